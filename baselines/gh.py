@@ -1,0 +1,77 @@
+"""GH, the greedy heuristic of FastLLM: a snapshot in, a fleet with routes out, in a single pass.
+
+Source: Cheng and Nguyen, "Fast Heterogeneous Serving: Scalable Mixed-Scale LLM Allocation for
+SLO-Constrained Inference", arXiv:2604.07472, section 3 and Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from baselines.greedy_packing import Layout, Rules, solve
+from baselines.orderings import ordering as make_order
+from fleetgym.planning import Plan, Snapshot
+
+
+class GreedyHeuristic:
+    """Algorithm 1: cover every workload cheaply, then place workloads one after the other.
+
+    A candidate is a workload and a slot. An exclusive slot is the paper's (model, tier) pair: M1 (6) takes
+    the option with the fewest GPUs that keeps the delay SLO (of two with equally many, the one with more
+    tensor parallelism), M3 (9) replaces an active option by a larger one. A counted slot is outside
+    the paper; there the smallest option is the fewest replicas, and one replica more is the upgrade.
+
+    Where the paper is silent:
+
+    - an option must also have room for the load: compute (5g), KV memory (5f) by Little's law, and queue
+      servers at their safe utilisation. If none has room for all, the option that takes most is used for
+      that much, and the rest is ranked again: the effective coverage (8) includes capacity;
+    - means are taken over what is served, so that leaving demand unserved relaxes no SLO;
+    - phase 1 passes over an activation that would exceed its share of the budget;
+    - M3 checks again the SLOs of workloads that are already routed to the slot;
+    - in (7) storage and delay count for the share placed, which is all of it unless coverage is partial.
+
+    Limits on pools, on the budget (5c, rent and model storage of the fleet) and on storage (5h) hold
+    throughout; what fits nowhere stays unserved. Fees for starting replicas do not enter, as in the paper.
+
+    Parameters
+    ----------
+    ordering : str or sequence of int
+        Order of phase 2: one of `baselines.orderings.ORDERINGS`, or a permutation of the workloads.
+    **rules
+        See `baselines.greedy_packing.Rules`.
+
+    Examples
+    --------
+    >>> GreedyHeuristic(slo="per-route").rules.slo
+    'per-route'
+    """
+
+    def __init__(self, *, ordering: str | Sequence[int] = "rate-desc", **rules: Any):
+        self.ordering = ordering
+        self.rules = Rules(**rules)
+        self._layout: Layout | None = None
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Return the fleet and routes for the snapshot's window.
+
+        Parameters
+        ----------
+        snapshot : Snapshot
+            The window's problem; money in USD per window.
+
+        Returns
+        -------
+        Plan
+            ``diagnostics`` has the routing ``x`` (I, C) and the share ``unserved`` (I,).
+        """
+        if self._layout is None or self._layout.instance is not snapshot.instance:
+            self._layout = Layout.of(snapshot.instance)
+        order = make_order(snapshot, self.ordering)
+        return solve(snapshot, self._layout, self.rules, order[None, :], passes=-1, patience=1)
+
+
+def gh() -> GreedyHeuristic:
+    """Return GH as published."""
+    return GreedyHeuristic()

@@ -1,0 +1,84 @@
+"""fleetgym: every way of allocating GPUs to LLM serving competes on the same problem.
+
+``gymnasium.make("fleetgym:FleetAlloc-v0")`` makes the environment; `evaluate` scores agents on the standard set.
+Everything is imported on first use, so that ``import fleetgym`` stays light.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+
+__version__ = "0.1.0"
+
+#: Where each public name lives.
+_HOME = {
+    "ActionSpace": "actions",
+    "Agent": "agents",
+    "Rolling": "agents",
+    "Static": "agents",
+    "DataError": "errors",
+    "FleetgymError": "errors",
+    "UnknownNameError": "errors",
+    "evaluate": "evaluation",
+    "Instance": "instance",
+    "Scenario": "instance",
+    "list_instances": "library",
+    "load_instance": "library",
+    "load_scenarios": "library",
+    "Plan": "planning",
+    "Planner": "planning",
+    "Snapshot": "planning",
+    "plan": "evaluation",
+    "make_agent": "registry",
+    "score": "scoring",
+    "View": "view",
+    "Outcome": "window",
+}
+
+__all__ = ["__version__", *_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'fleetgym' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"fleetgym.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})
+
+
+def _register() -> None:
+    if "FleetAlloc-v0" not in gymnasium.registry:
+        gymnasium.register("FleetAlloc-v0", entry_point="fleetgym.envs.fleet_alloc:FleetAllocEnv")
+
+
+_register()
+
+if TYPE_CHECKING:
+    from fleetgym.actions import ActionSpace as ActionSpace
+    from fleetgym.agents import Agent as Agent
+    from fleetgym.agents import Rolling as Rolling
+    from fleetgym.agents import Static as Static
+    from fleetgym.errors import DataError as DataError
+    from fleetgym.errors import FleetgymError as FleetgymError
+    from fleetgym.errors import UnknownNameError as UnknownNameError
+    from fleetgym.evaluation import evaluate as evaluate
+    from fleetgym.evaluation import plan as plan
+    from fleetgym.instance import Instance as Instance
+    from fleetgym.instance import Scenario as Scenario
+    from fleetgym.library import list_instances as list_instances
+    from fleetgym.library import load_instance as load_instance
+    from fleetgym.library import load_scenarios as load_scenarios
+    from fleetgym.planning import Plan as Plan
+    from fleetgym.planning import Planner as Planner
+    from fleetgym.planning import Snapshot as Snapshot
+    from fleetgym.registry import make_agent as make_agent
+    from fleetgym.scoring import score as score
+    from fleetgym.view import View as View
+    from fleetgym.window import Outcome as Outcome

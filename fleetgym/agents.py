@@ -1,0 +1,131 @@
+"""Agents act once per window; `Static` and `Rolling` turn a planner into one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from fleetgym.errors import FleetgymError
+from fleetgym.forecasters import Forecaster, make_forecaster
+from fleetgym.planning import Plan, Planner
+from fleetgym.view import View
+
+
+@runtime_checkable
+class Agent(Protocol):
+    """Chooses one option per slot in every window."""
+
+    def reset(self, view: View, *, seed: int) -> None:
+        """Prepare for an episode on the view's instance."""
+        ...
+
+    def act(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> np.ndarray:
+        """Return the action for the coming window, (slots,) options. The view is up to date."""
+        ...
+
+
+class Rolling:
+    """Replan every few windows with a planner, on a forecast with a margin.
+
+    Every planner runs through this one wrapper, because margin and forecaster decide more than the method.
+
+    Parameters
+    ----------
+    planner : Planner
+        Solves one window's problem.
+    every : int
+        Windows between two plans.
+    forecaster : str or Forecaster
+        ``"last"``, ``"ewma"``, ``"kalman"``, ``"quantile"``, or an object.
+    margin : float
+        Plans for (1 + margin) times the forecast.
+    switch_cost : float
+        How much a change of fleet must save before it is made: start-up fees, and rent paid while replicas start,
+        count this many times. 0 ignores them.
+    keep_best : bool
+        Keep the running fleet unless the new one is cheaper over the next `every` windows (FastLLM, section 4.3,
+        but judged by the forecast, not by the demand that is only known afterwards).
+    """
+
+    def __init__(
+        self,
+        planner: Planner,
+        every: int = 1,
+        forecaster: str | Forecaster = "last",
+        margin: float = 0.0,
+        switch_cost: float = 1.0,
+        keep_best: bool = True,
+    ):
+        if every < 1:
+            raise FleetgymError(f"every must be at least 1 window, got {every}")
+        if margin <= -1.0 or switch_cost < 0.0:
+            raise FleetgymError("margin must be above -1 and switch_cost not negative")
+        self.planner, self.every, self.margin = planner, every, margin
+        self.forecaster = make_forecaster(forecaster)
+        self.switch_cost, self.keep_best = switch_cost, keep_best
+        self.last_plan: Plan | None = None
+
+    def reset(self, view: View, *, seed: int) -> None:
+        """Forget the last episode."""
+        self.view = view
+        self.forecaster.reset(view.instance)
+        self.target = view.fleet
+        self.last_plan = None
+        if hasattr(self.planner, "reset"):
+            self.planner.reset(seed=seed)
+
+    def act(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> np.ndarray:
+        """Return the running target, or a new one when it is time to plan."""
+        window = self.view.window
+        if window > 0 or self.view.instance.lead == 0:
+            self.forecaster.update(np.asarray(info["rate_rps"], dtype=float))
+        if window % self.every == 0:
+            self._replan()
+        return self.view.fleet_to_action(self.target)
+
+    def _replan(self) -> None:
+        view = self.view
+        ahead = view.instance.lead + (self.every - 1) // 2  # the middle of the windows planned for
+        rate_rps = self.forecaster.predict(ahead) if ahead > 0 else view.outcome.rate_rps
+        rate_rps = (1.0 + self.margin) * rate_rps
+        self.last_plan = self.planner.plan(view.snapshot(rate_rps=rate_rps))
+        new = np.asarray(self.last_plan.fleet, dtype=np.int64)
+        if not self.keep_best or self._is_worth_it(new, rate_rps):
+            self.target = new
+
+    def _is_worth_it(self, new: np.ndarray, rate_rps: np.ndarray) -> bool:
+        view = self.view
+        if np.array_equal(new, self.target):
+            return False
+        outcome = {"rate_rps": rate_rps}
+        windows = min(self.every, view.instance.num_windows - view.window)
+        saved = view.steady_cost_usd(self.target, outcome=outcome) - view.steady_cost_usd(
+            new, outcome=outcome
+        )
+        return saved * windows > self.switch_cost * self._startup_usd(new)
+
+    def _startup_usd(self, new: np.ndarray) -> float:
+        """Return fees of the replicas that must be granted, and what is paid while they start."""
+        snapshot = self.view.snapshot()
+        grants = np.maximum(0, new - self.view.fleet)
+        waits = np.array([c.startup_windows for c in self.view.instance.configurations])
+        if self.view.window == 0:
+            waits = np.zeros_like(waits)
+        return float(grants @ (snapshot.startup_usd + waits * snapshot.hold_usd))
+
+
+class Static(Rolling):
+    """Plan once, for nominal demand with a margin, and keep the fleet for the whole episode.
+
+    Parameters
+    ----------
+    planner : Planner
+        Solves one window's problem.
+    margin : float
+        Plans for (1 + margin) times nominal demand.
+    """
+
+    def __init__(self, planner: Planner, margin: float = 0.0):
+        super().__init__(planner, every=10**9, margin=margin, keep_best=False)

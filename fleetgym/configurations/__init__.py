@@ -1,0 +1,1 @@
+"""Where configurations come from: enumeration of homogeneous ones, and removal of dominated ones."""

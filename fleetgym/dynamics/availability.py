@@ -1,0 +1,136 @@
+"""From drop statistics of spot GPUs and a random generator to the GPUs available in each window.
+
+A pool is either whole or in a drop. Drops start at random windows, take nearly all nodes, most of them at
+once, and last a lognormal time; a Gaussian copula makes pools drop together, more so within a region.
+Calibration: `fleetgym/data/SOURCES.md`; the copula's parameters are fitted so that simulated availability
+correlates as measured (`tools/build_demand_tables.py --copula`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from statistics import NormalDist
+
+import numpy as np
+
+#: Windows that are simulated before the episode, so that it may begin in the middle of a drop.
+BURN_IN_WINDOWS = 288
+
+_QUANTILES = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class Drops:
+    """Semi-Markov drops of several pools: parameters in minutes, shares and drops per day."""
+
+    drops_per_day: np.ndarray  # (pools,) 0 where a pool never drops
+    nodes: np.ndarray  # (pools,) int64, nodes of a whole pool
+    gpus_per_node: np.ndarray  # (pools,) int64
+    region: np.ndarray  # (pools,) int64, index of the pool's region
+    depth_a: float  # share of the nodes lost: Beta(a, b)
+    depth_b: float
+    duration_log_mean_min: float
+    duration_log_sd: float
+    first_window_share: float  # of the loss, strikes in the first window; the rest follows in the second
+    copula_same_region: float
+    copula_other_region: float
+
+    def draw(self, rng: np.random.Generator, windows: int, window_s: float) -> np.ndarray:
+        """Draw the GPUs that are available.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+            Source of randomness.
+        windows : int
+            Length.
+        window_s : float
+            Length of a window in seconds.
+
+        Returns
+        -------
+        ndarray of int64, shape (windows, pools)
+            Whole multiples of the GPUs per node.
+        """
+        total = BURN_IN_WINDOWS + windows
+        latent = self._normals(rng, total)
+        starts, pools = np.nonzero(latent < self._threshold(window_s))
+        # One more set of normals, for the windows with a candidate only: pools that drop together last alike.
+        rows, row = np.unique(starts, return_inverse=True)
+        durations = self._durations(self._normals(rng, len(rows))[row, pools], window_s)
+        depths = rng.beta(self.depth_a, self.depth_b, len(starts))
+        dice = rng.random(len(starts))
+        lost = np.zeros((total, len(self.nodes)), dtype=np.int64)
+        up_again = [0] * len(self.nodes)
+        columns = (starts, pools, durations, depths, dice)
+        for start, pool, duration, depth, die in zip(*(c.tolist() for c in columns), strict=True):
+            if start < up_again[pool]:
+                continue  # the pool is in a drop already
+            up_again[pool] = start + duration
+            nodes = max(1, round(depth * float(self.nodes[pool])))
+            lost[start : start + duration, pool] = nodes
+            # Random rounding keeps the mean share where a pool has few nodes.
+            lost[start, pool] = max(1, int(self.first_window_share * nodes + die))
+        lost = np.minimum(lost, self.nodes)  # a pool without nodes has none to lose
+        return (self.nodes - lost[BURN_IN_WINDOWS:]) * self.gpus_per_node
+
+    def _normals(self, rng: np.random.Generator, rows: int) -> np.ndarray:
+        """Draw standard normals that correlate by region: shape (rows, pools)."""
+        same, other = self.copula_same_region, self.copula_other_region
+        regions = int(self.region.max()) + 1
+        draws = rng.standard_normal((rows, 1 + regions + len(self.region)))
+        return (
+            math.sqrt(other) * draws[:, :1]
+            + math.sqrt(same - other) * draws[:, 1 + self.region]
+            + math.sqrt(1.0 - same) * draws[:, 1 + regions :]
+        )
+
+    def _threshold(self, window_s: float) -> np.ndarray:
+        """Return the normal quantile below which a pool that is whole starts to drop: shape (pools,)."""
+        mean = mean_duration_windows(self.duration_log_mean_min, self.duration_log_sd, window_s)
+        per_day = 86400.0 / window_s
+        return np.array([_threshold(float(rate), per_day, mean) for rate in self.drops_per_day])
+
+    def _durations(self, normals: np.ndarray, window_s: float) -> np.ndarray:
+        minutes = np.exp(self.duration_log_mean_min + self.duration_log_sd * normals)
+        return np.maximum(1, np.rint(minutes * 60.0 / window_s)).astype(np.int64)
+
+
+@functools.lru_cache(maxsize=256)
+def _threshold(drops_per_day: float, windows_per_day: float, mean_duration: float) -> float:
+    if drops_per_day <= 0.0:
+        return -math.inf
+    # A cycle is the geometric number of windows before a drop, plus the drop: 1/h - 1 + duration.
+    hazard = 1.0 / max(windows_per_day / drops_per_day - mean_duration + 1.0, 1.0 + 1e-9)
+    return NormalDist().inv_cdf(hazard)
+
+
+@functools.lru_cache(maxsize=64)
+def mean_duration_windows(log_mean_min: float, log_sd: float, window_s: float) -> float:
+    """Return the mean length of a drop in whole windows.
+
+    Parameters
+    ----------
+    log_mean_min, log_sd : float
+        Parameters of the lognormal duration in minutes.
+    window_s : float
+        Length of a window in seconds.
+
+    Returns
+    -------
+    float
+        Mean over the duration's quantiles of the rounded length, at least 1.
+
+    Examples
+    --------
+    >>> mean_duration_windows(math.log(10.0), 0.0, 300.0)
+    2.0
+    """
+    normal = NormalDist()
+    total = 0.0
+    for k in range(_QUANTILES):
+        minutes = math.exp(log_mean_min + log_sd * normal.inv_cdf((k + 0.5) / _QUANTILES))
+        total += max(1, round(minutes * 60.0 / window_s))
+    return total / _QUANTILES

@@ -1,0 +1,223 @@
+"""What one episode and one results file are made of: the dataclasses, and actions to changes and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fleetgym.errors import DataError
+from fleetgym.files import canonical_json
+from fleetgym.schema import Choice, Integer, Kind, ListOf, Nested, Number, Text, shown, spec, to_jsonable
+
+RESULTS_FORMAT = "fleetgym-results-1"
+
+#: What can go wrong with an agent.
+FAILURE_KINDS = ("raised", "invalid-action", "timeout", "died", "protocol")
+
+NAME = Text(r"\A[^\x00-\x1f]{1,400}\Z")
+_MESSAGE = Text(r"\A[^\x00-\x1f]{0,300}\Z")
+_HASH = Text(r"\A[0-9a-f]{64}\Z")
+_USD = Number(minimum=0.0)
+_SHARE = Number(minimum=0.0, maximum=1.0)
+SEED = Integer(0, 2**63 - 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class MapOf(Kind):
+    """Values of one kind by name."""
+
+    item: Kind
+
+    def read(self, value: Any, path: str) -> dict[str, Any]:
+        """Return the mapping."""
+        if not isinstance(value, Mapping) or not value:
+            raise DataError(f"expected an object with at least one entry, got {shown(value)}", path)
+        return {str(name): self.item.read(entry, f"{path}[{name!r}]") for name, entry in value.items()}
+
+    def json_schema(self) -> dict[str, Any]:
+        """Return the mapping's schema."""
+        return {"type": "object", "additionalProperties": self.item.json_schema(), "minProperties": 1}
+
+
+@dataclasses.dataclass(frozen=True)
+class Changes(Kind):
+    """Triples [window, slot, option], sorted, one for each option that differs from the window before."""
+
+    def read(self, value: Any, path: str) -> tuple[tuple[int, int, int], ...]:
+        """Return the triples."""
+        triples = ListOf(ListOf(Integer(), 3, 3), maximum=10**7).read(value, path)
+        for k in range(1, len(triples)):
+            if triples[k][:2] <= triples[k - 1][:2]:
+                raise DataError(
+                    f"expected a window and slot after {triples[k - 1][:2]}, got {triples[k][:2]}",
+                    f"{path}[{k}]",
+                )
+        return triples
+
+    def json_schema(self) -> dict[str, Any]:
+        """Return the nested array type."""
+        return ListOf(ListOf(Integer(), 3, 3), maximum=10**7).json_schema()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InstanceFacts:
+    """What a results file must know of an instance in order to be checked on its own."""
+
+    content_hash: str = spec(_HASH)
+    num_windows: int = spec(Integer(1, 2016))
+    options: tuple[int, ...] = spec(ListOf(Integer(1), 1), doc="number of options of each slot")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Header:
+    """The first line of a results file."""
+
+    format: str = spec(Choice((RESULTS_FORMAT,)))
+    version: str = spec(Text(r"\A[0-9A-Za-z.+-]{1,40}\Z"), doc="of fleetgym")
+    suite: str = spec(NAME)
+    num_jobs: int = spec(Integer(1), doc="episodes of the complete file")
+    jobs_hash: str = spec(_HASH, doc="SHA-256 of the canonical list of [agent, instance, scenario, seed]")
+    instances: Mapping[str, InstanceFacts] = spec(MapOf(Nested(InstanceFacts)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Costs:
+    """Cost terms of an episode, USD; the same names as in the environment's info."""
+
+    rental: float = spec(_USD)
+    model_storage: float = spec(_USD)
+    data_storage: float = spec(_USD)
+    delay: float = spec(_USD)
+    slo: float = spec(_USD)
+    unserved: float = spec(_USD)
+    late: float = spec(_USD)
+    startup: float = spec(_USD)
+
+    def total(self) -> float:
+        """Return the sum of the terms."""
+        return math.fsum(getattr(self, name) for name in COST_TERMS)
+
+
+COST_TERMS = tuple(field.name for field in dataclasses.fields(Costs))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Failure:
+    """Why and when an agent failed; from this window on the empty fleet ran."""
+
+    window: int = spec(Integer(0, 2015))
+    kind: str = spec(Choice(FAILURE_KINDS))
+    message: str = spec(_MESSAGE)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Timing:
+    """CPU seconds that an agent took; measured, so never a part of the results."""
+
+    reset_cpu_s: float = spec(_USD)
+    act_cpu_s: tuple[float, ...] = spec(ListOf(_USD), doc="per window")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EpisodeResult:
+    """One agent's episode on one stored scenario: what it did and what it cost."""
+
+    agent: str = spec(NAME)
+    instance: str = spec(NAME)
+    scenario: int = spec(Integer(), doc="number of the stored scenario")
+    scenario_id: str = spec(NAME)
+    seed: int = spec(SEED)
+    actions: tuple[tuple[int, int, int], ...] = spec(
+        Changes(),
+        doc="[window, slot, option] where an option differs from the window before; 0 before the first",
+    )
+    costs: Costs = spec(Nested(Costs))
+    cost_usd: float = spec(Number(above=0.0))
+    cost_per_window_usd: tuple[float, ...] = spec(ListOf(_USD, 1))
+    miss_share: float = spec(_SHARE, doc="of all requests: unserved, or first token too late")
+    unserved_share: float = spec(_SHARE, doc="of all requests")
+    forced_outages: int = spec(Integer())
+    denied: int = spec(Integer(), doc="replicas wanted and not granted, summed over windows")
+    lost: int = spec(Integer(), doc="replicas taken away")
+    failure: Failure | None = spec(Nested(Failure, nullable=True))
+    timing: Timing | None = dataclasses.field(default=None, compare=False)  # not in the file: it varies
+
+    @property
+    def key(self) -> tuple[str, str, int, int]:
+        """The job: agent, instance, scenario and seed."""
+        return self.agent, self.instance, self.scenario, self.seed
+
+    def to_line(self) -> str:
+        """Return the episode's line of a results file; NaN and infinity are refused."""
+        try:
+            return canonical_json(to_jsonable(self)) + "\n"
+        except ValueError:
+            raise DataError(f"the episode {self.key} holds a number that is not finite") from None
+
+
+def encode_actions(actions: np.ndarray) -> tuple[tuple[int, int, int], ...]:
+    """Return the changes in a sequence of actions.
+
+    Parameters
+    ----------
+    actions : ndarray of int, shape (windows, slots)
+        One option per window and slot.
+
+    Returns
+    -------
+    tuple of (window, slot, option)
+        Where an option differs from the window before; before the first window every option is 0.
+
+    Examples
+    --------
+    >>> encode_actions(np.array([[0, 2], [0, 2], [1, 0]]))
+    ((0, 1, 2), (2, 0, 1), (2, 1, 0))
+    """
+    dense = np.asarray(actions, dtype=np.int64)
+    before = np.vstack((np.zeros_like(dense[:1]), dense[:-1]))
+    return tuple((int(t), int(s), int(dense[t, s])) for t, s in np.argwhere(dense != before))
+
+
+def decode_actions(
+    changes: Iterable[Sequence[int]], num_windows: int, options: Sequence[int], path: str = "$.actions"
+) -> np.ndarray:
+    """Return the sequence of actions that `encode_actions` took apart, checked against the slots.
+
+    Parameters
+    ----------
+    changes : iterable of (window, slot, option)
+        As in a results file.
+    num_windows : int
+        Windows of the episode.
+    options : sequence of int
+        Number of options of each slot.
+    path : str
+        JSON path of the changes, for messages.
+
+    Returns
+    -------
+    ndarray of int64, shape (windows, slots)
+
+    Raises
+    ------
+    DataError
+        For a window, slot or option that does not exist, or a change that changes nothing.
+    """
+    dense = np.zeros((num_windows, len(options)), dtype=np.int64)
+    for k, (window, slot, option) in enumerate(changes):
+        if window >= num_windows:
+            raise DataError(f"expected a window from 0 to {num_windows - 1}, got {window}", f"{path}[{k}][0]")
+        if slot >= len(options):
+            raise DataError(f"expected a slot from 0 to {len(options) - 1}, got {slot}", f"{path}[{k}][1]")
+        if option >= options[slot]:
+            raise DataError(
+                f"expected an option from 0 to {options[slot] - 1}, got {option}", f"{path}[{k}][2]"
+            )
+        if dense[window, slot] == option:
+            raise DataError("this option held already: only changes are listed", f"{path}[{k}]")
+        dense[window:, slot] = option
+    return dense

@@ -1,0 +1,101 @@
+"""The errors that fleetgym raises: each says what is wrong, where, and what would be valid."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class FleetgymError(Exception):
+    """Base of every error that fleetgym raises on purpose."""
+
+
+class DataError(FleetgymError):
+    """A file or a mapping does not hold what it should.
+
+    Parameters
+    ----------
+    message : str
+        What is wrong and what would be valid.
+    path : str
+        JSON path of the culprit, such as ``$.pools[2].price_usd_per_gpu_h``.
+    source : str
+        The file, or an empty string for data that came from memory.
+    """
+
+    def __init__(self, message: str, path: str = "$", source: str = ""):
+        self.message, self.path, self.source = message, path, source
+        super().__init__(f"{source}: {path}: {message}" if source else f"{path}: {message}")
+
+    def __reduce__(self) -> tuple[type[DataError], tuple[str, str, str]]:
+        return type(self), (self.message, self.path, self.source)
+
+    def in_file(self, source: object) -> DataError:
+        """Return the same error with the name of the file in front.
+
+        Parameters
+        ----------
+        source : object
+            The file's path.
+
+        Returns
+        -------
+        DataError
+            Of the same class.
+        """
+        return type(self)(self.message, self.path, str(source))
+
+
+class UnknownNameError(FleetgymError):
+    """A name that nothing answers to.
+
+    Parameters
+    ----------
+    kind : str
+        What the name should have named, such as ``"agent"``.
+    name : str
+        The name as given.
+    known : iterable of str
+        The names that exist.
+
+    Examples
+    --------
+    >>> print(UnknownNameError("agent", "aghh", ["gh", "agh"]))
+    unknown agent 'aghh'; did you mean 'agh'? (known: agh, gh)
+    """
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]):
+        self.kind, self.name, self.known = kind, name, sorted(known)
+        super().__init__(f"unknown {kind} {name!r}{suggestion(name, self.known)}")
+
+    def __reduce__(self) -> tuple[type[UnknownNameError], tuple[str, str, list[str]]]:
+        return type(self), (self.kind, self.name, self.known)
+
+
+def suggestion(name: str, known: Iterable[str], limit: int = 12) -> str:
+    """Return ``; did you mean ...? (known: ...)`` for a message about an unknown name.
+
+    Parameters
+    ----------
+    name : str
+        The name as given.
+    known : iterable of str
+        The names that exist.
+    limit : int
+        List at most this many of them.
+
+    Returns
+    -------
+    str
+        Text to append to a message.
+
+    Examples
+    --------
+    >>> suggestion("prices", ["price", "gpus"])
+    "; did you mean 'price'? (known: gpus, price)"
+    """
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ";"
+    more = ", ..." if len(names) > limit else ""
+    return f"{hint} (known: {', '.join(names[:limit])}{more})" if names else ""

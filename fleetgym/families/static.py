@@ -1,0 +1,224 @@
+"""From the columns of a problem and one demand vector to the cheapest fleet that serves it (LP or MILP).
+
+Used while instances are made, for nominal fleets, caps and penalties. It is the second stage of `docs/model.md`
+at nominal lengths with the fleet as a variable, without the tails: the queue servers are loaded to a stated share.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+#: Queue servers are planned to this share of their number, so that few requests are late.
+PLANNED_UTILIZATION = 0.85
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Columns:
+    """One window's problem: I workloads, C configurations, G pools; per request or per replica."""
+
+    compatible: np.ndarray  # (I, C) bool
+    delay_s: np.ndarray  # (I, C)
+    service_s: np.ndarray  # (I, C)
+    work_tflop: np.ndarray  # (I, C)
+    kv_gb_s: np.ndarray  # (I, C)
+    error: np.ndarray  # (I, C)
+    route_usd_per_s: np.ndarray  # (I, C) USD per second for routing the whole workload there
+    mean_delay_slo_s: np.ndarray  # (I,)
+    error_slo: np.ndarray  # (I,)
+    compute_tflops: np.ndarray  # (C,)
+    kv_capacity_gb: np.ndarray  # (C,)
+    max_concurrency: np.ndarray  # (C,)
+    max_replicas: np.ndarray  # (C,)
+    gpu_use: np.ndarray  # (G, C)
+    hold_usd_per_s: np.ndarray  # (C,)
+    groups: tuple[tuple[int, ...], ...] = ()  # exclusive ones
+    budget_usd_per_s: float = np.inf
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Allocation:
+    """A solution: replicas, routing, and what the last request of each workload costs."""
+
+    replicas: np.ndarray  # (C,) integers if asked for
+    routing: np.ndarray  # (I, C)
+    unserved: np.ndarray  # (I,)
+    cost_usd_per_s: float
+    marginal_usd: np.ndarray  # (I,) USD per request; zeros for a MILP
+
+
+def allocate(
+    columns: Columns,
+    rate_rps: np.ndarray,
+    unserved_usd: np.ndarray,
+    cap_gpus: np.ndarray | None = None,
+    *,
+    integer: bool = False,
+    gap: float = 0.01,
+    node_limit: int = 2000,
+) -> Allocation:
+    """Return the cheapest fleet for a demand vector.
+
+    Parameters
+    ----------
+    columns : Columns
+        The problem.
+    rate_rps : ndarray of float, shape (I,)
+        Demand.
+    unserved_usd : ndarray of float, shape (I,)
+        USD per unserved request; an SLO excess of 100 % costs as much.
+    cap_gpus : ndarray, shape (G,), optional
+        GPUs per pool; unlimited by default.
+    integer : bool
+        Whole replicas.
+    gap, node_limit : float, int
+        Where branch and bound stops; never a clock, so that results repeat.
+
+    Returns
+    -------
+    Allocation
+        Unserved demand is always allowed, so there is a solution.
+    """
+    from scipy.optimize import LinearConstraint, milp  # heavy, and needed while instances are made only
+
+    matrix, low, high, cost, upper = _program(columns, rate_rps, unserved_usd, cap_gpus)
+    served, count = columns.compatible.shape
+    if integer:
+        whole = np.zeros(len(cost))
+        whole[:count] = 1
+        result = milp(
+            cost,
+            constraints=LinearConstraint(matrix, low, high),
+            bounds=(np.zeros(len(cost)), upper),
+            integrality=whole,
+            options={"mip_rel_gap": gap, "node_limit": node_limit},
+        )
+        marginal = np.zeros(served)
+    else:
+        result, marginal = _linear(matrix, low, high, cost, upper, served)
+    if result.x is None:
+        raise RuntimeError(f"no allocation found: {result.message}")
+    routing = np.zeros(columns.compatible.shape)
+    pairs = int(columns.compatible.sum())
+    routing[columns.compatible] = np.clip(result.x[count : count + pairs], 0.0, 1.0)
+    replicas = np.rint(result.x[:count]) if integer else result.x[:count]
+    unserved = result.x[count + pairs : count + pairs + served]
+    rate = np.where(rate_rps > 0, rate_rps, 1.0)
+    return Allocation(
+        replicas=replicas,
+        routing=routing,
+        unserved=unserved,
+        cost_usd_per_s=float(result.fun),
+        marginal_usd=marginal / rate,
+    )
+
+
+def _linear(matrix, low, high, cost, upper, served):  # type: ignore[no-untyped-def]
+    """Solve the relaxation; return scipy's result and the duals of the demand rows."""
+    from scipy.optimize import linprog
+
+    equal = low == high
+    above = np.isfinite(high) & ~equal
+    result = linprog(
+        cost,
+        A_ub=matrix[above],
+        b_ub=high[above],
+        A_eq=matrix[equal],
+        b_eq=high[equal],
+        bounds=np.column_stack([np.zeros(len(cost)), upper]),
+        method="highs-ds",
+    )
+    return result, result.eqlin.marginals[:served] if result.x is not None else None
+
+
+def _program(columns: Columns, rate: np.ndarray, unserved_usd: np.ndarray, cap_gpus: np.ndarray | None):  # type: ignore[no-untyped-def]
+    """Return (matrix, low, high, cost, upper bounds) over y, x of compatible pairs, u, s, s'."""
+    from scipy import sparse
+
+    workload, configuration = np.nonzero(columns.compatible)
+    served, count = columns.compatible.shape
+    pairs = len(workload)
+    size = count + pairs + 3 * served
+    x, u = count + np.arange(pairs), count + pairs
+    i, c = workload, configuration
+    blocks, low, high = [], [], []
+
+    def rows(number, entries, lower, upper):  # type: ignore[no-untyped-def]
+        data = np.concatenate([np.broadcast_to(v, np.shape(k)) for _, k, v in entries])
+        row = np.concatenate([np.broadcast_to(r, np.shape(k)) for r, k, _ in entries])
+        column = np.concatenate([np.asarray(k) for _, k, _ in entries])
+        blocks.append(sparse.csr_matrix((data, (row, column)), shape=(number, size)))
+        low.append(np.broadcast_to(lower, number))
+        high.append(np.broadcast_to(upper, number))
+
+    every, all_c = np.arange(served), np.arange(count)
+    rows(served, [(i, x, 1.0), (every, u + every, 1.0)], 1.0, 1.0)
+    limits = (
+        (columns.work_tflop, columns.compute_tflops),
+        (columns.kv_gb_s, columns.kv_capacity_gb),
+        (columns.service_s, PLANNED_UTILIZATION * columns.max_concurrency),
+    )
+    for need, give in limits:
+        scale = 1.0 / np.maximum(give, 1e-12)  # rows in replicas: coefficients near one
+        rows(count, [(c, x, rate[i] * need[i, c] * scale[c]), (all_c, all_c, -1.0)], -np.inf, 0.0)
+    for value, bound, first in (
+        (columns.delay_s, columns.mean_delay_slo_s, u + served),
+        (columns.error, columns.error_slo, u + 2 * served),
+    ):
+        excess = (value[i, c] - bound[i]) / bound[i]
+        rows(served, [(i, x, excess), (every, first + every, -1.0)], -np.inf, 0.0)
+    # x <= y / (replicas that the workload alone would need) holds by the capacity rows; this closes the rest.
+    rows(pairs, [(np.arange(pairs), x, 1.0), (np.arange(pairs), c, -1.0 * columns.max_replicas[c])], -np.inf, 0.0)
+    if cap_gpus is not None:
+        g, k = np.nonzero(columns.gpu_use)
+        rows(len(cap_gpus), [(g, k, columns.gpu_use[g, k].astype(float))], -np.inf, cap_gpus)
+    if columns.groups:
+        row = np.concatenate([np.full(len(members), r) for r, members in enumerate(columns.groups)])
+        rows(len(columns.groups), [(row, np.concatenate([list(m) for m in columns.groups]), 1.0)], -np.inf, 1.0)
+    if np.isfinite(columns.budget_usd_per_s):
+        scale = 1.0 / columns.budget_usd_per_s
+        rows(1, [(np.zeros(count, int), all_c, columns.hold_usd_per_s * scale)], -np.inf, 1.0)
+    penalty = rate * unserved_usd
+    cost = np.concatenate([columns.hold_usd_per_s, columns.route_usd_per_s[i, c], penalty, penalty, penalty])
+    upper = np.concatenate([columns.max_replicas, np.ones(pairs + served), np.full(2 * served, np.inf)])
+    return sparse.vstack(blocks).tocsr(), np.concatenate(low), np.concatenate(high), cost, upper
+
+
+def largest_load(columns: Columns, rate_rps: np.ndarray, cap_gpus: np.ndarray, steps: int = 24) -> float:
+    """Return the largest multiple of a demand vector that the capped pools can serve, within 1 %.
+
+    Parameters
+    ----------
+    columns : Columns
+        The problem.
+    rate_rps : ndarray of float, shape (I,)
+        Demand.
+    cap_gpus : ndarray, shape (G,)
+        GPUs per pool.
+    steps : int
+        Bisection steps.
+
+    Returns
+    -------
+    float
+        The multiple; SLOs count as requirements.
+    """
+    low, high = 0.0, 64.0
+    dear = np.full(len(rate_rps), 1e4 * columns.hold_usd_per_s.max() / rate_rps.min())
+    for _ in range(steps):
+        middle = 0.5 * (low + high)
+        found = allocate(columns, middle * rate_rps, dear, cap_gpus)
+        if found.unserved.max() < 1e-6 and _slo_excess(columns, found) < 1e-6:
+            low = middle
+        else:
+            high = middle
+        if high - low < 0.01 * low:
+            break
+    return low
+
+
+def _slo_excess(columns: Columns, found: Allocation) -> float:
+    delay = (found.routing * (columns.delay_s / columns.mean_delay_slo_s[:, None] - 1.0)).sum(axis=1)
+    error = (found.routing * (columns.error / columns.error_slo[:, None] - 1.0)).sum(axis=1)
+    return float(max(delay.max(), error.max()))

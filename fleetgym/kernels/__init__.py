@@ -1,0 +1,1 @@
+"""All compiled code: plain functions over NumPy arrays that trust their input."""

@@ -1,0 +1,338 @@
+"""Admission of a target fleet (section 2 of the model page): target and limits in, the fleet's new state out.
+
+A fleet state is an int64 array of shape (configurations, 1 + 2 K), K being the longest start-up in windows (at
+least 1): column 0 counts running replicas, column k those that start serving in k windows, column K + k
+those that are draining and released in k windows.
+"""
+
+import numpy as np
+
+from fleetgym.kernels.compile import jit
+
+#: Rows of the array of moves that `admit` fills, each of shape (configurations,).
+LEAVING, PENDING, GRANTED, DENIED, LOST = range(5)
+NUM_MOVES = 5
+
+#: Comparisons of money allow this much, relative to max(1, limit).
+MONEY_TOLERANCE = 1e-9
+
+
+@jit
+def held_replicas(state, moves, c):
+    """Replicas of configuration c that hold GPUs and pay."""
+    return state[c].sum() + moves[LEAVING, c]
+
+
+@jit
+def holding_usd(state, moves, hold_usd):
+    """Rent and model storage of everything held in this window."""
+    total = 0.0
+    for c in range(state.shape[0]):
+        total += held_replicas(state, moves, c) * hold_usd[c]
+    return total
+
+
+@jit
+def _held_gpus(state, moves, gpu_use, g):
+    total = 0
+    for c in range(state.shape[0]):
+        if gpu_use[g, c] > 0:
+            total += gpu_use[g, c] * held_replicas(state, moves, c)
+    return total
+
+
+@jit
+def _over_budget(usd, limit_usd):
+    return usd > limit_usd + MONEY_TOLERANCE * max(1.0, limit_usd)
+
+
+@jit
+def _remove_draining(state, moves, c):
+    """Remove one draining replica of c: leaving ones first, then fewest windows left. False if there is none."""
+    if moves[LEAVING, c] > 0:
+        moves[LEAVING, c] -= 1
+        return True
+    longest = (state.shape[1] - 1) // 2
+    for k in range(longest + 1, 2 * longest + 1):
+        if state[c, k] > 0:
+            state[c, k] -= 1
+            return True
+    return False
+
+
+@jit
+def _remove_starting(state, moves, c):
+    """Remove one starting replica of c, most windows left first. False if there is none."""
+    for k in range((state.shape[1] - 1) // 2, 0, -1):
+        if state[c, k] > 0:
+            state[c, k] -= 1
+            moves[PENDING, c] = 0  # a slot with a pending replica holds no other
+            return True
+    return False
+
+
+@jit
+def _remove_running(state, c):
+    if state[c, 0] > 0:
+        state[c, 0] -= 1
+        return True
+    return False
+
+
+@jit
+def _remove_last(state, moves, order, weight, only_draining):
+    """Remove one replica whose `weight` is positive: draining, else starting, else running; last rank first.
+
+    Returns the configuration, or -1 if there is none.
+    """
+    for stage in range(1 if only_draining else 3):
+        for k in range(order.shape[0] - 1, -1, -1):
+            c = order[k]
+            if weight[c] <= 0:
+                continue
+            if stage == 0:
+                removed = _remove_draining(state, moves, c)
+            elif stage == 1:
+                removed = _remove_starting(state, moves, c)
+            else:
+                removed = _remove_running(state, c)
+            if removed:
+                return c
+    return -1
+
+
+@jit
+def _leave(target, state, moves, order, slot_start, slot_exclusive):
+    """(a) Cancel or drain what exceeds the target."""
+    for s in range(slot_start.shape[0] - 1):
+        wanted = 0
+        for k in range(slot_start[s], slot_start[s + 1]):
+            wanted += target[order[k]]
+        for k in range(slot_start[s], slot_start[s + 1]):
+            c = order[k]
+            switches = slot_exclusive[s] and wanted > 0 and target[c] == 0
+            _leave_one(target[c], switches, state, moves, c)
+
+
+@jit
+def _leave_one(wanted, switches, state, moves, c):
+    longest = (state.shape[1] - 1) // 2
+    surplus = -wanted
+    for k in range(longest + 1):
+        surplus += state[c, k]
+    for k in range(longest, 0, -1):
+        leave = min(surplus, state[c, k])
+        if leave > 0 and switches:
+            moves[PENDING, c] = 1
+            surplus -= leave
+        elif leave > 0:
+            state[c, k] -= leave
+            surplus -= leave
+    if surplus > 0:
+        state[c, 0] -= surplus
+        moves[LEAVING, c] += surplus
+
+
+@jit
+def _shed(state, moves, order, gpu_use, available, hold_usd, budget_usd):
+    """(b), (c) Remove replicas until availability and budget hold."""
+    for g in range(gpu_use.shape[0]):
+        while _held_gpus(state, moves, gpu_use, g) > available[g]:
+            c = _remove_last(state, moves, order, gpu_use[g], False)
+            if c < 0:
+                break
+            moves[LOST, c] += 1
+    while budget_usd < np.inf and _over_budget(holding_usd(state, moves, hold_usd), budget_usd):
+        c = _remove_last(state, moves, order, hold_usd, False)
+        if c < 0:
+            break
+        moves[LOST, c] += 1
+
+
+@jit
+def _take_back(state, moves, c):
+    """(d) 1. Return a draining replica of c to running, most windows left first. False if there is none."""
+    if moves[LEAVING, c] > 0:
+        moves[LEAVING, c] -= 1
+        state[c, 0] += 1
+        return True
+    longest = (state.shape[1] - 1) // 2
+    for k in range(2 * longest, longest, -1):
+        if state[c, k] > 0:
+            state[c, k] -= 1
+            state[c, 0] += 1
+            return True
+    return False
+
+
+@jit
+def _first_violation(state, moves, c, gpu_use, available, hold_usd, fee_usd, budget_usd):
+    """Return the first pool that one more replica of c overfills, G for the budget, -1 if it fits."""
+    num_pools = gpu_use.shape[0]
+    for g in range(num_pools):
+        if gpu_use[g, c] > 0 and _held_gpus(state, moves, gpu_use, g) + gpu_use[g, c] > available[g]:
+            return g
+    if budget_usd < np.inf:
+        usd = holding_usd(state, moves, hold_usd) + hold_usd[c] + fee_usd
+        if _over_budget(usd, budget_usd):
+            return num_pools
+    return -1
+
+
+@jit
+def _make_room(state, moves, c, order, gpu_use, available, hold_usd, fee_usd, budget_usd):
+    """(d) 2.-3. Let draining replicas give way to one of c. Returns how many did, -1 if it does not fit."""
+    short = _first_violation(state, moves, c, gpu_use, available, hold_usd, fee_usd, budget_usd)
+    if short < 0:
+        return 0
+    state_before, leaving_before = state.copy(), moves[LEAVING].copy()
+    gave_way = 0
+    while short >= 0:
+        if short < gpu_use.shape[0]:
+            removed = _remove_last(state, moves, order, gpu_use[short], True)
+        else:
+            removed = _remove_last(state, moves, order, hold_usd, True)
+        if removed < 0:
+            state[:] = state_before
+            moves[LEAVING] = leaving_before
+            return -1
+        gave_way += 1
+        short = _first_violation(state, moves, c, gpu_use, available, hold_usd, fee_usd, budget_usd)
+    return gave_way
+
+
+@jit
+def _settle_switch(state, moves, c, granted, order, first, last):
+    """(d) End of an exclusive slot: cancel what was pending if c came, keep the old option if not."""
+    for k in range(first, last):
+        old = order[k]
+        if old == c:
+            continue
+        if moves[PENDING, old] > 0:
+            moves[PENDING, old] = 0
+            if granted:
+                _remove_starting(state, moves, old)
+        if not granted and moves[LEAVING, old] > 0:
+            state[old, 0] += moves[LEAVING, old]
+            moves[LEAVING, old] = 0
+
+
+@jit
+def _present(state, c):
+    total = 0
+    for k in range((state.shape[1] - 1) // 2 + 1):
+        total += state[c, k]
+    return total
+
+
+@jit
+def _drain(state, moves, wait):
+    """(e) What still leaves drains until everything granted in this window serves."""
+    longest = (state.shape[1] - 1) // 2
+    for c in range(state.shape[0]):
+        if moves[LEAVING, c] > 0:
+            if wait > 0:
+                state[c, longest + wait] += moves[LEAVING, c]
+            moves[LEAVING, c] = 0
+
+
+@jit
+def admit(
+    target,
+    state,
+    moves,
+    order,
+    slot_start,
+    slot_exclusive,
+    gpu_use,
+    available,
+    hold_usd,
+    startup_usd,
+    startup_windows,
+    budget_usd,
+    fees_count,
+):
+    """Admit a target fleet in one window.
+
+    Parameters
+    ----------
+    target : (C,) int64
+        Replicas wanted.
+    state : (C, 1 + 2K) int64, modified in place
+        The fleet's state.
+    moves : (5, C) int64, overwritten
+        Rows LEAVING and PENDING (work space, zero on return), GRANTED, DENIED, LOST.
+    order, slot_start, slot_exclusive : int64 (C,), int64 (S + 1,), bool (S,)
+        Configurations by rank; where each slot begins in `order`; whether it is an exclusive group.
+    gpu_use, available : (G, C) int64, (G,) int64
+    hold_usd, startup_usd : (C,)
+        What one replica pays in this window, and the fee of a grant.
+    startup_windows : (C,) int64
+        Windows until a grant of this window serves (all zero in window 0).
+    budget_usd : float
+        Most that may be spent on holding in this window; inf for no budget.
+    fees_count : bool
+        Whether fees count against the budget (a budget of kind ``pool``).
+
+    Returns
+    -------
+    forced_outages : int
+        Replicas that gave way to one that does not serve yet.
+    fees_usd : float
+        Start-up fees.
+    """
+    moves[:] = 0
+    _leave(target, state, moves, order, slot_start, slot_exclusive)
+    _shed(state, moves, order, gpu_use, available, hold_usd, budget_usd)
+    outages, wait = 0, 0
+    fees_usd = 0.0
+    for s in range(slot_start.shape[0] - 1):
+        for k in range(slot_start[s], slot_start[s + 1]):
+            c = order[k]
+            came = False
+            while _present(state, c) < target[c]:
+                if _take_back(state, moves, c):
+                    came = True
+                    continue
+                counted = fees_usd + startup_usd[c] if fees_count else 0.0
+                gave_way = _make_room(
+                    state, moves, c, order, gpu_use, available, hold_usd, counted, budget_usd
+                )
+                if gave_way < 0:
+                    moves[DENIED, c] = target[c] - _present(state, c)
+                    break
+                came = True
+                moves[GRANTED, c] += 1
+                fees_usd += startup_usd[c]
+                state[c, startup_windows[c]] += 1
+                wait = max(wait, startup_windows[c])
+                if startup_windows[c] > 0:
+                    outages += gave_way
+            if slot_exclusive[s] and target[c] > 0:
+                stays = came or _present(state, c) >= target[c]
+                _settle_switch(state, moves, c, stays, order, slot_start[s], slot_start[s + 1])
+    _drain(state, moves, wait)
+    return outages, fees_usd
+
+
+@jit
+def count_serving(state, serving):
+    """Write the replicas that serve in this window, running and draining, into `serving` (C,)."""
+    longest = (state.shape[1] - 1) // 2
+    for c in range(state.shape[0]):
+        serving[c] = state[c, 0]
+        for k in range(longest + 1, 2 * longest + 1):
+            serving[c] += state[c, k]
+
+
+@jit
+def advance(state):
+    """Let one window pass: starting replicas come closer to serving, draining ones to release."""
+    longest = (state.shape[1] - 1) // 2
+    for c in range(state.shape[0]):
+        state[c, 0] += state[c, 1]
+        for k in range(1, longest):
+            state[c, k] = state[c, k + 1]
+            state[c, longest + k] = state[c, longest + k + 1]
+        state[c, longest] = 0
+        state[c, 2 * longest] = 0

@@ -1,0 +1,149 @@
+"""Give every kernel its ``jit`` decorator, and find a place where compiled code can be kept.
+
+Numba keys its cache by the file that holds a function, so an edit of a *callee* in another file would go
+unseen. Here the cache folder's name is a digest of all kernel sources and of the compiler's version: any edit
+starts a new folder. Where no folder is writable the kernels are compiled afresh in each process.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numba
+
+_SOURCES = Path(__file__).parent
+
+
+def source_digest() -> str:
+    """Return a digest of every kernel source, of Numba's version and of the processor.
+
+    Returns
+    -------
+    str
+        Sixteen hexadecimal digits.
+
+    Examples
+    --------
+    >>> len(source_digest())
+    16
+    """
+    digest = hashlib.sha256()
+    for part in (numba.__version__, platform.python_version(), platform.machine(), _cpu_name()):
+        digest.update(part.encode() + b"\0")
+    for path in sorted(_SOURCES.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _cpu_name() -> str:
+    import llvmlite.binding
+
+    return str(llvmlite.binding.get_host_cpu_name())
+
+
+def _candidates() -> Iterator[Path]:
+    """Folders to try, best first."""
+    for name in ("FLEETGYM_CACHE_DIR", "NUMBA_CACHE_DIR"):
+        if os.environ.get(name):
+            yield Path(os.environ[name])
+    if os.environ.get("XDG_CACHE_HOME"):
+        yield Path(os.environ["XDG_CACHE_HOME"]) / "fleetgym"
+    try:
+        yield Path.home() / ".cache" / "fleetgym"
+    except RuntimeError:  # no home directory can be determined
+        pass
+    user = str(os.getuid()) if hasattr(os, "getuid") else "user"
+    yield Path(tempfile.gettempdir()) / f"fleetgym-{user}"
+
+
+def _is_ours_and_writable(folder: Path) -> bool:
+    """Create `folder` if need be; tell whether we own it and can write to it.
+
+    Compiled code is loaded from there, so a folder that somebody else owns is refused.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if hasattr(os, "getuid") and folder.stat().st_uid != os.getuid():
+            return False
+        with tempfile.NamedTemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+@functools.cache
+def cache_folder() -> Path | None:
+    """Return the folder that holds this version's compiled kernels, or None where none is writable.
+
+    ``FLEETGYM_CACHE_DIR`` and ``NUMBA_CACHE_DIR`` are tried first, then the user's cache folder, then a
+    temporary one.
+    """
+    digest = source_digest()
+    for base in _candidates():
+        folder = base / f"kernels-{digest}"
+        if _is_ours_and_writable(folder):
+            return folder
+    return None
+
+
+def announce_compilation(last_kernel: Any) -> None:
+    """Print one line to stderr if `last_kernel`, which needs all the others, was never compiled here.
+
+    Parameters
+    ----------
+    last_kernel : callable
+        A function that `jit` returned.
+    """
+    if last_kernel.signatures or not sys.stderr:
+        return
+    folder = cache_folder()
+    name = last_kernel.py_func.__qualname__
+    if folder is None or not any(folder.rglob(f"*.{name}-*.nbi")):
+        print("fleetgym: compiling kernels (once per version, about 20 s) ...", file=sys.stderr, flush=True)
+
+
+def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Compile with Numba: no Python objects, no interpreter lock, cached where that is possible.
+
+    Parameters
+    ----------
+    function : callable, optional
+        The kernel. Its module's sources must be plain functions over arrays and scalars.
+    **options
+        Passed on to `numba.njit`.
+
+    Returns
+    -------
+    callable
+        The compiled dispatcher, or a decorator when `function` is None.
+
+    Examples
+    --------
+    >>> @jit
+    ... def double(x):
+    ...     return 2.0 * x
+    >>> double(3.0)
+    6.0
+    """
+    if function is None:
+        return functools.partial(jit, **options)
+    folder = cache_folder()
+    options = {"cache": folder is not None, "nogil": True, "error_model": "numpy", **options}
+    if function.__name__.startswith("_"):  # only called by other kernels: a third less to compile
+        options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    elsewhere = numba.config.CACHE_DIR
+    try:
+        numba.config.CACHE_DIR = str(folder or "")
+        return numba.njit(**options)(function)
+    except RuntimeError:  # no cache locator, as for functions typed at a prompt
+        return numba.njit(**{**options, "cache": False})(function)
+    finally:
+        numba.config.CACHE_DIR = elsewhere  # other people's kernels stay where they were

@@ -1,0 +1,442 @@
+"""Turn a queue's load into waiting probabilities, percentiles, sizes, and the price of late requests.
+
+A configuration with `servers` = replicas x slots is a G/G/c queue: Erlang C gives the chance to wait, and the
+wait beyond that is taken as exponential, with a rate that the variability of arrivals and service slows down
+(Kimura's approximation)::
+
+    P(W > t) = C(c, a) exp(-2 (c mu - lambda) t / (arrival_cv2 + service_cv2)),    a = lambda / mu
+
+Rates are per second, times in seconds, ``cv2`` is a squared coefficient of variation, and `offered` (a) is
+in erlang, that is in busy servers. The kernels trust their input; NaN in gives NaN out.
+
+Examples
+--------
+Two servers, one of them busy on average: a third of the arrivals wait.
+
+>>> round(erlang_c(2, 1.0), 12)
+0.333333333333
+>>> erlang_c(4, 4.0), erlang_c(4, 0.0)
+(1.0, 0.0)
+
+A tenth of a second of patience, with Poisson arrivals and exponential service of one second:
+
+>>> round(wait_exceeds(2, 1.0, 1.0, 1.0, 1.0, 0.1), 6)
+0.301612
+>>> late_probability(2, 1.0, 1.0, 1.0, 1.0, 0.5, 0.6)  # prefill alone breaks the SLO
+1.0
+>>> round(wait_percentile(2, 1.0, 1.0, 1.0, 1.0, 0.01), 6)
+3.506558
+>>> smallest_servers(1.0, 1.0, 1.0, 1.0, 0.1, 0.01, 0.95)
+5
+
+What a busy server costs in late requests, in three segments above the load that is safe:
+
+>>> import numpy as np
+>>> one = np.ones(1)
+>>> safe, width, slope = late_cost_segments(one, one, one, one, 0.1 * one, 0.5 * one, 0.01 * one, 20, 300.0)
+>>> bool(0.5 < safe < 0.7 and np.all(np.diff(slope) >= 0))
+True
+>>> round(20 * safe + float(width.sum()), 6)  # the segments end at a utilisation of 0.95
+19.0
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fleetgym.kernels.compile import jit
+
+U_MAX = 0.95  # highest utilisation that a fleet may plan for
+SAFE_MISS = 0.001  # miss share up to which a load is free
+SEGMENTS = 3  # chords between the safe utilisation and U_MAX
+SERVER_LIMIT = 1_000_000_000  # a larger fleet is reported as impossible
+
+# Numba freezes these at compilation. That is safe because an edit of this file starts a new cache folder.
+_TAIL = 1e-17  # what the series may leave out, relative to its sum
+_BISECTIONS = 40  # narrows [0, U_MAX] to below 1e-12
+
+
+@jit
+def _inverse_blocking(servers, offered, enough):
+    """Sum 1/B, the reciprocal of Erlang B, until it is complete or at least `enough`.
+
+    1/B = 1 + c/a + c(c-1)/a^2 + ... has positive terms only, so nothing cancels. They rise while more than
+    `offered` factors are left and fall from there on; either way O(sqrt(c)) of them matter, since a longer
+    rise overflows to infinity, which is a blocking probability of zero. Dividing by `offered` each time, not
+    multiplying by a rounded reciprocal, keeps the rounding errors from adding up in one direction.
+    """
+    total = 1.0
+    term = 1.0
+    left = float(servers)
+    while left > offered:
+        term *= left / offered
+        total += term
+        left -= 1.0
+        if total >= enough:
+            return total
+    while left > 0.0:
+        # The later terms are below a geometric series with this term's ratio.
+        if term * left <= _TAIL * total * (offered - left):
+            break
+        term *= left / offered
+        total += term
+        left -= 1.0
+    return total
+
+
+@jit
+def erlang_c(servers, offered):
+    """Return the probability that an arrival has to wait in an M/M/c queue (Erlang C).
+
+    Parameters
+    ----------
+    servers : int
+        Number of servers c.
+    offered : float
+        Offered load a = arrival rate x mean service time, in erlang.
+
+    Returns
+    -------
+    float
+        1 / ((1 - a/c)/B + a/c) with B the Erlang B probability; 0 without load, 1 where a >= c. The relative
+        error stays below 1e-12 up to 100,000 servers and down to probabilities of 1e-300.
+    """
+    if offered <= 0.0:
+        return 0.0
+    if offered >= servers:
+        return 1.0
+    inverse = _inverse_blocking(servers, offered, np.inf)
+    return 1.0 / ((servers - offered) / servers * inverse + offered / servers)
+
+
+@jit
+def _decay(servers, offered, mean_service_s, cv2_sum, threshold_s):
+    """Return P(W > t | W > 0) of a stable queue, for t >= 0."""
+    if threshold_s <= 0.0:
+        return 1.0
+    if cv2_sum <= 0.0:
+        return 0.0
+    return math.exp(-2.0 * (servers - offered) / mean_service_s * threshold_s / cv2_sum)
+
+
+@jit
+def wait_exceeds(servers, arrival_rate, mean_service_s, service_cv2, arrival_cv2, threshold_s):
+    """Return P(W > t): the share of requests that wait longer than a threshold (Kimura, G/G/c).
+
+    Parameters
+    ----------
+    servers : int
+        Number of servers c.
+    arrival_rate : float
+        Requests per second.
+    mean_service_s : float
+        Mean service time.
+    service_cv2, arrival_cv2 : float
+        Squared coefficients of variation of service and inter-arrival times; 1 for Poisson arrivals.
+    threshold_s : float
+        The threshold t. A wait is never negative, so a negative threshold is always exceeded.
+
+    Returns
+    -------
+    float
+        In [0, 1]; 1 where the offered load reaches `servers`, 0 without arrivals. Where both cv2 are zero
+        nobody waits longer than t > 0.
+    """
+    if threshold_s < 0.0:
+        return 1.0
+    offered = arrival_rate * mean_service_s
+    if offered <= 0.0:
+        return 0.0
+    if offered >= servers:
+        return 1.0
+    decay = _decay(servers, offered, mean_service_s, service_cv2 + arrival_cv2, threshold_s)
+    if decay == 0.0:
+        return 0.0
+    return erlang_c(servers, offered) * decay
+
+
+@jit
+def late_probability(servers, arrival_rate, mean_service_s, service_cv2, arrival_cv2, ttft_slo_s, prefill_s):
+    """Return P(TTFT > T): the wait and then the prefill together miss the first-token SLO.
+
+    Parameters
+    ----------
+    servers, arrival_rate, mean_service_s, service_cv2, arrival_cv2
+        As for `wait_exceeds`.
+    ttft_slo_s : float
+        The SLO T on the time to first token; infinite for none.
+    prefill_s : float
+        Time of the prefill at batch 1.
+
+    Returns
+    -------
+    float
+        P(W > T - prefill); 1 where `prefill_s` >= T.
+    """
+    if prefill_s >= ttft_slo_s:
+        return 1.0
+    slack_s = ttft_slo_s - prefill_s
+    return wait_exceeds(servers, arrival_rate, mean_service_s, service_cv2, arrival_cv2, slack_s)
+
+
+@jit
+def wait_percentile(servers, arrival_rate, mean_service_s, service_cv2, arrival_cv2, tail):
+    """Return the wait that a share `tail` of the requests exceeds, t with P(W > t) = tail.
+
+    Parameters
+    ----------
+    servers, arrival_rate, mean_service_s, service_cv2, arrival_cv2
+        As for `wait_exceeds`.
+    tail : float
+        Share of requests beyond the percentile: 0.01 for P99.
+
+    Returns
+    -------
+    float
+        Seconds; 0 where no more than `tail` wait at all, infinite where the offered load reaches `servers`.
+        The series of 1/B stops as soon as it proves that C <= tail.
+    """
+    offered = arrival_rate * mean_service_s
+    if offered <= 0.0 or tail >= 1.0:
+        return 0.0
+    if offered >= servers or tail <= 0.0:
+        return np.inf
+    idle = (servers - offered) / servers
+    busy = offered / servers
+    enough = (1.0 / tail - busy) / idle  # 1/B from which C <= tail
+    inverse = _inverse_blocking(servers, offered, enough)
+    if inverse >= enough:  # perhaps a part of the series only
+        return 0.0
+    waiting = max(tail, 1.0 / (idle * inverse + busy))
+    cv2_sum = service_cv2 + arrival_cv2
+    return math.log(waiting / tail) * cv2_sum * mean_service_s / (2.0 * (servers - offered))
+
+
+@jit
+def _is_enough(servers, arrival_rate, mean_service_s, service_cv2, arrival_cv2, threshold_s, tail, cap):
+    """Tell whether `servers` keep to the utilisation cap and to P(W > threshold) <= tail."""
+    if arrival_rate * mean_service_s > cap * servers:
+        return False
+    return wait_exceeds(servers, arrival_rate, mean_service_s, service_cv2, arrival_cv2, threshold_s) <= tail
+
+
+@jit
+def smallest_servers(
+    arrival_rate, mean_service_s, service_cv2, arrival_cv2, threshold_s, tail, max_utilization
+):
+    """Return the fewest servers with P(W > threshold) <= tail and a utilisation of at most the cap.
+
+    Parameters
+    ----------
+    arrival_rate, mean_service_s, service_cv2, arrival_cv2, threshold_s
+        As for `wait_exceeds`.
+    tail : float
+        Share of requests that may wait longer than `threshold_s`.
+    max_utilization : float
+        Cap on offered load / servers.
+
+    Returns
+    -------
+    int
+        0 without arrivals; -1 where no number of servers (up to `SERVER_LIMIT`) is enough. Both conditions
+        are monotone in the number of servers: it gallops up from the utilisation bound, then bisects.
+    """
+    offered = arrival_rate * mean_service_s
+    if offered <= 0.0:
+        return 0
+    if tail < 0.0 or (threshold_s < 0.0 and tail < 1.0) or not offered <= max_utilization * SERVER_LIMIT:
+        return -1
+    cap = max_utilization
+    high = max(1, int(offered / cap))
+    low = high - 1  # too few: its utilisation is above the cap, or there is no server at all
+    step = 1
+    while not _is_enough(
+        high, arrival_rate, mean_service_s, service_cv2, arrival_cv2, threshold_s, tail, cap
+    ):
+        if high >= SERVER_LIMIT:
+            return -1
+        low = high
+        high = min(high + step, SERVER_LIMIT)
+        step *= 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _is_enough(middle, arrival_rate, mean_service_s, service_cv2, arrival_cv2, threshold_s, tail, cap):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+@jit
+def _mixture(shares, service_s, service_cv2, arrival_cv2):
+    """Return the mean service time of a mixture, and the sum of its service and arrival cv2."""
+    mean = 0.0
+    second = 0.0
+    arrivals = 0.0
+    for i in range(shares.size):
+        mean += shares[i] * service_s[i]
+        second += shares[i] * (1.0 + service_cv2[i]) * service_s[i] * service_s[i]
+        arrivals += shares[i] * arrival_cv2[i]
+    if mean <= 0.0:
+        return 0.0, 0.0
+    return mean, max(0.0, second / (mean * mean) - 1.0) + arrivals
+
+
+@jit
+def _weighted_late(weights, slack_s, servers, busy, mean_service_s, cv2_sum):
+    """Return sum_i weights_i P(W > slack_i) over the workloads with time to spare after their prefill.
+
+    The queue is one for all workloads, so Erlang C is computed once.
+    """
+    total = 0.0
+    for i in range(weights.size):
+        if weights[i] > 0.0 and slack_s[i] > 0.0:
+            total += weights[i] * _decay(servers, busy, mean_service_s, cv2_sum, slack_s[i])
+    return total * erlang_c(servers, busy) if total > 0.0 else 0.0
+
+
+@jit
+def _safe_utilization(shares, slack_s, servers, mean_service_s, cv2_sum):
+    """Return the largest utilisation up to `U_MAX` with a miss share of at most `SAFE_MISS`."""
+    if _weighted_late(shares, slack_s, servers, servers * U_MAX, mean_service_s, cv2_sum) <= SAFE_MISS:
+        return U_MAX
+    low = 0.0
+    high = U_MAX
+    for _ in range(_BISECTIONS):
+        middle = 0.5 * (low + high)
+        if _weighted_late(shares, slack_s, servers, servers * middle, mean_service_s, cv2_sum) <= SAFE_MISS:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@jit
+def _late_cost_row(shares, usd, slack_s, mean_service_s, cv2_sum, servers, window_s, width, slope):
+    """Return the safe utilisation and write the segments to `width` and `slope`, both modified in place.
+
+    `usd` is each workload's share times its price of being late; a mean service time of zero stands for
+    "nothing to price".
+    """
+    width[:] = 0.0
+    slope[:] = 0.0
+    if mean_service_s <= 0.0 or servers <= 0:
+        return U_MAX
+    safe = _safe_utilization(shares, slack_s, servers, mean_service_s, cv2_sum)
+    if safe >= U_MAX:
+        return U_MAX
+    step = (U_MAX - safe) * servers / SEGMENTS
+    before = 0.0
+    steepest = 0.0
+    for k in range(SEGMENTS + 1):
+        busy = safe * servers + k * step
+        late = _weighted_late(usd, slack_s, servers, busy, mean_service_s, cv2_sum)
+        cost = busy / mean_service_s * window_s * late
+        if k > 0:
+            # The LP fills segments in order only if each is at least as dear as the one before.
+            steepest = max(steepest, (cost - before) / step)
+            width[k - 1] = step
+            slope[k - 1] = steepest
+        before = cost
+    return safe
+
+
+@jit
+def _priced_mixture(shares, service_s, service_cv2, arrival_cv2, ttft_slo_s, late_usd):
+    """Return `_mixture`, or a mean of zero where no late request can cost anything."""
+    here = shares > 0.0
+    if not np.any(here & (late_usd > 0.0)) or not np.any(here & (ttft_slo_s < np.inf)):
+        return 0.0, 0.0
+    return _mixture(shares, service_s, service_cv2, arrival_cv2)
+
+
+@jit
+def late_cost_segments(
+    shares, service_s, service_cv2, arrival_cv2, prefill_s, ttft_slo_s, late_usd, servers, window_s
+):
+    """Return what busy servers of one configuration cost in late requests, as convex segments.
+
+    At utilisation u the load is u x `servers` erlang of the given mixture. Up to the safe utilisation, where
+    the miss share is at most `SAFE_MISS`, load is free; from there to `U_MAX` equal segments follow the
+    chords of the late cost in USD per window, made nondecreasing. Workloads whose prefill alone breaks their
+    SLO are always late, at any load, and count nothing here.
+
+    Parameters
+    ----------
+    shares : (I,) float array
+        Share of each workload among the configuration's requests; they sum to 1, 0 where incompatible.
+    service_s, service_cv2 : (I,) float arrays
+        Mean and squared coefficient of variation of each workload's service time here.
+    arrival_cv2 : (I,) float array
+        Squared coefficient of variation of each workload's inter-arrival times; the mixture takes the mean.
+    prefill_s : (I,) float array
+        Prefill time at batch 1.
+    ttft_slo_s : (I,) float array
+        SLO on the time to first token; infinite for none.
+    late_usd : (I,) float array
+        Price of a late request.
+    servers : int
+        Replicas x slots.
+    window_s : float
+        Length of a window.
+
+    Returns
+    -------
+    safe_utilization : float
+        In [0, U_MAX]; U_MAX where no late request can cost anything.
+    width : (3,) float array
+        Busy servers in each segment.
+    slope : (3,) float array
+        USD per busy server and window, nondecreasing.
+    """
+    width = np.zeros(SEGMENTS)
+    slope = np.zeros(SEGMENTS)
+    mean, cv2 = _priced_mixture(shares, service_s, service_cv2, arrival_cv2, ttft_slo_s, late_usd)
+    slack_s = ttft_slo_s - prefill_s
+    safe = _late_cost_row(shares, shares * late_usd, slack_s, mean, cv2, servers, window_s, width, slope)
+    return safe, width, slope
+
+
+@jit
+def late_cost_table(
+    shares, service_s, service_cv2, arrival_cv2, prefill_s, ttft_slo_s, late_usd, slots, offsets, window_s
+):
+    """Return `late_cost_segments` of every configuration and every number of replicas.
+
+    Parameters
+    ----------
+    shares, service_s, service_cv2, prefill_s : (I, C) float arrays
+        As for `late_cost_segments`, one column per configuration.
+    arrival_cv2, ttft_slo_s, late_usd : (I,) float arrays
+        As for `late_cost_segments`.
+    slots : (C,) int array
+        Servers per replica.
+    offsets : (C + 1,) int array
+        Row ``offsets[c] + replicas - 1`` belongs to `replicas` of configuration c; the last entry is N.
+    window_s : float
+        Length of a window.
+
+    Returns
+    -------
+    safe_utilization : (N,) float array
+    width, slope : (N, 3) float arrays
+    """
+    rows = offsets[-1]
+    safe = np.empty(rows)
+    width = np.empty((rows, SEGMENTS))
+    slope = np.empty((rows, SEGMENTS))
+    for c in range(slots.size):
+        share = shares[:, c].copy()
+        usd = share * late_usd
+        slack_s = ttft_slo_s - prefill_s[:, c]
+        mean, cv2 = _priced_mixture(
+            share, service_s[:, c], service_cv2[:, c], arrival_cv2, ttft_slo_s, late_usd
+        )
+        for row in range(offsets[c], offsets[c + 1]):
+            servers = slots[c] * (row - offsets[c] + 1)
+            safe[row] = _late_cost_row(
+                share, usd, slack_s, mean, cv2, servers, window_s, width[row], slope[row]
+            )
+    return safe, width, slope

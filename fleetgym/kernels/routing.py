@@ -1,0 +1,1456 @@
+"""Solve the second-stage routing LP: one window's costs and limits in, routed shares and certifying duals out.
+
+The LP (see `solve_routing`) is block-angular: each workload has three rows of its own (demand, delay, error),
+and a configuration's three capacity rows couple the workloads. The kernel is a dual simplex method on a
+compact basis: one 3x3 inverse per workload (over its *key* columns) and the inverse of a small Schur
+complement ("working matrix") that joins the tight capacity rows with as many *extra* columns.
+
+A capacity row is a convex penalty of its load, so overload variables never enter a basis: a row is either
+tight at one of its breakpoints, with a price between the neighbouring slopes, or it lies in a segment and its
+price is that slope. Any prices within these limits, with each workload's own three-row problem solved at them,
+are dual feasible. So every start can be repaired: a stale basis lends its prices, a cold start has zero prices.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fleetgym.kernels.compile import jit
+
+OPTIMAL = 0
+NUMERIC_FAILURE = 1
+
+# Columns of one workload: unserved share, slack and excess of the delay row, of the error row, then x[i, c].
+_U, _P, _S, _Q, _T, _X = 0, 1, 2, 3, 4, 5
+# Rows of the packed data of one workload.
+_COST, _DEMAND, _DELAY, _ERROR, _USE, _SCALE = 0, 1, 2, 3, 4, 7
+# Blocks of `Workspace.local`, one triple each per workload.
+_VALUE, _DUAL, _STEP, _NOISE = 0, 1, 2, 3
+# Blocks of `Workspace.row`.
+_PRICE, _RATE, _LOAD, _UNIT = 0, 1, 2, 3
+# Kinds of leaving (and entering) objects.
+_NONE, _KEY, _EXTRA, _ROW, _COLUMN, _LOST = 0, 1, 2, 3, 4, 5
+
+_STRIDE = 65536  # a basic column is stored as workload * stride + column
+_FEASIBLE = 1e-11  # primal tolerance, on shares and loads that are scaled to at most about one
+_ROUND_OFF = 1e-14  # per unit of the terms that a number is summed from
+_TINY_PIVOT = 1e-11  # pivots below this share of their terms are noise
+_STALL = 40  # degenerate pivots in a row before the smallest-index rule takes over
+_REFRESH = 500  # pivots between two factorisations
+_ROUNDS = 40
+
+
+class Workspace(NamedTuple):
+    """Arrays that `route` overwrites: allocate once per thread with `new_workspace`."""
+
+    lp: np.ndarray  # (I, 8, N) packed data, N = C + 5 columns
+    inverse: np.ndarray  # (I, 3, 3) inverse of each workload's key columns
+    local: np.ndarray  # (I, 4, 3) values, duals, dual direction and noise of each workload
+    row: np.ndarray  # (4, 3, N) price, its rate, load and unit of each capacity row
+    segment: np.ndarray  # (2, 3, 6, N) breakpoints and slopes of each capacity row
+    working: np.ndarray  # (R, R) inverse of the working matrix, R = 3 C + 1
+    scratch: np.ndarray  # (R, R) factorisation
+    extra: np.ndarray  # (R, 4) representation by the keys, and value, of each extra column
+    vector: np.ndarray  # (4, R)
+    candidate: np.ndarray  # (2, N) reduced costs and their rates
+    pick: np.ndarray  # (4,) relaxed step, step and pivot of the entering candidate, largest price rate
+    key: np.ndarray  # (I, 3) key columns
+    match: np.ndarray  # (4, R) scratch of the factorisation
+    place: np.ndarray  # (3, N) position of a tight row, or -1
+    state: np.ndarray  # (3, N) 2 k: in segment k; 2 k + 1: tight at breakpoint k
+    tight: np.ndarray  # (4, R) resource and column of tight rows, workload and column of extras
+    flag: np.ndarray  # (I, N) whether a column is basic
+    number: np.ndarray  # (I + 8,) live workloads, then the choice of the ratio test
+
+
+def new_workspace(num_workloads: int, num_configurations: int) -> Workspace:
+    """Allocate the work arrays of `route` for problems of at most this size.
+
+    Parameters
+    ----------
+    num_workloads, num_configurations : int
+        Largest numbers of workloads and of active configurations.
+
+    Returns
+    -------
+    Workspace
+        Arrays without state: one per thread is enough, whatever number of environments it serves.
+    """
+    workloads, columns, rows = num_workloads, num_configurations + _X, 3 * num_configurations + 1
+    lp = np.zeros((workloads, 8, columns))
+    lp[:, _DEMAND, _U] = 1.0
+    lp[:, _DELAY, _P], lp[:, _DELAY, _S] = 1.0, -1.0
+    lp[:, _ERROR, _Q], lp[:, _ERROR, _T] = 1.0, -1.0
+    lp[:, _SCALE, :_X] = 1.0
+    segment = np.zeros((2, 3, 6, columns))
+    segment[0], segment[1, :, 1:] = 1.0, np.inf
+    return Workspace(
+        lp=lp,
+        inverse=np.zeros((workloads, 3, 3)),
+        local=np.zeros((workloads, 4, 3)),
+        row=np.zeros((4, 3, columns)),
+        segment=segment,
+        working=np.zeros((rows, rows)),
+        scratch=np.zeros((rows, rows)),
+        extra=np.zeros((rows, 4)),
+        vector=np.zeros((4, rows)),
+        candidate=np.zeros((2, columns)),
+        pick=np.zeros(4),
+        key=np.zeros((workloads, 3), dtype=np.int64),
+        match=np.zeros((4, rows), dtype=np.int64),
+        place=np.zeros((3, columns), dtype=np.int64),
+        state=np.zeros((3, columns), dtype=np.int64),
+        tight=np.zeros((4, rows), dtype=np.int64),
+        flag=np.zeros((workloads, columns), dtype=np.uint8),
+        number=np.zeros(workloads + 8, dtype=np.int64),
+    )
+
+
+def new_basis(num_workloads: int, num_configurations: int) -> np.ndarray:
+    """Return a cold basis with room for problems of at most this size: one per environment.
+
+    Parameters
+    ----------
+    num_workloads, num_configurations : int
+        Largest numbers of workloads and of active configurations.
+
+    Returns
+    -------
+    numpy.ndarray of int64
+        Number of basic columns, number of rows that are tight or overloaded, the columns
+        (workload * 65536 + column), then (row, state) pairs. Zeros mean "cold".
+    """
+    return np.zeros(2 + 3 * num_workloads + 9 * num_configurations, dtype=np.int64)
+
+
+# --- packing ----------------------------------------------------------------------------------------------
+
+
+@jit
+def _pack_rows(capacity, width, slope, work):
+    """Scale each capacity row to a limit of one; merge empty segments and equal slopes. Limit 0 has unit 0."""
+    breakpoints, prices, unit = work.segment[0], work.segment[1], work.row[_UNIT]
+    for c in range(capacity.shape[1]):
+        j = c + _X
+        for r in range(2):
+            unit[r, j] = 1.0 / capacity[r, c] if capacity[r, c] > 0.0 else 0.0
+        limit = capacity[2, c]
+        for b in range(width.shape[1]):
+            limit += width[c, b]
+        unit[2, j] = 1.0 / limit if limit > 0.0 else 0.0
+        last, end, price = 0, capacity[2, c], 0.0
+        for b in range(width.shape[1]):
+            if width[c, b] <= 0.0:
+                continue
+            if slope[c, b] > price:
+                breakpoints[2, last, j] = end * unit[2, j]
+                last += 1
+                price = slope[c, b]
+                prices[2, last, j] = price * limit
+            end += width[c, b]
+        breakpoints[2, last, j] = 1.0
+        prices[2, last + 1, j] = np.inf
+
+
+@jit
+def _pack_workload(cost, delay, error, use, allowed, i, lp, unit):
+    """Copy one workload's columns; a column that may not be used costs infinity and is otherwise zero."""
+    for c in range(cost.shape[1]):
+        j = c + _X
+        usable = allowed[i, c] != 0
+        for r in range(3):
+            if unit[r, j] == 0.0 and use[r, i, c] > 0.0:
+                usable = False
+        if usable:
+            lp[_COST, j], lp[_DEMAND, j] = cost[i, c], 1.0
+            lp[_DELAY, j], lp[_ERROR, j] = delay[i, c], error[i, c]
+            scale = max(1.0, abs(delay[i, c]), abs(error[i, c]))
+            for r in range(3):
+                load = use[r, i, c] * unit[r, j]
+                lp[_USE + r, j] = load
+                scale = max(scale, load)
+            lp[_SCALE, j] = scale
+        else:
+            lp[:_SCALE, j] = 0.0
+            lp[_COST, j], lp[_SCALE, j] = np.inf, 1.0
+
+
+@jit
+def _pack(cost, unserved, delay, error, use, capacity, width, slope, allowed, work):
+    """Fill the packed data; return the number of workloads with arrivals, listed in `work.number`."""
+    _pack_rows(capacity, width, slope, work)
+    live = 0
+    for i in range(cost.shape[0]):
+        if unserved[i] > 0.0:
+            lp = work.lp[live]
+            lp[_COST, _U] = lp[_COST, _S] = lp[_COST, _T] = unserved[i]
+            _pack_workload(cost, delay, error, use, allowed, i, lp, work.row[_UNIT])
+            work.number[live] = i
+            live += 1
+    return live
+
+
+# --- one workload -----------------------------------------------------------------------------------------
+
+
+@jit
+def _invert(lp, key, inverse):
+    """Invert the 3x3 matrix of three key columns; tell whether it is safely regular."""
+    a, b, c = key[0], key[1], key[2]
+    a0, a1, a2 = lp[_DEMAND, a], lp[_DELAY, a], lp[_ERROR, a]
+    b0, b1, b2 = lp[_DEMAND, b], lp[_DELAY, b], lp[_ERROR, b]
+    c0, c1, c2 = lp[_DEMAND, c], lp[_DELAY, c], lp[_ERROR, c]
+    m00, m01, m02 = b1 * c2 - b2 * c1, b2 * c0 - b0 * c2, b0 * c1 - b1 * c0
+    det = a0 * m00 + a1 * m01 + a2 * m02
+    size = max(abs(a0), abs(a1), abs(a2)) * max(abs(b0), abs(b1), abs(b2)) * max(abs(c0), abs(c1), abs(c2))
+    if not abs(det) > 1e-11 * size:
+        return False
+    inv = 1.0 / det
+    inverse[0, 0], inverse[0, 1], inverse[0, 2] = m00 * inv, m01 * inv, m02 * inv
+    inverse[1, 0], inverse[1, 1] = (c1 * a2 - c2 * a1) * inv, (c2 * a0 - c0 * a2) * inv
+    inverse[1, 2] = (c0 * a1 - c1 * a0) * inv
+    inverse[2, 0], inverse[2, 1] = (a1 * b2 - a2 * b1) * inv, (a2 * b0 - a0 * b2) * inv
+    inverse[2, 2] = (a0 * b1 - a1 * b0) * inv
+    return True
+
+
+@jit
+def _represent(lp, inverse, j, out):
+    """Write column `j` as a combination of the key columns into out[0:3]."""
+    d0, d1, d2 = lp[_DEMAND, j], lp[_DELAY, j], lp[_ERROR, j]
+    for k in range(3):
+        out[k] = inverse[k, 0] * d0 + inverse[k, 1] * d1 + inverse[k, 2] * d2
+
+
+@jit
+def _replace_key(inverse, k, column):
+    """Update a workload's inverse: the column with this representation takes the place of key `k`."""
+    for r in range(3):
+        pivot = inverse[k, r] / column[k]
+        for q in range(3):
+            if q != k:
+                inverse[q, r] -= column[q] * pivot
+        inverse[k, r] = pivot
+
+
+@jit
+def _priced_cost(lp, price, j):
+    """Cost of column `j` with what it pays for capacity."""
+    return (
+        lp[_COST, j]
+        + price[0, j] * lp[_USE, j]
+        + price[1, j] * lp[_USE + 1, j]
+        + price[2, j] * lp[_USE + 2, j]
+    )
+
+
+@jit
+def _workload_dual(lp, price, key, inverse, local):
+    """Set the duals of a workload's three rows from its key columns, and the round-off they carry."""
+    local[_DUAL, :] = 0.0
+    noise = 0.0
+    for k in range(3):
+        cost = _priced_cost(lp, price, key[k])
+        size = 0.0
+        for r in range(3):
+            local[_DUAL, r] += cost * inverse[k, r]
+            size += abs(inverse[k, r])
+        noise += abs(cost) * size
+    local[_NOISE, 0] = noise * _ROUND_OFF
+
+
+@jit
+def _reduced_costs(lp, price, dual, out, size):
+    """Write the reduced costs of one workload's columns into `out`."""
+    y0, y1, y2 = dual[0], dual[1], dual[2]
+    for j in range(size):
+        out[j] = (
+            lp[_COST, j]
+            + (price[0, j] * lp[_USE, j] + price[1, j] * lp[_USE + 1, j] + price[2, j] * lp[_USE + 2, j])
+            - (y0 * lp[_DEMAND, j] + y1 * lp[_DELAY, j] + y2 * lp[_ERROR, j])
+        )
+
+
+@jit
+def _rates(lp, rate, step, out, size):
+    """Write how fast the reduced costs change along the dual direction."""
+    y0, y1, y2 = step[0], step[1], step[2]
+    for j in range(size):
+        out[j] = (rate[0, j] * lp[_USE, j] + rate[1, j] * lp[_USE + 1, j] + rate[2, j] * lp[_USE + 2, j]) - (
+            y0 * lp[_DEMAND, j] + y1 * lp[_DELAY, j] + y2 * lp[_ERROR, j]
+        )
+
+
+@jit
+def _rate_noise(lp, reach, noise, j):
+    """Return the smallest rate of column `j` that is more than round-off of the direction it comes from."""
+    load = lp[_USE, j] + lp[_USE + 1, j] + lp[_USE + 2, j]
+    own = abs(lp[_DEMAND, j]) + abs(lp[_DELAY, j]) + abs(lp[_ERROR, j])
+    return _TINY_PIVOT * (reach * load + noise * own)
+
+
+@jit
+def _offer(pick, gap, rate, slack):
+    """Harris's test on one candidate whose gap closes at `rate`; tell whether it becomes the choice.
+
+    pick = (relaxed step, step, pivot size, ...). Steps are clipped at zero, and each choice keeps its own step.
+    """
+    gap = max(gap, 0.0)
+    step = gap / rate
+    relaxed = (gap + slack) / rate
+    if relaxed < pick[0]:
+        pick[0] = relaxed
+    if step <= pick[0] and (pick[1] > pick[0] or rate > pick[2]):
+        pick[1], pick[2] = step, rate
+        return True
+    return False
+
+
+@jit
+def _ratio(work, i, size, bland):
+    """Offer the columns of workload `i` to the ratio test; note the choice in `work.number`."""
+    lp, local, row, pick = work.lp[i], work.local[i], work.row, work.pick
+    gap, rates = work.candidate[0], work.candidate[1]
+    _reduced_costs(lp, row[_PRICE], local[_DUAL], gap, size)
+    _rates(lp, row[_RATE], local[_STEP], rates, size)
+    slack = 0.0 if bland else local[_NOISE, 0]
+    end = work.number.size
+    for j in range(size):
+        rate = -rates[j]
+        if rate > 0.0 and gap[j] <= pick[0] * rate and work.flag[i, j] == 0:
+            if bland and max(gap[j], 0.0) >= pick[1] * rate:
+                continue
+            if rate > _rate_noise(lp, pick[3], local[_NOISE, 2], j) and _offer(
+                pick, gap[j], rate, slack
+            ):
+                work.number[end - 2], work.number[end - 1] = i, j
+
+
+@jit
+def _reset_pick(work):
+    """Forget the choice of the last ratio test."""
+    work.pick[0], work.pick[1], work.pick[2] = np.inf, np.inf, 0.0
+    work.number[-1] = -1
+
+
+@jit
+def _aim_by_key(work, i, k):
+    """Let the reduced cost of key `k` rise while prices rest: write the direction of the workload's duals."""
+    size = 0.0
+    for r in range(3):
+        work.local[i, _STEP, r] = -work.inverse[i, k, r]
+        size = max(size, abs(work.inverse[i, k, r]))
+    work.local[i, _NOISE, 2] = size
+    work.pick[3] = 0.0
+    _reset_pick(work)
+
+
+@jit
+def _worst_key(lp, key, value, bland):
+    """Return the key position with the most negative scaled value, or -1; the smallest column if `bland`."""
+    worst, place = 0.0, -1
+    for k in range(3):
+        scaled = value[k] * lp[_SCALE, key[k]]
+        if scaled < -_FEASIBLE and (place < 0 or (key[k] < key[place] if bland else scaled < worst)):
+            worst, place = scaled, k
+    return place
+
+
+@jit
+def _best_column(lp, price, size):
+    """Return the cheapest way to serve a workload at these prices, its service levels left aside."""
+    best, cost = _U, lp[_COST, _U]
+    for j in range(_X, size):
+        priced = _priced_cost(lp, price, j)
+        if priced < cost:
+            best, cost = j, priced
+    return best
+
+
+@jit
+def _solve_workload(work, i, size):
+    """Solve one workload's three-row problem at the current prices by its own dual simplex method."""
+    lp, key, inverse, local, flag = work.lp[i], work.key[i], work.inverse[i], work.local[i], work.flag[i]
+    price, column = work.row[_PRICE], work.extra[-1]
+    for k in range(3):
+        flag[key[k]] = 0
+    key[0], key[1], key[2] = _best_column(lp, price, size), _P, _Q
+    for k in range(3):
+        flag[key[k]] = 1
+    _invert(lp, key, inverse)
+    for count in range(200):
+        bland = count > 30
+        leaving = _worst_key(lp, key, inverse[:, 0], bland)
+        _workload_dual(lp, price, key, inverse, local)
+        if leaving < 0:
+            return True
+        _aim_by_key(work, i, leaving)
+        _ratio(work, i, size, bland)
+        entering = work.number[-1]
+        if entering < 0:
+            return False
+        _represent(lp, inverse, entering, column)
+        _replace_key(inverse, leaving, column)
+        flag[key[leaving]], flag[entering] = 0, 1
+        key[leaving] = entering
+    return False
+
+
+# --- factorisation ----------------------------------------------------------------------------------------
+
+
+@jit
+def _choose_keys(lp, codes, key, inverse, column):
+    """Choose three independent key columns among a workload's basic ones, by complete pivoting.
+
+    Columns count by their size after scaling. Where the basic columns do not span, unit columns stay in;
+    returns whether none had to.
+    """
+    key[0], key[1], key[2] = _U, _P, _Q
+    inverse[:, :] = 0.0
+    inverse[0, 0] = inverse[1, 1] = inverse[2, 2] = 1.0
+    open_places = 7
+    while open_places:
+        best, place, choice = 1e-9, -1, 0
+        for code in codes:
+            j = code % _STRIDE
+            _represent(lp, inverse, j, column)
+            for k in range(3):
+                size = abs(column[k]) / lp[_SCALE, j]
+                if open_places >> k & 1 and size > best:
+                    best, place, choice = size, k, j
+        if place < 0:
+            return False
+        _represent(lp, inverse, choice, column)
+        _replace_key(inverse, place, column)
+        key[place] = choice
+        open_places -= 1 << place
+    return True
+
+
+@jit
+def _scatter(work, i, j, column, out):
+    """Add to out[t] what column `j` of workload `i`, net of the keys that represent it, loads tight row t by."""
+    lp, place = work.lp[i], work.place
+    for k in range(4):
+        col, factor = (j, 1.0) if k == 3 else (work.key[i, k], -column[k])
+        if col >= _X and factor != 0.0:
+            for r in range(3):
+                if place[r, col] >= 0:
+                    out[place[r, col]] += factor * lp[_USE + r, col]
+
+
+@jit
+def _entry(work, i, j, column, r, at):
+    """What `_scatter` adds, for the one row (r, at)."""
+    load = work.lp[i, _USE + r, at]
+    total = load if j == at else 0.0
+    for k in range(3):
+        if work.key[i, k] == at:
+            total -= column[k] * load
+    return total
+
+
+@jit
+def _release(work, r, j, segment):
+    """Take a row out of the tight ones: its load is free within a segment, and its price is that slope."""
+    work.place[r, j] = -1
+    work.state[r, j] = 2 * segment
+    work.row[_PRICE, r, j] = work.segment[1, r, segment, j]
+
+
+@jit
+def _load_rows(work, basis, size):
+    """Take each row's state from the stored basis; return the number of tight rows."""
+    work.state[:, :size] = 0
+    work.place[:, :size] = -1
+    work.row[: _RATE + 1, :, :size] = 0.0
+    tight = 0
+    for n in range(2 + basis[0], 2 + basis[0] + 2 * basis[1], 2):
+        r, j, state = basis[n] // _STRIDE, basis[n] % _STRIDE, basis[n + 1]
+        while state > 1 and work.segment[1, r, state // 2, j] == np.inf:
+            state -= 2  # there are fewer segments than there were
+        if work.row[_UNIT, r, j] == 0.0:
+            continue
+        _release(work, r, j, state // 2)
+        if state % 2 == 1:
+            work.state[r, j], work.place[r, j] = state, tight
+            work.tight[0, tight], work.tight[1, tight] = r, j
+            tight += 1
+    return tight
+
+
+@jit
+def _load_workload(work, i, codes, extras, size):
+    """Split one workload's stored basic columns into keys and extras.
+
+    Returns the number of extras so far, and whether the stored columns sufficed.
+    """
+    lp, key, flag, inverse = work.lp[i], work.key[i], work.flag[i], work.inverse[i]
+    flag[:size] = 0
+    complete = codes.size == 3
+    if complete:
+        for k in range(3):
+            key[k] = codes[k] % _STRIDE
+        complete = _invert(lp, key, inverse)
+    if not complete:
+        complete = _choose_keys(lp, codes, key, inverse, work.extra[-1])
+        _invert(lp, key, inverse)
+    for k in range(3):
+        flag[key[k]] = 1
+    for code in codes:
+        j = code % _STRIDE
+        if flag[j] == 0 and lp[_COST, j] < np.inf:
+            work.tight[2, extras], work.tight[3, extras] = i, j
+            extras += 1
+    return extras, complete
+
+
+@jit
+def _load_columns(work, basis, live, size):
+    """Take all basic columns from the stored basis; return the number of extras and whether it was complete."""
+    extras, complete, stop, end = 0, True, 2, 2 + basis[0]
+    for i in range(live):
+        start = stop
+        while start < end and basis[start] // _STRIDE < work.number[i]:
+            start += 1
+        stop = start
+        while stop < end and basis[stop] // _STRIDE == work.number[i]:
+            stop += 1
+        extras, sufficed = _load_workload(work, i, basis[start:stop], extras, size)
+        complete = complete and sufficed
+    return extras, complete
+
+
+@jit
+def _eliminate(matrix, rows, columns, match):
+    """Invert in place by exchange steps: each row takes its largest free column, match[0, row] = column.
+
+    A row that depends on those before it gets no column (-1); match[1, column] is the reverse.
+    """
+    match[1, :columns] = -1
+    for e in range(rows):
+        best, choice = matrix[e, columns], -1  # the smallest pivot to trust
+        for t in range(columns):
+            if match[1, t] < 0 and abs(matrix[e, t]) > best:
+                best, choice = abs(matrix[e, t]), t
+        match[0, e] = choice
+        if choice < 0:
+            continue
+        match[1, choice] = e
+        inverse = 1.0 / matrix[e, choice]
+        for f in range(rows):
+            factor = matrix[f, choice] * inverse
+            if f != e and factor != 0.0:
+                for t in range(columns):
+                    matrix[f, t] -= factor * matrix[e, t]
+                matrix[f, choice] = factor
+        for t in range(columns):
+            matrix[e, t] *= -inverse
+        matrix[e, choice] = inverse
+
+
+@jit
+def _build(work, tight, extras):
+    """Write the working matrix, one row per extra; the cell after each row holds the smallest pivot to trust."""
+    matrix = work.scratch
+    for e in range(extras):
+        i, j = work.tight[2, e], work.tight[3, e]
+        _represent(work.lp[i], work.inverse[i], j, work.extra[e])
+        matrix[e, : tight + 1] = 0.0
+        _scatter(work, i, j, work.extra[e], matrix[e])
+        largest = 0.0
+        for t in range(tight):
+            largest = max(largest, abs(matrix[e, t]))
+        matrix[e, tight] = _TINY_PIVOT * largest
+
+
+@jit
+def _keep_pairs(work, tight, extras):
+    """Put rows and extras that pair in the same order, release the others; return how many pair."""
+    match, tied = work.match, work.tight
+    for t in range(tight):
+        match[2, t], match[3, t] = tied[0, t], tied[1, t]
+        if match[1, t] < 0:
+            r, j = tied[0, t], tied[1, t]
+            _release(work, r, j, work.state[r, j] // 2)
+    pairs = 0
+    for e in range(extras):
+        t = match[0, e]
+        if t >= 0:
+            tied[0, pairs], tied[1, pairs] = match[2, t], match[3, t]
+            tied[2, pairs], tied[3, pairs] = tied[2, e], tied[3, e]
+            work.place[match[2, t], match[3, t]] = pairs
+            work.flag[tied[2, e], tied[3, e]] = 1
+            work.extra[pairs] = work.extra[e]
+            match[0, pairs], match[1, pairs] = t, e
+            pairs += 1
+    return pairs
+
+
+@jit
+def _factorise(work, basis, live, size):
+    """Load and factorise the stored basis; return the number of tight rows and whether nothing was dropped."""
+    tight = _load_rows(work, basis, size)
+    extras, complete = _load_columns(work, basis, live, size)
+    _build(work, tight, extras)
+    _eliminate(work.scratch, extras, tight, work.match)
+    pairs = _keep_pairs(work, tight, extras)
+    for e in range(pairs):
+        for f in range(pairs):
+            work.working[f, e] = work.scratch[work.match[1, e], work.match[0, f]]
+    return pairs, complete and pairs == tight and pairs == extras
+
+
+@jit
+def _store(work, basis, live, size):
+    """Write the basis in its canonical order: columns by workload and number, then rows that are not free."""
+    n = 2
+    for i in range(live):
+        for j in range(size):
+            if work.flag[i, j] != 0:
+                basis[n] = work.number[i] * _STRIDE + j
+                n += 1
+    basis[0] = n - 2
+    for r in range(3):
+        for j in range(_X, size):
+            if work.state[r, j] != 0:
+                basis[n], basis[n + 1] = r * _STRIDE + j, work.state[r, j]
+                n += 2
+    basis[1] = (n - 2 - basis[0]) // 2
+
+
+# --- primal and dual solution of a basis ------------------------------------------------------------------
+
+
+@jit
+def _values(work, live, pairs):
+    """Compute the values of all basic columns."""
+    rhs, tied = work.vector[0], work.tight
+    for t in range(pairs):
+        r, j = tied[0, t], tied[1, t]
+        rhs[t] = work.segment[0, r, work.state[r, j] // 2, j]
+    for i in range(live):
+        for k in range(3):
+            j, value = work.key[i, k], work.inverse[i, k, 0]
+            work.local[i, _VALUE, k] = value
+            for r in range(3):
+                if work.place[r, j] >= 0:
+                    rhs[work.place[r, j]] -= value * work.lp[i, _USE + r, j]
+    for e in range(pairs):
+        value = 0.0
+        for t in range(pairs):
+            value += work.working[e, t] * rhs[t]
+        work.extra[e, 3] = value
+        for k in range(3):
+            work.local[tied[2, e], _VALUE, k] -= work.extra[e, k] * value
+
+
+@jit
+def _loads(work, live, pairs, size):
+    """Compute the load of every capacity row, as a share of its limit."""
+    load = work.row[_LOAD]
+    load[:, :size] = 0.0
+    for i in range(live):
+        for k in range(3):
+            j = work.key[i, k]
+            for r in range(3):
+                load[r, j] += work.local[i, _VALUE, k] * work.lp[i, _USE + r, j]
+    for e in range(pairs):
+        i, j = work.tight[2, e], work.tight[3, e]
+        for r in range(3):
+            load[r, j] += work.extra[e, 3] * work.lp[i, _USE + r, j]
+
+
+@jit
+def _prices(work, pairs):
+    """Compute the prices of the tight rows, which make the reduced costs of the extras zero, and their noise."""
+    price, tied, out, noise = work.row[_PRICE], work.tight, work.vector[0], work.vector[1]
+    for t in range(pairs):
+        price[tied[0, t], tied[1, t]] = 0.0
+        out[t] = noise[t] = 0.0
+    for e in range(pairs):
+        lp, key = work.lp[tied[2, e]], work.key[tied[2, e]]
+        cost = _priced_cost(lp, price, tied[3, e])
+        size = abs(cost)
+        for k in range(3):
+            part = _priced_cost(lp, price, key[k]) * work.extra[e, k]
+            cost, size = cost - part, size + abs(part)
+        for t in range(pairs):
+            out[t] -= cost * work.working[e, t]
+            noise[t] += size * abs(work.working[e, t]) * _ROUND_OFF
+    largest = 0.0
+    for t in range(pairs):
+        price[tied[0, t], tied[1, t]] = out[t]
+        largest = max(largest, noise[t])
+    return largest
+
+
+@jit
+def _duals(work, live, pairs):
+    """Compute the prices of the tight rows and each workload's duals."""
+    noise = _prices(work, pairs)
+    for i in range(live):
+        _workload_dual(work.lp[i], work.row[_PRICE], work.key[i], work.inverse[i], work.local[i])
+    return noise
+
+
+@jit
+def _is_priced_out(work, i, size):
+    """Tell whether a column outside the basis would lower the cost of workload `i`."""
+    lp, gap = work.lp[i], work.candidate[0]
+    _reduced_costs(lp, work.row[_PRICE], work.local[i, _DUAL], gap, size)
+    limit = -2.0 * work.local[i, _NOISE, 0]
+    for j in range(size):
+        if gap[j] < limit and work.flag[i, j] == 0 and gap[j] < limit * lp[_SCALE, j]:
+            return True
+    return False
+
+
+@jit
+def _is_price_outside(work, t, noise):
+    """Tell whether the price of tight row `t` is beyond the slopes beside its breakpoint."""
+    r, j = work.tight[0, t], work.tight[1, t]
+    level, price = work.state[r, j] // 2, work.row[_PRICE, r, j]
+    return price < work.segment[1, r, level, j] - noise or price > work.segment[1, r, level + 1, j] + noise
+
+
+@jit
+def _untie(work, r, j):
+    """Turn a tight row into one that merely has a price: between two slopes it must become tight again."""
+    level, price = work.state[r, j] // 2, work.row[_PRICE, r, j]
+    if price <= work.segment[1, r, level, j]:
+        _release(work, r, j, level)
+    elif price >= work.segment[1, r, level + 1, j]:
+        _release(work, r, j, level + 1)
+    else:
+        work.place[r, j] = -1
+
+
+@jit
+def _solve_all(work, live, pairs, size):
+    """Untie all rows and solve each workload's own problem at their prices; tell whether that worked."""
+    for t in range(pairs):
+        work.flag[work.tight[2, t], work.tight[3, t]] = 0
+        _untie(work, work.tight[0, t], work.tight[1, t])
+    solved = True
+    for i in range(live):
+        solved = _solve_workload(work, i, size) and solved
+    return solved
+
+
+@jit
+def _make_dual_feasible(work, live, pairs, size):
+    """Compute the duals and repair the basis where they are infeasible.
+
+    A workload without extras is solved again at the current prices. Where an extra or a price is at fault, all
+    tight rows are untied. Returns the number of tight rows left (-1 where a workload's own problem could not
+    be solved) and whether nothing had to be changed.
+    """
+    noise = _duals(work, live, pairs)
+    fault, changed, solved = False, False, True
+    for t in range(pairs):
+        fault = fault or _is_price_outside(work, t, noise)
+        work.local[work.tight[2, t], _NOISE, 1] = 1.0
+    for i in range(live):
+        if not fault and _is_priced_out(work, i, size):
+            changed = True
+            if work.local[i, _NOISE, 1] != 0.0:
+                fault = True
+            else:
+                solved = _solve_workload(work, i, size) and solved
+        work.local[i, _NOISE, 1] = 0.0
+    if fault:
+        solved = _solve_all(work, live, pairs, size)
+        pairs = 0
+    return pairs if solved else -1, not (fault or changed)
+
+
+# --- dual simplex method ----------------------------------------------------------------------------------
+
+
+@jit
+def _violation(work, r, j):
+    """How far a row's load is beyond its segment: positive above it, negative below it."""
+    load, level = work.row[_LOAD, r, j], work.state[r, j] // 2
+    above = load - work.segment[0, r, level, j]
+    if work.state[r, j] % 2 == 1:  # untied: whatever its load, no basis has such a row
+        return max(above, 2.0 * _FEASIBLE) if above >= 0.0 else min(above, -2.0 * _FEASIBLE)
+    if above > 0.0 or level == 0:
+        return max(above, 0.0)
+    return min(load - work.segment[0, r, level - 1, j], 0.0)
+
+
+@jit
+def _leaving_column(work, live, pairs, bland):
+    """Return kind and place of the basic column that should leave, and how far it is below zero.
+
+    The most negative scaled value, or the first column of all if `bland`.
+    """
+    worst, first, kind, a, b = _FEASIBLE, np.inf, _NONE, 0, 0
+    for i in range(live):
+        for k in range(3):
+            j = work.key[i, k]
+            value = -work.local[i, _VALUE, k] * work.lp[i, _SCALE, j]
+            if value > _FEASIBLE and (i * _STRIDE + j < first if bland else value > worst):
+                worst, first, kind, a, b = value, float(i * _STRIDE + j), _KEY, i, k
+    for e in range(pairs):
+        i, j = work.tight[2, e], work.tight[3, e]
+        value = -work.extra[e, 3] * work.lp[i, _SCALE, j]
+        if value > _FEASIBLE and (i * _STRIDE + j < first if bland else value > worst):
+            worst, first, kind, a, b = value, float(i * _STRIDE + j), _EXTRA, e, 0
+    return kind, a, b, worst
+
+
+@jit
+def _leaving(work, live, pairs, size, bland):
+    """Return kind and place of what should leave: a basic column below zero or a row beyond its segment."""
+    kind, a, b, worst = _leaving_column(work, live, pairs, bland)
+    if bland and kind != _NONE:
+        return kind, a, b
+    for r in range(3):
+        for j in range(_X, size):
+            if work.place[r, j] < 0 and work.row[_UNIT, r, j] > 0.0:
+                value = abs(_violation(work, r, j))
+                if value > worst:
+                    worst, kind, a, b = value, _ROW, r, j
+                    if bland:
+                        return kind, a, b
+    return kind, a, b
+
+
+@jit
+def _dependent_extra(work, i, k, pairs):
+    """Return the extra of workload `i` that depends most on key `k`, or -1."""
+    best, choice, lp = _TINY_PIVOT, -1, work.lp[i]
+    for e in range(pairs):
+        if work.tight[2, e] == i:
+            size = abs(work.extra[e, k]) * lp[_SCALE, work.key[i, k]] / lp[_SCALE, work.tight[3, e]]
+            if size > best:
+                best, choice = size, e
+    return choice
+
+
+@jit
+def _swap_key(work, i, k, pairs):
+    """Let an extra of workload `i` that depends on key `k` take its place; return which, or -1.
+
+    The basis stays the same, but the key that should leave is now an extra.
+    """
+    choice = _dependent_extra(work, i, k, pairs)
+    if choice < 0:
+        return -1
+    mine, working, tied = work.extra[choice], work.working, work.tight
+    pivot = mine[k]
+    _replace_key(work.inverse[i], k, mine)
+    for t in range(pairs):
+        working[choice, t] *= -pivot
+    for e in range(pairs):
+        if tied[2, e] == i and e != choice:
+            factor = work.extra[e, k]
+            for t in range(pairs):
+                working[choice, t] -= factor * working[e, t]
+            for q in range(3):
+                work.extra[e, q] -= mine[q] * (factor / pivot)
+            work.extra[e, k] = factor / pivot
+    for q in range(3):
+        mine[q] /= -pivot
+    mine[k] = 1.0 / pivot
+    work.key[i, k], tied[3, choice] = tied[3, choice], work.key[i, k]
+    return choice
+
+
+@jit
+def _aim_by_extra(work, e, pairs):
+    """Let the reduced cost of extra `e` rise: write the rates of the tight rows' prices."""
+    reach = 0.0
+    for t in range(pairs):
+        rate = work.working[e, t]
+        work.vector[1, t] = work.row[_RATE, work.tight[0, t], work.tight[1, t]] = rate
+        reach = max(reach, abs(rate))
+    work.pick[3] = reach
+
+
+@jit
+def _aim_by_row(work, r, at, sign, pairs):
+    """Let the price of row (r, at) rise or fall: write the rates of the tight rows' prices."""
+    out, tied, reach = work.vector[1], work.tight, 1.0
+    out[:pairs] = 0.0
+    for e in range(pairs):
+        entry = _entry(work, tied[2, e], tied[3, e], work.extra[e], r, at)
+        if entry != 0.0:
+            for t in range(pairs):
+                out[t] -= sign * entry * work.working[e, t]
+    for t in range(pairs):
+        work.row[_RATE, tied[0, t], tied[1, t]] = out[t]
+        reach = max(reach, abs(out[t]))
+    work.row[_RATE, r, at] = sign
+    work.pick[3] = reach
+
+
+@jit
+def _aim_workload(work, i):
+    """Let the duals of workload `i` follow the prices so that its keys' reduced costs stay zero."""
+    lp, rate, inverse, local = work.lp[i], work.row[_RATE], work.inverse[i], work.local[i]
+    local[_STEP, :] = 0.0
+    noise = 0.0
+    for k in range(3):
+        j = work.key[i, k]
+        cost = rate[0, j] * lp[_USE, j] + rate[1, j] * lp[_USE + 1, j] + rate[2, j] * lp[_USE + 2, j]
+        if cost != 0.0:
+            size = 0.0
+            for r in range(3):
+                local[_STEP, r] += cost * inverse[k, r]
+                size = max(size, abs(inverse[k, r]))
+            noise += size * (lp[_USE, j] + lp[_USE + 1, j] + lp[_USE + 2, j])
+    local[_NOISE, 2] = noise * work.pick[3]
+
+
+@jit
+def _ratio_of_rows(work, pairs):
+    """Offer the tight rows, whose prices must stay between two slopes, to the ratio test."""
+    end = work.number.size
+    for t in range(pairs):
+        r, j = work.tight[0, t], work.tight[1, t]
+        rate, level, price = work.vector[1, t], work.state[r, j] // 2, work.row[_PRICE, r, j]
+        bound = work.segment[1, r, level + (1 if rate > 0.0 else 0), j]
+        if abs(rate) > _TINY_PIVOT * work.pick[3] and bound < np.inf:
+            gap = bound - price if rate > 0.0 else price - bound
+            if _offer(work.pick, gap, abs(rate), _ROUND_OFF * (abs(price) + bound)):
+                work.number[end - 2], work.number[end - 1] = -1, t
+
+
+@jit
+def _ratio_test(work, live, pairs, size, bland):
+    """Find what enters: a column, or a tight row that becomes free."""
+    _reset_pick(work)
+    for i in range(live):
+        _aim_workload(work, i)
+        _ratio(work, i, size, bland)
+    _ratio_of_rows(work, pairs)
+    for t in range(pairs):
+        work.row[_RATE, work.tight[0, t], work.tight[1, t]] = 0.0
+
+
+@jit
+def _subtract_outer(matrix, size, column, row):
+    """Subtract column * row from the leading square of `matrix`."""
+    for e in range(size):
+        factor = column[e]
+        if factor != 0.0:
+            for t in range(size):
+                matrix[e, t] -= factor * row[t]
+
+
+@jit
+def _tie(work, t, r, j, level):
+    """Put row (r, j) into position `t` of the tight rows, at breakpoint `level`."""
+    work.tight[0, t], work.tight[1, t] = r, j
+    work.place[r, j], work.state[r, j] = t, 2 * level + 1
+
+
+@jit
+def _free_row(work, t):
+    """Free tight row `t` at the slope that its price was moving towards."""
+    r, j = work.tight[0, t], work.tight[1, t]
+    _release(work, r, j, work.state[r, j] // 2 + (1 if work.vector[1, t] > 0.0 else 0))
+
+
+@jit
+def _drop_pair(work, e, t, pairs):
+    """Remove extra `e` and tight row `t` from the working matrix."""
+    matrix, column, row, tied, last = work.working, work.vector[2], work.vector[3], work.tight, pairs - 1
+    for n in range(pairs):
+        column[n], row[n] = matrix[n, t], matrix[e, n] / matrix[e, t]
+    _free_row(work, t)
+    _subtract_outer(matrix, pairs, column, row)
+    for n in range(pairs):
+        matrix[e, n] = matrix[last, n]
+    for n in range(last):
+        matrix[n, t] = matrix[n, last]
+    work.extra[e] = work.extra[last]
+    tied[2, e], tied[3, e] = tied[2, last], tied[3, last]
+    if t != last:
+        tied[0, t], tied[1, t] = tied[0, last], tied[1, last]
+        work.place[tied[0, t], tied[1, t]] = t
+
+
+@jit
+def _replace_row(work, t, r, j, level, sign, pairs):
+    """Let row (r, j) take the place of tight row `t`, which becomes free."""
+    matrix, column, row = work.working, work.vector[2], work.vector[3]
+    for n in range(pairs):
+        row[n] = -sign * work.vector[1, n]
+    for n in range(pairs):
+        column[n] = matrix[n, t] / row[t]
+    _free_row(work, t)
+    _subtract_outer(matrix, pairs, column, row)
+    for n in range(pairs):
+        matrix[n, t] = column[n]
+    _tie(work, t, r, j, level)
+
+
+@jit
+def _solve_extra(work, i, j, pairs):
+    """Represent column (i, j) by the basis: by keys in extra[-1], by extras in vector[3]."""
+    load, out = work.vector[2], work.vector[3]
+    _represent(work.lp[i], work.inverse[i], j, work.extra[-1])
+    load[:pairs] = 0.0
+    _scatter(work, i, j, work.extra[-1], load)
+    for e in range(pairs):
+        total = 0.0
+        for t in range(pairs):
+            total += work.working[e, t] * load[t]
+        out[e] = total
+
+
+@jit
+def _set_extra(work, e, i, j):
+    work.tight[2, e], work.tight[3, e] = i, j
+    work.extra[e] = work.extra[-1]
+    work.flag[i, j] = 1
+
+
+@jit
+def _is_off(pivot, rate):
+    """Tell whether the two ways to compute a pivot differ so much that the inverses need a refresh."""
+    return not abs(abs(pivot) - rate) <= 1e-7 * rate
+
+
+@jit
+def _replace_extra(work, e, i, j, pairs):
+    """Let column (i, j) take the place of extra `e`."""
+    matrix, column, row = work.working, work.vector[3], work.vector[2]
+    _solve_extra(work, i, j, pairs)
+    if _is_off(column[e], work.pick[2]):
+        return False
+    for n in range(pairs):
+        row[n] = matrix[e, n] / column[e]
+    _subtract_outer(matrix, pairs, column, row)
+    for n in range(pairs):
+        matrix[e, n] = row[n]
+    _set_extra(work, e, i, j)
+    return True
+
+
+@jit
+def _add_pair(work, r, at, level, sign, i, j, pairs):
+    """Let row (r, at) become tight and column (i, j) its extra."""
+    matrix, column, row = work.working, work.vector[3], work.vector[1]
+    _solve_extra(work, i, j, pairs)
+    pivot = _entry(work, i, j, work.extra[-1], r, at)
+    for n in range(pairs):
+        row[n] *= sign
+        pivot += row[n] * work.vector[2, n]
+    if _is_off(pivot, work.pick[2]):
+        return False
+    for n in range(pairs):
+        row[n] /= pivot
+    _subtract_outer(matrix, pairs, column, row)
+    for n in range(pairs):
+        matrix[pairs, n] = row[n]
+        matrix[n, pairs] = -column[n] / pivot
+    matrix[pairs, pairs] = 1.0 / pivot
+    _tie(work, pairs, r, at, level)
+    _set_extra(work, pairs, i, j)
+    return True
+
+
+@jit
+def _pivot_key(work, i, k, pairs, size, bland):
+    """Exchange a key that no extra depends on: within its workload, so that the working matrix stays."""
+    _aim_by_key(work, i, k)
+    _ratio(work, i, size, bland)
+    j, column, tied = work.number[-1], work.extra[-1], work.tight
+    if j < 0:
+        return False
+    _represent(work.lp[i], work.inverse[i], j, column)
+    if _is_off(column[k], work.pick[2]):
+        return False
+    _replace_key(work.inverse[i], k, column)
+    work.flag[i, work.key[i, k]], work.flag[i, j] = 0, 1
+    work.key[i, k] = j
+    for e in range(pairs):
+        if tied[2, e] == i:
+            _represent(work.lp[i], work.inverse[i], tied[3, e], work.extra[e])
+    return True
+
+
+@jit
+def _pivot_extra(work, e, live, pairs, size, bland):
+    """Let extra `e` leave the basis; return the number of pairs, or -1 where the inverses need a refresh."""
+    _aim_by_extra(work, e, pairs)
+    _ratio_test(work, live, pairs, size, bland)
+    i, j = work.number[-2], work.number[-1]
+    old_i, old_j = work.tight[2, e], work.tight[3, e]
+    if j < 0 or (i >= 0 and not _replace_extra(work, e, i, j, pairs)):
+        return -1
+    work.flag[old_i, old_j] = 0
+    if i < 0:
+        _drop_pair(work, e, j, pairs)
+        return pairs - 1
+    return pairs
+
+
+@jit
+def _pivot_row(work, r, at, live, pairs, size, bland):
+    """Tie row (r, at), or move its price on to the next slope; return the number of pairs, or -1."""
+    up = _violation(work, r, at) > 0.0
+    sign = 1.0 if up else -1.0
+    _aim_by_row(work, r, at, sign, pairs)
+    _ratio_test(work, live, pairs, size, bland)
+    work.row[_RATE, r, at] = 0.0
+    level = work.state[r, at] // 2 - (0 if up or work.state[r, at] % 2 == 1 else 1)
+    bound = work.segment[1, r, level + (1 if up else 0), at]
+    if bound < np.inf and abs(bound - work.row[_PRICE, r, at]) <= work.pick[1]:
+        _release(work, r, at, level + (1 if up else 0))
+        return pairs
+    i, j = work.number[-2], work.number[-1]
+    if j < 0:
+        return -1
+    if i < 0:
+        _replace_row(work, j, r, at, level, sign, pairs)
+        return pairs
+    return pairs + 1 if _add_pair(work, r, at, level, sign, i, j, pairs) else -1
+
+
+@jit
+def _pivot(work, kind, a, b, live, pairs, size, bland):
+    """Do one pivot for what leaves; return the number of pairs, or -1 where the inverses need a refresh."""
+    if kind == _ROW:
+        return _pivot_row(work, a, b, live, pairs, size, bland)
+    extra = a if kind == _EXTRA else _swap_key(work, a, b, pairs)
+    if extra >= 0:
+        return _pivot_extra(work, extra, live, pairs, size, bland)
+    return pairs if _pivot_key(work, a, b, pairs, size, bland) else -1
+
+
+@jit
+def _dual_simplex(work, live, pairs, size, budget):
+    """Pivot until all values are feasible or a refresh is due; return the pairs, pivots and whether it ended."""
+    stalled = 0
+    for pivots in range(budget):
+        _values(work, live, pairs)
+        _loads(work, live, pairs, size)
+        bland = stalled > _STALL
+        kind, a, b = _leaving(work, live, pairs, size, bland)
+        if kind == _NONE:
+            return pairs, pivots, True
+        if pivots > 0:
+            _duals(work, live, pairs)
+        after = _pivot(work, kind, a, b, live, pairs, size, bland)
+        if after < 0:
+            return pairs, pivots, False
+        pairs = after
+        stalled = stalled + 1 if work.pick[0] >= 2.0 * work.pick[1] else 0
+    return pairs, budget, False
+
+
+# --- the whole problem ------------------------------------------------------------------------------------
+
+
+@jit
+def _optimise(work, basis, live, size):
+    """Bring the stored basis to optimality; return the status, the pairs and the number of pivots.
+
+    The answer is always computed from a fresh factorisation of the final basis in its stored order, so that it
+    depends on nothing else.
+    """
+    total, pairs = 0, 0
+    for attempt in range(_ROUNDS):
+        if attempt == _ROUNDS // 2:
+            basis[:2] = 0  # the warm start leads nowhere
+        pairs, complete = _factorise(work, basis, live, size)
+        pairs, feasible = _make_dual_feasible(work, live, pairs, size)
+        if pairs < 0:
+            basis[:2] = 0
+            continue
+        pairs, pivots, ended = _dual_simplex(work, live, pairs, size, _REFRESH * (attempt + 1))
+        total += pivots
+        if ended and pivots == 0 and complete and feasible:
+            return OPTIMAL, pairs, total
+        _store(work, basis, live, size)
+    return NUMERIC_FAILURE, max(pairs, 0), total
+
+
+@jit
+def _write_value(x, slack, i, j, value):
+    """Write the value of one basic column; what is below zero by round-off becomes zero."""
+    positive = value if value > 0.0 else 0.0
+    if j >= _X:
+        x[i, j - _X] = positive
+    elif j == _U:
+        slack[i, 0] = positive
+    elif j == _S:
+        slack[i, 1] = positive
+    elif j == _T:
+        slack[i, 2] = positive
+
+
+@jit
+def _write_primal(work, live, pairs, x, slack):
+    """Write the routed shares, unserved shares and service-level excesses."""
+    x[:, :] = 0.0
+    slack[:, :] = 0.0
+    for w in range(live):
+        for k in range(3):
+            _write_value(x, slack, work.number[w], work.key[w, k], work.local[w, _VALUE, k])
+    for e in range(pairs):
+        _write_value(x, slack, work.number[work.tight[2, e]], work.tight[3, e], work.extra[e, 3])
+
+
+@jit
+def _write_overload(use, capacity, width, x, overload):
+    """Fill the overload segments of each configuration from the cheapest to the dearest."""
+    for c in range(width.shape[0]):
+        excess = -capacity[2, c]
+        for i in range(x.shape[0]):
+            if x[i, c] > 0.0:
+                excess += use[2, i, c] * x[i, c]
+        for b in range(width.shape[1]):
+            overload[c, b] = min(max(excess, 0.0), width[c, b])
+            excess -= width[c, b]
+
+
+@jit
+def _write_duals(work, live, workload_dual, capacity_dual):
+    """Write the demand, delay and error duals and the prices of capacity, in the units of the data."""
+    workload_dual[:, :] = 0.0
+    for w in range(live):
+        for r in range(3):
+            value = work.local[w, _DUAL, r]
+            workload_dual[work.number[w], r] = value if r == 0 else max(-value, 0.0)
+    for r in range(3):
+        for c in range(capacity_dual.shape[1]):
+            price = work.row[_PRICE, r, c + _X] * work.row[_UNIT, r, c + _X]
+            capacity_dual[r, c] = price if price > 0.0 else 0.0
+
+
+@jit
+def _close_row(problem, r, c, workload_dual, capacity_dual):
+    """Price a row without any capacity so high that no column it closes would pay."""
+    cost, unserved, delay, error, use, allowed = problem
+    for i in range(cost.shape[0]):
+        if unserved[i] > 0.0 and allowed[i, c] != 0 and use[r, i, c] > 0.0:
+            gap = cost[i, c] - workload_dual[i, 0]
+            gap += workload_dual[i, 1] * delay[i, c] + workload_dual[i, 2] * error[i, c]
+            for q in range(3):
+                gap += capacity_dual[q, c] * use[q, i, c]
+            if gap < 0.0:
+                capacity_dual[r, c] -= gap / use[r, i, c] * (1.0 + 1e-15)
+
+
+@jit
+def _objective(cost, unserved, slope, x, slack, overload):
+    total = 0.0
+    for i in range(cost.shape[0]):
+        for c in range(cost.shape[1]):
+            if x[i, c] > 0.0:
+                total += cost[i, c] * x[i, c]
+        total += unserved[i] * (slack[i, 0] + slack[i, 1] + slack[i, 2])
+    for c in range(slope.shape[0]):
+        for b in range(slope.shape[1]):
+            total += slope[c, b] * overload[c, b]
+    return total
+
+
+@jit
+def route(
+    cost, unserved, delay, error, use, capacity, width, slope, allowed, basis, work, x, slack, overload, duals
+):
+    """Solve one routing LP; the kernel behind `solve_routing`, which documents the problem and the shapes.
+
+    Inputs are trusted. `basis` (from `new_basis`) is read as the warm start and overwritten, `work` (from
+    `new_workspace`) is overwritten, and so are the outputs `x` (I, C), `slack` (I, 3: unserved, delay excess,
+    error excess), `overload` (C, B) and `duals`, a pair of arrays: (I, 3) for the demand, delay and error rows
+    and (3, C) for the capacities.
+
+    Returns
+    -------
+    status : int
+        0 (optimal) or 1 (numeric failure).
+    objective : float
+        Cost of the routing, in the money of `cost`.
+    pivots : int
+        Number of pivots that joined the workloads' own problems.
+    """
+    size = cost.shape[1] + _X
+    live = _pack(cost, unserved, delay, error, use, capacity, width, slope, allowed, work)
+    status, pairs, pivots = _optimise(work, basis, live, size)
+    _write_primal(work, live, pairs, x, slack)
+    _write_overload(use, capacity, width, x, overload)
+    _write_duals(work, live, duals[0], duals[1])
+    problem = (cost, unserved, delay, error, use, allowed)
+    for r in range(3):
+        for c in range(cost.shape[1]):
+            if work.row[_UNIT, r, c + _X] == 0.0:
+                _close_row(problem, r, c, duals[0], duals[1])
+    return status, _objective(cost, unserved, slope, x, slack, overload), pivots
+
+
+@jit
+def remap_basis(basis, old_active, new_active):
+    """Carry a basis over to another set of active configurations, in place.
+
+    Columns and rows of configurations that left are dropped; `route` repairs what they leave behind. New
+    configurations start outside the basis.
+
+    Parameters
+    ----------
+    basis : (L,) ndarray of int64
+        From `new_basis`, with room for the larger of the two sets.
+    old_active, new_active : (C,), (D,) ndarray of int
+        What each column stood for and will stand for, ascending.
+    """
+    columns, rows = basis[0], basis[1]
+    out = 2
+    for n in range(2, 2 + columns):
+        j = basis[n] % _STRIDE
+        target = j if j < _X else _place_of(old_active[j - _X], new_active)
+        if target >= 0:
+            basis[out] = basis[n] - j + target
+            out += 1
+    basis[0] = out - 2
+    for n in range(2 + columns, 2 + columns + 2 * rows, 2):
+        j = basis[n] % _STRIDE
+        target = _place_of(old_active[j - _X], new_active)
+        if target >= 0:
+            basis[out], basis[out + 1] = basis[n] - j + target, basis[n + 1]
+            out += 2
+    basis[1] = (out - 2 - basis[0]) // 2
+
+
+@jit
+def _place_of(label, labels):
+    """Return the column that stands for `label`, or -1."""
+    for c in range(labels.size):
+        if labels[c] == label:
+            return c + _X
+    return -1
+
+
+class RoutingSolution(NamedTuple):
+    """An optimal routing and the duals that certify it."""
+
+    x: np.ndarray  # (I, C) share of each workload routed to each configuration
+    unserved_share: np.ndarray  # (I,)
+    delay_excess: np.ndarray  # (I,) mean delay beyond the SLO, as a share of the SLO
+    error_excess: np.ndarray  # (I,)
+    overload: np.ndarray  # (C, B) queue slots taken from each rising-cost segment
+    objective: float  # money
+    demand_dual: np.ndarray  # (I,) cost of one more unit of demand share
+    delay_dual: np.ndarray  # (I,) saving per unit by which the delay row is relaxed, at least 0
+    error_dual: np.ndarray  # (I,)
+    capacity_dual: np.ndarray  # (3, C) saving per unit of compute, KV memory and queue slots, at least 0
+    status: int  # 0: optimal, 1: numeric failure
+    pivots: int
+
+
+def _as_array(name, value, shape, non_negative=True):
+    """Return `value` as a C-contiguous float array of the given shape, or say what is wrong with it."""
+    array = np.ascontiguousarray(value, dtype=np.float64)
+    if array.shape != shape:
+        raise ValueError(f"{name} has shape {array.shape}, expected {shape}")
+    if not np.all(np.isfinite(array)):
+        raise ValueError(f"{name} must be finite")
+    if non_negative and np.any(array < 0.0):
+        raise ValueError(f"{name} must not be negative")
+    return array
+
+
+def solve_routing(
+    cost, unserved, delay, error, use, capacity, width, slope, allowed=None, basis=None, work=None
+) -> RoutingSolution:
+    r"""Route shares of workloads to active configurations at least cost.
+
+    Minimise ``sum cost x + sum_i unserved_i (u_i + s_i + t_i) + sum slope o`` subject to, for each workload i,
+    ``sum_c x_ic + u_i = 1``, ``sum_c delay_ic x_ic <= s_i``, ``sum_c error_ic x_ic <= t_i``, and for each
+    configuration c, ``sum_i use_ric x_ic <= capacity_rc`` for r = 0 (compute) and 1 (KV memory) and
+    ``sum_i use_2ic x_ic - sum_b o_cb <= capacity_2c`` (queue slots) with ``0 <= o_cb <= width_cb``; all
+    variables are nonnegative. Serving nothing (u = 1) is always feasible.
+
+    Parameters
+    ----------
+    cost : (I, C) array_like
+        Money for routing the whole workload to the configuration, at least 0.
+    unserved : (I,) array_like
+        Money for leaving it unserved, and per unit of SLO excess. 0 means no arrivals: it is left out.
+    delay, error : (I, C) array_like
+        (D - SLO) / SLO, negative where the SLO is met.
+    use : (3, I, C) array_like
+        Compute, KV memory and queue slots that the whole workload takes, at least 0.
+    capacity : (3, C) array_like
+        Limits of these, at least 0.
+    width, slope : (C, B) array_like
+        Segments of slots beyond the free ones and their cost per slot, which must not fall with b.
+    allowed : (I, C) array_like of bool, optional
+        Where x may be positive; everywhere by default.
+    basis : ndarray of int64, optional
+        From `new_basis`, read as a warm start and overwritten. Cold by default.
+    work : Workspace, optional
+        From `new_workspace`, overwritten.
+
+    Returns
+    -------
+    RoutingSolution
+        Shares, excesses, objective and duals. The bound that the duals prove equals the objective.
+
+    Raises
+    ------
+    ValueError
+        If a shape, a sign or the order of slopes is wrong.
+
+    Examples
+    --------
+    Two workloads share a cheap configuration that can take one of them, beside a dear one:
+
+    >>> import numpy as np
+    >>> solution = solve_routing(
+    ...     cost=[[1.0, 3.0], [1.0, 2.0]], unserved=[10.0, 10.0],
+    ...     delay=np.full((2, 2), -0.5), error=np.full((2, 2), -0.5),
+    ...     use=np.ones((3, 2, 2)), capacity=[[1.0, 4.0], [9.0, 9.0], [9.0, 9.0]],
+    ...     width=np.zeros((2, 3)), slope=np.zeros((2, 3)),
+    ... )
+    >>> solution.x.tolist(), round(solution.objective, 9)
+    ([[1.0, 0.0], [0.0, 1.0]], 3.0)
+    >>> solution.status, solution.capacity_dual[0].tolist()
+    (0, [1.0, 0.0])
+    """
+    cost = np.ascontiguousarray(cost, dtype=np.float64)
+    if cost.ndim != 2:
+        raise ValueError(f"cost has shape {cost.shape}, expected (workloads, configurations)")
+    workloads, configurations = cost.shape
+    segments = np.shape(width)[1] if np.ndim(width) == 2 else 0
+    if segments > 4:
+        raise ValueError(f"width has {segments} segments per configuration, at most 4 are supported")
+    shape = (workloads, configurations)
+    arrays = [
+        _as_array("cost", cost, shape),
+        _as_array("unserved", unserved, (workloads,)),
+        _as_array("delay", delay, shape, non_negative=False),
+        _as_array("error", error, shape, non_negative=False),
+        _as_array("use", use, (3, *shape)),
+        _as_array("capacity", capacity, (3, configurations)),
+        _as_array("width", width, (configurations, segments)),
+        _as_array("slope", slope, (configurations, segments)),
+    ]
+    if np.any(np.diff(arrays[-1], axis=1) < 0.0):
+        raise ValueError("slope must not fall from one segment to the next")
+    allowed = np.ones(shape) if allowed is None else np.asarray(allowed)
+    if allowed.shape != shape:
+        raise ValueError(f"allowed has shape {allowed.shape}, expected {shape}")
+    basis = new_basis(workloads, configurations) if basis is None else basis
+    work = new_workspace(workloads, configurations) if work is None else work
+    if basis.size < 2 + 3 * workloads + 9 * configurations:
+        raise ValueError(f"basis has room for {basis.size} entries: make it with new_basis{shape}")
+    if work.lp.shape[0] < workloads or work.lp.shape[2] < configurations + _X:
+        raise ValueError(f"work is too small: make it with new_workspace{shape}")
+    x, slack = np.zeros(shape), np.zeros((workloads, 3))
+    overload = np.zeros((configurations, segments))
+    duals = np.zeros((workloads, 3)), np.zeros((3, configurations))
+    status, objective, pivots = route(
+        *arrays, np.ascontiguousarray(allowed != 0, dtype=np.uint8), basis, work, x, slack, overload, duals
+    )
+    return RoutingSolution(x, *slack.T, overload, objective, *duals[0].T, duals[1], status, pivots)

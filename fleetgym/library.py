@@ -1,0 +1,249 @@
+"""From the name of a stored instance to a checked `Instance` and its scenarios.
+
+The standard set lies in one folder with a manifest: ``<suite>/<split>/<id>.json.gz`` beside
+``<id>.scenarios.json.gz``. The folder is looked up in the environment variable `FLEETGYM_INSTANCES`, in the
+installed package, and in the checkout.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from fleetgym.errors import DataError, UnknownNameError
+from fleetgym.files import file_sha256, read_json
+from fleetgym.instance import Instance, Scenario, load_instance_file, load_scenario_file
+from fleetgym.schema import Choice, Integer, ListOf, Nested, Text, read_object, spec
+
+MANIFEST_FORMAT = "fleetgym-manifest-1"
+ENVIRONMENT_VARIABLE = "FLEETGYM_INSTANCES"
+
+_SHA = Text(r"^[0-9a-f]{64}$")
+_FULL_ID = Text(r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+/[A-Za-z0-9._+@:-]+$")
+_FILE = Text(r"^[A-Za-z0-9][A-Za-z0-9._/+@:-]*\.json(\.gz)?$")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One instance of the standard set: where it is, and what its files must hash to."""
+
+    id: str = spec(_FULL_ID, doc="suite/split/instance")
+    family: str = spec(Text())
+    size: str = spec(Text())
+    scenarios: int = spec(Integer(0), doc="number of stored scenarios")
+    content_hash: str = spec(_SHA, doc="SHA-256 of the instance's canonical form")
+    instance_file: str = spec(_FILE, doc="relative to the manifest")
+    instance_sha256: str = spec(_SHA, doc="of the file's bytes")
+    scenario_file: str = spec(_FILE, doc="relative to the manifest")
+    scenario_sha256: str = spec(_SHA, doc="of the file's bytes")
+
+    @property
+    def suite(self) -> str:
+        """Suite and split, such as ``fleet-v0/dev``."""
+        return self.id.rpartition("/")[0]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """The list of everything in the standard set."""
+
+    format: str = spec(Choice((MANIFEST_FORMAT,)))
+    entries: tuple[Entry, ...] = spec(ListOf(Nested(Entry)))
+
+
+def instances_folder() -> Path:
+    """Return the folder of the standard set.
+
+    Returns
+    -------
+    Path
+        `FLEETGYM_INSTANCES` if it is set, else the package's own copy, else the checkout's ``instances``.
+
+    Raises
+    ------
+    DataError
+        If there is no manifest in any of them.
+    """
+    named = os.environ.get(ENVIRONMENT_VARIABLE)
+    package = Path(__file__).resolve().parent
+    candidates = [Path(named)] if named else [package / "_instances", package.parent / "instances"]
+    for folder in candidates:
+        if (folder / "manifest.json").is_file():
+            return folder
+    looked = " or ".join(str(folder) for folder in candidates)
+    hint = f"set {ENVIRONMENT_VARIABLE} to the folder that holds it"
+    raise DataError(f"no manifest.json in {looked}; {hint}")
+
+
+def entries() -> Mapping[str, Entry]:
+    """Return the manifest's entries by id, in the manifest's order."""
+    path = instances_folder() / "manifest.json"
+    return _entries(str(path), path.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=4)
+def _entries(path: str, modified: int) -> dict[str, Entry]:
+    del modified  # a part of the cache's key only: an edited manifest is read again
+    try:
+        manifest = read_object(Manifest, read_json(path))
+    except DataError as error:
+        raise error.in_file(path) from None
+    return {entry.id: entry for entry in manifest.entries}
+
+
+def list_instances(suite: str | None = None) -> list[str]:
+    """Return the ids of stored instances.
+
+    Parameters
+    ----------
+    suite : str, optional
+        ``fleet-v0/dev`` for one split, ``fleet-v0`` for all of them; by default everything.
+
+    Returns
+    -------
+    list of str
+        Full ids in the manifest's order.
+
+    Raises
+    ------
+    UnknownNameError
+        If no instance is in such a suite.
+
+    Examples
+    --------
+    >>> list_instances("fleet-v0/toy")[0]
+    'fleet-v0/toy/two-pools'
+    """
+    known = entries()
+    if suite is None:
+        return list(known)
+    wanted = suite.strip("/")
+    found = [name for name, entry in known.items() if f"{entry.suite}/".startswith(f"{wanted}/")]
+    if not found:
+        suites = {entry.suite for entry in known.values()}
+        raise UnknownNameError("suite", suite, suites | {name.partition("/")[0] for name in suites})
+    return found
+
+
+def find_entry(name: str) -> Entry:
+    """Return the manifest's entry of an instance.
+
+    Raises
+    ------
+    UnknownNameError
+        If there is none, with the nearest name.
+    """
+    known = entries()
+    if name not in known:
+        # A short name is not looked up, but it is understood well enough to suggest the full one.
+        same = [full for full in known if full.rpartition("/")[2] == name]
+        raise UnknownNameError("instance", name, same or known)
+    return known[name]
+
+
+def load_instance(id_or_path: str | os.PathLike[str]) -> Instance:
+    """Load an instance by its id in the standard set, or from a file.
+
+    Parameters
+    ----------
+    id_or_path : str or path-like
+        Such as ``fleet-v0/dev/ou-m-003`` or ``my/instance.json.gz``.
+
+    Returns
+    -------
+    Instance
+        Validated and read-only.
+
+    Raises
+    ------
+    UnknownNameError
+        If no stored instance has this id.
+    DataError
+        If the file was changed since it was published, or holds something else.
+    FileNotFoundError
+        If a path was given and there is no such file.
+
+    Examples
+    --------
+    >>> load_instance("fleet-v0/toy/two-pools").family
+    'toy'
+    """
+    if is_path(id_or_path):
+        return load_instance_file(id_or_path)
+    entry = find_entry(str(id_or_path))
+    path = _verified(entry.instance_file, entry.instance_sha256)
+    return _load_instance(str(path), entry.instance_sha256)
+
+
+def load_scenarios(id_or_path: str | os.PathLike[str]) -> tuple[Scenario, ...]:
+    """Load the stored scenarios of an instance.
+
+    Parameters
+    ----------
+    id_or_path : str or path-like
+        As for `load_instance`; the scenarios of ``x.json.gz`` lie in ``x.scenarios.json.gz`` or
+        ``x.scenarios.json`` beside it.
+
+    Returns
+    -------
+    tuple of Scenario
+        Checked against the instance.
+
+    Raises
+    ------
+    UnknownNameError, DataError, FileNotFoundError
+        As `load_instance`.
+
+    Examples
+    --------
+    >>> [scenario.id for scenario in load_scenarios("fleet-v0/toy/two-pools")]
+    ['stored-0']
+    """
+    if is_path(id_or_path):
+        return load_scenario_file(_beside(Path(id_or_path)), load_instance_file(id_or_path))
+    entry = find_entry(str(id_or_path))
+    path = _verified(entry.scenario_file, entry.scenario_sha256)
+    return _load_scenarios(str(path), entry.scenario_sha256, load_instance(entry.id))
+
+
+def is_path(id_or_path: str | os.PathLike[str]) -> bool:
+    """Return whether the argument names a file rather than a stored instance."""
+    return not isinstance(id_or_path, str) or id_or_path.endswith((".json", ".json.gz"))
+
+
+@functools.lru_cache(maxsize=32)
+def _load_instance(path: str, sha256: str) -> Instance:
+    del sha256  # a part of the cache's key only
+    return load_instance_file(path)
+
+
+@functools.lru_cache(maxsize=32)
+def _load_scenarios(path: str, sha256: str, instance: Instance) -> tuple[Scenario, ...]:
+    del sha256  # a part of the cache's key only
+    return load_scenario_file(path, instance)
+
+
+def _verified(relative: str, sha256: str) -> Path:
+    """Return the file's path if its bytes are the published ones."""
+    path = instances_folder() / relative
+    if not path.is_file():
+        raise DataError("the manifest lists this file, but it is missing", source=str(path))
+    found = file_sha256(path)
+    if found != sha256:
+        raise DataError(
+            f"the file was changed: SHA-256 {found[:12]}..., the manifest says {sha256[:12]}...; "
+            "restore it, or load your own version by its path",
+            source=str(path),
+        )
+    return path
+
+
+def _beside(path: Path) -> Path:
+    stem = path.name.removesuffix(".gz").removesuffix(".json")
+    for suffix in (".scenarios.json.gz", ".scenarios.json"):
+        if (path.parent / f"{stem}{suffix}").is_file():
+            return path.parent / f"{stem}{suffix}"
+    raise FileNotFoundError(f"no {stem}.scenarios.json or {stem}.scenarios.json.gz beside {path}")

@@ -1,0 +1,303 @@
+"""From the name of an agent to a new agent: ours and third parties' come through the same entry points.
+
+A name is an entry point of the group ``fleetgym.agents``, or ``module:Class``, or ``path/to/file.py:Class``;
+each may carry arguments, as in ``agh-rolling(every=6, margin=0.2)``.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import sys
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from fleetgym.errors import FleetgymError, UnknownNameError
+
+if TYPE_CHECKING:
+    from fleetgym.agents import Agent
+    from fleetgym.planning import Planner
+
+GROUP = "fleetgym.agents"
+OUR_DISTRIBUTION = "fleetgym"
+
+
+@dataclasses.dataclass(frozen=True)
+class AgentEntry:
+    """One agent that can be called by its name."""
+
+    name: str
+    target: str  # module:attribute
+    distribution: str  # the package that brought it
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether the agent came with fleetgym itself."""
+        return self.distribution == OUR_DISTRIBUTION
+
+
+@dataclasses.dataclass(frozen=True)
+class AgentSpec:
+    """An agent's name taken apart."""
+
+    text: str  # as given
+    target: str  # module:attribute or file.py:attribute
+    arguments: Mapping[str, Any]
+    is_reference: bool
+
+
+def agent_entries() -> dict[str, AgentEntry]:
+    """Return every agent with a name, sorted by it.
+
+    Entry points are frozen at install time, so in a checkout its own ``pyproject.toml`` is read as well.
+
+    Returns
+    -------
+    dict of str to AgentEntry
+
+    Raises
+    ------
+    FleetgymError
+        If two packages give different agents the same name; ours keep theirs.
+    """
+    found = dict(_checkout_entries())
+    points = importlib.metadata.entry_points(group=GROUP)
+    ranked = sorted(points, key=lambda p: (_distribution(p) != OUR_DISTRIBUTION, _distribution(p), p.name))
+    for point in ranked:
+        entry = AgentEntry(point.name, point.value.replace(" ", ""), _distribution(point))
+        known = found.setdefault(entry.name, entry)
+        if known.distribution not in (OUR_DISTRIBUTION, entry.distribution):
+            raise FleetgymError(
+                f"the agent name {entry.name!r} is claimed by {known.distribution} and {entry.distribution}; "
+                "uninstall one, or call the agent by module:Class"
+            )
+    return dict(sorted(found.items()))
+
+
+def _distribution(point: importlib.metadata.EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else "an unnamed package"
+
+
+@functools.cache
+def _checkout_entries() -> dict[str, AgentEntry]:
+    """Entry points of the checkout that this file lies in; none in an installed package."""
+    path = Path(__file__).resolve().parent.parent / "pyproject.toml"
+    if not path.is_file():
+        return {}
+    project = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {})
+    if project.get("name") != OUR_DISTRIBUTION:
+        return {}
+    targets = project.get("entry-points", {}).get(GROUP, {})
+    return {name: AgentEntry(name, target, OUR_DISTRIBUTION) for name, target in targets.items()}
+
+
+def parse_agent(text: str) -> AgentSpec:
+    """Take an agent's name apart without importing it.
+
+    Parameters
+    ----------
+    text : str
+        A registered name, ``module:Class`` or ``file.py:Class``, optionally with keyword arguments.
+
+    Returns
+    -------
+    AgentSpec
+
+    Raises
+    ------
+    UnknownNameError
+        If no agent has the name.
+    FleetgymError
+        If the text is malformed, or its file or module does not exist.
+
+    Examples
+    --------
+    >>> spec = parse_agent("json:JSONDecoder(strict=False)")
+    >>> spec.target, dict(spec.arguments)
+    ('json:JSONDecoder', {'strict': False})
+    """
+    if not isinstance(text, str):
+        raise FleetgymError(
+            f"an agent is given by its name, got {text!r}; "
+            "put your class into a file and name it as path/to/file.py:Class"
+        )
+    head, arguments = _split_arguments(text.strip())
+    if ":" not in head:
+        known = agent_entries()
+        if head not in known:
+            raise UnknownNameError("agent", head, known)
+        return AgentSpec(text, known[head].target, arguments, known[head].is_reference)
+    place, _, attribute = head.rpartition(":")
+    if not place or not all(part.isidentifier() for part in attribute.split(".")):
+        raise FleetgymError(f"cannot read the agent {text!r}; expected a name, module:Class or file.py:Class")
+    _check_place(place)
+    return AgentSpec(text, head, arguments, is_reference=False)
+
+
+def _split_arguments(text: str) -> tuple[str, dict[str, Any]]:
+    head, bracket, _ = text.partition("(")
+    if not bracket:
+        return text, {}
+    try:
+        call = ast.parse(f"f{text[len(head) :]}", mode="eval").body
+        if not isinstance(call, ast.Call) or call.args or any(k.arg is None for k in call.keywords):
+            raise ValueError
+        return head.strip(), {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
+    except (SyntaxError, ValueError):
+        raise FleetgymError(
+            f"cannot read the arguments of {text!r}; expected keywords with plain values, as in name(every=6)"
+        ) from None
+
+
+def _check_place(place: str) -> None:
+    if place.endswith(".py"):
+        if not Path(place).is_file():
+            raise FleetgymError(f"there is no file {place!r}")
+        return
+    top = place.partition(".")[0]
+    if top not in sys.modules and importlib.util.find_spec(top) is None:
+        raise FleetgymError(
+            f"there is no module {top!r} on the path; a file is named as path/to/{top}.py:Class"
+        )
+
+
+def load_target(target: str) -> Callable[..., Any]:
+    """Import the class or factory that a target names.
+
+    Parameters
+    ----------
+    target : str
+        ``module:attribute`` or ``file.py:attribute``.
+
+    Raises
+    ------
+    FleetgymError
+        If the module has no such attribute, or a foreign package shadows ``baselines``.
+    """
+    place, _, attribute = target.rpartition(":")
+    module = _import_file(place) if place.endswith(".py") else _import_module(place)
+    value: Any = module
+    for part in attribute.split("."):
+        if not hasattr(value, part):
+            named = [n for n in dir(module) if not n.startswith("_") and callable(getattr(module, n))]
+            raise UnknownNameError(f"attribute of {place}", attribute, named)
+        value = getattr(value, part)
+    if not callable(value):
+        raise FleetgymError(f"{target} is {type(value).__name__}, expected a class or a factory")
+    return value
+
+
+def _import_file(place: str) -> ModuleType:
+    """Import a file by its path, once; its folder is put on the path so that it finds its neighbours."""
+    path = Path(place).resolve()
+    # The name appears in messages, so it may not depend on the process (as hash() does).
+    name = f"fleetgym_agent_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _import_module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        if shadow := shadowed_baselines():
+            raise FleetgymError(f"cannot import {name!r}: {shadow}") from error
+        raise
+
+
+def shadowed_baselines() -> str | None:
+    """Return what shadows our ``baselines`` package and what to do about it, or None if nothing does."""
+    module = sys.modules.get("baselines")
+    spec = module.__spec__ if module is not None else importlib.util.find_spec("baselines")
+    if spec is None:
+        return "the package 'baselines' that comes with fleetgym is not installed"
+    folders = [str(Path(place).resolve()) for place in spec.submodule_search_locations or ()]
+    ours = str(Path(__file__).resolve().parent.parent / "baselines")
+    if ours in folders:
+        return None
+    where = folders[0] if folders else str(spec.origin)
+    return f"another 'baselines' at {where} hides ours at {ours}; rename it, or start elsewhere"
+
+
+def make_agent(name: str, **arguments: Any) -> Agent:
+    """Return a new agent.
+
+    Parameters
+    ----------
+    name : str
+        A registered name (see ``fleetgym list agents``), ``module:Class`` or ``path/to/file.py:Class``; a
+        function that returns an agent does as well as a class. Arguments may follow in brackets.
+    **arguments
+        Passed on to the class or factory; they win over those in brackets.
+
+    Returns
+    -------
+    Agent
+        A planner is wrapped in `Static`: it plans once and keeps the fleet.
+
+    Raises
+    ------
+    UnknownNameError
+        If no agent has the name.
+    FleetgymError
+        If what was found is neither an agent nor a planner.
+
+    Examples
+    --------
+    >>> type(make_agent("gh")).__name__
+    'Static'
+    """
+    spec = parse_agent(name)
+    return as_agent(load_target(spec.target)(**{**spec.arguments, **arguments}), name)
+
+
+def as_agent(made: Any, name: str = "this object") -> Agent:
+    """Return `made` if it is an agent, `Static(made)` if it is a planner; raise otherwise."""
+    from fleetgym.agents import Static
+
+    if callable(getattr(made, "act", None)):
+        if not callable(getattr(made, "reset", None)):
+            raise FleetgymError(f"{name} has act but no reset(view, *, seed)")
+        return made
+    if callable(getattr(made, "plan", None)):
+        return Static(made)
+    raise FleetgymError(
+        f"{name} made a {type(made).__name__}, which is neither an agent (reset and act) nor a planner (plan)"
+    )
+
+
+def make_planner(name: str, **arguments: Any) -> Planner:
+    """Return the planner of a named agent that plans, such as ``agh``.
+
+    Raises
+    ------
+    FleetgymError
+        If the agent has no planner.
+    """
+    spec = parse_agent(name)
+    made = load_target(spec.target)(**{**spec.arguments, **arguments})
+    planner = made if hasattr(made, "plan") else getattr(made, "planner", None)
+    if planner is None:
+        raise FleetgymError(f"the agent {name!r} is no planner: it acts window by window; try `fleetgym run`")
+    return planner

@@ -1,0 +1,312 @@
+"""Results files: episodes in, one strict JSON line each out, and back again with every number checked.
+
+The first line is a header (format, version, suite, the jobs' number and hash, and of each instance its hash,
+windows and options); then follows one line per episode in the order of the jobs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+import numpy as np
+
+from fleetgym.episode import NAME, SEED, EpisodeResult, Header, Timing, decode_actions
+from fleetgym.errors import DataError
+from fleetgym.files import canonical_hash, canonical_json, parse_json, read_text
+from fleetgym.schema import Integer, Nested, read_object, spec, to_jsonable
+
+_TOLERANCE = 1e-9  # relative, of sums that must add up
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Results:
+    """A results file in memory."""
+
+    header: Header
+    episodes: tuple[EpisodeResult, ...]
+
+    @functools.cached_property
+    def agents(self) -> tuple[str, ...]:
+        """Agents in the order of the jobs."""
+        return tuple(dict.fromkeys(episode.agent for episode in self.episodes))
+
+    @property
+    def failures(self) -> tuple[EpisodeResult, ...]:
+        """Episodes whose agent failed."""
+        return tuple(episode for episode in self.episodes if episode.failure is not None)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every job is done."""
+        return len(self.episodes) == self.header.num_jobs
+
+    def actions(self, episode: EpisodeResult) -> np.ndarray:
+        """Return an episode's actions, int64 (windows, slots)."""
+        facts = self.header.instances[episode.instance]
+        return decode_actions(episode.actions, facts.num_windows, facts.options)
+
+    def to_text(self) -> str:
+        """Return the results file."""
+        return header_line(self.header) + "".join(episode.to_line() for episode in self.episodes)
+
+
+def header_line(header: Header) -> str:
+    """Return the first line of a results file."""
+    return canonical_json(to_jsonable(header)) + "\n"
+
+
+def hash_jobs(keys: Iterable[Sequence[Any]]) -> str:
+    """Return the SHA-256 of a list of (agent, instance, scenario, seed)."""
+    return canonical_hash([list(key) for key in keys])
+
+
+# -- reading
+
+
+def read_results(path: str | os.PathLike[str], *, allow_incomplete: bool = False) -> Results:
+    """Read and check a results file; with its timings if they lie beside it.
+
+    Parameters
+    ----------
+    path : path-like
+        A ``.jsonl`` or ``.jsonl.gz`` file.
+    allow_incomplete : bool
+        Accept a file whose run was stopped; a last line that was cut short is dropped.
+
+    Returns
+    -------
+    Results
+
+    Raises
+    ------
+    DataError
+        With file, line and JSON path of the first thing that is wrong; ``$[0]`` is the header.
+    FileNotFoundError
+        If there is no such file.
+    """
+    try:
+        text = read_text(path)
+    except DataError as error:
+        raise error.in_file(path) from None
+    results, _ = parse_results(text, str(path), allow_incomplete=allow_incomplete)
+    timings = read_timings(timings_path(path))
+    episodes = tuple(dataclasses.replace(e, timing=timings.get(e.key)) for e in results.episodes)
+    return Results(results.header, episodes)
+
+
+def parse_results(text: str, source: str = "", *, allow_incomplete: bool = False) -> tuple[Results, int]:
+    """Return the results in `text`, and how many of its characters are whole lines."""
+    lines = text.split("\n")
+    torn = lines.pop()
+    if torn and not allow_incomplete:
+        _fail("the last line is cut short; finish the run with --resume", len(lines), source)
+    if not lines:
+        _fail("the file is empty; expected a header line", 0, source)
+    header = _read_line(Header, lines[0], 0, source)
+    episodes = [_read_line(EpisodeResult, line, k, source) for k, line in enumerate(lines[1:], start=1)]
+    seen: dict[tuple[str, str, int, int], int] = {}
+    for k, episode in enumerate(episodes, start=1):
+        if episode.key in seen:
+            _fail(f"the same job as in line {seen[episode.key] + 1}", k, source)
+        seen[episode.key] = k
+        try:
+            _check_episode(episode, header)
+        except DataError as error:
+            raise _located(error, k, source) from None
+    _check_count(header, episodes, len(lines), source, allow_incomplete)
+    return Results(header, tuple(episodes)), len(text) - len(torn)
+
+
+def _read_line(cls: type[Any], line: str, number: int, source: str) -> Any:
+    try:
+        return read_object(cls, parse_json(line))
+    except DataError as error:
+        raise _located(error, number, source) from None
+
+
+def _located(error: DataError, number: int, source: str) -> DataError:
+    """Put the line into the error's place: element `number` of the file, line `number` + 1."""
+    where = f"{source}:{number + 1}" if source else f"line {number + 1}"
+    return DataError(error.message, f"$[{number}]{error.path.removeprefix('$')}", where)
+
+
+def _fail(message: str, number: int, source: str) -> NoReturn:
+    raise _located(DataError(message), number, source)
+
+
+def _check_count(
+    header: Header, episodes: Sequence[EpisodeResult], lines: int, source: str, allow_incomplete: bool
+) -> None:
+    if len(episodes) > header.num_jobs:
+        _fail(
+            f"the header announces {header.num_jobs} episodes, this is one more", header.num_jobs + 1, source
+        )
+    if len(episodes) < header.num_jobs:
+        if not allow_incomplete:
+            held = f"holds {len(episodes)} of {header.num_jobs} episodes"
+            _fail(f"{held}; finish the run with --resume", lines - 1, source)
+        return
+    if hash_jobs(episode.key for episode in episodes) != header.jobs_hash:
+        raise _located(DataError("does not belong to these episodes in this order", "$.jobs_hash"), 0, source)
+
+
+def _check_episode(episode: EpisodeResult, header: Header) -> None:
+    """Check what no single field can check."""
+    facts = header.instances.get(episode.instance)
+    if facts is None:
+        raise DataError(f"the header knows no instance {episode.instance!r}", "$.instance")
+    actions = decode_actions(episode.actions, facts.num_windows, facts.options)
+    if len(episode.cost_per_window_usd) != facts.num_windows:
+        count = len(episode.cost_per_window_usd)
+        raise DataError(f"expected {facts.num_windows} windows, got {count}", "$.cost_per_window_usd")
+    _check_sum(episode.costs.total(), episode.cost_usd, "$.costs")
+    _check_sum(math.fsum(episode.cost_per_window_usd), episode.cost_usd, "$.cost_per_window_usd")
+    if episode.unserved_share > episode.miss_share + _TOLERANCE:
+        raise DataError(
+            "an unserved request is a missed one, so expected at least unserved_share", "$.miss_share"
+        )
+    if episode.failure is not None:
+        if episode.failure.window >= facts.num_windows:
+            raise DataError(f"expected a window from 0 to {facts.num_windows - 1}", "$.failure.window")
+        if actions[episode.failure.window :].any():
+            raise DataError("expected the empty fleet from the failure on", "$.actions")
+
+
+def _check_sum(parts: float, whole: float, path: str) -> None:
+    if abs(parts - whole) > _TOLERANCE * max(1.0, whole):
+        raise DataError(f"adds up to {parts!r}, but cost_usd is {whole!r}", path)
+
+
+# -- timings
+
+
+def timings_path(path: str | os.PathLike[str]) -> Path:
+    """Return where the timings of a results file lie: ``x.jsonl`` has ``x.timings.jsonl``."""
+    name = os.fspath(path).removesuffix(".gz").removesuffix(".jsonl")
+    return Path(f"{name}.timings.jsonl")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _TimingLine:
+    agent: str = spec(NAME)
+    instance: str = spec(NAME)
+    scenario: int = spec(Integer())
+    seed: int = spec(SEED)
+    timing: Timing = spec(Nested(Timing))
+
+
+def timing_line(episode: EpisodeResult) -> str:
+    """Return an episode's line of the timings file."""
+    names = ("agent", "instance", "scenario", "seed", "timing")
+    return canonical_json({name: to_jsonable(getattr(episode, name)) for name in names}) + "\n"
+
+
+def read_timings(path: str | os.PathLike[str]) -> dict[tuple[str, str, int, int], Timing]:
+    """Return timings by job; of a job run twice, the later one. A missing file holds none.
+
+    Raises
+    ------
+    DataError
+        With file, line and JSON path. A last line that was cut short is passed over: its job will run again.
+    """
+    if not os.path.exists(path):
+        return {}
+    lines = read_text(path).split("\n")[:-1]
+    found = [_read_line(_TimingLine, line, k, str(path)) for k, line in enumerate(lines)]
+    return {(f.agent, f.instance, f.scenario, f.seed): f.timing for f in found}
+
+
+# -- writing
+
+
+class ResultsWriter:
+    """Append episodes to a results file, each flushed to the disk as one whole line.
+
+    Parameters
+    ----------
+    path : path-like
+        The file; its folder is created.
+    header : Header
+        Written first if the file is new, compared if it is not.
+    resume : bool
+        Continue an existing file: a last line that was cut short is dropped.
+
+    Raises
+    ------
+    FleetgymError
+        If the file exists and `resume` is False, or it belongs to other jobs.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], header: Header, *, resume: bool = False):
+        self.path = Path(path)
+        self.done: dict[tuple[str, str, int, int], EpisodeResult] = {}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        exists = self.path.exists() and self.path.stat().st_size > 0
+        if exists and not resume:
+            raise DataError("the file exists; resume it, or choose another name", source=str(path))
+        if exists:
+            self._continue(header)
+        self._stream: IO[str] = open(self.path, "a", encoding="utf-8", newline="\n")  # noqa: SIM115
+        self._timings: IO[str] = self._open_timings()
+        if not self.done and self._stream.tell() == 0:
+            self._write(self._stream, header_line(header))
+
+    def _continue(self, header: Header) -> None:
+        """Take over the finished episodes and cut off what was torn."""
+        try:
+            text = read_text(self.path)
+        except DataError as error:
+            raise error.in_file(self.path) from None
+        if "\n" not in text:  # stopped within the header: nothing is lost
+            os.truncate(self.path, 0)
+            return
+        results, length = parse_results(text, str(self.path), allow_incomplete=True)
+        _check_same(results.header, header, str(self.path))
+        os.truncate(self.path, len(text[:length].encode()))
+        timings = read_timings(timings_path(self.path))
+        for episode in results.episodes:
+            self.done[episode.key] = dataclasses.replace(episode, timing=timings.get(episode.key))
+
+    def _open_timings(self) -> IO[str]:
+        path = timings_path(self.path)
+        if path.exists():
+            whole = path.read_bytes()
+            os.truncate(path, whole.rfind(b"\n") + 1 if self.done else 0)
+        return open(path, "a", encoding="utf-8", newline="\n")
+
+    @staticmethod
+    def _write(stream: IO[str], line: str) -> None:
+        stream.write(line)
+        stream.flush()
+
+    def append(self, episode: EpisodeResult) -> None:
+        """Write the next episode."""
+        if episode.timing is not None:
+            self._write(self._timings, timing_line(episode))
+        self._write(self._stream, episode.to_line())
+
+    def close(self) -> None:
+        """Close both files."""
+        self._stream.close()
+        self._timings.close()
+
+
+def _check_same(found: Header, wanted: Header, source: str) -> None:
+    """Refuse to resume a file that belongs to another run."""
+    names = {
+        "version": "version of fleetgym",
+        "suite": "suite",
+        "jobs_hash": "list of jobs",
+        "instances": "instances",
+    }
+    for name, meaning in names.items():
+        if getattr(found, name) != getattr(wanted, name):
+            raise _located(
+                DataError(f"belongs to another {meaning}, so it cannot be resumed", f"$.{name}"), 0, source
+            )

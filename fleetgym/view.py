@@ -1,0 +1,174 @@
+"""What an agent may know and try: the public instance, the last info, and previews without side effects."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fleetgym.actions import ActionSpace
+from fleetgym.instance import Instance
+from fleetgym.planning import LateSegments, Snapshot
+from fleetgym.window import FleetState, Outcome, WindowModel, WindowResult, window_model
+
+
+class View:
+    """The instance as an agent sees it, kept up to date with the infos of an episode.
+
+    Parameters
+    ----------
+    instance : Instance
+        The public parameters. The realised future is no part of it.
+
+    Examples
+    --------
+    >>> import gymnasium, fleetgym
+    >>> env = gymnasium.make("FleetAlloc-v0", instance="fleet-v0/toy/two-pools")
+    >>> observation, info = env.reset(seed=0)
+    >>> view = fleetgym.View(env.unwrapped.instance)
+    >>> view.update(info)
+    >>> view.fleet.tolist()
+    [1, 0]
+    >>> cost = view.preview([1, 0])["cost"]
+    """
+
+    def __init__(self, instance: Instance):
+        self.instance = instance
+        self.actions = ActionSpace(instance)
+        self._model: WindowModel = window_model(instance)
+        self._router = self._model.new_router()
+        self._state = self._model.initial_state()
+        self._outcome = Outcome.nominal(instance)
+
+    # -- what is known ----------------------------------------------------------------------------------
+
+    def update(self, info: Mapping[str, Any]) -> None:
+        """Take over the state and the outcome from an info of `FleetAlloc-v0`.
+
+        Parameters
+        ----------
+        info : mapping
+            As `reset` or `step` returned it.
+        """
+        replicas = np.column_stack((info["running"], info["starting"], info["draining"])).astype(np.int64)
+        self._state = FleetState(replicas, int(info["window"]), float(info["spent_usd"]))
+        self._outcome = Outcome.from_mapping(info, Outcome.nominal(self.instance))
+
+    @property
+    def window(self) -> int:
+        """The coming window."""
+        return self._state.window
+
+    @property
+    def outcome(self) -> Outcome:
+        """The window seen last: the previous one, or the coming one where the instance has ``lead = 0``."""
+        return self._outcome
+
+    @property
+    def fleet(self) -> np.ndarray:
+        """Replicas running or starting, int64 (C,): the target that changes nothing."""
+        return self._state.fleet
+
+    @property
+    def running(self) -> np.ndarray:
+        """Running replicas, int64 (C,)."""
+        return self._state.running.copy()
+
+    @property
+    def budget_left_usd(self) -> float:
+        """What is left of a budget of kind ``pool``; of a ``rate``, one window's worth; inf without a budget."""
+        return self._model.budget_usd(self._state.spent_usd)
+
+    @property
+    def late_segments(self) -> LateSegments:
+        """What load on the queue servers costs in late requests, by configuration and replicas."""
+        return self._model.segments
+
+    # -- actions ----------------------------------------------------------------------------------------
+
+    @property
+    def nvec(self) -> np.ndarray:
+        """Number of options of each slot, int64 (slots,)."""
+        return self.actions.nvec
+
+    def fleet_to_action(self, fleet: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Return the action whose target is `fleet`, (C,) replicas per configuration."""
+        return self.actions.from_fleet(fleet)
+
+    def action_to_fleet(self, action: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Return the target, (C,) replicas per configuration, of `action`."""
+        return self.actions.to_fleet(action)
+
+    # -- trying things out --------------------------------------------------------------------------------
+
+    def preview(
+        self, target: Sequence[int] | np.ndarray, *, outcome: Mapping[str, Any] | Outcome | None = None
+    ) -> dict[str, float]:
+        """Return the cost terms that a step with `target` would have. Nothing is changed.
+
+        Parameters
+        ----------
+        target : array_like of int, shape (C,)
+            Replicas per configuration (see `action_to_fleet`).
+        outcome : Outcome or mapping, optional
+            The window to assume; fields that a mapping leaves out, and by default all, are those seen last.
+
+        Returns
+        -------
+        dict
+            The cost terms of a step in USD, and their sum as ``cost``.
+        """
+        return self.preview_window(target, outcome=outcome).costs()
+
+    def preview_window(
+        self, target: Sequence[int] | np.ndarray, *, outcome: Mapping[str, Any] | Outcome | None = None
+    ) -> WindowResult:
+        """Return everything that `preview` computes: costs, shares, and what admission does."""
+        wanted = self.action_to_fleet(self.fleet_to_action(target))
+        return self._model.step(self._state.copy(), wanted, self._assume(outcome), self._router)
+
+    def steady_cost_usd(
+        self, fleet: Sequence[int] | np.ndarray, *, outcome: Mapping[str, Any] | Outcome | None = None
+    ) -> float:
+        """Return the cost of a window in which all of `fleet` serves, start-up left out.
+
+        Parameters
+        ----------
+        fleet : array_like of int, shape (C,)
+            Replicas per configuration; whether they would be admitted is not asked.
+        outcome : Outcome or mapping, optional
+            As for `preview`.
+
+        Returns
+        -------
+        float
+            USD.
+        """
+        serving = np.asarray(fleet, dtype=np.int64)
+        assumed = self._assume(outcome)
+        terms, _, _, _ = self._model.operate(serving, assumed, self._router)
+        return float(terms.sum() + serving @ self._model.hold_usd(assumed.price_factor))
+
+    def _assume(self, outcome: Mapping[str, Any] | Outcome | None) -> Outcome:
+        if outcome is None:
+            return self._outcome
+        return outcome if isinstance(outcome, Outcome) else Outcome.from_mapping(outcome, self._outcome)
+
+    def snapshot(
+        self, *, rate_rps: np.ndarray | None = None, outcome: Mapping[str, Any] | Outcome | None = None
+    ) -> Snapshot:
+        """Return the coming window's problem for a planner.
+
+        Parameters
+        ----------
+        rate_rps : ndarray, shape (I,), optional
+            Expected arrivals per second; by default those of `outcome`.
+        outcome : Outcome or mapping, optional
+            As for `preview`.
+        """
+        assumed = self._assume(outcome)
+        if rate_rps is not None:
+            assumed = dataclasses.replace(assumed, rate_rps=np.asarray(rate_rps, dtype=float))
+        return self._model.snapshot(self._state, assumed)

@@ -1,0 +1,479 @@
+"""The one place where a window's economics happen: a target fleet and an outcome in, new state and costs out.
+
+`WindowModel` holds an instance in the kernels' form, `FleetState` what an episode carries from window to window.
+`docs/model.md` is the specification; `fleetgym/reference.py` is the independent twin.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fleetgym.errors import DataError
+from fleetgym.instance import Affine, Instance, Scenario
+from fleetgym.kernels import admission, economics
+from fleetgym.kernels.compile import announce_compilation
+from fleetgym.kernels.queueing import late_cost_table
+from fleetgym.kernels.routing import new_basis, new_workspace, remap_basis
+from fleetgym.planning import LateSegments, Snapshot
+
+#: The cost terms of a window, in USD; they add up to ``cost``.
+COST_TERMS = economics.TERMS
+
+_PER_WORKLOAD = ("rate_rps", "input_scale", "output_scale", "delay_factor", "error_factor")
+_PER_POOL = ("available_gpus", "price_factor")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Outcome:
+    """The realised numbers of one window of a scenario."""
+
+    rate_rps: np.ndarray  # (I,) arrivals per second
+    input_scale: np.ndarray  # (I,) mean input length / nominal
+    output_scale: np.ndarray  # (I,)
+    delay_factor: np.ndarray  # (I,) multiplies every duration
+    error_factor: np.ndarray  # (I,)
+    available_gpus: np.ndarray  # (G,) int64
+    price_factor: np.ndarray  # (G,)
+
+    @classmethod
+    def nominal(cls, instance: Instance) -> Outcome:
+        """Return the window that an agent expects before it has seen any."""
+        ones = np.ones(instance.num_workloads)
+        return cls(
+            rate_rps=np.array([w.rate_rps for w in instance.workloads]),
+            input_scale=ones,
+            output_scale=ones,
+            delay_factor=ones,
+            error_factor=ones,
+            available_gpus=np.array([p.cap_gpus for p in instance.pools], dtype=np.int64),
+            price_factor=np.ones(instance.num_pools),
+        )
+
+    @classmethod
+    def of(cls, scenario: Scenario, window: int) -> Outcome:
+        """Return window `window` of a scenario."""
+        rows = {}
+        for name in _PER_WORKLOAD + _PER_POOL:
+            series = getattr(scenario, name)
+            rows[name] = series[window if series.shape[0] > 1 else 0]
+        return cls(**rows)
+
+    @classmethod
+    def from_mapping(cls, data: Mapping[str, Any], default: Outcome) -> Outcome:
+        """Return `default` with the fields that `data` names replaced.
+
+        Raises
+        ------
+        DataError
+            If a field has the wrong shape or is no number.
+        """
+        values = {}
+        for field in dataclasses.fields(cls):
+            old = getattr(default, field.name)
+            try:
+                new = np.asarray(data.get(field.name, old)).astype(old.dtype)
+            except (TypeError, ValueError):
+                raise DataError("expected numbers", f"$.outcome.{field.name}") from None
+            if new.shape != old.shape or not np.all(np.isfinite(new)) or np.any(new < 0):
+                raise DataError(
+                    f"expected {old.size} finite numbers, none negative", f"$.outcome.{field.name}"
+                )
+            values[field.name] = new
+        return cls(**values)
+
+    def as_dict(self) -> dict[str, np.ndarray]:
+        """Return the fields as copies."""
+        return {name: getattr(self, name).copy() for name in _PER_WORKLOAD + _PER_POOL}
+
+    def stacked(self) -> np.ndarray:
+        """Return the workload fields as one array, (5, I), in the kernels' order."""
+        return np.array([getattr(self, name) for name in _PER_WORKLOAD], dtype=np.float64)
+
+
+@dataclasses.dataclass(eq=False)
+class FleetState:
+    """What an episode carries from window to window.
+
+    `replicas` has one row per configuration: running; starting that serve in 1, 2, .. K windows; draining
+    that are released in 1, 2, .. K windows.
+    """
+
+    replicas: np.ndarray  # (C, 1 + 2K) int64
+    window: int = 0  # the coming window
+    spent_usd: float = 0.0  # what a budget of kind "pool" has paid
+
+    def copy(self) -> FleetState:
+        """Return an independent copy."""
+        return FleetState(self.replicas.copy(), self.window, self.spent_usd)
+
+    @property
+    def longest(self) -> int:
+        """K, the longest start-up in windows, at least 1."""
+        return (self.replicas.shape[1] - 1) // 2
+
+    @property
+    def running(self) -> np.ndarray:
+        """Running replicas, (C,)."""
+        return self.replicas[:, 0]
+
+    @property
+    def starting(self) -> np.ndarray:
+        """Starting replicas by windows left, (C, K)."""
+        return self.replicas[:, 1 : self.longest + 1]
+
+    @property
+    def draining(self) -> np.ndarray:
+        """Draining replicas by windows left, (C, K)."""
+        return self.replicas[:, self.longest + 1 :]
+
+    @property
+    def fleet(self) -> np.ndarray:
+        """Replicas running or starting, (C,): the target that changes nothing."""
+        return self.replicas[:, : self.longest + 1].sum(axis=1)
+
+
+class Router:
+    """Warm start and work space of the routing LP; what it has seen before changes the speed, not the result."""
+
+    def __init__(self, num_workloads: int):
+        self._num_workloads = num_workloads
+        self._active = np.empty(0, dtype=np.int64)
+        self._room = 0
+        self._reserve(8)
+
+    def prepare(self, active: np.ndarray) -> None:
+        """Carry the warm start over to another set of active configurations, (n,) ascending."""
+        if active.size > self._room:
+            self._reserve(max(active.size, 2 * self._room))
+        elif not np.array_equal(active, self._active):
+            remap_basis(self.basis, self._active, active)
+        self._active = active
+
+    def _reserve(self, room: int) -> None:
+        self._room = room
+        self.basis = new_basis(self._num_workloads, room)
+        self.workspace = new_workspace(self._num_workloads, room)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class WindowResult:
+    """What one window cost and why."""
+
+    terms_usd: np.ndarray  # (8,) in the order of COST_TERMS
+    unserved_share: np.ndarray  # (I,)
+    miss_share: np.ndarray  # (I,) unserved or late
+    routing: np.ndarray  # (I, C) share of each workload on each configuration
+    serving: np.ndarray  # (C,) replicas that served
+    granted: np.ndarray  # (C,)
+    denied: np.ndarray  # (C,)
+    lost: np.ndarray  # (C,)
+    forced_outage: int  # replicas that gave way to one that does not serve yet
+
+    @property
+    def cost_usd(self) -> float:
+        """Sum of the terms."""
+        return float(self.terms_usd.sum())
+
+    def costs(self) -> dict[str, float]:
+        """Return the terms by name, and their sum as ``cost``."""
+        named = {name: float(usd) for name, usd in zip(COST_TERMS, self.terms_usd, strict=True)}
+        return {**named, "cost": self.cost_usd}
+
+
+def _column(instance: Instance, name: str, dtype: type = float) -> np.ndarray:
+    return np.array([getattr(c, name) for c in instance.configurations], dtype=dtype)
+
+
+def _pack_performance(instance: Instance) -> np.ndarray:
+    performance = instance.performance
+    planes = np.empty((economics.NUM_PLANES, instance.num_workloads, instance.num_configurations))
+    affine: tuple[tuple[int, Affine], ...] = (
+        (economics.DELAY, performance.delay_s),
+        (economics.WORK, performance.work_tflop),
+        (economics.SERVICE, performance.service_s),
+        (economics.PREFILL, performance.prefill_s),
+    )
+    for plane, quantity in affine:
+        planes[plane : plane + 3] = quantity.base, quantity.per_input_token, quantity.per_output_token
+    planes[economics.SERVICE_CV2] = performance.service_cv2
+    planes[economics.ERROR] = performance.error
+    planes[economics.STORAGE_USD] = performance.storage_usd
+    planes[economics.TIE_BREAK] = performance.tie_break
+    planes[economics.COMPATIBLE] = performance.compatible
+    return planes
+
+
+def _pack_workloads(instance: Instance) -> np.ndarray:
+    rows = np.empty((economics.NUM_WORKLOAD_ROWS, instance.num_workloads))
+    for i, w in enumerate(instance.workloads):
+        rows[:, i] = (
+            w.input_tokens,
+            w.output_tokens,
+            w.mean_delay_slo_s,
+            w.error_slo,
+            w.unserved_usd,
+            w.delay_usd_per_s,
+            w.late_usd,
+            np.inf if w.ttft_slo_s is None else w.ttft_slo_s,
+            w.arrival_cv2,
+        )
+    return rows
+
+
+class WindowModel:
+    """An instance in the kernels' form, and everything that can happen to it in a window.
+
+    Parameters
+    ----------
+    instance : Instance
+        The problem. Use `window_model` to share one model among all who need it.
+    """
+
+    def __init__(self, instance: Instance):
+        announce_compilation(economics.operate)
+        self.instance = instance
+        self.hours = instance.window_s / 3600.0
+        self.longest_startup = max(1, max(c.startup_windows for c in instance.configurations))
+        self.order = np.array([c for members in instance.slot_members for c in members], dtype=np.int64)
+        sizes = [len(members) for members in instance.slot_members]
+        self.slot_start = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+        self.slot_exclusive = np.array([slot.exclusive for slot in instance.slots])
+        self.gpu_use = np.array(instance.gpu_use)
+        self.startup_usd = _column(instance, "startup_usd")
+        self.startup_windows = _column(instance, "startup_windows", int)
+        self.model_storage_usd = _column(instance, "model_storage_usd_per_h") * self.hours
+        self.packed, self.segments = self._pack()
+
+    def _pack(self) -> tuple[economics.Packed, LateSegments]:
+        instance = self.instance
+        configuration = np.array(
+            [
+                _column(instance, name)
+                for name in ("compute_tflops", "kv_capacity_gb", "kv_gb_per_token", "max_concurrency")
+            ]
+        )
+        replicas = _column(instance, "max_replicas", int)
+        offsets = np.concatenate(([0], np.cumsum(replicas))).astype(np.int64)
+        clock = np.array([instance.window_s, 1.0 if instance.penalty_basis == "day" else 0.0])
+        packed = economics.Packed(
+            performance=_pack_performance(instance),
+            workload=_pack_workloads(instance),
+            configuration=configuration,
+            segment_offset=offsets[:-1].copy(),
+            segment=np.zeros((0, 7)),
+            clock=clock,
+        )
+        segments = self._late_segments(packed, offsets)
+        rows = np.column_stack((segments.safe_utilization, segments.width, segments.slope_usd))
+        return packed._replace(segment=rows), segments
+
+    def _late_segments(self, packed: economics.Packed, offsets: np.ndarray) -> LateSegments:
+        instance = self.instance
+        everything = np.arange(instance.num_configurations)
+        nominal = Outcome.nominal(instance)
+        coefficient = np.empty((economics.NUM_COEFFICIENTS, instance.num_workloads, everything.size))
+        economics.coefficients(packed, nominal.stacked(), everything, coefficient)
+        mixture = nominal.rate_rps[:, None] * instance.performance.compatible
+        total = mixture.sum(axis=0)
+        shares = mixture / np.where(total > 0, total, 1.0)
+        safe, width, slope = late_cost_table(
+            np.ascontiguousarray(shares),
+            coefficient[economics.C_SERVICE],
+            np.array(instance.performance.service_cv2),
+            packed.workload[economics.ARRIVAL_CV2],
+            coefficient[economics.C_PREFILL],
+            packed.workload[economics.TTFT_SLO],
+            packed.workload[economics.LATE_USD],
+            _column(instance, "max_concurrency", int),
+            offsets,
+            instance.window_s,
+        )
+        return LateSegments(offsets=offsets[:-1].copy(), safe_utilization=safe, width=width, slope_usd=slope)
+
+    # -- money ----------------------------------------------------------------------------------------
+
+    def rent_usd(self, price_factor: np.ndarray) -> np.ndarray:
+        """Return the rent of one replica in a window, (C,)."""
+        return (self.instance.rental_usd_per_h * price_factor[:, None]).sum(axis=0) * self.hours
+
+    def hold_usd(self, price_factor: np.ndarray) -> np.ndarray:
+        """Return rent and model storage of one replica in a window, (C,)."""
+        return self.rent_usd(price_factor) + self.model_storage_usd
+
+    def budget_usd(self, spent_usd: float) -> float:
+        """Return the most that may be spent on holding the fleet in the coming window; inf without a budget."""
+        budget = self.instance.budget
+        if budget is None:
+            return np.inf
+        return budget.usd * self.hours if budget.kind == "rate" else max(0.0, budget.usd - spent_usd)
+
+    # -- the window -----------------------------------------------------------------------------------
+
+    def initial_state(self) -> FleetState:
+        """Return the state before window 0: the nominal fleet runs."""
+        replicas = np.zeros((self.instance.num_configurations, 1 + 2 * self.longest_startup), dtype=np.int64)
+        replicas[:, 0] = self.instance.nominal_fleet
+        return FleetState(replicas)
+
+    def new_router(self) -> Router:
+        """Return a router without memory."""
+        return Router(self.instance.num_workloads)
+
+    def step(self, state: FleetState, target: np.ndarray, outcome: Outcome, router: Router) -> WindowResult:
+        """Let one window happen: admission, routing, tails, costs.
+
+        Parameters
+        ----------
+        state : FleetState
+            Modified in place; afterwards it stands before the next window.
+        target : ndarray of int64, shape (C,)
+            The fleet wanted.
+        outcome : Outcome
+            What the window brings.
+        router : Router
+            Warm start of the routing, modified in place.
+
+        Returns
+        -------
+        WindowResult
+            Costs, shares and what happened to the fleet.
+        """
+        instance = self.instance
+        hold_usd = self.hold_usd(outcome.price_factor)
+        pool_budget = instance.budget is not None and instance.budget.kind == "pool"
+        moves = np.zeros((admission.NUM_MOVES, instance.num_configurations), dtype=np.int64)
+        forced_outage, fees_usd = admission.admit(
+            target,
+            state.replicas,
+            moves,
+            self.order,
+            self.slot_start,
+            self.slot_exclusive,
+            self.gpu_use,
+            outcome.available_gpus,
+            hold_usd,
+            self.startup_usd,
+            self.startup_windows if state.window > 0 else np.zeros_like(self.startup_windows),
+            self.budget_usd(state.spent_usd),
+            pool_budget,
+        )
+        held = state.replicas.sum(axis=1)
+        serving = np.empty(instance.num_configurations, dtype=np.int64)
+        admission.count_serving(state.replicas, serving)
+        terms, unserved, miss, routing = self.operate(serving, outcome, router)
+        terms[economics.T_RENTAL] = held @ self.rent_usd(outcome.price_factor)
+        terms[economics.T_MODEL] = held @ self.model_storage_usd
+        terms[economics.T_STARTUP] = fees_usd
+        admission.advance(state.replicas)
+        state.window += 1
+        if pool_budget:
+            state.spent_usd += terms[economics.T_RENTAL] + terms[economics.T_MODEL] + fees_usd
+        return WindowResult(
+            terms_usd=terms,
+            unserved_share=unserved,
+            miss_share=miss,
+            routing=routing,
+            serving=serving,
+            granted=moves[admission.GRANTED],
+            denied=moves[admission.DENIED],
+            lost=moves[admission.LOST],
+            forced_outage=int(forced_outage),
+        )
+
+    def operate(
+        self, serving: np.ndarray, outcome: Outcome, router: Router
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Route one window's demand over serving replicas.
+
+        Parameters
+        ----------
+        serving : ndarray of int64, shape (C,)
+            Replicas that serve.
+        outcome : Outcome
+            What the window brings.
+        router : Router
+            Warm start, modified in place.
+
+        Returns
+        -------
+        terms_usd : ndarray, shape (8,)
+            Cost terms; those of holding and starting are zero.
+        unserved_share, miss_share : ndarray, shape (I,)
+        routing : ndarray, shape (I, C)
+        """
+        instance = self.instance
+        active = np.flatnonzero(serving > 0)
+        router.prepare(active)
+        terms = np.zeros(len(COST_TERMS))
+        unserved = np.empty(instance.num_workloads)
+        miss = np.empty(instance.num_workloads)
+        routing = np.zeros((instance.num_workloads, instance.num_configurations))
+        status = economics.operate(
+            self.packed,
+            outcome.stacked(),
+            serving,
+            active,
+            router.basis,
+            router.workspace,
+            terms,
+            unserved,
+            miss,
+            routing,
+        )
+        if status != 0:
+            raise RuntimeError(f"the routing LP of {instance.id!r} was not solved (status {status})")
+        return terms, unserved, miss, routing
+
+    def snapshot(self, state: FleetState, outcome: Outcome) -> Snapshot:
+        """Return the coming window's problem, with `outcome` as the forecast.
+
+        A budget of kind ``pool`` is paced evenly over the windows left.
+        """
+        instance, packed = self.instance, self.packed
+        stacked = outcome.stacked()
+        everything = np.arange(instance.num_configurations)
+        shape = (instance.num_workloads, everything.size)
+        coefficient = np.empty((economics.NUM_COEFFICIENTS, *shape))
+        economics.coefficients(packed, stacked, everything, coefficient)
+        route_usd, unserved_usd = np.empty(shape), np.empty(shape[0])
+        economics.route_prices(packed, stacked, coefficient, everything, route_usd, unserved_usd)
+        budget_usd = self.budget_usd(state.spent_usd)
+        if instance.budget is not None and instance.budget.kind == "pool":
+            budget_usd /= max(1, instance.num_windows - state.window)
+        return Snapshot(
+            instance=instance,
+            window=state.window,
+            rate_rps=outcome.rate_rps,
+            requests=outcome.rate_rps * instance.window_s,
+            delay_s=coefficient[economics.C_DELAY],
+            error=coefficient[economics.C_ERROR],
+            work_tflop=coefficient[economics.C_WORK],
+            kv_gb_s=coefficient[economics.C_KV],
+            service_s=coefficient[economics.C_SERVICE],
+            prefill_s=coefficient[economics.C_PREFILL],
+            compatible=instance.performance.compatible,
+            route_usd=route_usd,
+            unserved_usd=unserved_usd,
+            hold_usd=self.hold_usd(outcome.price_factor),
+            startup_usd=self.startup_usd,
+            compute_tflops=packed.configuration[economics.COMPUTE],
+            kv_capacity_gb=packed.configuration[economics.KV_CAPACITY],
+            max_concurrency=packed.configuration[economics.CONCURRENCY],
+            max_replicas=_column(instance, "max_replicas", int),
+            gpu_use=instance.gpu_use,
+            available_gpus=outcome.available_gpus,
+            budget_usd=budget_usd,
+            fleet=state.fleet,
+            segments=self.segments,
+        )
+
+
+@functools.lru_cache(maxsize=32)
+def window_model(instance: Instance) -> WindowModel:
+    """Return the one `WindowModel` of an instance that this process shares."""
+    return WindowModel(instance)

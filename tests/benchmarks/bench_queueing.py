@@ -1,0 +1,118 @@
+"""Compare the queueing kernels with plain Python at 1,000 servers, in CPU time.
+
+Run with ``python tests/benchmarks/bench_queueing.py``. The opponent is the usual log-domain sum over all
+servers, as written by hand in sizing scripts. Kernels are timed twice: one call at a time from Python, and in
+a compiled loop, which is how the library uses them.
+"""
+
+import math
+import time
+
+import numpy as np
+
+from fleetgym.kernels import queueing as q
+from fleetgym.kernels.compile import jit
+
+SERVERS = 1000
+UTILIZATIONS = (0.7, 0.9, 0.98)
+
+
+def log_sum_erlang_c(servers, offered):
+    """Return Erlang C from logarithms of all terms a^k / k!."""
+    log_offered = math.log(offered)
+    logs = [k * log_offered - math.lgamma(k + 1.0) for k in range(servers + 1)]
+    last = logs.pop() - math.log(1.0 - offered / servers)
+    top = max(max(logs), last)
+    waiting = math.exp(last - top)
+    return waiting / (sum([math.exp(x - top) for x in logs]) + waiting)
+
+
+def log_sum_p99(servers, rate, service, service_cv2, arrival_cv2):
+    """Return the P99 wait from `log_sum_erlang_c`."""
+    waiting = log_sum_erlang_c(servers, rate * service)
+    if waiting <= 0.01:
+        return 0.0
+    return math.log(waiting / 0.01) * (service_cv2 + arrival_cv2) / (2 * (servers / service - rate))
+
+
+@jit
+def many_erlang_c(servers, offered, repeats):
+    """Sum Erlang C over slightly different loads, so that nothing can be reused."""
+    total = 0.0
+    for k in range(repeats):
+        total += q.erlang_c(servers, offered + 1e-9 * k)
+    return total
+
+
+@jit
+def many_p99(servers, rate, repeats):
+    """Sum P99 waits over slightly different rates."""
+    total = 0.0
+    for k in range(repeats):
+        total += q.wait_percentile(servers, rate + 1e-9 * k, 1.0, 1.5, 1.0, 0.01)
+    return total
+
+
+def cpu_seconds(function, *args, repeats):
+    """Return CPU seconds per call, best of five rounds."""
+    function(*args)
+    best = math.inf
+    for _ in range(5):
+        start = time.process_time()
+        for _ in range(repeats):
+            function(*args)
+        best = min(best, (time.process_time() - start) / repeats)
+    return best
+
+
+def report(name, utilization, slow, direct, looped):
+    """Print one line of the comparison."""
+    print(
+        f"{name:9s} u={utilization:.2f}  plain {slow * 1e6:7.1f} us   called {direct * 1e9:6.0f} ns "
+        f"({slow / direct:6.0f}x)   compiled loop {looped * 1e9:6.0f} ns ({slow / looped:6.0f}x)"
+    )
+
+
+def bench_against_plain_python():
+    """Time Erlang C and the P99 wait."""
+    for u in UTILIZATIONS:
+        load = u * SERVERS
+        assert math.isclose(q.erlang_c(SERVERS, load), log_sum_erlang_c(SERVERS, load), rel_tol=1e-9)
+        slow = cpu_seconds(log_sum_erlang_c, SERVERS, load, repeats=20)
+        direct = cpu_seconds(q.erlang_c, SERVERS, load, repeats=20_000)
+        report(
+            "erlang_c", u, slow, direct, cpu_seconds(many_erlang_c, SERVERS, load, 20_000, repeats=1) / 20_000
+        )
+    for u in UTILIZATIONS:
+        rate = u * SERVERS
+        args = (SERVERS, rate, 1.0, 1.5, 1.0)
+        assert math.isclose(q.wait_percentile(*args, 0.01), log_sum_p99(*args), rel_tol=1e-9)
+        slow = cpu_seconds(log_sum_p99, *args, repeats=20)
+        direct = cpu_seconds(q.wait_percentile, *args, 0.01, repeats=20_000)
+        report("p99 wait", u, slow, direct, cpu_seconds(many_p99, SERVERS, rate, 20_000, repeats=1) / 20_000)
+
+
+def bench_table(workloads=10, configs=512, replicas=8):
+    """Time the late-cost table of the largest instance."""
+    rng = np.random.default_rng(0)
+    shape = (workloads, configs)
+    shares = np.ascontiguousarray(rng.dirichlet(np.ones(workloads), configs).T)
+    args = (
+        shares,
+        rng.uniform(0.5, 20.0, shape),
+        rng.uniform(0.1, 3.0, shape),
+        rng.uniform(1.0, 3.0, workloads),
+        rng.uniform(0.05, 1.0, shape),
+        rng.uniform(0.5, 5.0, workloads),
+        rng.uniform(0.001, 0.01, workloads),
+        rng.integers(1, 257, configs),
+        np.arange(configs + 1) * replicas,
+        300.0,
+    )
+    seconds = cpu_seconds(q.late_cost_table, *args, repeats=1)
+    print(f"late_cost_table {configs} configurations x {replicas} replicas: {seconds * 1e3:.1f} ms")
+
+
+if __name__ == "__main__":
+    bench_against_plain_python()
+    bench_table()

@@ -1,0 +1,356 @@
+"""Hold the queueing kernels against slow twins that share no code, and against the fleet simulator."""
+
+import json
+import math
+import os
+from pathlib import Path
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleetgym.kernels import queueing as q
+from fleetgym.kernels.compile import jit
+
+SHARED = Path(os.environ.get("FLEETGYM_SHARED", Path(__file__).parents[2].parent / "shared"))
+
+
+def fleet_sim_cases(name):
+    """Return the reference cases of one function of inference-fleet-sim, or skip where they are not here."""
+    path = SHARED / "fixtures" / "fleet_sim" / f"{name}.json"
+    if not path.exists():
+        pytest.skip(f"reference values not found at {path} (set FLEETGYM_SHARED to their folder)")
+    return json.loads(path.read_text())["cases"]
+
+
+def exact_erlang_c(offered, sizes):
+    """Return Erlang C with 50 digits for several numbers of servers, from the recurrence of Erlang B."""
+    with mpmath.workdps(50):
+        load = mpmath.mpf(offered)
+        inverse = mpmath.mpf(1)
+        out = {}
+        for c in range(1, max(sizes) + 1):
+            inverse = 1 + inverse * c / load
+            if c in sizes:
+                out[c] = 1 / ((1 - load / c) * inverse + load / c)
+        return out
+
+
+def relative_error(value, exact):
+    """Return |value - exact| / exact, computed with many digits."""
+    with mpmath.workdps(50):
+        return float(abs(mpmath.mpf(value) - exact) / exact)
+
+
+SMALL = {c for c in range(1, 2001) if c < 60 or c % 97 == 0 or c in (1000, 2000)}
+
+
+@pytest.mark.parametrize("offered", [1e-6, 0.01, 0.5, 0.999999, 1.5, 7.3, 33.0, 99.9, 480.25, 970.0, 1999.99])
+def test_erlang_c_has_twelve_digits(offered):
+    """Every size with a stable queue agrees with 50-digit values, from near saturation to 1e-300."""
+    checked = 0
+    for servers, exact in exact_erlang_c(offered, SMALL).items():
+        if offered < servers and exact > 1e-300:
+            assert relative_error(q.erlang_c(servers, offered), exact) < 1e-12, (servers, offered)
+            checked += 1
+    assert checked > 0
+
+
+@pytest.mark.parametrize("offered", [89_500.0, 95_000.5, 99_000.1, 99_999.9])
+def test_erlang_c_of_a_hundred_thousand_servers(offered):
+    """The largest size that is promised keeps its digits, with C from 1 - 1e-3 down to about 1e-260."""
+    exact = exact_erlang_c(offered, {100_000})[100_000]
+    assert exact > 1e-300
+    assert relative_error(q.erlang_c(100_000, offered), exact) < 1e-12
+
+
+def test_erlang_c_of_extreme_loads():
+    """Loads outside (0, c), and probabilities below the smallest double, have their limits."""
+    assert q.erlang_c(5, 0.0) == 0.0
+    assert q.erlang_c(5, -1.0) == 0.0
+    assert q.erlang_c(5, 5.0) == 1.0
+    assert q.erlang_c(0, 0.1) == 1.0
+    assert q.erlang_c(100_000, 50_000.0) == 0.0
+    assert math.isnan(q.erlang_c(5, math.nan))
+    assert 0.999 < q.erlang_c(1000, math.nextafter(1000.0, 0.0)) <= 1.0
+
+
+def test_erlang_c_against_fleet_sim():
+    """The 50-digit reference values hold; without servers everybody waits here, and nobody does there."""
+    for case in fleet_sim_cases("erlang_c"):
+        value = q.erlang_c(case["c"], float(case["a"]))
+        if case["c"] <= 0 and case["a"] > 0:
+            assert (value, case["exact"]) == (1.0, 0.0)
+        elif case["exact"] == 0.0:
+            assert value == 0.0, case
+        else:
+            assert value == pytest.approx(case["exact"], rel=1e-12), case
+
+
+def slow_wait_exceeds(servers, rate, service, service_cv2, arrival_cv2, threshold):
+    """Twin of `wait_exceeds` with 50 digits, written from the formula."""
+    if threshold < 0:
+        return 1.0
+    if rate * service <= 0:
+        return 0.0
+    if rate * service >= servers:
+        return 1.0
+    waiting = exact_erlang_c(rate * service, {servers})[servers]
+    with mpmath.workdps(50):
+        if threshold == 0:
+            return float(waiting)
+        if service_cv2 + arrival_cv2 == 0:
+            return 0.0
+        spare = mpmath.mpf(servers) / service - mpmath.mpf(rate)
+        return float(waiting * mpmath.exp(-2 * spare * threshold / (mpmath.mpf(service_cv2) + arrival_cv2)))
+
+
+QUEUES = st.tuples(
+    st.integers(1, 300),  # servers
+    st.floats(0.02, 1.2),  # utilisation
+    st.floats(0.01, 100.0),  # mean service time
+    st.floats(0.0, 5.0),  # service cv2
+    st.floats(0.0, 60.0),  # arrival cv2
+)
+
+
+def arguments(queue):
+    """Return (servers, rate, service, cv2s) of a drawn queue."""
+    servers, utilization, service, service_cv2, arrival_cv2 = queue
+    return servers, utilization * servers / service, service, service_cv2, arrival_cv2
+
+
+@settings(max_examples=150, deadline=None)
+@given(QUEUES, st.floats(-0.1, 20.0))
+def test_wait_exceeds_equals_its_twin(queue, threshold):
+    """Random queues agree with the 50-digit formula."""
+    args = arguments(queue)
+    exact = slow_wait_exceeds(*args, threshold)
+    # Near saturation the spare capacity is a difference of nearly equal numbers; so is the twin's input.
+    assert q.wait_exceeds(*args, threshold) == pytest.approx(exact, rel=1e-10, abs=1e-300)
+
+
+@settings(max_examples=150, deadline=None)
+@given(QUEUES, st.floats(0.0, 20.0))
+def test_waits_fall_with_servers_and_patience(queue, threshold):
+    """One server more, or a longer threshold, never raises the chance to wait longer."""
+    servers, *rest = arguments(queue)
+    here = q.wait_exceeds(servers, *rest, threshold)
+    assert 0.0 <= here <= 1.0
+    assert q.wait_exceeds(servers + 1, *rest, threshold) <= here * (1 + 1e-12)
+    assert q.wait_exceeds(servers, *rest, threshold + 0.1) <= here
+
+
+@settings(max_examples=150, deadline=None)
+@given(QUEUES, st.floats(1e-6, 0.999))
+def test_percentile_inverts_the_tail(queue, tail):
+    """A positive percentile is exceeded by exactly `tail`; it is zero only where C is no larger."""
+    args = arguments(queue)
+    t = q.wait_percentile(*args, tail)
+    if math.isinf(t):
+        assert args[1] * args[2] >= args[0]
+    elif t > 0.0:
+        assert q.wait_exceeds(*args, t) == pytest.approx(tail, rel=1e-9)
+    else:
+        assert q.erlang_c(args[0], args[1] * args[2]) <= tail * (1 + 1e-12) or args[3] + args[4] < 1e-300
+
+
+def test_waits_in_degenerate_cases():
+    """No arrivals, no variability, no servers, no patience: each has the answer one expects."""
+    assert q.wait_exceeds(3, 0.0, 1.0, 1.0, 1.0, 1.0) == 0.0
+    assert q.wait_exceeds(3, 2.0, 1.0, 0.0, 0.0, 1e-9) == 0.0
+    assert q.wait_exceeds(3, 2.0, 1.0, 0.0, 0.0, 0.0) == q.erlang_c(3, 2.0)
+    assert q.wait_exceeds(3, 3.0, 1.0, 0.0, 0.0, 1.0) == 1.0
+    assert q.wait_exceeds(0, 1.0, 1.0, 1.0, 1.0, 1.0) == 1.0
+    assert q.wait_exceeds(3, 2.0, 1.0, 1.0, 1.0, math.inf) == 0.0
+    assert q.wait_exceeds(3, 2.0, 1.0, 1.0, 1.0, -1.0) == 1.0
+    assert q.wait_percentile(3, 4.0, 1.0, 1.0, 1.0, 0.01) == math.inf
+    assert q.wait_percentile(3, 0.0, 1.0, 1.0, 1.0, 0.01) == 0.0
+    assert q.late_probability(3, 2.0, 1.0, 1.0, 1.0, 0.5, 0.5) == 1.0
+    assert q.late_probability(3, 0.0, 1.0, 1.0, 1.0, 0.5, 0.6) == 1.0
+    assert q.late_probability(3, 2.0, 1.0, 1.0, 1.0, math.inf, 0.6) == 0.0
+    assert q.late_probability(3, 2.0, 1.0, 1.0, 1.0, 0.5, 0.2) == q.wait_exceeds(3, 2.0, 1.0, 1.0, 1.0, 0.3)
+
+
+def test_percentile_against_fleet_sim():
+    """Its P99 is ours with Poisson arrivals; it calls any input without load or capacity infinite."""
+    for case in fleet_sim_cases("p99_wait"):
+        servers, rate, mu, cv2 = case["c"], float(case["lam"]), float(case["mu"]), float(case["cv2"])
+        if servers <= 0 or mu <= 0 or rate <= 0:
+            continue
+        ours = q.wait_percentile(servers, rate, 1.0 / mu, cv2, 1.0, 0.01)
+        assert ours == pytest.approx(float(case["p99_wait_s"]), rel=1e-9, abs=1e-12), case
+
+
+def slow_smallest_servers(rate, service, service_cv2, arrival_cv2, threshold, tail, cap):
+    """Try one server after the other."""
+    for servers in range(1, 1000):
+        late = slow_wait_exceeds(servers, rate, service, service_cv2, arrival_cv2, threshold)
+        if rate * service <= cap * servers and late <= tail:
+            return servers
+    raise AssertionError("not found")
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.floats(0.01, 60.0),
+    st.floats(0.1, 2.0),
+    st.floats(0.0, 4.0),
+    st.floats(0.0, 20.0),
+    st.floats(0.0, 3.0),
+    st.floats(1e-6, 0.5),
+    st.floats(0.3, 1.0),
+)
+def test_smallest_servers_is_minimal(rate, service, service_cv2, arrival_cv2, threshold, tail, cap):
+    """Brute force from one server upward finds the same number."""
+    args = (rate, service, service_cv2, arrival_cv2, threshold, tail, cap)
+    assert q.smallest_servers(*args) == slow_smallest_servers(*args)
+
+
+def test_smallest_servers_at_the_edges():
+    """Impossible demands give -1, no arrivals give 0, and a fleet of 100,000 is found and minimal."""
+    assert q.smallest_servers(0.0, 1.0, 1.0, 1.0, 0.1, 0.01, 0.9) == 0
+    assert q.smallest_servers(1.0, 1.0, 1.0, 1.0, 0.1, 0.01, 0.0) == -1
+    assert q.smallest_servers(1.0, 1.0, 1.0, 1.0, 0.1, -0.1, 0.9) == -1
+    assert q.smallest_servers(1.0, 1.0, 1.0, 1.0, -0.1, 0.01, 0.9) == -1
+    assert q.smallest_servers(1.0, 1.0, 1.0, 1.0, -0.1, 1.0, 0.9) == 2
+    assert q.smallest_servers(math.inf, 1.0, 1.0, 1.0, 0.1, 0.01, 0.9) == -1
+    assert q.smallest_servers(math.nan, 1.0, 1.0, 1.0, 0.1, 0.01, 0.9) == -1
+    assert q.smallest_servers(3.0, 1.0, 1.0, 1.0, 0.1, 1.0, 1.0) == 3
+    found = q.smallest_servers(100_000.0, 1.0, 1.0, 1.0, 0.001, 1e-4, 1.0)
+    assert q.wait_exceeds(found, 100_000.0, 1.0, 1.0, 1.0, 0.001) <= 1e-4
+    assert q.wait_exceeds(found - 1, 100_000.0, 1.0, 1.0, 1.0, 0.001) > 1e-4
+
+
+def test_smallest_servers_against_fleet_sim():
+    """Its GPU counts are ours, except where its search starts above the answer, at ceil(load) + 1."""
+    above = 0
+    cases = fleet_sim_cases("min_gpus_analytical")
+    compared = 0
+    for case in cases:
+        rate, mu, slots = float(case["lam"]), float(case["mu"]), case["n_slots"]
+        if rate <= 0 or mu <= 0:
+            continue
+        servers = q.smallest_servers(
+            rate, slots / mu, float(case["cv2"]), 1.0, float(case["t_slo"]), 0.01, float(case["rho_max"])
+        )
+        ours = -(-servers // slots)
+        assert case["min_gpus"] == max(ours, math.ceil(rate / mu) + 1), case
+        above += case["min_gpus"] > ours
+        compared += 1
+    assert compared > 20
+    assert above > 0
+
+
+def slow_segments(shares, service, service_cv2, arrival_cv2, prefill, slo, usd, servers, window):
+    """Twin of `late_cost_segments` in plain Python, with Erlang B from its recurrence."""
+    here = [p > 0 for p in shares]
+    if not any(h and d > 0 for h, d in zip(here, usd, strict=True)) or all(
+        t == math.inf for h, t in zip(here, slo, strict=True) if h
+    ):
+        return 0.95, [0.0] * 3, [0.0] * 3
+    mean = math.fsum(p * s for p, s in zip(shares, service, strict=True))
+    second = math.fsum(p * (1 + v) * s**2 for p, s, v in zip(shares, service, service_cv2, strict=True))
+    variability = second / mean**2 - 1 + math.fsum(p * v for p, v in zip(shares, arrival_cv2, strict=True))
+
+    def late(u):
+        load, inverse = u * servers, 1.0
+        if load == 0.0:
+            return [0.0] * len(slo)
+        for c in range(1, servers + 1):
+            inverse = 1.0 + inverse * c / load
+        waiting = 1.0 / ((1.0 - u) * inverse + u)
+        return [
+            waiting * math.exp(-2 * servers * (1 - u) / mean * (t - f) / variability) if f < t else 0.0
+            for t, f in zip(slo, prefill, strict=True)
+        ]
+
+    def miss(u):
+        return math.fsum(p * x for p, x in zip(shares, late(u), strict=True))
+
+    def cost(u):
+        each = zip(shares, usd, late(u), strict=True)
+        return u * servers / mean * window * math.fsum(p * d * x for p, d, x in each)
+
+    safe, top = 0.0, 0.95
+    if miss(0.95) <= 0.001:
+        return 0.95, [0.0] * 3, [0.0] * 3
+    while top - safe > 1e-13:
+        middle = (safe + top) / 2
+        safe, top = (middle, top) if miss(middle) <= 0.001 else (safe, middle)
+    ends = [safe + k * (0.95 - safe) / 3 for k in range(4)]
+    width = (0.95 - safe) * servers / 3
+    slopes = [max(0.0, (cost(b) - cost(a)) / width) for a, b in zip(ends, ends[1:], strict=False)]
+    return safe, [width] * 3, [max(slopes[: k + 1]) for k in range(3)]
+
+
+def random_mixtures(seed, workloads, configs):
+    """Return inputs of `late_cost_table`: some SLOs missing, some pairs incompatible or too slow."""
+    rng = np.random.default_rng(seed)
+    rates = rng.dirichlet(np.ones(workloads), configs).T * (rng.random((workloads, configs)) < 0.8)
+    slo = rng.uniform(0.3, 5.0, workloads)
+    slo[rng.random(workloads) < 0.2] = math.inf
+    return (
+        rates / np.maximum(rates.sum(axis=0), 1e-12),
+        rng.uniform(0.3, 20.0, (workloads, configs)),
+        rng.uniform(0.0, 3.0, (workloads, configs)),
+        rng.uniform(0.5, 20.0, workloads),
+        rng.uniform(0.01, 1.5, (workloads, configs)),
+        slo,
+        rng.uniform(0.0, 0.02, workloads) * (rng.random(workloads) < 0.8),
+    )
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_late_cost_table_equals_its_twin(seed):
+    """Every row equals the slow twin, and the row of `late_cost_segments`."""
+    rng = np.random.default_rng(1000 + seed)
+    workloads, configs = int(rng.integers(1, 6)), 5
+    shares, service, cv2, arrival_cv2, prefill, slo, usd = random_mixtures(seed, workloads, configs)
+    slots = rng.integers(1, 200, configs)
+    offsets = np.concatenate(([0], np.cumsum(rng.integers(1, 4, configs))))
+    table = q.late_cost_table(shares, service, cv2, arrival_cv2, prefill, slo, usd, slots, offsets, 300.0)
+    for c in range(configs):
+        column = [np.ascontiguousarray(x[:, c]) for x in (shares, service, cv2, prefill)]
+        for row in range(offsets[c], offsets[c + 1]):
+            servers = int(slots[c] * (row - offsets[c] + 1))
+            args = (*column[:3], arrival_cv2, column[3], slo, usd, servers, 300.0)
+            for got, one in zip(table, q.late_cost_segments(*args), strict=True):
+                np.testing.assert_array_equal(got[row], one)
+            safe, width, slope = slow_segments(*(x.tolist() for x in args[:7]), servers, 300.0)
+            assert table[0][row] == pytest.approx(safe, rel=1e-9)
+            np.testing.assert_allclose(table[1][row], width, rtol=1e-9)
+            np.testing.assert_allclose(table[2][row], slope, rtol=1e-7, atol=1e-15)
+            assert np.all(np.diff(table[2][row]) >= 0)
+
+
+def test_late_cost_without_a_price():
+    """No SLO, no price, or an SLO that any load keeps: all of the load is free."""
+    one = np.ones(1)
+    free = (0.95, [0.0] * 3, [0.0] * 3)
+    for slo, usd, servers in [(math.inf, 1.0, 10), (1.0, 0.0, 10), (1e6, 1.0, 10), (1.0, 1.0, 0)]:
+        safe, width, slope = q.late_cost_segments(
+            one, one, one, one, 0.1 * one, slo * one, usd * one, servers, 300.0
+        )
+        assert (safe, width.tolist(), slope.tolist()) == free
+
+
+def test_always_late_workloads_price_nothing_here():
+    """A workload whose prefill is too slow leaves the others' safe load as if it asked for nothing."""
+    shares, slo, usd = np.array([0.5, 0.5]), np.array([1.0, 1.0]), np.array([0.01, 0.0])
+    two = np.ones(2)
+    never = q.late_cost_segments(shares, two, two, two, np.array([2.0, 0.1]), slo, usd, 20, 300.0)
+    assert 0.0 < never[0] < 0.95
+    assert never[2].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_kernels_are_callable_from_compiled_code():
+    """Scalars in and out, so that other kernels can call them."""
+
+    @jit
+    def both(servers, rate):
+        return q.erlang_c(servers, rate) + q.wait_percentile(servers, rate, 1.0, 1.0, 1.0, 0.01)
+
+    assert both(2, 1.0) == q.erlang_c(2, 1.0) + q.wait_percentile(2, 1.0, 1.0, 1.0, 1.0, 0.01)

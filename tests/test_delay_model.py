@@ -1,0 +1,81 @@
+"""FastLLM's delay model against numbers worked out by hand, mode by mode."""
+
+import pytest
+
+from fleetgym.errors import UnknownNameError
+from fleetgym.performance import Coefficients, delay
+
+PAPER = delay.DelayOptions.paper()
+
+
+def test_delay_by_hand():
+    """A 16 GB model in INT8 on 1,000 GB/s: 8 ms a token; TP 2 halves it, each PP stage adds its link time."""
+    compute = delay.compute_s_per_token(16.0, "int8", 1000.0)
+    assert compute == pytest.approx(0.008)
+    communication = delay.communication_s_per_token(32, 4096, 600.0)
+    assert communication == pytest.approx(2 * 32 * 4096 * 2 / 600e9)
+    found = delay.delay_coefficients(compute, communication, 2, 4)
+    assert found.at(512, 256) == pytest.approx(0.004 * (512 + 256) + 4 * communication * 256)
+    assert delay.prefill_coefficients(compute, 2).at(512, 256) == pytest.approx(0.004 * 512)
+
+
+def test_task_overhead_and_precision_scale_the_delay():
+    """The overhead multiplies, sigma is 1, 1/2 and 1/4."""
+    base = delay.compute_s_per_token(10.0, "fp16", 500.0)
+    assert delay.compute_s_per_token(10.0, "fp16", 500.0, 4.0) == pytest.approx(4 * base)
+    assert delay.compute_s_per_token(10.0, "int4", 500.0) == pytest.approx(base / 4)
+
+
+def test_memory_modes():
+    """The paper ignores quantisation: a 140 GB model in INT4 does not fit one 80 GB GPU there."""
+    assert delay.free_memory_gb(80.0, 140.0, "int4", 1) == pytest.approx(45.0)
+    assert delay.free_memory_gb(80.0, 140.0, "int4", 1, PAPER) == pytest.approx(-60.0)
+    assert delay.free_memory_gb(80.0, 140.0, "fp16", 4, PAPER) == pytest.approx(180.0)
+
+
+def test_kv_modes():
+    """Little's law counts requests in service; the paper's residency makes the row idle."""
+    assert delay.kv_gb(3e-4, 800, 5.0, 4.0, 3350.0) == pytest.approx(3e-4 * 800 * 20)
+    paper = delay.kv_gb(3e-4, 800, 5.0, 4.0, 3350.0, PAPER)
+    assert paper == pytest.approx((3e-4 * 800) ** 2 / 3350)
+    assert paper == delay.kv_gb(3e-4, 800, 500.0, 40.0, 3350.0, PAPER)
+
+
+def test_bubble_modes():
+    """A deeper pipeline loses compute, except in the paper's constant."""
+    eta = [delay.compute_efficiency(m) for m in (1, 2, 4)]
+    assert eta == pytest.approx([0.9, 0.9 * 8 / 9, 0.9 * 8 / 11])
+    assert {delay.compute_efficiency(m, PAPER) for m in (1, 2, 4)} == {0.9}
+
+
+def test_storage_and_scaling_modes():
+    """Weights are stored once per deployment, and precision does not shrink the work, unless asked for."""
+    assert delay.stored_copies(2, 5) == 2
+    assert delay.stored_copies(2, 5, PAPER) == 5
+    assert delay.work_tflop_per_token(8.0, "int8", 2.0) == pytest.approx(0.032)
+    scaled = delay.DelayOptions(compute_scaling="paper")
+    assert delay.work_tflop_per_token(8.0, "int8", 2.0, scaled) == pytest.approx(0.016)
+
+
+def test_errors_name_the_valid_choices():
+    """Misspelt modes and precisions are refused where they are given."""
+    with pytest.raises(UnknownNameError, match="mode of kv 'papr'; did you mean 'paper'"):
+        delay.DelayOptions(kv="papr")
+    with pytest.raises(UnknownNameError, match="precision 'fp61'; did you mean 'fp16'"):
+        delay.compute_s_per_token(1.0, "fp61", 1.0)
+
+
+def test_error_share_by_hand():
+    """70 B in INT8: a smaller base error, a larger factor."""
+    assert delay.error_share(0.05, 70.0, "int8") == pytest.approx(0.05 * (70 / 8) ** -0.35 * 1.15)
+
+
+def test_service_variability_by_hand():
+    """Independent lengths add variances; fully correlated ones add deviations."""
+    from fleetgym.performance import service_cv2
+
+    service = Coefficients(1.0, 0.01, 0.1)
+    mean = 1.0 + 1.0 + 5.0
+    assert service_cv2(service, 100, 50, 4.0, 1.0) == pytest.approx((2.0**2 + 5.0**2) / mean**2)
+    assert service_cv2(service, 100, 50, 4.0, 1.0, 1.0) == pytest.approx(7.0**2 / mean**2)
+    assert service_cv2(Coefficients(), 100, 50, 4.0, 1.0) == 0.0

@@ -1,0 +1,256 @@
+"""From the derived public tables (a folder that is not shipped) to the small demand tables in `fleetgym/data`.
+
+Run by the maintainers when a source changes; nothing reads the folder at run time:
+
+    python tools/build_demand_tables.py --shared DIR           # or FLEETGYM_SHARED=DIR
+    python tools/build_demand_tables.py --copula               # refit and print the copula's parameters
+
+`fleetgym/data/SOURCES-demand.md` states source, commit, licence and unit of every number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from fleetgym.dynamics.availability import Drops
+from fleetgym.files import canonical_json, write_atomically, write_json
+
+DATA = Path(__file__).resolve().parents[1] / "fleetgym" / "data"
+
+#: Tenants with known token lengths on all nine days; the rest of the table has gaps or a single day.
+TENANTS = {"m-large": (61, 143, 104, 34, 78, 20), "m-mid": (60, 101, 66, 23, 30, 14)}
+WINDOWS_10MIN = 144
+#: A half window is never less dispersed than pooled chat traffic at the window scale.
+MIN_DISPERSION = 1.5
+#: Correlation of the availability of spot pools, measured between zones: same region, other region.
+TARGET_CORRELATION = (0.40, 0.18)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Build the tables, or refit the copula."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--shared", default=os.environ.get("FLEETGYM_SHARED"), help="folder of the inputs")
+    parser.add_argument("--copula", action="store_true", help="fit the copula of the drops and print it")
+    arguments = parser.parse_args(argv)
+    if arguments.copula:
+        print(json.dumps(fit_copula(), indent=1))
+        return 0
+    if not arguments.shared:
+        parser.error("expected --shared DIR or the environment variable FLEETGYM_SHARED")
+    shared = Path(arguments.shared)
+    write_json(DATA / "servegen_tenants.json.gz", tenants(shared))
+    write_lines(DATA / "azure_hour.json", azure_hour(shared))
+    write_lines(DATA / "demand_fits.json", demand_fits(shared))
+    for name in ("servegen_tenants.json.gz", "azure_hour.json", "demand_fits.json"):
+        print(f"{name}: {(DATA / name).stat().st_size} bytes", file=sys.stderr)
+    return 0
+
+
+def write_lines(path: Path, data: dict) -> None:
+    """Write a JSON object with one line per key, so that changes can be read."""
+    lines = ",\n".join(f'"{key}":{canonical_json(data[key])}' for key in sorted(data))
+    write_atomically(path, f"{{\n{lines}\n}}\n".encode())
+
+
+# -- ServeGen: tenants as workloads
+
+
+def tenants(shared: Path) -> dict:
+    """Return requests per 10 minutes, dispersion and token means per 6 h of each tenant."""
+    rates = pd.read_parquet(shared / "servegen_clients_top20.parquet")
+    typed = pd.read_parquet(shared / "demand_days_typed.parquet")
+    total = pd.read_csv(shared / "servegen_demand_10min.csv")
+    fits = pd.read_csv(shared / "fit_clients.csv").set_index(["model", "client"])
+    found = []
+    for model, clients in TENANTS.items():
+        missing = total[total.model == model].sort_values("t_s").missing.to_numpy(dtype=bool)
+        for client in clients:
+            rows = rates[(rates.model == model) & (rates.client == client)].sort_values("t_s")
+            lengths = typed[(typed.model == model) & (typed.client == client)]
+            fit = fits.loc[(model, client)] if (model, client) in fits.index else None
+            found.append(tenant(model, client, rows, lengths, missing, fit))
+    return {"tenants": found, "window_s": 600, "days": 9}
+
+
+def tenant(
+    model: str,
+    client: int,
+    rows: pd.DataFrame,
+    lengths: pd.DataFrame,
+    missing: np.ndarray,
+    fit: pd.Series | None,
+) -> dict:
+    """Return one tenant's record."""
+    counts = np.rint(rows.rate_rps.to_numpy() * 600.0).astype(int)
+    filled = fill_from_neighbouring_day(counts, missing)
+    return {
+        "model": model,
+        "client": client,
+        "requests": filled.tolist(),
+        "filled_windows": int(missing.sum()),
+        "dispersion": round(half_window_dispersion(counts, rows.cv.to_numpy(), fit), 2),
+        "input_tokens_6h": six_hour_means(lengths, "mean_in"),
+        "output_tokens_6h": six_hour_means(lengths, "mean_out"),
+    }
+
+
+def fill_from_neighbouring_day(counts: np.ndarray, missing: np.ndarray) -> np.ndarray:
+    """Replace windows without data by the same time of the day before, or after: real counts, no line between."""
+    filled = counts.copy()
+    for k in np.flatnonzero(missing):
+        other = next(
+            j
+            for j in (k - WINDOWS_10MIN, k + WINDOWS_10MIN, k - 2 * WINDOWS_10MIN, k + 2 * WINDOWS_10MIN)
+            if 0 <= j < len(counts) and not missing[j]
+        )
+        filled[k] = counts[other]
+    return filled
+
+
+def half_window_dispersion(counts: np.ndarray, cv: np.ndarray, fit: pd.Series | None) -> float:
+    """Return the index of dispersion of a 5-minute count.
+
+    The largest of three: pooled chat (1.5); the squared coefficient of variation of interarrival times (a renewal
+    process); 1 + mean · sd², where sd is the robust standard deviation of the log change between neighbouring
+    10-minute windows, which two independent halves with that noise would show.
+    """
+    busy = counts > 0
+    renewal = float(np.median(cv[busy]) ** 2)
+    change = np.diff(np.log(np.where(busy, counts, 1)))[busy[1:] & busy[:-1]]
+    robust = float(fit.robust_sd_10min) if fit is not None else float(1.4826 * np.median(np.abs(change)))
+    return max(MIN_DISPERSION, renewal, 1.0 + 0.5 * float(counts[busy].mean()) * robust**2)
+
+
+def six_hour_means(lengths: pd.DataFrame, column: str) -> list[float]:
+    """Return mean token lengths per quarter of each day: 36 numbers."""
+    grid = lengths.sort_values(["day", "window"])[column].to_numpy().reshape(9, 4, 72)
+    return [float(f"{value:.5g}") for value in grid.mean(axis=2).ravel()]
+
+
+# -- Azure: one hour stretched to a day
+
+
+def azure_hour(shared: Path) -> dict:
+    """Return requests and token sums of each 12 s of the hour, as 288 windows."""
+    table = pd.read_csv(shared / "warped_hour_288.csv")
+    found: dict = {"bin_s": 12}
+    for kind, rows in table.groupby("kind"):
+        rows = rows.sort_values("window")
+        names = ("requests", "context_tokens", "generated_tokens")
+        found[str(kind)] = {name: rows[name].astype(int).tolist() for name in names}
+    return found
+
+
+# -- fits
+
+
+def demand_fits(shared: Path) -> dict:
+    """Return the calibration that the generators use, and the token lengths of request classes."""
+    demand = json.loads((shared / "fit_params_demand.json").read_text())["demand"]
+    drops = json.loads((shared / "fit_params_availability.json").read_text())
+    keep = (
+        "daily_amp_log",
+        "ou_sd",
+        "ou_time_min",
+        "noise_sd",
+        "jumps_gt_1p5x_per_day",
+        "peak_to_mean",
+        "sd_logret_10min",
+    )
+    many = drops["16"]
+    return {
+        "demand": {model: {name: fit[name] for name in keep} for model, fit in sorted(demand.items())},
+        "drops": {
+            "drops_per_day": round(many["rate_per_day"], 2),
+            "depth_a": round(many["depth_beta_a"], 2),
+            "depth_b": round(many["depth_beta_b"], 2),
+            "duration_log_mean_min": round(many["dur_ln_mu_min"], 2),
+            "duration_log_sd": round(many["dur_ln_sigma"], 2),
+            "first_window_share": round(many["share_of_depth_in_first_window"], 2),
+        },
+        "zone_correlation": {"same_region": TARGET_CORRELATION[0], "other_region": TARGET_CORRELATION[1]},
+        "tokens": token_classes(shared),
+    }
+
+
+def token_classes(shared: Path) -> dict:
+    """Return mean and squared coefficient of variation of the token lengths of request classes."""
+    table = pd.read_csv(shared / "tokens_summary.csv").set_index(["kind", "field"])
+    found = {}
+    for kind in sorted({name for name, _ in table.index}):
+        context, generated = table.loc[(kind, "context")], table.loc[(kind, "generated")]
+        found[kind] = {
+            "input_tokens": round(float(context["mean"]), 1),
+            "input_cv2": round(float(context.cv) ** 2, 3),
+            "output_tokens": round(float(generated["mean"]), 1),
+            "output_cv2": round(float(generated.cv) ** 2, 3),
+        }
+    typed = pd.read_parquet(shared / "demand_days_typed.parquet")
+    reasoning = typed[(typed.model == "deepseek-r1") & (typed.client == 35)]
+    found["reasoning"] = {
+        "input_tokens": round(float(reasoning.mean_in.mean()), 1),
+        "input_cv2": 1.0,
+        "output_tokens": round(float(reasoning.mean_out.mean()), 1),
+        "output_cv2": 1.0,
+    }
+    return found
+
+
+# -- the copula
+
+
+def simulated_correlation(same: float, other: float, days: int, seed: int = 20261121) -> tuple[float, float]:
+    """Return the correlation of simulated availability within a region and across two regions."""
+    drops = Drops(
+        drops_per_day=np.full(4, 2.58),
+        nodes=np.full(4, 16),
+        gpus_per_node=np.ones(4, dtype=np.int64),
+        region=np.array([0, 0, 1, 1]),
+        depth_a=4.63,
+        depth_b=0.21,
+        duration_log_mean_min=3.94,
+        duration_log_sd=1.39,
+        first_window_share=0.88,
+        copula_same_region=same,
+        copula_other_region=other,
+    )
+    rng = np.random.default_rng(seed)
+    series = np.concatenate([drops.draw(rng, 288, 300.0) for _ in range(days)])
+    matrix = np.corrcoef(series.T)
+    return float(0.5 * (matrix[0, 1] + matrix[2, 3])), float(matrix[:2, 2:].mean())
+
+
+def fit_copula(days: int = 20_000) -> dict:
+    """Fit both parameters by bisection, alternating, with the same random numbers in every evaluation."""
+    same, other = 0.92, 0.77
+    for _ in range(2):
+        same = bisect(lambda s: simulated_correlation(s, other, days)[0] - TARGET_CORRELATION[0], other, 0.99)
+        other = bisect(lambda o: simulated_correlation(same, o, days)[1] - TARGET_CORRELATION[1], 0.3, same)
+    reached = simulated_correlation(round(same, 3), round(other, 3), days, seed=7)
+    return {
+        "copula_same_region": round(same, 3),
+        "copula_other_region": round(other, 3),
+        "simulated_same_region_other_seed": round(reached[0], 3),
+        "simulated_other_region_other_seed": round(reached[1], 3),
+        "target": TARGET_CORRELATION,
+        "days": days,
+    }
+
+
+def bisect(function, low: float, high: float, steps: int = 8) -> float:
+    """Return where an increasing function crosses zero."""
+    for _ in range(steps):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if function(middle) < 0.0 else (low, middle)
+    return 0.5 * (low + high)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
