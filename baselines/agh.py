@@ -38,7 +38,8 @@ class AdaptiveGreedyHeuristic:
     - *relocate* takes a workload's whole share off a slot, shrinks or closes that slot, and moves the share
       to the place that M2 ranks first; the move stays if the objective falls;
     - *consolidate* drops unused slots, shrinks oversized ones, then tries to close each active slot,
-      the least utilised first, by placing its workloads on other active ones;
+      the least utilised first, by placing its workloads on other active ones; it stays closed if the
+      objective falls, also where some of its demand is left unserved;
     - workloads that lack service are offered what this freed, where serving them pays.
 
     Parameters

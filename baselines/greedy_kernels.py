@@ -29,7 +29,7 @@ START, TOP, EXCLUSIVE = np.array([0, 1, 2])
 # Entries of `Problem.rules`.
 SLO, M1, M2, M3, COVERAGE = np.array([0, 1, 2, 3, 4])
 # Values of rules[SLO].
-MEAN, PER_ROUTE, ELASTIC = 0.0, 1.0, 2.0
+SERVED_MEAN, MEAN, PER_ROUTE, ELASTIC = 0.0, 1.0, 2.0, 3.0
 # Which candidates `best_group` looks at.
 ANY, ACTIVE, WHOLE = np.array([0, 1, 2])
 # Whether a route's delay matters.
@@ -142,24 +142,38 @@ def capacity_share(p, s, group, level, i, want):
 
 
 @inner
+def allowance(p, unserved):
+    """Return how far a workload's `excess` may rise, given what is unserved of it.
+
+    (5i) and (5j) say that shares times delay / SLO add up to at most 1; so the `excess` is at most the
+    unserved share. Over what is served alone it is at most 0.
+    """
+    return 0.0 if p.rules[SLO] == SERVED_MEAN else unserved
+
+
+@inner
 def slo_share(p, s, i, config, want, strictness):
-    """Return the effective coverage of (8): what the mean delay and error of the served share allow."""
+    """Return the effective coverage of (8): what the bounds on mean delay and error allow."""
     if p.rules[SLO] == ELASTIC:
         return want
+    room = allowance(p, s.unserved[i])
+    relief = allowance(p, 1.0)  # a served share is no longer an unserved one
     for q in range(2):
-        excess = p.pairs[i, config, q]
-        if excess > 0.0 and (q == ERROR or strictness):
-            want = min(want, max(0.0, -s.excess[i, q]) / excess)
+        cost = p.pairs[i, config, q] + relief
+        if cost > 0.0 and (q == ERROR or strictness == STRICT):
+            most = max(0.0, room - s.excess[i, q]) / cost
+            if most < want * (1.0 - _SLACK):
+                want = most
     return want
 
 
 @inner
 def delay_allows(p, s, i, config, want):
-    """Tell whether a route keeps the delay SLO: its own delay, or the mean over what is served."""
+    """Tell whether a route keeps the delay SLO: its own delay, or else the mean."""
     excess = p.pairs[i, config, DELAY]
     if p.rules[SLO] == PER_ROUTE:
         return excess <= 0.0
-    return s.excess[i, DELAY] + want * excess <= _SLACK
+    return s.excess[i, DELAY] + want * excess <= allowance(p, s.unserved[i] - want) + _SLACK
 
 
 @inner
@@ -179,7 +193,7 @@ def others_allow(p, s, group, config):
                 continue
             if q == DELAY and p.rules[SLO] == PER_ROUTE and new > 0.0:
                 return False
-            if s.excess[i, q] + share * worse > _SLACK:
+            if s.excess[i, q] + share * worse > allowance(p, s.unserved[i]) + _SLACK:
                 return False
     return True
 
@@ -413,11 +427,9 @@ def candidate(p, s, i, group, want):
 
 
 @inner
-def hopeless(p, s, i, group, key):
-    """Tell at once that a group that is off cannot beat a unit cost; only sure if i is routed nowhere."""
-    if s.excess[i, DELAY] != 0.0 or s.excess[i, ERROR] != 0.0:
-        return False
-    return p.bound[i, group] >= key
+def hopeless(p, s, i, group, want, key):
+    """Tell at once that a group that is off cannot beat a unit cost; only sure if nothing of i is served."""
+    return want == 1.0 and s.excess[i, DELAY] == 0.0 and p.rules[M2] > 0.0 and p.bound[i, group] >= key
 
 
 @inner
@@ -434,7 +446,7 @@ def best_group(p, s, i, want, choice, limit):
         if (s.level[group] > 0) != (k < s.level.size):
             continue
         if s.level[group] == 0 and (
-            choice == ACTIVE or (not best_partial and hopeless(p, s, i, group, best_key))
+            choice == ACTIVE or (not best_partial and hopeless(p, s, i, group, want, best_key))
         ):
             continue
         level, share, cost = candidate(p, s, i, group, want)
@@ -533,7 +545,8 @@ def slos_hold(p, s):
     if p.rules[SLO] == ELASTIC:
         return True
     for i in range(s.unserved.size):
-        if s.excess[i, DELAY] > _SLACK or s.excess[i, ERROR] > _SLACK:
+        most = allowance(p, s.unserved[i]) + _SLACK
+        if s.excess[i, DELAY] > most or s.excess[i, ERROR] > most:
             return False
     return True
 
@@ -603,17 +616,15 @@ def utilization(p, s, group):
 
 @inner
 def dissolve(p, s, group):
-    """Switch a group off and spread its workloads over the other active ones; tell whether all fit."""
-    lack = s.unserved.copy()
-    for i in range(lack.size):
-        clear_share(p, s, i, group)
+    """Switch a group off and spread what it served over the other active ones, as far as they take it."""
+    served = s.share[group] > 0.0
+    for i in range(served.size):
+        if served[i]:
+            clear_share(p, s, i, group)
     set_level(p, s, group, _OFF)
-    for i in range(lack.size):
-        if s.unserved[i] > lack[i] + _TINY:
+    for i in range(served.size):
+        if served[i]:
             place(p, s, i, ACTIVE)
-            if s.unserved[i] > lack[i] + _TINY:
-                return False
-    return True
 
 
 @inner
@@ -628,9 +639,10 @@ def least_loaded(p, s, tried):
 
 @inner
 def consolidate(p, s, backup):
-    """Shrink what is idle and try to close active groups, the least loaded first; return the cost.
+    """Shrink what is idle, then try to close active groups, the least loaded first; return the cost.
 
-    What that frees is offered to workloads that lack service, where serving them pays.
+    A group stays closed where that lowers the cost, even if some demand is not served any more. What is freed
+    is offered to workloads that lack service, where serving them pays.
     """
     tried = s.level == 0
     for group in range(s.level.size):
@@ -648,8 +660,7 @@ def consolidate(p, s, backup):
             place(p, s, i, ANY)
         else:
             tried[group] = True
-            if not dissolve(p, s, group):
-                copy_state(backup, s)
+            dissolve(p, s, group)
         new = improves(p, s, cost)
         if new == cost:
             copy_state(backup, s)

@@ -14,9 +14,10 @@ from fleetgym.planning import Plan, Snapshot
 
 #: How the SLOs are read, see `Rules`.
 SLO_RULES: Mapping[str, float] = {
-    "mean": kernels.MEAN,
-    "per-route": kernels.PER_ROUTE,
     "elastic": kernels.ELASTIC,
+    "per-route": kernels.PER_ROUTE,
+    "mean": kernels.MEAN,
+    "served-mean": kernels.SERVED_MEAN,
 }
 
 

@@ -34,7 +34,7 @@ _MAX_REPLY_CHARS = 2**24
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What an isolated agent may take before it counts as failed. Seconds are wall time, so they are generous.
+    """What an isolated agent may take before it counts as failed; wall time, so it is generous.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""One agent in this process: observations and infos in, checked actions and CPU seconds out, failures named."""
+"""One agent in this process: infos in, checked actions and CPU seconds out, every failure given a name."""
 
 from __future__ import annotations
 

@@ -68,6 +68,7 @@ class InstanceFacts:
     """What a results file must know of an instance in order to be checked on its own."""
 
     content_hash: str = spec(_HASH)
+    family: str = spec(NAME)
     num_windows: int = spec(Integer(1, 2016))
     options: tuple[int, ...] = spec(ListOf(Integer(1), 1), doc="number of options of each slot")
 

@@ -95,7 +95,8 @@ def suggestion(name: str, known: Iterable[str], limit: int = 12) -> str:
     "; did you mean 'price'? (known: gpus, price)"
     """
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ";"
+    lower = {known_name.lower(): known_name for known_name in names}
+    near = difflib.get_close_matches(name.lower(), lower, n=1)
+    hint = f"; did you mean {lower[near[0]]!r}?" if near else ";"
     more = ", ..." if len(names) > limit else ""
     return f"{hint} (known: {', '.join(names[:limit])}{more})" if names else ""

@@ -1,8 +1,8 @@
 """A toy instance and a scenario in, the cheapest action sequence out: dynamic programming over fleets.
 
 The optimum is over the full step cost, late penalties included, for an agent that knows the scenario. The
-cost of a window is what the fleet costs to hold and to start plus what its *serving* replicas cost to operate,
-so routing is solved once per serving fleet and window, however many states lead there.
+cost of a window is what the fleet costs to hold and to start plus what its *serving* replicas cost to
+operate, so routing is solved once per serving fleet and window, however many states lead there.
 """
 
 from __future__ import annotations

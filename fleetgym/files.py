@@ -40,6 +40,8 @@ def read_text(path: str | os.PathLike[str], limit: int = MAX_FILE_BYTES) -> str:
     try:
         with _open(path) as stream:
             data = stream.read(limit + 1)
+    except IsADirectoryError:
+        raise DataError("a directory; expected a file") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"not a complete gzip file ({error})") from None
     if len(data) > limit:

@@ -346,8 +346,8 @@ class Instance:
         return canonical_hash(self.to_dict())
 
     def replace(self, **changes: Any) -> Instance:
-        """Return a copy with some fields changed, validated again."""
-        return dataclasses.replace(self, **changes)
+        """Return a copy with some fields changed, read and validated again like a file."""
+        return type(self).from_dict({**self.to_dict(), **to_jsonable(changes)})
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Instance) and self.content_hash == other.content_hash
@@ -550,7 +550,7 @@ class Scenario:
 
     def expanded(self, num_windows: int) -> Scenario:
         """Return the scenario with every field at full length, as read-only views."""
-        arrays = {
+        arrays: dict[str, Any] = {
             f.name: np.broadcast_to(getattr(self, f.name), (num_windows, getattr(self, f.name).shape[1]))
             for f in dataclasses.fields(self)
             if isinstance(f.metadata["kind"], Array)
@@ -596,6 +596,7 @@ def load_scenario_file(path: str | os.PathLike[str], instance: Instance) -> tupl
         stored = read_object(ScenarioFile, read_json(path))
         if stored.instance_hash != instance.content_hash:
             _fail(f"made for another instance than {instance.id!r}", "$.instance_hash")
+        _check_unique(stored.scenarios, "$.scenarios")
         return tuple(s.check(instance, f"$.scenarios[{k}]") for k, s in enumerate(stored.scenarios))
     except DataError as error:
         raise error.in_file(path) from None

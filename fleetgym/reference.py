@@ -863,13 +863,6 @@ class ReferenceEpisode:
         The window that the next step plays.
     state : FleetState
         The fleet before that window. Steps never change it in place.
-
-    Examples
-    --------
-    >>> import fleetgym
-    >>> instance = fleetgym.load_instance("fleet-v0/toy/two-pools")  # doctest: +SKIP
-    >>> episode = ReferenceEpisode(instance, scenario)  # doctest: +SKIP
-    >>> episode.step([1, 0])["cost"]  # doctest: +SKIP
     """
 
     def __init__(self, instance: Instance, scenario: Scenario):
@@ -898,9 +891,9 @@ class ReferenceEpisode:
         -------
         dict
             The cost terms and their sum ``cost``, in USD of this window; ``unserved_share`` and
-            ``miss_share`` (workloads,); the fleet during this window: ``running`` (configurations,), ``starting`` and
-            ``draining`` (configurations, K), ``serving``, ``held``, ``denied``, ``lost``, ``granted``
-            (configurations,); ``forced_outage``; ``routing`` (workloads, configurations).
+            ``miss_share`` (workloads,); the fleet during this window: ``running`` (configurations,),
+            ``starting`` and ``draining`` (configurations, K), ``serving``, ``held``, ``denied``, ``lost``,
+            ``granted`` (configurations,); ``forced_outage``; ``routing`` (workloads, configurations).
 
         Raises
         ------

@@ -77,7 +77,7 @@ class Number(Kind):
             return None
         if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
             raise DataError(f"expected a number{self._range()}, got {shown(value)}", path)
-        number = float(value) if abs(value) < 1e308 or not math.isfinite(value) else math.inf
+        number = float(value) if -1e308 < value < 1e308 else math.nan
         if not math.isfinite(number):
             raise DataError(f"expected a finite number{self._range()}, got {shown(value)}", path)
         if number < self.minimum or number > self.maximum or number <= self.above:
@@ -138,7 +138,7 @@ class Text(Kind):
         """Return the string."""
         if value is None and self.nullable:
             return None
-        if not isinstance(value, str) or not re.search(self.pattern, value):
+        if not isinstance(value, str) or not re.fullmatch(self.pattern, value):
             raise DataError(f"expected text that matches {self.pattern}, got {shown(value)}", path)
         return value
 
@@ -202,6 +202,8 @@ class Array(Kind):
             self.dtype == "int64" and raw.dtype.kind == "f"
         ):
             return None
+        if self.dtype != "bool" and _holds_bool(value):
+            return None
         array = raw.astype(self.dtype)
         if self.dtype != "bool" and array.size and not self._in_range(array):
             return None
@@ -211,8 +213,9 @@ class Array(Kind):
         low, high = array.min(), array.max()
         if not (np.isfinite(low) and np.isfinite(high)):
             return False
-        above = getattr(self.item, "above", -math.inf)
-        return bool(low >= self.item.minimum and high <= self.item.maximum and low > above)  # type: ignore[attr-defined]
+        bounds: Any = self.item
+        above = getattr(bounds, "above", -math.inf)
+        return bool(low >= bounds.minimum and high <= bounds.maximum and low > above)
 
     def _explain(self, value: Any, path: str, depth: int) -> None:
         """Walk the lists and raise at the first wrong element."""
@@ -235,6 +238,13 @@ class Array(Kind):
         for dim in reversed(self.dims):
             schema = {"type": "array", "items": schema, "description": f"one per {dim}"}
         return schema
+
+
+def _holds_bool(value: Any) -> bool:
+    """Whether nested lists hold true or false, which NumPy reads as numbers beside other numbers."""
+    if isinstance(value, (list, tuple)):
+        return bool in map(type, value) or any(map(_holds_bool, value))
+    return False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -301,7 +311,7 @@ class ListOf(Kind):
 class NumberMap(Kind):
     """Named numbers, or lists of numbers."""
 
-    def read(self, value: Any, path: str) -> dict[str, float | tuple[float, ...]]:
+    def read(self, value: Any, path: str) -> dict[str, Any]:
         """Return a mapping from name to a float or to a tuple of floats."""
         if not isinstance(value, Mapping):
             raise DataError(f"expected an object, got {shown(value)}", path)
@@ -326,7 +336,7 @@ class TextMap(Kind):
         """Return a mapping from name to text."""
         if not isinstance(value, Mapping):
             raise DataError(f"expected an object, got {shown(value)}", path)
-        return {str(name): str(Text(".*").read(text, f"{path}.{name}")) for name, text in value.items()}
+        return {str(name): str(Text(r"[\s\S]*").read(text, f"{path}.{name}")) for name, text in value.items()}
 
     def json_schema(self) -> dict[str, Any]:
         """Return the mapping's schema."""

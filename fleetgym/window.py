@@ -1,6 +1,6 @@
-"""The one place where a window's economics happen: a target fleet and an outcome in, new state and costs out.
+"""The one place where a window's economics happen: target fleet and outcome in, new state and costs out.
 
-`WindowModel` holds an instance in the kernels' form, `FleetState` what an episode carries from window to window.
+`WindowModel` holds an instance in the kernels' form, `FleetState` what an episode carries along.
 `docs/model.md` is the specification; `fleetgym/reference.py` is the independent twin.
 """
 
@@ -138,7 +138,7 @@ class FleetState:
 
 
 class Router:
-    """Warm start and work space of the routing LP; what it has seen before changes the speed, not the result."""
+    """Warm start and work space of the routing LP: what it has seen changes the speed, not the result."""
 
     def __init__(self, num_workloads: int):
         self._num_workloads = num_workloads
@@ -161,6 +161,17 @@ class Router:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class Admission:
+    """What became of a target fleet."""
+
+    granted: np.ndarray  # (C,) int64 replicas that start, or run at once
+    denied: np.ndarray  # (C,) wanted and not granted
+    lost: np.ndarray  # (C,) taken away by availability or budget
+    forced_outage: int  # replicas that gave way to one that does not serve yet
+    fees_usd: float  # start-up fees
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class WindowResult:
     """What one window cost and why."""
 
@@ -169,10 +180,7 @@ class WindowResult:
     miss_share: np.ndarray  # (I,) unserved or late
     routing: np.ndarray  # (I, C) share of each workload on each configuration
     serving: np.ndarray  # (C,) replicas that served
-    granted: np.ndarray  # (C,)
-    denied: np.ndarray  # (C,)
-    lost: np.ndarray  # (C,)
-    forced_outage: int  # replicas that gave way to one that does not serve yet
+    admission: Admission
 
     @property
     def cost_usd(self) -> float:
@@ -247,6 +255,8 @@ class WindowModel:
         self.startup_usd = _column(instance, "startup_usd")
         self.startup_windows = _column(instance, "startup_windows", int)
         self.model_storage_usd = _column(instance, "model_storage_usd_per_h") * self.hours
+        self._no_wait = np.zeros_like(self.startup_windows)
+        self._pool_budget = instance.budget is not None and instance.budget.kind == "pool"
         self.packed, self.segments = self._pack()
 
     def _pack(self) -> tuple[economics.Packed, LateSegments]:
@@ -306,7 +316,7 @@ class WindowModel:
         return self.rent_usd(price_factor) + self.model_storage_usd
 
     def budget_usd(self, spent_usd: float) -> float:
-        """Return the most that may be spent on holding the fleet in the coming window; inf without a budget."""
+        """Return the most that holding the fleet may cost in the coming window; inf without a budget."""
         budget = self.instance.budget
         if budget is None:
             return np.inf
@@ -323,6 +333,47 @@ class WindowModel:
     def new_router(self) -> Router:
         """Return a router without memory."""
         return Router(self.instance.num_workloads)
+
+    def admit(self, state: FleetState, target: np.ndarray, outcome: Outcome) -> Admission:
+        """Admit a target fleet: section 2 of the model page.
+
+        Parameters
+        ----------
+        state : FleetState
+            Its replicas are modified in place: afterwards they are what is held during the window.
+        target : ndarray of int64, shape (C,)
+            The fleet wanted.
+        outcome : Outcome
+            Availability and prices of the window.
+
+        Returns
+        -------
+        Admission
+            What was granted, denied and lost, and the fees.
+        """
+        moves = np.zeros((admission.NUM_MOVES, self.instance.num_configurations), dtype=np.int64)
+        forced_outage, fees_usd = admission.admit(
+            target,
+            state.replicas,
+            moves,
+            self.order,
+            self.slot_start,
+            self.slot_exclusive,
+            self.gpu_use,
+            outcome.available_gpus,
+            self.hold_usd(outcome.price_factor),
+            self.startup_usd,
+            self.startup_windows if state.window > 0 else self._no_wait,
+            self.budget_usd(state.spent_usd),
+            self._pool_budget,
+        )
+        return Admission(
+            granted=moves[admission.GRANTED],
+            denied=moves[admission.DENIED],
+            lost=moves[admission.LOST],
+            forced_outage=int(forced_outage),
+            fees_usd=fees_usd,
+        )
 
     def step(self, state: FleetState, target: np.ndarray, outcome: Outcome, router: Router) -> WindowResult:
         """Let one window happen: admission, routing, tails, costs.
@@ -343,47 +394,20 @@ class WindowModel:
         WindowResult
             Costs, shares and what happened to the fleet.
         """
-        instance = self.instance
-        hold_usd = self.hold_usd(outcome.price_factor)
-        pool_budget = instance.budget is not None and instance.budget.kind == "pool"
-        moves = np.zeros((admission.NUM_MOVES, instance.num_configurations), dtype=np.int64)
-        forced_outage, fees_usd = admission.admit(
-            target,
-            state.replicas,
-            moves,
-            self.order,
-            self.slot_start,
-            self.slot_exclusive,
-            self.gpu_use,
-            outcome.available_gpus,
-            hold_usd,
-            self.startup_usd,
-            self.startup_windows if state.window > 0 else np.zeros_like(self.startup_windows),
-            self.budget_usd(state.spent_usd),
-            pool_budget,
-        )
+        admitted = self.admit(state, target, outcome)
         held = state.replicas.sum(axis=1)
-        serving = np.empty(instance.num_configurations, dtype=np.int64)
+        serving = np.empty(self.instance.num_configurations, dtype=np.int64)
         admission.count_serving(state.replicas, serving)
         terms, unserved, miss, routing = self.operate(serving, outcome, router)
         terms[economics.T_RENTAL] = held @ self.rent_usd(outcome.price_factor)
         terms[economics.T_MODEL] = held @ self.model_storage_usd
-        terms[economics.T_STARTUP] = fees_usd
+        terms[economics.T_STARTUP] = admitted.fees_usd
         admission.advance(state.replicas)
         state.window += 1
-        if pool_budget:
-            state.spent_usd += terms[economics.T_RENTAL] + terms[economics.T_MODEL] + fees_usd
-        return WindowResult(
-            terms_usd=terms,
-            unserved_share=unserved,
-            miss_share=miss,
-            routing=routing,
-            serving=serving,
-            granted=moves[admission.GRANTED],
-            denied=moves[admission.DENIED],
-            lost=moves[admission.LOST],
-            forced_outage=int(forced_outage),
-        )
+        if self._pool_budget:
+            holding_usd = terms[economics.T_RENTAL] + terms[economics.T_MODEL]
+            state.spent_usd += float(holding_usd + admitted.fees_usd)
+        return WindowResult(terms, unserved, miss, routing, serving, admitted)
 
     def operate(
         self, serving: np.ndarray, outcome: Outcome, router: Router

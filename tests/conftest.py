@@ -20,9 +20,3 @@ def small_data() -> dict[str, Any]:
 def small(small_data: dict[str, Any]) -> Instance:
     """Return the instance of `small_data`."""
     return Instance.from_dict(small_data)
-
-
-@pytest.fixture
-def lone() -> Instance:
-    """Return one workload of 1 request/s and replicas of 10 servers at 1 USD a window."""
-    return toys.make_instance([toys.pool("p", 4)], [toys.configuration("A", {"p": 1})], num_windows=3)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 from toys import configuration, make_instance, nominal_scenario, pool
 
 from fleetgym import reference
 from fleetgym.instance import Instance, Scenario
+from fleetgym.window import Outcome, WindowModel
 
 Counts = Mapping[str, int]
 ByWindows = Mapping[str, Mapping[int, int]]
@@ -953,30 +954,30 @@ def admit_by_reference(case: Case, instance: Instance, scenario: Scenario) -> Ex
     )
 
 
-#: ADAPTER, TO BE FILLED IN: write `admit_by_fast_path` below, then set this to True.
-FAST_ADAPTER_WRITTEN = False
-
-
 def admit_by_fast_path(case: Case, instance: Instance, scenario: Scenario) -> Expected:
-    """Run the fast path's admission: state before from `case.before`, then `case.target` in `case.window`.
-
-    Returns only the counts above zero, as `admit_by_reference` does.
-    """
-    if not FAST_ADAPTER_WRITTEN:
-        pytest.skip("the adapter to fleetgym.window.FleetState is not written yet")
-    raise NotImplementedError
-
-
-def _fast_path_exists() -> bool:
-    try:
-        return hasattr(importlib.import_module("fleetgym.window"), "FleetState")
-    except ModuleNotFoundError:
-        return False
-
-
-def test_fast_path_is_covered() -> None:
-    """Once there is a fast path, this table must run against it."""
-    assert FAST_ADAPTER_WRITTEN or not _fast_path_exists(), "fill in admit_by_fast_path"
+    """Run the fast path's admission."""
+    names, before = [c.id for c in instance.configurations], case.before
+    model = WindowModel(instance)
+    state = model.initial_state()
+    state.window, state.spent_usd = case.window, before.spent
+    for c, name in enumerate(names):
+        state.replicas[c] = 0
+        state.running[c] = before.running.get(name, 0)
+        for k in range(state.longest):
+            state.starting[c, k] = before.starting.get(name, {}).get(k + 1, 0)
+            state.draining[c, k] = before.draining.get(name, {}).get(k + 1, 0)
+    target = np.array([case.target.get(name, 0) for name in names])
+    got = model.admit(state, target, Outcome.of(scenario, case.window))
+    return Expected(
+        _named(names, state.running),
+        _named_by_windows(names, state.starting),
+        _named_by_windows(names, state.draining),
+        _named(names, got.granted),
+        _named(names, got.denied),
+        _named(names, got.lost),
+        got.forced_outage,
+        got.fees_usd,
+    )
 
 
 IMPLEMENTATIONS: dict[str, Callable[[Case, Instance, Scenario], Expected]] = {

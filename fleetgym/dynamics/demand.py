@@ -1,7 +1,7 @@
 """From the parameters of a demand process and a random generator to requests per window.
 
 Every function is vectorised over windows and workloads and draws from the generator it is given, nothing
-else. Calibration: `tools/build_demand_tables.py` and `fleetgym/data/SOURCES.md`.
+else. Calibration: `tools/build_demand_tables.py` and `fleetgym/data/SOURCES-demand.md`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -76,7 +76,7 @@ class FleetAllocEnv(gymnasium.Env):
     * v0: initial version
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 4}
+    metadata = {"render_modes": ["ansi"], "render_fps": 4}
 
     def __init__(self, instance: str | Instance = "fleet-v0/dev/ou-s-001", render_mode: str | None = None):
         if render_mode not in (None, *self.metadata["render_modes"]):
@@ -198,7 +198,7 @@ class FleetAllocEnv(gymnasium.Env):
             self._model.budget_usd(self._state.spent_usd),
         )
 
-    def render(self) -> str | None:  # type: ignore[override]
+    def render(self) -> str | None:
         """Return the window just played as text, for ``render_mode="ansi"``."""
         if self.render_mode is None:
             gymnasium.logger.warn("render() without a render_mode: make the env with render_mode='ansi'")
@@ -231,8 +231,8 @@ class FleetAllocEnv(gymnasium.Env):
             "running": state.running,
             "starting": state.starting.sum(axis=1),
             "draining": state.draining.sum(axis=1),
-            "denied": none if result is None else result.denied,
-            "lost": none if result is None else result.lost,
+            "denied": none if result is None else result.admission.denied,
+            "lost": none if result is None else result.admission.lost,
             "clock": np.array([np.sin(day), np.cos(day)]),
             "progress": np.array([state.window / self.instance.num_windows]),
             "budget_left": np.array([self._budget_left_share()]),
@@ -257,10 +257,10 @@ class FleetAllocEnv(gymnasium.Env):
             "running": state.running.copy(),
             "starting": state.starting.copy(),
             "draining": state.draining.copy(),
-            "granted": counts if result is None else result.granted,
-            "denied": counts.copy() if result is None else result.denied,
-            "lost": counts.copy() if result is None else result.lost,
-            "forced_outage": 0 if result is None else result.forced_outage,
+            "granted": counts if result is None else result.admission.granted,
+            "denied": counts.copy() if result is None else result.admission.denied,
+            "lost": counts.copy() if result is None else result.admission.lost,
+            "forced_outage": 0 if result is None else result.admission.forced_outage,
             "window": state.window,
             "spent_usd": state.spent_usd,
             "scenario": self._scenario.id if self._scenario is not None else "",

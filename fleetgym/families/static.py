@@ -1,12 +1,14 @@
 """From the columns of a problem and one demand vector to the cheapest fleet that serves it (LP or MILP).
 
-Used while instances are made, for nominal fleets, caps and penalties. It is the second stage of `docs/model.md`
-at nominal lengths with the fleet as a variable, without the tails: the queue servers are loaded to a stated share.
+Used while instances are made, for nominal fleets, caps and penalties. It is the second stage of
+`docs/model.md` at nominal lengths with the fleet as a variable, without the tails: the queue servers are
+loaded to a stated share.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -80,56 +82,61 @@ def allocate(
     Allocation
         Unserved demand is always allowed, so there is a solution.
     """
-    from scipy.optimize import LinearConstraint, milp  # heavy, and needed while instances are made only
-
-    matrix, low, high, cost, upper = _program(columns, rate_rps, unserved_usd, cap_gpus)
+    rows, low, high, cost, upper = _program(columns, rate_rps, unserved_usd, cap_gpus)
     served, count = columns.compatible.shape
-    if integer:
-        whole = np.zeros(len(cost))
-        whole[:count] = 1
-        result = milp(
-            cost,
-            constraints=LinearConstraint(matrix, low, high),
-            bounds=(np.zeros(len(cost)), upper),
-            integrality=whole,
-            options={"mip_rel_gap": gap, "node_limit": node_limit},
-        )
-        marginal = np.zeros(served)
-    else:
-        result, marginal = _linear(matrix, low, high, cost, upper, served)
-    if result.x is None:
-        raise RuntimeError(f"no allocation found: {result.message}")
-    routing = np.zeros(columns.compatible.shape)
+    options = {"mip_rel_gap": gap, "mip_max_nodes": node_limit} if integer else {"solver": "simplex"}
+    value, dual, objective = _solve(rows, low, high, cost, upper, count if integer else 0, options)
     pairs = int(columns.compatible.sum())
-    routing[columns.compatible] = np.clip(result.x[count : count + pairs], 0.0, 1.0)
-    replicas = np.rint(result.x[:count]) if integer else result.x[:count]
-    unserved = result.x[count + pairs : count + pairs + served]
-    rate = np.where(rate_rps > 0, rate_rps, 1.0)
+    routing = np.zeros(columns.compatible.shape)
+    routing[columns.compatible] = np.clip(value[count : count + pairs], 0.0, 1.0)
     return Allocation(
-        replicas=replicas,
+        replicas=np.rint(value[:count]) if integer else value[:count],
         routing=routing,
-        unserved=unserved,
-        cost_usd_per_s=float(result.fun),
-        marginal_usd=marginal / rate,
+        unserved=value[count + pairs : count + pairs + served],
+        cost_usd_per_s=objective,
+        marginal_usd=np.zeros(served) if integer else dual[:served] / np.where(rate_rps > 0, rate_rps, 1.0),
     )
 
 
-def _linear(matrix, low, high, cost, upper, served):  # type: ignore[no-untyped-def]
-    """Solve the relaxation; return scipy's result and the duals of the demand rows."""
-    from scipy.optimize import linprog
+def _solve(
+    rows: Any,
+    low: np.ndarray,
+    high: np.ndarray,
+    cost: np.ndarray,
+    upper: np.ndarray,
+    whole: int,
+    options: dict[str, Any],
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Minimise with HiGHS, the first `whole` variables being integers; return values, row duals, objective."""
+    import highspy  # heavy, and needed while instances are made only
 
-    equal = low == high
-    above = np.isfinite(high) & ~equal
-    result = linprog(
-        cost,
-        A_ub=matrix[above],
-        b_ub=high[above],
-        A_eq=matrix[equal],
-        b_eq=high[equal],
-        bounds=np.column_stack([np.zeros(len(cost)), upper]),
-        method="highs-ds",
+    model = highspy.HighsLp()
+    model.num_col_, model.num_row_ = len(cost), len(low)
+    model.col_cost_, model.col_lower_, model.col_upper_ = cost, np.zeros(len(cost)), upper
+    model.row_lower_, model.row_upper_ = low, high
+    model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    model.a_matrix_.start_, model.a_matrix_.index_, model.a_matrix_.value_ = (
+        rows.indptr,
+        rows.indices,
+        rows.data,
     )
-    return result, result.eqlin.marginals[:served] if result.x is not None else None
+    if whole:
+        kinds = [highspy.HighsVarType.kInteger] * whole
+        model.integrality_ = kinds + [highspy.HighsVarType.kContinuous] * (len(cost) - whole)
+    solver = highspy.Highs()
+    for name, setting in {"output_flag": False, "threads": 1, "random_seed": 0, **options}.items():
+        solver.setOptionValue(name, setting)
+    solver.passModel(model)
+    solver.run()
+    solution = solver.getSolution()
+    if not solution.value_valid:
+        status = solver.modelStatusToString(solver.getModelStatus())
+        raise RuntimeError(f"no allocation found: {status}")
+    return (
+        np.array(solution.col_value),
+        np.array(solution.row_dual),
+        solver.getInfo().objective_function_value,
+    )
 
 
 def _program(columns: Columns, rate: np.ndarray, unserved_usd: np.ndarray, cap_gpus: np.ndarray | None):  # type: ignore[no-untyped-def]
@@ -168,14 +175,13 @@ def _program(columns: Columns, rate: np.ndarray, unserved_usd: np.ndarray, cap_g
     ):
         excess = (value[i, c] - bound[i]) / bound[i]
         rows(served, [(i, x, excess), (every, first + every, -1.0)], -np.inf, 0.0)
-    # x <= y / (replicas that the workload alone would need) holds by the capacity rows; this closes the rest.
-    rows(pairs, [(np.arange(pairs), x, 1.0), (np.arange(pairs), c, -1.0 * columns.max_replicas[c])], -np.inf, 0.0)
     if cap_gpus is not None:
         g, k = np.nonzero(columns.gpu_use)
         rows(len(cap_gpus), [(g, k, columns.gpu_use[g, k].astype(float))], -np.inf, cap_gpus)
     if columns.groups:
-        row = np.concatenate([np.full(len(members), r) for r, members in enumerate(columns.groups)])
-        rows(len(columns.groups), [(row, np.concatenate([list(m) for m in columns.groups]), 1.0)], -np.inf, 1.0)
+        row = np.concatenate([np.full(len(m), r) for r, m in enumerate(columns.groups)])
+        members = np.concatenate([list(m) for m in columns.groups])
+        rows(len(columns.groups), [(row, members, 1.0)], -np.inf, 1.0)
     if np.isfinite(columns.budget_usd_per_s):
         scale = 1.0 / columns.budget_usd_per_s
         rows(1, [(np.zeros(count, int), all_c, columns.hold_usd_per_s * scale)], -np.inf, 1.0)
@@ -222,3 +228,16 @@ def _slo_excess(columns: Columns, found: Allocation) -> float:
     delay = (found.routing * (columns.delay_s / columns.mean_delay_slo_s[:, None] - 1.0)).sum(axis=1)
     error = (found.routing * (columns.error / columns.error_slo[:, None] - 1.0)).sum(axis=1)
     return float(max(delay.max(), error.max()))
+
+
+def restrict(problem: Columns, keep: np.ndarray) -> Columns:
+    """Return the problem with the columns `keep` only."""
+    index = {int(c): k for k, c in enumerate(keep)}
+    changes: dict[str, Any] = {
+        f.name: getattr(problem, f.name)[..., keep]
+        for f in dataclasses.fields(problem)
+        if isinstance(getattr(problem, f.name), np.ndarray)
+        and f.name not in ("mean_delay_slo_s", "error_slo")
+    }
+    groups = [tuple(index[c] for c in members if c in index) for members in problem.groups]
+    return dataclasses.replace(problem, groups=tuple(g for g in groups if g), **changes)

@@ -20,7 +20,10 @@ MONEY_TOLERANCE = 1e-9
 @jit
 def held_replicas(state, moves, c):
     """Replicas of configuration c that hold GPUs and pay."""
-    return state[c].sum() + moves[LEAVING, c]
+    total = moves[LEAVING, c]
+    for k in range(state.shape[1]):
+        total += state[c, k]
+    return total
 
 
 @jit
@@ -180,12 +183,29 @@ def _first_violation(state, moves, c, gpu_use, available, hold_usd, fee_usd, bud
 
 
 @jit
+def _copy_held(state, moves, copy, save):
+    """Save the state and the leaving replicas to `copy`, or restore them from it."""
+    columns = state.shape[1]
+    for c in range(state.shape[0]):
+        for k in range(columns):
+            if save:
+                copy[c, k] = state[c, k]
+            else:
+                state[c, k] = copy[c, k]
+        if save:
+            copy[c, columns] = moves[LEAVING, c]
+        else:
+            moves[LEAVING, c] = copy[c, columns]
+
+
+@jit
 def _make_room(state, moves, c, order, gpu_use, available, hold_usd, fee_usd, budget_usd):
     """(d) 2.-3. Let draining replicas give way to one of c. Returns how many did, -1 if it does not fit."""
     short = _first_violation(state, moves, c, gpu_use, available, hold_usd, fee_usd, budget_usd)
     if short < 0:
         return 0
-    state_before, leaving_before = state.copy(), moves[LEAVING].copy()
+    before = np.empty((state.shape[0], state.shape[1] + 1), dtype=np.int64)
+    _copy_held(state, moves, before, True)
     gave_way = 0
     while short >= 0:
         if short < gpu_use.shape[0]:
@@ -193,8 +213,7 @@ def _make_room(state, moves, c, order, gpu_use, available, hold_usd, fee_usd, bu
         else:
             removed = _remove_last(state, moves, order, hold_usd, True)
         if removed < 0:
-            state[:] = state_before
-            moves[LEAVING] = leaving_before
+            _copy_held(state, moves, before, False)
             return -1
         gave_way += 1
         short = _first_violation(state, moves, c, gpu_use, available, hold_usd, fee_usd, budget_usd)
@@ -234,6 +253,13 @@ def _drain(state, moves, wait):
             if wait > 0:
                 state[c, longest + wait] += moves[LEAVING, c]
             moves[LEAVING, c] = 0
+
+
+@jit
+def _clear(moves):
+    for row in range(moves.shape[0]):
+        for c in range(moves.shape[1]):
+            moves[row, c] = 0
 
 
 @jit
@@ -281,7 +307,7 @@ def admit(
     fees_usd : float
         Start-up fees.
     """
-    moves[:] = 0
+    _clear(moves)
     _leave(target, state, moves, order, slot_start, slot_exclusive)
     _shed(state, moves, order, gpu_use, available, hold_usd, budget_usd)
     outages, wait = 0, 0

@@ -7,6 +7,7 @@ starts a new folder. Where no folder is writable the kernels are compiled afresh
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -56,10 +57,8 @@ def _candidates() -> Iterator[Path]:
             yield Path(os.environ[name])
     if os.environ.get("XDG_CACHE_HOME"):
         yield Path(os.environ["XDG_CACHE_HOME"]) / "fleetgym"
-    try:
+    with contextlib.suppress(RuntimeError):  # no home directory can be determined
         yield Path.home() / ".cache" / "fleetgym"
-    except RuntimeError:  # no home directory can be determined
-        pass
     user = str(os.getuid()) if hasattr(os, "getuid") else "user"
     yield Path(tempfile.gettempdir()) / f"fleetgym-{user}"
 
@@ -139,11 +138,12 @@ def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     options = {"cache": folder is not None, "nogil": True, "error_model": "numpy", **options}
     if function.__name__.startswith("_"):  # only called by other kernels: a third less to compile
         options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    elsewhere = numba.config.CACHE_DIR
+    config: Any = numba.config
+    elsewhere = config.CACHE_DIR
     try:
-        numba.config.CACHE_DIR = str(folder or "")
+        config.CACHE_DIR = str(folder or "")
         return numba.njit(**options)(function)
     except RuntimeError:  # no cache locator, as for functions typed at a prompt
         return numba.njit(**{**options, "cache": False})(function)
     finally:
-        numba.config.CACHE_DIR = elsewhere  # other people's kernels stay where they were
+        config.CACHE_DIR = elsewhere  # other people's kernels stay where they were

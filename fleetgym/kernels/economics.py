@@ -52,14 +52,6 @@ class Packed(NamedTuple):
     clock: np.ndarray  # (2,) window_s, and 1.0 if penalties are per day
 
 
-class Routing(NamedTuple):
-    """Outputs of the routing LP, compact: overwritten by `operate`."""
-
-    share: np.ndarray  # (I, n) x
-    slack: np.ndarray  # (I, 3) unserved share, delay excess, error excess
-    overload: np.ndarray  # (n, 3) busy servers above the safe load, by segment
-
-
 @jit
 def _affine(performance, plane, i, c, length_in, length_out):
     return (
@@ -174,8 +166,9 @@ def _tail(packed, outcome, coefficient, share, serving, active, k, late):
 
 
 @jit
-def _charge(packed, outcome, coefficient, routing, late, active, unserved_usd, delay, error, terms, miss):
-    """Add up the terms of operating; fill the miss shares."""
+def _charge(packed, outcome, coefficient, table, slack, active, unserved_usd, terms, miss):
+    """Add up the terms of operating; fill the miss shares. `table` is that of `operate`."""
+    delay, error, share, late = table[1], table[2], table[3], table[4]
     terms[T_DATA] = terms[T_DELAY] = terms[T_SLO] = terms[T_UNSERVED] = terms[T_LATE] = 0.0
     for i in range(outcome.shape[1]):
         rate = outcome[RATE, i]
@@ -186,52 +179,20 @@ def _charge(packed, outcome, coefficient, routing, late, active, unserved_usd, d
         weight = penalty_weight(packed, rate)
         delay_s = storage = late_share = over_delay = over_error = 0.0
         for k in range(active.shape[0]):
-            x = routing.share[i, k]
+            x = share[i, k]
             if x > 0.0:
                 delay_s += x * coefficient[C_DELAY, i, k]
                 storage += x * packed.performance[STORAGE_USD, i, active[k]]
                 late_share += x * late[i, k]
                 over_delay += x * delay[i, k]
                 over_error += x * error[i, k]
-        unserved = routing.slack[i, 0]
+        unserved = slack[i, 0]
         terms[T_DATA] += requests * storage
         terms[T_DELAY] += weight * packed.workload[DELAY_USD, i] * delay_s
         terms[T_SLO] += unserved_usd[i] * (max(0.0, over_delay) + max(0.0, over_error))
         terms[T_UNSERVED] += unserved_usd[i] * unserved
         terms[T_LATE] += requests * packed.workload[LATE_USD, i] * late_share
         miss[i] = min(1.0, unserved + late_share)
-
-
-@jit
-def _solve(packed, outcome, coefficient, serving, active, prices, delay, error, basis, work, routing):
-    """Build the routing LP and solve it; `prices` is (route_usd, unserved_usd)."""
-    cost, unserved_usd = prices
-    count_w, count_c = cost.shape
-    use = np.empty((3, count_w, count_c))
-    allowed = np.empty((count_w, count_c), dtype=np.bool_)
-    capacity = np.empty((3, count_c))
-    width, slope = np.empty((count_c, 3)), np.empty((count_c, 3))
-    duals = (np.empty((count_w, 3)), np.empty((3, count_c)))
-    _fill_rows(packed, outcome, coefficient, active, unserved_usd, cost, delay, error, use, allowed)
-    _fill_limits(packed, serving, active, capacity, width, slope)
-    status, _, _ = route(
-        cost,
-        unserved_usd,
-        delay,
-        error,
-        use,
-        capacity,
-        width,
-        slope,
-        allowed,
-        basis,
-        work,
-        routing.share,
-        routing.slack,
-        routing.overload,
-        duals,
-    )
-    return status
 
 
 @jit
@@ -261,18 +222,41 @@ def operate(packed, outcome, serving, active, basis, work, terms, unserved, miss
     """
     count_w, count_c = outcome.shape[1], active.shape[0]
     coefficient = np.empty((NUM_COEFFICIENTS, count_w, count_c))
-    prices = (np.empty((count_w, count_c)), np.empty(count_w))
-    delay, error = np.empty((count_w, count_c)), np.empty((count_w, count_c))
-    routing = Routing(np.empty((count_w, count_c)), np.empty((count_w, 3)), np.empty((count_c, 3)))
-    late = np.empty((count_w, count_c))
+    table = np.empty((5, count_w, count_c))
+    cost, delay, error, share, late = table[0], table[1], table[2], table[3], table[4]
+    use = np.empty((3, count_w, count_c))
+    allowed = np.empty((count_w, count_c), dtype=np.bool_)
+    per_workload = np.empty((2, count_w, 3))
+    slack = per_workload[0]
+    per_segment = np.empty((3, count_c, 3))
+    capacity, duals = np.empty((3, count_c)), (per_workload[1], np.empty((3, count_c)))
+    unserved_usd = np.empty(count_w)
     coefficients(packed, outcome, active, coefficient)
-    route_prices(packed, outcome, coefficient, active, prices[0], prices[1])
-    status = _solve(packed, outcome, coefficient, serving, active, prices, delay, error, basis, work, routing)
+    route_prices(packed, outcome, coefficient, active, cost, unserved_usd)
+    _fill_rows(packed, outcome, coefficient, active, unserved_usd, cost, delay, error, use, allowed)
+    _fill_limits(packed, serving, active, capacity, per_segment[0], per_segment[1])
+    status, _, _ = route(
+        cost,
+        unserved_usd,
+        delay,
+        error,
+        use,
+        capacity,
+        per_segment[0],
+        per_segment[1],
+        allowed,
+        basis,
+        work,
+        share,
+        slack,
+        per_segment[2],
+        duals,
+    )
     for k in range(count_c):
-        _tail(packed, outcome, coefficient, routing.share, serving, active, k, late)
+        _tail(packed, outcome, coefficient, share, serving, active, k, late)
         for i in range(count_w):
-            shares[i, active[k]] = routing.share[i, k]
-    _charge(packed, outcome, coefficient, routing, late, active, prices[1], delay, error, terms, miss)
+            shares[i, active[k]] = share[i, k]
+    _charge(packed, outcome, coefficient, table, slack, active, unserved_usd, terms, miss)
     for i in range(count_w):
-        unserved[i] = routing.slack[i, 0]
+        unserved[i] = slack[i, 0]
     return status

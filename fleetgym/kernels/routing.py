@@ -19,6 +19,10 @@ import numpy as np
 
 from fleetgym.kernels.compile import jit
 
+# Only `route` and `remap_basis` are called from Python; the wrappers and cache files of the rest would cost
+# half of the compilation.
+_inner = jit(cache=False, no_cpython_wrapper=True)
+
 OPTIMAL = 0
 NUMERIC_FAILURE = 1
 
@@ -30,8 +34,8 @@ _COST, _DEMAND, _DELAY, _ERROR, _USE, _SCALE = 0, 1, 2, 3, 4, 7
 _VALUE, _DUAL, _STEP, _NOISE = 0, 1, 2, 3
 # Blocks of `Workspace.row`.
 _PRICE, _RATE, _LOAD, _UNIT = 0, 1, 2, 3
-# Kinds of leaving (and entering) objects.
-_NONE, _KEY, _EXTRA, _ROW, _COLUMN, _LOST = 0, 1, 2, 3, 4, 5
+# Kinds of what leaves the basis.
+_NONE, _KEY, _EXTRA, _ROW = 0, 1, 2, 3
 
 _STRIDE = 65536  # a basic column is stored as workload * stride + column
 _FEASIBLE = 1e-11  # primal tolerance, on shares and loads that are scaled to at most about one
@@ -50,12 +54,12 @@ class Workspace(NamedTuple):
     local: np.ndarray  # (I, 4, 3) values, duals, dual direction and noise of each workload
     row: np.ndarray  # (4, 3, N) price, its rate, load and unit of each capacity row
     segment: np.ndarray  # (2, 3, 6, N) breakpoints and slopes of each capacity row
-    working: np.ndarray  # (R, R) inverse of the working matrix, R = 3 C + 1
+    working: np.ndarray  # (R, R) inverse of the working matrix, R = 3 C + 2
     scratch: np.ndarray  # (R, R) factorisation
     extra: np.ndarray  # (R, 4) representation by the keys, and value, of each extra column
     vector: np.ndarray  # (4, R)
     candidate: np.ndarray  # (2, N) reduced costs and their rates
-    pick: np.ndarray  # (4,) relaxed step, step and pivot of the entering candidate, largest price rate
+    pick: np.ndarray  # (5,) relaxed step, step, pivot of what enters; largest price rate; ease of tolerances
     key: np.ndarray  # (I, 3) key columns
     match: np.ndarray  # (4, R) scratch of the factorisation
     place: np.ndarray  # (3, N) position of a tight row, or -1
@@ -78,7 +82,7 @@ def new_workspace(num_workloads: int, num_configurations: int) -> Workspace:
     Workspace
         Arrays without state: one per thread is enough, whatever number of environments it serves.
     """
-    workloads, columns, rows = num_workloads, num_configurations + _X, 3 * num_configurations + 1
+    workloads, columns, rows = num_workloads, num_configurations + _X, 3 * num_configurations + 2
     lp = np.zeros((workloads, 8, columns))
     lp[:, _DEMAND, _U] = 1.0
     lp[:, _DELAY, _P], lp[:, _DELAY, _S] = 1.0, -1.0
@@ -97,7 +101,7 @@ def new_workspace(num_workloads: int, num_configurations: int) -> Workspace:
         extra=np.zeros((rows, 4)),
         vector=np.zeros((4, rows)),
         candidate=np.zeros((2, columns)),
-        pick=np.zeros(4),
+        pick=np.ones(5),
         key=np.zeros((workloads, 3), dtype=np.int64),
         match=np.zeros((4, rows), dtype=np.int64),
         place=np.zeros((3, columns), dtype=np.int64),
@@ -128,7 +132,7 @@ def new_basis(num_workloads: int, num_configurations: int) -> np.ndarray:
 # --- packing ----------------------------------------------------------------------------------------------
 
 
-@jit
+@_inner
 def _pack_rows(capacity, width, slope, work):
     """Scale each capacity row to a limit of one; merge empty segments and equal slopes. Limit 0 has unit 0."""
     breakpoints, prices, unit = work.segment[0], work.segment[1], work.row[_UNIT]
@@ -154,7 +158,7 @@ def _pack_rows(capacity, width, slope, work):
         prices[2, last + 1, j] = np.inf
 
 
-@jit
+@_inner
 def _pack_workload(cost, delay, error, use, allowed, i, lp, unit):
     """Copy one workload's columns; a column that may not be used costs infinity and is otherwise zero."""
     for c in range(cost.shape[1]):
@@ -173,11 +177,12 @@ def _pack_workload(cost, delay, error, use, allowed, i, lp, unit):
                 scale = max(scale, load)
             lp[_SCALE, j] = scale
         else:
-            lp[:_SCALE, j] = 0.0
+            for r in range(_SCALE):
+                lp[r, j] = 0.0
             lp[_COST, j], lp[_SCALE, j] = np.inf, 1.0
 
 
-@jit
+@_inner
 def _pack(cost, unserved, delay, error, use, capacity, width, slope, allowed, work):
     """Fill the packed data; return the number of workloads with arrivals, listed in `work.number`."""
     _pack_rows(capacity, width, slope, work)
@@ -195,7 +200,7 @@ def _pack(cost, unserved, delay, error, use, capacity, width, slope, allowed, wo
 # --- one workload -----------------------------------------------------------------------------------------
 
 
-@jit
+@_inner
 def _invert(lp, key, inverse):
     """Invert the 3x3 matrix of three key columns; tell whether it is safely regular."""
     a, b, c = key[0], key[1], key[2]
@@ -216,7 +221,7 @@ def _invert(lp, key, inverse):
     return True
 
 
-@jit
+@_inner
 def _represent(lp, inverse, j, out):
     """Write column `j` as a combination of the key columns into out[0:3]."""
     d0, d1, d2 = lp[_DEMAND, j], lp[_DELAY, j], lp[_ERROR, j]
@@ -224,7 +229,7 @@ def _represent(lp, inverse, j, out):
         out[k] = inverse[k, 0] * d0 + inverse[k, 1] * d1 + inverse[k, 2] * d2
 
 
-@jit
+@_inner
 def _replace_key(inverse, k, column):
     """Update a workload's inverse: the column with this representation takes the place of key `k`."""
     for r in range(3):
@@ -235,7 +240,7 @@ def _replace_key(inverse, k, column):
         inverse[k, r] = pivot
 
 
-@jit
+@_inner
 def _priced_cost(lp, price, j):
     """Cost of column `j` with what it pays for capacity."""
     return (
@@ -246,10 +251,16 @@ def _priced_cost(lp, price, j):
     )
 
 
-@jit
-def _workload_dual(lp, price, key, inverse, local):
+@_inner
+def _load(lp, j):
+    """Sum of what column `j` takes of its configuration's limits."""
+    return lp[_USE, j] + lp[_USE + 1, j] + lp[_USE + 2, j]
+
+
+@_inner
+def _workload_dual(lp, price, key, inverse, local, round_off, price_noise):
     """Set the duals of a workload's three rows from its key columns, and the round-off they carry."""
-    local[_DUAL, :] = 0.0
+    local[_DUAL, 0] = local[_DUAL, 1] = local[_DUAL, 2] = 0.0
     noise = 0.0
     for k in range(3):
         cost = _priced_cost(lp, price, key[k])
@@ -257,11 +268,11 @@ def _workload_dual(lp, price, key, inverse, local):
         for r in range(3):
             local[_DUAL, r] += cost * inverse[k, r]
             size += abs(inverse[k, r])
-        noise += abs(cost) * size
-    local[_NOISE, 0] = noise * _ROUND_OFF
+        noise += (abs(cost) * round_off + price_noise * _load(lp, key[k])) * size
+    local[_NOISE, 0] = noise
 
 
-@jit
+@_inner
 def _reduced_costs(lp, price, dual, out, size):
     """Write the reduced costs of one workload's columns into `out`."""
     y0, y1, y2 = dual[0], dual[1], dual[2]
@@ -273,7 +284,7 @@ def _reduced_costs(lp, price, dual, out, size):
         )
 
 
-@jit
+@_inner
 def _rates(lp, rate, step, out, size):
     """Write how fast the reduced costs change along the dual direction."""
     y0, y1, y2 = step[0], step[1], step[2]
@@ -283,15 +294,14 @@ def _rates(lp, rate, step, out, size):
         )
 
 
-@jit
+@_inner
 def _rate_noise(lp, reach, noise, j):
     """Return the smallest rate of column `j` that is more than round-off of the direction it comes from."""
-    load = lp[_USE, j] + lp[_USE + 1, j] + lp[_USE + 2, j]
     own = abs(lp[_DEMAND, j]) + abs(lp[_DELAY, j]) + abs(lp[_ERROR, j])
-    return _TINY_PIVOT * (reach * load + noise * own)
+    return _TINY_PIVOT * (reach * _load(lp, j) + noise * own)
 
 
-@jit
+@_inner
 def _offer(pick, gap, rate, slack):
     """Harris's test on one candidate whose gap closes at `rate`; tell whether it becomes the choice.
 
@@ -308,7 +318,7 @@ def _offer(pick, gap, rate, slack):
     return False
 
 
-@jit
+@_inner
 def _ratio(work, i, size, bland):
     """Offer the columns of workload `i` to the ratio test; note the choice in `work.number`."""
     lp, local, row, pick = work.lp[i], work.local[i], work.row, work.pick
@@ -328,14 +338,14 @@ def _ratio(work, i, size, bland):
                 work.number[end - 2], work.number[end - 1] = i, j
 
 
-@jit
+@_inner
 def _reset_pick(work):
     """Forget the choice of the last ratio test."""
     work.pick[0], work.pick[1], work.pick[2] = np.inf, np.inf, 0.0
     work.number[-1] = -1
 
 
-@jit
+@_inner
 def _aim_by_key(work, i, k):
     """Let the reduced cost of key `k` rise while prices rest: write the direction of the workload's duals."""
     size = 0.0
@@ -347,18 +357,18 @@ def _aim_by_key(work, i, k):
     _reset_pick(work)
 
 
-@jit
-def _worst_key(lp, key, value, bland):
+@_inner
+def _worst_key(lp, key, inverse, bland):
     """Return the key position with the most negative scaled value, or -1; the smallest column if `bland`."""
     worst, place = 0.0, -1
     for k in range(3):
-        scaled = value[k] * lp[_SCALE, key[k]]
+        scaled = inverse[k, 0] * lp[_SCALE, key[k]]
         if scaled < -_FEASIBLE and (place < 0 or (key[k] < key[place] if bland else scaled < worst)):
             worst, place = scaled, k
     return place
 
 
-@jit
+@_inner
 def _best_column(lp, price, size):
     """Return the cheapest way to serve a workload at these prices, its service levels left aside."""
     best, cost = _U, lp[_COST, _U]
@@ -369,7 +379,7 @@ def _best_column(lp, price, size):
     return best
 
 
-@jit
+@_inner
 def _solve_workload(work, i, size):
     """Solve one workload's three-row problem at the current prices by its own dual simplex method."""
     lp, key, inverse, local, flag = work.lp[i], work.key[i], work.inverse[i], work.local[i], work.flag[i]
@@ -382,8 +392,8 @@ def _solve_workload(work, i, size):
     _invert(lp, key, inverse)
     for count in range(200):
         bland = count > 30
-        leaving = _worst_key(lp, key, inverse[:, 0], bland)
-        _workload_dual(lp, price, key, inverse, local)
+        leaving = _worst_key(lp, key, inverse, bland)
+        _workload_dual(lp, price, key, inverse, local, _ROUND_OFF, 0.0)
         if leaving < 0:
             return True
         _aim_by_key(work, i, leaving)
@@ -401,21 +411,22 @@ def _solve_workload(work, i, size):
 # --- factorisation ----------------------------------------------------------------------------------------
 
 
-@jit
-def _choose_keys(lp, codes, key, inverse, column):
+@_inner
+def _choose_keys(lp, basis, start, stop, key, inverse, column):
     """Choose three independent key columns among a workload's basic ones, by complete pivoting.
 
     Columns count by their size after scaling. Where the basic columns do not span, unit columns stay in;
     returns whether none had to.
     """
-    key[0], key[1], key[2] = _U, _P, _Q
-    inverse[:, :] = 0.0
-    inverse[0, 0] = inverse[1, 1] = inverse[2, 2] = 1.0
+    for k in range(3):
+        key[k] = _U if k == 0 else 2 * k - 1
+        for r in range(3):
+            inverse[k, r] = 1.0 if k == r else 0.0
     open_places = 7
     while open_places:
         best, place, choice = 1e-9, -1, 0
-        for code in codes:
-            j = code % _STRIDE
+        for n in range(start, stop):
+            j = basis[n] % _STRIDE
             _represent(lp, inverse, j, column)
             for k in range(3):
                 size = abs(column[k]) / lp[_SCALE, j]
@@ -430,7 +441,7 @@ def _choose_keys(lp, codes, key, inverse, column):
     return True
 
 
-@jit
+@_inner
 def _scatter(work, i, j, column, out):
     """Add to out[t] what column `j` of workload `i`, net of the keys that represent it, loads tight row t by."""
     lp, place = work.lp[i], work.place
@@ -442,7 +453,7 @@ def _scatter(work, i, j, column, out):
                     out[place[r, col]] += factor * lp[_USE + r, col]
 
 
-@jit
+@_inner
 def _entry(work, i, j, column, r, at):
     """What `_scatter` adds, for the one row (r, at)."""
     load = work.lp[i, _USE + r, at]
@@ -453,7 +464,7 @@ def _entry(work, i, j, column, r, at):
     return total
 
 
-@jit
+@_inner
 def _release(work, r, j, segment):
     """Take a row out of the tight ones: its load is free within a segment, and its price is that slope."""
     work.place[r, j] = -1
@@ -461,12 +472,13 @@ def _release(work, r, j, segment):
     work.row[_PRICE, r, j] = work.segment[1, r, segment, j]
 
 
-@jit
+@_inner
 def _load_rows(work, basis, size):
     """Take each row's state from the stored basis; return the number of tight rows."""
-    work.state[:, :size] = 0
-    work.place[:, :size] = -1
-    work.row[: _RATE + 1, :, :size] = 0.0
+    for r in range(3):
+        for j in range(size):
+            work.state[r, j], work.place[r, j] = 0, -1
+            work.row[_PRICE, r, j] = work.row[_RATE, r, j] = 0.0
     tight = 0
     for n in range(2 + basis[0], 2 + basis[0] + 2 * basis[1], 2):
         r, j, state = basis[n] // _STRIDE, basis[n] % _STRIDE, basis[n + 1]
@@ -482,92 +494,96 @@ def _load_rows(work, basis, size):
     return tight
 
 
-@jit
-def _load_workload(work, i, codes, extras, size):
-    """Split one workload's stored basic columns into keys and extras.
-
-    Returns the number of extras so far, and whether the stored columns sufficed.
-    """
-    lp, key, flag, inverse = work.lp[i], work.key[i], work.flag[i], work.inverse[i]
-    flag[:size] = 0
-    complete = codes.size == 3
-    if complete:
+@_inner
+def _load_keys(work, i, basis, start, stop):
+    """Make keys of three of a workload's stored basic columns; tell whether the stored ones sufficed."""
+    lp, key, inverse = work.lp[i], work.key[i], work.inverse[i]
+    if stop - start == 3:
         for k in range(3):
-            key[k] = codes[k] % _STRIDE
-        complete = _invert(lp, key, inverse)
-    if not complete:
-        complete = _choose_keys(lp, codes, key, inverse, work.extra[-1])
-        _invert(lp, key, inverse)
-    for k in range(3):
-        flag[key[k]] = 1
-    for code in codes:
-        j = code % _STRIDE
-        if flag[j] == 0 and lp[_COST, j] < np.inf:
-            work.tight[2, extras], work.tight[3, extras] = i, j
-            extras += 1
-    return extras, complete
+            key[k] = basis[start + k] % _STRIDE
+        if _invert(lp, key, inverse):
+            return True
+    complete = _choose_keys(lp, basis, start, stop, key, inverse, work.extra[-1])
+    _invert(lp, key, inverse)
+    return complete
 
 
-@jit
+@_inner
 def _load_columns(work, basis, live, size):
-    """Take all basic columns from the stored basis; return the number of extras and whether it was complete."""
+    """Split all stored basic columns into keys and extras; return the number of extras and whether they sufficed."""
     extras, complete, stop, end = 0, True, 2, 2 + basis[0]
     for i in range(live):
+        flag = work.flag[i]
+        for j in range(size):
+            flag[j] = 0
         start = stop
         while start < end and basis[start] // _STRIDE < work.number[i]:
             start += 1
         stop = start
         while stop < end and basis[stop] // _STRIDE == work.number[i]:
             stop += 1
-        extras, sufficed = _load_workload(work, i, basis[start:stop], extras, size)
-        complete = complete and sufficed
+        complete = _load_keys(work, i, basis, start, stop) and complete
+        for k in range(3):
+            flag[work.key[i, k]] = 1
+        for n in range(start, stop):
+            j = basis[n] % _STRIDE
+            if flag[j] == 0 and work.lp[i, _COST, j] < np.inf:
+                work.tight[2, extras], work.tight[3, extras] = i, j
+                extras += 1
     return extras, complete
 
 
-@jit
-def _eliminate(matrix, rows, columns, match):
-    """Invert in place by exchange steps: each row takes its largest free column, match[0, row] = column.
+@_inner
+def _exchange(matrix, size, a, b):
+    """Swap what row `a` and column `b` of a linear map stand for: output a becomes an input, input b an output."""
+    inverse = 1.0 / matrix[a, b]
+    for e in range(size):
+        factor = matrix[e, b] * inverse
+        if e != a and factor != 0.0:
+            for t in range(size):
+                matrix[e, t] -= factor * matrix[a, t]
+            matrix[e, b] = factor
+    for t in range(size):
+        matrix[a, t] *= -inverse
+    matrix[a, b] = inverse
+
+
+@_inner
+def _eliminate(matrix, extra, rows, columns, match):
+    """Invert in place by exchanges: each row takes its largest free column, match[0, row] = column.
 
     A row that depends on those before it gets no column (-1); match[1, column] is the reverse.
     """
-    match[1, :columns] = -1
+    for t in range(columns):
+        match[1, t] = -1
     for e in range(rows):
-        best, choice = matrix[e, columns], -1  # the smallest pivot to trust
+        best, choice = extra[e, 3], -1
         for t in range(columns):
             if match[1, t] < 0 and abs(matrix[e, t]) > best:
                 best, choice = abs(matrix[e, t]), t
         match[0, e] = choice
-        if choice < 0:
-            continue
-        match[1, choice] = e
-        inverse = 1.0 / matrix[e, choice]
-        for f in range(rows):
-            factor = matrix[f, choice] * inverse
-            if f != e and factor != 0.0:
-                for t in range(columns):
-                    matrix[f, t] -= factor * matrix[e, t]
-                matrix[f, choice] = factor
-        for t in range(columns):
-            matrix[e, t] *= -inverse
-        matrix[e, choice] = inverse
+        if choice >= 0:
+            match[1, choice] = e
+            _exchange(matrix, max(rows, columns), e, choice)
 
 
-@jit
+@_inner
 def _build(work, tight, extras):
-    """Write the working matrix, one row per extra; the cell after each row holds the smallest pivot to trust."""
+    """Write the working matrix, one row per extra, and beside each extra the least pivot to trust."""
     matrix = work.scratch
     for e in range(extras):
         i, j = work.tight[2, e], work.tight[3, e]
         _represent(work.lp[i], work.inverse[i], j, work.extra[e])
-        matrix[e, : tight + 1] = 0.0
+        for t in range(max(tight, extras) + 1):
+            matrix[e, t] = 0.0
         _scatter(work, i, j, work.extra[e], matrix[e])
         largest = 0.0
         for t in range(tight):
             largest = max(largest, abs(matrix[e, t]))
-        matrix[e, tight] = _TINY_PIVOT * largest
+        work.extra[e, 3] = _TINY_PIVOT * largest
 
 
-@jit
+@_inner
 def _keep_pairs(work, tight, extras):
     """Put rows and extras that pair in the same order, release the others; return how many pair."""
     match, tied = work.match, work.tight
@@ -584,19 +600,20 @@ def _keep_pairs(work, tight, extras):
             tied[2, pairs], tied[3, pairs] = tied[2, e], tied[3, e]
             work.place[match[2, t], match[3, t]] = pairs
             work.flag[tied[2, e], tied[3, e]] = 1
-            work.extra[pairs] = work.extra[e]
+            for k in range(3):
+                work.extra[pairs, k] = work.extra[e, k]
             match[0, pairs], match[1, pairs] = t, e
             pairs += 1
     return pairs
 
 
-@jit
+@_inner
 def _factorise(work, basis, live, size):
     """Load and factorise the stored basis; return the number of tight rows and whether nothing was dropped."""
     tight = _load_rows(work, basis, size)
     extras, complete = _load_columns(work, basis, live, size)
     _build(work, tight, extras)
-    _eliminate(work.scratch, extras, tight, work.match)
+    _eliminate(work.scratch, work.extra, extras, tight, work.match)
     pairs = _keep_pairs(work, tight, extras)
     for e in range(pairs):
         for f in range(pairs):
@@ -604,7 +621,7 @@ def _factorise(work, basis, live, size):
     return pairs, complete and pairs == tight and pairs == extras
 
 
-@jit
+@_inner
 def _store(work, basis, live, size):
     """Write the basis in its canonical order: columns by workload and number, then rows that are not free."""
     n = 2
@@ -625,7 +642,7 @@ def _store(work, basis, live, size):
 # --- primal and dual solution of a basis ------------------------------------------------------------------
 
 
-@jit
+@_inner
 def _values(work, live, pairs):
     """Compute the values of all basic columns."""
     rhs, tied = work.vector[0], work.tight
@@ -648,11 +665,13 @@ def _values(work, live, pairs):
             work.local[tied[2, e], _VALUE, k] -= work.extra[e, k] * value
 
 
-@jit
+@_inner
 def _loads(work, live, pairs, size):
     """Compute the load of every capacity row, as a share of its limit."""
     load = work.row[_LOAD]
-    load[:, :size] = 0.0
+    for r in range(3):
+        for j in range(size):
+            load[r, j] = 0.0
     for i in range(live):
         for k in range(3):
             j = work.key[i, k]
@@ -664,7 +683,7 @@ def _loads(work, live, pairs, size):
             load[r, j] += work.extra[e, 3] * work.lp[i, _USE + r, j]
 
 
-@jit
+@_inner
 def _prices(work, pairs):
     """Compute the prices of the tight rows, which make the reduced costs of the extras zero, and their noise."""
     price, tied, out, noise = work.row[_PRICE], work.tight, work.vector[0], work.vector[1]
@@ -680,7 +699,7 @@ def _prices(work, pairs):
             cost, size = cost - part, size + abs(part)
         for t in range(pairs):
             out[t] -= cost * work.working[e, t]
-            noise[t] += size * abs(work.working[e, t]) * _ROUND_OFF
+            noise[t] += size * abs(work.working[e, t])
     largest = 0.0
     for t in range(pairs):
         price[tied[0, t], tied[1, t]] = out[t]
@@ -688,28 +707,30 @@ def _prices(work, pairs):
     return largest
 
 
-@jit
+@_inner
 def _duals(work, live, pairs):
-    """Compute the prices of the tight rows and each workload's duals."""
-    noise = _prices(work, pairs)
+    """Compute the prices of the tight rows and each workload's duals; return the noise of the prices."""
+    round_off = _ROUND_OFF * work.pick[4]
+    noise = _prices(work, pairs) * round_off
     for i in range(live):
-        _workload_dual(work.lp[i], work.row[_PRICE], work.key[i], work.inverse[i], work.local[i])
+        lp, key, inverse = work.lp[i], work.key[i], work.inverse[i]
+        _workload_dual(lp, work.row[_PRICE], key, inverse, work.local[i], round_off, noise)
     return noise
 
 
-@jit
-def _is_priced_out(work, i, size):
+@_inner
+def _is_priced_out(work, i, size, noise):
     """Tell whether a column outside the basis would lower the cost of workload `i`."""
     lp, gap = work.lp[i], work.candidate[0]
     _reduced_costs(lp, work.row[_PRICE], work.local[i, _DUAL], gap, size)
     limit = -2.0 * work.local[i, _NOISE, 0]
     for j in range(size):
-        if gap[j] < limit and work.flag[i, j] == 0 and gap[j] < limit * lp[_SCALE, j]:
+        if gap[j] < limit and work.flag[i, j] == 0 and gap[j] < limit * lp[_SCALE, j] - noise * _load(lp, j):
             return True
     return False
 
 
-@jit
+@_inner
 def _is_price_outside(work, t, noise):
     """Tell whether the price of tight row `t` is beyond the slopes beside its breakpoint."""
     r, j = work.tight[0, t], work.tight[1, t]
@@ -717,7 +738,7 @@ def _is_price_outside(work, t, noise):
     return price < work.segment[1, r, level, j] - noise or price > work.segment[1, r, level + 1, j] + noise
 
 
-@jit
+@_inner
 def _untie(work, r, j):
     """Turn a tight row into one that merely has a price: between two slopes it must become tight again."""
     level, price = work.state[r, j] // 2, work.row[_PRICE, r, j]
@@ -729,99 +750,90 @@ def _untie(work, r, j):
         work.place[r, j] = -1
 
 
-@jit
-def _solve_all(work, live, pairs, size):
-    """Untie all rows and solve each workload's own problem at their prices; tell whether that worked."""
-    for t in range(pairs):
-        work.flag[work.tight[2, t], work.tight[3, t]] = 0
-        _untie(work, work.tight[0, t], work.tight[1, t])
-    solved = True
-    for i in range(live):
-        solved = _solve_workload(work, i, size) and solved
-    return solved
-
-
-@jit
+@_inner
 def _make_dual_feasible(work, live, pairs, size):
     """Compute the duals and repair the basis where they are infeasible.
 
     A workload without extras is solved again at the current prices. Where an extra or a price is at fault, all
-    tight rows are untied. Returns the number of tight rows left (-1 where a workload's own problem could not
-    be solved) and whether nothing had to be changed.
+    tight rows are untied and all workloads solved. Returns the number of tight rows left (-1 where a workload
+    could not be solved) and whether nothing had to be changed.
     """
     noise = _duals(work, live, pairs)
-    fault, changed, solved = False, False, True
+    fault, changed = False, False
     for t in range(pairs):
         fault = fault or _is_price_outside(work, t, noise)
-        work.local[work.tight[2, t], _NOISE, 1] = 1.0
+        work.local[work.tight[2, t], _NOISE, 1] = 2.0  # it has extras
     for i in range(live):
-        if not fault and _is_priced_out(work, i, size):
+        if not fault and _is_priced_out(work, i, size, noise):
             changed = True
-            if work.local[i, _NOISE, 1] != 0.0:
-                fault = True
-            else:
-                solved = _solve_workload(work, i, size) and solved
-        work.local[i, _NOISE, 1] = 0.0
+            work.local[i, _NOISE, 1] += 1.0
+            fault = work.local[i, _NOISE, 1] > 2.0
     if fault:
-        solved = _solve_all(work, live, pairs, size)
+        for t in range(pairs):
+            work.flag[work.tight[2, t], work.tight[3, t]] = 0
+            _untie(work, work.tight[0, t], work.tight[1, t])
         pairs = 0
-    return pairs if solved else -1, not (fault or changed)
+    for i in range(live):
+        if (fault or work.local[i, _NOISE, 1] == 1.0) and not _solve_workload(work, i, size):
+            pairs = -1
+            break
+    for i in range(live):
+        work.local[i, _NOISE, 1] = 0.0
+    return pairs, not (fault or changed)
 
 
 # --- dual simplex method ----------------------------------------------------------------------------------
 
 
-@jit
+@_inner
 def _violation(work, r, j):
     """How far a row's load is beyond its segment: positive above it, negative below it."""
     load, level = work.row[_LOAD, r, j], work.state[r, j] // 2
     above = load - work.segment[0, r, level, j]
     if work.state[r, j] % 2 == 1:  # untied: whatever its load, no basis has such a row
-        return max(above, 2.0 * _FEASIBLE) if above >= 0.0 else min(above, -2.0 * _FEASIBLE)
+        least = 2.0 * _FEASIBLE * work.pick[4]
+        return max(above, least) if above >= 0.0 else min(above, -least)
     if above > 0.0 or level == 0:
         return max(above, 0.0)
     return min(load - work.segment[0, r, level - 1, j], 0.0)
 
 
-@jit
-def _leaving_column(work, live, pairs, bland):
-    """Return kind and place of the basic column that should leave, and how far it is below zero.
+@_inner
+def _leaving(work, live, pairs, size, bland):
+    """Return kind and place of what should leave: the column furthest below zero or row furthest out of bounds.
 
-    The most negative scaled value, or the first column of all if `bland`.
+    The first of all if `bland`.
     """
-    worst, first, kind, a, b = _FEASIBLE, np.inf, _NONE, 0, 0
+    worst, kind, a, b, least = 0.0, _NONE, 0, 0, _FEASIBLE * work.pick[4]
     for i in range(live):
         for k in range(3):
             j = work.key[i, k]
-            value = -work.local[i, _VALUE, k] * work.lp[i, _SCALE, j]
-            if value > _FEASIBLE and (i * _STRIDE + j < first if bland else value > worst):
-                worst, first, kind, a, b = value, float(i * _STRIDE + j), _KEY, i, k
+            value = _badness(-work.local[i, _VALUE, k] * work.lp[i, _SCALE, j], i * _STRIDE + j, least, bland)
+            if value > worst:
+                worst, kind, a, b = value, _KEY, i, k
     for e in range(pairs):
         i, j = work.tight[2, e], work.tight[3, e]
-        value = -work.extra[e, 3] * work.lp[i, _SCALE, j]
-        if value > _FEASIBLE and (i * _STRIDE + j < first if bland else value > worst):
-            worst, first, kind, a, b = value, float(i * _STRIDE + j), _EXTRA, e, 0
-    return kind, a, b, worst
-
-
-@jit
-def _leaving(work, live, pairs, size, bland):
-    """Return kind and place of what should leave: a basic column below zero or a row beyond its segment."""
-    kind, a, b, worst = _leaving_column(work, live, pairs, bland)
-    if bland and kind != _NONE:
-        return kind, a, b
+        value = _badness(-work.extra[e, 3] * work.lp[i, _SCALE, j], i * _STRIDE + j, least, bland)
+        if value > worst:
+            worst, kind, a, b = value, _EXTRA, e, 0
     for r in range(3):
         for j in range(_X, size):
             if work.place[r, j] < 0 and work.row[_UNIT, r, j] > 0.0:
-                value = abs(_violation(work, r, j))
+                value = _badness(abs(_violation(work, r, j)), (live + r) * _STRIDE + j, least, bland)
                 if value > worst:
                     worst, kind, a, b = value, _ROW, r, j
-                    if bland:
-                        return kind, a, b
     return kind, a, b
 
 
-@jit
+@_inner
+def _badness(violation, number, least, bland):
+    """Rank what may leave: by its violation, or by its number."""
+    if violation <= least:
+        return 0.0
+    return 1.0 / (1.0 + number) if bland else violation
+
+
+@_inner
 def _dependent_extra(work, i, k, pairs):
     """Return the extra of workload `i` that depends most on key `k`, or -1."""
     best, choice, lp = _TINY_PIVOT, -1, work.lp[i]
@@ -833,7 +845,7 @@ def _dependent_extra(work, i, k, pairs):
     return choice
 
 
-@jit
+@_inner
 def _swap_key(work, i, k, pairs):
     """Let an extra of workload `i` that depends on key `k` take its place; return which, or -1.
 
@@ -862,39 +874,52 @@ def _swap_key(work, i, k, pairs):
     return choice
 
 
-@jit
-def _aim_by_extra(work, e, pairs):
-    """Let the reduced cost of extra `e` rise: write the rates of the tight rows' prices."""
+@_inner
+def _border_row(work, r, at, pairs):
+    """Write the load of row (r, at), by the limits of the tight rows, into the border of the working matrix."""
+    matrix = work.working
+    for t in range(pairs):
+        matrix[pairs, t] = 0.0
+    for e in range(pairs):
+        entry = _entry(work, work.tight[2, e], work.tight[3, e], work.extra[e], r, at)
+        if entry != 0.0:
+            for t in range(pairs):
+                matrix[pairs, t] += entry * matrix[e, t]
+
+
+@_inner
+def _border_column(work, i, j, r, at, pairs):
+    """Write what column (i, j) takes from the extras, and adds to row (r, at), into the border; keep its keys."""
+    matrix, load, column = work.working, work.vector[0], work.extra[pairs]
+    _represent(work.lp[i], work.inverse[i], j, column)
+    for t in range(pairs):
+        load[t] = 0.0
+    _scatter(work, i, j, column, load)
+    corner = _entry(work, i, j, column, r, at)
+    for e in range(pairs + 1):
+        total = 0.0
+        for t in range(pairs):
+            total += matrix[e, t] * load[t]
+        matrix[e, pairs] = -total
+    matrix[pairs, pairs] += corner
+
+
+@_inner
+def _aim(work, a, sign, pairs):
+    """Let the prices of the tight rows follow what leaves, row `a` of the working matrix: write their rates."""
     reach = 0.0
     for t in range(pairs):
-        rate = work.working[e, t]
+        rate = sign * work.working[a, t]
         work.vector[1, t] = work.row[_RATE, work.tight[0, t], work.tight[1, t]] = rate
         reach = max(reach, abs(rate))
     work.pick[3] = reach
 
 
-@jit
-def _aim_by_row(work, r, at, sign, pairs):
-    """Let the price of row (r, at) rise or fall: write the rates of the tight rows' prices."""
-    out, tied, reach = work.vector[1], work.tight, 1.0
-    out[:pairs] = 0.0
-    for e in range(pairs):
-        entry = _entry(work, tied[2, e], tied[3, e], work.extra[e], r, at)
-        if entry != 0.0:
-            for t in range(pairs):
-                out[t] -= sign * entry * work.working[e, t]
-    for t in range(pairs):
-        work.row[_RATE, tied[0, t], tied[1, t]] = out[t]
-        reach = max(reach, abs(out[t]))
-    work.row[_RATE, r, at] = sign
-    work.pick[3] = reach
-
-
-@jit
+@_inner
 def _aim_workload(work, i):
     """Let the duals of workload `i` follow the prices so that its keys' reduced costs stay zero."""
     lp, rate, inverse, local = work.lp[i], work.row[_RATE], work.inverse[i], work.local[i]
-    local[_STEP, :] = 0.0
+    local[_STEP, 0] = local[_STEP, 1] = local[_STEP, 2] = 0.0
     noise = 0.0
     for k in range(3):
         j = work.key[i, k]
@@ -904,11 +929,11 @@ def _aim_workload(work, i):
             for r in range(3):
                 local[_STEP, r] += cost * inverse[k, r]
                 size = max(size, abs(inverse[k, r]))
-            noise += size * (lp[_USE, j] + lp[_USE + 1, j] + lp[_USE + 2, j])
+            noise += size * _load(lp, j)
     local[_NOISE, 2] = noise * work.pick[3]
 
 
-@jit
+@_inner
 def _ratio_of_rows(work, pairs):
     """Offer the tight rows, whose prices must stay between two slopes, to the ratio test."""
     end = work.number.size
@@ -922,212 +947,144 @@ def _ratio_of_rows(work, pairs):
                 work.number[end - 2], work.number[end - 1] = -1, t
 
 
-@jit
-def _ratio_test(work, live, pairs, size, bland):
+@_inner
+def _ratio_test(work, kind, only, live, pairs, size, bland):
     """Find what enters: a column, or a tight row that becomes free."""
     _reset_pick(work)
     for i in range(live):
-        _aim_workload(work, i)
-        _ratio(work, i, size, bland)
-    _ratio_of_rows(work, pairs)
-    for t in range(pairs):
-        work.row[_RATE, work.tight[0, t], work.tight[1, t]] = 0.0
+        if kind != _KEY:
+            _aim_workload(work, i)
+        if kind != _KEY or i == only:  # without a change of prices no other workload is concerned
+            _ratio(work, i, size, bland)
+    if kind != _KEY:
+        _ratio_of_rows(work, pairs)
 
 
-@jit
-def _subtract_outer(matrix, size, column, row):
-    """Subtract column * row from the leading square of `matrix`."""
-    for e in range(size):
-        factor = column[e]
-        if factor != 0.0:
-            for t in range(size):
-                matrix[e, t] -= factor * row[t]
-
-
-@jit
+@_inner
 def _tie(work, t, r, j, level):
     """Put row (r, j) into position `t` of the tight rows, at breakpoint `level`."""
     work.tight[0, t], work.tight[1, t] = r, j
     work.place[r, j], work.state[r, j] = t, 2 * level + 1
 
 
-@jit
-def _free_row(work, t):
-    """Free tight row `t` at the slope that its price was moving towards."""
-    r, j = work.tight[0, t], work.tight[1, t]
-    _release(work, r, j, work.state[r, j] // 2 + (1 if work.vector[1, t] > 0.0 else 0))
-
-
-@jit
-def _drop_pair(work, e, t, pairs):
-    """Remove extra `e` and tight row `t` from the working matrix."""
-    matrix, column, row, tied, last = work.working, work.vector[2], work.vector[3], work.tight, pairs - 1
-    for n in range(pairs):
-        column[n], row[n] = matrix[n, t], matrix[e, n] / matrix[e, t]
-    _free_row(work, t)
-    _subtract_outer(matrix, pairs, column, row)
-    for n in range(pairs):
-        matrix[e, n] = matrix[last, n]
-    for n in range(last):
-        matrix[n, t] = matrix[n, last]
-    work.extra[e] = work.extra[last]
-    tied[2, e], tied[3, e] = tied[2, last], tied[3, last]
-    if t != last:
-        tied[0, t], tied[1, t] = tied[0, last], tied[1, last]
-        work.place[tied[0, t], tied[1, t]] = t
-
-
-@jit
-def _replace_row(work, t, r, j, level, sign, pairs):
-    """Let row (r, j) take the place of tight row `t`, which becomes free."""
-    matrix, column, row = work.working, work.vector[2], work.vector[3]
-    for n in range(pairs):
-        row[n] = -sign * work.vector[1, n]
-    for n in range(pairs):
-        column[n] = matrix[n, t] / row[t]
-    _free_row(work, t)
-    _subtract_outer(matrix, pairs, column, row)
-    for n in range(pairs):
-        matrix[n, t] = column[n]
-    _tie(work, t, r, j, level)
-
-
-@jit
-def _solve_extra(work, i, j, pairs):
-    """Represent column (i, j) by the basis: by keys in extra[-1], by extras in vector[3]."""
-    load, out = work.vector[2], work.vector[3]
-    _represent(work.lp[i], work.inverse[i], j, work.extra[-1])
-    load[:pairs] = 0.0
-    _scatter(work, i, j, work.extra[-1], load)
-    for e in range(pairs):
-        total = 0.0
-        for t in range(pairs):
-            total += work.working[e, t] * load[t]
-        out[e] = total
-
-
-@jit
-def _set_extra(work, e, i, j):
-    work.tight[2, e], work.tight[3, e] = i, j
-    work.extra[e] = work.extra[-1]
-    work.flag[i, j] = 1
-
-
-@jit
+@_inner
 def _is_off(pivot, rate):
     """Tell whether the two ways to compute a pivot differ so much that the inverses need a refresh."""
     return not abs(abs(pivot) - rate) <= 1e-7 * rate
 
 
-@jit
-def _replace_extra(work, e, i, j, pairs):
-    """Let column (i, j) take the place of extra `e`."""
-    matrix, column, row = work.working, work.vector[3], work.vector[2]
-    _solve_extra(work, i, j, pairs)
-    if _is_off(column[e], work.pick[2]):
-        return False
-    for n in range(pairs):
-        row[n] = matrix[e, n] / column[e]
-    _subtract_outer(matrix, pairs, column, row)
-    for n in range(pairs):
-        matrix[e, n] = row[n]
-    _set_extra(work, e, i, j)
-    return True
-
-
-@jit
-def _add_pair(work, r, at, level, sign, i, j, pairs):
-    """Let row (r, at) become tight and column (i, j) its extra."""
-    matrix, column, row = work.working, work.vector[3], work.vector[1]
-    _solve_extra(work, i, j, pairs)
-    pivot = _entry(work, i, j, work.extra[-1], r, at)
-    for n in range(pairs):
-        row[n] *= sign
-        pivot += row[n] * work.vector[2, n]
-    if _is_off(pivot, work.pick[2]):
-        return False
-    for n in range(pairs):
-        row[n] /= pivot
-    _subtract_outer(matrix, pairs, column, row)
-    for n in range(pairs):
-        matrix[pairs, n] = row[n]
-        matrix[n, pairs] = -column[n] / pivot
-    matrix[pairs, pairs] = 1.0 / pivot
-    _tie(work, pairs, r, at, level)
-    _set_extra(work, pairs, i, j)
-    return True
-
-
-@jit
-def _pivot_key(work, i, k, pairs, size, bland):
+@_inner
+def _exchange_key(work, i, k, pairs):
     """Exchange a key that no extra depends on: within its workload, so that the working matrix stays."""
-    _aim_by_key(work, i, k)
-    _ratio(work, i, size, bland)
-    j, column, tied = work.number[-1], work.extra[-1], work.tight
-    if j < 0:
-        return False
+    j, column, tied = work.number[-1], work.extra[pairs], work.tight
     _represent(work.lp[i], work.inverse[i], j, column)
     if _is_off(column[k], work.pick[2]):
-        return False
+        return -1
     _replace_key(work.inverse[i], k, column)
     work.flag[i, work.key[i, k]], work.flag[i, j] = 0, 1
     work.key[i, k] = j
     for e in range(pairs):
         if tied[2, e] == i:
             _represent(work.lp[i], work.inverse[i], tied[3, e], work.extra[e])
-    return True
-
-
-@jit
-def _pivot_extra(work, e, live, pairs, size, bland):
-    """Let extra `e` leave the basis; return the number of pairs, or -1 where the inverses need a refresh."""
-    _aim_by_extra(work, e, pairs)
-    _ratio_test(work, live, pairs, size, bland)
-    i, j = work.number[-2], work.number[-1]
-    old_i, old_j = work.tight[2, e], work.tight[3, e]
-    if j < 0 or (i >= 0 and not _replace_extra(work, e, i, j, pairs)):
-        return -1
-    work.flag[old_i, old_j] = 0
-    if i < 0:
-        _drop_pair(work, e, j, pairs)
-        return pairs - 1
     return pairs
 
 
-@jit
-def _pivot_row(work, r, at, live, pairs, size, bland):
-    """Tie row (r, at), or move its price on to the next slope; return the number of pairs, or -1."""
-    up = _violation(work, r, at) > 0.0
-    sign = 1.0 if up else -1.0
-    _aim_by_row(work, r, at, sign, pairs)
-    _ratio_test(work, live, pairs, size, bland)
-    work.row[_RATE, r, at] = 0.0
-    level = work.state[r, at] // 2 - (0 if up or work.state[r, at] % 2 == 1 else 1)
-    bound = work.segment[1, r, level + (1 if up else 0), at]
-    if bound < np.inf and abs(bound - work.row[_PRICE, r, at]) <= work.pick[1]:
-        _release(work, r, at, level + (1 if up else 0))
-        return pairs
-    i, j = work.number[-2], work.number[-1]
-    if j < 0:
+@_inner
+def _move_last(work, e, t, last):
+    """Close the gaps that extra `e` and tight row `t` left in the working matrix."""
+    matrix, tied = work.working, work.tight
+    for n in range(last + 1):
+        matrix[e, n] = matrix[last, n]
+    for n in range(last):
+        matrix[n, t] = matrix[n, last]
+    for k in range(3):
+        work.extra[e, k] = work.extra[last, k]
+    tied[2, e], tied[3, e] = tied[2, last], tied[3, last]
+    if t != last:
+        tied[0, t], tied[1, t] = tied[0, last], tied[1, last]
+        work.place[tied[0, t], tied[1, t]] = t
+
+
+@_inner
+def _exchange_pair(work, e, r, at, level, pairs):
+    """Let extra `e`, or row (r, at) if e == pairs, make place for what the ratio test chose.
+
+    Returns the number of pairs, or -1 where the inverses need a refresh.
+    """
+    i, j, tied = work.number[-2], work.number[-1], work.tight
+    t = j if i < 0 else pairs
+    if i >= 0:
+        _border_column(work, i, j, r, at, pairs)
+    if _is_off(work.working[e, t], work.pick[2]):
         return -1
+    _exchange(work.working, pairs + 1, e, t)
     if i < 0:
-        _replace_row(work, j, r, at, level, sign, pairs)
-        return pairs
-    return pairs + 1 if _add_pair(work, r, at, level, sign, i, j, pairs) else -1
+        _release(work, tied[0, t], tied[1, t], _next_segment(work, t))
+    if e < pairs:
+        work.flag[tied[2, e], tied[3, e]] = 0
+    if e == pairs:
+        _tie(work, t, r, at, level)
+    if i >= 0:
+        tied[2, e], tied[3, e] = i, j
+        work.flag[i, j] = 1
+        for k in range(3):
+            work.extra[e, k] = work.extra[pairs, k]
+    elif e < pairs:
+        _move_last(work, e, t, pairs - 1)
+    return pairs + (1 if e == pairs else 0) - (1 if i < 0 else 0)
 
 
-@jit
+@_inner
+def _next_segment(work, t):
+    """Return the segment towards which the price of tight row `t` was moving."""
+    return work.state[work.tight[0, t], work.tight[1, t]] // 2 + (1 if work.vector[1, t] > 0.0 else 0)
+
+
+@_inner
+def _clear_rates(work, pairs):
+    for t in range(pairs):
+        work.row[_RATE, work.tight[0, t], work.tight[1, t]] = 0.0
+
+
+@_inner
 def _pivot(work, kind, a, b, live, pairs, size, bland):
     """Do one pivot for what leaves; return the number of pairs, or -1 where the inverses need a refresh."""
+    e, r, at, level, segment = pairs, 0, _X, 0, -1
+    if kind == _KEY:
+        e = _swap_key(work, a, b, pairs)
+        if e < 0:
+            _aim_by_key(work, a, b)
+        else:
+            kind = _EXTRA
+    elif kind == _EXTRA:
+        e = a
     if kind == _ROW:
-        return _pivot_row(work, a, b, live, pairs, size, bland)
-    extra = a if kind == _EXTRA else _swap_key(work, a, b, pairs)
-    if extra >= 0:
-        return _pivot_extra(work, extra, live, pairs, size, bland)
-    return pairs if _pivot_key(work, a, b, pairs, size, bland) else -1
+        r, at = a, b
+        up = _violation(work, r, at) > 0.0
+        level = work.state[r, at] // 2 - (0 if up or work.state[r, at] % 2 == 1 else 1)
+        segment = level + (1 if up else 0)
+        _border_row(work, r, at, pairs)
+        _aim(work, pairs, -1.0 if up else 1.0, pairs)
+        work.row[_RATE, r, at] = 1.0 if up else -1.0
+        work.pick[3] = max(work.pick[3], 1.0)
+    elif kind == _EXTRA:
+        _aim(work, e, 1.0, pairs)
+    _ratio_test(work, kind, a, live, pairs, size, bland)
+    _clear_rates(work, pairs)
+    work.row[_RATE, r, at] = 0.0
+    if segment >= 0:
+        bound = work.segment[1, r, segment, at]
+        if bound < np.inf and abs(bound - work.row[_PRICE, r, at]) <= work.pick[1]:
+            _release(work, r, at, segment)
+            return pairs
+    if work.number[-1] < 0:
+        return -1
+    if kind == _KEY:
+        return _exchange_key(work, a, b, pairs)
+    return _exchange_pair(work, e, r, at, level, pairs)
 
 
-@jit
+@_inner
 def _dual_simplex(work, live, pairs, size, budget):
     """Pivot until all values are feasible or a refresh is due; return the pairs, pivots and whether it ended."""
     stalled = 0
@@ -1151,7 +1108,7 @@ def _dual_simplex(work, live, pairs, size, budget):
 # --- the whole problem ------------------------------------------------------------------------------------
 
 
-@jit
+@_inner
 def _optimise(work, basis, live, size):
     """Bring the stored basis to optimality; return the status, the pairs and the number of pivots.
 
@@ -1160,12 +1117,13 @@ def _optimise(work, basis, live, size):
     """
     total, pairs = 0, 0
     for attempt in range(_ROUNDS):
+        work.pick[4] = 1.0 if attempt < 4 else 2.0 ** min(attempt - 3, 10)
         if attempt == _ROUNDS // 2:
-            basis[:2] = 0  # the warm start leads nowhere
+            basis[0] = basis[1] = 0  # the warm start leads nowhere
         pairs, complete = _factorise(work, basis, live, size)
         pairs, feasible = _make_dual_feasible(work, live, pairs, size)
         if pairs < 0:
-            basis[:2] = 0
+            basis[0] = basis[1] = 0
             continue
         pairs, pivots, ended = _dual_simplex(work, live, pairs, size, _REFRESH * (attempt + 1))
         total += pivots
@@ -1175,7 +1133,7 @@ def _optimise(work, basis, live, size):
     return NUMERIC_FAILURE, max(pairs, 0), total
 
 
-@jit
+@_inner
 def _write_value(x, slack, i, j, value):
     """Write the value of one basic column; what is below zero by round-off becomes zero."""
     positive = value if value > 0.0 else 0.0
@@ -1189,11 +1147,13 @@ def _write_value(x, slack, i, j, value):
         slack[i, 2] = positive
 
 
-@jit
+@_inner
 def _write_primal(work, live, pairs, x, slack):
     """Write the routed shares, unserved shares and service-level excesses."""
-    x[:, :] = 0.0
-    slack[:, :] = 0.0
+    for i in range(x.shape[0]):
+        slack[i, 0] = slack[i, 1] = slack[i, 2] = 0.0
+        for c in range(x.shape[1]):
+            x[i, c] = 0.0
     for w in range(live):
         for k in range(3):
             _write_value(x, slack, work.number[w], work.key[w, k], work.local[w, _VALUE, k])
@@ -1201,7 +1161,7 @@ def _write_primal(work, live, pairs, x, slack):
         _write_value(x, slack, work.number[work.tight[2, e]], work.tight[3, e], work.extra[e, 3])
 
 
-@jit
+@_inner
 def _write_overload(use, capacity, width, x, overload):
     """Fill the overload segments of each configuration from the cheapest to the dearest."""
     for c in range(width.shape[0]):
@@ -1214,10 +1174,11 @@ def _write_overload(use, capacity, width, x, overload):
             excess -= width[c, b]
 
 
-@jit
+@_inner
 def _write_duals(work, live, workload_dual, capacity_dual):
     """Write the demand, delay and error duals and the prices of capacity, in the units of the data."""
-    workload_dual[:, :] = 0.0
+    for i in range(workload_dual.shape[0]):
+        workload_dual[i, 0] = workload_dual[i, 1] = workload_dual[i, 2] = 0.0
     for w in range(live):
         for r in range(3):
             value = work.local[w, _DUAL, r]
@@ -1228,7 +1189,7 @@ def _write_duals(work, live, workload_dual, capacity_dual):
             capacity_dual[r, c] = price if price > 0.0 else 0.0
 
 
-@jit
+@_inner
 def _close_row(problem, r, c, workload_dual, capacity_dual):
     """Price a row without any capacity so high that no column it closes would pay."""
     cost, unserved, delay, error, use, allowed = problem
@@ -1242,7 +1203,7 @@ def _close_row(problem, r, c, workload_dual, capacity_dual):
                 capacity_dual[r, c] -= gap / use[r, i, c] * (1.0 + 1e-15)
 
 
-@jit
+@_inner
 def _objective(cost, unserved, slope, x, slack, overload):
     total = 0.0
     for i in range(cost.shape[0]):
@@ -1322,7 +1283,7 @@ def remap_basis(basis, old_active, new_active):
     basis[1] = (out - 2 - basis[0]) // 2
 
 
-@jit
+@_inner
 def _place_of(label, labels):
     """Return the column that stands for `label`, or -1."""
     for c in range(labels.size):

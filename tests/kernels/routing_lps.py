@@ -224,6 +224,22 @@ def random_size(rng) -> tuple[int, int]:
     return int(rng.integers(15, 25)), int(rng.integers(20, 61))
 
 
+def with_demand(lp: RoutingLP, factor) -> RoutingLP:
+    """Return the LP after each workload's arrivals changed by a factor (I,)."""
+    column = factor[:, None]
+    return lp._replace(cost=lp.cost * column, unserved=lp.unserved * factor, use=lp.use * column)
+
+
+def demand_walk(rng, workloads, windows, drift=0.04) -> np.ndarray:
+    """Return (windows, workloads) demand factors: a common and an own random walk, drawn back to one."""
+    level = np.zeros(workloads)
+    out = np.empty((windows, workloads))
+    for window in range(windows):
+        level = 0.97 * level + drift * (rng.normal() + rng.normal(size=workloads))
+        out[window] = np.exp(level)
+    return out
+
+
 # --- matrix form ------------------------------------------------------------------------------------------
 
 

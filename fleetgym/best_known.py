@@ -1,0 +1,288 @@
+"""Best-known costs per task: a dated file in, checked values out; cheaper verified episodes make it better.
+
+A task is written ``instance#scenario``. The values travel with the instances, in ``<set>/best_known.json``; the
+actions that achieve them lie outside the package, so that no agent's process has them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fleetgym.episode import Changes, MapOf, decode_actions, encode_actions
+from fleetgym.errors import DataError, FleetgymError
+from fleetgym.files import read_json, write_json
+from fleetgym.schema import Choice, Flag, Integer, Nested, Number, Text, read_object, spec, to_jsonable
+
+BEST_KNOWN_FORMAT = "fleetgym-best-known-1"
+ACTIONS_FORMAT = "fleetgym-actions-1"
+
+#: Two computations of one cost may differ by this much, relative.
+TOLERANCE = 1e-9
+
+_HASH = Text(r"\A[0-9a-f]{64}\Z")
+_DATE = Text(r"\A\d{4}-\d{2}-\d{2}\Z")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BestKnown:
+    """The cheapest episode ever verified for one task."""
+
+    instance_hash: str = spec(_HASH, doc="content hash of the instance it was found on")
+    value_usd: float = spec(Number(above=0.0))
+    bound_usd: float | None = spec(
+        Number(minimum=0.0, nullable=True), doc="no actions cost less; null: unknown"
+    )
+    method: str = spec(Text(), doc="what found the actions")
+    date: str = spec(_DATE)
+    proven: bool = spec(Flag(), doc="whether no actions cost less than value_usd")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BestKnownSet:
+    """Best-known values of a suite under one name, which is printed beside every score."""
+
+    format: str = spec(Choice((BEST_KNOWN_FORMAT,)))
+    name: str = spec(Text(r"\Abks-\d{4}-\d{2}[a-z0-9.-]*\Z"), doc="bks-YYYY-MM")
+    tasks: Mapping[str, BestKnown] = spec(MapOf(Nested(BestKnown)))
+
+    def find(self, instance: str, scenario: int, instance_hash: str) -> BestKnown:
+        """Return the value of a task.
+
+        Raises
+        ------
+        FleetgymError
+            If there is none, or the instance has changed since it was found.
+        """
+        found = self.tasks.get(task_name(instance, scenario))
+        if found is None:
+            raise FleetgymError(
+                f"{self.name} has no best-known cost of {task_name(instance, scenario)}; "
+                "add one with tools/update_best_known.py, or score relative to the best in this run"
+            )
+        if found.instance_hash != instance_hash:
+            raise FleetgymError(
+                f"{instance} has changed since {self.name} was made; update the best-known costs"
+            )
+        return found
+
+
+def task_name(instance: str, scenario: int) -> str:
+    """Return how a task is written.
+
+    Examples
+    --------
+    >>> task_name("fleet-v0/toy/two-pools", 0)
+    'fleet-v0/toy/two-pools#0'
+    """
+    return f"{instance}#{scenario}"
+
+
+def best_known_path(suite: str) -> Path:
+    """Return where the best-known values of a suite such as ``fleet-v0`` or ``fleet-v0/dev`` lie."""
+    from fleetgym.library import instances_folder
+
+    return instances_folder() / suite.partition("/")[0] / "best_known.json"
+
+
+def read_best_known(path: str | os.PathLike[str]) -> BestKnownSet:
+    """Read a file of best-known values.
+
+    Raises
+    ------
+    DataError
+        With file and JSON path of what is wrong.
+    FileNotFoundError
+        If there is no such file.
+    """
+    try:
+        found = read_object(BestKnownSet, read_json(path))
+        for name, best in found.tasks.items():
+            _check(best, f"$.tasks[{name!r}]")
+        return found
+    except DataError as error:
+        raise error.in_file(path) from None
+
+
+def _check(best: BestKnown, path: str) -> None:
+    if best.bound_usd is not None and best.bound_usd > best.value_usd * (1.0 + TOLERANCE):
+        raise DataError(f"a bound cannot exceed the value, {best.value_usd!r}", f"{path}.bound_usd")
+    if best.proven and (best.bound_usd is None or best.bound_usd < best.value_usd * (1.0 - TOLERANCE)):
+        raise DataError("a proven value is its own bound", f"{path}.proven")
+
+
+def load_best_known(instances: Iterable[str]) -> BestKnownSet:
+    """Return the best-known values of the suites that hold these instances.
+
+    Raises
+    ------
+    FleetgymError
+        If a suite has none.
+    """
+    suites = sorted({name.partition("/")[0] for name in instances})
+    sets = []
+    for suite in suites:
+        path = best_known_path(suite)
+        if not path.is_file():
+            raise FleetgymError(
+                f"there are no best-known costs for {suite}; score relative to the best in this run"
+            )
+        sets.append(read_best_known(path))
+    if not sets:
+        raise FleetgymError("there is nothing to score")
+    tasks = {task: best for found in sets for task, best in found.tasks.items()}
+    return BestKnownSet(format=BEST_KNOWN_FORMAT, name=max(s.name for s in sets), tasks=tasks)
+
+
+def write_best_known(path: str | os.PathLike[str], best: BestKnownSet) -> None:
+    """Write a file of best-known values, tasks sorted by name."""
+    write_json(path, to_jsonable(best))
+
+
+# -- actions
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _ActionFile:
+    format: str = spec(Choice((ACTIONS_FORMAT,)))
+    instance: str = spec(Text())
+    instance_hash: str = spec(_HASH)
+    scenario: int = spec(Integer())
+    value_usd: float = spec(Number(above=0.0))
+    actions: tuple[tuple[int, int, int], ...] = spec(Changes(), doc="as in a results file")
+
+
+def actions_path(folder: str | os.PathLike[str], instance: str, scenario: int) -> Path:
+    """Return where the actions of a task lie below a folder."""
+    return Path(folder) / f"{instance}.{scenario}.json.gz"
+
+
+def write_actions(
+    folder: str | os.PathLike[str], instance: str, scenario: int, best: BestKnown, actions: np.ndarray
+) -> None:
+    """Store the actions that achieve a best-known value."""
+    data: dict[str, Any] = {
+        "format": ACTIONS_FORMAT,
+        "instance": instance,
+        "instance_hash": best.instance_hash,
+        "scenario": scenario,
+        "value_usd": best.value_usd,
+        "actions": encode_actions(actions),
+    }
+    write_json(actions_path(folder, instance, scenario), data)
+
+
+def read_actions(folder: str | os.PathLike[str], instance: str, scenario: int) -> np.ndarray:
+    """Return stored actions, int64 (windows, slots), checked against the instance.
+
+    Raises
+    ------
+    DataError
+        If the file is malformed or was made for another version of the instance.
+    FileNotFoundError
+        If there is none.
+    """
+    from fleetgym.actions import ActionSpace
+    from fleetgym.library import load_instance
+
+    path = actions_path(folder, instance, scenario)
+    problem = load_instance(instance)
+    try:
+        stored = read_object(_ActionFile, read_json(path))
+        if stored.instance_hash != problem.content_hash:
+            raise DataError("made for another version of the instance", "$.instance_hash")
+        options = ActionSpace(problem).nvec.tolist()
+        return decode_actions(stored.actions, problem.num_windows, options)
+    except DataError as error:
+        raise error.in_file(path) from None
+
+
+# -- improvement
+
+
+def offer(
+    known: BestKnown | None,
+    *,
+    instance: str,
+    scenario: int,
+    actions: np.ndarray,
+    method: str,
+    date: str,
+    proven: bool = False,
+    judge: bool = False,
+) -> BestKnown | None:
+    """Return a better best-known value if these actions achieve one; None if they do not.
+
+    Parameters
+    ----------
+    known : BestKnown or None
+        What holds so far.
+    instance, scenario
+        The task.
+    actions : ndarray of int, shape (windows, slots)
+        Played here: no claimed cost is trusted.
+    method, date : str
+        Written into the value.
+    proven : bool
+        Whether the actions are known to be optimal.
+    judge : bool
+        Play them with the reference implementation too; both must agree.
+
+    Raises
+    ------
+    FleetgymError
+        If the actions beat a proven optimum, or the two implementations disagree.
+    """
+    from fleetgym.library import load_instance
+
+    problem = load_instance(instance)
+    cost_usd = verified_cost_usd(instance, scenario, actions, judge=judge)
+    if known is not None and known.instance_hash == problem.content_hash:
+        if known.proven and cost_usd < known.value_usd * (1.0 - TOLERANCE):
+            task = task_name(instance, scenario)
+            raise FleetgymError(
+                f"{task} costs {cost_usd!r}, less than the proven optimum {known.value_usd!r}"
+            )
+        better = cost_usd < known.value_usd * (1.0 - TOLERANCE) or (proven and not known.proven)
+        if not better:
+            return None
+    return BestKnown(
+        instance_hash=problem.content_hash,
+        value_usd=cost_usd,
+        bound_usd=cost_usd if proven else None,
+        method=method,
+        date=date,
+        proven=proven,
+    )
+
+
+def verified_cost_usd(instance: str, scenario: int, actions: np.ndarray, *, judge: bool = False) -> float:
+    """Play actions and return their cost; with `judge`, the reference implementation must agree.
+
+    Raises
+    ------
+    FleetgymError
+        If an action is not valid, or the implementations differ by more than 1e-9 relative.
+    """
+    from fleetgym.jobs import play_actions, stored_scenario
+    from fleetgym.library import load_instance
+
+    episode = play_actions(instance, scenario, actions)
+    if episode.failure is not None:
+        raise FleetgymError(f"{task_name(instance, scenario)}: {episode.failure.message}")
+    if judge:
+        from fleetgym.reference import replay
+
+        steps = replay(
+            load_instance(instance), stored_scenario(instance, scenario), np.asarray(actions).tolist()
+        )
+        judged = sum(step["cost"] for step in steps)
+        if abs(judged - episode.cost_usd) > TOLERANCE * max(1.0, judged):
+            task = task_name(instance, scenario)
+            raise FleetgymError(f"{task}: the judge says {judged!r} USD, the fast path {episode.cost_usd!r}")
+    return episode.cost_usd

@@ -1,0 +1,96 @@
+"""Agents and a suite in, a table of scores out, with yardsticks that are no agents among the rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fleetgym.actions import ActionSpace
+from fleetgym.best_known import BestKnownSet, load_best_known
+from fleetgym.episode import EpisodeResult
+from fleetgym.evaluation import evaluate
+from fleetgym.jobs import play_actions, stored_scenario
+from fleetgym.library import load_instance
+from fleetgym.results import Results
+from fleetgym.scoring import ScoreTable, score
+
+
+def compare(
+    agents: str | list[str],
+    suite: str | list[str] = "fleet-v0/dev",
+    *,
+    relative_to: str = "best-known",
+    best_known: BestKnownSet | None = None,
+    **options: Any,
+) -> tuple[Results, ScoreTable]:
+    """Evaluate agents and score them.
+
+    Parameters
+    ----------
+    agents, suite
+        As for `evaluate`.
+    relative_to, best_known
+        As for `score`.
+    **options
+        As for `evaluate`.
+
+    Returns
+    -------
+    results : Results
+    table : ScoreTable
+        With the yardsticks ``nominal-static`` (the nominal fleet all day) and, where every best-known cost is a
+        proven optimum, ``clairvoyant``.
+
+    Examples
+    --------
+    >>> _, table = compare("gh", "fleet-v0/toy/two-pools", relative_to="best-in-run")
+    >>> [row.agent for row in table.rows if row.is_reference]
+    ['nominal-static']
+    """
+    known = best_known
+    results = evaluate(agents, suite, **options)
+    if relative_to == "best-known" and known is None:
+        known = load_best_known(results.header.instances)
+    extra = yardsticks(results, known if relative_to == "best-known" else None)
+    return results, score(results, known, relative_to=relative_to, extra=extra)
+
+
+def yardsticks(results: Results, known: BestKnownSet | None = None) -> list[EpisodeResult]:
+    """Return the episodes of the yardsticks on the tasks of a run.
+
+    Parameters
+    ----------
+    results : Results
+        Names the tasks.
+    known : BestKnownSet, optional
+        Tells where the optimum is within reach of dynamic programming.
+
+    Returns
+    -------
+    list of EpisodeResult
+    """
+    tasks = list(dict.fromkeys((e.instance, e.scenario) for e in results.episodes))
+    rows = [play_actions(name, k, nominal_actions(name), "nominal-static") for name, k in tasks]
+    if known is not None and all(known.find(name, k, _hash(results, name)).proven for name, k in tasks):
+        rows += [play_actions(name, k, optimal_actions(name, k), "clairvoyant") for name, k in tasks]
+    return rows
+
+
+def _hash(results: Results, instance: str) -> str:
+    return results.header.instances[instance].content_hash
+
+
+def nominal_actions(instance: str) -> np.ndarray:
+    """Return the actions that keep the nominal fleet, int64 (windows, slots)."""
+    problem = load_instance(instance)
+    action = ActionSpace(problem).from_fleet(problem.nominal_fleet)
+    return np.tile(action, (problem.num_windows, 1))
+
+
+def optimal_actions(instance: str, scenario: int) -> np.ndarray:
+    """Return the cheapest actions for a scenario that is known in advance, int64 (windows, slots); toys only."""
+    from fleetgym.exact import optimal_fleets
+
+    found = optimal_fleets(load_instance(instance), stored_scenario(instance, scenario))
+    return np.array(found.actions, dtype=np.int64)

@@ -1,0 +1,687 @@
+"""From a family, a size and a generator to an instance with realistic models, GPUs, prices and SLOs.
+
+The order of decisions: columns from the catalogue; shares of the fleet per workload; rates, so that the mean
+fleet has the size's GPUs; caps, so that the pools together bear a stated multiple of the p99 demand; penalties
+in windows of the rent that serves a request; a nominal fleet by a small MILP.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from fleetgym import catalog
+from fleetgym.configurations import homogeneous
+from fleetgym.configurations.homogeneous import Column, TierType
+from fleetgym.families import demand
+from fleetgym.families.static import Columns, allocate, largest_load, restrict
+from fleetgym.families.text import six, tie_break
+from fleetgym.instance import INSTANCE_FORMAT, Affine, Instance, Performance
+from fleetgym.performance import delay, performance_table, roofline
+from fleetgym.schema import to_jsonable
+
+_OPTIONS = roofline.RooflineOptions(context_limit=4096)
+_STORAGE_USD_PER_GB_H = 0.00075  # the middle of FastLLM's range of cloud object storage
+_TEXT_GB_PER_TOKEN = 2e-6  # assumed: text and logs, kept for an hour
+_LONGEST_PREFILL = 0.8  # of the TTFT SLO
+_SLOT_GROUP_PIPELINES = (1, 2)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RequestClass:
+    """A workload before its rate is known."""
+
+    id: str
+    tokens: str  # a class of `demand_fits.json`, or "" where a trace gives the lengths
+    model: str  # the smallest model that is good enough
+    base_error: float  # error share of an 8 B model at 16 bit, as FastLLM's regime assumes
+    ttft_slo_s: float
+
+
+_CLASSES = {
+    "assistant": RequestClass(
+        id="assistant", tokens="sharegpt", model="Llama-3.2-3B", base_error=0.03, ttft_slo_s=0.8
+    ),
+    "chat": RequestClass(
+        id="chat", tokens="azure_conv", model="Llama-3.1-8B", base_error=0.03, ttft_slo_s=1.0
+    ),
+    "summarise": RequestClass(
+        id="summarise", tokens="arxiv_summ", model="gpt-oss-20b", base_error=0.03, ttft_slo_s=2.5
+    ),
+    "code": RequestClass(id="code", tokens="azure_code", model="Qwen3-32B", base_error=0.04, ttft_slo_s=2.0),
+    "reasoning": RequestClass(
+        id="reasoning", tokens="reasoning", model="Llama-3.1-70B", base_error=0.05, ttft_slo_s=2.0
+    ),
+    "agents": RequestClass(
+        id="agents", tokens="azure_conv", model="gpt-oss-120b", base_error=0.04, ttft_slo_s=1.5
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PoolPlan:
+    """A pool before its cap is known; `precisions` become its tiers."""
+
+    gpu: str
+    provider: str
+    market: str  # in the instance
+    region: str
+    precisions: tuple[str, ...]
+    price_region: str = "global"
+
+    @property
+    def id(self) -> str:
+        """Name of the pool."""
+        return f"{self.gpu}-{self.market}-{self.region}".lower()
+
+    @property
+    def price_usd_per_gpu_h(self) -> float:
+        """Cheapest offer of this provider and region in the price table."""
+        offers = [
+            p.usd_per_gpu_h
+            for p in catalog.prices()
+            if (p.gpu, p.provider, p.region, p.market)
+            == (self.gpu, self.provider, self.price_region, "on-demand")
+        ]
+        return min(offers)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SizePlan:
+    """What a size of a family fixes."""
+
+    classes: tuple[str, ...]
+    models: tuple[str, ...]
+    pools: tuple[PoolPlan, ...]
+    gpus: float  # of the mean fleet
+
+
+def _aws(gpu: str, region: str, *precisions: str) -> PoolPlan:
+    return PoolPlan(
+        gpu=gpu,
+        provider="AWS",
+        market="on-demand",
+        region=region,
+        price_region=region,
+        precisions=precisions,
+    )
+
+
+def _runpod(gpu: str, market: str, region: str, precision: str) -> PoolPlan:
+    # The marketplace can take GPUs back, as spot does; its prices and the secure cloud's are a real pair.
+    provider = "RunPod Community" if market == "spot" else "RunPod Secure"
+    return PoolPlan(gpu=gpu, provider=provider, market=market, region=region, precisions=(precision,))
+
+
+_SMALL = ("Llama-3.1-8B", "Qwen3-32B", "Llama-3.1-70B")
+_SMALL_CLASSES = ("chat", "summarise", "code", "reasoning")
+_MEDIUM = ("Llama-3.2-3B", "Llama-3.1-8B", "gpt-oss-20b", "Qwen3-32B", "Llama-3.1-70B", "gpt-oss-120b")
+_EAST, _TOKYO = "us-east-1", "ap-northeast-1"
+_DEMAND_S = SizePlan(
+    classes=_SMALL_CLASSES,
+    models=_SMALL,
+    pools=(_aws("L40S", _EAST, "fp8"), _aws("A100-80GB", _EAST, "int8"), _aws("H100", _EAST, "fp8")),
+    gpus=8.0,
+)
+_DEMAND_M = SizePlan(
+    classes=tuple(_CLASSES),
+    models=_MEDIUM,
+    pools=(
+        _aws("L40S", _EAST, "fp8", "int4"),
+        _aws("A100-80GB", _EAST, "fp16", "int8"),
+        _aws("H100", _EAST, "fp16", "fp8"),
+        _aws("H200", _EAST, "fp8"),
+        _aws("L40S", _TOKYO, "fp8"),
+        _aws("A100-80GB", _TOKYO, "int8"),
+        _aws("H100", _TOKYO, "fp8"),
+    ),
+    gpus=64.0,
+)
+_DROP_S = SizePlan(
+    classes=_SMALL_CLASSES,
+    models=_SMALL,
+    pools=(
+        _runpod("A100-80GB", "spot", "region-1", "int8"),
+        _runpod("L40S", "spot", "region-2", "fp8"),
+        _runpod("A100-80GB", "on-demand", "region-1", "int8"),
+    ),
+    gpus=12.0,
+)
+_DROP_M = SizePlan(
+    classes=tuple(_CLASSES),
+    models=_MEDIUM,
+    pools=(
+        _runpod("A100-80GB", "spot", "region-1", "int8"),
+        _runpod("A100-80GB", "spot", "region-2", "int8"),
+        _runpod("A100-80GB", "on-demand", "region-1", "int8"),
+        _runpod("L40S", "spot", "region-1", "fp8"),
+        _runpod("L40S", "spot", "region-2", "fp8"),
+        _runpod("L40S", "on-demand", "region-2", "fp8"),
+        _runpod("H200", "spot", "region-1", "fp8"),
+        _runpod("H200", "spot", "region-2", "fp8"),
+        _runpod("H200", "on-demand", "region-1", "fp8"),
+        _runpod("H100", "on-demand", "region-2", "fp8"),
+    ),
+    gpus=64.0,
+)
+
+SIZES = {
+    ("grw", "s"): _DEMAND_S,
+    ("grw", "m"): _DEMAND_M,
+    ("ou", "s"): _DEMAND_S,
+    ("ou", "m"): _DEMAND_M,
+    ("drop", "s"): _DROP_S,
+    ("drop", "m"): _DROP_M,
+    ("warp", "s"): _DEMAND_S,
+    ("trace", "m"): _DEMAND_M,
+}
+
+#: Drops of spot pools: fitted parameters (the series behind them have no licence and are not shipped), and the
+#: copula fitted by `tools/build_demand_tables.py --copula` to a simulated correlation of .40 and .18.
+COPULA = {"copula_same_region": 0.923, "copula_other_region": 0.769}
+
+_DESCRIPTIONS = {
+    "grw": "FastLLM's random walk on realistic columns in exclusive (model, tier) groups.",
+    "ou": "Calibrated demand: a daily term, mean-reverting swings, noise and jumps; capacity is scarce, starting slow.",
+    "drop": "Calibrated demand on spot and on-demand GPUs; spot pools vanish almost wholly, regions together.",
+    "warp": "One real hour of Azure requests stretched to a day; diagnostic.",
+    "trace": "Real ServeGen tenants: seven days of history, the eighth scored.",
+}
+
+
+@functools.cache
+def fits() -> dict[str, Any]:
+    """Return the shipped calibration."""
+    with resources.as_file(resources.files("fleetgym") / "data" / "demand_fits.json") as path:
+        return json.loads(path.read_text(encoding="utf-8"))
+
+
+# -- the parts
+
+
+@dataclasses.dataclass
+class _Draft:
+    """Everything about an instance that is being made; arrays are (I,), (C,), (I, C) or (G,)."""
+
+    plan: SizePlan
+    family: str
+    demand: demand.DemandPlan
+    lengths: np.ndarray  # (I, 4): input and output means, their squared coefficients of variation
+    columns: list[Column]
+    problem: Columns
+    table: Performance
+    delay_slo: np.ndarray
+    error_slo: np.ndarray
+
+
+def build(family: str, size: str, seed: int, rng: np.random.Generator) -> tuple[Instance, demand.DemandPlan]:
+    """Return an instance of a serving family, and its demand plan.
+
+    Parameters
+    ----------
+    family, size : str
+        A key of `SIZES`.
+    seed : int
+        Part of the id; trace instances take their tenants from it.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    instance : Instance
+        Validated.
+    plan : DemandPlan
+        With the stored days of families that replay.
+    """
+    name = f"{family}-{size}-{seed:03d}"
+    draft = _draft(family, SIZES[family, size], seed, rng)
+    rate, cap = _rates_and_caps(draft, rng)
+    return _finish(name, size, draft, rate, cap, rng), draft.demand
+
+
+def _draft(family: str, plan: SizePlan, seed: int, rng: np.random.Generator) -> _Draft:
+    keys = demand.TRACES[(seed - 1) % len(demand.TRACES)] if family == "trace" else ()
+    lengths = _lengths(plan, keys)
+    process = _demand_plan(family, len(plan.classes), keys, seed, rng)
+    found = _columns(plan, exclusive=family == "grw")
+    pairs = [
+        [_pair(_CLASSES[k], row, column) for column in found]
+        for k, row in zip(plan.classes, lengths, strict=True)
+    ]
+    table = performance_table(pairs)
+    at = _at_lengths(table, lengths)
+    error_slo = _error_slos(plan)
+    delay_slo = _delay_slos(table, at["delay_s"], error_slo, rng)
+    problem = _problem(plan, found, table, at, lengths, delay_slo, error_slo, exclusive=family == "grw")
+    return _Draft(plan, family, process, lengths, found, problem, table, delay_slo, error_slo)
+
+
+def _demand_plan(
+    family: str, count: int, keys: tuple[tuple[str, int], ...], seed: int, rng: np.random.Generator
+) -> demand.DemandPlan:
+    if family == "grw":
+        return demand.walk(rng, count, (0.02, 0.05, 0.03, 0.01, 0.04)[(seed - 1) % 5])
+    if family == "warp":
+        return demand.warp(rng, ("azure_conv", "azure_conv", "azure_code", "azure_code"))
+    if family == "trace":
+        return demand.trace(rng, keys)
+    return demand.calibrated(rng, count)
+
+
+def _lengths(plan: SizePlan, keys: tuple[tuple[str, int], ...]) -> np.ndarray:
+    """Return mean lengths and their squared coefficients of variation: (I, 4)."""
+    rows = []
+    for k, name in enumerate(plan.classes):
+        token = fits()["tokens"][_CLASSES[name].tokens]
+        means = demand.tenant_lengths(keys[k]) if keys else (token["input_tokens"], token["output_tokens"])
+        rows.append((*means, token["input_cv2"], token["output_cv2"]))
+    return six(rows)
+
+
+def _columns(plan: SizePlan, exclusive: bool) -> list[Column]:
+    tiers = [
+        TierType(id=f"{pool.id}-{precision}", gpu=catalog.gpu(pool.gpu), precision=precision)
+        for pool in plan.pools
+        for precision in pool.precisions
+    ]
+    found = homogeneous.columns(
+        [catalog.model(name) for name in plan.models],
+        tiers,
+        pipeline_parallel=_SLOT_GROUP_PIPELINES if exclusive else (1,),
+        capacity=lambda deployment: roofline.capacity(deployment, _OPTIONS),
+        startup=homogeneous.startup_windows,
+        storage_usd_per_gb_h=_STORAGE_USD_PER_GB_H,
+    )
+    return found if exclusive else _two_best(found)
+
+
+def _two_best(found: list[Column]) -> list[Column]:
+    """Keep the two smallest deployments with at least eight queue servers of each (model, tier)."""
+    kept: dict[tuple[str, str], list[Column]] = {}
+    for column in found:
+        if column.configuration.max_concurrency >= 8:
+            kept.setdefault((column.configuration.model, column.tier), []).append(column)
+    return [
+        column for group in kept.values() for column in sorted(group, key=lambda c: c.deployment.gpus)[:2]
+    ]
+
+
+def _effective_params_b(name: str) -> float:
+    # Assumed: a mixture of experts answers like a dense model of the geometric mean of its two sizes.
+    model = catalog.model(name)
+    return float((model.params_b * model.active_params_b) ** 0.5)
+
+
+def _pair(request: RequestClass, lengths: np.ndarray, column: Column) -> Any:
+    """Return the performance of one workload on one column, or None where its prefill is too slow."""
+    deployment = column.deployment
+    tokens_in, tokens_out, in_cv2, out_cv2 = (float(v) for v in lengths)
+    found = roofline.pair(
+        deployment,
+        input_tokens=tokens_in,
+        output_tokens=tokens_out,
+        error=delay.error_share(
+            request.base_error, _effective_params_b(deployment.model.name), deployment.precision
+        ),
+        context_tokens=1024.0,
+        input_cv2=in_cv2,
+        output_cv2=out_cv2,
+        storage_usd=_STORAGE_USD_PER_GB_H * _TEXT_GB_PER_TOKEN * (tokens_in + tokens_out),
+        options=_OPTIONS,
+    )
+    if found is None or found.prefill_s.at(tokens_in, tokens_out) > _LONGEST_PREFILL * request.ttft_slo_s:
+        return None
+    return found
+
+
+def _at_lengths(table: Performance, lengths: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the affine quantities at nominal lengths: (I, C) each."""
+
+    def at(quantity: Affine) -> np.ndarray:
+        return (
+            quantity.base
+            + quantity.per_input_token * lengths[:, :1]
+            + quantity.per_output_token * lengths[:, 1:2]
+        )
+
+    return {name: at(getattr(table, name)) for name in ("delay_s", "service_s", "work_tflop", "prefill_s")}
+
+
+def _error_slos(plan: SizePlan) -> np.ndarray:
+    """Return SLOs that the smallest good model keeps at 8 bit, and breaks at 4 bit."""
+    slos = []
+    for name in plan.classes:
+        request = _CLASSES[name]
+        wanted = request.model if request.model in plan.models else _substitute(request.model, plan)
+        slos.append(1.02 * delay.error_share(request.base_error, _effective_params_b(wanted), "fp8"))
+    return six(slos)
+
+
+def _substitute(model: str, plan: SizePlan) -> str:
+    """Return the model of the plan whose quality is nearest."""
+    target = np.log(_effective_params_b(model))
+    return min(plan.models, key=lambda name: abs(np.log(_effective_params_b(name)) - target))
+
+
+def _delay_slos(
+    table: Performance, delay_s: np.ndarray, error_slo: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Return SLOs a little above the median delay of the columns that are good enough."""
+    good = table.compatible & (table.error <= error_slo[:, None])
+    medians = np.array([np.quantile(delay_s[i][good[i]], 0.5) for i in range(len(delay_s))])
+    return six(medians * rng.uniform(1.1, 1.4, len(medians)))
+
+
+def _problem(
+    plan: SizePlan,
+    found: list[Column],
+    table: Performance,
+    at: dict[str, np.ndarray],
+    lengths: np.ndarray,
+    delay_slo: np.ndarray,
+    error_slo: np.ndarray,
+    exclusive: bool,
+) -> Columns:
+    pool_of = {f"{pool.id}-{p}": g for g, pool in enumerate(plan.pools) for p in pool.precisions}
+    use = np.zeros((len(plan.pools), len(found)))
+    for c, column in enumerate(found):
+        use[pool_of[column.tier], c] = column.deployment.gpus
+    price = np.array([pool.price_usd_per_gpu_h for pool in plan.pools])
+
+    def field(name: str) -> np.ndarray:
+        return np.array([getattr(column.configuration, name) for column in found], dtype=float)
+
+    groups: dict[tuple[str, str], list[int]] = {}
+    for c, column in enumerate(found):
+        groups.setdefault((column.configuration.model, column.tier), []).append(c)
+    tokens = lengths[:, :1] + lengths[:, 1:2]
+    return Columns(
+        compatible=table.compatible,
+        delay_s=at["delay_s"],
+        service_s=at["service_s"],
+        work_tflop=at["work_tflop"],
+        kv_gb_s=field("kv_gb_per_token") * tokens * at["delay_s"],
+        error=table.error,
+        route_usd_per_s=np.zeros(table.error.shape),
+        mean_delay_slo_s=delay_slo,
+        error_slo=error_slo,
+        compute_tflops=field("compute_tflops"),
+        kv_capacity_gb=field("kv_capacity_gb"),
+        max_concurrency=field("max_concurrency"),
+        max_replicas=np.full(len(found), 1.0 if exclusive else 10_000.0),
+        gpu_use=use,
+        hold_usd_per_s=(price @ use + field("model_storage_usd_per_h")) / 3600.0,
+        groups=tuple(tuple(members) for members in groups.values()) if exclusive else (),
+    )
+
+
+# -- rates and caps
+
+
+def _dear(problem: Columns, rate: np.ndarray) -> np.ndarray:
+    """Return penalties so high that demand is served wherever it can be: (I,) USD per request."""
+    return np.full(len(rate), 1e4 * problem.hold_usd_per_s.max() / rate.min())
+
+
+def _rates_and_caps(draft: _Draft, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return nominal rates (I,) and caps in GPUs (G,)."""
+    count = len(draft.lengths)
+    share = rng.dirichlet(np.full(count, 12.0))
+    relaxed = dataclasses.replace(draft.problem, groups=(), max_replicas=np.full(len(draft.columns), 1e4))
+    ones = np.ones(count)
+    alone = [
+        allocate(relaxed, np.where(np.arange(count) == i, 1.0, 1e-6), _dear(relaxed, ones)).cost_usd_per_s
+        for i in range(count)
+    ]
+    rate = share / np.array(alone)
+    peak = _peak_factor(draft, share)
+    margin = rng.uniform(1.15, 1.35)
+    spread = rng.uniform(0.8, 1.2, len(draft.plan.pools))
+    cap = np.full(len(draft.plan.pools), np.inf)
+    gpus = 0.0
+    for _ in range(3):  # the mean fleet depends on the caps, and they on the rates
+        found = allocate(relaxed, rate, _dear(relaxed, rate), np.minimum(cap, 1e6))
+        gpus = float((relaxed.gpu_use @ found.replicas).sum())
+        rate = rate * draft.plan.gpus / gpus
+        cap = _caps(draft, relaxed, rate, peak, margin, spread)
+    return rate, cap
+
+
+def _peak_factor(draft: _Draft, share: np.ndarray) -> float:
+    """Return p99 / mean of the demand, weighted by what each workload's share of the fleet costs."""
+    total = draft.demand.level @ share
+    return float(np.quantile(total, 0.99) / total.mean())
+
+
+def _caps(
+    draft: _Draft, problem: Columns, rate: np.ndarray, peak: float, margin: float, spread: np.ndarray
+) -> np.ndarray:
+    """Return caps at which all pools together bear `margin` times the p99 demand.
+
+    The pool that is used first may hold at most 55 % of the GPUs that it would need to do the mean work alone, the
+    others 40 % to 90 % before scaling, so that each binds at some time of the day.
+    """
+    alone, cost = _pools_alone(problem, rate)
+    base = np.where(np.arange(len(alone)) == int(np.argmin(cost)), 0.55, 0.65 * spread) * alone
+    spot = np.array([pool.market == "spot" for pool in draft.plan.pools])
+    crowded = max(1.0, len(alone) / 4.0)  # many pools share the same work
+    base = np.where(spot & spot.any(), 0.7, 1.0) * base / crowded
+    whole = np.array([max(problem.gpu_use[g][problem.gpu_use[g] > 0].min(), 1.0) for g in range(len(base))])
+    first = int(np.argmin(cost))
+
+    def scaled(factor: float) -> np.ndarray:
+        grown = base * factor
+        grown[first] = min(grown[first], 0.58 * alone[first])
+        return np.maximum(np.ceil(grown), 2.0 * whole)
+
+    low, high = 0.2, 8.0
+    for _ in range(10):
+        middle = (low * high) ** 0.5
+        if largest_load(problem, peak * rate, scaled(middle)) < margin:
+            low = middle
+        else:
+            high = middle
+    return scaled(high)
+
+
+def _pools_alone(problem: Columns, rate: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return GPUs that each pool would need to do the mean work alone, and the cost of doing so: (G,) both."""
+    gpus, cost = [], []
+    for use in problem.gpu_use:
+        mine = use > 0
+        only = dataclasses.replace(problem, compatible=problem.compatible & mine)
+        found = allocate(only, rate, np.full(len(rate), 30.0) * problem.hold_usd_per_s.max() / rate.min())
+        work = 1.0 - found.unserved.mean()
+        gpus.append(float(use @ found.replicas) / max(work, 0.1))
+        cost.append(float(problem.hold_usd_per_s @ found.replicas) / max(work, 0.1))
+    return np.array(gpus), np.array(cost)
+
+
+# -- the finished instance
+
+_PENALTY_WINDOWS = {"drop": (8.0, 10.0)}  # the others: 5 to 8
+
+
+def _finish(
+    name: str, size: str, draft: _Draft, rate: np.ndarray, cap: np.ndarray, rng: np.random.Generator
+) -> Instance:
+    exclusive = draft.family == "grw"
+    history = six(demand.history_rps(draft.demand, rng, rate))
+    rate = history.mean(axis=0)
+    relaxed = dataclasses.replace(draft.problem, groups=(), max_replicas=np.full(len(draft.columns), 1e4))
+    marginal = np.abs(allocate(relaxed, rate, _dear(relaxed, rate), cap).marginal_usd)
+    windows = np.round(rng.uniform(*_PENALTY_WINDOWS.get(draft.family, (5.0, 8.0)), len(rate)), 1)
+    unserved = six(windows * marginal)
+    late = six(unserved * rng.uniform(0.25, 0.5, len(rate)))
+    use = draft.problem.gpu_use
+    replicas = np.array(
+        [
+            1 if exclusive else int((cap[use[:, c] > 0] // use[use[:, c] > 0, c]).min())
+            for c in range(len(draft.columns))
+        ]
+    )
+    fits_cap = np.array([np.all(use[:, c] <= cap) for c in range(len(draft.columns))])
+    keep = np.flatnonzero(fits_cap & (replicas > 0) & draft.table.compatible.any(axis=0))
+    problem = restrict(dataclasses.replace(draft.problem, max_replicas=replicas.astype(float)), keep)
+    fleet = allocate(problem, rate, unserved, cap, integer=True, gap=0.02).replicas
+    found = [draft.columns[c] for c in keep]
+    fee = round(float(rng.uniform(1.5, 3.0)), 2)
+    data = {
+        "format": INSTANCE_FORMAT,
+        "id": name,
+        "family": draft.family,
+        "size": size,
+        "description": _DESCRIPTIONS[draft.family],
+        "num_windows": demand.DAY,
+        "window_s": demand.WINDOW_S,
+        "lead": 1,
+        "penalty_basis": "request",
+        "workloads": _workloads(draft, rate, unserved, late),
+        "pools": [_pool(pool, int(gpus)) for pool, gpus in zip(draft.plan.pools, cap, strict=True)],
+        "tiers": [
+            {"id": f"{pool.id}-{p}", "pool": pool.id, "precision": p}
+            for pool in draft.plan.pools
+            for p in pool.precisions
+        ],
+        "configurations": [
+            _configuration(column, int(replicas[c]), fee, draft.problem.hold_usd_per_s[c])
+            for c, column in zip(keep, found, strict=True)
+        ],
+        "slots": _slots(problem, found, marginal, exclusive),
+        "performance": _performance(draft, keep, name),
+        "nominal_fleet": [int(y) for y in fleet],
+        "dynamics": _dynamics(draft),
+        "history": {"rate_rps": history.tolist()},
+        "provenance": _provenance(draft, windows, fee),
+    }
+    return Instance.from_dict(data)
+
+
+def _workloads(
+    draft: _Draft, rate: np.ndarray, unserved: np.ndarray, late: np.ndarray
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": name,
+            "rate_rps": float(f"{rate[i]:.6g}"),
+            "input_tokens": float(draft.lengths[i, 0]),
+            "output_tokens": float(draft.lengths[i, 1]),
+            "mean_delay_slo_s": float(draft.delay_slo[i]),
+            "error_slo": float(draft.error_slo[i]),
+            "unserved_usd": float(unserved[i]),
+            "late_usd": float(late[i]),
+            "ttft_slo_s": _CLASSES[name].ttft_slo_s,
+        }
+        for i, name in enumerate(draft.plan.classes)
+    ]
+
+
+def _pool(pool: PoolPlan, gpus: int) -> dict[str, Any]:
+    return {
+        "id": pool.id,
+        "gpu_type": pool.gpu,
+        "price_usd_per_gpu_h": pool.price_usd_per_gpu_h,
+        "cap_gpus": gpus,
+        "region": pool.region,
+        "market": pool.market,
+    }
+
+
+def _configuration(column: Column, replicas: int, fee: float, hold_usd_per_s: float) -> dict[str, Any]:
+    data = to_jsonable(column.configuration)
+    for name in ("compute_tflops", "kv_capacity_gb", "kv_gb_per_token", "model_storage_usd_per_h"):
+        data[name] = float(f"{data[name]:.6g}")
+    startup_usd = float(f"{fee * hold_usd_per_s * demand.WINDOW_S:.4g}")
+    return {**data, "max_replicas": replicas, "startup_usd": startup_usd}
+
+
+def _slots(
+    problem: Columns, found: list[Column], marginal: np.ndarray, exclusive: bool
+) -> list[dict[str, Any]]:
+    """Return the slots in order of value per dollar."""
+    value = _value_per_dollar(problem, marginal)
+    slots = homogeneous.exclusive_slots(found) if exclusive else homogeneous.replica_slots(found)
+    index = {column.configuration.id: c for c, column in enumerate(found)}
+    best = [max(value[index[name]] for name in slot.configurations) for slot in slots]
+    order = sorted(range(len(slots)), key=lambda s: (-best[s], s))
+    return [to_jsonable(slots[s]) for s in order]
+
+
+def _value_per_dollar(problem: Columns, marginal: np.ndarray) -> np.ndarray:
+    """Return what the best single workload is worth on a fully used replica, per dollar of holding it: (C,)."""
+    tiny = 1e-30
+    rate = np.minimum(
+        problem.compute_tflops / np.maximum(problem.work_tflop, tiny),
+        np.minimum(
+            problem.kv_capacity_gb / np.maximum(problem.kv_gb_s, tiny),
+            problem.max_concurrency / np.maximum(problem.service_s, tiny),
+        ),
+    )
+    # An excess over a mean SLO of 100 % costs as much as not serving at all.
+    excess = np.maximum(problem.error / problem.error_slo[:, None] - 1.0, 0.0)
+    excess += np.maximum(problem.delay_s / problem.mean_delay_slo_s[:, None] - 1.0, 0.0)
+    worth = np.where(problem.compatible, rate * marginal[:, None] * np.maximum(1.0 - 5.0 * excess, 0.01), 0.0)
+    return worth.max(axis=0) / problem.hold_usd_per_s
+
+
+def _performance(draft: _Draft, keep: np.ndarray, name: str) -> dict[str, Any]:
+    """Return the table's columns `keep`, rounded, with hash-derived tie-breaking weights."""
+    table = draft.table
+
+    def part(value: Any) -> Any:
+        if isinstance(value, Affine):
+            return {f.name: part(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return value[:, keep].tolist() if value.dtype == bool else six(value[:, keep]).tolist()
+
+    data = {f.name: part(getattr(table, f.name)) for f in dataclasses.fields(table)}
+    data["tie_break"] = [
+        [tie_break(name, workload, draft.columns[c].configuration.id) for c in keep]
+        for workload in draft.plan.classes
+    ]
+    return data
+
+
+def _dynamics(draft: _Draft) -> dict[str, Any]:
+    constant = {"kind": "constant", "parameters": {}}
+    availability: dict[str, Any] = constant
+    if draft.family == "drop":
+        drops = {name: float(value) for name, value in fits()["drops"].items()}
+        per_day = [drops["drops_per_day"] if p.market == "spot" else 0.0 for p in draft.plan.pools]
+        availability = {"kind": "drops", "parameters": {**drops, "drops_per_day": per_day, **COPULA}}
+    return {
+        "demand": draft.demand.process,
+        "tokens": draft.demand.tokens,
+        "factors": constant,
+        "availability": availability,
+        "prices": constant,
+    }
+
+
+def _provenance(draft: _Draft, windows: np.ndarray, fee: float) -> dict[str, str]:
+    labels = sorted({column.label for column in draft.columns})
+    named = ", ".join(f"{n} {w:g}" for n, w in zip(draft.plan.classes, windows, strict=True))
+    providers = sorted({pool.provider for pool in draft.plan.pools})
+    found = {
+        "demand": draft.demand.provenance,
+        "tokens": "measured means and variability of token lengths: Azure (CC-BY-4.0), ServeGen, Mooncake, Vidur "
+        "and Helix snapshots (Apache-2.0, MIT); see fleetgym/data/SOURCES-demand.md",
+        "performance": f"{' and '.join(labels)}: calibrated roofline of fleetgym.performance.roofline, measured step "
+        "times where there is a fit (fleetgym/data/SOURCES.md)",
+        "error": "assumed: FastLLM's regime, base error at 8 B times (P/8)^-0.35 times 1.15 (8 bit) or 1.35 (4 bit)",
+        "prices": f"measured: {', '.join(providers)} on 2026-10-10, ewyluda/gpu-price-index @ ab49c80",
+        "caps": "assumed: usable capacity 1.15 to 1.35 times the p99 demand, the cheapest pool at most 58 % of the mean work",
+        "penalties": f"assumed: an unserved request costs this many times the rent that serves it: {named}; a late "
+        "one at most half of that",
+        "startup": f"assumed: 1 window up to 14 B parameters, 2 up to 70 B, 3 above; a fee of {fee:g} windows of rent",
+    }
+    if draft.family == "drop":
+        found["availability"] = (
+            "modelled: semi-Markov drops with parameters fitted to public spot traces (no licence, so nothing "
+            "but fitted parameters is shipped); the marketplace's prices stand in for spot prices"
+        )
+    return found

@@ -1,0 +1,251 @@
+"""One job in, one episode out: the plain loop in which an agent meets its instance and scenario.
+
+A job is played by `run_job` alone, wherever that happens, so the same job gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import hashlib
+import math
+import threading
+from typing import Any
+
+import numpy as np
+
+from fleetgym.agent_process import AgentProcess, Limits
+from fleetgym.agent_runner import AgentFailure, LocalAgent
+from fleetgym.episode import COST_TERMS, Costs, EpisodeResult, Failure, Timing, encode_actions
+from fleetgym.errors import DataError, FleetgymError
+from fleetgym.files import canonical_json
+from fleetgym.instance import Scenario
+from fleetgym.library import load_scenarios
+from fleetgym.registry import parse_agent
+
+ISOLATION = ("auto", "always", "never")
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One episode to be played: everything that its result depends on."""
+
+    agent: str  # as for `make_agent`
+    instance: str  # id or path
+    scenario: int  # number of a stored scenario
+    seed: int = 0  # of the run
+
+    @property
+    def key(self) -> tuple[str, str, int, int]:
+        """The job as the results file names it."""
+        return self.agent, self.instance, self.scenario, self.seed
+
+    @property
+    def agent_seed(self) -> int:
+        """Seed of the agent's own randomness: another one for every job."""
+        return int.from_bytes(hashlib.sha256(canonical_json(self.key).encode()).digest()[:4], "big")
+
+
+# -- one job
+
+
+def run_job(job: Job, isolate: str = "auto", limits: Limits | None = None) -> EpisodeResult:
+    """Play one job. The same job gives the same result, up to its `timing`.
+
+    Parameters
+    ----------
+    job : Job
+        Agent, instance, scenario and seed.
+    isolate : str
+        ``"always"``: the agent runs in a process of its own, with limits; ``"never"``: in this one;
+        ``"auto"``: reference agents in this one, all others in their own.
+    limits : Limits, optional
+        Of an isolated agent.
+
+    Returns
+    -------
+    EpisodeResult
+        With `failure` set if the agent failed; then the empty fleet ran from that window on.
+    """
+    agent = _agent_for(job.agent, isolate, limits or Limits())
+    try:
+        return _Episode(job).play(agent)
+    finally:
+        if not isinstance(agent, AgentProcess):
+            agent.close()
+
+
+def play_actions(
+    instance: str, scenario: int, actions: np.ndarray, name: str = "actions", seed: int = 0
+) -> EpisodeResult:
+    """Play given actions instead of an agent's.
+
+    Parameters
+    ----------
+    instance : str
+        Id or path.
+    scenario : int
+        Number of a stored scenario.
+    actions : ndarray of int, shape (windows, slots)
+        One option per window and slot; checked.
+    name : str
+        Stands for the agent in the result.
+    seed : int
+        Of the run, for the result.
+
+    Returns
+    -------
+    EpisodeResult
+        An invalid action shows as its `failure`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> play_actions("fleet-v0/toy/two-pools", 0, np.zeros((8, 2), dtype=int)).costs.rental
+    0.0
+    """
+    return _Episode(Job(name, instance, scenario, seed)).play(_Script(actions))
+
+
+class _Script:
+    """Says what is written."""
+
+    def __init__(self, actions: np.ndarray):
+        self.actions = np.asarray(actions)
+
+    def reset(self, instance: str, info: dict[str, Any], seed: int) -> float:
+        return 0.0
+
+    def act(self, observation: dict[str, Any], info: dict[str, Any]) -> tuple[list[int], float]:
+        return self.actions[info["window"]].tolist(), 0.0
+
+
+#: The isolated agents that this process keeps for their next job, one per thread.
+_kept: dict[int, AgentProcess] = {}
+
+
+def _agent_for(name: str, isolate: str, limits: Limits) -> LocalAgent | AgentProcess:
+    if isolate not in ISOLATION:
+        raise FleetgymError(f"isolate is {isolate!r}; expected one of {', '.join(ISOLATION)}")
+    if isolate == "never" or (isolate == "auto" and parse_agent(name).is_reference):
+        return LocalAgent(name)
+    thread = threading.get_ident()
+    kept = _kept.get(thread)
+    if kept is None or (kept.name, kept.limits) != (name, limits):
+        if kept is not None:
+            kept.close()
+        _kept[thread] = AgentProcess(name, limits)
+    return _kept[thread]
+
+
+@atexit.register
+def close_agents() -> None:
+    """End the agent processes that this process keeps."""
+    while _kept:
+        _kept.popitem()[1].close()
+
+
+class _Episode:
+    """What is collected while a job is played."""
+
+    def __init__(self, job: Job):
+        from fleetgym.envs.fleet_alloc import FleetAllocEnv
+
+        self.job = job
+        self.env = FleetAllocEnv(job.instance)
+        self.instance = self.env.instance
+        self.scenario = stored_scenario(job.instance, job.scenario)
+        self.actions = np.zeros((self.instance.num_windows, len(self.instance.slots)), dtype=np.int64)
+        self.infos: list[dict[str, Any]] = []
+        self.failure: Failure | None = None
+        self.reset_cpu_s = 0.0
+        self.act_cpu_s: list[float] = []
+
+    def play(self, agent: LocalAgent | AgentProcess | _Script) -> EpisodeResult:
+        observation, info = self.env.reset(seed=0, options={"scenario": self.scenario})
+        self._reset(agent, info)
+        for window in range(self.instance.num_windows):
+            self.actions[window] = self._act(agent, window, observation, info)
+            observation, _, _, _, info = self.env.step(self.actions[window])
+            self.infos.append({name: info[name] for name in _KEPT})
+        return self._result()
+
+    def _reset(self, agent: LocalAgent | AgentProcess | _Script, info: dict[str, Any]) -> None:
+        try:
+            self.reset_cpu_s = agent.reset(self.job.instance, info, self.job.agent_seed)
+        except AgentFailure as failure:
+            self.failure = Failure(window=0, kind=failure.kind, message=failure.message)
+
+    def _act(
+        self,
+        agent: LocalAgent | AgentProcess | _Script,
+        window: int,
+        observation: dict[str, Any],
+        info: dict[str, Any],
+    ) -> np.ndarray:
+        """Return the agent's action, or that of the empty fleet if it has failed."""
+        nothing = np.zeros(len(self.instance.slots), dtype=np.int64)
+        if self.failure is not None:
+            return nothing
+        try:
+            action, cpu_s = agent.act(observation, info)
+            self.act_cpu_s.append(cpu_s)
+            return self._checked(action)
+        except AgentFailure as failure:
+            self.failure = Failure(window=window, kind=failure.kind, message=failure.message)
+            return nothing
+
+    def _checked(self, action: object) -> np.ndarray:
+        try:
+            return self.env.actions.check(action)
+        except DataError as error:
+            raise AgentFailure("invalid-action", str(error)) from None
+
+    def _result(self) -> EpisodeResult:
+        windows = [info["cost"] for info in self.infos]
+        return EpisodeResult(
+            agent=self.job.agent,
+            instance=self.job.instance,
+            scenario=self.job.scenario,
+            scenario_id=self.scenario.id,
+            seed=self.job.seed,
+            actions=encode_actions(self.actions),
+            costs=Costs(**{name: math.fsum(info[name] for info in self.infos) for name in COST_TERMS}),
+            cost_usd=math.fsum(windows),
+            cost_per_window_usd=tuple(windows),
+            miss_share=self._request_share("miss_share"),
+            unserved_share=self._request_share("unserved_share"),
+            forced_outages=sum(int(info["forced_outage"]) for info in self.infos),
+            denied=sum(int(info["denied"].sum()) for info in self.infos),
+            lost=sum(int(info["lost"].sum()) for info in self.infos),
+            failure=self.failure,
+            timing=Timing(reset_cpu_s=self.reset_cpu_s, act_cpu_s=tuple(self.act_cpu_s)),
+        )
+
+    def _request_share(self, name: str) -> float:
+        """Return the mean of a share over all requests of the episode."""
+        rates = self.scenario.expanded(self.instance.num_windows).rate_rps
+        requests = math.fsum(rates.ravel())
+        bad = math.fsum(
+            rate * share
+            for row, info in zip(rates, self.infos, strict=True)
+            for rate, share in zip(row, info[name], strict=True)
+        )
+        return min(1.0, bad / requests) if requests > 0 else 0.0
+
+
+_KEPT = (*COST_TERMS, "cost", "miss_share", "unserved_share", "forced_outage", "denied", "lost")
+
+
+def stored_scenario(instance: str, number: int) -> Scenario:
+    """Return a stored scenario by its number.
+
+    Raises
+    ------
+    FleetgymError
+        If there is none with this number.
+    """
+    stored = load_scenarios(instance)
+    if not 0 <= number < len(stored):
+        raise FleetgymError(f"{instance} has {len(stored)} stored scenarios, numbered from 0; got {number}")
+    return stored[number]

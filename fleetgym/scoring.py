@@ -1,0 +1,272 @@
+"""Results and best-known costs in, a table of scores out; the formula is here and nowhere else.
+
+For a task of cost C and best-known cost B, r = C / B. An instance's score is the mean of ln r over its scenarios, a
+family's the mean over its instances, the headline 100 (exp(mean over families) - 1): percent above best-known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fleetgym.best_known import BestKnownSet, load_best_known
+from fleetgym.episode import EpisodeResult
+from fleetgym.errors import FleetgymError
+from fleetgym.results import Results
+
+RESAMPLES = 10_000
+RELATIVE_TO = ("best-known", "best-in-run")
+
+#: family -> instance -> ln r of its scenarios
+LogRatios = Mapping[str, Mapping[str, Sequence[float]]]
+
+
+def percent(mean_log_ratio: float) -> float:
+    """Return a mean of ln r as percent above best-known.
+
+    Examples
+    --------
+    >>> import math
+    >>> round(percent(math.log(1.25)), 9)
+    25.0
+    """
+    return 100.0 * math.expm1(mean_log_ratio)
+
+
+def family_means(log_ratios: LogRatios) -> dict[str, float]:
+    """Return each family's score: the mean over its instances of the mean over their scenarios.
+
+    Examples
+    --------
+    >>> family_means({"ou": {"a": [0.0, 0.2], "b": [0.3]}, "drops": {"c": [0.5]}})
+    {'ou': 0.2, 'drops': 0.5}
+    """
+    return {
+        family: math.fsum(_mean(scenarios) for scenarios in instances.values()) / len(instances)
+        for family, instances in log_ratios.items()
+    }
+
+
+def headline(log_ratios: LogRatios) -> float:
+    """Return the score in percent above best-known; families count alike, however many instances they have.
+
+    Examples
+    --------
+    One family 10 % above best-known, one 21 %: the geometric mean of 1.1 and 1.21, less one.
+
+    >>> import math
+    >>> score = headline({"ou": {"a": [math.log(1.1)]}, "drops": {"b": [math.log(1.21)], "c": [math.log(1.21)]}})
+    >>> round(score, 6), round(100 * (1.1 * 1.21) ** 0.5 - 100, 6)
+    (15.368975, 15.368975)
+    """
+    return percent(_mean(list(family_means(log_ratios).values())))
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def bootstrap_interval(
+    log_ratios: LogRatios, *, resamples: int = RESAMPLES, seed: int = 0, level: float = 0.95
+) -> tuple[float, float] | None:
+    """Return an interval of the headline: families are strata, instances are drawn with replacement.
+
+    Parameters
+    ----------
+    log_ratios : mapping
+        ln r by family, instance and scenario.
+    resamples : int
+        Number of draws.
+    seed : int
+        The same seed draws the same instances for every agent.
+    level : float
+        Share of the draws inside.
+
+    Returns
+    -------
+    tuple of float, or None
+        Bounds in percent; None where a family has a single instance, whose spread nobody can tell.
+
+    Examples
+    --------
+    >>> bootstrap_interval({"ou": {"a": [0.1], "b": [0.1]}})  # instances that agree leave no doubt
+    (10.517091807564771, 10.517091807564771)
+    >>> bootstrap_interval({"ou": {"a": [0.1]}}) is None
+    True
+    """
+    if any(len(instances) < 2 for instances in log_ratios.values()):
+        return None
+    rng = np.random.default_rng(seed)
+    total = np.zeros(resamples)
+    for family in sorted(log_ratios):
+        scores = np.array([_mean(log_ratios[family][name]) for name in sorted(log_ratios[family])])
+        drawn = rng.integers(scores.size, size=(resamples, scores.size))
+        total += scores[drawn].mean(axis=1)
+    tail = (1.0 - level) / 2.0
+    low, high = np.quantile(total / len(log_ratios), [tail, 1.0 - tail])
+    return percent(float(low)), percent(float(high))
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreRow:
+    """One agent's line of the table."""
+
+    agent: str
+    score: float  # percent above best-known
+    interval: tuple[float, float] | None  # 95 %
+    families: Mapping[str, float]  # percent above best-known
+    cost_usd: float  # of all episodes
+    miss_share: float | None  # mean over episodes
+    unserved_share: float | None
+    failures: int
+    cpu_ms_per_decision: float | None  # None where it was not measured
+    reset_cpu_s: float | None  # mean over episodes
+    is_reference: bool = False  # a yardstick, no agent
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreTable:
+    """Scores of all agents of a run, the best first."""
+
+    rows: tuple[ScoreRow, ...]
+    families: tuple[str, ...]
+    num_tasks: int
+    suite: str
+    best_known: str  # name of the set, or best-in-run
+    version: str
+
+    def row(self, agent: str) -> ScoreRow:
+        """Return an agent's row."""
+        return next(row for row in self.rows if row.agent == agent)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain lists and mappings."""
+        return {**dataclasses.asdict(self), "rows": [row.to_dict() for row in self.rows]}
+
+
+Task = tuple[str, int]
+
+
+def score(
+    results: Results,
+    best_known: BestKnownSet | None = None,
+    *,
+    relative_to: str = "best-known",
+    extra: Sequence[EpisodeResult] = (),
+    seed: int = 0,
+) -> ScoreTable:
+    """Score every agent of a complete run.
+
+    Parameters
+    ----------
+    results : Results
+        As `evaluate` or `read_results` returned them.
+    best_known : BestKnownSet, optional
+        By default the set that comes with the suite.
+    relative_to : str
+        ``"best-known"``, or ``"best-in-run"`` for tasks that have no best-known cost: then scores of different runs
+        cannot be compared.
+    extra : sequence of EpisodeResult
+        Yardsticks to show among the agents, such as ``nominal-static``. They set no best in the run.
+    seed : int
+        Of the bootstrap.
+
+    Returns
+    -------
+    ScoreTable
+
+    Raises
+    ------
+    FleetgymError
+        If the run is not complete, or a task has no best-known cost.
+    """
+    if relative_to not in RELATIVE_TO:
+        raise FleetgymError(f"relative_to is {relative_to!r}; expected one of {', '.join(RELATIVE_TO)}")
+    if not results.is_complete:
+        raise FleetgymError(
+            f"{len(results.episodes)} of {results.header.num_jobs} episodes are done; finish the run first"
+        )
+    if relative_to == "best-in-run":
+        name, best = relative_to, _best_in_run(results.episodes)
+    else:
+        known = best_known or load_best_known(results.header.instances)
+        name, best = known.name, _best_of_tasks(results, known)
+    rows = [_row(agent, episodes, results, best, seed) for agent, episodes in _by_agent(results.episodes)]
+    for agent, episodes in _by_agent(extra):
+        row = _row(agent, episodes, results, best, seed)
+        rows.append(dataclasses.replace(row, is_reference=True, cpu_ms_per_decision=None, reset_cpu_s=None))
+    return ScoreTable(
+        rows=tuple(sorted(rows, key=lambda row: (row.score, row.agent))),
+        families=tuple(sorted({facts.family for facts in results.header.instances.values()})),
+        num_tasks=len(best),
+        suite=results.header.suite,
+        best_known=name,
+        version=results.header.version,
+    )
+
+
+def _by_agent(episodes: Sequence[EpisodeResult]) -> list[tuple[str, list[EpisodeResult]]]:
+    found: dict[str, list[EpisodeResult]] = {}
+    for episode in episodes:
+        found.setdefault(episode.agent, []).append(episode)
+    return list(found.items())
+
+
+def _best_in_run(episodes: Sequence[EpisodeResult]) -> dict[Task, float]:
+    best: dict[Task, float] = {}
+    for episode in episodes:
+        task = episode.instance, episode.scenario
+        best[task] = min(best.get(task, math.inf), episode.cost_usd)
+    return best
+
+
+def _best_of_tasks(results: Results, known: BestKnownSet) -> dict[Task, float]:
+    tasks = dict.fromkeys((e.instance, e.scenario) for e in results.episodes)
+    return {
+        task: known.find(*task, results.header.instances[task[0]].content_hash).value_usd for task in tasks
+    }
+
+
+def log_ratios(
+    episodes: Sequence[EpisodeResult], results: Results, best: Mapping[Task, float]
+) -> dict[str, dict[str, list[float]]]:
+    """Return ln r of one agent's episodes by family, instance and scenario."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for episode in episodes:
+        family = results.header.instances[episode.instance].family
+        ratio = episode.cost_usd / best[episode.instance, episode.scenario]
+        found.setdefault(family, {}).setdefault(episode.instance, []).append(math.log(ratio))
+    return found
+
+
+def _row(
+    agent: str, episodes: Sequence[EpisodeResult], results: Results, best: Mapping[Task, float], seed: int
+) -> ScoreRow:
+    missing = set(best) - {(e.instance, e.scenario) for e in episodes}
+    if missing:
+        raise FleetgymError(f"{agent} has not played {'#'.join(map(str, min(missing)))}")
+    ratios = log_ratios(episodes, results, best)
+    timings = [e.timing for e in episodes if e.timing is not None]
+    decisions = sum(len(t.act_cpu_s) for t in timings)
+    acting_s = math.fsum(s for t in timings for s in t.act_cpu_s)
+    measured = len(timings) == len(episodes)
+    return ScoreRow(
+        agent=agent,
+        score=headline(ratios),
+        interval=bootstrap_interval(ratios, seed=seed),
+        families={family: percent(mean) for family, mean in sorted(family_means(ratios).items())},
+        cost_usd=math.fsum(e.cost_usd for e in episodes),
+        miss_share=_mean([e.miss_share for e in episodes]),
+        unserved_share=_mean([e.unserved_share for e in episodes]),
+        failures=sum(e.failure is not None for e in episodes),
+        cpu_ms_per_decision=1e3 * acting_s / decisions if measured and decisions else None,
+        reset_cpu_s=_mean([t.reset_cpu_s for t in timings]) if measured else None,
+    )

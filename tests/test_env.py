@@ -1,0 +1,274 @@
+"""`FleetAlloc-v0` behaves as Gymnasium's users expect, on every stored instance."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import warnings
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import fleetgym
+from fleetgym.envs.fleet_alloc import FleetAllocEnv
+from fleetgym.errors import DataError
+from fleetgym.view import View
+from fleetgym.window import COST_TERMS, Outcome
+
+ALL = fleetgym.list_instances("fleet-v0")
+TOY = "fleet-v0/toy/startup"
+#: One instance of every family and size is enough where each test plays a long episode.
+SOME = [name for name in ALL if "/toy/" in name] + [name for name in ALL if name.endswith("-001")]
+
+
+def make(instance: str = TOY, **kwargs: object) -> gymnasium.Env:
+    """Return the bare environment."""
+    return gymnasium.make("FleetAlloc-v0", instance=instance, **kwargs).unwrapped
+
+
+def same(a: dict, b: dict) -> bool:
+    """Tell whether two observations or infos are equal to the bit."""
+    return a.keys() == b.keys() and all(
+        np.asarray(a[k]).dtype == np.asarray(b[k]).dtype and np.array_equal(a[k], b[k]) for k in a
+    )
+
+
+@pytest.mark.parametrize("instance_id", ALL)
+def test_gymnasium_check(instance_id: str) -> None:
+    """Gymnasium's own checker has nothing to say, not even a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(make(instance_id), skip_render_check=True)
+
+
+def test_make_imports_fleetgym() -> None:
+    """The module prefix registers the id."""
+    env = gymnasium.make("fleetgym:FleetAlloc-v0", instance=TOY)
+    assert env.unwrapped.instance.id == "startup"
+
+
+def test_spec_is_json() -> None:
+    """The environment can be rebuilt from the JSON of its spec."""
+    spec = gymnasium.make("FleetAlloc-v0", instance=TOY).spec
+    assert spec is not None
+    json.loads(spec.to_json())
+
+
+def test_same_seed_same_episode() -> None:
+    """Two environments with one seed see the same bytes; another seed gives another scenario."""
+    runs = []
+    for seed in (3, 3, 4):
+        env = make(ALL[-1])
+        observation, info = env.reset(seed=seed)
+        env.action_space.seed(1)
+        story = [observation, info]
+        for _ in range(6):
+            observation, _, _, _, info = env.step(env.action_space.sample())
+            story += [observation, info]
+        runs.append(story)
+    assert all(same(a, b) for a, b in zip(runs[0], runs[1], strict=True))
+    assert not all(same(a, b) for a, b in zip(runs[0], runs[2], strict=True))
+
+
+def test_unseeded_reset_continues_the_stream() -> None:
+    """Without a seed the next scenario is drawn from the same generator."""
+    first, second = make(ALL[-1]), make(ALL[-1])
+    for env in (first, second):
+        env.reset(seed=1)
+        env.reset()
+    first.step(first.action_space.sample() * 0)
+    second.step(second.action_space.sample() * 0)
+    assert same(first._info(), second._info())
+
+
+@pytest.mark.parametrize("instance_id", SOME)
+def test_observations_stay_in_their_space(instance_id: str) -> None:
+    """Observations, masks and info keep shape, bounds and keys over a drawn episode of random actions."""
+    env = make(instance_id)
+    observation, info = env.reset(seed=0)
+    env.action_space.seed(0)
+    keys, done = info.keys(), False
+    while not done:
+        assert env.observation_space.contains(observation)
+        assert info.keys() == keys
+        assert "episode" not in info
+        assert np.array_equal(info["action_mask"], env.action_masks())
+        observation, reward, done, truncated, info = env.step(env.action_space.sample())
+        assert np.isfinite(reward)
+        assert not truncated
+        for share in ("unserved_share", "miss_share"):
+            assert np.all((info[share] >= 0.0) & (info[share] <= 1.0))
+
+
+@pytest.mark.parametrize("instance_id", SOME)
+def test_limits_are_never_exceeded(instance_id: str) -> None:
+    """Held GPUs stay within the availability of the window, whatever is asked for."""
+    env = make(instance_id)
+    env.reset(seed=7)
+    env.action_space.seed(7)
+    scenario = env._scenario
+    use = env.instance.gpu_use
+    for t in range(min(60, env.instance.num_windows)):
+        before = env._state.copy()
+        target = env.actions.to_fleet(env.action_space.sample())
+        env._model.admit(before, target, Outcome.of(scenario, t))
+        assert np.all(use @ before.replicas.sum(axis=1) <= Outcome.of(scenario, t).available_gpus)
+        assert before.replicas.min() >= 0
+        env.step(env.actions.from_fleet(target))
+
+
+def test_mask_splits_and_samples() -> None:
+    """The flat mask has one entry per option, and its split form feeds `MultiDiscrete.sample`."""
+    env = make("fleet-v0/toy/group")
+    env.reset(seed=0)
+    mask = env.action_masks()
+    assert mask.dtype == bool
+    assert mask.size == env.action_space.nvec.sum()
+    sample = env.action_space.sample(mask=env.actions.split_mask(mask))
+    assert env.action_space.contains(sample)
+
+
+def test_mask_follows_availability() -> None:
+    """An option is masked iff it alone exceeds what is available."""
+    env = make("fleet-v0/toy/drop")
+    env.reset(options={"scenario": 0})
+    for _ in range(env.instance.num_windows - 1):
+        _, _, _, _, info = env.step(env.action_space.nvec * 0)
+        expected = []
+        for slot, members in zip(env.instance.slots, env.instance.slot_members, strict=True):
+            most = env.instance.configurations[members[0]].max_replicas
+            options = [(members[0], r) for r in range(most + 1)]
+            if slot.exclusive:
+                options = [(members[0], 0)] + [(c, 1) for c in members]
+            expected += [
+                bool(np.all(env.instance.gpu_use[:, c] * r <= info["available_gpus"])) for c, r in options
+            ]
+        assert info["action_mask"].tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "action", [[99], [-1], [0.5], [np.nan], ["a"], [0, 0], [[0]], None, "x", [None]], ids=str
+)
+def test_invalid_actions_are_refused(action: object) -> None:
+    """An invalid action raises and leaves the episode as it was."""
+    env = make("fleet-v0/toy/startup")
+    env.reset(options={"scenario": 0})
+    before = env._info()
+    with pytest.raises(DataError):
+        env.step(action)
+    assert same(before, env._info())
+
+
+def test_step_needs_reset() -> None:
+    """Stepping before a reset, or after the end, raises."""
+    env = make()
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        env.step(env.action_space.sample())
+    env.reset(options={"scenario": 0})
+    for _ in range(env.instance.num_windows):
+        env.step(env.action_space.sample())
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        env.step(env.action_space.sample())
+
+
+@pytest.mark.parametrize("options", [{"scenario": 99}, {"scenario": "a"}, {"scenario": -1}, {"oops": 1}])
+def test_bad_reset_options(options: dict) -> None:
+    """A bad option says what is possible."""
+    with pytest.raises(ValueError):
+        make().reset(options=options)
+
+
+def test_terminates_at_the_horizon() -> None:
+    """The last window terminates, and only it; the time limit is not Gymnasium's."""
+    env = gymnasium.make("FleetAlloc-v0", instance=TOY)
+    env.reset(options={"scenario": 0})
+    ends = [env.step(env.action_space.sample())[2:4] for _ in range(env.unwrapped.instance.num_windows)]
+    assert ends == [(False, False)] * (len(ends) - 1) + [(True, False)]
+
+
+def test_pickled_environment_continues() -> None:
+    """A copy through pickle plays on to the same bytes."""
+    env = make(TOY)
+    env.reset(seed=5)
+    env.step(env.action_space.sample() * 0 + 1)
+    twin = pickle.loads(pickle.dumps(env))
+    for _ in range(3):
+        a, b = env.step(env.action_space.nvec - 1), twin.step(env.action_space.nvec - 1)
+        assert same(a[0], b[0])
+        assert same(a[4], b[4])
+
+
+def test_lead_zero_shows_the_coming_window() -> None:
+    """With lead = 0 the info before a window holds what that window brings."""
+    instance = fleetgym.load_instance("fleet-v0/toy/drop").replace(lead=0)
+    scenario = fleetgym.load_scenarios("fleet-v0/toy/drop")[0]
+    env = gymnasium.make("FleetAlloc-v0", instance=instance).unwrapped
+    _, info = env.reset(options={"scenario": scenario})
+    for t in range(instance.num_windows):
+        coming = Outcome.of(scenario, t)
+        assert np.array_equal(info["available_gpus"], coming.available_gpus)
+        assert np.array_equal(info["rate_rps"], coming.rate_rps)
+        info = env.step(env.action_space.nvec * 0)[4]
+
+
+@pytest.mark.parametrize("instance_id", SOME)
+def test_preview_is_the_step(instance_id: str) -> None:
+    """A preview under the realised window equals the step, and previews leave the episode untouched."""
+    stories = []
+    for previews in (True, False):
+        env = make(instance_id)
+        env.action_space.seed(11)
+        observation, info = env.reset(options={"scenario": 0})
+        view, story = View(env.instance), []
+        for t in range(min(40, env.instance.num_windows)):
+            view.update(info)
+            action = env.action_space.sample()
+            if previews:
+                target = view.action_to_fleet(action)
+                expected = view.preview(target, outcome=Outcome.of(env._scenario, t))
+                view.preview(env.instance.nominal_fleet)
+                view.steady_cost_usd(env.instance.nominal_fleet)
+                view.snapshot()
+            observation, reward, _, _, info = env.step(action)
+            if previews:
+                for name in (*COST_TERMS, "cost"):
+                    assert expected[name] == pytest.approx(info[name], rel=1e-12, abs=1e-12), name
+            story += [observation, info, {"reward": reward}]
+        stories.append(story)
+    assert all(same(a, b) for a, b in zip(*stories, strict=True))
+
+
+def test_ansi_rendering() -> None:
+    """The text names every pool and fits a terminal."""
+    env = make("fleet-v0/toy/regions", render_mode="ansi")
+    env.reset(options={"scenario": 0})
+    env.step(env.action_space.nvec - 1)
+    text = env.render()
+    assert all(pool.id in text for pool in env.instance.pools)
+    assert max(len(line) for line in text.splitlines()) <= 120
+
+
+def test_unknown_render_mode() -> None:
+    """A render mode that does not exist is refused."""
+    with pytest.raises(ValueError, match="render_mode"):
+        FleetAllocEnv(TOY, render_mode="hologram")
+
+
+@pytest.mark.rl
+@pytest.mark.parametrize("instance_id", ALL)
+def test_stable_baselines3_check(instance_id: str) -> None:
+    """stable-baselines3's checker has nothing to say, not even a warning."""
+    sb3 = pytest.importorskip("stable_baselines3.common.env_checker", reason="stable-baselines3 is not there")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sb3.check_env(make(instance_id), warn=True)
+
+
+@pytest.mark.rl
+def test_maskable_ppo_runs() -> None:
+    """sb3-contrib's MaskablePPO finds the masks and trains a little."""
+    contrib = pytest.importorskip("sb3_contrib", reason="sb3-contrib is not there")
+    model = contrib.MaskablePPO("MultiInputPolicy", make(TOY), n_steps=16, batch_size=16, n_epochs=1, seed=0)
+    model.learn(32)

@@ -1,0 +1,126 @@
+"""The environment and the reference evaluator agree, over whole episodes of random actions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import gymnasium
+import numpy as np
+import pytest
+
+import fleetgym
+from fleetgym import reference
+from fleetgym.instance import Instance, Scenario
+from fleetgym.window import COST_TERMS, Outcome, window_model
+
+TOY = fleetgym.list_instances("fleet-v0/toy")
+DEV = [name for name in fleetgym.list_instances("fleet-v0") if "/dev/" in name]
+RELATIVE = 1e-9
+
+
+def random_actions(instance: Instance, windows: int, seed: int) -> Iterator[np.ndarray]:
+    """Yield targets that now change a little, now altogether, now not at all."""
+    rng = np.random.default_rng(seed)
+    space = fleetgym.ActionSpace(instance)
+    action = space.from_fleet(instance.nominal_fleet)
+    for _ in range(windows):
+        redraw = rng.random(action.size) < rng.choice([0.0, 0.05, 0.3, 1.0], p=[0.4, 0.3, 0.2, 0.1])
+        off = rng.random(action.size) < 0.3
+        action = np.where(redraw, np.where(off, 0, rng.integers(0, space.nvec)), action)
+        yield action
+
+
+def assert_equal_windows(fast: dict, slow: dict, where: str) -> None:
+    """Compare the cost terms, shares and fleets of one window."""
+    scale = max(1.0, abs(slow["cost"]))
+    for term in (*COST_TERMS, "cost"):
+        assert abs(fast[term] - slow[term]) <= RELATIVE * scale, f"{where}: {term} {fast[term]} {slow[term]}"
+    for share in ("unserved_share", "miss_share"):
+        np.testing.assert_allclose(fast[share], slow[share], atol=1e-8, err_msg=where)
+    for counts in ("granted", "denied", "lost"):
+        np.testing.assert_array_equal(fast[counts], slow[counts], err_msg=f"{where}: {counts}")
+    assert fast["forced_outage"] == slow["forced_outage"], where
+
+
+def compare_episode(instance_id: str, scenario: Scenario, windows: int, seed: int, start: int = 0) -> None:
+    """Play `windows` windows on both sides."""
+    env = gymnasium.make("FleetAlloc-v0", instance=instance_id).unwrapped
+    env.reset(seed=seed, options={"scenario": scenario})
+    judge = reference.ReferenceEpisode(env.instance, scenario)
+    for t, action in enumerate(random_actions(env.instance, windows, seed)):
+        _, reward, _, _, info = env.step(action)
+        slow = judge.step(reference.action_to_target(env.instance, action))
+        assert_equal_windows(info, slow, f"{instance_id} window {t}")
+        assert reward == -info["cost"]
+        assert abs(sum(info[term] for term in COST_TERMS) - info["cost"]) <= 1e-9 * max(1.0, info["cost"])
+
+
+@pytest.mark.parametrize("instance_id", TOY)
+def test_toy_episodes(instance_id: str) -> None:
+    """Whole stored and drawn episodes of every toy instance."""
+    instance = fleetgym.load_instance(instance_id)
+    for k, scenario in enumerate(fleetgym.load_scenarios(instance_id)):
+        for seed in range(5):
+            compare_episode(instance_id, scenario, instance.num_windows, 100 * k + seed)
+
+
+@pytest.mark.parametrize("instance_id", DEV)
+def test_dev_samples(instance_id: str) -> None:
+    """The first windows of every dev instance."""
+    compare_episode(instance_id, fleetgym.load_scenarios(instance_id)[0], 12, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("instance_id", DEV)
+def test_dev_episodes(instance_id: str) -> None:
+    """A whole random-action episode of every dev instance."""
+    instance = fleetgym.load_instance(instance_id)
+    compare_episode(instance_id, fleetgym.load_scenarios(instance_id)[-1], instance.num_windows, seed=2)
+
+
+@pytest.mark.parametrize("instance_id", TOY + DEV[:2] + DEV[-2:])
+def test_permuting_configurations_and_pools_changes_nothing(instance_id: str) -> None:
+    """The order of configurations and pools in the file does not move an episode's cost by more than 1e-9."""
+    instance = fleetgym.load_instance(instance_id)
+    scenario = fleetgym.load_scenarios(instance_id)[0]
+    rng = np.random.default_rng(5)
+    configurations = rng.permutation(instance.num_configurations)
+    pools = rng.permutation(instance.num_pools)
+    shuffled, shuffled_scenario = permuted(instance, scenario, configurations, pools)
+    costs = []
+    for which, story in ((instance, scenario), (shuffled, shuffled_scenario)):
+        model = window_model(which)
+        state, router, total = model.initial_state(), model.new_router(), 0.0
+        for t, action in enumerate(random_actions(instance, min(48, instance.num_windows), 9)):
+            target = fleetgym.ActionSpace(which).to_fleet(action)
+            total += model.step(state, target, Outcome.of(story, t), router).cost_usd
+        costs.append(total)
+    assert costs[1] == pytest.approx(costs[0], rel=1e-9)
+
+
+def permuted(
+    instance: Instance, scenario: Scenario, configurations: np.ndarray, pools: np.ndarray
+) -> tuple[Instance, Scenario]:
+    """Return the same problem with configurations and pools in another order; slots stay as they are."""
+    data = instance.to_dict()
+    data["configurations"] = [data["configurations"][c] for c in configurations]
+    data["nominal_fleet"] = [data["nominal_fleet"][c] for c in configurations]
+    data["performance"] = _reorder(data["performance"], configurations)
+    data["pools"] = [data["pools"][g] for g in pools]
+    parameters = data["dynamics"]["availability"]["parameters"]
+    for name, value in parameters.items():
+        if isinstance(value, list) and len(value) == len(pools):
+            parameters[name] = [value[g] for g in pools]
+    story = {
+        "available_gpus": scenario.available_gpus[:, pools],
+        "price_factor": scenario.price_factor[:, pools],
+    }
+    fields = {f: getattr(scenario, f) for f in scenario.__dataclass_fields__}
+    return Instance.from_dict(data), Scenario(**{**fields, **story})
+
+
+def _reorder(table: object, order: np.ndarray) -> object:
+    """Reorder the columns of every array in a (nested) mapping."""
+    if isinstance(table, dict):
+        return {name: _reorder(part, order) for name, part in table.items()}
+    return np.asarray(table)[:, order].tolist()

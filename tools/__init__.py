@@ -1,0 +1,1 @@
+"""Tools that make, check and measure what the project ships."""
