@@ -101,9 +101,9 @@ class AdaptiveGreedyHeuristic:
         count = self.random_starts
         if count is None:
             count = adaptive_starts(workloads * len(snapshot.instance.slots))
-        rng = np.random.default_rng(self.seed)
-        sorted_orders = [ordering(snapshot, name) for name in ORDERINGS]
-        return np.array(sorted_orders + [rng.permutation(workloads) for _ in range(count)], dtype=np.int64)
+        unsorted = np.tile(np.arange(workloads), (count, 1))
+        shuffled = np.random.default_rng(self.seed).permuted(unsorted, axis=1)
+        return np.vstack([ordering(snapshot, name) for name in ORDERINGS] + [shuffled])
 
 
 def agh() -> AdaptiveGreedyHeuristic:

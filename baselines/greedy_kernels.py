@@ -433,6 +433,17 @@ def hopeless(p, s, i, group, want, key):
 
 
 @inner
+def keeps_slos(p, s, i, config, share):
+    """Tell whether workload i's means stay within its SLOs; where these are hard, candidates see to it."""
+    if p.rules[SLO] != ELASTIC:
+        return True
+    for q in range(2):
+        if s.excess[i, q] + share * p.pairs[i, config, q] > _SLACK:
+            return False
+    return True
+
+
+@inner
 def best_group(p, s, i, want, choice, limit):
     """Return group, level and share that M2 ranks first: full coverage before partial, then unit cost.
 
@@ -450,13 +461,13 @@ def best_group(p, s, i, want, choice, limit):
         ):
             continue
         level, share, cost = candidate(p, s, i, group, want)
-        if level == 0:
+        if level == 0 or (choice == WHOLE and share < want):
             continue
-        route = p.pairs[i, config_at(p, group, level), ROUTE]
-        partial = share < want
-        key = cost / share + route
+        config = config_at(p, group, level)
+        key = cost / share + p.pairs[i, config, ROUTE]
+        partial = choice != WHOLE and (share < want or not keeps_slos(p, s, i, config, share))
         if p.rules[M2] == 0.0:
-            partial, key = choice == WHOLE and partial, cost + route
+            partial, key = False, cost + p.pairs[i, config, ROUTE]
         if (partial == best_partial and key < best_key) or (best_partial and not partial):
             best, best_level, best_share, best_partial, best_key = group, level, share, partial, key
     return best, best_level, best_share

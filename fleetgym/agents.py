@@ -45,8 +45,11 @@ class Rolling:
         How much a change of fleet must save before it is made: start-up fees, and rent paid while replicas start,
         count this many times. 0 ignores them.
     keep_best : bool
-        Keep the running fleet unless the new one is cheaper over the next `every` windows (FastLLM, section 4.3,
-        but judged by the forecast, not by the demand that is only known afterwards).
+        Keep the running fleet unless the new one is cheaper by the forecast (FastLLM, section 4.3, judges by the
+        demand that is only known afterwards).
+    payback_windows : int
+        With `keep_best`, a change must pay for itself within this many windows, or until the next plan if that
+        is later.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class Rolling:
         margin: float = 0.0,
         switch_cost: float = 1.0,
         keep_best: bool = True,
+        payback_windows: int = 12,
     ):
         if every < 1:
             raise FleetgymError(f"every must be at least 1 window, got {every}")
@@ -64,7 +68,7 @@ class Rolling:
             raise FleetgymError("margin must be above -1 and switch_cost not negative")
         self.planner, self.every, self.margin = planner, every, margin
         self.forecaster = make_forecaster(forecaster)
-        self.switch_cost, self.keep_best = switch_cost, keep_best
+        self.switch_cost, self.keep_best, self.payback_windows = switch_cost, keep_best, payback_windows
         self.last_plan: Plan | None = None
 
     def reset(self, view: View, *, seed: int) -> None:
@@ -100,7 +104,7 @@ class Rolling:
         if np.array_equal(new, self.target):
             return False
         outcome = {"rate_rps": rate_rps}
-        windows = min(self.every, view.instance.num_windows - view.window)
+        windows = min(max(self.every, self.payback_windows), view.instance.num_windows - view.window)
         saved = view.steady_cost_usd(self.target, outcome=outcome) - view.steady_cost_usd(
             new, outcome=outcome
         )

@@ -7,6 +7,7 @@ actions that achieve them lie outside the package, so that no agent's process ha
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy as np
 
 from fleetgym.episode import Changes, MapOf, decode_actions, encode_actions
 from fleetgym.errors import DataError, FleetgymError
-from fleetgym.files import read_json, write_json
+from fleetgym.files import read_json, write_atomically, write_json
 from fleetgym.schema import Choice, Flag, Integer, Nested, Number, Text, read_object, spec, to_jsonable
 
 BEST_KNOWN_FORMAT = "fleetgym-best-known-1"
@@ -140,8 +141,9 @@ def load_best_known(instances: Iterable[str]) -> BestKnownSet:
 
 
 def write_best_known(path: str | os.PathLike[str], best: BestKnownSet) -> None:
-    """Write a file of best-known values, tasks sorted by name."""
-    write_json(path, to_jsonable(best))
+    """Write a file of best-known values, one number a line so that changes can be reviewed."""
+    text = json.dumps(to_jsonable(best), indent=1, sort_keys=True, allow_nan=False)
+    write_atomically(path, text.encode() + b"\n")
 
 
 # -- actions

@@ -24,7 +24,7 @@ _AHEAD = 64
 class Player(Protocol):
     """Plays one job; can be pickled."""
 
-    def __call__(self, job: Any) -> Any:
+    def __call__(self, job: Any, /) -> Any:
         """Return the job's result."""
         ...
 

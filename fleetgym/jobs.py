@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import math
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,12 @@ class Job:
 # -- one job
 
 
-def run_job(job: Job, isolate: str = "auto", limits: Limits | None = None) -> EpisodeResult:
+def run_job(
+    job: Job,
+    isolate: str = "auto",
+    limits: Limits | None = None,
+    watch: Callable[[str], object] | None = None,
+) -> EpisodeResult:
     """Play one job. The same job gives the same result, up to its `timing`.
 
     Parameters
@@ -61,6 +67,8 @@ def run_job(job: Job, isolate: str = "auto", limits: Limits | None = None) -> Ep
         ``"auto"``: reference agents in this one, all others in their own.
     limits : Limits, optional
         Of an isolated agent.
+    watch : callable, optional
+        Called with a picture of every window as text.
 
     Returns
     -------
@@ -69,7 +77,7 @@ def run_job(job: Job, isolate: str = "auto", limits: Limits | None = None) -> Ep
     """
     agent = _agent_for(job.agent, isolate, limits or Limits())
     try:
-        return _Episode(job).play(agent)
+        return _Episode(job, watch).play(agent)
     finally:
         if not isinstance(agent, AgentProcess):
             agent.close()
@@ -148,11 +156,11 @@ def close_agents() -> None:
 class _Episode:
     """What is collected while a job is played."""
 
-    def __init__(self, job: Job):
+    def __init__(self, job: Job, watch: Callable[[str], object] | None = None):
         from fleetgym.envs.fleet_alloc import FleetAllocEnv
 
-        self.job = job
-        self.env = FleetAllocEnv(job.instance)
+        self.job, self.watch = job, watch
+        self.env = FleetAllocEnv(job.instance, render_mode=None if watch is None else "ansi")
         self.instance = self.env.instance
         self.scenario = stored_scenario(job.instance, job.scenario)
         self.actions = np.zeros((self.instance.num_windows, len(self.instance.slots)), dtype=np.int64)
@@ -168,6 +176,8 @@ class _Episode:
             self.actions[window] = self._act(agent, window, observation, info)
             observation, _, _, _, info = self.env.step(self.actions[window])
             self.infos.append({name: info[name] for name in _KEPT})
+            if self.watch is not None:
+                self.watch(str(self.env.render()))
         return self._result()
 
     def _reset(self, agent: LocalAgent | AgentProcess | _Script, info: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from typing import IO, Any, NoReturn
 import numpy as np
 
 from fleetgym.episode import NAME, SEED, EpisodeResult, Header, Timing, decode_actions
-from fleetgym.errors import DataError
+from fleetgym.errors import DataError, FleetgymError
 from fleetgym.files import canonical_hash, canonical_json, parse_json, read_text
 from fleetgym.schema import Integer, Nested, read_object, spec, to_jsonable
 
@@ -249,7 +249,7 @@ class ResultsWriter:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         exists = self.path.exists() and self.path.stat().st_size > 0
         if exists and not resume:
-            raise DataError("the file exists; resume it, or choose another name", source=str(path))
+            raise FleetgymError(f"{path} exists; resume it, or choose another name")
         if exists:
             self._continue(header)
         self._stream: IO[str] = open(self.path, "a", encoding="utf-8", newline="\n")  # noqa: SIM115

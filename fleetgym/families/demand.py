@@ -15,6 +15,7 @@ from fleetgym.files import read_json
 DAY = 288  # windows
 WINDOW_S = 300.0
 HISTORY_DAYS = 7
+_COMMON = 0.6  # assumed: users of all workloads wake, work and read the same news
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,27 +67,27 @@ def calibrated(rng: np.random.Generator, count: int) -> DemandPlan:
     values = {
         "daily_amplitude": draw(0.05, 0.25),
         "daily_peak_h": draw(11.0, 18.0, 1),
-        "ou_sd": draw(0.28, 0.50),
+        "ou_sd": draw(0.35, 0.53),
         "ou_time_min": draw(130.0, 220.0, 0),
         "noise_sd": draw(0.05, 0.11),
         "jumps_per_day": draw(2.0, 10.0, 1),
         "jump_log_mean": draw(0.45, 0.60),
         "jump_hold_min": draw(20.0, 90.0, 0),
     }
-    ou = DiurnalOU(ou_common=0.3, **values)
+    ou = DiurnalOU(ou_common=_COMMON, **values)
     dispersion = rng.choice((1.5, 5.0, 20.0, 60.0), count)
     parameters = {name: value.tolist() for name, value in values.items()}
     log_sd = draw(0.05, 0.15)
     return DemandPlan(
         process={
             "kind": "diurnal-ou",
-            "parameters": {**parameters, "ou_common": 0.3, "dispersion": dispersion.tolist()},
+            "parameters": {**parameters, "ou_common": _COMMON, "dispersion": dispersion.tolist()},
         },
         tokens={"kind": "drift", "parameters": {"log_sd": log_sd.tolist(), "time_min": 360.0}},
         level=np.exp(ou.log_level(rng, HISTORY_DAYS * DAY, WINDOW_S)),
         dispersion=dispersion,
         provenance="modelled: daily term + OU + noise + jumps within the ranges fitted to ServeGen "
-        "(alibaba/ServeGen @ f891d11, Apache-2.0); common share 0.3 assumed; counts negative binomial with "
+        "(alibaba/ServeGen @ f891d11, Apache-2.0); common share 0.6 assumed; counts negative binomial with "
         "the index of dispersion measured on ServeGen and Azure traces",
     )
 

@@ -118,15 +118,15 @@ def _runpod(gpu: str, market: str, region: str, precision: str) -> PoolPlan:
     return PoolPlan(gpu=gpu, provider=provider, market=market, region=region, precisions=(precision,))
 
 
-_SMALL = ("Llama-3.1-8B", "Qwen3-32B", "Llama-3.1-70B")
-_SMALL_CLASSES = ("chat", "summarise", "code", "reasoning")
+_SMALL = ("Llama-3.2-3B", "Llama-3.1-8B", "Qwen3-32B")
+_SMALL_CLASSES = ("assistant", "chat", "summarise", "code")
 _MEDIUM = ("Llama-3.2-3B", "Llama-3.1-8B", "gpt-oss-20b", "Qwen3-32B", "Llama-3.1-70B", "gpt-oss-120b")
 _EAST, _TOKYO = "us-east-1", "ap-northeast-1"
 _DEMAND_S = SizePlan(
     classes=_SMALL_CLASSES,
     models=_SMALL,
-    pools=(_aws("L40S", _EAST, "fp8"), _aws("A100-80GB", _EAST, "int8"), _aws("H100", _EAST, "fp8")),
-    gpus=8.0,
+    pools=(_aws("L40S", _EAST, "fp8"), _aws("A100-40GB", _EAST, "int8"), _aws("H100", _EAST, "fp8")),
+    gpus=12.0,
 )
 _DEMAND_M = SizePlan(
     classes=tuple(_CLASSES),

@@ -1,0 +1,185 @@
+"""A reactive autoscaler with target utilisation and cool-down: what most operators run today.
+
+The rule is that of Kubernetes' horizontal pod autoscaler: replicas = ceil(load / (target x capacity)), up at
+once, down only after a stabilisation period. It sees the last window's demand and forecasts nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fleetgym.planning import Snapshot
+from fleetgym.view import View
+
+_TINY = 1e-9
+
+
+class AutoscaleAgent:
+    """Scales each workload's cheapest configuration to a target utilisation.
+
+    Each workload, the one that is dearest to lose first, goes to the compatible configuration that serves
+    it within its SLOs at the least cost per request, or where none does, with the least penalty. When
+    a pool, the budget or the configuration's own limit runs out, the rest spills to the next cheapest. An
+    exclusive slot serves everybody with the option that was chosen first.
+
+    Parameters
+    ----------
+    target_utilization : float
+        Share of compute, KV memory and queue servers to plan for, in (0, 1].
+    cooldown_windows : int
+        A slot shrinks after it was too large for so many windows in a row.
+
+    Raises
+    ------
+    ValueError
+        For values outside these ranges.
+    """
+
+    def __init__(self, target_utilization: float = 0.6, cooldown_windows: int = 6):
+        if not 0.0 < target_utilization <= 1.0:
+            raise ValueError(f"target_utilization is {target_utilization}; expected above 0, at most 1")
+        if cooldown_windows < 0:
+            raise ValueError(f"cooldown_windows is {cooldown_windows}; expected at least 0")
+        self.target_utilization = target_utilization
+        self.cooldown_windows = cooldown_windows
+
+    def reset(self, view: View, *, seed: int) -> None:
+        """Forget the last episode.
+
+        Parameters
+        ----------
+        view : View
+            The instance, what was seen last, and the fleet.
+        seed : int
+            Not used.
+        """
+        self._view = view
+        self._members = [np.array(members) for members in view.instance.slot_members]
+        self._too_large = np.zeros(len(self._members), dtype=np.int64)  # windows in a row
+
+    def act(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> np.ndarray:
+        """Return the action for the coming window, (slots,) options."""
+        snapshot = self._view.snapshot()
+        wanted = Demand(snapshot, self.target_utilization).fleet()
+        return self._view.fleet_to_action(self._after_cooldown(snapshot, wanted))
+
+    def _after_cooldown(self, snapshot: Snapshot, wanted: np.ndarray) -> np.ndarray:
+        """Return the fleet wanted, with slots that may not shrink yet at their present size."""
+        gpus = snapshot.gpu_use.sum(axis=0)
+        target = wanted.copy()
+        for s, members in enumerate(self._members):
+            now, new = snapshot.fleet[members], wanted[members]
+            shrinks = gpus[members] @ new < gpus[members] @ now
+            self._too_large[s] = self._too_large[s] + 1 if shrinks else 0
+            if shrinks and self._too_large[s] <= self.cooldown_windows:
+                target[members] = now
+        return self._within_limits(snapshot, target, wanted)
+
+    def _within_limits(self, snapshot: Snapshot, target: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+        """Let slots shrink at once, the last first, where their size keeps the others from growing."""
+        for members in reversed(self._members):
+            if fits(snapshot, target):
+                break
+            target[members] = wanted[members]
+        return target
+
+
+def fits(snapshot: Snapshot, fleet: np.ndarray) -> bool:
+    """Tell whether pools and budget allow a fleet (C,)."""
+    gpus = snapshot.gpu_use @ fleet
+    return bool(np.all(gpus <= snapshot.available_gpus) and fleet @ snapshot.hold_usd <= snapshot.budget_usd)
+
+
+class Demand:
+    """What a window's demand asks for, at a target utilisation."""
+
+    def __init__(self, snapshot: Snapshot, target_utilization: float):
+        self.snapshot = snapshot
+        capacity = np.stack((snapshot.compute_tflops, snapshot.kv_capacity_gb, snapshot.max_concurrency))
+        load = snapshot.rate_rps[:, None] * np.stack(
+            (snapshot.work_tflop, snapshot.kv_gb_s, snapshot.service_s)
+        )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            parts = load / (target_utilization * capacity[:, None, :])
+        #: Replicas that each workload asks for of each configuration, by resource: (3, I, C).
+        self.replicas = np.where(load > 0, parts, 0.0)
+        self.used = np.zeros(capacity.shape)  # (3, C) replicas that are in use
+        self.count = np.zeros(capacity.shape[1], dtype=np.int64)
+        self.gpus_left = np.array(snapshot.available_gpus, dtype=np.int64)
+        self.usd_left = snapshot.budget_usd
+        self.slot_of = np.empty(capacity.shape[1], dtype=np.int64)
+        for s, members in enumerate(snapshot.instance.slot_members):
+            self.slot_of[list(members)] = s
+        self.exclusive = np.array([slot.exclusive for slot in snapshot.instance.slots])
+        self.chosen: dict[int, int] = {}  # configuration of each exclusive slot in use
+
+    def fleet(self) -> np.ndarray:
+        """Return the replicas wanted, int64 (C,)."""
+        for i in np.argsort(-self.snapshot.unserved_usd, kind="stable"):
+            if self.snapshot.rate_rps[i] > 0:
+                self._assign(int(i))
+        return self.count
+
+    def _assign(self, i: int) -> None:
+        """Spread workload i over configurations, the cheapest first, until all of it is placed."""
+        left = 1.0
+        for c in self._ranking(i):
+            if left <= _TINY:
+                break
+            slot = int(self.slot_of[c])
+            if self.exclusive[slot] and self.chosen.get(slot, c) != c:
+                continue
+            share = self._take(i, int(c), left)
+            if share > 0.0 and self.exclusive[slot]:
+                self.chosen[slot] = int(c)
+            left -= share
+
+    def _ranking(self, i: int) -> np.ndarray:
+        """Return the configurations that can serve workload i, by SLO penalty, then cost per request."""
+        s, workload = self.snapshot, self.snapshot.instance.workloads[i]
+        penalty = s.unserved_usd[i] * (
+            np.maximum(s.delay_s[i] / workload.mean_delay_slo_s - 1.0, 0.0)
+            + np.maximum(s.error[i] / workload.error_slo - 1.0, 0.0)
+        )
+        need = self.replicas[:, i].max(axis=0)
+        with np.errstate(invalid="ignore"):
+            cost = need * s.hold_usd + s.route_usd[i] + penalty
+        order = np.lexsort((cost, penalty > 0))
+        # A penalty above that of not serving is worse than nothing.
+        usable = s.compatible[i] & np.isfinite(need) & (penalty < s.unserved_usd[i])
+        return order[usable[order]]
+
+    def _take(self, i: int, c: int, share: float) -> float:
+        """Add replicas of c for a share of workload i, as many as can be had; return the share that fits."""
+        need = self.replicas[:, i, c]
+        wanted = int(np.ceil((self.used[:, c] + share * need).max() - _TINY))
+        self._grow(c, max(0, wanted - int(self.count[c])))
+        room = self.count[c] - self.used[:, c]
+        loaded = need > 0.0
+        if loaded.any():
+            share = min(share, max(0.0, float((room[loaded] / need[loaded]).min())))
+        elif self.count[c] == 0:
+            self._grow(c, 1)
+            share *= float(self.count[c])
+        self.used[:, c] += share * need
+        return share
+
+    def _grow(self, c: int, extra: int) -> None:
+        """Add up to `extra` replicas of c within its own limit, its pools and the budget."""
+        s = self.snapshot
+        extra = min(extra, int(s.max_replicas[c] - self.count[c]))
+        uses = s.gpu_use[:, c] > 0
+        extra = min(extra, int((self.gpus_left[uses] // s.gpu_use[uses, c]).min()))
+        if s.hold_usd[c] > 0.0 and np.isfinite(self.usd_left):
+            extra = min(extra, int(self.usd_left // s.hold_usd[c]))
+        self.count[c] += extra
+        self.gpus_left -= extra * s.gpu_use[:, c]
+        self.usd_left -= extra * s.hold_usd[c]
+
+
+def autoscale(**arguments: Any) -> AutoscaleAgent:
+    """Return the agent."""
+    return AutoscaleAgent(**arguments)

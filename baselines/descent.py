@@ -1,0 +1,212 @@
+"""`descent`: local search over fleets that asks the environment's own routing what each fleet would cost.
+
+The methods of the papers plan for one demand forecast on a simplified second stage. This agent of ours keeps the exact
+one: every few windows it starts from its running fleet and tries one replica more, one less, and one exchanged,
+judged by the routing LP with its tail costs (`View.steady_cost_usd`) on a few demand samples drawn from how demand
+has moved in the history. What a move costs in start-up fees, and in rent while replicas start, is spread over
+the windows in which it must pay for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from fleetgym import View
+from fleetgym.forecasters import make_forecaster
+
+_FLOOR = 1e-3  # of the nominal rate, where a logarithm is taken
+
+
+class Descent:
+    """Stochastic local search on the exact second-stage cost.
+
+    Parameters
+    ----------
+    every : int
+        Windows between two searches; a lost or denied replica starts one at once.
+    samples : int
+        Demand samples that a fleet is judged by.
+    payback_windows : int
+        Windows over which the cost of a change is spread.
+    forecaster : str
+        Centre of the samples.
+    shortlist : int
+        Configurations per workload and pool that may be added.
+    exchanges : int
+        Most exchanges tried between two accepted moves, drawn at random.
+    max_moves : int
+        Most accepted moves per search.
+
+    Notes
+    -----
+    Work is bounded by counts, never by a clock, so that results do not depend on the machine.
+    """
+
+    def __init__(
+        self,
+        every: int = 3,
+        samples: int = 4,
+        payback_windows: int = 12,
+        forecaster: str = "kalman",
+        shortlist: int = 1,
+        exchanges: int = 40,
+        max_moves: int = 30,
+    ):
+        self.every, self.samples, self.payback_windows = every, samples, payback_windows
+        self.shortlist, self.exchanges, self.max_moves = shortlist, exchanges, max_moves
+        self.forecaster = make_forecaster(forecaster)
+
+    def reset(self, view: View, *, seed: int) -> None:
+        """Study the history and choose which configurations are worth adding."""
+        self.view, self.rng = view, np.random.default_rng(seed)
+        self.forecaster.reset(view.instance)
+        snapshot = view.snapshot()
+        self.candidates = _shortlist(snapshot, self.shortlist)
+        self.max_replicas, self.gpu_use = snapshot.max_replicas, snapshot.gpu_use
+        self.wait = np.array([c.startup_windows for c in view.instance.configurations])
+        self.exclusive = [
+            np.array(members)
+            for slot, members in zip(view.instance.slots, view.instance.slot_members, strict=True)
+            if slot.exclusive
+        ]
+        self.group = np.full(view.instance.num_configurations, -1)
+        for g, members in enumerate(self.exclusive):
+            self.group[members] = g
+        self.ahead = int(self.wait.max()) + view.instance.lead + self.every // 2
+        self.changes = self._past_changes()
+        self.target = view.fleet
+
+    def act(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> np.ndarray:
+        """Return the running target, or search for a better one."""
+        view = self.view
+        if view.window > 0 or view.instance.lead == 0:
+            self.forecaster.update(np.asarray(info["rate_rps"], dtype=float))
+        disturbed = bool(np.any(info["lost"])) or bool(np.any(info["denied"]))
+        if view.window % self.every == 0 or disturbed:
+            self.target = self._search(self._start())
+        return view.fleet_to_action(self.target)
+
+    # -- the search -------------------------------------------------------------------------------------
+
+    def _start(self) -> np.ndarray:
+        """Return the fleet that runs, cut down to what is available."""
+        fleet, available = self.view.fleet, self.view.outcome.available_gpus
+        for g in range(self.gpu_use.shape[0]):
+            while self.gpu_use[g] @ fleet > available[g]:
+                fleet[np.flatnonzero((self.gpu_use[g] > 0) & (fleet > 0))[-1]] -= 1
+        return fleet
+
+    def _search(self, fleet: np.ndarray) -> np.ndarray:
+        """Descend by first improvement until no move helps."""
+        snapshot = self.view.snapshot()
+        self.hold_usd, self.available = snapshot.hold_usd, snapshot.available_gpus
+        self.budget_usd = snapshot.budget_usd
+        self.outcomes = self._demand_samples()
+        left = max(1, min(self.payback_windows, self.view.instance.num_windows - self.view.window))
+        waits = self.wait if self.view.window else np.zeros_like(self.wait)
+        self.switch_usd = (snapshot.startup_usd + waits * snapshot.hold_usd) / left
+        self.running, self.known = self.view.fleet, {}
+        best = self._cost(fleet)
+        for _ in range(self.max_moves):
+            for neighbour in self._neighbours(fleet):
+                if not self._fits(neighbour):
+                    continue
+                cost = self._cost(neighbour)
+                if cost < best - 1e-9 * abs(best):
+                    fleet, best = neighbour, cost
+                    break
+            else:
+                break
+        return fleet
+
+    def _neighbours(self, fleet: np.ndarray) -> Iterator[np.ndarray]:
+        """Yield one replica less, one more, and one exchanged, in a random order of each kind."""
+        used = self.rng.permutation(np.flatnonzero(fleet))
+        more = self.rng.permutation(self.candidates)
+        for c in used:
+            yield _changed(fleet, c, -1)
+        for c in more:
+            yield self._added(fleet, c)
+        pairs = used.size * more.size
+        for pair in self.rng.choice(pairs, min(self.exchanges, pairs), replace=False):
+            c, other = used[pair // more.size], more[pair % more.size]
+            if other != c:
+                yield self._added(_changed(fleet, c, -1), other)
+
+    def _added(self, fleet: np.ndarray, c: int) -> np.ndarray:
+        """Return `fleet` with one more replica of c, which replaces what its exclusive group ran."""
+        grown = _changed(fleet, c, 1)
+        if self.group[c] >= 0:
+            members = self.exclusive[self.group[c]]
+            grown[members[members != c]] = 0
+        return grown
+
+    def _fits(self, fleet: np.ndarray) -> bool:
+        return bool(
+            np.all(fleet <= self.max_replicas)
+            and np.all(self.gpu_use @ fleet <= self.available)
+            and fleet @ self.hold_usd <= self.budget_usd
+        )
+
+    def _cost(self, fleet: np.ndarray) -> float:
+        """Return the mean cost of a window over the samples, with the cost of the change spread out."""
+        key = fleet.tobytes()
+        if key not in self.known:
+            steady = [self.view.steady_cost_usd(fleet, outcome=outcome) for outcome in self.outcomes]
+            grants = np.maximum(0, fleet - self.running)
+            self.known[key] = float(np.mean(steady)) + float(grants @ self.switch_usd)
+        return self.known[key]
+
+    # -- demand -----------------------------------------------------------------------------------------
+
+    def _past_changes(self) -> np.ndarray:
+        """Return joint log changes of all rates over the planning lag, (changes, I)."""
+        floor = _FLOOR * np.array([w.rate_rps for w in self.view.instance.workloads])
+        history = np.log(np.maximum(self.view.instance.history.rate_rps, floor))
+        lag = min(max(1, self.ahead), history.shape[0] - 1)
+        if lag < 1:
+            return np.zeros((1, history.shape[1]))
+        return history[lag:] - history[:-lag]
+
+    def _demand_samples(self) -> list[dict[str, np.ndarray]]:
+        """Return outcomes around the forecast: past changes, evenly spaced by how much they add in all."""
+        centre = self.forecaster.predict(self.ahead) if self.ahead else self.view.outcome.rate_rps
+        drawn = self.changes[self.rng.integers(0, self.changes.shape[0], 64)]
+        ranked = drawn[np.argsort(drawn.sum(axis=1), kind="stable")]
+        picks = ((np.arange(self.samples) + 0.5) / self.samples * ranked.shape[0]).astype(int)
+        return [{"rate_rps": centre * np.exp(change - self.changes.mean(axis=0))} for change in ranked[picks]]
+
+
+def _changed(fleet: np.ndarray, c: int, by: int) -> np.ndarray:
+    changed = fleet.copy()
+    changed[c] += by
+    return changed
+
+
+def _shortlist(snapshot: Any, per_pool: int) -> np.ndarray:
+    """Return the configurations that serve some workload cheapest in some set of pools.
+
+    The price of serving is rent per request at the configuration's tightest capacity, and what delay and storage
+    cost. Configurations that break an SLO come last.
+    """
+    late = snapshot.delay_s > np.array([[w.mean_delay_slo_s] for w in snapshot.instance.workloads])
+    wrong = snapshot.error > np.array([[w.error_slo] for w in snapshot.instance.workloads])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rates = np.minimum(
+            snapshot.compute_tflops / snapshot.work_tflop, snapshot.kv_capacity_gb / snapshot.kv_gb_s
+        )
+        rates = np.fmin(rates, snapshot.max_concurrency / snapshot.service_s)
+        usd = snapshot.hold_usd / rates + snapshot.route_usd / np.maximum(1e-12, snapshot.rate_rps[:, None])
+    usd = np.where(snapshot.compatible, usd * np.where(late | wrong, 10.0, 1.0), np.inf)
+    pools = [tuple(np.flatnonzero(column)) for column in snapshot.gpu_use.T]
+    chosen: set[int] = set(np.flatnonzero(snapshot.fleet).tolist())
+    for row in usd:
+        taken: dict[tuple[int, ...], int] = {}
+        for c in np.argsort(row, kind="stable"):
+            if np.isfinite(row[c]) and taken.get(pools[c], 0) < per_pool:
+                taken[pools[c]] = taken.get(pools[c], 0) + 1
+                chosen.add(int(c))
+    return np.array(sorted(chosen), dtype=np.int64)

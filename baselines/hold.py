@@ -1,0 +1,35 @@
+"""Keep the fleet that runs when the episode starts, whatever happens: the reference point of every comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fleetgym.view import View
+
+
+class HoldAgent:
+    """Wants the fleet of the first window in every window; what is lost is asked for again."""
+
+    def reset(self, view: View, *, seed: int) -> None:
+        """Note the fleet that runs now.
+
+        Parameters
+        ----------
+        view : View
+            The instance and the fleet.
+        seed : int
+            Not used.
+        """
+        self._action = view.fleet_to_action(view.fleet)
+
+    def act(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> np.ndarray:
+        """Return the same action in every window, (slots,) options."""
+        return self._action.copy()
+
+
+def hold() -> HoldAgent:
+    """Return the agent."""
+    return HoldAgent()

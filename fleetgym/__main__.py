@@ -1,0 +1,8 @@
+"""``python -m fleetgym`` is ``fleetgym``."""
+
+import sys
+
+from fleetgym.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""An agent's name in, checks out: protocol, valid actions, determinism, speed, and what to do about each."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from fleetgym.agent_process import Limits
+from fleetgym.checks import Check
+from fleetgym.episode import EpisodeResult
+from fleetgym.errors import FleetgymError
+from fleetgym.jobs import Job, close_agents, run_job
+from fleetgym.library import list_instances
+from fleetgym.registry import parse_agent
+
+#: CPU seconds per episode of 288 windows within which an agent belongs to a class.
+TIME_CLASSES = (("reflex", 3.0), ("online", 60.0), ("offline", 1800.0))
+
+_ADVICE = {
+    "raised": "reset(view, *, seed) and act(observation, info) must not raise; "
+    "`fleetgym run {instance} --agent '{agent}'` shows more",
+    "invalid-action": "return one whole number per slot, each below view.nvec; view.fleet_to_action(fleet) makes one",
+    "timeout": "bound the work by counts, and compile and import in reset",
+    "died": "the process must outlive the episode: no os._exit, no crash in native code, memory within limits",
+    "protocol": "leave file descriptors 0 and 1 alone",
+}
+
+
+def check_agent(name: str, instances: str = "fleet-v0/toy", limits: Limits | None = None) -> list[Check]:
+    """Try an agent on small instances, in a process of its own.
+
+    Parameters
+    ----------
+    name : str
+        As for `make_agent`.
+    instances : str
+        The suite to try it on.
+    limits : Limits, optional
+        Wall time and memory.
+
+    Returns
+    -------
+    list of Check
+        The first failure of the protocol ends the battery.
+    """
+    try:
+        parse_agent(name)
+        tasks = list_instances(instances)
+    except FleetgymError as error:
+        return [Check("name", False, str(error))]
+    checks = [Check("name", True, "found")]
+    bounds = limits or Limits(act_wall_s=30.0)
+    try:
+        episodes = []
+        for instance in tasks:
+            episode = run_job(Job(name, instance, 0), "always", bounds)
+            episodes.append(episode)
+            if episode.failure is not None:
+                return [*checks, _failed(name, episode)]
+        checks.append(Check("protocol", True, f"{len(tasks)} episodes played, every action valid"))
+        checks += [_repeats(name, episodes, bounds), _is_unattached(name, episodes), _moves(episodes)]
+        return [*checks, _speed(episodes)]
+    finally:
+        close_agents()
+
+
+def _failed(name: str, episode: EpisodeResult) -> Check:
+    failure = episode.failure
+    assert failure is not None
+    advice = _ADVICE[failure.kind].format(instance=episode.instance, agent=name)
+    where = f"{episode.instance}, window {failure.window}"
+    return Check("protocol", False, f"{failure.kind} in {where}: {failure.message}\n      {advice}")
+
+
+def _same(a: EpisodeResult, b: EpisodeResult) -> bool:
+    return dataclasses.replace(a, timing=None) == dataclasses.replace(b, timing=None)
+
+
+def _repeats(name: str, episodes: list[EpisodeResult], limits: Limits) -> Check:
+    """Play some episodes again, in another order and a fresh process: nothing may carry over."""
+    close_agents()
+    for episode in reversed(episodes):
+        again = run_job(Job(name, episode.instance, 0), "always", limits)
+        if not _same(episode, again):
+            return Check(
+                "determinism",
+                False,
+                f"{episode.instance} went differently the second time; take all randomness from reset's seed, "
+                "and keep nothing between episodes",
+            )
+    return Check("determinism", True, "a second run in a fresh process and another order was the same")
+
+
+def _is_unattached(name: str, episodes: list[EpisodeResult]) -> Check:
+    """Play in this process too: an agent that changes what it is given would play differently."""
+    here = run_job(Job(name, episodes[0].instance, 0), "never")
+    if _same(here, episodes[0]):
+        return Check("isolation", True, "plays the same with and without a process of its own")
+    return Check(
+        "isolation",
+        False,
+        "plays differently inside another process; do not change observation, info or view",
+    )
+
+
+def _moves(episodes: list[EpisodeResult]) -> Check:
+    unserved = max(episode.unserved_share for episode in episodes)
+    if all(not episode.actions for episode in episodes):
+        return Check("fleet", False, "wants the empty fleet throughout", is_warning=True)
+    return Check("fleet", True, f"leaves at most {100 * unserved:.1f} % of the requests of a toy unserved")
+
+
+def _speed(episodes: list[EpisodeResult]) -> Check:
+    timings = [episode.timing for episode in episodes if episode.timing is not None]
+    windows = sum(len(t.act_cpu_s) for t in timings)
+    per_act_s = sum(sum(t.act_cpu_s) for t in timings) / windows
+    reset_s = max(t.reset_cpu_s for t in timings)
+    per_day_s = 288 * per_act_s
+    speed = f"{1e3 * per_act_s:.2f} ms of CPU per decision, reset up to {reset_s:.2f} s"
+    for label, most_s in TIME_CLASSES:
+        if per_day_s <= most_s and reset_s <= 60.0:
+            return Check("speed", True, f"{speed}: class {label} if larger instances take no longer")
+    return Check("speed", False, f"{speed}: no time class allows that", is_warning=True)

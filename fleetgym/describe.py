@@ -1,0 +1,240 @@
+"""An instance in, a page of text out that says what the problem is; a plan in, what it deploys and costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fleetgym.instance import Configuration, Instance, Scenario
+from fleetgym.planning import Plan
+from fleetgym.tables import NOTHING, align, number
+
+_MOST_ROWS = 40
+
+
+def describe_instance(instance: Instance, scenarios: Sequence[Scenario] = ()) -> str:
+    """Return an instance as text: workloads, pools, slots and configurations, nominal fleet, scenarios.
+
+    Parameters
+    ----------
+    instance : Instance
+        The problem.
+    scenarios : sequence of Scenario
+        Its stored scenarios.
+
+    Returns
+    -------
+    str
+    """
+    head = (
+        f"{instance.id}  family {instance.family}, size {instance.size}\n{instance.description}\n"
+        f"{instance.num_windows} windows of {instance.window_s:g} s, agents see "
+        f"{'the coming window' if instance.lead == 0 else 'the last window'}; {_budget(instance)}"
+    )
+    sections = {
+        "workloads": _workloads(instance),
+        "pools": _pools(instance),
+        f"slots ({len(instance.slots)}) and configurations ({instance.num_configurations})": _slots(instance),
+        "nominal fleet": fleet_text(instance, instance.nominal_fleet),
+    }
+    if scenarios:
+        sections[f"stored scenarios ({len(scenarios)})"] = _scenarios(instance, scenarios)
+    return "\n\n".join([head, *(f"{name}\n{text}" for name, text in sections.items())])
+
+
+def _budget(instance: Instance) -> str:
+    if instance.budget is None:
+        return "no budget"
+    per = "an hour" if instance.budget.kind == "rate" else "for the whole episode"
+    return f"budget {number(instance.budget.usd, 2)} USD {per}"
+
+
+def _optional(value: float | None, digits: int = 2) -> str:
+    return NOTHING if value is None else number(value, digits)
+
+
+def _workloads(instance: Instance) -> str:
+    head = [
+        "workload",
+        "req/s",
+        "tokens in",
+        "out",
+        "delay SLO s",
+        "TTFT SLO s",
+        "error SLO",
+        "unserved USD",
+        "late USD",
+    ]
+    rows = [
+        [
+            w.id,
+            number(w.rate_rps, 3),
+            number(w.input_tokens, 0),
+            number(w.output_tokens, 0),
+            number(w.mean_delay_slo_s, 2),
+            _optional(w.ttft_slo_s),
+            number(w.error_slo, 3),
+            f"{w.unserved_usd:.4g}",
+            f"{w.late_usd:.4g}",
+        ]
+        for w in instance.workloads
+    ]
+    unit = "per day at full share" if instance.penalty_basis == "day" else "per request"
+    return f"{align(head, rows)}\n(penalties {unit})"
+
+
+def _pools(instance: Instance) -> str:
+    head = ["pool", "GPU", "region", "market", "cap", "per node", "USD/GPU/h"]
+    rows = [
+        [
+            p.id,
+            p.gpu_type,
+            p.region,
+            p.market,
+            str(p.cap_gpus),
+            str(p.gpus_per_node),
+            number(p.price_usd_per_gpu_h, 2),
+        ]
+        for p in instance.pools
+    ]
+    return align(head, rows, left=4)
+
+
+def _slots(instance: Instance) -> str:
+    head = ["slot", "configuration", "model", "GPUs", "TP x PP", "most", "starts in", "fee USD", "USD/h"]
+    rows = []
+    for s, members in enumerate(instance.slot_members):
+        for option, c in enumerate(members, start=1):
+            configuration = instance.configurations[c]
+            exclusive = instance.slots[s].exclusive
+            rent = instance.rental_usd_per_h[:, c].sum() + configuration.model_storage_usd_per_h
+            rows.append(
+                [
+                    f"{s}" if not exclusive else f"{s}, option {option}",
+                    configuration.id,
+                    configuration.model,
+                    _uses(configuration),
+                    f"{configuration.tensor_parallel} x {configuration.pipeline_parallel}",
+                    str(configuration.max_replicas),
+                    str(configuration.startup_windows),
+                    number(configuration.startup_usd, 2),
+                    number(rent, 2),
+                ]
+            )
+    more = f"\n... and {len(rows) - _MOST_ROWS} more" if len(rows) > _MOST_ROWS else ""
+    return align(head, rows[:_MOST_ROWS], left=4) + more
+
+
+def _uses(configuration: Configuration) -> str:
+    return " + ".join(f"{use.gpus} {use.tier}" for use in configuration.uses)
+
+
+def _scenarios(instance: Instance, scenarios: Sequence[Scenario]) -> str:
+    nominal = np.array([w.rate_rps for w in instance.workloads])
+    caps = np.array([max(1, p.cap_gpus) for p in instance.pools])
+    head = ["number", "id", "demand / nominal: mean", "peak", "least available", "price: mean", "peak"]
+    rows = []
+    for k, scenario in enumerate(scenarios):
+        demand = scenario.rate_rps.sum(axis=1) / nominal.sum()
+        rows.append(
+            [
+                str(k),
+                scenario.id,
+                number(demand.mean(), 2),
+                number(demand.max(), 2),
+                f"{100 * (scenario.available_gpus / caps).min():.0f} %",
+                number(scenario.price_factor.mean(), 2),
+                number(scenario.price_factor.max(), 2),
+            ]
+        )
+    return align(head, rows[:_MOST_ROWS], left=2)
+
+
+def fleet_text(instance: Instance, fleet: np.ndarray) -> str:
+    """Return a fleet by pools and models as text."""
+    held = instance.gpu_use @ fleet
+    rent = float((instance.rental_usd_per_h @ fleet).sum())
+    rows = [
+        [
+            instance.configurations[c].id,
+            instance.configurations[c].model,
+            _uses(instance.configurations[c]),
+            str(fleet[c]),
+        ]
+        for c in np.flatnonzero(fleet)
+    ]
+    pools = ", ".join(f"{p.id} {held[g]}/{p.cap_gpus}" for g, p in enumerate(instance.pools))
+    table = align(["configuration", "model", "GPUs each", "replicas"], rows, left=3) if rows else "(empty)"
+    return f"{table}\nGPUs held: {pools}; rent {number(rent, 2)} USD/h"
+
+
+# -- plans
+
+
+def plan_facts(instance: Instance, plan: Plan) -> dict[str, Any]:
+    """Return what a plan deploys and what a nominal window would cost with it, as plain values.
+
+    Parameters
+    ----------
+    instance : Instance
+        The problem.
+    plan : Plan
+        For its nominal window.
+
+    Returns
+    -------
+    dict
+        ``fleet`` by configuration, ``costs_usd`` of a window in which all of it serves, ``routing`` by workload.
+    """
+    from fleetgym.episode import COST_TERMS
+    from fleetgym.window import Outcome, window_model
+
+    model, nominal = window_model(instance), Outcome.nominal(instance)
+    fleet = np.asarray(plan.fleet, dtype=np.int64)
+    terms, unserved, miss, routing = model.operate(fleet, nominal, model.new_router())
+    costs = {name: float(usd) for name, usd in zip(COST_TERMS, terms, strict=True)}
+    costs["rental"] = float(fleet @ model.rent_usd(nominal.price_factor))
+    costs["model_storage"] = float(fleet @ model.model_storage_usd)
+    names = [c.id for c in instance.configurations]
+    return {
+        "instance": instance.id,
+        "status": plan.status,
+        "bound_usd": plan.bound_usd,
+        "fleet": {names[c]: int(fleet[c]) for c in np.flatnonzero(fleet)},
+        "costs_usd": {**costs, "cost": sum(costs.values())},
+        "routing": {
+            w.id: {
+                "to": {names[c]: float(routing[i, c]) for c in np.flatnonzero(routing[i] > 0)},
+                "unserved": float(unserved[i]),
+                "miss": float(miss[i]),
+            }
+            for i, w in enumerate(instance.workloads)
+        },
+    }
+
+
+def describe_plan(instance: Instance, plan: Plan) -> str:
+    """Return a plan as text: fleet, routes, and what a nominal window costs with it."""
+    facts = plan_facts(instance, plan)
+    routes = []
+    for name, route in facts["routing"].items():
+        to = ", ".join(f"{100 * x:.1f} % {c}" for c, x in route["to"].items()) or "nowhere"
+        routes.append([name, f"{100 * route['unserved']:.1f}", f"{100 * route['miss']:.1f}", to])
+    # The last column is prose, so it stands apart from the aligned numbers.
+    table = align(["workload", "unserved %", "missed %"], [row[:3] for row in routes]).split("\n")
+    lines = [
+        table[0] + "  routed to",
+        table[1],
+        *(f"{a}  {r[3]}" for a, r in zip(table[2:], routes, strict=True)),
+    ]
+    costs = [[name, number(usd, 4)] for name, usd in facts["costs_usd"].items() if usd or name == "cost"]
+    return "\n\n".join(
+        [
+            f"{instance.id}: {plan.status} plan for the nominal window",
+            f"fleet\n{fleet_text(instance, np.asarray(plan.fleet, dtype=np.int64))}",
+            "routing of nominal demand\n" + "\n".join(lines),
+            f"cost of a window with all of it serving, start-up left out\n{align(['term', 'USD'], costs)}",
+        ]
+    )

@@ -1,0 +1,143 @@
+"""Look at an installation from every side on which one has been seen to break; checks out."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from collections.abc import Callable
+
+from fleetgym.checks import Check, attempt
+
+_NEEDED = ("gymnasium", "numpy", "scipy", "numba", "pandas", "highspy")
+
+
+def doctor() -> list[Check]:
+    """Examine the installation: packages, caches, instances, agents, and a tiny episode.
+
+    Returns
+    -------
+    list of Check
+        In the order in which one would look.
+    """
+    looks: list[tuple[str, Callable[[], str]]] = [
+        ("fleetgym", _version),
+        ("packages", _packages),
+        ("baselines", _baselines),
+        ("agents", _agents),
+        ("instances", _instances),
+        ("best-known costs", _best_known),
+    ]
+    checks = [attempt(name, look) for name, look in looks]
+    return [*checks, _cache(), attempt("episode", _episode), attempt("process", _isolated_episode)]
+
+
+def _version() -> str:
+    import fleetgym
+
+    return f"{fleetgym.__version__} at {fleetgym.__path__[0]}, Python {platform.python_version()}"
+
+
+def _packages() -> str:
+    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _NEEDED)
+
+
+def _baselines() -> str:
+    from fleetgym.registry import shadowed_baselines
+
+    if problem := shadowed_baselines():
+        raise ImportError(problem)
+    return "ours"
+
+
+def _agents() -> str:
+    from fleetgym.registry import agent_entries, load_target
+
+    entries = agent_entries()
+    broken = []
+    for entry in entries.values():
+        try:
+            load_target(entry.target)
+        except Exception as error:
+            broken.append(f"{entry.name} ({entry.distribution}): {error}")
+    if broken:
+        raise ImportError("; ".join(broken))
+    foreign = sorted({entry.distribution for entry in entries.values() if not entry.is_reference})
+    return f"{len(entries)} by name" + (f", some from {', '.join(foreign)}" if foreign else "")
+
+
+def _instances() -> str:
+    from fleetgym.files import file_sha256
+    from fleetgym.library import entries, instances_folder
+
+    folder, known = instances_folder(), entries()
+    for entry in known.values():
+        for relative, sha256 in (
+            (entry.instance_file, entry.instance_sha256),
+            (entry.scenario_file, entry.scenario_sha256),
+        ):
+            if file_sha256(folder / relative) != sha256:
+                raise ValueError(f"{folder / relative} was changed; reinstall, or restore it")
+    return f"{len(known)} in {folder}, checksums as published"
+
+
+def _best_known() -> str:
+    from fleetgym.best_known import best_known_path, read_best_known
+    from fleetgym.library import entries
+
+    suites = sorted({name.partition("/")[0] for name in entries()})
+    sets = {suite: read_best_known(best_known_path(suite)) for suite in suites}
+    return ", ".join(f"{suite}: {best.name}, {len(best.tasks)} tasks" for suite, best in sets.items())
+
+
+def _cache() -> Check:
+    from fleetgym.kernels.compile import cache_folder
+
+    folder = cache_folder()
+    if folder is None:
+        detail = "no folder is writable, so kernels compile in every process; set FLEETGYM_CACHE_DIR"
+        return Check("cache", False, detail, is_warning=True)
+    if not any(folder.rglob("*.nbi")):  # Numba's index of a compiled function
+        return Check("cache", False, f"{folder} is cold; `fleetgym warmup` fills it", is_warning=True)
+    return Check("cache", True, f"{folder} is warm")
+
+
+def _toy() -> str:
+    from fleetgym.library import list_instances
+
+    toys = [name for name in list_instances() if "/toy/" in name]
+    return (toys or list_instances())[0]
+
+
+def _episode() -> str:
+    from fleetgym.comparison import nominal_actions
+    from fleetgym.jobs import play_actions
+
+    toy = _toy()
+    return f"{toy} with its nominal fleet: {play_actions(toy, 0, nominal_actions(toy)).cost_usd:.2f} USD"
+
+
+def _isolated_episode() -> str:
+    from fleetgym.jobs import Job, close_agents, run_job
+
+    episode = run_job(Job("hold", _toy(), 0), isolate="always")
+    close_agents()
+    if episode.failure is not None:
+        raise RuntimeError(f"an agent in its own process failed: {episode.failure.message}")
+    return "an agent in its own process played too"
+
+
+def warmup() -> str:
+    """Compile all that a first step needs and keep it; return where.
+
+    Returns
+    -------
+    str
+        The cache folder, or a note that nothing can be kept.
+    """
+    from fleetgym.jobs import Job, run_job
+    from fleetgym.kernels.compile import cache_folder
+
+    for name in ("hold", "gh", "agh"):
+        run_job(Job(name, _toy(), 0), isolate="never")
+    folder = cache_folder()
+    return "nothing can be kept: no folder is writable" if folder is None else str(folder)

@@ -1,0 +1,92 @@
+"""Rows of numbers in, text that lines up out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fleetgym.scoring import ScoreRow, ScoreTable
+
+NOTHING = "-"
+
+
+def align(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """Return a table; the first `left` columns are flush left, the others flush right.
+
+    Examples
+    --------
+    >>> print(align(["who", "usd"], [["a", "10.5"], ["bcd", "2.0"]]))
+    who   usd
+    ---  ----
+    a    10.5
+    bcd   2.0
+    """
+    widths = [max(len(row[k]) for row in [head, *rows]) for k in range(len(head))]
+    lines = [head, ["-" * width for width in widths], *rows]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if k < left else cell.rjust(width)
+            for k, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    """Return a number with thousands separated, or a dash for None.
+
+    Examples
+    --------
+    >>> number(1234.56), number(None)
+    ('1,234.6', '-')
+    """
+    return NOTHING if value is None else f"{value:,.{digits}f}"
+
+
+def share(value: float | None) -> str:
+    """Return a share in percent.
+
+    Examples
+    --------
+    >>> share(0.0123)
+    '1.23'
+    """
+    return NOTHING if value is None else f"{100.0 * value:.2f}"
+
+
+def score_table(table: ScoreTable) -> str:
+    """Return a table of scores as text."""
+    several = len(table.families) > 1
+    head = [
+        "agent",
+        "score %",
+        "95 % interval",
+        *(table.families if several else ()),
+        "cost USD",
+        "SLO miss %",
+    ]
+    head += ["unserved %", "failures", "CPU ms/decision"]
+    rows = [_cells(row, table.families if several else ()) for row in table.rows]
+    what = f"percent above {table.best_known}; lower is better"
+    tasks = f"{table.num_tasks} task{'s' if table.num_tasks != 1 else ''}"
+    families = f"{len(table.families)} famil{'ies' if several else 'y'}"
+    foot = [f"{table.suite}: {tasks}, {families} ({', '.join(table.families)}); {what}."]
+    if any(row.is_reference for row in table.rows):
+        foot.append("Rows in (brackets) are yardsticks, no agents.")
+    return "\n".join([align(head, rows), "", *foot])
+
+
+def _cells(row: ScoreRow, families: Sequence[str]) -> list[str]:
+    interval = NOTHING if row.interval is None else f"[{number(row.interval[0])}, {number(row.interval[1])}]"
+    return [
+        f"({row.agent})" if row.is_reference else row.agent,
+        number(row.score, 2),
+        interval,
+        *(number(row.families[family]) for family in families),
+        number(row.cost_usd, 2),
+        share(row.miss_share),
+        share(row.unserved_share),
+        NOTHING if row.is_reference else str(row.failures),
+        number(row.cpu_ms_per_decision, 2),
+    ]

@@ -1,0 +1,256 @@
+"""What each verb of the command line does: its arguments in, one public function called, an exit code out."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fleetgym.progress import ProgressBar
+from fleetgym.tables import align, number, score_table
+
+_MOST_FAILURES = 5
+
+
+def _print_json(data: Any) -> None:
+    print(json.dumps(data, indent=2, allow_nan=False))
+
+
+# -- looking
+
+
+def list_things(arguments: argparse.Namespace) -> int:
+    """List suites, agents or instances."""
+    if arguments.what == "agents":
+        return _list_agents(arguments.json)
+    if arguments.what == "suites":
+        return _list_suites(arguments.json)
+    from fleetgym.library import entries, list_instances
+
+    found = [entries()[name] for name in list_instances(arguments.what)]
+    if arguments.json:
+        facts = ("id", "family", "size", "scenarios", "content_hash")
+        _print_json([{name: getattr(entry, name) for name in facts} for entry in found])
+        return 0
+    rows = [[entry.id, entry.family, entry.size, str(entry.scenarios)] for entry in found]
+    print(align(["instance", "family", "size", "scenarios"], rows, left=3))
+    return 0
+
+
+def _list_agents(as_json: bool) -> int:
+    from fleetgym.registry import agent_entries
+
+    found = agent_entries().values()
+    if as_json:
+        _print_json([{"name": e.name, "target": e.target, "package": e.distribution} for e in found])
+        return 0
+    rows = [[e.name, e.distribution, e.target] for e in found]
+    print(align(["agent", "from", "made by"], rows, left=3))
+    return 0
+
+
+def _list_suites(as_json: bool) -> int:
+    from fleetgym.library import entries
+
+    counts = Counter(entry.suite for entry in entries().values())
+    if as_json:
+        _print_json(dict(counts))
+        return 0
+    print(align(["suite", "instances"], [[suite, str(count)] for suite, count in counts.items()]))
+    print("\n`fleetgym list SUITE` lists its instances, `fleetgym list agents` the agents.")
+    return 0
+
+
+def show(arguments: argparse.Namespace) -> int:
+    """Print an instance."""
+    from fleetgym.describe import describe_instance
+    from fleetgym.library import load_instance, load_scenarios
+
+    instance = load_instance(arguments.instance)
+    if arguments.json:
+        _print_json(instance.to_dict())
+        return 0
+    try:
+        scenarios = load_scenarios(arguments.instance)
+    except FileNotFoundError:  # an instance of one's own need not have any
+        scenarios = ()
+    print(describe_instance(instance, scenarios))
+    return 0
+
+
+def plan(arguments: argparse.Namespace) -> int:
+    """Plan the nominal window."""
+    from fleetgym import evaluation
+    from fleetgym.describe import describe_plan, plan_facts
+    from fleetgym.library import load_instance
+
+    instance = load_instance(arguments.instance)
+    found = evaluation.plan(instance, arguments.agent)
+    if arguments.json:
+        _print_json(plan_facts(instance, found))
+    else:
+        print(describe_plan(instance, found))
+    return 0
+
+
+# -- playing
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Play one episode and print its windows."""
+    from fleetgym.jobs import Job, run_job
+
+    frames = print if arguments.render == "ansi" and not arguments.json else None
+    job = Job(arguments.agent, arguments.instance, arguments.scenario, arguments.seed)
+    episode = run_job(job, watch=frames)
+    if arguments.json:
+        print(episode.to_line(), end="")
+    else:
+        terms = {**vars(episode.costs), "cost": episode.cost_usd}
+        rows = [[name, number(usd, 2)] for name, usd in terms.items() if usd or name == "cost"]
+        print(
+            f"\n{arguments.agent} on {arguments.instance}, scenario {episode.scenario} ({episode.scenario_id})"
+        )
+        print(align(["term", "USD"], rows))
+        print(
+            f"missed {100 * episode.miss_share:.2f} % of the requests, {100 * episode.unserved_share:.2f} % unserved"
+        )
+    return _report_failures([episode])
+
+
+def evaluate(arguments: argparse.Namespace) -> int:
+    """Play agents on a suite."""
+    from fleetgym import evaluation
+
+    results = evaluation.evaluate(arguments.agents, arguments.suite, **_run_options(arguments))
+    costs = {a: sum(e.cost_usd for e in results.episodes if e.agent == a) for a in results.agents}
+    if arguments.json:
+        where = str(arguments.resume or arguments.out)
+        _print_json({"results": where, "cost_usd": costs, "failures": len(results.failures)})
+    else:
+        print(align(["agent", "cost USD"], [[agent, number(usd, 2)] for agent, usd in costs.items()]))
+    return _report_failures(results.episodes)
+
+
+def compare(arguments: argparse.Namespace) -> int:
+    """Play agents on a suite and score them."""
+    from fleetgym import comparison
+
+    options = {**_run_options(arguments), "relative_to": arguments.relative_to}
+    results, table = comparison.compare(arguments.agents, arguments.suite, **options)
+    if arguments.json:
+        _print_json(table.to_dict())
+    else:
+        print(score_table(table))
+    return _report_failures(results.episodes)
+
+
+def _run_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    from fleetgym.agent_process import Limits
+
+    if arguments.out is None and arguments.resume is None:
+        arguments.out = _new_results_path(arguments.suite)
+        print(f"fleetgym: results go to {arguments.out}", file=sys.stderr)
+    return {
+        "scenarios": arguments.scenarios,
+        "workers": arguments.workers,
+        "seed": arguments.seed,
+        "isolate": arguments.isolate,
+        "limits": Limits(act_wall_s=arguments.act_limit),
+        "out": arguments.out,
+        "resume": arguments.resume,
+        "progress": ProgressBar("playing"),
+    }
+
+
+def _new_results_path(suite: Sequence[str]) -> Path:
+    """Return a name that no file has: a run never overwrites another."""
+    name = Path(suite[0]).name.partition(".")[0] if "." in suite[0] else suite[0].replace("/", "-")
+    stamp = f"{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    path, number_ = Path("results") / f"{name}-{stamp}.jsonl", 1
+    while path.exists():
+        number_ += 1
+        path = path.with_name(f"{name}-{stamp}-{number_}.jsonl")
+    return path
+
+
+def _report_failures(episodes: Sequence[Any]) -> int:
+    failed = [episode for episode in episodes if episode.failure is not None]
+    for episode in failed[:_MOST_FAILURES]:
+        failure = episode.failure
+        where = f"{episode.agent} on {episode.instance}#{episode.scenario}, window {failure.window}"
+        print(f"fleetgym: failed: {where}: {failure.kind}: {failure.message}", file=sys.stderr)
+    if len(failed) > _MOST_FAILURES:
+        print(f"fleetgym: ... and {len(failed) - _MOST_FAILURES} more failed episodes", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def check_agent(arguments: argparse.Namespace) -> int:
+    """Try an agent on toys."""
+    from fleetgym import check_agent as battery
+
+    return _report_checks(battery.check_agent(arguments.agent, arguments.suite), arguments.json)
+
+
+def _report_checks(checks: Sequence[Any], as_json: bool) -> int:
+    from fleetgym.checks import all_passed, report
+
+    if as_json:
+        _print_json([check.to_dict() for check in checks])
+    else:
+        print(report(checks))
+    return 0 if all_passed(checks) else 1
+
+
+# -- keeping
+
+
+def score(arguments: argparse.Namespace) -> int:
+    """Score a results file."""
+    from fleetgym import scoring
+    from fleetgym.results import read_results
+
+    table = scoring.score(read_results(arguments.results), relative_to=arguments.relative_to)
+    if arguments.json:
+        _print_json(table.to_dict())
+    else:
+        print(score_table(table))
+    return 0
+
+
+def doctor(arguments: argparse.Namespace) -> int:
+    """Examine the installation."""
+    from fleetgym import doctor as examination
+
+    return _report_checks(examination.doctor(), arguments.json)
+
+
+def warmup(arguments: argparse.Namespace) -> int:
+    """Compile the kernels."""
+    from fleetgym import doctor as examination
+
+    folder = examination.warmup()
+    if arguments.json:
+        _print_json({"cache": folder})
+    else:
+        print(f"kernels are compiled: {folder}")
+    return 0
+
+
+VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "list": list_things,
+    "show": show,
+    "plan": plan,
+    "run": run,
+    "evaluate": evaluate,
+    "compare": compare,
+    "check-agent": check_agent,
+    "score": score,
+    "doctor": doctor,
+    "warmup": warmup,
+}
