@@ -106,6 +106,6 @@ class AdaptiveGreedyHeuristic:
         return np.vstack([ordering(snapshot, name) for name in ORDERINGS] + [shuffled])
 
 
-def agh() -> AdaptiveGreedyHeuristic:
-    """Return AGH as published."""
-    return AdaptiveGreedyHeuristic()
+def agh(**arguments: Any) -> AdaptiveGreedyHeuristic:
+    """Return the planner; see `AdaptiveGreedyHeuristic` for the arguments."""
+    return AdaptiveGreedyHeuristic(**arguments)

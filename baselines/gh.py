@@ -27,7 +27,8 @@ class GreedyHeuristic:
     - an option must also have room for the load: compute (5g), KV memory (5f) by Little's law, and queue
       servers at their safe utilisation. If none has room for all, the option that takes most is used for
       that much, and the rest is ranked again: the effective coverage (8) includes capacity;
-    - means are taken over what is served, so that leaving demand unserved relaxes no SLO;
+    - SLOs are elastic by default, because they are so in the environment: a hard one that is missed by 1 %
+      leaves a workload without any service. ``slo="per-route"`` is the algorithm as printed;
     - phase 1 passes over an activation that would exceed its share of the budget;
     - M3 checks again the SLOs of workloads that are already routed to the slot;
     - in (7) storage and delay count for the share placed, which is all of it unless coverage is partial.
@@ -72,6 +73,6 @@ class GreedyHeuristic:
         return solve(snapshot, self._layout, self.rules, order[None, :], passes=-1, patience=1)
 
 
-def gh() -> GreedyHeuristic:
-    """Return GH as published."""
-    return GreedyHeuristic()
+def gh(**arguments: Any) -> GreedyHeuristic:
+    """Return the planner; see `GreedyHeuristic` for the arguments."""
+    return GreedyHeuristic(**arguments)

@@ -32,10 +32,15 @@ class Rules:
         upgrades of what is active. Off, they reproduce the ablation of Table 3: without M1 the smallest
         option is taken, without M3 an active option is kept, both whatever the delay.
     slo : str
-        ``"mean"``: mean delay and error of what is served obey their SLOs, as in (5i), (5j).
-        ``"per-route"``: each route's delay does, as in M1 (6); the mean error as before.
-        ``"elastic"``: options that keep the delay SLO first; where there are none, the excess of the means
-        costs what the environment charges for it.
+        What delay and error must obey; M1 and M3 take options that keep the delay SLO in any case.
+
+        - ``"elastic"``, as in the environment: an excess of a mean costs as much as not serving that share.
+          M2 ranks candidates that keep the SLOs for the whole workload first; the others compete by unit
+          cost, with the excess paid for. Where everything can keep its SLOs this is ``"served-mean"``.
+        - ``"per-route"``, as printed in Algorithm 1: each route's delay (6); shares times error as in (5j).
+        - ``"mean"``: shares times delay as in (5i), shares times error as in (5j). Both are bounds over all
+          requests, so unserved demand relaxes them.
+        - ``"served-mean"``: the same means over what is served.
     coverage_budget_share : float
         Share of the budget that phase 1 may spend, beta in the paper.
     storage_usd_per_h : float, optional
@@ -50,7 +55,7 @@ class Rules:
     m1: bool = True
     m2: bool = True
     m3: bool = True
-    slo: str = "mean"
+    slo: str = "elastic"
     coverage_budget_share: float = 0.8
     storage_usd_per_h: float | None = None
 

@@ -9,7 +9,7 @@ from fleetgym.planning import Plan, Snapshot
 TOLERANCE = 1e-7
 
 
-def violations(snapshot: Snapshot, plan: Plan, slo: str = "mean") -> list[str]:
+def violations(snapshot: Snapshot, plan: Plan, slo: str = "elastic") -> list[str]:
     """Return which constraints a plan breaks, by name; `slo` as in `baselines.greedy_packing.Rules`."""
     y, x, u = plan.fleet, plan.diagnostics["x"], plan.diagnostics["unserved"]
     found = []
@@ -59,10 +59,10 @@ def excess(snapshot: Snapshot, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def cost_usd(snapshot: Snapshot, plan: Plan) -> float:
-    """Return what a plan costs in the window, late requests aside; an SLO excess is paid like unserved demand."""
+def cost_usd(snapshot: Snapshot, plan: Plan, slo: str) -> float:
+    """Return what a plan costs in the window, late requests aside; elastic SLOs are paid like unserved demand."""
     x, u = plan.diagnostics["x"], plan.diagnostics["unserved"]
-    broken = sum(np.maximum(part, 0.0) for part in excess(snapshot, x))
+    broken = sum(np.maximum(part, 0.0) for part in excess(snapshot, x)) if slo == "elastic" else 0.0
     return float(
         plan.fleet @ snapshot.hold_usd
         + (x * snapshot.route_usd).sum()
