@@ -200,7 +200,8 @@ def _remaining(jobs: Sequence[Job], done: dict[tuple[str, str, int, int], Episod
 
 def make_header(jobs: Sequence[Job], suite: str | Sequence[str]) -> Header:
     """Return the header of the results file of these jobs."""
-    name = suite if isinstance(suite, str) else ", ".join(str(part) for part in suite)
+    parts = [suite] if isinstance(suite, str) else [str(part) for part in suite]
+    name = ", ".join(parts) if len(parts) <= 3 else f"{len(parts)} selected parts"
     instances = {job.instance: None for job in jobs}
     return Header(
         format=RESULTS_FORMAT,

@@ -175,7 +175,7 @@ class _Episode:
         for window in range(self.instance.num_windows):
             self.actions[window] = self._act(agent, window, observation, info)
             observation, _, _, _, info = self.env.step(self.actions[window])
-            self.infos.append({name: info[name] for name in _KEPT})
+            self.infos.append({name: np.array(info[name]) for name in _KEPT})  # the agent gets the original
             if self.watch is not None:
                 self.watch(str(self.env.render()))
         return self._result()
@@ -212,7 +212,7 @@ class _Episode:
             raise AgentFailure("invalid-action", str(error)) from None
 
     def _result(self) -> EpisodeResult:
-        windows = [info["cost"] for info in self.infos]
+        windows = [float(info["cost"]) for info in self.infos]
         return EpisodeResult(
             agent=self.job.agent,
             instance=self.job.instance,

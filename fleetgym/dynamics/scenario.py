@@ -15,6 +15,7 @@ from fleetgym.dynamics.demand import (
     resampled_day,
     stationary_ou,
 )
+from fleetgym.errors import DataError
 from fleetgym.instance import Instance, Process, Scenario
 
 _Draw = Callable[[np.random.Generator], np.ndarray]
@@ -222,7 +223,10 @@ def _drops(instance: Instance, caps: np.ndarray) -> Drops:
     copula = ("copula_same_region", "copula_other_region")
     scalars = {name: _scalar(process, name) for name in names + copula}
     if not 0.0 <= scalars["copula_other_region"] <= scalars["copula_same_region"] <= 1.0:
-        raise ValueError("copula_other_region must be between 0 and copula_same_region, and that at most 1")
+        raise DataError(
+            "expected 0 <= copula_other_region <= copula_same_region <= 1",
+            "$.dynamics.availability.parameters",
+        )
     return Drops(
         drops_per_day=_vector(process, "drops_per_day", instance.num_pools),
         nodes=caps // per_node,

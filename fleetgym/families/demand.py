@@ -97,7 +97,7 @@ def calibrated(rng: np.random.Generator, count: int) -> DemandPlan:
 #: (model, client) per workload of each trace instance; the scored day is day 7 (m-large) or day 8 (m-mid).
 TRACES = (
     (("m-large", 61), ("m-large", 143), ("m-large", 34), ("m-large", 78), ("m-large", 20), ("m-large", 104)),
-    (("m-mid", 101), ("m-mid", 66), ("m-mid", 23), ("m-mid", 30), ("m-mid", 14), ("m-mid", 60)),
+    (("m-mid", 101), ("m-mid", 66), ("m-mid", 30), ("m-mid", 14), ("m-mid", 60), ("m-large", 34)),
     (("m-large", 61), ("m-large", 34), ("m-large", 20), ("m-mid", 101), ("m-mid", 66), ("m-mid", 30)),
     (("m-large", 143), ("m-large", 78), ("m-large", 104), ("m-mid", 14), ("m-mid", 60), ("m-mid", 66)),
 )

@@ -504,7 +504,7 @@ def _pools_alone(problem: Columns, rate: np.ndarray) -> tuple[np.ndarray, np.nda
 
 # -- the finished instance
 
-_PENALTY_WINDOWS = {"drop": (8.0, 10.0)}  # the others: 5 to 8
+_PENALTY_WINDOWS = {"drop": (8.0, 10.0)}  # the others: 6 to 9
 
 
 def _finish(
@@ -515,7 +515,7 @@ def _finish(
     rate = history.mean(axis=0)
     relaxed = dataclasses.replace(draft.problem, groups=(), max_replicas=np.full(len(draft.columns), 1e4))
     marginal = np.abs(allocate(relaxed, rate, _dear(relaxed, rate), cap).marginal_usd)
-    windows = np.round(rng.uniform(*_PENALTY_WINDOWS.get(draft.family, (5.0, 8.0)), len(rate)), 1)
+    windows = np.round(rng.uniform(*_PENALTY_WINDOWS.get(draft.family, (6.0, 9.0)), len(rate)), 1)
     unserved = six(windows * marginal)
     late = six(unserved * rng.uniform(0.25, 0.5, len(rate)))
     use = draft.problem.gpu_use
@@ -528,7 +528,7 @@ def _finish(
     fits_cap = np.array([np.all(use[:, c] <= cap) for c in range(len(draft.columns))])
     keep = np.flatnonzero(fits_cap & (replicas > 0) & draft.table.compatible.any(axis=0))
     problem = restrict(dataclasses.replace(draft.problem, max_replicas=replicas.astype(float)), keep)
-    fleet = allocate(problem, rate, unserved, cap, integer=True, gap=0.02).replicas
+    fleet = allocate(problem, rate, unserved, cap, integer=True, gap=0.02, node_limit=100).replicas
     found = [draft.columns[c] for c in keep]
     fee = round(float(rng.uniform(1.5, 3.0)), 2)
     data = {

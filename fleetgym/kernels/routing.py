@@ -19,9 +19,8 @@ import numpy as np
 
 from fleetgym.kernels.compile import jit
 
-# Only `route` and `remap_basis` are called from Python; the wrappers and cache files of the rest would cost
-# half of the compilation.
-_inner = jit(cache=False, no_cpython_wrapper=True)
+# Whoever calls `route` loads all of it from one file of the cache, so that files for its parts would be idle.
+_inner = jit(cache=False)
 
 OPTIMAL = 0
 NUMERIC_FAILURE = 1

@@ -71,7 +71,7 @@ class Kernel:
 
 
 @jit
-def _solve_series(factors, base, cost, unserved, use, basis, work, out):
+def solve_series(factors, base, cost, unserved, use, basis, work, out):
     """Solve all windows from within compiled code; writing a window's demand into the data is on the clock."""
     total = 0.0
     for n in range(factors.shape[0]):
@@ -92,11 +92,11 @@ def time_compiled(kernel, base, factors):
     """Return seconds per LP when the loop over windows is compiled too, as in a batched environment."""
     data = np.empty_like(base.cost), np.empty_like(base.unserved), np.empty_like(base.use)
     rounds = 0
-    _solve_series(factors, tuple(base), *data, kernel.basis, kernel.work, kernel.out)
+    solve_series(factors, tuple(base), *data, kernel.basis, kernel.work, kernel.out)
     start = time.process_time()
     while (spent := time.process_time() - start) < 0.1:
         rounds += 1
-        _solve_series(factors, tuple(base), *data, kernel.basis, kernel.work, kernel.out)
+        solve_series(factors, tuple(base), *data, kernel.basis, kernel.work, kernel.out)
     return spent / rounds / len(factors)
 
 
