@@ -6,6 +6,7 @@ every few windows on a forecast. Every planner gets the same wrapper with the sa
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from baselines.agh import AdaptiveGreedyHeuristic
@@ -17,16 +18,17 @@ from fleetgym.planning import Planner
 #: What `fleetgym.agents.Rolling` is told where nothing else is asked for.
 ROLLING: dict[str, Any] = {
     "every": 6,
-    "forecaster": "kalman",
-    "margin": 0.2,
-    "switch_cost": 1.0,
+    "forecaster": "last",
+    "margin": 0.1,
+    "switch_cost": 2.0,
     "keep_best": True,
 }
 
 
 def _rolling(planner: type[Planner], arguments: dict[str, Any]) -> Rolling:
     """Sort the arguments: those of the wrapper go to the wrapper, the others to the planner."""
-    wrapper = {name: arguments.pop(name, default) for name, default in ROLLING.items()}
+    names = set(inspect.signature(Rolling).parameters) - {"planner"}
+    wrapper = {**ROLLING, **{name: arguments.pop(name) for name in names & set(arguments)}}
     return Rolling(planner(**arguments), **wrapper)
 
 

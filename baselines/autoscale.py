@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fleetgym.instance import Instance
 from fleetgym.planning import Snapshot
 from fleetgym.view import View
 
@@ -23,7 +24,8 @@ class AutoscaleAgent:
     Each workload, the one that is dearest to lose first, goes to the compatible configuration that serves
     it within its SLOs at the least cost per request, or where none does, with the least penalty. When
     a pool, the budget or the configuration's own limit runs out, the rest spills to the next cheapest. An
-    exclusive slot serves everybody with the option that was chosen first.
+    exclusive slot serves everybody with the option that was chosen first. Replicas that may not go yet keep
+    their GPUs and serve; only growth looks for room.
 
     Parameters
     ----------
@@ -58,33 +60,32 @@ class AutoscaleAgent:
         """
         self._view = view
         self._members = [np.array(members) for members in view.instance.slot_members]
+        self._exclusive = [slot.exclusive for slot in view.instance.slots]
         self._too_large = np.zeros(len(self._members), dtype=np.int64)  # windows in a row
 
     def act(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> np.ndarray:
         """Return the action for the coming window, (slots,) options."""
         snapshot = self._view.snapshot()
-        wanted = Demand(snapshot, self.target_utilization).fleet()
-        return self._view.fleet_to_action(self._after_cooldown(snapshot, wanted))
+        kept = self._kept(snapshot, self._wanted(snapshot, np.zeros_like(snapshot.fleet)))
+        return self._view.fleet_to_action(self._wanted(snapshot, kept))
 
-    def _after_cooldown(self, snapshot: Snapshot, wanted: np.ndarray) -> np.ndarray:
-        """Return the fleet wanted, with slots that may not shrink yet at their present size."""
+    def _wanted(self, snapshot: Snapshot, kept: np.ndarray) -> np.ndarray:
+        return Demand(snapshot, self.target_utilization, kept).fleet()
+
+    def _kept(self, snapshot: Snapshot, wanted: np.ndarray) -> np.ndarray:
+        """Return the replicas (C,) that stay for now: all but those of slots that were too large for long."""
         gpus = snapshot.gpu_use.sum(axis=0)
-        target = wanted.copy()
+        kept = np.array(snapshot.fleet, dtype=np.int64)
         for s, members in enumerate(self._members):
-            now, new = snapshot.fleet[members], wanted[members]
-            shrinks = gpus[members] @ new < gpus[members] @ now
+            shrinks = gpus[members] @ wanted[members] < gpus[members] @ kept[members]
             self._too_large[s] = self._too_large[s] + 1 if shrinks else 0
-            if shrinks and self._too_large[s] <= self.cooldown_windows:
-                target[members] = now
-        return self._within_limits(snapshot, target, wanted)
-
-    def _within_limits(self, snapshot: Snapshot, target: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-        """Let slots shrink at once, the last first, where their size keeps the others from growing."""
-        for members in reversed(self._members):
-            if fits(snapshot, target):
+            if self._too_large[s] > self.cooldown_windows or (not shrinks and self._exclusive[s]):
+                kept[members] = 0
+        for members in reversed(self._members):  # after a drop not all of them can stay
+            if fits(snapshot, kept):
                 break
-            target[members] = wanted[members]
-        return target
+            kept[members] = 0
+        return kept
 
 
 def fits(snapshot: Snapshot, fleet: np.ndarray) -> bool:
@@ -93,10 +94,17 @@ def fits(snapshot: Snapshot, fleet: np.ndarray) -> bool:
     return bool(np.all(gpus <= snapshot.available_gpus) and fleet @ snapshot.hold_usd <= snapshot.budget_usd)
 
 
-class Demand:
-    """What a window's demand asks for, at a target utilisation."""
+def priority(instance: Instance) -> np.ndarray:
+    """Return the workloads, the one that is dearest to lose first; fixed, so that demand does not reshuffle."""
+    by_day = instance.penalty_basis == "day"
+    value = [w.unserved_usd * (1.0 if by_day else w.rate_rps) for w in instance.workloads]
+    return np.argsort(-np.array(value), kind="stable")
 
-    def __init__(self, snapshot: Snapshot, target_utilization: float):
+
+class Demand:
+    """What a window's demand asks for at a target utilisation, given replicas `kept` (C,) that stay anyway."""
+
+    def __init__(self, snapshot: Snapshot, target_utilization: float, kept: np.ndarray):
         self.snapshot = snapshot
         capacity = np.stack((snapshot.compute_tflops, snapshot.kv_capacity_gb, snapshot.max_concurrency))
         load = snapshot.rate_rps[:, None] * np.stack(
@@ -107,18 +115,19 @@ class Demand:
         #: Replicas that each workload asks for of each configuration, by resource: (3, I, C).
         self.replicas = np.where(load > 0, parts, 0.0)
         self.used = np.zeros(capacity.shape)  # (3, C) replicas that are in use
-        self.count = np.zeros(capacity.shape[1], dtype=np.int64)
-        self.gpus_left = np.array(snapshot.available_gpus, dtype=np.int64)
-        self.usd_left = snapshot.budget_usd
+        self.count = kept.copy()
+        self.gpus_left = snapshot.available_gpus - snapshot.gpu_use @ kept
+        self.usd_left = snapshot.budget_usd - float(kept @ snapshot.hold_usd)
         self.slot_of = np.empty(capacity.shape[1], dtype=np.int64)
         for s, members in enumerate(snapshot.instance.slot_members):
             self.slot_of[list(members)] = s
         self.exclusive = np.array([slot.exclusive for slot in snapshot.instance.slots])
-        self.chosen: dict[int, int] = {}  # configuration of each exclusive slot in use
+        #: Configuration of each slot in use; matters for exclusive ones.
+        self.chosen = {int(self.slot_of[c]): int(c) for c in np.flatnonzero(kept)}
 
     def fleet(self) -> np.ndarray:
         """Return the replicas wanted, int64 (C,)."""
-        for i in np.argsort(-self.snapshot.unserved_usd, kind="stable"):
+        for i in priority(self.snapshot.instance):
             if self.snapshot.rate_rps[i] > 0:
                 self._assign(int(i))
         return self.count

@@ -294,10 +294,12 @@ def add_share(p, s, i, group, share):
 
 @inner
 def clear_share(p, s, i, group):
-    """Take back all of a workload's share; what round-off leaves of an empty group's load goes too."""
+    """Take back all of a workload's share, and what round-off leaves behind; return the share."""
     share = s.share[group, i]
     add_share(p, s, i, group, -share)
     s.share[group, i] = 0.0
+    if s.unserved[i] > 1.0 - _TINY:
+        s.unserved[i], s.excess[i, DELAY], s.excess[i, ERROR] = 1.0, 0.0, 0.0
     if not serves(s, group):
         for kind in range(3):
             s.load[group, kind] = 0.0
@@ -364,6 +366,9 @@ def level_share(p, s, i, group, level, want, strictness):
     now = s.level[group]
     if p.pairs[i, config, COMPATIBLE] == 0.0:
         return 0.0
+    extra = held_at(p, group, level, BUDGET) - held_at(p, group, now, BUDGET)
+    if extra > 0.0 and s.used[BUDGET] + extra > p.limits[BUDGET] * (1.0 + _SLACK):
+        return 0.0  # `resources_fit` would say so too; most options that are too dear stop here
     if strictness == STRICT and not delay_allows(p, s, i, config, want):
         return 0.0
     if now > 0 and level != now and not others_allow(p, s, group, config):
@@ -428,8 +433,14 @@ def candidate(p, s, i, group, want):
 
 @inner
 def hopeless(p, s, i, group, want, key):
-    """Tell at once that a group that is off cannot beat a unit cost; only sure if nothing of i is served."""
-    return want == 1.0 and s.excess[i, DELAY] == 0.0 and p.rules[M2] > 0.0 and p.bound[i, group] >= key
+    """Tell at once that a group that is off cannot beat a unit cost.
+
+    The bound holds if nothing of i is served, or if SLOs are elastic and i has no excess to be relieved of.
+    """
+    holds = want > 1.0 - _TINY and s.unserved[i] == 1.0
+    if p.rules[SLO] == ELASTIC:
+        holds = s.excess[i, DELAY] <= 0.0 and s.excess[i, ERROR] <= 0.0
+    return holds and p.rules[M2] > 0.0 and p.bound[i, group] >= key
 
 
 @inner

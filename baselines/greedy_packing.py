@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -179,17 +181,19 @@ def pack(snapshot: Snapshot, layout: Layout, rules: Rules) -> kernels.Problem:
     )
 
 
-def empty_state(problem: kernels.Problem, snapshot: Snapshot) -> kernels.State:
-    """Return a state with nothing switched on; absent workloads lack nothing."""
+def empty_states(problem: kernels.Problem, snapshot: Snapshot, count: int) -> tuple[kernels.State, ...]:
+    """Return states with nothing switched on; absent workloads lack nothing."""
     groups, workloads, resources = problem.groups.shape[0], problem.unserved_usd.size, problem.limits.size
     shapes = ((groups, workloads), (groups, 3), (workloads, 2), (resources,), (workloads,))
-    ends = np.cumsum([0, *(int(np.prod(shape)) for shape in shapes)])
-    flat = np.zeros(ends[-1])
-    share, load, excess, used, unserved = (
-        flat[a:b].reshape(shape) for a, b, shape in zip(ends[:-1], ends[1:], shapes, strict=True)
-    )
-    unserved[:] = snapshot.rate_rps > 0
-    return kernels.State(flat, share, load, excess, used, unserved, np.zeros(groups, dtype=np.int64))
+    ends = [0, *itertools.accumulate(math.prod(shape) for shape in shapes)]
+    buffer = np.zeros((count, ends[-1]))
+    buffer[:, ends[-2] :] = snapshot.rate_rps > 0
+    parts = [
+        buffer[:, a:b].reshape(count, *shape) for a, b, shape in zip(ends[:-1], ends[1:], shapes, strict=True)
+    ]
+    level = np.zeros((count, groups), dtype=np.int64)
+    rows = zip(buffer, *parts, level, strict=True)
+    return tuple(kernels.State._make(row) for row in rows)
 
 
 def solve(
@@ -215,7 +219,7 @@ def solve(
         of orders tried.
     """
     problem = pack(snapshot, layout, rules)
-    states = tuple(empty_state(problem, snapshot) for _ in range(4))
+    states = empty_states(problem, snapshot, 4)
     cost, starts = kernels.solve(problem, states, orders, passes, patience)
     return _to_plan(states[3], snapshot, layout, cost, {"starts": starts})
 

@@ -20,7 +20,9 @@ Allocate GPUs to LLM serving, and compare every way of doing it on the same prob
   fleetgym check-agent my_agent.py:MyAgent   then compare it by the same name
 """
 
-_AGENT_HELP = "a name from `fleetgym list agents`, module:Class or file.py:Class; with arguments: 'gh(margin=0.2)'"
+_AGENT_HELP = (
+    "a name from `fleetgym list agents`, module:Class or file.py:Class; with arguments: 'gh(margin=0.2)'"
+)
 
 
 def _verb(
@@ -38,7 +40,7 @@ def _verb(
 
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("agents", nargs="+", metavar="AGENT", help=_AGENT_HELP)
+    parser.add_argument("agents", nargs="*", metavar="AGENT", help=f"{_AGENT_HELP} (default: all of ours)")
     parser.add_argument(
         "--suite",
         nargs="+",

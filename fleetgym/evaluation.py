@@ -163,6 +163,8 @@ def evaluate(
         done = {} if writer is None else writer.done
         todo = _remaining(jobs, done)
         episodes = [done[job.key] for job in jobs[: len(done)]]
+        if workers > 1 and len(todo) > 1:
+            _compile_once(todo[0])
         run = _Player(isolate, limits or Limits())
         for episode in play(run, todo, executor=executor, workers=workers):
             if writer is not None:
@@ -175,6 +177,14 @@ def evaluate(
         close_agents()
         if writer is not None:
             writer.close()
+
+
+def _compile_once(job: Job) -> None:
+    """Let one process fill the cache of compiled kernels, or every worker would compile them."""
+    from fleetgym.view import View
+
+    view = View(load_instance(job.instance))
+    view.preview(view.fleet)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,8 +252,8 @@ def plan(instance: Instance | str | os.PathLike[str], planner: Planner | str = "
 
     Examples
     --------
-    >>> plan("fleet-v0/toy/two-pools", "gh").fleet.tolist()
-    [1, 0]
+    >>> plan("fleet-v0/toy/drop", "gh").fleet.tolist()
+    [2, 0]
     """
     from fleetgym.view import View
 

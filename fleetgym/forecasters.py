@@ -116,11 +116,10 @@ class Kalman:
 
     def predict(self, windows_ahead: int = 1) -> np.ndarray:
         """Return the expected rates, (I,), `windows_ahead` windows after the last update."""
-        state = self._phi**windows_ahead * self._state
-        spread = self._spread
-        for _ in range(windows_ahead):
-            spread = self._phi**2 * spread + self._process
-        return np.exp(self._mean + state + 0.5 * spread)
+        decay = self._phi**windows_ahead
+        stationary = self._process / (1.0 - self._phi**2)
+        spread = decay**2 * self._spread + (1.0 - decay**2) * stationary
+        return np.exp(self._mean + decay * self._state + 0.5 * spread)
 
 
 def _autocovariance(centred: np.ndarray, lag: int) -> np.ndarray:

@@ -56,7 +56,17 @@ def generate(family: str, size: str, seed: int) -> Instance:
     >>> instance.num_workloads, instance.lead, instance.budget.kind
     (4, 0, 'rate')
     """
-    return _make(family, size, seed)[0]
+    if family not in FAMILIES:
+        raise UnknownNameError("family", family, FAMILIES)
+    size = size.lower()
+    if size not in FAMILIES[family]:
+        raise UnknownNameError(f"size of {family}", size, FAMILIES[family])
+    if seed < 0:
+        raise FleetgymError(f"expected a seed of at least 0, got {seed}")
+    rng = _rng(family, size, seed, 0)
+    if family == "fastllm":
+        return fastllm.build(size, seed, rng)
+    return serving.build(family, size, seed, rng)
 
 
 def stored_scenarios(instance: Instance, seed: int, count: int = STORED_SCENARIOS) -> tuple[Scenario, ...]:
@@ -76,8 +86,8 @@ def stored_scenarios(instance: Instance, seed: int, count: int = STORED_SCENARIO
     tuple of Scenario
         Rounded to six significant digits, as in the files.
     """
-    plan = None if instance.family == "fastllm" else _make(instance.family, instance.size, seed)[1]
-    if plan is not None and plan.scored:
+    plan = _replay_plan(instance, seed)
+    if plan is not None:
         return tuple(
             _rounded(_replayed(instance, plan, seed, k)) for k in range(min(count, len(plan.scored)))
         )
@@ -89,22 +99,16 @@ def stored_scenarios(instance: Instance, seed: int, count: int = STORED_SCENARIO
     )
 
 
-def _make(family: str, size: str, seed: int) -> tuple[Instance, demand.DemandPlan | None]:
-    if family not in FAMILIES:
-        raise UnknownNameError("family", family, FAMILIES)
-    size = size.lower()
-    if size not in FAMILIES[family]:
-        raise UnknownNameError(f"size of {family}", size, FAMILIES[family])
-    if seed < 0:
-        raise FleetgymError(f"expected a seed of at least 0, got {seed}")
-    rng = _rng(family, size, seed, 0)
-    if family == "fastllm":
-        return fastllm.build(size, seed, rng), None
-    return serving.build(family, size, seed, rng)
-
-
 def _rng(family: str, size: str, seed: int, stream: int) -> np.random.Generator:
     return np.random.default_rng([zlib.crc32(f"{family}/{size}".encode()), seed, stream])
+
+
+def _replay_plan(instance: Instance, seed: int) -> demand.DemandPlan | None:
+    """Return the demand plan of an instance whose family stores days of its own, else None."""
+    if instance.family not in ("trace", "warp"):
+        return None
+    rng = _rng(instance.family, instance.size, seed, 0)
+    return serving.demand_plan(instance.family, instance.num_workloads, seed, rng)
 
 
 def _replayed(instance: Instance, plan: demand.DemandPlan, seed: int, k: int) -> Scenario:

@@ -127,7 +127,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
     """Play agents on a suite."""
     from fleetgym import evaluation
 
-    results = evaluation.evaluate(arguments.agents, arguments.suite, **_run_options(arguments))
+    results = evaluation.evaluate(_agents(arguments), arguments.suite, **_run_options(arguments))
     costs = {a: sum(e.cost_usd for e in results.episodes if e.agent == a) for a in results.agents}
     if arguments.json:
         where = str(arguments.resume or arguments.out)
@@ -142,12 +142,18 @@ def compare(arguments: argparse.Namespace) -> int:
     from fleetgym import comparison
 
     options = {**_run_options(arguments), "relative_to": arguments.relative_to}
-    results, table = comparison.compare(arguments.agents, arguments.suite, **options)
+    results, table = comparison.compare(_agents(arguments), arguments.suite, **options)
     if arguments.json:
         _print_json(table.to_dict())
     else:
         print(score_table(table))
     return _report_failures(results.episodes)
+
+
+def _agents(arguments: argparse.Namespace) -> list[str]:
+    from fleetgym.registry import agent_entries
+
+    return arguments.agents or [name for name, entry in agent_entries().items() if entry.is_reference]
 
 
 def _run_options(arguments: argparse.Namespace) -> dict[str, Any]:

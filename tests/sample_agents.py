@@ -1,7 +1,9 @@
 """Agents that do one thing right or wrong, for the tests of evaluation: each is called by this file's path."""
+# ruff: noqa: D101, D102
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -106,10 +108,8 @@ class Chatty(Good):
     def act(self, observation, info):
         print("noise")
         os.write(1, b'{"action": [0]}\n')
-        try:
+        with contextlib.suppress(EOFError):
             input()
-        except EOFError:
-            pass
         return super().act(observation, info)
 
 

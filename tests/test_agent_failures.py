@@ -135,9 +135,7 @@ def test_a_worker_that_dies_costs_one_episode() -> None:
 def test_the_agents_process_ends_with_its_parent(tmp_path: Path) -> None:
     """Killing the run leaves no agent behind, even one that hangs."""
     file = tmp_path / "pid"
-    script = (
-        f"from fleetgym.jobs import *; run_job(Job({agent('TellsPid')!r} + '(file={str(file)!r})', {TOY!r}, 0))"
-    )
+    script = f"from fleetgym.jobs import *; run_job(Job({agent('TellsPid')!r} + '(file={str(file)!r})', {TOY!r}, 0))"
     script = script.replace(f"(file={str(file)!r})", f'(file="{file}")')
     parent = subprocess.Popen([sys.executable, "-c", script])
     try:

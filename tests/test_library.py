@@ -50,7 +50,10 @@ def test_every_stored_instance_loads_with_its_scenarios(name: str) -> None:
     assert len(load_scenarios(name)) == entry.scenarios >= 1
     assert instance.description
     assert instance.provenance
-    assert all(any(word in text for word in ("measured", "modelled", "assumed")) for text in instance.provenance.values())
+    assert all(
+        any(word in text for word in ("measured", "modelled", "assumed"))
+        for text in instance.provenance.values()
+    )
 
 
 def test_the_set_is_complete_and_small() -> None:
@@ -58,7 +61,14 @@ def test_the_set_is_complete_and_small() -> None:
     assert len(list_instances("fleet-v0/toy")) >= 6
     dev = list_instances("fleet-v0/dev")
     assert len(dev) >= 22
-    assert {library.entries()[name].family for name in dev} == {"fastllm", "grw", "ou", "drop", "warp", "trace"}
+    assert {library.entries()[name].family for name in dev} == {
+        "fastllm",
+        "grw",
+        "ou",
+        "drop",
+        "warp",
+        "trace",
+    }
     total = sum(path.stat().st_size for path in (ROOT / "instances").rglob("*") if path.is_file())
     assert total < 8_000_000
 
@@ -172,6 +182,8 @@ def test_dev_instances_are_priced_as_stated(name: str) -> None:
     assert np.all((fee + wait > 2.0) & (fee + wait <= 6.1))
     prefill = instance.performance.prefill_s
     lengths = np.array([[w.input_tokens, w.output_tokens] for w in instance.workloads])
-    nominal = prefill.base + prefill.per_input_token * lengths[:, :1] + prefill.per_output_token * lengths[:, 1:]
+    nominal = (
+        prefill.base + prefill.per_input_token * lengths[:, :1] + prefill.per_output_token * lengths[:, 1:]
+    )
     bound = 0.8 * np.array([[w.ttft_slo_s] for w in instance.workloads], dtype=float)
     assert np.all((nominal <= bound * (1 + 1e-5)) | ~instance.performance.compatible)

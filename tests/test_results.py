@@ -122,7 +122,11 @@ def _fail_late(lines: Lines) -> None:
 BROKEN: dict[str, tuple[Callable[[Lines], Any], str, str]] = {
     # name: damage, place, part of the message
     "no header": (lambda lines: lines.pop(0), "$[0]", "unknown key"),
-    "header of another format": (_set(0, "format", to="fleetgym-results-9"), "$[0].format", "fleetgym-results-1"),
+    "header of another format": (
+        _set(0, "format", to="fleetgym-results-9"),
+        "$[0].format",
+        "fleetgym-results-1",
+    ),
     "header without hash": (_drop(0, "jobs_hash"), "$[0]", "missing key 'jobs_hash'"),
     "header of other jobs": (_set(0, "jobs_hash", to="0" * 64), "$[0].jobs_hash", "does not belong"),
     "header without instances": (_set(0, "instances", to={}), "$[0].instances", "at least one"),
@@ -140,17 +144,45 @@ BROKEN: dict[str, tuple[Callable[[Lines], Any], str, str]] = {
     "negative cost": (_set(2, "costs", "rental", to=-1.0), "$[2].costs.rental", "at least 0"),
     "free episode": (_set(2, "cost_usd", to=0.0), "$[2].cost_usd", "above 0"),
     "terms that do not add up": (_scale_costs, "$[2].costs", "adds up to"),
-    "windows that do not add up": (_set(2, "cost_per_window_usd", 0, to=999.0), "$[2].cost_per_window_usd", "adds up"),
-    "missing window": (lambda lines: lines[2]["cost_per_window_usd"].pop(), "$[2].cost_per_window_usd", "windows"),
+    "windows that do not add up": (
+        _set(2, "cost_per_window_usd", 0, to=999.0),
+        "$[2].cost_per_window_usd",
+        "adds up",
+    ),
+    "missing window": (
+        lambda lines: lines[2]["cost_per_window_usd"].pop(),
+        "$[2].cost_per_window_usd",
+        "windows",
+    ),
     "share above one": (_set(2, "miss_share", to=1.5), "$[2].miss_share", "at most 1"),
-    "unserved but not missed": (_set(2, "unserved_share", to=1.0), "$[2].miss_share", "at least unserved_share"),
+    "unserved but not missed": (
+        _set(2, "unserved_share", to=1.0),
+        "$[2].miss_share",
+        "at least unserved_share",
+    ),
     "same job twice": (_repeat, "$[2]", "the same job as in line 2"),
     "other order": (_swap, "$[0].jobs_hash", "in this order"),
     "unknown instance": (_set(1, "instance", to="fleet-v0/toy/other"), "$[1].instance", "knows no instance"),
-    "option that does not exist": (_set(1, "actions", 0, 2, to=99), "$[1].actions[0][2]", "expected an option from 0"),
-    "slot that does not exist": (_set(1, "actions", to=[[0, 9, 1]]), "$[1].actions[0][1]", "expected a slot from 0"),
-    "window that does not exist": (_set(1, "actions", to=[[88, 0, 1]]), "$[1].actions[0][0]", "expected a window"),
-    "changes out of order": (_set(1, "actions", to=[[3, 0, 1], [2, 0, 0]]), "$[1].actions[1]", "after (3, 0)"),
+    "option that does not exist": (
+        _set(1, "actions", 0, 2, to=99),
+        "$[1].actions[0][2]",
+        "expected an option from 0",
+    ),
+    "slot that does not exist": (
+        _set(1, "actions", to=[[0, 9, 1]]),
+        "$[1].actions[0][1]",
+        "expected a slot from 0",
+    ),
+    "window that does not exist": (
+        _set(1, "actions", to=[[88, 0, 1]]),
+        "$[1].actions[0][0]",
+        "expected a window",
+    ),
+    "changes out of order": (
+        _set(1, "actions", to=[[3, 0, 1], [2, 0, 0]]),
+        "$[1].actions[1]",
+        "after (3, 0)",
+    ),
     "change that changes nothing": (_unchanged_change, "$[1].actions", "held already"),
     "fraction of an option": (_set(1, "actions", 0, 2, to=1.5), "$[1].actions[0][2]", "whole number"),
     "failure of unknown kind": (

@@ -3,7 +3,7 @@
 Run by the maintainers when a source changes; nothing reads the folder at run time:
 
     python tools/build_demand_tables.py --shared DIR           # or FLEETGYM_SHARED=DIR
-    python tools/build_demand_tables.py --copula               # refit and print the copula's parameters
+    python tools/build_demand_tables.py --copula 4             # refit and print the copula for 4 drops a day
 
 `fleetgym/data/SOURCES-demand.md` states source, commit, licence and unit of every number.
 """
@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -38,10 +39,10 @@ def main(argv: list[str] | None = None) -> int:
     """Build the tables, or refit the copula."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--shared", default=os.environ.get("FLEETGYM_SHARED"), help="folder of the inputs")
-    parser.add_argument("--copula", action="store_true", help="fit the copula of the drops and print it")
+    parser.add_argument("--copula", type=float, metavar="DROPS", help="fit the copula at so many drops a day")
     arguments = parser.parse_args(argv)
     if arguments.copula:
-        print(json.dumps(fit_copula(), indent=1))
+        print(json.dumps(fit_copula(arguments.copula), indent=1))
         return 0
     if not arguments.shared:
         parser.error("expected --shared DIR or the environment variable FLEETGYM_SHARED")
@@ -207,10 +208,12 @@ def token_classes(shared: Path) -> dict:
 # -- the copula
 
 
-def simulated_correlation(same: float, other: float, days: int, seed: int = 20261121) -> tuple[float, float]:
+def simulated_correlation(
+    same: float, other: float, days: int, drops_per_day: float, seed: int = 20261121
+) -> tuple[float, float]:
     """Return the correlation of simulated availability within a region and across two regions."""
     drops = Drops(
-        drops_per_day=np.full(4, 2.58),
+        drops_per_day=np.full(4, drops_per_day),
         nodes=np.full(4, 16),
         gpus_per_node=np.ones(4, dtype=np.int64),
         region=np.array([0, 0, 1, 1]),
@@ -228,13 +231,21 @@ def simulated_correlation(same: float, other: float, days: int, seed: int = 2026
     return float(0.5 * (matrix[0, 1] + matrix[2, 3])), float(matrix[:2, 2:].mean())
 
 
-def fit_copula(days: int = 20_000) -> dict:
+def _excess(
+    which: int, same: float | None, other: float | None, days: int, drops: float, value: float
+) -> float:
+    """Return how far the simulated correlation is above its target; `value` stands in for the None."""
+    pair = (value if same is None else same, value if other is None else other)
+    return simulated_correlation(*pair, days, drops)[which] - TARGET_CORRELATION[which]
+
+
+def fit_copula(drops_per_day: float, days: int = 20_000) -> dict:
     """Fit both parameters by bisection, alternating, with the same random numbers in every evaluation."""
     same, other = 0.92, 0.77
     for _ in range(2):
-        same = bisect(lambda s: simulated_correlation(s, other, days)[0] - TARGET_CORRELATION[0], other, 0.99)
-        other = bisect(lambda o: simulated_correlation(same, o, days)[1] - TARGET_CORRELATION[1], 0.3, same)
-    reached = simulated_correlation(round(same, 3), round(other, 3), days, seed=7)
+        same = bisect(partial(_excess, 0, None, other, days, drops_per_day), other, 0.99)
+        other = bisect(partial(_excess, 1, same, None, days, drops_per_day), 0.3, same)
+    reached = simulated_correlation(round(same, 3), round(other, 3), days, drops_per_day, seed=7)
     return {
         "copula_same_region": round(same, 3),
         "copula_other_region": round(other, 3),

@@ -7,6 +7,7 @@ else. Calibration: `tools/build_demand_tables.py` and `fleetgym/data/SOURCES-dem
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -104,7 +105,7 @@ def geometric_random_walk(rng: np.random.Generator, windows: int, sigma: np.ndar
     return np.cumsum(steps, axis=0)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class DiurnalOU:
     """Parameters of the calibrated demand process, one per workload: a daily term, OU, noise and jumps."""
 
@@ -141,7 +142,7 @@ class DiurnalOU:
         level += self._jumps(rng, windows, window_s)
         hours = np.arange(windows)[:, None] * (window_s / 3600.0)
         level += self.daily_amplitude * np.cos((2.0 * math.pi / 24.0) * (hours - self.daily_peak_h))
-        return level - self.log_mean(window_s)
+        return level - _log_mean(self, window_s)
 
     def log_mean(self, window_s: float) -> np.ndarray:
         """Return the log of the mean of exp(level) before normalisation: shape (workloads,)."""
@@ -175,6 +176,11 @@ class DiurnalOU:
         np.add.at(change, (onset, workload), size)
         np.add.at(change, (end, workload), -size)
         return np.cumsum(change, axis=0)[:windows]
+
+
+@functools.lru_cache(maxsize=64)
+def _log_mean(process: DiurnalOU, window_s: float) -> np.ndarray:
+    return process.log_mean(window_s)  # the Bessel function takes longer than drawing a series
 
 
 def _return_probability(hold_min: np.ndarray, window_s: float) -> np.ndarray:

@@ -93,6 +93,7 @@ class FleetAllocEnv(gymnasium.Env):
         self.observation_space = self._observation_space()
         self._scenario: Scenario | None = None
         self._result: WindowResult | None = None
+        self._masked_limits: tuple[bytes, bytes, float] | None = None
 
     def _observation_space(self) -> spaces.Dict:
         count_w, count_g = self.instance.num_workloads, self.instance.num_pools
@@ -192,11 +193,13 @@ class FleetAllocEnv(gymnasium.Env):
 
     def action_masks(self) -> np.ndarray:
         """Return which options fit the availability and budget seen last: bool (sum of nvec,)."""
-        return self.actions.mask(
-            self._seen.available_gpus,
-            self._model.hold_usd(self._seen.price_factor),
-            self._model.budget_usd(self._state.spent_usd),
-        )
+        seen, budget_usd = self._seen, self._model.budget_usd(self._state.spent_usd)
+        limits = (seen.available_gpus.tobytes(), seen.price_factor.tobytes(), budget_usd)
+        if limits != self._masked_limits:  # they seldom change from one window to the next
+            hold_usd = self._model.hold_usd(seen.price_factor)
+            self._mask = self.actions.mask(seen.available_gpus, hold_usd, budget_usd)
+            self._masked_limits = limits
+        return self._mask.copy()
 
     def render(self) -> str | None:
         """Return the window just played as text, for ``render_mode="ansi"``."""

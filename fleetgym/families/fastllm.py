@@ -161,12 +161,11 @@ class _Column:
 
     @property
     def compute_tflops(self) -> float:
-        rate = {
-            "fp16": self.tier.gpu.fp16_tflops,
-            "int8": self.tier.gpu.int8_tflops,
-            "int4": self.tier.gpu.int4_tflops,
-        }
-        return self.gpus * float(rate[self.tier.precision] or 0.0) * delay.compute_efficiency(self.pp)
+        gpu = self.tier.gpu
+        # Where a table has no rate for a precision, the next wider one does the work.
+        wider = {"int4": gpu.int4_tflops or gpu.int8_tflops, "int8": gpu.int8_tflops}
+        rate = wider.get(self.tier.precision) or gpu.fp16_tflops
+        return self.gpus * rate * delay.compute_efficiency(self.pp)
 
 
 def _interpolated(table: dict[float, float], size: float) -> float:
@@ -376,7 +375,7 @@ def _pool_name(tier: _Tier) -> str:
 
 
 def _pools(tiers: list[_Tier]) -> list[dict[str, Any]]:
-    first = {}
+    first: dict[str, _Tier] = {}
     for tier in tiers:
         first.setdefault(_pool_name(tier), tier)
     return [
@@ -421,20 +420,31 @@ def _nominal_fleet(
     storage_usd: float,
     budget_usd: float,
 ) -> list[int]:
-    """Return a good fleet for nominal demand: the relaxation picks at most 40 columns, a small MILP among them."""
+    """Return a good fleet for nominal demand: the relaxation picks at most 40 columns, a small MILP among them.
+
+    Above six workloads only the smallest option of each group is considered.
+    """
     problem = _problem(types, columns, performance, rate, money, storage_usd, budget_usd)
+    some = np.arange(len(columns))
+    if len(types) > 6:
+        some = np.array([members[0] for members in problem.groups])
+        problem = restrict(problem, some)
     day = 86400.0
     unserved = money[:, 1] / day / rate  # USD per request that cost as much per second
     relaxed = allocate(problem, rate, unserved)
     used = np.argsort(-relaxed.replicas, kind="stable")[:40]
-    groups = {(columns[c].model.id, columns[c].tier.id) for c in used if relaxed.replicas[c] > 1e-6}
-    keep = np.array([c for c, x in enumerate(columns) if (x.model.id, x.tier.id) in groups])
+    groups = {_group(columns[some[c]]) for c in used if relaxed.replicas[c] > 1e-6}
+    keep = np.array([k for k, c in enumerate(some) if _group(columns[c]) in groups])
     small = restrict(problem, keep)
     whole = allocate(small, rate, unserved, integer=True, gap=0.02, node_limit=300)
     fleet = [0] * len(columns)
-    for c, replicas in zip(keep, whole.replicas, strict=True):
-        fleet[int(c)] = int(replicas)
+    for k, replicas in zip(keep, whole.replicas, strict=True):
+        fleet[int(some[k])] = int(replicas)
     return fleet
+
+
+def _group(column: _Column) -> tuple[str, str]:
+    return column.model.id, column.tier.id
 
 
 def _problem(

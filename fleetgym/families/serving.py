@@ -29,7 +29,6 @@ _OPTIONS = roofline.RooflineOptions(context_limit=4096)
 _STORAGE_USD_PER_GB_H = 0.00075  # the middle of FastLLM's range of cloud object storage
 _TEXT_GB_PER_TOKEN = 2e-6  # assumed: text and logs, kept for an hour
 _LONGEST_PREFILL = 0.8  # of the TTFT SLO
-_SLOT_GROUP_PIPELINES = (1, 2)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -181,9 +180,12 @@ SIZES = {
     ("trace", "m"): _DEMAND_M,
 }
 
-#: Drops of spot pools: fitted parameters (the series behind them have no licence and are not shipped), and the
-#: copula fitted by `tools/build_demand_tables.py --copula` to a simulated correlation of .40 and .18.
-COPULA = {"copula_same_region": 0.923, "copula_other_region": 0.769}
+#: Drops a day of spot pools: between a 16-node series (2.58) and single-node zones (2.4 to 6.9), so that the
+#: hedging number is near one. The series behind the fits have no licence and are not shipped.
+DROPS_PER_DAY = 4.0
+
+#: Fitted at that rate by `tools/build_demand_tables.py --copula 4` to a simulated correlation of .40 and .18.
+COPULA = {"copula_same_region": 0.934, "copula_other_region": 0.782}
 
 _DESCRIPTIONS = {
     "grw": "FastLLM's random walk on realistic columns in exclusive (model, tier) groups.",
@@ -217,10 +219,11 @@ class _Draft:
     table: Performance
     delay_slo: np.ndarray
     error_slo: np.ndarray
+    names: tuple[str, ...]  # ids of the workloads
 
 
-def build(family: str, size: str, seed: int, rng: np.random.Generator) -> tuple[Instance, demand.DemandPlan]:
-    """Return an instance of a serving family, and its demand plan.
+def build(family: str, size: str, seed: int, rng: np.random.Generator) -> Instance:
+    """Return an instance of a serving family.
 
     Parameters
     ----------
@@ -233,21 +236,18 @@ def build(family: str, size: str, seed: int, rng: np.random.Generator) -> tuple[
 
     Returns
     -------
-    instance : Instance
+    Instance
         Validated.
-    plan : DemandPlan
-        With the stored days of families that replay.
     """
     name = f"{family}-{size}-{seed:03d}"
     draft = _draft(family, SIZES[family, size], seed, rng)
     rate, cap = _rates_and_caps(draft, rng)
-    return _finish(name, size, draft, rate, cap, rng), draft.demand
+    return _finish(name, size, draft, rate, cap, rng)
 
 
 def _draft(family: str, plan: SizePlan, seed: int, rng: np.random.Generator) -> _Draft:
-    keys = demand.TRACES[(seed - 1) % len(demand.TRACES)] if family == "trace" else ()
-    lengths = _lengths(plan, keys)
-    process = _demand_plan(family, len(plan.classes), keys, seed, rng)
+    process = demand_plan(family, len(plan.classes), seed, rng)
+    lengths = _lengths(plan, _tenants(family, seed))
     found = _columns(plan, exclusive=family == "grw")
     pairs = [
         [_pair(_CLASSES[k], row, column) for column in found]
@@ -258,18 +258,41 @@ def _draft(family: str, plan: SizePlan, seed: int, rng: np.random.Generator) -> 
     error_slo = _error_slos(plan)
     delay_slo = _delay_slos(table, at["delay_s"], error_slo, rng)
     problem = _problem(plan, found, table, at, lengths, delay_slo, error_slo, exclusive=family == "grw")
-    return _Draft(plan, family, process, lengths, found, problem, table, delay_slo, error_slo)
+    keys = _tenants(family, seed)
+    names = tuple(f"{model}-{client}" for model, client in keys) or plan.classes
+    return _Draft(plan, family, process, lengths, found, problem, table, delay_slo, error_slo, names)
 
 
-def _demand_plan(
-    family: str, count: int, keys: tuple[tuple[str, int], ...], seed: int, rng: np.random.Generator
-) -> demand.DemandPlan:
+def _tenants(family: str, seed: int) -> tuple[tuple[str, int], ...]:
+    """Return the tenants of a trace instance; none for the other families."""
+    return demand.TRACES[(seed - 1) % len(demand.TRACES)] if family == "trace" else ()
+
+
+def demand_plan(family: str, count: int, seed: int, rng: np.random.Generator) -> demand.DemandPlan:
+    """Return the demand of an instance: the first thing that `build` draws.
+
+    Parameters
+    ----------
+    family : str
+        A serving family.
+    count : int
+        Number of workloads.
+    seed : int
+        Picks the random walk's volatility or the tenants.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    DemandPlan
+        Relative demand and its process.
+    """
     if family == "grw":
         return demand.walk(rng, count, (0.02, 0.05, 0.03, 0.01, 0.04)[(seed - 1) % 5])
     if family == "warp":
         return demand.warp(rng, ("azure_conv", "azure_conv", "azure_code", "azure_code"))
     if family == "trace":
-        return demand.trace(rng, keys)
+        return demand.trace(rng, _tenants(family, seed))
     return demand.calibrated(rng, count)
 
 
@@ -292,7 +315,7 @@ def _columns(plan: SizePlan, exclusive: bool) -> list[Column]:
     found = homogeneous.columns(
         [catalog.model(name) for name in plan.models],
         tiers,
-        pipeline_parallel=_SLOT_GROUP_PIPELINES if exclusive else (1,),
+        pipeline_parallel=(1, 2) if exclusive and len(plan.models) < 4 else (1,),
         capacity=lambda deployment: roofline.capacity(deployment, _OPTIONS),
         startup=homogeneous.startup_windows,
         storage_usd_per_gb_h=_STORAGE_USD_PER_GB_H,
@@ -479,8 +502,8 @@ def _caps(
         grown[first] = min(grown[first], 0.58 * alone[first])
         return np.maximum(np.ceil(grown), 2.0 * whole)
 
-    low, high = 0.2, 8.0
-    for _ in range(10):
+    low, high = 0.4, 4.0
+    for _ in range(7):
         middle = (low * high) ** 0.5
         if largest_load(problem, peak * rate, scaled(middle)) < margin:
             low = middle
@@ -504,7 +527,7 @@ def _pools_alone(problem: Columns, rate: np.ndarray) -> tuple[np.ndarray, np.nda
 
 # -- the finished instance
 
-_PENALTY_WINDOWS = {"drop": (8.0, 10.0)}  # the others: 6 to 9
+_PENALTY_WINDOWS = {"drop": (9.5, 10.0)}  # the others: 7 to 10
 
 
 def _finish(
@@ -515,7 +538,7 @@ def _finish(
     rate = history.mean(axis=0)
     relaxed = dataclasses.replace(draft.problem, groups=(), max_replicas=np.full(len(draft.columns), 1e4))
     marginal = np.abs(allocate(relaxed, rate, _dear(relaxed, rate), cap).marginal_usd)
-    windows = np.round(rng.uniform(*_PENALTY_WINDOWS.get(draft.family, (6.0, 9.0)), len(rate)), 1)
+    windows = np.round(rng.uniform(*_PENALTY_WINDOWS.get(draft.family, (7.0, 10.0)), len(rate)), 1)
     unserved = six(windows * marginal)
     late = six(unserved * rng.uniform(0.25, 0.5, len(rate)))
     use = draft.problem.gpu_use
@@ -575,9 +598,9 @@ def _workloads(
             "error_slo": float(draft.error_slo[i]),
             "unserved_usd": float(unserved[i]),
             "late_usd": float(late[i]),
-            "ttft_slo_s": _CLASSES[name].ttft_slo_s,
+            "ttft_slo_s": _CLASSES[draft.plan.classes[i]].ttft_slo_s,
         }
-        for i, name in enumerate(draft.plan.classes)
+        for i, name in enumerate(draft.names)
     ]
 
 
@@ -641,7 +664,7 @@ def _performance(draft: _Draft, keep: np.ndarray, name: str) -> dict[str, Any]:
     data = {f.name: part(getattr(table, f.name)) for f in dataclasses.fields(table)}
     data["tie_break"] = [
         [tie_break(name, workload, draft.columns[c].configuration.id) for c in keep]
-        for workload in draft.plan.classes
+        for workload in draft.names
     ]
     return data
 
@@ -651,7 +674,7 @@ def _dynamics(draft: _Draft) -> dict[str, Any]:
     availability: dict[str, Any] = constant
     if draft.family == "drop":
         drops = {name: float(value) for name, value in fits()["drops"].items()}
-        per_day = [drops["drops_per_day"] if p.market == "spot" else 0.0 for p in draft.plan.pools]
+        per_day = [DROPS_PER_DAY if p.market == "spot" else 0.0 for p in draft.plan.pools]
         availability = {"kind": "drops", "parameters": {**drops, "drops_per_day": per_day, **COPULA}}
     return {
         "demand": draft.demand.process,
@@ -664,7 +687,7 @@ def _dynamics(draft: _Draft) -> dict[str, Any]:
 
 def _provenance(draft: _Draft, windows: np.ndarray, fee: float) -> dict[str, str]:
     labels = sorted({column.label for column in draft.columns})
-    named = ", ".join(f"{n} {w:g}" for n, w in zip(draft.plan.classes, windows, strict=True))
+    named = ", ".join(f"{n} {w:g}" for n, w in zip(draft.names, windows, strict=True))
     providers = sorted({pool.provider for pool in draft.plan.pools})
     found = {
         "demand": draft.demand.provenance,
@@ -672,9 +695,10 @@ def _provenance(draft: _Draft, windows: np.ndarray, fee: float) -> dict[str, str
         "and Helix snapshots (Apache-2.0, MIT); see fleetgym/data/SOURCES-demand.md",
         "performance": f"{' and '.join(labels)}: calibrated roofline of fleetgym.performance.roofline, measured step "
         "times where there is a fit (fleetgym/data/SOURCES.md)",
-        "error": "assumed: FastLLM's regime, base error at 8 B times (P/8)^-0.35 times 1.15 (8 bit) or 1.35 (4 bit)",
+        "error": "assumed: FastLLM's regime, base error at 8 B times (P/8)^-0.35, times 1.15 at 8 bit, 1.35 at 4",
         "prices": f"measured: {', '.join(providers)} on 2026-10-10, ewyluda/gpu-price-index @ ab49c80",
-        "caps": "assumed: usable capacity 1.15 to 1.35 times the p99 demand, the cheapest pool at most 58 % of the mean work",
+        "caps": "assumed: usable capacity 1.15 to 1.35 times the p99 demand, the cheapest pool at most 58 % of the "
+        "mean work",
         "penalties": f"assumed: an unserved request costs this many times the rent that serves it: {named}; a late "
         "one at most half of that",
         "startup": f"assumed: 1 window up to 14 B parameters, 2 up to 70 B, 3 above; a fee of {fee:g} windows of rent",
@@ -682,6 +706,21 @@ def _provenance(draft: _Draft, windows: np.ndarray, fee: float) -> dict[str, str
     if draft.family == "drop":
         found["availability"] = (
             "modelled: semi-Markov drops with parameters fitted to public spot traces (no licence, so nothing "
-            "but fitted parameters is shipped); the marketplace's prices stand in for spot prices"
+            "but fitted parameters is shipped); the marketplace's prices stand in for spot prices; hedging number "
+            f"drops/day (delay + 1) P / (288 (on-demand/spot - 1)) by pool: {_hedging(draft, windows)}"
         )
     return found
+
+
+def _hedging(draft: _Draft, windows: np.ndarray) -> str:
+    """Return the hedging number of each spot pool: what a drop costs over what holding a spare all day costs."""
+    wait = 1.0 + float(np.mean([homogeneous.startup_windows(catalog.model(m)) for m in draft.plan.models]))
+    prices = {(p.gpu, p.market): p.price_usd_per_gpu_h for p in draft.plan.pools}
+    found = []
+    for pool in draft.plan.pools:
+        safe = prices.get((pool.gpu, "on-demand"))
+        if pool.market == "spot" and safe is not None:
+            premium = safe / pool.price_usd_per_gpu_h - 1.0
+            number = DROPS_PER_DAY * wait * float(windows.mean()) / (demand.DAY * premium)
+            found.append(f"{pool.id} {number:.2f}")
+    return ", ".join(found)

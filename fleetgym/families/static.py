@@ -139,7 +139,7 @@ def _solve(
     )
 
 
-def _program(columns: Columns, rate: np.ndarray, unserved_usd: np.ndarray, cap_gpus: np.ndarray | None):  # type: ignore[no-untyped-def]
+def _program(columns: Columns, rate: np.ndarray, unserved_usd: np.ndarray, cap_gpus: np.ndarray | None):
     """Return (matrix, low, high, cost, upper bounds) over y, x of compatible pairs, u, s, s'."""
     from scipy import sparse
 
@@ -151,7 +151,7 @@ def _program(columns: Columns, rate: np.ndarray, unserved_usd: np.ndarray, cap_g
     i, c = workload, configuration
     blocks, low, high = [], [], []
 
-    def rows(number, entries, lower, upper):  # type: ignore[no-untyped-def]
+    def rows(number, entries, lower, upper):
         data = np.concatenate([np.broadcast_to(v, np.shape(k)) for _, k, v in entries])
         row = np.concatenate([np.broadcast_to(r, np.shape(k)) for r, k, _ in entries])
         column = np.concatenate([np.asarray(k) for _, k, _ in entries])

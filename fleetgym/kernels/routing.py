@@ -20,7 +20,9 @@ import numpy as np
 from fleetgym.kernels.compile import jit
 
 # Whoever calls `route` loads all of it from one file of the cache, so that files for its parts would be idle.
-_inner = jit(cache=False)
+_inner = jit(cache=False, _nrt=False)
+# A function with one caller joins it: passing the work space on would take as long as many of them run.
+_once = jit(cache=False, forceinline=True, _nrt=False)
 
 OPTIMAL = 0
 NUMERIC_FAILURE = 1
@@ -131,7 +133,7 @@ def new_basis(num_workloads: int, num_configurations: int) -> np.ndarray:
 # --- packing ----------------------------------------------------------------------------------------------
 
 
-@_inner
+@_once
 def _pack_rows(capacity, width, slope, work):
     """Scale each capacity row to a limit of one; merge empty segments and equal slopes. Limit 0 has unit 0."""
     breakpoints, prices, unit = work.segment[0], work.segment[1], work.row[_UNIT]
@@ -157,41 +159,38 @@ def _pack_rows(capacity, width, slope, work):
         prices[2, last + 1, j] = np.inf
 
 
-@_inner
-def _pack_workload(cost, delay, error, use, allowed, i, lp, unit):
+@_once
+def _pack_workload(cost, delay, error, use, allowed, i, lp, w, row):
     """Copy one workload's columns; a column that may not be used costs infinity and is otherwise zero."""
     for c in range(cost.shape[1]):
         j = c + _X
         usable = allowed[i, c] != 0
         for r in range(3):
-            if unit[r, j] == 0.0 and use[r, i, c] > 0.0:
-                usable = False
+            usable = usable and not (row[_UNIT, r, j] == 0.0 and use[r, i, c] > 0.0)
         if usable:
-            lp[_COST, j], lp[_DEMAND, j] = cost[i, c], 1.0
-            lp[_DELAY, j], lp[_ERROR, j] = delay[i, c], error[i, c]
             scale = max(1.0, abs(delay[i, c]), abs(error[i, c]))
+            lp[w, _COST, j], lp[w, _DEMAND, j] = cost[i, c], 1.0
+            lp[w, _DELAY, j], lp[w, _ERROR, j] = delay[i, c], error[i, c]
             for r in range(3):
-                load = use[r, i, c] * unit[r, j]
-                lp[_USE + r, j] = load
-                scale = max(scale, load)
-            lp[_SCALE, j] = scale
+                lp[w, _USE + r, j] = use[r, i, c] * row[_UNIT, r, j]
+                scale = max(scale, lp[w, _USE + r, j])
+            lp[w, _SCALE, j] = scale
         else:
             for r in range(_SCALE):
-                lp[r, j] = 0.0
-            lp[_COST, j], lp[_SCALE, j] = np.inf, 1.0
+                lp[w, r, j] = 0.0
+            lp[w, _COST, j], lp[w, _SCALE, j] = np.inf, 1.0
 
 
-@_inner
+@_once
 def _pack(cost, unserved, delay, error, use, capacity, width, slope, allowed, work):
     """Fill the packed data; return the number of workloads with arrivals, listed in `work.number`."""
     _pack_rows(capacity, width, slope, work)
-    live = 0
+    live, lp, row, number = 0, work.lp, work.row, work.number
     for i in range(cost.shape[0]):
         if unserved[i] > 0.0:
-            lp = work.lp[live]
-            lp[_COST, _U] = lp[_COST, _S] = lp[_COST, _T] = unserved[i]
-            _pack_workload(cost, delay, error, use, allowed, i, lp, work.row[_UNIT])
-            work.number[live] = i
+            lp[live, _COST, _U] = lp[live, _COST, _S] = lp[live, _COST, _T] = unserved[i]
+            _pack_workload(cost, delay, error, use, allowed, i, lp, live, row)
+            number[live] = i
             live += 1
     return live
 
@@ -200,104 +199,110 @@ def _pack(cost, unserved, delay, error, use, capacity, width, slope, allowed, wo
 
 
 @_inner
-def _invert(lp, key, inverse):
-    """Invert the 3x3 matrix of three key columns; tell whether it is safely regular."""
-    a, b, c = key[0], key[1], key[2]
-    a0, a1, a2 = lp[_DEMAND, a], lp[_DELAY, a], lp[_ERROR, a]
-    b0, b1, b2 = lp[_DEMAND, b], lp[_DELAY, b], lp[_ERROR, b]
-    c0, c1, c2 = lp[_DEMAND, c], lp[_DELAY, c], lp[_ERROR, c]
+def _invert(lp, key, inverse, i, least):
+    """Invert the 3x3 matrix of three key columns; tell whether its determinant exceeds `least`, scaled."""
+    a, b, c = key[i, 0], key[i, 1], key[i, 2]
+    a0, a1, a2 = lp[i, _DEMAND, a], lp[i, _DELAY, a], lp[i, _ERROR, a]
+    b0, b1, b2 = lp[i, _DEMAND, b], lp[i, _DELAY, b], lp[i, _ERROR, b]
+    c0, c1, c2 = lp[i, _DEMAND, c], lp[i, _DELAY, c], lp[i, _ERROR, c]
     m00, m01, m02 = b1 * c2 - b2 * c1, b2 * c0 - b0 * c2, b0 * c1 - b1 * c0
     det = a0 * m00 + a1 * m01 + a2 * m02
-    size = max(abs(a0), abs(a1), abs(a2)) * max(abs(b0), abs(b1), abs(b2)) * max(abs(c0), abs(c1), abs(c2))
-    if not abs(det) > 1e-11 * size:
+    if not abs(det) > least * lp[i, _SCALE, a] * lp[i, _SCALE, b] * lp[i, _SCALE, c]:
         return False
     inv = 1.0 / det
-    inverse[0, 0], inverse[0, 1], inverse[0, 2] = m00 * inv, m01 * inv, m02 * inv
-    inverse[1, 0], inverse[1, 1] = (c1 * a2 - c2 * a1) * inv, (c2 * a0 - c0 * a2) * inv
-    inverse[1, 2] = (c0 * a1 - c1 * a0) * inv
-    inverse[2, 0], inverse[2, 1] = (a1 * b2 - a2 * b1) * inv, (a2 * b0 - a0 * b2) * inv
-    inverse[2, 2] = (a0 * b1 - a1 * b0) * inv
+    inverse[i, 0, 0], inverse[i, 0, 1], inverse[i, 0, 2] = m00 * inv, m01 * inv, m02 * inv
+    inverse[i, 1, 0], inverse[i, 1, 1] = (c1 * a2 - c2 * a1) * inv, (c2 * a0 - c0 * a2) * inv
+    inverse[i, 1, 2] = (c0 * a1 - c1 * a0) * inv
+    inverse[i, 2, 0], inverse[i, 2, 1] = (a1 * b2 - a2 * b1) * inv, (a2 * b0 - a0 * b2) * inv
+    inverse[i, 2, 2] = (a0 * b1 - a1 * b0) * inv
     return True
 
 
 @_inner
-def _represent(lp, inverse, j, out):
-    """Write column `j` as a combination of the key columns into out[0:3]."""
-    d0, d1, d2 = lp[_DEMAND, j], lp[_DELAY, j], lp[_ERROR, j]
+def _represent(lp, inverse, i, j, out, e):
+    """Write column `j` of workload `i` as a combination of its key columns into out[e]."""
+    d0, d1, d2 = lp[i, _DEMAND, j], lp[i, _DELAY, j], lp[i, _ERROR, j]
     for k in range(3):
-        out[k] = inverse[k, 0] * d0 + inverse[k, 1] * d1 + inverse[k, 2] * d2
+        out[e, k] = inverse[i, k, 0] * d0 + inverse[i, k, 1] * d1 + inverse[i, k, 2] * d2
 
 
 @_inner
-def _replace_key(inverse, k, column):
-    """Update a workload's inverse: the column with this representation takes the place of key `k`."""
+def _replace_key(inverse, i, k, column, e):
+    """Update a workload's inverse: the column that column[e] represents takes the place of key `k`."""
     for r in range(3):
-        pivot = inverse[k, r] / column[k]
+        pivot = inverse[i, k, r] / column[e, k]
         for q in range(3):
             if q != k:
-                inverse[q, r] -= column[q] * pivot
-        inverse[k, r] = pivot
+                inverse[i, q, r] -= column[e, q] * pivot
+        inverse[i, k, r] = pivot
 
 
 @_inner
-def _priced_cost(lp, price, j):
+def _priced_cost(lp, i, row, j):
     """Cost of column `j` with what it pays for capacity."""
-    return (
-        lp[_COST, j]
-        + price[0, j] * lp[_USE, j]
-        + price[1, j] * lp[_USE + 1, j]
-        + price[2, j] * lp[_USE + 2, j]
+    return lp[i, _COST, j] + (
+        row[_PRICE, 0, j] * lp[i, _USE, j]
+        + row[_PRICE, 1, j] * lp[i, _USE + 1, j]
+        + row[_PRICE, 2, j] * lp[i, _USE + 2, j]
     )
 
 
 @_inner
-def _load(lp, j):
+def _load(lp, i, j):
     """Sum of what column `j` takes of its configuration's limits."""
-    return lp[_USE, j] + lp[_USE + 1, j] + lp[_USE + 2, j]
+    return lp[i, _USE, j] + lp[i, _USE + 1, j] + lp[i, _USE + 2, j]
 
 
 @_inner
-def _workload_dual(lp, price, key, inverse, local, round_off, price_noise):
+def _workload_dual(lp, i, row, key, inverse, local, round_off, price_noise):
     """Set the duals of a workload's three rows from its key columns, and the round-off they carry."""
-    local[_DUAL, 0] = local[_DUAL, 1] = local[_DUAL, 2] = 0.0
-    noise = 0.0
+    y0 = y1 = y2 = noise = 0.0
     for k in range(3):
-        cost = _priced_cost(lp, price, key[k])
-        size = 0.0
-        for r in range(3):
-            local[_DUAL, r] += cost * inverse[k, r]
-            size += abs(inverse[k, r])
-        noise += (abs(cost) * round_off + price_noise * _load(lp, key[k])) * size
-    local[_NOISE, 0] = noise
+        cost = _priced_cost(lp, i, row, key[i, k])
+        v0, v1, v2 = inverse[i, k, 0], inverse[i, k, 1], inverse[i, k, 2]
+        y0, y1, y2 = y0 + cost * v0, y1 + cost * v1, y2 + cost * v2
+        size = abs(v0) + abs(v1) + abs(v2)
+        noise += (abs(cost) * round_off + price_noise * _load(lp, i, key[i, k])) * size
+    local[i, _DUAL, 0], local[i, _DUAL, 1], local[i, _DUAL, 2] = y0, y1, y2
+    local[i, _NOISE, 0] = noise
 
 
 @_inner
-def _reduced_costs(lp, price, dual, out, size):
-    """Write the reduced costs of one workload's columns into `out`."""
-    y0, y1, y2 = dual[0], dual[1], dual[2]
+def _reduced_costs(lp, i, row, local, out, size):
+    """Write the reduced costs of one workload's columns into out[0]."""
+    y0, y1, y2 = local[i, _DUAL, 0], local[i, _DUAL, 1], local[i, _DUAL, 2]
     for j in range(size):
-        out[j] = (
-            lp[_COST, j]
-            + (price[0, j] * lp[_USE, j] + price[1, j] * lp[_USE + 1, j] + price[2, j] * lp[_USE + 2, j])
-            - (y0 * lp[_DEMAND, j] + y1 * lp[_DELAY, j] + y2 * lp[_ERROR, j])
+        out[0, j] = (
+            lp[i, _COST, j]
+            + row[_PRICE, 0, j] * lp[i, _USE, j]
+            + row[_PRICE, 1, j] * lp[i, _USE + 1, j]
+            + row[_PRICE, 2, j] * lp[i, _USE + 2, j]
+            - (y0 * lp[i, _DEMAND, j] + y1 * lp[i, _DELAY, j] + y2 * lp[i, _ERROR, j])
         )
 
 
-@_inner
-def _rates(lp, rate, step, out, size):
-    """Write how fast the reduced costs change along the dual direction."""
-    y0, y1, y2 = step[0], step[1], step[2]
+@_once
+def _rates(lp, i, row, local, out, size):
+    """Write how fast the reduced costs fall along the dual direction into out[1]."""
+    y0, y1, y2 = local[i, _STEP, 0], local[i, _STEP, 1], local[i, _STEP, 2]
     for j in range(size):
-        out[j] = (rate[0, j] * lp[_USE, j] + rate[1, j] * lp[_USE + 1, j] + rate[2, j] * lp[_USE + 2, j]) - (
-            y0 * lp[_DEMAND, j] + y1 * lp[_DELAY, j] + y2 * lp[_ERROR, j]
+        out[1, j] = (
+            y0 * lp[i, _DEMAND, j]
+            + y1 * lp[i, _DELAY, j]
+            + y2 * lp[i, _ERROR, j]
+            - (
+                row[_RATE, 0, j] * lp[i, _USE, j]
+                + row[_RATE, 1, j] * lp[i, _USE + 1, j]
+                + row[_RATE, 2, j] * lp[i, _USE + 2, j]
+            )
         )
 
 
-@_inner
-def _rate_noise(lp, reach, noise, j):
+@_once
+def _rate_noise(lp, i, reach, noise, j):
     """Return the smallest rate of column `j` that is more than round-off of the direction it comes from."""
-    own = abs(lp[_DEMAND, j]) + abs(lp[_DELAY, j]) + abs(lp[_ERROR, j])
-    return _TINY_PIVOT * (reach * _load(lp, j) + noise * own)
+    own = abs(lp[i, _DEMAND, j]) + abs(lp[i, _DELAY, j]) + abs(lp[i, _ERROR, j])
+    return _TINY_PIVOT * (reach * _load(lp, i, j) + noise * own)
 
 
 @_inner
@@ -318,149 +323,143 @@ def _offer(pick, gap, rate, slack):
 
 
 @_inner
-def _ratio(work, i, size, bland):
-    """Offer the columns of workload `i` to the ratio test; note the choice in `work.number`."""
-    lp, local, row, pick = work.lp[i], work.local[i], work.row, work.pick
-    gap, rates = work.candidate[0], work.candidate[1]
-    _reduced_costs(lp, row[_PRICE], local[_DUAL], gap, size)
-    _rates(lp, row[_RATE], local[_STEP], rates, size)
-    slack = 0.0 if bland else local[_NOISE, 0]
-    end = work.number.size
+def _ratio(lp, i, row, local, candidate, flag, pick, number, size, bland):
+    """Offer the columns of workload `i` to the ratio test; note the choice in the last cells of `number`."""
+    _reduced_costs(lp, i, row, local, candidate, size)
+    _rates(lp, i, row, local, candidate, size)
+    slack = 0.0 if bland else local[i, _NOISE, 0]
     for j in range(size):
-        rate = -rates[j]
-        if rate > 0.0 and gap[j] <= pick[0] * rate and work.flag[i, j] == 0:
-            if bland and max(gap[j], 0.0) >= pick[1] * rate:
+        gap, rate = candidate[0, j], candidate[1, j]
+        if rate > 0.0 and gap <= pick[0] * rate and flag[i, j] == 0:
+            if bland and max(gap, 0.0) >= pick[1] * rate:
                 continue
-            if rate > _rate_noise(lp, pick[3], local[_NOISE, 2], j) and _offer(
-                pick, gap[j], rate, slack
-            ):
-                work.number[end - 2], work.number[end - 1] = i, j
+            if rate > _rate_noise(lp, i, pick[3], local[i, _NOISE, 2], j) and _offer(pick, gap, rate, slack):
+                number[-2], number[-1] = i, j
 
 
 @_inner
-def _reset_pick(work):
+def _reset_pick(pick, number):
     """Forget the choice of the last ratio test."""
-    work.pick[0], work.pick[1], work.pick[2] = np.inf, np.inf, 0.0
-    work.number[-1] = -1
+    pick[0], pick[1], pick[2] = np.inf, np.inf, 0.0
+    number[-1] = -1
 
 
 @_inner
-def _aim_by_key(work, i, k):
+def _aim_by_key(inverse, i, k, local, pick):
     """Let the reduced cost of key `k` rise while prices rest: write the direction of the workload's duals."""
     size = 0.0
     for r in range(3):
-        work.local[i, _STEP, r] = -work.inverse[i, k, r]
-        size = max(size, abs(work.inverse[i, k, r]))
-    work.local[i, _NOISE, 2] = size
-    work.pick[3] = 0.0
-    _reset_pick(work)
+        local[i, _STEP, r] = -inverse[i, k, r]
+        size = max(size, abs(inverse[i, k, r]))
+    local[i, _NOISE, 2] = size
+    pick[3] = 0.0
 
 
-@_inner
-def _worst_key(lp, key, inverse, bland):
+@_once
+def _worst_key(lp, i, key, inverse, bland):
     """Return the key position with the most negative scaled value, or -1; the smallest column if `bland`."""
     worst, place = 0.0, -1
     for k in range(3):
-        scaled = inverse[k, 0] * lp[_SCALE, key[k]]
-        if scaled < -_FEASIBLE and (place < 0 or (key[k] < key[place] if bland else scaled < worst)):
+        scaled = inverse[i, k, 0] * lp[i, _SCALE, key[i, k]]
+        if scaled < -_FEASIBLE and (place < 0 or (key[i, k] < key[i, place] if bland else scaled < worst)):
             worst, place = scaled, k
     return place
 
 
-@_inner
-def _best_column(lp, price, size):
+@_once
+def _best_column(lp, i, row, size):
     """Return the cheapest way to serve a workload at these prices, its service levels left aside."""
-    best, cost = _U, lp[_COST, _U]
+    best, cost = _U, lp[i, _COST, _U]
     for j in range(_X, size):
-        priced = _priced_cost(lp, price, j)
+        priced = _priced_cost(lp, i, row, j)
         if priced < cost:
             best, cost = j, priced
     return best
 
 
-@_inner
+@_once
 def _solve_workload(work, i, size):
     """Solve one workload's three-row problem at the current prices by its own dual simplex method."""
-    lp, key, inverse, local, flag = work.lp[i], work.key[i], work.inverse[i], work.local[i], work.flag[i]
-    price, column = work.row[_PRICE], work.extra[-1]
+    lp, key, inverse, local, flag = work.lp, work.key, work.inverse, work.local, work.flag
+    row, column, last = work.row, work.extra, work.extra.shape[0] - 1
     for k in range(3):
-        flag[key[k]] = 0
-    key[0], key[1], key[2] = _best_column(lp, price, size), _P, _Q
+        flag[i, key[i, k]] = 0
+    key[i, 0], key[i, 1], key[i, 2] = _best_column(lp, i, row, size), _P, _Q
     for k in range(3):
-        flag[key[k]] = 1
-    _invert(lp, key, inverse)
+        flag[i, key[i, k]] = 1
+    _invert(lp, key, inverse, i, 0.0)
     for count in range(200):
         bland = count > 30
-        leaving = _worst_key(lp, key, inverse, bland)
-        _workload_dual(lp, price, key, inverse, local, _ROUND_OFF, 0.0)
+        leaving = _worst_key(lp, i, key, inverse, bland)
+        _workload_dual(lp, i, row, key, inverse, local, _ROUND_OFF, 0.0)
         if leaving < 0:
             return True
-        _aim_by_key(work, i, leaving)
-        _ratio(work, i, size, bland)
+        _aim_by_key(inverse, i, leaving, local, work.pick)
+        _reset_pick(work.pick, work.number)
+        _ratio(lp, i, row, local, work.candidate, flag, work.pick, work.number, size, bland)
         entering = work.number[-1]
         if entering < 0:
             return False
-        _represent(lp, inverse, entering, column)
-        _replace_key(inverse, leaving, column)
-        flag[key[leaving]], flag[entering] = 0, 1
-        key[leaving] = entering
+        _represent(lp, inverse, i, entering, column, last)
+        _replace_key(inverse, i, leaving, column, last)
+        flag[i, key[i, leaving]], flag[i, entering] = 0, 1
+        key[i, leaving] = entering
     return False
 
 
 # --- factorisation ----------------------------------------------------------------------------------------
 
 
-@_inner
-def _choose_keys(lp, basis, start, stop, key, inverse, column):
+@_once
+def _choose_keys(lp, i, basis, start, stop, key, inverse, column):
     """Choose three independent key columns among a workload's basic ones, by complete pivoting.
 
     Columns count by their size after scaling. Where the basic columns do not span, unit columns stay in;
     returns whether none had to.
     """
+    last = column.shape[0] - 1
     for k in range(3):
-        key[k] = _U if k == 0 else 2 * k - 1
+        key[i, k] = _U if k == 0 else 2 * k - 1
         for r in range(3):
-            inverse[k, r] = 1.0 if k == r else 0.0
+            inverse[i, k, r] = 1.0 if k == r else 0.0
     open_places = 7
     while open_places:
         best, place, choice = 1e-9, -1, 0
         for n in range(start, stop):
             j = basis[n] % _STRIDE
-            _represent(lp, inverse, j, column)
+            _represent(lp, inverse, i, j, column, last)
             for k in range(3):
-                size = abs(column[k]) / lp[_SCALE, j]
+                size = abs(column[last, k]) / lp[i, _SCALE, j]
                 if open_places >> k & 1 and size > best:
                     best, place, choice = size, k, j
         if place < 0:
             return False
-        _represent(lp, inverse, choice, column)
-        _replace_key(inverse, place, column)
-        key[place] = choice
+        _represent(lp, inverse, i, choice, column, last)
+        _replace_key(inverse, i, place, column, last)
+        key[i, place] = choice
         open_places -= 1 << place
     return True
 
 
 @_inner
-def _scatter(work, i, j, column, out):
-    """Add to out[t] what column `j` of workload `i`, net of the keys that represent it, loads tight row t by."""
-    lp, place = work.lp[i], work.place
+def _scatter(lp, i, key, place, j, column, e, out, at):
+    """Add to out[at, t] what column `j` of workload `i` loads row t by, net of the keys that represent it."""
     for k in range(4):
-        col, factor = (j, 1.0) if k == 3 else (work.key[i, k], -column[k])
+        col, factor = (j, 1.0) if k == 3 else (key[i, k], -column[e, k])
         if col >= _X and factor != 0.0:
             for r in range(3):
                 if place[r, col] >= 0:
-                    out[place[r, col]] += factor * lp[_USE + r, col]
+                    out[at, place[r, col]] += factor * lp[i, _USE + r, col]
 
 
 @_inner
-def _entry(work, i, j, column, r, at):
-    """What `_scatter` adds, for the one row (r, at)."""
-    load = work.lp[i, _USE + r, at]
-    total = load if j == at else 0.0
+def _entry(lp, i, key, j, column, e, r, at):
+    """Return what `_scatter` adds for the one row (r, at)."""
+    total = 1.0 if j == at else 0.0
     for k in range(3):
-        if work.key[i, k] == at:
-            total -= column[k] * load
-    return total
+        if key[i, k] == at:
+            total -= column[e, k]
+    return total * lp[i, _USE + r, at]
 
 
 @_inner
@@ -471,7 +470,7 @@ def _release(work, r, j, segment):
     work.row[_PRICE, r, j] = work.segment[1, r, segment, j]
 
 
-@_inner
+@_once
 def _load_rows(work, basis, size):
     """Take each row's state from the stored basis; return the number of tight rows."""
     for r in range(3):
@@ -493,41 +492,39 @@ def _load_rows(work, basis, size):
     return tight
 
 
-@_inner
-def _load_keys(work, i, basis, start, stop):
+@_once
+def _load_keys(lp, i, key, inverse, basis, start, stop, column):
     """Make keys of three of a workload's stored basic columns; tell whether the stored ones sufficed."""
-    lp, key, inverse = work.lp[i], work.key[i], work.inverse[i]
-    if stop - start == 3:
+    if stop - start >= 3:  # the first three will do unless others are much better
         for k in range(3):
-            key[k] = basis[start + k] % _STRIDE
-        if _invert(lp, key, inverse):
+            key[i, k] = basis[start + k] % _STRIDE
+        if _invert(lp, key, inverse, i, 1e-13 if stop - start == 3 else 0.03):
             return True
-    complete = _choose_keys(lp, basis, start, stop, key, inverse, work.extra[-1])
-    _invert(lp, key, inverse)
+    complete = _choose_keys(lp, i, basis, start, stop, key, inverse, column)
+    _invert(lp, key, inverse, i, 0.0)
     return complete
 
 
-@_inner
-def _load_columns(work, basis, live, size):
-    """Split all stored basic columns into keys and extras; return the number of extras and whether they sufficed."""
+@_once
+def _load_columns(lp, key, inverse, flag, number, tied, column, basis, live, size):
+    """Split the stored basic columns into keys and extras; return how many extras, and whether they sufficed."""
     extras, complete, stop, end = 0, True, 2, 2 + basis[0]
     for i in range(live):
-        flag = work.flag[i]
         for j in range(size):
-            flag[j] = 0
+            flag[i, j] = 0
         start = stop
-        while start < end and basis[start] // _STRIDE < work.number[i]:
+        while start < end and basis[start] // _STRIDE < number[i]:
             start += 1
         stop = start
-        while stop < end and basis[stop] // _STRIDE == work.number[i]:
+        while stop < end and basis[stop] // _STRIDE == number[i]:
             stop += 1
-        complete = _load_keys(work, i, basis, start, stop) and complete
+        complete = _load_keys(lp, i, key, inverse, basis, start, stop, column) and complete
         for k in range(3):
-            flag[work.key[i, k]] = 1
+            flag[i, key[i, k]] = 1
         for n in range(start, stop):
             j = basis[n] % _STRIDE
-            if flag[j] == 0 and work.lp[i, _COST, j] < np.inf:
-                work.tight[2, extras], work.tight[3, extras] = i, j
+            if flag[i, j] == 0 and lp[i, _COST, j] < np.inf:
+                tied[2, extras], tied[3, extras] = i, j
                 extras += 1
     return extras, complete
 
@@ -547,7 +544,7 @@ def _exchange(matrix, size, a, b):
     matrix[a, b] = inverse
 
 
-@_inner
+@_once
 def _eliminate(matrix, extra, rows, columns, match):
     """Invert in place by exchanges: each row takes its largest free column, match[0, row] = column.
 
@@ -566,23 +563,23 @@ def _eliminate(matrix, extra, rows, columns, match):
             _exchange(matrix, max(rows, columns), e, choice)
 
 
-@_inner
+@_once
 def _build(work, tight, extras):
     """Write the working matrix, one row per extra, and beside each extra the least pivot to trust."""
     matrix = work.scratch
     for e in range(extras):
         i, j = work.tight[2, e], work.tight[3, e]
-        _represent(work.lp[i], work.inverse[i], j, work.extra[e])
+        _represent(work.lp, work.inverse, i, j, work.extra, e)
         for t in range(max(tight, extras) + 1):
             matrix[e, t] = 0.0
-        _scatter(work, i, j, work.extra[e], matrix[e])
+        _scatter(work.lp, i, work.key, work.place, j, work.extra, e, matrix, e)
         largest = 0.0
         for t in range(tight):
             largest = max(largest, abs(matrix[e, t]))
         work.extra[e, 3] = _TINY_PIVOT * largest
 
 
-@_inner
+@_once
 def _keep_pairs(work, tight, extras):
     """Put rows and extras that pair in the same order, release the others; return how many pair."""
     match, tied = work.match, work.tight
@@ -606,11 +603,13 @@ def _keep_pairs(work, tight, extras):
     return pairs
 
 
-@_inner
+@_once
 def _factorise(work, basis, live, size):
     """Load and factorise the stored basis; return the number of tight rows and whether nothing was dropped."""
     tight = _load_rows(work, basis, size)
-    extras, complete = _load_columns(work, basis, live, size)
+    extras, complete = _load_columns(
+        work.lp, work.key, work.inverse, work.flag, work.number, work.tight, work.extra, basis, live, size
+    )
     _build(work, tight, extras)
     _eliminate(work.scratch, work.extra, extras, tight, work.match)
     pairs = _keep_pairs(work, tight, extras)
@@ -620,7 +619,7 @@ def _factorise(work, basis, live, size):
     return pairs, complete and pairs == tight and pairs == extras
 
 
-@_inner
+@_once
 def _store(work, basis, live, size):
     """Write the basis in its canonical order: columns by workload and number, then rows that are not free."""
     n = 2
@@ -641,7 +640,7 @@ def _store(work, basis, live, size):
 # --- primal and dual solution of a basis ------------------------------------------------------------------
 
 
-@_inner
+@_once
 def _values(work, live, pairs):
     """Compute the values of all basic columns."""
     rhs, tied = work.vector[0], work.tight
@@ -664,7 +663,7 @@ def _values(work, live, pairs):
             work.local[tied[2, e], _VALUE, k] -= work.extra[e, k] * value
 
 
-@_inner
+@_once
 def _loads(work, live, pairs, size):
     """Compute the load of every capacity row, as a share of its limit."""
     load = work.row[_LOAD]
@@ -682,54 +681,53 @@ def _loads(work, live, pairs, size):
             load[r, j] += work.extra[e, 3] * work.lp[i, _USE + r, j]
 
 
-@_inner
-def _prices(work, pairs):
-    """Compute the prices of the tight rows, which make the reduced costs of the extras zero, and their noise."""
-    price, tied, out, noise = work.row[_PRICE], work.tight, work.vector[0], work.vector[1]
+@_once
+def _prices(lp, row, key, tied, extra, working, vector, pairs):
+    """Compute the tight rows' prices, which make the reduced costs of the extras zero; return their noise."""
     for t in range(pairs):
-        price[tied[0, t], tied[1, t]] = 0.0
-        out[t] = noise[t] = 0.0
+        row[_PRICE, tied[0, t], tied[1, t]] = 0.0
+        vector[0, t] = vector[1, t] = 0.0
     for e in range(pairs):
-        lp, key = work.lp[tied[2, e]], work.key[tied[2, e]]
-        cost = _priced_cost(lp, price, tied[3, e])
+        i = tied[2, e]
+        cost = _priced_cost(lp, i, row, tied[3, e])
         size = abs(cost)
         for k in range(3):
-            part = _priced_cost(lp, price, key[k]) * work.extra[e, k]
+            part = _priced_cost(lp, i, row, key[i, k]) * extra[e, k]
             cost, size = cost - part, size + abs(part)
         for t in range(pairs):
-            out[t] -= cost * work.working[e, t]
-            noise[t] += size * abs(work.working[e, t])
-    largest = 0.0
+            vector[0, t] -= cost * working[e, t]
+            vector[1, t] += size * abs(working[e, t])
+    noise = 0.0
     for t in range(pairs):
-        price[tied[0, t], tied[1, t]] = out[t]
-        largest = max(largest, noise[t])
-    return largest
+        row[_PRICE, tied[0, t], tied[1, t]] = vector[0, t]
+        noise = max(noise, vector[1, t])
+    return noise
 
 
 @_inner
 def _duals(work, live, pairs):
     """Compute the prices of the tight rows and each workload's duals; return the noise of the prices."""
+    lp, row, key, inverse, local = work.lp, work.row, work.key, work.inverse, work.local
     round_off = _ROUND_OFF * work.pick[4]
-    noise = _prices(work, pairs) * round_off
+    noise = round_off * _prices(lp, row, key, work.tight, work.extra, work.working, work.vector, pairs)
     for i in range(live):
-        lp, key, inverse = work.lp[i], work.key[i], work.inverse[i]
-        _workload_dual(lp, work.row[_PRICE], key, inverse, work.local[i], round_off, noise)
+        _workload_dual(lp, i, row, key, inverse, local, round_off, noise)
     return noise
 
 
-@_inner
-def _is_priced_out(work, i, size, noise):
+@_once
+def _is_priced_out(lp, i, row, local, candidate, flag, size, noise):
     """Tell whether a column outside the basis would lower the cost of workload `i`."""
-    lp, gap = work.lp[i], work.candidate[0]
-    _reduced_costs(lp, work.row[_PRICE], work.local[i, _DUAL], gap, size)
-    limit = -2.0 * work.local[i, _NOISE, 0]
+    _reduced_costs(lp, i, row, local, candidate, size)
+    limit = -2.0 * local[i, _NOISE, 0]
     for j in range(size):
-        if gap[j] < limit and work.flag[i, j] == 0 and gap[j] < limit * lp[_SCALE, j] - noise * _load(lp, j):
+        gap = candidate[0, j]
+        if gap < limit and flag[i, j] == 0 and gap < limit * lp[i, _SCALE, j] - noise * _load(lp, i, j):
             return True
     return False
 
 
-@_inner
+@_once
 def _is_price_outside(work, t, noise):
     """Tell whether the price of tight row `t` is beyond the slopes beside its breakpoint."""
     r, j = work.tight[0, t], work.tight[1, t]
@@ -737,7 +735,7 @@ def _is_price_outside(work, t, noise):
     return price < work.segment[1, r, level, j] - noise or price > work.segment[1, r, level + 1, j] + noise
 
 
-@_inner
+@_once
 def _untie(work, r, j):
     """Turn a tight row into one that merely has a price: between two slopes it must become tight again."""
     level, price = work.state[r, j] // 2, work.row[_PRICE, r, j]
@@ -749,7 +747,7 @@ def _untie(work, r, j):
         work.place[r, j] = -1
 
 
-@_inner
+@_once
 def _make_dual_feasible(work, live, pairs, size):
     """Compute the duals and repair the basis where they are infeasible.
 
@@ -758,12 +756,13 @@ def _make_dual_feasible(work, live, pairs, size):
     could not be solved) and whether nothing had to be changed.
     """
     noise = _duals(work, live, pairs)
+    lp, row, local, candidate, flag = work.lp, work.row, work.local, work.candidate, work.flag
     fault, changed = False, False
     for t in range(pairs):
         fault = fault or _is_price_outside(work, t, noise)
         work.local[work.tight[2, t], _NOISE, 1] = 2.0  # it has extras
     for i in range(live):
-        if not fault and _is_priced_out(work, i, size, noise):
+        if not fault and _is_priced_out(lp, i, row, local, candidate, flag, size, noise):
             changed = True
             work.local[i, _NOISE, 1] += 1.0
             fault = work.local[i, _NOISE, 1] > 2.0
@@ -797,7 +796,7 @@ def _violation(work, r, j):
     return min(load - work.segment[0, r, level - 1, j], 0.0)
 
 
-@_inner
+@_once
 def _leaving(work, live, pairs, size, bland):
     """Return kind and place of what should leave: the column furthest below zero or row furthest out of bounds.
 
@@ -832,7 +831,7 @@ def _badness(violation, number, least, bland):
     return 1.0 / (1.0 + number) if bland else violation
 
 
-@_inner
+@_once
 def _dependent_extra(work, i, k, pairs):
     """Return the extra of workload `i` that depends most on key `k`, or -1."""
     best, choice, lp = _TINY_PIVOT, -1, work.lp[i]
@@ -844,7 +843,7 @@ def _dependent_extra(work, i, k, pairs):
     return choice
 
 
-@_inner
+@_once
 def _swap_key(work, i, k, pairs):
     """Let an extra of workload `i` that depends on key `k` take its place; return which, or -1.
 
@@ -855,7 +854,7 @@ def _swap_key(work, i, k, pairs):
         return -1
     mine, working, tied = work.extra[choice], work.working, work.tight
     pivot = mine[k]
-    _replace_key(work.inverse[i], k, mine)
+    _replace_key(work.inverse, i, k, work.extra, choice)
     for t in range(pairs):
         working[choice, t] *= -pivot
     for e in range(pairs):
@@ -873,32 +872,32 @@ def _swap_key(work, i, k, pairs):
     return choice
 
 
-@_inner
+@_once
 def _border_row(work, r, at, pairs):
     """Write the load of row (r, at), by the limits of the tight rows, into the border of the working matrix."""
     matrix = work.working
     for t in range(pairs):
         matrix[pairs, t] = 0.0
     for e in range(pairs):
-        entry = _entry(work, work.tight[2, e], work.tight[3, e], work.extra[e], r, at)
+        entry = _entry(work.lp, work.tight[2, e], work.key, work.tight[3, e], work.extra, e, r, at)
         if entry != 0.0:
             for t in range(pairs):
                 matrix[pairs, t] += entry * matrix[e, t]
 
 
-@_inner
+@_once
 def _border_column(work, i, j, r, at, pairs):
     """Write what column (i, j) takes from the extras, and adds to row (r, at), into the border; keep its keys."""
-    matrix, load, column = work.working, work.vector[0], work.extra[pairs]
-    _represent(work.lp[i], work.inverse[i], j, column)
+    matrix, vector = work.working, work.vector
+    _represent(work.lp, work.inverse, i, j, work.extra, pairs)
     for t in range(pairs):
-        load[t] = 0.0
-    _scatter(work, i, j, column, load)
-    corner = _entry(work, i, j, column, r, at)
+        vector[0, t] = 0.0
+    _scatter(work.lp, i, work.key, work.place, j, work.extra, pairs, vector, 0)
+    corner = _entry(work.lp, i, work.key, j, work.extra, pairs, r, at)
     for e in range(pairs + 1):
         total = 0.0
         for t in range(pairs):
-            total += matrix[e, t] * load[t]
+            total += matrix[e, t] * vector[0, t]
         matrix[e, pairs] = -total
     matrix[pairs, pairs] += corner
 
@@ -914,25 +913,23 @@ def _aim(work, a, sign, pairs):
     work.pick[3] = reach
 
 
-@_inner
-def _aim_workload(work, i):
+@_once
+def _aim_workload(lp, i, row, key, inverse, local, reach):
     """Let the duals of workload `i` follow the prices so that its keys' reduced costs stay zero."""
-    lp, rate, inverse, local = work.lp[i], work.row[_RATE], work.inverse[i], work.local[i]
-    local[_STEP, 0] = local[_STEP, 1] = local[_STEP, 2] = 0.0
-    noise = 0.0
+    y0 = y1 = y2 = noise = 0.0
     for k in range(3):
-        j = work.key[i, k]
-        cost = rate[0, j] * lp[_USE, j] + rate[1, j] * lp[_USE + 1, j] + rate[2, j] * lp[_USE + 2, j]
+        j = key[i, k]
+        cost = row[_RATE, 0, j] * lp[i, _USE, j] + row[_RATE, 1, j] * lp[i, _USE + 1, j]
+        cost += row[_RATE, 2, j] * lp[i, _USE + 2, j]
         if cost != 0.0:
-            size = 0.0
-            for r in range(3):
-                local[_STEP, r] += cost * inverse[k, r]
-                size = max(size, abs(inverse[k, r]))
-            noise += size * _load(lp, j)
-    local[_NOISE, 2] = noise * work.pick[3]
+            v0, v1, v2 = inverse[i, k, 0], inverse[i, k, 1], inverse[i, k, 2]
+            y0, y1, y2 = y0 + cost * v0, y1 + cost * v1, y2 + cost * v2
+            noise += max(abs(v0), abs(v1), abs(v2)) * _load(lp, i, j)
+    local[i, _STEP, 0], local[i, _STEP, 1], local[i, _STEP, 2] = y0, y1, y2
+    local[i, _NOISE, 2] = noise * reach
 
 
-@_inner
+@_once
 def _ratio_of_rows(work, pairs):
     """Offer the tight rows, whose prices must stay between two slopes, to the ratio test."""
     end = work.number.size
@@ -946,20 +943,22 @@ def _ratio_of_rows(work, pairs):
                 work.number[end - 2], work.number[end - 1] = -1, t
 
 
-@_inner
+@_once
 def _ratio_test(work, kind, only, live, pairs, size, bland):
     """Find what enters: a column, or a tight row that becomes free."""
-    _reset_pick(work)
+    lp, row, local, candidate, flag = work.lp, work.row, work.local, work.candidate, work.flag
+    pick, number = work.pick, work.number
+    _reset_pick(pick, number)
     for i in range(live):
         if kind != _KEY:
-            _aim_workload(work, i)
+            _aim_workload(lp, i, row, work.key, work.inverse, local, pick[3])
         if kind != _KEY or i == only:  # without a change of prices no other workload is concerned
-            _ratio(work, i, size, bland)
+            _ratio(lp, i, row, local, candidate, flag, pick, number, size, bland)
     if kind != _KEY:
         _ratio_of_rows(work, pairs)
 
 
-@_inner
+@_once
 def _tie(work, t, r, j, level):
     """Put row (r, j) into position `t` of the tight rows, at breakpoint `level`."""
     work.tight[0, t], work.tight[1, t] = r, j
@@ -972,23 +971,23 @@ def _is_off(pivot, rate):
     return not abs(abs(pivot) - rate) <= 1e-7 * rate
 
 
-@_inner
+@_once
 def _exchange_key(work, i, k, pairs):
     """Exchange a key that no extra depends on: within its workload, so that the working matrix stays."""
-    j, column, tied = work.number[-1], work.extra[pairs], work.tight
-    _represent(work.lp[i], work.inverse[i], j, column)
-    if _is_off(column[k], work.pick[2]):
+    lp, inverse, tied, j = work.lp, work.inverse, work.tight, work.number[-1]
+    _represent(lp, inverse, i, j, work.extra, pairs)
+    if _is_off(work.extra[pairs, k], work.pick[2]):
         return -1
-    _replace_key(work.inverse[i], k, column)
+    _replace_key(inverse, i, k, work.extra, pairs)
     work.flag[i, work.key[i, k]], work.flag[i, j] = 0, 1
     work.key[i, k] = j
     for e in range(pairs):
         if tied[2, e] == i:
-            _represent(work.lp[i], work.inverse[i], tied[3, e], work.extra[e])
+            _represent(lp, inverse, i, tied[3, e], work.extra, e)
     return pairs
 
 
-@_inner
+@_once
 def _move_last(work, e, t, last):
     """Close the gaps that extra `e` and tight row `t` left in the working matrix."""
     matrix, tied = work.working, work.tight
@@ -1004,7 +1003,7 @@ def _move_last(work, e, t, last):
         work.place[tied[0, t], tied[1, t]] = t
 
 
-@_inner
+@_once
 def _exchange_pair(work, e, r, at, level, pairs):
     """Let extra `e`, or row (r, at) if e == pairs, make place for what the ratio test chose.
 
@@ -1033,26 +1032,26 @@ def _exchange_pair(work, e, r, at, level, pairs):
     return pairs + (1 if e == pairs else 0) - (1 if i < 0 else 0)
 
 
-@_inner
+@_once
 def _next_segment(work, t):
     """Return the segment towards which the price of tight row `t` was moving."""
     return work.state[work.tight[0, t], work.tight[1, t]] // 2 + (1 if work.vector[1, t] > 0.0 else 0)
 
 
-@_inner
+@_once
 def _clear_rates(work, pairs):
     for t in range(pairs):
         work.row[_RATE, work.tight[0, t], work.tight[1, t]] = 0.0
 
 
-@_inner
+@_once
 def _pivot(work, kind, a, b, live, pairs, size, bland):
     """Do one pivot for what leaves; return the number of pairs, or -1 where the inverses need a refresh."""
     e, r, at, level, segment = pairs, 0, _X, 0, -1
     if kind == _KEY:
         e = _swap_key(work, a, b, pairs)
         if e < 0:
-            _aim_by_key(work, a, b)
+            _aim_by_key(work.inverse, a, b, work.local, work.pick)
         else:
             kind = _EXTRA
     elif kind == _EXTRA:
@@ -1083,8 +1082,11 @@ def _pivot(work, kind, a, b, live, pairs, size, bland):
     return _exchange_pair(work, e, r, at, level, pairs)
 
 
-@_inner
-def _dual_simplex(work, live, pairs, size, budget):
+# --- the whole problem ------------------------------------------------------------------------------------
+
+
+@_once
+def _pivot_until_feasible(work, live, pairs, size, budget):
     """Pivot until all values are feasible or a refresh is due; return the pairs, pivots and whether it ended."""
     stalled = 0
     for pivots in range(budget):
@@ -1104,34 +1106,6 @@ def _dual_simplex(work, live, pairs, size, budget):
     return pairs, budget, False
 
 
-# --- the whole problem ------------------------------------------------------------------------------------
-
-
-@_inner
-def _optimise(work, basis, live, size):
-    """Bring the stored basis to optimality; return the status, the pairs and the number of pivots.
-
-    The answer is always computed from a fresh factorisation of the final basis in its stored order, so that it
-    depends on nothing else.
-    """
-    total, pairs = 0, 0
-    for attempt in range(_ROUNDS):
-        work.pick[4] = 1.0 if attempt < 4 else 2.0 ** min(attempt - 3, 10)
-        if attempt == _ROUNDS // 2:
-            basis[0] = basis[1] = 0  # the warm start leads nowhere
-        pairs, complete = _factorise(work, basis, live, size)
-        pairs, feasible = _make_dual_feasible(work, live, pairs, size)
-        if pairs < 0:
-            basis[0] = basis[1] = 0
-            continue
-        pairs, pivots, ended = _dual_simplex(work, live, pairs, size, _REFRESH * (attempt + 1))
-        total += pivots
-        if ended and pivots == 0 and complete and feasible:
-            return OPTIMAL, pairs, total
-        _store(work, basis, live, size)
-    return NUMERIC_FAILURE, max(pairs, 0), total
-
-
 @_inner
 def _write_value(x, slack, i, j, value):
     """Write the value of one basic column; what is below zero by round-off becomes zero."""
@@ -1146,7 +1120,7 @@ def _write_value(x, slack, i, j, value):
         slack[i, 2] = positive
 
 
-@_inner
+@_once
 def _write_primal(work, live, pairs, x, slack):
     """Write the routed shares, unserved shares and service-level excesses."""
     for i in range(x.shape[0]):
@@ -1160,7 +1134,7 @@ def _write_primal(work, live, pairs, x, slack):
         _write_value(x, slack, work.number[work.tight[2, e]], work.tight[3, e], work.extra[e, 3])
 
 
-@_inner
+@_once
 def _write_overload(use, capacity, width, x, overload):
     """Fill the overload segments of each configuration from the cheapest to the dearest."""
     for c in range(width.shape[0]):
@@ -1173,7 +1147,7 @@ def _write_overload(use, capacity, width, x, overload):
             excess -= width[c, b]
 
 
-@_inner
+@_once
 def _write_duals(work, live, workload_dual, capacity_dual):
     """Write the demand, delay and error duals and the prices of capacity, in the units of the data."""
     for i in range(workload_dual.shape[0]):
@@ -1188,21 +1162,24 @@ def _write_duals(work, live, workload_dual, capacity_dual):
             capacity_dual[r, c] = price if price > 0.0 else 0.0
 
 
-@_inner
-def _close_row(problem, r, c, workload_dual, capacity_dual):
-    """Price a row without any capacity so high that no column it closes would pay."""
-    cost, unserved, delay, error, use, allowed = problem
-    for i in range(cost.shape[0]):
-        if unserved[i] > 0.0 and allowed[i, c] != 0 and use[r, i, c] > 0.0:
-            gap = cost[i, c] - workload_dual[i, 0]
-            gap += workload_dual[i, 1] * delay[i, c] + workload_dual[i, 2] * error[i, c]
-            for q in range(3):
-                gap += capacity_dual[q, c] * use[q, i, c]
-            if gap < 0.0:
-                capacity_dual[r, c] -= gap / use[r, i, c] * (1.0 + 1e-15)
+@_once
+def _close_rows(cost, unserved, delay, error, use, allowed, row, workload_dual, capacity_dual):
+    """Price each row without any capacity so high that no column it closes would pay."""
+    for r in range(3):
+        for c in range(cost.shape[1]):
+            if row[_UNIT, r, c + _X] > 0.0:
+                continue
+            for i in range(cost.shape[0]):
+                if unserved[i] > 0.0 and allowed[i, c] != 0 and use[r, i, c] > 0.0:
+                    gap = cost[i, c] - workload_dual[i, 0]
+                    gap += workload_dual[i, 1] * delay[i, c] + workload_dual[i, 2] * error[i, c]
+                    for q in range(3):
+                        gap += capacity_dual[q, c] * use[q, i, c]
+                    if gap < 0.0:
+                        capacity_dual[r, c] -= gap / use[r, i, c] * (1.0 + 1e-15)
 
 
-@_inner
+@_once
 def _objective(cost, unserved, slope, x, slack, overload):
     total = 0.0
     for i in range(cost.shape[0]):
@@ -1216,7 +1193,7 @@ def _objective(cost, unserved, slope, x, slack, overload):
     return total
 
 
-@jit
+@jit(_nrt=False)
 def route(
     cost, unserved, delay, error, use, capacity, width, slope, allowed, basis, work, x, slack, overload, duals
 ):
@@ -1224,8 +1201,11 @@ def route(
 
     Inputs are trusted. `basis` (from `new_basis`) is read as the warm start and overwritten, `work` (from
     `new_workspace`) is overwritten, and so are the outputs `x` (I, C), `slack` (I, 3: unserved, delay excess,
-    error excess), `overload` (C, B) and `duals`, a pair of arrays: (I, 3) for the demand, delay and error rows
-    and (3, C) for the capacities.
+    error excess), `overload` (C, B) and `duals`, a pair of arrays: (I, 3) for the demand, delay and error
+    rows and (3, C) for the capacities. All are C-contiguous; `allowed` is uint8.
+
+    The answer is always computed from a fresh factorisation of the final basis in its stored order, so that
+    it depends on nothing else.
 
     Returns
     -------
@@ -1236,21 +1216,32 @@ def route(
     pivots : int
         Number of pivots that joined the workloads' own problems.
     """
+    # The loop stands here since each further level of calls is one more optimisation of everything below it.
     size = cost.shape[1] + _X
     live = _pack(cost, unserved, delay, error, use, capacity, width, slope, allowed, work)
-    status, pairs, pivots = _optimise(work, basis, live, size)
-    _write_primal(work, live, pairs, x, slack)
+    status, pairs, total = NUMERIC_FAILURE, 0, 0
+    for attempt in range(_ROUNDS):
+        work.pick[4] = 1.0 if attempt < 4 else 2.0 ** min(attempt - 3, 10)
+        if attempt == _ROUNDS // 2 or pairs < 0:  # the warm start leads nowhere
+            basis[0] = basis[1] = 0
+        pairs, complete = _factorise(work, basis, live, size)
+        pairs, feasible = _make_dual_feasible(work, live, pairs, size)
+        if pairs >= 0:
+            budget = _REFRESH * (attempt + 1)
+            pairs, pivots, ended = _pivot_until_feasible(work, live, pairs, size, budget)
+            total += pivots
+            if ended and pivots == 0 and complete and feasible:
+                status = OPTIMAL
+                break
+            _store(work, basis, live, size)
+    _write_primal(work, live, max(pairs, 0), x, slack)
     _write_overload(use, capacity, width, x, overload)
     _write_duals(work, live, duals[0], duals[1])
-    problem = (cost, unserved, delay, error, use, allowed)
-    for r in range(3):
-        for c in range(cost.shape[1]):
-            if work.row[_UNIT, r, c + _X] == 0.0:
-                _close_row(problem, r, c, duals[0], duals[1])
-    return status, _objective(cost, unserved, slope, x, slack, overload), pivots
+    _close_rows(cost, unserved, delay, error, use, allowed, work.row, duals[0], duals[1])
+    return status, _objective(cost, unserved, slope, x, slack, overload), total
 
 
-@jit
+@jit(_nrt=False)
 def remap_basis(basis, old_active, new_active):
     """Carry a basis over to another set of active configurations, in place.
 

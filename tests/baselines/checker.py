@@ -64,9 +64,7 @@ def cost_usd(snapshot: Snapshot, plan: Plan, slo: str) -> float:
     x, u = plan.diagnostics["x"], plan.diagnostics["unserved"]
     broken = sum(np.maximum(part, 0.0) for part in excess(snapshot, x)) if slo == "elastic" else 0.0
     return float(
-        plan.fleet @ snapshot.hold_usd
-        + (x * snapshot.route_usd).sum()
-        + snapshot.unserved_usd @ (u + broken)
+        plan.fleet @ snapshot.hold_usd + (x * snapshot.route_usd).sum() + snapshot.unserved_usd @ (u + broken)
     )
 
 

@@ -52,7 +52,9 @@ class _Program:
                 for k, (_, config, r) in enumerate(self.options):
                     if config == c:
                         safe = s.segments.safe_utilization[s.segments.offsets[c] + r - 1]
-                        option[k] = -r * (s.compute_tflops[c], s.kv_capacity_gb[c], s.max_concurrency[c] * safe)[kind]
+                        option[k] = (
+                            -r * (s.compute_tflops[c], s.kv_capacity_gb[c], s.max_concurrency[c] * safe)[kind]
+                        )
                 self.add(row, -np.inf, 0.0)
             for i in range(self.shape[0]):
                 row, option, x, _ = self.parts()

@@ -27,7 +27,10 @@ def _segments(instance: Instance, safe: float) -> LateSegments:
 
 
 def snapshot_of(
-    instance: Instance, rate_scale: float | np.ndarray = 1.0, safe: float = 0.95, budget_usd: float | None = None
+    instance: Instance,
+    rate_scale: float | np.ndarray = 1.0,
+    safe: float = 0.95,
+    budget_usd: float | None = None,
 ) -> Snapshot:
     """Return the nominal problem of a window at scaled rates; budgets of kind "rate" only."""
     performance, hours = instance.performance, instance.window_s / 3600

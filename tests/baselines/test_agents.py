@@ -114,7 +114,10 @@ def test_autoscale_obeys_slo_budget_and_slots() -> None:
     options = [configuration("slow", {"p": 1}), configuration("fast", {"p": 2})]
     instance = make_instance([pool("p", 16)], options, **slow_and_fast)
     assert play(autoscale(), instance, demand(instance, [18.0]))[0][1:] == [[0, 2]] * 11
-    options = [configuration("small", {"p": 1}, max_replicas=1), configuration("large", {"p": 2}, max_replicas=1)]
+    options = [
+        configuration("small", {"p": 1}, max_replicas=1),
+        configuration("large", {"p": 2}, max_replicas=1),
+    ]
     instance = make_instance([pool("p", 16)], options, ["small|large|"])
     for fleet in play(autoscale(), instance, demand(instance, [18.0]))[0]:
         assert sum(fleet) <= 1

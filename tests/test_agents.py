@@ -1,0 +1,140 @@
+"""Forecasters and the wrappers that make agents of planners."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fleetgym
+from fleetgym.agents import Agent, Rolling, Static
+from fleetgym.envs.fleet_alloc import FleetAllocEnv
+from fleetgym.errors import FleetgymError, UnknownNameError
+from fleetgym.forecasters import FORECASTERS, Kalman, Quantile, make_forecaster
+from fleetgym.planning import Plan, Snapshot
+
+TOY = "fleet-v0/toy/startup"
+
+
+class Wants:
+    """A planner that wants the fleets it was given, in turn, and remembers its snapshots."""
+
+    def __init__(self, *fleets: list[int]):
+        self.fleets, self.seen = list(fleets), []
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Return the next fleet."""
+        self.seen.append(snapshot)
+        return Plan(fleet=np.array(self.fleets[min(len(self.seen), len(self.fleets)) - 1]))
+
+
+def play(agent: Agent, instance: str | fleetgym.Instance = TOY) -> list[list[int]]:
+    """Return the targets over stored scenario 0, or over a drawn one."""
+    env = FleetAllocEnv(instance)
+    options = {"scenario": 0} if isinstance(instance, str) else None
+    observation, info = env.reset(seed=0, options=options)
+    view, targets, done = fleetgym.View(env.instance), [], False
+    view.update(info)
+    agent.reset(view, seed=0)
+    while not done:
+        action = agent.act(observation, info)
+        targets.append(env.actions.to_fleet(action).tolist())
+        observation, _, done, _, info = env.step(action)
+        view.update(info)
+    return targets
+
+
+def test_static_plans_once() -> None:
+    """Static asks once, for nominal demand with the margin, and never changes its mind."""
+    planner = Wants([2], [3])
+    targets = play(Static(planner, margin=0.5))
+    assert targets == [[2]] * len(targets)
+    assert len(planner.seen) == 1
+    nominal = fleetgym.load_instance(TOY).workloads[0].rate_rps
+    assert planner.seen[0].rate_rps.tolist() == [1.5 * nominal]
+
+
+def test_rolling_plans_on_schedule() -> None:
+    """`every=4` asks in windows 0, 4, 8; without keep_best each answer is taken."""
+    planner = Wants([1], [2], [3])
+    targets = play(Rolling(planner, every=4, keep_best=False))
+    assert [s.window for s in planner.seen] == [0, 4, 8]
+    assert targets == [[1]] * 4 + [[2]] * 4 + [[3]] * (len(targets) - 8)
+
+
+def test_keep_best_refuses_what_does_not_pay() -> None:
+    """A planner that wants to give up is not listened to."""
+    targets = play(Rolling(Wants([0]), every=1, keep_best=True))
+    assert all(target == [1] for target in targets)
+
+
+def test_switch_cost_delays_a_change() -> None:
+    """The dearer a switch counts, the fewer changes are made."""
+    changes = []
+    for switch_cost in (0.0, 1.0, 1e9):
+        agent = fleetgym.make_agent("agh-rolling", switch_cost=switch_cost, every=3)
+        targets = play(agent, "fleet-v0/dev/ou-s-001")
+        changes.append(sum(a != b for a, b in zip(targets, targets[1:], strict=False)))
+    assert changes[0] >= changes[1] >= changes[2] == 0
+
+
+@pytest.mark.parametrize("name", FORECASTERS)
+def test_forecasters_learn_a_constant(name: str) -> None:
+    """After many equal windows every forecaster is near that rate, and never negative or infinite."""
+    instance = fleetgym.load_instance("fleet-v0/dev/ou-s-001")
+    forecaster = make_forecaster(name)
+    forecaster.reset(instance)
+    rates = np.array([w.rate_rps for w in instance.workloads])
+    for _ in range(200):
+        forecaster.update(rates)
+    for ahead in (1, 6, 10**9):
+        predicted = forecaster.predict(ahead)
+        assert predicted.shape == rates.shape
+        assert np.all(np.isfinite(predicted))
+        assert np.all(predicted >= 0.2 * rates)
+        assert np.all(predicted <= 6.0 * rates)
+
+
+def test_kalman_beats_last_on_noisy_mean_reverting_demand() -> None:
+    """On its own kind of process the filter's squared error is below that of the last value."""
+    instance = fleetgym.load_instance("fleet-v0/dev/ou-s-001")
+    history = instance.history.rate_rps
+    kalman, errors = Kalman(), []
+    kalman.reset(instance)
+    for t in range(600):
+        kalman.update(history[t])
+        ahead = history[t + 6]
+        errors.append(
+            [np.mean(np.log(kalman.predict(6) / ahead) ** 2), np.mean(np.log(history[t] / ahead) ** 2)]
+        )
+    kalman_error, last_error = np.mean(errors, axis=0)
+    assert kalman_error < 0.9 * last_error
+
+
+def test_quantile_covers_its_level() -> None:
+    """The 90 % forecast is exceeded in about a tenth of the history's windows."""
+    instance = fleetgym.load_instance("fleet-v0/dev/ou-s-001")
+    history, forecaster = instance.history.rate_rps, Quantile(0.9)
+    forecaster.reset(instance)
+    above = []
+    for t in range(history.shape[0] - 3):
+        forecaster.update(history[t])
+        above.append(history[t + 3] > forecaster.predict(3))
+    assert np.mean(above) == pytest.approx(0.1, abs=0.01)
+
+
+def test_bad_arguments_are_named() -> None:
+    """Arguments out of range and unknown forecasters are refused."""
+    for arguments in ({"every": 0}, {"margin": -1.0}, {"switch_cost": -1.0}):
+        with pytest.raises(FleetgymError):
+            Rolling(Wants([1]), **arguments)
+    with pytest.raises(UnknownNameError, match="kalman"):
+        make_forecaster("kalmann")
+
+
+def test_descent_pays_for_its_changes() -> None:
+    """On a calibrated day the local search beats holding the nominal fleet."""
+    costs = {}
+    for name in ("hold", "descent"):
+        results = fleetgym.evaluate([name], "fleet-v0/dev/ou-s-001", scenarios=[0])
+        costs[name] = results.episodes[0].cost_usd
+    assert costs["descent"] < costs["hold"]

@@ -1,0 +1,274 @@
+"""Evaluation: the same job gives the same bytes wherever it is played, and a stopped run goes on as if it never was."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sample_agents import agent
+
+import fleetgym
+from fleetgym.agent_process import decode, encode
+from fleetgym.envs.fleet_alloc import FleetAllocEnv
+from fleetgym.errors import DataError, FleetgymError, UnknownNameError
+from fleetgym.evaluation import evaluate, make_jobs, plan
+from fleetgym.jobs import Job, close_agents, play_actions, run_job
+from fleetgym.reference import replay
+from fleetgym.results import read_results, timings_path
+
+AGENTS = ["hold", "random", "agh-rolling", agent("Dice")]
+SUITE = ["fleet-v0/toy/drop", "fleet-v0/toy/group", "fleet-v0/toy/budget-pool"]
+
+
+@pytest.fixture(scope="module")
+def expected() -> str:
+    """The results file of one uninterrupted run in this process."""
+    return evaluate(AGENTS, SUITE).to_text()
+
+
+# -- one job
+
+
+def test_same_job_same_bytes() -> None:
+    """Twice in this process and once in another: one line of text."""
+    job = Job(agent("Dice"), "fleet-v0/toy/group", 0, seed=5)
+    lines = {run_job(job, isolate).to_line() for isolate in ("never", "never", "always", "always")}
+    close_agents()
+    assert len(lines) == 1
+
+
+def test_seeds_differ_from_job_to_job() -> None:
+    """Every part of a job changes the agent's seed, and with it what a random agent does."""
+    job = Job("random", "fleet-v0/toy/group", 0, 0)
+    others = [
+        dataclasses.replace(job, agent="hold"),
+        dataclasses.replace(job, instance="fleet-v0/toy/drop"),
+        dataclasses.replace(job, scenario=1),
+        dataclasses.replace(job, seed=1),
+    ]
+    assert len({j.agent_seed for j in [job, *others]}) == 5
+    assert run_job(job).actions != run_job(others[-1]).actions
+
+
+def test_result_is_what_the_judge_says() -> None:
+    """Costs per term and in all equal those of the independent implementation, replayed from the actions."""
+    results = evaluate(["random"], SUITE)
+    for episode in results.episodes:
+        instance = fleetgym.load_instance(episode.instance)
+        scenario = fleetgym.load_scenarios(episode.instance)[episode.scenario]
+        steps = replay(instance, scenario, results.actions(episode).tolist())
+        for name, usd in vars(episode.costs).items():
+            assert usd == pytest.approx(sum(s[name] for s in steps), rel=1e-9, abs=1e-12)
+        assert episode.cost_usd == pytest.approx(sum(s["cost"] for s in steps), rel=1e-9)
+        requests = scenario.expanded(instance.num_windows).rate_rps
+        for name in ("miss_share", "unserved_share"):
+            missed = sum(float(r @ np.asarray(s[name])) for r, s in zip(requests, steps, strict=True))
+            assert getattr(episode, name) == pytest.approx(missed / requests.sum(), abs=1e-9)
+        assert episode.denied == sum(int(np.sum(s["denied"])) for s in steps)
+        assert episode.lost == sum(int(np.sum(s["lost"])) for s in steps)
+
+
+def test_played_actions_cost_the_same() -> None:
+    """The actions in a result, played again, give the result."""
+    episode = run_job(Job("random", "fleet-v0/toy/group", 0))
+    results = evaluate("random", "fleet-v0/toy/group")
+    again = play_actions("fleet-v0/toy/group", 0, results.actions(results.episodes[0]), "random")
+    assert again.to_line() == episode.to_line()
+
+
+def test_agents_never_get_the_future() -> None:
+    """What crosses the pipe is the last window's outcome and the fleet: nothing has a row per window."""
+    seen: dict[str, object] = {}
+    instance = fleetgym.load_instance("fleet-v0/toy/drop")
+
+    def note(frame: str) -> None:
+        seen["frame"] = frame
+
+    run_job(Job("hold", "fleet-v0/toy/drop", 0), watch=note)
+    assert "window 10/10" in str(seen["frame"])
+    env = FleetAllocEnv("fleet-v0/toy/drop")
+    _, info = env.reset(options={"scenario": 0})
+    assert all(np.shape(v)[:1] != (instance.num_windows,) for k, v in encode(info).items() if k != "array")
+
+
+def test_observations_cross_the_pipe_bit_for_bit() -> None:
+    """Types, shapes and every bit survive, odd values included."""
+    values = {
+        "f4": np.array([0.1, -0.0, 1e-45], dtype=np.float32),
+        "f8": np.array([[0.1, 5e-324, 1.7976931348623157e308]]),
+        "i8": np.array([-(2**62), 2**62]),
+        "flag": np.array([True, False]),
+        "plain": 0.1,
+        "text": "ü",
+    }
+    back = decode(encode(values))
+    for name, value in values.items():
+        if isinstance(value, np.ndarray):
+            assert (back[name].dtype, back[name].tobytes()) == (value.dtype, value.tobytes())
+        else:
+            assert back[name] == value
+
+
+# -- many jobs
+
+
+def test_one_and_two_workers_write_the_same_bytes(expected: str, tmp_path: Path) -> None:
+    """The file of two workers is that of one, and timings lie beside it, not in it."""
+    for workers in (1, 2):
+        path = tmp_path / f"{workers}.jsonl"
+        evaluate(AGENTS, SUITE, workers=workers, out=path)
+        assert path.read_text() == expected
+        assert len(timings_path(path).read_text().splitlines()) == len(AGENTS) * len(SUITE)
+        assert all(e.timing is not None for e in read_results(path).episodes)
+    assert "cpu" not in expected
+
+
+def test_any_executor_gives_the_same_bytes(expected: str) -> None:
+    """The seam is `concurrent.futures.Executor`: here, threads."""
+    with ThreadPoolExecutor(2) as executor:
+        assert evaluate(AGENTS, SUITE, executor=executor).to_text() == expected
+
+
+XDIST = """
+import pytest
+from pathlib import Path
+from fleetgym.evaluation import make_jobs
+from fleetgym.jobs import run_job
+
+JOBS = make_jobs({agents!r}, {suite!r})
+
+@pytest.mark.parametrize("k", range(len(JOBS)))
+def test_job(k):
+    Path({folder!r}, f"{{k:03d}}").write_text(run_job(JOBS[k]).to_line())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [0, 2])
+def test_xdist_gives_the_same_bytes(expected: str, tmp_path: Path, processes: int) -> None:
+    """The same jobs as test items, on any number of xdist's workers."""
+    test = tmp_path / "test_jobs.py"
+    (tmp_path / "lines").mkdir()
+    test.write_text(XDIST.format(agents=AGENTS, suite=SUITE, folder=str(tmp_path / "lines")))
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        str(processes),
+        "-p",
+        "no:cacheprovider",
+        str(test),
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    lines = "".join(path.read_text() for path in sorted((tmp_path / "lines").iterdir()))
+    assert lines == expected.partition("\n")[2]
+
+
+def test_progress_counts_to_the_end() -> None:
+    """Every finished episode is told once."""
+    told: list[tuple[int, int]] = []
+    evaluate("hold", SUITE, progress=lambda done, total: told.append((done, total)))
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_calls_that_are_wrong_say_so() -> None:
+    """Names, numbers and settings are checked before anything is played."""
+    with pytest.raises(UnknownNameError, match="did you mean 'agh'"):
+        evaluate("aghh", SUITE)
+    with pytest.raises(UnknownNameError, match="did you mean 'fleet-v0/toy'"):
+        evaluate("hold", "fleet-v0/tooy")
+    with pytest.raises(UnknownNameError, match="fleet-v0/toy/drop"):
+        evaluate("hold", "fleet-v0/toy/dropp")
+    with pytest.raises(FleetgymError, match="1 stored scenarios"):
+        evaluate("hold", SUITE, scenarios=[3])
+    with pytest.raises(FleetgymError, match="named twice"):
+        evaluate(["hold", "hold"], SUITE)
+    with pytest.raises(FleetgymError, match="at least 1"):
+        evaluate("hold", SUITE, workers=0)
+    with pytest.raises(FleetgymError, match="auto, always, never"):
+        evaluate("hold", SUITE, isolate="maybe")
+    with pytest.raises(FleetgymError, match="put your class into a file"):
+        evaluate([object()], SUITE)  # type: ignore[list-item]
+
+
+def test_plan_works_on_the_nominal_window() -> None:
+    """A planner by name, and an object."""
+    from fleetgym.registry import make_planner
+
+    assert plan("fleet-v0/toy/drop", "gh").fleet.tolist() == [2, 0]
+    assert plan("fleet-v0/toy/drop", make_planner("agh")).fleet.tolist() == [2, 0]
+    with pytest.raises(FleetgymError, match="is no planner"):
+        plan("fleet-v0/toy/two-pools", "hold")
+
+
+# -- stopping and going on
+
+
+def test_resume_keeps_what_is_done(expected: str, tmp_path: Path) -> None:
+    """From every possible torn length the file is completed to the same bytes."""
+    path = tmp_path / "r.jsonl"
+    random_lengths = random.Random(1)
+    for length in [0, 10, len(expected), *(random_lengths.randrange(len(expected)) for _ in range(3))]:
+        path.write_text(expected[:length])
+        played: list[tuple[int, int]] = []
+        evaluate(AGENTS, SUITE, resume=path, progress=lambda *counts, into=played: into.append(counts))
+        assert path.read_text() == expected
+        assert len(played) == len(AGENTS) * len(SUITE) - max(0, expected[:length].count("\n") - 1)
+
+
+def test_resume_refuses_another_run(expected: str, tmp_path: Path) -> None:
+    """Other jobs, another version, other instances: the file is left as it is."""
+    path = tmp_path / "r.jsonl"
+    path.write_text(expected)
+    with pytest.raises(DataError, match="another list of jobs"):
+        evaluate(AGENTS, SUITE, resume=path, seed=1)
+    with pytest.raises(FleetgymError, match="exists"):
+        evaluate(AGENTS, SUITE, out=path)
+    path.write_text(expected.replace('"version":"', '"version":"9', 1))
+    with pytest.raises(DataError, match="another version"):
+        evaluate(AGENTS, SUITE, resume=path)
+    hashes = fleetgym.load_instance(SUITE[0]).content_hash
+    path.write_text(expected.replace(hashes, "0" * 64))
+    with pytest.raises(DataError, match="another instances"):
+        evaluate(AGENTS, SUITE, resume=path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_killed_run_goes_on_to_the_same_bytes(tmp_path: Path, workers: int) -> None:
+    """SIGKILL at a random moment, several times over, then finish: an uninterrupted run's bytes."""
+    agents, path = [agent("Slow"), "random", agent("Slow") + "()"], tmp_path / "r.jsonl"
+    whole = evaluate(agents, SUITE, isolate="never").to_text()
+    script = tmp_path / "run.py"
+    script.write_text(
+        "from fleetgym.evaluation import evaluate\n"
+        f"if __name__ == '__main__':\n    evaluate({agents!r}, {SUITE!r}, resume={str(path)!r}, workers={workers})\n"
+    )
+    moments = random.Random(workers)
+    for _ in range(3):
+        run = subprocess.Popen([sys.executable, str(script)], start_new_session=True)
+        time.sleep(moments.uniform(1.0, 4.0))
+        os.kill(run.pid, signal.SIGKILL)
+        run.wait()
+    subprocess.run([sys.executable, str(script)], check=True)
+    assert path.read_text() == whole
+
+
+def test_jobs_are_in_canonical_order() -> None:
+    """By agent, instance, scenario, as given."""
+    jobs = make_jobs(["random", "hold"], SUITE)
+    assert [(j.agent, j.instance) for j in jobs] == [(a, i) for a in ("random", "hold") for i in SUITE]
+    assert math.prod((2, len(SUITE))) == len(jobs)

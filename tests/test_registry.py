@@ -1,0 +1,143 @@
+"""Agents by name: ours, anybody's by module or file, with arguments, and errors that help."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sample_agents import agent
+
+import fleetgym
+from fleetgym import registry
+from fleetgym.agents import Rolling, Static
+from fleetgym.errors import FleetgymError, UnknownNameError
+from fleetgym.registry import agent_entries, make_agent, make_planner, parse_agent
+
+OURS = {
+    "hold",
+    "random",
+    "autoscale",
+    "gh",
+    "gh-rolling",
+    "agh",
+    "agh-rolling",
+    "homogeneous",
+    "homogeneous-rolling",
+}
+
+
+def test_every_reference_agent_has_a_name() -> None:
+    """The promised names are there, and say that they are ours."""
+    entries = agent_entries()
+    assert set(entries) >= OURS
+    assert all(entries[name].is_reference for name in OURS)
+
+
+@pytest.mark.parametrize(
+    "name", sorted(name for name, entry in agent_entries().items() if entry.is_reference)
+)
+def test_every_reference_agent_plays(name: str) -> None:
+    """Each can be made and plays every toy without failing."""
+    results = fleetgym.evaluate(name, "fleet-v0/toy")
+    assert not results.failures
+
+
+def test_the_checkout_is_read_even_if_it_was_installed_earlier(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entry points freeze at install time; an agent that was added since is found all the same."""
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: [])
+    assert set(agent_entries()) >= OURS
+
+
+def test_unknown_names_suggest_the_nearest() -> None:
+    """A slip of the finger is answered with the name that was meant."""
+    with pytest.raises(UnknownNameError, match="did you mean 'agh-rolling'"):
+        make_agent("agh-roling")
+
+
+def test_arguments_in_brackets() -> None:
+    """Keywords with plain values reach the factory; keyword arguments of the call win."""
+    made = make_agent("agh-rolling(every=3, margin=0.25, forecaster='ewma', passes=1)")
+    assert isinstance(made, Rolling)
+    assert (made.every, made.margin, made.planner.passes) == (3, 0.25, 1)  # type: ignore[attr-defined]
+    assert make_agent("gh(margin=0.5)", margin=0.1).margin == 0.1  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gh(0.5)",
+        "gh(margin=)",
+        "gh(margin=__import__('os'))",
+        "gh(**{})",
+        "gh)",
+        "gh(margin=0.5",
+        "a b:C",
+        "x.y:1z",
+    ],
+)
+def test_names_that_cannot_be_read(text: str) -> None:
+    """Malformed text is refused before anything is imported or evaluated."""
+    with pytest.raises(FleetgymError):
+        make_agent(text)
+
+
+def test_files_and_modules() -> None:
+    """A class or a factory, by file or by module; a planner plans once."""
+    assert type(make_agent(agent("Good"))).__name__ == "Good"
+    assert type(make_agent(agent("make_good(times=2)"))).__name__ == "Good"
+    assert type(make_agent("sample_agents:Good")).__name__ == "Good"
+    assert isinstance(make_agent(agent("Planner")), Static)
+    assert type(make_planner("agh-rolling")).__name__ == "AdaptiveGreedyHeuristic"
+    assert type(make_planner(agent("Planner"))).__name__ == "Planner"
+
+
+def test_what_is_no_agent_says_so() -> None:
+    """Wrong class, missing attribute, missing module, missing file, not callable."""
+    cases = {
+        agent("Useless"): "neither an agent",
+        agent("Goood"): "did you mean 'Good'",
+        "no_such_module:Agent": "no module 'no_such_module'",
+        "nowhere.py:Agent": "no file 'nowhere.py'",
+        "sample_agents:WINDOW": "expected a class or a factory",
+        agent("Bad.act"): "missing 3 required",
+    }
+    for text, message in cases.items():
+        with pytest.raises((FleetgymError, TypeError), match=message):
+            make_agent(text)
+
+
+class _Point:
+    """An entry point of a made-up package."""
+
+    def __init__(self, name: str, value: str, package: str):
+        self.name, self.value = name, value
+        self.dist = type("Distribution", (), {"name": package})()
+
+
+def test_two_packages_with_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between third parties it is an error; our own names cannot be taken."""
+    points = [_Point("clever", "one:A", "one"), _Point("agh", "one:B", "one")]
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: points)
+    assert parse_agent("clever").target == "one:A"
+    assert not parse_agent("clever").is_reference
+    assert parse_agent("agh").target == registry.agent_entries()["agh"].target == "baselines.agents:agh"
+    points.append(_Point("clever", "two:A", "two"))
+    with pytest.raises(FleetgymError, match="claimed by one and two"):
+        parse_agent("clever")
+
+
+def test_a_foreign_baselines_package_is_named(tmp_path: Path) -> None:
+    """A folder of that name that hides ours is reported with its place."""
+    (tmp_path / "theirs" / "baselines").mkdir(parents=True)
+    (tmp_path / "theirs" / "baselines" / "__init__.py").write_text("")
+    code = "import fleetgym; fleetgym.make_agent('agh')"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "theirs")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert "another 'baselines' at" in done.stderr.splitlines()[-1]
+    assert str(tmp_path) in done.stderr.splitlines()[-1]

@@ -1,0 +1,318 @@
+"""Scores: the formula by hand, its interval, best-known costs and how they get better."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fleetgym.best_known import (
+    BEST_KNOWN_FORMAT,
+    BestKnown,
+    BestKnownSet,
+    best_known_path,
+    load_best_known,
+    offer,
+    read_actions,
+    read_best_known,
+    verified_cost_usd,
+    write_actions,
+    write_best_known,
+)
+from fleetgym.comparison import compare, nominal_actions, optimal_actions, yardsticks
+from fleetgym.episode import Costs, EpisodeResult, Header, InstanceFacts, Timing
+from fleetgym.errors import DataError, FleetgymError
+from fleetgym.evaluation import evaluate
+from fleetgym.exact import optimal_fleets
+from fleetgym.improvement import improve
+from fleetgym.jobs import play_actions
+from fleetgym.library import list_instances, load_instance, load_scenarios
+from fleetgym.results import Results, hash_jobs
+from fleetgym.scoring import bootstrap_interval, family_means, headline, score
+from fleetgym.tables import score_table
+
+HASH = "0" * 64
+TOYS = list_instances("fleet-v0/toy")
+
+
+def episode(agent: str, instance: str, scenario: int, cost_usd: float, **changes: object) -> EpisodeResult:
+    """Return an episode of two windows that costs rent only."""
+    base = EpisodeResult(
+        agent=agent,
+        instance=instance,
+        scenario=scenario,
+        scenario_id=f"s{scenario}",
+        seed=0,
+        actions=((0, 0, 1),),
+        costs=Costs(**{**dict.fromkeys(Costs.__dataclass_fields__, 0.0), "rental": cost_usd}),
+        cost_usd=cost_usd,
+        cost_per_window_usd=(cost_usd / 2, cost_usd / 2),
+        miss_share=0.1,
+        unserved_share=0.05,
+        forced_outages=0,
+        denied=0,
+        lost=0,
+        failure=None,
+        timing=Timing(reset_cpu_s=1.0, act_cpu_s=(0.004, 0.006)),
+    )
+    return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+
+
+def run(*episodes: EpisodeResult, families: dict[str, str]) -> Results:
+    """Return the results of these episodes."""
+    facts = {
+        name: InstanceFacts(content_hash=HASH, family=family, num_windows=2, options=(2,))
+        for name, family in families.items()
+    }
+    header = Header(
+        format="fleetgym-results-1",
+        version="0",
+        suite="made-up",
+        num_jobs=len(episodes),
+        jobs_hash=hash_jobs(e.key for e in episodes),
+        instances=facts,
+    )
+    return Results(header, episodes)
+
+
+def known(**values: float) -> BestKnownSet:
+    """Return best-known costs; ``a0`` is scenario 0 of instance ``a``."""
+    tasks = {
+        f"{name[:-1]}#{name[-1]}": BestKnown(
+            instance_hash=HASH,
+            value_usd=usd,
+            bound_usd=None,
+            method="made up",
+            date="2026-11-01",
+            proven=False,
+        )
+        for name, usd in values.items()
+    }
+    return BestKnownSet(format=BEST_KNOWN_FORMAT, name="bks-2026-11", tasks=tasks)
+
+
+FAMILIES = {"a": "ou", "b": "ou", "c": "drop"}
+TASKS = [("a", 0, 2.0), ("a", 1, 4.0), ("b", 0, 1.0), ("c", 0, 8.0)]  # instance, scenario, best-known
+
+
+def episodes(agent: str, *ratios: float) -> list[EpisodeResult]:
+    """Return an agent's episodes on `TASKS` at multiples of best-known."""
+    return [episode(agent, i, k, b * r) for (i, k, b), r in zip(TASKS, ratios, strict=True)]
+
+
+BEST = known(a0=2.0, a1=4.0, b0=1.0, c0=8.0)
+
+
+# -- the formula
+
+
+def test_headline_by_hand() -> None:
+    """Scenarios within an instance, instances within a family, families: each level a geometric mean."""
+    table = score(run(*episodes("x", 1.0, 4.0, 8.0, 1.5), families=FAMILIES), BEST)
+    a, b = math.sqrt(1.0 * 4.0), 8.0
+    ou, drop = math.sqrt(a * b), 1.5
+    (row,) = table.rows
+    assert row.families == pytest.approx({"drop": 50.0, "ou": 100 * (ou - 1)})
+    assert row.score == pytest.approx(100 * (math.sqrt(ou * drop) - 1))
+    assert row.cost_usd == pytest.approx(2 + 16 + 8 + 12)
+    assert (row.miss_share, row.unserved_share, row.failures) == (pytest.approx(0.1), pytest.approx(0.05), 0)
+    assert row.cpu_ms_per_decision == pytest.approx(5.0)
+    assert (table.num_tasks, table.families, table.best_known) == (4, ("drop", "ou"), "bks-2026-11")
+
+
+def test_best_known_itself_scores_zero_and_cheaper_is_negative() -> None:
+    """Nothing is clipped: an agent that beats a best-known cost shows it."""
+    results = run(*episodes("best", 1, 1, 1, 1), *episodes("better", 1, 1, 1, 0.9), families=FAMILIES)
+    table = score(results, BEST)
+    assert [row.agent for row in table.rows] == ["better", "best"]
+    assert table.row("best").score == 0.0
+    assert table.row("better").score < 0.0
+
+
+def test_scores_do_not_depend_on_money_or_size() -> None:
+    """Multiplying an instance's costs by any factor, or repeating its scenarios, changes no score."""
+    rng = np.random.default_rng(3)
+    logs = {"f": {"a": list(rng.random(3)), "b": list(rng.random(2))}, "g": {"c": list(rng.random(4))}}
+    repeated = {f: {i: v * 3 for i, v in instances.items()} for f, instances in logs.items()}
+    assert headline(logs) == pytest.approx(headline(repeated))
+    assert family_means(logs)["g"] == pytest.approx(np.mean(logs["g"]["c"]))
+
+
+def test_interval_is_seeded_and_covers_the_truth() -> None:
+    """The same seed gives the same bounds; over many draws about 95 % of the intervals hold the true score."""
+    rng = np.random.default_rng(0)
+    hits, rounds = 0, 200
+    for _ in range(rounds):
+        logs = {f: {str(k): [m + rng.normal(0, 0.1)] for k in range(30)} for f, m in (("a", 0.1), ("b", 0.3))}
+        low, high = bootstrap_interval(logs, resamples=400) or (0, 0)
+        hits += low <= 100 * math.expm1(0.2) <= high
+    assert 0.88 <= hits / rounds <= 0.99
+    assert bootstrap_interval(logs, seed=1) == bootstrap_interval(logs, seed=1)
+    assert bootstrap_interval(logs, seed=1) != bootstrap_interval(logs, seed=2)
+
+
+def test_interval_is_the_plain_bootstrap() -> None:
+    """The vectorised draw equals a loop over instances with the same random numbers."""
+    logs = {"a": {"x": [0.1], "y": [0.4], "z": [0.2, 0.6]}, "b": {"u": [0.0], "v": [1.0]}}
+    rng = np.random.default_rng(7)
+    draws_a, draws_b = rng.integers(3, size=(500, 3)), rng.integers(2, size=(500, 2))
+    means = []
+    for a, b in zip(draws_a, draws_b, strict=True):
+        means.append((np.mean([[0.1, 0.4, 0.4][k] for k in a]) + np.mean([[0.0, 1.0][k] for k in b])) / 2)
+    expected = [100 * math.expm1(q) for q in np.quantile(means, [0.025, 0.975])]
+    assert bootstrap_interval(logs, resamples=500, seed=7) == pytest.approx(tuple(expected))
+
+
+def test_no_interval_from_one_instance() -> None:
+    """A family with a single instance says nothing about its spread."""
+    assert score(run(*episodes("x", 1, 1, 1, 1), families=FAMILIES), BEST).rows[0].interval is None
+
+
+def test_what_cannot_be_scored() -> None:
+    """Missing values, changed instances, incomplete runs: an error that says what to do."""
+    results = run(*episodes("x", 1, 1, 1, 1), families=FAMILIES)
+    with pytest.raises(FleetgymError, match="no best-known cost of c#0"):
+        score(results, known(a0=2.0, a1=4.0, b0=1.0))
+    changed = dataclasses.replace(BEST.tasks["a#0"], instance_hash="1" * 64)
+    with pytest.raises(FleetgymError, match="a has changed since bks-2026-11"):
+        score(results, dataclasses.replace(BEST, tasks={**BEST.tasks, "a#0": changed}))
+    partial = Results(dataclasses.replace(results.header, num_jobs=5), results.episodes)
+    with pytest.raises(FleetgymError, match="4 of 5 episodes are done"):
+        score(partial, BEST)
+    uneven = run(*episodes("x", 1, 1, 1, 1), *episodes("y", 1, 1, 1, 1)[:2], families=FAMILIES)
+    with pytest.raises(FleetgymError, match="y has not played b#0"):
+        score(uneven, BEST)
+    with pytest.raises(FleetgymError, match="best-known, best-in-run"):
+        score(results, BEST, relative_to="nothing")
+
+
+def test_best_in_run_needs_no_values() -> None:
+    """Tasks without best-known costs are scored against the cheapest agent, yardsticks apart."""
+    results = run(*episodes("x", 1, 2, 1, 1), *episodes("y", 2, 1, 1, 1), families=FAMILIES)
+    table = score(results, relative_to="best-in-run", extra=episodes("ruler", 0.5, 0.5, 0.5, 0.5))
+    assert table.best_known == "best-in-run"
+    assert table.row("x").score == pytest.approx(100 * (2 ** (1 / 8) - 1))
+    assert table.row("ruler").score == pytest.approx(-50 - 0, abs=15)
+    assert table.row("ruler").is_reference
+
+
+def test_table_lines_up_and_is_plain_data() -> None:
+    """Every line of numbers has the head's width, and the table survives JSON."""
+    results = run(*episodes("x", 1, 2, 1, 1), *episodes("a-longer-name", 2, 1, 1, 100), families=FAMILIES)
+    table = score(results, BEST, extra=episodes("ruler", 3, 3, 3, 3))
+    lines = score_table(table).splitlines()
+    rows = lines[: 2 + len(table.rows)]
+    assert len({len(line) for line in rows}) == 1
+    assert "(ruler)" in lines[3] or "(ruler)" in lines[4]
+    assert json.loads(json.dumps(table.to_dict(), allow_nan=False))["rows"][0]["agent"] == "x"
+
+
+# -- best-known costs
+
+
+@pytest.mark.parametrize("name", TOYS)
+def test_toy_values_are_proven_optima(name: str) -> None:
+    """The file that is published holds the dynamic program's optimum of every toy."""
+    best = load_best_known([name])
+    for k, scenario in enumerate(load_scenarios(name)):
+        value = best.find(name, k, load_instance(name).content_hash)
+        assert value.proven
+        assert value.value_usd == pytest.approx(optimal_fleets(load_instance(name), scenario).cost, rel=1e-9)
+
+
+def test_published_actions_cost_what_is_claimed() -> None:
+    """Every toy's stored actions, replayed by both implementations, give the value in the file."""
+    folder = Path(__file__).resolve().parent.parent / "leaderboard" / "best_known"
+    best = read_best_known(best_known_path("fleet-v0"))
+    for name in TOYS:
+        actions = read_actions(folder, name, 0)
+        value = best.tasks[f"{name}#0"].value_usd
+        assert verified_cost_usd(name, 0, actions, judge=True) == pytest.approx(value, rel=1e-9)
+
+
+def test_offer_takes_only_what_is_cheaper() -> None:
+    """A dearer sequence is refused, a cheaper one accepted, and nothing beats a proof."""
+    name = "fleet-v0/toy/drop"
+    poor, good = nominal_actions(name), optimal_actions(name, 0)
+    task = {"instance": name, "scenario": 0, "method": "test", "date": "2026-11-02"}
+    first = offer(None, actions=poor, **task)  # type: ignore[arg-type]
+    assert first is not None
+    assert not first.proven
+    second = offer(first, actions=good, judge=True, proven=True, **task)  # type: ignore[arg-type]
+    assert second is not None
+    assert second.value_usd < first.value_usd
+    assert second.bound_usd == second.value_usd
+    assert offer(second, actions=poor, **task) is None  # type: ignore[arg-type]
+    wrong = dataclasses.replace(second, value_usd=second.value_usd * 2, bound_usd=second.value_usd * 2)
+    with pytest.raises(FleetgymError, match="less than the proven optimum"):
+        offer(wrong, actions=good, **task)  # type: ignore[arg-type]
+
+
+def test_best_known_files_are_checked(tmp_path: Path) -> None:
+    """Round trip; a bound above its value and an unproven proof are refused with their place."""
+    path = tmp_path / "best_known.json"
+    write_best_known(path, BEST)
+    assert read_best_known(path) == BEST
+    for changes, where in (({"bound_usd": 9.0}, "bound_usd"), ({"proven": True}, "proven")):
+        bad = dataclasses.replace(BEST.tasks["a#0"], **changes)
+        write_best_known(path, dataclasses.replace(BEST, tasks={"a#0": bad}))
+        with pytest.raises(DataError, match=where):
+            read_best_known(path)
+
+
+def test_stored_actions_belong_to_their_instance(tmp_path: Path) -> None:
+    """Actions made for another version of the instance are refused."""
+    name = "fleet-v0/toy/drop"
+    best = offer(
+        None, instance=name, scenario=0, actions=nominal_actions(name), method="m", date="2026-11-02"
+    )
+    assert best is not None
+    write_actions(tmp_path, name, 0, best, nominal_actions(name))
+    assert np.array_equal(read_actions(tmp_path, name, 0), nominal_actions(name))
+    write_actions(tmp_path, name, 0, dataclasses.replace(best, instance_hash=HASH), nominal_actions(name))
+    with pytest.raises(DataError, match="another version"):
+        read_actions(tmp_path, name, 0)
+
+
+# -- improvement
+
+
+@pytest.mark.parametrize("name", TOYS)
+def test_local_search_improves_towards_the_optimum(name: str) -> None:
+    """It never gets dearer than it started, never beats the proof, and its cost is that of a replay."""
+    instance, scenario = load_instance(name), load_scenarios(name)[0]
+    found = improve(instance, scenario, nominal_actions(name), max_steps=1500)
+    optimum = optimal_fleets(instance, scenario).cost
+    assert optimum * (1 - 1e-9) <= found.cost_usd <= found.start_usd
+    assert found.cost_usd <= 1.25 * optimum
+    assert play_actions(name, 0, found.actions).cost_usd == pytest.approx(found.cost_usd, rel=1e-12)
+
+
+def test_local_search_is_seeded_and_bounded() -> None:
+    """The same seed finds the same actions, within the number of windows allowed."""
+    name = "fleet-v0/toy/group"
+    instance, scenario = load_instance(name), load_scenarios(name)[0]
+    start, other = nominal_actions(name), optimal_actions(name, 0)
+    once, twice = (improve(instance, scenario, start, max_steps=400, seed=4) for _ in range(2))
+    assert np.array_equal(once.actions, twice.actions)
+    assert once.steps <= 400 + instance.num_windows
+    helped = improve(instance, scenario, start, others=[other], max_steps=4000)
+    assert helped.cost_usd == pytest.approx(optimal_fleets(instance, scenario).cost)
+
+
+# -- yardsticks
+
+
+def test_yardsticks_frame_the_agents() -> None:
+    """On toys the clairvoyant scores 0 and nobody is below it; nominal-static equals holding the nominal fleet."""
+    _, table = compare(["hold", "random", "gh"], "fleet-v0/toy")
+    assert table.row("clairvoyant").score == pytest.approx(0.0, abs=1e-7)
+    assert table.rows[0].agent == "clairvoyant"
+    assert table.row("nominal-static").score == pytest.approx(table.row("hold").score)
+    assert table.row("nominal-static").is_reference
+    results = evaluate("hold", "fleet-v0/toy/drop")
+    assert {e.agent for e in yardsticks(results)} == {"nominal-static"}
