@@ -17,7 +17,7 @@ import numpy as np
 from fleetgym import View
 from fleetgym.forecasters import make_forecaster
 
-_FLOOR = 1e-3  # of the nominal rate, where a logarithm is taken
+_FLOOR = 0.05  # of the nominal rate, where a logarithm is taken
 
 
 class Descent:

@@ -9,7 +9,7 @@ import numpy as np
 from fleetgym.actions import ActionSpace
 from fleetgym.best_known import BestKnownSet, load_best_known
 from fleetgym.episode import EpisodeResult
-from fleetgym.evaluation import evaluate
+from fleetgym.evaluation import evaluate, make_jobs
 from fleetgym.jobs import play_actions, stored_scenario
 from fleetgym.library import load_instance
 from fleetgym.results import Results
@@ -48,12 +48,21 @@ def compare(
     >>> [row.agent for row in table.rows if row.is_reference]
     ['nominal-static']
     """
-    known = best_known
+    known = _known(agents, suite, best_known, options) if relative_to == "best-known" else None
     results = evaluate(agents, suite, **options)
-    if relative_to == "best-known" and known is None:
-        known = load_best_known(results.header.instances)
-    extra = yardsticks(results, known if relative_to == "best-known" else None)
+    extra = yardsticks(results, known)
     return results, score(results, known, relative_to=relative_to, extra=extra)
+
+
+def _known(
+    agents: str | list[str], suite: str | list[str], given: BestKnownSet | None, options: dict[str, Any]
+) -> BestKnownSet:
+    """Return the best-known costs; find out what lacks one before hours are spent on playing."""
+    jobs = make_jobs(agents, suite, options.get("scenarios"))
+    known = given or load_best_known(job.instance for job in jobs)
+    for name, k in dict.fromkeys((job.instance, job.scenario) for job in jobs):
+        known.find(name, k, load_instance(name).content_hash)
+    return known
 
 
 def yardsticks(results: Results, known: BestKnownSet | None = None) -> list[EpisodeResult]:

@@ -9,7 +9,7 @@ import numpy as np
 from fleetgym.errors import FleetgymError, UnknownNameError
 from fleetgym.instance import Instance
 
-_FLOOR = 1e-6  # of the nominal rate: where a logarithm is taken, an empty window counts as this
+_FLOOR = 0.05  # of the nominal rate: where a logarithm is taken, a nearly empty window counts as this
 
 
 class Forecaster(Protocol):

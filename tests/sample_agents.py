@@ -41,6 +41,9 @@ class Bad(Good):
     def act(self, observation, info):
         return super().act(observation, info) if info["window"] < WINDOW else self.misbehave()
 
+    def misbehave(self):
+        raise NotImplementedError
+
 
 class Raises(Bad):
     def misbehave(self):

@@ -130,7 +130,8 @@ def test_trace_days_are_the_tenants_days() -> None:
     (scenario,) = stored_scenarios(instance, 1)
     assert isinstance(scenario, Scenario)
     record = demand.tenants()[demand.TRACES[0][1]]
-    day = np.array(record["requests"][144 * 7 : 144 * 8], dtype=float)
+    assert instance.workloads[1].id == f"{record['model']}-{record['client']}"
+    day = np.array(record["requests"][144 * 8 : 144 * 9], dtype=float)
     pairs = scenario.rate_rps[:, 1].reshape(144, 2).sum(axis=1)
     assert np.corrcoef(day, pairs)[0, 1] > 0.999
     assert scenario.input_scale.shape == (288, 6)

@@ -316,3 +316,12 @@ def test_yardsticks_frame_the_agents() -> None:
     assert table.row("nominal-static").is_reference
     results = evaluate("hold", "fleet-v0/toy/drop")
     assert {e.agent for e in yardsticks(results)} == {"nominal-static"}
+
+
+def test_compare_asks_for_best_known_costs_first(tmp_path: Path) -> None:
+    """Nothing is played when the scores could not be computed in the end."""
+    with pytest.raises(FleetgymError, match="no best-known cost of fleet-v0/toy/drop#0"):
+        compare("hold", "fleet-v0/toy/drop", best_known=BEST, out=tmp_path / "r.jsonl")
+    assert not (tmp_path / "r.jsonl").exists()
+    _, table = compare("hold", "fleet-v0/toy/drop", relative_to="best-in-run", out=tmp_path / "r.jsonl")
+    assert table.row("hold").score == 0.0

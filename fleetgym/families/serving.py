@@ -454,7 +454,10 @@ def _dear(problem: Columns, rate: np.ndarray) -> np.ndarray:
 def _rates_and_caps(draft: _Draft, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Return nominal rates (I,) and caps in GPUs (G,)."""
     count = len(draft.lengths)
-    share = rng.dirichlet(np.full(count, 12.0))
+    weight = np.ones(count)
+    if draft.family == "trace":  # tenants that move get more of the fleet than those that need no planning
+        weight = np.clip(demand.daily_movement(draft.demand.level), 0.15, 0.8)
+    share = rng.dirichlet(12.0 * weight / weight.mean())
     relaxed = dataclasses.replace(draft.problem, groups=(), max_replicas=np.full(len(draft.columns), 1e4))
     ones = np.ones(count)
     alone = [

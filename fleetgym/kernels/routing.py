@@ -56,7 +56,7 @@ class Workspace(NamedTuple):
     row: np.ndarray  # (4, 3, N) price, its rate, load and unit of each capacity row
     segment: np.ndarray  # (2, 3, 6, N) breakpoints and slopes of each capacity row
     working: np.ndarray  # (R, R) inverse of the working matrix, R = 3 C + 2
-    scratch: np.ndarray  # (R, R) factorisation
+    scratch: np.ndarray  # (R, R) factorisation; one row while pivoting
     extra: np.ndarray  # (R, 4) representation by the keys, and value, of each extra column
     vector: np.ndarray  # (4, R)
     candidate: np.ndarray  # (2, N) reduced costs and their rates
@@ -134,29 +134,29 @@ def new_basis(num_workloads: int, num_configurations: int) -> np.ndarray:
 
 
 @_once
-def _pack_rows(capacity, width, slope, work):
-    """Scale each capacity row to a limit of one; merge empty segments and equal slopes. Limit 0 has unit 0."""
-    breakpoints, prices, unit = work.segment[0], work.segment[1], work.row[_UNIT]
+def _pack_rows(capacity, width, slope, segment, row):
+    """Scale each capacity row to a limit of one, or give it unit 0; merge empty segments and equal slopes."""
     for c in range(capacity.shape[1]):
         j = c + _X
         for r in range(2):
-            unit[r, j] = 1.0 / capacity[r, c] if capacity[r, c] > 0.0 else 0.0
+            row[_UNIT, r, j] = 1.0 / capacity[r, c] if capacity[r, c] > 0.0 else 0.0
         limit = capacity[2, c]
         for b in range(width.shape[1]):
             limit += width[c, b]
-        unit[2, j] = 1.0 / limit if limit > 0.0 else 0.0
+        unit = 1.0 / limit if limit > 0.0 else 0.0
         last, end, price = 0, capacity[2, c], 0.0
         for b in range(width.shape[1]):
             if width[c, b] <= 0.0:
                 continue
             if slope[c, b] > price:
-                breakpoints[2, last, j] = end * unit[2, j]
+                segment[0, 2, last, j] = end * unit
                 last += 1
                 price = slope[c, b]
-                prices[2, last, j] = price * limit
+                segment[1, 2, last, j] = price * limit
             end += width[c, b]
-        breakpoints[2, last, j] = 1.0
-        prices[2, last + 1, j] = np.inf
+        segment[0, 2, last, j] = 1.0
+        segment[1, 2, last + 1, j] = np.inf
+        row[_UNIT, 2, j] = unit
 
 
 @_once
@@ -184,14 +184,16 @@ def _pack_workload(cost, delay, error, use, allowed, i, lp, w, row):
 @_once
 def _pack(cost, unserved, delay, error, use, capacity, width, slope, allowed, work):
     """Fill the packed data; return the number of workloads with arrivals, listed in `work.number`."""
-    _pack_rows(capacity, width, slope, work)
-    live, lp, row, number = 0, work.lp, work.row, work.number
+    _pack_rows(capacity, width, slope, work.segment, work.row)
+    lp, row, number, live = work.lp, work.row, work.number, 0
     for i in range(cost.shape[0]):
         if unserved[i] > 0.0:
-            lp[live, _COST, _U] = lp[live, _COST, _S] = lp[live, _COST, _T] = unserved[i]
-            _pack_workload(cost, delay, error, use, allowed, i, lp, live, row)
             number[live] = i
             live += 1
+    for w in range(live):
+        i = number[w]
+        lp[w, _COST, _U] = lp[w, _COST, _S] = lp[w, _COST, _T] = unserved[i]
+        _pack_workload(cost, delay, error, use, allowed, i, lp, w, row)
     return live
 
 
@@ -424,7 +426,7 @@ def _choose_keys(lp, i, basis, start, stop, key, inverse, column):
             inverse[i, k, r] = 1.0 if k == r else 0.0
     open_places = 7
     while open_places:
-        best, place, choice = 1e-9, -1, 0
+        best, place, choice = 1e-9, start, start
         for n in range(start, stop):
             j = basis[n] % _STRIDE
             _represent(lp, inverse, i, j, column, last)
@@ -432,7 +434,7 @@ def _choose_keys(lp, i, basis, start, stop, key, inverse, column):
                 size = abs(column[last, k]) / lp[i, _SCALE, j]
                 if open_places >> k & 1 and size > best:
                     best, place, choice = size, k, j
-        if place < 0:
+        if best == 1e-9:
             return False
         _represent(lp, inverse, i, choice, column, last)
         _replace_key(inverse, i, place, column, last)
@@ -553,13 +555,13 @@ def _eliminate(matrix, extra, rows, columns, match):
     for t in range(columns):
         match[1, t] = -1
     for e in range(rows):
-        best, choice = extra[e, 3], -1
+        best, choice = extra[e, 3], columns
         for t in range(columns):
             if match[1, t] < 0 and abs(matrix[e, t]) > best:
                 best, choice = abs(matrix[e, t]), t
-        match[0, e] = choice
-        if choice >= 0:
-            match[1, choice] = e
+        match[0, e] = -1
+        if choice < columns:
+            match[0, e], match[1, choice] = choice, e
             _exchange(matrix, max(rows, columns), e, choice)
 
 
@@ -888,16 +890,16 @@ def _border_row(work, r, at, pairs):
 @_once
 def _border_column(work, i, j, r, at, pairs):
     """Write what column (i, j) takes from the extras, and adds to row (r, at), into the border; keep its keys."""
-    matrix, vector = work.working, work.vector
+    matrix, load = work.working, work.scratch
     _represent(work.lp, work.inverse, i, j, work.extra, pairs)
     for t in range(pairs):
-        vector[0, t] = 0.0
-    _scatter(work.lp, i, work.key, work.place, j, work.extra, pairs, vector, 0)
+        load[pairs, t] = 0.0
+    _scatter(work.lp, i, work.key, work.place, j, work.extra, pairs, load, pairs)
     corner = _entry(work.lp, i, work.key, j, work.extra, pairs, r, at)
     for e in range(pairs + 1):
         total = 0.0
         for t in range(pairs):
-            total += matrix[e, t] * vector[0, t]
+            total += matrix[e, t] * load[pairs, t]
         matrix[e, pairs] = -total
     matrix[pairs, pairs] += corner
 
