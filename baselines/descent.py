@@ -108,7 +108,8 @@ class Descent:
         left = max(1, min(self.payback_windows, self.view.instance.num_windows - self.view.window))
         waits = self.wait if self.view.window else np.zeros_like(self.wait)
         self.switch_usd = (snapshot.startup_usd + waits * snapshot.hold_usd) / left
-        self.running, self.known = self.view.fleet, {}
+        self.running = self.view.fleet
+        self.known: dict[bytes, float] = {}
         best = self._cost(fleet)
         for _ in range(self.max_moves):
             for neighbour in self._neighbours(fleet):

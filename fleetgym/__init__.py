@@ -22,7 +22,7 @@ _HOME = {
     "DataError": "errors",
     "FleetgymError": "errors",
     "UnknownNameError": "errors",
-    "evaluate": "evaluation",
+    "evaluate": "evaluation.run",
     "Instance": "instance",
     "Scenario": "instance",
     "list_instances": "library",
@@ -31,9 +31,9 @@ _HOME = {
     "Plan": "planning",
     "Planner": "planning",
     "Snapshot": "planning",
-    "plan": "evaluation",
+    "plan": "evaluation.run",
     "make_agent": "registry",
-    "score": "scoring",
+    "score": "scoring.score",
     "View": "view",
     "Outcome": "window",
 }
@@ -68,8 +68,8 @@ if TYPE_CHECKING:
     from fleetgym.errors import DataError as DataError
     from fleetgym.errors import FleetgymError as FleetgymError
     from fleetgym.errors import UnknownNameError as UnknownNameError
-    from fleetgym.evaluation import evaluate as evaluate
-    from fleetgym.evaluation import plan as plan
+    from fleetgym.evaluation.run import evaluate as evaluate
+    from fleetgym.evaluation.run import plan as plan
     from fleetgym.instance import Instance as Instance
     from fleetgym.instance import Scenario as Scenario
     from fleetgym.library import list_instances as list_instances
@@ -79,6 +79,6 @@ if TYPE_CHECKING:
     from fleetgym.planning import Planner as Planner
     from fleetgym.planning import Snapshot as Snapshot
     from fleetgym.registry import make_agent as make_agent
-    from fleetgym.scoring import score as score
+    from fleetgym.scoring.score import score as score
     from fleetgym.view import View as View
     from fleetgym.window import Outcome as Outcome

@@ -2,7 +2,7 @@
 
 import sys
 
-from fleetgym.cli import main
+from fleetgym.cli.parser import main
 
 if __name__ == "__main__":
     sys.exit(main())

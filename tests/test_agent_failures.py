@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from sample_agents import WINDOW, agent
 
-from fleetgym.agent_process import Limits
-from fleetgym.evaluation import evaluate
-from fleetgym.jobs import Job, close_agents, play_actions, run_job
-from fleetgym.results import Results
+from fleetgym.evaluation.agent_process import Limits
+from fleetgym.evaluation.jobs import Job, close_agents, play_actions, run_job
+from fleetgym.evaluation.results import Results
+from fleetgym.evaluation.run import evaluate
 
 TOY = "fleet-v0/toy/startup"
 
@@ -135,7 +135,10 @@ def test_a_worker_that_dies_costs_one_episode() -> None:
 def test_the_agents_process_ends_with_its_parent(tmp_path: Path) -> None:
     """Killing the run leaves no agent behind, even one that hangs."""
     file = tmp_path / "pid"
-    script = f"from fleetgym.jobs import *; run_job(Job({agent('TellsPid')!r} + '(file={str(file)!r})', {TOY!r}, 0))"
+    script = (
+        "from fleetgym.evaluation.jobs import *;"
+        f"run_job(Job({agent('TellsPid')!r} + '(file={str(file)!r})', {TOY!r}, 0))"
+    )
     script = script.replace(f"(file={str(file)!r})", f'(file="{file}")')
     parent = subprocess.Popen([sys.executable, "-c", script])
     try:

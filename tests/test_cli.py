@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from sample_agents import agent
 
-from fleetgym.cli import main, make_parser
+from fleetgym.cli.parser import main, make_parser
 
 TOY = "fleet-v0/toy/drop"
 
@@ -245,7 +245,7 @@ def test_import_and_help_stay_light() -> None:
     """Neither `import fleetgym` nor help loads a heavy package; import takes under 0.4 s of CPU."""
     heavy = "('numba', 'pandas', 'scipy', 'matplotlib', 'highspy')"
     code = f"import sys, {{}}; print([m for m in {heavy} if m in sys.modules])"
-    for what in ("fleetgym", "fleetgym.cli; fleetgym.cli.make_parser().format_help()"):
+    for what in ("fleetgym", "fleetgym.cli.parser; fleetgym.cli.parser.make_parser().format_help()"):
         begin = os.times()
         done = subprocess.run([sys.executable, "-c", code.format(what)], capture_output=True, text=True)
         end = os.times()
@@ -284,7 +284,7 @@ def test_progress_shows_the_time_left_on_a_terminal_only() -> None:
     """The bar is drawn on a terminal, counts what an earlier run did, and ends with a line."""
     import io
 
-    from fleetgym.progress import ProgressBar
+    from fleetgym.cli.progress import ProgressBar
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
@@ -303,7 +303,7 @@ def test_progress_shows_the_time_left_on_a_terminal_only() -> None:
 
 def test_without_names_all_reference_agents_play(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     """``fleetgym compare`` alone compares ours, and nobody else's."""
-    from fleetgym import verbs
+    from fleetgym.cli import verbs
     from fleetgym.registry import AgentEntry, agent_entries
 
     entries = {**agent_entries(), "theirs": AgentEntry("theirs", "a:B", "them")}

@@ -18,13 +18,13 @@ import pytest
 from sample_agents import agent
 
 import fleetgym
-from fleetgym.agent_process import decode, encode
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.errors import DataError, FleetgymError, UnknownNameError
-from fleetgym.evaluation import evaluate, make_jobs, plan
-from fleetgym.jobs import Job, close_agents, play_actions, run_job
+from fleetgym.evaluation.agent_process import decode, encode
+from fleetgym.evaluation.jobs import Job, close_agents, play_actions, run_job
+from fleetgym.evaluation.results import read_results, timings_path
+from fleetgym.evaluation.run import evaluate, make_jobs, plan
 from fleetgym.reference import replay
-from fleetgym.results import read_results, timings_path
 
 AGENTS = ["hold", "random", "agh-rolling", agent("Dice")]
 SUITE = ["fleet-v0/toy/drop", "fleet-v0/toy/group", "fleet-v0/toy/budget-pool"]
@@ -142,8 +142,8 @@ def test_any_executor_gives_the_same_bytes(expected: str) -> None:
 XDIST = """
 import pytest
 from pathlib import Path
-from fleetgym.evaluation import make_jobs
-from fleetgym.jobs import run_job
+from fleetgym.evaluation.run import make_jobs
+from fleetgym.evaluation.jobs import run_job
 
 JOBS = make_jobs({agents!r}, {suite!r})
 
@@ -254,7 +254,7 @@ def test_killed_run_goes_on_to_the_same_bytes(tmp_path: Path, workers: int) -> N
     whole = evaluate(agents, SUITE, isolate="never").to_text()
     script = tmp_path / "run.py"
     script.write_text(
-        "from fleetgym.evaluation import evaluate\n"
+        "from fleetgym.evaluation.run import evaluate\n"
         f"if __name__ == '__main__':\n    evaluate({agents!r}, {SUITE!r}, resume={str(path)!r}, workers={workers})\n"
     )
     moments = random.Random(workers)

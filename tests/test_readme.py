@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetgym.evaluation import evaluate
+from fleetgym.evaluation.run import evaluate
 
 README = Path(__file__).parents[1] / "README.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.S)
@@ -32,7 +32,10 @@ def test_the_gymnasium_lines_run() -> None:
 def test_the_masked_ppo_lines_run() -> None:
     """MaskablePPO trains as shown, for fewer steps."""
     pytest.importorskip("sb3_contrib", reason="sb3-contrib is not there")
-    exec(compile(BLOCKS[2].replace("20_000", "64"), "README.md", "exec"), {"gymnasium": __import__("gymnasium")})
+    exec(
+        compile(BLOCKS[2].replace("20_000", "64"), "README.md", "exec"),
+        {"gymnasium": __import__("gymnasium")},
+    )
 
 
 def test_links_lead_somewhere() -> None:

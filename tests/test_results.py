@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetgym.episode import decode_actions, encode_actions
 from fleetgym.errors import DataError
-from fleetgym.evaluation import evaluate
-from fleetgym.results import Results, parse_results, read_results
+from fleetgym.evaluation.episode import decode_actions, encode_actions
+from fleetgym.evaluation.results import Results, parse_results, read_results
+from fleetgym.evaluation.run import evaluate
 from fleetgym.window import COST_TERMS
 
 Lines = list[Any]
@@ -49,7 +49,8 @@ def test_round_trip(results: Results, tmp_path: Path) -> None:
 
 def test_cost_terms_are_the_environments() -> None:
     """Results use the names of the environment's info."""
-    from fleetgym import episode, reference
+    from fleetgym import reference
+    from fleetgym.evaluation import episode
 
     assert episode.COST_TERMS == tuple(COST_TERMS) == reference.COST_TERMS
 

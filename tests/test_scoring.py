@@ -10,7 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fleetgym.best_known import (
+from fleetgym.cli.tables import score_table
+from fleetgym.errors import DataError, FleetgymError
+from fleetgym.evaluation.episode import Costs, EpisodeResult, Header, InstanceFacts, Timing
+from fleetgym.evaluation.jobs import play_actions
+from fleetgym.evaluation.results import Results, hash_jobs
+from fleetgym.evaluation.run import evaluate
+from fleetgym.exact import optimal_fleets
+from fleetgym.library import list_instances, load_instance, load_scenarios
+from fleetgym.scoring.best_known import (
     BEST_KNOWN_FORMAT,
     BestKnown,
     BestKnownSet,
@@ -23,17 +31,9 @@ from fleetgym.best_known import (
     write_actions,
     write_best_known,
 )
-from fleetgym.comparison import compare, nominal_actions, optimal_actions, yardsticks
-from fleetgym.episode import Costs, EpisodeResult, Header, InstanceFacts, Timing
-from fleetgym.errors import DataError, FleetgymError
-from fleetgym.evaluation import evaluate
-from fleetgym.exact import optimal_fleets
-from fleetgym.improvement import improve
-from fleetgym.jobs import play_actions
-from fleetgym.library import list_instances, load_instance, load_scenarios
-from fleetgym.results import Results, hash_jobs
-from fleetgym.scoring import bootstrap_interval, family_means, headline, score
-from fleetgym.tables import score_table
+from fleetgym.scoring.comparison import compare, nominal_actions, optimal_actions, yardsticks
+from fleetgym.scoring.improvement import improve
+from fleetgym.scoring.score import bootstrap_interval, family_means, headline, score
 
 HASH = "0" * 64
 TOYS = list_instances("fleet-v0/toy")

@@ -22,10 +22,10 @@ from pathlib import Path
 import numpy as np
 
 from fleetgym.dynamics import draw_scenario
-from fleetgym.evaluation import evaluate
+from fleetgym.evaluation.jobs import play_actions
+from fleetgym.evaluation.run import evaluate
 from fleetgym.files import write_json
 from fleetgym.instance import SCENARIO_FORMAT, Instance
-from fleetgym.jobs import play_actions
 from fleetgym.library import entries, load_instance
 from fleetgym.schema import to_jsonable
 

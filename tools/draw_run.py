@@ -56,7 +56,9 @@ def draw(instance: fleetgym.Instance, story: list[dict[str, Any]], title: str, p
     axes[2].set_ylabel("requests missed, %")
     terms = np.array([[info[term] for term in COST_TERMS] for info in story]) * 3600.0 / instance.window_s
     used = np.flatnonzero(terms.sum(axis=0) > 0)
-    axes[3].stackplot(hours, terms[:, used].T, labels=[COST_TERMS[k] for k in used], colors=COLOURS, step="post")
+    axes[3].stackplot(
+        hours, terms[:, used].T, labels=[COST_TERMS[k] for k in used], colors=COLOURS, step="post"
+    )
     axes[3].set_ylabel("cost, USD/h")
     axes[3].set_xlabel("hour of the day")
     for axis in axes:
@@ -80,7 +82,12 @@ def main() -> None:
     call = parser.parse_args()
     instance, story = play(fleetgym.make_agent(call.agent), call.instance, call.scenario)
     usd = sum(info["cost"] for info in story)
-    draw(instance, story, f"{call.agent} on {call.instance}, scenario {call.scenario}: {usd:,.0f} USD", call.out)
+    draw(
+        instance,
+        story,
+        f"{call.agent} on {call.instance}, scenario {call.scenario}: {usd:,.0f} USD",
+        call.out,
+    )
     print(f"{call.out}: {usd:,.2f} USD in {len(story)} windows")
 
 

@@ -16,7 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fleetgym.best_known import (
+from fleetgym.evaluation.executors import play
+from fleetgym.evaluation.jobs import stored_scenario
+from fleetgym.evaluation.results import Results, read_results
+from fleetgym.evaluation.run import evaluate, instances_of
+from fleetgym.exact import StateSpaceError
+from fleetgym.library import list_instances, load_instance, load_scenarios
+from fleetgym.scoring.best_known import (
     BEST_KNOWN_FORMAT,
     BestKnown,
     BestKnownSet,
@@ -28,14 +34,8 @@ from fleetgym.best_known import (
     write_actions,
     write_best_known,
 )
-from fleetgym.comparison import nominal_actions, optimal_actions
-from fleetgym.evaluation import evaluate, instances_of
-from fleetgym.exact import StateSpaceError
-from fleetgym.executors import play
-from fleetgym.improvement import improve
-from fleetgym.jobs import stored_scenario
-from fleetgym.library import list_instances, load_instance, load_scenarios
-from fleetgym.results import Results, read_results
+from fleetgym.scoring.comparison import nominal_actions, optimal_actions
+from fleetgym.scoring.improvement import improve
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -59,7 +59,10 @@ def main() -> int:
         for name, number, worst, total in pool.map(largest_difference, tasks):
             bad = worst > options.tolerance
             failed += bad
-            print(f"{'FAIL' if bad else 'ok  '} {name}#{number:<3} {worst:9.1e} relative  {total:14.2f} USD", flush=True)
+            print(
+                f"{'FAIL' if bad else 'ok  '} {name}#{number:<3} {worst:9.1e} relative  {total:14.2f} USD",
+                flush=True,
+            )
     print(f"{len(tasks) - failed} of {len(tasks)} tasks agree, {time.perf_counter() - start:.0f} s")
     return 1 if failed else 0
 

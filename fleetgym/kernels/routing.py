@@ -1,4 +1,4 @@
-"""Solve the second-stage routing LP: one window's costs and limits in, routed shares and certifying duals out.
+"""Solve the second-stage routing LP: a window's costs and limits in, routed shares and certifying duals out.
 
 The LP (see `solve_routing`) is block-angular: each workload has three rows of its own (demand, delay, error),
 and a configuration's three capacity rows couple the workloads. The kernel is a dual simplex method on a
@@ -7,8 +7,8 @@ complement ("working matrix") that joins the tight capacity rows with as many *e
 
 A capacity row is a convex penalty of its load, so overload variables never enter a basis: a row is either
 tight at one of its breakpoints, with a price between the neighbouring slopes, or it lies in a segment and its
-price is that slope. Any prices within these limits, with each workload's own three-row problem solved at them,
-are dual feasible. So every start can be repaired: a stale basis lends its prices, a cold start has zero prices.
+price is that slope. Any prices within these limits, with each workload's own three-row problem solved at
+them, are dual feasible. So every start can be repaired: a stale basis lends its prices, a cold one has none.
 """
 
 from __future__ import annotations
@@ -311,7 +311,7 @@ def _rate_noise(lp, i, reach, noise, j):
 def _offer(pick, gap, rate, slack):
     """Harris's test on one candidate whose gap closes at `rate`; tell whether it becomes the choice.
 
-    pick = (relaxed step, step, pivot size, ...). Steps are clipped at zero, and each choice keeps its own step.
+    pick = (relaxed step, step, pivot size, ...). Steps are clipped at zero; each choice keeps its own step.
     """
     gap = max(gap, 0.0)
     step = gap / rate
@@ -509,7 +509,7 @@ def _load_keys(lp, i, key, inverse, basis, start, stop, column):
 
 @_once
 def _load_columns(lp, key, inverse, flag, number, tied, column, basis, live, size):
-    """Split the stored basic columns into keys and extras; return how many extras, and whether they sufficed."""
+    """Split the stored columns into keys and extras; return how many extras, and whether they sufficed."""
     extras, complete, stop, end = 0, True, 2, 2 + basis[0]
     for i in range(live):
         for j in range(size):
@@ -525,7 +525,7 @@ def _load_columns(lp, key, inverse, flag, number, tied, column, basis, live, siz
             flag[i, key[i, k]] = 1
         for n in range(start, stop):
             j = basis[n] % _STRIDE
-            if flag[i, j] == 0 and lp[i, _COST, j] < np.inf:
+            if flag[i, j] == 0 and lp[i, _COST, j] < np.inf and extras < tied.shape[1] - 2:
                 tied[2, extras], tied[3, extras] = i, j
                 extras += 1
     return extras, complete
@@ -533,7 +533,7 @@ def _load_columns(lp, key, inverse, flag, number, tied, column, basis, live, siz
 
 @_inner
 def _exchange(matrix, size, a, b):
-    """Swap what row `a` and column `b` of a linear map stand for: output a becomes an input, input b an output."""
+    """Swap row `a` and column `b` of a linear map: output a becomes an input, input b an output."""
     inverse = 1.0 / matrix[a, b]
     for e in range(size):
         factor = matrix[e, b] * inverse
@@ -607,7 +607,7 @@ def _keep_pairs(work, tight, extras):
 
 @_once
 def _factorise(work, basis, live, size):
-    """Load and factorise the stored basis; return the number of tight rows and whether nothing was dropped."""
+    """Load and factorise the stored basis; return the number of pairs and whether nothing was dropped."""
     tight = _load_rows(work, basis, size)
     extras, complete = _load_columns(
         work.lp, work.key, work.inverse, work.flag, work.number, work.tight, work.extra, basis, live, size
@@ -753,9 +753,9 @@ def _untie(work, r, j):
 def _make_dual_feasible(work, live, pairs, size):
     """Compute the duals and repair the basis where they are infeasible.
 
-    A workload without extras is solved again at the current prices. Where an extra or a price is at fault, all
-    tight rows are untied and all workloads solved. Returns the number of tight rows left (-1 where a workload
-    could not be solved) and whether nothing had to be changed.
+    A workload without extras is solved again at the current prices. Where an extra or a price is at fault,
+    all tight rows are untied and all workloads solved. Returns the number of tight rows left (-1 where a
+    workload could not be solved) and whether nothing had to be changed.
     """
     noise = _duals(work, live, pairs)
     lp, row, local, candidate, flag = work.lp, work.row, work.local, work.candidate, work.flag
@@ -800,7 +800,7 @@ def _violation(work, r, j):
 
 @_once
 def _leaving(work, live, pairs, size, bland):
-    """Return kind and place of what should leave: the column furthest below zero or row furthest out of bounds.
+    """Return kind and place of what should leave: the column or row that is furthest out of bounds.
 
     The first of all if `bland`.
     """
@@ -876,7 +876,7 @@ def _swap_key(work, i, k, pairs):
 
 @_once
 def _border_row(work, r, at, pairs):
-    """Write the load of row (r, at), by the limits of the tight rows, into the border of the working matrix."""
+    """Write the load of row (r, at), by the limits of the tight rows, into the working matrix's border."""
     matrix = work.working
     for t in range(pairs):
         matrix[pairs, t] = 0.0
@@ -889,7 +889,7 @@ def _border_row(work, r, at, pairs):
 
 @_once
 def _border_column(work, i, j, r, at, pairs):
-    """Write what column (i, j) takes from the extras, and adds to row (r, at), into the border; keep its keys."""
+    """Write what column (i, j) takes from the extras, and adds to row (r, at), into the border."""
     matrix, load = work.working, work.scratch
     _represent(work.lp, work.inverse, i, j, work.extra, pairs)
     for t in range(pairs):
@@ -906,7 +906,7 @@ def _border_column(work, i, j, r, at, pairs):
 
 @_inner
 def _aim(work, a, sign, pairs):
-    """Let the prices of the tight rows follow what leaves, row `a` of the working matrix: write their rates."""
+    """Let the tight rows' prices follow what leaves, row `a` of the working matrix: write their rates."""
     reach = 0.0
     for t in range(pairs):
         rate = sign * work.working[a, t]
@@ -1089,7 +1089,7 @@ def _pivot(work, kind, a, b, live, pairs, size, bland):
 
 @_once
 def _pivot_until_feasible(work, live, pairs, size, budget):
-    """Pivot until all values are feasible or a refresh is due; return the pairs, pivots and whether it ended."""
+    """Pivot until all values are feasible or a refresh is due; return pairs, pivots and whether it ended."""
     stalled = 0
     for pivots in range(budget):
         _values(work, live, pairs)
@@ -1318,8 +1318,8 @@ def solve_routing(
 ) -> RoutingSolution:
     r"""Route shares of workloads to active configurations at least cost.
 
-    Minimise ``sum cost x + sum_i unserved_i (u_i + s_i + t_i) + sum slope o`` subject to, for each workload i,
-    ``sum_c x_ic + u_i = 1``, ``sum_c delay_ic x_ic <= s_i``, ``sum_c error_ic x_ic <= t_i``, and for each
+    Minimise ``sum cost x + sum_i unserved_i (u_i + s_i + t_i) + sum slope o`` subject to, for each workload
+    i, ``sum_c x_ic + u_i = 1``, ``sum_c delay_ic x_ic <= s_i``, ``sum_c error_ic x_ic <= t_i``, and for each
     configuration c, ``sum_i use_ric x_ic <= capacity_rc`` for r = 0 (compute) and 1 (KV memory) and
     ``sum_i use_2ic x_ic - sum_b o_cb <= capacity_2c`` (queue slots) with ``0 <= o_cb <= width_cb``; all
     variables are nonnegative. Serving nothing (u = 1) is always feasible.
@@ -1396,6 +1396,10 @@ def solve_routing(
         raise ValueError(f"allowed has shape {allowed.shape}, expected {shape}")
     basis = new_basis(workloads, configurations) if basis is None else basis
     work = new_workspace(workloads, configurations) if work is None else work
+    used = 2 + int(basis[0]), 2 + int(basis[0] + 2 * basis[1])
+    stored = np.concatenate([basis[2 : used[0]], basis[used[0] : used[1] : 2]])
+    if np.any(stored % _STRIDE >= configurations + _X) or np.any(stored // _STRIDE >= max(workloads, 3)):
+        raise ValueError(f"basis belongs to a larger problem than {shape}: use remap_basis or a new basis")
     if basis.size < 2 + 3 * workloads + 9 * configurations:
         raise ValueError(f"basis has room for {basis.size} entries: make it with new_basis{shape}")
     if work.lp.shape[0] < workloads or work.lp.shape[2] < configurations + _X:
@@ -1406,4 +1410,17 @@ def solve_routing(
     status, objective, pivots = route(
         *arrays, np.ascontiguousarray(allowed != 0, dtype=np.uint8), basis, work, x, slack, overload, duals
     )
-    return RoutingSolution(x, *slack.T, overload, objective, *duals[0].T, duals[1], status, pivots)
+    return RoutingSolution(
+        x=x,
+        unserved_share=slack[:, 0],
+        delay_excess=slack[:, 1],
+        error_excess=slack[:, 2],
+        overload=overload,
+        objective=objective,
+        demand_dual=duals[0][:, 0],
+        delay_dual=duals[0][:, 1],
+        error_dual=duals[0][:, 2],
+        capacity_dual=duals[1],
+        status=status,
+        pivots=pivots,
+    )

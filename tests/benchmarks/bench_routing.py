@@ -1,8 +1,8 @@
 """Time the routing kernel against HiGHS and SciPy on series of routing LPs; print CPU time and ratios.
 
-Run ``python tests/benchmarks/bench_routing.py``. All solvers get the same LPs in the same run: the windows of a
-demand series, as an environment solves them one after the other. What a peer is given is prepared outside the
-clock. Times are CPU seconds of this process, so that a busy machine does not matter much.
+Run ``python tests/benchmarks/bench_routing.py``. All solvers get the same LPs in the same run: the windows of
+a demand series, as an environment solves them one after the other. What a peer is given is prepared outside
+the clock. Times are CPU seconds of this process, so that a busy machine does not matter much.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Kernel:
 
 @jit
 def solve_series(factors, base, cost, unserved, use, basis, work, out):
-    """Solve all windows from within compiled code; writing a window's demand into the data is on the clock."""
+    """Solve all windows within compiled code; writing a window's demand into the data is on the clock."""
     total = 0.0
     for n in range(factors.shape[0]):
         for i in range(cost.shape[0]):
@@ -129,8 +129,8 @@ def time_fresh(series):
 def time_best(base, factors):
     """HiGHS as fast as it goes: one model for all windows, warm, without presolve.
 
-    Written in routed amounts (arrivals times shares), a window's demand is only in the right-hand sides, so that
-    one call changes it and the last basis stays dual feasible.
+    Written in routed amounts (arrivals times shares), a window's demand is only in the right-hand sides, so
+    that one call changes it and the last basis stays dual feasible. That holds only for changes of demand.
     """
     form = routing_lps.to_matrix(base)
     workloads = len(base.unserved)

@@ -213,7 +213,7 @@ KINDS = {
 
 
 def random_size(rng) -> tuple[int, int]:
-    """Return numbers of workloads and configurations: mostly small, sometimes none or as large as they get."""
+    """Return numbers of workloads and configurations: mostly small, sometimes none or the largest."""
     draw = rng.random()
     if draw < 0.05:
         return int(rng.integers(1, 4)), 0

@@ -162,6 +162,18 @@ def test_any_basis_is_repaired():
         check(lp, solve_routing(*lp, basis=basis))
 
 
+def test_basis_of_a_larger_problem_is_refused():
+    """Its columns do not exist here, so it has to be remapped first."""
+    rng = np.random.default_rng(10)
+    basis = new_basis(6, 9)
+    solve_routing(*KINDS["overloaded"](rng, 6, 9), basis=basis)
+    with pytest.raises(ValueError, match="belongs to a larger problem"):
+        solve_routing(*KINDS["tight"](rng, 6, 1), basis=basis)
+    remap_basis(basis, np.arange(9), np.array([4]))
+    lp = KINDS["tight"](rng, 6, 1)
+    check(lp, solve_routing(*lp, basis=basis))
+
+
 def test_workspace_may_be_larger_and_dirty():
     """One workspace serves problems of all sizes, in any order."""
     rng = np.random.default_rng(9)

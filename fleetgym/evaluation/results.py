@@ -16,8 +16,8 @@ from typing import IO, Any, NoReturn
 
 import numpy as np
 
-from fleetgym.episode import NAME, SEED, EpisodeResult, Header, Timing, decode_actions
 from fleetgym.errors import DataError, FleetgymError
+from fleetgym.evaluation.episode import NAME, SEED, EpisodeResult, Header, Timing, decode_actions
 from fleetgym.files import canonical_hash, canonical_json, parse_json, read_text
 from fleetgym.schema import Integer, Nested, read_object, spec, to_jsonable
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.agent_process import AgentProcess, Limits
-from fleetgym.agent_runner import AgentFailure, LocalAgent
-from fleetgym.episode import COST_TERMS, Costs, EpisodeResult, Failure, Timing, encode_actions
 from fleetgym.errors import DataError, FleetgymError
+from fleetgym.evaluation.agent_process import AgentProcess, Limits
+from fleetgym.evaluation.agent_runner import AgentFailure, LocalAgent
+from fleetgym.evaluation.episode import COST_TERMS, Costs, EpisodeResult, Failure, Timing, encode_actions
 from fleetgym.files import canonical_json
 from fleetgym.instance import Scenario
 from fleetgym.library import load_scenarios

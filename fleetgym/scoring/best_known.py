@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.episode import Changes, MapOf, decode_actions, encode_actions
 from fleetgym.errors import DataError, FleetgymError
+from fleetgym.evaluation.episode import Changes, MapOf, decode_actions, encode_actions
 from fleetgym.files import read_json, write_atomically, write_json
 from fleetgym.schema import Choice, Flag, Integer, Nested, Number, Text, read_object, spec, to_jsonable
 
@@ -271,7 +271,7 @@ def verified_cost_usd(instance: str, scenario: int, actions: np.ndarray, *, judg
     FleetgymError
         If an action is not valid, or the implementations differ by more than 1e-9 relative.
     """
-    from fleetgym.jobs import play_actions, stored_scenario
+    from fleetgym.evaluation.jobs import play_actions, stored_scenario
     from fleetgym.library import load_instance
 
     episode = play_actions(instance, scenario, actions)

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fleetgym.progress import ProgressBar
-from fleetgym.tables import align, number, score_table
+import fleetgym
+from fleetgym.cli.progress import ProgressBar
+from fleetgym.cli.tables import align, number, score_table
 
 _MOST_FAILURES = 5
 
@@ -68,7 +69,7 @@ def _list_suites(as_json: bool) -> int:
 
 def show(arguments: argparse.Namespace) -> int:
     """Print an instance."""
-    from fleetgym.describe import describe_instance
+    from fleetgym.cli.describe import describe_instance
     from fleetgym.library import load_instance, load_scenarios
 
     instance = load_instance(arguments.instance)
@@ -85,12 +86,11 @@ def show(arguments: argparse.Namespace) -> int:
 
 def plan(arguments: argparse.Namespace) -> int:
     """Plan the nominal window."""
-    from fleetgym import evaluation
-    from fleetgym.describe import describe_plan, plan_facts
+    from fleetgym.cli.describe import describe_plan, plan_facts
     from fleetgym.library import load_instance
 
     instance = load_instance(arguments.instance)
-    found = evaluation.plan(instance, arguments.agent)
+    found = fleetgym.plan(instance, arguments.agent)
     if arguments.json:
         _print_json(plan_facts(instance, found))
     else:
@@ -103,7 +103,7 @@ def plan(arguments: argparse.Namespace) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Play one episode and print its windows."""
-    from fleetgym.jobs import Job, run_job
+    from fleetgym.evaluation.jobs import Job, run_job
 
     frames = print if arguments.render == "ansi" and not arguments.json else None
     job = Job(arguments.agent, arguments.instance, arguments.scenario, arguments.seed)
@@ -125,9 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def evaluate(arguments: argparse.Namespace) -> int:
     """Play agents on a suite."""
-    from fleetgym import evaluation
-
-    results = evaluation.evaluate(_agents(arguments), arguments.suite, **_run_options(arguments))
+    results = fleetgym.evaluate(_agents(arguments), arguments.suite, **_run_options(arguments))
     costs = {a: sum(e.cost_usd for e in results.episodes if e.agent == a) for a in results.agents}
     if arguments.json:
         where = str(arguments.resume or arguments.out)
@@ -139,7 +137,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
 
 def compare(arguments: argparse.Namespace) -> int:
     """Play agents on a suite and score them."""
-    from fleetgym import comparison
+    from fleetgym.scoring import comparison
 
     options = {**_run_options(arguments), "relative_to": arguments.relative_to}
     results, table = comparison.compare(_agents(arguments), arguments.suite, **options)
@@ -157,7 +155,7 @@ def _agents(arguments: argparse.Namespace) -> list[str]:
 
 
 def _run_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    from fleetgym.agent_process import Limits
+    from fleetgym.evaluation.agent_process import Limits
 
     if arguments.out is None and arguments.resume is None:
         arguments.out = _new_results_path(arguments.suite)
@@ -198,13 +196,13 @@ def _report_failures(episodes: Sequence[Any]) -> int:
 
 def check_agent(arguments: argparse.Namespace) -> int:
     """Try an agent on toys."""
-    from fleetgym import check_agent as battery
+    from fleetgym.cli import check_agent as battery
 
     return _report_checks(battery.check_agent(arguments.agent, arguments.suite), arguments.json)
 
 
 def _report_checks(checks: Sequence[Any], as_json: bool) -> int:
-    from fleetgym.checks import all_passed, report
+    from fleetgym.cli.checks import all_passed, report
 
     if as_json:
         _print_json([check.to_dict() for check in checks])
@@ -218,10 +216,9 @@ def _report_checks(checks: Sequence[Any], as_json: bool) -> int:
 
 def score(arguments: argparse.Namespace) -> int:
     """Score a results file."""
-    from fleetgym import scoring
-    from fleetgym.results import read_results
+    from fleetgym.evaluation.results import read_results
 
-    table = scoring.score(read_results(arguments.results), relative_to=arguments.relative_to)
+    table = fleetgym.score(read_results(arguments.results), relative_to=arguments.relative_to)
     if arguments.json:
         _print_json(table.to_dict())
     else:
@@ -231,14 +228,14 @@ def score(arguments: argparse.Namespace) -> int:
 
 def doctor(arguments: argparse.Namespace) -> int:
     """Examine the installation."""
-    from fleetgym import doctor as examination
+    from fleetgym.cli import doctor as examination
 
     return _report_checks(examination.doctor(), arguments.json)
 
 
 def warmup(arguments: argparse.Namespace) -> int:
     """Compile the kernels."""
-    from fleetgym import doctor as examination
+    from fleetgym.cli import doctor as examination
 
     folder = examination.warmup()
     if arguments.json:

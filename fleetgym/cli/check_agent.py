@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from fleetgym.agent_process import Limits
-from fleetgym.checks import Check
-from fleetgym.episode import EpisodeResult
+from fleetgym.cli.checks import Check
 from fleetgym.errors import FleetgymError
-from fleetgym.jobs import Job, close_agents, run_job
+from fleetgym.evaluation.agent_process import Limits
+from fleetgym.evaluation.episode import EpisodeResult
+from fleetgym.evaluation.jobs import Job, close_agents, run_job
 from fleetgym.library import list_instances
 from fleetgym.registry import parse_agent
 

@@ -210,7 +210,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(arguments: argparse.Namespace) -> int:
-    from fleetgym import verbs
+    from fleetgym.cli import verbs
     from fleetgym.errors import DataError, FleetgymError
 
     try:

@@ -19,15 +19,16 @@ from typing import IO, Any
 
 import numpy as np
 
-from fleetgym.agent_runner import AgentFailure, LocalAgent
-from fleetgym.episode import FAILURE_KINDS
 from fleetgym.errors import DataError
+from fleetgym.evaluation.agent_runner import AgentFailure, LocalAgent
+from fleetgym.evaluation.episode import FAILURE_KINDS
 from fleetgym.files import parse_json
 
 #: Linear algebra in one thread: the same sums in the same order, and no fight over cores.
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _START = (
-    "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from fleetgym.agent_process import main; main()"
+    "import sys, json; sys.path[:] = json.loads(sys.argv[1]);"
+    "from fleetgym.evaluation.agent_process import main; main()"
 )
 _MAX_REPLY_CHARS = 2**24
 

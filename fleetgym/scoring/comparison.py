@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from fleetgym.actions import ActionSpace
-from fleetgym.best_known import BestKnownSet, load_best_known
-from fleetgym.episode import EpisodeResult
-from fleetgym.evaluation import evaluate, make_jobs
-from fleetgym.jobs import play_actions, stored_scenario
+from fleetgym.evaluation.episode import EpisodeResult
+from fleetgym.evaluation.jobs import play_actions, stored_scenario
+from fleetgym.evaluation.results import Results
+from fleetgym.evaluation.run import evaluate, make_jobs
 from fleetgym.library import load_instance
-from fleetgym.results import Results
-from fleetgym.scoring import ScoreTable, score
+from fleetgym.scoring.best_known import BestKnownSet, load_best_known
+from fleetgym.scoring.score import ScoreTable, score
 
 
 def compare(

@@ -26,7 +26,7 @@ class AgentFailure(Exception):
     Parameters
     ----------
     kind : str
-        One of `fleetgym.episode.FAILURE_KINDS`.
+        One of `fleetgym.evaluation.episode.FAILURE_KINDS`.
     message : str
         What happened; made the same for every run, and short.
     """

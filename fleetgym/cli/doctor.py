@@ -6,7 +6,7 @@ import importlib.metadata
 import platform
 from collections.abc import Callable
 
-from fleetgym.checks import Check, attempt
+from fleetgym.cli.checks import Check, attempt
 
 _NEEDED = ("gymnasium", "numpy", "scipy", "numba", "pandas", "highspy")
 
@@ -81,8 +81,8 @@ def _instances() -> str:
 
 
 def _best_known() -> str:
-    from fleetgym.best_known import best_known_path, read_best_known
     from fleetgym.library import entries
+    from fleetgym.scoring.best_known import best_known_path, read_best_known
 
     suites = sorted({name.partition("/")[0] for name in entries()})
     sets = {suite: read_best_known(best_known_path(suite)) for suite in suites}
@@ -109,15 +109,15 @@ def _toy() -> str:
 
 
 def _episode() -> str:
-    from fleetgym.comparison import nominal_actions
-    from fleetgym.jobs import play_actions
+    from fleetgym.evaluation.jobs import play_actions
+    from fleetgym.scoring.comparison import nominal_actions
 
     toy = _toy()
     return f"{toy} with its nominal fleet: {play_actions(toy, 0, nominal_actions(toy)).cost_usd:.2f} USD"
 
 
 def _isolated_episode() -> str:
-    from fleetgym.jobs import Job, close_agents, run_job
+    from fleetgym.evaluation.jobs import Job, close_agents, run_job
 
     episode = run_job(Job("hold", _toy(), 0), isolate="always")
     close_agents()
@@ -134,7 +134,7 @@ def warmup() -> str:
     str
         The cache folder, or a note that nothing can be kept.
     """
-    from fleetgym.jobs import Job, run_job
+    from fleetgym.evaluation.jobs import Job, run_job
     from fleetgym.kernels.compile import cache_folder
 
     for name in ("hold", "gh", "agh"):

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.best_known import BestKnownSet, load_best_known
-from fleetgym.episode import EpisodeResult
 from fleetgym.errors import FleetgymError
-from fleetgym.results import Results
+from fleetgym.evaluation.episode import EpisodeResult
+from fleetgym.evaluation.results import Results
+from fleetgym.scoring.best_known import BestKnownSet, load_best_known
 
 RESAMPLES = 10_000
 RELATIVE_TO = ("best-known", "best-in-run")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fleetgym.scoring import ScoreRow, ScoreTable
+    from fleetgym.scoring.score import ScoreRow, ScoreTable
 
 NOTHING = "-"
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from fleetgym.cli.tables import NOTHING, align, number
 from fleetgym.instance import Configuration, Instance, Scenario
 from fleetgym.planning import Plan
-from fleetgym.tables import NOTHING, align, number
 
 _MOST_ROWS = 40
 
@@ -188,7 +188,7 @@ def plan_facts(instance: Instance, plan: Plan) -> dict[str, Any]:
     dict
         ``fleet`` by configuration, ``costs_usd`` of a window in which all of it serves, ``routing`` by workload.
     """
-    from fleetgym.episode import COST_TERMS
+    from fleetgym.evaluation.episode import COST_TERMS
     from fleetgym.window import Outcome, window_model
 
     model, nominal = window_model(instance), Outcome.nominal(instance)

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import fleetgym
 from fleetgym.actions import ActionSpace
-from fleetgym.agent_process import Limits
-from fleetgym.episode import RESULTS_FORMAT, EpisodeResult, Header, InstanceFacts
 from fleetgym.errors import FleetgymError, UnknownNameError
-from fleetgym.executors import play
+from fleetgym.evaluation.agent_process import Limits
+from fleetgym.evaluation.episode import RESULTS_FORMAT, EpisodeResult, Header, InstanceFacts
+from fleetgym.evaluation.executors import play
+from fleetgym.evaluation.jobs import Job, close_agents, run_job
+from fleetgym.evaluation.results import Results, ResultsWriter, hash_jobs
 from fleetgym.instance import Instance
-from fleetgym.jobs import Job, close_agents, run_job
 from fleetgym.library import is_path, list_instances, load_instance, load_scenarios
 from fleetgym.registry import make_planner, parse_agent
-from fleetgym.results import Results, ResultsWriter, hash_jobs
 
 if TYPE_CHECKING:
     from fleetgym.planning import Plan, Planner
