@@ -1,10 +1,11 @@
 """`descent`: local search over fleets that asks the environment's own routing what each fleet would cost.
 
-The methods of the papers plan for one demand forecast on a simplified second stage. This agent of ours keeps the exact
-one: every few windows it starts from its running fleet and tries one replica more, one less, and one exchanged,
-judged by the routing LP with its tail costs (`View.steady_cost_usd`) on a few demand samples drawn from how demand
-has moved in the history. What a move costs in start-up fees, and in rent while replicas start, is spread over
-the windows in which it must pay for itself.
+The methods of the papers plan for one demand forecast on a simplified second stage. This agent of ours keeps the
+exact one: every few windows it starts from its running fleet and tries one replica more, one less, and one
+exchanged, judged by the routing LP with its tail costs (`View.steady_cost_usd`) on a few demand samples: a
+forecast times errors that the same forecaster made on the history, which also says which forecaster to trust. What
+a move costs in start-up fees, and in rent while replicas start, is spread over the windows in which it must pay
+for itself.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym import View
-from fleetgym.forecasters import make_forecaster
+from fleetgym import Instance, View
+from fleetgym.forecasters import Forecaster, make_forecaster
 
+FORECASTERS = ("last", "ewma", "kalman")
+
+_LARGEST_ERROR = 1.5  # a log error beyond this is a tenant that comes or goes, not a forecast
 _FLOOR = 0.05  # of the nominal rate, where a logarithm is taken
 
 
@@ -32,7 +36,7 @@ class Descent:
     payback_windows : int
         Windows over which the cost of a change is spread.
     forecaster : str
-        Centre of the samples.
+        Centre of the samples; ``"auto"`` takes the one with the smallest squared log error on the history.
     shortlist : int
         Configurations per workload and pool that may be added.
     exchanges : int
@@ -48,21 +52,20 @@ class Descent:
     def __init__(
         self,
         every: int = 3,
-        samples: int = 4,
+        samples: int = 6,
         payback_windows: int = 12,
-        forecaster: str = "kalman",
+        forecaster: str = "auto",
         shortlist: int = 1,
         exchanges: int = 40,
         max_moves: int = 30,
     ):
         self.every, self.samples, self.payback_windows = every, samples, payback_windows
         self.shortlist, self.exchanges, self.max_moves = shortlist, exchanges, max_moves
-        self.forecaster = make_forecaster(forecaster)
+        self.names = FORECASTERS if forecaster == "auto" else (forecaster,)
 
     def reset(self, view: View, *, seed: int) -> None:
         """Study the history and choose which configurations are worth adding."""
         self.view, self.rng = view, np.random.default_rng(seed)
-        self.forecaster.reset(view.instance)
         snapshot = view.snapshot()
         self.candidates = _shortlist(snapshot, self.shortlist)
         self.max_replicas, self.gpu_use = snapshot.max_replicas, snapshot.gpu_use
@@ -76,7 +79,9 @@ class Descent:
         for g, members in enumerate(self.exclusive):
             self.group[members] = g
         self.ahead = int(self.wait.max()) + view.instance.lead + self.every // 2
-        self.changes = self._past_changes()
+        studies = [study(view.instance, name, self.ahead) for name in self.names]
+        self.forecaster, self.errors = min(studies, key=lambda pair: float(np.mean(pair[1] ** 2)))
+        self.forecaster.reset(view.instance)
         self.target = view.fleet
 
     def act(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> np.ndarray:
@@ -115,7 +120,7 @@ class Descent:
             for neighbour in self._neighbours(fleet):
                 if not self._fits(neighbour):
                     continue
-                cost = self._cost(neighbour)
+                cost = self._cost(neighbour, best)
                 if cost < best - 1e-9 * abs(best):
                     fleet, best = neighbour, cost
                     break
@@ -152,33 +157,65 @@ class Descent:
             and fleet @ self.hold_usd <= self.budget_usd
         )
 
-    def _cost(self, fleet: np.ndarray) -> float:
-        """Return the mean cost of a window over the samples, with the cost of the change spread out."""
+    def _cost(self, fleet: np.ndarray, limit: float = np.inf) -> float:
+        """Return the mean cost of a window over the samples, with the cost of the change spread out.
+
+        Infinite as soon as it is certain to exceed `limit`: no sample costs less than holding the fleet.
+        """
         key = fleet.tobytes()
         if key not in self.known:
-            steady = [self.view.steady_cost_usd(fleet, outcome=outcome) for outcome in self.outcomes]
-            grants = np.maximum(0, fleet - self.running)
-            self.known[key] = float(np.mean(steady)) + float(grants @ self.switch_usd)
+            switch = float(np.maximum(0, fleet - self.running) @ self.switch_usd)
+            hold = float(fleet @ self.hold_usd)
+            total = 0.0
+            for k, outcome in enumerate(self.outcomes):
+                if (total + hold * (self.samples - k)) / self.samples + switch >= limit:
+                    total = np.inf
+                    break
+                total += self.view.steady_cost_usd(fleet, outcome=outcome)
+            self.known[key] = total / self.samples + switch
         return self.known[key]
 
     # -- demand -----------------------------------------------------------------------------------------
 
-    def _past_changes(self) -> np.ndarray:
-        """Return joint log changes of all rates over the planning lag, (changes, I)."""
-        floor = _FLOOR * np.array([w.rate_rps for w in self.view.instance.workloads])
-        history = np.log(np.maximum(self.view.instance.history.rate_rps, floor))
-        lag = min(max(1, self.ahead), history.shape[0] - 1)
-        if lag < 1:
-            return np.zeros((1, history.shape[1]))
-        return history[lag:] - history[:-lag]
-
     def _demand_samples(self) -> list[dict[str, np.ndarray]]:
-        """Return outcomes around the forecast: past changes, evenly spaced by how much they add in all."""
+        """Return outcomes around the forecast, highest demand first: past errors, evenly spaced in their sum."""
         centre = self.forecaster.predict(self.ahead) if self.ahead else self.view.outcome.rate_rps
-        drawn = self.changes[self.rng.integers(0, self.changes.shape[0], 64)]
+        drawn = self.errors[self.rng.integers(0, self.errors.shape[0], 16 * self.samples)]
         ranked = drawn[np.argsort(drawn.sum(axis=1), kind="stable")]
         picks = ((np.arange(self.samples) + 0.5) / self.samples * ranked.shape[0]).astype(int)
-        return [{"rate_rps": centre * np.exp(change - self.changes.mean(axis=0))} for change in ranked[picks]]
+        return [{"rate_rps": centre * np.exp(error)} for error in ranked[picks[::-1]]]
+
+
+def study(instance: Instance, name: str, ahead: int) -> tuple[Forecaster, np.ndarray]:
+    """Return a forecaster and the log errors it makes on an instance's history.
+
+    Parameters
+    ----------
+    instance : Instance
+        Its history is played to the forecaster window by window; the first day only warms it up.
+    name : str
+        Name of the forecaster.
+    ahead : int
+        Windows between the last update and the window forecast.
+
+    Returns
+    -------
+    forecaster : Forecaster
+    errors : ndarray, shape (windows, I)
+        Log of what came over what was forecast, all workloads of a window together; clipped.
+    """
+    forecaster = make_forecaster(name)
+    forecaster.reset(instance)
+    history = instance.history.rate_rps
+    floor = _FLOOR * np.array([w.rate_rps for w in instance.workloads])
+    errors = []
+    for t in range(history.shape[0] - ahead):
+        forecaster.update(history[t])
+        expected = np.maximum(forecaster.predict(ahead), floor)
+        errors.append(np.log(np.maximum(history[t + ahead], floor) / expected))
+    warm = min(288, len(errors) // 2)
+    usable = np.array(errors[warm:]) if errors else np.zeros((1, instance.num_workloads))
+    return forecaster, np.clip(usable, -_LARGEST_ERROR, _LARGEST_ERROR)
 
 
 def _changed(fleet: np.ndarray, c: int, by: int) -> np.ndarray:
