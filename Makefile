@@ -21,6 +21,7 @@ help:  ## Show what can be made
 	@touch $@
 
 score: .venv/ready  ## Compare the reference agents on fleet-v0/dev (sets up .venv, under 4 minutes)
+	$(BIN)/fleetgym warmup
 	$(BIN)/fleetgym compare --workers $(WORKERS)
 
 test: .venv/ready-dev  ## Run the tests and the doctests

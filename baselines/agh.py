@@ -76,6 +76,10 @@ class AdaptiveGreedyHeuristic:
         self.rules = Rules(**rules)
         self._layout: Layout | None = None
 
+    def prepare(self, snapshot: Snapshot) -> None:
+        """Load or compile the kernels before the first decision, by planning once."""
+        self.plan(snapshot)
+
     def plan(self, snapshot: Snapshot) -> Plan:
         """Return the best fleet and routes found for the snapshot's window.
 

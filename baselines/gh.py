@@ -54,6 +54,10 @@ class GreedyHeuristic:
         self.rules = Rules(**rules)
         self._layout: Layout | None = None
 
+    def prepare(self, snapshot: Snapshot) -> None:
+        """Load or compile the kernels before the first decision, by planning once."""
+        self.plan(snapshot)
+
     def plan(self, snapshot: Snapshot) -> Plan:
         """Return the fleet and routes for the snapshot's window.
 

@@ -37,6 +37,10 @@ class HomogeneousPlanner:
         self._instance: Instance | None = None
         self._planners: dict[str, AdaptiveGreedyHeuristic] = {}
 
+    def prepare(self, snapshot: Snapshot) -> None:
+        """Load or compile the kernels before the first decision, by planning once."""
+        self.plan(snapshot)
+
     def plan(self, snapshot: Snapshot) -> Plan:
         """Return the cheapest plan of a single GPU type; its name is ``diagnostics["gpu_type"]``.
 

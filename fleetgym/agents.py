@@ -34,7 +34,8 @@ class Rolling:
     Parameters
     ----------
     planner : Planner
-        Solves one window's problem.
+        Solves one window's problem. If it has a method ``prepare(snapshot)``, that is called in `reset`: what is
+        loaded or compiled there does not count as a decision.
     every : int
         Windows between two plans.
     forecaster : str or Forecaster
@@ -77,8 +78,8 @@ class Rolling:
         self.forecaster.reset(view.instance)
         self.target = view.fleet
         self.last_plan = None
-        if hasattr(self.planner, "reset"):
-            self.planner.reset(seed=seed)
+        if hasattr(self.planner, "prepare"):
+            self.planner.prepare(view.snapshot())
 
     def act(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> np.ndarray:
         """Return the running target, or a new one when it is time to plan."""
