@@ -97,6 +97,6 @@ def suggestion(name: str, known: Iterable[str], limit: int = 12) -> str:
     names = sorted(known)
     lower = {known_name.lower(): known_name for known_name in names}
     near = difflib.get_close_matches(name.lower(), lower, n=1)
-    hint = f"; did you mean {lower[near[0]]!r}?" if near else ";"
+    hint = f"; did you mean {lower[near[0]]!r}?" if near else ""
     more = ", ..." if len(names) > limit else ""
     return f"{hint} (known: {', '.join(names[:limit])}{more})" if names else ""

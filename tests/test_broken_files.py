@@ -16,6 +16,7 @@ from broken_files import (
 )
 
 from fleetgym import files
+from fleetgym.cli import main
 from fleetgym.errors import DataError
 from fleetgym.instance import Instance, load_instance_file, load_scenario_file
 
@@ -56,6 +57,20 @@ def test_broken_scenario_file(broken: BrokenFile, tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         load_scenario_file(path, Instance.from_dict(good_instance()))
     assert_points_at(caught.value, broken, path)
+    assert path.read_bytes() == broken.content
+
+
+@pytest.mark.parametrize("broken", BROKEN_INSTANCE_FILES, ids=lambda b: b.name)
+def test_command_line_on_a_broken_file(
+    broken: BrokenFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`fleetgym show` exits with 1 and says in one line of stderr which file is wrong, where and why."""
+    path = written(tmp_path, broken)
+    assert main(["show", str(path)]) == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.count("\n") == 1, output.err
+    assert f"{path}: {broken.path}: " in output.err
     assert path.read_bytes() == broken.content
 
 

@@ -37,7 +37,9 @@ def replay(instance_id: str) -> list[float]:
 def test_costs_are_as_recorded(instance_id: str) -> None:
     """The instance is the recorded one and every window costs what it cost."""
     recorded = json.loads(GOLDEN.read_text())[instance_id]
-    assert recorded["instance_hash"] == fleetgym.load_instance(instance_id).content_hash, "the instance changed"
+    assert recorded["instance_hash"] == fleetgym.load_instance(instance_id).content_hash, (
+        "the instance changed"
+    )
     np.testing.assert_allclose(replay(instance_id), recorded["cost_usd"], rtol=1e-9, atol=1e-12)
 
 

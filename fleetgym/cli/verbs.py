@@ -156,7 +156,9 @@ def _agents(arguments: argparse.Namespace) -> list[str]:
 
 def _run_options(arguments: argparse.Namespace) -> dict[str, Any]:
     from fleetgym.evaluation.agent_process import Limits
+    from fleetgym.evaluation.run import make_jobs
 
+    make_jobs(_agents(arguments), arguments.suite, arguments.scenarios)  # names first, files after
     if arguments.out is None and arguments.resume is None:
         arguments.out = _new_results_path(arguments.suite)
         print(f"fleetgym: results go to {arguments.out}", file=sys.stderr)
