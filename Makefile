@@ -20,9 +20,9 @@ help:  ## Show what can be made
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-score: .venv/ready  ## Compare the reference agents on fleet-v0/dev (sets up .venv, under 4 minutes)
+score: .venv/ready  ## Compare the reference agents on a day of each fleet-v0/dev instance (under 4 minutes)
 	$(BIN)/fleetgym warmup
-	$(BIN)/fleetgym compare --workers $(WORKERS)
+	$(BIN)/fleetgym compare --workers $(WORKERS) --scenarios 0
 
 test: .venv/ready-dev  ## Run the tests and the doctests
 	$(BIN)/fleetgym warmup
