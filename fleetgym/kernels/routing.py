@@ -13,16 +13,23 @@ them, are dual feasible. So every start can be repaired: a stale basis lends its
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numba.core.options
 import numpy as np
 
 from fleetgym.kernels.compile import jit
 
+
+def _lean() -> dict[str, Any]:
+    """Return the option that leaves out reference counts, where this Numba has it: it saves compile time."""
+    return {"_nrt": False} if hasattr(numba.core.options.DefaultOptions, "_nrt") else {}
+
+
 # Whoever calls `route` loads all of it from one file of the cache, so that files for its parts would be idle.
-_inner = jit(cache=False, _nrt=False)
+_inner = jit(cache=False, **_lean())
 # A function with one caller joins it: passing the work space on would take as long as many of them run.
-_once = jit(cache=False, forceinline=True, _nrt=False)
+_once = jit(cache=False, forceinline=True, **_lean())
 
 OPTIMAL = 0
 NUMERIC_FAILURE = 1
@@ -44,7 +51,7 @@ _ROUND_OFF = 1e-14  # per unit of the terms that a number is summed from
 _TINY_PIVOT = 1e-11  # pivots below this share of their terms are noise
 _STALL = 40  # degenerate pivots in a row before the smallest-index rule takes over
 _REFRESH = 500  # pivots between two factorisations
-_ROUNDS = 40
+_ROUNDS = 40  # factorisations: half from the warm start, a quarter cold by smallest index, a quarter cold
 
 
 class Workspace(NamedTuple):
@@ -60,7 +67,7 @@ class Workspace(NamedTuple):
     extra: np.ndarray  # (R, 4) representation by the keys, and value, of each extra column
     vector: np.ndarray  # (4, R)
     candidate: np.ndarray  # (2, N) reduced costs and their rates
-    pick: np.ndarray  # (5,) relaxed step, step, pivot of what enters; largest price rate; ease of tolerances
+    pick: np.ndarray  # (6,) relaxed step, step, pivot of what enters; largest price rate; ease; restarts
     key: np.ndarray  # (I, 3) key columns
     match: np.ndarray  # (4, R) scratch of the factorisation
     place: np.ndarray  # (3, N) position of a tight row, or -1
@@ -102,7 +109,7 @@ def new_workspace(num_workloads: int, num_configurations: int) -> Workspace:
         extra=np.zeros((rows, 4)),
         vector=np.zeros((4, rows)),
         candidate=np.zeros((2, columns)),
-        pick=np.ones(5),
+        pick=np.ones(6),
         key=np.zeros((workloads, 3), dtype=np.int64),
         match=np.zeros((4, rows), dtype=np.int64),
         place=np.zeros((3, columns), dtype=np.int64),
@@ -582,14 +589,20 @@ def _build(work, tight, extras):
 
 
 @_once
-def _keep_pairs(work, tight, extras):
-    """Put rows and extras that pair in the same order, release the others; return how many pair."""
+def _keep_pairs(work, tight, extras, repaired):
+    """Put rows and extras that pair in the same order, release the other rows; return how many pair.
+
+    Once prices are known, rows that are left over are untied instead, which lets them keep their price.
+    """
     match, tied = work.match, work.tight
     for t in range(tight):
         match[2, t], match[3, t] = tied[0, t], tied[1, t]
         if match[1, t] < 0:
             r, j = tied[0, t], tied[1, t]
-            _release(work, r, j, work.state[r, j] // 2)
+            if repaired:
+                _untie(work, r, j)
+            else:
+                _release(work, r, j, work.state[r, j] // 2)
     pairs = 0
     for e in range(extras):
         t = match[0, e]
@@ -602,23 +615,33 @@ def _keep_pairs(work, tight, extras):
                 work.extra[pairs, k] = work.extra[e, k]
             match[0, pairs], match[1, pairs] = t, e
             pairs += 1
+    for e in range(pairs):
+        for f in range(pairs):
+            work.working[f, e] = work.scratch[match[1, e], match[0, f]]
     return pairs
 
 
 @_once
 def _factorise(work, basis, live, size):
-    """Load and factorise the stored basis; return the number of pairs and whether nothing was dropped."""
+    """Load and factorise the stored basis, and repair it until it is dual feasible.
+
+    Returns the number of pairs (-1 where a workload could not be solved) and whether nothing was changed.
+    """
     tight = _load_rows(work, basis, size)
-    extras, complete = _load_columns(
+    extras, sound = _load_columns(
         work.lp, work.key, work.inverse, work.flag, work.number, work.tight, work.extra, basis, live, size
     )
-    _build(work, tight, extras)
-    _eliminate(work.scratch, work.extra, extras, tight, work.match)
-    pairs = _keep_pairs(work, tight, extras)
-    for e in range(pairs):
-        for f in range(pairs):
-            work.working[f, e] = work.scratch[work.match[1, e], work.match[0, f]]
-    return pairs, complete and pairs == tight and pairs == extras
+    for repaired in range(2):
+        _build(work, tight, extras)
+        _eliminate(work.scratch, work.extra, extras, tight, work.match)
+        pairs = _keep_pairs(work, tight, extras, repaired > 0)
+        if repaired == 0:
+            sound = sound and pairs == tight and pairs == extras
+            tight, extras, changed = _repair(work, live, pairs, size)
+            sound = sound and not changed
+            if extras < 0 or (tight == pairs and extras == pairs):
+                return extras, sound
+    return pairs, False
 
 
 @_once
@@ -750,36 +773,102 @@ def _untie(work, r, j):
 
 
 @_once
-def _make_dual_feasible(work, live, pairs, size):
-    """Compute the duals and repair the basis where they are infeasible.
+def _clip_prices(work, pairs, noise):
+    """Release the tight rows whose prices are beyond the slopes beside them, marked by a rate; return how many.
 
-    A workload without extras is solved again at the current prices. Where an extra or a price is at fault,
-    all tight rows are untied and all workloads solved. Returns the number of tight rows left (-1 where a
-    workload could not be solved) and whether nothing had to be changed.
+    All workloads with extras are marked as such.
+    """
+    released = 0
+    for t in range(pairs):
+        r, j = work.tight[0, t], work.tight[1, t]
+        work.local[work.tight[2, t], _NOISE, 1] = 2.0
+        if _is_price_outside(work, t, noise):
+            _untie(work, r, j)
+            work.row[_RATE, r, j] = 1.0
+            released += 1
+    return released
+
+
+@_inner
+def _is_touched(work, i, j):
+    """Tell whether column `j` of workload `i` loads a row whose price was clipped."""
+    row, lp = work.row[_RATE], work.lp
+    return (
+        row[0, j] * lp[i, _USE, j] + row[1, j] * lp[i, _USE + 1, j] + row[2, j] * lp[i, _USE + 2, j]
+    ) != 0.0
+
+
+@_once
+def _mark_faults(work, live, pairs, size, noise, clipped):
+    """Mark the workloads that must be solved again: one with extras also where a clipped price touches it.
+
+    local[i, _NOISE, 1] is 0 or 2, plus one where there is a fault.
+    """
+    lp, row, local, candidate, flag = work.lp, work.row, work.local, work.candidate, work.flag
+    faults = 0.0
+    if clipped:
+        for i in range(live):
+            touched = False
+            for k in range(3):
+                touched = touched or _is_touched(work, i, work.key[i, k])
+            if touched:
+                _workload_dual(lp, i, row, work.key, work.inverse, local, _ROUND_OFF * work.pick[4], noise)
+                local[i, _NOISE, 1] += local[i, _NOISE, 1] / 2.0
+        for e in range(pairs):
+            if _is_touched(work, work.tight[2, e], work.tight[3, e]):
+                local[work.tight[2, e], _NOISE, 1] = 3.0
+    for i in range(live):
+        mark = local[i, _NOISE, 1]
+        if mark != 3.0 and _is_priced_out(lp, i, row, local, candidate, flag, size, noise):
+            local[i, _NOISE, 1] = mark + 1.0
+        faults = max(faults, local[i, _NOISE, 1] % 2.0)
+    return faults > 0.0
+
+
+@_once
+def _drop_faults(work, pairs):
+    """Take clipped rows and the extras of marked workloads out; return the numbers of rows and extras left."""
+    tied, tight, extras = work.tight, 0, 0
+    for t in range(pairs):
+        r, j, i, column = tied[0, t], tied[1, t], tied[2, t], tied[3, t]
+        work.row[_RATE, r, j] = 0.0
+        work.flag[i, column] = 0
+        if work.place[r, j] >= 0:
+            work.place[r, j] = tight
+            tied[0, tight], tied[1, tight] = r, j
+            tight += 1
+        if work.local[i, _NOISE, 1] == 2.0:
+            tied[2, extras], tied[3, extras] = i, column
+            extras += 1
+    return tight, extras
+
+
+@_once
+def _repair(work, live, pairs, size):
+    """Compute the duals and repair the basis where they are infeasible, at as few changes as possible.
+
+    Prices beyond the slopes beside them are clipped. Workloads whose columns these prices or the new data
+    leave dual infeasible lose their extras and are solved again; the others keep theirs, which still have no
+    reduced cost. Returns the numbers of tight rows and of extras left (-1 where a workload could not be
+    solved) and whether anything was changed. If it was, the working matrix has to be factorised again.
     """
     noise = _duals(work, live, pairs)
-    lp, row, local, candidate, flag = work.lp, work.row, work.local, work.candidate, work.flag
-    fault, changed = False, False
-    for t in range(pairs):
-        fault = fault or _is_price_outside(work, t, noise)
-        work.local[work.tight[2, t], _NOISE, 1] = 2.0  # it has extras
+    clipped = _clip_prices(work, pairs, noise)
+    if not _mark_faults(work, live, pairs, size, noise, clipped > 0) and clipped == 0:
+        for i in range(live):
+            work.local[i, _NOISE, 1] = 0.0
+        return pairs, pairs, False
+    tight, extras = _drop_faults(work, pairs)
+    if tight == pairs and extras == pairs:  # no other workload's factors are touched
+        for e in range(pairs):
+            work.flag[work.tight[2, e], work.tight[3, e]] = 1
     for i in range(live):
-        if not fault and _is_priced_out(lp, i, row, local, candidate, flag, size, noise):
-            changed = True
-            work.local[i, _NOISE, 1] += 1.0
-            fault = work.local[i, _NOISE, 1] > 2.0
-    if fault:
-        for t in range(pairs):
-            work.flag[work.tight[2, t], work.tight[3, t]] = 0
-            _untie(work, work.tight[0, t], work.tight[1, t])
-        pairs = 0
-    for i in range(live):
-        if (fault or work.local[i, _NOISE, 1] == 1.0) and not _solve_workload(work, i, size):
-            pairs = -1
+        if work.local[i, _NOISE, 1] % 2.0 == 1.0 and not _solve_workload(work, i, size):
+            extras = -1
             break
     for i in range(live):
         work.local[i, _NOISE, 1] = 0.0
-    return pairs, not (fault or changed)
+    return tight, extras, True
 
 
 # --- dual simplex method ----------------------------------------------------------------------------------
@@ -1088,13 +1177,16 @@ def _pivot(work, kind, a, b, live, pairs, size, bland):
 
 
 @_once
-def _pivot_until_feasible(work, live, pairs, size, budget):
-    """Pivot until all values are feasible or a refresh is due; return pairs, pivots and whether it ended."""
+def _pivot_until_feasible(work, live, pairs, size, budget, careful):
+    """Pivot until all values are feasible or a refresh is due; return pairs, pivots and whether it ended.
+
+    The smallest-index rule, which cannot cycle, takes over after a stall, or holds throughout if `careful`.
+    """
     stalled = 0
     for pivots in range(budget):
         _values(work, live, pairs)
         _loads(work, live, pairs, size)
-        bland = stalled > _STALL
+        bland = careful or stalled > _STALL
         kind, a, b = _leaving(work, live, pairs, size, bland)
         if kind == _NONE:
             return pairs, pivots, True
@@ -1195,7 +1287,7 @@ def _objective(cost, unserved, slope, x, slack, overload):
     return total
 
 
-@jit(_nrt=False)
+@jit(**_lean())
 def route(
     cost, unserved, delay, error, use, capacity, width, slope, allowed, basis, work, x, slack, overload, duals
 ):
@@ -1207,7 +1299,8 @@ def route(
     rows and (3, C) for the capacities. All are C-contiguous; `allowed` is uint8.
 
     The answer is always computed from a fresh factorisation of the final basis in its stored order, so that
-    it depends on nothing else.
+    it depends on nothing else. Should a start lead nowhere, the solver starts again without it, by the
+    smallest-index rule first, before it gives up; `work.pick[5]` counts these restarts.
 
     Returns
     -------
@@ -1222,17 +1315,19 @@ def route(
     size = cost.shape[1] + _X
     live = _pack(cost, unserved, delay, error, use, capacity, width, slope, allowed, work)
     status, pairs, total = NUMERIC_FAILURE, 0, 0
+    work.pick[5] = 0.0
     for attempt in range(_ROUNDS):
         work.pick[4] = 1.0 if attempt < 4 else 2.0 ** min(attempt - 3, 10)
-        if attempt == _ROUNDS // 2 or pairs < 0:  # the warm start leads nowhere
+        careful = _ROUNDS // 2 <= attempt < 3 * _ROUNDS // 4
+        if attempt == _ROUNDS // 2 or attempt == 3 * _ROUNDS // 4 or pairs < 0:  # this start leads nowhere
             basis[0] = basis[1] = 0
-        pairs, complete = _factorise(work, basis, live, size)
-        pairs, feasible = _make_dual_feasible(work, live, pairs, size)
+            work.pick[5] += 1.0
+        pairs, sound = _factorise(work, basis, live, size)
         if pairs >= 0:
             budget = _REFRESH * (attempt + 1)
-            pairs, pivots, ended = _pivot_until_feasible(work, live, pairs, size, budget)
+            pairs, pivots, ended = _pivot_until_feasible(work, live, pairs, size, budget, careful)
             total += pivots
-            if ended and pivots == 0 and complete and feasible:
+            if ended and pivots == 0 and sound:
                 status = OPTIMAL
                 break
             _store(work, basis, live, size)
@@ -1240,10 +1335,11 @@ def route(
     _write_overload(use, capacity, width, x, overload)
     _write_duals(work, live, duals[0], duals[1])
     _close_rows(cost, unserved, delay, error, use, allowed, work.row, duals[0], duals[1])
-    return status, _objective(cost, unserved, slope, x, slack, overload), total
+    objective = _objective(cost, unserved, slope, x, slack, overload)
+    return status if np.isfinite(objective) else NUMERIC_FAILURE, objective, total
 
 
-@jit(_nrt=False)
+@jit(**_lean())
 def remap_basis(basis, old_active, new_active):
     """Carry a basis over to another set of active configurations, in place.
 
@@ -1299,6 +1395,7 @@ class RoutingSolution(NamedTuple):
     capacity_dual: np.ndarray  # (3, C) saving per unit of compute, KV memory and queue slots, at least 0
     status: int  # 0: optimal, 1: numeric failure
     pivots: int
+    restarts: int = 0  # how often the solver had to start again cold; 0 but for numerical trouble
 
 
 def _as_array(name, value, shape, non_negative=True):
@@ -1423,4 +1520,5 @@ def solve_routing(
         capacity_dual=duals[1],
         status=status,
         pivots=pivots,
+        restarts=int(work.pick[5]),
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import highspy
 import numpy as np
 import scipy.optimize
 import scipy.sparse
+
+from fleetgym.dynamics.demand import stationary_ou
 
 EXTENDED = np.longdouble
 SEGMENTS = 3
@@ -240,6 +243,45 @@ def demand_walk(rng, workloads, windows, drift=0.04) -> np.ndarray:
     return out
 
 
+def drifting_windows(rng, base: RoutingLP, windows) -> list[RoutingLP]:
+    """Return windows in which every coefficient moves, as where all processes of an instance are at work.
+
+    The processes are those of `fleetgym.dynamics`: demand and token lengths are Ornstein-Uhlenbeck series on
+    windows of five minutes, delay and error factors lognormal and new in each window. Delays, service times
+    and work are affine in the token lengths, and KV memory is tokens times delay, as on the model page; how
+    each of the base's coefficients splits into its three parts is drawn at random.
+    Token lengths drift as much as in the liveliest dev instances; the factors, which rest there, move too.
+    """
+    workloads, configurations = base.cost.shape
+
+    def walk(sd, time_min, common=0.0):
+        return stationary_ou(
+            rng, windows, np.full(workloads, sd), np.full(workloads, math.exp(-5.0 / time_min)), common
+        )
+
+    rate = np.exp(walk(0.4, 160.0, common=0.6) + 0.08 * rng.normal(size=(windows, workloads)))
+    tokens = np.exp([walk(0.15, 360.0), walk(0.15, 360.0)])[..., None]
+    slower, wrong = np.exp(0.05 * rng.normal(size=(2, windows, workloads)))[..., None]
+    split = rng.dirichlet((1.0, 1.0, 2.0), (3, workloads, configurations))
+    input_share = rng.uniform(0.3, 0.9, (workloads, 1))
+    series = []
+    for t, factor in enumerate(rate):
+        delay, service, work = split[..., 0] + split[..., 1] * tokens[0, t] + split[..., 2] * tokens[1, t]
+        delay, service = delay * slower[t], service * slower[t]
+        memory = (input_share * tokens[0, t] + (1.0 - input_share) * tokens[1, t]) * delay
+        column = factor[:, None]
+        series.append(
+            base._replace(
+                cost=base.cost * column * delay,
+                unserved=base.unserved * factor,
+                delay=(base.delay + 1.0) * delay - 1.0,
+                error=(base.error + 1.0) * wrong[t] - 1.0,
+                use=base.use * column * np.stack([work, memory, service]),
+            )
+        )
+    return series
+
+
 # --- matrix form ------------------------------------------------------------------------------------------
 
 
@@ -258,8 +300,11 @@ class MatrixLP(NamedTuple):
     money: float  # the objective is the scaled one times this
 
 
-def to_matrix(lp: RoutingLP, scaled=True) -> MatrixLP:
-    """Write the LP as a matrix; `scaled` so that rows have limit one and entries are at most one."""
+def to_matrix(lp: RoutingLP, scaled=True, like: MatrixLP | None = None) -> MatrixLP:
+    """Write the LP as a matrix; `scaled` so that rows have limit one and entries are at most one.
+
+    With `like`, columns and money are scaled as in that LP, whose limits must be the same.
+    """
     workloads, configurations = lp.cost.shape
     eye, eye_c = scipy.sparse.identity(workloads), scipy.sparse.identity(configurations)
 
@@ -300,9 +345,10 @@ def to_matrix(lp: RoutingLP, scaled=True) -> MatrixLP:
         upper = upper * per_row
         unit = 1.0 / np.maximum(abs(matrix).max(axis=0).toarray().ravel(), 1e-300)
         unit[matrix.getnnz(axis=0) == 0] = 1.0
+        unit = unit if like is None else like.unit
         matrix = (matrix @ scipy.sparse.diags(unit)).tocsc()
         bound = bound / unit
-        money = max(float(lp.unserved.max(initial=0.0)), 1e-300)
+        money = max(float(lp.unserved.max(initial=0.0)), 1e-300) if like is None else like.money
         cost = cost * unit / money
     return MatrixLP(cost, matrix, upper, bound, workloads, unit, money)
 

@@ -29,6 +29,7 @@ def check(lp, solution, oracle=None):
     """Assert that a solution is certified by its duals and, unless HiGHS is worse, agrees with HiGHS."""
     violation, gap = certify(lp, solution)
     assert solution.status == 0
+    assert solution.restarts == 0
     assert solution.pivots < MOST_PIVOTS
     assert violation <= FEASIBLE
     assert gap <= GAP
