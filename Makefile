@@ -43,7 +43,7 @@ lint: .venv/ready-dev  ## Check style, docstrings and types
 bench: .venv/ready-dev  ## Measure the kernels against their peers, as ratios within one run
 	$(BIN)/python tests/benchmarks/bench_routing.py
 	$(BIN)/python tests/benchmarks/bench_queueing.py
-	$(BIN)/python tests/benchmarks/bench_agh.py
+	PYTHONPATH=tests/baselines $(BIN)/python tests/benchmarks/bench_agh.py
 
 verify-all: .venv/ready-dev  ## Replay every stored task through the independent reference evaluator
 	$(BIN)/python -m tools.verify_all --workers $(WORKERS)

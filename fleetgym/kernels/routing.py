@@ -162,7 +162,8 @@ def _pack_rows(capacity, width, slope, segment, row):
                 segment[1, 2, last, j] = price * limit
             end += width[c, b]
         segment[0, 2, last, j] = 1.0
-        segment[1, 2, last + 1, j] = np.inf
+        for b in range(last + 1, segment.shape[2]):  # an old basis may name any segment
+            segment[1, 2, b, j] = np.inf
         row[_UNIT, 2, j] = unit
 
 

