@@ -24,10 +24,15 @@ print("cost", env.step(env.action_space.nvec * 0)[4]["cost"])
 
 
 def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a fresh interpreter."""
-    env = {**os.environ, **environment}
+    """Run code in a fresh interpreter, in the folder of the package to be tried (`-c` puts it first)."""
     return subprocess.run(
-        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        cwd=environment.get("PYTHONPATH"),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
 
 
@@ -84,6 +89,8 @@ def test_compilation_is_announced_and_an_edit_is_seen(tmp_path: Path) -> None:
     assert edited != text
     source.write_text(edited)
     assert "compiling kernels" in python(FIRST_STEP, **environment).stderr
+    where = python("import fleetgym; print(fleetgym.__file__)", **environment).stdout
+    assert Path(where.strip()).is_relative_to(root), "the copy was tried, not the checkout"
 
 
 @pytest.mark.slow
