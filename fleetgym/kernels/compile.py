@@ -106,7 +106,11 @@ def announce_compilation(last_kernel: Any) -> None:
     folder = cache_folder()
     name = last_kernel.py_func.__qualname__
     if folder is None or not any(folder.rglob(f"*.{name}-*.nbi")):
-        print("fleetgym: compiling kernels (once per version, about half a minute) ...", file=sys.stderr, flush=True)
+        print(
+            "fleetgym: compiling kernels (once per version, about half a minute) ...",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
