@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import inspect
 import os
 import platform
 import sys
@@ -101,7 +102,7 @@ def announce_compilation(last_kernel: Any) -> None:
     last_kernel : callable
         A function that `jit` returned.
     """
-    if last_kernel.signatures or not sys.stderr:
+    if last_kernel.signatures or not sys.stderr or _announced:
         return
     folder = cache_folder()
     name = last_kernel.py_func.__qualname__
@@ -111,6 +112,10 @@ def announce_compilation(last_kernel: Any) -> None:
             file=sys.stderr,
             flush=True,
         )
+        _announced.append(True)
+
+
+_announced: list[bool] = []  # said in this process
 
 
 def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -140,8 +145,9 @@ def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
         return functools.partial(jit, **options)
     folder = cache_folder()
     options = {"cache": folder is not None, "nogil": True, "error_model": "numpy", **options}
+    options["no_cfunc_wrapper"] = True  # nobody calls kernels from C
     if function.__name__.startswith("_"):  # only called by other kernels: a third less to compile
-        options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+        options["no_cpython_wrapper"] = True
     config: Any = numba.config
     elsewhere = config.CACHE_DIR
     try:
@@ -151,3 +157,64 @@ def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
         return numba.njit(**{**options, "cache": False})(function)
     finally:
         config.CACHE_DIR = elsewhere  # other people's kernels stay where they were
+
+
+def separate(kernel: Any, *examples: Any) -> Any:
+    """Compile a kernel for the types of `examples` now; return what other kernels call it by.
+
+    What a kernel calls is otherwise joined to it and optimised once more, at each level of calls. This keeps
+    a large callee apart: its caller refers to it by a symbol, known from here on in this process.
+
+    Parameters
+    ----------
+    kernel : callable
+        A function that `jit` returned.
+    *examples
+        Arguments of the types it will get.
+
+    Returns
+    -------
+    callable
+        To be called from kernels only.
+
+    Examples
+    --------
+    >>> @jit
+    ... def square(x):
+    ...     return x * x
+    >>> distant_square = separate(square, 1.0)
+    >>> @jit
+    ... def fourth_power(x):
+    ...     return distant_square(distant_square(x))
+    >>> fourth_power(2.0)
+    16.0
+    """
+    import llvmlite.binding
+    from numba.core import cgutils, typing
+
+    announce_compilation(kernel)
+    types = tuple(numba.typeof(example) for example in examples)
+    kernel.compile(types)
+    compiled = kernel.overloads[types]
+    symbol = f"{kernel.__module__}.{kernel.py_func.__qualname__}"
+    address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
+    llvmlite.binding.add_symbol(symbol, address)
+    signature = typing.signature(compiled.signature.return_type, *types)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        convention, result = context.call_conv, signature.return_type
+        kind = convention.get_function_type(result, signature.args)
+        callee = cgutils.get_or_insert_function(builder.module, kind, symbol)
+        status, value = convention.call_function(builder, callee, result, signature.args, arguments)
+        with cgutils.if_unlikely(builder, status.is_error):
+            convention.return_status_propagate(builder, status)
+        return value
+
+    def distant(typing_context: Any, *arguments: Any) -> Any:
+        return signature, generate
+
+    names = ["typing_context", *inspect.signature(kernel.py_func).parameters]
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    distant.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n in names])  # type: ignore[attr-defined]
+    distant.__name__ = kernel.py_func.__name__
+    return numba.extending.intrinsic(distant)

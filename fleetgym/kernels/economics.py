@@ -10,7 +10,7 @@ import numpy as np
 
 from fleetgym.kernels.compile import jit
 from fleetgym.kernels.queueing import late_probability
-from fleetgym.kernels.routing import route
+from fleetgym.kernels.routing import distant_route
 
 #: Planes of `Packed.performance`; affine quantities take three (base, per input token, per output token).
 DELAY, WORK, SERVICE, PREFILL = 0, 3, 6, 9
@@ -225,7 +225,7 @@ def operate(packed, outcome, serving, active, basis, work, terms, unserved, miss
     table = np.empty((5, count_w, count_c))
     cost, delay, error, share, late = table[0], table[1], table[2], table[3], table[4]
     use = np.empty((3, count_w, count_c))
-    allowed = np.empty((count_w, count_c), dtype=np.bool_)
+    allowed = np.empty((count_w, count_c), dtype=np.uint8)
     per_workload = np.empty((2, count_w, 3))
     slack = per_workload[0]
     per_segment = np.empty((3, count_c, 3))
@@ -235,7 +235,7 @@ def operate(packed, outcome, serving, active, basis, work, terms, unserved, miss
     route_prices(packed, outcome, coefficient, active, cost, unserved_usd)
     _fill_rows(packed, outcome, coefficient, active, unserved_usd, cost, delay, error, use, allowed)
     _fill_limits(packed, serving, active, capacity, per_segment[0], per_segment[1])
-    status, _, _ = route(
+    status, _, _ = distant_route(
         cost,
         unserved_usd,
         delay,

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numba.core.options
 import numpy as np
 
-from fleetgym.kernels.compile import jit
+from fleetgym.kernels.compile import jit, separate
 
 
 def _lean() -> dict[str, Any]:
@@ -30,6 +30,8 @@ def _lean() -> dict[str, Any]:
 _inner = jit(cache=False, **_lean())
 # A function with one caller joins it: passing the work space on would take as long as many of them run.
 _once = jit(cache=False, forceinline=True, **_lean())
+# What most solves never reach is kept apart by `separate`, or each caller would optimise it again.
+_apart = jit(**_lean())
 
 OPTIMAL = 0
 NUMERIC_FAILURE = 1
@@ -844,6 +846,25 @@ def _drop_faults(work, pairs):
     return tight, extras
 
 
+@_apart
+def _mend(work, live, pairs, size):
+    """Solve the marked workloads again, without extras; return the numbers of tight rows and extras left."""
+    tight, extras = _drop_faults(work, pairs)
+    if tight == pairs and extras == pairs:  # no other workload's factors are touched
+        for e in range(pairs):
+            work.flag[work.tight[2, e], work.tight[3, e]] = 1
+    for i in range(live):
+        if work.local[i, _NOISE, 1] % 2.0 == 1.0 and not _solve_workload(work, i, size):
+            extras = -1
+            break
+    for i in range(live):
+        work.local[i, _NOISE, 1] = 0.0
+    return tight, extras
+
+
+_distant_mend = separate(_mend, new_workspace(1, 1), 0, 0, 0)
+
+
 @_once
 def _repair(work, live, pairs, size):
     """Compute the duals and repair the basis where they are infeasible, at as few changes as possible.
@@ -859,16 +880,7 @@ def _repair(work, live, pairs, size):
         for i in range(live):
             work.local[i, _NOISE, 1] = 0.0
         return pairs, pairs, False
-    tight, extras = _drop_faults(work, pairs)
-    if tight == pairs and extras == pairs:  # no other workload's factors are touched
-        for e in range(pairs):
-            work.flag[work.tight[2, e], work.tight[3, e]] = 1
-    for i in range(live):
-        if work.local[i, _NOISE, 1] % 2.0 == 1.0 and not _solve_workload(work, i, size):
-            extras = -1
-            break
-    for i in range(live):
-        work.local[i, _NOISE, 1] = 0.0
+    tight, extras = _distant_mend(work, live, pairs, size)
     return tight, extras, True
 
 
@@ -1136,9 +1148,14 @@ def _clear_rates(work, pairs):
         work.row[_RATE, work.tight[0, t], work.tight[1, t]] = 0.0
 
 
-@_once
-def _pivot(work, kind, a, b, live, pairs, size, bland):
-    """Do one pivot for what leaves; return the number of pairs, or -1 where the inverses need a refresh."""
+@_apart
+def _pivot(work, kind, a, b, live, pairs, size, bland, stale):
+    """Do one pivot for what leaves, with new duals if they are `stale`.
+
+    Returns the number of pairs, or -1 where the inverses need a refresh.
+    """
+    if stale:
+        _duals(work, live, pairs)
     e, r, at, level, segment = pairs, 0, _X, 0, -1
     if kind == _KEY:
         e = _swap_key(work, a, b, pairs)
@@ -1174,6 +1191,8 @@ def _pivot(work, kind, a, b, live, pairs, size, bland):
     return _exchange_pair(work, e, r, at, level, pairs)
 
 
+_distant_pivot = separate(_pivot, new_workspace(1, 1), 0, 0, 0, 0, 0, 0, False, False)
+
 # --- the whole problem ------------------------------------------------------------------------------------
 
 
@@ -1191,9 +1210,7 @@ def _pivot_until_feasible(work, live, pairs, size, budget, careful):
         kind, a, b = _leaving(work, live, pairs, size, bland)
         if kind == _NONE:
             return pairs, pivots, True
-        if pivots > 0:
-            _duals(work, live, pairs)
-        after = _pivot(work, kind, a, b, live, pairs, size, bland)
+        after = _distant_pivot(work, kind, a, b, live, pairs, size, bland, pivots > 0)
         if after < 0:
             return pairs, pivots, False
         pairs = after
@@ -1338,6 +1355,20 @@ def route(
     _close_rows(cost, unserved, delay, error, use, allowed, work.row, duals[0], duals[1])
     objective = _objective(cost, unserved, slope, x, slack, overload)
     return status if np.isfinite(objective) else NUMERIC_FAILURE, objective, total
+
+
+def _example_arguments():
+    """Return arguments of `route` in their types, which do not depend on the size."""
+    money, flags = np.zeros((1, 1)), np.zeros((1, 1), dtype=np.uint8)
+    duals = np.zeros((1, 3)), np.zeros((3, 1))
+    use = np.zeros((3, 1, 1))
+    return (
+        *(money, np.zeros(1), money, money, use, money, money, money, flags, new_basis(1, 1)),
+        *(new_workspace(1, 1), money, money, money, duals),
+    )
+
+
+distant_route = separate(route, *_example_arguments())
 
 
 @jit(**_lean())

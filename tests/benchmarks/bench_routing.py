@@ -2,7 +2,7 @@
 
 Run ``python tests/benchmarks/bench_routing.py``. All solvers get the same LPs in the same run: the windows of
 a series, as an environment solves them one after the other. What a peer is given is prepared outside
-the clock. Times are CPU seconds of this process, so that a busy machine does not matter much.
+the clock. Times are CPU seconds of this process, and each is the better of two rounds.
 """
 
 from __future__ import annotations
@@ -236,17 +236,18 @@ def measure(workloads, configurations, load, seed, windows, demand_only):
     seconds = {}
     seconds["cold"], cold_objectives, _ = kernel.run(series, warm=False)
     seconds["warm"], objectives, pivots = kernel.run(series, warm=True)
-    seconds["inner"] = time_compiled(kernel, series)
-    seconds["fresh"], fresh_objectives = time_fresh(series)
-    seconds["best"], best_objectives = time_right_hand_sides(*demand) if demand_only else best_of(series)
-    seconds["linprog"] = time_linprog(series[: max(windows // 5, 5)])
+    seconds["inner"] = min(time_compiled(kernel, series) for _ in range(2))
+    seconds["fresh"], fresh_objectives = min((time_fresh(series) for _ in range(2)), key=lambda run: run[0])
+    best = (lambda: time_right_hand_sides(*demand)) if demand_only else (lambda: best_of(series))
+    seconds["best"], best_objectives = min((best() for _ in range(2)), key=lambda run: run[0])
+    seconds["linprog"] = min(time_linprog(series[: max(windows // 5, 5)]) for _ in range(2))
     for other in (cold_objectives, fresh_objectives, best_objectives):
         np.testing.assert_allclose(objectives, other, rtol=1e-5)
     return {name: 1e6 * value for name, value in seconds.items()} | {"pivots": pivots}
 
 
 TITLES = {
-    False: "All coefficients move: demand, token lengths, delay and error factors, each by its process.\n"
+    False: "Demand and token lengths move as in the dev instances, and all coefficients with them.\n"
     "best: HiGHS without presolve or scaling, warm; the fastest, per cell, of passing the model and setting\n"
     "the last basis, or changing coefficients in place, each with the dual and the primal simplex method.",
     True: "Only demand moves.\nbest: HiGHS without presolve, warm, one model in routed amounts, of which only "

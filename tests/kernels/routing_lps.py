@@ -243,14 +243,14 @@ def demand_walk(rng, workloads, windows, drift=0.04) -> np.ndarray:
     return out
 
 
-def drifting_windows(rng, base: RoutingLP, windows) -> list[RoutingLP]:
+def drifting_windows(rng, base: RoutingLP, windows, token_sd=0.10, factor_sd=0.0) -> list[RoutingLP]:
     """Return windows in which every coefficient moves, as where all processes of an instance are at work.
 
     The processes are those of `fleetgym.dynamics`: demand and token lengths are Ornstein-Uhlenbeck series on
     windows of five minutes, delay and error factors lognormal and new in each window. Delays, service times
     and work are affine in the token lengths, and KV memory is tokens times delay, as on the model page; how
     each of the base's coefficients splits into its three parts is drawn at random.
-    Token lengths drift as much as in the liveliest dev instances; the factors, which rest there, move too.
+    By default token lengths drift as in the middle of the dev instances, where the factors rest.
     """
     workloads, configurations = base.cost.shape
 
@@ -260,8 +260,8 @@ def drifting_windows(rng, base: RoutingLP, windows) -> list[RoutingLP]:
         )
 
     rate = np.exp(walk(0.4, 160.0, common=0.6) + 0.08 * rng.normal(size=(windows, workloads)))
-    tokens = np.exp([walk(0.15, 360.0), walk(0.15, 360.0)])[..., None]
-    slower, wrong = np.exp(0.05 * rng.normal(size=(2, windows, workloads)))[..., None]
+    tokens = np.exp([walk(token_sd, 360.0), walk(token_sd, 360.0)])[..., None]
+    slower, wrong = np.exp(factor_sd * rng.normal(size=(2, windows, workloads)))[..., None]
     split = rng.dirichlet((1.0, 1.0, 2.0), (3, workloads, configurations))
     input_share = rng.uniform(0.3, 0.9, (workloads, 1))
     series = []

@@ -77,7 +77,7 @@ def test_drifting_coefficients(kind):
     for workloads, configurations in ((6, 7), (10, 10), (20, 30)):
         base = KINDS[kind](rng, workloads, configurations)
         basis, work = new_basis(workloads, configurations), new_workspace(workloads, configurations)
-        for lp in routing_lps.drifting_windows(rng, base, 40):
+        for lp in routing_lps.drifting_windows(rng, base, 40, token_sd=0.15, factor_sd=0.05):
             warm, cold = solve_routing(*lp, basis=basis, work=work), solve_routing(*lp)
             violation, gap = certify(lp, warm)
             assert (warm.status, warm.restarts) == (0, 0)
@@ -91,7 +91,7 @@ def test_fleets_and_coefficients_change_together():
     rng = np.random.default_rng(12)
     base = KINDS["overloaded"](rng, 8, 12)
     basis, work, active = new_basis(8, 12), new_workspace(8, 12), np.arange(12)
-    for lp in routing_lps.drifting_windows(rng, base, 150):
+    for lp in routing_lps.drifting_windows(rng, base, 150, token_sd=0.15, factor_sd=0.05):
         new = np.flatnonzero(rng.random(12) < 0.6)
         remap_basis(basis, active, new)
         active = new
