@@ -104,6 +104,53 @@ def test_fleets_and_coefficients_change_together():
         assert max(certify(part, solution)) <= 1e-9
 
 
+def absurd_windows(seed):
+    """Yield three LPs of one size whose coefficients span up to 24 orders of magnitude, each."""
+    rng = np.random.default_rng(seed)
+    workloads, configurations = (int(n) for n in rng.integers(2, 9, 2))
+    reach = rng.choice([3, 6, 9, 12])
+
+    def wide(*shape):
+        return 10.0 ** rng.uniform(-reach, reach, shape)
+
+    shape = workloads, configurations
+    for _ in range(3):
+        slope = np.sort(wide(configurations, 3), axis=1)
+        cost, unserved = wide(*shape), wide(workloads)
+        delay, error = (wide(*shape) * rng.choice([-1, 1], shape) for _ in range(2))
+        use = wide(3, *shape) * (rng.random((3, *shape)) < 0.8)
+        capacity, width = wide(3, configurations), wide(configurations, 3)
+        allowed = np.ones(shape, dtype=np.uint8)
+        yield routing_lps.RoutingLP(
+            cost, unserved, delay, error, use, capacity, width, slope, allowed
+        )  # fmt: skip
+
+
+def test_a_start_that_leads_nowhere_is_given_up():
+    """Where a warm start fails for round-off, the solver starts again, cold, and its answer is certified."""
+    rescued = 0
+    for seed in (136, 208, 342, 410, 419, 521, 673):  # found by trying thousands
+        basis, work = new_basis(8, 8), new_workspace(8, 8)
+        for lp in absurd_windows(seed):
+            solution = solve_routing(*lp, basis=basis, work=work)
+            if solution.restarts > 0 and solution.status != NUMERIC_FAILURE:
+                assert max(certify(lp, solution)) <= 1e-8
+                rescued += 1
+    assert rescued >= 3
+
+
+def test_a_solver_that_finds_nothing_says_so():
+    """On data over 24 orders of magnitude there is a failure in the end, not an answer."""
+    failures = 0
+    for seed in (2010994015, 1497469300, 2106571096):
+        basis, work = new_basis(8, 8), new_workspace(8, 8)
+        for lp in absurd_windows(seed):
+            solution = solve_routing(*lp, basis=basis, work=work)
+            assert solution.restarts == 2 or solution.status != NUMERIC_FAILURE
+            failures += solution.status == NUMERIC_FAILURE
+    assert failures >= 1
+
+
 def test_data_without_meaning_are_not_reported_as_solved():
     """`route` trusts its inputs, but no answer without a finite cost is called optimal."""
     lp = KINDS["tight"](np.random.default_rng(13), 3, 3)
