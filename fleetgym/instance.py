@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -163,38 +164,53 @@ class Budget:
     usd: float = spec(_NOT_NEGATIVE, doc="USD per hour (rate) or USD per episode (pool)")
 
 
-#: Parameters that each kind of process takes. "workload" and "pool" parameters may be one number for all.
-PROCESSES: Mapping[str, Mapping[str, Mapping[str, str]]] = {
+class Parameter(NamedTuple):
+    """What a process's parameter may be."""
+
+    per: str  # "one" number, or one per "workload" or "pool"; one number for all of these will do too
+    low: float = 0.0
+    high: float = math.inf
+
+
+_SHORTEST_MIN = 1e-3
+_PER_WORKLOAD_PARAMETER, _SHARE = Parameter("workload"), Parameter("one", 0.0, 1.0)
+_TIME, _DISPERSION = Parameter("workload", _SHORTEST_MIN), Parameter("workload", 1.0)
+
+#: Parameters that each kind of process takes.
+PROCESSES: Mapping[str, Mapping[str, Mapping[str, Parameter]]] = {
     "demand": {
         "history": {},
-        "resampled-history": {"roll_windows": "one", "level_log_sd": "workload"},
-        "grw": {"sigma": "workload", "dispersion": "workload"},
+        "resampled-history": {"roll_windows": Parameter("one"), "level_log_sd": _PER_WORKLOAD_PARAMETER},
+        "grw": {"sigma": _PER_WORKLOAD_PARAMETER, "dispersion": _DISPERSION},
         "diurnal-ou": {
-            "daily_amplitude": "workload",
-            "daily_peak_h": "workload",
-            "ou_sd": "workload",
-            "ou_time_min": "workload",
-            "ou_common": "one",
-            "noise_sd": "workload",
-            "jumps_per_day": "workload",
-            "jump_log_mean": "workload",
-            "jump_hold_min": "workload",
-            "dispersion": "workload",
+            "daily_amplitude": _PER_WORKLOAD_PARAMETER,
+            "daily_peak_h": Parameter("workload", 0.0, 24.0),
+            "ou_sd": _PER_WORKLOAD_PARAMETER,
+            "ou_time_min": _TIME,
+            "ou_common": _SHARE,
+            "noise_sd": _PER_WORKLOAD_PARAMETER,
+            "jumps_per_day": _PER_WORKLOAD_PARAMETER,
+            "jump_log_mean": Parameter("workload", 0.4, 1.39),  # beyond, the mean of a jump is infinite
+            "jump_hold_min": _TIME,
+            "dispersion": _DISPERSION,
         },
     },
-    "tokens": {"constant": {}, "drift": {"log_sd": "workload", "time_min": "workload"}},
-    "factors": {"constant": {}, "lognormal": {"delay_sd": "workload", "error_sd": "workload"}},
+    "tokens": {"constant": {}, "drift": {"log_sd": _PER_WORKLOAD_PARAMETER, "time_min": _TIME}},
+    "factors": {
+        "constant": {},
+        "lognormal": {"delay_sd": _PER_WORKLOAD_PARAMETER, "error_sd": _PER_WORKLOAD_PARAMETER},
+    },
     "availability": {
         "constant": {},
         "drops": {
-            "drops_per_day": "pool",
-            "depth_a": "one",
-            "depth_b": "one",
-            "duration_log_mean_min": "one",
-            "duration_log_sd": "one",
-            "first_window_share": "one",
-            "copula_same_region": "one",
-            "copula_other_region": "one",
+            "drops_per_day": Parameter("pool"),
+            "depth_a": Parameter("one", 1e-3),
+            "depth_b": Parameter("one", 1e-3),
+            "duration_log_mean_min": Parameter("one", -10.0, 20.0),
+            "duration_log_sd": Parameter("one", 0.0, 10.0),
+            "first_window_share": _SHARE,
+            "copula_same_region": _SHARE,
+            "copula_other_region": _SHARE,
         },
     },
     "prices": {"constant": {}},
@@ -491,11 +507,28 @@ def _check_dynamics(instance: Instance) -> None:
             where = f"{path}.parameters.{name}"
             if name not in expected:
                 _fail(f"unknown parameter{suggestion(name, expected)}", where)
-            if isinstance(value, tuple) and len(value) != lengths[expected[name]]:
-                _fail(f"expected one number or one per {expected[name]} ({lengths[expected[name]]})", where)
+            per, low, high = expected[name]
+            if isinstance(value, tuple) and len(value) != lengths[per]:
+                _fail(f"expected one number or one per {per} ({lengths[per]})", where)
+            for number in value if isinstance(value, tuple) else (value,):
+                if not low <= number <= high:
+                    _fail(f"expected {_between(low, high)}, got {number:g}", where)
         for name in expected:
             if name not in process.parameters:
                 _fail(f"missing parameter {name!r}", f"{path}.parameters")
+
+    drops = instance.dynamics.availability
+    if drops.kind == "drops" and _first(drops, "copula_other_region") > _first(drops, "copula_same_region"):
+        _fail("expected copula_other_region <= copula_same_region", "$.dynamics.availability.parameters")
+
+
+def _first(process: Process, name: str) -> float:
+    value = process.parameters[name]
+    return float(value[0] if isinstance(value, tuple) else value)
+
+
+def _between(low: float, high: float) -> str:
+    return f"at least {low:g}" if high == math.inf else f"a number from {low:g} to {high:g}"
 
 
 def _check_money(instance: Instance) -> None:
@@ -594,6 +627,8 @@ def load_scenario_file(path: str | os.PathLike[str], instance: Instance) -> tupl
     """
     try:
         stored = read_object(ScenarioFile, read_json(path))
+        if stored.instance != instance.id:
+            _fail(f"expected {instance.id!r}, got {stored.instance!r}", "$.instance")
         if stored.instance_hash != instance.content_hash:
             _fail(f"made for another instance than {instance.id!r}", "$.instance_hash")
         _check_unique(stored.scenarios, "$.scenarios")

@@ -180,6 +180,16 @@ _ENTRY = "performance.error"
 _DRIFT = {"kind": "drift", "parameters": {"log_sd": 0.1}}
 _DRIFT_OF_THREE = {"kind": "drift", "parameters": {"log_sd": [0.1] * 3, "time_min": 60}}
 
+_DROPS = {
+    "drops_per_day": 2.6, "depth_a": 4.6, "depth_b": 0.2, "duration_log_mean_min": 3.9, "duration_log_sd": 1.4,
+    "first_window_share": 0.9, "copula_same_region": 0.5, "copula_other_region": 0.2,
+}  # fmt: skip
+
+
+def _drops(**changed: float) -> dict[str, Any]:
+    return {"kind": "drops", "parameters": {**_DROPS, **changed}}
+
+
 _WRONG_TOGETHER = [
     _instance("tier-without-pool", "tiers.0.pool", "eats", "did you mean 'east'?"),
     _instance(
@@ -253,6 +263,14 @@ _WRONG_TOGETHER = [
         "one per workload (2)",
         "$.dynamics.tokens.parameters.log_sd",
     ),
+    _instance("negative-sd", "dynamics.tokens", {"kind": "drift", "parameters": {"log_sd": -0.1, "time_min": 60}},
+              "at least 0, got -0.1", "$.dynamics.tokens.parameters.log_sd"),
+    _instance("no-time", "dynamics.tokens", {"kind": "drift", "parameters": {"log_sd": [0.1, 0.1], "time_min": 0}},
+              "at least 0.001, got 0", "$.dynamics.tokens.parameters.time_min"),
+    _instance("correlation-above-one", "dynamics.availability", _drops(copula_same_region=1.2),
+              "a number from 0 to 1, got 1.2", "$.dynamics.availability.parameters.copula_same_region"),
+    _instance("regions-closer-than-zones", "dynamics.availability", _drops(copula_other_region=0.9),
+              "copula_other_region <= copula_same_region", "$.dynamics.availability.parameters"),
 ]  # fmt: skip
 
 #: Every file here must be refused wherever an instance file is read.
@@ -277,6 +295,7 @@ BROKEN_SCENARIO_FILES = [
     _for_another_instance(),
     _instance_instead(),
     _scenario("no-scenarios", "scenarios", [], "expected 1 to 10000 entries"),
+    _scenario("another-name", "instance", "else", "expected 'toy', got 'else'"),
     _scenario("short-hash", "instance_hash", "abc", "expected text that matches"),
     _scenario("missing-field", f"{_ROWS}.rate_rps", DELETED, "missing key 'rate_rps'", "$.scenarios[0]"),
     _scenario("unknown-field", f"{_ROWS}.rates", [], "did you mean", "$.scenarios[0]"),

@@ -15,7 +15,6 @@ from fleetgym.dynamics.demand import (
     resampled_day,
     stationary_ou,
 )
-from fleetgym.errors import DataError
 from fleetgym.instance import Instance, Process, Scenario
 
 _Draw = Callable[[np.random.Generator], np.ndarray]
@@ -222,11 +221,6 @@ def _drops(instance: Instance, caps: np.ndarray) -> Drops:
     names = ("depth_a", "depth_b", "duration_log_mean_min", "duration_log_sd", "first_window_share")
     copula = ("copula_same_region", "copula_other_region")
     scalars = {name: _scalar(process, name) for name in names + copula}
-    if not 0.0 <= scalars["copula_other_region"] <= scalars["copula_same_region"] <= 1.0:
-        raise DataError(
-            "expected 0 <= copula_other_region <= copula_same_region <= 1",
-            "$.dynamics.availability.parameters",
-        )
     return Drops(
         drops_per_day=_vector(process, "drops_per_day", instance.num_pools),
         nodes=caps // per_node,
