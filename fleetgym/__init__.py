@@ -30,6 +30,9 @@ _HOME = {
     "load_scenarios": "library",
     "Plan": "planning",
     "Planner": "planning",
+    "agent_risk": "risk",
+    "fleet_risk": "risk",
+    "import_trace": "traces.importing",
     "Snapshot": "planning",
     "plan": "evaluation.run",
     "make_agent": "registry",
@@ -79,6 +82,9 @@ if TYPE_CHECKING:
     from fleetgym.planning import Planner as Planner
     from fleetgym.planning import Snapshot as Snapshot
     from fleetgym.registry import make_agent as make_agent
+    from fleetgym.risk import agent_risk as agent_risk
+    from fleetgym.risk import fleet_risk as fleet_risk
     from fleetgym.scoring.score import score as score
+    from fleetgym.traces.importing import import_trace as import_trace
     from fleetgym.view import View as View
     from fleetgym.window import Outcome as Outcome

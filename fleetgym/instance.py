@@ -173,32 +173,32 @@ class Parameter(NamedTuple):
 
 
 _SHORTEST_MIN = 1e-3
-_PER_WORKLOAD_PARAMETER, _SHARE = Parameter("workload"), Parameter("one", 0.0, 1.0)
+_ANY_PER_WORKLOAD, _SHARE_OF_ONE = Parameter("workload"), Parameter("one", 0.0, 1.0)
 _TIME, _DISPERSION = Parameter("workload", _SHORTEST_MIN), Parameter("workload", 1.0)
 
 #: Parameters that each kind of process takes.
 PROCESSES: Mapping[str, Mapping[str, Mapping[str, Parameter]]] = {
     "demand": {
         "history": {},
-        "resampled-history": {"roll_windows": Parameter("one"), "level_log_sd": _PER_WORKLOAD_PARAMETER},
-        "grw": {"sigma": _PER_WORKLOAD_PARAMETER, "dispersion": _DISPERSION},
+        "resampled-history": {"roll_windows": Parameter("one"), "level_log_sd": _ANY_PER_WORKLOAD},
+        "grw": {"sigma": _ANY_PER_WORKLOAD, "dispersion": _DISPERSION},
         "diurnal-ou": {
-            "daily_amplitude": _PER_WORKLOAD_PARAMETER,
+            "daily_amplitude": _ANY_PER_WORKLOAD,
             "daily_peak_h": Parameter("workload", 0.0, 24.0),
-            "ou_sd": _PER_WORKLOAD_PARAMETER,
+            "ou_sd": _ANY_PER_WORKLOAD,
             "ou_time_min": _TIME,
-            "ou_common": _SHARE,
-            "noise_sd": _PER_WORKLOAD_PARAMETER,
-            "jumps_per_day": _PER_WORKLOAD_PARAMETER,
+            "ou_common": _SHARE_OF_ONE,
+            "noise_sd": _ANY_PER_WORKLOAD,
+            "jumps_per_day": _ANY_PER_WORKLOAD,
             "jump_log_mean": Parameter("workload", 0.4, 1.39),  # beyond, the mean of a jump is infinite
             "jump_hold_min": _TIME,
             "dispersion": _DISPERSION,
         },
     },
-    "tokens": {"constant": {}, "drift": {"log_sd": _PER_WORKLOAD_PARAMETER, "time_min": _TIME}},
+    "tokens": {"constant": {}, "drift": {"log_sd": _ANY_PER_WORKLOAD, "time_min": _TIME}},
     "factors": {
         "constant": {},
-        "lognormal": {"delay_sd": _PER_WORKLOAD_PARAMETER, "error_sd": _PER_WORKLOAD_PARAMETER},
+        "lognormal": {"delay_sd": _ANY_PER_WORKLOAD, "error_sd": _ANY_PER_WORKLOAD},
     },
     "availability": {
         "constant": {},
@@ -208,9 +208,9 @@ PROCESSES: Mapping[str, Mapping[str, Mapping[str, Parameter]]] = {
             "depth_b": Parameter("one", 1e-3),
             "duration_log_mean_min": Parameter("one", -10.0, 20.0),
             "duration_log_sd": Parameter("one", 0.0, 10.0),
-            "first_window_share": _SHARE,
-            "copula_same_region": _SHARE,
-            "copula_other_region": _SHARE,
+            "first_window_share": _SHARE_OF_ONE,
+            "copula_same_region": _SHARE_OF_ONE,
+            "copula_other_region": _SHARE_OF_ONE,
         },
     },
     "prices": {"constant": {}},

@@ -7,6 +7,7 @@ import pytest
 
 from fleetgym.errors import FleetgymError, UnknownNameError
 from fleetgym.families import demand, serving
+from fleetgym.families.draft import pools_alone
 from fleetgym.families.static import allocate, largest_load
 from fleetgym.families.text import six, tie_break
 from fleetgym.generate import FAMILIES, generate, stored_scenarios
@@ -102,7 +103,7 @@ def test_usable_capacity_is_a_stated_multiple_of_the_peak() -> None:
     relaxed = draft.problem
     peak = float(np.quantile(draft.demand.level @ share, 0.99) / (draft.demand.level @ share).mean())
     assert 1.0 <= largest_load(relaxed, peak * rate, cap) <= 1.6
-    alone, cost = serving._pools_alone(relaxed, rate)
+    alone, cost = pools_alone(relaxed, rate)
     first = int(np.argmin(cost))
     assert cap[first] <= max(np.ceil(0.6 * alone[first]), 2.0)
 

@@ -1,15 +1,13 @@
-"""An instance in, a page of text out that says what the problem is; a plan in, what it deploys and costs."""
+"""An instance in, a page of text out that says what the problem is."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from fleetgym.cli.tables import NOTHING, align, number
 from fleetgym.instance import Configuration, Instance, Scenario
-from fleetgym.planning import Plan
 
 _MOST_ROWS = 40
 
@@ -168,73 +166,3 @@ def fleet_text(instance: Instance, fleet: np.ndarray) -> str:
     pools = ", ".join(f"{p.id} {held[g]}/{p.cap_gpus}" for g, p in enumerate(instance.pools))
     table = align(["configuration", "model", "GPUs each", "replicas"], rows, left=3) if rows else "(empty)"
     return f"{table}\nGPUs held: {pools}; rent {number(rent, 2)} USD/h"
-
-
-# -- plans
-
-
-def plan_facts(instance: Instance, plan: Plan) -> dict[str, Any]:
-    """Return what a plan deploys and what a nominal window would cost with it, as plain values.
-
-    Parameters
-    ----------
-    instance : Instance
-        The problem.
-    plan : Plan
-        For its nominal window.
-
-    Returns
-    -------
-    dict
-        ``fleet`` by configuration, ``costs_usd`` of a window in which all of it serves, ``routing`` by workload.
-    """
-    from fleetgym.evaluation.episode import COST_TERMS
-    from fleetgym.window import Outcome, window_model
-
-    model, nominal = window_model(instance), Outcome.nominal(instance)
-    fleet = np.asarray(plan.fleet, dtype=np.int64)
-    terms, unserved, miss, routing = model.operate(fleet, nominal, model.new_router())
-    costs = {name: float(usd) for name, usd in zip(COST_TERMS, terms, strict=True)}
-    costs["rental"] = float(fleet @ model.rent_usd(nominal.price_factor))
-    costs["model_storage"] = float(fleet @ model.model_storage_usd)
-    names = [c.id for c in instance.configurations]
-    return {
-        "instance": instance.id,
-        "status": plan.status,
-        "bound_usd": plan.bound_usd,
-        "fleet": {names[c]: int(fleet[c]) for c in np.flatnonzero(fleet)},
-        "costs_usd": {**costs, "cost": sum(costs.values())},
-        "routing": {
-            w.id: {
-                "to": {names[c]: float(routing[i, c]) for c in np.flatnonzero(routing[i] > 0)},
-                "unserved": float(unserved[i]),
-                "miss": float(miss[i]),
-            }
-            for i, w in enumerate(instance.workloads)
-        },
-    }
-
-
-def describe_plan(instance: Instance, plan: Plan) -> str:
-    """Return a plan as text: fleet, routes, and what a nominal window costs with it."""
-    facts = plan_facts(instance, plan)
-    routes = []
-    for name, route in facts["routing"].items():
-        to = ", ".join(f"{100 * x:.1f} % {c}" for c, x in route["to"].items()) or "nowhere"
-        routes.append([name, f"{100 * route['unserved']:.1f}", f"{100 * route['miss']:.1f}", to])
-    # The last column is prose, so it stands apart from the aligned numbers.
-    table = align(["workload", "unserved %", "missed %"], [row[:3] for row in routes]).split("\n")
-    lines = [
-        table[0] + "  routed to",
-        table[1],
-        *(f"{a}  {r[3]}" for a, r in zip(table[2:], routes, strict=True)),
-    ]
-    costs = [[name, number(usd, 4)] for name, usd in facts["costs_usd"].items() if usd or name == "cost"]
-    return "\n\n".join(
-        [
-            f"{instance.id}: {plan.status} plan for the nominal window",
-            f"fleet\n{fleet_text(instance, np.asarray(plan.fleet, dtype=np.int64))}",
-            "routing of nominal demand\n" + "\n".join(lines),
-            f"cost of a window with all of it serving, start-up left out\n{align(['term', 'USD'], costs)}",
-        ]
-    )

@@ -88,6 +88,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"fleetgym {fleetgym.__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     _add_looking(verbs)
+    _add_planning(verbs)
     _add_playing(verbs)
     _add_keeping(verbs)
     return parser
@@ -110,14 +111,90 @@ def _add_looking(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "  fleetgym show fleet-v0/toy/two-pools\n  fleetgym show my/instance.json",
     )
     p.add_argument("instance", help="id or file")
+
+
+def _add_planning(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    p = _verb(
+        verbs,
+        "import-trace",
+        "make an instance from a trace of requests, a price list and SLOs",
+        "  fleetgym import-trace AzureLLMInferenceTrace_conv.csv --slo ttft=2,delay=20,error=0.05\n"
+        "  fleetgym import-trace requests.csv.gz --prices prices.csv --slo slos.csv --out day.json\n"
+        "  fleetgym import-trace week.csv --models Llama-3.1-8B,Llama-3.1-70B --gpus H100,L40S --caps H100=16,L40S=64",
+    )
+    p.add_argument(
+        "trace", help="CSV or .csv.gz: TIMESTAMP,ContextTokens,GeneratedTokens, or see docs/planning.md"
+    )
+    p.add_argument("--out", metavar="FILE", help="instance file to write (default: the trace's name, .json)")
+    p.add_argument("--force", action="store_true", help="replace files that exist")
+    p.add_argument("--prices", metavar="FILE", help="CSV: gpu,usd_per_gpu_h[,max_gpus,market,region]")
+    p.add_argument(
+        "--slo", metavar="ttft=S,delay=S,error=SHARE", help="for all, or a CSV or JSON file by workload"
+    )
+    p.add_argument("--models", type=_words, metavar="A,B", help="candidate models of the catalogue")
+    p.add_argument("--gpus", type=_words, metavar="A,B", help="GPU types to use")
+    p.add_argument("--region", default="us-east-1", help="of the catalogue's prices (default: us-east-1)")
+    p.add_argument(
+        "--caps", metavar="N or GPU=N,..", help="most GPUs (default: twice what the p99 demand needs)"
+    )
+    p.add_argument(
+        "--by",
+        choices=("auto", "label", "length", "one"),
+        default="auto",
+        help="what makes a workload (auto: the label column if there is one, else length)",
+    )
+    p.add_argument(
+        "--buckets", type=int, default=3, help="of length, equally many requests each (default: 3)"
+    )
+    p.add_argument(
+        "--edges", type=_numbers, metavar="512,2048", help="bounds of the length buckets, in tokens"
+    )
+    p.add_argument(
+        "--penalty",
+        type=float,
+        default=10.0,
+        metavar="P",
+        help="an unserved request costs P times the rent that serves it (default: 10)",
+    )
+    p.add_argument("--scale", type=float, default=1.0, help="multiply demand (default: 1)")
+    p.add_argument(
+        "--extend",
+        choices=("model", "stretch"),
+        default="model",
+        help="how a trace shorter than a day becomes one (default: model)",
+    )
+    p.add_argument(
+        "--scenarios", type=int, default=2, metavar="N", help="days to draw and store (default: 2)"
+    )
+    p.add_argument("--seed", type=int, default=0, help="of what is drawn (default: 0)")
+    p.add_argument("--unsorted", action="store_true", help="accept rows that are not in order of time")
+    p.add_argument("--unpack-limit", type=float, metavar="GIB", help="most that the file may unpack to")
     p = _verb(
         verbs,
         "plan",
-        "plan the nominal window of an instance",
-        "  fleetgym plan fleet-v0/toy/two-pools --agent agh",
+        "plan for an instance, and say what the plan risks",
+        "  fleetgym plan fleet-v0/toy/two-pools --agent agh\n"
+        "  fleetgym plan day.json --agent agh --margin best\n"
+        "  fleetgym plan day.json --agent agh-rolling --days 20",
     )
     p.add_argument("instance", help="id or file")
     p.add_argument("--agent", default="agh", help="an agent that plans (default: agh)")
+    p.add_argument(
+        "--margin",
+        type=_margin,
+        metavar="M",
+        help="plan for 1 + M times nominal demand; best: the one that costs least on other generated days",
+    )
+    p.add_argument("--days", type=int, default=100, help="generated days to play; 0 for none (default: 100)")
+    p.add_argument("--seed", type=int, default=0, help="of the generated days (default: 0)")
+
+
+def _words(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",")]
+
+
+def _margin(text: str) -> float | str:
+    return text if text == "best" else float(text)
 
 
 def _add_playing(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

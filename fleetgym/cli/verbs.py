@@ -84,17 +84,75 @@ def show(arguments: argparse.Namespace) -> int:
     return 0
 
 
+# -- planning
+
+
+def import_trace(arguments: argparse.Namespace) -> int:
+    """Make an instance from a trace."""
+    from fleetgym.cli.trace_report import describe_trace, trace_facts
+    from fleetgym.traces import import_trace as make
+    from fleetgym.traces.importing import output_files
+    from fleetgym.traces.prices import parse_caps
+
+    name = Path(arguments.trace).name.removesuffix(".gz").removesuffix(".csv")
+    out, _ = output_files(arguments.out or f"{name}.json", force=arguments.force)  # before the work
+    made = make(
+        arguments.trace,
+        prices=arguments.prices,
+        slo=arguments.slo,
+        models=arguments.models,
+        gpus=arguments.gpus,
+        region=arguments.region,
+        caps=None if arguments.caps is None else parse_caps(arguments.caps),
+        by=arguments.by if arguments.edges is None else "length",
+        buckets=arguments.buckets,
+        edges=arguments.edges,
+        penalty=arguments.penalty,
+        extend=arguments.extend,
+        scale=arguments.scale,
+        any_order=arguments.unsorted,
+        unpack_gib=arguments.unpack_limit,
+        name=_id_of(out),
+        seed=arguments.seed,
+        scenarios=arguments.scenarios,
+    )
+    instance, scenarios = (str(path) for path in made.write(out, force=arguments.force))
+    if arguments.json:
+        _print_json(trace_facts(made, (instance, scenarios)))
+    else:
+        print(describe_trace(made, (instance, scenarios)))
+    return 0
+
+
+def _id_of(out: Path) -> str:
+    from fleetgym.traces.importing import id_from_name
+
+    return id_from_name(out.name.removesuffix(".gz").removesuffix(".json"))
+
+
 def plan(arguments: argparse.Namespace) -> int:
-    """Plan the nominal window."""
-    from fleetgym.cli.describe import describe_plan, plan_facts
+    """Plan the nominal window, and play the plan over generated days."""
+    from fleetgym.cli.plan_report import describe_plan, plan_facts
     from fleetgym.library import load_instance
+    from fleetgym.risk import plan_with_risk
 
     instance = load_instance(arguments.instance)
-    found = fleetgym.plan(instance, arguments.agent)
+    found = plan_with_risk(
+        instance,
+        arguments.agent,
+        margin=arguments.margin,
+        days=arguments.days,
+        seed=arguments.seed,
+        progress=ProgressBar,
+    )
+    facts = {
+        **plan_facts(instance, found.plan, margin=found.margin, risk=found.risk),
+        "agent": arguments.agent,
+    }
     if arguments.json:
-        _print_json(plan_facts(instance, found))
+        _print_json(facts)
     else:
-        print(describe_plan(instance, found))
+        print(describe_plan(instance, facts, arguments.agent, found.plays))
     return 0
 
 
@@ -250,6 +308,7 @@ def warmup(arguments: argparse.Namespace) -> int:
 VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "list": list_things,
     "show": show,
+    "import-trace": import_trace,
     "plan": plan,
     "run": run,
     "evaluate": evaluate,

@@ -8,9 +8,6 @@ in windows of the rent that serves a request; a nominal fleet by a small MILP.
 from __future__ import annotations
 
 import dataclasses
-import functools
-import json
-from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -19,15 +16,32 @@ from fleetgym import catalog
 from fleetgym.configurations import homogeneous
 from fleetgym.configurations.homogeneous import Column, TierType
 from fleetgym.families import demand
+from fleetgym.families.draft import (
+    COPULA,
+    DROPS_PER_DAY,
+    STORAGE_USD_PER_GB_H,
+    TEXT_GB_PER_TOKEN,
+    Draft,
+    PoolPlan,
+    SizePlan,
+    at_lengths,
+    configuration_dict,
+    dear_penalties,
+    effective_params_b,
+    fits,
+    make_problem,
+    performance_dict,
+    pool_dict,
+    pools_alone,
+    slot_dicts,
+    two_best,
+)
 from fleetgym.families.static import Columns, allocate, largest_load, restrict
-from fleetgym.families.text import six, tie_break
-from fleetgym.instance import INSTANCE_FORMAT, Affine, Instance, Performance
+from fleetgym.families.text import six
+from fleetgym.instance import INSTANCE_FORMAT, Instance, Performance
 from fleetgym.performance import delay, performance_table, roofline
-from fleetgym.schema import to_jsonable
 
 _OPTIONS = roofline.RooflineOptions(context_limit=4096)
-_STORAGE_USD_PER_GB_H = 0.00075  # the middle of FastLLM's range of cloud object storage
-_TEXT_GB_PER_TOKEN = 2e-6  # assumed: text and logs, kept for an hour
 _LONGEST_PREFILL = 0.8  # of the TTFT SLO
 
 
@@ -60,44 +74,6 @@ _CLASSES = {
         id="agents", tokens="azure_conv", model="gpt-oss-120b", base_error=0.04, ttft_slo_s=1.5
     ),
 }
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PoolPlan:
-    """A pool before its cap is known; `precisions` become its tiers."""
-
-    gpu: str
-    provider: str
-    market: str  # in the instance
-    region: str
-    precisions: tuple[str, ...]
-    price_region: str = "global"
-
-    @property
-    def id(self) -> str:
-        """Name of the pool."""
-        return f"{self.gpu}-{self.market}-{self.region}".lower()
-
-    @property
-    def price_usd_per_gpu_h(self) -> float:
-        """Cheapest offer of this provider and region in the price table."""
-        offers = [
-            p.usd_per_gpu_h
-            for p in catalog.prices()
-            if (p.gpu, p.provider, p.region, p.market)
-            == (self.gpu, self.provider, self.price_region, "on-demand")
-        ]
-        return min(offers)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SizePlan:
-    """What a size of a family fixes."""
-
-    classes: tuple[str, ...]
-    models: tuple[str, ...]
-    pools: tuple[PoolPlan, ...]
-    gpus: float  # of the mean fleet
 
 
 def _aws(gpu: str, region: str, *precisions: str) -> PoolPlan:
@@ -180,12 +156,6 @@ SIZES = {
     ("trace", "m"): _DEMAND_M,
 }
 
-#: Drops a day of spot pools: between a 16-node series (2.58) and single-node zones (2.4 to 6.9), so that the
-#: hedging number is near one. The series behind the fits have no licence and are not shipped.
-DROPS_PER_DAY = 4.0
-
-#: Fitted at that rate by `tools/build_demand_tables.py --copula 4` to a simulated correlation of .40 and .18.
-COPULA = {"copula_same_region": 0.934, "copula_other_region": 0.782}
 
 _DESCRIPTIONS = {
     "grw": "FastLLM's random walk on realistic columns in exclusive (model, tier) groups.",
@@ -196,30 +166,7 @@ _DESCRIPTIONS = {
 }
 
 
-@functools.cache
-def fits() -> dict[str, Any]:
-    """Return the shipped calibration."""
-    with resources.as_file(resources.files("fleetgym") / "data" / "demand_fits.json") as path:
-        return json.loads(path.read_text(encoding="utf-8"))
-
-
 # -- the parts
-
-
-@dataclasses.dataclass
-class _Draft:
-    """Everything about an instance that is being made; arrays are (I,), (C,), (I, C) or (G,)."""
-
-    plan: SizePlan
-    family: str
-    demand: demand.DemandPlan
-    lengths: np.ndarray  # (I, 4): input and output means, their squared coefficients of variation
-    columns: list[Column]
-    problem: Columns
-    table: Performance
-    delay_slo: np.ndarray
-    error_slo: np.ndarray
-    names: tuple[str, ...]  # ids of the workloads
 
 
 def build(family: str, size: str, seed: int, rng: np.random.Generator) -> Instance:
@@ -245,7 +192,7 @@ def build(family: str, size: str, seed: int, rng: np.random.Generator) -> Instan
     return _finish(name, size, draft, rate, cap, rng)
 
 
-def _draft(family: str, plan: SizePlan, seed: int, rng: np.random.Generator) -> _Draft:
+def _draft(family: str, plan: SizePlan, seed: int, rng: np.random.Generator) -> Draft:
     process = demand_plan(family, len(plan.classes), seed, rng)
     lengths = _lengths(plan, _tenants(family, seed))
     found = _columns(plan, exclusive=family == "grw")
@@ -254,13 +201,13 @@ def _draft(family: str, plan: SizePlan, seed: int, rng: np.random.Generator) -> 
         for k, row in zip(plan.classes, lengths, strict=True)
     ]
     table = performance_table(pairs)
-    at = _at_lengths(table, lengths)
+    at = at_lengths(table, lengths)
     error_slo = _error_slos(plan)
     delay_slo = _delay_slos(table, at["delay_s"], error_slo, rng)
-    problem = _problem(plan, found, table, at, lengths, delay_slo, error_slo, exclusive=family == "grw")
+    problem = make_problem(plan, found, table, at, lengths, delay_slo, error_slo, exclusive=family == "grw")
     keys = _tenants(family, seed)
     names = tuple(f"{model}-{client}" for model, client in keys) or plan.classes
-    return _Draft(plan, family, process, lengths, found, problem, table, delay_slo, error_slo, names)
+    return Draft(plan, family, process, lengths, found, problem, table, delay_slo, error_slo, names)
 
 
 def _tenants(family: str, seed: int) -> tuple[tuple[str, int], ...]:
@@ -318,26 +265,9 @@ def _columns(plan: SizePlan, exclusive: bool) -> list[Column]:
         pipeline_parallel=(1, 2) if exclusive and len(plan.models) < 4 else (1,),
         capacity=lambda deployment: roofline.capacity(deployment, _OPTIONS),
         startup=homogeneous.startup_windows,
-        storage_usd_per_gb_h=_STORAGE_USD_PER_GB_H,
+        storage_usd_per_gb_h=STORAGE_USD_PER_GB_H,
     )
-    return found if exclusive else _two_best(found)
-
-
-def _two_best(found: list[Column]) -> list[Column]:
-    """Keep the two smallest deployments with at least eight queue servers of each (model, tier)."""
-    kept: dict[tuple[str, str], list[Column]] = {}
-    for column in found:
-        if column.configuration.max_concurrency >= 8:
-            kept.setdefault((column.configuration.model, column.tier), []).append(column)
-    return [
-        column for group in kept.values() for column in sorted(group, key=lambda c: c.deployment.gpus)[:2]
-    ]
-
-
-def _effective_params_b(name: str) -> float:
-    # Assumed: a mixture of experts answers like a dense model of the geometric mean of its two sizes.
-    model = catalog.model(name)
-    return float((model.params_b * model.active_params_b) ** 0.5)
+    return found if exclusive else two_best(found)
 
 
 def _pair(request: RequestClass, lengths: np.ndarray, column: Column) -> Any:
@@ -349,30 +279,17 @@ def _pair(request: RequestClass, lengths: np.ndarray, column: Column) -> Any:
         input_tokens=tokens_in,
         output_tokens=tokens_out,
         error=delay.error_share(
-            request.base_error, _effective_params_b(deployment.model.name), deployment.precision
+            request.base_error, effective_params_b(deployment.model.name), deployment.precision
         ),
         context_tokens=1024.0,
         input_cv2=in_cv2,
         output_cv2=out_cv2,
-        storage_usd=_STORAGE_USD_PER_GB_H * _TEXT_GB_PER_TOKEN * (tokens_in + tokens_out),
+        storage_usd=STORAGE_USD_PER_GB_H * TEXT_GB_PER_TOKEN * (tokens_in + tokens_out),
         options=_OPTIONS,
     )
     if found is None or found.prefill_s.at(tokens_in, tokens_out) > _LONGEST_PREFILL * request.ttft_slo_s:
         return None
     return found
-
-
-def _at_lengths(table: Performance, lengths: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the affine quantities at nominal lengths: (I, C) each."""
-
-    def at(quantity: Affine) -> np.ndarray:
-        return (
-            quantity.base
-            + quantity.per_input_token * lengths[:, :1]
-            + quantity.per_output_token * lengths[:, 1:2]
-        )
-
-    return {name: at(getattr(table, name)) for name in ("delay_s", "service_s", "work_tflop", "prefill_s")}
 
 
 def _error_slos(plan: SizePlan) -> np.ndarray:
@@ -381,14 +298,14 @@ def _error_slos(plan: SizePlan) -> np.ndarray:
     for name in plan.classes:
         request = _CLASSES[name]
         wanted = request.model if request.model in plan.models else _substitute(request.model, plan)
-        slos.append(1.02 * delay.error_share(request.base_error, _effective_params_b(wanted), "fp8"))
+        slos.append(1.02 * delay.error_share(request.base_error, effective_params_b(wanted), "fp8"))
     return six(slos)
 
 
 def _substitute(model: str, plan: SizePlan) -> str:
     """Return the model of the plan whose quality is nearest."""
-    target = np.log(_effective_params_b(model))
-    return min(plan.models, key=lambda name: abs(np.log(_effective_params_b(name)) - target))
+    target = np.log(effective_params_b(model))
+    return min(plan.models, key=lambda name: abs(np.log(effective_params_b(name)) - target))
 
 
 def _delay_slos(
@@ -400,58 +317,10 @@ def _delay_slos(
     return six(medians * rng.uniform(1.1, 1.4, len(medians)))
 
 
-def _problem(
-    plan: SizePlan,
-    found: list[Column],
-    table: Performance,
-    at: dict[str, np.ndarray],
-    lengths: np.ndarray,
-    delay_slo: np.ndarray,
-    error_slo: np.ndarray,
-    exclusive: bool,
-) -> Columns:
-    pool_of = {f"{pool.id}-{p}": g for g, pool in enumerate(plan.pools) for p in pool.precisions}
-    use = np.zeros((len(plan.pools), len(found)))
-    for c, column in enumerate(found):
-        use[pool_of[column.tier], c] = column.deployment.gpus
-    price = np.array([pool.price_usd_per_gpu_h for pool in plan.pools])
-
-    def field(name: str) -> np.ndarray:
-        return np.array([getattr(column.configuration, name) for column in found], dtype=float)
-
-    groups: dict[tuple[str, str], list[int]] = {}
-    for c, column in enumerate(found):
-        groups.setdefault((column.configuration.model, column.tier), []).append(c)
-    tokens = lengths[:, :1] + lengths[:, 1:2]
-    return Columns(
-        compatible=table.compatible,
-        delay_s=at["delay_s"],
-        service_s=at["service_s"],
-        work_tflop=at["work_tflop"],
-        kv_gb_s=field("kv_gb_per_token") * tokens * at["delay_s"],
-        error=table.error,
-        route_usd_per_s=np.zeros(table.error.shape),
-        mean_delay_slo_s=delay_slo,
-        error_slo=error_slo,
-        compute_tflops=field("compute_tflops"),
-        kv_capacity_gb=field("kv_capacity_gb"),
-        max_concurrency=field("max_concurrency"),
-        max_replicas=np.full(len(found), 1.0 if exclusive else 10_000.0),
-        gpu_use=use,
-        hold_usd_per_s=(price @ use + field("model_storage_usd_per_h")) / 3600.0,
-        groups=tuple(tuple(members) for members in groups.values()) if exclusive else (),
-    )
-
-
 # -- rates and caps
 
 
-def _dear(problem: Columns, rate: np.ndarray) -> np.ndarray:
-    """Return penalties so high that demand is served wherever it can be: (I,) USD per request."""
-    return np.full(len(rate), 1e4 * problem.hold_usd_per_s.max() / rate.min())
-
-
-def _rates_and_caps(draft: _Draft, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def _rates_and_caps(draft: Draft, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Return nominal rates (I,) and caps in GPUs (G,)."""
     count = len(draft.lengths)
     weight = np.ones(count)
@@ -461,7 +330,9 @@ def _rates_and_caps(draft: _Draft, rng: np.random.Generator) -> tuple[np.ndarray
     relaxed = dataclasses.replace(draft.problem, groups=(), max_replicas=np.full(len(draft.columns), 1e4))
     ones = np.ones(count)
     alone = [
-        allocate(relaxed, np.where(np.arange(count) == i, 1.0, 1e-6), _dear(relaxed, ones)).cost_usd_per_s
+        allocate(
+            relaxed, np.where(np.arange(count) == i, 1.0, 1e-6), dear_penalties(relaxed, ones)
+        ).cost_usd_per_s
         for i in range(count)
     ]
     rate = share / np.array(alone)
@@ -471,28 +342,28 @@ def _rates_and_caps(draft: _Draft, rng: np.random.Generator) -> tuple[np.ndarray
     cap = np.full(len(draft.plan.pools), np.inf)
     gpus = 0.0
     for _ in range(3):  # the mean fleet depends on the caps, and they on the rates
-        found = allocate(relaxed, rate, _dear(relaxed, rate), np.minimum(cap, 1e6))
+        found = allocate(relaxed, rate, dear_penalties(relaxed, rate), np.minimum(cap, 1e6))
         gpus = float((relaxed.gpu_use @ found.replicas).sum())
         rate = rate * draft.plan.gpus / gpus
         cap = _caps(draft, relaxed, rate, peak, margin, spread)
     return rate, cap
 
 
-def _peak_factor(draft: _Draft, share: np.ndarray) -> float:
+def _peak_factor(draft: Draft, share: np.ndarray) -> float:
     """Return p99 / mean of the demand, weighted by what each workload's share of the fleet costs."""
     total = draft.demand.level @ share
     return float(np.quantile(total, 0.99) / total.mean())
 
 
 def _caps(
-    draft: _Draft, problem: Columns, rate: np.ndarray, peak: float, margin: float, spread: np.ndarray
+    draft: Draft, problem: Columns, rate: np.ndarray, peak: float, margin: float, spread: np.ndarray
 ) -> np.ndarray:
     """Return caps at which all pools together bear `margin` times the p99 demand.
 
     The pool that is used first may hold at most 55 % of the GPUs that it would need to do the mean work alone, the
     others 40 % to 90 % before scaling, so that each binds at some time of the day.
     """
-    alone, cost = _pools_alone(problem, rate)
+    alone, cost = pools_alone(problem, rate)
     base = np.where(np.arange(len(alone)) == int(np.argmin(cost)), 0.55, 0.65 * spread) * alone
     spot = np.array([pool.market == "spot" for pool in draft.plan.pools])
     crowded = max(1.0, len(alone) / 4.0)  # many pools share the same work
@@ -515,32 +386,19 @@ def _caps(
     return scaled(high)
 
 
-def _pools_alone(problem: Columns, rate: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return GPUs that each pool would need to do the mean work alone, and the cost of doing so: (G,) both."""
-    gpus, cost = [], []
-    for use in problem.gpu_use:
-        mine = use > 0
-        only = dataclasses.replace(problem, compatible=problem.compatible & mine)
-        found = allocate(only, rate, np.full(len(rate), 30.0) * problem.hold_usd_per_s.max() / rate.min())
-        work = 1.0 - found.unserved.mean()
-        gpus.append(float(use @ found.replicas) / max(work, 0.1))
-        cost.append(float(problem.hold_usd_per_s @ found.replicas) / max(work, 0.1))
-    return np.array(gpus), np.array(cost)
-
-
 # -- the finished instance
 
 _PENALTY_WINDOWS = {"drop": (9.5, 10.0)}  # the others: 7 to 10
 
 
 def _finish(
-    name: str, size: str, draft: _Draft, rate: np.ndarray, cap: np.ndarray, rng: np.random.Generator
+    name: str, size: str, draft: Draft, rate: np.ndarray, cap: np.ndarray, rng: np.random.Generator
 ) -> Instance:
     exclusive = draft.family == "grw"
     history = six(demand.history_rps(draft.demand, rng, rate))
     rate = history.mean(axis=0)
     relaxed = dataclasses.replace(draft.problem, groups=(), max_replicas=np.full(len(draft.columns), 1e4))
-    marginal = np.abs(allocate(relaxed, rate, _dear(relaxed, rate), cap).marginal_usd)
+    marginal = np.abs(allocate(relaxed, rate, dear_penalties(relaxed, rate), cap).marginal_usd)
     windows = np.round(rng.uniform(*_PENALTY_WINDOWS.get(draft.family, (7.0, 10.0)), len(rate)), 1)
     unserved = six(windows * marginal)
     late = six(unserved * rng.uniform(0.25, 0.5, len(rate)))
@@ -568,18 +426,18 @@ def _finish(
         "lead": 1,
         "penalty_basis": "request",
         "workloads": _workloads(draft, rate, unserved, late),
-        "pools": [_pool(pool, int(gpus)) for pool, gpus in zip(draft.plan.pools, cap, strict=True)],
+        "pools": [pool_dict(pool, int(gpus)) for pool, gpus in zip(draft.plan.pools, cap, strict=True)],
         "tiers": [
             {"id": f"{pool.id}-{p}", "pool": pool.id, "precision": p}
             for pool in draft.plan.pools
             for p in pool.precisions
         ],
         "configurations": [
-            _configuration(column, int(replicas[c]), fee, draft.problem.hold_usd_per_s[c])
+            configuration_dict(column, int(replicas[c]), fee, draft.problem.hold_usd_per_s[c])
             for c, column in zip(keep, found, strict=True)
         ],
-        "slots": _slots(problem, found, marginal, exclusive),
-        "performance": _performance(draft, keep, name),
+        "slots": slot_dicts(problem, found, marginal, exclusive),
+        "performance": performance_dict(draft, keep, name),
         "nominal_fleet": [int(y) for y in fleet],
         "dynamics": _dynamics(draft),
         "history": {"rate_rps": history.tolist()},
@@ -589,7 +447,7 @@ def _finish(
 
 
 def _workloads(
-    draft: _Draft, rate: np.ndarray, unserved: np.ndarray, late: np.ndarray
+    draft: Draft, rate: np.ndarray, unserved: np.ndarray, late: np.ndarray
 ) -> list[dict[str, Any]]:
     return [
         {
@@ -607,72 +465,7 @@ def _workloads(
     ]
 
 
-def _pool(pool: PoolPlan, gpus: int) -> dict[str, Any]:
-    return {
-        "id": pool.id,
-        "gpu_type": pool.gpu,
-        "price_usd_per_gpu_h": pool.price_usd_per_gpu_h,
-        "cap_gpus": gpus,
-        "region": pool.region,
-        "market": pool.market,
-    }
-
-
-def _configuration(column: Column, replicas: int, fee: float, hold_usd_per_s: float) -> dict[str, Any]:
-    data = to_jsonable(column.configuration)
-    for name in ("compute_tflops", "kv_capacity_gb", "kv_gb_per_token", "model_storage_usd_per_h"):
-        data[name] = float(f"{data[name]:.6g}")
-    startup_usd = float(f"{fee * hold_usd_per_s * demand.WINDOW_S:.4g}")
-    return {**data, "max_replicas": replicas, "startup_usd": startup_usd}
-
-
-def _slots(
-    problem: Columns, found: list[Column], marginal: np.ndarray, exclusive: bool
-) -> list[dict[str, Any]]:
-    """Return the slots in order of value per dollar."""
-    value = _value_per_dollar(problem, marginal)
-    slots = homogeneous.exclusive_slots(found) if exclusive else homogeneous.replica_slots(found)
-    index = {column.configuration.id: c for c, column in enumerate(found)}
-    best = [max(value[index[name]] for name in slot.configurations) for slot in slots]
-    order = sorted(range(len(slots)), key=lambda s: (-best[s], s))
-    return [to_jsonable(slots[s]) for s in order]
-
-
-def _value_per_dollar(problem: Columns, marginal: np.ndarray) -> np.ndarray:
-    """Return what the best single workload is worth on a fully used replica, per dollar of holding it: (C,)."""
-    tiny = 1e-30
-    rate = np.minimum(
-        problem.compute_tflops / np.maximum(problem.work_tflop, tiny),
-        np.minimum(
-            problem.kv_capacity_gb / np.maximum(problem.kv_gb_s, tiny),
-            problem.max_concurrency / np.maximum(problem.service_s, tiny),
-        ),
-    )
-    # An excess over a mean SLO of 100 % costs as much as not serving at all.
-    excess = np.maximum(problem.error / problem.error_slo[:, None] - 1.0, 0.0)
-    excess += np.maximum(problem.delay_s / problem.mean_delay_slo_s[:, None] - 1.0, 0.0)
-    worth = np.where(problem.compatible, rate * marginal[:, None] * np.maximum(1.0 - 5.0 * excess, 0.01), 0.0)
-    return worth.max(axis=0) / problem.hold_usd_per_s
-
-
-def _performance(draft: _Draft, keep: np.ndarray, name: str) -> dict[str, Any]:
-    """Return the table's columns `keep`, rounded, with hash-derived tie-breaking weights."""
-    table = draft.table
-
-    def part(value: Any) -> Any:
-        if isinstance(value, Affine):
-            return {f.name: part(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return value[:, keep].tolist() if value.dtype == bool else six(value[:, keep]).tolist()
-
-    data = {f.name: part(getattr(table, f.name)) for f in dataclasses.fields(table)}
-    data["tie_break"] = [
-        [tie_break(name, workload, draft.columns[c].configuration.id) for c in keep]
-        for workload in draft.names
-    ]
-    return data
-
-
-def _dynamics(draft: _Draft) -> dict[str, Any]:
+def _dynamics(draft: Draft) -> dict[str, Any]:
     constant = {"kind": "constant", "parameters": {}}
     availability: dict[str, Any] = constant
     if draft.family == "drop":
@@ -688,7 +481,7 @@ def _dynamics(draft: _Draft) -> dict[str, Any]:
     }
 
 
-def _provenance(draft: _Draft, windows: np.ndarray, fee: float) -> dict[str, str]:
+def _provenance(draft: Draft, windows: np.ndarray, fee: float) -> dict[str, str]:
     labels = sorted({column.label for column in draft.columns})
     named = ", ".join(f"{n} {w:g}" for n, w in zip(draft.names, windows, strict=True))
     providers = sorted({pool.provider for pool in draft.plan.pools})
@@ -715,7 +508,7 @@ def _provenance(draft: _Draft, windows: np.ndarray, fee: float) -> dict[str, str
     return found
 
 
-def _hedging(draft: _Draft, windows: np.ndarray) -> str:
+def _hedging(draft: Draft, windows: np.ndarray) -> str:
     """Return the hedging number of each spot pool: what a drop costs over what holding a spare all day costs."""
     wait = 1.0 + float(np.mean([homogeneous.startup_windows(catalog.model(m)) for m in draft.plan.models]))
     prices = {(p.gpu, p.market): p.price_usd_per_gpu_h for p in draft.plan.pools}

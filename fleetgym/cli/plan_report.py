@@ -1,0 +1,243 @@
+"""A plan and its risk in; what it deploys, where requests go, what that costs and risks, as text or values, out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fleetgym.cli.tables import NOTHING, align, number, share
+from fleetgym.instance import Configuration, Instance
+from fleetgym.planning import Plan
+from fleetgym.risk import Risk
+
+_MUCH_UNSERVED = 0.02
+
+
+def plan_facts(
+    instance: Instance, plan: Plan, *, margin: float = 0.0, risk: Risk | None = None
+) -> dict[str, Any]:
+    """Return what a plan deploys and what a window costs with all of it serving, as plain values.
+
+    Parameters
+    ----------
+    instance : Instance
+        The problem.
+    plan : Plan
+        For a window of (1 + margin) times nominal demand.
+    margin : float
+        What the planner was told.
+    risk : Risk, optional
+        Of the plan's fleet, or of the agent that plans.
+
+    Returns
+    -------
+    dict
+        ``cost`` and ``bound`` in USD per window, start-up left out, ``gap`` = 1 - bound / cost (the last two None where
+        the planner proves nothing); ``fleet`` by configuration; ``gpus`` by pool; ``costs_usd`` by term;
+        ``routing`` by workload, with the slack of its SLOs; ``risk``.
+    """
+    from fleetgym.view import View
+    from fleetgym.window import COST_TERMS, window_model
+
+    model, view = window_model(instance), View(instance)
+    fleet = np.asarray(plan.fleet, dtype=np.int64)
+    window = view.snapshot(rate_rps=(1.0 + margin) * view.outcome.rate_rps)
+    outcome = type(view.outcome).from_mapping({"rate_rps": window.rate_rps}, view.outcome)
+    terms, unserved, miss, routing = model.operate(fleet, outcome, model.new_router())
+    costs = {name: float(usd) for name, usd in zip(COST_TERMS, terms, strict=True)}
+    costs["rental"] = float(fleet @ model.rent_usd(outcome.price_factor))
+    costs["model_storage"] = float(fleet @ model.model_storage_usd)
+    cost, bound = sum(costs.values()), plan.bound_usd
+    names = [c.id for c in instance.configurations]
+    return {
+        "instance": instance.id,
+        "status": plan.status,
+        "margin": margin,
+        "window_s": instance.window_s,
+        "cost": cost,
+        "bound": bound,
+        "gap": None if bound is None or cost <= 0.0 else max(0.0, 1.0 - bound / cost),
+        "fleet": {names[c]: int(fleet[c]) for c in np.flatnonzero(fleet)},
+        "gpus": _gpus(instance, fleet),
+        "costs_usd": {**costs, "cost": cost},
+        "routing": {
+            w.id: {
+                "rate_rps": float(window.rate_rps[i]),
+                "to": {names[c]: float(routing[i, c]) for c in np.flatnonzero(routing[i] > 0)},
+                "unserved": float(unserved[i]),
+                "miss": float(miss[i]),
+                "delay_s": _mean(routing[i], window.delay_s[i]),
+                "delay_slo_s": w.mean_delay_slo_s,
+                "error": _mean(routing[i], window.error[i]),
+                "error_slo": w.error_slo,
+            }
+            for i, w in enumerate(instance.workloads)
+        },
+        "risk": None if risk is None else risk.summary(),
+    }
+
+
+def _mean(shares: np.ndarray, values: np.ndarray) -> float | None:
+    """Return the mean over what is served; None where that is nothing."""
+    return float(shares @ values / shares.sum()) if shares.sum() > 1e-12 else None
+
+
+def _gpus(instance: Instance, fleet: np.ndarray) -> dict[str, dict[str, float]]:
+    held, rent = instance.gpu_use @ fleet, instance.rental_usd_per_h @ fleet
+    return {
+        pool.id: {"held": int(held[g]), "cap": pool.cap_gpus, "usd_per_h": float(rent[g])}
+        for g, pool in enumerate(instance.pools)
+    }
+
+
+# -- text
+
+
+def describe_plan(instance: Instance, facts: dict[str, Any], agent: str, plays: bool = False) -> str:
+    """Return a plan as text.
+
+    Parameters
+    ----------
+    instance : Instance
+        The problem.
+    facts : dict
+        From `plan_facts`.
+    agent : str
+        Who planned.
+    plays : bool
+        Whether the risk is that of an agent that plans again and again.
+
+    Returns
+    -------
+    str
+    """
+    demand = f"{1.0 + facts['margin']:g} times nominal demand" if facts["margin"] else "nominal demand"
+    numbers = {name: f"#{k}" for k, name in enumerate(_in_order(instance, facts["fleet"]), start=1)}
+    parts = [
+        f"{instance.id}: {facts['status']} plan of {agent} for a window of {demand}",
+        f"fleet\n{_fleet(instance, facts, numbers)}",
+        f"routing and SLOs\n{_routes(facts['routing'], numbers)}",
+        f"cost with all of it serving, start-up left out\n{_costs(facts)}",
+    ]
+    if facts["risk"] is not None:
+        what = f"{agent} playing" if plays else "this fleet held"
+        hours = instance.num_windows * instance.window_s / 3600.0
+        parts.append(f"risk: {what}\n{describe_risk(facts['risk'], hours)}")
+        if not plays and not facts["margin"] and facts["risk"]["unserved_share"]["mean"] > _MUCH_UNSERVED:
+            parts.append("Much is unserved when demand is above nominal: try --margin best.")
+    return "\n\n".join(parts)
+
+
+def _in_order(instance: Instance, fleet: dict[str, int]) -> list[str]:
+    """Return configurations by pool, then model."""
+    place = {tier.id: tier.pool for tier in instance.tiers}
+    order = [pool.id for pool in instance.pools]
+
+    def key(name: str) -> tuple[int, str, str]:
+        configuration = instance.configurations[instance.configuration_index[name]]
+        return order.index(place[configuration.uses[0].tier]), configuration.model, name
+
+    return sorted(fleet, key=key)
+
+
+def _fleet(instance: Instance, facts: dict[str, Any], numbers: dict[str, str]) -> str:
+    place = {tier.id: tier for tier in instance.tiers}
+    rows = []
+    for name, label in numbers.items():
+        c = instance.configuration_index[name]
+        configuration, replicas = instance.configurations[c], facts["fleet"][name]
+        tiers = [place[use.tier] for use in configuration.uses]
+        rows.append(
+            [
+                label,
+                " + ".join(dict.fromkeys(tier.pool for tier in tiers)),
+                configuration.model,
+                " + ".join(dict.fromkeys(tier.precision for tier in tiers)),
+                f"{configuration.tensor_parallel} x {configuration.pipeline_parallel}",
+                str(replicas),
+                str(replicas * _gpus_each(configuration)),
+                number(replicas * float(instance.rental_usd_per_h[:, c].sum()), 2),
+            ]
+        )
+    head = ["", "pool", "model", "precision", "TP x PP", "replicas", "GPUs", "USD/h"]
+    table = align(head, rows, left=4) if rows else "(empty)"
+    held = ", ".join(f"{pool} {g['held']}/{g['cap']}" for pool, g in facts["gpus"].items())
+    rent = sum(g["usd_per_h"] for g in facts["gpus"].values())
+    return f"{table}\nGPUs held: {held}; rent {number(rent, 2)} USD/h"
+
+
+def _gpus_each(configuration: Configuration) -> int:
+    return sum(use.gpus for use in configuration.uses)
+
+
+def _routes(routing: dict[str, Any], numbers: dict[str, str]) -> str:
+    head = [
+        "workload",
+        "req/s",
+        "unserved %",
+        "missed %",
+        "delay s",
+        "SLO",
+        "slack %",
+        "error",
+        "SLO",
+        "slack %",
+    ]
+    rows, prose = [], []
+    for name, route in routing.items():
+        rows.append(
+            [
+                name,
+                number(route["rate_rps"], 3),
+                share(route["unserved"]),
+                share(route["miss"]),
+                *_slack(route["delay_s"], route["delay_slo_s"], 2),
+                *_slack(route["error"], route["error_slo"], 4),
+            ]
+        )
+        prose.append(", ".join(f"{100 * x:.1f} % {numbers[c]}" for c, x in route["to"].items()) or "nowhere")
+    lines = align(head, rows).split("\n")
+    # The last column is prose, so it stands apart from the aligned numbers.
+    return "\n".join(
+        f"{a}  {b}".rstrip() for a, b in zip(lines, ["routed to", "---------", *prose], strict=True)
+    )
+
+
+def _slack(value: float | None, slo: float, digits: int) -> list[str]:
+    slack = NOTHING if value is None else f"{100.0 * (1.0 - value / slo):.1f}"
+    return [number(value, digits), f"{slo:.4g}", slack]
+
+
+def _costs(facts: dict[str, Any]) -> str:
+    per_h = 3600.0 / facts["window_s"]
+    rows = [
+        [name, number(usd, 4), number(usd * per_h, 2), number(usd * per_h * 24.0, 2)]
+        for name, usd in facts["costs_usd"].items()
+        if usd >= 5e-5 or name == "cost"
+    ]
+    bound = facts["bound"]
+    if bound is not None:
+        rows.append(["bound", number(bound, 4), number(bound * per_h, 2), number(bound * per_h * 24.0, 2)])
+    table = align(["term", "USD/window", "USD/h", "USD/24 h"], rows)
+    if facts["gap"] is None:
+        return table
+    saved = facts["gap"] * facts["cost"] * per_h
+    return (
+        f"{table}\ngap {100.0 * facts['gap']:.2f} %: no plan for this window costs less than the bound, so another "
+        f"one can save at most {number(saved, 2)} USD/h"
+    )
+
+
+def describe_risk(risk: dict[str, Any], hours: float) -> str:
+    """Return a risk summary as text; an episode lasts so many hours."""
+    day = "day" if abs(hours - 24.0) < 1e-9 else f"episode of {hours:g} h"
+    measures = ("mean", "p95", "worst_decile")
+    rows = [
+        [f"cost USD per {day}", *(number(risk["cost_usd"][m], 2) for m in measures)],
+        ["missed %", *(share(risk["miss_share"][m]) for m in measures)],
+        ["unserved %", *(share(risk["unserved_share"][m]) for m in measures)],
+    ]
+    terms = ", ".join(f"{name} {number(usd, 2)}" for name, usd in risk["terms_usd"].items() if usd >= 5e-3)
+    table = align([f"{risk['days']} generated, seed {risk['seed']}", "mean", "P95", "worst decile"], rows)
+    return f"{table}\nmean by term: {terms or 'nothing'}"

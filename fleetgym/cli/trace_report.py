@@ -1,0 +1,120 @@
+"""An imported trace in; what was found in it, fitted and assumed, as text or plain values, out."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+from fleetgym.cli.tables import align, number
+from fleetgym.traces import ImportedTrace
+
+_WIDTH = 110
+
+
+def trace_facts(made: ImportedTrace, files: tuple[str, str]) -> dict[str, Any]:
+    """Return what `describe_trace` tells, as plain values."""
+    found = made.statistics
+    return {
+        "instance": files[0],
+        "scenarios": files[1],
+        "requests": found.requests,
+        "span_s": found.span_s,
+        "windows": found.num_windows,
+        "workloads": {
+            w.id: {
+                "rate_rps": w.rate_rps,
+                "input_tokens": w.input_tokens,
+                "output_tokens": w.output_tokens,
+                "input_cv2": float(found.lengths[i, 2]),
+                "output_cv2": float(found.lengths[i, 3]),
+                "arrival_cv2": w.arrival_cv2,
+                "unserved_usd": w.unserved_usd,
+            }
+            for i, w in enumerate(made.instance.workloads)
+        },
+        "workloads_by": found.rule,
+        "days": made.days.extension,
+        "fitted": list(made.days.fitted),
+        "assumed": list(made.days.assumed),
+        "stored_days": [scenario.id for scenario in made.scenarios],
+        "notes": list(made.notes),
+    }
+
+
+def describe_trace(made: ImportedTrace, files: tuple[str, str]) -> str:
+    """Return what was found in a trace, made of it, fitted and assumed.
+
+    Parameters
+    ----------
+    made : ImportedTrace
+        From `import_trace`.
+    files : tuple of str
+        Where instance and scenarios were written.
+
+    Returns
+    -------
+    str
+        Ends with the command to go on with.
+    """
+    found, instance = made.statistics, made.instance
+    head = f"{found.requests:,} requests in {_duration(found.span_s)}, {found.num_windows} whole windows of 5 minutes"
+    if not found.is_clock:
+        head += "; time zero is taken as midnight"
+    facts = [
+        ("workloads", found.rule),
+        ("days", made.days.extension),
+        ("fitted", ", ".join(made.days.fitted)),
+        ("assumed", ", ".join(made.days.assumed) or "nothing"),
+        ("candidates", _candidates(made)),
+        ("stored", ", ".join(scenario.id for scenario in made.scenarios)),
+        *(("note", note) for note in made.notes),
+    ]
+    table = align(
+        ["workload", "req/s", "tokens in", "cv2", "out", "cv2", "arrival cv2", "delay SLO s", "unserved USD"],
+        [
+            [
+                w.id,
+                number(w.rate_rps, 3),
+                number(w.input_tokens, 0),
+                number(found.lengths[i, 2], 2),
+                number(w.output_tokens, 0),
+                number(found.lengths[i, 3], 2),
+                number(w.arrival_cv2, 2),
+                number(w.mean_delay_slo_s, 2),
+                f"{w.unserved_usd:.4g}",
+            ]
+            for i, w in enumerate(instance.workloads)
+        ],
+    )
+    text = "\n".join(_paragraph(name, value) for name, value in facts)
+    wrote = f"wrote {files[0]} and {files[1]}\nnext: fleetgym plan {files[0]} --agent milp"
+    return f"{head}\n\n{table}\n\n{text}\n\n{wrote}"
+
+
+def _paragraph(name: str, value: str) -> str:
+    return textwrap.fill(
+        value, _WIDTH, initial_indent=f"{name:<11}", subsequent_indent=" " * 11, break_long_words=False
+    )
+
+
+def _candidates(made: ImportedTrace) -> str:
+    instance = made.instance
+    models = ", ".join(dict.fromkeys(c.model for c in instance.configurations))
+    pools = ", ".join(f"{p.gpu_type} {p.market} at most {p.cap_gpus}" for p in instance.pools)
+    return (
+        f"{instance.num_configurations} configurations of {models} on {pools}; context up to "
+        f"{made.context_limit:,} tokens"
+    )
+
+
+def _duration(seconds: float) -> str:
+    """Return a span in words.
+
+    Examples
+    --------
+    >>> _duration(3501.7), _duration(691200.0)
+    ('58.4 minutes', '8.0 days')
+    """
+    if seconds < 2 * 3600:
+        return f"{seconds / 60:.1f} minutes"
+    return f"{seconds / 3600:.1f} hours" if seconds < 2 * 86400 else f"{seconds / 86400:.1f} days"

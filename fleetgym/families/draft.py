@@ -1,0 +1,254 @@
+"""The parts of a serving instance while it is made: pools, columns, and the draft that holds them, in file form.
+
+Generated families (`fleetgym.families.serving`) and imported traces (`fleetgym.traces`) are put together from these.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from fleetgym import catalog
+from fleetgym.configurations import homogeneous
+from fleetgym.configurations.homogeneous import Column
+from fleetgym.families import demand
+from fleetgym.families.static import Columns, allocate
+from fleetgym.families.text import six, tie_break
+from fleetgym.instance import Affine, Performance
+from fleetgym.schema import to_jsonable
+
+STORAGE_USD_PER_GB_H = 0.00075  # the middle of FastLLM's range of cloud object storage
+TEXT_GB_PER_TOKEN = 2e-6  # assumed: text and logs, kept for an hour
+
+#: Drops a day of spot pools: between a 16-node series (2.58) and single-node zones (2.4 to 6.9), so that the
+#: hedging number is near one. The series behind the fits have no licence and are not shipped.
+DROPS_PER_DAY = 4.0
+
+#: Fitted at that rate by `tools/build_demand_tables.py --copula 4` to a simulated correlation of .40 and .18.
+COPULA = {"copula_same_region": 0.934, "copula_other_region": 0.782}
+
+
+@functools.cache
+def fits() -> dict[str, Any]:
+    """Return the shipped calibration."""
+    with resources.as_file(resources.files("fleetgym") / "data" / "demand_fits.json") as path:
+        return json.loads(path.read_text(encoding="utf-8"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PoolPlan:
+    """A pool before its cap is known; `precisions` become its tiers."""
+
+    gpu: str
+    provider: str
+    market: str  # in the instance
+    region: str
+    precisions: tuple[str, ...]
+    price_region: str = "global"
+
+    @property
+    def id(self) -> str:
+        """Name of the pool."""
+        return f"{self.gpu}-{self.market}-{self.region}".lower()
+
+    @property
+    def price_usd_per_gpu_h(self) -> float:
+        """Cheapest offer of this provider and region in the price table."""
+        offers = [
+            p.usd_per_gpu_h
+            for p in catalog.prices()
+            if (p.gpu, p.provider, p.region, p.market)
+            == (self.gpu, self.provider, self.price_region, "on-demand")
+        ]
+        return min(offers)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SizePlan:
+    """What a size of a family fixes."""
+
+    classes: tuple[str, ...]
+    models: tuple[str, ...]
+    pools: tuple[PoolPlan, ...]
+    gpus: float  # of the mean fleet
+
+
+@dataclasses.dataclass
+class Draft:
+    """Everything about an instance that is being made; arrays are (I,), (C,), (I, C) or (G,)."""
+
+    plan: SizePlan
+    family: str
+    demand: demand.DemandPlan
+    lengths: np.ndarray  # (I, 4): input and output means, their squared coefficients of variation
+    columns: list[Column]
+    problem: Columns
+    table: Performance
+    delay_slo: np.ndarray
+    error_slo: np.ndarray
+    names: tuple[str, ...]  # ids of the workloads
+
+
+def two_best(found: list[Column]) -> list[Column]:
+    """Keep the two smallest deployments with at least eight queue servers of each (model, tier)."""
+    kept: dict[tuple[str, str], list[Column]] = {}
+    for column in found:
+        if column.configuration.max_concurrency >= 8:
+            kept.setdefault((column.configuration.model, column.tier), []).append(column)
+    return [
+        column for group in kept.values() for column in sorted(group, key=lambda c: c.deployment.gpus)[:2]
+    ]
+
+
+def effective_params_b(name: str) -> float:
+    """Return the size, in billions of parameters, of the dense model that answers as well as this one."""
+    # Assumed: a mixture of experts answers like a dense model of the geometric mean of its two sizes.
+    model = catalog.model(name)
+    return float((model.params_b * model.active_params_b) ** 0.5)
+
+
+def at_lengths(table: Performance, lengths: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the affine quantities at nominal lengths: (I, C) each."""
+
+    def at(quantity: Affine) -> np.ndarray:
+        return (
+            quantity.base
+            + quantity.per_input_token * lengths[:, :1]
+            + quantity.per_output_token * lengths[:, 1:2]
+        )
+
+    return {name: at(getattr(table, name)) for name in ("delay_s", "service_s", "work_tflop", "prefill_s")}
+
+
+def make_problem(
+    plan: SizePlan,
+    found: list[Column],
+    table: Performance,
+    at: dict[str, np.ndarray],
+    lengths: np.ndarray,
+    delay_slo: np.ndarray,
+    error_slo: np.ndarray,
+    exclusive: bool,
+) -> Columns:
+    """Return the columns with their coefficients at nominal lengths, as `fleetgym.families.static` takes them."""
+    pool_of = {f"{pool.id}-{p}": g for g, pool in enumerate(plan.pools) for p in pool.precisions}
+    use = np.zeros((len(plan.pools), len(found)))
+    for c, column in enumerate(found):
+        use[pool_of[column.tier], c] = column.deployment.gpus
+    price = np.array([pool.price_usd_per_gpu_h for pool in plan.pools])
+
+    def field(name: str) -> np.ndarray:
+        return np.array([getattr(column.configuration, name) for column in found], dtype=float)
+
+    groups: dict[tuple[str, str], list[int]] = {}
+    for c, column in enumerate(found):
+        groups.setdefault((column.configuration.model, column.tier), []).append(c)
+    tokens = lengths[:, :1] + lengths[:, 1:2]
+    return Columns(
+        compatible=table.compatible,
+        delay_s=at["delay_s"],
+        service_s=at["service_s"],
+        work_tflop=at["work_tflop"],
+        kv_gb_s=field("kv_gb_per_token") * tokens * at["delay_s"],
+        error=table.error,
+        route_usd_per_s=np.zeros(table.error.shape),
+        mean_delay_slo_s=delay_slo,
+        error_slo=error_slo,
+        compute_tflops=field("compute_tflops"),
+        kv_capacity_gb=field("kv_capacity_gb"),
+        max_concurrency=field("max_concurrency"),
+        max_replicas=np.full(len(found), 1.0 if exclusive else 10_000.0),
+        gpu_use=use,
+        hold_usd_per_s=(price @ use + field("model_storage_usd_per_h")) / 3600.0,
+        groups=tuple(tuple(members) for members in groups.values()) if exclusive else (),
+    )
+
+
+def dear_penalties(problem: Columns, rate: np.ndarray) -> np.ndarray:
+    """Return penalties so high that demand is served wherever it can be: (I,) USD per request."""
+    return np.full(len(rate), 1e4 * problem.hold_usd_per_s.max() / rate.min())
+
+
+def pools_alone(problem: Columns, rate: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return GPUs that each pool would need to do the mean work alone, and the cost of doing so: (G,) both."""
+    gpus, cost = [], []
+    for use in problem.gpu_use:
+        mine = use > 0
+        only = dataclasses.replace(problem, compatible=problem.compatible & mine)
+        found = allocate(only, rate, np.full(len(rate), 30.0) * problem.hold_usd_per_s.max() / rate.min())
+        work = 1.0 - found.unserved.mean()
+        gpus.append(float(use @ found.replicas) / max(work, 0.1))
+        cost.append(float(problem.hold_usd_per_s @ found.replicas) / max(work, 0.1))
+    return np.array(gpus), np.array(cost)
+
+
+def pool_dict(pool: PoolPlan, gpus: int) -> dict[str, Any]:
+    """Return a pool with its cap in GPUs, as in an instance file."""
+    return {
+        "id": pool.id,
+        "gpu_type": pool.gpu,
+        "price_usd_per_gpu_h": pool.price_usd_per_gpu_h,
+        "cap_gpus": gpus,
+        "region": pool.region,
+        "market": pool.market,
+    }
+
+
+def configuration_dict(column: Column, replicas: int, fee: float, hold_usd_per_s: float) -> dict[str, Any]:
+    """Return a configuration, rounded, as in an instance file; its start-up `fee` is in windows of rent."""
+    data = to_jsonable(column.configuration)
+    for name in ("compute_tflops", "kv_capacity_gb", "kv_gb_per_token", "model_storage_usd_per_h"):
+        data[name] = float(f"{data[name]:.6g}")
+    startup_usd = float(f"{fee * hold_usd_per_s * demand.WINDOW_S:.4g}")
+    return {**data, "max_replicas": replicas, "startup_usd": startup_usd}
+
+
+def slot_dicts(
+    problem: Columns, found: list[Column], marginal: np.ndarray, exclusive: bool
+) -> list[dict[str, Any]]:
+    """Return the slots in order of value per dollar."""
+    value = _value_per_dollar(problem, marginal)
+    slots = homogeneous.exclusive_slots(found) if exclusive else homogeneous.replica_slots(found)
+    index = {column.configuration.id: c for c, column in enumerate(found)}
+    best = [max(value[index[name]] for name in slot.configurations) for slot in slots]
+    order = sorted(range(len(slots)), key=lambda s: (-best[s], s))
+    return [to_jsonable(slots[s]) for s in order]
+
+
+def _value_per_dollar(problem: Columns, marginal: np.ndarray) -> np.ndarray:
+    """Return what the best single workload is worth on a fully used replica, per dollar of holding it: (C,)."""
+    tiny = 1e-30
+    rate = np.minimum(
+        problem.compute_tflops / np.maximum(problem.work_tflop, tiny),
+        np.minimum(
+            problem.kv_capacity_gb / np.maximum(problem.kv_gb_s, tiny),
+            problem.max_concurrency / np.maximum(problem.service_s, tiny),
+        ),
+    )
+    # An excess over a mean SLO of 100 % costs as much as not serving at all.
+    excess = np.maximum(problem.error / problem.error_slo[:, None] - 1.0, 0.0)
+    excess += np.maximum(problem.delay_s / problem.mean_delay_slo_s[:, None] - 1.0, 0.0)
+    worth = np.where(problem.compatible, rate * marginal[:, None] * np.maximum(1.0 - 5.0 * excess, 0.01), 0.0)
+    return worth.max(axis=0) / problem.hold_usd_per_s
+
+
+def performance_dict(draft: Draft, keep: np.ndarray, name: str) -> dict[str, Any]:
+    """Return the table's columns `keep`, rounded, with hash-derived tie-breaking weights."""
+    table = draft.table
+
+    def part(value: Any) -> Any:
+        if isinstance(value, Affine):
+            return {f.name: part(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return value[:, keep].tolist() if value.dtype == bool else six(value[:, keep]).tolist()
+
+    data = {f.name: part(getattr(table, f.name)) for f in dataclasses.fields(table)}
+    data["tie_break"] = [
+        [tie_break(name, workload, draft.columns[c].configuration.id) for c in keep]
+        for workload in draft.names
+    ]
+    return data

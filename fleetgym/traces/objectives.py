@@ -1,0 +1,125 @@
+"""Service level objectives as words, as a file or as objects in; one `Slo` per workload out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fleetgym.errors import DataError, FleetgymError, UnknownNameError, suggestion
+from fleetgym.files import parse_json, read_text
+from fleetgym.traces.source import fail
+from fleetgym.traces.tables import SMALL_FILE_BYTES, csv_rows, number_above
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Slo:
+    """What a workload is promised, and optionally what breaking it costs."""
+
+    ttft: float = 2.0  # seconds to the first token
+    delay: float | None = None  # mean seconds per request; None: 1.3 times the median of good configurations
+    error: float = 0.05  # mean share of wrong answers
+    unserved_usd: float | None = None  # per request; None: from the rent, see `import_trace`
+    late_usd: float | None = None  # per request whose first token is late; None: a third of unserved_usd
+
+
+_SLO_NAMES = tuple(field.name for field in dataclasses.fields(Slo))
+
+
+def parse_slo(text: str, source: str = "") -> Slo:
+    """Read SLOs such as ``ttft=2,delay=20,error=0.05``.
+
+    Examples
+    --------
+    >>> parse_slo("ttft=1.5,error=0.03").ttft
+    1.5
+    """
+    values = {}
+    for part in text.split(","):
+        name, equals, number = part.partition("=")
+        if not equals:
+            raise FleetgymError(f"cannot read the SLO {part!r}; expected name=number, as in ttft=2,delay=20")
+        values[name.strip()] = number.strip()
+    try:
+        return _slo(values)
+    except ValueError as error:
+        raise FleetgymError(str(error)) from None
+
+
+def _slo(values: Mapping[str, Any]) -> Slo:
+    for name in values:
+        if name not in _SLO_NAMES:
+            raise ValueError(f"unknown SLO {name!r}{suggestion(name, _SLO_NAMES)}")
+    return Slo(**{name: number_above(name, value, above=0.0) for name, value in values.items()})
+
+
+def slos_for(slo: str | Slo | Mapping[str, Slo] | None, names: Sequence[str]) -> tuple[Slo, ...]:
+    """Return one SLO per workload.
+
+    Parameters
+    ----------
+    slo : str, Slo or mapping, optional
+        ``"ttft=2,delay=20"`` for all; the name of a file (CSV with a column ``workload`` and any of ``ttft,delay,error,
+        unserved_usd,late_usd``, or JSON of the same by workload), where ``*`` stands for all that are not named;
+        an `Slo`, or one by workload.
+    names : sequence of str
+        Ids of the workloads.
+
+    Returns
+    -------
+    tuple of Slo
+
+    Raises
+    ------
+    DataError
+        With file and place of what is wrong.
+    FleetgymError
+        For words that are no SLO, or workloads that are not there.
+    """
+    if slo is None or isinstance(slo, Slo):
+        return (slo or Slo(),) * len(names)
+    if isinstance(slo, str):
+        if "=" in slo and not Path(slo).is_file():
+            return (parse_slo(slo),) * len(names)
+        slo = _read_slos(slo, names)
+    for name in slo:
+        if name != "*" and name not in names:
+            raise UnknownNameError("workload", name, names)
+    return tuple(slo.get(name, slo.get("*", Slo())) for name in names)
+
+
+def _read_slos(path: str, names: Sequence[str]) -> dict[str, Slo]:
+    if path.endswith((".json", ".json.gz")):
+        return _read_slo_json(path, names)
+    found: dict[str, Slo] = {}
+    for line, row in csv_rows(path, ("workload", *_SLO_NAMES), required=("workload",)):
+        name = row.pop("workload")
+        try:
+            _known_workload(name, names)
+            found[name] = _slo({key: value for key, value in row.items() if value})
+        except (FleetgymError, ValueError) as error:
+            fail(path, line, str(error))
+    return found
+
+
+def _read_slo_json(path: str, names: Sequence[str]) -> dict[str, Slo]:
+    found: dict[str, Slo] = {}
+    try:
+        data = parse_json(read_text(path, SMALL_FILE_BYTES))
+        if not isinstance(data, dict) or not all(isinstance(value, dict) for value in data.values()):
+            raise DataError('expected {"workload": {"ttft": 2, "delay": 20}, ...}')
+        for name, values in data.items():
+            try:
+                _known_workload(name, names)
+                found[name] = _slo(values)
+            except (UnknownNameError, ValueError) as error:
+                raise DataError(str(error), f"$.{name}") from None
+    except DataError as error:
+        raise error.in_file(path) from None
+    return found
+
+
+def _known_workload(name: str, names: Sequence[str]) -> None:
+    if name != "*" and name not in names:
+        raise UnknownNameError("workload", name, ["*", *names])

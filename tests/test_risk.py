@@ -1,0 +1,208 @@
+"""Risk of fleets and agents over generated days, and how `fleetgym plan` tells it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import fleetgym
+from fleetgym.cli.parser import main
+from fleetgym.cli.plan_report import describe_plan, plan_facts
+from fleetgym.dynamics import draw_scenario
+from fleetgym.errors import FleetgymError
+from fleetgym.instance import Instance
+from fleetgym.registry import make_agent, make_planner
+from fleetgym.risk import (
+    MARGINS,
+    agent_risk,
+    best_margin,
+    fleet_risk,
+    generated_days,
+    plan_with_risk,
+    worst_decile,
+)
+
+DEV = "fleet-v0/dev/ou-s-001"
+TOY = "fleet-v0/toy/drop"
+
+
+@pytest.fixture(scope="module")
+def instance() -> Instance:
+    """Return an instance whose demand varies."""
+    return fleetgym.load_instance(DEV)
+
+
+@pytest.fixture(scope="module")
+def fleet(instance: Instance) -> np.ndarray:
+    """Return a fleet for it."""
+    return fleetgym.plan(instance, "gh").fleet
+
+
+def test_a_day_costs_what_the_environment_says(instance: Instance, fleet: np.ndarray) -> None:
+    """Day by day the same cost and shares as an agent that holds the fleet, up to the first start-up."""
+    from fleetgym.envs.fleet_alloc import FleetAllocEnv
+
+    holding = instance.replace(nominal_fleet=fleet)
+    found = fleet_risk(instance, fleet, days=3, seed=5)
+    env = FleetAllocEnv(holding)
+    for k in range(3):
+        rng = np.random.default_rng([0x7269736B, 5, k])
+        scenario = draw_scenario(instance, rng)
+        env.reset(options={"scenario": scenario})
+        costs, missed, total = [], 0.0, 0.0
+        for window in range(instance.num_windows):
+            _, reward, _, _, info = env.step(env.actions.from_fleet(fleet))
+            rate = scenario.rate_rps[window]
+            costs.append(-reward)
+            missed, total = missed + float(rate @ info["miss_share"]), total + float(rate.sum())
+        assert found.cost_usd[k] == pytest.approx(sum(costs), rel=1e-12)
+        assert found.miss_share[k] == pytest.approx(missed / total, rel=1e-9)
+
+
+def test_measures() -> None:
+    """Mean, P95 and worst decile of a known sample; the tenth is rounded up to whole days."""
+    values = np.arange(100.0)
+    assert worst_decile(values) == np.mean(range(90, 100))
+    assert worst_decile(values[:11]) == 9.5
+    assert worst_decile(values[:1]) == 0.0
+    rng = np.random.default_rng(0)
+    shuffled = rng.permutation(values)
+    assert worst_decile(shuffled) == worst_decile(values)
+
+
+def test_risk_is_ordered_and_repeats(instance: Instance, fleet: np.ndarray) -> None:
+    """The worst decile is above P90, the same seed gives the same numbers, and more days keep the first."""
+    one = fleet_risk(instance, fleet, days=20, seed=1)
+    summary = one.summary()
+    for name in ("cost_usd", "miss_share", "unserved_share"):
+        values = getattr(one, name)
+        assert summary[name]["mean"] == pytest.approx(values.mean())
+        assert np.quantile(values, 0.9) <= summary[name]["worst_decile"] <= values.max()
+        assert summary[name]["p95"] == np.quantile(values, 0.95)
+    assert sum(summary["terms_usd"].values()) == pytest.approx(summary["cost_usd"]["mean"])
+    assert np.all(one.unserved_share <= one.miss_share + 1e-12)
+    more = fleet_risk(instance, fleet, days=25, seed=1)
+    np.testing.assert_array_equal(more.terms_usd[:20], one.terms_usd)
+    assert not np.array_equal(fleet_risk(instance, fleet, days=20, seed=2).cost_usd, one.cost_usd)
+    assert one.cost_usd.std() > 0.0
+
+
+def test_an_empty_fleet_serves_nothing(instance: Instance) -> None:
+    """Everything is unserved, and costs what the requests of the day are worth."""
+    found = fleet_risk(instance, np.zeros(instance.num_configurations, dtype=int), days=2)
+    np.testing.assert_allclose(found.unserved_share, 1.0)
+    prices = np.array([w.unserved_usd for w in instance.workloads])
+    expected = [
+        float((d.rate_rps @ prices).sum()) * instance.window_s for d in generated_days(instance, 2, 0)
+    ]
+    np.testing.assert_allclose(found.cost_usd, expected)
+
+
+def test_an_agent_plays_the_same_days(instance: Instance) -> None:
+    """Static GH as an agent costs what its fleet does, start-up of the first window aside."""
+    plan = fleetgym.plan(instance, "gh")
+    agent = agent_risk(instance, make_agent("gh"), days=4)
+    held = fleet_risk(instance, plan.fleet, days=4)
+    np.testing.assert_allclose(agent.terms_usd[:, :7], held.terms_usd[:, :7], rtol=1e-9, atol=1e-9)
+    rolling = agent_risk(instance, make_agent("gh-rolling"), days=2)
+    assert not np.allclose(rolling.cost_usd, held.cost_usd[:2])
+
+
+def test_the_best_margin_pays(instance: Instance) -> None:
+    """On other days than those it was chosen on, too."""
+    margin = best_margin(instance, make_planner("gh"), days=5)
+    assert margin > 0.0
+    costs = []
+    for tried in (0.0, margin):
+        found = plan_with_risk(instance, "gh", margin=tried, days=20).risk
+        assert found is not None
+        costs.append(found.cost_usd.mean())
+    assert costs[1] < costs[0]
+
+
+def test_wrong_calls(instance: Instance, fleet: np.ndarray) -> None:
+    """Days, seeds, shapes and margins are checked."""
+    for options in ({"days": 0}, {"days": 2, "seed": -1}):
+        with pytest.raises(FleetgymError, match="at least"):
+            fleet_risk(instance, fleet, **options)
+    with pytest.raises(FleetgymError, match="replica counts"):
+        fleet_risk(instance, [1], days=1)
+    with pytest.raises(FleetgymError, match="margin=0.2"):
+        plan_with_risk(instance, "gh-rolling", margin=0.5)
+    with pytest.raises(FleetgymError, match="above -1"):
+        plan_with_risk(instance, "gh", margin=-2.0)
+    with pytest.raises(FleetgymError, match="is no planner"):
+        plan_with_risk(instance, "hold")
+
+
+# -- the command
+
+
+def test_plan_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """Cost, bound, fleet, GPUs by pool, SLOs and risk are there, and agree."""
+    assert main(["plan", DEV, "--agent", "gh", "--days", "2", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["cost"] == pytest.approx(sum(v for k, v in facts["costs_usd"].items() if k != "cost"))
+    assert facts["bound"] is None
+    assert facts["gap"] is None
+    assert facts["agent"] == "gh"
+    held = sum(g["held"] for g in facts["gpus"].values())
+    assert held > 0
+    for route in facts["routing"].values():
+        assert sum(route["to"].values()) + route["unserved"] == pytest.approx(1.0)
+        assert route["delay_s"] > 0.0
+    assert facts["risk"]["days"] == 2
+    assert main(["plan", DEV, "--agent", "gh", "--days", "0", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["risk"] is None
+
+
+def test_plan_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every section is there, and tables line up."""
+    assert main(["plan", DEV, "--agent", "agh(margin=0.25)", "--days", "3"]) == 0
+    out = capsys.readouterr().out
+    for part in (
+        "1.25 times nominal demand",
+        "fleet",
+        "routing and SLOs",
+        "slack",
+        "cost",
+        "risk",
+        "worst decile",
+    ):
+        assert part in out
+    assert "bound" not in out
+    table = out.split("risk: ")[1].splitlines()[1:6]
+    assert len({len(line) for line in table[:5]}) == 1
+    assert main(["plan", TOY, "--agent", "gh-rolling", "--days", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "gh-rolling playing" in out
+    assert "episode of" in out
+
+
+def test_margins_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """A number, the best one, or neither for an agent that replans."""
+    assert main(["plan", TOY, "--agent", "gh", "--margin", "0.5", "--days", "0", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["margin"] == 0.5
+    assert main(["plan", TOY, "--agent", "gh", "--margin", "best", "--days", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["margin"] in MARGINS
+    assert main(["plan", TOY, "--agent", "gh-rolling", "--margin", "0.5"]) == 2
+    assert main(["plan", TOY, "--days", "-1"]) == 2
+    with pytest.raises(SystemExit):
+        main(["plan", TOY, "--margin", "much"])
+
+
+def test_bound_and_gap(instance: Instance) -> None:
+    """A plan with a proof shows what could be saved at most."""
+    plan = fleetgym.plan(instance, "gh")
+    cost = plan_facts(instance, plan)["cost"]
+    facts = plan_facts(instance, dataclasses.replace(plan, bound_usd=0.9 * cost))
+    assert facts["bound"] == pytest.approx(0.9 * cost)
+    assert facts["gap"] == pytest.approx(0.1)
+    text = describe_plan(instance, facts, "milp")
+    assert "gap 10.00 %" in text
+    assert f"save at most {0.1 * cost * 12:,.2f} USD/h" in text
+    over = plan_facts(instance, dataclasses.replace(plan, bound_usd=cost * (1.0 + 1e-9)))
+    assert over["gap"] == 0.0

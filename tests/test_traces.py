@@ -1,0 +1,534 @@
+"""From traces to instances: workloads, fits, prices, SLOs, history and scenarios, and the command that does it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sample_traces import HEADER, requests, stamp, write_azure, write_generic
+
+import fleetgym
+from fleetgym.cli.parser import main
+from fleetgym.dynamics.demand import DiurnalOU, draw_counts
+from fleetgym.errors import DataError, FleetgymError
+from fleetgym.traces import import_trace
+from fleetgym.traces.objectives import Slo, slos_for
+from fleetgym.traces.prices import Offer, catalogue_prices, parse_caps, read_prices, with_caps
+from fleetgym.traces.process import fit_process, typical
+from fleetgym.traces.reader import read_trace
+from fleetgym.traces.workloads import BINS, TraceStatistics, study
+
+SHARED = Path(os.environ.get("FLEETGYM_SHARED", Path(__file__).parents[1].parent / "shared"))
+SMALL = {"models": ["Llama-3.1-8B"], "gpus": ["L40S", "H100"]}
+
+
+@pytest.fixture(scope="module")
+def hour(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an hour of requests in Azure's layout."""
+    return write_azure(tmp_path_factory.mktemp("traces") / "hour.csv")
+
+
+@pytest.fixture(scope="module")
+def days(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return three and a half days of requests, beginning at 18:23:43."""
+    return write_azure(tmp_path_factory.mktemp("traces") / "days.csv", hours=84.0, per_second=0.3)
+
+
+# -- workloads
+
+
+def test_length_buckets(hour: Path) -> None:
+    """Three buckets hold a third of the requests each, and the means are those of the file."""
+    _, inputs, outputs = requests(1, 1.0)
+    with read_trace(hour) as trace:
+        found = study(trace)
+        assert found.names == ("short", "medium", "long")
+        shares = found.counts.sum(axis=0) / found.counts.sum()
+        np.testing.assert_allclose(shares, 1 / 3, atol=0.01)
+        one = study(trace, by="one")
+        expected = [
+            inputs.mean(),
+            outputs.mean(),
+            inputs.var() / inputs.mean() ** 2,
+            outputs.var() / outputs.mean() ** 2,
+        ]
+        np.testing.assert_allclose(one.lengths[0], expected, rtol=1e-9)
+        assert one.correlation[0] == pytest.approx(np.corrcoef(inputs, outputs)[0, 1])
+        assert one.context_p99 == np.sort(inputs + outputs)[int(np.ceil(0.99 * len(inputs))) - 1]
+        assert study(trace, by="length", edges=[500]).names == ("short", "long")
+        five = study(
+            trace, by="length", edges=[1, 300, 600, 900, 1200, 10**6]
+        )  # no request has 1 token, or 10^6
+        assert five.names == ("up-to-300", "up-to-600", "up-to-900", "up-to-1200", "over-1200")
+        assert five.lengths[0, 0] == pytest.approx(inputs[inputs + outputs <= 300].mean())
+
+
+def test_labels(tmp_path: Path) -> None:
+    """A label makes a workload, a rare one joins the others, and a model's name binds."""
+    rows = [f"{k},{100 + k % 7},{20 + k % 3},{'chat' if k % 3 else 'org/Llama-3.1-8B'}" for k in range(3000)]
+    rows[5] = "5,1,1,seldom"
+    rows[6] = "6,1,1,never"
+    (tmp_path / "t.csv").write_text("time,input_tokens,output_tokens,model\n" + "\n".join(rows))
+    with read_trace(tmp_path / "t.csv") as trace:
+        found = study(trace)
+    assert found.names == ("chat", "org-Llama-3.1-8B", "other")
+    made = import_trace(tmp_path / "t.csv", gpus=["H100"], models=["Llama-3.1-8B", "Llama-3.2-3B"])
+    models = [c.model for c in made.instance.configurations]
+    compatible = made.instance.performance.compatible
+    assert {m for m, ok in zip(models, compatible[1], strict=True) if ok} == {"Llama-3.1-8B"}
+    assert {m for m, ok in zip(models, compatible[0], strict=True) if ok} == {"Llama-3.1-8B", "Llama-3.2-3B"}
+
+
+def test_burstiness() -> None:
+    """Poisson arrivals have a ratio of 1 on both scales; batches of four have 4."""
+    from fleetgym.traces.reader import ROW, Trace
+
+    rng = np.random.default_rng(1)
+    times = np.sort(rng.uniform(0.0, 6 * 3600.0, 40_000))
+    for batch in (1, 4):
+        rows = np.zeros(len(times) * batch, dtype=ROW)
+        rows["time_ns"] = (np.repeat(times, batch) * 1e9).astype(np.int64)
+        rows["input"], rows["output"] = 100, 10
+        with Trace() as trace:
+            trace.append(rows)
+            found = study(trace, by="one")
+        assert found.arrival_cv2[0] == pytest.approx(batch, rel=0.1)
+        assert found.dispersion[0] == pytest.approx(batch, rel=0.3)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "windows"),
+    [(0, 86_400, 288), (2, 86_398, 288), (299, 86_399, 287), (66_223, 66_223 + 3600, 12), (0, 650, 2)],
+)
+def test_whole_windows(first: float, last: float, windows: int, tmp_path: Path) -> None:
+    """A window whose end only lacks a usual gap is whole; a day of requests is a day."""
+    times = np.linspace(first, last, 5000)
+    (tmp_path / "t.csv").write_text(
+        "time,input_tokens,output_tokens\n" + "\n".join(f"{t:.3f},5,5" for t in times)
+    )
+    with read_trace(tmp_path / "t.csv") as trace:
+        assert study(trace).num_windows == windows
+
+
+WRONG_TRACES = {
+    "a minute": ("\n".join(f"{k},5,5" for k in range(60)), "at least 2 whole windows"),
+    "years": ("0,5,5\n99999999,5,5", "at most 93 are read"),
+    "no tokens": ("\n".join(f"{k},0,5" for k in range(0, 2000, 5)), "no input tokens at all"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_TRACES)
+def test_traces_that_tell_too_little(name: str, tmp_path: Path) -> None:
+    """Well-formed, but no demand can be read off: the file is named."""
+    rows, says = WRONG_TRACES[name]
+    (tmp_path / "t.csv").write_text(f"time,input_tokens,output_tokens\n{rows}\n")
+    with pytest.raises(DataError, match=says) as caught:
+        import_trace(tmp_path / "t.csv")
+    assert caught.value.source == str(tmp_path / "t.csv")
+
+
+# -- the process
+
+
+def statistics(counts: np.ndarray, dispersion: np.ndarray) -> TraceStatistics:
+    """Return statistics with given counts per window."""
+    windows, workloads = counts.shape
+    bins = np.zeros((windows * BINS, workloads))
+    bins[::BINS] = counts
+    return TraceStatistics(
+        names=tuple(f"w{i}" for i in range(workloads)),
+        rule="",
+        labels=(),
+        requests=int(counts.sum()),
+        span_s=300.0 * windows,
+        first_window=0,
+        is_clock=True,
+        bins=bins,
+        input_mean=np.full(counts.shape, 100.0),
+        output_mean=np.full(counts.shape, 100.0),
+        lengths=np.tile([100.0, 100.0, 1.0, 1.0], (workloads, 1)),
+        correlation=np.zeros(workloads),
+        context_p99=1000.0,
+        arrival_cv2=np.ones(workloads),
+        dispersion=dispersion,
+    )
+
+
+def process(count: int = 2, **changes: float) -> DiurnalOU:
+    """Return a demand process."""
+    values = {
+        "daily_amplitude": 0.3,
+        "daily_peak_h": 15.0,
+        "ou_sd": 0.35,
+        "ou_time_min": 150.0,
+        "noise_sd": 0.08,
+        "jumps_per_day": 0.0,
+        "jump_log_mean": 0.5,
+        "jump_hold_min": 45.0,
+        **changes,
+    }
+    return DiurnalOU(ou_common=0.6, **{name: np.full(count, value) for name, value in values.items()})
+
+
+def test_the_fit_finds_what_made_the_data() -> None:
+    """From 60 days: daily term, swings, noise and common share come back."""
+    rng, truth, dispersion = np.random.default_rng(4), process(), np.array([1.5, 5.0])
+    counts = draw_counts(rng, 1000.0 * np.exp(truth.log_level(rng, 60 * 288, 300.0)), dispersion)
+    found = fit_process(statistics(counts, dispersion))
+    np.testing.assert_allclose(found.ou.daily_amplitude, 0.3, atol=0.06)
+    np.testing.assert_allclose(found.ou.daily_peak_h, 15.0, atol=1.0)
+    np.testing.assert_allclose(found.ou.ou_sd, 0.35, rtol=0.12)
+    np.testing.assert_allclose(found.ou.ou_time_min, 150.0, rtol=0.35)
+    np.testing.assert_allclose(found.ou.noise_sd, 0.08, atol=0.03)
+    assert found.process["parameters"]["ou_common"] == pytest.approx(0.6, abs=0.12)
+    assert not found.assumed
+
+
+@pytest.mark.parametrize("num_days", [3, 21])
+@pytest.mark.parametrize("jumps", [0.0, 6.0])
+def test_generated_days_vary_like_the_trace(num_days: int, jumps: float) -> None:
+    """The spread of log demand, at a window and over windows, is the trace's within a fifth."""
+    rng, dispersion = np.random.default_rng(9), np.full(2, 3.0)
+    truth = process(jumps_per_day=jumps, ou_sd=0.25)
+    log = np.log(
+        draw_counts(rng, 2000.0 * np.exp(truth.log_level(rng, num_days * 288, 300.0)), dispersion) + 0.5
+    )
+    fit = fit_process(statistics(np.exp(log) - 0.5, dispersion))
+    drawn = np.log(
+        draw_counts(rng, 2000.0 * np.exp(fit.ou.log_level(rng, 200 * 288, 300.0)), dispersion) + 0.5
+    )
+    np.testing.assert_allclose(drawn.std(axis=0), log.std(axis=0), rtol=0.25)
+    np.testing.assert_allclose(np.diff(drawn, axis=0).std(axis=0), np.diff(log, axis=0).std(axis=0), rtol=0.3)
+
+
+def test_a_short_trace_assumes_and_says_so(hour: Path) -> None:
+    """An hour tells level and noise; the rest is typical, and named."""
+    made = import_trace(hour, **SMALL)
+    assert set(made.days.assumed) >= {"daily term", "jumps", "swings"}
+    assert "less than a day" in made.days.extension
+    assert "assumed" in made.instance.provenance["demand"]
+    parameters = made.instance.dynamics.demand.parameters
+    for name in ("ou_sd", "daily_amplitude", "jumps_per_day"):
+        np.testing.assert_allclose(parameters[name], typical()[name], rtol=1e-5)
+    assert made.instance.history.rate_rps.shape == (7 * 288, 3)
+    with read_trace(hour) as trace:
+        rate = study(trace).counts.mean(axis=0) / 300.0
+    np.testing.assert_allclose([w.rate_rps for w in made.instance.workloads], rate, rtol=0.02)
+
+
+# -- instances
+
+
+def test_real_days(days: Path) -> None:
+    """Of three calendar days the last is stored, window by window, and the others are the history."""
+    made = import_trace(days, by="one", **SMALL)
+    seconds = 66_223.0 + requests(1, 84.0, per_second=0.3)[0]
+    assert made.scenarios[0].id == "trace-day"
+    # Windows begin with the trace, at 18:23:40: 3 minutes 40 after the round five minutes.
+    at = np.bincount(((seconds - 220) // 300).astype(int), minlength=4 * 288)
+    np.testing.assert_allclose(made.scenarios[0].rate_rps[:, 0] * 300.0, at[3 * 288 : 4 * 288], atol=0.01)
+    np.testing.assert_allclose(made.instance.history.rate_rps[:, 0] * 300.0, at[288 : 3 * 288], atol=0.01)
+    assert made.instance.dynamics.demand.kind == "diurnal-ou"
+    assert made.scenarios[0].input_scale.std() > 0.0
+
+
+def test_one_day_is_turned_to_midnight(tmp_path: Path) -> None:
+    """A day from 18:23 to 18:23 begins at midnight in the history and in the stored day."""
+    path = write_azure(tmp_path / "day.csv", hours=24.1, per_second=0.2)
+    made = import_trace(path, by="one", **SMALL)
+    times = requests(1, 24.1, per_second=0.2)[0]
+    at = np.bincount(((66_223.0 + times - 220) // 300).astype(int), minlength=600)
+    noon = made.scenarios[0].rate_rps[144, 0] * 300.0
+    assert noon == pytest.approx(at[288 + 144], abs=0.01)
+    np.testing.assert_allclose(made.scenarios[0].rate_rps, made.instance.history.rate_rps)
+    assert "turned" in made.days.extension
+
+
+def test_stretching(hour: Path) -> None:
+    """The course of the hour becomes that of the day, at the hour's level."""
+    made = import_trace(hour, extend="stretch", by="one", **SMALL)
+    assert made.scenarios[0].id == "trace-stretched"
+    assert made.instance.dynamics.demand.kind == "resampled-history"
+    assert made.scenarios[0].rate_rps.mean() == pytest.approx(made.instance.workloads[0].rate_rps, rel=0.01)
+
+
+def test_scale_multiplies_demand(hour: Path) -> None:
+    """Ten times the demand, the same requests."""
+    one, ten = import_trace(hour, **SMALL), import_trace(hour, scale=10.0, **SMALL)
+    for a, b in zip(one.instance.workloads, ten.instance.workloads, strict=True):
+        assert b.rate_rps == pytest.approx(10.0 * a.rate_rps, rel=0.02)
+        assert b.input_tokens == a.input_tokens
+    assert sum(p.cap_gpus for p in ten.instance.pools) > sum(p.cap_gpus for p in one.instance.pools)
+
+
+def test_penalty_is_a_multiple_of_the_rent(hour: Path) -> None:
+    """The fleet that serves the nominal demand costs about 1/P of leaving all of it unserved."""
+    made = import_trace(hour, scale=200.0, penalty=20.0, **SMALL)
+    instance = made.instance
+    rent = float((instance.rental_usd_per_h @ instance.nominal_fleet).sum()) / 3600.0
+    unserved = sum(w.rate_rps * w.unserved_usd for w in instance.workloads)
+    assert unserved / rent == pytest.approx(20.0, rel=0.1)
+    assert all(w.late_usd == pytest.approx(w.unserved_usd / 3.0, rel=1e-4) for w in instance.workloads)
+
+
+def test_same_trace_same_bytes(hour: Path, tmp_path: Path) -> None:
+    """Two runs write equal files; another seed does not."""
+    names = []
+    for k, seed in enumerate((0, 0, 1)):
+        files = import_trace(hour, seed=seed, name="x", **SMALL).write(tmp_path / str(k) / "x.json")
+        names.append([file.read_bytes() for file in files])
+    assert names[0] == names[1]
+    assert names[0] != names[2]
+
+
+def test_every_verb_accepts_what_was_written(
+    hour: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """import-trace, show, plan, run, evaluate and compare, one after the other."""
+    monkeypatch.chdir(tmp_path)
+    words = ["--models", "Llama-3.1-8B", "--gpus", "L40S,H100", "--slo", "ttft=2,delay=20,error=0.05"]
+    assert main(["import-trace", str(hour), *words]) == 0
+    out = capsys.readouterr().out
+    assert out.endswith("next: fleetgym plan hour.json --agent milp\n")
+    for part in ("whole windows", "arrival cv2", "fitted", "assumed", "candidates"):
+        assert part in out
+    assert main(["show", "hour.json"]) == 0
+    assert "drawn-1" in capsys.readouterr().out
+    assert main(["plan", "hour.json", "--agent", "gh", "--days", "3", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["fleet"]
+    assert facts["bound"] is None
+    assert facts["cost"] == pytest.approx(facts["costs_usd"]["cost"])
+    assert facts["risk"]["days"] == 3
+    assert main(["run", "hour.json", "--agent", "gh", "--render", "none"]) == 0
+    assert main(["compare", "gh", "hold", "--suite", "hour.json", "--relative-to", "best-in-run"]) == 0
+    assert fleetgym.load_instance("hour.json").id == "hour"
+    assert [s.id for s in fleetgym.load_scenarios("hour.json")] == ["drawn-0", "drawn-1"]
+
+
+def test_files_are_not_overwritten(hour: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Either file in the way stops the command before any work; --force replaces both."""
+    monkeypatch.chdir(tmp_path)
+    words = ["import-trace", str(hour), "--gpus", "H100", "--models", "Llama-3.1-8B", "--out", "x.json"]
+    (tmp_path / "x.scenarios.json.gz").write_bytes(b"mine")
+    assert main(words) == 2
+    assert os.listdir() == ["x.scenarios.json.gz"]
+    assert (tmp_path / "x.scenarios.json.gz").read_bytes() == b"mine"
+    assert main([*words, "--force"]) == 0
+    assert fleetgym.load_scenarios("x.json")
+    assert main(words) == 2
+    assert main([*words[:-1], "x.csv"]) == 2
+
+
+# -- prices and caps
+
+
+def test_price_list(hour: Path, tmp_path: Path) -> None:
+    """Prices, caps, markets and regions come from the file; spot pools drop."""
+    (tmp_path / "p.csv").write_text(
+        "gpu,usd_per_gpu_h,max_gpus,market,region\nH100,3.5,16,on-demand,eu\nH100,1.9,,spot,eu\nL40S,1.0,8,reserved,us\n"
+    )
+    made = import_trace(hour, prices=tmp_path / "p.csv", models=["Llama-3.1-8B"])
+    pools = {p.id: p for p in made.instance.pools}
+    assert pools["h100-on-demand-eu"].price_usd_per_gpu_h == 3.5
+    assert pools["h100-on-demand-eu"].cap_gpus == 16
+    assert pools["h100-spot-eu"].market == "spot"
+    assert made.instance.dynamics.availability.kind == "drops"
+    assert made.instance.dynamics.availability.parameters["drops_per_day"][:2] == (0.0, 4.0)
+    assert [o.gpu for o in read_prices(tmp_path / "p.csv", ["L40S"])] == ["L40S"]
+
+
+BROKEN_PRICES = {
+    "empty": ("", "line 1", "empty"),
+    "no rows": ("gpu,usd_per_gpu_h\n", "line 2", "no row"),
+    "an unknown column": ("gpu,usd_per_gpu_h,cap\nH100,1,2\n", "line 1", "unknown column 'cap'"),
+    "no price column": ("gpu,market\nH100,spot\n", "line 1", "no column 'usd_per_gpu_h'"),
+    "an unknown GPU": ("gpu,usd_per_gpu_h\nL40S,1\nH10,2\n", "line 3", "did you mean 'H100'"),
+    "a free GPU": ("gpu,usd_per_gpu_h\nH100,0\n", "line 2", "above 0 for usd_per_gpu_h"),
+    "a word for a price": ("gpu,usd_per_gpu_h\nH100,cheap\n", "line 2", "got 'cheap'"),
+    "NaN": ("gpu,usd_per_gpu_h\nH100,nan\n", "line 2", "got 'nan'"),
+    "a negative cap": ("gpu,usd_per_gpu_h,max_gpus\nH100,1,-4\n", "line 2", "max_gpus from 1"),
+    "an unknown market": ("gpu,usd_per_gpu_h,market\nH100,1,spott\n", "line 2", "did you mean 'spot'"),
+    "a strange region": ("gpu,usd_per_gpu_h,region\nH100,1,a b\n", "line 2", "expected a region"),
+    "twice": ("gpu,usd_per_gpu_h\nH100,1\nH100,2\n", "line 3", "listed twice"),
+    "a field too many": ("gpu,usd_per_gpu_h\nH100,1,2\n", "line 2", "expected 2 fields"),
+    "an open quote": ('gpu,usd_per_gpu_h\n"H100,1\n', "line 2", "not a row of CSV"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_PRICES)
+def test_broken_price_lists(name: str, tmp_path: Path) -> None:
+    """File and line, and what would be valid."""
+    content, place, says = BROKEN_PRICES[name]
+    (tmp_path / "p.csv").write_text(content)
+    with pytest.raises(DataError) as caught:
+        read_prices(tmp_path / "p.csv")
+    assert (caught.value.source, caught.value.path) == (str(tmp_path / "p.csv"), place)
+    assert says in str(caught.value)
+
+
+def test_caps() -> None:
+    """By type, for all, or wrong."""
+    offers = catalogue_prices(["H100", "L40S"])
+    assert [o.max_gpus for o in with_caps(offers, parse_caps("H100=16"))] == [16, None]
+    assert [o.max_gpus for o in with_caps(offers, parse_caps("8,L40S=4"))] == [8, 4]
+    for text in ("H100=0", "many", "H100", "=4"):
+        with pytest.raises(FleetgymError):
+            parse_caps(text)
+    with pytest.raises(FleetgymError, match="A30"):
+        with_caps(offers, parse_caps("A30=4"))
+    with pytest.raises(FleetgymError, match="did you mean 'us-east-1'"):
+        catalogue_prices(region="us-east-7")
+
+
+def test_caps_that_are_too_small_are_told(hour: Path) -> None:
+    """The instance is made, and the note says how much it can bear."""
+    few = [Offer(gpu="L40S", usd_per_gpu_h=1.0, max_gpus=4)]
+    made = import_trace(hour, scale=100.0, prices=few, models=["Llama-3.1-8B"])
+    assert "p99 demand" in made.notes[0]
+    assert made.instance.pools[0].cap_gpus == 4
+
+
+# -- service level objectives
+
+
+def test_slos(tmp_path: Path) -> None:
+    """Words for all; files by workload, CSV and JSON; objects."""
+    names = ("chat", "code")
+    assert slos_for(None, names) == (Slo(), Slo())
+    assert slos_for("ttft=1,delay=20,error=0.03", names)[1] == Slo(ttft=1.0, delay=20.0, error=0.03)
+    (tmp_path / "s.csv").write_text("workload,ttft,delay\nchat,0.5,\n*,3,30\n")
+    assert slos_for(str(tmp_path / "s.csv"), names) == (Slo(ttft=0.5), Slo(ttft=3.0, delay=30.0))
+    (tmp_path / "s.json").write_text('{"code": {"unserved_usd": 0.01}}')
+    assert slos_for(str(tmp_path / "s.json"), names) == (Slo(), Slo(unserved_usd=0.01))
+    assert slos_for({"*": Slo(ttft=9.0)}, names)[0].ttft == 9.0
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("ttft", "no such"),
+        ("ttft=", "expected a number above 0 for ttft"),
+        ("ttft=0", "above 0"),
+        ("ttft=nan", "above 0"),
+        ("tftt=2", "did you mean 'ttft'"),
+        ("ttft=1,delay", "expected name=number"),
+    ],
+)
+def test_wrong_slos(words: str, says: str) -> None:
+    """What is wrong with each, as an error of ours or a missing file."""
+    with pytest.raises((FleetgymError, FileNotFoundError)) as caught:
+        slos_for(words, ("chat",))
+    assert says in str(caught.value).lower() or says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "place"),
+    [
+        ("s.csv", "workload,ttft\nchatt,1\n", "line 2"),
+        ("s.csv", "workload,ttft\nchat,fast\n", "line 2"),
+        ("s.csv", "workload,speed\nchat,1\n", "line 1"),
+        ("s.json", '{"chat": {"ttft": true}}', "$.chat"),
+        ("s.json", '{"chat": 5}', "$"),
+        ("s.json", '{"chat": {', "$"),
+    ],
+)
+def test_broken_slo_files(file: str, content: str, place: str, tmp_path: Path) -> None:
+    """File and place are named."""
+    (tmp_path / file).write_text(content)
+    with pytest.raises(DataError) as caught:
+        slos_for(str(tmp_path / file), ("chat",))
+    assert (caught.value.source, caught.value.path) == (str(tmp_path / file), place)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"slo": "ttft=0.01"}, "ttft=0.01 of workload .* is out of reach"),
+        ({"slo": "error=0.0001"}, "error=0.0001 of workload .* is out of reach"),
+        ({"slo": "delay=0.05"}, "delay=0.05 of workload .* is out of reach"),
+        ({"models": ["Llama-3.1-405B"], "gpus": ["L40S"]}, "none of Llama-3.1-405B fits"),
+        ({"models": ["Lama"]}, "unknown model"),
+        ({"gpus": ["H1000"]}, "did you mean 'H100'"),
+        ({"penalty": 0.0}, "penalty above 0"),
+        ({"scale": -1.0}, "scale above 0"),
+        ({"by": "label"}, "need a column"),
+        ({"by": "size"}, "auto, label, length or one"),
+        ({"by": "length", "edges": [5, 3]}, "rising bounds"),
+        ({"buckets": 0}, "1 to 16 length buckets"),
+        ({"extend": "loop"}, "model, stretch"),
+        ({"slo": {"*": Slo(unserved_usd=0.1, late_usd=0.2)}}, "late request may not cost more"),
+    ],
+)
+def test_wrong_options(options: dict, says: str, hour: Path) -> None:
+    """Each is refused in a sentence."""
+    with pytest.raises(FleetgymError, match=says):
+        import_trace(hour, **options)
+
+
+def test_given_penalties(hour: Path) -> None:
+    """What the user states is what the instance says."""
+    made = import_trace(hour, slo={"*": Slo(unserved_usd=0.25, late_usd=0.05)}, **SMALL)
+    assert {(w.unserved_usd, w.late_usd) for w in made.instance.workloads} == {(0.25, 0.05)}
+
+
+def real_hour(folder: Path) -> Path | None:
+    """Rewrite a real hour of requests in the layout it was published in; None if it is not here."""
+    import pandas
+
+    path = SHARED / "data" / "requests_1h.parquet"
+    if not path.is_file():
+        return None
+    table = pandas.read_parquet(path)
+    rows = table[table.kind == "azure_conv"]
+    lines = [
+        f"{stamp(65_746.680590 + t / 1000)},{a},{b}"
+        for t, a, b in zip(rows.t_ms, rows.context, rows.generated, strict=True)
+    ]
+    (folder / "conv.csv").write_text("\n".join([HEADER, *lines]))
+    return folder / "conv.csv"
+
+
+def test_a_real_hour(tmp_path: Path) -> None:
+    """19,366 real requests: the level is 5.5 a second, arrivals are a little burstier than Poisson."""
+    path = real_hour(tmp_path)
+    if path is None:
+        pytest.skip("the real requests are not here (set FLEETGYM_SHARED to the folder of data/)")
+    made = import_trace(path, slo="ttft=2,delay=20,error=0.05")
+    assert made.statistics.requests == 19_366
+    assert sum(w.rate_rps for w in made.instance.workloads) == pytest.approx(5.6, abs=0.15)
+    assert np.all((made.statistics.arrival_cv2 > 1.2) & (made.statistics.arrival_cv2 < 2.5))
+    assert made.instance.num_configurations > 20
+
+
+@pytest.mark.parametrize("agent", ["agh", "milp"])
+def test_from_a_trace_to_a_plan_with_its_risk(agent: str, tmp_path: Path) -> None:
+    """A real hour, or one like it: fleet, bound and risk in far under two minutes; no plan beats the bound."""
+    from fleetgym.cli.plan_report import plan_facts
+    from fleetgym.registry import agent_entries
+    from fleetgym.risk import plan_with_risk
+
+    if agent not in agent_entries():
+        pytest.skip(f"there is no agent {agent!r} here")
+    path = real_hour(tmp_path) or write_azure(tmp_path / "hour.csv", per_second=7.0)
+    begin = time.process_time()
+    instance = import_trace(path, slo="ttft=2,delay=20,error=0.05").instance
+    found = plan_with_risk(instance, agent, days=100)
+    assert time.process_time() - begin < 60.0  # 5 s measured
+    facts = plan_facts(instance, found.plan, risk=found.risk)
+    assert facts["risk"]["days"] == 100
+    assert facts["cost"] > 0.0
+    if agent == "milp":
+        assert 0.5 * facts["cost"] < facts["bound"] <= facts["cost"] * (1.0 + 1e-6)
+        assert facts["bound"] <= plan_facts(instance, fleetgym.plan(instance, "agh"))["cost"] * (1.0 + 1e-6)
+
+
+def test_generic_files_make_instances(tmp_path: Path) -> None:
+    """Labels are workloads, zero is midnight."""
+    made = import_trace(write_generic(tmp_path / "t.csv"), **SMALL)
+    assert {w.id for w in made.instance.workloads} == {"chat", "code"}
+    assert not made.statistics.is_clock

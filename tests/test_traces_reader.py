@@ -1,0 +1,275 @@
+"""Reading traces: the real layout, the generic one, gzip, and a table of files that are refused with their line."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import time
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sample_traces import HEADER, requests, stamp, write_azure, write_generic
+
+from fleetgym.cli.parser import main
+from fleetgym.errors import DataError
+from fleetgym.traces.reader import Trace, read_trace
+
+ROWS = [f"{stamp(66_000 + 10.5 * k)},{300 + k},{40 + k}" for k in range(100)]
+
+
+def text(*rows: str, header: str = HEADER) -> bytes:
+    """Return a file's bytes."""
+    return ("\n".join([header, *rows]) + "\n").encode()
+
+
+def changed(row: int, to: str) -> bytes:
+    """Return a good file with one data row replaced; row 0 is line 2."""
+    return text(*ROWS[:row], to, *ROWS[row + 1 :])
+
+
+GENERIC = "time,input_tokens,output_tokens,workload"
+
+#: name of the file, its bytes, the place that the error names, a part of what it says
+BROKEN = {
+    "empty": ("t.csv", b"", "line 1", "the file is empty"),
+    "only line breaks": ("t.csv", b"\n\n\n", "line 1", "the file is empty"),
+    "only a header": ("t.csv", text(), "line 2", "no request after the header"),
+    "no header": ("t.csv", "\n".join(ROWS).encode(), "line 1", "no column holds the arrival time"),
+    "wrong columns": ("t.csv", text("1,2", header="a,b"), "line 1", "expected a header such as TIMESTAMP"),
+    "no output column": ("t.csv", text("1,2", header="time,input_tokens"), "line 1", "the output tokens"),
+    "two time columns": (
+        "t.csv",
+        text("1,2,3,4", header="time,timestamp,input_tokens,output_tokens"),
+        "line 1",
+        "two",
+    ),
+    "a field too few": ("t.csv", changed(4, f"{stamp(66_042)},5"), "line 6", "expected 3 fields"),
+    "a field too many": ("t.csv", changed(0, f"{stamp(66_042)},5,6,7"), "line 2", "got 4"),
+    "an empty line inside": ("t.csv", changed(7, ""), "line 9", "an empty line"),
+    "a bad stamp": ("t.csv", changed(9, "2023-13-45 18:17:03.97,5,6"), "line 11", "'2023-13-45 18:17:03.97'"),
+    "an empty stamp": ("t.csv", changed(9, ",5,6"), "line 11", "expected a time such as"),
+    "a number among dates": ("t.csv", changed(9, "17.25,5,6"), "line 11", "or seconds in all rows"),
+    "unsorted": ("t.csv", changed(50, f"{stamp(66_001)},5,6"), "line 52", "--unsorted"),
+    "negative tokens": (
+        "t.csv",
+        changed(3, f"{stamp(66_031.5)},-5,6"),
+        "line 5",
+        "whole number of input tokens",
+    ),
+    "half a token": ("t.csv", changed(3, f"{stamp(66_031.5)},5,6.5"), "line 5", "got '6.5'"),
+    "NaN tokens": ("t.csv", changed(3, f"{stamp(66_031.5)},NaN,6"), "line 5", "got 'NaN'"),
+    "infinite tokens": ("t.csv", changed(3, f"{stamp(66_031.5)},5,inf"), "line 5", "got 'inf'"),
+    "missing tokens": ("t.csv", changed(3, f"{stamp(66_031.5)},5,"), "line 5", "output tokens"),
+    "words for tokens": ("t.csv", changed(3, f"{stamp(66_031.5)},many,6"), "line 5", "got 'many'"),
+    "too many tokens": ("t.csv", changed(3, f"{stamp(66_031.5)},99999999999,6"), "line 5", "10,000,000"),
+    "not UTF-8": ("t.csv", text(*ROWS[:5]) + b"\xff\xfe,1,2\n", "line 7", "not UTF-8 text (byte 0xff)"),
+    "UTF-16": ("t.csv", text(*ROWS).decode().encode("utf-16"), "line 1", "not UTF-8"),
+    "a NUL byte": ("t.csv", text(*ROWS[:5], f"{stamp(66_060)},1\0,2"), "line 7", "NUL byte"),
+    "old Mac line breaks": ("t.csv", text(*ROWS).replace(b"\n", b"\r"), "line 1", "no column"),
+    "a carriage return inside": (
+        "t.csv",
+        changed(5, f"{stamp(66_052.5)},1\r2,3"),
+        "line 7",
+        "carriage return",
+    ),
+    "a quote left open": ("t.csv", text('1,2,3,"chat', header=GENERIC), "line 2", "not a row of CSV"),
+    "a label over two lines": ("t.csv", text('1,2,3,"a', 'b"', header=GENERIC), "line 2", "not a row of CSV"),
+    "an empty label": ("t.csv", text("1,2,3,chat", "2,2,3, ", header=GENERIC), "line 3", "expected a label"),
+    "an id for a label": (
+        "t.csv",
+        text(*(f"{k},2,3,id{k}" for k in range(300)), header=GENERIC),
+        "line 258",
+        "at most 256 different labels",
+    ),
+    "milliseconds since 1970": (
+        "t.csv",
+        text("1700158623979,2,3,a", header=GENERIC),
+        "line 2",
+        "expected seconds",
+    ),
+    "a huge line": ("t.csv", text("9" * 5_000_000), "line 2", "longer than 1 MiB"),
+    "gzip under a wrong name": ("t.csv", gzip.compress(text(*ROWS)), "line 1", "name it .gz"),
+    "no gzip": ("t.csv.gz", text(*ROWS), "line 1", "gzip file is broken"),
+    "truncated gzip": (
+        "t.csv.gz",
+        gzip.compress(text(*ROWS))[:-40],
+        "line",
+        "gzip file is broken or truncated",
+    ),
+    "broken gzip": ("t.csv.gz", gzip.compress(text(*ROWS))[:-8] + b"\0" * 8, "line", "gzip file is broken"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_traces_are_refused_with_their_line(name: str, tmp_path: Path) -> None:
+    """One error names the file, the line and what would be valid."""
+    file, content, place, says = BROKEN[name]
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        read_trace(tmp_path / file)
+    assert caught.value.source == str(tmp_path / file)
+    assert caught.value.path.startswith(place)
+    assert place == "line" or caught.value.path == place
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["empty", "wrong columns", "unsorted", "negative tokens", "NaN tokens", "not UTF-8", "truncated gzip"],
+)
+def test_the_command_writes_nothing_for_a_broken_trace(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 1, one line on stderr, no output and no file."""
+    file, content, place, says = BROKEN[name]
+    (tmp_path / file).write_bytes(content)
+    monkeypatch.chdir(tmp_path)
+    assert main(["import-trace", file]) == 1
+    caught = capsys.readouterr()
+    assert caught.out == ""
+    assert caught.err.startswith(f"fleetgym: {file}: {place}")
+    assert says in caught.err
+    assert caught.err.count("\n") == 1
+    assert [p.name for p in tmp_path.iterdir()] == [file]
+
+
+def bomb(path: Path, mib: int) -> Path:
+    """Write a gzip file of equal but valid rows."""
+    row = f"{stamp(66_000)},300,40\n".encode()
+    block = row * (2**20 // len(row))
+    with gzip.open(path, "wb", compresslevel=9) as stream:
+        stream.write(text())
+        for _ in range(mib):
+            stream.write(block)
+    return path
+
+
+def test_a_gzip_bomb_is_refused(tmp_path: Path) -> None:
+    """Valid rows that unpack to over 100 times their size are refused, unless the limit is raised; zeros at once."""
+    path = bomb(tmp_path / "bomb.csv.gz", 24)
+    assert path.stat().st_size < 2**20
+    with pytest.raises(DataError, match="--unpack-limit"):
+        read_trace(path)
+    with pytest.raises(DataError, match=r"more than 0.00781 GiB"):
+        read_trace(path, unpack_gib=1 / 128)
+    (tmp_path / "zeros.csv.gz").write_bytes(gzip.compress(bytes(200 * 2**20)))
+    tracemalloc.start()
+    with pytest.raises(DataError, match="longer than 1 MiB"):
+        read_trace(tmp_path / "zeros.csv.gz")
+    assert tracemalloc.get_traced_memory()[1] < 40 * 2**20
+    tracemalloc.stop()
+
+
+def columns(trace: Trace) -> np.ndarray:
+    """Return all rows of a trace."""
+    return np.concatenate(list(trace.chunks()))
+
+
+def test_the_azure_layout(tmp_path: Path) -> None:
+    """Seven digits are kept, and gzip changes nothing."""
+    times, inputs, outputs = requests(1, 0.1)
+    for name in ("t.csv", "t.csv.gz"):
+        trace = read_trace(write_azure(tmp_path / name, hours=0.1))
+        rows = columns(trace)
+        assert trace.num_rows == len(times)
+        assert trace.is_clock
+        assert not trace.labels
+        np.testing.assert_array_equal(rows["input"], inputs)
+        np.testing.assert_array_equal(rows["output"], outputs)
+        midnight = int(np.datetime64("2023-11-16", "ns").astype(np.int64))
+        expected = np.round((66_223.0 + times) * 1e7) * 100
+        assert np.abs(rows["time_ns"] - midnight - expected).max() <= 100
+    one = read_trace_of(tmp_path, "2023-11-16 18:17:03.9799600,1,1\n")
+    assert one.first_ns == int(np.datetime64("2023-11-16T18:17:03.979960000", "ns").astype(np.int64))
+
+
+def read_trace_of(folder: Path, rows: str, header: str = HEADER) -> Trace:
+    """Return the trace of some text."""
+    (folder / "one.csv").write_text(f"{header}\n{rows}")
+    return read_trace(folder / "one.csv")
+
+
+def test_the_generic_layout(tmp_path: Path) -> None:
+    """Columns in any order, seconds, a label; other columns are ignored."""
+    trace = read_trace(write_generic(tmp_path / "t.csv", hours=0.1))
+    times, inputs, _ = requests(1, 0.1)
+    rows = columns(trace)
+    assert set(trace.labels) == {"chat", "code"}
+    assert not trace.is_clock
+    np.testing.assert_allclose(rows["time_ns"] / 1e9, times, atol=6e-4)
+    np.testing.assert_array_equal(rows["input"], inputs)
+    is_code = np.array(trace.labels)[rows["label"]] == "code"
+    np.testing.assert_array_equal(is_code, rows["output"] < 60)
+    # BurstGPT's header
+    header = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type"
+    trace = read_trace_of(tmp_path, "5,ChatGPT,472,18,490,Conversation log\n", header)
+    assert trace.labels == ("ChatGPT",)
+    assert columns(trace)[0].tolist() == (5 * 10**9, 472, 18, 0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "first"),
+    [
+        ("2023-11-16T18:17:03Z,1,2\n", "2023-11-16T18:17:03"),
+        ("2023-11-16T18:17:03.5+02:00,1,2\n", "2023-11-16T16:17:03.5"),
+        ("2023-11-16 18:17:03,1,2\r\n2023-11-16 18:17:04,1,2\r\n\r\n", "2023-11-16T18:17:03"),
+        ('"2023-11-16 18:17:03","1","2"\n', "2023-11-16T18:17:03"),
+        ("1700158623.25,1.0,2\n", "2023-11-16T18:17:03.25"),
+    ],
+)
+def test_ways_to_write_a_row(rows: str, first: str, tmp_path: Path) -> None:
+    """Zones, Windows line breaks, quotes, seconds since 1970."""
+    trace = read_trace_of(tmp_path, rows)
+    assert trace.first_ns == int(np.datetime64(first, "ns").astype(np.int64))
+    assert columns(trace)[0]["input"] == 1
+
+
+def test_a_byte_order_mark_and_quoted_labels(tmp_path: Path) -> None:
+    """What spreadsheets write is read; quotes and plain lines give the same rows."""
+    (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbf" + text('1,2,3,"a, ""b"""', "2,3,4,c", header=GENERIC))
+    assert read_trace(tmp_path / "t.csv").labels == ('a, "b"', "c")
+    plain, quoted = ["1,2,3,a", "2,3,4,b"], ['"1",2,"3",a', '2,"3",4,"b"']
+    rows = [columns(read_trace_of(tmp_path, "\n".join(lines), GENERIC)) for lines in (plain, quoted)]
+    assert rows[0].tobytes() == rows[1].tobytes()
+
+
+def test_any_order(tmp_path: Path) -> None:
+    """On request, rows may come in any order."""
+    shuffled = ROWS.copy()
+    random.Random(3).shuffle(shuffled)
+    (tmp_path / "t.csv").write_bytes(text(*shuffled))
+    with pytest.raises(DataError, match="earlier than the row before"):
+        read_trace(tmp_path / "t.csv")
+    found = read_trace(tmp_path / "t.csv", any_order=True)
+    assert found.span_s == pytest.approx(99 * 10.5)
+    assert np.sort(columns(found)["input"]).tolist() == list(range(300, 400))
+
+
+def test_lines_are_right_beyond_the_first_block(tmp_path: Path) -> None:
+    """A fault, or a step back in time, far into a file of many blocks is found where it is."""
+    many = [f"{k // 10}.{k % 10},{k % 3000},7" for k in range(400_000)]
+    for row, fault in ((350_001, "35000.1,7,-1"), (300_000, "1,7,7"), (399_999, "40000,7")):
+        lines = [*many[:row], fault, *many[row + 1 :]]
+        (tmp_path / "t.csv").write_text("\n".join(["time,input_tokens,output_tokens", *lines]))
+        with pytest.raises(DataError) as caught:
+            read_trace(tmp_path / "t.csv")
+        assert caught.value.path == f"line {row + 2}"
+
+
+@pytest.mark.slow
+def test_a_million_rows(tmp_path: Path) -> None:
+    """A million rows take a few seconds of CPU and little memory."""
+    base = int(np.datetime64("2024-05-10", "s").astype(np.int64))
+    seconds = np.sort(np.random.default_rng(0).integers(0, 7 * 86400 * 10**7, 1_000_000))
+    dates = np.datetime_as_string((base + seconds // 10**7).astype("datetime64[s]"))
+    lines = [
+        f"{d.replace('T', ' ')}.{s % 10**7:07d},{s % 4000},{s % 300}"
+        for d, s in zip(dates, seconds, strict=True)
+    ]
+    (tmp_path / "t.csv").write_text("\n".join([HEADER, *lines]))
+    begin = time.process_time()
+    trace = read_trace(tmp_path / "t.csv")
+    assert time.process_time() - begin < 10.0  # 1.5 s measured
+    assert trace.num_rows == 1_000_000
