@@ -1,0 +1,231 @@
+"""A problem and a first fleet in, a better fleet and a lower bound out, within limits."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from baselines.milp.highs import ALLOWANCE, Answer
+from baselines.milp.mccormick import McCormick, mccormick_program
+from baselines.milp.problem import Problem
+from baselines.milp.pruning import prune
+from baselines.milp.root import Root, solve_root
+from baselines.milp.routing import Solution, best_routing, is_feasible
+from baselines.milp.tight import Tight, tight_program
+
+#: Options of the restricted searches, tried while they are fewer than this share of what is left.
+CORES, CORE_SHARE = (40, 120), 0.5
+#: Limits of a restricted search: nodes, relative gap, and share of the time left.
+CORE_NODES, CORE_GAP, CORE_TIME = 5, 1e-3, 0.25
+#: Large-neighbourhood search: most rounds, how many in vain, and options among which to choose anew.
+ROUNDS, FRUITLESS, NEIGHBOURS = 12, 4, 120
+#: Options stay while they could reach the best cost to this relative precision.
+CUTOFF = 1e-7
+#: How far costs of the same plan may differ that were added up in another order.
+ROUND_OFF = 1e-9
+#: A relative gap that counts as none: the allowance, and room for the round-off of the plan's own cost.
+PROVEN = 2e-6
+
+
+@dataclasses.dataclass
+class Limits:
+    """When to stop, and the trace of what was found by when."""
+
+    time_s: float | None
+    nodes: int | None
+    gap: float
+    threads: int
+    clock: Callable[[], float]
+    started: float
+    incumbents: list[tuple[float, float]] = dataclasses.field(default_factory=list)  # (seconds, USD)
+
+    @classmethod
+    def starting_now(cls, clock: Callable[[], float], **rest: Any) -> Limits:
+        """Return limits whose clock starts now."""
+        return cls(clock=clock, started=clock(), **rest)
+
+    def elapsed_s(self) -> float:
+        """Return the seconds since the start."""
+        return self.clock() - self.started
+
+    def left_s(self) -> float:
+        """Return the seconds left; infinite without a limit."""
+        return np.inf if self.time_s is None else max(0.0, self.time_s - self.elapsed_s())
+
+    def note(self, cost_usd: float) -> None:
+        """Remember a cost if it is the lowest so far."""
+        if not self.incumbents or cost_usd < self.incumbents[-1][1]:
+            self.incumbents.append((self.elapsed_s(), cost_usd))
+
+    def options(self) -> dict[str, Any]:
+        """Return HiGHS's options for what is left."""
+        options: dict[str, Any] = {"threads": self.threads, "mip_rel_gap": self.gap}
+        if self.nodes is not None:
+            options["mip_max_nodes"] = self.nodes
+        return options
+
+    def until(self, share: float = 1.0) -> Callable[[], bool] | None:
+        """Return a function that tells whether a share of the time left from now is over; None without a limit."""
+        if self.time_s is None:
+            return None
+        end = self.clock() + share * self.left_s()
+        return lambda: self.clock() >= end
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Result:
+    """The best fleet of a problem, a lower bound on its optimal cost, and the nodes that took."""
+
+    best: Solution
+    bound_usd: float
+    nodes: int
+
+
+def solve_mccormick(problem: Problem, start: Solution, limits: Limits) -> Result:
+    """Solve the paper's program as HiGHS does it."""
+    unit_usd = _unit_usd(start)
+    m = mccormick_program(problem, unit_usd)
+    return _with_highs(problem, m, start, limits, unit_usd)
+
+
+def solve_tight(problem: Problem, start: Solution, limits: Limits) -> Result:
+    """Solve the tight program: relax, search among promising options, then among all that can matter."""
+    limits.note(start.cost_usd)
+    unit_usd = _unit_usd(start)
+    pruned = prune(problem)
+    if pruned.columns.size == 0:
+        return Result(start, start.cost_usd - problem.left_out_usd, 0)
+    pruned = pruned.take(np.argsort(pruned.group, kind="stable"))
+    search = _Search(pruned, _within(pruned, problem, start), limits, unit_usd)
+    bound_usd = search.run()
+    best = start
+    if search.best.cost_usd < start.cost_usd:
+        best = best_routing(problem, pruned.fleet_of(search.best.replicas)[problem.columns])
+    return Result(best, bound_usd - problem.left_out_usd, search.nodes)
+
+
+def _within(pruned: Problem, problem: Problem, solution: Solution) -> Solution:
+    """Return a solution's fleet, as far as pruning left it, in the pruned problem."""
+    replicas = problem.fleet_of(solution.replicas)[pruned.columns]
+    return best_routing(pruned, np.minimum(replicas, pruned.max_replicas))
+
+
+class _Search:
+    """The anytime search for the best fleet of a pruned problem."""
+
+    def __init__(self, problem: Problem, start: Solution, limits: Limits, unit_usd: float):
+        self.problem, self.best, self.limits, self.unit_usd = problem, start, limits, unit_usd
+        self.nodes = 0
+
+    def run(self) -> float:
+        """Search until proof or limits; return the lower bound."""
+        root = solve_root(self.problem, self.best.cost_usd, self.unit_usd)
+        rank = np.argsort(np.argsort(root.reduced_usd, kind="stable"), kind="stable")
+        for size in CORES:
+            alive = self._alive(root)
+            if size >= CORE_SHARE * alive.sum() or self.limits.left_s() < 0.1:
+                break
+            self._branch(alive & (rank < size), core=True)
+        self._improve(root, rank < NEIGHBOURS)
+        alive = self._alive(root)
+        if not alive.any():
+            return min(root.bound_usd, self.best.cost_usd)
+        return max(self._branch(alive, core=False), min(root.bound_usd, self.best.cost_usd))
+
+    def _improve(self, root: Root, near: np.ndarray) -> None:
+        """Large-neighbourhood search: give up half of the fleet, at least two options, and fill the gap anew."""
+        rng = np.random.default_rng(0)
+        waited = 0
+        for _ in range(ROUNDS):
+            mine = np.flatnonzero(self._chosen())
+            alive = self._alive(root)
+            if mine.size < 3 or waited >= FRUITLESS or alive.sum() < NEIGHBOURS or self.limits.left_s() < 0.1:
+                return
+            before = self.best.cost_usd
+            kept = np.zeros(near.size, dtype=bool)
+            kept[rng.permutation(mine)[max(2, mine.size // 2) :]] = True
+            self._branch((alive & near) | kept, core=True, kept=kept)
+            waited = 0 if self.best.cost_usd < before else waited + 1
+
+    def _chosen(self) -> np.ndarray:
+        """Return which options the best fleet runs, (O,) bool."""
+        o = self.problem.options
+        number = self.best.replicas[o.column]
+        return (number >= o.low) & (number <= o.high)
+
+    def _alive(self, root: Root) -> np.ndarray:
+        """Return which options a cheaper solution may have, (O,) bool."""
+        return root.bound_usd + root.reduced_usd < self.best.cost_usd * (1.0 + CUTOFF)
+
+    def _branch(self, options: np.ndarray, *, core: bool, kept: np.ndarray | None = None) -> float:
+        """Branch and bound over some options and the best fleet's; return a lower bound for these.
+
+        A `core` search is a short one; `kept` options must be run.
+        """
+        taken = options | self._chosen()
+        part = self.problem.take_options(taken)
+        t = tight_program(part, self.unit_usd, cover=True)
+        lower = np.zeros(t.program.num_columns)
+        if kept is not None:
+            lower[t.option] = kept[taken]
+        settings = self.limits.options()
+        if core:
+            settings["mip_max_nodes"] = min(CORE_NODES, settings.get("mip_max_nodes", CORE_NODES))
+            settings["mip_rel_gap"] = max(CORE_GAP, self.limits.gap)
+        answer = t.program.solve(
+            settings,
+            start=_start_values(part, t, self.problem.fleet_of(self.best.replicas)[part.columns]),
+            lower=lower,
+            on_solution=lambda objective, values: self._settle(part, t, values),
+            is_over=self.limits.until(CORE_TIME if core else 1.0),
+        )
+        self.nodes += answer.nodes
+        if answer.values is not None:
+            self._settle(part, t, answer.values)
+        return answer.bound * self.unit_usd * (1.0 - ALLOWANCE)
+
+    def _settle(self, part: Problem, t: Tight, values: np.ndarray) -> None:
+        """Route the demand over a fleet that was found, and keep it if it is the cheapest."""
+        replicas = part.fleet_of(t.replicas(part, values))[self.problem.columns]
+        if np.array_equal(replicas, self.best.replicas) or not is_feasible(self.problem, replicas):
+            return
+        found = best_routing(self.problem, replicas)
+        if found.cost_usd < self.best.cost_usd:
+            self.best = found
+            self.limits.note(found.cost_usd)
+
+
+def _start_values(problem: Problem, t: Tight, replicas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return indices and values of the fleet's variables."""
+    o = problem.options
+    number = replicas[o.column]
+    chosen = (number >= o.low) & (number <= o.high)
+    index, value = t.option, chosen.astype(float)
+    free = o.counted
+    return np.concatenate([index, t.count[free]]), np.concatenate([value, (chosen * number)[free]])
+
+
+def _unit_usd(start: Solution) -> float:
+    return start.cost_usd / 100.0 or 1.0
+
+
+def _with_highs(
+    problem: Problem, model: McCormick, start: Solution, limits: Limits, unit_usd: float
+) -> Result:
+    """Let HiGHS branch and bound, and settle the routing of what it finds."""
+    limits.note(start.cost_usd)
+    answer: Answer = model.program.solve(
+        limits.options(),
+        on_solution=lambda objective, values: limits.note(objective * unit_usd),
+        is_over=limits.until(),
+    )
+    best = start
+    if answer.values is not None:
+        replicas = model.replicas(problem, answer.values)
+        if is_feasible(problem, replicas):
+            best = min(best, best_routing(problem, replicas), key=lambda s: s.cost_usd)
+    bound_usd = answer.bound * unit_usd
+    return Result(best, bound_usd - ALLOWANCE * abs(bound_usd) - problem.left_out_usd, answer.nodes)
