@@ -1,0 +1,181 @@
+"""The two-stage evaluator against HiGHS on the LP as printed, and its promises."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+import fleetgym
+from fleetgym.generate import generate
+from fleetgym.two_stage import SecondStage, two_stage_evaluate
+
+
+@pytest.fixture(scope="module")
+def instance() -> fleetgym.Instance:
+    """Return a small instance of the paper's regime."""
+    return generate("fastllm", "4-4-5", 7)
+
+
+def random_plan(instance: fleetgym.Instance, rng: np.random.Generator) -> fleetgym.Plan:
+    """Return a fleet of up to five groups with random routes."""
+    fleet = np.zeros(instance.num_configurations, dtype=np.int64)
+    for s in rng.choice(len(instance.slots), size=rng.integers(1, 6), replace=False):
+        fleet[rng.choice(instance.slot_members[s])] = 1
+    routes = rng.random((instance.num_workloads, fleet.size)) < 0.7
+    return fleetgym.Plan(fleet=fleet, eligible=routes & (fleet > 0))
+
+
+def highs(instance, plan, rate, delay_factor, error_factor, routes, slo, memory) -> float:
+    """Return the optimum of (12a) over (12b)-(12f) from the instance's own fields, by HiGHS."""
+    performance, active = instance.performance, np.flatnonzero(plan.fleet)
+    count, width = instance.num_workloads, active.size
+    tokens = np.array([(w.input_tokens, w.output_tokens) for w in instance.workloads])
+
+    def affine(part):
+        value = part.base + part.per_input_token * tokens[:, :1] + part.per_output_token * tokens[:, 1:]
+        return value[:, active]
+
+    delay_s = affine(performance.delay_s) * delay_factor[:, active]
+    error = performance.error[:, active] * error_factor[:, active]
+    work = affine(performance.work_tflop)
+    phi = np.array([w.unserved_usd for w in instance.workloads])
+    rho = np.array([[w.delay_usd_per_s] for w in instance.workloads])
+    configurations = [instance.configurations[c] for c in active]
+    kv = np.array([c.kv_gb_per_token for c in configurations]) * tokens.sum(axis=1)[:, None] * delay_s
+    # columns: x (I, A) by workload, u (I), s (I), t (I)
+    pairs = count * width
+    cost = np.concatenate([(rho * delay_s).ravel(), phi, phi, phi])
+    open_ = performance.compatible if routes == "deployed" else plan.eligible
+    upper = np.concatenate(
+        [open_[:, active].ravel().astype(float), np.ones(count), np.full(2 * count, np.inf)]
+    )
+    if slo == "mean":
+        upper[pairs + count :] = 0.0
+    equal = np.zeros((count, cost.size))
+    rows, limits = [], []
+    for i in range(count):
+        equal[i, i * width : (i + 1) * width] = equal[i, pairs + i] = 1.0
+        w = instance.workloads[i]
+        for k, (value, most) in enumerate(((delay_s, w.mean_delay_slo_s), (error, w.error_slo))):
+            row = np.zeros(cost.size)
+            row[i * width : (i + 1) * width] = value[i] / most - (0.0 if slo == "mean" else 1.0)
+            row[pairs + count * (1 + k) + i] = -1.0
+            rows.append(row)
+            limits.append(1.0 if slo == "mean" else 0.0)
+    for a, c in enumerate(configurations):
+        capacities = [(work, c.compute_tflops), (kv, c.kv_capacity_gb)][: 2 if memory else 1]
+        for value, most in capacities:
+            row = np.zeros(cost.size)
+            row[a:pairs:width] = rate * value[:, a] / most
+            rows.append(row)
+            limits.append(1.0)
+    options = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+    bounds = np.column_stack((np.zeros_like(upper), upper))
+    found = linprog(cost, rows, limits, equal, np.ones(count), bounds, method="highs", options=options)
+    assert found.status == 0, found.message
+    return float(found.fun)
+
+
+@pytest.mark.parametrize("routes", ["frozen", "deployed"])
+@pytest.mark.parametrize("slo", ["mean", "elastic"])
+@pytest.mark.parametrize("memory", [False, True])
+def test_second_stage_is_the_printed_lp(instance, routes, slo, memory):
+    """The kernel with an unserved column costs what HiGHS says of eq. 12, to 1e-7 of the unserved cost."""
+    rng = np.random.default_rng(3)
+    rate = np.array([w.rate_rps for w in instance.workloads])
+    scale = sum(w.unserved_usd for w in instance.workloads)
+    differing = 0
+    for _ in range(25):
+        plan = random_plan(instance, rng)
+        stage = SecondStage(instance, plan, routes=routes, slo=slo, memory=memory)
+        shape = (instance.num_workloads, instance.num_configurations)
+        demand = rate * rng.uniform(0.2, 3.0, rate.size)
+        factors = rng.uniform(0.7, 2.0, (2, *shape))
+        routed = stage.solve(demand[None], *(factor[None][..., stage.active] for factor in factors))
+        truth = highs(instance, plan, demand, *factors, routes, slo, memory)
+        mine = routed.terms_usd[0, 3:].sum()
+        assert abs(mine - truth) <= 1e-7 * scale
+        differing += 1e-6 * scale < truth < scale * (1 - 1e-6)
+        if slo == "mean":
+            assert_hard_rows(instance, routed.routing[0], *factors[..., stage.active], stage.active)
+    assert differing >= 5  # neither everything served for nothing nor nothing served at all
+
+
+def assert_hard_rows(instance, routing, delay_factor, error_factor, active):
+    """Check sum D x <= SLO and the same of the error for a routing."""
+    snapshot = fleetgym.View(instance).snapshot()
+    delay_s, error = snapshot.delay_s[:, active] * delay_factor, snapshot.error[:, active] * error_factor
+    for value, name in ((delay_s, "mean_delay_slo_s"), (error, "error_slo")):
+        most = np.array([getattr(w, name) for w in instance.workloads])
+        assert np.all((value * routing).sum(axis=1) <= most * (1 + 1e-9))
+
+
+@pytest.mark.parametrize("slo", ["mean", "elastic"])
+def test_serving_nothing_is_always_feasible(instance, slo):
+    """Where every route breaks the SLO a hundredfold, and where there is no fleet, u = 1 is the answer."""
+    penalties = sum(w.unserved_usd for w in instance.workloads)
+    none = fleetgym.Plan(fleet=np.zeros(instance.num_configurations, dtype=int))
+    found = two_stage_evaluate(instance, none, scenarios=3, routes="deployed", slo=slo)
+    assert found.cost_usd == pytest.approx(penalties)
+    assert np.all(found.violation == 1.0)
+    some = random_plan(instance, np.random.default_rng(0))
+    hopeless = SecondStage(instance, some, routes="deployed", slo=slo)
+    rate = np.array([w.rate_rps for w in instance.workloads])
+    factor = np.full((1, rate.size, hopeless.active.size), 1e3)
+    routed = hopeless.solve(1e6 * rate[None], factor, factor)
+    assert routed.unserved_share + routed.excess_share == pytest.approx(1.0, abs=0.01)
+    assert routed.terms_usd[0, 4:].sum() <= penalties * (1 + 1e-9)
+
+
+def test_absent_workload_costs_and_misses_nothing(instance):
+    """A workload without arrivals leaves the objective and is no violation."""
+    plan = random_plan(instance, np.random.default_rng(1))
+    rate = np.array([w.rate_rps for w in instance.workloads])
+    rate[1] = 0.0
+    routed = SecondStage(instance, plan).solve(rate[None])
+    assert routed.unserved_share[0, 1] == 0.0
+    assert routed.terms_usd[0, 5] <= sum(w.unserved_usd for k, w in enumerate(instance.workloads) if k != 1)
+
+
+def test_scenarios_are_common_and_reproducible(instance):
+    """Scenario k is the same for every plan and count; more routes never cost more in (12a)."""
+    plan = random_plan(instance, np.random.default_rng(2))
+    few = two_stage_evaluate(instance, plan, scenarios=4, seed=5)
+    many = two_stage_evaluate(instance, plan, scenarios=8, seed=5)
+    assert np.array_equal(few.terms_usd, many.terms_usd[:4])
+    other = two_stage_evaluate(instance, plan, scenarios=8, seed=6)
+    assert not np.array_equal(many.terms_usd, other.terms_usd)
+    wide = two_stage_evaluate(instance, plan, scenarios=8, seed=5, routes="deployed")
+    assert np.all(wide.terms_usd[:, 3:].sum(axis=1) <= many.terms_usd[:, 3:].sum(axis=1) + 1e-9)
+    tight = two_stage_evaluate(instance, plan, scenarios=8, seed=5, routes="deployed", memory=True)
+    assert np.all(tight.terms_usd[:, 3:].sum(axis=1) >= wide.terms_usd[:, 3:].sum(axis=1) - 1e-9)
+
+
+def test_summary_is_the_papers_measures(instance):
+    """C^a is the mean of all terms, P_viol the share of (scenario, workload) that misses over 1 %."""
+    plan = random_plan(instance, np.random.default_rng(4))
+    found = two_stage_evaluate(instance, plan, scenarios=50, stress=1.5)
+    summary = found.summary()
+    assert summary["cost_usd"]["mean"] == pytest.approx(sum(summary["terms_usd"].values()))
+    assert summary["violation_rate"]["mean"] == pytest.approx(np.mean(found.unserved_share > 0.01))
+    low, high = summary["cost_usd"]["interval"]
+    assert low <= summary["cost_usd"]["mean"] <= high
+    hold = fleetgym.View(instance).snapshot().hold_usd @ plan.fleet * 288
+    assert found.terms_usd[:, :2].sum(axis=1) == pytest.approx(hold)
+
+
+def test_wrong_arguments_say_what_is_valid(instance):
+    """Every refusal names the value and what would do."""
+    plan = random_plan(instance, np.random.default_rng(5))
+    cases = [
+        (plan, {"routes": "free"}, "frozen, deployed"),
+        (plan, {"slo": "served-mean"}, "mean, elastic"),
+        (plan, {"scenarios": 0}, "at least 1 scenario"),
+        (plan, {"delay_spread": 1.0}, "below 1"),
+        (fleetgym.Plan(fleet=plan.fleet), {}, "names no routes"),
+        (fleetgym.Plan(fleet=plan.fleet[:-1]), {"routes": "deployed"}, "replica counts"),
+    ]
+    for broken, arguments, message in cases:
+        with pytest.raises(fleetgym.FleetgymError, match=message):
+            two_stage_evaluate(instance, broken, **arguments)

@@ -1,0 +1,1 @@
+"""FastLLM's evaluation on fresh instances in, a page with published and measured numbers side by side out."""

@@ -1,0 +1,48 @@
+"""Which cells the page is made of."""
+
+from __future__ import annotations
+
+from .ablation import ablation_batch
+from .regime import METHODS, SIZES
+from .rolling import SIGMAS, rolling_batch
+from .runtime import runtime_batch
+from .sensitivity import sensitivity_batch
+from .store import Batch
+from .two_stage import budget_batch, stress_batch
+
+_FIRST_SEED = 1000  # stored instances have smaller ones
+
+
+def full() -> list[Batch]:
+    """Return all cells, the cheap ones first."""
+    forty, twenty = range(_FIRST_SEED, _FIRST_SEED + 40), range(_FIRST_SEED, _FIRST_SEED + 20)
+    return [
+        stress_batch(METHODS, forty, scenarios=500),
+        budget_batch(METHODS[:2], forty, scenarios=500),
+        ablation_batch(forty),
+        sensitivity_batch(twenty),
+        runtime_batch(("GH", "AGH"), SIZES, twenty),
+        runtime_batch(("DM",), SIZES[:2], twenty, limit_s=30.0),
+        rolling_batch("greedy", SIGMAS, trials=30),
+        runtime_batch(("DM McCormick",), SIZES[:1], twenty, limit_s=30.0),
+        rolling_batch("dm-hourly", (0.01, 0.03, 0.05), trials=30),
+        runtime_batch(("DM",), SIZES[2:], twenty, limit_s=30.0),
+        rolling_batch("dm-5min", (0.05,), trials=3),
+    ]
+
+
+def quick() -> list[Batch]:
+    """Return a few cells of each kind at the smallest size."""
+    size, seeds = SIZES[0], range(_FIRST_SEED, _FIRST_SEED + 2)
+    return [
+        stress_batch(METHODS, seeds, scenarios=10, size=size),
+        budget_batch(METHODS[:2], seeds, scenarios=10, size=size),
+        ablation_batch(seeds, size=size),
+        sensitivity_batch(seeds[:1], size=size),
+        *(
+            rolling_batch(group, (0.01, 0.05), trials=2, windows=24, size=size)
+            for group in ("greedy", "dm-hourly")
+        ),
+        runtime_batch(("GH", "AGH"), SIZES[:1], seeds),
+        runtime_batch(("DM", "DM McCormick"), SIZES[:1], seeds, limit_s=5.0),
+    ]
