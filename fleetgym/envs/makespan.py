@@ -1,0 +1,402 @@
+"""`FleetMakespan-v0`: a fleet in, minus the seconds it needs for one window's requests out (one step)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from fleetgym.actions import ActionSpace
+from fleetgym.dynamics.scenario import draw_scenario
+from fleetgym.envs.fleet_alloc import MAX_LOG_RATIO, MAX_PRICE_FACTOR, _log_ratio
+from fleetgym.envs.rendering import render_ansi
+from fleetgym.errors import FleetgymError
+from fleetgym.instance import Budget, Instance, Scenario
+from fleetgym.library import load_instance, load_scenarios
+from fleetgym.planning import Snapshot
+from fleetgym.window import Admission, FleetState, Outcome, window_model
+
+
+def busy_seconds(snapshot: Snapshot) -> np.ndarray:
+    """Return how long one replica is busy with one request, all its servers in use.
+
+    The inverse of Jiang's throughput h_{c,w}: the longest of service time over queue servers, work over compute,
+    and KV memory times time over KV memory.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+        One window's problem.
+
+    Returns
+    -------
+    (I, C) ndarray
+        Seconds; inf where the configuration cannot serve the workload.
+
+    Examples
+    --------
+    >>> import fleetgym
+    >>> view = fleetgym.View(fleetgym.load_instance("fleet-v0/toy/two-pools"))
+    >>> busy_seconds(view.snapshot()).shape
+    (1, 2)
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = [
+            snapshot.service_s / snapshot.max_concurrency,
+            snapshot.work_tflop / snapshot.compute_tflops,
+            snapshot.kv_gb_s / snapshot.kv_capacity_gb,
+        ]
+    longest = np.max([np.nan_to_num(share, nan=0.0, posinf=np.inf) for share in shares], axis=0)
+    return np.where(snapshot.compatible, longest, np.inf)
+
+
+def worst_makespan_s(requests: np.ndarray, busy_s: np.ndarray, window_s: float) -> float:
+    """Return a time that no fleet exceeds which serves every workload; at least one window.
+
+    A lone replica of each workload's slowest configuration would need it if the workloads took turns.
+
+    Parameters
+    ----------
+    requests : (I,) ndarray
+        Requests of each workload.
+    busy_s : (I, C) ndarray
+        As from `busy_seconds`.
+    window_s : float
+        Length of a window in seconds.
+    """
+    slowest = np.where(np.isfinite(busy_s), busy_s, 0.0).max(axis=1, initial=0.0)
+    return max(window_s, float(requests @ slowest))
+
+
+def best_assignment(
+    requests: np.ndarray, busy_s: np.ndarray, replicas: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """Return the least makespan of a fleet and the assignment that achieves it: a linear program.
+
+    Jiang et al., ICML 2025, (2) and (3) with the counts y fixed: min T such that every workload is assigned and
+    sum_w x_cw f_w / h_cw <= y_c T.
+
+    Parameters
+    ----------
+    requests : (I,) ndarray
+        Requests of each workload, f.
+    busy_s : (I, C) ndarray
+        Seconds of one replica per request, 1/h; inf where it cannot serve the workload.
+    replicas : (C,) ndarray of int
+        The fleet, y.
+
+    Returns
+    -------
+    makespan_s : float
+        Seconds; inf if some requests cannot be served at all.
+    assignment : (I, C) ndarray
+        Share of each workload on each configuration; rows of zeros where there are no requests, or no server.
+
+    Examples
+    --------
+    >>> t, x = best_assignment(np.array([80.0, 20.0]), 1 / np.array([[1.0, 2.4], [1.2, 1.5]]), np.array([1, 1]))
+    >>> round(t, 6), x.round(4).tolist()
+    (28.431373, [[0.1471, 0.8529], [1.0, 0.0]])
+    """
+    assignment = np.zeros(busy_s.shape)
+    here = np.flatnonzero(replicas > 0)
+    able = np.isfinite(busy_s[:, here]).any(axis=1)
+    present = np.flatnonzero((requests > 0) & able)
+    if present.size:
+        load_s = requests[present, None] * busy_s[np.ix_(present, here)]
+        makespan_s, shares = _least_makespan(load_s, replicas[here].astype(float))
+        assignment[np.ix_(present, here)] = shares
+    else:
+        makespan_s = 0.0
+    return (makespan_s if able[requests > 0].all() else np.inf), assignment
+
+
+def _least_makespan(load_s: np.ndarray, replicas: np.ndarray) -> tuple[float, np.ndarray]:
+    """Return makespan and shares where workload w alone would take ``load_s[w, c]`` on one replica of c.
+
+    HiGHS proposes the shares; they are made to add up to one, and the makespan is computed from them.
+    """
+    workloads, count = load_s.shape
+    row, column = np.nonzero(np.isfinite(load_s))
+    alone_s = load_s[row, column] / replicas[column]
+    best = [int(np.flatnonzero(row == w)[alone_s[row == w].argmin()]) for w in range(workloads)]
+    shares = np.zeros(load_s.shape)
+    shares[row[best], column[best]] = 1.0
+    unit_s = np.bincount(column[best], weights=alone_s[best], minlength=count).max()
+    if unit_s > 0.0:
+        relative = alone_s / unit_s
+        shares[row, column] = _balance(row, column, relative, workloads, count)
+        shares /= shares.sum(axis=1, keepdims=True)
+    load = np.zeros(count)
+    np.add.at(load, column, shares[row, column] * alone_s)
+    return float(load.max()), shares
+
+
+def _balance(
+    row: np.ndarray, column: np.ndarray, relative: np.ndarray, workloads: int, count: int
+) -> np.ndarray:
+    """Return the shares (pairs,) that minimise the largest sum of share times `relative` over a column's pairs."""
+    import highspy  # heavy, and one of the solvers that a process may hold
+    from scipy import sparse
+
+    pairs = row.size
+    scale = np.maximum(1.0, relative)  # an optimal share is at most 1 / relative
+    value = np.concatenate([1.0 / scale, relative / scale, np.full(count, -1.0)])
+    index = (
+        np.concatenate([row, workloads + column, workloads + np.arange(count)]),
+        np.concatenate([np.arange(pairs), np.arange(pairs), np.full(count, pairs)]),
+    )
+    matrix = sparse.csr_matrix((value, index), shape=(workloads + count, pairs + 1))
+    model = highspy.HighsLp()
+    model.num_col_, model.num_row_ = pairs + 1, workloads + count
+    model.col_cost_ = np.append(np.zeros(pairs), 1.0)
+    model.col_lower_, model.col_upper_ = np.zeros(pairs + 1), np.full(pairs + 1, np.inf)
+    model.row_lower_ = np.append(np.ones(workloads), np.full(count, -np.inf))
+    model.row_upper_ = np.append(np.ones(workloads), np.zeros(count))
+    model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    model.a_matrix_.start_, model.a_matrix_.index_ = matrix.indptr, matrix.indices
+    model.a_matrix_.value_ = matrix.data
+    solver = highspy.Highs()
+    settings: dict[str, Any] = {"output_flag": False, "threads": 1, "random_seed": 0, "presolve": "off"}
+    tolerances = dict.fromkeys(("primal_feasibility_tolerance", "dual_feasibility_tolerance"), 1e-10)
+    for name, setting in {**settings, **tolerances}.items():
+        solver.setOptionValue(name, setting)
+    solver.passModel(model)
+    solver.run()
+    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        raise RuntimeError(f"the assignment was not solved: {solver.getModelStatus()}")
+    return np.maximum(0.0, np.array(solver.getSolution().col_value)[:pairs] / scale)
+
+
+class FleetMakespanEnv(gymnasium.Env):
+    """Rent GPUs once, so that one window's requests are done as soon as possible (Jiang et al., ICML 2025).
+
+    ## Description
+    The requests of one window lie ready at once. The agent chooses how many replicas of each configuration to
+    rent under a budget and the availability of the moment; the requests are then assigned so that the last
+    replica finishes as early as possible. A replica works on one request after the other at the rate at which
+    all its queue servers are busy (`busy_seconds`).
+
+    ## Action space
+    `MultiDiscrete`, one component per slot of the instance, as in `FleetAlloc-v0`: a number of replicas, or, for
+    an exclusive slot, 0 for none and o for its o-th configuration. Replicas are granted slot by slot as in
+    section 2 of `docs/model.md`, from an empty fleet; what exceeds availability or budget is denied.
+    `action_masks()` (flat) and ``info["action_mask"]`` tell which options fit if they alone are wanted.
+
+    ## Observation space
+    A flat `Dict` of float32 boxes (I workloads, C configurations, G pools), as of the window to be served:
+
+    | key | shape | meaning |
+    |---|---|---|
+    | `demand` | (I,) | log(requests / nominal requests), clipped to ±5 |
+    | `input_scale`, `output_scale` | (I,) | log(mean length / nominal), clipped to ±5 |
+    | `delay_factor` | (I,) | log of the factor on every duration, clipped to ±5 |
+    | `availability` | (G,) | available GPUs / cap |
+    | `price` | (G,) | price / list price, at most 100 |
+    | `running` | (C,) | replicas granted; zero before the step |
+
+    ## Rewards
+    Minus the makespan in seconds. If a workload cannot be served by what was granted, the makespan is
+    ``info["worst_s"]``, which no fleet exceeds that serves every workload: the larger of one window and the time
+    that a lone replica of each workload's slowest configuration would need in turn (`worst_makespan_s`).
+
+    ## Starting state
+    Nothing is rented. ``reset(seed=...)`` draws a scenario from the instance's processes and one of its windows;
+    ``reset(options={"scenario": k, "window": t})`` takes window t (0 by default) of the k-th stored one.
+
+    ## Episode end
+    Terminated after one step; never truncated.
+
+    ## Info
+    The same keys after reset and step: `makespan_s` (zero before the step), `worst_s`, `assignment` (I, C) shares,
+    `unserved` (I,) workloads that nothing serves, `requests` (I,), `busy_s` (I, C) seconds of a replica per
+    request (inf: incompatible), `granted` and `denied` (C,) replicas, `cost_usd_per_h` of what was granted, the
+    window (`rate_rps`, `input_scale`, `output_scale`, `delay_factor`, `error_factor`, `available_gpus`,
+    `price_factor`), `window`, `scenario` and `action_mask`.
+
+    ## Arguments
+    ``gymnasium.make("FleetMakespan-v0", instance="fleet-v0/dev/ou-s-001", budget_usd_per_h=None,
+    render_mode=None)``: `instance` as for `FleetAlloc-v0`; `budget_usd_per_h` replaces the instance's budget by a
+    cap on rent and model storage.
+
+    ## Version history
+    * v0: initial version
+    """
+
+    metadata = {"render_modes": ["ansi"], "render_fps": 1}
+
+    def __init__(
+        self,
+        instance: str | Instance = "fleet-v0/dev/ou-s-001",
+        budget_usd_per_h: float | None = None,
+        render_mode: str | None = None,
+    ):
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ValueError(
+                f"render_mode must be one of {self.metadata['render_modes']}, got {render_mode!r}"
+            )
+        self.render_mode = render_mode
+        self.source = None if isinstance(instance, Instance) else instance
+        self.instance = instance if isinstance(instance, Instance) else load_instance(instance)
+        if budget_usd_per_h is not None:
+            if not 0.0 <= budget_usd_per_h < np.inf:
+                raise FleetgymError(
+                    f"budget_usd_per_h is {budget_usd_per_h}; expected a finite number, at least 0"
+                )
+            self.instance = self.instance.replace(budget=Budget(kind="rate", usd=float(budget_usd_per_h)))
+        self.actions = ActionSpace(self.instance)
+        self._model = window_model(self.instance)
+        self._nominal = Outcome.nominal(self.instance)
+        self.action_space = spaces.MultiDiscrete(self.actions.nvec)
+        self.observation_space = self._observation_space()
+        self._scenario: Scenario | None = None
+        self._granted: Admission | None = None
+
+    def _observation_space(self) -> spaces.Dict:
+        count_w, count_g = self.instance.num_workloads, self.instance.num_pools
+        log = spaces.Box(-MAX_LOG_RATIO, MAX_LOG_RATIO, (count_w,), np.float32)
+        most = np.array([c.max_replicas for c in self.instance.configurations], dtype=np.float32)
+        return spaces.Dict(
+            {
+                **dict.fromkeys(("demand", "input_scale", "output_scale", "delay_factor"), log),
+                "availability": spaces.Box(0.0, 1.0, (count_g,), np.float32),
+                "price": spaces.Box(0.0, MAX_PRICE_FACTOR, (count_g,), np.float32),
+                "running": spaces.Box(np.zeros_like(most), most, dtype=np.float32),
+            }
+        )
+
+    # -- Gymnasium's interface ----------------------------------------------------------------------------
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Choose the window to be served.
+
+        Parameters
+        ----------
+        seed : int, optional
+            Seeds the generator from which scenario and window are drawn.
+        options : dict, optional
+            ``{"scenario": k}`` takes the k-th stored scenario, ``{"scenario": Scenario(...)}`` a given one;
+            ``{"window": t}`` its window t.
+
+        Returns
+        -------
+        observation : dict of ndarray
+        info : dict
+        """
+        super().reset(seed=seed)
+        self._scenario, self.window = self._choose(dict(options or {}))
+        self._outcome = Outcome.of(self._scenario, self.window)
+        self._state = FleetState(np.zeros_like(self._model.initial_state().replicas))
+        snapshot = self._model.snapshot(self._state, self._outcome)
+        self._requests, self._busy_s = snapshot.requests, busy_seconds(snapshot)
+        self._worst_s = worst_makespan_s(self._requests, self._busy_s, self.instance.window_s)
+        self._hold_usd, self._budget_usd = snapshot.hold_usd, self._model.budget_usd(0.0)
+        self._granted = None
+        self._makespan_s, self._assignment = 0.0, np.zeros(self._busy_s.shape)
+        return self._observe(), self._info()
+
+    def _choose(self, options: dict[str, Any]) -> tuple[Scenario, int]:
+        chosen, window = options.pop("scenario", None), options.pop("window", None)
+        if options:
+            raise ValueError(f"unknown reset options {sorted(options)}; expected 'scenario', 'window'")
+        count = self.instance.num_windows
+        if window is not None and not (_is_whole(window) and 0 <= window < count):
+            raise ValueError(f"expected a window from 0 to {count - 1}, got {window!r}")
+        if chosen is None:
+            drawn = draw_scenario(self.instance, self.np_random, "drawn")
+            return drawn, int(self.np_random.integers(count) if window is None else window)
+        if isinstance(chosen, Scenario):
+            return chosen.check(self.instance), int(window or 0)
+        stored = load_scenarios(self.source) if self.source is not None else ()
+        if not _is_whole(chosen):
+            raise ValueError(f"expected the number of a stored scenario or a Scenario, got {chosen!r}")
+        if not 0 <= chosen < len(stored):
+            raise ValueError(f"{self.instance.id!r} has {len(stored)} stored scenarios, got number {chosen}")
+        return stored[int(chosen)], int(window or 0)
+
+    def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
+        """Rent, and serve the requests.
+
+        Parameters
+        ----------
+        action : array_like of int, shape (slots,)
+            The fleet wanted, one option per slot.
+
+        Returns
+        -------
+        observation : dict of ndarray
+        reward : float
+            Minus the makespan in seconds.
+        terminated : bool
+            Always True.
+        truncated : bool
+            Always False.
+        info : dict
+
+        Raises
+        ------
+        DataError
+            If the action is not valid.
+        """
+        if self._scenario is None or self._granted is not None:
+            raise gymnasium.error.ResetNeeded("an episode is one step: call reset() before step()")
+        target = self.actions.to_fleet(action)
+        self._granted = self._model.admit(self._state, target, self._outcome)
+        makespan_s, self._assignment = best_assignment(self._requests, self._busy_s, self._state.running)
+        self._makespan_s = min(makespan_s, self._worst_s)
+        return self._observe(), -self._makespan_s, True, False, self._info()
+
+    def action_masks(self) -> np.ndarray:
+        """Return which options fit availability and budget if they alone are wanted: bool (sum of nvec,)."""
+        return self.actions.mask(self._outcome.available_gpus, self._hold_usd, self._budget_usd)
+
+    def render(self) -> str | None:
+        """Return the fleet and the makespan as text, for ``render_mode="ansi"``."""
+        if self.render_mode is None:
+            gymnasium.logger.warn("render() without a render_mode: make the env with render_mode='ansi'")
+            return None
+        text = render_ansi(self.instance, self._state, self._outcome, None)
+        return f"{text}\nmakespan {self._makespan_s:.6g} s  (worst {self._worst_s:.6g} s)"
+
+    # -- what the agent sees ------------------------------------------------------------------------------
+
+    def _observe(self) -> dict[str, np.ndarray]:
+        seen = self._outcome
+        values = {
+            "demand": _log_ratio(seen.rate_rps, self._nominal.rate_rps),
+            "input_scale": _log_ratio(seen.input_scale, 1.0),
+            "output_scale": _log_ratio(seen.output_scale, 1.0),
+            "delay_factor": _log_ratio(seen.delay_factor, 1.0),
+            "availability": seen.available_gpus / np.maximum(1, self._nominal.available_gpus),
+            "price": np.minimum(seen.price_factor, MAX_PRICE_FACTOR),
+            "running": self._state.running,
+        }
+        return {name: np.asarray(value, dtype=np.float32) for name, value in values.items()}
+
+    def _info(self) -> dict[str, Any]:
+        counts = np.zeros(self.instance.num_configurations, dtype=np.int64)
+        served = self._assignment.sum(axis=1) > 0.0
+        waiting = np.zeros(self.instance.num_workloads, dtype=bool)
+        return {
+            "makespan_s": self._makespan_s,
+            "worst_s": self._worst_s,
+            "assignment": self._assignment.copy(),
+            "unserved": waiting if self._granted is None else (self._requests > 0) & ~served,
+            "requests": self._requests.copy(),
+            "busy_s": self._busy_s.copy(),
+            "granted": counts if self._granted is None else self._granted.granted,
+            "denied": counts.copy() if self._granted is None else self._granted.denied,
+            "cost_usd_per_h": float(self._state.running @ self._hold_usd / self._model.hours),
+            **self._outcome.as_dict(),
+            "window": self.window,
+            "scenario": self._scenario.id if self._scenario is not None else "",
+            "action_mask": self.action_masks(),
+        }
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
