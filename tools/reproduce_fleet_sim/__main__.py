@@ -1,0 +1,72 @@
+"""Compute what is missing, then write docs/reproduce-fleet-sim.md: ``python -m tools.reproduce_fleet_sim [--quick]``.
+
+Finished cells are kept in results/reproduce_fleet_sim.jsonl (``--quick``: another file), one JSON object a line, so
+a run that was stopped goes on. ``--quick`` simulates less; its page is not for keeping.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from fleetgym.files import write_atomically
+from tools.reproduce_fleet_sim import cells, figures
+from tools.reproduce_fleet_sim.page import page
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return the finished cells of a file; a last line that was cut off is ignored."""
+    done: dict[str, Any] = {}
+    if path.is_file():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                cell = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            done[cell["name"]] = cell["numbers"]
+    return done
+
+
+def keep(path: Path, name: str, numbers: Any) -> None:
+    """Append a cell; after a line that was cut off, on a line of its own."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = path.read_bytes() if path.is_file() else b""
+    text = "\n" * bool(data and not data.endswith(b"\n")) + json.dumps(
+        {"name": name, "numbers": numbers}, allow_nan=False
+    )
+    with path.open("a", encoding="utf-8") as file:
+        file.write(text + "\n")
+        file.flush()
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tools.reproduce_fleet_sim", description=__doc__)
+    parser.add_argument(
+        "--quick", action="store_true", help="10 seeds of 4,000 requests instead of 20 of 30,000"
+    )
+    parser.add_argument("--cells", type=Path, help="file of finished cells")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "reproduce-fleet-sim.md")
+    parser.add_argument("--page-only", action="store_true", help="write the page from the finished cells")
+    options = parser.parse_args()
+    effort = cells.QUICK if options.quick else cells.FULL
+    path = options.cells or ROOT / "results" / f"reproduce_fleet_sim{'_quick' * options.quick}.jsonl"
+    done = read(path)
+    missing = [] if options.page_only else [name for name in cells.CELLS if name not in done]
+    for number, name in enumerate(missing, start=1):
+        print(f"{number}/{len(missing)}  {name}", flush=True)
+        # Through JSON and back, so that a resumed run writes the same page.
+        numbers = json.loads(json.dumps(cells.CELLS[name](effort), allow_nan=False))
+        keep(path, name, numbers)
+        done[name] = numbers
+    images = figures.write(options.out.parent / "images", done)
+    write_atomically(options.out, page(done, images).encode())
+    print(f"wrote {options.out}")
+
+
+if __name__ == "__main__":
+    main()
