@@ -1,9 +1,12 @@
 """Search for cheaper episodes of a suite's tasks and write its best-known costs.
 
-Agents are played, the cheapest episode of each task is improved by local search with the whole scenario known, and
-what comes out is replayed before it is written. Toys are solved to proven optimality. Work is bounded by counts.
+Agents are played, a lower bound is computed, and the cheapest of the episodes and of the relaxation, rounded, is
+improved by search with the whole scenario known. What comes out is replayed before it is written, task by task. Toys
+are solved to proven optimality. Work is bounded by counts.
 
     python tools/update_best_known.py fleet-v0/toy fleet-v0/dev --agents hold agh-rolling --steps 200000
+    python tools/update_best_known.py fleet-v0/dev --steps 0 --judge        # bounds only
+    python tools/update_best_known.py fleet-v0 --steps 0 --files FOLDER/*   # what `fleetgym bks propose` found
 """
 
 from __future__ import annotations
@@ -16,14 +19,16 @@ from pathlib import Path
 
 import numpy as np
 
+from fleetgym.bounds import hindsight_bound
+from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.executors import play
 from fleetgym.evaluation.jobs import stored_scenario
-from fleetgym.evaluation.results import Results, read_results
 from fleetgym.evaluation.run import evaluate, instances_of
 from fleetgym.exact import StateSpaceError
 from fleetgym.library import list_instances, load_instance, load_scenarios
 from fleetgym.scoring.best_known import (
     BEST_KNOWN_FORMAT,
+    TOLERANCE,
     BestKnown,
     BestKnownSet,
     best_known_path,
@@ -31,11 +36,15 @@ from fleetgym.scoring.best_known import (
     read_actions,
     read_best_known,
     task_name,
+    verified_cost_usd,
     write_actions,
     write_best_known,
 )
 from fleetgym.scoring.comparison import nominal_actions, optimal_actions
-from fleetgym.scoring.improvement import improve
+from fleetgym.scoring.hindsight import plan_in_hindsight
+from fleetgym.scoring.propose import Candidate, candidates_of, read_candidates
+
+MAX_STARTS = 2  # episodes that the search starts from, besides the relaxation
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -52,44 +61,50 @@ class Search:
 
 @dataclasses.dataclass(frozen=True)
 class Searcher:
-    """Improves one task; can be sent to another process."""
+    """Bounds and improves one task; can be sent to another process."""
 
     steps: int
     seed: int
     date: str
     judge: bool
 
-    def __call__(self, search: Search) -> tuple[BestKnown, np.ndarray] | None:
-        """Return a better value and its actions, or None."""
+    def __call__(self, search: Search) -> tuple[BestKnown, np.ndarray]:
+        """Return the task's value, which may be the old one, and its actions."""
         problem = load_instance(search.instance)
         if problem.family == "toy":
             try:
                 actions = optimal_actions(search.instance, search.scenario)
-                return self._offer(search, actions, "dynamic programming", proven=True)
+                return self._best(search, None, actions, "dynamic programming", proven=True)
             except StateSpaceError:
                 pass
-        (who, start), *others = search.starts
         scenario = stored_scenario(search.instance, search.scenario)
-        found = improve(
+        bound = hindsight_bound(problem, scenario)
+        who, start = search.starts[0]
+        if self.steps == 0:
+            return self._best(search, bound.bound_usd, start, who)
+        found = plan_in_hindsight(
             problem,
             scenario,
-            start,
-            others=[actions for _, actions in others],
+            bound.serving,
+            starts=[actions for _, actions in search.starts[:MAX_STARTS]],
             max_steps=self.steps,
             seed=self.seed,
         )
-        method = f"{who} + local search ({found.steps} windows)" if found.accepted else who
-        return self._offer(search, found.actions, method)
+        method = f"rounded relaxation + local search ({self.steps} windows)"
+        return self._best(search, bound.bound_usd, found.actions, method)
 
     def isolated(self) -> Searcher:
         """Return the same: no agent runs here."""
         return self
 
-    def _offer(
-        self, search: Search, actions: np.ndarray, method: str, proven: bool = False
-    ) -> tuple[BestKnown, np.ndarray] | None:
+    def _best(
+        self, search: Search, bound_usd: float | None, actions: np.ndarray, method: str, proven: bool = False
+    ) -> tuple[BestKnown, np.ndarray]:
+        known = search.known
+        if known is not None and known.instance_hash != load_instance(search.instance).content_hash:
+            known = None
         better = offer(
-            search.known,
+            known,
             instance=search.instance,
             scenario=search.scenario,
             actions=actions,
@@ -98,31 +113,38 @@ class Searcher:
             proven=proven,
             judge=self.judge,
         )
-        return None if better is None else (better, actions)
+        if better is None:
+            assert known is not None  # offer takes anything where nothing is known
+            better, actions = known, search.starts[0][1]
+        return tightened(better, bound_usd, task_name(search.instance, search.scenario)), actions
+
+
+def tightened(best: BestKnown, bound_usd: float | None, task: str) -> BestKnown:
+    """Return a value with the larger of its bound and another one; a bound above the value is an error."""
+    if bound_usd is None or best.proven:
+        return best
+    if bound_usd > best.value_usd * (1.0 + TOLERANCE):
+        raise FleetgymError(
+            f"{task}: the bound {bound_usd!r} exceeds the cost {best.value_usd!r} of an episode"
+        )
+    return dataclasses.replace(best, bound_usd=max(bound_usd, best.bound_usd or 0.0))
 
 
 def searches(
-    results: list[Results], instances: list[str], known: BestKnownSet | None, folder: Path
+    candidates: list[Candidate], instances: list[str], known: BestKnownSet | None, folder: Path
 ) -> list[Search]:
-    """Return one search per task, with every episode there is to start from."""
+    """Return one search per task, with every episode there is to start from, the cheapest first."""
     found = []
     for name in instances:
         for k in range(len(load_scenarios(name))):
-            candidates = (
-                [(0.0, "best-known", read_actions(folder, name, k))] if _is_current(known, name, k) else []
-            )
-            for run in results:
-                for episode in run.episodes:
-                    same = (
-                        run.header.instances[episode.instance].content_hash
-                        == load_instance(name).content_hash
-                    )
-                    if same and (episode.instance, episode.scenario) == (name, k):
-                        candidates.append((episode.cost_usd, episode.agent, run.actions(episode)))
-            candidates.append((np.inf, "nominal-static", nominal_actions(name)))
-            candidates.sort(key=lambda c: c[0])
+            starts = [("nominal-static", nominal_actions(name))]
+            starts += [(c.method, c.actions) for c in candidates if (c.instance, c.scenario) == (name, k)]
+            if _is_current(known, name, k):
+                starts.append(("best-known", read_actions(folder, name, k)))
+            costs = {id(actions): verified_cost_usd(name, k, actions) for _, actions in starts}
+            starts.sort(key=lambda start: costs[id(start[1])])
             old = known.tasks.get(task_name(name, k)) if known else None
-            found.append(Search(name, k, tuple((who, actions) for _, who, actions in candidates), old))
+            found.append(Search(name, k, tuple(starts), old))
     return found
 
 
@@ -131,25 +153,29 @@ def _is_current(known: BestKnownSet | None, name: str, k: int) -> bool:
     return best is not None and best.instance_hash == load_instance(name).content_hash
 
 
-def update(suite: str, instances: list[str], results: list[Results], arguments: argparse.Namespace) -> None:
-    """Search all tasks of one suite such as fleet-v0 and write its file."""
+def update(
+    suite: str, instances: list[str], candidates: list[Candidate], arguments: argparse.Namespace
+) -> None:
+    """Search all tasks of one suite such as fleet-v0 and write its file, anew after every task."""
     path = best_known_path(suite)
     known = read_best_known(path) if path.is_file() else None
-    tasks = dict(known.tasks) if known else {}
-    todo = searches(results, instances, known, arguments.actions)
-    searcher = Searcher(arguments.steps, arguments.seed, arguments.date, arguments.judge)
-    for search, found in zip(todo, play(searcher, todo, workers=arguments.workers), strict=True):
-        task = task_name(search.instance, search.scenario)
-        if found is None:
-            print(f"{task}: {tasks[task].value_usd:.6f} USD stays")
-            continue
-        before = f" (was {tasks[task].value_usd:.6f})" if task in tasks else ""
-        print(f"{task}: {found[0].value_usd:.6f} USD{before}, {found[0].method}", flush=True)
-        tasks[task] = found[0]
-        write_actions(arguments.actions, search.instance, search.scenario, *found)
     current = set(list_instances(suite))
-    tasks = {task: best for task, best in sorted(tasks.items()) if task.rpartition("#")[0] in current}
-    write_best_known(path, BestKnownSet(format=BEST_KNOWN_FORMAT, name=arguments.name, tasks=tasks))
+    tasks = {} if known is None else {t: b for t, b in known.tasks.items() if t.rpartition("#")[0] in current}
+    todo = searches(candidates, instances, known, arguments.actions)
+    searcher = Searcher(arguments.steps, arguments.seed, arguments.date, arguments.judge)
+    for search, (best, actions) in zip(todo, play(searcher, todo, workers=arguments.workers), strict=True):
+        task = task_name(search.instance, search.scenario)
+        print(_line(task, tasks.get(task), best), flush=True)
+        if task not in tasks or tasks[task].value_usd != best.value_usd:
+            write_actions(arguments.actions, search.instance, search.scenario, best, actions)
+        tasks[task] = best
+        write_best_known(path, BestKnownSet(format=BEST_KNOWN_FORMAT, name=arguments.name, tasks=tasks))
+
+
+def _line(task: str, before: BestKnown | None, best: BestKnown) -> str:
+    changed = "new" if before is None else f"was {before.value_usd:.4f}"
+    gap = f", {100 * (best.value_usd / best.bound_usd - 1):.2f} % above the bound" if best.bound_usd else ""
+    return f"{task}: {best.value_usd:.4f} USD ({changed}){gap}; {best.method}"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -159,8 +185,12 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("suite", nargs="+", help="suites or instances of one set, such as fleet-v0/dev")
     parser.add_argument("--agents", nargs="*", default=[], help="agents to play first")
-    parser.add_argument("--results", nargs="*", default=[], type=Path, help="results files to start from")
-    parser.add_argument("--steps", type=int, default=200_000, help="windows of local search per task")
+    parser.add_argument(
+        "--files", nargs="*", default=[], type=Path, help="results or actions files to start from"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=200_000, help="windows of search per task; 0: only bounds and episodes"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--judge", action="store_true", help="replay with the reference implementation too")
@@ -169,11 +199,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--actions", type=Path, default=ROOT / "leaderboard" / "best_known")
     arguments = parser.parse_args(argv)
     instances = [name for part in arguments.suite for name in instances_of(part)]
-    results = [read_results(path) for path in arguments.results]
+    candidates = [candidate for path in arguments.files for candidate in read_candidates(path)]
     if arguments.agents:
-        results.append(evaluate(arguments.agents, instances, workers=arguments.workers))
+        results = evaluate(arguments.agents, instances, workers=arguments.workers)
+        candidates += candidates_of(results)
     for suite in sorted({name.partition("/")[0] for name in instances}):
-        update(suite, [n for n in instances if n.startswith(f"{suite}/")], results, arguments)
+        update(suite, [n for n in instances if n.startswith(f"{suite}/")], candidates, arguments)
     return 0
 
 

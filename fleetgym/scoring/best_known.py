@@ -159,6 +159,12 @@ class _ActionFile:
     actions: tuple[tuple[int, int, int], ...] = spec(Changes(), doc="as in a results file")
 
 
+def actions_folder() -> Path | None:
+    """Return where the checkout keeps the actions of best-known values; None in an installed package."""
+    folder = Path(__file__).resolve().parents[2] / "leaderboard" / "best_known"
+    return folder if folder.is_dir() else None
+
+
 def actions_path(folder: str | os.PathLike[str], instance: str, scenario: int) -> Path:
     """Return where the actions of a task lie below a folder."""
     return Path(folder) / f"{instance}.{scenario}.json.gz"
@@ -189,19 +195,39 @@ def read_actions(folder: str | os.PathLike[str], instance: str, scenario: int) -
     FileNotFoundError
         If there is none.
     """
-    from fleetgym.actions import ActionSpace
-    from fleetgym.library import load_instance
-
     path = actions_path(folder, instance, scenario)
-    problem = load_instance(instance)
     try:
-        stored = read_object(_ActionFile, read_json(path))
-        if stored.instance_hash != problem.content_hash:
-            raise DataError("made for another version of the instance", "$.instance_hash")
-        options = ActionSpace(problem).nvec.tolist()
-        return decode_actions(stored.actions, problem.num_windows, options)
+        named, number, actions = parse_actions(read_json(path))
+        if (named, number) != (instance, scenario):
+            expected = task_name(instance, scenario)
+            raise DataError(f"holds {task_name(named, number)}, not {expected}", "$.instance")
+        return actions
     except DataError as error:
         raise error.in_file(path) from None
+
+
+def parse_actions(data: Any) -> tuple[str, int, np.ndarray]:
+    """Return instance, scenario and actions, int64 (windows, slots), of an actions file that was read.
+
+    Raises
+    ------
+    DataError
+        If it is malformed or was made for another version of the instance.
+    UnknownNameError
+        If there is no such instance.
+    """
+    from fleetgym.actions import ActionSpace
+    from fleetgym.library import find_entry, load_instance
+
+    stored = read_object(_ActionFile, data)
+    count = find_entry(stored.instance).scenarios
+    if not 0 <= stored.scenario < count:
+        raise DataError(f"expected a stored scenario, 0 to {count - 1}, got {stored.scenario}", "$.scenario")
+    problem = load_instance(stored.instance)
+    if stored.instance_hash != problem.content_hash:
+        raise DataError("made for another version of the instance", "$.instance_hash")
+    options = ActionSpace(problem).nvec.tolist()
+    return stored.instance, stored.scenario, decode_actions(stored.actions, problem.num_windows, options)
 
 
 # -- improvement
@@ -233,34 +259,41 @@ def offer(
     proven : bool
         Whether the actions are known to be optimal.
     judge : bool
-        Play them with the reference implementation too; both must agree.
+        If they are cheaper, play them with the reference implementation too; both must agree.
 
     Raises
     ------
     FleetgymError
-        If the actions beat a proven optimum, or the two implementations disagree.
+        If the actions beat a proven optimum or a lower bound, or the two implementations disagree.
     """
     from fleetgym.library import load_instance
 
     problem = load_instance(instance)
-    cost_usd = verified_cost_usd(instance, scenario, actions, judge=judge)
-    if known is not None and known.instance_hash == problem.content_hash:
-        if known.proven and cost_usd < known.value_usd * (1.0 - TOLERANCE):
-            task = task_name(instance, scenario)
-            raise FleetgymError(
-                f"{task} costs {cost_usd!r}, less than the proven optimum {known.value_usd!r}"
-            )
-        better = cost_usd < known.value_usd * (1.0 - TOLERANCE) or (proven and not known.proven)
-        if not better:
+    if known is not None and known.instance_hash != problem.content_hash:
+        known = None
+    cost_usd = verified_cost_usd(instance, scenario, actions)
+    if known is not None:
+        _check_possible(task_name(instance, scenario), cost_usd, known)
+        if cost_usd >= known.value_usd * (1.0 - TOLERANCE) and not (proven and not known.proven):
             return None
+    if judge:
+        cost_usd = verified_cost_usd(instance, scenario, actions, judge=True)
+    bound = None if known is None else known.bound_usd
     return BestKnown(
         instance_hash=problem.content_hash,
         value_usd=cost_usd,
-        bound_usd=cost_usd if proven else None,
+        bound_usd=cost_usd if proven else bound,
         method=method,
         date=date,
         proven=proven,
     )
+
+
+def _check_possible(task: str, cost_usd: float, known: BestKnown) -> None:
+    """Raise if a cost contradicts what is proven."""
+    if known.bound_usd is not None and cost_usd < known.bound_usd * (1.0 - TOLERANCE):
+        what = "the proven optimum" if known.proven else "the lower bound"
+        raise FleetgymError(f"{task} costs {cost_usd!r}, less than {what} {known.bound_usd!r}")
 
 
 def verified_cost_usd(instance: str, scenario: int, actions: np.ndarray, *, judge: bool = False) -> float:

@@ -12,7 +12,13 @@ from fleetgym.evaluation.jobs import play_actions, stored_scenario
 from fleetgym.evaluation.results import Results
 from fleetgym.evaluation.run import evaluate, make_jobs
 from fleetgym.library import load_instance
-from fleetgym.scoring.best_known import BestKnownSet, load_best_known
+from fleetgym.scoring.best_known import (
+    BestKnownSet,
+    actions_folder,
+    actions_path,
+    load_best_known,
+    read_actions,
+)
 from fleetgym.scoring.score import ScoreTable, score
 
 
@@ -39,8 +45,8 @@ def compare(
     -------
     results : Results
     table : ScoreTable
-        With the yardsticks ``nominal-static`` (the nominal fleet all day) and, where every best-known cost is a
-        proven optimum, ``clairvoyant``.
+        With the yardsticks ``nominal-static`` (the nominal fleet all day) and, in a checkout, ``clairvoyant``: see
+        `clairvoyant_actions`.
 
     Examples
     --------
@@ -73,7 +79,7 @@ def yardsticks(results: Results, known: BestKnownSet | None = None) -> list[Epis
     results : Results
         Names the tasks.
     known : BestKnownSet, optional
-        Tells where the optimum is within reach of dynamic programming.
+        With it, the clairvoyant is played if its actions are known on all tasks.
 
     Returns
     -------
@@ -81,9 +87,31 @@ def yardsticks(results: Results, known: BestKnownSet | None = None) -> list[Epis
     """
     tasks = list(dict.fromkeys((e.instance, e.scenario) for e in results.episodes))
     rows = [play_actions(name, k, nominal_actions(name), "nominal-static") for name, k in tasks]
-    if known is not None and all(known.find(name, k, _hash(results, name)).proven for name, k in tasks):
-        rows += [play_actions(name, k, optimal_actions(name, k), "clairvoyant") for name, k in tasks]
+    if known is None:
+        return rows
+    best = [
+        clairvoyant_actions(name, k, known.find(name, k, _hash(results, name)).proven) for name, k in tasks
+    ]
+    for (name, k), actions in zip(tasks, best, strict=True):
+        if actions is None:
+            return rows[: len(tasks)]
+        rows.append(play_actions(name, k, actions, "clairvoyant"))
     return rows
+
+
+def clairvoyant_actions(instance: str, scenario: int, proven: bool) -> np.ndarray | None:
+    """Return the best actions known for a scenario that is known in advance, int64 (windows, slots).
+
+    Of a toy, whose optimum is proven, they are the dynamic program's. Elsewhere they are the stored actions of
+    the best-known cost: found with the whole future in sight, not proven optimal, and therefore an upper bound on what
+    clairvoyance can reach. They lie outside the package; None where they are not at hand.
+    """
+    if proven and load_instance(instance).family == "toy":
+        return optimal_actions(instance, scenario)
+    folder = actions_folder()
+    if folder is None or not actions_path(folder, instance, scenario).is_file():
+        return None
+    return read_actions(folder, instance, scenario)
 
 
 def _hash(results: Results, instance: str) -> str:

@@ -1,6 +1,7 @@
 """A known scenario and actions in, cheaper actions out: hill climbing on the full cost, late requests included.
 
-This is for best-known costs: it looks at the whole future, so it is no agent.
+Small random moves alternate with best responses of one slot to all the others. This is for best-known costs: it looks
+at the whole future, so it is no agent.
 """
 
 from __future__ import annotations
@@ -8,14 +9,20 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from fleetgym.actions import ActionSpace
 from fleetgym.instance import Instance, Scenario
+from fleetgym.scoring.response import Responder
 from fleetgym.window import FleetState, Outcome, window_model
 
 _LENGTHS = (1, 2, 3, 6, 12, 24, 48, 96, 288)  # windows that a move changes
+_LONGEST_ANSWER = 24  # windows in which a slot answers a move of the others
+_ANSWERS = 0.25  # share of moves that are answered
+_SWEEP_EVERY = 2000  # moves
+_USED = 0.8  # how often a slot is drawn from those in use
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +34,15 @@ class Improvement:
     start_usd: float
     moves: int  # tried
     accepted: int
-    steps: int  # windows played
+    steps: int  # windows played or routed
+
+
+class _Played(NamedTuple):
+    """A window that was played."""
+
+    after: FleetState
+    cost_usd: float
+    serving: np.ndarray
 
 
 class _Sequence:
@@ -41,8 +56,11 @@ class _Sequence:
         self.actions = np.array(actions, dtype=np.int64)
         self.states = [self.model.initial_state()] * (instance.num_windows + 1)
         self.costs = np.zeros(instance.num_windows)
+        self.serving = np.zeros((instance.num_windows, instance.num_configurations), dtype=np.int64)
+        self.most = np.array([c.max_replicas for c in instance.configurations])
+        self.responder = Responder(self.model, self.outcomes, self.router)
         self.steps = 0
-        self._adopt(0, *self._play(0, instance.num_windows, self.actions, math.inf))
+        self._adopt(0, self._play(0, instance.num_windows, self.actions, math.inf))
 
     @property
     def cost_usd(self) -> float:
@@ -51,37 +69,55 @@ class _Sequence:
     def try_actions(self, begin: int, end: int, changed: np.ndarray) -> bool:
         """Take over `changed`, which differs within [begin, end) only, if it costs less."""
         limit = self.costs[begin:].sum() * (1.0 - 1e-12)
-        states, costs = self._play(begin, end, changed, limit)
-        stop = begin + len(costs)
-        if sum(costs) >= self.costs[begin:stop].sum() - 1e-12 * limit or not self._rejoins(stop, states[-1]):
+        played = self._play(begin, end, changed, limit)
+        stop, spent = begin + len(played), sum(window.cost_usd for window in played)
+        if spent >= self.costs[begin:stop].sum() - 1e-12 * limit or not self._rejoins(stop, played[-1].after):
             return False
         self.actions = changed
-        self._adopt(begin, states, costs)
+        self._adopt(begin, played)
         return True
 
-    def _play(
-        self, begin: int, end: int, actions: np.ndarray, limit: float
-    ) -> tuple[list[FleetState], list[float]]:
+    def _play(self, begin: int, end: int, actions: np.ndarray, limit: float) -> list[_Played]:
         """Play from `begin` until the state is the old one again, the end, or a cost above `limit`."""
-        state, states, costs, spent = self.states[begin].copy(), [], [], 0.0
+        state, played, spent = self.states[begin].copy(), [], 0.0
         for t in range(begin, len(self.outcomes)):
             if t >= end and _same(state, self.states[t]):
                 break
             target = self.space.to_fleet(actions[t])
-            costs.append(self.model.step(state, target, self.outcomes[t], self.router).cost_usd)
-            states.append(state.copy())
+            result = self.model.step(state, target, self.outcomes[t], self.router)
+            played.append(_Played(state.copy(), result.cost_usd, result.serving))
             self.steps += 1
-            spent += costs[-1]
+            spent += result.cost_usd
             if spent > limit:
                 break
-        return states, costs
+        return played
 
     def _rejoins(self, stop: int, state: FleetState) -> bool:
         return stop == len(self.outcomes) or _same(state, self.states[stop])
 
-    def _adopt(self, begin: int, states: Sequence[FleetState], costs: Sequence[float]) -> None:
-        self.costs[begin : begin + len(costs)] = costs
-        self.states[begin + 1 : begin + 1 + len(states)] = states
+    def _adopt(self, begin: int, played: Sequence[_Played]) -> None:
+        for t, window in enumerate(played, begin):
+            self.costs[t], self.states[t + 1], self.serving[t] = window.cost_usd, window.after, window.serving
+
+    # -- best responses
+
+    def respond(self, slot: int, begin: int, end: int, changed: np.ndarray | None = None) -> bool:
+        """Replace a slot's actions in [begin, end) by the best given the others', if that costs less.
+
+        With `changed`, other slots' actions are first taken from there.
+        """
+        actions = self.actions.copy() if changed is None else changed
+        serving = self.serving
+        if changed is not None:
+            serving = serving.copy()
+            for t in range(begin, end):
+                serving[t] += self.space.to_fleet(changed[t]) - self.space.to_fleet(self.actions[t])
+            np.clip(serving, 0, self.most, out=serving)
+        held = np.maximum(serving, [state.fleet for state in self.states[1:]])
+        before = self.responder.routings
+        actions[begin:end, slot] = self.responder.respond(slot, begin, end, serving, held)
+        self.steps += self.responder.routings - before
+        return not np.array_equal(actions, self.actions) and self.try_actions(begin, end, actions)
 
 
 def _same(a: FleetState, b: FleetState) -> bool:
@@ -91,38 +127,56 @@ def _same(a: FleetState, b: FleetState) -> bool:
 # -- moves: each changes windows [begin, end) of `actions` in place
 
 
-def _nudge(rng: np.random.Generator, actions: np.ndarray, begin: int, end: int, nvec: np.ndarray) -> None:
+@dataclasses.dataclass(frozen=True)
+class _Dice:
+    """Random choices: slots that anybody uses come up more often than the others."""
+
+    rng: np.random.Generator
+    nvec: np.ndarray  # options of each slot
+    used: np.ndarray  # slots
+
+    def slot(self) -> int:
+        """Return a slot."""
+        if self.used.size and self.rng.random() < _USED:
+            return int(self.used[self.rng.integers(self.used.size)])
+        return int(self.rng.integers(self.nvec.size))
+
+    def chance(self, share: float) -> bool:
+        """Return True in a share of the cases."""
+        return bool(self.rng.random() < share)
+
+
+def _nudge(dice: _Dice, actions: np.ndarray, begin: int, end: int) -> None:
     """One slot one option up or down."""
-    slot = int(rng.integers(nvec.size))
-    moved = actions[begin:end, slot] + (1 if rng.random() < 0.5 else -1)
-    actions[begin:end, slot] = np.clip(moved, 0, nvec[slot] - 1)
+    slot = dice.slot()
+    moved = actions[begin:end, slot] + (1 if dice.chance(0.5) else -1)
+    actions[begin:end, slot] = np.clip(moved, 0, dice.nvec[slot] - 1)
 
 
-def _exchange(rng: np.random.Generator, actions: np.ndarray, begin: int, end: int, nvec: np.ndarray) -> None:
+def _exchange(dice: _Dice, actions: np.ndarray, begin: int, end: int) -> None:
     """One slot up, another one down."""
-    up, down = rng.integers(nvec.size, size=2)
-    actions[begin:end, up] = np.minimum(actions[begin:end, up] + 1, nvec[up] - 1)
+    up, down = dice.slot(), dice.slot()
+    actions[begin:end, up] = np.minimum(actions[begin:end, up] + 1, dice.nvec[up] - 1)
     actions[begin:end, down] = np.maximum(actions[begin:end, down] - 1, 0)
 
 
-def _set(rng: np.random.Generator, actions: np.ndarray, begin: int, end: int, nvec: np.ndarray) -> None:
+def _set(dice: _Dice, actions: np.ndarray, begin: int, end: int) -> None:
     """One slot to any option: exclusive slots need jumps."""
-    slot = int(rng.integers(nvec.size))
-    actions[begin:end, slot] = rng.integers(nvec[slot])
+    slot = dice.slot()
+    actions[begin:end, slot] = dice.rng.integers(dice.nvec[slot])
 
 
-def _hold(rng: np.random.Generator, actions: np.ndarray, begin: int, end: int, nvec: np.ndarray) -> None:
+def _hold(dice: _Dice, actions: np.ndarray, begin: int, end: int) -> None:
     """One slot, or all, keep what they had before, or take early what they have after."""
-    source = (
-        begin - 1 if begin > 0 and (end == len(actions) or rng.random() < 0.5) else min(end, len(actions) - 1)
-    )
-    slots = slice(None) if rng.random() < 0.3 else int(rng.integers(nvec.size))
+    last = len(actions) - 1
+    source = begin - 1 if begin > 0 and (end > last or dice.chance(0.5)) else min(end, last)
+    slots = slice(None) if dice.chance(0.3) else dice.slot()
     actions[begin:end, slots] = actions[source, slots]
 
 
-def _shift(rng: np.random.Generator, actions: np.ndarray, begin: int, end: int, nvec: np.ndarray) -> None:
+def _shift(dice: _Dice, actions: np.ndarray, begin: int, end: int) -> None:
     """Do the same a few windows earlier or later."""
-    by = int(rng.choice([-3, -2, -1, 1, 2, 3]))
+    by = int(dice.rng.choice([-3, -2, -1, 1, 2, 3]))
     source = np.clip(np.arange(begin, end) + by, 0, len(actions) - 1)
     actions[begin:end] = actions[source]
 
@@ -150,7 +204,7 @@ def improve(
     others : sequence of ndarray
         Actions of other agents, from which intervals are copied.
     max_steps : int
-        Windows to play at most: the bound on the work.
+        Windows to play or route at most: the bound on the work.
     seed : int
         The same seed finds the same.
 
@@ -159,22 +213,42 @@ def improve(
     Improvement
         Never dearer than the start.
     """
-    rng = np.random.default_rng(seed)
     found = _Sequence(instance, scenario, actions)
+    used = np.flatnonzero(np.any([np.any(a, axis=0) for a in (actions, *others)], axis=0))
+    dice = _Dice(np.random.default_rng(seed), found.space.nvec, used)
     start_usd, moves, accepted = found.cost_usd, 0, 0
-    windows, nvec = instance.num_windows, found.space.nvec
     while found.steps < max_steps:
-        begin = int(rng.integers(windows))
-        end = min(windows, begin + int(rng.choice(_LENGTHS)))
-        changed = found.actions.copy()
-        kind = int(rng.integers(len(_MOVES) + bool(others)))
-        if kind == len(_MOVES):
-            changed[begin:end] = others[int(rng.integers(len(others)))][begin:end]
-        else:
-            _MOVES[kind](rng, changed, begin, end, nvec)
+        if moves % _SWEEP_EVERY == 0:
+            accepted += _sweep(found, used, max_steps)
         moves += 1
-        if np.array_equal(changed, found.actions):
-            found.steps += 1  # or a search with nothing to try would never end
-            continue
-        accepted += found.try_actions(begin, end, changed)
+        begin = int(dice.rng.integers(instance.num_windows))
+        end = min(instance.num_windows, begin + int(dice.rng.choice(_LENGTHS)))
+        accepted += _move(found, dice, begin, end, others)
     return Improvement(found.actions, found.cost_usd, start_usd, moves, accepted, found.steps)
+
+
+def _sweep(found: _Sequence, slots: np.ndarray, max_steps: int) -> int:
+    """Let every slot in turn answer all the others, over the whole episode; return how many could improve."""
+    accepted = 0
+    for slot in slots:
+        if found.steps < max_steps:
+            accepted += found.respond(int(slot), 0, len(found.outcomes))
+    return accepted
+
+
+def _move(found: _Sequence, dice: _Dice, begin: int, end: int, others: Sequence[np.ndarray]) -> bool:
+    """Try one change within [begin, end); return whether it was for the better."""
+    changed = found.actions.copy()
+    if dice.chance(_ANSWERS):
+        end = min(end, begin + _LONGEST_ANSWER)
+        _MOVES[int(dice.rng.integers(len(_MOVES)))](dice, changed, begin, end)
+        return found.respond(dice.slot(), begin, end, changed)
+    kind = int(dice.rng.integers(len(_MOVES) + bool(others)))
+    if kind == len(_MOVES):
+        changed[begin:end] = others[int(dice.rng.integers(len(others)))][begin:end]
+    else:
+        _MOVES[kind](dice, changed, begin, end)
+    if np.array_equal(changed, found.actions):
+        found.steps += 1  # or a search with nothing to try would never end
+        return False
+    return found.try_actions(begin, end, changed)

@@ -1,0 +1,157 @@
+"""A task in, a proven lower bound on every agent's cost out: prices are found, and certified."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from fleetgym.bounds.certificate import (
+    Lives,
+    WindowPrices,
+    affordable,
+    affordable_shares,
+    certified_usd,
+    cheapest_lives,
+    clipped,
+    limits_usd,
+    serving_price_usd,
+    window_value_usd,
+    with_capacity_for,
+)
+from fleetgym.bounds.horizon import HorizonProgram, HorizonSolution, likely_configurations
+from fleetgym.bounds.relaxation import Problem, relax
+from fleetgym.bounds.window import Effort, WindowProgram
+from fleetgym.instance import Instance, Scenario
+
+#: Every so many windows are looked at to guess which configurations matter; the others are priced in.
+GUESS_EVERY = 6
+#: The linear program is solved at most so often, with more configurations each time.
+MAX_PRICINGS = 6
+#: So many configurations join at a time, those whose replicas could earn most.
+MAX_JOINING = 10
+#: None joins if the bound could not gain more than this share.
+WORTHWHILE = 5e-4
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class HindsightBound:
+    """What an episode costs at least."""
+
+    bound_usd: float  # no agent's cost is below
+    serving: np.ndarray  # (T, C) replicas in the relaxation: a hint; whole only if `method` is "windows"
+    method: str  # "windows": each alone, whole fleets; "horizon": one linear program
+
+
+def hindsight_bound(
+    instance: Instance, scenario: Scenario, *, effort: Effort | None = None
+) -> HindsightBound:
+    """Return a lower bound on the cost of an episode for anybody, even one who knows the scenario.
+
+    Rent, model storage, start-up fees and delays, availability, budgets, routing with its SLO penalties and what is
+    not served are included. **The late penalty that depends on load is left out**, being neither linear nor
+    negative: the true optimum is dearer by at least what its late requests cost. See `fleetgym.bounds.relaxation`.
+
+    Where one window depends on another, replicas need not be whole: the bound is that of a linear program over the
+    episode. Where none does, it is the sum over windows of mixed-integer programs, as of `windows_bound`.
+
+    Parameters
+    ----------
+    instance : Instance
+    scenario : Scenario
+    effort : Effort, optional
+        Of each mixed-integer program.
+
+    Returns
+    -------
+    HindsightBound
+
+    Notes
+    -----
+    A Lagrangean bound, see `fleetgym.bounds.certificate`: it is evaluated in floating point from prices, not read off
+    a solver, and rounded down.
+
+    Examples
+    --------
+    >>> import fleetgym
+    >>> scenario, = fleetgym.load_scenarios("fleet-v0/toy/two-pools")
+    >>> found = hindsight_bound(fleetgym.load_instance("fleet-v0/toy/two-pools"), scenario)
+    >>> 13.9 < found.bound_usd <= 14.0
+    True
+    """
+    problem = relax(instance, scenario)
+    return _windows_bound(problem, effort) if problem.is_separable else _horizon_bound(problem)
+
+
+def windows_bound(instance: Instance, scenario: Scenario, *, effort: Effort | None = None) -> HindsightBound:
+    """Return a lower bound on the cost of an episode in which fleets could change at once and for nothing.
+
+    Parameters
+    ----------
+    instance, scenario, effort
+        As for `hindsight_bound`.
+
+    Returns
+    -------
+    HindsightBound
+        The sum of the windows' least costs, each of them with a whole fleet. That of a solver is its dual bound
+        less what its tolerances may add up to.
+    """
+    return _windows_bound(relax(instance, scenario), effort)
+
+
+def _windows_bound(problem: Problem, effort: Effort | None) -> HindsightBound:
+    exclusive = problem.exclusive if problem.drain_windows == 0 else ()
+    found = [
+        WindowProgram(window, problem.gpu_use, problem.rate_budget_usd, exclusive).minimum(
+            window.hold_usd, effort or Effort()
+        )
+        for window in problem.windows
+    ]
+    values = np.array([bound.bound_usd for bound in found])
+    serving = np.array([bound.fleet for bound in found], dtype=float)
+    return HindsightBound(certified_usd(values, 0.0, 0.0), serving, "windows")
+
+
+def _horizon_bound(problem: Problem) -> HindsightBound:
+    """Solve the linear program, let worthwhile configurations join, and certify what comes out."""
+    everything = np.arange(problem.max_replicas.size)
+    among, best = likely_configurations(problem, GUESS_EVERY), 0.0
+    for _ in range(MAX_PRICINGS):
+        solution = HorizonProgram(problem, among).solve()
+        outside = np.setdiff1d(everything, among)
+        bound, lives = _certify(problem, solution, outside)
+        best = max(best, bound)
+        missed = lives.unused_usd[outside] * problem.max_replicas[outside]
+        if bound >= (1.0 - WORTHWHILE) * solution.cost_usd or not (missed < 0.0).any():
+            break
+        worst = np.argsort(missed, kind="stable")[:MAX_JOINING]
+        among = np.union1d(among, outside[worst[missed[worst] < 0.0]])
+    return HindsightBound(best, solution.serving, "horizon")
+
+
+def _certify(problem: Problem, solution: HorizonSolution, outside: np.ndarray) -> tuple[float, Lives]:
+    """Return the bound that a solution's prices prove, and the lives of configurations outside the program.
+
+    Those are paid so much that routing to them gains nothing. Where their replicas would live well on that, a second
+    bound pays them less, and counts what the routes to them gain.
+    """
+    pairs = zip(problem.windows, solution.windows, strict=True)
+    prices = [with_capacity_for(w, clipped(w, p), outside) for w, p in pairs]
+    bound, lives, paid = _bound(problem, solution, prices)
+    if outside.size and (lives.unused_usd[outside] < 0.0).any():
+        share = affordable_shares(problem, solution.shared, paid, outside)
+        pairs = zip(problem.windows, prices, strict=True)
+        bound = max(bound, _bound(problem, solution, [affordable(w, p, share, outside) for w, p in pairs])[0])
+    return bound, lives
+
+
+def _bound(
+    problem: Problem, solution: HorizonSolution, prices: list[WindowPrices]
+) -> tuple[float, Lives, np.ndarray]:
+    """Return the bound that valid prices prove, the lives, and what serving replicas are paid, (T, C)."""
+    values = [window_value_usd(w, p) for w, p in zip(problem.windows, prices, strict=True)]
+    paid = np.array([serving_price_usd(p) for p in prices])
+    lives = cheapest_lives(problem, solution.shared, paid)
+    limits = limits_usd(problem, solution.shared)
+    return certified_usd(np.array(values), lives.total_usd, limits), lives, paid

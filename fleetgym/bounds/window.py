@@ -1,0 +1,127 @@
+"""One window's relaxation in, a proven lower bound out: a mixed-integer program over whole replicas."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from fleetgym.bounds.programs import Rows, linear_program, make_solver, routing_rows
+from fleetgym.bounds.relaxation import WIDENING, Window, relax_window
+from fleetgym.errors import FleetgymError
+from fleetgym.planning import Snapshot
+
+#: Not serving anybody costs this many units in the solver: its tolerances are absolute.
+SCALE = 1000.0
+#: Taken off a solver's bound, in those units: what its feasibility and dual tolerances may add up to.
+MARGIN = 1e-3
+
+
+@dataclasses.dataclass(frozen=True)
+class WindowBound:
+    """The least that one window costs, late penalties left out."""
+
+    bound_usd: float  # no fleet costs less
+    fleet: np.ndarray  # (C,) int64 serving replicas of the best fleet that was found
+    cost_usd: float  # of that fleet, late penalties left out
+
+
+@dataclasses.dataclass(frozen=True)
+class Effort:
+    """How much work a mixed-integer program may take; counts, so that the same call gives the same answer."""
+
+    relative_gap: float = 1e-4
+    nodes: int = 2000
+
+
+def window_bound(snapshot: Snapshot, effort: Effort | None = None) -> WindowBound:
+    """Return a lower bound on the cost of a window in which every fleet serves at once and starts for nothing.
+
+    What is left out: fees, start-ups and the fleet before, and the late penalty that depends on load.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+        Of `View.snapshot`. A budget holds as it is written there.
+    effort : Effort, optional
+        When to stop; the bound is valid whenever that is.
+
+    Returns
+    -------
+    WindowBound
+
+    Examples
+    --------
+    >>> import fleetgym
+    >>> view = fleetgym.View(fleetgym.load_instance("fleet-v0/toy/two-pools"))
+    >>> 0.0 < window_bound(view.snapshot()).bound_usd <= view.steady_cost_usd(view.fleet)
+    True
+    """
+    window = relax_window(snapshot)
+    slots = zip(snapshot.instance.slots, snapshot.instance.slot_members, strict=True)
+    exclusive = tuple(np.array(members) for slot, members in slots if slot.exclusive and len(members) > 1)
+    problem = WindowProgram(window, snapshot.gpu_use, snapshot.budget_usd, exclusive)
+    return problem.minimum(window.hold_usd, effort or Effort())
+
+
+class WindowProgram:
+    """The least of operating + price · S over whole fleets S that a window has room for.
+
+    Parameters
+    ----------
+    window : Window
+    gpu_use : ndarray, shape (G, C)
+    budget_usd : float
+        Most that serving replicas may cost to hold; inf without a budget.
+    exclusive : tuple of ndarray
+        Configurations of which one replica may serve.
+    """
+
+    def __init__(
+        self, window: Window, gpu_use: np.ndarray, budget_usd: float, exclusive: tuple[np.ndarray, ...]
+    ):
+        self.window, self.gpu_use, self.budget_usd, self.exclusive = window, gpu_use, budget_usd, exclusive
+        self.unit = SCALE / max(float(window.unserved_usd.sum()), 1e-300)
+
+    def minimum(self, price_usd: np.ndarray, effort: Effort) -> WindowBound:
+        """Return the minimum for a price per serving replica, (C,), at least 0."""
+        count = price_usd.size
+        if not self.window.unserved_usd.any():
+            return WindowBound(0.0, np.zeros(count, dtype=np.int64), 0.0)
+        solver = make_solver(mip_rel_gap=effort.relative_gap, mip_max_nodes=effort.nodes)
+        solver.passModel(self._program(price_usd))
+        solver.run()
+        info, values = solver.getInfo(), np.array(solver.getSolution().col_value)
+        if not np.isfinite(info.mip_dual_bound):
+            raise FleetgymError(f"no bound: {solver.modelStatusToString(solver.getModelStatus())}")
+        bound = (info.mip_dual_bound - MARGIN) / self.unit
+        serving = (
+            np.rint(values[-count:]).astype(np.int64) if values.size else np.zeros(count, dtype=np.int64)
+        )
+        cost = (
+            info.objective_function_value / self.unit
+            if values.size
+            else float(self.window.unserved_usd.sum())
+        )
+        return WindowBound(max(0.0, bound), serving, cost)
+
+    def _program(self, price_usd: np.ndarray) -> Any:
+        window = self.window
+        workload, route = np.nonzero(window.is_open)
+        m, n, count = window.unserved_usd.size, workload.size, price_usd.size
+        rows = Rows()
+        x, u, s, e = np.split(np.arange(n + 3 * m), np.cumsum([n, m, m]))
+        replicas = n + 3 * m + np.arange(count)
+        routing_rows(rows, window, x, u, s, e, replicas)
+        for use, available in zip(self.gpu_use, window.available_gpus, strict=True):
+            rows.add(use[None, :].astype(float), replicas, -np.inf, available)
+        if np.isfinite(self.budget_usd) and self.budget_usd > 0.0:
+            rows.add(window.hold_usd[None, :] / self.budget_usd, replicas, -np.inf, 1.0 + WIDENING)
+        for members in self.exclusive:
+            rows.add(np.ones((1, members.size)), replicas[members], -np.inf, 1.0)
+        penalty = window.unserved_usd
+        cost = np.concatenate([window.route_usd[workload, route], penalty, penalty, penalty, price_usd])
+        most = window.most if self.budget_usd > 0.0 else np.where(window.hold_usd > 0.0, 0.0, window.most)
+        upper = np.concatenate([np.ones(n + m), np.full(2 * m, np.inf), most])
+        return linear_program(cost * self.unit, upper, rows, integers=replicas)

@@ -1,0 +1,178 @@
+"""Lower bounds: below every optimum and every agent, whatever the prices; and not far below."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from toys import configuration, make_instance, nominal_scenario, pool, random_instance, random_scenario
+
+from fleetgym.bounds import Effort, certificate, hindsight, hindsight_bound, window_bound, windows_bound
+from fleetgym.bounds.horizon import HorizonProgram, HorizonSolution
+from fleetgym.bounds.relaxation import relax
+from fleetgym.evaluation.run import evaluate
+from fleetgym.exact import StateSpaceError, optimal_fleets
+from fleetgym.library import entries, list_instances, load_instance, load_scenarios
+from fleetgym.scoring.best_known import best_known_path, read_best_known, task_name
+from fleetgym.view import View
+
+TOYS = list_instances("fleet-v0/toy")
+SMALL = [name for name, entry in entries().items() if "/dev/" in name and entry.size == "s"]
+
+
+def small_problem(seed: int):
+    """Return a random instance of three windows, its scenario and its optimum; skip what has too many states."""
+    instance = random_instance(seed, num_windows=3)
+    scenario = random_scenario(instance, seed)
+    try:
+        return instance, scenario, optimal_fleets(instance, scenario, max_transitions=6_000).cost
+    except StateSpaceError:
+        pytest.skip("too many states for the dynamic program")
+
+
+# -- valid
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_bounds_are_below_the_optimum(seed: int) -> None:
+    """Groups, shared pools, both kinds of budget, drops, start-ups, late penalties: never above the optimum."""
+    instance, scenario, optimum = small_problem(seed)
+    slack = 1e-9 * max(1.0, optimum)
+    assert 0.0 <= hindsight_bound(instance, scenario).bound_usd <= optimum + slack
+    assert 0.0 <= windows_bound(instance, scenario, effort=Effort(nodes=50)).bound_usd <= optimum + slack
+
+
+@pytest.mark.parametrize("seed", range(0, 80, 4))
+def test_any_prices_give_a_valid_bound(seed: int) -> None:
+    """Prices from a solver that went wrong, here random ones, weaken the bound and never break it."""
+    instance, scenario, optimum = small_problem(seed)
+    problem, rng = relax(instance, scenario), np.random.default_rng(seed)
+    count = problem.max_replicas.size
+    found = HorizonProgram(problem, np.arange(count)).solve()
+    for scale in (0.0, 0.3, 2.0):
+        spoilt = spoil(found, rng, scale)
+        outside = np.flatnonzero(rng.random(count) < 0.5)
+        bound, _ = hindsight._certify(problem, spoilt, outside)
+        assert bound <= optimum + 1e-9 * max(1.0, optimum)
+
+
+def spoil(found: HorizonSolution, rng: np.random.Generator, scale: float) -> HorizonSolution:
+    """Return a solution whose prices are off by random factors and offsets."""
+
+    def noise(array):
+        return array * np.exp(rng.normal(0, scale, np.shape(array))) + scale * rng.normal(
+            0, 0.1, np.shape(array)
+        )
+
+    def spoilt(prices):
+        return dataclasses.replace(
+            prices, **{f.name: noise(getattr(prices, f.name)) for f in dataclasses.fields(prices)}
+        )
+
+    shared = spoilt(found.shared)
+    shared = dataclasses.replace(
+        shared, **{f.name: np.maximum(0.0, getattr(shared, f.name)) for f in dataclasses.fields(shared)}
+    )
+    return dataclasses.replace(found, windows=tuple(spoilt(w) for w in found.windows), shared=shared)
+
+
+def test_taking_turns_in_draining_is_allowed_for() -> None:
+    """An exclusive slot is relaxed to independent configurations where a member starts faster than another drains."""
+    parts = [configuration(n, {"p": 1}, startup_windows=k, max_replicas=1) for n, k in (("A", 1), ("B", 2))]
+    assert relax_of(parts).exclusive == ()
+    same = [configuration(n, {"p": 1}, startup_windows=2, max_replicas=1) for n in "AB"]
+    assert [m.tolist() for m in relax_of(same).exclusive] == [[0, 1]]
+
+
+def relax_of(parts):
+    """Return the relaxation of one exclusive slot."""
+    instance = make_instance([pool("p", 4)], parts, ["|".join(p["id"] for p in parts)], num_windows=4)
+    return relax(instance, nominal_scenario(instance))
+
+
+@pytest.mark.parametrize("name", TOYS)
+def test_window_bound_is_below_every_fleet(name: str) -> None:
+    """The nominal window of a toy: no fleet that fits is cheaper, and the best one is met."""
+    view = View(load_instance(name))
+    snapshot = view.snapshot()
+    found = window_bound(snapshot)
+    fits = []
+    for action in itertools.product(*(range(n) for n in view.nvec)):
+        fleet = view.action_to_fleet(action)
+        affordable = snapshot.hold_usd @ fleet <= snapshot.budget_usd
+        if affordable and np.all(snapshot.gpu_use @ fleet <= snapshot.available_gpus):
+            fits.append(view.steady_cost_usd(fleet))
+    assert min(fits) * (1 - 1e-5) - 1e-5 <= found.bound_usd <= min(fits)
+    assert found.cost_usd == pytest.approx(view.steady_cost_usd(found.fleet), rel=1e-5, abs=1e-5)
+
+
+# -- not far below
+
+
+@pytest.mark.parametrize("name", TOYS)
+def test_gap_on_toys(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """On toys the gap to the dynamic program is printed; only `group`, whose steps are whole, has a large one."""
+    instance, (scenario, *_) = load_instance(name), load_scenarios(name)
+    optimum = optimal_fleets(instance, scenario).cost
+    bound = max(f(instance, scenario).bound_usd for f in (hindsight_bound, windows_bound))
+    with capsys.disabled():
+        print(f"\n{name}: bound {bound:.4f}, optimum {optimum:.4f}, gap {100 * (optimum / bound - 1):.3f} %")
+    assert (0.5 if name.endswith("group") else 0.9999) * optimum <= bound <= optimum * (1 + 1e-12)
+
+
+def test_starting_replicas_are_paid_for() -> None:
+    """Two windows to start, demand in one window: fee, two windows of rent and the service are in the bound."""
+    part = configuration("A", {"p": 1}, startup_windows=2, startup_usd=1.0, max_replicas=1)
+    instance = make_instance([pool("p", 1)], [part], num_windows=4)
+    scenario = nominal_scenario(instance, rate_rps=[[0.0], [0.0], [0.0], [1.0]])
+    assert hindsight_bound(instance, scenario).bound_usd == pytest.approx(1.0 + 2.0 + 1.0, rel=1e-4)
+
+
+def test_configurations_outside_the_program_are_priced_in() -> None:
+    """With a configuration left out of the linear program, the bound is valid; once it joins, it is as good."""
+    name = "fleet-v0/toy/heterogeneous"
+    problem = relax(load_instance(name), load_scenarios(name)[0])
+    everything = HorizonProgram(problem, np.arange(3)).solve()
+    best, _ = hindsight._certify(problem, everything, np.empty(0, dtype=int))
+    for left_out in range(3):
+        rest = np.setdiff1d(np.arange(3), left_out)
+        bound, _ = hindsight._certify(problem, HorizonProgram(problem, rest).solve(), np.array([left_out]))
+        assert bound <= best + 1e-6
+
+
+def test_bound_is_the_same_every_time() -> None:
+    """Work is bounded by counts: two calls give the same number."""
+    instance = random_instance(5, num_windows=6)
+    scenario = random_scenario(instance, 5)
+    once, twice = (hindsight_bound(instance, scenario).bound_usd for _ in range(2))
+    assert once == twice
+
+
+def test_safety_is_taken_off() -> None:
+    """What is claimed is rounded down by a share of all the money that was added up."""
+    assert certificate.certified_usd(np.array([2.0, 3.0]), -1.0, 1.0) < 3.0
+    assert certificate.certified_usd(np.array([0.0]), -1.0, 1.0) == 0.0
+
+
+# -- stored tasks
+
+
+def test_stored_bounds_are_below_stored_values() -> None:
+    """Every bound in the file is at most the best cost that anybody has achieved."""
+    known = read_best_known(best_known_path("fleet-v0")).tasks
+    bounded = {task: best for task, best in known.items() if best.bound_usd is not None}
+    assert {f"{name}#0" for name in TOYS} <= set(bounded)
+    for task, best in bounded.items():
+        assert 0.0 < best.bound_usd <= best.value_usd * (1 + 1e-9), task
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+def test_agents_cost_more_than_the_bound(name: str) -> None:
+    """Several agents on every stored day of a small instance: none below the bound computed here."""
+    results = evaluate(["hold", "random", "gh", "autoscale", "descent"], name)
+    for k, scenario in enumerate(load_scenarios(name)):
+        bound = hindsight_bound(load_instance(name), scenario, effort=Effort(1e-2, 20)).bound_usd
+        assert 0.0 < bound <= min(e.cost_usd for e in results.episodes if e.scenario == k), task_name(name, k)

@@ -1,0 +1,198 @@
+"""Best-known costs get better: the hindsight search, `fleetgym bks`, and what a proposal has to survive."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toys import action_sizes, random_actions, random_instance, random_scenario
+
+from fleetgym.bounds import hindsight_bound
+from fleetgym.cli.parser import main
+from fleetgym.errors import DataError, FleetgymError
+from fleetgym.evaluation.jobs import play_actions
+from fleetgym.evaluation.run import evaluate
+from fleetgym.exact import optimal_fleets
+from fleetgym.library import instances_folder, list_instances, load_instance, load_scenarios
+from fleetgym.reference import replay
+from fleetgym.scoring.best_known import (
+    BestKnown,
+    best_known_path,
+    offer,
+    read_actions,
+    read_best_known,
+    write_actions,
+    write_best_known,
+)
+from fleetgym.scoring.comparison import clairvoyant_actions, nominal_actions, optimal_actions
+from fleetgym.scoring.hindsight import plan_in_hindsight, rounded_actions
+from fleetgym.scoring.improvement import improve
+from fleetgym.scoring.propose import propose, read_candidates, standings
+
+DROP = "fleet-v0/toy/drop"
+TOYS = list_instances("fleet-v0/toy")
+
+
+# -- the search
+
+
+@pytest.mark.parametrize("name", TOYS)
+def test_hindsight_search_solves_toys(name: str) -> None:
+    """From the relaxation and the nominal fleet, the search ends within 2 % of the proven optimum."""
+    instance, scenario = load_instance(name), load_scenarios(name)[0]
+    serving = hindsight_bound(instance, scenario).serving
+    found = plan_in_hindsight(instance, scenario, serving, starts=[nominal_actions(name)], max_steps=6_000)
+    optimum = optimal_fleets(instance, scenario).cost
+    assert optimum * (1 - 1e-9) <= found.cost_usd <= 1.02 * optimum
+    assert play_actions(name, 0, found.actions).cost_usd == pytest.approx(found.cost_usd, rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_search_tells_the_truth_on_random_instances(seed: int) -> None:
+    """Never dearer than the start, valid actions, the judge's cost, and the same from the same seed."""
+    instance = random_instance(seed, num_windows=6)
+    scenario = random_scenario(instance, seed)
+    start = np.array(random_actions(instance, seed))
+    once, twice = (improve(instance, scenario, start, max_steps=600, seed=1) for _ in range(2))
+    assert np.array_equal(once.actions, twice.actions)
+    assert once.cost_usd <= once.start_usd
+    assert np.all((once.actions >= 0) & (once.actions < action_sizes(instance)))
+    judged = sum(step["cost"] for step in replay(instance, scenario, once.actions.tolist()))
+    assert once.cost_usd == pytest.approx(judged, rel=1e-9, abs=1e-9)
+
+
+def test_rounding_asks_early_and_once_per_slot() -> None:
+    """A replica is asked for as many windows early as it takes to start; an exclusive slot gets one option."""
+    startup = load_instance("fleet-v0/toy/startup")  # one configuration, two windows to start
+    serving = np.zeros((10, 1))
+    serving[5:7] = 1.4
+    assert rounded_actions(startup, serving, 0.3)[:, 0].tolist() == [0, 0, 0, 2, 2, 2, 2, 0, 0, 0]
+    assert rounded_actions(startup, serving, 0.5)[:, 0].tolist() == [0, 0, 0, 1, 1, 1, 1, 0, 0, 0]
+    group = load_instance("fleet-v0/toy/group")
+    both = np.tile([0.4, 0.9, 0.0], (10, 1))
+    assert rounded_actions(group, both, 0.3)[:, 0].tolist() == [2] * 10
+
+
+# -- offers
+
+
+def test_offers_keep_the_bound_and_respect_it() -> None:
+    """A better value keeps the bound that is known; a cost below a bound is an error, not a record."""
+    task = {"instance": DROP, "scenario": 0, "method": "test", "date": "2026-11-02"}
+    poor = offer(None, actions=nominal_actions(DROP), **task)  # type: ignore[arg-type]
+    assert poor is not None
+    bounded = dataclasses.replace(poor, bound_usd=30.0)
+    better = offer(bounded, actions=optimal_actions(DROP, 0), judge=True, **task)  # type: ignore[arg-type]
+    assert better is not None
+    assert (better.value_usd, better.bound_usd) == (pytest.approx(34.0), 30.0)
+    wrong = dataclasses.replace(poor, bound_usd=35.0)
+    with pytest.raises(FleetgymError, match="less than the lower bound 35"):
+        offer(wrong, actions=optimal_actions(DROP, 0), **task)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def poorer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a copy of the instances in which the drop toy's best-known cost is poor and unproven."""
+    source, folder = instances_folder(), tmp_path / "instances"
+    folder.mkdir()
+    (folder / "manifest.json").symlink_to(source / "manifest.json")
+    (folder / "fleet-v0").mkdir()
+    for part in ("toy", "dev"):
+        (folder / "fleet-v0" / part).symlink_to(source / "fleet-v0" / part)
+    known = read_best_known(best_known_path("fleet-v0"))
+    poor = dataclasses.replace(known.tasks[f"{DROP}#0"], value_usd=40.0, bound_usd=33.0, proven=False)
+    monkeypatch.setenv("FLEETGYM_INSTANCES", str(folder))
+    write_best_known(
+        best_known_path("fleet-v0"), dataclasses.replace(known, tasks={**known.tasks, f"{DROP}#0": poor})
+    )
+    return folder
+
+
+def actions_file(folder: Path, actions: np.ndarray, name: str = DROP) -> Path:
+    """Return an actions file; the value it claims is a lie, which nobody believes."""
+    claim = BestKnown(
+        instance_hash=load_instance(name).content_hash,
+        value_usd=1e-3,
+        bound_usd=None,
+        method="x",
+        date="2026-11-02",
+        proven=False,
+    )
+    write_actions(folder, name, 0, claim, actions)
+    return folder / f"{name}.0.json.gz"
+
+
+def test_propose_accepts_what_is_cheaper(
+    poorer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A cheaper actions file: exit code 0, the judge's cost, and an actions file as the project keeps them."""
+    path, out = actions_file(tmp_path / "mine", optimal_actions(DROP, 0)), tmp_path / "out"
+    assert main(["bks", "propose", str(path), "--out", str(out), "--date", "2026-11-03", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["task"] == f"{DROP}#0"
+    assert (found["cost_usd"], found["known_usd"]) == (pytest.approx(34.0), 40.0)
+    assert (found["better"]["date"], found["better"]["bound_usd"]) == ("2026-11-03", 33.0)
+    assert np.array_equal(read_actions(out, DROP, 0), optimal_actions(DROP, 0))
+    assert main(["bks", "propose", str(path)]) == 0
+    assert "cheaper by 15.00 %" in capsys.readouterr().out
+
+
+def test_propose_refuses_what_is_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing cheaper: exit code 1. A file that is none: 1 with its name. No file: 2."""
+    path = actions_file(tmp_path, nominal_actions(DROP))
+    assert main(["bks", "propose", str(path), "--out", str(tmp_path / "out")]) == 1
+    assert "not cheaper" in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
+    other = tmp_path / "other.json"
+    other.write_text("{}")
+    assert main(["bks", "propose", str(other)]) == 1
+    assert "expected an actions file" in capsys.readouterr().err
+    assert main(["bks", "propose", str(tmp_path / "nothing.json")]) == 2
+
+
+def test_propose_reads_results(poorer: Path, tmp_path: Path) -> None:
+    """Every episode of a run is a candidate; a later one must beat the earlier ones."""
+    path = tmp_path / "run.jsonl"
+    evaluate(["random", "hold"], DROP, out=path)
+    found = propose(read_candidates(path), "2026-11-03")
+    assert [proposal.candidate.method for proposal in found] == ["random", "hold"]
+    best = np.inf
+    for proposal in found:
+        assert (proposal.better is not None) == (proposal.cost_usd < min(40.0, best))
+        best = min(best, proposal.cost_usd)
+
+
+def test_actions_of_another_task_are_refused(tmp_path: Path) -> None:
+    """A file under the wrong name, of another instance version, or of a scenario that is not there."""
+    path = actions_file(tmp_path, nominal_actions(DROP))
+    wrong = tmp_path / "fleet-v0/toy/group.0.json.gz"
+    wrong.write_bytes(path.read_bytes())
+    with pytest.raises(DataError, match="holds fleet-v0/toy/drop#0, not fleet-v0/toy/group#0"):
+        read_actions(tmp_path, "fleet-v0/toy/group", 0)
+
+
+def test_show(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every task has a line; JSON has the gap."""
+    assert main(["bks", "show", "fleet-v0/toy"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"{name}#0" in text for name in TOYS)
+    assert "7 tasks, 7 proven optimal" in text
+    assert main(["bks", "show", "fleet-v0/toy", "--json"]) == 0
+    assert {row["gap"] for row in json.loads(capsys.readouterr().out)} == {0.0}
+    assert main(["bks", "show", "fleet-v0/nothing"]) == 2
+    assert len(standings(["fleet-v0/toy/drop"])) == 1
+
+
+# -- the clairvoyant
+
+
+def test_clairvoyant_plays_the_stored_actions() -> None:
+    """On dev tasks the clairvoyant achieves exactly the best-known cost, from actions outside the package."""
+    name = "fleet-v0/dev/ou-s-001"
+    actions = clairvoyant_actions(name, 0, proven=False)
+    assert actions is not None
+    value = read_best_known(best_known_path("fleet-v0")).tasks[f"{name}#0"].value_usd
+    assert play_actions(name, 0, actions).cost_usd == pytest.approx(value, rel=1e-9)
