@@ -1,0 +1,10 @@
+"""Coral: serving templates in, the cheapest covering of throughput demand with a proven bound out.
+
+Source: Mei et al., "Coral: Cost-Efficient Multi-LLM Serving over Heterogeneous Cloud GPUs",
+arXiv:2605.04357, section 4.3.
+"""
+
+from baselines.coral.allocator import Options, allocate
+from baselines.coral.problem import Allocation, Problem, Running
+
+__all__ = ["Allocation", "Options", "Problem", "Running", "allocate"]
