@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: help score test test-slow test-rl lint bench verify-all wheel clean
+.PHONY: help score test test-slow test-rl lint bench verify-all wheel reproduce-fastllm reproduce-fleet-sim reproduce-jiang clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -20,9 +20,12 @@ help:  ## Show what can be made
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-score: .venv/ready  ## Compare the reference agents on a day of each fleet-v0/dev instance (under 4 minutes)
+# Agents that need no more than a few seconds an episode; `fleetgym list agents` names the others.
+QUICK_AGENTS := hold random autoscale gh gh-rolling agh agh-rolling homogeneous homogeneous-rolling descent
+
+score: .venv/ready  ## Compare ten reference agents on a day of each fleet-v0/dev instance (under 4 minutes)
 	$(BIN)/fleetgym warmup
-	$(BIN)/fleetgym compare --workers $(WORKERS) --scenarios 0
+	$(BIN)/fleetgym compare $(QUICK_AGENTS) --workers $(WORKERS) --scenarios 0
 
 test: .venv/ready-dev  ## Run the tests and the doctests
 	$(BIN)/fleetgym warmup
@@ -44,9 +47,21 @@ bench: .venv/ready-dev  ## Measure the kernels against their peers, as ratios wi
 	$(BIN)/python tests/benchmarks/bench_routing.py
 	$(BIN)/python tests/benchmarks/bench_queueing.py
 	PYTHONPATH=tests/baselines $(BIN)/python tests/benchmarks/bench_agh.py
+	$(BIN)/python tests/benchmarks/bench_milp.py --sizes 6-6-10 10-10-10
+	$(BIN)/python tests/benchmarks/bench_jiang.py
+	$(BIN)/python tests/benchmarks/bench_simulation.py
 
 verify-all: .venv/ready-dev  ## Replay every stored task through the independent reference evaluator
 	$(BIN)/python -m tools.verify_all --workers $(WORKERS)
+
+reproduce-fastllm: .venv/ready-dev  ## Repeat FastLLM's evaluation and write docs/reproduce-fastllm.md (80 CPU minutes)
+	$(BIN)/python -m tools.reproduce_fastllm
+
+reproduce-fleet-sim: .venv/ready-dev  ## Repeat inference-fleet-sim's tables and write docs/reproduce-fleet-sim.md (2 CPU minutes)
+	$(BIN)/python -m tools.reproduce_fleet_sim
+
+reproduce-jiang: .venv/ready-dev  ## Repeat Jiang et al.'s evaluation and write docs/reproduce-jiang.md
+	$(BIN)/python -m tools.reproduce_jiang
 
 wheel: .venv/ready-dev  ## Build wheel and sdist, and try the wheel in a clean environment
 	PYTHON="$(PYTHON)" tools/verify_wheel.sh

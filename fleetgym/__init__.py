@@ -37,6 +37,8 @@ _HOME = {
     "plan": "evaluation.run",
     "make_agent": "registry",
     "score": "scoring.score",
+    "simulate": "simulation.run",
+    "two_stage_evaluate": "two_stage",
     "View": "view",
     "Outcome": "window",
 }
@@ -59,6 +61,10 @@ def __dir__() -> list[str]:
 def _register() -> None:
     if "FleetAlloc-v0" not in gymnasium.registry:
         gymnasium.register("FleetAlloc-v0", entry_point="fleetgym.envs.fleet_alloc:FleetAllocEnv")
+    if "FleetMakespan-v0" not in gymnasium.registry:
+        gymnasium.register("FleetMakespan-v0", entry_point="fleetgym.envs.makespan:FleetMakespanEnv")
+    if "FleetPools-v0" not in gymnasium.registry:
+        gymnasium.register("FleetPools-v0", entry_point="fleetgym.envs.pools:FleetPoolsEnv")
 
 
 _register()
@@ -85,6 +91,8 @@ if TYPE_CHECKING:
     from fleetgym.risk import agent_risk as agent_risk
     from fleetgym.risk import fleet_risk as fleet_risk
     from fleetgym.scoring.score import score as score
+    from fleetgym.simulation.run import simulate as simulate
     from fleetgym.traces.importing import import_trace as import_trace
+    from fleetgym.two_stage import two_stage_evaluate as two_stage_evaluate
     from fleetgym.view import View as View
     from fleetgym.window import Outcome as Outcome

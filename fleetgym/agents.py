@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from fleetgym.errors import FleetgymError
 from fleetgym.forecasters import Forecaster, make_forecaster
-from fleetgym.planning import Plan, Planner
+from fleetgym.planning import Plan, Planner, Snapshot
 from fleetgym.view import View
 
 
@@ -29,7 +30,9 @@ class Agent(Protocol):
 class Rolling:
     """Replan every few windows with a planner, on a forecast with a margin.
 
-    Every planner runs through this one wrapper, because margin and forecaster decide more than the method.
+    Every planner runs through this one wrapper, because margin and forecaster decide more than the method. In the
+    snapshots it hands over, `startup_usd` is what a grant costs per window until it must have paid for itself: fee, and
+    rent paid while the replica starts, times `switch_cost`, over the payback windows.
 
     Parameters
     ----------
@@ -49,8 +52,7 @@ class Rolling:
         Keep the running fleet unless the new one is cheaper by the forecast (FastLLM, section 4.3, judges by the
         demand that is only known afterwards).
     payback_windows : int
-        With `keep_best`, a change must pay for itself within this many windows, or until the next plan if that
-        is later.
+        A change must pay for itself within this many windows, or until the next plan if that is later.
     """
 
     def __init__(
@@ -95,30 +97,29 @@ class Rolling:
         ahead = view.instance.lead + (self.every - 1) // 2  # the middle of the windows planned for
         rate_rps = self.forecaster.predict(ahead) if ahead > 0 else view.outcome.rate_rps
         rate_rps = (1.0 + self.margin) * rate_rps
-        self.last_plan = self.planner.plan(view.snapshot(rate_rps=rate_rps))
+        snapshot = view.snapshot(rate_rps=rate_rps)
+        snapshot = dataclasses.replace(snapshot, startup_usd=self._switch_usd(snapshot))
+        self.last_plan = self.planner.plan(snapshot)
         new = np.asarray(self.last_plan.fleet, dtype=np.int64)
-        if not self.keep_best or self._is_worth_it(new, rate_rps):
+        if not self.keep_best or self._is_worth_it(new, snapshot):
             self.target = new
 
-    def _is_worth_it(self, new: np.ndarray, rate_rps: np.ndarray) -> bool:
-        view = self.view
-        if np.array_equal(new, self.target):
+    def _is_worth_it(self, new: np.ndarray, snapshot: Snapshot) -> bool:
+        view, outcome = self.view, {"rate_rps": snapshot.rate_rps}
+        held = self.target
+        if np.any(snapshot.gpu_use @ held > snapshot.available_gpus):
+            held = view.fleet  # what is left: the rest of the target cannot be had
+        if np.array_equal(new, held):
             return False
-        outcome = {"rate_rps": rate_rps}
-        windows = min(max(self.every, self.payback_windows), view.instance.num_windows - view.window)
-        saved = view.steady_cost_usd(self.target, outcome=outcome) - view.steady_cost_usd(
-            new, outcome=outcome
-        )
-        return saved * windows > self.switch_cost * self._startup_usd(new)
+        saved = view.steady_cost_usd(held, outcome=outcome) - view.steady_cost_usd(new, outcome=outcome)
+        return saved > float(np.maximum(0, new - view.fleet) @ snapshot.startup_usd)
 
-    def _startup_usd(self, new: np.ndarray) -> float:
-        """Return fees of the replicas that must be granted, and what is paid while they start."""
-        snapshot = self.view.snapshot()
-        grants = np.maximum(0, new - self.view.fleet)
-        waits = np.array([c.startup_windows for c in self.view.instance.configurations])
-        if self.view.window == 0:
-            waits = np.zeros_like(waits)
-        return float(grants @ (snapshot.startup_usd + waits * snapshot.hold_usd))
+    def _switch_usd(self, snapshot: Snapshot) -> np.ndarray:
+        """Return what a grant costs per window until it must have paid for itself, (C,)."""
+        instance, window = self.view.instance, self.view.window
+        payback = min(max(self.every, self.payback_windows), instance.num_windows - window)
+        waits = np.array([c.startup_windows if window > 0 else 0 for c in instance.configurations])
+        return self.switch_cost * (snapshot.startup_usd + waits * snapshot.hold_usd) / payback
 
 
 class Static(Rolling):

@@ -214,6 +214,26 @@ def _add_playing(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     )
     p = _verb(
         verbs,
+        "simulate",
+        "simulate one window of an agent's episode, request by request, against the closed form",
+        "  fleetgym simulate fleet-v0/dev/ou-s-001 --agent agh --window 96\n"
+        "  fleetgym simulate fleet-v0/dev/drop-m-001 --agent agh-rolling --law pareto --plot misses.png",
+    )
+    p.add_argument("instance", help="id or file")
+    p.add_argument("--agent", default="agh", help=_AGENT_HELP + " (default: agh)")
+    p.add_argument("--scenario", type=int, default=0, help="number of a stored scenario (default: 0)")
+    p.add_argument("--window", type=int, default=96, help="number of the window (default: 96)")
+    p.add_argument(
+        "--law",
+        choices=("gamma", "lognormal", "hyperexponential", "pareto"),
+        default="gamma",
+        help="of the service times, whose mean and cv2 the instance gives (default: gamma)",
+    )
+    p.add_argument("--replications", type=int, default=32, metavar="N", help="at most (default: 32)")
+    p.add_argument("--seed", type=int, default=0, help="of agent and simulation (default: 0)")
+    p.add_argument("--plot", metavar="FILE.png", help="draw a picture (needs matplotlib)")
+    p = _verb(
+        verbs,
         "evaluate",
         "play agents on a suite and write the results",
         "  fleetgym evaluate gh mine.py:Agent --suite fleet-v0/toy --workers 2\n"
@@ -252,8 +272,35 @@ def _add_keeping(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     p = _verb(verbs, "score", "score a results file", "  fleetgym score results/night.jsonl")
     p.add_argument("results", help="a results file")
     _add_relative(p)
+    _add_bks(verbs)
     _verb(verbs, "doctor", "examine the installation", "  fleetgym doctor")
     _verb(verbs, "warmup", "compile the kernels now, not at the first step", "  fleetgym warmup")
+
+
+def _add_bks(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    p = _verb(
+        verbs,
+        "bks",
+        "show best-known costs and their lower bounds, or propose better ones",
+        "  fleetgym bks show fleet-v0/dev\n  fleetgym bks propose results/night.jsonl --out proposal",
+    )
+    actions = p.add_subparsers(dest="action", metavar="ACTION", required=True)
+    show = actions.add_parser("show", help="value, bound, gap, method and date of every task")
+    show.add_argument(
+        "suite", nargs="*", default=["fleet-v0"], help="suites or instances (default: fleet-v0)"
+    )
+    offer = actions.add_parser(
+        "propose",
+        help="replay a results or actions file through the reference implementation; exit code 0: something is "
+        "cheaper, 1: nothing is",
+    )
+    offer.add_argument("file", help="results file (.jsonl) or actions file (.json, .json.gz)")
+    offer.add_argument("--out", metavar="FOLDER", help="write actions files of what is cheaper")
+    offer.add_argument("--date", help="of the proposal, YYYY-MM-DD (default: today)")
+    for part in (show, offer):  # after the action too; before it, the word is the verb's
+        part.add_argument(
+            "--json", action="store_true", default=argparse.SUPPRESS, help="print JSON for machines"
+        )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

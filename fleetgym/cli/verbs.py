@@ -181,6 +181,33 @@ def run(arguments: argparse.Namespace) -> int:
     return _report_failures([episode])
 
 
+def simulate(arguments: argparse.Namespace) -> int:
+    """Simulate one window of an agent's episode."""
+    from fleetgym.cli.simulate_report import describe_simulation, plot_simulation, simulate_facts
+    from fleetgym.simulation.referee import judge_window, played_windows
+
+    windows = (arguments.window,)
+    (played,) = played_windows(
+        arguments.instance, arguments.agent, arguments.scenario, windows, arguments.seed
+    )
+    verdict = judge_window(
+        played,
+        law=arguments.law,
+        seed=arguments.seed,
+        max_requests=300_000,
+        min_replications=min(8, arguments.replications),
+        max_replications=arguments.replications,
+    )
+    facts = {"agent": arguments.agent, **simulate_facts(verdict, arguments.law)}
+    if arguments.plot is not None:
+        plot_simulation(facts, arguments.plot)
+    if arguments.json:
+        _print_json(facts)
+    else:
+        print(describe_simulation(facts, arguments.agent, arguments.scenario))
+    return 0
+
+
 def evaluate(arguments: argparse.Namespace) -> int:
     """Play agents on a suite."""
     results = fleetgym.evaluate(_agents(arguments), arguments.suite, **_run_options(arguments))
@@ -286,6 +313,13 @@ def score(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def best_known(arguments: argparse.Namespace) -> int:
+    """Show best-known costs, or examine proposals."""
+    from fleetgym.cli import bks
+
+    return bks.run(arguments)
+
+
 def doctor(arguments: argparse.Namespace) -> int:
     """Examine the installation."""
     from fleetgym.cli import doctor as examination
@@ -311,10 +345,12 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "import-trace": import_trace,
     "plan": plan,
     "run": run,
+    "simulate": simulate,
     "evaluate": evaluate,
     "compare": compare,
     "check-agent": check_agent,
     "score": score,
+    "bks": best_known,
     "doctor": doctor,
     "warmup": warmup,
 }

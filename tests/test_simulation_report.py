@@ -1,0 +1,191 @@
+"""Windows of real episodes through the simulator: costs, the command, its picture, and the rank comparison."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import toys
+
+from fleetgym.cli.parser import main
+from fleetgym.errors import FleetgymError
+from fleetgym.instance import Instance
+from fleetgym.simulation.fidelity import kendall_tau, mean_tau, rank_fidelity
+from fleetgym.simulation.referee import PlayedWindow, _terms_usd, judge_window, played_windows, window_fleet
+from fleetgym.window import Outcome, window_model
+
+DEV = "fleet-v0/dev/ou-s-001"
+FEW = {"min_replications": 2, "max_replications": 2, "max_requests": 50_000}
+
+
+@pytest.fixture(scope="module")
+def played() -> PlayedWindow:
+    """Return a window of static AGH."""
+    return played_windows(DEV, "agh", 0, [96])[0]
+
+
+def test_windows_are_those_of_the_episode(played: PlayedWindow) -> None:
+    """The same cost as the environment's, window by window, in the order asked for."""
+    from fleetgym.evaluation.jobs import Job, run_job
+
+    costs = run_job(Job("agh", DEV, 0, 0)).cost_per_window_usd
+    assert played.result.cost_usd == costs[96]
+    later, earlier = played_windows(DEV, "agh", 0, [20, 3])
+    assert (later.window, earlier.window) == (20, 3)
+    assert (later.result.cost_usd, earlier.result.cost_usd) == (costs[20], costs[3])
+
+
+@pytest.mark.parametrize("name", [DEV, "fleet-v0/dev/fastllm-4-4-5-001", "fleet-v0/dev/drop-s-001"])
+def test_without_waits_the_cost_is_the_environments(name: str) -> None:
+    """With the closed form's late requests and no wait in the delay, every cost term is the same."""
+    for window in played_windows(name, "agh", 0, [0, 50]):
+        late = window.result.miss_share - window.result.unserved_share
+        terms = _terms_usd(window, late, np.zeros(len(late)))
+        np.testing.assert_allclose(terms, window.result.terms_usd, rtol=1e-9, atol=1e-9)
+
+
+def test_the_fleet_is_the_windows(played: PlayedWindow) -> None:
+    """Servers, rates, and the load on each pool are what the routing gives it."""
+    pools, workloads, shares, rows = window_fleet(played)
+    names = [c.id for c in played.instance.configurations]
+    for p, pool in enumerate(pools):
+        c = names.index(pool.name)
+        assert pool.servers == played.result.serving[c] * played.instance.configurations[c].max_concurrency
+        rates = np.array([w.rate_rps for w in workloads])
+        assert (rates * shares[:, p]).sum() == pytest.approx(
+            (played.outcome.rate_rps * played.result.routing[:, c]).sum()
+        )
+    found = judge_window(played, **FEW).simulation
+    assert found is not None
+    load = [
+        (played.outcome.rate_rps * played.result.routing[:, c] * played.snapshot.service_s[:, c]).sum()
+        / (played.result.serving[c] * played.instance.configurations[c].max_concurrency)
+        for c in map(names.index, [pool.name for pool in pools])
+    ]
+    np.testing.assert_allclose(found.utilization.mean, load, rtol=0.05)
+    assert len(rows) == len(workloads)
+
+
+def test_an_mmc_window_is_predicted() -> None:
+    """Where the closed form is exact, one workload with exponential service, prediction and simulation agree."""
+    data = toys.one_pool_data()
+    instance = Instance.from_dict(data)
+    model = window_model(instance)
+    outcome = Outcome.nominal(instance)
+    serving = np.zeros(instance.num_configurations, dtype=np.int64)
+    serving[0] = 1
+    state = model.initial_state()
+    result = model.step(state, instance.nominal_fleet, outcome, model.new_router())
+    verdict = judge_window(PlayedWindow(instance, 0, outcome, result), window_s=2000.0)
+    gap = np.abs(verdict.predicted - verdict.simulated.mean)
+    assert np.all(np.isnan(gap) | (gap <= verdict.simulated.half_width + 0.01))
+
+
+def test_an_empty_fleet_is_judged_without_a_simulation(played: PlayedWindow) -> None:
+    """Everything is unserved, in both."""
+    model = window_model(played.instance)
+    empty = np.zeros(played.instance.num_configurations, dtype=np.int64)
+    result = model.step(model.initial_state(), empty, played.outcome, model.new_router())
+    still = PlayedWindow(played.instance, 0, played.outcome, result)
+    if result.serving.any():
+        pytest.skip("the nominal fleet drains in this window")
+    verdict = judge_window(still)
+    assert verdict.simulation is None
+    np.testing.assert_allclose(verdict.predicted, 1.0)
+    np.testing.assert_allclose(verdict.simulated.mean, 1.0)
+
+
+# -- the command
+
+
+def test_the_command_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """Shares, intervals and counts are there and agree; the same call gives the same text."""
+    call = ["simulate", DEV, "--window", "20", "--replications", "3", "--json"]
+    assert main(call) == 0
+    text = capsys.readouterr().out
+    facts = json.loads(text)
+    assert facts["unaccounted"] == 0
+    assert facts["replications"] == 3
+    assert sum(facts["requests"].values()) > 10_000
+    for w in facts["workloads"].values():
+        assert w["inside"] == (abs(w["predicted"] - w["simulated"]) <= w["half_width"])
+        assert w["unserved"] <= w["predicted"] + 1e-12
+    assert main(call) == 0
+    assert capsys.readouterr().out == text
+
+
+def test_the_command_as_text_and_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Tables line up; the picture is a PNG."""
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "misses.png"
+    call = [
+        "simulate",
+        DEV,
+        "--window",
+        "20",
+        "--replications",
+        "2",
+        "--law",
+        "pareto",
+        "--plot",
+        str(picture),
+    ]
+    assert main(call) == 0
+    out = capsys.readouterr().out
+    table = out.split("requests that miss their SLO\n")[1].split("\n\n")[0].splitlines()
+    assert len({len(line) for line in table}) == 1
+    assert "pareto service times" in out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert main([*call[:-1], str(tmp_path / "misses.docx")]) == 2
+    assert "cannot write the plot" in capsys.readouterr().err
+
+
+def test_wrong_calls_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """Windows, scenarios and agents that do not exist."""
+    for more, message in (
+        (["--window", "999"], "windows 0 to 287"),
+        (["--scenario", "9"], "stored scenarios"),
+        (["--agent", "aghh"], "did you mean"),
+        (["--replications", "1"], "min_replications"),
+    ):
+        assert main(["simulate", DEV, *more]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_a_failing_agent_is_reported(tmp_path: Path) -> None:
+    """Nothing is simulated for it."""
+    path = tmp_path / "bad.py"
+    path.write_text(
+        "class Bad:\n def reset(self, view, *, seed): pass\n def act(self, o, i): raise ValueError('no')\n"
+    )
+    with pytest.raises(FleetgymError, match="failed in window 0"):
+        played_windows("fleet-v0/toy/two-pools", f"{path}:Bad")
+
+
+# -- ranking
+
+
+def test_kendall_tau() -> None:
+    """Known values, ties by tau-b."""
+    assert kendall_tau([1, 2, 3], [3, 2, 1]) == -1.0
+    assert kendall_tau([1, 1, 1], [2, 2, 2]) == 1.0
+    assert kendall_tau([1, 1, 1], [1, 2, 3]) == 0.0
+    assert kendall_tau([1, 2, 2], [1, 2, 3]) == pytest.approx(2 / np.sqrt(6))
+    stats = pytest.importorskip("scipy.stats")
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        x, y = rng.integers(0, 5, 8).astype(float), rng.integers(0, 5, 8).astype(float)
+        assert kendall_tau(x, y) == pytest.approx(stats.kendalltau(x, y).statistic)
+
+
+def test_rank_fidelity_on_a_toy() -> None:
+    """Agents that differ greatly are ranked alike; the same call gives the same numbers."""
+    episodes = [("fleet-v0/toy/two-pools", 0)]
+    first = rank_fidelity(["hold", "gh"], episodes, windows=3)
+    again = rank_fidelity(["hold", "gh"], episodes, windows=3)
+    assert first[0].simulated_usd == again[0].simulated_usd
+    assert first[0].windows == again[0].windows
+    assert mean_tau(first)[first[0].family][1] == 1
+    assert set(first[0].environment_usd) == {"hold", "gh"}
