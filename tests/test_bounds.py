@@ -169,7 +169,7 @@ def test_stored_bounds_are_below_stored_values() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", [n for n in SMALL if n.endswith("-001")][:4])
 def test_agents_cost_more_than_the_bound(name: str) -> None:
     """Several agents on every stored day of a small instance: none below the bound computed here."""
     results = evaluate(["hold", "random", "gh", "autoscale", "descent"], name)
