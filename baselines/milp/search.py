@@ -22,7 +22,6 @@ CORES, CORE_SHARE = (40, 120), 0.5
 CORE_NODES, CORE_GAP, CORE_TIME = 5, 1e-3, 0.25
 #: Large-neighbourhood search: most rounds, how many in vain, and options among which to choose anew.
 ROUNDS, FRUITLESS, NEIGHBOURS = 12, 4, 120
-FINAL: dict[str, Any] = {}
 #: Options stay while they could reach the best cost to this relative precision.
 CUTOFF = 1e-7
 #: How far costs of the same plan may differ that were added up in another order.
@@ -173,8 +172,8 @@ class _Search:
         if kept is not None:
             lower[t.option] = kept[taken]
         settings = self.limits.options()
-        if not core:
-            settings.update(FINAL)
+        if not core and options.sum() >= NEIGHBOURS:
+            settings["mip_heuristic_effort"] = 0.0  # the restricted searches have found what there is
         if core:
             settings["mip_max_nodes"] = min(CORE_NODES, settings.get("mip_max_nodes", CORE_NODES))
             settings["mip_rel_gap"] = max(CORE_GAP, self.limits.gap)
