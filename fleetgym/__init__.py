@@ -60,7 +60,11 @@ def __dir__() -> list[str]:
 
 def _register() -> None:
     if "FleetAlloc-v0" not in gymnasium.registry:
-        gymnasium.register("FleetAlloc-v0", entry_point="fleetgym.envs.fleet_alloc:FleetAllocEnv")
+        gymnasium.register(
+            "FleetAlloc-v0",
+            entry_point="fleetgym.envs.fleet_alloc:FleetAllocEnv",
+            vector_entry_point="fleetgym.envs.vector:FleetAllocVectorEnv",
+        )
     if "FleetMakespan-v0" not in gymnasium.registry:
         gymnasium.register("FleetMakespan-v0", entry_point="fleetgym.envs.makespan:FleetMakespanEnv")
     if "FleetPools-v0" not in gymnasium.registry:

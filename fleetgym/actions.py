@@ -46,6 +46,10 @@ class ActionSpace:
         return np.concatenate(([0], np.cumsum(self.nvec)[:-1]))
 
     @functools.cached_property
+    def _limits(self) -> np.ndarray:
+        return self.nvec.astype(np.uint64)
+
+    @functools.cached_property
     def _options(self) -> tuple[np.ndarray, np.ndarray]:
         """Configuration and replicas of each flat option; option 0 of a slot is its first one, zero times."""
         configurations, replicas = [], []
@@ -60,6 +64,35 @@ class ActionSpace:
                 configurations.extend([members[0]] * most)
                 replicas.extend(range(1, most + 1))
         return np.array(configurations, dtype=np.int64), np.array(replicas, dtype=np.int64)
+
+    def options(self, nvec: np.ndarray | None = None) -> np.ndarray:
+        """Return configuration and replicas of each flat option, int64 (2, sum of nvec).
+
+        Parameters
+        ----------
+        nvec : ndarray of int, shape (slots,), optional
+            Numbers of options to lay out, at least as many as there are. Options beyond those of the instance
+            want more replicas than any pool could hold.
+        """
+        if nvec is None:
+            return np.stack(self._options)
+        laid_out = np.full((2, int(np.sum(nvec))), 0, dtype=np.int64)
+        end = 0
+        for size, width, begin in zip(self.nvec, nvec, self.offsets, strict=True):
+            laid_out[0, end : end + width] = self._options[0][begin]
+            laid_out[1, end : end + width] = np.iinfo(np.int64).max
+            for row in range(2):
+                laid_out[row, end : end + size] = self._options[row][begin : begin + size]
+            end += width
+        return laid_out
+
+    def _is_plainly_valid(self, action: object) -> bool:
+        """Tell in a microsecond whether an action is what it should be; one that is not may still be valid."""
+        if not isinstance(action, np.ndarray) or action.dtype != np.int64 or action.shape != self.nvec.shape:
+            return False
+        return bool(
+            (action.view(np.uint64) < self._limits).all()
+        )  # as unsigned numbers negative ones are huge
 
     def check(self, action: object) -> np.ndarray:
         """Return `action` as int64 (slots,), or raise `DataError` saying which option is invalid.
@@ -79,6 +112,9 @@ class ActionSpace:
         DataError
             For a wrong shape, a value that is not a whole number, or an option that does not exist.
         """
+        if self._is_plainly_valid(action):
+            assert isinstance(action, np.ndarray)
+            return action
         try:
             raw = np.asarray(action)
         except ValueError as error:

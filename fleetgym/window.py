@@ -9,16 +9,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fleetgym.errors import DataError
 from fleetgym.instance import Affine, Instance, Scenario
-from fleetgym.kernels import admission, economics
+from fleetgym.kernels import admission, economics, window
 from fleetgym.kernels.compile import announce_compilation
 from fleetgym.kernels.queueing import late_cost_table
-from fleetgym.kernels.routing import new_basis, new_workspace, remap_basis
+from fleetgym.kernels.routing import new_workspace
+from fleetgym.kernels.window import Outcomes, Played, Problem, new_memory, new_played
 from fleetgym.planning import LateSegments, Snapshot
 
 #: The cost terms of a window, in USD; they add up to ``cost``.
@@ -39,6 +40,9 @@ class Outcome:
     error_factor: np.ndarray  # (I,)
     available_gpus: np.ndarray  # (G,) int64
     price_factor: np.ndarray  # (G,)
+
+    #: Fields per workload, in the kernels' order.
+    WORKLOAD_FIELDS: ClassVar = _PER_WORKLOAD
 
     @classmethod
     def nominal(cls, instance: Instance) -> Outcome:
@@ -94,6 +98,10 @@ class Outcome:
         """Return the workload fields as one array, (5, I), in the kernels' order."""
         return np.array([getattr(self, name) for name in _PER_WORKLOAD], dtype=np.float64)
 
+    def packed(self) -> Outcomes:
+        """Return the window as the kernels take it."""
+        return Outcomes(self.stacked(), np.array(self.available_gpus), np.array(self.price_factor))
+
 
 @dataclasses.dataclass(eq=False)
 class FleetState:
@@ -138,26 +146,25 @@ class FleetState:
 
 
 class Router:
-    """Warm start and work space of the routing LP: what it has seen changes the speed, not the result."""
+    """Warm start and work space of the windows of one instance: what it has seen changes the speed, not the result.
 
-    def __init__(self, num_workloads: int):
-        self._num_workloads = num_workloads
-        self._active = np.empty(0, dtype=np.int64)
-        self._room = 0
-        self._reserve(8)
+    Parameters
+    ----------
+    problem : Problem
+        The instance as arrays.
+    """
 
-    def prepare(self, active: np.ndarray) -> None:
-        """Carry the warm start over to another set of active configurations, (n,) ascending."""
-        if active.size > self._room:
-            self._reserve(max(active.size, 2 * self._room))
-        elif not np.array_equal(active, self._active):
-            remap_basis(self.basis, self._active, active)
-        self._active = active
+    def __init__(self, problem: Problem):
+        size = problem.packed.performance.shape[1:]
+        self.played = new_played(*size)
+        self._kept = problem, new_memory(*size), new_workspace(*size)
+        self.note = window.freeze(*self._kept, self.played)
 
-    def _reserve(self, room: int) -> None:
-        self._room = room
-        self.basis = new_basis(self._num_workloads, room)
-        self.workspace = new_workspace(self._num_workloads, room)
+    def __getstate__(self) -> Problem:
+        return self._kept[0]
+
+    def __setstate__(self, problem: Problem) -> None:
+        self.__init__(problem)  # type: ignore[misc]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -170,6 +177,12 @@ class Admission:
     forced_outage: int  # replicas that gave way to one that does not serve yet
     fees_usd: float  # start-up fees
 
+    @classmethod
+    def of(cls, moves: np.ndarray, forced_outage: int, fees_usd: float) -> Admission:
+        """Return what the kernel noted in the rows of `moves`."""
+        granted, denied, lost = moves[[admission.GRANTED, admission.DENIED, admission.LOST]]
+        return cls(granted, denied, lost, forced_outage, fees_usd)
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WindowResult:
@@ -181,6 +194,19 @@ class WindowResult:
     routing: np.ndarray  # (I, C) share of each workload on each configuration
     serving: np.ndarray  # (C,) replicas that served
     admission: Admission
+
+    @classmethod
+    def of(cls, played: Played, forced_outage: int) -> WindowResult:
+        """Return copies of what the kernels noted."""
+        terms, moves = played.terms_usd.copy(), played.moves
+        return cls(
+            terms_usd=terms,
+            unserved_share=played.share[0].copy(),
+            miss_share=played.share[1].copy(),
+            routing=played.routing.copy(),
+            serving=played.serving.copy(),
+            admission=Admission.of(moves, forced_outage, float(terms[economics.T_STARTUP])),
+        )
 
     @property
     def cost_usd(self) -> float:
@@ -243,21 +269,35 @@ class WindowModel:
     """
 
     def __init__(self, instance: Instance):
-        announce_compilation(economics.operate)
+        announce_compilation(window.play_noted)
         self.instance = instance
         self.hours = instance.window_s / 3600.0
         self.longest_startup = max(1, max(c.startup_windows for c in instance.configurations))
-        self.order = np.array([c for members in instance.slot_members for c in members], dtype=np.int64)
-        sizes = [len(members) for members in instance.slot_members]
-        self.slot_start = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
-        self.slot_exclusive = np.array([slot.exclusive for slot in instance.slots])
-        self.gpu_use = np.array(instance.gpu_use)
         self.startup_usd = _column(instance, "startup_usd")
         self.startup_windows = _column(instance, "startup_windows", int)
         self.model_storage_usd = _column(instance, "model_storage_usd_per_h") * self.hours
-        self._no_wait = np.zeros_like(self.startup_windows)
-        self._pool_budget = instance.budget is not None and instance.budget.kind == "pool"
-        self.packed, self.segments = self._pack()
+        packed, self.segments = self._pack()
+        sizes = [len(members) for members in instance.slot_members]
+        self.problem = Problem(
+            packed=packed,
+            order=np.array([c for members in instance.slot_members for c in members], dtype=np.int64),
+            slot_start=np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
+            slot_exclusive=np.array([slot.exclusive for slot in instance.slots], dtype=np.bool_),
+            gpu_use=np.array(instance.gpu_use),
+            rental_usd=instance.rental_usd_per_h * self.hours,
+            model_storage_usd=self.model_storage_usd,
+            startup_usd=self.startup_usd,
+            startup_windows=self.startup_windows,
+            budget=self._pack_budget(),
+        )
+
+    def _pack_budget(self) -> np.ndarray:
+        budget = self.instance.budget
+        if budget is None:
+            return np.array([window.NO_BUDGET, 0.0])
+        if budget.kind == "rate":
+            return np.array([window.RATE_BUDGET, budget.usd * self.hours])
+        return np.array([window.POOL_BUDGET, budget.usd])
 
     def _pack(self) -> tuple[economics.Packed, LateSegments]:
         instance = self.instance
@@ -280,7 +320,7 @@ class WindowModel:
         )
         segments = self._late_segments(packed, offsets)
         rows = np.column_stack((segments.safe_utilization, segments.width, segments.slope_usd))
-        return packed._replace(segment=rows), segments
+        return packed._replace(segment=np.ascontiguousarray(rows)), segments
 
     def _late_segments(self, packed: economics.Packed, offsets: np.ndarray) -> LateSegments:
         instance = self.instance
@@ -309,7 +349,7 @@ class WindowModel:
 
     def rent_usd(self, price_factor: np.ndarray) -> np.ndarray:
         """Return the rent of one replica in a window, (C,)."""
-        return (self.instance.rental_usd_per_h * price_factor[:, None]).sum(axis=0) * self.hours
+        return (self.problem.rental_usd * price_factor[:, None]).sum(axis=0)
 
     def hold_usd(self, price_factor: np.ndarray) -> np.ndarray:
         """Return rent and model storage of one replica in a window, (C,)."""
@@ -332,7 +372,7 @@ class WindowModel:
 
     def new_router(self) -> Router:
         """Return a router without memory."""
-        return Router(self.instance.num_workloads)
+        return Router(self.problem)
 
     def admit(self, state: FleetState, target: np.ndarray, outcome: Outcome) -> Admission:
         """Admit a target fleet: section 2 of the model page.
@@ -351,29 +391,25 @@ class WindowModel:
         Admission
             What was granted, denied and lost, and the fees.
         """
+        problem = self.problem
         moves = np.zeros((admission.NUM_MOVES, self.instance.num_configurations), dtype=np.int64)
         forced_outage, fees_usd = admission.admit(
             target,
             state.replicas,
             moves,
-            self.order,
-            self.slot_start,
-            self.slot_exclusive,
-            self.gpu_use,
+            problem.order,
+            problem.slot_start,
+            problem.slot_exclusive,
+            problem.gpu_use,
             outcome.available_gpus,
             self.hold_usd(outcome.price_factor),
-            self.startup_usd,
-            self.startup_windows if state.window > 0 else self._no_wait,
+            problem.startup_usd,
+            problem.startup_windows,
+            state.window == 0,
             self.budget_usd(state.spent_usd),
-            self._pool_budget,
+            problem.budget[window.BUDGET_KIND] == window.POOL_BUDGET,
         )
-        return Admission(
-            granted=moves[admission.GRANTED],
-            denied=moves[admission.DENIED],
-            lost=moves[admission.LOST],
-            forced_outage=int(forced_outage),
-            fees_usd=fees_usd,
-        )
+        return Admission.of(moves, int(forced_outage), fees_usd)
 
     def step(self, state: FleetState, target: np.ndarray, outcome: Outcome, router: Router) -> WindowResult:
         """Let one window happen: admission, routing, tails, costs.
@@ -394,20 +430,17 @@ class WindowModel:
         WindowResult
             Costs, shares and what happened to the fleet.
         """
-        admitted = self.admit(state, target, outcome)
-        held = state.replicas.sum(axis=1)
-        serving = np.empty(self.instance.num_configurations, dtype=np.int64)
-        admission.count_serving(state.replicas, serving)
-        terms, unserved, miss, routing = self.operate(serving, outcome, router)
-        terms[economics.T_RENTAL] = held @ self.rent_usd(outcome.price_factor)
-        terms[economics.T_MODEL] = held @ self.model_storage_usd
-        terms[economics.T_STARTUP] = admitted.fees_usd
-        admission.advance(state.replicas)
+        status, forced_outage, state.spent_usd = window.play_noted(
+            router.note,
+            *outcome.packed(),
+            np.array(target, dtype=np.int64),
+            state.window == 0,
+            state.spent_usd,
+            state.replicas,
+        )
+        self._check(status)
         state.window += 1
-        if self._pool_budget:
-            holding_usd = terms[economics.T_RENTAL] + terms[economics.T_MODEL]
-            state.spent_usd += float(holding_usd + admitted.fees_usd)
-        return WindowResult(terms, unserved, miss, routing, serving, admitted)
+        return WindowResult.of(router.played, int(forced_outage))
 
     def operate(
         self, serving: np.ndarray, outcome: Outcome, router: Router
@@ -430,35 +463,24 @@ class WindowModel:
         unserved_share, miss_share : ndarray, shape (I,)
         routing : ndarray, shape (I, C)
         """
-        instance = self.instance
-        active = np.flatnonzero(serving > 0)
-        router.prepare(active)
-        terms = np.zeros(len(COST_TERMS))
-        unserved = np.empty(instance.num_workloads)
-        miss = np.empty(instance.num_workloads)
-        routing = np.zeros((instance.num_workloads, instance.num_configurations))
-        status = economics.operate(
-            self.packed,
-            outcome.stacked(),
-            serving,
-            active,
-            router.basis,
-            router.workspace,
-            terms,
-            unserved,
-            miss,
-            routing,
-        )
+        played = router.played
+        serving = np.array(serving, dtype=np.int64)
+        self._check(window.serve_noted(router.note, *outcome.packed(), serving))
+        holding = [economics.T_RENTAL, economics.T_MODEL, economics.T_STARTUP]
+        terms = played.terms_usd.copy()
+        terms[holding] = 0.0
+        return terms, played.share[0].copy(), played.share[1].copy(), played.routing.copy()
+
+    def _check(self, status: int) -> None:
         if status != 0:
-            raise RuntimeError(f"the routing LP of {instance.id!r} was not solved (status {status})")
-        return terms, unserved, miss, routing
+            raise RuntimeError(f"the routing LP of {self.instance.id!r} was not solved (status {status})")
 
     def snapshot(self, state: FleetState, outcome: Outcome) -> Snapshot:
         """Return the coming window's problem, with `outcome` as the forecast.
 
         A budget of kind ``pool`` is paced evenly over the windows left.
         """
-        instance, packed = self.instance, self.packed
+        instance, packed = self.instance, self.problem.packed
         stacked = outcome.stacked()
         everything = np.arange(instance.num_configurations)
         shape = (instance.num_workloads, everything.size)

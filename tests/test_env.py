@@ -15,7 +15,7 @@ import fleetgym
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.errors import DataError
 from fleetgym.view import View
-from fleetgym.window import COST_TERMS, Outcome
+from fleetgym.window import COST_TERMS, Outcome, window_model
 
 ALL = fleetgym.list_instances("fleet-v0")
 TOY = "fleet-v0/toy/startup"
@@ -111,9 +111,9 @@ def test_limits_are_never_exceeded(instance_id: str) -> None:
     scenario = env._scenario
     use = env.instance.gpu_use
     for t in range(min(60, env.instance.num_windows)):
-        before = env._state.copy()
+        before = env._batch.state(0)
         target = env.actions.to_fleet(env.action_space.sample())
-        env._model.admit(before, target, Outcome.of(scenario, t))
+        window_model(env.instance).admit(before, target, Outcome.of(scenario, t))
         assert np.all(use @ before.replicas.sum(axis=1) <= Outcome.of(scenario, t).available_gpus)
         assert before.replicas.min() >= 0
         env.step(env.actions.from_fleet(target))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -9,15 +10,12 @@ import numpy as np
 from gymnasium import spaces
 
 from fleetgym.actions import ActionSpace
-from fleetgym.dynamics.scenario import draw_scenario
-from fleetgym.envs.rendering import render_ansi
+from fleetgym.envs.rendering import Viewer, render_ansi
+from fleetgym.envs.scenarios import ScenarioChoice
+from fleetgym.episodes import BEGIN, PLAY, EpisodeBatch
 from fleetgym.instance import Instance, Scenario
-from fleetgym.library import load_instance, load_scenarios
-from fleetgym.window import COST_TERMS, Outcome, WindowResult, window_model
-
-#: Most that the demand of a workload may differ from nominal in an observation, as a natural logarithm.
-MAX_LOG_RATIO = 5.0
-MAX_PRICE_FACTOR = 100.0
+from fleetgym.kernels.episodes import MAX_LOG_RATIO, MAX_PRICE_FACTOR
+from fleetgym.window import Outcome, WindowResult
 
 
 class FleetAllocEnv(gymnasium.Env):
@@ -28,11 +26,15 @@ class FleetAllocEnv(gymnasium.Env):
     says which fleet it wants; what availability and budget allow is admitted, demand is routed at least cost, and
     the window is paid for. `docs/model.md` defines every number.
 
+    ![A day of `drop-s-001`](../images/day.gif)
+
     ## Action space
     `MultiDiscrete`, one component per slot of the instance. For an exclusive slot option 0 is off and option o the
     slot's o-th configuration; otherwise the option is the number of replicas. Actions are targets:
-    repeating one changes nothing. `action_masks()` (flat) and ``info["action_mask"]`` tell which options
-    fit the availability and budget seen last, all else released.
+    repeating one changes nothing. What does not fit is denied, not an error; an option that does not exist is one.
+    `action_masks()` (flat) and ``info["action_mask"]`` tell which options fit the availability and budget seen last,
+    all else released. `env.unwrapped.actions` converts fleets to actions and back, and splits the flat mask into one
+    array per slot, as ``action_space.sample(mask=...)`` wants it.
 
     ## Observation space
     A flat `Dict` of float32 boxes (I workloads, C configurations, G pools), as of the last window:
@@ -50,13 +52,16 @@ class FleetAllocEnv(gymnasium.Env):
     | `progress` | (1,) | share of the episode that is over |
     | `budget_left` | (1,) | share of a `pool` budget that is left; 1 without one |
 
+    An instance with ``lead = 0`` shows the demand, availability and prices of the coming window instead.
+
     ## Rewards
     Minus the window's cost in USD: rental, model storage, data storage, delay, elastic SLO excess, unserved, late
-    requests and start-up fees.
+    requests and start-up fees. The terms are in `info` under these keys, and add up to `cost`.
 
     ## Starting state
     The instance's nominal fleet runs. ``reset(seed=...)`` draws a scenario from the instance's processes;
-    ``reset(options={"scenario": k})`` plays the k-th stored one.
+    ``reset(options={"scenario": k})`` plays the k-th stored one, ``{"scenario": Scenario(...)}`` any other. Stored
+    scenarios, not seeds, are what is scored.
 
     ## Episode end
     Terminated after ``num_windows`` windows; never truncated.
@@ -69,51 +74,48 @@ class FleetAllocEnv(gymnasium.Env):
     `scenario` and `action_mask`.
 
     ## Arguments
-    ``gymnasium.make("FleetAlloc-v0", instance="fleet-v0/dev/ou-s-001", render_mode=None)``: `instance` is an id of the
-    standard set, the path of an instance file, or an `Instance`.
+    ``gymnasium.make("FleetAlloc-v0", instance="fleet-v0/dev/ou-s-001", render_mode=None)``
+
+    | argument | meaning |
+    |---|---|
+    | `instance` | an id of the standard set, the path of an instance file, or an `Instance` |
+    | `scenarios` | where `reset` finds one that is not named: `"drawn"` from the processes, or any `"stored"` one |
+    | `render_mode` | `"ansi"`: text; `"rgb_array"`: a picture of the day so far; `"human"`: the same in a window |
+
+    Pictures need the extra ``fleetgym[render]``. Wrappers for learning are in `fleetgym.envs.wrappers`.
+
+    ## Vectorized use
+    ``gymnasium.make_vec("FleetAlloc-v0", num_envs=64, instance=...)`` plays all episodes in one compiled call, with the
+    numbers of this environment bit for bit: see `fleetgym.envs.vector.FleetAllocVectorEnv` for several instances in
+    one batch, autoreset modes and threads. ``vectorization_mode="sync"`` or ``"async"`` works too, many times slower.
 
     ## Version history
     * v0: initial version
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 4}
+    metadata = {"render_modes": ["ansi", "rgb_array", "human"], "render_fps": 12}
 
-    def __init__(self, instance: str | Instance = "fleet-v0/dev/ou-s-001", render_mode: str | None = None):
+    def __init__(
+        self,
+        instance: str | Instance = "fleet-v0/dev/ou-s-001",
+        render_mode: str | None = None,
+        scenarios: str = "drawn",
+    ):
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(
                 f"render_mode must be one of {self.metadata['render_modes']}, got {render_mode!r}"
             )
         self.render_mode = render_mode
-        self.source = None if isinstance(instance, Instance) else instance
-        self.instance = instance if isinstance(instance, Instance) else load_instance(instance)
+        self._choice = ScenarioChoice(instance, scenarios)
+        self.instance = self._choice.instance
         self.actions = ActionSpace(self.instance)
-        self._model = window_model(self.instance)
-        self._nominal = Outcome.nominal(self.instance)
         self.action_space = spaces.MultiDiscrete(self.actions.nvec)
-        self.observation_space = self._observation_space()
+        self.observation_space = observation_space([self.instance])
+        self._batch = EpisodeBatch([self.instance], [0], room=1)
+        self._action = np.zeros((1, self.actions.nvec.size), dtype=np.int64)
         self._scenario: Scenario | None = None
-        self._result: WindowResult | None = None
-        self._masked_limits: tuple[bytes, bytes, float] | None = None
-
-    def _observation_space(self) -> spaces.Dict:
-        count_w, count_g = self.instance.num_workloads, self.instance.num_pools
-        log = spaces.Box(-MAX_LOG_RATIO, MAX_LOG_RATIO, (count_w,), np.float32)
-        most = np.array([c.max_replicas for c in self.instance.configurations], dtype=np.float32)
-        replicas = spaces.Box(np.zeros_like(most), most, dtype=np.float32)
-        unit = spaces.Box(0.0, 1.0, (1,), np.float32)
-        per_workload = ("demand", "input_scale", "output_scale", "delay_factor", "error_factor")
-        per_configuration = ("running", "starting", "draining", "denied", "lost")
-        return spaces.Dict(
-            {
-                **dict.fromkeys(per_workload, log),
-                "availability": spaces.Box(0.0, 1.0, (count_g,), np.float32),
-                "price": spaces.Box(0.0, MAX_PRICE_FACTOR, (count_g,), np.float32),
-                **dict.fromkeys(per_configuration, replicas),
-                "clock": spaces.Box(-1.0, 1.0, (2,), np.float32),
-                "progress": unit,
-                "budget_left": unit,
-            }
-        )
+        self._result: WindowResult | None = None  # kept only for pictures
+        self._viewer = Viewer(self.instance, render_mode, self.metadata["render_fps"])
 
     # -- Gymnasium's interface ----------------------------------------------------------------------------
 
@@ -135,27 +137,12 @@ class FleetAllocEnv(gymnasium.Env):
         info : dict
         """
         super().reset(seed=seed)
-        self._scenario = self._choose_scenario(dict(options or {}))
-        self._state = self._model.initial_state()
-        self._router = self._model.new_router()
+        self._scenario = self._choice.choose(options, self.np_random)
+        self._batch.load(0, self._scenario)
+        self._batch.advance(self._action, _BEGIN)
         self._result = None
-        self._seen = self._last_seen()
-        return self._observe(), self._info()
-
-    def _choose_scenario(self, options: dict[str, Any]) -> Scenario:
-        chosen = options.pop("scenario", None)
-        if options:
-            raise ValueError(f"unknown reset options {sorted(options)}; expected 'scenario'")
-        if chosen is None:
-            return draw_scenario(self.instance, self.np_random, "drawn")
-        if isinstance(chosen, Scenario):
-            return chosen.check(self.instance)
-        stored = load_scenarios(self.source) if self.source is not None else ()
-        if isinstance(chosen, bool) or not isinstance(chosen, (int, np.integer)):
-            raise ValueError(f"expected the number of a stored scenario or a Scenario, got {chosen!r}")
-        if not 0 <= chosen < len(stored):
-            raise ValueError(f"{self.instance.id!r} has {len(stored)} stored scenarios, got number {chosen}")
-        return stored[int(chosen)]
+        self._viewer.begin()
+        return self._batch.single_observation(), self._info()
 
     def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
         """Let one window happen.
@@ -182,95 +169,80 @@ class FleetAllocEnv(gymnasium.Env):
         """
         if self._scenario is None:
             raise gymnasium.error.ResetNeeded("call reset() before step()")
-        if self._state.window >= self.instance.num_windows:
+        if self._batch.window[0] >= self.instance.num_windows:
             raise gymnasium.error.ResetNeeded("the episode is over: call reset()")
-        target = self.actions.to_fleet(action)
-        outcome = Outcome.of(self._scenario, self._state.window)
-        self._result = self._model.step(self._state, target, outcome, self._router)
-        self._seen = self._last_seen()
-        terminated = self._state.window >= self.instance.num_windows
-        return self._observe(), -self._result.cost_usd, terminated, False, self._info()
+        self._action[0] = self.actions.check(action)
+        self._batch.advance(self._action, _PLAY)
+        info = self._info()
+        if self.render_mode is not None:
+            self._show()
+        terminated = info["window"] >= self.instance.num_windows
+        return self._batch.single_observation(), 0.0 - info["cost"], terminated, False, info
 
     def action_masks(self) -> np.ndarray:
         """Return which options fit the availability and budget seen last: bool (sum of nvec,)."""
-        seen, budget_usd = self._seen, self._model.budget_usd(self._state.spent_usd)
-        limits = (seen.available_gpus.tobytes(), seen.price_factor.tobytes(), budget_usd)
-        if limits != self._masked_limits:  # they seldom change from one window to the next
-            hold_usd = self._model.hold_usd(seen.price_factor)
-            self._mask = self.actions.mask(seen.available_gpus, hold_usd, budget_usd)
-            self._masked_limits = limits
-        return self._mask.copy()
+        return self._batch.mask[0]
 
-    def render(self) -> str | None:
-        """Return the window just played as text, for ``render_mode="ansi"``."""
+    def render(self) -> str | np.ndarray | None:
+        """Return the episode so far, as the `render_mode` wants it: text, an RGB array, or None with a window shown."""
         if self.render_mode is None:
             gymnasium.logger.warn("render() without a render_mode: make the env with render_mode='ansi'")
             return None
-        return render_ansi(self.instance, self._state, self._seen, self._result)
+        if self.render_mode == "ansi":
+            return render_ansi(self.instance, self._batch.state(0), self._seen(), self._result)
+        return self._viewer.render()
 
-    # -- what the agent sees ------------------------------------------------------------------------------
+    def close(self) -> None:
+        """Close the window that ``render_mode="human"`` opened."""
+        self._viewer.close()
 
-    def _last_seen(self) -> Outcome:
-        """Return the outcome that is known before the coming window."""
-        assert self._scenario is not None
-        window = self._state.window - self.instance.lead
-        if window < 0:
-            return self._nominal
-        return Outcome.of(self._scenario, min(window, self.instance.num_windows - 1))
-
-    def _observe(self) -> dict[str, np.ndarray]:
-        seen, state, result = self._seen, self._state, self._result
-        none = np.zeros(self.instance.num_configurations)
-        day = 2.0 * np.pi * state.window * self.instance.window_s / 86400.0
-        caps = np.maximum(1, self._nominal.available_gpus)
-        values = {
-            "demand": _log_ratio(seen.rate_rps, self._nominal.rate_rps),
-            "input_scale": _log_ratio(seen.input_scale, 1.0),
-            "output_scale": _log_ratio(seen.output_scale, 1.0),
-            "delay_factor": _log_ratio(seen.delay_factor, 1.0),
-            "error_factor": _log_ratio(seen.error_factor, 1.0),
-            "availability": seen.available_gpus / caps,
-            "price": np.minimum(seen.price_factor, MAX_PRICE_FACTOR),
-            "running": state.running,
-            "starting": state.starting.sum(axis=1),
-            "draining": state.draining.sum(axis=1),
-            "denied": none if result is None else result.admission.denied,
-            "lost": none if result is None else result.admission.lost,
-            "clock": np.array([np.sin(day), np.cos(day)]),
-            "progress": np.array([state.window / self.instance.num_windows]),
-            "budget_left": np.array([self._budget_left_share()]),
-        }
-        return {name: np.asarray(value, dtype=np.float32) for name, value in values.items()}
-
-    def _budget_left_share(self) -> float:
-        budget = self.instance.budget
-        if budget is None or budget.kind != "pool" or budget.usd <= 0.0:
-            return 1.0
-        return min(1.0, max(0.0, 1.0 - self._state.spent_usd / budget.usd))
+    # -- what there is to see -----------------------------------------------------------------------------
 
     def _info(self) -> dict[str, Any]:
-        result, state = self._result, self._state
-        counts = np.zeros(self.instance.num_configurations, dtype=np.int64)
-        shares = np.zeros(self.instance.num_workloads)
-        return {
-            **(dict.fromkeys((*COST_TERMS, "cost"), 0.0) if result is None else result.costs()),
-            "unserved_share": shares if result is None else result.unserved_share,
-            "miss_share": shares.copy() if result is None else result.miss_share,
-            **self._seen.as_dict(),
-            "running": state.running.copy(),
-            "starting": state.starting.copy(),
-            "draining": state.draining.copy(),
-            "granted": counts if result is None else result.admission.granted,
-            "denied": counts.copy() if result is None else result.admission.denied,
-            "lost": counts.copy() if result is None else result.admission.lost,
-            "forced_outage": 0 if result is None else result.admission.forced_outage,
-            "window": state.window,
-            "spent_usd": state.spent_usd,
-            "scenario": self._scenario.id if self._scenario is not None else "",
-            "action_mask": self.action_masks(),
+        assert self._scenario is not None
+        info = self._batch.single_info()
+        info["scenario"] = self._scenario.id
+        return info
+
+    def _show(self) -> None:
+        """Add the window just played to the picture."""
+        assert self._scenario is not None
+        state = self._batch.state(0)
+        self._result = self._batch.last_result()
+        self._viewer.add(state, Outcome.of(self._scenario, state.window - 1), self._result)
+
+    def _seen(self) -> Outcome:
+        return Outcome.from_mapping(self._info(), Outcome.nominal(self.instance))
+
+
+_BEGIN, _PLAY = (np.full(1, what, dtype=np.uint8) for what in (BEGIN, PLAY))
+
+
+def observation_space(instances: Sequence[Instance]) -> spaces.Dict:
+    """Return the space of one environment's observations that fits several instances of one shape.
+
+    Parameters
+    ----------
+    instances : sequence of Instance
+        Of equal numbers of workloads, configurations and pools.
+    """
+    count_w, count_g = instances[0].num_workloads, instances[0].num_pools
+    log = spaces.Box(-MAX_LOG_RATIO, MAX_LOG_RATIO, (count_w,), np.float32)
+    most = np.max([[c.max_replicas for c in one.configurations] for one in instances], axis=0).astype(
+        np.float32
+    )
+    replicas = spaces.Box(np.zeros_like(most), most, dtype=np.float32)
+    unit = spaces.Box(0.0, 1.0, (1,), np.float32)
+    per_workload = ("demand", "input_scale", "output_scale", "delay_factor", "error_factor")
+    per_configuration = ("running", "starting", "draining", "denied", "lost")
+    return spaces.Dict(
+        {
+            **dict.fromkeys(per_workload, log),
+            "availability": spaces.Box(0.0, 1.0, (count_g,), np.float32),
+            "price": spaces.Box(0.0, MAX_PRICE_FACTOR, (count_g,), np.float32),
+            **dict.fromkeys(per_configuration, replicas),
+            "clock": spaces.Box(-1.0, 1.0, (2,), np.float32),
+            "progress": unit,
+            "budget_left": unit,
         }
-
-
-def _log_ratio(value: np.ndarray, nominal: np.ndarray | float) -> np.ndarray:
-    with np.errstate(divide="ignore"):
-        return np.clip(np.log(value / nominal), -MAX_LOG_RATIO, MAX_LOG_RATIO)
+    )

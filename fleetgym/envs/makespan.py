@@ -10,10 +10,10 @@ from gymnasium import spaces
 
 from fleetgym.actions import ActionSpace
 from fleetgym.dynamics.scenario import draw_scenario
-from fleetgym.envs.fleet_alloc import MAX_LOG_RATIO, MAX_PRICE_FACTOR, _log_ratio
 from fleetgym.envs.rendering import render_ansi
 from fleetgym.errors import FleetgymError
 from fleetgym.instance import Budget, Instance, Scenario
+from fleetgym.kernels.episodes import MAX_LOG_RATIO, MAX_PRICE_FACTOR
 from fleetgym.library import load_instance, load_scenarios
 from fleetgym.planning import Snapshot
 from fleetgym.window import Admission, FleetState, Outcome, window_model
@@ -198,9 +198,10 @@ class FleetMakespanEnv(gymnasium.Env):
     | `running` | (C,) | replicas granted; zero before the step |
 
     ## Rewards
-    Minus the makespan in seconds. If a workload cannot be served by what was granted, the makespan is
-    ``info["worst_s"]``, which no fleet exceeds that serves every workload: the larger of one window and the time
-    that a lone replica of each workload's slowest configuration would need in turn (`worst_makespan_s`).
+    Minus the makespan in seconds, the optimum of a small linear program (`best_assignment`). If a workload cannot be
+    served by what was granted, the makespan is ``info["worst_s"]``, which no fleet exceeds that serves every
+    workload: the larger of one window and the time that a lone replica of each workload's slowest configuration would
+    need in turn (`worst_makespan_s`).
 
     ## Starting state
     Nothing is rented. ``reset(seed=...)`` draws a scenario from the instance's processes and one of its windows;
@@ -217,9 +218,17 @@ class FleetMakespanEnv(gymnasium.Env):
     `price_factor`), `window`, `scenario` and `action_mask`.
 
     ## Arguments
-    ``gymnasium.make("FleetMakespan-v0", instance="fleet-v0/dev/ou-s-001", budget_usd_per_h=None,
-    render_mode=None)``: `instance` as for `FleetAlloc-v0`; `budget_usd_per_h` replaces the instance's budget by a
-    cap on rent and model storage.
+    ``gymnasium.make("FleetMakespan-v0", instance="fleet-v0/dev/ou-s-001", budget_usd_per_h=None, render_mode=None)``
+
+    | argument | meaning |
+    |---|---|
+    | `instance` | an id of the standard set, the path of an instance file, or an `Instance` |
+    | `budget_usd_per_h` | replaces the instance's budget by a cap on rent and model storage; None keeps it |
+    | `render_mode` | `"ansi"`: text |
+
+    ## Vectorized use
+    ``gymnasium.make_vec("FleetMakespan-v0", num_envs=8, vectorization_mode="sync", instance=...)``. An episode is
+    one step, so every second call of `step` is a reset in Gymnasium's default autoreset mode.
 
     ## Version history
     * v0: initial version
@@ -400,3 +409,8 @@ class FleetMakespanEnv(gymnasium.Env):
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _log_ratio(value: np.ndarray, nominal: np.ndarray | float) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        return np.clip(np.log(value / nominal), -MAX_LOG_RATIO, MAX_LOG_RATIO)

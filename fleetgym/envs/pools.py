@@ -126,8 +126,18 @@ class FleetPoolsEnv(FleetMakespanEnv):
     `scenario` and `action_mask`.
 
     ## Arguments
-    ``gymnasium.make("FleetPools-v0", instance="fleet-v0/dev/ou-s-001", pools=2, miss_share=0.01, render_mode=None)``:
-    `instance` as for `FleetAlloc-v0`.
+    ``gymnasium.make("FleetPools-v0", instance="fleet-v0/dev/ou-s-001", pools=2, miss_share=0.01, render_mode=None)``
+
+    | argument | meaning |
+    |---|---|
+    | `instance` | an id of the standard set, the path of an instance file, or an `Instance` |
+    | `pools` | how many, 1 to 16 |
+    | `miss_share` | largest share of a workload's requests that may come after its TTFT SLO |
+    | `render_mode` | `"ansi"`: text |
+
+    ## Vectorized use
+    ``gymnasium.make_vec("FleetPools-v0", num_envs=8, vectorization_mode="sync", instance=...)``. An episode is
+    one step, so every second call of `step` is a reset in Gymnasium's default autoreset mode.
 
     ## Version history
     * v0: initial version

@@ -1,9 +1,11 @@
-"""Pictures of a window: a fleet state and its costs in, text out."""
+"""Showing an episode: a fleet state and its costs in; text, an RGB array or a window on the screen out."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from fleetgym.envs.record import EpisodeRecord
+from fleetgym.envs.screen import Screen
 from fleetgym.instance import Instance
 from fleetgym.window import FleetState, Outcome, WindowResult
 
@@ -76,3 +78,63 @@ def render_ansi(instance: Instance, state: FleetState, seen: Outcome, result: Wi
         terms = "  ".join(f"{name} {usd:.4g}" for name, usd in result.costs().items() if usd)
         lines.append(f"USD  {terms}")
     return "\n".join(lines)
+
+
+class Viewer:
+    """The pictures of an environment: keeps a record of the episode if its render mode needs one, and nothing else.
+
+    Parameters
+    ----------
+    instance : Instance
+        The problem.
+    render_mode : str or None
+        Of the environment; pictures are made for ``"rgb_array"`` and ``"human"``.
+    fps : float
+        Frames per second of the window on the screen.
+
+    Raises
+    ------
+    FleetgymError
+        If pictures are wanted and Pillow or pygame is missing.
+    """
+
+    def __init__(self, instance: Instance, render_mode: str | None, fps: float):
+        self.instance, self.render_mode = instance, render_mode
+        self._record: EpisodeRecord | None = None
+        if render_mode in ("rgb_array", "human"):
+            from fleetgym.envs.picture import (
+                Picture,
+            )  # needs Pillow, which an environment without pictures does not
+
+            self._picture = Picture(instance)
+            self._screen = Screen(f"fleetgym: {instance.id}", fps) if render_mode == "human" else None
+
+    def begin(self) -> None:
+        """Start a new record."""
+        if self.render_mode in ("rgb_array", "human"):
+            self._record = EpisodeRecord(self.instance)
+            self._show()
+
+    def add(self, state: FleetState, played: Outcome, result: WindowResult) -> None:
+        """Note the window just played; a window on the screen shows it at once."""
+        if self._record is not None:
+            self._record.add(state, played, result)
+            self._show()
+
+    def render(self) -> np.ndarray | None:
+        """Return the episode so far as an array, or show it; before the first reset an empty day."""
+        if self._record is None:
+            self._record = EpisodeRecord(self.instance)
+        if self.render_mode == "human":
+            self._show()
+            return None
+        return self._picture.draw(self._record)
+
+    def _show(self) -> None:
+        if self.render_mode == "human" and self._screen is not None and self._record is not None:
+            self._screen.show(self._picture.draw(self._record))
+
+    def close(self) -> None:
+        """Close the window on the screen, if there is one."""
+        if self.render_mode == "human" and self._screen is not None:
+            self._screen.close()

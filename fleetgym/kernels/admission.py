@@ -7,7 +7,7 @@ those that are draining and released in k windows.
 
 import numpy as np
 
-from fleetgym.kernels.compile import jit
+from fleetgym.kernels.compile import inner, jit, separate
 
 #: Rows of the array of moves that `admit` fills, each of shape (configurations,).
 LEAVING, PENDING, GRANTED, DENIED, LOST = range(5)
@@ -17,7 +17,7 @@ NUM_MOVES = 5
 MONEY_TOLERANCE = 1e-9
 
 
-@jit
+@inner
 def held_replicas(state, moves, c):
     """Replicas of configuration c that hold GPUs and pay."""
     total = moves[LEAVING, c]
@@ -26,7 +26,7 @@ def held_replicas(state, moves, c):
     return total
 
 
-@jit
+@inner
 def holding_usd(state, moves, hold_usd):
     """Rent and model storage of everything held in this window."""
     total = 0.0
@@ -35,7 +35,7 @@ def holding_usd(state, moves, hold_usd):
     return total
 
 
-@jit
+@inner
 def _held_gpus(state, moves, gpu_use, g):
     total = 0
     for c in range(state.shape[0]):
@@ -44,12 +44,12 @@ def _held_gpus(state, moves, gpu_use, g):
     return total
 
 
-@jit
+@inner
 def _over_budget(usd, limit_usd):
     return usd > limit_usd + MONEY_TOLERANCE * max(1.0, limit_usd)
 
 
-@jit
+@inner
 def _remove_draining(state, moves, c):
     """Remove one draining replica of c: leaving ones first, then fewest windows left. False if there is none."""
     if moves[LEAVING, c] > 0:
@@ -63,7 +63,7 @@ def _remove_draining(state, moves, c):
     return False
 
 
-@jit
+@inner
 def _remove_starting(state, moves, c):
     """Remove one starting replica of c, most windows left first. False if there is none."""
     for k in range((state.shape[1] - 1) // 2, 0, -1):
@@ -74,7 +74,7 @@ def _remove_starting(state, moves, c):
     return False
 
 
-@jit
+@inner
 def _remove_running(state, c):
     if state[c, 0] > 0:
         state[c, 0] -= 1
@@ -82,7 +82,7 @@ def _remove_running(state, c):
     return False
 
 
-@jit
+@inner
 def _remove_last(state, moves, order, weight, only_draining):
     """Remove one replica whose `weight` is positive: draining, else starting, else running; last rank first.
 
@@ -104,7 +104,7 @@ def _remove_last(state, moves, order, weight, only_draining):
     return -1
 
 
-@jit
+@inner
 def _leave(target, state, moves, order, slot_start, slot_exclusive):
     """(a) Cancel or drain what exceeds the target."""
     for s in range(slot_start.shape[0] - 1):
@@ -117,7 +117,7 @@ def _leave(target, state, moves, order, slot_start, slot_exclusive):
             _leave_one(target[c], switches, state, moves, c)
 
 
-@jit
+@inner
 def _leave_one(wanted, switches, state, moves, c):
     longest = (state.shape[1] - 1) // 2
     surplus = -wanted
@@ -136,23 +136,57 @@ def _leave_one(wanted, switches, state, moves, c):
         moves[LEAVING, c] += surplus
 
 
-@jit
-def _shed(state, moves, order, gpu_use, available, hold_usd, budget_usd):
+@inner
+def _fill_used(state, moves, gpu_use, used):
+    """Write the GPUs held of each pool."""
+    for g in range(used.shape[0]):
+        used[g] = 0
+    for c in range(state.shape[0]):
+        held = held_replicas(state, moves, c)
+        if held > 0:
+            for g in range(used.shape[0]):
+                used[g] += gpu_use[g, c] * held
+
+
+@inner
+def _shed(state, moves, order, gpu_use, available, hold_usd, budget_usd, used):
     """(b), (c) Remove replicas until availability and budget hold."""
     for g in range(gpu_use.shape[0]):
-        while _held_gpus(state, moves, gpu_use, g) > available[g]:
+        while used[g] > available[g]:
             c = _remove_last(state, moves, order, gpu_use[g], False)
             if c < 0:
                 break
             moves[LOST, c] += 1
+            for h in range(used.shape[0]):
+                used[h] -= gpu_use[h, c]
     while budget_usd < np.inf and _over_budget(holding_usd(state, moves, hold_usd), budget_usd):
         c = _remove_last(state, moves, order, hold_usd, False)
         if c < 0:
             break
         moves[LOST, c] += 1
+        for h in range(used.shape[0]):
+            used[h] -= gpu_use[h, c]
 
 
-@jit
+@inner
+def _grant(state, moves, c, count, delay, gpu_use, used):
+    """Let `count` replicas of configuration c come."""
+    state[c, delay] += count
+    moves[GRANTED, c] += count
+    for g in range(used.shape[0]):
+        used[g] += gpu_use[g, c] * count
+
+
+@inner
+def _free_replicas(c, gpu_use, available, used, most):
+    """Return for how many replicas of configuration c, up to `most`, there are free GPUs."""
+    for g in range(used.shape[0]):
+        if gpu_use[g, c] > 0:
+            most = min(most, (available[g] - used[g]) // gpu_use[g, c])
+    return max(most, 0)
+
+
+@inner
 def _take_back(state, moves, c):
     """(d) 1. Return a draining replica of c to running, most windows left first. False if there is none."""
     if moves[LEAVING, c] > 0:
@@ -168,7 +202,7 @@ def _take_back(state, moves, c):
     return False
 
 
-@jit
+@inner
 def _first_violation(state, moves, c, gpu_use, available, hold_usd, fee_usd, budget_usd):
     """Return the first pool that one more replica of c overfills, G for the budget, -1 if it fits."""
     num_pools = gpu_use.shape[0]
@@ -182,7 +216,7 @@ def _first_violation(state, moves, c, gpu_use, available, hold_usd, fee_usd, bud
     return -1
 
 
-@jit
+@inner
 def _copy_held(state, moves, copy, save):
     """Save the state and the leaving replicas to `copy`, or restore them from it."""
     columns = state.shape[1]
@@ -198,7 +232,7 @@ def _copy_held(state, moves, copy, save):
             moves[LEAVING, c] = copy[c, columns]
 
 
-@jit
+@jit(cache=False)
 def _make_room(state, moves, c, order, gpu_use, available, hold_usd, fee_usd, budget_usd):
     """(d) 2.-3. Let draining replicas give way to one of c. Returns how many did, -1 if it does not fit."""
     short = _first_violation(state, moves, c, gpu_use, available, hold_usd, fee_usd, budget_usd)
@@ -220,9 +254,13 @@ def _make_room(state, moves, c, order, gpu_use, available, hold_usd, fee_usd, bu
     return gave_way
 
 
-@jit
+@inner
 def _settle_switch(state, moves, c, granted, order, first, last):
-    """(d) End of an exclusive slot: cancel what was pending if c came, keep the old option if not."""
+    """(d) End of an exclusive slot: cancel what was pending if c came, keep the old option if not.
+
+    Returns whether anything was cancelled.
+    """
+    cancelled = False
     for k in range(first, last):
         old = order[k]
         if old == c:
@@ -230,13 +268,14 @@ def _settle_switch(state, moves, c, granted, order, first, last):
         if moves[PENDING, old] > 0:
             moves[PENDING, old] = 0
             if granted:
-                _remove_starting(state, moves, old)
+                cancelled = _remove_starting(state, moves, old) or cancelled
         if not granted and moves[LEAVING, old] > 0:
             state[old, 0] += moves[LEAVING, old]
             moves[LEAVING, old] = 0
+    return cancelled
 
 
-@jit
+@inner
 def _present(state, c):
     total = 0
     for k in range((state.shape[1] - 1) // 2 + 1):
@@ -244,7 +283,7 @@ def _present(state, c):
     return total
 
 
-@jit
+@inner
 def _drain(state, moves, wait):
     """(e) What still leaves drains until everything granted in this window serves."""
     longest = (state.shape[1] - 1) // 2
@@ -255,7 +294,7 @@ def _drain(state, moves, wait):
             moves[LEAVING, c] = 0
 
 
-@jit
+@inner
 def _clear(moves):
     for row in range(moves.shape[0]):
         for c in range(moves.shape[1]):
@@ -275,6 +314,7 @@ def admit(
     hold_usd,
     startup_usd,
     startup_windows,
+    at_once,
     budget_usd,
     fees_count,
 ):
@@ -294,7 +334,9 @@ def admit(
     hold_usd, startup_usd : (C,)
         What one replica pays in this window, and the fee of a grant.
     startup_windows : (C,) int64
-        Windows until a grant of this window serves (all zero in window 0).
+        Windows until a grant serves.
+    at_once : bool
+        Whether grants of this window serve at once all the same, as in window 0.
     budget_usd : float
         Most that may be spent on holding in this window; inf for no budget.
     fees_count : bool
@@ -308,40 +350,65 @@ def admit(
         Start-up fees.
     """
     _clear(moves)
+    used = np.empty(gpu_use.shape[0], dtype=np.int64)
     _leave(target, state, moves, order, slot_start, slot_exclusive)
-    _shed(state, moves, order, gpu_use, available, hold_usd, budget_usd)
+    _fill_used(state, moves, gpu_use, used)
+    _shed(state, moves, order, gpu_use, available, hold_usd, budget_usd, used)
     outages, wait = 0, 0
     fees_usd = 0.0
     for s in range(slot_start.shape[0] - 1):
         for k in range(slot_start[s], slot_start[s + 1]):
             c = order[k]
             came = False
-            while _present(state, c) < target[c]:
-                if _take_back(state, moves, c):
-                    came = True
-                    continue
+            missing = target[c] - _present(state, c)
+            while missing > 0 and _take_back(state, moves, c):
+                came = True
+                missing -= 1
+            delay = 0 if at_once else startup_windows[c]
+            if missing > 0 and budget_usd == np.inf:  # all at once what needs no room to be made
+                count = _free_replicas(c, gpu_use, available, used, missing)
+                _grant(state, moves, c, count, delay, gpu_use, used)
+                fees_usd += count * startup_usd[c]
+                missing -= count
+                came = came or count > 0
+            while missing > 0:
                 counted = fees_usd + startup_usd[c] if fees_count else 0.0
                 gave_way = _make_room(
                     state, moves, c, order, gpu_use, available, hold_usd, counted, budget_usd
                 )
                 if gave_way < 0:
-                    moves[DENIED, c] = target[c] - _present(state, c)
+                    moves[DENIED, c] = missing
                     break
-                came = True
-                moves[GRANTED, c] += 1
+                _fill_used(state, moves, gpu_use, used)
+                _grant(state, moves, c, 1, delay, gpu_use, used)
                 fees_usd += startup_usd[c]
-                state[c, startup_windows[c]] += 1
-                wait = max(wait, startup_windows[c])
-                if startup_windows[c] > 0:
+                missing -= 1
+                came = True
+                if delay > 0:
                     outages += gave_way
+            if moves[GRANTED, c] > 0:
+                wait = max(wait, delay)
             if slot_exclusive[s] and target[c] > 0:
                 stays = came or _present(state, c) >= target[c]
-                _settle_switch(state, moves, c, stays, order, slot_start[s], slot_start[s + 1])
+                if _settle_switch(state, moves, c, stays, order, slot_start[s], slot_start[s + 1]):
+                    _fill_used(state, moves, gpu_use, used)
     _drain(state, moves, wait)
     return outages, fees_usd
 
 
-@jit
+def _example_arguments():
+    """Return arguments of `admit` in their types, which do not depend on the size."""
+    whole, money, table = np.zeros(1, dtype=np.int64), np.zeros(1), np.zeros((1, 1), dtype=np.int64)
+    return (
+        *(whole, table, table, whole, whole, np.zeros(1, dtype=np.bool_), table, whole),
+        *(money, money, whole, False, 0.0, False),
+    )
+
+
+distant_admit = separate(admit, *_example_arguments())
+
+
+@inner
 def count_serving(state, serving):
     """Write the replicas that serve in this window, running and draining, into `serving` (C,)."""
     longest = (state.shape[1] - 1) // 2
@@ -351,7 +418,7 @@ def count_serving(state, serving):
             serving[c] += state[c, k]
 
 
-@jit
+@inner
 def advance(state):
     """Let one window pass: starting replicas come closer to serving, draining ones to release."""
     longest = (state.shape[1] - 1) // 2

@@ -218,3 +218,24 @@ def separate(kernel: Any, *examples: Any) -> Any:
     distant.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n in names])  # type: ignore[attr-defined]
     distant.__name__ = kernel.py_func.__name__
     return numba.extending.intrinsic(distant)
+
+
+def lean() -> dict[str, Any]:
+    """Return the option that leaves out reference counts, where this Numba has it: it saves compile time.
+
+    For kernels that allocate nothing.
+
+    Returns
+    -------
+    dict
+        Options for `jit`.
+    """
+    import numba.core.options
+
+    return {"_nrt": False} if hasattr(numba.core.options.DefaultOptions, "_nrt") else {}
+
+
+# Whoever calls a kernel loads all of it from one file of the cache, so that files for its parts would be idle.
+inner: Any = functools.partial(jit, cache=False, **lean())
+# A function with one caller joins it: passing many arrays on would take as long as many of them run.
+once: Any = functools.partial(jit, cache=False, forceinline=True, **lean())

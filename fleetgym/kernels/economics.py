@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetgym.kernels.compile import jit
-from fleetgym.kernels.queueing import late_probability
+from fleetgym.kernels.compile import inner, jit
+from fleetgym.kernels.queueing import noticeable_erlang_c, wait_decay
 from fleetgym.kernels.routing import distant_route
 
 #: Planes of `Packed.performance`; affine quantities take three (base, per input token, per output token).
@@ -38,6 +38,7 @@ TERMS = ("rental", "model_storage", "data_storage", "delay", "slo", "unserved", 
 T_RENTAL, T_MODEL, T_DATA, T_DELAY, T_SLO, T_UNSERVED, T_LATE, T_STARTUP = range(8)
 
 SECONDS_PER_DAY = 86400.0
+NEGLIGIBLE = 1e-20  # a smaller share of late requests is none
 TIE_BREAK_SCALE = 1e-6
 
 
@@ -52,7 +53,7 @@ class Packed(NamedTuple):
     clock: np.ndarray  # (2,) window_s, and 1.0 if penalties are per day
 
 
-@jit
+@inner
 def _affine(performance, plane, i, c, length_in, length_out):
     return (
         performance[plane, i, c]
@@ -80,7 +81,7 @@ def coefficients(packed, outcome, active, out):
             out[C_ERROR, i, k] = outcome[ERROR_FACTOR, i] * performance[ERROR, i, c]
 
 
-@jit
+@inner
 def penalty_weight(packed, rate):
     """w_i: requests in the window, or the window's share of a day; 0 without arrivals."""
     if rate <= 0.0:
@@ -104,7 +105,7 @@ def route_prices(packed, outcome, coefficient, active, route_usd, unserved_usd):
             route_usd[i, k] = usd
 
 
-@jit
+@inner
 def _fill_rows(packed, outcome, coefficient, active, unserved_usd, cost, delay, error, use, allowed):
     """Turn coefficients into the LP's columns; `cost` comes in as route_usd and gets the tie-break."""
     for i in range(outcome.shape[1]):
@@ -121,7 +122,7 @@ def _fill_rows(packed, outcome, coefficient, active, unserved_usd, cost, delay, 
             allowed[i, k] = packed.performance[COMPATIBLE, i, c] > 0.0
 
 
-@jit
+@inner
 def _fill_limits(packed, serving, active, capacity, width, slope):
     for k in range(active.shape[0]):
         c = active[k]
@@ -134,7 +135,7 @@ def _fill_limits(packed, serving, active, capacity, width, slope):
             slope[k, b] = row[4 + b]
 
 
-@jit
+@inner
 def _tail(packed, outcome, coefficient, share, serving, active, k, late):
     """Fill late[:, k]: the share of each workload's requests on one configuration whose TTFT is late."""
     c = active[k]
@@ -155,17 +156,24 @@ def _tail(packed, outcome, coefficient, share, serving, active, k, late):
         if mean > 0.0:
             cv2 = max(0.0, second / (mean * mean) - 1.0)
     servers = int(packed.configuration[CONCURRENCY, c]) * serving[c]
+    waiting = -1.0  # one queue for all workloads: Erlang C is computed once, and only if somebody asks
     for i in range(share.shape[0]):
+        late[i, k] = 0.0
         slo = packed.workload[TTFT_SLO, i]
         if share[i, k] <= 0.0 or slo == np.inf:
-            late[i, k] = 0.0
-        else:
-            late[i, k] = late_probability(
-                servers, total, mean, cv2, arrival_cv2, slo, coefficient[C_PREFILL, i, k]
-            )
+            continue
+        slack_s = slo - coefficient[C_PREFILL, i, k]
+        if slack_s <= 0.0:
+            late[i, k] = 1.0
+            continue
+        beyond = wait_decay(servers, total * mean, mean, cv2 + arrival_cv2, slack_s)
+        if beyond > NEGLIGIBLE and waiting < 0.0:
+            waiting = noticeable_erlang_c(servers, total * mean, NEGLIGIBLE)
+        if beyond > NEGLIGIBLE:
+            late[i, k] = waiting * beyond
 
 
-@jit
+@inner
 def _charge(packed, outcome, coefficient, table, slack, active, unserved_usd, terms, miss):
     """Add up the terms of operating; fill the miss shares. `table` is that of `operate`."""
     delay, error, share, late = table[1], table[2], table[3], table[4]
@@ -213,7 +221,7 @@ def operate(packed, outcome, serving, active, basis, work, terms, unserved, miss
         Gets the terms of operating.
     unserved, miss : (I,) float64, overwritten
     shares : (I, C) float64
-        The routing is written into the active columns; the others are left alone.
+        The routing is written into the active columns, the others are left alone; (I, 0) to leave it out.
 
     Returns
     -------
@@ -254,8 +262,9 @@ def operate(packed, outcome, serving, active, basis, work, terms, unserved, miss
     )
     for k in range(count_c):
         _tail(packed, outcome, coefficient, share, serving, active, k, late)
-        for i in range(count_w):
-            shares[i, active[k]] = share[i, k]
+        if shares.shape[1] > 0:
+            for i in range(count_w):
+                shares[i, active[k]] = share[i, k]
     _charge(packed, outcome, coefficient, table, slack, active, unserved_usd, terms, miss)
     for i in range(count_w):
         unserved[i] = slack[i, 0]

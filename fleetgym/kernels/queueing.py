@@ -46,7 +46,7 @@ import math
 
 import numpy as np
 
-from fleetgym.kernels.compile import jit
+from fleetgym.kernels.compile import inner, jit
 
 U_MAX = 0.95  # highest utilisation that a fleet may plan for
 SAFE_MISS = 0.001  # miss share up to which a load is free
@@ -58,7 +58,7 @@ _TAIL = 1e-17  # what the series may leave out, relative to its sum
 _BISECTIONS = 40  # narrows [0, U_MAX] to below 1e-12
 
 
-@jit
+@inner
 def _inverse_blocking(servers, offered, enough):
     """Sum 1/B, the reciprocal of Erlang B, until it is complete or at least `enough`.
 
@@ -112,9 +112,56 @@ def erlang_c(servers, offered):
 
 
 @jit
-def _decay(servers, offered, mean_service_s, cv2_sum, threshold_s):
-    """Return P(W > t | W > 0) of a stable queue, for t >= 0."""
-    if threshold_s <= 0.0:
+def noticeable_erlang_c(servers, offered, negligible):
+    """Return Erlang C, or 0 where it is below `negligible`: its series is left as soon as that is certain.
+
+    Parameters
+    ----------
+    servers : int
+        Number of servers c.
+    offered : float
+        Offered load in erlang.
+    negligible : float
+        Positive.
+
+    Returns
+    -------
+    float
+        The probability of `erlang_c`, or 0.
+    """
+    if offered <= 0.0:
+        return 0.0
+    if offered >= servers:
+        return 1.0
+    idle = (servers - offered) / servers
+    enough = 1.0 / (negligible * idle)  # 1/B from which C < negligible
+    inverse = _inverse_blocking(servers, offered, enough)
+    return 0.0 if inverse >= enough else 1.0 / (idle * inverse + offered / servers)
+
+
+@jit
+def wait_decay(servers, offered, mean_service_s, cv2_sum, threshold_s):
+    """Return P(W > t | W > 0), the share of those who wait that waits longer than a threshold.
+
+    Parameters
+    ----------
+    servers : int
+        Number of servers c.
+    offered : float
+        Offered load in erlang.
+    mean_service_s : float
+        Mean service time.
+    cv2_sum : float
+        Sum of the squared coefficients of variation of service and inter-arrival times.
+    threshold_s : float
+        The threshold t, at least 0.
+
+    Returns
+    -------
+    float
+        In [0, 1]; 1 where the offered load reaches `servers`.
+    """
+    if offered >= servers or threshold_s <= 0.0:
         return 1.0
     if cv2_sum <= 0.0:
         return 0.0
@@ -151,7 +198,7 @@ def wait_exceeds(servers, arrival_rate, mean_service_s, service_cv2, arrival_cv2
         return 0.0
     if offered >= servers:
         return 1.0
-    decay = _decay(servers, offered, mean_service_s, service_cv2 + arrival_cv2, threshold_s)
+    decay = wait_decay(servers, offered, mean_service_s, service_cv2 + arrival_cv2, threshold_s)
     if decay == 0.0:
         return 0.0
     return erlang_c(servers, offered) * decay
@@ -214,7 +261,7 @@ def wait_percentile(servers, arrival_rate, mean_service_s, service_cv2, arrival_
     return math.log(waiting / tail) * cv2_sum * mean_service_s / (2.0 * (servers - offered))
 
 
-@jit
+@inner
 def _is_enough(servers, arrival_rate, mean_service_s, service_cv2, arrival_cv2, threshold_s, tail, cap):
     """Tell whether `servers` keep to the utilisation cap and to P(W > threshold) <= tail."""
     if arrival_rate * mean_service_s > cap * servers:
@@ -269,7 +316,7 @@ def smallest_servers(
     return high
 
 
-@jit
+@inner
 def _mixture(shares, service_s, service_cv2, arrival_cv2):
     """Return the mean service time of a mixture, and the sum of its service and arrival cv2."""
     mean = 0.0
@@ -284,7 +331,7 @@ def _mixture(shares, service_s, service_cv2, arrival_cv2):
     return mean, max(0.0, second / (mean * mean) - 1.0) + arrivals
 
 
-@jit
+@inner
 def _weighted_late(weights, slack_s, servers, busy, mean_service_s, cv2_sum):
     """Return sum_i weights_i P(W > slack_i) over the workloads with time to spare after their prefill.
 
@@ -293,11 +340,11 @@ def _weighted_late(weights, slack_s, servers, busy, mean_service_s, cv2_sum):
     total = 0.0
     for i in range(weights.size):
         if weights[i] > 0.0 and slack_s[i] > 0.0:
-            total += weights[i] * _decay(servers, busy, mean_service_s, cv2_sum, slack_s[i])
+            total += weights[i] * wait_decay(servers, busy, mean_service_s, cv2_sum, slack_s[i])
     return total * erlang_c(servers, busy) if total > 0.0 else 0.0
 
 
-@jit
+@inner
 def _safe_utilization(shares, slack_s, servers, mean_service_s, cv2_sum):
     """Return the largest utilisation up to `U_MAX` with a miss share of at most `SAFE_MISS`."""
     if _weighted_late(shares, slack_s, servers, servers * U_MAX, mean_service_s, cv2_sum) <= SAFE_MISS:

@@ -13,25 +13,14 @@ them, are dual feasible. So every start can be repaired: a stale basis lends its
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numba.core.options
 import numpy as np
 
-from fleetgym.kernels.compile import jit, separate
+from fleetgym.kernels.compile import inner, jit, lean, once, separate
 
-
-def _lean() -> dict[str, Any]:
-    """Return the option that leaves out reference counts, where this Numba has it: it saves compile time."""
-    return {"_nrt": False} if hasattr(numba.core.options.DefaultOptions, "_nrt") else {}
-
-
-# Whoever calls `route` loads all of it from one file of the cache, so that files for its parts would be idle.
-_inner = jit(cache=False, **_lean())
-# A function with one caller joins it: passing the work space on would take as long as many of them run.
-_once = jit(cache=False, forceinline=True, **_lean())
 # What most solves never reach is kept apart by `separate`, or each caller would optimise it again.
-_apart = jit(**_lean())
+_apart = jit(**lean())
 
 OPTIMAL = 0
 NUMERIC_FAILURE = 1
@@ -142,7 +131,7 @@ def new_basis(num_workloads: int, num_configurations: int) -> np.ndarray:
 # --- packing ----------------------------------------------------------------------------------------------
 
 
-@_once
+@once
 def _pack_rows(capacity, width, slope, segment, row):
     """Scale each capacity row to a limit of one, or give it unit 0; merge empty segments and equal slopes."""
     for c in range(capacity.shape[1]):
@@ -169,7 +158,7 @@ def _pack_rows(capacity, width, slope, segment, row):
         row[_UNIT, 2, j] = unit
 
 
-@_once
+@once
 def _pack_workload(cost, delay, error, use, allowed, i, lp, w, row):
     """Copy one workload's columns; a column that may not be used costs infinity and is otherwise zero."""
     for c in range(cost.shape[1]):
@@ -191,7 +180,7 @@ def _pack_workload(cost, delay, error, use, allowed, i, lp, w, row):
             lp[w, _COST, j], lp[w, _SCALE, j] = np.inf, 1.0
 
 
-@_once
+@once
 def _pack(cost, unserved, delay, error, use, capacity, width, slope, allowed, work):
     """Fill the packed data; return the number of workloads with arrivals, listed in `work.number`."""
     _pack_rows(capacity, width, slope, work.segment, work.row)
@@ -210,7 +199,7 @@ def _pack(cost, unserved, delay, error, use, capacity, width, slope, allowed, wo
 # --- one workload -----------------------------------------------------------------------------------------
 
 
-@_inner
+@inner
 def _invert(lp, key, inverse, i, least):
     """Invert the 3x3 matrix of three key columns; tell whether its determinant exceeds `least`, scaled."""
     a, b, c = key[i, 0], key[i, 1], key[i, 2]
@@ -230,7 +219,7 @@ def _invert(lp, key, inverse, i, least):
     return True
 
 
-@_inner
+@inner
 def _represent(lp, inverse, i, j, out, e):
     """Write column `j` of workload `i` as a combination of its key columns into out[e]."""
     d0, d1, d2 = lp[i, _DEMAND, j], lp[i, _DELAY, j], lp[i, _ERROR, j]
@@ -238,7 +227,7 @@ def _represent(lp, inverse, i, j, out, e):
         out[e, k] = inverse[i, k, 0] * d0 + inverse[i, k, 1] * d1 + inverse[i, k, 2] * d2
 
 
-@_inner
+@inner
 def _replace_key(inverse, i, k, column, e):
     """Update a workload's inverse: the column that column[e] represents takes the place of key `k`."""
     for r in range(3):
@@ -249,7 +238,7 @@ def _replace_key(inverse, i, k, column, e):
         inverse[i, k, r] = pivot
 
 
-@_inner
+@inner
 def _priced_cost(lp, i, row, j):
     """Cost of column `j` with what it pays for capacity."""
     return lp[i, _COST, j] + (
@@ -259,13 +248,13 @@ def _priced_cost(lp, i, row, j):
     )
 
 
-@_inner
+@inner
 def _load(lp, i, j):
     """Sum of what column `j` takes of its configuration's limits."""
     return lp[i, _USE, j] + lp[i, _USE + 1, j] + lp[i, _USE + 2, j]
 
 
-@_inner
+@inner
 def _workload_dual(lp, i, row, key, inverse, local, round_off, price_noise):
     """Set the duals of a workload's three rows from its key columns, and the round-off they carry."""
     y0 = y1 = y2 = noise = 0.0
@@ -279,7 +268,7 @@ def _workload_dual(lp, i, row, key, inverse, local, round_off, price_noise):
     local[i, _NOISE, 0] = noise
 
 
-@_inner
+@inner
 def _reduced_costs(lp, i, row, local, out, size):
     """Write the reduced costs of one workload's columns into out[0]."""
     y0, y1, y2 = local[i, _DUAL, 0], local[i, _DUAL, 1], local[i, _DUAL, 2]
@@ -293,7 +282,7 @@ def _reduced_costs(lp, i, row, local, out, size):
         )
 
 
-@_once
+@once
 def _rates(lp, i, row, local, out, size):
     """Write how fast the reduced costs fall along the dual direction into out[1]."""
     y0, y1, y2 = local[i, _STEP, 0], local[i, _STEP, 1], local[i, _STEP, 2]
@@ -310,14 +299,14 @@ def _rates(lp, i, row, local, out, size):
         )
 
 
-@_once
+@once
 def _rate_noise(lp, i, reach, noise, j):
     """Return the smallest rate of column `j` that is more than round-off of the direction it comes from."""
     own = abs(lp[i, _DEMAND, j]) + abs(lp[i, _DELAY, j]) + abs(lp[i, _ERROR, j])
     return _TINY_PIVOT * (reach * _load(lp, i, j) + noise * own)
 
 
-@_inner
+@inner
 def _offer(pick, gap, rate, slack):
     """Harris's test on one candidate whose gap closes at `rate`; tell whether it becomes the choice.
 
@@ -334,7 +323,7 @@ def _offer(pick, gap, rate, slack):
     return False
 
 
-@_inner
+@inner
 def _ratio(lp, i, row, local, candidate, flag, pick, number, size, bland):
     """Offer the columns of workload `i` to the ratio test; note the choice in the last cells of `number`."""
     _reduced_costs(lp, i, row, local, candidate, size)
@@ -349,14 +338,14 @@ def _ratio(lp, i, row, local, candidate, flag, pick, number, size, bland):
                 number[-2], number[-1] = i, j
 
 
-@_inner
+@inner
 def _reset_pick(pick, number):
     """Forget the choice of the last ratio test."""
     pick[0], pick[1], pick[2] = np.inf, np.inf, 0.0
     number[-1] = -1
 
 
-@_inner
+@inner
 def _aim_by_key(inverse, i, k, local, pick):
     """Let the reduced cost of key `k` rise while prices rest: write the direction of the workload's duals."""
     size = 0.0
@@ -367,7 +356,7 @@ def _aim_by_key(inverse, i, k, local, pick):
     pick[3] = 0.0
 
 
-@_once
+@once
 def _worst_key(lp, i, key, inverse, bland):
     """Return the key position with the most negative scaled value, or -1; the smallest column if `bland`."""
     worst, place = 0.0, -1
@@ -378,7 +367,7 @@ def _worst_key(lp, i, key, inverse, bland):
     return place
 
 
-@_once
+@once
 def _best_column(lp, i, row, size):
     """Return the cheapest way to serve a workload at these prices, its service levels left aside."""
     best, cost = _U, lp[i, _COST, _U]
@@ -389,7 +378,7 @@ def _best_column(lp, i, row, size):
     return best
 
 
-@_once
+@once
 def _solve_workload(work, i, size):
     """Solve one workload's three-row problem at the current prices by its own dual simplex method."""
     lp, key, inverse, local, flag = work.lp, work.key, work.inverse, work.local, work.flag
@@ -422,7 +411,7 @@ def _solve_workload(work, i, size):
 # --- factorisation ----------------------------------------------------------------------------------------
 
 
-@_once
+@once
 def _choose_keys(lp, i, basis, start, stop, key, inverse, column):
     """Choose three independent key columns among a workload's basic ones, by complete pivoting.
 
@@ -453,7 +442,7 @@ def _choose_keys(lp, i, basis, start, stop, key, inverse, column):
     return True
 
 
-@_inner
+@inner
 def _scatter(lp, i, key, place, j, column, e, out, at):
     """Add to out[at, t] what column `j` of workload `i` loads row t by, net of the keys that represent it."""
     for k in range(4):
@@ -464,7 +453,7 @@ def _scatter(lp, i, key, place, j, column, e, out, at):
                     out[at, place[r, col]] += factor * lp[i, _USE + r, col]
 
 
-@_inner
+@inner
 def _entry(lp, i, key, j, column, e, r, at):
     """Return what `_scatter` adds for the one row (r, at)."""
     total = 1.0 if j == at else 0.0
@@ -474,7 +463,7 @@ def _entry(lp, i, key, j, column, e, r, at):
     return total * lp[i, _USE + r, at]
 
 
-@_inner
+@inner
 def _release(work, r, j, segment):
     """Take a row out of the tight ones: its load is free within a segment, and its price is that slope."""
     work.place[r, j] = -1
@@ -482,7 +471,7 @@ def _release(work, r, j, segment):
     work.row[_PRICE, r, j] = work.segment[1, r, segment, j]
 
 
-@_once
+@once
 def _load_rows(work, basis, size):
     """Take each row's state from the stored basis; return the number of tight rows."""
     for r in range(3):
@@ -504,7 +493,7 @@ def _load_rows(work, basis, size):
     return tight
 
 
-@_once
+@once
 def _load_keys(lp, i, key, inverse, basis, start, stop, column):
     """Make keys of three of a workload's stored basic columns; tell whether the stored ones sufficed."""
     if stop - start >= 3:  # the first three will do unless others are much better
@@ -517,7 +506,7 @@ def _load_keys(lp, i, key, inverse, basis, start, stop, column):
     return complete
 
 
-@_once
+@once
 def _load_columns(lp, key, inverse, flag, number, tied, column, basis, live, size):
     """Split the stored columns into keys and extras; return how many extras, and whether they sufficed."""
     extras, complete, stop, end = 0, True, 2, 2 + basis[0]
@@ -541,7 +530,7 @@ def _load_columns(lp, key, inverse, flag, number, tied, column, basis, live, siz
     return extras, complete
 
 
-@_inner
+@inner
 def _exchange(matrix, size, a, b):
     """Swap row `a` and column `b` of a linear map: output a becomes an input, input b an output."""
     inverse = 1.0 / matrix[a, b]
@@ -556,7 +545,7 @@ def _exchange(matrix, size, a, b):
     matrix[a, b] = inverse
 
 
-@_once
+@once
 def _eliminate(matrix, extra, rows, columns, match):
     """Invert in place by exchanges: each row takes its largest free column, match[0, row] = column.
 
@@ -575,7 +564,7 @@ def _eliminate(matrix, extra, rows, columns, match):
             _exchange(matrix, max(rows, columns), e, choice)
 
 
-@_once
+@once
 def _build(work, tight, extras):
     """Write the working matrix, one row per extra, and beside each extra the least pivot to trust."""
     matrix = work.scratch
@@ -591,7 +580,7 @@ def _build(work, tight, extras):
         work.extra[e, 3] = _TINY_PIVOT * largest
 
 
-@_once
+@once
 def _keep_pairs(work, tight, extras, repaired):
     """Put rows and extras that pair in the same order, release the other rows; return how many pair.
 
@@ -624,7 +613,7 @@ def _keep_pairs(work, tight, extras, repaired):
     return pairs
 
 
-@_once
+@once
 def _factorise(work, basis, live, size):
     """Load and factorise the stored basis, and repair it until it is dual feasible.
 
@@ -647,7 +636,7 @@ def _factorise(work, basis, live, size):
     return pairs, False
 
 
-@_once
+@once
 def _store(work, basis, live, size):
     """Write the basis in its canonical order: columns by workload and number, then rows that are not free."""
     n = 2
@@ -668,7 +657,7 @@ def _store(work, basis, live, size):
 # --- primal and dual solution of a basis ------------------------------------------------------------------
 
 
-@_once
+@once
 def _values(work, live, pairs):
     """Compute the values of all basic columns."""
     rhs, tied = work.vector[0], work.tight
@@ -691,7 +680,7 @@ def _values(work, live, pairs):
             work.local[tied[2, e], _VALUE, k] -= work.extra[e, k] * value
 
 
-@_once
+@once
 def _loads(work, live, pairs, size):
     """Compute the load of every capacity row, as a share of its limit."""
     load = work.row[_LOAD]
@@ -709,7 +698,7 @@ def _loads(work, live, pairs, size):
             load[r, j] += work.extra[e, 3] * work.lp[i, _USE + r, j]
 
 
-@_once
+@once
 def _prices(lp, row, key, tied, extra, working, vector, pairs):
     """Compute the tight rows' prices, which make the reduced costs of the extras zero; return their noise."""
     for t in range(pairs):
@@ -732,7 +721,7 @@ def _prices(lp, row, key, tied, extra, working, vector, pairs):
     return noise
 
 
-@_inner
+@inner
 def _duals(work, live, pairs):
     """Compute the prices of the tight rows and each workload's duals; return the noise of the prices."""
     lp, row, key, inverse, local = work.lp, work.row, work.key, work.inverse, work.local
@@ -743,7 +732,7 @@ def _duals(work, live, pairs):
     return noise
 
 
-@_once
+@once
 def _is_priced_out(lp, i, row, local, candidate, flag, size, noise):
     """Tell whether a column outside the basis would lower the cost of workload `i`."""
     _reduced_costs(lp, i, row, local, candidate, size)
@@ -755,7 +744,7 @@ def _is_priced_out(lp, i, row, local, candidate, flag, size, noise):
     return False
 
 
-@_once
+@once
 def _is_price_outside(work, t, noise):
     """Tell whether the price of tight row `t` is beyond the slopes beside its breakpoint."""
     r, j = work.tight[0, t], work.tight[1, t]
@@ -763,7 +752,7 @@ def _is_price_outside(work, t, noise):
     return price < work.segment[1, r, level, j] - noise or price > work.segment[1, r, level + 1, j] + noise
 
 
-@_once
+@once
 def _untie(work, r, j):
     """Turn a tight row into one that merely has a price: between two slopes it must become tight again."""
     level, price = work.state[r, j] // 2, work.row[_PRICE, r, j]
@@ -775,7 +764,7 @@ def _untie(work, r, j):
         work.place[r, j] = -1
 
 
-@_once
+@once
 def _clip_prices(work, pairs, noise):
     """Release the tight rows whose prices are beyond the slopes beside them, marked by a rate; return how many.
 
@@ -792,7 +781,7 @@ def _clip_prices(work, pairs, noise):
     return released
 
 
-@_inner
+@inner
 def _is_touched(work, i, j):
     """Tell whether column `j` of workload `i` loads a row whose price was clipped."""
     row, lp = work.row[_RATE], work.lp
@@ -801,7 +790,7 @@ def _is_touched(work, i, j):
     ) != 0.0
 
 
-@_once
+@once
 def _mark_faults(work, live, pairs, size, noise, clipped):
     """Mark the workloads that must be solved again: one with extras also where a clipped price touches it.
 
@@ -828,7 +817,7 @@ def _mark_faults(work, live, pairs, size, noise, clipped):
     return faults > 0.0
 
 
-@_once
+@once
 def _drop_faults(work, pairs):
     """Take clipped rows and the extras of marked workloads out; return the numbers of rows and extras left."""
     tied, tight, extras = work.tight, 0, 0
@@ -865,7 +854,7 @@ def _mend(work, live, pairs, size):
 _distant_mend = separate(_mend, new_workspace(1, 1), 0, 0, 0)
 
 
-@_once
+@once
 def _repair(work, live, pairs, size):
     """Compute the duals and repair the basis where they are infeasible, at as few changes as possible.
 
@@ -887,7 +876,7 @@ def _repair(work, live, pairs, size):
 # --- dual simplex method ----------------------------------------------------------------------------------
 
 
-@_inner
+@inner
 def _violation(work, r, j):
     """How far a row's load is beyond its segment: positive above it, negative below it."""
     load, level = work.row[_LOAD, r, j], work.state[r, j] // 2
@@ -900,7 +889,7 @@ def _violation(work, r, j):
     return min(load - work.segment[0, r, level - 1, j], 0.0)
 
 
-@_once
+@once
 def _leaving(work, live, pairs, size, bland):
     """Return kind and place of what should leave: the column or row that is furthest out of bounds.
 
@@ -927,7 +916,7 @@ def _leaving(work, live, pairs, size, bland):
     return kind, a, b
 
 
-@_inner
+@inner
 def _badness(violation, number, least, bland):
     """Rank what may leave: by its violation, or by its number."""
     if violation <= least:
@@ -935,7 +924,7 @@ def _badness(violation, number, least, bland):
     return 1.0 / (1.0 + number) if bland else violation
 
 
-@_once
+@once
 def _dependent_extra(work, i, k, pairs):
     """Return the extra of workload `i` that depends most on key `k`, or -1."""
     best, choice, lp = _TINY_PIVOT, -1, work.lp[i]
@@ -947,7 +936,7 @@ def _dependent_extra(work, i, k, pairs):
     return choice
 
 
-@_once
+@once
 def _swap_key(work, i, k, pairs):
     """Let an extra of workload `i` that depends on key `k` take its place; return which, or -1.
 
@@ -976,7 +965,7 @@ def _swap_key(work, i, k, pairs):
     return choice
 
 
-@_once
+@once
 def _border_row(work, r, at, pairs):
     """Write the load of row (r, at), by the limits of the tight rows, into the working matrix's border."""
     matrix = work.working
@@ -989,7 +978,7 @@ def _border_row(work, r, at, pairs):
                 matrix[pairs, t] += entry * matrix[e, t]
 
 
-@_once
+@once
 def _border_column(work, i, j, r, at, pairs):
     """Write what column (i, j) takes from the extras, and adds to row (r, at), into the border."""
     matrix, load = work.working, work.scratch
@@ -1006,7 +995,7 @@ def _border_column(work, i, j, r, at, pairs):
     matrix[pairs, pairs] += corner
 
 
-@_inner
+@inner
 def _aim(work, a, sign, pairs):
     """Let the tight rows' prices follow what leaves, row `a` of the working matrix: write their rates."""
     reach = 0.0
@@ -1017,7 +1006,7 @@ def _aim(work, a, sign, pairs):
     work.pick[3] = reach
 
 
-@_once
+@once
 def _aim_workload(lp, i, row, key, inverse, local, reach):
     """Let the duals of workload `i` follow the prices so that its keys' reduced costs stay zero."""
     y0 = y1 = y2 = noise = 0.0
@@ -1033,7 +1022,7 @@ def _aim_workload(lp, i, row, key, inverse, local, reach):
     local[i, _NOISE, 2] = noise * reach
 
 
-@_once
+@once
 def _ratio_of_rows(work, pairs):
     """Offer the tight rows, whose prices must stay between two slopes, to the ratio test."""
     end = work.number.size
@@ -1047,7 +1036,7 @@ def _ratio_of_rows(work, pairs):
                 work.number[end - 2], work.number[end - 1] = -1, t
 
 
-@_once
+@once
 def _ratio_test(work, kind, only, live, pairs, size, bland):
     """Find what enters: a column, or a tight row that becomes free."""
     lp, row, local, candidate, flag = work.lp, work.row, work.local, work.candidate, work.flag
@@ -1062,20 +1051,20 @@ def _ratio_test(work, kind, only, live, pairs, size, bland):
         _ratio_of_rows(work, pairs)
 
 
-@_once
+@once
 def _tie(work, t, r, j, level):
     """Put row (r, j) into position `t` of the tight rows, at breakpoint `level`."""
     work.tight[0, t], work.tight[1, t] = r, j
     work.place[r, j], work.state[r, j] = t, 2 * level + 1
 
 
-@_inner
+@inner
 def _is_off(pivot, rate):
     """Tell whether the two ways to compute a pivot differ so much that the inverses need a refresh."""
     return not abs(abs(pivot) - rate) <= 1e-7 * rate
 
 
-@_once
+@once
 def _exchange_key(work, i, k, pairs):
     """Exchange a key that no extra depends on: within its workload, so that the working matrix stays."""
     lp, inverse, tied, j = work.lp, work.inverse, work.tight, work.number[-1]
@@ -1091,7 +1080,7 @@ def _exchange_key(work, i, k, pairs):
     return pairs
 
 
-@_once
+@once
 def _move_last(work, e, t, last):
     """Close the gaps that extra `e` and tight row `t` left in the working matrix."""
     matrix, tied = work.working, work.tight
@@ -1107,7 +1096,7 @@ def _move_last(work, e, t, last):
         work.place[tied[0, t], tied[1, t]] = t
 
 
-@_once
+@once
 def _exchange_pair(work, e, r, at, level, pairs):
     """Let extra `e`, or row (r, at) if e == pairs, make place for what the ratio test chose.
 
@@ -1136,13 +1125,13 @@ def _exchange_pair(work, e, r, at, level, pairs):
     return pairs + (1 if e == pairs else 0) - (1 if i < 0 else 0)
 
 
-@_once
+@once
 def _next_segment(work, t):
     """Return the segment towards which the price of tight row `t` was moving."""
     return work.state[work.tight[0, t], work.tight[1, t]] // 2 + (1 if work.vector[1, t] > 0.0 else 0)
 
 
-@_once
+@once
 def _clear_rates(work, pairs):
     for t in range(pairs):
         work.row[_RATE, work.tight[0, t], work.tight[1, t]] = 0.0
@@ -1196,7 +1185,7 @@ _distant_pivot = separate(_pivot, new_workspace(1, 1), 0, 0, 0, 0, 0, 0, False, 
 # --- the whole problem ------------------------------------------------------------------------------------
 
 
-@_once
+@once
 def _pivot_until_feasible(work, live, pairs, size, budget, careful):
     """Pivot until all values are feasible or a refresh is due; return pairs, pivots and whether it ended.
 
@@ -1218,7 +1207,7 @@ def _pivot_until_feasible(work, live, pairs, size, budget, careful):
     return pairs, budget, False
 
 
-@_inner
+@inner
 def _write_value(x, slack, i, j, value):
     """Write the value of one basic column; what is below zero by round-off becomes zero."""
     positive = value if value > 0.0 else 0.0
@@ -1232,7 +1221,7 @@ def _write_value(x, slack, i, j, value):
         slack[i, 2] = positive
 
 
-@_once
+@once
 def _write_primal(work, live, pairs, x, slack):
     """Write the routed shares, unserved shares and service-level excesses."""
     for i in range(x.shape[0]):
@@ -1246,7 +1235,7 @@ def _write_primal(work, live, pairs, x, slack):
         _write_value(x, slack, work.number[work.tight[2, e]], work.tight[3, e], work.extra[e, 3])
 
 
-@_once
+@once
 def _write_overload(use, capacity, width, x, overload):
     """Fill the overload segments of each configuration from the cheapest to the dearest."""
     for c in range(width.shape[0]):
@@ -1259,7 +1248,7 @@ def _write_overload(use, capacity, width, x, overload):
             excess -= width[c, b]
 
 
-@_once
+@once
 def _write_duals(work, live, workload_dual, capacity_dual):
     """Write the demand, delay and error duals and the prices of capacity, in the units of the data."""
     for i in range(workload_dual.shape[0]):
@@ -1274,7 +1263,7 @@ def _write_duals(work, live, workload_dual, capacity_dual):
             capacity_dual[r, c] = price if price > 0.0 else 0.0
 
 
-@_once
+@once
 def _close_rows(cost, unserved, delay, error, use, allowed, row, workload_dual, capacity_dual):
     """Price each row without any capacity so high that no column it closes would pay."""
     for r in range(3):
@@ -1291,7 +1280,7 @@ def _close_rows(cost, unserved, delay, error, use, allowed, row, workload_dual, 
                         capacity_dual[r, c] -= gap / use[r, i, c] * (1.0 + 1e-15)
 
 
-@_once
+@once
 def _objective(cost, unserved, slope, x, slack, overload):
     total = 0.0
     for i in range(cost.shape[0]):
@@ -1305,7 +1294,7 @@ def _objective(cost, unserved, slope, x, slack, overload):
     return total
 
 
-@jit(**_lean())
+@jit(**lean())
 def route(
     cost, unserved, delay, error, use, capacity, width, slope, allowed, basis, work, x, slack, overload, duals
 ):
@@ -1371,7 +1360,7 @@ def _example_arguments():
 distant_route = separate(route, *_example_arguments())
 
 
-@jit(**_lean())
+@jit(**lean())
 def remap_basis(basis, old_active, new_active):
     """Carry a basis over to another set of active configurations, in place.
 
@@ -1403,7 +1392,7 @@ def remap_basis(basis, old_active, new_active):
     basis[1] = (out - 2 - basis[0]) // 2
 
 
-@_inner
+@inner
 def _place_of(label, labels):
     """Return the column that stands for `label`, or -1."""
     for c in range(labels.size):

@@ -65,20 +65,20 @@ class Responder:
     def _options(self, slot: int, serving: np.ndarray) -> np.ndarray:
         """Return what a slot serves as options, (T,)."""
         part = serving[:, self.members[slot]]
-        if not self.model.slot_exclusive[slot]:
+        if not self.model.problem.slot_exclusive[slot]:
             return part[:, 0]
         return np.where(part.any(axis=1), part.argmax(axis=1) + 1, 0)
 
     def _levels(self, slot: int, now: np.ndarray) -> np.ndarray:
         members = self.members[slot]
-        if self.model.slot_exclusive[slot]:
+        if self.model.problem.slot_exclusive[slot]:
             return np.arange(members.size + 1)
         most = self.model.instance.configurations[members[0]].max_replicas
         return np.arange(max(0, now.min() - self.reach), min(most, now.max() + self.reach) + 1)
 
     def _fleet(self, slot: int, option: int) -> np.ndarray:
         """Return the replicas of the slot's members that an option means."""
-        if not self.model.slot_exclusive[slot]:
+        if not self.model.problem.slot_exclusive[slot]:
             return np.array([option])
         fleet = np.zeros(self.members[slot].size, dtype=np.int64)
         if option:
@@ -103,7 +103,7 @@ class Responder:
         self, slot: int, t: int, levels: np.ndarray, serving: np.ndarray, held: np.ndarray
     ) -> np.ndarray:
         """Return rent and operating cost of one window by option, (levels,); inf where GPUs are missing."""
-        members, use = self.members[slot], self.model.gpu_use
+        members, use = self.members[slot], self.model.problem.gpu_use
         others = held.copy()
         others[members] = 0
         room = self.available[t] - use @ others
@@ -122,7 +122,7 @@ class Responder:
         """Return the options to ask for so that those of `path` serve: early by the time it takes to start."""
         members = self.members[slot]
         ahead = np.concatenate([path, after])
-        if not self.model.slot_exclusive[slot]:
+        if not self.model.problem.slot_exclusive[slot]:
             wait = int(self.model.startup_windows[members[0]])
             return np.array([ahead[t : t + wait + 1].max() for t in range(path.size)])
         targets = path.copy()

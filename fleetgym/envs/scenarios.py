@@ -1,0 +1,84 @@
+"""Which scenario an episode plays: an instance and reset options in, a stored, a drawn or a given scenario out."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from fleetgym.dynamics.scenario import draw_scenario
+from fleetgym.instance import Instance, Scenario
+from fleetgym.library import load_instance, load_scenarios
+
+#: Where scenarios come from when `reset` does not name one.
+SOURCES = ("drawn", "stored")
+
+
+class ScenarioChoice:
+    """The scenarios that an environment may play.
+
+    Parameters
+    ----------
+    instance : str or Instance
+        An id of the standard set or a path, beside which stored scenarios lie; or an instance, which has none.
+    source : str
+        ``"drawn"`` from the instance's processes, or any of the ``"stored"`` ones.
+
+    Raises
+    ------
+    ValueError
+        If there is no such source, or nothing is stored where that is asked for.
+    """
+
+    def __init__(self, instance: str | Instance, source: str = "drawn"):
+        if source not in SOURCES:
+            raise ValueError(f"scenarios must be one of {SOURCES}, got {source!r}")
+        self._home = None if isinstance(instance, Instance) else instance
+        self.instance = instance if isinstance(instance, Instance) else load_instance(instance)
+        self.source = source
+        if source == "stored" and not self.stored:
+            raise ValueError(f"{self.instance.id!r} has no stored scenarios: use scenarios='drawn'")
+
+    @functools.cached_property
+    def stored(self) -> tuple[Scenario, ...]:
+        """The stored scenarios."""
+        return () if self._home is None else load_scenarios(self._home)
+
+    def number(self, options: dict[str, Any] | None, rng: np.random.Generator) -> int | Scenario:
+        """Return the number of a stored scenario, or a scenario that is given or drawn.
+
+        Parameters
+        ----------
+        options : dict or None
+            Of `reset`: ``{"scenario": k}`` or ``{"scenario": Scenario(...)}``.
+        rng : numpy.random.Generator
+            For what is drawn.
+
+        Raises
+        ------
+        ValueError
+            For unknown options, and for a number that is none of a stored scenario.
+        """
+        unknown = sorted(set(options or {}) - {"scenario"})
+        if unknown:
+            raise ValueError(f"unknown reset options {unknown}; expected 'scenario'")
+        chosen = (options or {}).get("scenario")
+        if chosen is None and self.source == "stored":
+            return int(rng.integers(len(self.stored)))
+        if chosen is None:
+            return draw_scenario(self.instance, rng, "drawn")
+        if isinstance(chosen, Scenario):
+            return chosen.check(self.instance)
+        if isinstance(chosen, bool) or not isinstance(chosen, (int, np.integer)):
+            raise ValueError(f"expected the number of a stored scenario or a Scenario, got {chosen!r}")
+        if not 0 <= chosen < len(self.stored):
+            raise ValueError(
+                f"{self.instance.id!r} has {len(self.stored)} stored scenarios, got number {chosen}"
+            )
+        return int(chosen)
+
+    def choose(self, options: dict[str, Any] | None, rng: np.random.Generator) -> Scenario:
+        """Return the scenario that `number` names."""
+        chosen = self.number(options, rng)
+        return self.stored[chosen] if isinstance(chosen, int) else chosen

@@ -1,0 +1,315 @@
+"""`FleetAlloc-v0` many times over: the batched environment behind ``gymnasium.make_vec``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.utils import seeding
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from fleetgym.actions import ActionSpace
+from fleetgym.envs.fleet_alloc import observation_space
+from fleetgym.envs.scenarios import ScenarioChoice
+from fleetgym.episodes import BEGIN, PLAY, REST, EpisodeBatch
+from fleetgym.errors import DataError
+from fleetgym.instance import Instance
+from fleetgym.window import COST_TERMS
+
+#: What infos hold unless all of it is asked for.
+_BRIEF = frozenset(
+    (
+        *COST_TERMS,
+        "cost",
+        "spent_usd",
+        "unserved_share",
+        "miss_share",
+        "window",
+        "forced_outage",
+        "action_mask",
+    )
+)
+_EPISODES_PER_THREAD = 128  # fewer are not worth a thread
+
+
+class FleetAllocVectorEnv(VectorEnv):
+    """Play many episodes of `FleetAlloc-v0` side by side, with the numbers of the single environment.
+
+    ``gymnasium.make_vec("FleetAlloc-v0", num_envs=64)`` makes it. Spaces, rewards, seeding (environment `k` of
+    ``reset(seed=s)`` is seeded ``s + k``) and infos are those of `gymnasium.vector.SyncVectorEnv` over
+    `FleetAllocEnv`, bit for bit.
+
+    Parameters
+    ----------
+    num_envs : int
+        Number of episodes side by side.
+    instance : str, Instance, or a sequence of these
+        What to play. Several instances take turns (environment `k` plays number ``k % len(instance)``); they must
+        be of one shape. Where they differ in replica limits, the action space is the union: the masks tell each
+        environment's own options, and others are errors.
+    scenarios : {"drawn", "stored"}
+        Where scenarios come from when `reset` does not name one.
+    autoreset_mode : AutoresetMode or str
+        ``"NextStep"``, ``"SameStep"`` or ``"Disabled"``, as for `SyncVectorEnv`.
+    full_info : bool
+        Whether infos hold everything that the single environment's do. By default they leave out what observations
+        show as well: the outcome seen last and the fleet.
+    num_threads : int, optional
+        Threads to share the work; by default one per 128 environments, and no more than processors. The
+        numbers do not depend on it.
+    render_mode : None
+        Batches are not rendered.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range or instances differ in shape.
+
+    Examples
+    --------
+    >>> import fleetgym, gymnasium
+    >>> envs = gymnasium.make_vec("FleetAlloc-v0", num_envs=3, instance="fleet-v0/toy/two-pools")
+    >>> observations, infos = envs.reset(seed=7)
+    >>> observations["demand"].shape, infos["action_mask"].shape
+    ((3, 1), (3, 5))
+    >>> observations, rewards, terminations, truncations, infos = envs.step(envs.action_space.sample())
+    >>> bool((rewards == -infos["cost"]).all())
+    True
+    >>> envs.close()
+    """
+
+    metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        instance: str | Instance | Sequence[str | Instance] = "fleet-v0/dev/ou-s-001",
+        scenarios: str = "drawn",
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        full_info: bool = False,
+        num_threads: int | None = None,
+        render_mode: None = None,
+    ):
+        if num_envs < 1:
+            raise ValueError(f"num_envs must be at least 1, got {num_envs}")
+        if render_mode is not None:
+            raise ValueError(
+                "batches are not rendered: use gymnasium.make, or make_vec with vectorization_mode='sync'"
+            )
+        if num_threads is None:
+            num_threads = max(1, min(os.cpu_count() or 1, num_envs // _EPISODES_PER_THREAD))
+        if not 1 <= num_threads <= num_envs:
+            raise ValueError(f"num_threads must be from 1 to num_envs, got {num_threads}")
+        sources = [instance] if isinstance(instance, str | Instance) else list(instance)
+        if not sources:
+            raise ValueError("instance: expected at least one")
+        self.num_envs, self.render_mode = num_envs, None
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
+        self._names = None if full_info else _BRIEF
+        self._choices = [ScenarioChoice(source, scenarios) for source in sources]
+        self.instances = tuple(choice.instance for choice in self._choices)
+        self._which = np.arange(num_envs) % len(sources)
+        self._reserve(num_threads)
+        self.single_observation_space = observation_space(self.instances)
+        self.single_action_space = spaces.MultiDiscrete(self._batch.nvec)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        nvecs = np.array([ActionSpace(one).nvec for one in self.instances])
+        self._limits = nvecs[self._which].astype(np.uint64)
+        self._everyone = np.ones(num_envs, dtype=np.bool_)
+        self._everyone.setflags(write=False)
+        self._rngs: list[np.random.Generator | None] = [None] * num_envs
+        self._scenario_ids = np.full(num_envs, None, dtype=object)
+        self._over = np.ones(num_envs, dtype=np.bool_)  # nothing to play before a reset
+        self._begun = False
+
+    def _reserve(self, num_threads: int) -> None:
+        """Make room for the stored scenarios of all instances, then for one scenario per environment."""
+        counts = [len(choice.stored) for choice in self._choices]
+        self._first_slot = np.concatenate(([0], np.cumsum(counts)))
+        room = int(self._first_slot[-1]) + self.num_envs
+        self._batch = EpisodeBatch(self.instances, self._which.tolist(), room, num_threads)
+        for first, choice in zip(self._first_slot, self._choices, strict=False):
+            for k, scenario in enumerate(choice.stored):
+                self._batch.load(int(first) + k, scenario)
+
+    # -- Gymnasium's interface --------------------------------------------------------------------------------
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Start episodes.
+
+        Parameters
+        ----------
+        seed : int or sequence of int or None, optional
+            Seeds each environment's generator: with an int, ``seed + k``.
+        options : dict, optional
+            ``{"scenario": k}`` as in the single environment, and ``{"reset_mask": ndarray of bool, (N,)}`` to reset
+            some of the environments only.
+
+        Returns
+        -------
+        observations : dict of ndarray
+        infos : dict
+
+        Raises
+        ------
+        ValueError
+            For options that do not exist, or seeds or a mask of the wrong length.
+        """
+        options = dict(options or {})
+        rows = self._reset_mask(options.pop("reset_mask", None))
+        self._seed([seed] * self.num_envs if seed is None else seed, rows)
+        what = np.where(rows, BEGIN, REST)
+        for k in np.flatnonzero(rows):
+            self._choose(int(k), options)
+        self._batch.advance(np.zeros((self.num_envs, self._limits.shape[1])), what)
+        self._over[rows] = False
+        self._begun = True
+        return self._batch.observation(), self._infos(rows)
+
+    def _reset_mask(self, mask: Any) -> np.ndarray:
+        if mask is None:
+            return self._everyone
+        if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (self.num_envs,):
+            raise ValueError(f"reset_mask: expected an array of {self.num_envs} bools, got {mask!r}")
+        if not mask.any():
+            raise ValueError("reset_mask: expected at least one True")
+        if not self._begun and not mask.all():
+            raise gymnasium.error.ResetNeeded("reset all environments before some of them")
+        return mask
+
+    def _seed(self, seed: int | Sequence[int | None], rows: np.ndarray) -> None:
+        seeds = [seed + k for k in range(self.num_envs)] if isinstance(seed, int | np.integer) else list(seed)
+        if len(seeds) != self.num_envs:
+            raise ValueError(f"seed: expected one or {self.num_envs}, got {len(seeds)}")
+        for k in np.flatnonzero(rows):
+            own = seeds[k]
+            if own is not None or self._rngs[k] is None:
+                self._rngs[k], _ = seeding.np_random(None if own is None else int(own))
+
+    def _choose(self, k: int, options: dict[str, Any] | None = None) -> None:
+        """Choose the scenario of environment `k`, and store it if it is not."""
+        rng, which = self._rngs[k], self._which[k]
+        assert rng is not None
+        chosen = self._choices[which].number(options, rng)
+        if isinstance(chosen, int):
+            slot, scenario = int(self._first_slot[which]) + chosen, self._choices[which].stored[chosen]
+        else:
+            slot, scenario = int(self._first_slot[-1]) + k, chosen
+            self._batch.load(slot, scenario)
+        self._batch.choose(k, slot)
+        self._scenario_ids[k] = scenario.id
+
+    def step(
+        self, actions: np.ndarray
+    ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Let one window of every episode happen; episodes that are over begin anew (see `autoreset_mode`).
+
+        Parameters
+        ----------
+        actions : array_like of int, shape (N, slots)
+            Targets, one option per slot.
+
+        Returns
+        -------
+        observations : dict of ndarray
+        rewards : ndarray of float64, shape (N,)
+        terminations, truncations : ndarray of bool, shape (N,)
+        infos : dict
+
+        Raises
+        ------
+        DataError
+            If an action is not valid; nothing has happened then.
+        ResetNeeded
+            Before the first reset, and after an episode's end where `autoreset_mode` is ``Disabled``.
+        """
+        if not self._begun:
+            raise gymnasium.error.ResetNeeded("call reset() before step()")
+        over = self._over
+        if self.autoreset_mode == AutoresetMode.DISABLED and over.any():
+            raise gymnasium.error.ResetNeeded(
+                f"episodes {np.flatnonzero(over).tolist()} are over: reset them"
+            )
+        actions = self._check(actions, ~over)
+        for k in np.flatnonzero(over):
+            self._choose(int(k))
+        self._batch.advance(actions, np.where(over, BEGIN, PLAY))
+        rewards = 0.0 - self._batch.cost_usd
+        terminations = self._batch.window >= self._batch.shape.windows
+        truncations = np.zeros(self.num_envs, dtype=np.bool_)
+        final = {}
+        if self.autoreset_mode == AutoresetMode.SAME_STEP and terminations.any():
+            final = self._finish(terminations)
+            self._over = np.zeros(self.num_envs, dtype=np.bool_)
+        else:
+            self._over = terminations.copy()
+        return (
+            self._batch.observation(),
+            rewards,
+            terminations,
+            truncations,
+            {**final, **self._infos(self._everyone)},
+        )
+
+    def _check(self, actions: Any, rows: np.ndarray) -> np.ndarray:
+        checked = np.asarray(actions)
+        if checked.shape != self._limits.shape or checked.dtype.kind not in "iu":
+            raise DataError(
+                f"expected whole numbers of shape {self._limits.shape}, got {checked.dtype} of {checked.shape}",
+                "$.actions",
+            )
+        checked = np.ascontiguousarray(checked, dtype=np.int64)
+        wrong = checked.view(np.uint64) >= self._limits  # as unsigned numbers negative ones are huge
+        if wrong.any() and wrong[rows].any():
+            k, s = np.argwhere(wrong & rows[:, None])[0]
+            raise DataError(
+                f"expected an option from 0 to {int(self._limits[k, s]) - 1}, got {checked[k, s]}",
+                f"$.actions[{k}][{s}]",
+            )
+        return checked
+
+    def _finish(self, rows: np.ndarray) -> dict[str, Any]:
+        """Begin the episodes that are over; return their last observations and infos."""
+        last, info = self._batch.observation(), self._infos(rows)
+        final_obs = np.full(self.num_envs, None, dtype=object)
+        for k in np.flatnonzero(rows):
+            final_obs[k] = {name: values[k] for name, values in last.items()}
+            self._choose(int(k))
+        what = np.where(rows, BEGIN, REST)
+        self._batch.advance(np.zeros((self.num_envs, self._limits.shape[1])), what)
+        return {
+            "final_obs": final_obs,
+            "_final_obs": rows.copy(),
+            "final_info": info,
+            "_final_info": rows.copy(),
+        }
+
+    def _infos(self, rows: np.ndarray) -> dict[str, Any]:
+        """Return the infos of the environments in `rows`, in Gymnasium's form: each key with a mask ``_key``."""
+        found = self._batch.info(self._names)
+        if self._names is None:
+            found["scenario"] = self._scenario_ids.copy()
+        if rows is not self._everyone:
+            for name, values in found.items():
+                values[~rows] = None if name == "scenario" else 0
+        infos = {}
+        for name, values in found.items():
+            infos[name], infos[f"_{name}"] = values, rows
+        return infos
+
+    def action_masks(self) -> np.ndarray:
+        """Return which options fit the availability and budget seen last: bool (N, sum of nvec)."""
+        return self._batch.mask
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Let the threads go."""
+        self._batch.close()

@@ -1,0 +1,203 @@
+"""The batched environment has the numbers of the single one, bit for bit, in every mode."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
+
+import fleetgym
+from fleetgym.envs.fleet_alloc import FleetAllocEnv
+from fleetgym.envs.vector import FleetAllocVectorEnv
+from fleetgym.errors import DataError
+
+TOYS = fleetgym.list_instances("fleet-v0/toy")
+DEV = fleetgym.list_instances("fleet-v0/dev")
+MODES = list(AutoresetMode)
+
+
+def sync(instances: list[str], count: int, mode: AutoresetMode, **options: Any) -> SyncVectorEnv:
+    """Return Gymnasium's own vector environment over single ones."""
+    makers = [
+        lambda k=k: FleetAllocEnv(instances[k % len(instances)], **options)  # type: ignore[misc]
+        for k in range(count)
+    ]
+    return SyncVectorEnv(makers, autoreset_mode=mode)
+
+
+def assert_same(left: Any, right: Any, path: str = "$") -> None:
+    """Hold two results equal to the last bit, in type and in structure."""
+    if isinstance(left, dict):
+        assert sorted(left) == sorted(right), path
+        for name in left:
+            assert_same(left[name], right[name], f"{path}.{name}")
+    elif isinstance(left, tuple):
+        for k, (a, b) in enumerate(zip(left, right, strict=True)):
+            assert_same(a, b, f"{path}[{k}]")
+    elif left is None or isinstance(left, str):
+        assert left == right, path
+    else:
+        a, b = np.asarray(left), np.asarray(right)
+        assert a.dtype == b.dtype, path
+        assert a.shape == b.shape, path
+        if a.dtype == object:
+            for k in range(a.size):
+                assert_same(a[k], b[k], f"{path}[{k}]")
+        else:
+            assert a.tobytes() == b.tobytes(), path
+
+
+def compare(instances: list[str], count: int, mode: AutoresetMode, windows: int, **options: Any) -> None:
+    """Play the same actions on both and compare everything."""
+    ours = FleetAllocVectorEnv(count, instances, autoreset_mode=mode, full_info=True, **options)
+    options.pop("num_threads", None)
+    theirs = sync(instances, count, mode, **options)
+    rng = np.random.default_rng(3)
+    assert_same(ours.reset(seed=11), theirs.reset(seed=11))
+    actions = np.array([ours.single_action_space.sample() for _ in range(count)])
+    for t in range(windows):
+        fresh = np.array([theirs.envs[k].action_space.sample() for k in range(count)])
+        actions = np.where(rng.random(actions.shape) < (1.0 if t % 5 == 0 else 0.1), fresh, actions)
+        actions = np.minimum(actions, [env.action_space.nvec - 1 for env in theirs.envs])
+        found, expected = ours.step(actions), theirs.step(actions)
+        for k in range(5):
+            assert_same(found[k], expected[k], f"$[{t}][{k}]")
+        if mode == AutoresetMode.DISABLED and found[2].any():
+            assert_same(
+                ours.reset(options={"reset_mask": found[2]}), theirs.reset(options={"reset_mask": found[2]})
+            )
+    ours.close()
+    theirs.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("instance", TOYS)
+def test_toys_are_equal_over_several_episodes(instance: str, mode: AutoresetMode) -> None:
+    """Whole episodes, resets included."""
+    windows = fleetgym.load_instance(instance).num_windows
+    compare([instance], 3, mode, min(2 * windows + 3, 120))
+
+
+@pytest.mark.parametrize(
+    "instance", ["fleet-v0/dev/ou-s-001", "fleet-v0/dev/grw-m-001", "fleet-v0/dev/drop-m-001"]
+)
+def test_dev_instances_are_equal(instance: str) -> None:
+    """The first windows, drawn scenarios."""
+    compare([instance], 3, AutoresetMode.NEXT_STEP, 20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("instance", DEV)
+def test_dev_episodes_are_equal(instance: str, mode: AutoresetMode) -> None:
+    """Whole episodes and the beginning of the next, on every dev instance, in every mode."""
+    compare([instance], 2, mode, fleetgym.load_instance(instance).num_windows + 3, scenarios="stored")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_do_not_matter(threads: int) -> None:
+    """One and two threads, several instances of one shape."""
+    instances = ["fleet-v0/dev/ou-s-001", "fleet-v0/dev/ou-s-001", "fleet-v0/dev/ou-s-001"]
+    compare(instances, 7, AutoresetMode.SAME_STEP, 40, num_threads=threads)
+
+
+def test_different_instances_share_a_batch() -> None:
+    """Instances of one shape whose replica limits differ: each environment is that of its own instance."""
+    names = [f"fleet-v0/dev/drop-s-00{k}" for k in (1, 2, 3)]
+    ours = FleetAllocVectorEnv(6, names, full_info=True)
+    singles = [FleetAllocEnv(names[k % 3]) for k in range(6)]
+    ours.reset(seed=5)
+    for k, env in enumerate(singles):
+        env.reset(seed=5 + k)
+    for _ in range(30):
+        actions = np.array([env.action_space.sample() for env in singles])
+        observations, rewards, _, _, infos = ours.step(actions)
+        for k, env in enumerate(singles):
+            observation, reward, _, _, info = env.step(actions[k])
+            assert reward == rewards[k]
+            assert_same({name: values[k] for name, values in observations.items()}, observation)
+            assert info["cost"] == infos["cost"][k]
+            allowed = [
+                part[:n]
+                for part, n in zip(
+                    np.split(infos["action_mask"][k], np.cumsum(ours.single_action_space.nvec)[:-1]),
+                    env.action_space.nvec,
+                    strict=True,
+                )
+            ]
+            assert np.array_equal(np.concatenate(allowed), info["action_mask"])
+
+
+def test_options_of_another_instance_are_masked_and_refused() -> None:
+    """In a batch of several instances the action space is the union; what an instance lacks is an error."""
+    names = [f"fleet-v0/dev/drop-s-00{k}" for k in (1, 2, 3)]
+    envs = FleetAllocVectorEnv(3, names)
+    _, infos = envs.reset(seed=0)
+    nvecs = np.array([fleetgym.ActionSpace(fleetgym.load_instance(name)).nvec for name in names])
+    k, s = np.argwhere(nvecs < nvecs.max(axis=0))[0]
+    actions = np.zeros((3, nvecs.shape[1]), dtype=np.int64)
+    actions[k, s] = nvecs[k, s]
+    start = np.concatenate(([0], np.cumsum(nvecs.max(axis=0))))
+    assert not infos["action_mask"][k, start[s] + nvecs[k, s]]
+    before = envs._batch.window.copy()
+    with pytest.raises(DataError, match=rf"\$\.actions\[{k}\]\[{s}\]"):
+        envs.step(actions)
+    assert np.array_equal(before, envs._batch.window)
+
+
+def test_mixed_shapes_are_refused() -> None:
+    """Instances of different shapes are several batches."""
+    with pytest.raises(ValueError, match="different shapes"):
+        FleetAllocVectorEnv(2, ["fleet-v0/toy/two-pools", "fleet-v0/dev/ou-s-001"])
+
+
+def test_make_vec_pickling_and_statistics() -> None:
+    """`make_vec` finds it, a copy goes on alike, and Gymnasium's vector wrappers work."""
+    envs = gymnasium.make_vec("fleetgym:FleetAlloc-v0", num_envs=4, instance="fleet-v0/toy/two-pools")
+    assert isinstance(envs, FleetAllocVectorEnv)
+    envs.reset(seed=1)
+    actions = np.ones((4, 2), dtype=np.int64)
+    envs.step(actions)
+    twin = pickle.loads(pickle.dumps(envs))
+    for _ in range(5):
+        assert_same(envs.step(actions), twin.step(actions))
+    recorded = RecordEpisodeStatistics(
+        gymnasium.make_vec("FleetAlloc-v0", num_envs=2, instance="fleet-v0/toy/two-pools")
+    )
+    recorded.reset(seed=1)
+    total = np.zeros(2)
+    for _ in range(fleetgym.load_instance("fleet-v0/toy/two-pools").num_windows):
+        _, rewards, done, _, infos = recorded.step(np.ones((2, 2), dtype=np.int64))
+        total += rewards
+    assert done.all()
+    np.testing.assert_allclose(infos["episode"]["r"], total, rtol=1e-5)
+
+
+def test_wrong_calls_are_explained() -> None:
+    """Each names what is wrong."""
+    envs = FleetAllocVectorEnv(2, "fleet-v0/toy/two-pools", autoreset_mode="Disabled")
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        envs.step(np.zeros((2, 2), dtype=np.int64))
+    envs.reset(seed=[3, None])
+    for wrong in (np.zeros((2, 3), dtype=np.int64), np.zeros((2, 2)), np.full((2, 2), -1)):
+        with pytest.raises(DataError, match=r"\$\.actions"):
+            envs.step(wrong)
+    with pytest.raises(ValueError, match="reset_mask"):
+        envs.reset(options={"reset_mask": [True, False]})
+    with pytest.raises(ValueError, match="unknown reset options"):
+        envs.reset(options={"scenarios": 1})
+    with pytest.raises(ValueError, match="seed: expected one or 2"):
+        envs.reset(seed=[1, 2, 3])
+    with pytest.raises(ValueError, match="num_threads"):
+        FleetAllocVectorEnv(2, num_threads=3)
+    with pytest.raises(ValueError, match="scenarios must be one of"):
+        FleetAllocEnv(scenarios="other")
+    for _ in range(fleetgym.load_instance("fleet-v0/toy/two-pools").num_windows):
+        envs.step(np.zeros((2, 2), dtype=np.int64))
+    with pytest.raises(gymnasium.error.ResetNeeded, match=r"episodes \[0, 1\] are over"):
+        envs.step(np.zeros((2, 2), dtype=np.int64))
