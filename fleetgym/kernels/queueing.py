@@ -64,26 +64,46 @@ def _inverse_blocking(servers, offered, enough):
 
     1/B = 1 + c/a + c(c-1)/a^2 + ... has positive terms only, so nothing cancels. They rise while more than
     `offered` factors are left and fall from there on; either way O(sqrt(c)) of them matter, since a longer
-    rise overflows to infinity, which is a blocking probability of zero. Dividing by `offered` each time, not
-    multiplying by a rounded reciprocal, keeps the rounding errors from adding up in one direction.
+    rise overflows to infinity, which is a blocking probability of zero. Four terms are added at a time, with a
+    rounded 1/a; as d log(1/B) / d log(a) = -(c - a + a B), what that rounding does to the sum is taken out again.
     """
     total = 1.0
     term = 1.0
     left = float(servers)
-    while left > offered:
-        term *= left / offered
-        total += term
-        left -= 1.0
-        if total >= enough:
-            return total
+    part = 1.0 / offered
+    while left > 4.0:
+        r0, r1 = left * part, (left - 1.0) * part
+        r2, r3 = (left - 2.0) * part, (left - 3.0) * part
+        r01 = r0 * r1
+        total += term * (r0 + r01 * (1.0 + r2 * (1.0 + r3)))
+        term *= r01 * (r2 * r3)
+        left -= 4.0
+        if left > offered:
+            if total >= enough:
+                return total
+        elif term * left <= _TAIL * total * (offered - left):
+            # The later terms are below a geometric series with this term's ratio.
+            left = 0.0
     while left > 0.0:
-        # The later terms are below a geometric series with this term's ratio.
-        if term * left <= _TAIL * total * (offered - left):
-            break
-        term *= left / offered
+        term *= left * part
         total += term
         left -= 1.0
+    if servers > 100 and total < np.inf:
+        total += total * _residual(offered, part) * (servers - offered + offered / total)
     return total
+
+
+@inner
+def _residual(value, reciprocal):
+    """Return 1 - value * reciprocal without rounding: what the reciprocal lacks (Dekker's product)."""
+    scale = 134217729.0  # 2^27 + 1 splits a number into halves whose products are exact
+    high = value * scale - (value * scale - value)
+    low = value - high
+    other_high = reciprocal * scale - (reciprocal * scale - reciprocal)
+    other_low = reciprocal - other_high
+    product = value * reciprocal
+    error = ((high * other_high - product) + high * other_low + low * other_high) + low * other_low
+    return (1.0 - product) - error
 
 
 @jit

@@ -5,7 +5,8 @@ and the best of them counts; a ratio is a rate over that of the single CartPole.
 environment per second of wall time, so that two threads count. Scenarios are stored.
 
 "random": all actions are drawn anew in each step. "sticky": one per cent of them change, as agents do. "tight": with
-half of all replicas running, capacity is what demand needs; "slack": it is five times that.
+half of all replicas running, capacity is what demand needs; "slack": it is five times that. Demand is a random
+walk (sigma 0.02, the paper's); in the rows "days" it has the instance's own days, with token lengths that move too.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ import fleetgym
 from fleetgym.dynamics.scenario import draw_scenario
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.envs.vector import FleetAllocVectorEnv
-from fleetgym.instance import Affine, Instance, Performance, Scenario
+from fleetgym.instance import Affine, Dynamics, Instance, Performance, Process, Scenario
 from fleetgym.view import View
 
 BASE = "fleet-v0/dev/ou-m-001"
+_STILL = Process(kind="constant", parameters={})
 
 #: Row: least ratio to the single CartPole.
 TARGETS = {
@@ -39,10 +41,11 @@ TARGETS = {
 }
 
 
-def make_instance(workloads: int, configurations: int, load: float) -> Instance:
+def make_instance(workloads: int, configurations: int, load: float, days: bool = False) -> Instance:
     """Return an instance with so many workloads and active configurations, cut from one of the standard set.
 
-    With half of the replicas of every configuration running, `load` of the capacity is needed.
+    With half of the replicas of every configuration running, `load` of the capacity is needed. Demand is a random
+    walk, or that of the instance's `days`.
     """
     base = fleetgym.load_instance(BASE)
     rows = np.arange(workloads) % base.num_workloads
@@ -69,8 +72,13 @@ def make_instance(workloads: int, configurations: int, load: float) -> Instance:
         performance=_select(base.performance, rows, columns),
         nominal_fleet=need,
         history=dataclasses.replace(base.history, rate_rps=base.history.rate_rps[..., rows]),
-        dynamics=_spread(base, rows),
+        dynamics=_spread(base, rows) if days else _walk(base),
     )
+
+
+def _walk(base: Instance) -> Dynamics:
+    walk = Process(kind="grw", parameters={"sigma": 0.02, "dispersion": 1.0})
+    return dataclasses.replace(base.dynamics, demand=walk, tokens=_STILL, factors=_STILL)
 
 
 def _half_fleet(base: Instance, rows: np.ndarray, columns: np.ndarray, load: float) -> np.ndarray:
@@ -95,7 +103,7 @@ def _select(performance: Performance, rows: np.ndarray, columns: np.ndarray) -> 
     return Performance(**parts)
 
 
-def _spread(base: Instance, rows: np.ndarray) -> object:
+def _spread(base: Instance, rows: np.ndarray) -> Dynamics:
     """Give every row the parameters of the workload it comes from."""
     changed = {}
     for name in ("demand", "tokens", "factors"):
@@ -193,6 +201,13 @@ def rows() -> list[Row]:
             found += _rows_of(
                 f"{workloads}x{configurations} {'tight' if load == 1.0 else 'slack'}", instance, days, rng
             )
+    instance = make_instance(6, 10, 1.0, days=True)
+    days = [draw_scenario(instance, np.random.default_rng(k)) for k in range(8)]
+    nvec = fleetgym.ActionSpace(instance).nvec
+    for count, threads in ((64, 1), (1024, 2)):
+        envs = Stored(count, instance, days, num_threads=threads)
+        name = f"{count} envs {threads} thread{'s' * (threads > 1)}, 6x10 tight, sticky, days"
+        found.append(vector_row(name, envs, sticky(rng, nvec, count, 60, 0.01)))
     return found
 
 
