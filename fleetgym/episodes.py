@@ -92,7 +92,9 @@ class EpisodeBatch:
     def _prepare(self) -> None:
         announce_compilation(advance_episodes)
         size, count = (self.shape.workloads, self.shape.configurations), len(self._episodes.position)
-        self._desks = [(new_workspace(*size), new_played(*size)) for _ in range(self.threads)]
+        self._desks = [
+            (new_workspace(*size), new_played(*size, self.shape.pools)) for _ in range(self.threads)
+        ]
         if count > 1:  # nobody looks at the routing of many episodes
             unseen = np.zeros((self.shape.workloads, 0))
             self._desks = [(work, played._replace(routing=unseen)) for work, played in self._desks]

@@ -156,7 +156,7 @@ class Router:
 
     def __init__(self, problem: Problem):
         size = problem.packed.performance.shape[1:]
-        self.played = new_played(*size)
+        self.played = new_played(*size, problem.gpu_use.shape[0])
         self._kept = problem, new_memory(*size), new_workspace(*size)
         self.note = window.freeze(*self._kept, self.played)
 
@@ -402,6 +402,7 @@ class WindowModel:
             problem.slot_exclusive,
             problem.gpu_use,
             outcome.available_gpus,
+            np.zeros(self.instance.num_pools, dtype=np.int64),
             self.hold_usd(outcome.price_factor),
             problem.startup_usd,
             problem.startup_windows,

@@ -139,12 +139,12 @@ def _leave_one(wanted, switches, state, moves, c):
 @inner
 def _fill_used(state, moves, gpu_use, used):
     """Write the GPUs held of each pool."""
-    for g in range(used.shape[0]):
+    for g in range(gpu_use.shape[0]):
         used[g] = 0
     for c in range(state.shape[0]):
         held = held_replicas(state, moves, c)
         if held > 0:
-            for g in range(used.shape[0]):
+            for g in range(gpu_use.shape[0]):
                 used[g] += gpu_use[g, c] * held
 
 
@@ -157,14 +157,14 @@ def _shed(state, moves, order, gpu_use, available, hold_usd, budget_usd, used):
             if c < 0:
                 break
             moves[LOST, c] += 1
-            for h in range(used.shape[0]):
+            for h in range(gpu_use.shape[0]):
                 used[h] -= gpu_use[h, c]
     while budget_usd < np.inf and _over_budget(holding_usd(state, moves, hold_usd), budget_usd):
         c = _remove_last(state, moves, order, hold_usd, False)
         if c < 0:
             break
         moves[LOST, c] += 1
-        for h in range(used.shape[0]):
+        for h in range(gpu_use.shape[0]):
             used[h] -= gpu_use[h, c]
 
 
@@ -173,14 +173,14 @@ def _grant(state, moves, c, count, delay, gpu_use, used):
     """Let `count` replicas of configuration c come."""
     state[c, delay] += count
     moves[GRANTED, c] += count
-    for g in range(used.shape[0]):
+    for g in range(gpu_use.shape[0]):
         used[g] += gpu_use[g, c] * count
 
 
 @inner
 def _free_replicas(c, gpu_use, available, used, most):
     """Return for how many replicas of configuration c, up to `most`, there are free GPUs."""
-    for g in range(used.shape[0]):
+    for g in range(gpu_use.shape[0]):
         if gpu_use[g, c] > 0:
             most = min(most, (available[g] - used[g]) // gpu_use[g, c])
     return max(most, 0)
@@ -311,6 +311,7 @@ def admit(
     slot_exclusive,
     gpu_use,
     available,
+    used,
     hold_usd,
     startup_usd,
     startup_windows,
@@ -331,6 +332,8 @@ def admit(
     order, slot_start, slot_exclusive : int64 (C,), int64 (S + 1,), bool (S,)
         Configurations by rank; where each slot begins in `order`; whether it is an exclusive group.
     gpu_use, available : (G, C) int64, (G,) int64
+    used : (G or more,) int64
+        Work space.
     hold_usd, startup_usd : (C,)
         What one replica pays in this window, and the fee of a grant.
     startup_windows : (C,) int64
@@ -350,7 +353,6 @@ def admit(
         Start-up fees.
     """
     _clear(moves)
-    used = np.empty(gpu_use.shape[0], dtype=np.int64)
     _leave(target, state, moves, order, slot_start, slot_exclusive)
     _fill_used(state, moves, gpu_use, used)
     _shed(state, moves, order, gpu_use, available, hold_usd, budget_usd, used)
@@ -400,7 +402,7 @@ def _example_arguments():
     """Return arguments of `admit` in their types, which do not depend on the size."""
     whole, money, table = np.zeros(1, dtype=np.int64), np.zeros(1), np.zeros((1, 1), dtype=np.int64)
     return (
-        *(whole, table, table, whole, whole, np.zeros(1, dtype=np.bool_), table, whole),
+        *(whole, table, table, whole, whole, np.zeros(1, dtype=np.bool_), table, whole, whole),
         *(money, money, whole, False, 0.0, False),
     )
 

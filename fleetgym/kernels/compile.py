@@ -38,7 +38,8 @@ def source_digest() -> str:
     16
     """
     digest = hashlib.sha256()
-    for part in (numba.__version__, platform.python_version(), platform.machine(), _cpu_name()):
+    profile = os.environ.get("FLEETGYM_PROFILE", "")  # changes what is compiled, see `kernels.profile`
+    for part in (numba.__version__, platform.python_version(), platform.machine(), _cpu_name(), profile):
         digest.update(part.encode() + b"\0")
     for path in sorted(_SOURCES.glob("*.py")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fleetgym.kernels.compile import inner, jit
+from fleetgym.kernels.profile import COEFFICIENTS, COSTS, ROUTING, TAILS, lap
 from fleetgym.kernels.queueing import noticeable_erlang_c, wait_decay
 from fleetgym.kernels.routing import distant_route
 
@@ -243,6 +244,7 @@ def operate(packed, outcome, serving, active, basis, work, terms, unserved, miss
     route_prices(packed, outcome, coefficient, active, cost, unserved_usd)
     _fill_rows(packed, outcome, coefficient, active, unserved_usd, cost, delay, error, use, allowed)
     _fill_limits(packed, serving, active, capacity, per_segment[0], per_segment[1])
+    lap(work.ticks, COEFFICIENTS)
     status, _, _ = distant_route(
         cost,
         unserved_usd,
@@ -260,12 +262,15 @@ def operate(packed, outcome, serving, active, basis, work, terms, unserved, miss
         per_segment[2],
         duals,
     )
+    lap(work.ticks, ROUTING)
     for k in range(count_c):
         _tail(packed, outcome, coefficient, share, serving, active, k, late)
         if shares.shape[1] > 0:
             for i in range(count_w):
                 shares[i, active[k]] = share[i, k]
+    lap(work.ticks, TAILS)
     _charge(packed, outcome, coefficient, table, slack, active, unserved_usd, terms, miss)
     for i in range(count_w):
         unserved[i] = slack[i, 0]
+    lap(work.ticks, COSTS)
     return status

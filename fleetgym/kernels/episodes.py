@@ -14,6 +14,7 @@ from fleetgym.kernels.admission import DENIED, GRANTED, LOST
 from fleetgym.kernels.compile import inner, jit
 from fleetgym.kernels.economics import SECONDS_PER_DAY, Packed
 from fleetgym.kernels.frozen import Freezer
+from fleetgym.kernels.profile import ELSEWHERE, REPORT, lap
 from fleetgym.kernels.window import (
     BUDGET_KIND,
     BUDGET_USD,
@@ -320,12 +321,14 @@ def _begin(setting, episodes, played, e):
             played.moves[row, c] = 0
 
 
-@jit(cache=False)
+@inner
 def _play(setting, episodes, work, played, action, e):
     """Let one window of episode `e` happen; return the status of the routing and the forced outages."""
     m, s, window = episodes.position[e, 0], episodes.position[e, 1], episodes.position[e, 2]
     option, start = setting.option[m], setting.option_start[m]
-    target = np.zeros(episodes.fleet.shape[1], dtype=np.int64)
+    target = played.numbers[0, : episodes.fleet.shape[1]]
+    for c in range(target.shape[0]):
+        target[c] = 0
     for k in range(start.shape[0]):
         chosen = start[k] + action[k]
         target[option[0, chosen]] = option[1, chosen]
@@ -424,6 +427,7 @@ def advance_episodes(table, actions, begin, first, stop):
     for e in range(first, stop):
         if begin[e] == 2:
             continue
+        lap(work.ticks, ELSEWHERE)
         forced_outages = 0
         if begin[e] == 1:
             _begin(setting, episodes, played, e)
@@ -432,4 +436,5 @@ def advance_episodes(table, actions, begin, first, stop):
             if status != 0 and failed < 0:
                 failed = e
         _tell(setting, episodes, report, played, forced_outages, e)
+        lap(work.ticks, REPORT)
     return failed

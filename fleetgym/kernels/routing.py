@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fleetgym.kernels.compile import inner, jit, lean, once, separate
+from fleetgym.kernels.profile import new_ticks
 
 # What most solves never reach is kept apart by `separate`, or each caller would optimise it again.
 _apart = jit(**lean())
@@ -66,6 +67,7 @@ class Workspace(NamedTuple):
     tight: np.ndarray  # (4, R) resource and column of tight rows, workload and column of extras
     flag: np.ndarray  # (I, N) whether a column is basic
     number: np.ndarray  # (I + 8,) live workloads, then the choice of the ratio test
+    ticks: np.ndarray  # of `profile.lap`
 
 
 def new_workspace(num_workloads: int, num_configurations: int) -> Workspace:
@@ -108,6 +110,7 @@ def new_workspace(num_workloads: int, num_configurations: int) -> Workspace:
         tight=np.zeros((4, rows), dtype=np.int64),
         flag=np.zeros((workloads, columns), dtype=np.uint8),
         number=np.zeros(workloads + 8, dtype=np.int64),
+        ticks=new_ticks(),
     )
 
 

@@ -13,6 +13,7 @@ from fleetgym.kernels.admission import advance, count_serving, distant_admit
 from fleetgym.kernels.compile import inner, jit, separate
 from fleetgym.kernels.economics import T_MODEL, T_RENTAL, T_STARTUP, Packed, operate
 from fleetgym.kernels.frozen import Freezer
+from fleetgym.kernels.profile import ADMISSION, DYNAMICS, lap
 from fleetgym.kernels.routing import Workspace, new_basis, new_workspace, remap_basis
 
 #: Rows of `Problem.budget`; a kind is 0 (none), 1 (so much per window) or 2 (so much for the whole episode).
@@ -58,6 +59,8 @@ class Played(NamedTuple):
     moves: np.ndarray  # (5, C) int64, rows as in `admission`
     serving: np.ndarray  # (C,) int64 replicas that served
     routing: np.ndarray  # (I, C) share of each workload on each configuration; (I, 0) to leave it out
+    usd: np.ndarray  # (2, C) rent of one replica, and what it pays in all, in this window
+    numbers: np.ndarray  # (3, max(C, G)) int64 work space: target, active configurations, GPUs held
 
 
 def new_memory(num_workloads: int, num_configurations: int) -> Memory:
@@ -66,7 +69,7 @@ def new_memory(num_workloads: int, num_configurations: int) -> Memory:
     return Memory(new_basis(num_workloads, num_configurations), active)
 
 
-def new_played(num_workloads: int, num_configurations: int) -> Played:
+def new_played(num_workloads: int, num_configurations: int, num_pools: int) -> Played:
     """Return arrays for `play` to write to."""
     return Played(
         terms_usd=np.zeros(len(economics.TERMS)),
@@ -74,6 +77,8 @@ def new_played(num_workloads: int, num_configurations: int) -> Played:
         moves=np.zeros((admission.NUM_MOVES, num_configurations), dtype=np.int64),
         serving=np.zeros(num_configurations, dtype=np.int64),
         routing=np.zeros((num_workloads, num_configurations)),
+        usd=np.zeros((2, num_configurations)),
+        numbers=np.zeros((3, max(num_configurations, num_pools)), dtype=np.int64),
     )
 
 
@@ -99,7 +104,7 @@ def example_arguments() -> tuple[Any, ...]:
     outcome = Outcomes(np.zeros((1, 1)), whole, np.zeros(1))
     return (
         *(example, outcome, whole, False, 0.0, np.zeros((1, 1), dtype=np.int64), new_memory(1, 1)),
-        *(new_workspace(1, 1), new_played(1, 1)),
+        *(new_workspace(1, 1), new_played(1, 1, 1)),
     )
 
 
@@ -123,11 +128,10 @@ def _fill_rent(rental_usd, price, rent_usd):
             rent_usd[c] += rental_usd[g, c] * factor
 
 
-@jit(cache=False)
-def _prepare(memory, serving):
-    """Carry the warm start over to the configurations that serve; return them."""
+@inner
+def _prepare(memory, serving, active):
+    """Carry the warm start over to the configurations that serve; write them, and return their number."""
     basis, known = memory.basis, memory.active
-    active = np.empty(serving.shape[0], dtype=np.int64)
     count = 0
     for c in range(serving.shape[0]):
         if serving[c] > 0:
@@ -141,13 +145,14 @@ def _prepare(memory, serving):
         known[0] = count
         for k in range(count):
             known[k + 1] = active[k]
-    return active[:count]
+    return count
 
 
 @jit(no_cpython_wrapper=True)
 def serve(problem, outcome, serving, memory, work, played):
     """Route one window's demand over serving replicas and charge for it; return the status of the routing."""
-    active = _prepare(memory, serving)
+    active = played.numbers[1]
+    active = active[: _prepare(memory, serving, active)]
     for i in range(played.routing.shape[0]):
         for c in range(played.routing.shape[1]):
             played.routing[i, c] = 0.0
@@ -201,8 +206,7 @@ def play(problem, outcome, target, first, spent_usd, fleet, memory, work, played
     spent_usd : float
         With this window.
     """
-    count = fleet.shape[0]
-    rent_usd, hold_usd = np.empty(count), np.empty(count)
+    count, rent_usd, hold_usd = fleet.shape[0], played.usd[0], played.usd[1]
     _fill_rent(problem.rental_usd, outcome.price, rent_usd)
     for c in range(count):
         hold_usd[c] = rent_usd[c] + problem.model_storage_usd[c]
@@ -216,6 +220,7 @@ def play(problem, outcome, target, first, spent_usd, fleet, memory, work, played
         problem.slot_exclusive,
         problem.gpu_use,
         outcome.available,
+        played.numbers[2],
         hold_usd,
         problem.startup_usd,
         problem.startup_windows,
@@ -223,6 +228,7 @@ def play(problem, outcome, target, first, spent_usd, fleet, memory, work, played
         budget_usd(problem.budget, spent_usd),
         pays_fees,
     )
+    lap(work.ticks, ADMISSION)
     count_serving(fleet, played.serving)
     rental_usd = storage_usd = 0.0
     for c in range(count):
@@ -231,11 +237,13 @@ def play(problem, outcome, target, first, spent_usd, fleet, memory, work, played
             held += fleet[c, k]
         rental_usd += held * rent_usd[c]
         storage_usd += held * problem.model_storage_usd[c]
+    lap(work.ticks, DYNAMICS)
     status = distant_serve(problem, outcome, played.serving, memory, work, played)
     played.terms_usd[T_RENTAL] = rental_usd
     played.terms_usd[T_MODEL] = storage_usd
     played.terms_usd[T_STARTUP] = fees_usd
     advance(fleet)
+    lap(work.ticks, DYNAMICS)
     if pays_fees:
         spent_usd += rental_usd + storage_usd + fees_usd
     return status, forced_outages, spent_usd
