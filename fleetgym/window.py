@@ -155,9 +155,9 @@ class Router:
     """
 
     def __init__(self, problem: Problem):
-        size = problem.packed.performance.shape[1:]
-        self.played = new_played(*size, problem.gpu_use.shape[0])
-        self._kept = problem, new_memory(*size), new_workspace(*size)
+        _, workloads, configurations = problem.packed.performance.shape
+        self.played = new_played(workloads, configurations, len(problem.gpu_use))
+        self._kept = problem, new_memory(workloads, configurations), new_workspace(workloads, configurations)
         self.note = window.freeze(*self._kept, self.played)
 
     def __getstate__(self) -> Problem:

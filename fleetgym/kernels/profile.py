@@ -37,9 +37,11 @@ def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any
     return builder.call(counter, [])
 
 
-@numba.extending.intrinsic
-def _now(typing_context):
+def _take_time(typing_context: Any) -> Any:
     return signature(types.int64), _generate
+
+
+_now: Any = numba.extending.intrinsic(_take_time)
 
 
 if IS_ON:
