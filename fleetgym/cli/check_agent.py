@@ -7,13 +7,14 @@ import dataclasses
 from fleetgym.cli.checks import Check
 from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.agent_process import Limits
+from fleetgym.evaluation.episode import TIME_CLASSES as CLASS_CPU_S
 from fleetgym.evaluation.episode import EpisodeResult
 from fleetgym.evaluation.jobs import Job, close_agents, run_job
 from fleetgym.library import list_instances
 from fleetgym.registry import parse_agent
 
 #: CPU seconds per episode of 288 windows within which an agent belongs to a class.
-TIME_CLASSES = (("reflex", 3.0), ("online", 60.0), ("offline", 1800.0))
+TIME_CLASSES = tuple(CLASS_CPU_S.items())
 
 _ADVICE = {
     "raised": "reset(view, *, seed) and act(observation, info) must not raise; "
@@ -21,6 +22,7 @@ _ADVICE = {
     "invalid-action": "return one whole number per slot, each below view.nvec; view.fleet_to_action(fleet) makes one",
     "timeout": "bound the work by counts, and compile and import in reset",
     "died": "the process must outlive the episode: no os._exit, no crash in native code, memory within limits",
+    "resources": "stay within the limits of memory and processes",
     "protocol": "leave file descriptors 0 and 1 alone",
 }
 

@@ -5,6 +5,7 @@ The parent never unpickles anything that the agent's process wrote. What the age
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -14,23 +15,33 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import IO, Any
 
 import numpy as np
 
-from fleetgym.errors import DataError
-from fleetgym.evaluation.agent_runner import AgentFailure, LocalAgent
-from fleetgym.evaluation.episode import FAILURE_KINDS
-from fleetgym.files import parse_json
+from fleetgym.evaluation.agent_runner import AgentFailure
+from fleetgym.evaluation.wire import (
+    MAX_REPLY_CHARS,
+    act_message,
+    decode,
+    encode,
+    read_reply,
+    reset_message,
+    to_line,
+)
+from fleetgym.instance import Instance
+
+__all__ = ["AgentProcess", "Limits", "agent_command", "agent_environment", "decode", "encode"]
 
 #: Linear algebra in one thread: the same sums in the same order, and no fight over cores.
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]);"
-    "from fleetgym.evaluation.agent_process import main; main()"
+    "from fleetgym.evaluation.agent_server import main; main()"
 )
-_MAX_REPLY_CHARS = 2**24
+#: Lines that the parent holds unread; then the agent's process waits, so that it cannot fill the parent's memory.
+_MOST_UNREAD = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,36 +62,19 @@ class Limits:
     memory_gb: float | None = None
 
 
-# -- arrays as JSON
+def agent_command(memory_gb: float | None) -> list[str]:
+    """Return the command that serves Python agents with this process's module path."""
+    path = json.dumps([place or os.getcwd() for place in sys.path])
+    return [sys.executable, "-c", _START, path, json.dumps(memory_gb)]
 
 
-def encode(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a mapping of arrays and plain values as JSON values; `decode` restores every bit.
-
-    Examples
-    --------
-    >>> decode(encode({"x": np.float32([0.1]), "n": 3}))
-    {'x': array([0.1], dtype=float32), 'n': 3}
-    """
-    return {
-        name: {"dtype": str(value.dtype), "array": value.tolist()} if isinstance(value, np.ndarray) else value
-        for name, value in values.items()
-    }
-
-
-def decode(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the mapping that `encode` was given."""
-    return {
-        name: np.array(value["array"], dtype=value["dtype"]) if isinstance(value, dict) else value
-        for name, value in values.items()
-    }
-
-
-# -- the parent's side
+def agent_environment() -> dict[str, str]:
+    """Return the environment of an agent's process: this one's, and one thread unless it says otherwise."""
+    return {**os.environ, **{name: os.environ.get(name, "1") for name in _ONE_THREAD}}
 
 
 class AgentProcess:
-    """An agent that runs in a spawned process; the same calls as `LocalAgent`.
+    """An agent that runs in a process of its own; the same calls as `LocalAgent`.
 
     Parameters
     ----------
@@ -90,12 +84,16 @@ class AgentProcess:
         Wall time and memory.
     """
 
+    #: Reference CPU seconds per CPU second; known in official runs only.
+    speed: float | None = None
+
     def __init__(self, name: str, limits: Limits):
         self.name, self.limits = name, limits
         self._deadline = 0.0
+        self._number = 0
         self._process: subprocess.Popen[str] | None = None
 
-    def reset(self, instance: str, info: Mapping[str, Any], seed: int) -> float:
+    def reset(self, instance: Instance, info: Mapping[str, Any], seed: int) -> float:
         """Begin an episode; start the process if there is none. Return the agent's CPU seconds.
 
         Raises
@@ -106,13 +104,8 @@ class AgentProcess:
         if self._process is None:
             self._start()
         self._deadline = time.monotonic() + self.limits.episode_wall_s
-        message = {
-            "do": "reset",
-            "agent": self.name,
-            "instance": instance,
-            "info": encode(info),
-            "seed": seed,
-        }
+        self._number += 1
+        message = reset_message(self._number, self.name, instance, info, seed)
         return self._ask(message, self.limits.reset_wall_s)["cpu_s"]
 
     def act(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> tuple[list[int], float]:
@@ -123,8 +116,8 @@ class AgentProcess:
         AgentFailure
             If the agent raises, dies or is late.
         """
-        message = {"do": "act", "observation": encode(observation), "info": encode(info)}
-        reply = self._ask(message, self.limits.act_wall_s)
+        self._number += 1
+        reply = self._ask(act_message(self._number, observation, info), self.limits.act_wall_s)
         return reply.get("action", []), reply["cpu_s"]
 
     def close(self) -> None:
@@ -132,37 +125,63 @@ class AgentProcess:
         process, self._process = self._process, None
         if process is None:
             return
-        _kill_group(process)
+        self._kill(process)
         process.wait()
         self._outbox.put(None)
+        self._let_go()
+
+    # -- the process
 
     def _start(self) -> None:
-        environment = {**os.environ, **{name: os.environ.get(name, "1") for name in _ONE_THREAD}}
-        memory = json.dumps(self.limits.memory_gb)
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _START, json.dumps([p or os.getcwd() for p in sys.path]), memory],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            env=environment,
-            start_new_session=True,  # so that the agent's own children can be ended with it
+        self._begin(
+            subprocess.Popen(
+                agent_command(self.limits.memory_gb),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                encoding="utf-8",
+                errors="replace",
+                env=agent_environment(),
+                start_new_session=True,  # so that the agent's own children can be ended with it
+            )
         )
-        # Threads, because a pipe may block on either side, and the parent must never wait for ever.
-        self._inbox: queue.Queue[str | None] = queue.Queue()
+
+    def _begin(self, process: subprocess.Popen[str]) -> None:
+        """Serve the pipes by threads: a pipe may block on either side, and the parent must never wait for ever."""
+        self._process = process
+        self._inbox: queue.Queue[str | None] = queue.Queue(_MOST_UNREAD)
         self._outbox: queue.Queue[str | None] = queue.Queue()
-        for work in (_receive, _send):
-            pipe = self._process.stdout if work is _receive else self._process.stdin
-            box = self._inbox if work is _receive else self._outbox
-            threading.Thread(target=work, args=(pipe, box), daemon=True).start()
+        self._open = threading.Event()
+        self._open.set()
+        assert process.stdout is not None
+        assert process.stdin is not None
+        for work, arguments in (
+            (_receive, (process.stdout, self._inbox, self._open)),
+            (_send, (process.stdin, self._outbox)),
+        ):
+            threading.Thread(target=work, args=arguments, daemon=True).start()
+
+    def _kill(self, process: subprocess.Popen[str]) -> None:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError, AttributeError):
+            process.kill()
+
+    def _let_go(self) -> None:
+        """Wake the receiving thread if it waits for room in the inbox."""
+        self._open.clear()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._inbox.get_nowait()
+
+    # -- questions and answers
 
     def _ask(self, message: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
         """Send a message and return the reply; any trouble ends the process."""
         try:
-            self._outbox.put(json.dumps(message, allow_nan=False) + "\n")
-            return self._checked(self._wait(limit_s))
-        except AgentFailure:
+            self._outbox.put(to_line(message))
+            return read_reply(self._wait(limit_s), message["id"])
+        except BaseException:
             self.close()
             raise
 
@@ -184,40 +203,29 @@ class AgentProcess:
             code = self._process.wait(timeout=5.0)
         except subprocess.TimeoutExpired:
             return "the agent closed its channel"
-        if code < 0:
-            return f"the agent's process was ended by {signal.Signals(-code).name}"
-        return f"the agent's process ended with exit code {code}"
-
-    @staticmethod
-    def _checked(line: str) -> dict[str, Any]:
-        """Return a reply whose form is right; its action is checked by whoever plays it."""
-        try:
-            reply = parse_json(line)
-        except DataError as error:
-            raise AgentFailure(
-                "protocol", f"the agent's process wrote something else: {error.message}"
-            ) from None
-        cpu_s = reply.get("cpu_s") if isinstance(reply, dict) else None
-        if isinstance(cpu_s, bool) or not isinstance(cpu_s, (int, float)) or cpu_s < 0:
-            raise AgentFailure("protocol", "the agent's process sent no cpu_s")
-        if "kind" in reply:
-            kind = reply["kind"] if reply["kind"] in FAILURE_KINDS else "protocol"
-            raise AgentFailure(kind, str(reply.get("message", "")))
-        return reply
+        return describe_end(code)
 
 
-def _kill_group(process: subprocess.Popen[str]) -> None:
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError, AttributeError):
-        process.kill()
+def describe_end(code: int) -> str:
+    """Return how a process ended in words.
+
+    Examples
+    --------
+    >>> describe_end(3), describe_end(-9)
+    ("the agent's process ended with exit code 3", "the agent's process was ended by SIGKILL")
+    """
+    if code < 0:
+        known = {int(number): number.name for number in signal.Signals}
+        return f"the agent's process was ended by {known.get(-code, f'signal {-code}')}"
+    return f"the agent's process ended with exit code {code}"
 
 
-def _receive(pipe: IO[str], inbox: queue.Queue[str | None]) -> None:
-    with pipe:
-        while line := pipe.readline(_MAX_REPLY_CHARS):
+def _receive(pipe: IO[str], inbox: queue.Queue[str | None], is_open: threading.Event) -> None:
+    with pipe, contextlib.suppress(OSError, ValueError):
+        while is_open.is_set() and (line := pipe.readline(MAX_REPLY_CHARS)):
             inbox.put(line)
-    inbox.put(None)
+    with contextlib.suppress(queue.Full):
+        inbox.put(None, timeout=60.0)
 
 
 def _send(pipe: IO[str], outbox: queue.Queue[str | None]) -> None:
@@ -228,57 +236,3 @@ def _send(pipe: IO[str], outbox: queue.Queue[str | None]) -> None:
                 pipe.flush()
     except OSError:  # the process died; the other thread tells
         pass
-
-
-# -- the child's side
-
-
-def main() -> None:
-    """Serve one parent: read messages, answer each with one line, end when the parent is gone."""
-    _limit_memory(json.loads(sys.argv[2]))
-    requests, replies = _private_channel()
-    inbox: queue.Queue[str] = queue.Queue()
-    threading.Thread(target=_read_until_orphaned, args=(requests, inbox), daemon=True).start()
-    agent: LocalAgent | None = None
-    while True:
-        message = json.loads(inbox.get())
-        if message["do"] == "reset":
-            agent = LocalAgent(message["agent"])
-        assert agent is not None
-        replies.write(json.dumps(_answer(agent, message)) + "\n")
-        replies.flush()
-
-
-def _answer(agent: LocalAgent, message: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        info = decode(message["info"])
-        if message["do"] == "reset":
-            return {"cpu_s": agent.reset(message["instance"], info, message["seed"])}
-        action, cpu_s = agent.act(decode(message["observation"]), info)
-        return {"action": action, "cpu_s": cpu_s}
-    except AgentFailure as failure:
-        return {"kind": failure.kind, "message": failure.message, "cpu_s": 0.0}
-
-
-def _limit_memory(memory_gb: float | None) -> None:
-    if memory_gb is not None:
-        import resource
-
-        limit = int(memory_gb * 1e9)
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-
-
-def _private_channel() -> tuple[IO[str], IO[str]]:
-    """Move the pipes out of the agent's reach: its prints go to stderr, its input() finds nothing."""
-    requests, replies = os.fdopen(os.dup(0), encoding="utf-8"), os.fdopen(os.dup(1), "w", encoding="utf-8")
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.dup2(2, 1)
-    sys.stdin, sys.stdout = open(os.devnull, encoding="utf-8"), sys.stderr  # noqa: SIM115
-    return requests, replies
-
-
-def _read_until_orphaned(requests: Iterable[str], inbox: queue.Queue[str]) -> None:
-    for line in requests:
-        inbox.put(line)
-    os._exit(0)  # the parent closed its end or was killed: nobody wants an answer any more

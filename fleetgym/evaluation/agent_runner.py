@@ -15,7 +15,6 @@ import numpy as np
 from fleetgym.agents import Agent
 from fleetgym.errors import DataError
 from fleetgym.instance import Instance
-from fleetgym.library import load_instance
 from fleetgym.registry import make_agent
 from fleetgym.view import View
 
@@ -70,6 +69,12 @@ def cpu_seconds() -> float:
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
+def load_kernels(instance: Instance) -> None:
+    """Load what a window takes into this process; what is not in the user's cache is compiled and kept there."""
+    view = View(instance)
+    view.preview(view.fleet)
+
+
 class LocalAgent:
     """An agent in this process, made anew for every episode so that none can remember another.
 
@@ -79,12 +84,14 @@ class LocalAgent:
         As for `make_agent`.
     """
 
+    speed: float | None = None  # see `AgentProcess`
+
     def __init__(self, name: str):
         self.name = name
         self._agent: Agent
         self._view: View
 
-    def reset(self, instance: str | Instance, info: Mapping[str, Any], seed: int) -> float:
+    def reset(self, instance: Instance, info: Mapping[str, Any], seed: int) -> float:
         """Make the agent and prepare it for an episode; return the CPU seconds it took.
 
         Raises
@@ -92,9 +99,9 @@ class LocalAgent:
         AgentFailure
             If the agent cannot be made, or its reset raises.
         """
-        self._view = View(instance if isinstance(instance, Instance) else load_instance(instance))
+        load_kernels(instance)  # for which the agent need not pay
+        self._view = View(instance)
         self._view.update(info)
-        self._view.preview(self._view.fleet)  # loads the kernels, which the agent need not pay for
 
         def prepare() -> None:
             self._agent = make_agent(self.name)

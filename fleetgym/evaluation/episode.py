@@ -16,7 +16,13 @@ from fleetgym.schema import Choice, Integer, Kind, ListOf, Nested, Number, Text,
 RESULTS_FORMAT = "fleetgym-results-1"
 
 #: What can go wrong with an agent.
-FAILURE_KINDS = ("raised", "invalid-action", "timeout", "died", "protocol")
+FAILURE_KINDS = ("raised", "invalid-action", "timeout", "died", "protocol", "resources")
+
+#: The wire format between a run and an agent's process; see docs/official-runs.md.
+PROTOCOL = "fleetgym-agent-1"
+
+#: Reference CPU seconds of an episode, `reset` not counted.
+TIME_CLASSES = {"reflex": 3.0, "online": 60.0, "offline": 1800.0}
 
 NAME = Text(r"\A[^\x00-\x1f]{1,400}\Z")
 _MESSAGE = Text(r"\A[^\x00-\x1f]{0,300}\Z")
@@ -74,6 +80,23 @@ class InstanceFacts:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What an agent could use in an official run, and what it was kept from."""
+
+    protocol: str = spec(Choice((PROTOCOL,)))
+    time_class: str = spec(Choice(tuple(TIME_CLASSES)))
+    cpu_s: float = spec(Number(above=0.0), doc="reference CPU seconds of an episode after reset")
+    reset_cpu_s: float = spec(Number(above=0.0), doc="reference CPU seconds from the start to reset's answer")
+    wall_factor: float = spec(Number(above=0.0), doc="wall seconds per CPU second allowed")
+    memory_gb: float = spec(Number(above=0.0), doc="of the whole process tree")
+    machine: str = spec(NAME, doc="that was calibrated")
+    speed: float = spec(Number(above=0.0), doc="reference CPU seconds per CPU second of the machine")
+    network: str = spec(Choice(("none", "open")), doc="what the agent could reach")
+    processes: str = spec(Choice(("apart", "shared")), doc="whether the agent saw its own alone")
+    files: str = spec(Choice(("hidden", "open")), doc="whether scenarios were hidden and files read-only")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Header:
     """The first line of a results file."""
 
@@ -83,6 +106,9 @@ class Header:
     num_jobs: int = spec(Integer(1), doc="episodes of the complete file")
     jobs_hash: str = spec(_HASH, doc="SHA-256 of the canonical list of [agent, instance, scenario, seed]")
     instances: Mapping[str, InstanceFacts] = spec(MapOf(Nested(InstanceFacts)))
+    official: Rules | None = spec(
+        Nested(Rules), default=None, doc="of an official run; else the key is absent"
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -121,6 +147,9 @@ class Timing:
 
     reset_cpu_s: float = spec(_USD)
     act_cpu_s: tuple[float, ...] = spec(ListOf(_USD), doc="per window")
+    speed: float | None = spec(
+        Number(above=0.0), default=None, doc="official runs: reference CPU seconds per CPU second"
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -145,6 +174,11 @@ class EpisodeResult:
     denied: int = spec(Integer(), doc="replicas wanted and not granted, summed over windows")
     lost: int = spec(Integer(), doc="replicas taken away")
     failure: Failure | None = spec(Nested(Failure, nullable=True))
+    budget_spent_at_window: int | None = spec(
+        Integer(0, 2015),
+        default=None,
+        doc="official runs: from here on the running fleet stayed; the key is absent if that never happened",
+    )
     timing: Timing | None = dataclasses.field(default=None, compare=False)  # not in the file: it varies
 
     @property
@@ -155,9 +189,18 @@ class EpisodeResult:
     def to_line(self) -> str:
         """Return the episode's line of a results file; NaN and infinity are refused."""
         try:
-            return canonical_json(to_jsonable(self)) + "\n"
+            return canonical_json(stated(self)) + "\n"
         except ValueError:
             raise DataError(f"the episode {self.key} holds a number that is not finite") from None
+
+
+def stated(value: object) -> dict[str, Any]:
+    """Return a dataclass as JSON values, without the optional keys that say nothing."""
+    data = to_jsonable(value)
+    for name in ("official", "budget_spent_at_window", "speed"):
+        if data.get(name, 0) is None:
+            del data[name]
+    return data
 
 
 def encode_actions(actions: np.ndarray) -> tuple[tuple[int, int, int], ...]:

@@ -12,7 +12,15 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
 from typing import Any, Protocol
 
 from fleetgym.errors import FleetgymError
@@ -63,19 +71,39 @@ def play(
 
 
 def _play_on(executor: Executor, player: Player, jobs: Sequence[Any]) -> Iterator[Any]:
-    window: collections.deque[Future[Any]] = collections.deque()
+    window: collections.deque[tuple[Future[Any], Any]] = collections.deque()
     try:
         for job in jobs:
-            window.append(executor.submit(player, job))
+            window.append((executor.submit(player, job), job))
             if len(window) > _AHEAD:
-                yield window.popleft().result()
+                yield _result(executor, player, *window.popleft())
         while window:
-            yield window.popleft().result()
-    except BrokenExecutor as error:
+            yield _result(executor, player, *window.popleft())
+    except (BrokenExecutor, CancelledError) as error:
         raise FleetgymError(f"the executor broke ({error}); resume the results file to go on") from error
     finally:
-        for future in window:
+        for future, _ in window:
             future.cancel()
+
+
+def _result(executor: Executor, player: Player, future: Future[Any], job: Any) -> Any:
+    """Return a job's result; a job that took several workers along is played once more, its agent isolated."""
+    try:
+        return future.result()
+    except Exception as error:
+        if not _has_killed_workers(error):
+            raise
+    try:
+        return executor.submit(player.isolated(), job).result()
+    except Exception as error:
+        if not _has_killed_workers(error):
+            raise
+        raise FleetgymError(f"{job} ends its worker even with the agent in its own process") from None
+
+
+def _has_killed_workers(error: Exception) -> bool:
+    """Tell whether Dask gave a job up because the workers that tried it were lost, by default four of them."""
+    return type(error).__name__ == "KilledWorker"  # by its name: Dask need not be installed
 
 
 def _play_on_pools(player: Player, jobs: Sequence[Any], workers: int) -> Iterator[Any]:

@@ -18,9 +18,18 @@ import numpy as np
 from fleetgym.errors import DataError, FleetgymError
 from fleetgym.evaluation.agent_process import AgentProcess, Limits
 from fleetgym.evaluation.agent_runner import AgentFailure, LocalAgent
-from fleetgym.evaluation.episode import COST_TERMS, Costs, EpisodeResult, Failure, Timing, encode_actions
+from fleetgym.evaluation.episode import (
+    COST_TERMS,
+    Costs,
+    EpisodeResult,
+    Failure,
+    Rules,
+    Timing,
+    encode_actions,
+)
+from fleetgym.evaluation.official import BudgetSpent, OfficialAgent
 from fleetgym.files import canonical_json
-from fleetgym.instance import Scenario
+from fleetgym.instance import Instance, Scenario
 from fleetgym.library import load_scenarios
 from fleetgym.registry import parse_agent
 
@@ -55,6 +64,7 @@ def run_job(
     isolate: str = "auto",
     limits: Limits | None = None,
     watch: Callable[[str], object] | None = None,
+    official: Rules | None = None,
 ) -> EpisodeResult:
     """Play one job. The same job gives the same result, up to its `timing`.
 
@@ -69,17 +79,23 @@ def run_job(
         Of an isolated agent.
     watch : callable, optional
         Called with a picture of every window as text.
+    official : Rules, optional
+        Those of an official run; `isolate` and `limits` say nothing then.
 
     Returns
     -------
     EpisodeResult
         With `failure` set if the agent failed; then the empty fleet ran from that window on.
     """
-    agent = _agent_for(job.agent, isolate, limits or Limits())
+    agent: LocalAgent | AgentProcess
+    if official is not None:
+        agent = OfficialAgent(job.agent, official, job.instance)
+    else:
+        agent = _agent_for(job.agent, isolate, limits or Limits())
     try:
         return _Episode(job, watch).play(agent)
     finally:
-        if not isinstance(agent, AgentProcess):
+        if official is not None or not isinstance(agent, AgentProcess):
             agent.close()
 
 
@@ -121,7 +137,9 @@ class _Script:
     def __init__(self, actions: np.ndarray):
         self.actions = np.asarray(actions)
 
-    def reset(self, instance: str, info: dict[str, Any], seed: int) -> float:
+    speed = None
+
+    def reset(self, instance: Instance, info: dict[str, Any], seed: int) -> float:
         return 0.0
 
     def act(self, observation: dict[str, Any], info: dict[str, Any]) -> tuple[list[int], float]:
@@ -166,23 +184,32 @@ class _Episode:
         self.actions = np.zeros((self.instance.num_windows, len(self.instance.slots)), dtype=np.int64)
         self.infos: list[dict[str, Any]] = []
         self.failure: Failure | None = None
+        self.budget_spent_at: int | None = None
         self.reset_cpu_s = 0.0
         self.act_cpu_s: list[float] = []
 
     def play(self, agent: LocalAgent | AgentProcess | _Script) -> EpisodeResult:
-        observation, info = self.env.reset(seed=0, options={"scenario": self.scenario})
+        observation, info = self._observe(self.env.reset(seed=0, options={"scenario": self.scenario}))
         self._reset(agent, info)
         for window in range(self.instance.num_windows):
             self.actions[window] = self._act(agent, window, observation, info)
-            observation, _, _, _, info = self.env.step(self.actions[window])
+            observation, *_, info = self._observe(self.env.step(self.actions[window]))
             self.infos.append({name: np.array(info[name]) for name in _KEPT})  # the agent gets the original
             if self.watch is not None:
                 self.watch(str(self.env.render()))
-        return self._result()
+        return self._result(agent.speed)
+
+    @staticmethod
+    def _observe(returned: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return what the environment returned; a stored scenario's name, which tells the future, is left out."""
+        del returned[-1]["scenario"]
+        return returned
 
     def _reset(self, agent: LocalAgent | AgentProcess | _Script, info: dict[str, Any]) -> None:
         try:
-            self.reset_cpu_s = agent.reset(self.job.instance, info, self.job.agent_seed)
+            self.reset_cpu_s = agent.reset(self.instance, info, self.job.agent_seed)
+        except BudgetSpent:
+            self.budget_spent_at = 0
         except AgentFailure as failure:
             self.failure = Failure(window=0, kind=failure.kind, message=failure.message)
 
@@ -193,17 +220,26 @@ class _Episode:
         observation: dict[str, Any],
         info: dict[str, Any],
     ) -> np.ndarray:
-        """Return the agent's action, or that of the empty fleet if it has failed."""
+        """Return the agent's action, or what runs without it: nothing if it failed, else the running fleet."""
         nothing = np.zeros(len(self.instance.slots), dtype=np.int64)
         if self.failure is not None:
             return nothing
+        if self.budget_spent_at is not None:
+            return self._as_it_runs(info)
         try:
             action, cpu_s = agent.act(observation, info)
             self.act_cpu_s.append(cpu_s)
             return self._checked(action)
+        except BudgetSpent:
+            self.budget_spent_at = window
+            return self._as_it_runs(info)
         except AgentFailure as failure:
             self.failure = Failure(window=window, kind=failure.kind, message=failure.message)
             return nothing
+
+    def _as_it_runs(self, info: dict[str, Any]) -> np.ndarray:
+        """Return the action that changes nothing: what runs or starts is wanted, what was lost is not asked for."""
+        return self.env.actions.from_fleet(info["running"] + info["starting"].sum(axis=1))
 
     def _checked(self, action: object) -> np.ndarray:
         try:
@@ -211,7 +247,7 @@ class _Episode:
         except DataError as error:
             raise AgentFailure("invalid-action", str(error)) from None
 
-    def _result(self) -> EpisodeResult:
+    def _result(self, speed: float | None) -> EpisodeResult:
         windows = [float(info["cost"]) for info in self.infos]
         return EpisodeResult(
             agent=self.job.agent,
@@ -229,7 +265,8 @@ class _Episode:
             denied=sum(int(info["denied"].sum()) for info in self.infos),
             lost=sum(int(info["lost"].sum()) for info in self.infos),
             failure=self.failure,
-            timing=Timing(reset_cpu_s=self.reset_cpu_s, act_cpu_s=tuple(self.act_cpu_s)),
+            budget_spent_at_window=self.budget_spent_at,
+            timing=Timing(reset_cpu_s=self.reset_cpu_s, act_cpu_s=tuple(self.act_cpu_s), speed=speed),
         )
 
     def _request_share(self, name: str) -> float:

@@ -7,6 +7,7 @@ windows and options); then follows one line per episode in the order of the jobs
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import functools
 import math
 import os
@@ -17,9 +18,9 @@ from typing import IO, Any, NoReturn
 import numpy as np
 
 from fleetgym.errors import DataError, FleetgymError
-from fleetgym.evaluation.episode import NAME, SEED, EpisodeResult, Header, Timing, decode_actions
+from fleetgym.evaluation.episode import NAME, SEED, EpisodeResult, Header, Timing, decode_actions, stated
 from fleetgym.files import canonical_hash, canonical_json, parse_json, read_text
-from fleetgym.schema import Integer, Nested, read_object, spec, to_jsonable
+from fleetgym.schema import Choice, Flag, Integer, Nested, Number, read_object, spec, to_jsonable
 
 _TOLERANCE = 1e-9  # relative, of sums that must add up
 
@@ -30,6 +31,12 @@ class Results:
 
     header: Header
     episodes: tuple[EpisodeResult, ...]
+    speed_checks: tuple[SpeedCheck, ...] = ()  # of an official run
+
+    @property
+    def has_drifted(self) -> bool:
+        """Whether the machine's speed changed by more than the bound beside an official run."""
+        return not all(check.is_within for check in self.speed_checks)
 
     @functools.cached_property
     def agents(self) -> tuple[str, ...]:
@@ -58,7 +65,7 @@ class Results:
 
 def header_line(header: Header) -> str:
     """Return the first line of a results file."""
-    return canonical_json(to_jsonable(header)) + "\n"
+    return canonical_json(stated(header)) + "\n"
 
 
 def hash_jobs(keys: Iterable[Sequence[Any]]) -> str:
@@ -97,7 +104,7 @@ def read_results(path: str | os.PathLike[str], *, allow_incomplete: bool = False
     results, _ = parse_results(text, str(path), allow_incomplete=allow_incomplete)
     timings = read_timings(timings_path(path))
     episodes = tuple(dataclasses.replace(e, timing=timings.get(e.key)) for e in results.episodes)
-    return Results(results.header, episodes)
+    return Results(results.header, episodes, read_speed_checks(timings_path(path)))
 
 
 def parse_results(text: str, source: str = "", *, allow_incomplete: bool = False) -> tuple[Results, int]:
@@ -176,6 +183,20 @@ def _check_episode(episode: EpisodeResult, header: Header) -> None:
             raise DataError(f"expected a window from 0 to {facts.num_windows - 1}", "$.failure.window")
         if actions[episode.failure.window :].any():
             raise DataError("expected the empty fleet from the failure on", "$.actions")
+    if episode.budget_spent_at_window is not None:
+        _check_budget_spent(episode, header)
+
+
+def _check_budget_spent(episode: EpisodeResult, header: Header) -> None:
+    window, path = episode.budget_spent_at_window, "$.budget_spent_at_window"
+    if header.official is None:
+        raise DataError("the header names no rules of an official run, so there is no budget to spend", path)
+    if episode.failure is not None:
+        raise DataError("an agent that failed has not spent its budget", path)
+    if window is not None and window >= header.instances[episode.instance].num_windows:
+        raise DataError(
+            f"expected a window from 0 to {header.instances[episode.instance].num_windows - 1}", path
+        )
 
 
 def _check_sum(parts: float, whole: float, path: str) -> None:
@@ -201,10 +222,31 @@ class _TimingLine:
     timing: Timing = spec(Nested(Timing))
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SpeedCheck:
+    """How fast the machine was beside an official run: before its first or after its last episode."""
+
+    moment: str = spec(Choice(("before", "after")))
+    drift: float = spec(Number(above=-1.0), doc="speed relative to that of the header, minus 1")
+    is_within: bool = spec(Flag(), doc="whether the drift is within the bound")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _SpeedLine:
+    speed_check: SpeedCheck = spec(Nested(SpeedCheck))
+
+
 def timing_line(episode: EpisodeResult) -> str:
     """Return an episode's line of the timings file."""
-    names = ("agent", "instance", "scenario", "seed", "timing")
-    return canonical_json({name: to_jsonable(getattr(episode, name)) for name in names}) + "\n"
+    names = ("agent", "instance", "scenario", "seed")
+    line = {name: getattr(episode, name) for name in names}
+    return canonical_json({**line, "timing": stated(episode.timing)}) + "\n"
+
+
+def read_episode(line: str, timing: str) -> EpisodeResult:
+    """Return the episode of a line of a results file and its line of the timings file."""
+    episode = _read_line(EpisodeResult, line, 0, "")
+    return dataclasses.replace(episode, timing=_read_line(_TimingLine, timing, 0, "").timing)
 
 
 def read_timings(path: str | os.PathLike[str]) -> dict[tuple[str, str, int, int], Timing]:
@@ -215,14 +257,43 @@ def read_timings(path: str | os.PathLike[str]) -> dict[tuple[str, str, int, int]
     DataError
         With file, line and JSON path. A last line that was cut short is passed over: its job will run again.
     """
-    if not os.path.exists(path):
-        return {}
-    lines = read_text(path).split("\n")[:-1]
-    found = [_read_line(_TimingLine, line, k, str(path)) for k, line in enumerate(lines)]
+    found = [line for line in _timing_lines(path) if isinstance(line, _TimingLine)]
     return {(f.agent, f.instance, f.scenario, f.seed): f.timing for f in found}
 
 
+def read_speed_checks(path: str | os.PathLike[str]) -> tuple[SpeedCheck, ...]:
+    """Return the speed checks of a timings file; a run that was resumed has several.
+
+    Raises
+    ------
+    DataError
+        As `read_timings`.
+    """
+    return tuple(line.speed_check for line in _timing_lines(path) if isinstance(line, _SpeedLine))
+
+
+def _timing_lines(path: str | os.PathLike[str]) -> list[Any]:
+    if not os.path.exists(path):
+        return []
+    lines = read_text(path).split("\n")[:-1]
+    return [
+        _read_line(_SpeedLine if line.startswith('{"speed_check"') else _TimingLine, line, k, str(path))
+        for k, line in enumerate(lines)
+    ]
+
+
 # -- writing
+
+
+def new_results_path(suite: Sequence[str]) -> Path:
+    """Return a name in the folder ``results`` that no file has: a run never overwrites another."""
+    name = Path(suite[0]).name.partition(".")[0] if "." in suite[0] else suite[0].replace("/", "-")
+    stamp = f"{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    path, number = Path("results") / f"{name}-{stamp}.jsonl", 1
+    while path.exists():
+        number += 1
+        path = path.with_name(f"{name}-{stamp}-{number}.jsonl")
+    return path
 
 
 class ResultsWriter:
@@ -291,6 +362,10 @@ class ResultsWriter:
             self._write(self._timings, timing_line(episode))
         self._write(self._stream, episode.to_line())
 
+    def note(self, check: SpeedCheck) -> None:
+        """Write a speed check to the timings."""
+        self._write(self._timings, canonical_json({"speed_check": to_jsonable(check)}) + "\n")
+
     def close(self) -> None:
         """Close both files."""
         self._stream.close()
@@ -304,6 +379,7 @@ def _check_same(found: Header, wanted: Header, source: str) -> None:
         "suite": "suite",
         "jobs_hash": "list of jobs",
         "instances": "instances",
+        "official": "set of rules",
     }
     for name, meaning in names.items():
         if getattr(found, name) != getattr(wanted, name):

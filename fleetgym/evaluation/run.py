@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
-import fleetgym
-from fleetgym.actions import ActionSpace
 from fleetgym.errors import FleetgymError, UnknownNameError
 from fleetgym.evaluation.agent_process import Limits
-from fleetgym.evaluation.episode import RESULTS_FORMAT, EpisodeResult, Header, InstanceFacts
+from fleetgym.evaluation.agent_runner import load_kernels
 from fleetgym.evaluation.executors import play
-from fleetgym.evaluation.jobs import Job, close_agents, run_job
-from fleetgym.evaluation.results import Results, ResultsWriter, hash_jobs
+from fleetgym.evaluation.jobs import Job
+from fleetgym.evaluation.official import make_rules
+from fleetgym.evaluation.recording import JobPlayer, Recording
+from fleetgym.evaluation.recording import make_header as make_header
+from fleetgym.evaluation.results import Results
 from fleetgym.instance import Instance
-from fleetgym.library import is_path, list_instances, load_instance, load_scenarios
+from fleetgym.library import entries, is_path, list_instances, load_instance, load_scenarios
 from fleetgym.registry import make_planner, parse_agent
 
 if TYPE_CHECKING:
     from fleetgym.planning import Plan, Planner
 
+DEFAULT_SUITE = "fleet-v0/dev"
+
 
 def make_jobs(
     agents: str | Sequence[str],
-    suite: str | Sequence[str] = "fleet-v0/dev",
+    suite: str | Sequence[str] = DEFAULT_SUITE,
     scenarios: Iterable[int] | None = None,
     seed: int = 0,
 ) -> list[Job]:
@@ -65,7 +67,8 @@ def make_jobs(
 
 
 def _tasks(suite: str | Sequence[str], scenarios: list[int] | None) -> Iterator[tuple[str, int]]:
-    for part in [suite] if isinstance(suite, (str, os.PathLike)) else suite:
+    suite = full_suite(suite)
+    for part in [suite] if isinstance(suite, str) else suite:
         for instance in instances_of(part):
             count = len(load_scenarios(instance))
             for number in range(count) if scenarios is None else scenarios:
@@ -74,6 +77,20 @@ def _tasks(suite: str | Sequence[str], scenarios: list[int] | None) -> Iterator[
                         f"{instance} has {count} stored scenarios, numbered from 0; got {number}"
                     )
                 yield instance, number
+
+
+def full_suite(suite: str | Sequence[str]) -> str | list[str]:
+    """Return suites by their full names: a split alone means that of the default suite's set.
+
+    Examples
+    --------
+    >>> full_suite("toy"), full_suite(["fleet-v0/dev"])
+    ('fleet-v0/toy', ['fleet-v0/dev'])
+    """
+    if not isinstance(suite, (str, os.PathLike)):
+        return [str(full_suite(part)) for part in suite]
+    full = f"{DEFAULT_SUITE.partition('/')[0]}/{suite}"
+    return full if full in {entry.suite for entry in entries().values()} else str(suite)
 
 
 def instances_of(part: str) -> list[str]:
@@ -93,7 +110,7 @@ def instances_of(part: str) -> list[str]:
 
 def evaluate(
     agents: str | Sequence[str],
-    suite: str | Sequence[str] = "fleet-v0/dev",
+    suite: str | Sequence[str] = DEFAULT_SUITE,
     *,
     executor: Executor | None = None,
     workers: int = 1,
@@ -103,6 +120,7 @@ def evaluate(
     seed: int = 0,
     isolate: str = "auto",
     limits: Limits | None = None,
+    official: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Results:
     """Play every agent on every stored scenario of a suite.
@@ -132,6 +150,9 @@ def evaluate(
         ``"auto"``, ``"always"`` or ``"never"``, see `run_job`.
     limits : Limits, optional
         Of isolated agents.
+    official : str, optional
+        A time class, ``"reflex"``, ``"online"`` or ``"offline"``: every agent plays each episode in a process of its
+        own under a budget of reference CPU seconds (docs/official-runs.md); then `isolate` and `limits` say nothing.
     progress : callable, optional
         Called with the numbers of finished and of all episodes.
 
@@ -155,81 +176,23 @@ def evaluate(
         raise FleetgymError(f"workers must be at least 1, got {workers}")
     if out is not None and resume is not None:
         raise FleetgymError("give `out` for a new file or `resume` for an old one, not both")
+    suite = full_suite(suite)
     jobs = make_jobs(agents, suite, scenarios, seed)
-    header = make_header(jobs, suite)
+    player = JobPlayer(isolate, limits or Limits(), None if official is None else make_rules(official))
     path = resume if resume is not None else out
-    writer = None if path is None else ResultsWriter(path, header, resume=resume is not None)
+    recording = Recording(jobs, suite, player, path, resume=resume is not None)
     try:
-        done = {} if writer is None else writer.done
-        todo = _remaining(jobs, done)
-        episodes = [done[job.key] for job in jobs[: len(done)]]
-        if workers > 1 and len(todo) > 1:
-            _compile_once(todo[0])
-        run = _Player(isolate, limits or Limits())
-        for episode in play(run, todo, executor=executor, workers=workers):
-            if writer is not None:
-                writer.append(episode)
-            episodes.append(episode)
+        if workers > 1 and len(recording.todo) > 1:
+            load_kernels(load_instance(jobs[0].instance))  # or every worker would compile them
+        recording.check_speed("before")
+        for episode in play(player, recording.todo, executor=executor, workers=workers):
+            recording.add(episode)
             if progress is not None:
-                progress(len(episodes), len(jobs))
-        return Results(header, tuple(episodes))
+                progress(len(recording.episodes), len(jobs))
+        recording.check_speed("after")
+        return recording.results()
     finally:
-        close_agents()
-        if writer is not None:
-            writer.close()
-
-
-def _compile_once(job: Job) -> None:
-    """Let one process fill the cache of compiled kernels, or every worker would compile them."""
-    from fleetgym.view import View
-
-    view = View(load_instance(job.instance))
-    view.preview(view.fleet)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Player:
-    """`run_job` with its settings, in a form that can be sent to another process."""
-
-    isolate: str
-    limits: Limits
-
-    def __call__(self, job: Job) -> EpisodeResult:
-        return run_job(job, self.isolate, self.limits)
-
-    def isolated(self) -> _Player:
-        """Return the same, but every agent in its own process: for a job that has killed its worker."""
-        return _Player("always", self.limits)
-
-
-def _remaining(jobs: Sequence[Job], done: dict[tuple[str, str, int, int], EpisodeResult]) -> Sequence[Job]:
-    if list(done) != [job.key for job in jobs[: len(done)]]:
-        raise FleetgymError("the episodes in the file are not the first of this list of jobs")
-    return jobs[len(done) :]
-
-
-def make_header(jobs: Sequence[Job], suite: str | Sequence[str]) -> Header:
-    """Return the header of the results file of these jobs."""
-    parts = [suite] if isinstance(suite, str) else [str(part) for part in suite]
-    name = ", ".join(parts) if len(parts) <= 3 else f"{len(parts)} selected parts"
-    instances = {job.instance: None for job in jobs}
-    return Header(
-        format=RESULTS_FORMAT,
-        version=fleetgym.__version__,
-        suite=name,
-        num_jobs=len(jobs),
-        jobs_hash=hash_jobs(job.key for job in jobs),
-        instances={name: _facts(load_instance(name)) for name in instances},
-    )
-
-
-def _facts(instance: Instance) -> InstanceFacts:
-    return InstanceFacts(
-        content_hash=instance.content_hash,
-        family=instance.family,
-        num_windows=instance.num_windows,
-        options=tuple(ActionSpace(instance).nvec.tolist()),
-    )
+        recording.close()
 
 
 # -- one plan

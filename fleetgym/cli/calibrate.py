@@ -1,0 +1,45 @@
+"""What `fleetgym calibrate` does: the machine measured, its speed kept and printed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's options."""
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="repetitions of the workload, 1 to 1000 (default: 5)"
+    )
+    parser.add_argument(
+        "--show", action="store_true", help="show what is kept and how far the machine is from it now"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure, or show; the exit code is 1 if the machine has drifted beyond the bound, or nothing is kept."""
+    from fleetgym.calibration import MAX_DRIFT, calibrate, calibration_path, drift, read_calibration
+    from fleetgym.cli.tables import align, number
+    from fleetgym.errors import FleetgymError
+    from fleetgym.schema import to_jsonable
+
+    if not 1 <= arguments.rounds <= 1000:
+        raise FleetgymError(f"rounds must be from 1 to 1000, got {arguments.rounds}")
+    kept = read_calibration() if arguments.show else calibrate(arguments.rounds)
+    if kept is None:
+        raise FleetgymError("this machine has not been calibrated; run `fleetgym calibrate`")
+    now = drift(kept.speed) if arguments.show else 0.0
+    if arguments.json:
+        facts = {**to_jsonable(kept), "file": str(calibration_path())}
+        print(json.dumps(facts | ({"drift": now} if arguments.show else {}), indent=2))
+    else:
+        print(f"{kept.machine}, Python {kept.python}, {kept.date}")
+        rows = [[name, number(1e3 * seconds, 0)] for name, seconds in vars(kept.cpu_s).items()]
+        print(align(["part", "CPU ms"], rows))
+        print(
+            f"one CPU second here is {kept.speed:.3f} reference CPU seconds; rounds within {kept.spread:.0%}"
+        )
+        if arguments.show:
+            print(f"now {now:+.0%}; an official run is marked beyond {MAX_DRIFT:.0%}")
+        print(f"kept in {calibration_path()}")
+    return 0 if abs(now) <= MAX_DRIFT else 1

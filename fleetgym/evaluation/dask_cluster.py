@@ -1,0 +1,73 @@
+"""The address of a Dask scheduler in, an executor out; a worker that is lost costs time, never a job."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from concurrent.futures import Executor
+
+from fleetgym.errors import FleetgymError
+
+_START_WAIT_S = 30
+
+
+@contextlib.contextmanager
+def dask_executor(address: str) -> Iterator[Executor]:
+    """Connect to a Dask cluster whose workers play jobs, for `evaluate`'s ``executor``.
+
+    Dask gives the jobs of a lost worker to others. A job that takes its workers along is played again with its
+    agent isolated, and becomes one failed episode.
+
+    Parameters
+    ----------
+    address : str
+        Of the scheduler, as ``tcp://host:8786``, or the path of its scheduler file (``.json``). Start workers with
+        ``--nthreads 1``, so that CPU seconds are those of one job.
+
+    Yields
+    ------
+    concurrent.futures.Executor
+
+    Raises
+    ------
+    FleetgymError
+        If Dask is not installed, nothing answers, or a worker has another version or other instances.
+    """
+    try:
+        from distributed import Client
+    except ImportError:
+        raise FleetgymError("this needs Dask: pip install 'fleetgym[dask]'") from None
+    where = {"scheduler_file": address} if address.endswith(".json") else {"address": address}
+    try:
+        client = Client(**where, timeout=_START_WAIT_S, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise FleetgymError(f"no Dask scheduler answers at {address!r} ({error})") from None
+    with client:
+        _check_workers(client)
+        yield client.get_executor(pure=False)
+
+
+def _check_workers(client: object) -> None:
+    """Refuse workers whose results would differ from ours."""
+    try:
+        client.wait_for_workers(1, timeout=_START_WAIT_S)  # type: ignore[attr-defined]
+        found = client.run(worker_facts)  # type: ignore[attr-defined]
+    except TimeoutError:
+        raise FleetgymError(f"the Dask cluster has had no worker for {_START_WAIT_S} s") from None
+    except ImportError as error:
+        raise FleetgymError(f"a Dask worker cannot import fleetgym ({error}); install it there") from None
+    for worker, facts in found.items():
+        if facts != worker_facts():
+            raise FleetgymError(
+                f"the Dask worker {worker} has {' and '.join(facts)}; here are {' and '.join(worker_facts())}"
+            )
+
+
+def worker_facts() -> tuple[str, str]:
+    """Return version and standard set, on which results depend."""
+    import fleetgym
+    from fleetgym.files import file_sha256
+    from fleetgym.library import instances_folder
+
+    manifest = file_sha256(instances_folder() / "manifest.json")
+    return f"fleetgym {fleetgym.__version__}", f"instances {manifest[:12]}"

@@ -1,0 +1,129 @@
+"""The jobs of one run in, its results out and in the file: what `evaluate` and the pytest plugin have in common."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+
+import fleetgym
+from fleetgym.actions import ActionSpace
+from fleetgym.errors import FleetgymError
+from fleetgym.evaluation.agent_process import Limits
+from fleetgym.evaluation.episode import RESULTS_FORMAT, EpisodeResult, Header, InstanceFacts, Rules
+from fleetgym.evaluation.jobs import Job, close_agents, run_job
+from fleetgym.evaluation.results import Results, ResultsWriter, SpeedCheck, hash_jobs
+from fleetgym.instance import Instance
+from fleetgym.library import load_instance
+
+
+@dataclasses.dataclass(frozen=True)
+class JobPlayer:
+    """`run_job` with its settings, in a form that can be sent to another process."""
+
+    isolate: str = "auto"
+    limits: Limits = Limits()
+    official: Rules | None = None
+
+    def __call__(self, job: Job) -> EpisodeResult:
+        """Return the job's episode."""
+        return run_job(job, self.isolate, self.limits, official=self.official)
+
+    def isolated(self) -> JobPlayer:
+        """Return the same, but every agent in its own process: for a job that has killed its worker."""
+        return dataclasses.replace(self, isolate="always")
+
+
+class Recording:
+    """A run that is under way: what is done, what is to be done, and the file that grows.
+
+    Parameters
+    ----------
+    jobs : sequence of Job
+        In their canonical order.
+    suite : str or sequence of str
+        What the header calls them.
+    player : JobPlayer
+        How they are played.
+    path : path-like, optional
+        Results file to write.
+    resume : bool
+        Go on with that file if it exists.
+
+    Raises
+    ------
+    FleetgymError
+        If the file exists and shall not be resumed, or belongs to other jobs or rules.
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        suite: str | Sequence[str],
+        player: JobPlayer,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        resume: bool = False,
+    ):
+        self.player = player
+        self.header = make_header(jobs, suite, player.official)
+        self._writer = None if path is None else ResultsWriter(path, self.header, resume=resume)
+        done = {} if self._writer is None else self._writer.done
+        if list(done) != [job.key for job in jobs[: len(done)]]:
+            raise FleetgymError("the episodes in the file are not the first of this list of jobs")
+        self.todo = list(jobs[len(done) :])
+        self.episodes = list(done.values())
+        self.speed_checks: list[SpeedCheck] = []
+
+    def check_speed(self, moment: str) -> None:
+        """Measure the machine ``"before"`` or ``"after"`` an official run; nothing for other runs."""
+        from fleetgym.calibration import MAX_DRIFT, drift
+
+        if self.player.official is None or not self.todo:
+            return
+        found = drift(self.player.official.speed)
+        check = SpeedCheck(moment=moment, drift=found, is_within=abs(found) <= MAX_DRIFT)
+        self.speed_checks.append(check)
+        if self._writer is not None:
+            self._writer.note(check)
+
+    def add(self, episode: EpisodeResult) -> None:
+        """Take over the episode of the next job."""
+        if self._writer is not None:
+            self._writer.append(episode)
+        self.episodes.append(episode)
+
+    def results(self) -> Results:
+        """Return what is done."""
+        return Results(self.header, tuple(self.episodes), tuple(self.speed_checks))
+
+    def close(self) -> None:
+        """Close the file, and end agents that wait for their next job."""
+        close_agents()
+        if self._writer is not None:
+            self._writer.close()
+
+
+def make_header(jobs: Sequence[Job], suite: str | Sequence[str], official: Rules | None = None) -> Header:
+    """Return the header of the results file of these jobs."""
+    parts = [suite] if isinstance(suite, str) else [str(part) for part in suite]
+    name = ", ".join(parts) if len(parts) <= 3 else f"{len(parts)} selected parts"
+    instances = {job.instance: None for job in jobs}
+    return Header(
+        format=RESULTS_FORMAT,
+        version=fleetgym.__version__,
+        suite=name,
+        num_jobs=len(jobs),
+        jobs_hash=hash_jobs(job.key for job in jobs),
+        instances={name: _facts(load_instance(name)) for name in instances},
+        official=official,
+    )
+
+
+def _facts(instance: Instance) -> InstanceFacts:
+    return InstanceFacts(
+        content_hash=instance.content_hash,
+        family=instance.family,
+        num_windows=instance.num_windows,
+        options=tuple(ActionSpace(instance).nvec.tolist()),
+    )

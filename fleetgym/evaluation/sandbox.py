@@ -1,0 +1,158 @@
+"""A command in, a process tree out that is kept from the stored scenarios, and where possible from all but itself.
+
+The work is done by `warden`, a small program between the run and the agent; this is its side in the run's process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from fleetgym.errors import FleetgymError
+from fleetgym.evaluation.agent_process import agent_environment, describe_end
+from fleetgym.evaluation.process_tree import ProcessTree
+from fleetgym.library import instances_folder, is_path
+
+#: Folders and files to hide beside our own, separated as in PATH.
+HIDE_VARIABLE = "FLEETGYM_HIDE"
+#: Set to anything: use no namespaces, as if the system forbade them.
+_NO_NAMESPACES = "FLEETGYM_NO_NAMESPACES"
+_STDERR_BYTES = 2**16  # of an agent's stderr that is passed on, per episode
+
+
+def probe_isolation() -> dict[str, str]:
+    """Return what an agent can be kept from on this machine: ``network``, ``processes`` and ``files``."""
+    with Sandbox([sys.executable, "-I", "-S", "-c", ""], 2.0, ()) as sandbox:
+        return sandbox.facts
+
+
+def hidden_files(instance: str | None = None) -> list[str]:
+    """Return the folders and files that an agent must not read: stored scenarios and best-known actions.
+
+    More, such as a season's private seed, may be named in the environment variable ``FLEETGYM_HIDE``.
+
+    Parameters
+    ----------
+    instance : str, optional
+        Id or path of the instance that is played: of a path, the scenarios beside it are hidden.
+    """
+    package = Path(__file__).resolve().parent.parent
+    found = [instances_folder(), package / "_instances"]
+    if (package.parent / "pyproject.toml").is_file():
+        found += [
+            package.parent / name for name in ("instances", "leaderboard/best_known", "results", ".git")
+        ]
+    found += [Path(place) for place in os.environ.get(HIDE_VARIABLE, "").split(os.pathsep) if place]
+    if instance is not None and is_path(instance):
+        stem = Path(instance).name.removesuffix(".gz").removesuffix(".json")
+        found += [Path(instance).parent / f"{stem}.scenarios.json{packed}" for packed in ("", ".gz")]
+    return [str(path.resolve()) for path in found if path.exists()]
+
+
+class Sandbox:
+    """A command that runs below a warden: its tree, its pipes, and how it ended.
+
+    Parameters
+    ----------
+    command : list of str
+        The agent's.
+    address_space_bytes : float
+        Limit of each of its processes.
+    hide : sequence of str
+        Folders and files.
+    """
+
+    def __init__(self, command: list[str], address_space_bytes: float, hide: Sequence[str]):
+        from fleetgym.kernels.compile import cache_folder
+
+        self._scratch = tempfile.mkdtemp(prefix="fleetgym-agent-")
+        cache = cache_folder()
+        environment = agent_environment() | {
+            "TMPDIR": self._scratch,
+            "NUMBA_CACHE_DIR": os.path.join(self._scratch, "numba"),
+        }
+        if cache is not None:
+            environment["FLEETGYM_CACHE_DIR"] = str(cache.parent)
+        status, status_end = os.pipe()
+        leash_end, self._leash = os.pipe()
+        plan = {
+            "command": command,
+            "cwd": os.getcwd(),
+            "scratch": self._scratch,
+            "cache": None if cache is None else str(cache),
+            "hide": list(hide),
+            "isolate": not os.environ.get(_NO_NAMESPACES),
+            "address_space_bytes": int(address_space_bytes),
+            "status_fd": status_end,
+            "leash_fd": leash_end,
+        }
+        script = str(Path(__file__).with_name("warden.py"))
+        self.process: subprocess.Popen[str] = subprocess.Popen(
+            [sys.executable, "-I", "-S", script, json.dumps(plan)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            pass_fds=(status_end, leash_end),
+            start_new_session=True,
+        )
+        os.close(status_end)
+        os.close(leash_end)
+        threading.Thread(target=_pass_on, args=(self.process.stderr,), daemon=True).start()
+        self._status = os.fdopen(status, encoding="utf-8")
+        self.tree = ProcessTree(self.process.pid)
+        self.facts: dict[str, str] = json.loads(self._status.readline() or "{}")
+        if not self.facts:
+            self.end()
+            raise FleetgymError("cannot start an agent's process; official runs need Linux 5.3 or newer")
+
+    def cause_of_death(self) -> str:
+        """Return how the agent's own process ended, in words."""
+        ready, _, _ = select.select([self._status], [], [], 5.0)
+        if not ready:
+            return "the agent closed its channel"
+        facts = json.loads(self._status.readline() or "{}")
+        if "signal" in facts:
+            return describe_end(-facts["signal"])
+        return describe_end(facts["exit"]) if "exit" in facts else "the agent's process tree was ended"
+
+    def end(self) -> None:
+        """End everything that the agent started, and remove its folder."""
+        self.tree.kill()
+        os.close(self._leash)
+        self._status.close()
+        with contextlib.suppress(OSError):
+            shutil.rmtree(self._scratch)
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+def _pass_on(stderr: IO[str]) -> None:
+    """Pass on the beginning of what an agent prints, and swallow the rest."""
+    left = _STDERR_BYTES
+    with stderr, contextlib.suppress(OSError, ValueError):
+        while text := stderr.readline(4096):
+            if left > 0:
+                sys.stderr.write(text[:left])
+            left -= len(text)

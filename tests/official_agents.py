@@ -1,0 +1,295 @@
+"""Agents that try what an official run must bear: each is called by this file's path."""
+# ruff: noqa: D101, D102
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import stat
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+WINDOW = 2  # when the bad ones turn bad
+
+
+class Good:
+    """Keeps the fleet it finds."""
+
+    def reset(self, view, *, seed):
+        self.view = view
+
+    def act(self, observation, info):
+        return self.view.fleet_to_action(self.view.fleet)
+
+
+class Bad(Good):
+    """Good until `WINDOW`."""
+
+    def act(self, observation, info):
+        return super().act(observation, info) if info["window"] < WINDOW else self.misbehave()
+
+    def misbehave(self):
+        raise NotImplementedError
+
+
+class Burns(Bad):
+    def misbehave(self):
+        _burn()
+
+
+class BurnsInReset(Good):
+    def reset(self, view, *, seed):
+        _burn()
+
+
+class BurnsInChildren(Bad):
+    def misbehave(self):
+        for _ in range(2):
+            if os.fork() == 0:
+                _burn()
+        time.sleep(600)
+
+
+class BurnsInOrphans(Bad):
+    """Its grandchildren leave its session and lose their parent, and nobody waits for them."""
+
+    def misbehave(self):
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        for _ in range(2):
+            if os.fork() == 0:
+                os.setsid()
+                if os.fork() == 0:
+                    _burn()
+                os._exit(0)
+        time.sleep(600)
+
+
+class BurnsBehindAnswers(Bad):
+    """Answers at once and goes on computing behind the run's back."""
+
+    def misbehave(self):
+        if self.view.window == WINDOW and os.fork() == 0:
+            _burn()
+        time.sleep(0.3)
+        return self.view.fleet_to_action(self.view.fleet)
+
+
+class BurnsInShortChildren(Bad):
+    """Every child is over soon, but they add up."""
+
+    def misbehave(self):
+        while True:
+            if (child := os.fork()) == 0:
+                end = time.process_time() + 0.05
+                while time.process_time() < end:
+                    pass
+                os._exit(0)
+            os.waitpid(child, 0)
+
+
+class GrowsWithoutEnd(Bad):
+    def misbehave(self):
+        kept = []
+        while True:
+            kept.append(np.ones(2**21))  # 16 MB, written to
+            time.sleep(0.001)
+
+
+class ChildrenGrow(Bad):
+    """Each process is modest, all together are not."""
+
+    def misbehave(self):
+        for _ in range(6):
+            if os.fork() == 0:
+                kept = np.ones(2**24)
+                time.sleep(600)
+                os._exit(len(kept) > 0)
+        time.sleep(600)
+
+
+class AsksTooMuch(Bad):
+    def misbehave(self):
+        return np.ones(10**11)
+
+
+class ForksWithoutEnd(Bad):
+    def misbehave(self):
+        while True:
+            if os.fork() == 0:
+                time.sleep(600)
+                os._exit(0)
+            time.sleep(0.001)
+
+
+class Sleeps(Bad):
+    def misbehave(self):
+        time.sleep(600)
+
+
+class KillsItself(Bad):
+    def misbehave(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class EndsByAnOddSignal(Bad):
+    def misbehave(self):
+        os.kill(os.getpid(), signal.SIGRTMIN + 3)
+        time.sleep(600)
+
+
+class LeavesAChild(Bad):
+    """Ends, but a child of it keeps the channel open."""
+
+    def misbehave(self):
+        if os.fork() == 0:
+            time.sleep(600)
+            os._exit(0)
+        os._exit(5)
+
+
+class EndsItsWarden(Bad):
+    """Where it can: ends what stands between it and the run, and goes on."""
+
+    def misbehave(self):
+        if self.view.window == WINDOW:
+            init = os.getppid()
+            warden = int(Path(f"/proc/{init}/stat").read_text().rpartition(")")[2].split()[1])
+            os.kill(warden, signal.SIGKILL)
+            os.kill(init, signal.SIGKILL)
+        time.sleep(0.1)
+        return self.view.fleet_to_action(self.view.fleet)
+
+
+class KillsAll(Bad):
+    """Sends SIGKILL to every process that it may signal."""
+
+    def misbehave(self):
+        os.kill(-1, signal.SIGKILL)
+        time.sleep(600)
+
+
+class WritesGarbage(Bad):
+    text = b'{"action": \n'
+
+    def misbehave(self):
+        for fd in _pipes():
+            with contextlib.suppress(OSError):
+                os.write(fd, self.text)
+        return super().act({}, {"window": 0})
+
+
+class AnswersTwice(WritesGarbage):
+    text = b'{"id": 4, "action": [0], "cpu_s": 0}\n' * 3
+
+
+class WritesAHugeLine(Bad):
+    def misbehave(self):
+        _write_for_ever(b"x" * 2**16)
+
+
+class WritesLinesWithoutEnd(Bad):
+    def misbehave(self):
+        _write_for_ever(b"[]\n" * 2**14)
+
+
+class PrintsALot(Good):
+    def act(self, observation, info):
+        print("noise " * 10_000)
+        print("noise " * 10_000, file=sys.stderr)
+        return super().act(observation, info)
+
+
+class Spy(Good):
+    """Looks for what it must not find, and fails with what it found."""
+
+    def __init__(self, secret="", port=0, parent=0):
+        self.secret, self.port, self.parent = secret, port, parent
+
+    def act(self, observation, info):
+        looks = (
+            self.scenarios,
+            self.file,
+            self.network,
+            self.neighbours,
+            self.signals,
+            self.unmounts,
+            self.writes,
+        )
+        found = [look.__name__ for look in looks if _succeeds(look)]
+        assert Path(os.environ["TMPDIR"], "mine").write_text("I may write here")
+        assert not found, json.dumps(found)
+        return super().act(observation, info)
+
+    def scenarios(self):
+        from fleetgym.library import instances_folder
+
+        return list(instances_folder().rglob("*.json*"))
+
+    def file(self):
+        return Path(self.secret).read_text()
+
+    def network(self):
+        return socket.create_connection(("127.0.0.1", self.port), timeout=2)
+
+    def neighbours(self):
+        return Path(f"/proc/{self.parent}/cmdline").read_bytes()
+
+    def signals(self):
+        os.kill(self.parent, 0)
+        return True
+
+    def unmounts(self):
+        import ctypes
+
+        from fleetgym.library import instances_folder
+
+        libc = ctypes.CDLL(None, use_errno=True)
+        folder = str(instances_folder()).encode()
+        libc.unshare(0x10020000)  # user and mounts: an agent may try to become root of its own
+        return any(libc.umount2(place, 2) == 0 for place in (folder, self.secret.encode()))
+
+    def writes(self):
+        Path(self.secret).with_name("written.txt").write_text("x")
+        return True
+
+
+def _succeeds(look):
+    try:
+        return bool(look())
+    except Exception:
+        return False
+
+
+def _burn():
+    while True:
+        pass
+
+
+def _pipes():
+    """Return what may be the pipes of the protocol."""
+    return [fd for fd in range(3, 64) if _is_pipe(fd)]
+
+
+def _is_pipe(fd):
+    try:
+        return stat.S_ISFIFO(os.fstat(fd).st_mode)
+    except OSError:
+        return False
+
+
+def _write_for_ever(data):
+    while True:
+        for fd in _pipes():
+            with contextlib.suppress(OSError):
+                os.write(fd, data)
+
+
+def agent(name: str) -> str:
+    """Return the name by which `fleetgym` finds an agent of this file."""
+    return f"{__file__}:{name}"

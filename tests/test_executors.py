@@ -1,0 +1,182 @@
+"""Executors: serial, spawned workers and Dask write the same bytes, also when a worker is killed in the middle."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sample_agents import agent
+
+from fleetgym.cli import main
+from fleetgym.errors import FleetgymError
+from fleetgym.evaluation.dask_cluster import dask_executor
+from fleetgym.evaluation.executors import play
+from fleetgym.evaluation.run import evaluate
+
+AGENTS = ["hold", agent("Slow"), "agh-rolling"]
+SUITE = ["fleet-v0/toy/drop", "fleet-v0/toy/group", "fleet-v0/toy/budget-pool"]
+
+
+class KilledWorker(Exception):
+    """Named as the error with which Dask gives a job up."""
+
+
+class Deadly:
+    """Plays numbers; 3 kills its worker unless it is isolated, 5 does so even then."""
+
+    def __init__(self, isolated: bool = False):
+        self.is_isolated = isolated
+
+    def __call__(self, job: int) -> str:
+        """Return what was played, and how."""
+        if job == 5 or (job == 3 and not self.is_isolated):
+            raise KilledWorker
+        return f"{job} isolated" if self.is_isolated else str(job)
+
+    def isolated(self) -> Deadly:
+        """Return the careful one."""
+        return Deadly(True)
+
+
+def test_a_job_that_kills_workers_is_isolated() -> None:
+    """It alone is played again; the order stays; a job that kills even so stops the run with its name."""
+    with ThreadPoolExecutor(2) as executor:
+        assert list(play(Deadly(), range(5), executor=executor)) == ["0", "1", "2", "3 isolated", "4"]
+        with pytest.raises(FleetgymError, match="5 ends its worker even with the agent in its own process"):
+            list(play(Deadly(), [5], executor=executor))
+
+
+def test_an_error_that_is_no_lost_worker_is_not_hidden() -> None:
+    """A mistake of ours is raised as it is."""
+
+    class Wrong(Deadly):
+        def __call__(self, job: int) -> str:
+            raise ZeroDivisionError
+
+    with ThreadPoolExecutor(1) as executor, pytest.raises(ZeroDivisionError):
+        list(play(Wrong(), [1], executor=executor))
+
+
+def test_an_executor_that_lets_go_of_its_jobs() -> None:
+    """A scheduler that is gone cancels what it had: the run ends with the advice to resume."""
+
+    class Gone(Executor):
+        def submit(self, function: Any, /, *arguments: Any, **_: Any) -> Future[Any]:
+            future: Future[Any] = Future()
+            future.cancel()
+            return future
+
+    with pytest.raises(FleetgymError, match="resume the results file"):
+        list(play(Deadly(), [1], executor=Gone()))
+
+
+def test_a_cluster_that_is_not_there(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The address is named, on the command line too; without Dask, what to install."""
+    monkeypatch.setattr("fleetgym.evaluation.dask_cluster._START_WAIT_S", 1)
+    assert main(["evaluate", "hold", "--suite", "fleet-v0/toy", "--dask", "tcp://127.0.0.1:9"]) == 2
+    assert "no Dask scheduler answers at 'tcp://127.0.0.1:9'" in capsys.readouterr().err
+    monkeypatch.setitem(__import__("sys").modules, "distributed", None)
+    with (
+        pytest.raises(FleetgymError, match=r"pip install 'fleetgym\[dask\]'"),
+        dask_executor("tcp://127.0.0.1:9"),
+    ):
+        pass
+
+
+# -- a real cluster
+
+
+@pytest.fixture(scope="module")
+def expected() -> str:
+    """The results file of one process."""
+    return evaluate(AGENTS, SUITE).to_text()
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    """Two workers on this machine, restarted when they die."""
+    distributed = pytest.importorskip("distributed")
+    here = Path(__file__).parent
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, preload=[]
+        ) as made,
+    ):
+        patch.chdir(here)
+        yield made
+
+
+def _pids(cluster: Any) -> list[int]:
+    from distributed import Client
+
+    with Client(cluster.scheduler_address, set_as_default=False) as client:
+        return list(client.run(os.getpid).values())
+
+
+@pytest.mark.slow
+def test_dask_with_a_worker_killed_in_the_middle(cluster: Any, expected: str, tmp_path: Path) -> None:
+    """Its jobs are played by the other: the bytes of one process, and of two spawned workers."""
+    killed: list[int] = []
+
+    def kill_one(done: int, total: int) -> None:
+        if done == 3:
+            killed.append(_pids(cluster)[0])
+            os.kill(killed[0], signal.SIGKILL)
+
+    path = tmp_path / "dask.jsonl"
+    with dask_executor(cluster.scheduler_address) as executor:
+        evaluate(AGENTS, SUITE, executor=executor, out=path, progress=kill_one)
+    assert killed
+    assert killed[0] not in _pids(cluster)
+    assert path.read_text() == expected
+    assert evaluate(AGENTS, SUITE, workers=2).to_text() == expected
+
+
+@pytest.mark.slow
+def test_dask_with_an_agent_that_kills_its_workers(cluster: Any) -> None:
+    """Without isolation it takes worker after worker along, and becomes one failed episode like anywhere else."""
+    names = [agent("Good"), agent("KillsItself"), agent("Dice")]
+    with dask_executor(cluster.scheduler_address) as executor:
+        results = evaluate(names, SUITE[0], executor=executor, isolate="never")
+    assert [e.agent for e in results.failures] == [agent("KillsItself")]
+    assert results.to_text() == evaluate(names, SUITE[0], isolate="always").to_text()
+
+
+@pytest.mark.slow
+def test_official_runs_on_dask(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workers play by the rules of the header: the bytes of one process."""
+    from fleetgym.evaluation import official, run
+
+    monkeypatch.setattr("fleetgym.calibration.speed", lambda: 1.0)
+    monkeypatch.setattr("fleetgym.calibration.drift", lambda reference: 0.0)
+    rules = official.make_rules("online")
+    monkeypatch.setattr(run, "make_rules", lambda time_class: rules)
+    names = ["gh", agent("Raises")]
+    with dask_executor(cluster.scheduler_address) as executor:
+        results = evaluate(names, SUITE[0], executor=executor, official="online")
+    assert results.header.official == rules
+    assert results.to_text() == evaluate(names, SUITE[0], official="online").to_text()
+
+
+@pytest.mark.slow
+def test_dask_from_the_command_line(cluster: Any, expected: str, tmp_path: Path) -> None:
+    """`--dask ADDRESS` is all it takes; a worker of another version is refused."""
+    path = tmp_path / "r.jsonl"
+    call = ["evaluate", *AGENTS, "--suite", *SUITE, "--out", str(path), "--dask", cluster.scheduler_address]
+    assert main(call) == 0
+    assert path.read_text() == expected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fleetgym.__version__", "9.9")
+        with (
+            pytest.raises(FleetgymError, match=r"has fleetgym .*; here are fleetgym 9\.9"),
+            dask_executor(cluster.scheduler_address),
+        ):
+            pass

@@ -1,0 +1,452 @@
+"""Official runs: whatever an agent does costs one episode or its budget, and it sees nothing that it must not see."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import official_agents
+import pytest
+from official_agents import WINDOW, agent
+
+import fleetgym
+from fleetgym.calibration import machine_name
+from fleetgym.errors import DataError, FleetgymError
+from fleetgym.evaluation import official, run
+from fleetgym.evaluation.agent_runner import AgentFailure
+from fleetgym.evaluation.episode import PROTOCOL, Rules
+from fleetgym.evaluation.jobs import Job, close_agents, play_actions, run_job
+from fleetgym.evaluation.process_tree import ProcessTree
+from fleetgym.evaluation.results import Results, read_results, timings_path
+from fleetgym.evaluation.wire import MAX_REPLY_CHARS, read_reply
+from fleetgym.files import write_json
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="official runs need Linux")
+
+TOY = "fleet-v0/toy/startup"
+
+#: agent, kind of failure (None: its budget is spent), part of the message
+BAD: list[tuple[str, str | None, str]] = [
+    ("Burns", None, ""),
+    ("BurnsInChildren", None, ""),
+    ("BurnsInOrphans", None, ""),
+    ("BurnsInShortChildren", None, ""),
+    ("Sleeps", "timeout", "no answer within 3 times the CPU seconds allowed"),
+    ("GrowsWithoutEnd", "resources", "took over 0.5 GB of memory"),
+    ("ChildrenGrow", "resources", "took over 0.5 GB of memory"),
+    ("AsksTooMuch", "raised", "MemoryError"),
+    ("ForksWithoutEnd", "resources", "ran over 64 processes at a time"),
+    ("KillsItself", "died", "SIGKILL"),
+    ("EndsByAnOddSignal", "died", "signal 37"),
+    ("LeavesAChild", "died", "exit code 5"),
+    ("WritesGarbage", "protocol", "wrote something else"),
+    ("AnswersTwice", "protocol", "no reply with id 5"),
+    ("WritesAHugeLine", "protocol", "a line of over 16777216 characters"),
+    ("WritesLinesWithoutEnd", "protocol", "no reply with id"),
+]
+
+
+def make_rules(**changes: Any) -> Rules:
+    """Return rules under which a bad agent does not take long."""
+    rules = Rules(
+        protocol=PROTOCOL,
+        time_class="reflex",
+        cpu_s=1.0,
+        reset_cpu_s=30.0,
+        wall_factor=3.0,
+        memory_gb=0.5,
+        machine=machine_name(),
+        speed=1.0,
+        **official.probe_isolation(),
+    )
+    return dataclasses.replace(rules, **changes)
+
+
+def play(name: str, instance: str = TOY, **changes: Any) -> Any:
+    """Return the episode of an agent of `official_agents`."""
+    return run_job(Job(agent(name), instance, 0), official=make_rules(**changes))
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `evaluate` play by `make_rules`, on a machine whose speed need not be measured."""
+    monkeypatch.setattr(run, "make_rules", lambda time_class: make_rules(time_class=time_class))
+    monkeypatch.setattr("fleetgym.calibration.drift", lambda reference: 0.01)
+
+
+# -- misbehaviour
+
+
+@pytest.mark.parametrize(("name", "kind", "message"), BAD)
+def test_misbehaviour_costs_the_episode_or_the_budget(name: str, kind: str | None, message: str) -> None:
+    """It is told apart, at the right window, and the stored actions give the official cost exactly."""
+    if name in ("ForksWithoutEnd", "WritesAHugeLine", "WritesLinesWithoutEnd"):
+        episode = play(name, cpu_s=10.0)  # so that it is not the budget that ends it
+    else:
+        episode = play(name)
+    if kind is None:
+        assert episode.failure is None
+        assert episode.budget_spent_at_window == WINDOW
+    else:
+        assert episode.budget_spent_at_window is None
+        late = name == "AnswersTwice"  # its first answer counts, its second does not
+        assert (episode.failure.window, episode.failure.kind) == (WINDOW + late, kind)
+        assert message in episode.failure.message
+    _assert_replays(episode)
+
+
+def _assert_replays(episode: Any) -> None:
+    instance = fleetgym.load_instance(episode.instance)
+    header = run.make_header([Job(*episode.key)], "toy")
+    actions = Results(header, (episode,)).actions(episode)
+    again = play_actions(episode.instance, 0, actions)
+    assert again.costs == episode.costs
+    assert again.cost_per_window_usd == episode.cost_per_window_usd
+    assert actions.shape == (instance.num_windows, len(instance.slots))
+
+
+def test_a_run_of_bad_agents_leaves_the_good_ones_unharmed(quick: None, tmp_path: Path) -> None:
+    """Between bad neighbours a good agent plays what it plays alone, and the file can be read back."""
+    names = [agent(n) for n in ("Good", "KillsItself", "PrintsALot")] + ["gh"]
+    results = fleetgym.evaluate(names, TOY, official="reflex", out=tmp_path / "r.jsonl")
+    assert [e.failure is not None for e in results.episodes] == [False, True, False, False]
+    alone = fleetgym.evaluate(names, TOY, isolate="always")
+    for episode, other in zip(results.episodes, alone.episodes, strict=True):
+        if episode.failure is None:
+            assert episode.to_line() == other.to_line()
+    back = read_results(tmp_path / "r.jsonl")
+    assert back.to_text() == results.to_text()
+    assert back.header.official == make_rules()
+    assert [c.moment for c in back.speed_checks] == ["before", "after"]
+    assert not back.has_drifted
+    timing = back.episodes[0].timing
+    assert timing is not None
+    assert timing.speed == 1.0
+
+
+def test_killing_everything_in_reach_ends_the_agent_alone() -> None:
+    """With processes apart, SIGKILL to all reaches nobody else."""
+    if official.probe_isolation()["processes"] != "apart":
+        pytest.skip("this system does not allow process namespaces")
+    episode = play("KillsAll")
+    assert episode.failure is not None
+    assert "ProcessLookupError" in episode.failure.message  # itself and its init apart, there is nobody
+
+
+def test_when_the_budget_is_spent_the_running_fleet_stays() -> None:
+    """From that window on each target is what ran and started before, also when reset took it all."""
+    burnt = play("Burns", "fleet-v0/toy/two-pools")
+    good = play("Good", "fleet-v0/toy/two-pools")
+    assert burnt.budget_spent_at_window == WINDOW
+    assert (burnt.actions, burnt.cost_usd) == (good.actions, good.cost_usd)
+    in_reset = play("BurnsInReset", "fleet-v0/toy/two-pools", reset_cpu_s=2.0)
+    assert in_reset.budget_spent_at_window == 0
+    assert in_reset.actions == good.actions
+
+
+def test_work_behind_the_runs_back_counts() -> None:
+    """A child that goes on after the answer spends the budget of the windows after."""
+    episode = play("BurnsBehindAnswers", cpu_s=0.7)
+    assert episode.failure is None
+    assert episode.budget_spent_at_window > WINDOW
+
+
+def test_the_budget_is_in_reference_seconds() -> None:
+    """On a machine twice as fast as the reference, half the CPU seconds are all there is."""
+    begin = time.monotonic()
+    slow = play("Burns", cpu_s=3.0, speed=6.0)
+    assert slow.budget_spent_at_window == WINDOW
+    assert sum(slow.timing.act_cpu_s) < 0.5
+    assert time.monotonic() - begin < 60
+
+
+@pytest.mark.parametrize("name", ["BurnsInOrphans", "LeavesAChild", "ForksWithoutEnd", "EndsItsWarden"])
+def test_without_namespaces_nothing_escapes_either(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system forbids namespaces, orphans are adopted, counted and ended all the same."""
+    monkeypatch.setenv("FLEETGYM_NO_NAMESPACES", "1")
+    monkeypatch.setenv("FLEETGYM_TEST_MARK", mark := str(uuid.uuid4()))
+    episode = play(name, cpu_s=10.0 if name == "ForksWithoutEnd" else 1.0)
+    assert (episode.failure is None) == (name == "BurnsInOrphans")
+    assert not [pid for pid in _processes_with(mark) if _runs(pid)]
+    assert make_rules().network == "open"
+
+
+def _processes_with(mark: str) -> list[int]:
+    """Return the processes that were started with `mark` in their environment."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mark.encode() in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+    return found
+
+
+@pytest.mark.parametrize("namespaces", [True, False])
+def test_nothing_is_left_when_the_run_is_killed(namespaces: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGKILL to the run ends warden, init and agent."""
+    if not namespaces:
+        monkeypatch.setenv("FLEETGYM_NO_NAMESPACES", "1")
+    rules = dataclasses.asdict(make_rules(cpu_s=100.0))
+    script = (
+        "from fleetgym.evaluation.jobs import *; from fleetgym.evaluation.episode import Rules\n"
+        f"run_job(Job({agent('Sleeps')!r}, {TOY!r}, 0), official=Rules(**{rules!r}))"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script])
+    tree = ProcessTree(parent.pid)
+    try:
+        _until(lambda: len(tree.processes()) >= 4, 60)
+        time.sleep(0.5)
+        started = tree.processes()[1:]
+    finally:
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+    _until(lambda: not any(_runs(pid) for pid in started), 10)
+
+
+def _until(holds: Any, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+# -- what an agent can see
+
+
+def test_more_can_be_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `FLEETGYM_HIDE` names is out of the agent's sight; what is not there is passed over."""
+    if "open" in official.probe_isolation().values():
+        pytest.skip("this system does not allow the namespaces that hide things")
+    (seed := tmp_path / "seed").write_text("42")
+    monkeypatch.setenv("FLEETGYM_HIDE", f"{seed}:{tmp_path}/nothing:")
+    assert str(seed) in official.hidden_files()
+    assert str(tmp_path / "nothing") not in official.hidden_files()
+    spy = agent("Spy") + f"(secret={str(seed)!r}, parent={os.getpid()})"
+    episode = run_job(Job(spy, TOY, 0), official=make_rules())
+    assert episode.failure is None
+
+
+def test_an_agent_finds_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No scenarios, no network, no other process; it may write to its own folder only, and undo nothing of this."""
+    if "open" in official.probe_isolation().values():
+        pytest.skip("this system does not allow the namespaces that hide things")
+    instance, scenarios = _own_instance(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        arguments = {"secret": str(scenarios), "port": server.getsockname()[1], "parent": os.getpid()}
+        spy = official_agents.Spy(**arguments)  # out here it does find what there is
+        assert all(look() for look in (spy.scenarios, spy.file, spy.network, spy.neighbours, spy.signals))
+        words = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+        job = Job(f"{agent('Spy')}({words})", str(instance), 0)
+        episode = run_job(job, official=make_rules())
+        assert not (tmp_path / "written.txt").exists()
+        monkeypatch.setenv("FLEETGYM_NO_NAMESPACES", "1")
+        bare = run_job(job, official=make_rules())
+    assert episode.failure is None
+    assert bare.failure is not None
+    for look in ("scenarios", "file", "network", "neighbours", "signals", "writes"):
+        assert f'"{look}"' in bare.failure.message
+
+
+def _own_instance(folder: Path) -> tuple[Path, Path]:
+    instance = fleetgym.load_instance(TOY)
+    write_json(folder / "mine.json", instance.to_dict())
+    scenarios = folder / "mine.scenarios.json"
+    stored = fleetgym.library.instances_folder() / "fleet-v0" / "toy" / "startup.scenarios.json"
+    scenarios.write_bytes(stored.read_bytes())
+    return folder / "mine.json", scenarios
+
+
+def test_the_wire_carries_the_past_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages have the documented keys, and no number of a window that has not been seen."""
+    sent: list[str] = []
+    from fleetgym.evaluation import agent_process
+
+    def note(message: Any) -> str:
+        sent.append(json.dumps(message) + "\n")
+        return sent[-1]
+
+    monkeypatch.setattr(agent_process, "to_line", note)
+    task = "fleet-v0/dev/ou-s-001"
+    instance, (scenario, *_) = fleetgym.load_instance(task), fleetgym.load_scenarios(task)
+    run_job(Job("hold", task, 0), "always")
+    close_agents()
+    reset, first, *later = (json.loads(line) for line in sent)
+    assert set(reset) == {"do", "id", "protocol", "agent", "instance", "info", "seed"}
+    assert reset["instance"] == instance.to_dict()
+    assert set(first) == {"do", "id", "observation", "info"}
+    assert "scenario" not in {**reset["info"], **first["info"]}
+    assert [m["id"] for m in (reset, first, *later)] == list(range(1, instance.num_windows + 2))
+    rates = scenario.expanded(instance.num_windows).rate_rps
+    assert instance.lead == 1
+    known = _numbers(sent[0])
+    for window in range(0, instance.num_windows, 40):
+        past, future = (set(part.ravel().tolist()) for part in (rates[:window], rates[window:]))
+        assert len(future - past - known) > 10
+        assert not (future - past - known) & _numbers(sent[1 + window])
+        if window:
+            told = json.loads(sent[1 + window])["info"]["rate_rps"]["array"]
+            assert told == rates[window - 1].tolist()
+
+
+def _numbers(text: str) -> set[float]:
+    return {float(number) for number in re.findall(r"-?[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?", text)}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "not JSON"),
+        ("[1]", "no reply with id 1"),
+        ('{"id": 2}', "no reply with id 1"),
+        ('{"id": true}', "no reply with id 1"),
+        ('{"id": 1, "cpu_s": -1}', "no number of seconds"),
+        ('{"id": 1, "cpu_s": NaN}', "NaN is not a number"),
+        ('{"id": 1, "id": 1}', "twice"),
+        ("[" * 100_000, "nested too deeply"),
+        ("9" * 10_000, "not JSON"),
+        ("x" * MAX_REPLY_CHARS, "a line of over"),
+    ],
+)
+def test_replies_that_are_none(line: str, message: str) -> None:
+    """Each is a failure of the protocol that says why."""
+    with pytest.raises(AgentFailure, match=message) as caught:
+        read_reply(line, 1)
+    assert caught.value.kind == "protocol"
+
+
+def test_a_reply_may_say_that_the_agent_failed() -> None:
+    """Kinds of failure are those of results files."""
+    for kind, read in (("raised", "raised"), ("sulked", "protocol")):
+        with pytest.raises(AgentFailure) as caught:
+            read_reply(json.dumps({"id": 1, "kind": kind, "message": "m"}), 1)
+        assert (caught.value.kind, caught.value.message) == (read, "m")
+
+
+# -- programs of any language
+
+SHELL_AGENT = r"""#!/bin/sh
+while read -r line; do
+    id=$(printf '%s' "$line" | sed 's/^{"do": "[a-z]*", "id": \([0-9]*\),.*/\1/')
+    echo "{\"id\": $id, \"action\": [1, 1]}"
+done
+"""
+
+
+def test_a_shell_script_is_an_agent(tmp_path: Path) -> None:
+    """Twenty words of shell play an official episode, and the same without its rules."""
+    script = tmp_path / "agent.sh"
+    script.write_text(SHELL_AGENT)
+    name = f"fleetgym.evaluation.program:Program(command='sh {script}')"
+    task = "fleet-v0/toy/two-pools"
+    free = run_job(Job(name, task, 0), "never")
+    assert free.failure is None
+    assert free.cost_usd == play_actions(task, 0, np.tile([1, 1], (8, 1))).cost_usd
+    assert run_job(Job(name, task, 0), official=make_rules()).to_line() == free.to_line()
+
+
+def test_a_program_that_ends_or_talks_nonsense(tmp_path: Path) -> None:
+    """It fails its episode, with what happened."""
+    for command, message in (
+        ("false", "the program ended with exit code 1"),
+        ("no-such-program-anywhere", "cannot start"),
+        ("yes nonsense", "wrote something else"),
+    ):
+        name = f"fleetgym.evaluation.program:Program(command='{command}')"
+        episode = run_job(Job(name, TOY, 0), "never")
+        assert episode.failure is not None
+        assert message in episode.failure.message
+
+
+# -- rules and files
+
+
+def test_rules_that_are_wrong_are_refused(quick: None, tmp_path: Path) -> None:
+    """No such class; another speed or class when a run is resumed; a worker that can isolate less."""
+    with pytest.raises(FleetgymError, match="expected one of reflex, online, offline"):
+        official.make_rules("relaxed")
+    path = tmp_path / "r.jsonl"
+    fleetgym.evaluate("hold", TOY, official="reflex", out=path)
+    with pytest.raises(DataError, match="another set of rules"):
+        fleetgym.evaluate("hold", TOY, official="online", resume=path)
+    with pytest.raises(DataError, match="another set of rules"):
+        fleetgym.evaluate("hold", TOY, resume=path)
+    other = make_rules(network="open" if make_rules().network == "none" else "none")
+    with pytest.raises(FleetgymError, match="cannot isolate agents as the results file says"):
+        run_job(Job("hold", TOY, 0), official=other)
+
+
+def test_a_budget_needs_rules(tmp_path: Path) -> None:
+    """A file that claims a spent budget without an official header, or beside a failure, is refused."""
+    results = fleetgym.evaluate(agent("Good"), TOY, isolate="never")
+    (episode,) = results.episodes
+    header = dataclasses.replace(results.header, official=make_rules())
+    spent = dataclasses.replace(episode, budget_spent_at_window=3)
+    path = tmp_path / "r.jsonl"
+    for bad_header, window, message in (
+        (results.header, 3, "names no rules"),
+        (header, 2000, "expected a window from 0 to"),
+        (header, -1, "whole number"),
+    ):
+        bad = dataclasses.replace(spent, budget_spent_at_window=window)
+        path.write_text(Results(bad_header, (bad,)).to_text())
+        with pytest.raises(DataError, match=message):
+            read_results(path)
+    path.write_text(Results(header, (spent,)).to_text())
+    assert read_results(path).episodes == (spent,)
+
+
+def test_drift_is_marked(quick: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is slower after than before: the run says so, wherever its file goes."""
+    found = iter([0.0, -0.3])
+    monkeypatch.setattr("fleetgym.calibration.drift", lambda reference: next(found))
+    path = tmp_path / "r.jsonl"
+    results = fleetgym.evaluate("hold", TOY, official="reflex", out=path)
+    assert results.has_drifted
+    assert read_results(path).has_drifted
+    assert '"drift":-0.3' in timings_path(path).read_text()
+    fleetgym.evaluate("hold", TOY, official="reflex", resume=path)  # nothing to do: nothing measured
+
+
+def test_the_command_line_plays_officially(
+    quick: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The words are passed on, and a spent budget is told."""
+    from fleetgym.cli import main
+
+    out = ["--out", str(tmp_path / "r.jsonl")]
+    assert main(["evaluate", agent("Burns"), "--suite", TOY, "--official", "reflex", *out]) == 0
+    assert "budget spent in 1 episodes" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["evaluate", "hold", "--official", "relaxed"])
+
+
+@pytest.mark.slow
+def test_an_official_run_from_calibration_to_score(tmp_path: Path) -> None:
+    """With this machine's calibration, two workers write the bytes of one."""
+    texts = []
+    for workers in (1, 2):
+        path = tmp_path / f"{workers}.jsonl"
+        fleetgym.evaluate(["gh", agent("Good")], "toy", official="online", workers=workers, out=path)
+        texts.append(path.read_text())
+        assert len(read_results(path).speed_checks) == 2
+    assert texts[0] == texts[1]
+    assert json.loads(texts[0].split("\n", 1)[0])["official"]["time_class"] == "online"
