@@ -204,7 +204,7 @@ def _charge(packed, outcome, coefficient, table, slack, active, unserved_usd, te
         miss[i] = min(1.0, unserved + late_share)
 
 
-@jit
+@jit(no_cpython_wrapper=True)
 def operate(packed, outcome, serving, active, basis, work, terms, unserved, miss, shares):
     """Route one window's demand over the serving replicas and charge for it.
 

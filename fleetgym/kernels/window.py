@@ -148,6 +148,15 @@ def _prepare(memory, serving, active):
     return count
 
 
+def _operate_arguments() -> tuple[Any, ...]:
+    problem, outcome, whole, _, _, _, memory, work, played = example_arguments()
+    money = (played.terms_usd, played.share[0], played.share[1], played.routing)
+    return problem.packed, outcome.workload, whole, whole, memory.basis, work, *money
+
+
+_distant_operate = separate(operate, *_operate_arguments())
+
+
 @jit(no_cpython_wrapper=True)
 def serve(problem, outcome, serving, memory, work, played):
     """Route one window's demand over serving replicas and charge for it; return the status of the routing."""
@@ -156,7 +165,7 @@ def serve(problem, outcome, serving, memory, work, played):
     for i in range(played.routing.shape[0]):
         for c in range(played.routing.shape[1]):
             played.routing[i, c] = 0.0
-    return operate(
+    return _distant_operate(
         problem.packed,
         outcome.workload,
         serving,
