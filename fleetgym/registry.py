@@ -68,16 +68,21 @@ def agent_entries() -> dict[str, AgentEntry]:
     FleetgymError
         If two packages give different agents the same name; ours keep theirs.
     """
-    found = dict(_checkout_entries())
-    points = importlib.metadata.entry_points(group=GROUP)
+    return named_entries(GROUP, "agent")
+
+
+def named_entries(group: str, what: str) -> dict[str, AgentEntry]:
+    """Return all entry points of a group, as `agent_entries` does; `what` one of them is, for the message."""
+    found = dict(_checkout_entries(group))
+    points = importlib.metadata.entry_points(group=group)
     ranked = sorted(points, key=lambda p: (_distribution(p) != OUR_DISTRIBUTION, _distribution(p), p.name))
     for point in ranked:
         entry = AgentEntry(point.name, point.value.replace(" ", ""), _distribution(point))
         known = found.setdefault(entry.name, entry)
         if known.distribution not in (OUR_DISTRIBUTION, entry.distribution):
             raise FleetgymError(
-                f"the agent name {entry.name!r} is claimed by {known.distribution} and {entry.distribution}; "
-                "uninstall one, or call the agent by module:Class"
+                f"the {what} name {entry.name!r} is claimed by {known.distribution} and {entry.distribution}; "
+                f"uninstall one, or call the {what} by module:Class"
             )
     return dict(sorted(found.items()))
 
@@ -87,7 +92,7 @@ def _distribution(point: importlib.metadata.EntryPoint) -> str:
 
 
 @functools.cache
-def _checkout_entries() -> dict[str, AgentEntry]:
+def _checkout_entries(group: str) -> dict[str, AgentEntry]:
     """Entry points of the checkout that this file lies in; none in an installed package."""
     path = Path(__file__).resolve().parent.parent / "pyproject.toml"
     if not path.is_file():
@@ -95,7 +100,7 @@ def _checkout_entries() -> dict[str, AgentEntry]:
     project = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {})
     if project.get("name") != OUR_DISTRIBUTION:
         return {}
-    targets = project.get("entry-points", {}).get(GROUP, {})
+    targets = project.get("entry-points", {}).get(group, {})
     return {name: AgentEntry(name, target, OUR_DISTRIBUTION) for name, target in targets.items()}
 
 
@@ -129,7 +134,7 @@ def parse_agent(text: str) -> AgentSpec:
             f"an agent is given by its name, got {text!r}; "
             "put your class into a file and name it as path/to/file.py:Class"
         )
-    head, arguments = _split_arguments(text.strip())
+    head, arguments = split_arguments(text.strip())
     if ":" not in head:
         known = agent_entries()
         if head not in known:
@@ -142,7 +147,19 @@ def parse_agent(text: str) -> AgentSpec:
     return AgentSpec(text, head, arguments, is_reference=False)
 
 
-def _split_arguments(text: str) -> tuple[str, dict[str, Any]]:
+def split_arguments(text: str) -> tuple[str, dict[str, Any]]:
+    """Take ``name(key=value, ...)`` apart.
+
+    Raises
+    ------
+    FleetgymError
+        If the brackets hold anything but keywords with plain values.
+
+    Examples
+    --------
+    >>> split_arguments("gh(margin=0.2)")
+    ('gh', {'margin': 0.2})
+    """
     head, bracket, _ = text.partition("(")
     if not bracket:
         return text, {}

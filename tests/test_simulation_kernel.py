@@ -83,11 +83,24 @@ def assert_equal(records: np.ndarray, fates: list[twin.Fate], case: str) -> None
     ], case
 
 
-def compare(seed: int, cases: int) -> Counter[str]:
+def only_slots(case: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    """Return the case without limits that bind but the slots, one candidate for each kind, perhaps none."""
+    case["candidates"][:, 1:] = NONE
+    fits = case["slots"] * case["tokens"].max()
+    small = np.maximum(0, case["tokens"].max() - 1)  # some request is larger than the memory
+    memory = rng.choice(3, len(fits))
+    case["kv"] = np.where(memory == 0, UNLIMITED, np.where((memory == 1) & (case["slots"] == 1), small, fits))
+    case["queue"] = np.where(rng.random(len(fits)) < 0.5, UNLIMITED, len(case["arrival"]))
+    case["patience"] = np.full(len(fits), np.inf)
+    return case
+
+
+def compare(seed: int, cases: int, plain: bool = False) -> Counter[str]:
     """Compare random cases; return how often each status was seen."""
     rng, seen = np.random.default_rng(seed), Counter()
     for number in range(cases):
         case = random_case(rng)
+        case = only_slots(case, rng) if plain else case
         records, pools = play_fast(case)
         fates = play_slowly(case)
         assert_equal(records, fates, f"seed {seed}, case {number}")
@@ -103,10 +116,38 @@ def test_twin_agrees_request_by_request() -> None:
     assert all(seen[status] > 50 for status in STATUSES), seen
 
 
+def test_twin_agrees_where_only_slots_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shortcut without events is taken, and gives what the twin gives; every status that it knows occurs."""
+    calls = []
+    serve = kernel._serve
+    monkeypatch.setattr(kernel, "_serve", lambda *args: calls.append(1) or serve(*args))
+    seen = compare(2, 150, plain=True)
+    assert len(calls) > 130
+    for status in ("served", "in_service", "waiting", "no_pool", "too_large"):
+        assert seen[status] > 20, seen
+
+
+def test_the_shortcut_is_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records are the same to the last bit, and so are clocks and who is left; areas but for round-off."""
+    rng = np.random.default_rng(3)
+    for _ in range(60):
+        case = only_slots(random_case(rng), rng)
+        fast, fast_pools = play_fast(case)
+        with monkeypatch.context() as patch:
+            patch.setattr(kernel, "_only_slots_count", lambda *args: False)
+            slow, slow_pools = play_fast(case)
+        for name in ("arrival_s", "start_s", "tokens", "pool", "replica", "status"):
+            np.testing.assert_array_equal(fast[name], slow[name])
+        for name in ("busy", "waiting", "clock_s"):
+            np.testing.assert_array_equal(fast_pools[name], slow_pools[name])
+        np.testing.assert_allclose(fast_pools["area_s"], slow_pools["area_s"], rtol=1e-12, atol=1e-9)
+
+
 @pytest.mark.slow
 def test_twin_agrees_on_many_fleets() -> None:
     """Thousands of them."""
     compare(1, 3000)
+    compare(4, 1000, plain=True)
 
 
 def test_nothing_arrives() -> None:

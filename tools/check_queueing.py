@@ -25,6 +25,7 @@ from fleetgym.simulation.fleet import Pool, Workload
 from fleetgym.simulation.run import simulate
 
 THRESHOLDS = (0.02, 0.1, 0.5, 2.0)  # mean service times
+BURSTS = (4.0, 16.0)  # cv2 of arrivals beside Poisson's 1
 LAWS = (("gamma", 0.0), ("gamma", 0.25), ("gamma", 1.0), ("gamma", 3.0), ("lognormal", 3.0), ("pareto", 3.0))
 
 
@@ -110,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     begin, lines = time.process_time(), []
     for servers in sizes:
         for load in loads:
-            cases = [(law, cv2, 1.0) for law, cv2 in LAWS] + [("gamma", 1.0, 4.0)]
+            cases = [(law, cv2, 1.0) for law, cv2 in LAWS] + [("gamma", 1.0, bursts) for bursts in BURSTS]
             for law, cv2, arrival_cv2 in cases:
                 lines += row(servers, load, law, cv2, arrival_cv2, requests)
     head = [

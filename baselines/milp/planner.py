@@ -106,7 +106,7 @@ class MilpPlanner:
         problem = make_problem(snapshot, self.modes, self.allowed)
         start = self._start(snapshot, problem)
         if problem.columns.size == 0:
-            result = Result(start, start.cost_usd - problem.left_out_usd, 0)
+            result = Result(start, start.cost_usd, 0)
         elif self.formulation == "tight":
             result = solve_tight(problem, start, limits)
         else:

@@ -126,7 +126,7 @@ class Problem:
     storage_usd: float
     group: np.ndarray  # (C,) slot; those of an exclusive slot share it
     options: Options
-    left_out_usd: float  # most that pairs below LEAST_SHARE could have saved
+    left_out_usd: np.ndarray  # (C,) most that its pairs below LEAST_SHARE could have saved
 
     @property
     def max_replicas(self) -> np.ndarray:
@@ -169,7 +169,7 @@ class Problem:
 
 _PER_COLUMN = (
     *("columns", "open", "usd", "delay", "error", "load", "most", "limit"),
-    *("data_usd", "hold_usd", "model_usd", "gpus", "group"),
+    *("data_usd", "hold_usd", "model_usd", "gpus", "group", "left_out_usd"),
 )
 
 
@@ -204,8 +204,9 @@ def make_problem(snapshot: Snapshot, modes: Modes, allowed: np.ndarray | None = 
     np.maximum.at(servers, options.column, options.servers + options.width.sum(axis=1) / options.high)
     most, limit = _most(load, servers), _limit(delay, error, modes.slo)
     largest = np.minimum(limit, most * snapshot.max_replicas)
+    worth_usd = most_saved_usd(snapshot.unserved_usd[here], usd, delay, error, modes.slo)
     possible = snapshot.compatible[here] & (largest > 0.0)
-    opened = possible & (largest >= LEAST_SHARE)
+    opened = possible & ((largest >= LEAST_SHARE) | ~np.isfinite(worth_usd))
     left_out = possible & ~opened
     hours = instance.window_s / 3600.0
     group = np.zeros(snapshot.hold_usd.size, dtype=np.int64)
@@ -233,7 +234,7 @@ def make_problem(snapshot: Snapshot, modes: Modes, allowed: np.ndarray | None = 
         storage_usd=np.inf if modes.storage_usd_per_h is None else modes.storage_usd_per_h * hours,
         group=group,
         options=options,
-        left_out_usd=float(snapshot.unserved_usd[here] @ left_out.sum(axis=1)) * LEAST_SHARE,
+        left_out_usd=(np.where(left_out, worth_usd, 0.0) * np.where(left_out, largest, 0.0)).sum(axis=0),
     )
     return problem.take(_useful(problem, allowed))
 
@@ -248,6 +249,37 @@ def _hold_usd(snapshot: Snapshot, modes: Modes) -> np.ndarray:
     if modes.storage == "paper":
         return np.maximum(0.0, snapshot.hold_usd - _model_usd(snapshot))
     return np.array(snapshot.hold_usd)
+
+
+def most_saved_usd(
+    unserved_usd: np.ndarray, usd: np.ndarray, delay: np.ndarray, error: np.ndarray, slo: str
+) -> np.ndarray:
+    """Return the most that each pair saves by carrying a whole workload, against not serving it, (I, C).
+
+    A route within its SLOs makes room for others beyond them. With elastic SLOs what that is worth is known; where
+    the mean is over what is served, it may be worth anything.
+
+    Parameters
+    ----------
+    unserved_usd : ndarray, shape (I,)
+        Of the whole workload.
+    usd, delay, error : ndarray, shape (I, C)
+        As in `Problem`.
+    slo : str
+        As in `Modes`.
+
+    Examples
+    --------
+    >>> one = np.ones((1, 1))
+    >>> [most_saved_usd(np.array([10.0]), one, 0.5 * one, 2.0 * one, slo).item() for slo in ("elastic", "mean")]
+    [14.0, 9.0]
+    """
+    if slo == "served-mean":
+        return np.full_like(usd, np.inf)
+    room = np.zeros_like(usd)
+    if slo == "elastic":
+        room = np.maximum(0.0, 1.0 - delay) + np.maximum(0.0, 1.0 - error)
+    return np.maximum(0.0, unserved_usd[:, None] * (1.0 + room) - usd)
 
 
 def _loads(snapshot: Snapshot, modes: Modes) -> np.ndarray:
@@ -335,7 +367,8 @@ def _runs(safe: np.ndarray, width: np.ndarray, running: int) -> list[tuple[int, 
 
 def _useful(problem: Problem, allowed: np.ndarray | None) -> np.ndarray:
     """Return which columns may be used, fit the limits with one replica, and can serve something, (C,) bool."""
-    keep = problem.open.any(axis=0) & within(problem.hold_usd, problem.budget_usd)
+    keep = problem.open.any(axis=0) | (problem.left_out_usd > problem.hold_usd)
+    keep &= within(problem.hold_usd, problem.budget_usd)
     keep &= (problem.gpus <= problem.available[:, None]).all(axis=0)
     if problem.modes.storage == "deployed":
         keep &= within(problem.model_usd, problem.storage_usd)

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from baselines.milp.problem import COMPUTE, MEMORY, SERVERS, Options, Problem
+from baselines.milp.problem import COMPUTE, MEMORY, SERVERS, Options, Problem, most_saved_usd
 
 
 def prune(problem: Problem) -> Problem:
@@ -22,8 +22,18 @@ def prune(problem: Problem) -> Problem:
     Problem
         With the same optimal cost.
     """
-    enough = _without_surplus(problem)
-    return enough.take(~_dominated(enough))
+    enough = _without_surplus(problem.take(_earns(problem)))
+    return enough.take(~_dominated(enough)) if enough.columns.size else enough
+
+
+def _earns(problem: Problem) -> np.ndarray:
+    """Return which columns may save more than a replica costs to hold, (C,) bool."""
+    worth_usd = most_saved_usd(
+        problem.unserved_usd, problem.usd, problem.delay, problem.error, problem.modes.slo
+    )
+    share = np.minimum(problem.limit, problem.most)
+    saved_usd = np.where(problem.open, worth_usd, 0.0) * np.where(problem.open, share, 0.0)
+    return saved_usd.sum(axis=0) + problem.left_out_usd >= problem.hold_usd
 
 
 def _without_surplus(problem: Problem) -> Problem:

@@ -97,14 +97,14 @@ def solve_tight(problem: Problem, start: Solution, limits: Limits) -> Result:
     unit_usd = _unit_usd(start)
     pruned = prune(problem)
     if pruned.columns.size == 0:
-        return Result(start, start.cost_usd - problem.left_out_usd, 0)
+        return Result(start, start.cost_usd, 0)
     pruned = pruned.take(np.argsort(pruned.group, kind="stable"))
     search = _Search(pruned, _within(pruned, problem, start), limits, unit_usd)
     bound_usd = search.run()
     best = start
     if search.best.cost_usd < start.cost_usd:
         best = best_routing(problem, pruned.fleet_of(search.best.replicas)[problem.columns])
-    return Result(best, bound_usd - problem.left_out_usd, search.nodes)
+    return Result(best, bound_usd - float(pruned.left_out_usd.sum()), search.nodes)
 
 
 def _within(pruned: Problem, problem: Problem, solution: Solution) -> Solution:
@@ -230,4 +230,5 @@ def _with_highs(
         if is_feasible(problem, replicas):
             best = min(best, best_routing(problem, replicas), key=lambda s: s.cost_usd)
     bound_usd = answer.bound * unit_usd
-    return Result(best, bound_usd - ALLOWANCE * abs(bound_usd) - problem.left_out_usd, answer.nodes)
+    bound_usd -= ALLOWANCE * abs(bound_usd) + float(problem.left_out_usd.sum())
+    return Result(best, bound_usd, answer.nodes)

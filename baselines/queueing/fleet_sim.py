@@ -373,6 +373,48 @@ def disaggregated(
     )
 
 
+def most_rate_per_gpu(
+    prefill: Profile,
+    decode: Profile,
+    *,
+    input_tokens: int,
+    output_tokens: int,
+    most_tokens: int,
+    ttft_slo_s: float,
+    tpot_slo_s: float,
+    most_prefill: int = 32,
+    most_decode: int = 64,
+) -> Disaggregated | None:
+    """Return its disaggregated fleet with the highest rate per GPU, whatever the demand, or None as `disaggregated`.
+
+    Of equal ones, the first in the order of its sweep: prefill workers, then decode workers, ascending.
+
+    Examples
+    --------
+    >>> from fleetgym.performance.profiles import PROFILES
+    >>> found = most_rate_per_gpu(PROFILES["A100-80GB"], PROFILES["H100-80GB"], input_tokens=1450, output_tokens=483,
+    ...                           most_tokens=8192, ttft_slo_s=0.5, tpot_slo_s=0.1)
+    >>> found.prefill_gpus, found.decode_gpus, round(found.rate_rps)
+    (1, 33, 1251)
+    """
+    one = disaggregated_workers(
+        prefill, decode, input_tokens=input_tokens, output_tokens=output_tokens, most_tokens=most_tokens
+    )
+    if one.ttft_s > ttft_slo_s or one.tpot_s > tpot_slo_s:
+        return None
+    p, d = np.meshgrid(np.arange(1, most_prefill + 1), np.arange(1, most_decode + 1), indexing="ij")
+    rate = np.minimum(_PREFILL_EFFICIENCY * p * one.prefill_rate, _DECODE_EFFICIENCY * d * one.decode_rate)
+    best = np.unravel_index(np.argmax(rate / (p * prefill.gpus + d * decode.gpus)), rate.shape)
+    prefill_gpus, decode_gpus = int(p[best]), int(d[best])
+    return dataclasses.replace(
+        one,
+        prefill_gpus=prefill_gpus,
+        decode_gpus=decode_gpus,
+        usd_per_h=prefill_gpus * prefill.usd_per_h + decode_gpus * decode.usd_per_h,
+        meets_slo=True,
+    )
+
+
 def disaggregated_workers(
     prefill: Profile, decode: Profile, *, input_tokens: int, output_tokens: int, most_tokens: int
 ) -> Disaggregated:

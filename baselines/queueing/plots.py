@@ -42,6 +42,7 @@ def threshold_pareto(rows: Sequence[Row]) -> Figure:
                 str(row["threshold"]), (x, y), xytext=(5, 4), textcoords="offset points", fontsize=8
             )
     axes.set_yscale("log")
+    axes.margins(0.12)
     return figure
 
 
@@ -100,9 +101,28 @@ def pairs(rows: Sequence[Row], first: str, second: str) -> Figure:
         axes.text(j, i, "-" if usd is None else f"{_kusd(usd):.0f}", ha="center", va="center")
     axes.grid(False)
     axes.set_facecolor("#dddddd")
-    figure.colorbar(axes.imshow(costs, cmap="YlGnBu", alpha=0.7), label="thousand USD a year")
+    figure.colorbar(axes.imshow(costs, cmap="YlGnBu", alpha=0.45), label="thousand USD a year")
     axes.set_xticks(range(len(names)), names)
     axes.set_yticks(range(len(names)), names)
+    return figure
+
+
+def transfer_costs(rows: Sequence[Row]) -> Figure:
+    """Draw the cost of each pair of types for prefill and decode against the link's speed, beside one pool."""
+    figure, axes = _axes("Prefill and decode apart", "link, GB/s", "cost, thousand USD a year")
+    pairs = dict.fromkeys((row["prefill"], row["decode"]) for row in rows)
+    for k, (prefill, decode) in enumerate(pairs):
+        mine = [row for row in rows if (row["prefill"], row["decode"]) == (prefill, decode)]
+        kept = [row for row in mine if row["usd_per_h"] is not None]
+        color = f"C{k}"
+        if prefill is None and kept:
+            axes.axhline(_kusd(kept[0]["usd_per_h"]), color=color, ls="--", label=f"{decode}, one pool")
+        elif kept:
+            x, y = [row["link_gb_per_s"] for row in kept], [_kusd(row["usd_per_h"]) for row in kept]
+            axes.plot(x, y, "o-", color=color, label=f"{prefill} to {decode}")
+    axes.set_xscale("log")
+    axes.set_ylim(bottom=0.0)
+    figure.legend(loc="outside lower center", ncols=3, fontsize=8)
     return figure
 
 
@@ -138,20 +158,19 @@ def energy(rows: Sequence[Row]) -> Figure:
             xytext=(6, 4),
             textcoords="offset points",
         )
-    axes.margins(0.2)
+    axes.margins(0.3)
     return figure
 
 
-def reserves(rows: Sequence[Row]) -> Figure:
+def reserves(rows: Sequence[Row], confidence: float = 0.99) -> Figure:
     """Draw the nodes to buy for each availability: on average, and with a confidence."""
     figure, axes = _axes("Nodes under repair", "nodes to buy", "")
+    enough = f"enough {100.0 * confidence:g} % of the time"
     for k, row in enumerate(rows):
         axes.barh(
             k - 0.2, row["average"], height=0.4, color=BLUE, label="enough on average" if k == 0 else None
         )
-        axes.barh(
-            k + 0.2, row["confident"], height=0.4, color=ORANGE, label="enough at 99 %" if k == 0 else None
-        )
+        axes.barh(k + 0.2, row["confident"], height=0.4, color=ORANGE, label=enough if k == 0 else None)
     axes.set_yticks(range(len(rows)), [row["name"] for row in rows], fontsize=8)
-    axes.legend(loc="lower right")
+    figure.legend(loc="outside lower center", ncols=2, fontsize=8)
     return figure

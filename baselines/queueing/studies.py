@@ -114,7 +114,7 @@ def split_fleet(
 def threshold_pareto(
     demand: Demand, short: Profile, long: Profile, thresholds: Sequence[int], context_tokens: int
 ) -> list[Row]:
-    """Return a row per split threshold, and whether none is both cheaper and faster (puzzle 1).
+    """Return a row per split threshold, and whether none is cheaper and no slower, or faster and no dearer (puzzle 1).
 
     Examples
     --------
@@ -129,11 +129,14 @@ def threshold_pareto(
     rows = [two_pools(demand, short, long, threshold, context_tokens) for threshold in thresholds]
     kept = [row for row in rows if row["is_kept"]]
     for row in rows:
-        row["is_efficient"] = row["is_kept"] and not any(
-            other["usd_per_h"] < row["usd_per_h"] and other["ttft_p99_s"] < row["ttft_p99_s"]
-            for other in kept
-        )
+        row["is_efficient"] = row["is_kept"] and not any(_beats(other, row) for other in kept)
     return rows
+
+
+def _beats(one: Row, other: Row) -> bool:
+    """Tell whether a fleet is nowhere worse than another, and somewhere better."""
+    cost, wait = one["usd_per_h"] - other["usd_per_h"], one["ttft_p99_s"] - other["ttft_p99_s"]
+    return max(cost, wait) <= 0.0 and min(cost, wait) < 0.0
 
 
 def gpu_layouts(
@@ -246,7 +249,7 @@ def compare_routers(
                 "low_s": float(p99.low[0]),
                 "high_s": float(p99.high[0]),
                 "late_share": float(late.mean[0]),
-                "late_low": float(late.low[0]),
+                "late_low": max(0.0, float(late.low[0])),
                 "late_high": float(late.high[0]),
                 "utilization": found.utilization.mean.tolist(),
             }
@@ -278,6 +281,52 @@ def disaggregated_pairs(
                 "usd_per_h": fleet.usd_per_h if fleet else None,
                 "ttft_p99_s": fleet.ttft_p99_s if fleet else None,
                 "tpot_p99_s": fleet.tpot_p99_s if fleet else None,
+            }
+        )
+    return rows
+
+
+def transfer_costs(
+    demand: Demand,
+    profiles: Sequence[Profile],
+    context_tokens: int,
+    links_gb_per_s: Sequence[float],
+    kv_gb_per_token: float,
+) -> list[Row]:
+    """Return the pairs of `disaggregated_pairs` over links of several speeds, then one pool of each type (puzzle 7).
+
+    ``link_gb_per_s`` is None where prefill and decode share a pool; ``handover_s`` is the mean time that a prompt's KV
+    cache is on the link.
+
+    Examples
+    --------
+    >>> from fleetgym.performance.lengths import published
+    >>> from fleetgym.performance.profiles import PROFILES
+    >>> demand = Demand(lengths=published("azure"), rate_rps=50.0, slos=Slos(ttft_s=0.5, tpot_s=0.1))
+    >>> rows = transfer_costs(demand, [PROFILES["H100-80GB"]], 8192, [1.0, 50.0], 3.3e-4)
+    >>> [(row["link_gb_per_s"], row["prefill_replicas"], row["decode_replicas"]) for row in rows]
+    [(1.0, None, None), (50.0, 1, 3), (None, None, 4)]
+    """
+    rows: list[Row] = []
+    for link in links_gb_per_s:
+        handover_s = kv_gb_per_token * demand.lengths.mean_input / link
+        pairs = disaggregated_pairs(
+            demand, profiles, context_tokens, kv_gb_per_token=kv_gb_per_token, link_gb_per_s=link
+        )
+        rows += [{**pair, "link_gb_per_s": link, "handover_s": handover_s} for pair in pairs]
+    for profile in profiles:
+        pool = sized_pool(demand, [profile], above=0, context_tokens=context_tokens, is_last=True)
+        rows.append(
+            {
+                "prefill": None,
+                "decode": profile.name,
+                "prefill_replicas": None,
+                "decode_replicas": pool.replicas if pool else None,
+                "usd_per_h": pool.usd_per_h if pool else None,
+                "ttft_p99_s": pool.ttft_p99_s if pool else None,
+                "tpot_p99_s": pool.queue.tpot_p99_s if pool else None,
+                "link_gb_per_s": None,
+                "handover_s": None,
             }
         )
     return rows

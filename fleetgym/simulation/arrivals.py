@@ -154,7 +154,10 @@ def _renewal(gaps, rate_rps: float, cv2: float, until_s: float) -> np.ndarray:
     parts, reached = [], 0.0
     while reached < until_s:
         more = int(max(1.0, expected - reached * rate_rps) + 4.0 * np.sqrt(max(1.0, cv2) * expected) + 16)
-        times = reached + np.cumsum(gaps(more)) / rate_rps
+        times = gaps(more)
+        np.cumsum(times, out=times)
+        times /= rate_rps
+        times += reached
         parts.append(times)
         reached = float(times[-1])
     times = parts[0] if len(parts) == 1 else np.concatenate(parts)

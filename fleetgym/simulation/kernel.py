@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fleetgym.kernels.compile import announce_compilation, jit
+from fleetgym.simulation import slots_kernel
 
 # Status of a request when the clock stops.
 SERVED = 0
@@ -524,6 +525,9 @@ def play(
     tracked = np.where((slots > 0) & (largest > memory // np.maximum(1, slots)), replicas, 0)
     leaves = np.array([1 << (int(n) - 1).bit_length() if n else 0 for n in tracked], dtype=np.int64)
     pools["leaves"] = leaves
+    if _only_slots_count(candidates, pools, len(requests)):
+        _serve(requests, service_s, candidates, pools, most, end_s)
+        return
     for name, sizes in (("heap_at", most), ("replica_at", tracked), ("tree_at", 2 * leaves)):
         pools[name] = np.cumsum(sizes) - sizes
     announce_compilation(run)
@@ -538,6 +542,31 @@ def play(
         np.full(2 * leaves.sum(), NONE, np.int64),
         end_s,
     )
+
+
+def _only_slots_count(candidates: np.ndarray, pools: np.ndarray, count: int) -> bool:
+    """Tell whether a request's start depends on nothing but slots: one pool to go to, no limits that may bind."""
+    unlimited = (pools["leaves"] == 0) & (pools["queue_limit"] >= count) & (pools["patience_s"] == np.inf)
+    return bool(unlimited.all() and (candidates[:, 1:] == NONE).all())
+
+
+def _serve(
+    requests: np.ndarray,
+    service_s: np.ndarray,
+    candidates: np.ndarray,
+    pools: np.ndarray,
+    sizes: np.ndarray,
+    end_s: float,
+) -> None:
+    """Do what `play` says without events; `sizes` are the slots of each pool that there are requests for."""
+    ends = np.cumsum(sizes + slots_kernel.ARITY)
+    pools["heap_at"] = ends - sizes - slots_kernel.ARITY
+    free_s = np.full(ends[-1], np.inf)
+    for at, size in zip(pools["heap_at"], sizes, strict=True):
+        free_s[at : at + size] = -np.inf
+    codes = (SERVED, IN_SERVICE, WAITING, NO_POOL, TOO_LARGE)
+    announce_compilation(slots_kernel.serve)
+    slots_kernel.serve(requests, service_s, candidates, pools, sizes, free_s, end_s, codes)
 
 
 def new_requests(

@@ -10,6 +10,7 @@ from problems import snapshot_of
 from toys import random_instance
 
 import fleetgym
+from baselines.milp import MilpPlanner
 from baselines.milp.lagrangian_kernels import price
 from baselines.milp.problem import Modes, Problem, make_problem
 from baselines.milp.pruning import prune
@@ -99,3 +100,23 @@ def test_pruning_keeps_the_optimum() -> None:
         if smaller.columns.size:
             before, after = (tight_program(p, 1.0).program.solve({}).objective for p in (problem, smaller))
             assert after == pytest.approx(before, rel=1e-6, abs=1e-9)
+
+
+def test_columns_that_cannot_earn_their_rent_take_nothing_from_the_bound() -> None:
+    """A replica that carries less than 1e-5 of its workloads goes without an allowance, and the plan is proven."""
+    snapshot = fleetgym.View(fleetgym.load_instance("fleet-v0/dev/grw-s-001")).snapshot()
+    problem = make_problem(snapshot, Modes())
+    assert problem.left_out_usd.sum() > 0.0
+    pruned = prune(problem)
+    assert pruned.left_out_usd.sum() == 0.0
+    assert pruned.columns.size < problem.columns.size
+    plan = MilpPlanner().plan(snapshot)
+    assert plan.status == "optimal"
+    assert plan.objective_usd * (1 - 2e-6) <= plan.bound_usd <= plan.objective_usd
+
+
+def test_free_columns_keep_their_allowance() -> None:
+    """Held for nothing, a column with the smallest pairs may be worth having: its allowance stays."""
+    snapshot = fleetgym.View(fleetgym.load_instance("fleet-v0/dev/grw-s-001")).snapshot()
+    free = dataclasses.replace(snapshot, hold_usd=np.zeros_like(snapshot.hold_usd))
+    assert prune(make_problem(free, Modes())).left_out_usd.sum() > 0.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def keep(path: Path, name: str, numbers: Any) -> None:
         file.flush()
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tools.reproduce_fleet_sim", description=__doc__)
     parser.add_argument(
@@ -52,7 +53,7 @@ def main() -> None:
     parser.add_argument("--cells", type=Path, help="file of finished cells")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "reproduce-fleet-sim.md")
     parser.add_argument("--page-only", action="store_true", help="write the page from the finished cells")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     effort = cells.QUICK if options.quick else cells.FULL
     path = options.cells or ROOT / "results" / f"reproduce_fleet_sim{'_quick' * options.quick}.jsonl"
     done = read(path)

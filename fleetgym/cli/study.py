@@ -1,0 +1,141 @@
+"""The verb `study`: the name of a planner's question and its settings in; a table, JSON and a picture out.
+
+Studies are functions of keyword arguments, found by the entry points of the group ``fleetgym.studies``; ours lie
+outside this package, and anybody's do as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from fleetgym.cli.tables import NOTHING, align
+from fleetgym.errors import FleetgymError, UnknownNameError
+from fleetgym.registry import load_target, named_entries, split_arguments
+
+GROUP = "fleetgym.studies"
+
+
+class Answer(Protocol):
+    """What a study returns."""
+
+    title: str
+    rows: Sequence[Mapping[str, Any]]  # plain values: numbers, words, lists of them, None
+    draw: Callable[[], Any]  # a matplotlib Figure
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """List the studies, or answer one."""
+    if arguments.study is None:
+        print(_list(arguments.json))
+        return 0
+    name, settings = split_arguments(arguments.study.strip())
+    answer = ask(name, settings)
+    if arguments.plot is not None:
+        _save(answer, arguments.plot)
+    rows = [{key: _plain(value) for key, value in row.items()} for row in answer.rows]
+    if arguments.json:
+        print(json.dumps({"study": name, "title": answer.title, "rows": rows}, indent=2, allow_nan=False))
+    else:
+        print(f"{answer.title}\n\n{table(rows)}")
+    return 0
+
+
+def ask(name: str, settings: Mapping[str, Any]) -> Answer:
+    """Return the answer of a study.
+
+    Raises
+    ------
+    UnknownNameError
+        For an unknown study or setting.
+    FleetgymError
+        Where the settings make no sense.
+    """
+    study = _study(name)
+    known = inspect.signature(study).parameters
+    for setting in settings:
+        if setting not in known:
+            raise UnknownNameError(f"setting of the study {name}", setting, known)
+    try:
+        answer: Answer = study(**settings)
+    except (TypeError, ValueError, IndexError) as error:
+        if isinstance(error, FleetgymError):
+            raise
+        raise FleetgymError(f"cannot study {name} with these settings: {error}") from error
+    return answer
+
+
+def _study(name: str) -> Callable[..., Answer]:
+    known = named_entries(GROUP, "study")
+    if name not in known:
+        raise UnknownNameError("study", name, known)
+    return load_target(known[name].target)
+
+
+def _list(as_json: bool) -> str:
+    """Return the studies, what each answers, and its settings with their defaults."""
+    studies = {name: _study(name) for name in named_entries(GROUP, "study")}
+    if as_json:
+        facts = {name: {"answers": _summary(s), "settings": _defaults(s)} for name, s in studies.items()}
+        return json.dumps(facts, indent=2, default=str)
+    parts = []
+    for name, study in studies.items():
+        settings = ", ".join(f"{key}={value!r}" for key, value in _defaults(study).items())
+        parts.append(f"{name}\n  {_summary(study)}\n  settings: {settings}")
+    return "\n".join(parts)
+
+
+def _summary(study: Callable[..., Answer]) -> str:
+    return (inspect.getdoc(study) or "").partition("\n")[0]
+
+
+def _defaults(study: Callable[..., Answer]) -> dict[str, Any]:
+    return {name: setting.default for name, setting in inspect.signature(study).parameters.items()}
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows as text, a column per key.
+
+    Examples
+    --------
+    >>> print(table([{"gpu": "A10G", "replicas": [1, 4], "usd_per_h": 5.05}, {"gpu": "H100", "replicas": None}]))
+    gpu   replicas  usd_per_h
+    ----  --------  ---------
+    A10G     1 + 4       5.05
+    H100         -          -
+    """
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    return align(keys, [[_cell(row.get(key)) for key in keys] for row in rows])
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON has: None for what is not finite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return [_plain(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return NOTHING
+    if isinstance(value, (list, tuple)):
+        return " + ".join(map(_cell, value)) or NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _save(answer: Answer, path: str) -> None:
+    """Draw an answer into a picture file."""
+    try:
+        figure = answer.draw()
+    except ImportError:
+        raise FleetgymError("a plot needs matplotlib; try: pip install 'fleetgym[report]'") from None
+    try:
+        figure.savefig(path, dpi=150)
+    except ValueError as error:
+        raise FleetgymError(f"cannot write the plot {path!r}: {error}") from None
