@@ -1,0 +1,79 @@
+"""The policy's network in NumPy: features of the slots and weights in, one score per slot and target out.
+
+Every slot goes through the same two layers; what the fleet as a whole looks like reaches a slot through the
+mean of all slots' first layer. Nothing depends on how many slots there are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import numpy as np
+
+from fleetgym import FleetgymError
+
+#: Names and shapes of the weights, for F features, H hidden units and S targets.
+SHAPES = {
+    "shift": "F",
+    "scale": "F",
+    "embed.weight": "HF",
+    "embed.bias": "H",
+    "actor.0.weight": "HD",
+    "actor.0.bias": "H",
+    "actor.2.weight": "SH",
+    "actor.2.bias": "S",
+}
+
+
+def slot_scores(weights: Mapping[str, np.ndarray], features: np.ndarray) -> np.ndarray:
+    """Return the logit of every target of every slot.
+
+    Parameters
+    ----------
+    weights : mapping
+        Arrays as named in `SHAPES`; D is twice H.
+    features : ndarray, shape (slots, F)
+        From `SlotFeatures`.
+
+    Returns
+    -------
+    ndarray, shape (slots, S)
+    """
+    rows = (features - weights["shift"]) * weights["scale"]
+    embedded = np.tanh(rows @ weights["embed.weight"].T + weights["embed.bias"])
+    pooled = np.broadcast_to(embedded.mean(axis=0), embedded.shape)
+    hidden = np.concatenate((embedded, pooled), axis=1) @ weights["actor.0.weight"].T
+    hidden = np.tanh(hidden + weights["actor.0.bias"])
+    return hidden @ weights["actor.2.weight"].T + weights["actor.2.bias"]
+
+
+def load_weights(path: str | os.PathLike[str], num_features: int, num_targets: int) -> dict[str, np.ndarray]:
+    """Read weights that `baselines.ppo.train` wrote.
+
+    Parameters
+    ----------
+    path : path-like
+        An ``.npz`` file.
+    num_features, num_targets : int
+        What the caller feeds and expects.
+
+    Raises
+    ------
+    FleetgymError
+        If the file is no such archive, or its arrays do not fit.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            weights = {name: np.asarray(archive[name], dtype=np.float64) for name in SHAPES}
+    except (OSError, ValueError, KeyError) as error:
+        raise FleetgymError(f"{os.fspath(path)}: no weights of the policy ({error})") from None
+    hidden = weights["embed.bias"].size
+    sizes = {"F": num_features, "H": hidden, "D": 2 * hidden, "S": num_targets}
+    for name, letters in SHAPES.items():
+        expected = tuple(sizes[letter] for letter in letters)
+        if weights[name].shape != expected or not np.all(np.isfinite(weights[name])):
+            raise FleetgymError(
+                f"{os.fspath(path)}: {name} must be finite and of shape {expected}, got {weights[name].shape}"
+            )
+    return weights

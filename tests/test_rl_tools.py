@@ -1,0 +1,194 @@
+"""Learners run unmodified: stable-baselines3's PPO, sb3-contrib's MaskablePPO and a loop in CleanRL's style."""
+
+from __future__ import annotations
+
+import functools
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.wrappers import RecordEpisodeStatistics
+
+from fleetgym.envs.wrappers import RelativeActions, for_learning
+
+pytestmark = pytest.mark.rl
+
+TOY = "fleet-v0/toy/drop"
+SMALL = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "seed": 0, "device": "cpu"}
+
+
+def make(learning: bool = False, instance: str = TOY) -> gymnasium.Env:
+    """Return the environment, for learning or as it is; can be called in another process."""
+    env = gymnasium.make("fleetgym:FleetAlloc-v0", instance=instance)
+    return for_learning(env) if learning else env
+
+
+@pytest.mark.parametrize("learning", [False, True])
+@pytest.mark.parametrize("instance", [TOY, "fleet-v0/dev/ou-s-001"])
+def test_ppo(learning: bool, instance: str) -> None:
+    """PPO learns a little from the `Dict` observation and from the wrapped one, and predicts valid actions."""
+    sb3 = pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not there")
+    env = make(learning, instance)
+    model = sb3.PPO("MlpPolicy" if learning else "MultiInputPolicy", env, **SMALL)
+    model.learn(48)
+    observation, _ = env.reset(seed=0)
+    assert env.action_space.contains(model.predict(observation)[0])
+
+
+@pytest.mark.parametrize("learning", [False, True])
+def test_maskable_ppo(learning: bool) -> None:
+    """MaskablePPO finds the masks of a single environment, bare and wrapped, and never leaves them."""
+    contrib = pytest.importorskip("sb3_contrib", reason="sb3-contrib is not there")
+    env = make(learning, "fleet-v0/dev/drop-s-001")
+    model = contrib.MaskablePPO("MlpPolicy" if learning else "MultiInputPolicy", env, **SMALL)
+    model.learn(32)
+    observation, info = env.reset(seed=0)
+    for _ in range(10):
+        mask = env.get_wrapper_attr("action_masks")()
+        assert np.array_equal(mask, info["action_mask"])
+        action, _ = model.predict(observation, action_masks=mask)
+        starts = np.concatenate(([0], np.cumsum(env.action_space.nvec)[:-1]))
+        assert mask[starts + action].all()
+        observation, _, _, _, info = env.step(action)
+
+
+@pytest.mark.parametrize("kind", ["DummyVecEnv", "SubprocVecEnv"])
+def test_maskable_ppo_vectorised(kind: str) -> None:
+    """It finds the masks of several environments, in this process and in others."""
+    contrib = pytest.importorskip("sb3_contrib", reason="sb3-contrib is not there")
+    from sb3_contrib.common.maskable.utils import get_action_masks
+    from stable_baselines3.common import vec_env
+
+    arguments = {"start_method": "spawn"} if kind == "SubprocVecEnv" else {}
+    envs = getattr(vec_env, kind)([functools.partial(make, True)] * 2, **arguments)
+    model = contrib.MaskablePPO("MlpPolicy", envs, **SMALL)
+    model.learn(64)
+    envs.reset()
+    assert get_action_masks(envs).shape == (2, envs.action_space.nvec.sum())
+    envs.close()
+
+
+def test_cleanrl_style_loop() -> None:
+    """A plain PPO loop over Gymnasium's vector environment runs, logs episodes and changes its weights."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not there")
+    from torch.distributions import Categorical
+
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    makers = [lambda: RecordEpisodeStatistics(make(True))] * 4
+    envs = gymnasium.vector.SyncVectorEnv(makers)
+    width, nvec = envs.single_observation_space.shape[0], envs.single_action_space.nvec.tolist()
+    body = torch.nn.Sequential(torch.nn.Linear(width, 32), torch.nn.Tanh())
+    actor, critic = torch.nn.Linear(32, sum(nvec)), torch.nn.Linear(32, 1)
+    parameters = [*body.parameters(), *actor.parameters(), *critic.parameters()]
+    optimizer = torch.optim.Adam(parameters, lr=1e-3)
+    before = actor.weight.detach().clone()
+
+    def judge(observation: object, action: object = None) -> tuple:
+        hidden = body(torch.as_tensor(observation))
+        heads = [Categorical(logits=part) for part in actor(hidden).split(nvec, dim=1)]
+        action = torch.stack([head.sample() for head in heads], dim=1) if action is None else action
+        log_prob = sum(head.log_prob(action[:, s]) for s, head in enumerate(heads))
+        return action, log_prob, critic(hidden)[:, 0]
+
+    observation, _ = envs.reset(seed=0)
+    returns = []
+    for _ in range(2):
+        rows = []
+        for _ in range(24):
+            with torch.no_grad():
+                action, log_prob, value = judge(observation)
+            next_observation, reward, terminated, truncated, info = envs.step(action.numpy())
+            rows.append((observation, action, log_prob, value, reward, terminated | truncated))
+            observation = next_observation
+            if "episode" in info:
+                returns += info["episode"]["r"][info["_episode"]].tolist()
+        advantage, running = [], torch.zeros(4)
+        with torch.no_grad():
+            next_value = judge(observation)[2]
+        for _, _, _, value, reward, done in reversed(rows):
+            alive = torch.as_tensor(1.0 - done)
+            running = (
+                torch.as_tensor(reward) + 0.99 * alive * next_value - value + 0.99 * 0.95 * alive * running
+            )
+            advantage.append(running)
+            next_value = value
+        advantage = torch.stack(advantage[::-1]).float().flatten()
+        seen = torch.as_tensor(np.concatenate([row[0] for row in rows]))
+        action, old, value = (torch.cat([row[k] for row in rows]) for k in (1, 2, 3))
+        for _ in range(2):
+            _, log_prob, new_value = judge(seen, action)
+            ratio = (log_prob - old).exp()
+            scaled = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+            policy_loss = -torch.min(ratio * scaled, ratio.clamp(0.8, 1.2) * scaled).mean()
+            loss = policy_loss + 0.5 * ((new_value - (advantage + value)) ** 2).mean()
+            assert torch.isfinite(loss)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    assert returns
+    assert all(np.isfinite(returns))
+    assert not torch.equal(before, actor.weight)
+    envs.close()
+
+
+def test_relative_actions_pass_the_checker() -> None:
+    """stable-baselines3's checker accepts the wrapped environments."""
+    checker = pytest.importorskip(
+        "stable_baselines3.common.env_checker", reason="stable-baselines3 is not there"
+    )
+    for env in (make(True), RelativeActions(make())):
+        checker.check_env(env, warn=True)
+
+
+@pytest.mark.parametrize("instance", [TOY, "fleet-v0/dev/ou-s-001"])
+def test_batched_vec_env_is_the_dummy_one(instance: str) -> None:
+    """Observations, rewards, ends, last observations and masks are those of SB3's own, over the end of an episode."""
+    pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not there")
+    from sb3_contrib.common.maskable.utils import get_action_masks
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    from fleetgym.envs.sb3 import BatchedVecEnv
+
+    batch = gymnasium.make_vec("FleetAlloc-v0", num_envs=3, instance=instance, autoreset_mode="SameStep")
+    vec_envs = BatchedVecEnv(batch), DummyVecEnv([functools.partial(make, False, instance)] * 3)
+    seen = []
+    for vec_env in vec_envs:
+        vec_env.seed(5)
+        seen.append(vec_env.reset())
+    windows, ends = batch.instances[0].num_windows, 0
+    rng = np.random.default_rng(0)
+    for _ in range(windows + 5):
+        assert all(np.array_equal(seen[0][key], seen[1][key]) for key in seen[1])
+        masks = [get_action_masks(vec_env) for vec_env in vec_envs]
+        assert np.array_equal(*masks)
+        actions = rng.integers(batch.single_action_space.nvec, size=(3, batch.single_action_space.nvec.size))
+        (seen[0], *mine), (seen[1], *theirs) = (vec_env.step(actions) for vec_env in vec_envs)
+        assert np.array_equal(mine[0], theirs[0])
+        assert np.array_equal(mine[1], theirs[1])
+        for a, b in zip(mine[2], theirs[2], strict=True):
+            assert a["cost"] == b["cost"]
+            assert ("terminal_observation" in a) == ("terminal_observation" in b)
+            for key, value in b.get("terminal_observation", {}).items():
+                assert np.array_equal(a["terminal_observation"][key], value)
+                ends += 1
+    assert ends > 0
+    for vec_env in vec_envs:
+        vec_env.close()
+
+
+def test_maskable_ppo_on_the_batched_environment() -> None:
+    """MaskablePPO trains on it, with statistics of episodes; another autoreset mode is refused."""
+    contrib = pytest.importorskip("sb3_contrib", reason="sb3-contrib is not there")
+    from stable_baselines3.common.vec_env import VecMonitor
+
+    from fleetgym.envs.sb3 import BatchedVecEnv
+    from fleetgym.errors import FleetgymError
+
+    envs = gymnasium.make_vec("FleetAlloc-v0", num_envs=8, instance=TOY, autoreset_mode="SameStep")
+    model = contrib.MaskablePPO("MultiInputPolicy", VecMonitor(BatchedVecEnv(envs)), **SMALL)
+    model.learn(256)
+    assert len(model.ep_info_buffer) > 0
+    with pytest.raises(FleetgymError, match="SameStep"):
+        BatchedVecEnv(gymnasium.make_vec("FleetAlloc-v0", num_envs=2, instance=TOY))
+    envs.close()
