@@ -3,8 +3,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
+ROUNDS ?= 10
 
-.PHONY: help score test test-slow test-rl lint bench verify-all wheel reproduce-fastllm reproduce-fleet-sim reproduce-jiang clean
+.PHONY: help score test test-slow test-rl lint bench docs-env train-ppo verify-all wheel leaderboard reproduce-fastllm reproduce-fleet-sim reproduce-jiang methods clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -47,9 +48,17 @@ bench: .venv/ready-dev  ## Measure the kernels against their peers, as ratios wi
 	$(BIN)/python tests/benchmarks/bench_routing.py
 	$(BIN)/python tests/benchmarks/bench_queueing.py
 	PYTHONPATH=tests/baselines $(BIN)/python tests/benchmarks/bench_agh.py
-	$(BIN)/python tests/benchmarks/bench_milp.py --sizes 6-6-10 10-10-10
+	PYTHONPATH=tests/baselines $(BIN)/python tests/benchmarks/bench_milp.py --sizes 6-6-10 10-10-10
 	$(BIN)/python tests/benchmarks/bench_jiang.py
+	$(BIN)/python tests/benchmarks/bench_environment.py
 	$(BIN)/python tests/benchmarks/bench_simulation.py
+
+docs-env: .venv/ready-dev  ## Write docs/environments from the environments' docstrings
+	$(BIN)/python -m tools.build_env_docs
+
+train-ppo: .venv/ready-dev  ## Train the agent ppo (half an hour of CPU) into results/ppo; goes on where it stopped
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[rl]'
+	OMP_NUM_THREADS=1 $(BIN)/python -m baselines.ppo.train --folder results/ppo --rounds $(ROUNDS)
 
 verify-all: .venv/ready-dev  ## Replay every stored task through the independent reference evaluator
 	$(BIN)/python -m tools.verify_all --workers $(WORKERS)
@@ -62,6 +71,13 @@ reproduce-fleet-sim: .venv/ready-dev  ## Repeat inference-fleet-sim's tables and
 
 reproduce-jiang: .venv/ready-dev  ## Repeat Jiang et al.'s evaluation and write docs/reproduce-jiang.md
 	$(BIN)/python -m tools.reproduce_jiang
+
+leaderboard: .venv/ready  ## Verify every submission anew and build leaderboard/site/index.html (a CPU minute a row)
+	$(BIN)/fleetgym verify leaderboard/submissions/* --workers $(WORKERS) --out leaderboard/verified
+	$(BIN)/fleetgym leaderboard leaderboard
+
+methods: .venv/ready-dev  ## Play every reference agent on a small instance of every family, write docs/methods.md
+	$(BIN)/python -m tools.compare_methods
 
 wheel: .venv/ready-dev  ## Build wheel and sdist, and try the wheel in a clean environment
 	PYTHON="$(PYTHON)" tools/verify_wheel.sh

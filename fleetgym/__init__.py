@@ -40,6 +40,7 @@ _HOME = {
     "simulate": "simulation.run",
     "two_stage_evaluate": "two_stage",
     "View": "view",
+    "verify": "leaderboard.verify",
     "Outcome": "window",
 }
 
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
     from fleetgym.evaluation.run import plan as plan
     from fleetgym.instance import Instance as Instance
     from fleetgym.instance import Scenario as Scenario
+    from fleetgym.leaderboard.verify import verify as verify
     from fleetgym.library import list_instances as list_instances
     from fleetgym.library import load_instance as load_instance
     from fleetgym.library import load_scenarios as load_scenarios

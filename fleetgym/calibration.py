@@ -170,8 +170,10 @@ def measure(rounds: int) -> list[Parts]:
     one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     command = [sys.executable, "-m", "fleetgym.calibration", str(rounds)]
     path = os.pathsep.join(place or os.getcwd() for place in sys.path)
+    # The instance that is measured is one of the standard set, wherever instances come from otherwise.
+    kept = {name: value for name, value in os.environ.items() if name != "FLEETGYM_INSTANCES"}
     done = subprocess.run(
-        command, env={**os.environ, **one_thread, "PYTHONPATH": path}, capture_output=True, text=True
+        command, env={**kept, **one_thread, "PYTHONPATH": path}, capture_output=True, text=True
     )
     if done.returncode != 0:
         raise FleetgymError(f"cannot measure the machine: {done.stderr.strip()[-300:]}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import fleetgym
+from fleetgym.cli import calibrate, pages, submissions
 
 _DESCRIPTION = """\
 Allocate GPUs to LLM serving, and compare every way of doing it on the same problem.
@@ -69,6 +71,15 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="wall seconds an isolated agent may take for one answer (default: 60)",
     )
+    parser.add_argument(
+        "--official",
+        choices=("reflex", "online", "offline"),
+        help="enforce a time class: a budget of 3, 60 or 1,800 reference CPU seconds per episode, no network, "
+        "limited memory (docs/official-runs.md)",
+    )
+    parser.add_argument(
+        "--dask", metavar="ADDRESS", help="play on the workers of this Dask scheduler (needs fleetgym[dask])"
+    )
     files = parser.add_mutually_exclusive_group()
     files.add_argument("--out", metavar="FILE", help="results file to write (default: a new one in results/)")
     files.add_argument(
@@ -91,6 +102,8 @@ def make_parser() -> argparse.ArgumentParser:
     _add_planning(verbs)
     _add_playing(verbs)
     _add_keeping(verbs)
+    for group in (submissions, pages):
+        group.add(functools.partial(_verb, verbs))
     return parser
 
 
@@ -234,6 +247,20 @@ def _add_playing(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     p.add_argument("--plot", metavar="FILE.png", help="draw a picture (needs matplotlib)")
     p = _verb(
         verbs,
+        "study",
+        "answer a fleet planner's question: where to split pools, when to add GPUs, ...",
+        "  fleetgym study\n  fleetgym study thresholds --plot pareto.png\n"
+        "  fleetgym study \"steps(workload='lmsys', rates=[50, 100, 200], limits=[4096, 65536])\"",
+    )
+    p.add_argument(
+        "study",
+        nargs="?",
+        metavar="NAME",
+        help="a study; with settings: 'layouts(rate_rps=50)' (default: list studies and their settings)",
+    )
+    p.add_argument("--plot", metavar="FILE.png", help="draw a picture (needs matplotlib)")
+    p = _verb(
+        verbs,
         "evaluate",
         "play agents on a suite and write the results",
         "  fleetgym evaluate gh mine.py:Agent --suite fleet-v0/toy --workers 2\n"
@@ -273,6 +300,14 @@ def _add_keeping(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     p.add_argument("results", help="a results file")
     _add_relative(p)
     _add_bks(verbs)
+    calibrate.add(
+        _verb(
+            verbs,
+            "calibrate",
+            "measure how fast this machine is, for the budgets of official runs",
+            "  fleetgym calibrate\n  fleetgym calibrate --show",
+        )
+    )
     _verb(verbs, "doctor", "examine the installation", "  fleetgym doctor")
     _verb(verbs, "warmup", "compile the kernels now, not at the first step", "  fleetgym warmup")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import datetime
+import contextlib
 import json
 import sys
 from collections import Counter
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import fleetgym
+from fleetgym.cli import calibrate, pages, submissions
 from fleetgym.cli.progress import ProgressBar
 from fleetgym.cli.tables import align, number, score_table
 
@@ -208,29 +209,39 @@ def simulate(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def study(arguments: argparse.Namespace) -> int:
+    """Answer a fleet planner's question."""
+    from fleetgym.cli import study as questions
+
+    return questions.run(arguments)
+
+
 def evaluate(arguments: argparse.Namespace) -> int:
     """Play agents on a suite."""
-    results = fleetgym.evaluate(_agents(arguments), arguments.suite, **_run_options(arguments))
+    with _executor(arguments) as executor:
+        options = _run_options(arguments) | {"executor": executor}
+        results = fleetgym.evaluate(_agents(arguments), arguments.suite, **options)
     costs = {a: sum(e.cost_usd for e in results.episodes if e.agent == a) for a in results.agents}
     if arguments.json:
         where = str(arguments.resume or arguments.out)
         _print_json({"results": where, "cost_usd": costs, "failures": len(results.failures)})
     else:
         print(align(["agent", "cost USD"], [[agent, number(usd, 2)] for agent, usd in costs.items()]))
-    return _report_failures(results.episodes)
+    return _report_episodes(results)
 
 
 def compare(arguments: argparse.Namespace) -> int:
     """Play agents on a suite and score them."""
     from fleetgym.scoring import comparison
 
-    options = {**_run_options(arguments), "relative_to": arguments.relative_to}
-    results, table = comparison.compare(_agents(arguments), arguments.suite, **options)
+    with _executor(arguments) as executor:
+        options = _run_options(arguments) | {"executor": executor, "relative_to": arguments.relative_to}
+        results, table = comparison.compare(_agents(arguments), arguments.suite, **options)
     if arguments.json:
         _print_json(table.to_dict())
     else:
         print(score_table(table))
-    return _report_failures(results.episodes)
+    return _report_episodes(results)
 
 
 def _agents(arguments: argparse.Namespace) -> list[str]:
@@ -241,11 +252,12 @@ def _agents(arguments: argparse.Namespace) -> list[str]:
 
 def _run_options(arguments: argparse.Namespace) -> dict[str, Any]:
     from fleetgym.evaluation.agent_process import Limits
+    from fleetgym.evaluation.results import new_results_path
     from fleetgym.evaluation.run import make_jobs
 
     make_jobs(_agents(arguments), arguments.suite, arguments.scenarios)  # names first, files after
     if arguments.out is None and arguments.resume is None:
-        arguments.out = _new_results_path(arguments.suite)
+        arguments.out = new_results_path(arguments.suite)
         print(f"fleetgym: results go to {arguments.out}", file=sys.stderr)
     return {
         "scenarios": arguments.scenarios,
@@ -253,21 +265,38 @@ def _run_options(arguments: argparse.Namespace) -> dict[str, Any]:
         "seed": arguments.seed,
         "isolate": arguments.isolate,
         "limits": Limits(act_wall_s=arguments.act_limit),
+        "official": arguments.official,
         "out": arguments.out,
         "resume": arguments.resume,
         "progress": ProgressBar("playing"),
     }
 
 
-def _new_results_path(suite: Sequence[str]) -> Path:
-    """Return a name that no file has: a run never overwrites another."""
-    name = Path(suite[0]).name.partition(".")[0] if "." in suite[0] else suite[0].replace("/", "-")
-    stamp = f"{datetime.datetime.now():%Y%m%d-%H%M%S}"
-    path, number_ = Path("results") / f"{name}-{stamp}.jsonl", 1
-    while path.exists():
-        number_ += 1
-        path = path.with_name(f"{name}-{stamp}-{number_}.jsonl")
-    return path
+def _executor(arguments: argparse.Namespace) -> contextlib.AbstractContextManager[Any]:
+    if arguments.dask is None:
+        return contextlib.nullcontext()
+    from fleetgym.evaluation.dask_cluster import dask_executor
+
+    return dask_executor(arguments.dask)
+
+
+def _report_episodes(results: Any) -> int:
+    """Tell what a run's episodes and speed checks hold; the exit code is 1 if an agent failed."""
+    spent = [e for e in results.episodes if e.budget_spent_at_window is not None]
+    if spent:
+        agents = ", ".join(dict.fromkeys(e.agent for e in spent))
+        print(
+            f"fleetgym: budget spent in {len(spent)} episodes, whose fleet then stayed: {agents}",
+            file=sys.stderr,
+        )
+    for check in results.speed_checks:
+        if not check.is_within:
+            print(
+                f"fleetgym: marked: {check.moment} the run the machine's speed was {check.drift:+.0%} from its "
+                "calibration",
+                file=sys.stderr,
+            )
+    return _report_failures(results.episodes)
 
 
 def _report_failures(episodes: Sequence[Any]) -> int:
@@ -346,11 +375,19 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "plan": plan,
     "run": run,
     "simulate": simulate,
+    "study": study,
     "evaluate": evaluate,
     "compare": compare,
     "check-agent": check_agent,
     "score": score,
     "bks": best_known,
+    "submit": submissions.submit,
+    "verify": submissions.verify,
+    "season": submissions.season,
+    "rerun": submissions.rerun,
+    "leaderboard": pages.leaderboard,
+    "report": pages.report,
+    "calibrate": calibrate.run,
     "doctor": doctor,
     "warmup": warmup,
 }

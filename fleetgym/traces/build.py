@@ -162,7 +162,7 @@ def _data(
         raise FleetgymError("no configuration fits within the caps: raise max_gpus or --caps")
     problem = restrict(dataclasses.replace(draft.problem, max_replicas=replicas.astype(float)), keep)
     fleet = allocate(problem, rate, unserved, cap, integer=True, gap=0.02, node_limit=100).replicas
-    found = [draft.columns[c] for c in keep]
+    found = [draft.columns[c] for c in keep.tolist()]
     return {
         "format": INSTANCE_FORMAT,
         "id": name,

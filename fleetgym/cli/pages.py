@@ -1,0 +1,75 @@
+"""The verbs `leaderboard` and `report`: their words, and the pages they write."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+from pathlib import Path
+
+from fleetgym.cli.submissions import BOARD, AddVerb
+
+
+def add(verb: AddVerb) -> None:
+    """Declare the verbs; `verb(name, text, examples)` makes a parser."""
+    p = verb(
+        "leaderboard",
+        "build the leaderboard's page from verified records",
+        "  fleetgym leaderboard\n  fleetgym leaderboard --release bks-2026-11 --out site\n"
+        "  fleetgym leaderboard --freeze fleet-v0",
+    )
+    p.add_argument("board", nargs="?", default=BOARD, metavar="FOLDER", help=f"(default: {BOARD})")
+    p.add_argument("--out", metavar="FOLDER", help="of the site (default: site in the leaderboard's folder)")
+    p.add_argument(
+        "--release", metavar="BKS", help="best-known set to score against (default: the newest frozen one)"
+    )
+    p.add_argument(
+        "--freeze",
+        metavar="SET",
+        help="first freeze the present best-known costs of this set, such as fleet-v0",
+    )
+    p.add_argument(
+        "--date", default=f"{datetime.date.today():%Y-%m-%d}", help="of the freeze (default: today)"
+    )
+    p = verb(
+        "report",
+        "draw a results file: one HTML page with pictures for a paper",
+        "  fleetgym report results/night.jsonl --out night.html\n"
+        "  fleetgym report results/night.jsonl --files figures",
+    )
+    p.add_argument("results", help="results file of a complete run")
+    p.add_argument("--out", metavar="FILE", help="the page (default: the results file's name, .html)")
+    p.add_argument(
+        "--files", metavar="FOLDER", help="write every picture as SVG and its numbers as CSV here too"
+    )
+    p.add_argument(
+        "--relative-to",
+        choices=("best-known", "best-in-run"),
+        default="best-known",
+        help="best-in-run for tasks without a best-known cost",
+    )
+
+
+def leaderboard(arguments: argparse.Namespace) -> int:
+    """Build the leaderboard's page."""
+    from fleetgym.leaderboard.registers import freeze
+    from fleetgym.leaderboard.site import build_site
+
+    if arguments.freeze:
+        freeze(arguments.board, arguments.freeze, arguments.date)
+    return _told(build_site(arguments.board, arguments.out, arguments.release), arguments.json)
+
+
+def report(arguments: argparse.Namespace) -> int:
+    """Draw a results file."""
+    from fleetgym.leaderboard import report as drawing
+
+    stem = arguments.results.removesuffix(".gz").removesuffix(".jsonl")
+    out = arguments.out or f"{stem}.html"
+    made = drawing.report(arguments.results, out, relative_to=arguments.relative_to, files=arguments.files)
+    return _told(made, arguments.json)
+
+
+def _told(path: Path, as_json: bool) -> int:
+    print(json.dumps({"page": str(path)}) if as_json else f"{path}: open it in a browser")
+    return 0

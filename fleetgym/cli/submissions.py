@@ -1,0 +1,291 @@
+"""The verbs `submit`, `verify`, `season` and `rerun`: their words, and what they print."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+AddVerb = Callable[..., argparse.ArgumentParser]
+
+#: Where a checkout keeps its leaderboard.
+BOARD = "leaderboard"
+
+
+def add(verb: AddVerb) -> None:
+    """Declare the verbs; `verb(name, text, examples)` makes a parser."""
+    _add_submit(verb)
+    _add_verify(verb)
+    _add_season(verb)
+    _add_rerun(verb)
+
+
+def _add_submit(verb: AddVerb) -> None:
+    p = verb(
+        "submit",
+        "make a submission of one agent's results",
+        "  fleetgym submit results/night.jsonl --agent agh-rolling --out submissions/2026-11-21-agh-rolling\n"
+        "  fleetgym submit mine.jsonl --out 2026-12-01-mine --division open --time-class online --code my_agent/",
+    )
+    p.add_argument("results", help="results file of a complete run")
+    p.add_argument("--out", required=True, metavar="FOLDER", help="to make; it names the submission")
+    p.add_argument("--agent", help="which agent of the run (default: the only one)")
+    p.add_argument("--suite", help="of which the run has all tasks (default: the run's)")
+    p.add_argument(
+        "--division", choices=("closed", "open", "one-shot"), default="open", help="(default: open)"
+    )
+    p.add_argument(
+        "--time-class", choices=("reflex", "online", "offline"), default="online", help="(default: online)"
+    )
+    p.add_argument("--code", metavar="FOLDER", help="with the agent's code: its checksum is declared")
+    p.add_argument(
+        "--variant", choices=("", "as published", "tuned"), default="", help="of a published method"
+    )
+    p.add_argument("--date", default=f"{datetime.date.today():%Y-%m-%d}", help="YYYY-MM-DD (default: today)")
+    for name, text in (
+        ("name", "to show (default: the agent's)"),
+        ("authors", "to show"),
+        ("contact", "to show: a page or an address; leave out what is private"),
+        ("description", "one or two sentences"),
+        ("code-url", "https://..., where the code is"),
+    ):
+        p.add_argument(f"--{name}", default="", metavar="TEXT", help=text)
+
+
+def _add_verify(verb: AddVerb) -> None:
+    p = verb(
+        "verify",
+        "replay submissions through the reference evaluator, believing no claimed number",
+        "  fleetgym verify leaderboard/submissions/2026-11-21-agh --workers 2 --out leaderboard/verified\n"
+        "  fleetgym verify --best-known fleet-v0",
+    )
+    p.add_argument("folders", nargs="*", metavar="FOLDER", help="submissions")
+    p.add_argument(
+        "--best-known", metavar="SUITE", help="replay the stored actions of its best-known costs instead"
+    )
+    p.add_argument("--workers", type=int, default=1, help="processes; the record is the same (default: 1)")
+    p.add_argument("--out", metavar="FOLDER", help="write <id>.json.gz here, for the leaderboard")
+
+
+def _add_season(verb: AddVerb) -> None:
+    p = verb(
+        "season",
+        "make a season's private seed, or draw its fresh tasks",
+        "  fleetgym season seed season.seed\n"
+        "  fleetgym season draw 2026-12 --seed-file season.seed --out private-2026-12",
+    )
+    actions = p.add_subparsers(dest="action", metavar="ACTION", required=True)
+    seed = actions.add_parser("seed", help="write a new private seed and print the checksum to publish")
+    seed.add_argument("file")
+    draw = actions.add_parser("draw", help="draw a season's instances and scenarios into a private folder")
+    draw.add_argument("season", help="name, as in seasons.toml")
+    draw.add_argument("--seed-file", metavar="FILE", help="the private seed (default: the revealed one)")
+    draw.add_argument("--out", required=True, metavar="FOLDER")
+    for part in (seed, draw):
+        part.add_argument("--board", default=BOARD, metavar="FOLDER", help=f"(default: {BOARD})")
+        part.add_argument(
+            "--json", action="store_true", default=argparse.SUPPRESS, help="print JSON for machines"
+        )
+
+
+def _add_rerun(verb: AddVerb) -> None:
+    p = verb(
+        "rerun",
+        "run a submission's code on a season's fresh tasks: the row that is ranked",
+        "  fleetgym rerun leaderboard/submissions/2026-11-21-agh --season 2026-12 --instances private-2026-12\n"
+        "  fleetgym rerun 2026-12-01-mine --season 2026-12 --instances private-2026-12 --code checkout/my_agent",
+    )
+    p.add_argument("folder", help="the submission")
+    p.add_argument("--season", required=True, help="name, as in seasons.toml")
+    p.add_argument(
+        "--instances", required=True, metavar="FOLDER", help="what `season draw` made, with best-known costs"
+    )
+    p.add_argument(
+        "--code",
+        metavar="FOLDER",
+        help="the agent's code, read and found harmless; checked against the declaration",
+    )
+    p.add_argument(
+        "--unofficial",
+        action="store_true",
+        help="without the rules of an official run: no budget of CPU time",
+    )
+    p.add_argument("--workers", type=int, default=1, help="processes (default: 1)")
+    p.add_argument("--board", default=BOARD, metavar="FOLDER", help=f"(default: {BOARD})")
+    p.add_argument("--out", metavar="FOLDER", help="of the record (default: BOARD/fresh)")
+
+
+# -- what they do
+
+
+def submit(arguments: argparse.Namespace) -> int:
+    """Make a submission."""
+    from fleetgym.leaderboard import submit as making
+    from fleetgym.schema import to_jsonable
+
+    card = {
+        name: getattr(arguments, name)
+        for name in ("authors", "contact", "description", "code_url", "variant")
+    }
+    made = making.submit(
+        arguments.results,
+        arguments.out,
+        date=arguments.date,
+        division=arguments.division,
+        time_class=arguments.time_class,
+        agent=arguments.agent,
+        suite=arguments.suite,
+        code=arguments.code,
+        card={**card, **({"name": arguments.name} if arguments.name else {})},
+    )
+    if arguments.json:
+        _print_json(to_jsonable(made))
+    else:
+        print(f"{arguments.out}: {made.run.episodes} episodes of {made.agent.name} on {made.run.suite}")
+        print(f"Fill in {arguments.out}/README.md, then try: fleetgym verify {arguments.out}")
+    return 0
+
+
+def verify(arguments: argparse.Namespace) -> int:
+    """Replay submissions, or best-known costs."""
+    if arguments.best_known:
+        return _verify_best_known(arguments)
+    from fleetgym.cli.progress import ProgressBar
+    from fleetgym.errors import FleetgymError
+    from fleetgym.leaderboard import verify as judging
+
+    if not arguments.folders:
+        raise FleetgymError("name at least one submission, or --best-known SUITE")
+    verdicts = []
+    for folder in arguments.folders:
+        try:
+            record = judging.verify(
+                folder, workers=arguments.workers, out=arguments.out, progress=ProgressBar("replaying")
+            )
+            cost = sum(episode.cost_usd for episode in record.episodes)
+            verdicts.append(
+                {
+                    "submission": str(folder),
+                    "accepted": True,
+                    "episodes": len(record.episodes),
+                    "cost_usd": cost,
+                }
+            )
+        except (FleetgymError, OSError) as error:
+            verdicts.append({"submission": str(folder), "accepted": False, "reason": _reason(error)})
+        if not arguments.json:
+            _tell(verdicts[-1])
+    if arguments.json:
+        _print_json(verdicts)
+    return 0 if all(verdict["accepted"] for verdict in verdicts) else 1
+
+
+def _reason(error: Exception) -> str:
+    return str(error).encode("utf-8", "replace").decode()
+
+
+def _tell(verdict: dict[str, Any]) -> None:
+    if verdict["accepted"]:
+        print(
+            f"verified  {verdict['submission']}: {verdict['episodes']} episodes, {verdict['cost_usd']:,.2f} USD"
+        )
+    else:
+        print(f"rejected  {verdict['submission']}: {verdict['reason']}", file=sys.stderr)
+
+
+def _verify_best_known(arguments: argparse.Namespace) -> int:
+    from fleetgym.cli.progress import ProgressBar
+    from fleetgym.leaderboard.best_known import replay_best_known
+
+    wrong = replay_best_known(
+        arguments.best_known, workers=arguments.workers, progress=ProgressBar("replaying")
+    )
+    if arguments.json:
+        _print_json(wrong)
+    else:
+        for task, reason in wrong.items():
+            print(f"wrong  {task}: {reason}", file=sys.stderr)
+        verdict = (
+            f"{len(wrong)} best-known costs are wrong" if wrong else "every best-known cost is confirmed"
+        )
+        print(f"{arguments.best_known}: {verdict}")
+    return 1 if wrong else 0
+
+
+def season(arguments: argparse.Namespace) -> int:
+    """Make a seed, or draw a season's tasks."""
+    from fleetgym.leaderboard import season as seasons
+
+    if arguments.action == "seed":
+        checksum = seasons.new_seed(arguments.file)
+        if arguments.json:
+            _print_json({"seed_sha256": checksum})
+        else:
+            print(f'seed_sha256 = "{checksum}"')
+        return 0
+    announced = _season(arguments.board, arguments.season)
+    seed = (
+        seasons.read_seed(arguments.seed_file, announced)
+        if arguments.seed_file
+        else seasons.revealed_seed(announced)
+    )
+    made = seasons.draw_season(announced, seed, arguments.out)
+    if arguments.json:
+        _print_json({"folder": arguments.out, "instances": made})
+    else:
+        print(
+            f"{arguments.out}: {len(made)} instances, {announced.scenarios} scenarios each; best-known costs come from"
+        )
+        print(
+            f"  FLEETGYM_INSTANCES={arguments.out} python -m tools.update_best_known {seasons.fresh_suite(announced)}"
+        )
+    return 0
+
+
+def _season(board: str, name: str) -> Any:
+    from fleetgym.errors import UnknownNameError
+    from fleetgym.leaderboard.registers import read_registers
+
+    seasons = {season.name: season for season in read_registers(board).seasons}
+    if name not in seasons:
+        raise UnknownNameError("season", name, seasons)
+    return seasons[name]
+
+
+def rerun(arguments: argparse.Namespace) -> int:
+    """Run a submission's code on fresh tasks."""
+    from fleetgym.cli.progress import ProgressBar
+    from fleetgym.leaderboard import rerun as running
+
+    out = arguments.out or str(Path(arguments.board) / "fresh")
+    record = running.rerun(
+        arguments.folder,
+        _season(arguments.board, arguments.season),
+        arguments.instances,
+        code=arguments.code,
+        workers=arguments.workers,
+        official=not arguments.unofficial,
+        out=out,
+        progress=ProgressBar("playing"),
+    )
+    failed = sum(episode.failure is not None for episode in record.episodes)
+    if arguments.json:
+        _print_json(
+            {
+                "submission": record.id,
+                "season": record.season,
+                "episodes": len(record.episodes),
+                "failures": failed,
+            }
+        )
+    else:
+        print(f"{out}/{record.id}.json.gz: {len(record.episodes)} episodes, {failed} failures")
+    return 0
+
+
+def _print_json(data: Any) -> None:
+    print(json.dumps(data, indent=2, allow_nan=False))

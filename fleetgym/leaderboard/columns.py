@@ -1,0 +1,162 @@
+"""A table's rows and their records in, the columns that the page and the README show of them out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fleetgym.evaluation.episode import TIME_CLASSES
+from fleetgym.leaderboard.cells import DASH, Column, interval, number
+from fleetgym.leaderboard.markup import Markup, join, tag
+from fleetgym.leaderboard.record import Record
+from fleetgym.leaderboard.standings import Board, Shift
+from fleetgym.leaderboard.submission import AgentCard
+from fleetgym.leaderboard.table import Table, TableRow
+
+
+def columns(board: Board, table: Table) -> list[Column]:
+    """Return the columns of the certified table."""
+    records = board.certified_records
+    found = _columns(table, records, "place")
+    if board.newer is not None:
+        newer = board.newer_scores
+        found.insert(4, Column(f"{board.newer} %", lambda r: number(newer[r.key], 2), lambda r: newer[r.key]))
+    return found
+
+
+def fresh_columns(board: Board) -> list[Column]:
+    """Return the columns of the ranked table."""
+    found = _columns(board.fresh, board.fresh_records, "rank")
+    shifts = board.shifts
+    found.insert(
+        4,
+        Column(
+            "fresh vs public",
+            lambda r: _shift(shifts.get(r.key)),
+            lambda r: _mean(shifts.get(r.key)),
+            hint="by how much the row scores worse on fresh tasks; flagged beyond its 99 % interval",
+        ),
+    )
+    found.append(
+        Column(
+            "CPU s/episode", lambda r: number(r.cpu_s, 2), lambda r: r.cpu_s, hint="measured, reset included"
+        )
+    )
+    found.append(Column("machine", lambda r: _machine(board.fresh_records[r.key]), kind="text"))
+    return found
+
+
+def _known(column: Column, table: Table) -> bool:
+    """Return whether a column knows anything."""
+    return column.sort is None or any(column.sort(row) is not None for row in table.rows)
+
+
+def _columns(table: Table, records: Mapping[str, Record], place: str) -> list[Column]:
+    def agent(row: TableRow) -> AgentCard:
+        return records[row.key].submission.agent
+
+    found = [
+        Column(
+            place,
+            lambda r: r.rank,
+            lambda r: r.rank,
+            hint="rows that share one cannot be told apart (Holm, 5 %)",
+        ),
+        Column("agent", lambda r: _name(agent(r)), lambda r: agent(r).name, kind="name"),
+        Column(
+            "score %",
+            lambda r: number(r.score, 2),
+            lambda r: r.score,
+            kind="score",
+            hint="above best-known; lower is better",
+        ),
+        Column("95 % interval", lambda r: interval(r.interval), lambda r: r.interval and r.interval[0]),
+        *(_family_column(family) for family in table.families),
+        Column(
+            "above bound %",
+            lambda r: number(r.above_bound),
+            lambda r: r.above_bound,
+            hint="percent above the lower bound, which no agent can cost less than",
+        ),
+        Column(
+            "CVaR-10 % USD",
+            lambda r: number(r.tail_usd, 0),
+            lambda r: r.tail_usd,
+            hint="USD above best-known per day, mean of the worst tenth of days",
+        ),
+        Column("cost USD", lambda r: number(r.cost_usd, 0), lambda r: r.cost_usd, hint="all tasks together"),
+        Column("SLO miss %", lambda r: number(100 * r.miss_share, 2), lambda r: r.miss_share),
+        Column("unserved %", lambda r: number(100 * r.unserved_share, 2), lambda r: r.unserved_share),
+        Column("failures", lambda r: r.failures, lambda r: r.failures),
+        Column("division", lambda r: agent(r).division, kind="text"),
+        Column(
+            "time class",
+            lambda r: agent(r).time_class,
+            lambda r: TIME_CLASSES[agent(r).time_class],
+            kind="text",
+        ),
+        Column("date", lambda r: records[r.key].submission.date, kind="text"),
+    ]
+    return [column for column in found if _known(column, table)]
+
+
+def _machine(record: Record) -> str:
+    return DASH if record.rules is None else record.rules.machine
+
+
+def _family_column(family: str) -> Column:
+    return Column(
+        family,
+        lambda r: number(r.families[family]),
+        lambda r: r.families[family],
+        hint="percent above best-known",
+    )
+
+
+def _name(agent: AgentCard) -> Markup:
+    return join(agent.name, tag("span", agent.variant, class_="chip") if agent.variant else None)
+
+
+def _checksum(record: Record) -> str:
+    return record.submission.files.episodes_sha256[:16]
+
+
+def _words(agent: AgentCard) -> Markup:
+    parts = [text for text in (agent.description, agent.authors, agent.contact) if text]
+    link = (
+        tag("a", "code", href=agent.code_url, rel="noopener noreferrer nofollow") if agent.code_url else None
+    )
+    return join(" · ".join(parts), " · " if parts and link else None, link)
+
+
+def _shift(shift: Shift | None) -> object:
+    if shift is None:
+        return DASH
+    text = f"{shift.mean:+.1f} %"
+    return (
+        tag("span", f"{text} ⚑", class_="warn", title=f"99 %: {interval(shift.interval)}")
+        if shift.is_flagged
+        else text
+    )
+
+
+def _mean(shift: Shift | None) -> float | None:
+    return None if shift is None else shift.mean
+
+
+def names(rows: Sequence[TableRow], records: Mapping[str, Record]) -> list[str]:
+    """Return the rows' names; those that are not unique are followed by the submission's."""
+    names = [records[row.key].submission.agent.name for row in rows]
+    return [
+        name if names.count(name) == 1 else f"{name} ({row.key})"
+        for name, row in zip(names, rows, strict=True)
+    ]
+
+
+def about_columns(records: Mapping[str, Record]) -> list[Column]:
+    """Return the columns of what rows say of themselves."""
+    return [
+        Column("agent", lambda r: _name(records[r.key].submission.agent), kind="name"),
+        Column("what it is", lambda r: _words(records[r.key].submission.agent), kind="wrap"),
+        Column("submission", lambda r: tag("code", r.key), kind="text"),
+        Column("episodes' SHA-256", lambda r: tag("code", _checksum(records[r.key])), kind="text"),
+    ]

@@ -1,0 +1,66 @@
+"""A board's best-known sets in, their history out: how many tasks, how far from the bounds, what has become cheaper."""
+
+from __future__ import annotations
+
+import math
+
+from fleetgym.leaderboard.cells import DASH, Column, html_table, number
+from fleetgym.leaderboard.markup import Markup, join, tag
+from fleetgym.leaderboard.standings import Board
+from fleetgym.scoring.best_known import BestKnownSet
+from fleetgym.scoring.score import percent
+
+
+def history(board: Board) -> Markup:
+    """Return a table of the sets, and one of every task's value in each of them."""
+    columns = [
+        Column("set", lambda e: e[1].name, kind="name"),
+        Column("frozen", lambda e: e[0].date if e[0] else "not yet", kind="text"),
+        Column("tasks", lambda e: len(e[1].tasks), lambda e: len(e[1].tasks)),
+        Column("proven optimal", lambda e: sum(b.proven for b in e[1].tasks.values())),
+        Column(
+            "above bound %", lambda e: number(_gap(e[1])), hint="geometric mean over tasks that have a bound"
+        ),
+        Column(
+            "below the first set %",
+            lambda e: number(_fall(board.history[0][1], e[1])),
+            hint="by how much the tasks in both have become cheaper, geometric mean",
+        ),
+        Column("SHA-256", lambda e: tag("code", e[0].sha256[:16]) if e[0] else DASH, kind="text"),
+    ]
+    sets = [best for _, best in board.history]
+    tasks = sorted({task for best in sets for task in best.tasks if task.startswith(f"{board.suite}/")})
+    per_task = [
+        Column("task", lambda t: t, kind="name"),
+        *(_set_column(best) for best in sets),
+        Column(
+            "bound USD",
+            lambda t: number(sets[-1].tasks[t].bound_usd, 2) if t in sets[-1].tasks else DASH,
+            lambda t: sets[-1].tasks[t].bound_usd if t in sets[-1].tasks else None,
+        ),
+        Column("found by", lambda t: sets[-1].tasks[t].method if t in sets[-1].tasks else DASH, kind="wrap"),
+    ]
+    return join(
+        html_table(columns, board.history),
+        tag("details", tag("summary", f"All {len(tasks)} tasks"), html_table(per_task, tasks)),
+    )
+
+
+def _set_column(best: BestKnownSet) -> Column:
+    values = {task: known.value_usd for task, known in best.tasks.items()}
+    return Column(f"{best.name} USD", lambda t: number(values.get(t), 2), values.get)
+
+
+def _gap(best: BestKnownSet) -> float | None:
+    logs = [math.log(b.value_usd / b.bound_usd) for b in best.tasks.values() if b.bound_usd]
+    return percent(math.fsum(logs) / len(logs)) if logs else None
+
+
+def _fall(first: BestKnownSet, best: BestKnownSet) -> float | None:
+    both = [
+        t
+        for t in best.tasks
+        if t in first.tasks and first.tasks[t].instance_hash == best.tasks[t].instance_hash
+    ]
+    logs = [math.log(best.tasks[t].value_usd / first.tasks[t].value_usd) for t in both]
+    return -percent(math.fsum(logs) / len(logs)) + 0.0 if logs else None

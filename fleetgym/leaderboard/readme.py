@@ -1,0 +1,66 @@
+"""A README and boards in, the README with the boards' tables between its two marks out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fleetgym.leaderboard.cells import DASH, Column, markdown_table
+from fleetgym.leaderboard.columns import columns, fresh_columns
+from fleetgym.leaderboard.standings import Board
+
+_BEGIN, _END = "<!-- table: begin -->", "<!-- table: end -->"
+
+
+def with_tables(readme: str, boards: Sequence[Board]) -> str:
+    """Return a README whose part between the two marks is the boards' tables."""
+    parts = [f"### {board.suite}, relative to {board.release}\n\n{_markdown(board)}" for board in boards]
+    block = f"{_BEGIN}\n{''.join(parts)}{_END}"
+    before, begin, rest = readme.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    return f"{before}{block}{after}" if begin and end else f"{readme.rstrip()}\n\n{block}\n"
+
+
+def _markdown(board: Board) -> str:
+    found = ""
+    wanted = {
+        "rank",
+        "place",
+        "agent",
+        "score %",
+        "95 % interval",
+        "fresh vs public",
+        "division",
+        "time class",
+        "CVaR-10 % USD",
+    }
+    tables = [("Certified costs (replayed)", board.certified, columns(board, board.certified))]
+    if board.season is not None:
+        tables.insert(0, (f"Ranked, season {board.season} (fresh)", board.fresh, fresh_columns(board)))
+    for title, table, shown in tables:
+        kept = [_without_markup(c, board) for c in shown if c.head in wanted or c.head in table.families]
+        found += f"**{title}**, {table.num_tasks} tasks\n\n{markdown_table(kept, table.rows)}\n"
+    return found
+
+
+def _without_markup(column: Column, board: Board) -> Column:
+    """Return a column whose cells are plain text."""
+    if column.head == "agent":
+        records = {**board.certified_records, **board.fresh_records}
+        return Column(
+            "agent",
+            lambda r: " ".join(
+                filter(None, (records[r.key].submission.agent.name, records[r.key].submission.agent.variant))
+            ),
+            kind="name",
+        )
+    if column.head == "fresh vs public":
+        shifts = board.shifts
+        return Column(
+            column.head,
+            lambda r: (
+                f"{shifts[r.key].mean:+.1f}{' flagged' if shifts[r.key].is_flagged else ''}"
+                if r.key in shifts
+                else DASH
+            ),
+        )
+    return column

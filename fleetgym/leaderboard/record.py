@@ -1,0 +1,137 @@
+"""What the leaderboard believes: one file per verified row, written by `verify` or `rerun`, read by the page."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fleetgym.errors import DataError
+from fleetgym.evaluation.episode import FAILURE_KINDS, Costs, MapOf, Rules
+from fleetgym.files import file_sha256, read_json, write_json
+from fleetgym.leaderboard.submission import DECLARATION, EPISODES, Submission
+from fleetgym.leaderboard.toml import SHA256, SUITE, Line
+from fleetgym.schema import Choice, Integer, ListOf, Nested, Number, Text, read_object, spec, to_jsonable
+
+RECORD_FORMAT = "fleetgym-verified-1"
+KINDS = ("replayed", "fresh")
+
+_USD = Number(minimum=0.0)
+_SHARE = Number(minimum=0.0, maximum=1.0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InstanceMark:
+    """Which instance was played."""
+
+    content_hash: str = spec(SHA256)
+    family: str = spec(Line(1, 80))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FailureMark:
+    """That the agent failed, and from which window on the empty fleet ran."""
+
+    window: int = spec(Integer(0, 2015))
+    kind: str = spec(Choice(FAILURE_KINDS))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VerifiedEpisode:
+    """What the judge says of one episode."""
+
+    instance: str = spec(Line(1, 200))
+    scenario: int = spec(Integer())
+    cost_usd: float = spec(Number(above=0.0))
+    costs: Costs = spec(Nested(Costs))
+    miss_share: float = spec(_SHARE)
+    unserved_share: float = spec(_SHARE)
+    forced_outages: int = spec(Integer())
+    denied: int = spec(Integer())
+    lost: int = spec(Integer())
+    failure: FailureMark | None = spec(Nested(FailureMark, nullable=True))
+    cpu_s: float | None = spec(Number(minimum=0.0, nullable=True), None, doc="measured in a rerun")
+    best_known_usd: float | None = spec(Number(above=0.0, nullable=True), None, doc="of a fresh task")
+    bound_usd: float | None = spec(Number(minimum=0.0, nullable=True), None, doc="of a fresh task")
+    budget_spent_at_window: int | None = spec(
+        Integer(0, 2015), None, doc="from here on the running fleet stayed: CPU time was up"
+    )
+
+    @property
+    def task(self) -> tuple[str, int]:
+        """Instance and scenario."""
+        return self.instance, self.scenario
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Record:
+    """One verified row."""
+
+    format: str = spec(Choice((RECORD_FORMAT,)))
+    kind: str = spec(Choice(KINDS))
+    id: str = spec(Text(r"\A[a-z0-9][a-z0-9._-]{0,79}\Z"), doc="of the submission: its folder's name")
+    submission: Submission = spec(Nested(Submission))
+    declaration_sha256: str = spec(SHA256, doc="of submission.toml as it was verified")
+    version: str = spec(Text(r"\A[0-9A-Za-z.+-]{1,40}\Z"), doc="of the fleetgym that verified")
+    suite: str = spec(SUITE, doc="what was played: of a fresh row, the season's")
+    instances: Mapping[str, InstanceMark] = spec(MapOf(Nested(InstanceMark)))
+    episodes: tuple[VerifiedEpisode, ...] = spec(ListOf(Nested(VerifiedEpisode), 1))
+    season: str | None = spec(Text(r"\A[a-z0-9][a-z0-9.-]{0,39}\Z", nullable=True), None)
+    rules: Rules | None = spec(Nested(Rules, nullable=True), None, doc="of the official run of a fresh row")
+
+
+def write_record(folder: str | os.PathLike[str], record: Record) -> Path:
+    """Write a record as ``<id>.json.gz`` below a folder; the same verification gives the same bytes."""
+    path = Path(folder) / f"{record.id}.json.gz"
+    data = to_jsonable(record)
+    data["episodes"] = [_stated(episode) for episode in data["episodes"]]
+    write_json(path, _stated(data))
+    return path
+
+
+def _stated(data: dict[str, Any]) -> dict[str, Any]:
+    """Return an object without the optional keys that say nothing."""
+    return {key: value for key, value in data.items() if value is not None or key == "failure"}
+
+
+def read_record(path: str | os.PathLike[str]) -> Record:
+    """Read a record.
+
+    Raises
+    ------
+    DataError
+        With file and JSON path of what is wrong.
+    """
+    try:
+        found = read_object(Record, read_json(path))
+        if Path(path).name != f"{found.id}.json.gz":
+            raise DataError(f"this is the record of {found.id}, under another name", "$.id")
+        unknown = {e.instance for e in found.episodes} - set(found.instances)
+        if unknown:
+            raise DataError(f"no such instance: {min(unknown)}", "$.episodes")
+        if len({e.task for e in found.episodes}) < len(found.episodes):
+            raise DataError("a task is there twice", "$.episodes")
+        return found
+    except DataError as error:
+        raise error.in_file(path) from None
+
+
+def check_unchanged(record: Record, folder: Path) -> None:
+    """Raise if a submission is no longer what was verified.
+
+    Its declaration names the checksum of its episodes, so the declaration's own is all there is to compare.
+
+    Raises
+    ------
+    DataError
+        If one of its two files was changed since.
+    """
+    for name, expected in (
+        (DECLARATION, record.declaration_sha256),
+        (EPISODES, record.submission.files.episodes_sha256),
+    ):
+        path = folder / name
+        if not path.is_file() or file_sha256(path) != expected:
+            raise DataError("changed since it was verified; run `fleetgym verify` again", source=str(path))

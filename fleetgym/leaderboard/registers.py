@@ -1,0 +1,199 @@
+"""The leaderboard's small hand-kept files in, checked entries out: withdrawn rows, machines, seasons, releases.
+
+A release freezes a set of best-known costs under its name: a copy of the set and the copy's checksum.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fleetgym.errors import DataError, FleetgymError
+from fleetgym.files import canonical_hash, write_atomically
+from fleetgym.leaderboard.toml import DAY, SHA256, SUITE, Line, read_list
+from fleetgym.schema import Integer, Number, Text, spec, to_jsonable
+from fleetgym.scoring.best_known import (
+    TOLERANCE,
+    BestKnownSet,
+    best_known_path,
+    read_best_known,
+    write_best_known,
+)
+
+_ID = Text(r"\A[a-z0-9][a-z0-9._-]{0,79}\Z")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Withdrawn:
+    """A row that is no longer ranked, and why."""
+
+    id: str = spec(_ID)
+    date: str = spec(DAY)
+    reason: str = spec(Line(1, 400))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Machine:
+    """A machine on which fresh rows are run."""
+
+    name: str = spec(Line(1, 80))
+    processor: str = spec(Line(1, 120))
+    cores: int = spec(Integer(1, 4096))
+    memory_gb: float = spec(Number(above=0.0))
+    cpu_s_per_reference_s: float = spec(
+        Number(above=0.0), 1.0, doc="its CPU seconds for one of the reference machine"
+    )
+    note: str = spec(Line(0, 400), "")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Season:
+    """Fresh tasks of one period: announced by the checksum of the seed that draws them."""
+
+    name: str = spec(Text(r"\A[a-z0-9][a-z0-9.-]{0,39}\Z"))
+    suite: str = spec(SUITE, doc="whose instances get new scenarios")
+    scenarios: int = spec(Integer(1, 100), doc="per instance")
+    seed_sha256: str = spec(SHA256, doc="published before the first submission")
+    opened: str = spec(DAY)
+    seed: str = spec(Text(r"\A([0-9a-f]{64})?\Z"), "", doc="revealed when the season has ended")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Release:
+    """A frozen set of best-known costs."""
+
+    name: str = spec(Text(r"\Abks-\d{4}-\d{2}[a-z0-9.-]{0,40}\Z"))
+    suite: str = spec(Text(r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,60}\Z"))
+    date: str = spec(DAY)
+    sha256: str = spec(SHA256, doc="of the set's canonical form")
+
+
+@dataclasses.dataclass(frozen=True)
+class Registers:
+    """All of them."""
+
+    withdrawn: tuple[Withdrawn, ...] = ()
+    machines: tuple[Machine, ...] = ()
+    seasons: tuple[Season, ...] = ()
+    releases: tuple[Release, ...] = ()
+
+
+def read_registers(board: str | os.PathLike[str]) -> Registers:
+    """Read `withdrawn.toml`, `machines.toml`, `seasons.toml` and `releases.toml` of a leaderboard's folder.
+
+    Raises
+    ------
+    DataError
+        With file and path; also if a name is there twice.
+    """
+    folder = Path(board)
+    found = Registers(
+        read_list(Withdrawn, folder / "withdrawn.toml", "withdrawn"),
+        read_list(Machine, folder / "machines.toml", "machine"),
+        read_list(Season, folder / "seasons.toml", "season"),
+        read_list(Release, folder / "releases.toml", "release"),
+    )
+    _check_once([entry.id for entry in found.withdrawn], folder / "withdrawn.toml")
+    _check_once([entry.name for entry in found.machines], folder / "machines.toml")
+    _check_once([entry.name for entry in found.seasons], folder / "seasons.toml")
+    _check_once([(entry.suite, entry.name) for entry in found.releases], folder / "releases.toml")
+    return found
+
+
+def _check_once(names: Sequence[Any], path: Path) -> None:
+    for k, name in enumerate(names):
+        if name in names[:k]:
+            raise DataError(f"{name!r} is there twice", f"$[{k}]", str(path))
+
+
+# -- releases
+
+
+def release_path(board: str | os.PathLike[str], release: Release) -> Path:
+    """Return where a frozen set lies."""
+    return Path(board) / "releases" / release.suite / f"{release.name}.json"
+
+
+def freeze(board: str | os.PathLike[str], suite: str, date: str) -> Release:
+    """Freeze the present best-known costs of a set such as ``fleet-v0`` under their name.
+
+    Raises
+    ------
+    FleetgymError
+        If another set was frozen under this name.
+    """
+    present = read_best_known(best_known_path(suite))
+    family = suite.partition("/")[0]
+    release = Release(name=present.name, suite=family, date=date, sha256=set_sha256(present))
+    known = read_registers(board).releases
+    for old in known:
+        if (old.suite, old.name) == (family, present.name):
+            if old.sha256 == release.sha256:
+                return old
+            raise FleetgymError(
+                f"{present.name} of {family} is frozen already; give the new values a new name"
+            )
+    write_best_known(release_path(board, release), present)
+    blocks = ["[[release]]\n" + _plain_toml(entry) for entry in (*known, release)]
+    head = "# Frozen sets of best-known costs, written by `fleetgym leaderboard --freeze`.\n\n"
+    write_atomically(Path(board) / "releases.toml", (head + "\n".join(blocks)).encode())
+    return release
+
+
+def _plain_toml(entry: Any) -> str:
+    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in to_jsonable(entry).items())
+
+
+def set_sha256(best: BestKnownSet) -> str:
+    """Return the SHA-256 of a set's canonical form."""
+    return canonical_hash(to_jsonable(best))
+
+
+def read_releases(board: str | os.PathLike[str], suite: str) -> list[tuple[Release, BestKnownSet]]:
+    """Return the frozen sets of ``fleet-v0`` and the like, the oldest first, each as it was frozen.
+
+    Raises
+    ------
+    DataError
+        If a frozen set was changed, or the present one of the same name is another.
+    """
+    found = []
+    for release in read_registers(board).releases:
+        if release.suite != suite:
+            continue
+        path = release_path(board, release)
+        frozen = read_best_known(path)
+        if set_sha256(frozen) != release.sha256 or frozen.name != release.name:
+            raise DataError("changed since it was frozen", source=str(path))
+        found.append((release, frozen))
+    path = best_known_path(suite)
+    if path.is_file():
+        _check_present(read_best_known(path), found, path)
+    return sorted(found, key=lambda pair: (pair[0].date, pair[0].name))
+
+
+def _check_present(present: BestKnownSet, found: list[tuple[Release, BestKnownSet]], path: Path) -> None:
+    for release, frozen in found:
+        if release.name != present.name or set_sha256(present) == release.sha256:
+            continue
+        changed = sorted(
+            task
+            for task in {*present.tasks, *frozen.tasks}
+            if present.tasks.get(task) != frozen.tasks.get(task)
+        )
+        raise DataError(
+            f"{release.name} was frozen with another value; give the new set a new name",
+            f"$.tasks[{changed[0]!r}]" if changed else "$",
+            str(path),
+        )
+    if found:  # values only ever fall, unless an instance changed
+        before = found[-1][1]
+        for task, best in present.tasks.items():
+            old = before.tasks.get(task)
+            same = old is not None and old.instance_hash == best.instance_hash
+            if old is not None and same and best.value_usd > old.value_usd * (1.0 + TOLERANCE):
+                raise DataError(f"dearer than in {before.name}", f"$.tasks[{task!r}].value_usd", str(path))

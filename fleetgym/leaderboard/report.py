@@ -1,0 +1,279 @@
+"""A results file in, one self-contained HTML page out: pictures for a paper, also as SVG, and their numbers as CSV."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import dataclasses
+import io
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fleetgym.errors import FleetgymError
+from fleetgym.evaluation.episode import EpisodeResult
+from fleetgym.evaluation.results import Results, read_results
+from fleetgym.files import write_atomically
+from fleetgym.leaderboard.cells import Column, html_table, interval, number
+from fleetgym.leaderboard.charts import bars_chart, interval_chart, profile_chart, scatter_chart, standalone
+from fleetgym.leaderboard.markup import Markup, join, page, tag
+from fleetgym.leaderboard.table import Played, Table, TableRow, make_table
+from fleetgym.scoring.best_known import BestKnownSet, load_best_known
+from fleetgym.scoring.score import RELATIVE_TO
+
+Rows = list[list[object]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """One picture, or one table, and the numbers behind it; the first row of numbers is their head."""
+
+    name: str  # of its files
+    caption: str
+    svg: Markup | None
+    numbers: Rows
+
+    def csv(self) -> str:
+        """Return the numbers as CSV; floats round-trip."""
+        stream = io.StringIO()
+        csv.writer(stream, lineterminator="\n").writerows(self.numbers)
+        return stream.getvalue()
+
+
+def report(
+    results: str | os.PathLike[str] | Results,
+    out: str | os.PathLike[str],
+    *,
+    relative_to: str = "best-known",
+    files: str | os.PathLike[str] | None = None,
+) -> Path:
+    """Write a report of a complete run.
+
+    Parameters
+    ----------
+    results : path-like or Results
+        With timings beside the file, CPU time is drawn too.
+    out : path-like
+        The HTML file; it needs nothing else.
+    relative_to : str
+        ``"best-known"`` or ``"best-in-run"``, as for `score`.
+    files : path-like, optional
+        Folder to write the pictures (SVG) and their numbers (CSV) into as well.
+
+    Returns
+    -------
+    Path
+        The HTML file.
+
+    Raises
+    ------
+    FleetgymError
+        If the run is not complete, or a task has no best-known cost.
+    """
+    run = results if isinstance(results, Results) else read_results(results)
+    name, rows = played_rows(run, relative_to)
+    table = make_table(rows)
+    pictures = figures(table)
+    write_atomically(out, _render(run, name, table, pictures).encode())
+    for figure in pictures if files is not None else ():
+        write_atomically(Path(str(files)) / f"{figure.name}.csv", figure.csv().encode())
+        if figure.svg is not None:
+            write_atomically(Path(str(files)) / f"{figure.name}.svg", standalone(figure.svg).encode())
+    return Path(out)
+
+
+def played_rows(run: Results, relative_to: str = "best-known") -> tuple[str, dict[str, list[Played]]]:
+    """Return the name of what costs are compared with, and every agent's played tasks."""
+    if relative_to not in RELATIVE_TO:
+        raise FleetgymError(f"relative_to is {relative_to!r}; expected one of {', '.join(RELATIVE_TO)}")
+    if not run.is_complete:
+        raise FleetgymError(
+            f"{len(run.episodes)} of {run.header.num_jobs} episodes are done; finish the run first"
+        )
+    known = load_best_known(run.header.instances) if relative_to == "best-known" else None
+    cheapest: dict[tuple[str, int], float] = {}
+    for episode in run.episodes:
+        task = episode.instance, episode.scenario
+        cheapest[task] = min(cheapest.get(task, math.inf), episode.cost_usd)
+    rows: dict[str, list[Played]] = {}
+    for episode in run.episodes:
+        best = _best(episode, run, known, cheapest)
+        rows.setdefault(episode.agent, []).append(_played(episode, run, *best))
+    return relative_to if known is None else known.name, rows
+
+
+def _best(
+    episode: EpisodeResult,
+    run: Results,
+    known: BestKnownSet | None,
+    cheapest: Mapping[tuple[str, int], float],
+) -> tuple[float, float | None]:
+    if known is None:
+        return cheapest[episode.instance, episode.scenario], None
+    content_hash = run.header.instances[episode.instance].content_hash
+    best = known.find(episode.instance, episode.scenario, content_hash)
+    return best.value_usd, best.bound_usd
+
+
+def _played(episode: EpisodeResult, run: Results, best_usd: float, bound_usd: float | None) -> Played:
+    timing = episode.timing
+    return Played(
+        family=run.header.instances[episode.instance].family,
+        instance=episode.instance,
+        scenario=episode.scenario,
+        cost_usd=episode.cost_usd,
+        best_usd=best_usd,
+        bound_usd=bound_usd,
+        costs=episode.costs,
+        miss_share=episode.miss_share,
+        unserved_share=episode.unserved_share,
+        failed=episode.failure is not None,
+        cpu_s=None if timing is None else timing.reset_cpu_s + math.fsum(timing.act_cpu_s),
+    )
+
+
+# -- pictures
+
+
+def figures(table: Table) -> list[Figure]:
+    """Return all pictures of a table of scores."""
+    rows = {row.key: row for row in table.rows}
+    found = [
+        _families(table, rows),
+        Figure(
+            "profile",
+            "Performance profile: share of tasks whose cost is at most so far above best-known (Dolan and Moré 2002).",
+            profile_chart({name: row.profile for name, row in rows.items()}),
+            [
+                ["agent", "ratio", "share"],
+                *([name, ratio, share] for name, row in rows.items() for ratio, share in row.profile),
+            ],
+        ),
+        Figure(
+            "breakdown",
+            "What the cost is made of, relative to best-known: mean over families of the mean over instances.",
+            bars_chart({name: row.breakdown for name, row in rows.items()}),
+            [
+                ["agent", *next(iter(rows.values())).breakdown],
+                *([name, *row.breakdown.values()] for name, row in rows.items()),
+            ],
+        ),
+    ]
+    timed = {name: (row.cpu_s, row.score) for name, row in rows.items() if row.cpu_s is not None}
+    if timed:
+        found.append(
+            Figure(
+                "cpu-time",
+                "CPU time of an episode (reset and all decisions, one machine) and score.",
+                scatter_chart(timed),
+                [
+                    ["agent", "cpu_s_per_episode", "score_percent"],
+                    *([n, *point] for n, point in timed.items()),
+                ],
+            )
+        )
+    return [*found, _instances(table)]
+
+
+def _families(table: Table, rows: Mapping[str, TableRow]) -> Figure:
+    groups = {
+        name: {
+            "all": (row.score, row.interval),
+            **{family: (row.families[family], row.family_intervals[family]) for family in table.families},
+        }
+        for name, row in rows.items()
+    }
+    numbers: Rows = [["agent", "family", "score_percent", "low_95", "high_95"]]
+    for name, scores in groups.items():
+        for family, (score, bounds) in scores.items():
+            numbers.append([name, family, score, *(bounds or ("", ""))])
+    caption = "Score by family, percent above best-known, with 95 % bootstrap intervals over instances."
+    return Figure("families", caption, interval_chart(groups), numbers)
+
+
+def _instances(table: Table) -> Figure:
+    numbers: Rows = [
+        ["family", "instance", "scenario", "best_usd", "bound_usd", *(row.key for row in table.rows)]
+    ]
+    for tasks in zip(*(row.tasks for row in table.rows), strict=True):
+        first = tasks[0]
+        bound = "" if first.bound_usd is None else first.bound_usd
+        costs = [played.cost_usd for played in tasks]
+        numbers.append([first.family, first.instance, first.scenario, first.best_usd, bound, *costs])
+    return Figure("tasks", "Every task: cost of each agent in percent above best-known.", None, numbers)
+
+
+# -- the page
+
+
+def _render(run: Results, best: str, table: Table, pictures: Sequence[Figure]) -> str:
+    head = run.header
+    count = f"{table.num_tasks} tasks, {len(table.families)} families"
+    told = f"{head.suite}: {count}; percent above {best}, lower is better."
+    body = tag(
+        "main",
+        tag("h1", f"Report: {head.suite}"),
+        tag("p", told, f" fleetgym {head.version}.", class_="faint"),
+        _scores(table),
+        *(_section(figure, table) for figure in pictures),
+        tag(
+            "footer",
+            f"Jobs {head.jobs_hash[:16]}. Intervals: percentile bootstrap over instances within families, "
+            "the same draws for every agent. Agents that share a rank cannot be told apart at 5 % (Holm).",
+        ),
+    )
+    return page(f"fleetgym report: {head.suite}", body)
+
+
+def _scores(table: Table) -> Markup:
+    shown = [
+        Column("rank", lambda r: r.rank, lambda r: r.rank),
+        Column("agent", lambda r: r.key, kind="name"),
+        Column("score %", lambda r: number(r.score, 2), lambda r: r.score, kind="score"),
+        Column("95 % interval", lambda r: interval(r.interval), lambda r: r.interval and r.interval[0]),
+        *(_family(family) for family in table.families),
+        Column("above bound %", lambda r: number(r.above_bound), lambda r: r.above_bound),
+        Column("CVaR-10 % USD", lambda r: number(r.tail_usd, 0), lambda r: r.tail_usd),
+        Column("cost USD", lambda r: number(r.cost_usd, 0), lambda r: r.cost_usd),
+        Column("SLO miss %", lambda r: number(100 * r.miss_share, 2), lambda r: r.miss_share),
+        Column("unserved %", lambda r: number(100 * r.unserved_share, 2), lambda r: r.unserved_share),
+        Column("failures", lambda r: r.failures, lambda r: r.failures),
+        Column("CPU s/episode", lambda r: number(r.cpu_s, 3), lambda r: r.cpu_s),
+    ]
+    return html_table(shown, table.rows)
+
+
+def _family(family: str) -> Column:
+    return Column(family, lambda r: number(r.families[family]), lambda r: r.families[family])
+
+
+def _section(figure: Figure, table: Table) -> Markup:
+    links = [tag("a", "CSV", download=f"{figure.name}.csv", href=_data_url("text/csv", figure.csv()))]
+    if figure.svg is not None:
+        url = _data_url("image/svg+xml", standalone(figure.svg))
+        links.insert(0, tag("a", "SVG", download=f"{figure.name}.svg", href=url))
+    told = tag("p", figure.caption, " ", *(join(link, " ") for link in links), class_="faint")
+    if figure.svg is None:
+        return join(tag("h2", figure.name.capitalize()), told, _task_table(table))
+    return join(tag("h2", figure.name.replace("-", " ").capitalize()), told, tag("figure", figure.svg))
+
+
+def _data_url(kind: str, text: str) -> str:
+    return f"data:{kind};base64,{base64.b64encode(text.encode()).decode()}"
+
+
+def _task_table(table: Table) -> Markup:
+    tasks: list[Any] = list(zip(*(row.tasks for row in table.rows), strict=True))
+    shown = [
+        Column("task", lambda t: f"{t[0].instance.rpartition('/')[2]}#{t[0].scenario}", kind="name"),
+        Column("family", lambda t: t[0].family, kind="text"),
+        Column("best-known USD", lambda t: number(t[0].best_usd, 2), lambda t: t[0].best_usd),
+        *(_agent(k, row.key) for k, row in enumerate(table.rows)),
+    ]
+    return html_table(shown, tasks)
+
+
+def _agent(k: int, key: str) -> Column:
+    return Column(f"{key} %", lambda t: number(100 * (t[k].ratio - 1)), lambda t: t[k].ratio)

@@ -1,0 +1,172 @@
+"""A private seed in, a season's fresh tasks out; its checksum is published first, the seed when the season ends."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fleetgym.dynamics import draw_scenario
+from fleetgym.errors import FleetgymError
+from fleetgym.files import file_sha256, write_atomically, write_json
+from fleetgym.instance import SCENARIO_FORMAT, Scenario
+from fleetgym.leaderboard.registers import Season
+from fleetgym.library import (
+    ENVIRONMENT_VARIABLE,
+    MANIFEST_FORMAT,
+    find_entry,
+    instances_folder,
+    list_instances,
+    load_instance,
+)
+from fleetgym.schema import to_jsonable
+
+
+def new_seed(path: str | os.PathLike[str]) -> str:
+    """Write a new private seed to a file that only its owner can read; return the checksum to publish.
+
+    Raises
+    ------
+    FleetgymError
+        If the file exists.
+    """
+    if os.path.exists(path):
+        raise FleetgymError(f"{path} exists; a seed that is lost ends its season")
+    seed = secrets.token_hex(32)
+    write_atomically(path, f"{seed}\n".encode())
+    os.chmod(path, 0o600)
+    return seed_sha256(seed)
+
+
+def seed_sha256(seed: str) -> str:
+    """Return what is published of a seed.
+
+    Examples
+    --------
+    >>> seed_sha256("0" * 64)[:12]
+    '60e05bd1b195'
+    """
+    return hashlib.sha256(seed.encode()).hexdigest()
+
+
+def read_seed(path: str | os.PathLike[str], season: Season) -> str:
+    """Return a private seed that is the one announced for a season.
+
+    Raises
+    ------
+    FleetgymError
+        If its checksum is another.
+    """
+    seed = Path(path).read_text(encoding="ascii").strip()
+    if seed_sha256(seed) != season.seed_sha256:
+        raise FleetgymError(f"{path} is not the seed announced for {season.name}: its SHA-256 is another")
+    return seed
+
+
+def revealed_seed(season: Season) -> str:
+    """Return the seed of a season that has ended.
+
+    Raises
+    ------
+    FleetgymError
+        If it is not revealed yet, or is not the one announced.
+    """
+    if not season.seed:
+        raise FleetgymError(f"the seed of {season.name} is not revealed yet; name the file that holds it")
+    if seed_sha256(season.seed) != season.seed_sha256:
+        raise FleetgymError(f"the seed revealed for {season.name} is not the one announced")
+    return season.seed
+
+
+def fresh_suite(season: Season) -> str:
+    """Return the name of the suite of a season's tasks.
+
+    Examples
+    --------
+    >>> winter = Season(name="w", suite="fleet-v0/dev", scenarios=2, seed_sha256="0" * 64, opened="2026-12-01")
+    >>> fresh_suite(winter)
+    'fresh-w/dev'
+    """
+    return f"fresh-{season.name}/{season.suite.partition('/')[2] or 'all'}"
+
+
+def draw_season(season: Season, seed: str, folder: str | os.PathLike[str]) -> list[str]:
+    """Draw a season's tasks: the suite's instances with new scenarios from their own processes.
+
+    The same seed draws the same bytes, so that whoever has the revealed seed can check what was played.
+
+    Parameters
+    ----------
+    season : Season
+    seed : str
+        64 hexadecimal digits.
+    folder : path-like
+        Becomes a folder of instances with a manifest of its own; it must not exist.
+
+    Returns
+    -------
+    list of str
+        Ids of the instances.
+    """
+    root = Path(folder)
+    if root.exists():
+        raise FleetgymError(f"{folder} exists; choose another folder")
+    suite, made = fresh_suite(season), []
+    for name in list_instances(season.suite):
+        entry, instance = find_entry(name), load_instance(name)
+        scenarios = [_scenario(instance, seed, name, k) for k in range(season.scenarios)]
+        stem = f"{suite}/{name.rpartition('/')[2]}"
+        ending = ".json.gz" if entry.instance_file.endswith(".gz") else ".json"
+        files = f"{stem}{ending}", f"{stem}.scenarios.json.gz"
+        (root / stem).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(instances_folder() / entry.instance_file, root / files[0])
+        write_json(root / files[1], _scenario_file(instance, scenarios))
+        made.append(
+            {
+                **to_jsonable(entry),
+                "id": stem,
+                "scenarios": len(scenarios),
+                "instance_file": files[0],
+                "scenario_file": files[1],
+                "scenario_sha256": file_sha256(root / files[1]),
+            }
+        )
+    write_json(root / "manifest.json", {"format": MANIFEST_FORMAT, "entries": made})
+    root.chmod(0o700)
+    return [entry["id"] for entry in made]
+
+
+def _scenario(instance: Any, seed: str, name: str, k: int) -> Scenario:
+    digest = hashlib.sha256(f"{seed}/{name}/{k}".encode()).digest()
+    rng = np.random.default_rng(np.frombuffer(digest, dtype=np.uint32))
+    return draw_scenario(instance, rng, f"fresh-{k}").check(instance)
+
+
+def _scenario_file(instance: Any, scenarios: list[Scenario]) -> dict[str, Any]:
+    return {
+        "format": SCENARIO_FORMAT,
+        "instance": instance.id,
+        "instance_hash": instance.content_hash,
+        "scenarios": [to_jsonable(scenario) for scenario in scenarios],
+    }
+
+
+@contextlib.contextmanager
+def instances_from(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Let the names of instances mean those of another folder, in this process and those it starts."""
+    before = os.environ.get(ENVIRONMENT_VARIABLE)
+    os.environ[ENVIRONMENT_VARIABLE] = os.path.abspath(folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[ENVIRONMENT_VARIABLE]
+        else:
+            os.environ[ENVIRONMENT_VARIABLE] = before

@@ -1,0 +1,242 @@
+"""A leaderboard's folder in, its tables out: verified records only, against a frozen set of best-known costs.
+
+submissions/<id>/      what was submitted
+verified/<id>.json.gz  what `fleetgym verify` found, replayed rows
+fresh/<id>.json.gz     what `fleetgym rerun` found, ranked rows
+releases.toml, releases/<set>/<bks>.json, withdrawn.toml, machines.toml, seasons.toml
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fleetgym.errors import DataError, FleetgymError
+from fleetgym.leaderboard.record import Record, VerifiedEpisode, check_unchanged, read_record
+from fleetgym.leaderboard.registers import Registers, Release, read_registers, read_releases
+from fleetgym.leaderboard.statistics import Cluster, paired_interval
+from fleetgym.leaderboard.table import Played, Table, cluster_means, make_table
+from fleetgym.library import find_entry
+from fleetgym.scoring.best_known import TOLERANCE, BestKnownSet, best_known_path, read_best_known
+from fleetgym.scoring.score import percent
+
+
+@dataclasses.dataclass(frozen=True)
+class Shift:
+    """By how much a row scores worse on fresh tasks than on public ones, in percent, with its 99 % interval."""
+
+    mean: float
+    interval: tuple[float, float] | None
+
+    @property
+    def is_flagged(self) -> bool:
+        """Whether the two scores differ beyond the interval."""
+        return self.interval is not None and not self.interval[0] <= 0.0 <= self.interval[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Board:
+    """One suite's leaderboard: certified costs, and the ranked rows of one season."""
+
+    suite: str
+    release: str  # name of the best-known set
+    is_frozen: bool
+    certified: Table
+    certified_records: Mapping[str, Record]
+    newer: str | None  # name of a newer set
+    newer_scores: Mapping[str, float]  # of certified rows, against it
+    season: str | None
+    fresh: Table
+    fresh_records: Mapping[str, Record]
+    shifts: Mapping[str, Shift]
+    history: Sequence[
+        tuple[Release | None, BestKnownSet]
+    ]  # the present set last, without a release if not frozen
+
+
+def read_records(board: str | os.PathLike[str], kind: str) -> list[Record]:
+    """Return the verified rows of one kind that are not withdrawn, each compared with its submission.
+
+    Raises
+    ------
+    DataError
+        If a record is malformed, or its submission has changed or is missing, or an instance has changed.
+    """
+    root = Path(board)
+    gone = {entry.id for entry in read_registers(root).withdrawn}
+    folder = root / ("verified" if kind == "replayed" else "fresh")
+    found = []
+    for path in sorted(folder.glob("*.json.gz")):
+        record = read_record(path)
+        if record.kind != kind:
+            raise DataError(f"expected a {kind} row", "$.kind", str(path))
+        if record.id in gone:
+            continue
+        check_unchanged(record, root / "submissions" / record.id)
+        if kind == "replayed":
+            _check_instances(record, path)
+        found.append(record)
+    return found
+
+
+def _check_instances(record: Record, path: Path) -> None:
+    for name, marked in record.instances.items():
+        if find_entry(name).content_hash != marked.content_hash:
+            raise DataError(f"{name} has changed since; verify again", "$.instances", str(path))
+
+
+def unverified(board: str | os.PathLike[str]) -> list[str]:
+    """Return the submissions that have no record yet."""
+    root = Path(board)
+    gone = {entry.id for entry in read_registers(root).withdrawn}
+    names = [path.name for path in sorted((root / "submissions").glob("*")) if path.is_dir()]
+    return [
+        name for name in names if name not in gone and not (root / "verified" / f"{name}.json.gz").is_file()
+    ]
+
+
+def make_boards(board: str | os.PathLike[str], release: str | None = None) -> list[Board]:
+    """Return one leaderboard per suite that somebody has submitted to.
+
+    Parameters
+    ----------
+    board : path-like
+        The leaderboard's folder.
+    release : str, optional
+        Name of the best-known set; by default the newest frozen one, or the present one if none is.
+
+    Raises
+    ------
+    FleetgymError
+        If something is not as it was verified or frozen, or there are no records.
+    """
+    replayed, fresh = read_records(board, "replayed"), read_records(board, "fresh")
+    if not replayed:
+        raise FleetgymError(f"there are no verified submissions in {Path(board) / 'verified'}")
+    registers = read_registers(board)
+    suites = sorted({record.suite for record in replayed})
+    return [_board(board, suite, replayed, fresh, registers, release) for suite in suites]
+
+
+def _board(
+    board: str | os.PathLike[str],
+    suite: str,
+    replayed: Sequence[Record],
+    fresh: Sequence[Record],
+    registers: Registers,
+    wanted: str | None,
+) -> Board:
+    history = _history(board, suite)
+    frozen = [best for release, best in history if release is not None]
+    named = [best for best in frozen if wanted in (None, best.name)]
+    if wanted is not None and not named:
+        raise FleetgymError(f"no set {wanted} of {suite} was frozen")
+    best, present = (named or [history[-1][1]])[-1], history[-1][1]
+    mine = {record.id: record for record in replayed if record.suite == suite}
+    certified = {key: public_tasks(record, best) for key, record in mine.items()}
+    newer = present if present.name != best.name else None
+    season, ranked = _ranked(fresh, suite, registers)
+    drawn = {key: fresh_tasks(record) for key, record in ranked.items()}
+    return Board(
+        suite=suite,
+        release=best.name,
+        is_frozen=bool(named),
+        certified=make_table(certified),
+        certified_records=mine,
+        newer=None if newer is None else newer.name,
+        newer_scores={}
+        if newer is None
+        else {
+            row.key: row.score
+            for row in make_table({k: public_tasks(r, newer) for k, r in mine.items()}).rows
+        },
+        season=season,
+        fresh=make_table(drawn),
+        fresh_records=ranked,
+        shifts={key: shift(certified[key], drawn[key]) for key in ranked if key in certified},
+        history=history,
+    )
+
+
+def _history(board: str | os.PathLike[str], suite: str) -> list[tuple[Release | None, BestKnownSet]]:
+    """Return the frozen sets, and the present one if it is none of them."""
+    family = suite.partition("/")[0]
+    found: list[tuple[Release | None, BestKnownSet]] = list(read_releases(board, family))
+    path = best_known_path(family)
+    if path.is_file():
+        present = read_best_known(path)
+        if present.name not in {best.name for _, best in found}:
+            found.append((None, present))
+    if not found:
+        raise FleetgymError(f"there are no best-known costs for {suite}")
+    return found
+
+
+def _ranked(
+    fresh: Sequence[Record], suite: str, registers: Registers
+) -> tuple[str | None, dict[str, Record]]:
+    """Return the newest season of a suite that has rows, and its rows."""
+    seasons = [season.name for season in registers.seasons if season.suite == suite]
+    for name in reversed(seasons):
+        rows = {record.id: record for record in fresh if record.season == name}
+        if rows:
+            return name, rows
+    return None, {}
+
+
+def public_tasks(record: Record, best: BestKnownSet) -> list[Played]:
+    """Return a replayed row's tasks beside their best-known costs."""
+    found = []
+    for episode in record.episodes:
+        marked = record.instances[episode.instance]
+        known = best.find(episode.instance, episode.scenario, marked.content_hash)
+        if known.bound_usd is not None and episode.cost_usd < known.bound_usd * (1.0 - TOLERANCE):
+            task = f"{episode.instance}#{episode.scenario}"
+            raise DataError(f"{record.id} on {task} costs less than the lower bound in {best.name}")
+        found.append(_played(record, episode, known.value_usd, known.bound_usd))
+    return found
+
+
+def fresh_tasks(record: Record) -> list[Played]:
+    """Return a fresh row's tasks; it carries their best-known costs itself."""
+    found = []
+    for episode in record.episodes:
+        if episode.best_known_usd is None:
+            raise DataError(f"{record.id}: {episode.instance}#{episode.scenario} has no best-known cost")
+        found.append(_played(record, episode, episode.best_known_usd, episode.bound_usd))
+    return found
+
+
+def _played(record: Record, episode: VerifiedEpisode, best_usd: float, bound_usd: float | None) -> Played:
+    return Played(
+        family=record.instances[episode.instance].family,
+        instance=episode.instance,
+        scenario=episode.scenario,
+        cost_usd=episode.cost_usd,
+        best_usd=best_usd,
+        bound_usd=bound_usd,
+        costs=episode.costs,
+        miss_share=episode.miss_share,
+        unserved_share=episode.unserved_share,
+        failed=episode.failure is not None,
+        cpu_s=episode.cpu_s,
+    )
+
+
+def shift(public: Sequence[Played], fresh: Sequence[Played]) -> Shift:
+    """Compare a row's fresh score with its public one, instance by instance."""
+    before, after = _short_named(public), _short_named(fresh)
+    interval = paired_interval(before, after)
+    families: dict[str, list[float]] = {}
+    for cluster in set(before) & set(after):
+        families.setdefault(cluster[0], []).append(after[cluster] - before[cluster])
+    means = [sum(values) / len(values) for values in families.values()]
+    mean = sum(means) / len(means) if means else 0.0
+    return Shift(percent(mean), None if interval is None else (percent(interval[0]), percent(interval[1])))
+
+
+def _short_named(tasks: Sequence[Played]) -> dict[Cluster, float]:
+    """Return cluster means by family and short name: a fresh suite calls its instances as the public one does."""
+    return {(family, name.rpartition("/")[2]): mean for (family, name), mean in cluster_means(tasks).items()}

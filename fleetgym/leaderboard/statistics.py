@@ -1,0 +1,184 @@
+"""Costs of many rows on the same tasks in; intervals, tie groups, tails and profiles out.
+
+Rows are compared in pairs on the same resampled tasks: what makes a day dear for all of them cancels.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fleetgym.scoring.score import RESAMPLES
+
+#: Of the tail whose mean is shown, and of the intervals and ties.
+TAIL_SHARE, LEVEL, ALPHA = 0.1, 0.95, 0.05
+
+Cluster = tuple[str, str]  # family, instance
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Resamples:
+    """Draws of clusters with replacement within families, the same for every row.
+
+    Parameters
+    ----------
+    clusters : sequence of (family, cluster)
+        A cluster is an instance: its scenarios share a source day or a process, so they are drawn together.
+    seed : int
+        The same seed draws the same clusters.
+
+    Attributes
+    ----------
+    weights : ndarray, shape (resamples, clusters)
+        Weight of each cluster in the mean over families of the mean over clusters; rows sum to one.
+    plain : ndarray, shape (clusters,)
+        The same for the sample itself.
+    """
+
+    clusters: tuple[Cluster, ...]
+    seed: int = 0
+    resamples: int = RESAMPLES
+    weights: np.ndarray = dataclasses.field(init=False, repr=False)
+    plain: np.ndarray = dataclasses.field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        rng = np.random.default_rng(self.seed)
+        weights = np.zeros((self.resamples, len(self.clusters)))
+        plain = np.zeros(len(self.clusters))
+        for members in self.by_family().values():
+            drawn = rng.multinomial(len(members), np.full(len(members), 1.0 / len(members)), self.resamples)
+            share = len(members) * len(self.by_family())
+            weights[:, members], plain[members] = drawn / share, 1.0 / share
+        object.__setattr__(self, "weights", weights)
+        object.__setattr__(self, "plain", plain)
+
+    def by_family(self) -> dict[str, list[int]]:
+        """Return the numbers of each family's clusters."""
+        found: dict[str, list[int]] = {}
+        for k, (family, _) in enumerate(self.clusters):
+            found.setdefault(family, []).append(k)
+        return found
+
+    @property
+    def tells_spread(self) -> bool:
+        """Whether every family has two clusters or more; the spread of one cannot be told."""
+        return all(len(members) > 1 for members in self.by_family().values())
+
+    def interval(self, values: np.ndarray, level: float = LEVEL) -> tuple[float, float] | None:
+        """Return the percentile interval of the mean of values, (clusters,); None if it cannot be told."""
+        if not self.tells_spread:
+            return None
+        tail = (1.0 - level) / 2.0
+        low, high = np.quantile(self.weights @ values, [tail, 1.0 - tail])
+        return float(low), float(high)
+
+    def p_value(self, difference: np.ndarray) -> float:
+        """Return how likely a mean difference this far from zero is by chance: two-sided, normal, bootstrap error."""
+        mean, error = float(self.plain @ difference), float((self.weights @ difference).std())
+        if error == 0.0:
+            return 1.0 if mean == 0.0 else 0.0
+        return math.erfc(abs(mean) / error / math.sqrt(2.0))
+
+
+def family_interval(
+    values: Sequence[float], seed: int = 0, level: float = LEVEL
+) -> tuple[float, float] | None:
+    """Return the percentile interval of the mean of one family's clusters; None for a single one."""
+    names = tuple(("", str(k)) for k in range(len(values)))
+    return Resamples(names, seed, 2_000).interval(np.asarray(values), level)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return Holm's adjusted p-values (Holm 1979): the chance of even one false finding among all is kept.
+
+    Examples
+    --------
+    >>> [round(p, 6) for p in holm([0.01, 0.04, 0.03])]
+    [0.03, 0.06, 0.06]
+    """
+    order = sorted(range(len(p_values)), key=lambda k: p_values[k])
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for rank, k in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[k]))
+        adjusted[k] = largest
+    return adjusted
+
+
+def tie_groups(scores: np.ndarray, draws: Resamples) -> list[int]:
+    """Return the rank of every row: rows that cannot be told from the best of their group share its rank.
+
+    Parameters
+    ----------
+    scores : ndarray, shape (rows, clusters)
+        Mean of ln(cost / best-known) by cluster, the best row first.
+    draws : Resamples
+        Of the clusters.
+
+    Returns
+    -------
+    list of int
+        Rank of each row, from 1; a group's rank is one more than the number of rows before it.
+    """
+    pairs = [(a, b) for a in range(len(scores)) for b in range(a + 1, len(scores))]
+    adjusted = dict(zip(pairs, holm([draws.p_value(scores[a] - scores[b]) for a, b in pairs]), strict=True))
+    ranks, leader = [], 0
+    for k in range(len(scores)):
+        if k > leader and not (draws.tells_spread and adjusted[leader, k] >= ALPHA):
+            leader = k
+        ranks.append(leader + 1)
+    return ranks
+
+
+def tail_mean(values: Sequence[float], share: float = TAIL_SHARE) -> float:
+    """Return the mean of the largest `share` of values (CVaR, Rockafellar and Uryasev 2000), one counted in part.
+
+    Examples
+    --------
+    >>> tail_mean([1.0, 2.0, 3.0, 4.0, 10.0], 0.3)
+    8.0
+    """
+    ordered = sorted(values, reverse=True)
+    room, total = share * len(ordered), 0.0
+    for k, value in enumerate(ordered):
+        total += value * min(1.0, max(0.0, room - k))
+    return total / room
+
+
+def profile(ratios: Sequence[float]) -> list[tuple[float, float]]:
+    """Return the steps (ratio, share of tasks at most this far from best-known): Dolan and Moré 2002.
+
+    Examples
+    --------
+    >>> profile([1.5, 1.0, 1.5, 3.0])
+    [(1.0, 0.25), (1.5, 0.75), (3.0, 1.0)]
+    """
+    ordered = sorted(ratios)
+    steps = {ratio: (k + 1) / len(ordered) for k, ratio in enumerate(ordered)}
+    return list(steps.items())
+
+
+def paired_interval(
+    public: Mapping[Cluster, float], fresh: Mapping[Cluster, float], level: float = 0.99, seed: int = 0
+) -> tuple[float, float] | None:
+    """Return the interval of what a row scores worse on fresh tasks than on public ones of the same instances.
+
+    Parameters
+    ----------
+    public, fresh : mapping
+        Mean of ln(cost / best-known) by family and instance.
+    level : float
+    seed : int
+
+    Returns
+    -------
+    tuple of float, or None
+        Of the difference in ln; None if the spread cannot be told, or no instance is in both.
+    """
+    both = tuple(sorted(set(public) & set(fresh)))
+    if not both:
+        return None
+    difference = np.array([fresh[cluster] - public[cluster] for cluster in both])
+    return Resamples(both, seed).interval(difference, level)

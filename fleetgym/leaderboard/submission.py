@@ -1,0 +1,251 @@
+"""A submission's folder in, its checked declaration and a bounded stream of its lines out; nothing in it is executed.
+
+A submission is `submission.toml` (who, what, checksums), `episodes.jsonl.gz` (a results file of one agent: actions and
+claimed costs) and, if its author likes, `README.md`. Nothing else may lie in the folder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import os
+import re
+import stat
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from fleetgym.errors import DataError, UnknownNameError
+from fleetgym.evaluation.episode import SEED, TIME_CLASSES
+from fleetgym.files import canonical_hash, file_sha256, read_text
+from fleetgym.leaderboard.toml import DAY, MAX_TOML_BYTES, SHA256, SUITE, Line, read_toml, write_toml
+from fleetgym.library import entries, list_instances
+from fleetgym.schema import Choice, Integer, Nested, Text, shown, spec, to_jsonable
+
+SUBMISSION_FORMAT = "fleetgym-submission-1"
+DECLARATION, EPISODES, README = "submission.toml", "episodes.jsonl.gz", "README.md"
+
+#: closed: the given columns and forecasters; open: anything; one-shot: the first window's action is held all day.
+DIVISIONS = ("closed", "open", "one-shot")
+VARIANTS = ("", "as published", "tuned")
+
+_MOST_BYTES = {DECLARATION: MAX_TOML_BYTES, README: 2**18, EPISODES: 2**26}
+#: An episode's line and all lines together, unpacked; and what an episode may take packed.
+MAX_LINE_BYTES, MAX_UNPACKED_BYTES, MAX_PACKED_BYTES = 2**22, 2**28, 2**18
+
+_NAME_OF_FOLDER = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AgentCard:
+    """Who competes."""
+
+    name: str = spec(Line(1, 60), doc="as the table shows it")
+    entry: str = spec(Line(1, 400), doc="what `rerun` makes, as for make_agent: the agent of the episodes")
+    division: str = spec(Choice(DIVISIONS))
+    time_class: str = spec(Choice(tuple(TIME_CLASSES)), doc="reference CPU seconds per episode: 3, 60, 1800")
+    variant: str = spec(Choice(VARIANTS), "")
+    authors: str = spec(Line(), "")
+    contact: str = spec(Line(), "", doc="public: a page or an address that may be shown")
+    description: str = spec(Line(0, 400), "")
+    code_url: str = spec(Text(r"\A(https://[A-Za-z0-9._~/%#?=&+-]{1,200})?\Z"), "")
+    code_sha256: str = spec(Text(r"\A([0-9a-f]{64})?\Z"), "", doc="of the code's folder, for `rerun`")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunCard:
+    """What was played."""
+
+    fleetgym: str = spec(Text(r"\A[0-9A-Za-z.+-]{1,40}\Z"), doc="version")
+    suite: str = spec(SUITE)
+    suite_sha256: str = spec(SHA256, doc="of the suite's checksums, see `suite_sha256`")
+    best_known: str = spec(Text(r"\Abks-\d{4}-\d{2}[a-z0-9.-]{0,40}\Z"), doc="the set at that time")
+    episodes: int = spec(Integer(1, 100_000))
+    seed: int = spec(SEED)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Checksums:
+    """SHA-256 of the files beside the declaration."""
+
+    episodes_sha256: str = spec(SHA256)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Submission:
+    """What `submission.toml` declares."""
+
+    format: str = spec(Choice((SUBMISSION_FORMAT,)))
+    date: str = spec(DAY)
+    agent: AgentCard = spec(Nested(AgentCard))
+    run: RunCard = spec(Nested(RunCard))
+    files: Checksums = spec(Nested(Checksums))
+
+    def to_toml(self) -> str:
+        """Return the text of `submission.toml`."""
+        return write_toml(to_jsonable(self))
+
+
+# -- the folder
+
+
+def submission_id(folder: str | os.PathLike[str]) -> str:
+    """Return the name under which a submission is known: that of its folder.
+
+    Raises
+    ------
+    DataError
+        If the name could not be a file's.
+    """
+    name = Path(os.path.abspath(folder)).name
+    if not _NAME_OF_FOLDER.fullmatch(name):
+        message = "a submission's folder is named by small letters, digits and . _ -, as in 2026-11-21-agh"
+        raise DataError(f"{message}; got {shown(name)}", source=str(folder))
+    return name
+
+
+def read_submission(folder: str | os.PathLike[str]) -> Submission:
+    """Check a submission's folder and return what it declares.
+
+    Parameters
+    ----------
+    folder : path-like
+        With `submission.toml`, `episodes.jsonl.gz` and perhaps `README.md`, regular files all.
+
+    Returns
+    -------
+    Submission
+        Its checksum holds, and its suite is the one that is stored here.
+
+    Raises
+    ------
+    DataError
+        With file and path of what is wrong.
+    FileNotFoundError
+        If there is no such folder.
+    """
+    submission_id(folder)
+    _check_folder(Path(folder))
+    declaration = Path(folder) / DECLARATION
+    found = read_toml(Submission, declaration)
+    _check_readme(Path(folder) / README)
+    try:
+        _check_suite(found.run)
+        _check_checksum(found.files.episodes_sha256, Path(folder) / EPISODES, found.run.episodes)
+    except DataError as error:
+        raise error if error.source else error.in_file(declaration) from None
+    return found
+
+
+def _check_folder(folder: Path) -> None:
+    """Accept regular files of known names and bounded size only: no links, pipes, folders or surprises."""
+    if not stat.S_ISDIR(os.lstat(folder).st_mode):
+        raise DataError("expected a folder, and no link to one", source=str(folder))
+    with os.scandir(folder) as listing:
+        found = {entry.name: entry.stat(follow_symlinks=False) for entry in _at_most(listing, 16)}
+    for name, status in sorted(found.items()):
+        where = ascii(str(folder / name)).strip("'")
+        if name not in _MOST_BYTES:
+            raise DataError(f"expected nothing but {', '.join(_MOST_BYTES)} in the folder", source=where)
+        if not stat.S_ISREG(status.st_mode):
+            raise DataError("expected a regular file, not a link, a folder or a device", source=where)
+        if status.st_size > _MOST_BYTES[name]:
+            raise DataError(f"larger than {_MOST_BYTES[name] // 2**10} KiB", source=where)
+    for name in (DECLARATION, EPISODES):
+        if name not in found:
+            raise DataError("missing from the submission", source=str(folder / name))
+
+
+def _at_most(listing: Iterator[os.DirEntry[str]], count: int) -> list[os.DirEntry[str]]:
+    return [entry for entry, _ in zip(listing, range(count), strict=False)]
+
+
+def _check_readme(path: Path) -> None:
+    if path.exists():
+        try:
+            read_text(path, _MOST_BYTES[README])
+        except DataError as error:
+            raise error.in_file(path) from None
+
+
+def _check_suite(run: RunCard) -> None:
+    try:
+        here, count = suite_sha256(run.suite), len(suite_tasks(run.suite))
+    except UnknownNameError as error:
+        raise DataError(str(error), "$.run.suite") from None
+    if run.suite_sha256 != here:
+        message = f"made for another version of {run.suite}; here it is {here[:12]}..."
+        raise DataError(message, "$.run.suite_sha256")
+    if run.episodes != count:
+        raise DataError(f"{run.suite} has {count} tasks, got {run.episodes} episodes", "$.run.episodes")
+
+
+def _check_checksum(expected: str, path: Path, episodes: int) -> None:
+    if path.stat().st_size > episodes * MAX_PACKED_BYTES:  # gzip's headers alone could keep a reader busy
+        raise DataError(f"larger than {episodes * MAX_PACKED_BYTES // 2**10} KiB", source=str(path))
+    found = file_sha256(path)
+    if found != expected:
+        raise DataError(f"{path.name} has SHA-256 {found[:12]}..., not this one", "$.files.episodes_sha256")
+
+
+def suite_tasks(suite: str) -> list[tuple[str, int]]:
+    """Return instance and scenario of every task of a suite, in the manifest's order.
+
+    Examples
+    --------
+    >>> suite_tasks("fleet-v0/toy")[0]
+    ('fleet-v0/toy/two-pools', 0)
+    """
+    return [(name, k) for name in list_instances(suite) for k in range(entries()[name].scenarios)]
+
+
+def suite_sha256(suite: str) -> str:
+    """Return one checksum of all that a suite's tasks consist of: instances and scenarios."""
+    parts = [entries()[name] for name in list_instances(suite)]
+    return canonical_hash([[e.id, e.content_hash, e.scenario_sha256] for e in parts])
+
+
+# -- the episodes
+
+
+def read_lines(path: Path, count: int) -> Iterator[str]:
+    """Yield the lines of a gzipped file, never holding more than one of them.
+
+    Parameters
+    ----------
+    path : Path
+    count : int
+        Lines that there must be.
+
+    Raises
+    ------
+    DataError
+        With file and line (as an element of the file, from 0) of the first thing wrong: a line or a file that is too
+        long when unpacked, too many or too few lines, or what is neither gzip nor UTF-8.
+    """
+    number, total = 0, 0
+    try:
+        with gzip.open(path, "rb") as stream:
+            while raw := stream.readline(MAX_LINE_BYTES + 1):
+                total += len(raw)
+                if number == count:
+                    raise DataError(f"expected {count} lines, this is one more", f"$[{number}]")
+                if len(raw) > MAX_LINE_BYTES or total > MAX_UNPACKED_BYTES:
+                    raise DataError(_too_large(), f"$[{number}]")
+                if not raw.endswith(b"\n"):
+                    raise DataError("the line is cut short", f"$[{number}]")
+                yield raw.decode("utf-8")
+                number += 1
+    except DataError as error:
+        raise error.in_file(path) from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"not UTF-8 text (byte {error.start})", f"$[{number}]", str(path)) from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"not a complete gzip file ({error})", f"$[{number}]", str(path)) from None
+    if number < count:
+        raise DataError(f"expected {count} lines, the file ends before", f"$[{number}]", str(path))
+
+
+def _too_large() -> str:
+    line, whole = MAX_LINE_BYTES // 2**20, MAX_UNPACKED_BYTES // 2**20
+    return f"unpacks to a line of over {line} MiB, or to over {whole} MiB in all"

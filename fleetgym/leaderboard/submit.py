@@ -1,0 +1,214 @@
+"""A results file in, a submission's folder out: one agent's episodes, a declaration, and a README to fill in."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from fleetgym.errors import DataError, FleetgymError, UnknownNameError
+from fleetgym.evaluation.episode import EpisodeResult
+from fleetgym.evaluation.results import Results, hash_jobs, header_line, read_results
+from fleetgym.files import canonical_hash, file_sha256
+from fleetgym.leaderboard.submission import (
+    DECLARATION,
+    EPISODES,
+    README,
+    SUBMISSION_FORMAT,
+    Submission,
+    submission_id,
+    suite_sha256,
+    suite_tasks,
+)
+from fleetgym.library import find_entry
+from fleetgym.schema import read_object
+from fleetgym.scoring.best_known import load_best_known
+
+_README = """\
+# {name}
+
+What the agent does, in a few sentences, with a reference:
+
+How it was tuned, on what data (the scored scenarios must not be part of it):
+
+How to run it, for `fleetgym rerun` (code, versions, licence):
+"""
+
+
+def submit(
+    results: str | os.PathLike[str] | Results,
+    out: str | os.PathLike[str],
+    *,
+    date: str,
+    division: str,
+    time_class: str,
+    agent: str | None = None,
+    suite: str | None = None,
+    code: str | os.PathLike[str] | None = None,
+    card: Mapping[str, str] | None = None,
+) -> Submission:
+    """Write a submission.
+
+    Parameters
+    ----------
+    results : path-like or Results
+        A complete run on a suite.
+    out : path-like
+        The folder to make; its name is the submission's, such as ``2026-11-21-agh``.
+    date : str
+        YYYY-MM-DD.
+    division, time_class : str
+        One of `DIVISIONS`, one of `TIME_CLASSES`.
+    agent : str, optional
+        Which agent of the run; needed if there are several.
+    suite : str, optional
+        By default the one in the results' header.
+    code : path-like, optional
+        Folder with the agent's code; its checksum is declared.
+    card : mapping, optional
+        Further fields of `AgentCard`: ``name``, ``authors``, ``contact``, ``description``, ``code_url``, ``variant``.
+
+    Returns
+    -------
+    Submission
+
+    Raises
+    ------
+    FleetgymError
+        If the folder exists, or the run is not one agent's on a whole suite as it is stored here.
+    """
+    target = Path(os.path.abspath(out))
+    submission_id(target)
+    if target.exists():
+        raise FleetgymError(f"{out} exists; choose another folder")
+    run = results if isinstance(results, Results) else read_results(results)
+    name = _the_agent(run, agent)
+    suite = suite or run.header.suite
+    entry = public_entry(name, code)
+    episodes = [dataclasses.replace(e, agent=entry) for e in _episodes(run, name, suite)]
+    lines = _lines(run, episodes, suite)
+    packed = gzip.compress("".join(lines).encode(), compresslevel=9, mtime=0)
+    declared = {
+        "format": SUBMISSION_FORMAT,
+        "date": date,
+        "agent": {
+            "name": entry.rpartition("/")[2],
+            "entry": entry,
+            "division": division,
+            "time_class": time_class,
+            **(card or {}),
+            **({"code_sha256": folder_sha256(code)} if code else {}),
+        },
+        "run": {
+            "fleetgym": run.header.version,
+            "suite": suite,
+            "suite_sha256": suite_sha256(suite),
+            "best_known": load_best_known([suite]).name,
+            "episodes": len(episodes),
+            "seed": episodes[0].seed,
+        },
+        "files": {"episodes_sha256": hashlib.sha256(packed).hexdigest()},
+    }
+    submission = read_object(Submission, declared)
+    _write(target, submission, packed)
+    return submission
+
+
+def public_entry(agent: str, code: str | os.PathLike[str] | None) -> str:
+    """Return how an agent is named to others: its file relative to the code's folder, without the folders above.
+
+    Examples
+    --------
+    >>> public_entry("/home/me/agents/mine.py:Agent(margin=0.1)", None)
+    'mine.py:Agent(margin=0.1)'
+    >>> public_entry("agh-rolling(margin=0.3)", None)
+    'agh-rolling(margin=0.3)'
+    """
+    head, bracket, arguments = agent.partition("(")
+    place, _, attribute = head.rpartition(":")
+    if not place.endswith(".py"):
+        return agent
+    relative = Path(place).name
+    if code is not None:
+        try:
+            relative = Path(os.path.realpath(place)).relative_to(os.path.realpath(code)).as_posix()
+        except ValueError:
+            raise FleetgymError(f"{place} is not in the code's folder {code}") from None
+    return f"{relative}:{attribute}{bracket}{arguments}"
+
+
+def _the_agent(run: Results, agent: str | None) -> str:
+    if agent is None and len(run.agents) > 1:
+        raise FleetgymError(f"a submission has one agent, this run has several: {', '.join(run.agents)}")
+    if agent is not None and agent not in run.agents:
+        raise UnknownNameError("agent of this run", agent, run.agents)
+    return agent or run.agents[0]
+
+
+def _episodes(run: Results, agent: str, suite: str) -> list[EpisodeResult]:
+    """Return the agent's episodes in the suite's order."""
+    played = {(e.instance, e.scenario): e for e in run.episodes if e.agent == agent}
+    tasks = suite_tasks(suite)
+    missing = [f"{name}#{k}" for name, k in tasks if (name, k) not in played]
+    if missing:
+        held = f"{len(tasks) - len(missing)} of the {len(tasks)} tasks of {suite}"
+        raise FleetgymError(f"{agent} has played {held}; missing: {missing[0]}")
+    if len({episode.seed for episode in played.values()}) > 1:
+        raise FleetgymError("the episodes have several seeds")
+    return [played[task] for task in tasks]
+
+
+def _lines(run: Results, episodes: list[EpisodeResult], suite: str) -> list[str]:
+    """Return the lines of the agent's own results file."""
+    names = dict.fromkeys(episode.instance for episode in episodes)
+    for name in names:
+        if run.header.instances[name].content_hash != find_entry(name).content_hash:
+            raise DataError(f"{name} has changed since this run; play it again", "$[0].instances")
+    header = dataclasses.replace(
+        run.header,
+        suite=suite,
+        num_jobs=len(episodes),
+        jobs_hash=hash_jobs(episode.key for episode in episodes),
+        instances={name: run.header.instances[name] for name in names},
+    )
+    return [header_line(header), *(episode.to_line() for episode in episodes)]
+
+
+def _write(target: Path, submission: Submission, packed: bytes) -> None:
+    """Fill a temporary folder and move it to its place: never half a submission."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+    try:
+        (folder / DECLARATION).write_text(submission.to_toml(), encoding="utf-8")
+        (folder / EPISODES).write_bytes(packed)
+        (folder / README).write_text(_README.format(name=submission.agent.name), encoding="utf-8")
+        folder.chmod(0o755)
+        folder.rename(target)
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+
+
+def folder_sha256(folder: str | os.PathLike[str]) -> str:
+    """Return one checksum of all files below a folder: of their relative names and their bytes.
+
+    Raises
+    ------
+    FleetgymError
+        If it is no folder, or holds a link.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise FleetgymError(f"{folder} is no folder")
+    files = []
+    for path in sorted(root.rglob("*")):
+        if path.is_symlink():
+            raise FleetgymError(f"{path} is a link; code is submitted as files")
+        if path.is_file() and "__pycache__" not in path.parts:
+            files.append([path.relative_to(root).as_posix(), file_sha256(path)])
+    return canonical_hash(files)

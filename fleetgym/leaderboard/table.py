@@ -1,0 +1,193 @@
+"""Played tasks of several rows in, one comparable line per row out; the page and the report print the same lines."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fleetgym.errors import FleetgymError
+from fleetgym.evaluation.episode import COST_TERMS, Costs
+from fleetgym.leaderboard.statistics import (
+    Cluster,
+    Resamples,
+    family_interval,
+    profile,
+    tail_mean,
+    tie_groups,
+)
+from fleetgym.scoring.score import family_means, headline, percent
+
+Task = tuple[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Played:
+    """One row's cost on one task, and what it is compared with."""
+
+    family: str
+    instance: str
+    scenario: int
+    cost_usd: float
+    best_usd: float
+    bound_usd: float | None
+    costs: Costs
+    miss_share: float
+    unserved_share: float
+    failed: bool
+    cpu_s: float | None  # of the episode, reset included
+
+    @property
+    def task(self) -> Task:
+        """Instance and scenario."""
+        return self.instance, self.scenario
+
+    @property
+    def ratio(self) -> float:
+        """Cost relative to best-known."""
+        return self.cost_usd / self.best_usd
+
+
+@dataclasses.dataclass(frozen=True)
+class TableRow:
+    """What is shown of one row."""
+
+    key: str
+    rank: int
+    score: float  # percent above best-known
+    interval: tuple[float, float] | None  # 95 %
+    families: Mapping[str, float]  # percent above best-known
+    family_intervals: Mapping[str, tuple[float, float] | None]
+    above_bound: float | None  # percent above the lower bounds; None where one is unknown
+    cost_usd: float  # of all tasks
+    tail_usd: float  # above best-known per task, mean of the worst tenth
+    miss_share: float
+    unserved_share: float
+    failures: int
+    cpu_s: float | None  # per episode
+    profile: Sequence[tuple[float, float]]
+    breakdown: Mapping[str, float]  # cost terms relative to best-known, mean as in the score
+    tasks: Sequence[Played]
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows, the best first."""
+
+    rows: Sequence[TableRow]
+    families: Sequence[str]
+    num_tasks: int
+
+    @property
+    def has_ties(self) -> bool:
+        """Whether rows share a rank."""
+        return len({row.rank for row in self.rows}) < len(self.rows)
+
+
+def make_table(rows: Mapping[str, Sequence[Played]], seed: int = 0) -> Table:
+    """Compare rows that have played the same tasks.
+
+    Parameters
+    ----------
+    rows : mapping
+        Played tasks by the row's key.
+    seed : int
+        Of the bootstrap.
+
+    Raises
+    ------
+    FleetgymError
+        If a row lacks a task that another one has.
+    """
+    if not rows:
+        return Table((), (), 0)
+    every = sorted({played.task for tasks in rows.values() for played in tasks})
+    for key, tasks in rows.items():
+        if missing := set(every) - {played.task for played in tasks}:
+            raise FleetgymError(f"{key} has not played {'#'.join(map(str, min(missing)))}")
+    means = {key: cluster_means(tasks) for key, tasks in rows.items()}
+    clusters = tuple(sorted(next(iter(means.values()))))
+    draws = Resamples(clusters, seed)
+    scores = {key: np.array([found[c] for c in clusters]) for key, found in means.items()}
+    order = sorted(rows, key=lambda key: (float(draws.plain @ scores[key]), key))
+    ranks = tie_groups(np.array([scores[key] for key in order]), draws)
+    return Table(
+        rows=tuple(
+            _row(key, rank, rows[key], scores[key], draws) for key, rank in zip(order, ranks, strict=True)
+        ),
+        families=tuple(sorted({family for family, _ in clusters})),
+        num_tasks=len(every),
+    )
+
+
+def cluster_means(tasks: Sequence[Played]) -> dict[Cluster, float]:
+    """Return the mean of ln(cost / best-known) by family and instance."""
+    found: dict[Cluster, list[float]] = {}
+    for played in tasks:
+        found.setdefault((played.family, played.instance), []).append(math.log(played.ratio))
+    return {cluster: math.fsum(values) / len(values) for cluster, values in found.items()}
+
+
+def _row(key: str, rank: int, tasks: Sequence[Played], scores: np.ndarray, draws: Resamples) -> TableRow:
+    logs = {
+        family: {draws.clusters[k][1]: [float(scores[k])] for k in members}
+        for family, members in draws.by_family().items()
+    }
+    interval = draws.interval(scores)
+    count = len(tasks)
+    times = [played.cpu_s for played in tasks if played.cpu_s is not None]
+    return TableRow(
+        key=key,
+        rank=rank,
+        score=headline(logs),
+        interval=None if interval is None else (percent(interval[0]), percent(interval[1])),
+        families={family: percent(mean) for family, mean in family_means(logs).items()},
+        family_intervals={
+            family: _percents(family_interval([float(scores[k]) for k in members]))
+            for family, members in draws.by_family().items()
+        },
+        above_bound=_above_bound(tasks),
+        cost_usd=math.fsum(played.cost_usd for played in tasks),
+        tail_usd=tail_mean([played.cost_usd - played.best_usd for played in tasks]),
+        miss_share=math.fsum(played.miss_share for played in tasks) / count,
+        unserved_share=math.fsum(played.unserved_share for played in tasks) / count,
+        failures=sum(played.failed for played in tasks),
+        cpu_s=math.fsum(times) / count if len(times) == count else None,
+        profile=profile([played.ratio for played in tasks]),
+        breakdown=_breakdown(tasks),
+        tasks=tuple(sorted(tasks, key=lambda played: played.task)),
+    )
+
+
+def _percents(interval: tuple[float, float] | None) -> tuple[float, float] | None:
+    return None if interval is None else (percent(interval[0]), percent(interval[1]))
+
+
+def _above_bound(tasks: Sequence[Played]) -> float | None:
+    """Return the headline with lower bounds in the place of best-known costs."""
+    if any(not played.bound_usd for played in tasks):
+        return None
+    bounded = [dataclasses.replace(played, best_usd=played.bound_usd or 0.0) for played in tasks]
+    return headline(_by_family({c: [v] for c, v in cluster_means(bounded).items()}))
+
+
+def _breakdown(tasks: Sequence[Played]) -> dict[str, float]:
+    """Return each cost term relative to best-known: mean over tasks, instances and families in turn."""
+    found = {}
+    for term in COST_TERMS:
+        shares: dict[Cluster, list[float]] = {}
+        for played in tasks:
+            share = getattr(played.costs, term) / played.best_usd
+            shares.setdefault((played.family, played.instance), []).append(share)
+        families = family_means(_by_family(shares))
+        found[term] = math.fsum(families.values()) / len(families)
+    return found
+
+
+def _by_family(values: Mapping[Cluster, list[float]]) -> dict[str, dict[str, list[float]]]:
+    found: dict[str, dict[str, list[float]]] = {}
+    for (family, instance), numbers in values.items():
+        found.setdefault(family, {})[instance] = numbers
+    return found

@@ -1,0 +1,99 @@
+"""Small hand-written TOML files in, dataclasses of specs out, and back: bounded in size, strict about every key."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fleetgym.errors import DataError
+from fleetgym.files import read_text
+from fleetgym.schema import Kind, ListOf, Nested, Text, read_object, shown, spec
+
+T = TypeVar("T")
+
+MAX_TOML_BYTES = 2**16
+
+#: Controls, surrogates, and marks that reorder or hide text.
+_UNPRINTABLE = (
+    "\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\uffff"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Line(Kind):
+    """One line of printable text."""
+
+    minimum: int = 0
+    maximum: int = 200
+
+    def read(self, value: Any, path: str) -> str:
+        """Return the text."""
+        if not isinstance(value, str) or not self.minimum <= len(value) <= self.maximum:
+            raise DataError(
+                f"expected text of {self.minimum} to {self.maximum} characters, got {shown(value)}", path
+            )
+        if bad := re.search(f"[{_UNPRINTABLE}]", value):
+            raise DataError(f"expected one line of printable text, got {ascii(bad[0])} in it", path)
+        return value
+
+    def json_schema(self) -> dict[str, Any]:
+        """Return type and lengths."""
+        return {"type": "string", "minLength": self.minimum, "maxLength": self.maximum}
+
+
+SHA256 = Text(r"\A[0-9a-f]{64}\Z")
+DAY = Text(r"\A\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])\Z")
+SUITE = Text(r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,60}(/[A-Za-z0-9][A-Za-z0-9._-]{0,60})?\Z")
+
+
+def write_toml(data: Mapping[str, Any]) -> str:
+    r"""Return one level of tables of texts and whole numbers as TOML.
+
+    Examples
+    --------
+    >>> print(write_toml({"format": "x", "agent": {"name": 'a "b"', "seed": 1}}), end="")
+    format = "x"
+    <BLANKLINE>
+    [agent]
+    name = "a \"b\""
+    seed = 1
+    """
+    plain = {key: value for key, value in data.items() if not isinstance(value, Mapping)}
+    tables = {key: value for key, value in data.items() if isinstance(value, Mapping)}
+    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in plain.items()]
+    for name, table in tables.items():
+        lines += ["", f"[{name}]"]
+        lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.items()]
+    return "\n".join(lines) + "\n"
+
+
+def read_toml(cls: type[T], path: Path) -> T:
+    """Read a small TOML file into a dataclass of specs.
+
+    Raises
+    ------
+    DataError
+        With file and path of what is wrong.
+    """
+    try:
+        text = read_text(path, MAX_TOML_BYTES)
+        return read_object(cls, tomllib.loads(text))
+    except DataError as error:
+        raise error.in_file(path) from None
+    except RecursionError:
+        raise DataError("nested too deeply", source=str(path)) from None
+    except ValueError as error:  # TOMLDecodeError, or an integer of thousands of digits
+        raise DataError(f"not TOML: {str(error)[:200]}", source=str(path)) from None
+
+
+def read_list(cls: type[T], path: Path, key: str) -> tuple[T, ...]:
+    """Read a TOML file that holds one array of tables, ``[[key]]``; a missing file holds none."""
+    if not path.is_file():
+        return ()
+    field = (key, tuple, spec(ListOf(Nested(cls)), ()))
+    return getattr(read_toml(dataclasses.make_dataclass(key, [field], frozen=True), path), key)

@@ -1,0 +1,134 @@
+"""A submission in, a record of recomputed numbers out: the judge replays every action, and no claim is believed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import fleetgym
+from fleetgym.errors import DataError, FleetgymError
+from fleetgym.evaluation.episode import Header
+from fleetgym.evaluation.results import hash_jobs
+from fleetgym.files import file_sha256, parse_json
+from fleetgym.leaderboard.judging import Claim, judge_claim
+from fleetgym.leaderboard.record import (
+    RECORD_FORMAT,
+    InstanceMark,
+    Record,
+    VerifiedEpisode,
+    write_record,
+)
+from fleetgym.leaderboard.submission import (
+    DECLARATION,
+    EPISODES,
+    Submission,
+    read_lines,
+    read_submission,
+    submission_id,
+    suite_tasks,
+)
+from fleetgym.leaderboard.workers import in_order
+from fleetgym.library import load_instance
+from fleetgym.schema import read_object
+
+
+def verify(
+    folder: str | os.PathLike[str],
+    *,
+    workers: int = 1,
+    out: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Record:
+    """Replay every episode of a submission through the reference evaluator.
+
+    Work and memory are bounded: lines are read one by one, and what does not belong to the suite is refused unplayed.
+
+    Parameters
+    ----------
+    folder : path-like
+        The submission.
+    workers : int
+        Processes that replay; the record is the same. Scripts that use more than one need
+        ``if __name__ == "__main__":``.
+    out : path-like, optional
+        Folder to write the record into, as ``<id>.json.gz``.
+    progress : callable, optional
+        Called with the numbers of replayed and of all episodes.
+
+    Returns
+    -------
+    Record
+        The judge's numbers.
+
+    Raises
+    ------
+    DataError
+        With the reason why it is rejected: file, line and path.
+    FileNotFoundError
+        If there is no such folder.
+    """
+    if workers < 1:
+        raise FleetgymError(f"workers must be at least 1, got {workers}")
+    submission = read_submission(folder)
+    path = Path(folder) / EPISODES
+    try:
+        episodes = _replayed(submission, path, workers, progress)
+    except DataError as error:
+        raise error if error.source else error.in_file(path) from None
+    record = make_record(Path(folder), submission, episodes)
+    if out is not None:
+        write_record(out, record)
+    return record
+
+
+def make_record(folder: Path, submission: Submission, episodes: Sequence[VerifiedEpisode]) -> Record:
+    """Return the record of a replayed submission."""
+    return Record(
+        format=RECORD_FORMAT,
+        kind="replayed",
+        id=submission_id(folder),
+        submission=submission,
+        declaration_sha256=file_sha256(folder / DECLARATION),
+        version=fleetgym.__version__,
+        suite=submission.run.suite,
+        instances={e.instance: mark(e.instance) for e in episodes},
+        episodes=tuple(episodes),
+    )
+
+
+def mark(instance: str) -> InstanceMark:
+    """Return what a record says of an instance."""
+    problem = load_instance(instance)
+    return InstanceMark(content_hash=problem.content_hash, family=problem.family)
+
+
+def _replayed(
+    submission: Submission, path: Path, workers: int, progress: Callable[[int, int], None] | None
+) -> list[VerifiedEpisode]:
+    tasks = suite_tasks(submission.run.suite)
+    lines = read_lines(path, 1 + len(tasks))
+    _check_header(next(lines), submission, tasks)
+    numbered = enumerate(zip(lines, tasks, strict=True), start=1)
+    claims = (Claim(k, line, *task, submission) for k, (line, task) in numbered)
+    found = []
+    for episode in in_order(judge_claim, claims, workers):
+        found.append(episode)
+        if progress is not None:
+            progress(len(found), len(tasks))
+    return found
+
+
+def _check_header(line: str, submission: Submission, tasks: Sequence[tuple[str, int]]) -> None:
+    """Compare the first line with what the declaration and the suite make of it."""
+    try:
+        header = read_object(Header, parse_json(line), "$[0]")
+    except DataError as error:
+        raise DataError(error.message, error.path if error.path != "$" else "$[0]") from None
+    keys = [(submission.agent.entry, name, k, submission.run.seed) for name, k in tasks]
+    if header.jobs_hash != hash_jobs(keys):
+        raise DataError("does not belong to this agent's episodes of the suite, in order", "$[0].jobs_hash")
+    if header.num_jobs != len(tasks):
+        raise DataError(f"expected {len(tasks)} episodes, got {header.num_jobs}", "$[0].num_jobs")
+    if header.version != submission.run.fleetgym:
+        raise DataError(f"expected {submission.run.fleetgym}, as in {DECLARATION}", "$[0].version")

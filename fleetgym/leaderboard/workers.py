@@ -1,0 +1,39 @@
+"""Work in, results out in order: spawned processes, and no more of the work read ahead than they can soon do."""
+
+from __future__ import annotations
+
+import collections
+import multiprocessing
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+from typing import Any
+
+from fleetgym.errors import FleetgymError
+
+
+def in_order(work: Callable[[Any], Any], items: Iterable[Any], workers: int) -> Iterator[Any]:
+    """Yield the results of `work` in order, with few items under way: the rest is not even read.
+
+    Raises
+    ------
+    FleetgymError
+        If a worker dies.
+    """
+    if workers == 1:
+        yield from map(work, items)
+        return
+    context = multiprocessing.get_context("spawn")
+    under_way: collections.deque[Future[Any]] = collections.deque()
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        try:
+            for item in items:
+                under_way.append(pool.submit(work, item))
+                if len(under_way) > 4 * workers:
+                    yield under_way.popleft().result()
+            while under_way:
+                yield under_way.popleft().result()
+        except BrokenExecutor as error:
+            raise FleetgymError(f"a worker died while replaying ({error})") from None
+        finally:
+            for future in under_way:
+                future.cancel()

@@ -1,0 +1,371 @@
+"""The leaderboard: statistics against known answers, tables from verified records only, every change noticed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from submissions import SUITE, make_good
+
+import fleetgym
+from fleetgym.cli import main
+from fleetgym.errors import DataError, FleetgymError
+from fleetgym.evaluation.episode import Costs
+from fleetgym.leaderboard import best_known as replaying
+from fleetgym.leaderboard.readme import with_tables
+from fleetgym.leaderboard.record import read_record
+from fleetgym.leaderboard.registers import freeze, read_registers, read_releases
+from fleetgym.leaderboard.site import build_site
+from fleetgym.leaderboard.standings import make_boards, shift, unverified
+from fleetgym.leaderboard.statistics import Resamples, holm, paired_interval, profile, tail_mean, tie_groups
+from fleetgym.leaderboard.table import Played, make_table
+from fleetgym.leaderboard.verify import verify
+from fleetgym.library import ENVIRONMENT_VARIABLE, instances_folder
+from fleetgym.scoring.best_known import best_known_path
+from fleetgym.scoring.score import bootstrap_interval, score
+
+AGENTS = ("hold", "gh", "random")
+ZERO = Costs(rental=1, model_storage=0, data_storage=0, delay=0, slo=0, unserved=0, late=0, startup=0)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a leaderboard of three agents on the toys."""
+    board = tmp_path_factory.mktemp("board")
+    for agent in AGENTS:
+        make_good(board / "submissions" / f"2026-11-21-{agent}", agent)
+        verify(board / "submissions" / f"2026-11-21-{agent}", out=board / "verified")
+    return board
+
+
+@pytest.fixture
+def board(made: Path, tmp_path: Path) -> Path:
+    """Return a copy that may be changed."""
+    return Path(shutil.copytree(made, tmp_path / "board"))
+
+
+@pytest.fixture
+def own_instances(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let the standard set be a copy that may be changed."""
+    copy = Path(shutil.copytree(instances_folder(), tmp_path / "instances"))
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(copy))
+    return copy
+
+
+def played(family: str, instance: str, cost: float, best: float = 1.0, scenario: int = 0) -> Played:
+    """Return a played task."""
+    return Played(family, instance, scenario, cost, best, None, ZERO, 0.0, 0.0, False, None)
+
+
+# -- statistics
+
+
+def test_resampled_interval_covers() -> None:
+    """Of many samples with a known mean, about 95 % have it inside their interval."""
+    rng = np.random.default_rng(0)
+    clusters = tuple((family, str(k)) for family in "ab" for k in range(20))
+    draws = Resamples(clusters, resamples=500)
+    inside = 0
+    for _ in range(200):
+        values = rng.normal(0.3, 1.0, len(clusters))
+        low, high = draws.interval(values) or (0.0, 0.0)
+        inside += low <= 0.3 <= high
+    assert 0.88 <= inside / 200 <= 0.99
+
+
+def test_weights_are_means() -> None:
+    """Every draw weighs families alike, whatever their size, and so does the sample itself."""
+    draws = Resamples((("a", "1"), ("a", "2"), ("b", "1"), ("b", "2"), ("b", "3")), resamples=50)
+    assert np.allclose(draws.weights[:, :2].sum(axis=1), 0.5)
+    assert np.allclose(draws.weights.sum(axis=1), 1.0)
+    assert np.allclose(draws.plain, [1 / 4, 1 / 4, 1 / 6, 1 / 6, 1 / 6])
+
+
+def test_p_values_are_calibrated() -> None:
+    """Where there is no difference, about one in twenty is found at 5 %; a large one is always found."""
+    rng = np.random.default_rng(1)
+    draws = Resamples(tuple(("f", str(k)) for k in range(40)), resamples=400)
+    found = sum(draws.p_value(rng.normal(0.0, 1.0, 40)) < 0.05 for _ in range(400))
+    assert 8 <= found <= 36
+    assert draws.p_value(rng.normal(2.0, 1.0, 40)) < 1e-6
+    assert draws.p_value(np.zeros(40)) == 1.0
+
+
+def test_holm_by_hand() -> None:
+    """The textbook's example, and never below the p-value itself."""
+    assert holm([0.01, 0.02, 0.03, 0.04]) == pytest.approx([0.04, 0.06, 0.06, 0.06])
+    assert holm([]) == []
+
+
+def test_ties_need_pairs() -> None:
+    """Two rows that differ by little, but always, are told apart; two that differ by chance are not."""
+    rng = np.random.default_rng(2)
+    clusters = tuple(("f", str(k)) for k in range(30))
+    noise = rng.normal(0.0, 1.0, 30)
+    scores = np.array([noise, noise + 0.05, noise + 0.05 + rng.normal(0.0, 0.3, 30)])
+    scores = scores[np.argsort(scores.mean(axis=1))]
+    draws = Resamples(clusters, resamples=2_000)
+    ranks = tie_groups(np.array([noise, noise + 0.05]), draws)
+    assert ranks == [1, 2]
+    other = noise + rng.normal(0.0, 0.5, 30)
+    assert tie_groups(np.array([noise, other + noise.mean() - other.mean() + 0.01]), draws) == [1, 1]
+
+
+def test_tail_and_profile() -> None:
+    """The worst tenth counts a part of a value where it must; profiles end at one."""
+    assert tail_mean([1.0] * 9 + [11.0]) == 11.0
+    assert tail_mean([float(k) for k in range(1, 16)]) == pytest.approx((15 + 0.5 * 14) / 1.5)
+    assert profile([2.0, 1.0])[-1] == (2.0, 1.0)
+
+
+def test_table_agrees_with_score() -> None:
+    """A run's headline, families, order and interval are those of `fleetgym score`."""
+    from fleetgym.evaluation.run import evaluate
+    from fleetgym.leaderboard.report import played_rows
+
+    results = evaluate(list(AGENTS), SUITE)
+    table, scored = make_table(played_rows(results)[1]), score(results)
+    assert [row.key for row in table.rows] == [row.agent for row in scored.rows]
+    for row in table.rows:
+        other = scored.row(row.key)
+        assert row.score == pytest.approx(other.score)
+        assert row.families == pytest.approx(dict(other.families))
+        assert row.cost_usd == pytest.approx(other.cost_usd)
+        assert row.miss_share == pytest.approx(other.miss_share)
+        assert row.interval is not None
+        assert other.interval is not None
+        assert row.interval == pytest.approx(other.interval, rel=0.1)  # other draws
+        assert sum(row.breakdown.values()) == pytest.approx(np.mean([task.ratio for task in row.tasks]))
+
+
+def test_single_instances_have_no_interval() -> None:
+    """Where a family has one instance nothing is told, and nobody is tied."""
+    table = make_table({"a": [played("f", "x", 2.0)], "b": [played("f", "x", 2.0)]})
+    assert [row.interval for row in table.rows] == [None, None]
+    assert bootstrap_interval({"f": {"x": [0.0]}}) is None
+    assert [row.rank for row in table.rows] == [1, 2]
+
+
+def test_rows_must_have_played_the_same() -> None:
+    """A row without a task cannot be compared."""
+    with pytest.raises(FleetgymError, match="b has not played y#0"):
+        make_table({"a": [played("f", "x", 2.0), played("f", "y", 2.0)], "b": [played("f", "x", 2.0)]})
+
+
+def test_fresh_scores_that_differ_are_flagged() -> None:
+    """A row that has learnt the public tasks by heart is flagged, an honest one is not."""
+    rng = np.random.default_rng(3)
+    names = [f"{family}/{k}" for family in ("ou", "drop") for k in range(10)]
+    public = [played(n[:2], f"pub/dev/{n[-1]}{n[:2]}", math.exp(rng.normal(0.3, 0.1))) for n in names]
+    same = [played(n[:2], f"new/dev/{n[-1]}{n[:2]}", math.exp(rng.normal(0.3, 0.1))) for n in names]
+    worse = [played(n[:2], f"new/dev/{n[-1]}{n[:2]}", math.exp(rng.normal(0.6, 0.1))) for n in names]
+    assert not shift(public, same).is_flagged
+    assert shift(public, worse).is_flagged
+    assert shift(public, worse).mean == pytest.approx(35.0, abs=12.0)
+    assert paired_interval({("f", "a"): 0.0}, {("f", "b"): 0.0}) is None
+
+
+# -- the board
+
+
+def test_board_from_records(board: Path) -> None:
+    """Scores are those of the run itself, against the set that travels with the instances."""
+    (suite_board,) = make_boards(board)
+    assert suite_board.suite == SUITE
+    assert not suite_board.is_frozen
+    assert {row.key for row in suite_board.certified.rows} == {f"2026-11-21-{agent}" for agent in AGENTS}
+    expected = score(fleetgym.evaluate(list(AGENTS), SUITE))
+    for row in suite_board.certified.rows:
+        assert row.score == pytest.approx(expected.row(row.key.removeprefix("2026-11-21-")).score)
+
+
+def test_same_records_same_page(board: Path, tmp_path: Path) -> None:
+    """The page is the same to the byte, and so is the record, whatever the number of workers."""
+    first, second = build_site(board, tmp_path / "1"), build_site(board, tmp_path / "2")
+    assert first.read_bytes() == second.read_bytes()
+    record = board / "verified" / "2026-11-21-gh.json.gz"
+    verify(board / "submissions" / "2026-11-21-gh", workers=2, out=tmp_path / "again")
+    assert (tmp_path / "again" / record.name).read_bytes() == record.read_bytes()
+
+
+def test_unverified_and_withdrawn_rows_are_left_out(board: Path) -> None:
+    """A submission without a record is named as waiting; a withdrawn one is listed with its reason."""
+    (board / "verified" / "2026-11-21-gh.json.gz").unlink()
+    assert unverified(board) == ["2026-11-21-gh"]
+    (board / "withdrawn.toml").write_text(
+        '[[withdrawn]]\nid = "2026-11-21-random"\ndate = "2026-12-01"\nreason = "was <b>chance</b>"\n'
+    )
+    page = build_site(board).read_text()
+    (suite_board,) = make_boards(board)
+    assert [row.key for row in suite_board.certified.rows] == ["2026-11-21-hold"]
+    assert "Not verified yet, so not shown: 2026-11-21-gh." in page
+    assert "was &lt;b&gt;chance&lt;/b&gt;" in page
+
+
+def test_table_in_the_readme(board: Path) -> None:
+    """The part between the marks is replaced, the rest stays; text cannot become markup."""
+    readme = "before\n<!-- table: begin -->\nold\n<!-- table: end -->\nafter\n"
+    text = with_tables(readme, make_boards(board))
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "\nold\n" not in text
+    assert "| 1 | " in text
+    assert with_tables(text, make_boards(board)) == text
+
+
+def test_nothing_verified(tmp_path: Path) -> None:
+    """An empty leaderboard says so."""
+    with pytest.raises(FleetgymError, match="no verified submissions"):
+        build_site(tmp_path)
+
+
+# -- every change is noticed
+
+
+def test_a_changed_claim_is_noticed(board: Path) -> None:
+    """One digit of one claimed cost, the checksum left alone: the page is refused, and so is the verification."""
+    folder = board / "submissions" / "2026-11-21-gh"
+    text = gzip.decompress((folder / "episodes.jsonl.gz").read_bytes()).decode()
+    assert '"cost_usd":24.0,' in text
+    changed = text.replace('"cost_usd":24.0,', '"cost_usd":23.0,', 1)
+    (folder / "episodes.jsonl.gz").write_bytes(gzip.compress(changed.encode(), 9, mtime=0))
+    with pytest.raises(DataError, match="changed since it was verified"):
+        build_site(board)
+    with pytest.raises(DataError, match="SHA-256"):
+        verify(folder)
+
+
+def test_a_changed_declaration_is_noticed(board: Path) -> None:
+    """A submission's declaration is what was verified, or it is not shown."""
+    path = board / "submissions" / "2026-11-21-gh" / "submission.toml"
+    path.write_text(path.read_text().replace('name = "gh"', 'name = "the best"'))
+    with pytest.raises(DataError, match="changed since it was verified"):
+        build_site(board)
+
+
+def test_a_record_under_another_name_is_noticed(board: Path) -> None:
+    """A copied record does not make a second row."""
+    folder = board / "verified"
+    shutil.copy(folder / "2026-11-21-gh.json.gz", folder / "2026-11-22-mine.json.gz")
+    with pytest.raises(DataError, match="under another name"):
+        build_site(board)
+
+
+def test_a_changed_instance_is_noticed(board: Path, own_instances: Path) -> None:
+    """One byte of one instance: replaying it is refused."""
+    path = own_instances / "fleet-v0" / "toy" / "two-pools.json"
+    data = bytearray(path.read_bytes())
+    place = data.index(b'"price_usd_per_gpu_h": ') + len(b'"price_usd_per_gpu_h": ')
+    data[place] = data[place] ^ 1
+    path.write_bytes(data)
+    with pytest.raises(DataError, match="the file was changed"):
+        verify(board / "submissions" / "2026-11-21-gh")
+
+
+def test_a_changed_best_known_value_is_noticed(board: Path, own_instances: Path) -> None:
+    """One best-known value: the frozen set of that name is another, and the replay says what it should be."""
+    freeze(board, "fleet-v0", "2026-11-21")
+    build_site(board)
+    path = best_known_path("fleet-v0")
+    text = path.read_text()
+    assert '"value_usd": 22.0\n' in text
+    path.write_text(
+        text.replace('"value_usd": 22.0\n', '"value_usd": 21.9\n').replace(
+            '"bound_usd": 22.0,', '"bound_usd": 21.9,'
+        )
+    )
+    with pytest.raises(DataError, match=r"bks-.* was frozen with another value") as caught:
+        build_site(board)
+    assert "fleet-v0/toy/" in caught.value.path
+    wrong = replaying.replay_best_known(SUITE)
+    assert list(wrong.values()) == ["says 21.9 USD, the replay 22.0"]
+
+
+def test_best_known_costs_are_confirmed() -> None:
+    """The stored actions of the toys' best-known costs cost what is said."""
+    assert replaying.replay_best_known(SUITE) == {}
+
+
+def test_freezing(board: Path, own_instances: Path) -> None:
+    """A set is frozen once; another one needs another name; both are in the history, and the newest counts."""
+    first = freeze(board, "fleet-v0", "2026-11-21")
+    assert freeze(board, "fleet-v0", "2026-11-22") == first
+    path = best_known_path("fleet-v0")
+    data = json.loads(path.read_text())
+    task = "fleet-v0/toy/two-pools#0"
+    data["tasks"][task]["method"] = "other"
+    path.write_text(json.dumps(data))
+    with pytest.raises(FleetgymError, match="frozen already"):
+        freeze(board, "fleet-v0", "2026-11-22")
+    data["name"] = "bks-2026-12"
+    path.write_text(json.dumps(data))
+    assert make_boards(board)[0].newer == "bks-2026-12"
+    freeze(board, "fleet-v0", "2026-12-01")
+    assert [release.name for release in read_registers(board).releases] == [first.name, "bks-2026-12"]
+    assert make_boards(board)[0].release == "bks-2026-12"
+    assert make_boards(board, first.name)[0].release == first.name
+    assert len(read_releases(board, "fleet-v0")) == 2
+    with pytest.raises(FleetgymError, match="no set bks-1999-01"):
+        make_boards(board, "bks-1999-01")
+
+
+def test_a_changed_release_is_noticed(board: Path, own_instances: Path) -> None:
+    """A frozen set is compared with its checksum, also when it is no longer the present one."""
+    release = freeze(board, "fleet-v0", "2026-11-21")
+    path = board / "releases" / "fleet-v0" / f"{release.name}.json"
+    path.write_text(path.read_text().replace('"date": "2026', '"date": "2025', 1))
+    with pytest.raises(DataError, match="changed since it was frozen"):
+        read_releases(board, "fleet-v0")
+
+
+def test_values_only_fall(board: Path, own_instances: Path) -> None:
+    """A new set with a dearer value is refused."""
+    freeze(board, "fleet-v0", "2026-11-21")
+    path = best_known_path("fleet-v0")
+    data = json.loads(path.read_text())
+    data["name"] = "bks-2026-12"
+    found = data["tasks"]["fleet-v0/toy/two-pools#0"]
+    found["value_usd"] = found["bound_usd"] = found["value_usd"] + 1.0
+    path.write_text(json.dumps(data))
+    with pytest.raises(DataError, match="dearer than in"):
+        build_site(board)
+
+
+def test_registers_are_strict(board: Path) -> None:
+    """Hand-kept files with unknown keys or doubles are refused with file and path."""
+    (board / "seasons.toml").write_text('[[season]]\nname = "x"\n')
+    with pytest.raises(DataError, match="missing key 'suite'"):
+        read_registers(board)
+    (board / "seasons.toml").unlink()
+    entry = '[[withdrawn]]\nid = "a"\ndate = "2026-12-01"\nreason = "b"\n'
+    (board / "withdrawn.toml").write_text(entry * 2)
+    with pytest.raises(DataError, match="twice"):
+        read_registers(board)
+
+
+def test_command_line(
+    board: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The verb builds the page, and freezes when told to."""
+    assert main(["leaderboard", str(board), "--freeze", "fleet-v0", "--date", "2026-11-21", "--json"]) == 0
+    page = Path(json.loads(capsys.readouterr().out)["page"])
+    assert page == board / "site" / "index.html"
+    assert "bks-" in page.read_text()
+    record = read_record(board / "verified" / "2026-11-21-gh.json.gz")
+    assert record.kind == "replayed"
+    monkeypatch.chdir(board)
+    assert main(["leaderboard", "nowhere"]) == 2
+
+
+def test_the_projects_own_leaderboard() -> None:
+    """Records belong to submissions and instances, frozen sets are as they were, the README has the page's table."""
+    own = Path(__file__).parents[1] / "leaderboard"
+    boards = make_boards(own)
+    assert boards[0].is_frozen
+    readme = (own / "README.md").read_text(encoding="utf-8")
+    assert with_tables(readme, boards) == readme, "run `fleetgym leaderboard`"

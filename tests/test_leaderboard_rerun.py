@@ -1,0 +1,257 @@
+"""Seasons and reruns: announced seeds, fresh tasks that anybody can draw again, code that is what was declared."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+from submissions import SUITE, declare, make_good, submitted
+
+import fleetgym
+from fleetgym.cli import main
+from fleetgym.errors import DataError, FleetgymError
+from fleetgym.evaluation.run import evaluate
+from fleetgym.leaderboard.record import read_record
+from fleetgym.leaderboard.registers import Season
+from fleetgym.leaderboard.rerun import rerun
+from fleetgym.leaderboard.season import (
+    draw_season,
+    fresh_suite,
+    instances_from,
+    new_seed,
+    read_seed,
+    revealed_seed,
+    seed_sha256,
+)
+from fleetgym.leaderboard.site import build_site
+from fleetgym.leaderboard.standings import make_boards
+from fleetgym.leaderboard.submit import folder_sha256, submit
+from fleetgym.leaderboard.verify import verify
+from fleetgym.library import list_instances, load_instance, load_scenarios
+from fleetgym.scoring.best_known import (
+    BEST_KNOWN_FORMAT,
+    BestKnown,
+    BestKnownSet,
+    task_name,
+    verified_cost_usd,
+    write_best_known,
+)
+from fleetgym.scoring.comparison import optimal_actions
+
+SEED = "5e" * 32
+SEASON = Season(name="t", suite=SUITE, scenarios=2, seed_sha256=seed_sha256(SEED), opened="2026-11-21")
+AGENT = """
+class Mine:
+    def reset(self, view, *, seed):
+        self.view = view
+
+    def act(self, observation, info):
+        return self.view.fleet_to_action(self.view.fleet)
+"""
+
+
+@pytest.fixture(scope="module")
+def private(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a season's folder with proven best-known costs."""
+    folder = tmp_path_factory.mktemp("season") / "private"
+    draw_season(SEASON, SEED, folder)
+    with instances_from(folder):
+        suite = fresh_suite(SEASON)
+        tasks = {}
+        for name in list_instances(suite):
+            for k in range(SEASON.scenarios):
+                cost = verified_cost_usd(name, k, optimal_actions(name, k))
+                tasks[task_name(name, k)] = BestKnown(
+                    instance_hash=load_instance(name).content_hash,
+                    value_usd=cost,
+                    bound_usd=cost,
+                    method="dynamic programming",
+                    date="2026-11-21",
+                    proven=True,
+                )
+        best = BestKnownSet(format=BEST_KNOWN_FORMAT, name="bks-2026-11-t", tasks=tasks)
+        write_best_known(folder / suite.partition("/")[0] / "best_known.json", best)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def board(private: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a leaderboard with two rows, certified and fresh."""
+    root = tmp_path_factory.mktemp("board")
+    announced = f'[[season]]\nname = "t"\nsuite = "{SUITE}"\nscenarios = 2\nopened = "2026-11-21"\n'
+    (root / "seasons.toml").write_text(f'{announced}seed_sha256 = "{SEASON.seed_sha256}"\nseed = "{SEED}"\n')
+    for agent in ("gh", "hold"):
+        folder = make_good(root / "submissions" / f"2026-11-21-{agent}", agent)
+        verify(folder, out=root / "verified")
+        rerun(folder, SEASON, private, official=False, out=root / "fresh")
+    return root
+
+
+# -- seasons
+
+
+def test_a_seed_is_private_and_announced(tmp_path: Path) -> None:
+    """Only its owner can read it; its checksum is what was printed; another seed is refused."""
+    checksum = new_seed(tmp_path / "seed")
+    assert stat.S_IMODE((tmp_path / "seed").stat().st_mode) == 0o600
+    season = Season(name="x", suite=SUITE, scenarios=1, seed_sha256=checksum, opened="2026-11-21")
+    assert seed_sha256(read_seed(tmp_path / "seed", season)) == checksum
+    with pytest.raises(FleetgymError, match="exists"):
+        new_seed(tmp_path / "seed")
+    (tmp_path / "seed").write_text(SEED)
+    with pytest.raises(FleetgymError, match="not the seed announced"):
+        read_seed(tmp_path / "seed", season)
+    with pytest.raises(FleetgymError, match="not revealed yet"):
+        revealed_seed(season)
+
+
+def test_same_seed_same_tasks(private: Path, tmp_path: Path) -> None:
+    """Whoever has the revealed seed draws the same bytes; another seed draws other days."""
+    draw_season(SEASON, SEED, tmp_path / "again")
+    for path in (tmp_path / "again").rglob("*.json*"):
+        assert path.read_bytes() == (private / path.relative_to(tmp_path / "again")).read_bytes()
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+
+
+@pytest.mark.slow
+def test_every_dev_instance_gets_new_days(tmp_path: Path) -> None:
+    """Fresh scenarios are neither the stored ones nor another seed's, in any family."""
+    dev = Season(
+        name="d", suite="fleet-v0/dev", scenarios=1, seed_sha256=seed_sha256(SEED), opened="2026-11-21"
+    )
+    days: dict[str, set[bytes]] = {}
+    for k, seed in enumerate((SEED, "00" * 32)):
+        draw_season(dev, seed, tmp_path / str(k))
+        with instances_from(tmp_path / str(k)):
+            for name in list_instances("fresh-d/dev"):
+                days.setdefault(name.rpartition("/")[2], set()).add(
+                    load_scenarios(name)[0].rate_rps.tobytes()
+                )
+    for name in list_instances("fleet-v0/dev"):
+        stored = {scenario.rate_rps.tobytes() for scenario in load_scenarios(name)}
+        assert len(days[name.rpartition("/")[2]] | stored) == 2 + len(stored), name
+
+
+def test_fresh_tasks_are_the_suites_instances(private: Path) -> None:
+    """The instances are those that everybody knows, the scenarios are not; names come back to what they were."""
+    before = os.environ.get("FLEETGYM_INSTANCES")
+    public = {name.rpartition("/")[2]: load_instance(name).content_hash for name in list_instances(SUITE)}
+    with instances_from(private):
+        names = list_instances(fresh_suite(SEASON))
+        assert {name.rpartition("/")[2]: load_instance(name).content_hash for name in names} == public
+        assert [scenario.id for scenario in load_scenarios(names[0])] == ["fresh-0", "fresh-1"]
+    assert os.environ.get("FLEETGYM_INSTANCES") == before
+    assert fleetgym.list_instances(SUITE)
+
+
+# -- reruns
+
+
+def test_fresh_rows_are_ranked(board: Path) -> None:
+    """Two tables: the fresh one has ranks, CPU time and the shift against the certified one."""
+    (made,) = make_boards(board)
+    assert made.season == "t"
+    assert made.fresh.num_tasks == 2 * made.certified.num_tasks
+    assert all(row.cpu_s is not None for row in made.fresh.rows)
+    assert set(made.shifts) == {"2026-11-21-gh", "2026-11-21-hold"}
+    page = build_site(board).read_text(encoding="utf-8")
+    assert "Season t: 14 tasks" in page
+    assert "fresh vs public" in page
+
+
+def test_fresh_costs_are_the_judges(board: Path, private: Path) -> None:
+    """A fresh record's costs are those of playing the agent, replayed; none is below the proven optimum."""
+    record = read_record(board / "fresh" / "2026-11-21-gh.json.gz")
+    with instances_from(private):
+        played = evaluate(["gh"], fresh_suite(SEASON))
+    assert record.kind == "fresh"
+    assert record.season == "t"
+    for verified, episode in zip(record.episodes, played.episodes, strict=True):
+        assert verified.cost_usd == pytest.approx(episode.cost_usd, rel=1e-9)
+        assert verified.best_known_usd is not None
+        assert verified.cost_usd >= verified.best_known_usd * (1 - 1e-9)
+
+
+def test_code_must_be_what_was_declared(private: Path, tmp_path: Path) -> None:
+    """An agent of one's own is run from the folder whose checksum was declared, and from no other."""
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "mine.py").write_text(AGENT)
+    results = evaluate([f"{code}/mine.py:Mine"], SUITE)
+    folder = tmp_path / "2026-11-21-mine"
+    submit(results, folder, date="2026-11-21", division="open", time_class="online", code=code)
+    text = (folder / "submission.toml").read_text()
+    assert folder_sha256(code) in text
+    assert 'entry = "mine.py:Mine"' in text
+    assert str(tmp_path) not in text
+    assert len(verify(folder).episodes) == 7
+    with pytest.raises(FleetgymError, match="name the folder with its code"):
+        rerun(folder, SEASON, private, official=False)
+    (code / "mine.py").write_text(AGENT + "# changed\n")
+    with pytest.raises(FleetgymError, match="not the declared code"):
+        rerun(folder, SEASON, private, official=False, code=code)
+
+
+def test_code_stays_in_its_folder(private: Path, tmp_path: Path) -> None:
+    """A file outside the folder is not run, whatever the declaration says; one inside is."""
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "mine.py").write_text(AGENT)
+    (tmp_path / "evil.py").write_text("raise SystemExit('owned')")
+    results = evaluate([f"{code}/mine.py:Mine"], SUITE)
+    folder = tmp_path / "mine"
+    submit(results, folder, date="2026-11-21", division="open", time_class="online", code=code)
+    record = rerun(folder, SEASON, private, official=False, code=code)
+    assert not [episode for episode in record.episodes if episode.failure]
+    declare(folder, "agent.entry", "../evil.py:Mine")
+    with pytest.raises(FleetgymError, match="outside the code's folder"):
+        rerun(folder, SEASON, private, official=False, code=code)
+
+
+def test_best_known_costs_are_needed(board: Path, private: Path, tmp_path: Path) -> None:
+    """Without best-known costs of the fresh tasks nothing is played."""
+    bare = Path(shutil.copytree(private, tmp_path / "bare"))
+    (bare / "fresh-t" / "best_known.json").unlink()
+    with pytest.raises(FleetgymError, match="no best-known costs"):
+        rerun(board / "submissions" / "2026-11-21-gh", SEASON, bare, official=False)
+
+
+def test_changed_tasks_are_noticed(board: Path, private: Path, tmp_path: Path) -> None:
+    """A byte of a fresh scenario: the manifest says no."""
+    changed = Path(shutil.copytree(private, tmp_path / "changed"))
+    path = changed / "fresh-t" / "toy" / "two-pools.scenarios.json.gz"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(DataError, match="the file was changed"):
+        rerun(board / "submissions" / "2026-11-21-gh", SEASON, changed, official=False)
+
+
+def test_command_line(board: Path, private: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Seed, draw from the revealed seed, rerun."""
+    assert main(["season", "seed", str(tmp_path / "seed"), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["seed_sha256"]) == 64
+    out = tmp_path / "drawn"
+    assert main(["season", "draw", "t", "--board", str(board), "--out", str(out)]) == 0
+    assert (out / "manifest.json").read_bytes() == (private / "manifest.json").read_bytes()
+    assert main(["season", "draw", "unknown", "--board", str(board), "--out", str(out)]) == 2
+    words = ["rerun", str(board / "submissions" / "2026-11-21-gh"), "--season", "t", "--board", str(board)]
+    words += ["--instances", str(private), "--unofficial", "--out", str(tmp_path / "fresh"), "--json"]
+    capsys.readouterr()
+    assert main(words) == 0
+    assert json.loads(capsys.readouterr().out)["episodes"] == 14
+    assert (tmp_path / "fresh" / "2026-11-21-gh.json.gz").is_file()
+
+
+@pytest.mark.slow
+def test_official_rerun(private: Path, tmp_path: Path) -> None:
+    """Under the rules of an official run the row says which, and costs the same."""
+    folder = submitted(evaluate(["gh"], SUITE), tmp_path / "2026-11-21-gh")
+    record = rerun(folder, SEASON, private, out=tmp_path / "fresh")
+    assert record.rules is not None
+    assert record.rules.time_class == "reflex"
+    plain = rerun(folder, SEASON, private, official=False)
+    assert [e.cost_usd for e in record.episodes] == [e.cost_usd for e in plain.episodes]
+    assert read_record(tmp_path / "fresh" / "2026-11-21-gh.json.gz") == record

@@ -1,0 +1,182 @@
+"""The report: one page that holds everything, pictures that are SVG, numbers that round-trip."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import math
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from fleetgym.cli import main
+from fleetgym.errors import FleetgymError
+from fleetgym.evaluation.results import Results
+from fleetgym.evaluation.run import evaluate
+from fleetgym.leaderboard.charts import LogScale, bars_chart, interval_chart, profile_chart, standalone
+from fleetgym.leaderboard.report import figures, played_rows, report
+from fleetgym.leaderboard.table import make_table
+from fleetgym.scoring.score import score
+
+AGENTS = ("hold", "gh", "random")
+SUITE = "fleet-v0/toy"
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a results file with timings beside it."""
+    path = tmp_path_factory.mktemp("results") / "toy.jsonl"
+    evaluate(list(AGENTS), SUITE, out=path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    """Return the same run in memory."""
+    return evaluate(list(AGENTS), SUITE)
+
+
+def test_one_file_holds_everything(file: Path, tmp_path: Path) -> None:
+    """Nothing is fetched: no links but to data within the page, which are the SVG and CSV files."""
+    page = report(file, tmp_path / "report.html", files=tmp_path / "figures").read_text(encoding="utf-8")
+    links = re.findall(r'(?:href|src)="([^"]*)"', page)
+    assert links
+    assert all(link.startswith("data:") for link in links)
+    names = re.findall(r'download="([^"]*)"', page)
+    written = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert (
+        set(names)
+        == written
+        == {
+            *(
+                f"{name}.{kind}"
+                for name in ("families", "profile", "breakdown", "cpu-time")
+                for kind in ("svg", "csv")
+            ),
+            "tasks.csv",
+        }
+    )
+    for name, link in re.findall(r'download="([^"]*)" href="data:[^,]*,([^"]*)"', page):
+        assert base64.b64decode(link) == (tmp_path / "figures" / name).read_bytes()
+
+
+def test_pictures_are_svg(file: Path, tmp_path: Path) -> None:
+    """Each parses as XML and names its size; nothing in it is outside, nor NaN."""
+    report(file, tmp_path / "report.html", files=tmp_path)
+    for path in tmp_path.glob("*.svg"):
+        root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        width, height = map(float, root.attrib["viewBox"].split()[2:])
+        for element in root.iter():
+            for key, most in (("x", width), ("y", height), ("cx", width), ("cy", height)):
+                if key in element.attrib:
+                    assert -1e-9 <= float(element.attrib[key]) <= most, (path.name, element.attrib)
+
+
+def test_numbers_round_trip(results: Results) -> None:
+    """The CSV files hold the table's numbers to the last bit, and those of `fleetgym score`."""
+    found = {
+        figure.name: list(csv.DictReader(io.StringIO(figure.csv())))
+        for figure in figures(make_table(played_rows(results)[1]))
+    }
+    scored = score(results)
+    for line in found["families"]:
+        row = scored.row(line["agent"])
+        expected = row.score if line["family"] == "all" else row.families[line["family"]]
+        assert float(line["score_percent"]) == pytest.approx(expected, rel=1e-12)
+        assert float(line["low_95"]) <= expected <= float(line["high_95"])
+    costs = {(e.agent, e.instance, e.scenario): e.cost_usd for e in results.episodes}
+    for line in found["tasks"]:
+        for agent in AGENTS:
+            assert float(line[agent]) == costs[agent, line["instance"], int(line["scenario"])]
+    for line in found["breakdown"]:
+        terms = {term: float(share) for term, share in line.items() if term != "agent"}
+        assert sum(terms.values()) > 0.99
+
+
+def test_profile_counts_tasks(results: Results) -> None:
+    """Each agent's curve ends at one, and its share at a ratio is that of the tasks."""
+    _, rows = played_rows(results)
+    for row in make_table(rows).rows:
+        ratios = [task.ratio for task in rows[row.key]]
+        assert row.profile[-1][1] == 1.0
+        for ratio, share in row.profile:
+            assert share == pytest.approx(sum(r <= ratio for r in ratios) / len(ratios))
+
+
+def test_without_timings_there_is_no_cpu_picture(results: Results, tmp_path: Path) -> None:
+    """What was not measured is not drawn."""
+    import dataclasses
+
+    untimed = Results(results.header, tuple(dataclasses.replace(e, timing=None) for e in results.episodes))
+    page = report(untimed, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert 'download="families.svg"' in page
+    assert "cpu-time" not in page
+
+
+def test_same_results_same_page(results: Results, tmp_path: Path) -> None:
+    """To the byte."""
+    one, two = (report(results, tmp_path / name).read_bytes() for name in ("1.html", "2.html"))
+    assert one == two
+
+
+def test_names_are_escaped(results: Results, tmp_path: Path) -> None:
+    """An agent's name is text, in the page and in the pictures."""
+    import dataclasses
+
+    evil = "</script><script>alert(1)</script>"
+    named = tuple(
+        dataclasses.replace(e, agent=evil if e.agent == "gh" else e.agent) for e in results.episodes
+    )
+    page = report(Results(results.header, named), tmp_path / "report.html", files=tmp_path).read_text()
+    assert "<script>alert" not in page
+    for path in tmp_path.glob("*.svg"):
+        assert "<script" not in path.read_text()
+        ElementTree.fromstring(path.read_text(encoding="utf-8"))
+
+
+def test_incomplete_runs_are_refused(results: Results, tmp_path: Path) -> None:
+    """As by `score`, with what to do."""
+    with pytest.raises(FleetgymError, match="finish the run first"):
+        report(Results(results.header, results.episodes[:-1]), tmp_path / "report.html")
+    with pytest.raises(FleetgymError, match="relative_to"):
+        report(results, tmp_path / "report.html", relative_to="nothing")
+    assert not list(tmp_path.iterdir())
+
+
+def test_relative_to_the_best_in_the_run(results: Results, tmp_path: Path) -> None:
+    """For tasks that have no best-known cost: then some agent is at 0 % on each."""
+    name, rows = played_rows(results, "best-in-run")
+    assert name == "best-in-run"
+    for tasks in zip(*rows.values(), strict=True):
+        assert min(task.ratio for task in tasks) == 1.0
+    assert "best-in-run" in report(results, tmp_path / "r.html", relative_to="best-in-run").read_text()
+
+
+def test_scales_and_extremes() -> None:
+    """Axes hold what lies beyond them; long bars are cut off and say how long they are; many rows are told apart."""
+    scale = LogScale(1.0, 100.0, 0.0, 200.0)
+    assert [scale(1.0), scale(10.0), scale(1e9), scale(0.1)] == [0.0, 100.0, 200.0, 0.0]
+    bars = bars_chart({"a": {"rental": 1.0}, "b": {"rental": 1.0, "unserved": 40.0}})
+    assert "41.0 ▸" in bars
+    many = {f"agent {k}": [(1.0 + k, 1.0)] for k in range(20)}
+    looks = re.findall(r'stroke="(#\w+)"(?: stroke-dasharray="([\d ]+)")?', profile_chart(many))
+    assert len(set(looks)) == 20
+    single = interval_chart({"a": {"ou": (12.0, None)}})
+    assert "nan" not in single.lower()
+    assert math.isfinite(float(re.findall(r'cx="([\d.]+)"', single)[0]))
+    assert 'color="#222"' in standalone(single)
+
+
+def test_command_line(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The page lies beside the results unless told otherwise."""
+    assert main(["report", str(file)]) == 0
+    assert file.with_suffix(".html").is_file()
+    capsys.readouterr()
+    assert main(["report", str(file), "--out", str(tmp_path / "x.html"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"page": str(tmp_path / "x.html")}
+    assert main(["report", str(tmp_path / "none.jsonl")]) == 2

@@ -1,0 +1,204 @@
+"""Making a submission and having it verified: formats round-trip, claims become the judge's numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from sample_agents import agent as sample
+from submissions import SUITE, make_good, submitted
+
+from fleetgym.cli import main
+from fleetgym.errors import DataError, FleetgymError, UnknownNameError
+from fleetgym.evaluation.results import Results, read_results
+from fleetgym.evaluation.run import evaluate
+from fleetgym.leaderboard.record import read_record
+from fleetgym.leaderboard.submission import read_submission, submission_id, suite_sha256
+from fleetgym.leaderboard.submit import folder_sha256, submit
+from fleetgym.leaderboard.toml import write_toml
+from fleetgym.leaderboard.verify import verify
+from fleetgym.schema import to_jsonable
+
+DETAILS = {"date": "2026-11-21", "division": "open", "time_class": "online"}
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    """Return a run of two agents."""
+    return evaluate(["hold", "gh-rolling"], SUITE)
+
+
+def test_claims_become_the_judges_numbers(results: Results, tmp_path: Path) -> None:
+    """What was played is confirmed, episode by episode, and the record round-trips."""
+    folder = submitted(results, tmp_path / "2026-11-21-gh", agent="gh-rolling")
+    record = verify(folder, out=tmp_path / "verified")
+    played = [episode for episode in results.episodes if episode.agent == "gh-rolling"]
+    for verified, episode in zip(record.episodes, played, strict=True):
+        assert verified.task == (episode.instance, episode.scenario)
+        assert verified.cost_usd == pytest.approx(episode.cost_usd, rel=1e-9)
+        assert verified.costs.total() == pytest.approx(verified.cost_usd)
+        assert verified.miss_share == pytest.approx(episode.miss_share, abs=1e-7)
+        assert (verified.denied, verified.lost) == (episode.denied, episode.lost)
+    assert read_record(tmp_path / "verified" / "2026-11-21-gh.json.gz") == record
+
+
+def test_rounding_of_another_processor_is_accepted(results: Results, tmp_path: Path) -> None:
+    """A claim that is off by 1e-10 is accepted, and the record says what the judge found, not what was claimed."""
+    episodes = tuple(
+        dataclasses.replace(
+            e,
+            cost_usd=e.cost_usd * (1 + 1e-10),
+            cost_per_window_usd=tuple(usd * (1 + 1e-10) for usd in e.cost_per_window_usd),
+        )
+        for e in results.episodes
+    )
+    exact = verify(submitted(results, tmp_path / "a", agent="hold"))
+    rounded = verify(submitted(Results(results.header, episodes), tmp_path / "b", agent="hold"))
+    assert [e.cost_usd for e in rounded.episodes] == [e.cost_usd for e in exact.episodes]
+
+
+def test_failures_are_kept(tmp_path: Path) -> None:
+    """An agent that failed is accepted with its failures: the empty fleet's costs are its costs."""
+    record = verify(submitted(evaluate([sample("Raises")], SUITE, isolate="never"), tmp_path / "a"))
+    assert all(e.failure is not None and e.failure.kind == "raised" for e in record.episodes)
+
+
+def test_one_shot_holds_its_first_action(results: Results, tmp_path: Path) -> None:
+    """An agent that plans once is accepted in the one-shot division, one that replans is not."""
+    once = evaluate(["gh"], SUITE)
+    assert len(verify(submitted(once, tmp_path / "a", division="one-shot")).episodes) == 7
+    folder = submitted(results, tmp_path / "b", division="one-shot", agent="gh-rolling")
+    with pytest.raises(DataError, match="one-shot division"):
+        verify(folder)
+
+
+def test_declaration_round_trips(results: Results, tmp_path: Path) -> None:
+    """What was declared is read again, quotes and umlauts included; the episodes are a results file."""
+    words = {
+        "name": 'The "best" \\ one',
+        "authors": "Ü. Größe",
+        "description": "a # b = 'c'",
+        "code_url": "https://a.b/c",
+    }
+    made = submit(results, tmp_path / "a", agent="hold", card=words, **DETAILS)
+    assert read_submission(tmp_path / "a") == made
+    assert made.agent.authors == "Ü. Größe"
+    assert read_results(tmp_path / "a" / "episodes.jsonl.gz").agents == ("hold",)
+    assert tomllib.loads(write_toml(to_jsonable(made))) == to_jsonable(made)
+
+
+def test_same_results_same_submission(results: Results, tmp_path: Path) -> None:
+    """To the byte."""
+    for name in ("a", "b"):
+        submit(results, tmp_path / name, agent="hold", **DETAILS)
+    for name in ("submission.toml", "episodes.jsonl.gz"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_what_cannot_be_submitted(results: Results, tmp_path: Path) -> None:
+    """Several agents, half a suite, an unknown agent, a folder that is there, a name that is no file's."""
+    with pytest.raises(FleetgymError, match="has several: hold, gh-rolling"):
+        submit(results, tmp_path / "a", **DETAILS)
+    with pytest.raises(UnknownNameError, match="did you mean 'hold'"):
+        submit(results, tmp_path / "a", agent="hodl", **DETAILS)
+    with pytest.raises(FleetgymError, match="7 of the 55 tasks of fleet-v0; missing"):
+        submit(results, tmp_path / "a", agent="hold", suite="fleet-v0", **DETAILS)
+    with pytest.raises(DataError, match="named by small letters"):
+        submit(results, tmp_path / "My Agent!", agent="hold", **DETAILS)
+    with pytest.raises(DataError, match="closed, open, one-shot"):
+        submit(results, tmp_path / "a", agent="hold", **{**DETAILS, "division": "best"})
+    assert not list(tmp_path.iterdir())
+    submit(results, tmp_path / "a", agent="hold", **DETAILS)
+    with pytest.raises(FleetgymError, match="exists"):
+        submit(results, tmp_path / "a", agent="hold", **DETAILS)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_changed_instances_cannot_be_submitted(results: Results, tmp_path: Path) -> None:
+    """A run on another version of an instance is not this suite's."""
+    facts = dict(results.header.instances)
+    name = next(iter(facts))
+    facts[name] = dataclasses.replace(facts[name], content_hash="0" * 64)
+    old = Results(dataclasses.replace(results.header, instances=facts), results.episodes)
+    with pytest.raises(DataError, match="has changed since this run"):
+        submit(old, tmp_path / "a", agent="hold", **DETAILS)
+
+
+def test_code_has_one_checksum(tmp_path: Path) -> None:
+    """Names and bytes count, caches do not; links are refused."""
+    one, two = tmp_path / "1", tmp_path / "2"
+    for folder in (one, two):
+        (folder / "part").mkdir(parents=True)
+        (folder / "part" / "a.py").write_text("x = 1\n")
+    assert folder_sha256(one) == folder_sha256(two)
+    (two / "__pycache__").mkdir()
+    (two / "__pycache__" / "a.pyc").write_text("")
+    assert folder_sha256(one) == folder_sha256(two)
+    (two / "part" / "a.py").rename(two / "part" / "b.py")
+    assert folder_sha256(one) != folder_sha256(two)
+    (one / "link").symlink_to(two)
+    with pytest.raises(FleetgymError, match="is a link"):
+        folder_sha256(one)
+
+
+def test_names_of_folders() -> None:
+    """The folder's name is the submission's, a slash at the end or not."""
+    assert submission_id("leaderboard/submissions/2026-11-21-agh/") == "2026-11-21-agh"
+    with pytest.raises(DataError):
+        submission_id("/")
+
+
+def test_suite_checksum_is_of_contents() -> None:
+    """Each suite has its own, and it does not depend on what else is in the manifest."""
+    assert suite_sha256("fleet-v0/toy") != suite_sha256("fleet-v0/dev")
+    assert len(suite_sha256("fleet-v0")) == 64
+
+
+def test_command_line(results: Results, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From a results file to a verified record."""
+    file = tmp_path / "run.jsonl"
+    file.write_text(results.to_text(), encoding="utf-8")
+    folder = tmp_path / "2026-11-21-hold"
+    words = ["submit", str(file), "--agent", "hold", "--out", str(folder), "--division", "one-shot"]
+    assert main([*words, "--description", "keeps what it has", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["agent"]["description"] == "keeps what it has"
+    assert "How it was tuned" in (folder / "README.md").read_text()
+    assert main(["verify", str(folder), "--out", str(tmp_path / "verified"), "--json"]) == 0
+    (verdict,) = json.loads(capsys.readouterr().out)
+    record = json.loads(gzip.decompress((tmp_path / "verified" / "2026-11-21-hold.json.gz").read_bytes()))
+    assert verdict["cost_usd"] == pytest.approx(sum(e["cost_usd"] for e in record["episodes"]))
+    assert main(words) == 2
+    assert main(["verify"]) == 2
+    assert main(["verify", str(tmp_path / "nowhere")]) == 1
+    assert main(["verify", "--best-known", "fleet-v0/toy"]) == 0
+
+
+@pytest.mark.slow
+def test_a_dev_submission_is_verified_in_time(tmp_path: Path) -> None:
+    """Replaying all of fleet-v0/dev takes under eight CPU minutes: four minutes on two cores."""
+    import resource
+
+    folder = make_good(tmp_path / "2026-11-21-agh", "agh-rolling", suite="fleet-v0/dev")
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    record = verify(folder, workers=2)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert len(record.episodes) == 48
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 480
+
+
+@pytest.mark.slow
+def test_swapped_scenarios_are_noticed(tmp_path: Path) -> None:
+    """Actions of one day claimed for another day of the same instance fit its slots, and cost something else."""
+    from submissions import lines_of, write_lines
+
+    folder = make_good(tmp_path / "2026-11-21-gh", "gh-rolling", suite="fleet-v0/dev")
+    lines = lines_of(folder)
+    assert lines[1]["instance"] == lines[2]["instance"]
+    lines[1]["actions"], lines[2]["actions"] = lines[2]["actions"], lines[1]["actions"]
+    write_lines(folder, lines)
+    with pytest.raises(DataError, match=r"\$\[1\].cost_usd: claims"):
+        verify(folder)
