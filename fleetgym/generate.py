@@ -12,20 +12,31 @@ import numpy as np
 
 from fleetgym.dynamics import draw_scenario
 from fleetgym.errors import FleetgymError, UnknownNameError
-from fleetgym.families import demand, fastllm, serving
-from fleetgym.families.text import six
+from fleetgym.families import demand, fastllm, plans, serving
+from fleetgym.families.text import significant
 from fleetgym.instance import Instance, Scenario
 
 #: Families and their sizes.
 FAMILIES: dict[str, tuple[str, ...]] = {
     "fastllm": tuple(fastllm.SIZES),
     **{
-        family: tuple(size for other, size in serving.SIZES if other == family)
-        for family in dict.fromkeys(family for family, _ in serving.SIZES)
+        family: tuple(size for other, size in plans.SIZES if other == family)
+        for family in dict.fromkeys(family for family, _ in plans.SIZES)
     },
+    "multi": tuple(plans.MULTI_SIZES),
 }
 
 STORED_SCENARIOS = 2
+
+#: Seeds of the standard set's splits. Trace instances of train and fresh replay days that are rolled and stretched;
+#: fresh seeds follow from a secret, see `tools/fleet_v1.py`. Train on the range ``train``, and on nothing else.
+SEEDS = {
+    "fleet-v0": range(1, 100),
+    "dev": range(101, 200),
+    "test": range(201, 300),
+    "train": range(demand.FIRST_TRANSFORMED_SEED, 2**32),
+    "fresh": range(2**32, 2**63),
+}
 
 
 def generate(family: str, size: str, seed: int) -> Instance:
@@ -69,7 +80,9 @@ def generate(family: str, size: str, seed: int) -> Instance:
     return serving.build(family, size, seed, rng)
 
 
-def stored_scenarios(instance: Instance, seed: int, count: int = STORED_SCENARIOS) -> tuple[Scenario, ...]:
+def stored_scenarios(
+    instance: Instance, seed: int, count: int = STORED_SCENARIOS, scale_digits: int = 6
+) -> tuple[Scenario, ...]:
     """Return the scenarios that are stored with an instance that `generate` made.
 
     Parameters
@@ -80,6 +93,8 @@ def stored_scenarios(instance: Instance, seed: int, count: int = STORED_SCENARIO
         The seed it was made with.
     count : int
         Scenarios to draw; families that replay real days have their own, at most that many.
+    scale_digits : int
+        Significant digits of token scales.
 
     Returns
     -------
@@ -88,15 +103,11 @@ def stored_scenarios(instance: Instance, seed: int, count: int = STORED_SCENARIO
     """
     plan = _replay_plan(instance, seed)
     if plan is not None:
-        return tuple(
-            _rounded(_replayed(instance, plan, seed, k)) for k in range(min(count, len(plan.scored)))
-        )
-    return tuple(
-        _rounded(
-            draw_scenario(instance, _rng(instance.family, instance.size, seed, 1 + k), f"stored-{k}")
-        ).check(instance)
-        for k in range(count)
-    )
+        drawn = [_replayed(instance, plan, seed, k) for k in range(min(count, len(plan.scored)))]
+    else:
+        streams = [_rng(instance.family, instance.size, seed, 1 + k) for k in range(count)]
+        drawn = [draw_scenario(instance, rng, f"stored-{k}") for k, rng in enumerate(streams)]
+    return tuple(_rounded(scenario, scale_digits).check(instance) for scenario in drawn)
 
 
 def _rng(family: str, size: str, seed: int, stream: int) -> np.random.Generator:
@@ -130,16 +141,13 @@ def _replayed(instance: Instance, plan: demand.DemandPlan, seed: int, k: int) ->
     ).check(instance)
 
 
-def _rounded(scenario: Scenario) -> Scenario:
-    values = {
-        name: six(getattr(scenario, name))
-        for name in (
-            "rate_rps",
-            "input_scale",
-            "output_scale",
-            "delay_factor",
-            "error_factor",
-            "price_factor",
-        )
-    }
-    return Scenario(id=scenario.id, available_gpus=scenario.available_gpus, **values)
+def _rounded(scenario: Scenario, scale_digits: int) -> Scenario:
+    def digits(name: str, count: int) -> np.ndarray:
+        return significant(getattr(scenario, name), count)
+
+    return Scenario(
+        id=scenario.id,
+        available_gpus=scenario.available_gpus,
+        **{name: digits(name, 6) for name in ("rate_rps", "delay_factor", "error_factor", "price_factor")},
+        **{name: digits(name, scale_digits) for name in ("input_scale", "output_scale")},
+    )

@@ -1,8 +1,8 @@
 """From the name of a stored instance to a checked `Instance` and its scenarios.
 
-The standard set lies in one folder with a manifest: ``<suite>/<split>/<id>.json.gz`` beside
-``<id>.scenarios.json.gz``. The folder is looked up in the environment variable `FLEETGYM_INSTANCES`, in the
-installed package, and in the checkout.
+The standard set lies in one folder: ``<suite>/<split>/<id>.json.gz`` beside ``<id>.scenarios.json.gz``, listed in
+``manifest.json`` or, for suites that the wheel does not carry, in ``<suite>/manifest.json``. The folder is looked up
+in the environment variable `FLEETGYM_INSTANCES`, in the installed package, and in the checkout.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ class Entry:
     instance_sha256: str = spec(_SHA, doc="of the file's bytes")
     scenario_file: str = spec(_FILE, doc="relative to the manifest")
     scenario_sha256: str = spec(_SHA, doc="of the file's bytes")
+    scenario_hash: str | None = spec(
+        Text(r"^[0-9a-f]{64}$", nullable=True), None, doc="SHA-256 of the scenario file's canonical form"
+    )
 
     @property
     def suite(self) -> str:
@@ -80,18 +83,29 @@ def instances_folder() -> Path:
 
 def entries() -> Mapping[str, Entry]:
     """Return the manifest's entries by id, in the manifest's order."""
-    path = instances_folder() / "manifest.json"
-    return _entries(str(path), path.stat().st_mtime_ns)
+    folder = instances_folder()
+    paths = [folder / "manifest.json", *sorted(folder.glob("*/manifest.json"))]
+    return _entries(tuple((str(path), path.stat().st_mtime_ns) for path in paths))
 
 
 @functools.lru_cache(maxsize=4)
-def _entries(path: str, modified: int) -> dict[str, Entry]:
-    del modified  # a part of the cache's key only: an edited manifest is read again
+def _entries(paths: tuple[tuple[str, int], ...]) -> dict[str, Entry]:
+    # The time of modification is a part of the cache's key only: an edited manifest is read again.
+    return {entry.id: entry for path, _ in paths for entry in read_manifest(path).entries}
+
+
+def read_manifest(path: str | os.PathLike[str]) -> Manifest:
+    """Read one manifest.
+
+    Raises
+    ------
+    DataError
+        With file and JSON path of what is wrong.
+    """
     try:
-        manifest = read_object(Manifest, read_json(path))
+        return read_object(Manifest, read_json(path))
     except DataError as error:
-        raise error.in_file(path) from None
-    return {entry.id: entry for entry in manifest.entries}
+        raise error.in_file(str(path)) from None
 
 
 def list_instances(suite: str | None = None) -> list[str]:

@@ -7,7 +7,9 @@ import pytest
 
 from fleetgym.errors import FleetgymError, UnknownNameError
 from fleetgym.families import demand, serving
+from fleetgym.families.caps import rates_and_caps
 from fleetgym.families.draft import pools_alone
+from fleetgym.families.plans import SIZES
 from fleetgym.families.static import allocate, largest_load
 from fleetgym.families.text import six, tie_break
 from fleetgym.generate import FAMILIES, generate, stored_scenarios
@@ -97,8 +99,8 @@ def test_caps_bind_and_still_bear_the_peak(ou: Instance) -> None:
 def test_usable_capacity_is_a_stated_multiple_of_the_peak() -> None:
     """Pools together bear 1.1 to 1.6 times the p99 demand, as GPUs round up; the first one at most 60 % of the mean."""
     rng = np.random.default_rng(5)
-    draft = serving._draft("ou", serving.SIZES["ou", "s"], 5, rng)
-    rate, cap = serving._rates_and_caps(draft, rng)
+    draft = serving._draft("ou", SIZES["ou", "s"], 5, rng)
+    rate, cap = rates_and_caps(draft, rng)
     share = rate * np.array([1.0 / max(r, 1e-9) for r in rate])
     relaxed = draft.problem
     peak = float(np.quantile(draft.demand.level @ share, 0.99) / (draft.demand.level @ share).mean())
@@ -163,7 +165,7 @@ def test_tie_breaks_are_uniform_and_depend_on_the_names() -> None:
 
 def test_allocation_of_no_demand_costs_nothing() -> None:
     """A tiny demand is served for a tiny cost; without any pool it is left unserved at its penalty."""
-    draft = serving._draft("ou", serving.SIZES["ou", "s"], 1, np.random.default_rng(1))
+    draft = serving._draft("ou", SIZES["ou", "s"], 1, np.random.default_rng(1))
     rate = np.full(4, 1e-6)
     found = allocate(draft.problem, rate, np.ones(4))
     assert found.unserved.max() < 1e-9

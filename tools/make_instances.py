@@ -1,9 +1,12 @@
-"""From seeds to the standard set: instance files, scenario files, JSON schemas and the manifest.
+"""From seeds to the standard set: instance files, scenario files, JSON schemas and the manifests.
 
-    python tools/make_instances.py                 # write instances/
-    python tools/make_instances.py --check         # build everything again and compare byte by byte
+    python tools/make_instances.py                              # write fleet-v0: instances/manifest.json
+    python tools/make_instances.py --suite fleet-v1 --resume    # write what is missing of fleet-v1, and its manifest
+    python tools/make_instances.py --suite fleet-v1 --check     # make everything again and compare content
+    python tools/make_instances.py --commit SEEDFILE            # publish the hash of the fresh split's secret
+    python tools/make_instances.py --fresh SEEDFILE --out DIR   # make the fresh split: FLEETGYM_INSTANCES=DIR
 
-Bytes are the same for the same versions of Python, NumPy and HiGHS (see the lock file). What is scored is the
+Content is the same for the same versions of Python, NumPy and HiGHS (see the lock file). What is scored is the
 stored data, so an upgrade that changes a random stream changes nothing that is published.
 """
 
@@ -16,21 +19,23 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import fleet_v1
+from fleet_v1 import Task
 from toy_instances import all_toys
 
 from fleetgym import generate
-from fleetgym.files import canonical_json, write_atomically
+from fleetgym.files import canonical_hash, canonical_json, read_json, write_atomically
 from fleetgym.instance import SCENARIO_FORMAT, Instance, Scenario, instance_schema, scenario_schema
-from fleetgym.library import MANIFEST_FORMAT
+from fleetgym.library import MANIFEST_FORMAT, read_manifest
 from fleetgym.schema import to_jsonable
 
 INSTANCES = Path(__file__).resolve().parents[1] / "instances"
-SUITES = ("fleet-v0",)
+COMMITMENT = Path(fleet_v1.SUITE) / "fresh-commitment.json"
 
-#: The dev split: family, size, how many. Seeds are 1, 2, ...
+#: The dev split of fleet-v0: family, size, how many. Seeds are 1, 2, ...
 DEV = (
     ("fastllm", "4-4-5", 2),
     ("fastllm", "6-6-10", 2),
@@ -43,64 +48,193 @@ DEV = (
     ("warp", "s", 2),
     ("trace", "m", 4),
 )
-
-Files = Iterator[tuple[str, bytes, dict | None]]
+SPLITS = {"fleet-v0": ("toy", "dev"), "fleet-v1": ("toy", "dev", "test")}
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Write the standard set, or check that it would come out the same."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--suite", choices=SUITES, default="fleet-v0")
-    parser.add_argument("--split", choices=("toy", "dev"), action="append", help="by default all")
+    """Write a standard set, or check that it would come out the same."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--suite", choices=tuple(SPLITS), default="fleet-v0")
+    parser.add_argument("--split", choices=("toy", "dev", "test"), action="append", help="by default all")
     parser.add_argument("--out", type=Path, default=INSTANCES)
     parser.add_argument("--check", action="store_true", help="compare with what is there, write nothing")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="check every N-th instance only")
+    parser.add_argument("--family", action="append", help="of fleet-v1; by default all")
+    parser.add_argument("--resume", action="store_true", help="keep the files that are there (fleet-v1)")
+    parser.add_argument("--commit", type=Path, metavar="SEEDFILE", help="write the hash of the secret")
+    parser.add_argument("--fresh", type=Path, metavar="SEEDFILE", help="make the fresh split in --out")
     arguments = parser.parse_args(argv)
-    splits = tuple(arguments.split or ("toy", "dev"))
+    if arguments.commit:
+        write_atomically(arguments.out / COMMITMENT, pretty(fleet_v1.commitment(arguments.commit)))
+        return 0
+    if arguments.fresh:
+        return write_fresh(arguments.fresh, arguments.out)
+    splits = tuple(arguments.split or SPLITS[arguments.suite])
+    if arguments.suite == fleet_v1.SUITE:
+        if arguments.check:
+            return check_fleet_v1(splits, arguments.out, arguments.every)
+        return write_fleet_v1(splits, arguments.family, arguments.out, arguments.resume)
+    return make_fleet_v0(splits, arguments.out, arguments.check)
+
+
+# -- fleet-v0
+
+
+def make_fleet_v0(splits: tuple[str, ...], out: Path, check: bool) -> int:
+    """Write fleet-v0, or compare it byte by byte."""
     changed = []
-    for name, data in everything(arguments.suite, splits):
-        path = arguments.out / name
+    for name, data in fleet_v0(splits):
+        path = out / name
         if path.is_file() and path.read_bytes() == data:
             continue
         changed.append(name)
-        if not arguments.check:
+        if not check:
             write_atomically(path, data)
-    print(f"{len(changed)} files {'differ' if arguments.check else 'written'}", file=sys.stderr)
-    for name in changed if arguments.check else ():
-        print(f"differs: {name}", file=sys.stderr)
-    return 1 if arguments.check and changed else 0
+    return report(changed, check)
 
 
-def everything(suite: str, splits: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+def fleet_v0(splits: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
     """Yield every file of the set by its relative name; the manifest comes last."""
     yield "schema/instance.schema.json", pretty(instance_schema())
     yield "schema/scenarios.schema.json", pretty(scenario_schema())
+    dev = [Task(family, size, seed) for family, size, count in DEV for seed in range(1, count + 1)]
     entries = []
     for split in splits:
-        builder = toy_split if split == "toy" else dev_split
-        for instance, scenarios, readable in builder():
-            files = instance_files(suite, split, instance, scenarios, readable)
+        for instance, scenarios, readable in toys() if split == "toy" else made(dev, 2, 6):
+            files = instance_files("fleet-v0", split, instance, scenarios, readable)
             yield from files.items()
-            entries.append(entry(suite, split, instance, len(scenarios), files))
+            entries.append(entry("fleet-v0", split, instance, len(scenarios), files))
     if set(splits) == {"toy", "dev"}:
         yield "manifest.json", pretty({"format": MANIFEST_FORMAT, "entries": entries})
 
 
-def toy_split() -> Iterator[tuple[Instance, tuple[Scenario, ...], bool]]:
+# -- fleet-v1
+
+
+def write_fleet_v1(splits: tuple[str, ...], families: list[str] | None, out: Path, resume: bool) -> int:
+    """Write splits of fleet-v1, or some of their families, and the manifest of all that is there."""
+    written: list[str] = []
+    for split in splits:
+        todo = [] if split == "toy" else fleet_v1.tasks(split)
+        todo = [task for task in todo if families is None or task.family in families]
+        if resume:
+            todo = [task for task in todo if not complete(out, split, task)]
+        for instance, scenarios, readable in toys() if split == "toy" else fleet_v1_made(todo):
+            files = instance_files(fleet_v1.SUITE, split, instance, scenarios, readable)
+            for name, data in reversed(files.items()):  # the instance last: it says that both are there
+                write_atomically(out / name, data)
+            written += files
+    write_atomically(out / fleet_v1.SUITE / "manifest.json", pretty(manifest(out, SPLITS[fleet_v1.SUITE])))
+    return report(written, False)
+
+
+def write_fresh(seed_file: Path, out: Path) -> int:
+    """Write the fresh split into a folder of its own, if the secret is the one that was committed to."""
+    _, secret = fleet_v1.read_secret(seed_file)
+    published = INSTANCES / COMMITMENT
+    if read_json(published)["seed_file_sha256"] != fleet_v1.commitment(seed_file)["seed_file_sha256"]:
+        print(f"{seed_file} is not the file that {published} commits to", file=sys.stderr)
+        return 1
+    if out.resolve() == INSTANCES:
+        print("the fresh split is secret: give it a folder of its own with --out", file=sys.stderr)
+        return 2
+    entries = []
+    for instance, scenarios, readable in fleet_v1_made(fleet_v1.fresh_tasks(secret)):
+        files = instance_files(fleet_v1.SUITE, "fresh", instance, scenarios, readable)
+        for name, data in files.items():
+            write_atomically(out / name, data)
+        entries.append(entry(fleet_v1.SUITE, "fresh", instance, len(scenarios), files))
+    write_atomically(out / "manifest.json", pretty({"format": MANIFEST_FORMAT, "entries": entries}))
+    return report([e["id"] for e in entries], False)
+
+
+def check_fleet_v1(splits: tuple[str, ...], out: Path, every: int) -> int:
+    """Make instances again, and compare their content with the manifest's hashes."""
+    known = {e.id: e for e in read_manifest(out / fleet_v1.SUITE / "manifest.json").entries}
+    changed, seen = [], 0
+    for split in splits:
+        wanted = [] if split == "toy" else fleet_v1.tasks(split)[::every]
+        for instance, scenarios, _ in toys() if split == "toy" else fleet_v1_made(wanted):
+            name = f"{fleet_v1.SUITE}/{split}/{instance.id}"
+            hashes = (instance.content_hash, canonical_hash(stored(instance, scenarios)))
+            found = known.get(name)
+            seen += 1
+            if found is None or hashes != (found.content_hash, found.scenario_hash):
+                changed.append(name)
+    print(f"{seen} of {len(known)} instances compared", file=sys.stderr)
+    return report(changed, True)
+
+
+def fleet_v1_made(tasks: Iterable[Task]) -> Iterator[tuple[Instance, tuple[Scenario, ...], bool]]:
+    """Yield instances as fleet-v1 stores them."""
+    return made(tasks, fleet_v1.SCENARIOS, fleet_v1.SCALE_DIGITS)
+
+
+def complete(out: Path, split: str, task: Task) -> bool:
+    """Return whether an instance's files are there."""
+    return (out / fleet_v1.SUITE / split / f"{task.id}.json.gz").is_file()
+
+
+def manifest(out: Path, splits: tuple[str, ...]) -> dict:
+    """Return the manifest of the files that are there, in the plan's order."""
+    entries = []
+    for split in splits:
+        names = [toy.instance.id for toy in all_toys()] if split == "toy" else []
+        names += [] if split == "toy" else [task.id for task in fleet_v1.tasks(split)]
+        ending = ".json" if split == "toy" else ".json.gz"
+        for name in names:
+            stem = f"{fleet_v1.SUITE}/{split}/{name}"
+            if not (out / f"{stem}{ending}").is_file():
+                continue
+            files = {f"{stem}{e}": (out / f"{stem}{e}").read_bytes() for e in (ending, f".scenarios{ending}")}
+            instance = Instance.from_dict(read_json(out / f"{stem}{ending}"))
+            scenarios = read_json(out / f"{stem}.scenarios{ending}")
+            found = entry(fleet_v1.SUITE, split, instance, len(scenarios["scenarios"]), files)
+            entries.append({**found, "scenario_hash": canonical_hash(scenarios)})
+    return {"format": MANIFEST_FORMAT, "entries": entries}
+
+
+# -- both
+
+
+def toys() -> Iterator[tuple[Instance, tuple[Scenario, ...], bool]]:
     """Yield the toys, whose files are readable."""
     for toy in all_toys():
         yield toy.instance, (toy.scenario,), True
 
 
-def dev_split() -> Iterator[tuple[Instance, tuple[Scenario, ...], bool]]:
-    """Yield the generated instances, with progress on stderr."""
-    tasks = [(family, size, seed) for family, size, count in DEV for seed in range(1, count + 1)]
-    for k, (family, size, seed) in enumerate(tasks, start=1):
+def made(
+    tasks: Iterable[Task], count: int, scale_digits: int
+) -> Iterator[tuple[Instance, tuple[Scenario, ...], bool]]:
+    """Yield generated instances, with progress on stderr."""
+    tasks = list(tasks)
+    for k, task in enumerate(tasks, start=1):
         began = time.perf_counter()
-        instance = generate.generate(family, size, seed)
-        scenarios = generate.stored_scenarios(instance, seed)
+        instance = generate.generate(task.family, task.size, task.seed)
+        scenarios = generate.stored_scenarios(instance, task.seed, count, scale_digits)
         took = time.perf_counter() - began
         print(f"[{k}/{len(tasks)}] {instance.id}: {took:.1f} s", file=sys.stderr, flush=True)
         yield instance, scenarios, False
+
+
+def report(changed: list[str], check: bool) -> int:
+    """Say what was written or differs; return the exit code."""
+    print(f"{len(changed)} files {'differ' if check else 'written'}", file=sys.stderr)
+    for name in changed if check else ():
+        print(f"differs: {name}", file=sys.stderr)
+    return 1 if check and changed else 0
+
+
+def stored(instance: Instance, scenarios: tuple[Scenario, ...]) -> dict:
+    """Return the content of a scenario file."""
+    return {
+        "format": SCENARIO_FORMAT,
+        "instance": instance.id,
+        "instance_hash": instance.content_hash,
+        "scenarios": [to_jsonable(scenario) for scenario in scenarios],
+    }
 
 
 def instance_files(
@@ -108,14 +242,11 @@ def instance_files(
 ) -> dict[str, bytes]:
     """Return the two files of an instance by relative name: the instance first."""
     ending, write = (".json", pretty) if readable else (".json.gz", packed)
-    stored = {
-        "format": SCENARIO_FORMAT,
-        "instance": instance.id,
-        "instance_hash": instance.content_hash,
-        "scenarios": [to_jsonable(scenario) for scenario in scenarios],
-    }
     stem = f"{suite}/{split}/{instance.id}"
-    return {f"{stem}{ending}": write(instance.to_dict()), f"{stem}.scenarios{ending}": write(stored)}
+    return {
+        f"{stem}{ending}": write(instance.to_dict()),
+        f"{stem}.scenarios{ending}": write(stored(instance, scenarios)),
+    }
 
 
 def entry(suite: str, split: str, instance: Instance, count: int, files: dict[str, bytes]) -> dict:

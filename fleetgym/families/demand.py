@@ -58,8 +58,13 @@ def walk(rng: np.random.Generator, count: int, sigma: float) -> DemandPlan:
     )
 
 
-def calibrated(rng: np.random.Generator, count: int) -> DemandPlan:
-    """Return daily term + OU + noise + jumps, with parameters from the ranges that real demand shows."""
+def calibrated(
+    rng: np.random.Generator, count: int, later_h: np.ndarray | float = 0.0, common: float = _COMMON
+) -> DemandPlan:
+    """Return daily term + OU + noise + jumps, with parameters from the ranges that real demand shows.
+
+    Days peak `later_h` hours later than they would; workloads share `common` of their swings.
+    """
 
     def draw(low: float, high: float, digits: int = 3) -> np.ndarray:
         return np.round(rng.uniform(low, high, count), digits)
@@ -74,20 +79,21 @@ def calibrated(rng: np.random.Generator, count: int) -> DemandPlan:
         "jump_log_mean": draw(0.45, 0.60),
         "jump_hold_min": draw(20.0, 90.0, 0),
     }
-    ou = DiurnalOU(ou_common=_COMMON, **values)
+    values["daily_peak_h"] = np.round((values["daily_peak_h"] + later_h) % 24.0, 1)
+    ou = DiurnalOU(ou_common=common, **values)
     dispersion = rng.choice((1.5, 5.0, 20.0, 60.0), count)
     parameters = {name: value.tolist() for name, value in values.items()}
     log_sd = draw(0.05, 0.15)
     return DemandPlan(
         process={
             "kind": "diurnal-ou",
-            "parameters": {**parameters, "ou_common": _COMMON, "dispersion": dispersion.tolist()},
+            "parameters": {**parameters, "ou_common": common, "dispersion": dispersion.tolist()},
         },
         tokens={"kind": "drift", "parameters": {"log_sd": log_sd.tolist(), "time_min": 360.0}},
         level=np.exp(ou.log_level(rng, HISTORY_DAYS * DAY, WINDOW_S)),
         dispersion=dispersion,
         provenance="modelled: daily term + OU + noise + jumps within the ranges fitted to ServeGen "
-        "(alibaba/ServeGen @ f891d11, Apache-2.0); common share 0.6 assumed; counts negative binomial with "
+        f"(alibaba/ServeGen @ f891d11, Apache-2.0); common share {common:g} assumed; counts negative binomial with "
         "the index of dispersion measured on ServeGen and Azure traces",
     )
 
@@ -103,6 +109,49 @@ TRACES = (
     (("m-mid", 60), ("m-large", 61), ("m-mid", 30), ("m-mid", 66), ("m-mid", 101), ("m-large", 104)),
 )
 _SCORED_DAY = {"m-large": 7, "m-mid": 8}
+#: Tenants whose demand moves within every day, and the others.
+_MOVERS = tuple(("m-mid", client) for client in (66, 30, 101, 60))
+_OTHERS = (("m-mid", 14), *(("m-large", client) for client in (61, 143, 104, 34, 78, 20)))
+#: Seeds from here on replay days that are rolled and stretched.
+FIRST_TRANSFORMED_SEED = 1000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TraceDays:
+    """Whose days an instance replays, and how they are changed."""
+
+    keys: tuple[tuple[str, int], ...]  # (model, client) per workload
+    days_earlier: int = 0  # of the tenants that have a day to spare
+    roll: int = 0  # ten-minute windows by which the clock of all tenants is turned
+    powers: tuple[float, ...] = ()  # demand relative to its mean is raised to this power
+
+
+def trace_days(seed: int, count: int) -> TraceDays:
+    """Return the days of a trace instance: two thirds of its tenants move within a day.
+
+    Parameters
+    ----------
+    seed : int
+        The first ones are listed in `TRACES`; others are drawn.
+    count : int
+        Workloads.
+
+    Returns
+    -------
+    TraceDays
+    """
+    if seed <= len(TRACES) and count == len(TRACES[0]):
+        return TraceDays(keys=TRACES[(seed - 1) % len(TRACES)])
+    rng = np.random.default_rng([3, count, seed])
+    movers = [_MOVERS[k] for k in rng.permutation(len(_MOVERS))[: round(0.7 * count)]]
+    others = [_OTHERS[k] for k in rng.permutation(len(_OTHERS))[: count - len(movers)]]
+    keys, earlier = (*movers, *others), int(rng.integers(2))
+    if seed < FIRST_TRANSFORMED_SEED:
+        return TraceDays(keys=keys, days_earlier=earlier)
+    powers = np.round(np.exp(rng.uniform(-0.2, 0.2, count)), 3)
+    return TraceDays(
+        keys=keys, days_earlier=earlier, roll=int(rng.integers(DAY // 2)), powers=tuple(powers.tolist())
+    )
 
 
 @functools.cache
@@ -112,34 +161,41 @@ def tenants() -> dict[tuple[str, int], dict[str, Any]]:
         return {(t["model"], t["client"]): t for t in read_json(path)["tenants"]}
 
 
-def tenant_lengths(key: tuple[str, int]) -> tuple[float, float]:
+def _scored_day(key: tuple[str, int], days_earlier: int) -> int:
+    return max(_SCORED_DAY[key[0]] - days_earlier, HISTORY_DAYS)
+
+
+def tenant_lengths(key: tuple[str, int], days_earlier: int = 0) -> tuple[float, float]:
     """Return mean input and output tokens of a tenant over the days of its history."""
-    record, day = tenants()[key], _SCORED_DAY[key[0]]
+    record, day = tenants()[key], _scored_day(key, days_earlier)
     quarters = slice(4 * (day - HISTORY_DAYS), 4 * day)
     return float(np.mean(record["input_tokens_6h"][quarters])), float(
         np.mean(record["output_tokens_6h"][quarters])
     )
 
 
-def trace(rng: np.random.Generator, keys: tuple[tuple[str, int], ...]) -> DemandPlan:
-    """Return eight real days of six tenants: seven of history, one scored.
+def trace(rng: np.random.Generator, chosen: TraceDays | tuple[tuple[str, int], ...]) -> DemandPlan:
+    """Return eight real days of some tenants: seven of history, one scored.
 
     Ten-minute counts are split by a beta-binomial with the tenant's dispersion, never interpolated.
     """
-    first = [_SCORED_DAY[model] - HISTORY_DAYS for model, _ in keys]
+    days = chosen if isinstance(chosen, TraceDays) else TraceDays(keys=chosen)
+    keys, scored = days.keys, [_scored_day(key, days.days_earlier) for key in days.keys]
     counts = np.column_stack(
         [
-            np.array(tenants()[key]["requests"])[144 * day : 144 * (day + HISTORY_DAYS + 1)]
-            for key, day in zip(keys, first, strict=True)
+            np.array(tenants()[key]["requests"])[144 * (day - HISTORY_DAYS) : 144 * (day + 1)]
+            for key, day in zip(keys, scored, strict=True)
         ]
     )
+    if days.powers:
+        counts = _transformed(counts, days)
     dispersion = np.array([tenants()[key]["dispersion"] for key in keys])
     halves = split_counts(rng, counts, dispersion).astype(float)
     halves /= halves[: HISTORY_DAYS * DAY].mean(axis=0)
     scales = []
     for side, name in enumerate(("input_tokens_6h", "output_tokens_6h")):
-        quarters = [tenants()[k][name][4 * _SCORED_DAY[k[0]] : 4 * _SCORED_DAY[k[0]] + 4] for k in keys]
-        nominal = np.array([tenant_lengths(key)[side] for key in keys])
+        quarters = [tenants()[k][name][4 * day : 4 * day + 4] for k, day in zip(keys, scored, strict=True)]
+        nominal = np.array([tenant_lengths(key, days.days_earlier)[side] for key in keys])
         scales.append(np.repeat(np.array(quarters).T / nominal, DAY // 4, axis=0))
     return DemandPlan(
         process={"kind": "resampled-history", "parameters": {"roll_windows": 6.0, "level_log_sd": 0.1}},
@@ -150,9 +206,17 @@ def trace(rng: np.random.Generator, keys: tuple[tuple[str, int], ...]) -> Demand
         + ", ".join(f"{model}/{client}" for model, client in keys)
         + " per 10 minutes (alibaba/ServeGen @ f891d11, Apache-2.0), the scored day after seven of history; "
         "modelled: the split into 5 minutes (beta-binomial with the tenant's dispersion); assumed: the level "
-        "of each tenant is rescaled to its share of the fleet",
+        "of each tenant is rescaled to its share of the fleet"
+        + (f"; rolled by {10 * days.roll} minutes and stretched" if days.powers else ""),
         scored=((halves[HISTORY_DAYS * DAY :], scales[0], scales[1]),),
     )
+
+
+def _transformed(counts: np.ndarray, days: TraceDays) -> np.ndarray:
+    """Return counts rolled together, each tenant's raised to its power around the mean: int64."""
+    mean = counts.mean(axis=0)
+    stretched = mean * (counts / mean) ** np.array(days.powers)
+    return np.rint(np.roll(stretched, days.roll, axis=0)).astype(np.int64)
 
 
 def daily_movement(level: np.ndarray) -> np.ndarray:

@@ -8,18 +8,18 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+from collections.abc import Mapping, Sequence
 from importlib import resources
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from fleetgym import catalog
-from fleetgym.configurations import homogeneous
 from fleetgym.configurations.homogeneous import Column
 from fleetgym.families import demand
 from fleetgym.families.static import Columns, allocate
 from fleetgym.families.text import six, tie_break
-from fleetgym.instance import Affine, Performance
+from fleetgym.instance import Affine, Configuration, Performance, Slot
 from fleetgym.schema import to_jsonable
 
 STORAGE_USD_PER_GB_H = 0.00075  # the middle of FastLLM's range of cloud object storage
@@ -50,6 +50,7 @@ class PoolPlan:
     region: str
     precisions: tuple[str, ...]
     price_region: str = "global"
+    price_factor: float = 1.0  # on the price table's, for a region that it lacks
 
     @property
     def id(self) -> str:
@@ -65,7 +66,7 @@ class PoolPlan:
             if (p.gpu, p.provider, p.region, p.market)
             == (self.gpu, self.provider, self.price_region, "on-demand")
         ]
-        return min(offers)
+        return round(self.price_factor * min(offers), 4)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,19 +87,34 @@ class Draft:
     family: str
     demand: demand.DemandPlan
     lengths: np.ndarray  # (I, 4): input and output means, their squared coefficients of variation
-    columns: list[Column]
+    columns: Sequence[Candidate]
     problem: Columns
     table: Performance
     delay_slo: np.ndarray
     error_slo: np.ndarray
     names: tuple[str, ...]  # ids of the workloads
+    provenance: Mapping[str, str] = dataclasses.field(default_factory=dict)  # where it is not the usual one
 
 
-def two_best(found: list[Column]) -> list[Column]:
-    """Keep the two smallest deployments with at least eight queue servers of each (model, tier)."""
+class Candidate(Protocol):
+    """What may become a configuration of the instance."""
+
+    @property
+    def configuration(self) -> Configuration:
+        """As in the instance, before its replicas and fee are known."""
+        ...
+
+    @property
+    def label(self) -> str:
+        """How its capacities are known."""
+        ...
+
+
+def two_best(found: list[Column], fewest_servers: int = 8) -> list[Column]:
+    """Keep the two smallest deployments with at least so many queue servers of each (model, tier)."""
     kept: dict[tuple[str, str], list[Column]] = {}
     for column in found:
-        if column.configuration.max_concurrency >= 8:
+        if column.configuration.max_concurrency >= fewest_servers:
             kept.setdefault((column.configuration.model, column.tier), []).append(column)
     return [
         column for group in kept.values() for column in sorted(group, key=lambda c: c.deployment.gpus)[:2]
@@ -127,7 +143,7 @@ def at_lengths(table: Performance, lengths: np.ndarray) -> dict[str, np.ndarray]
 
 def make_problem(
     plan: SizePlan,
-    found: list[Column],
+    found: Sequence[Candidate],
     table: Performance,
     at: dict[str, np.ndarray],
     lengths: np.ndarray,
@@ -139,7 +155,8 @@ def make_problem(
     pool_of = {f"{pool.id}-{p}": g for g, pool in enumerate(plan.pools) for p in pool.precisions}
     use = np.zeros((len(plan.pools), len(found)))
     for c, column in enumerate(found):
-        use[pool_of[column.tier], c] = column.deployment.gpus
+        for part in column.configuration.uses:
+            use[pool_of[part.tier], c] += part.gpus
     price = np.array([pool.price_usd_per_gpu_h for pool in plan.pools])
 
     def field(name: str) -> np.ndarray:
@@ -147,7 +164,7 @@ def make_problem(
 
     groups: dict[tuple[str, str], list[int]] = {}
     for c, column in enumerate(found):
-        groups.setdefault((column.configuration.model, column.tier), []).append(c)
+        groups.setdefault((column.configuration.model, column.configuration.uses[0].tier), []).append(c)
     tokens = lengths[:, :1] + lengths[:, 1:2]
     return Columns(
         compatible=table.compatible,
@@ -199,7 +216,7 @@ def pool_dict(pool: PoolPlan, gpus: int) -> dict[str, Any]:
     }
 
 
-def configuration_dict(column: Column, replicas: int, fee: float, hold_usd_per_s: float) -> dict[str, Any]:
+def configuration_dict(column: Candidate, replicas: int, fee: float, hold_usd_per_s: float) -> dict[str, Any]:
     """Return a configuration, rounded, as in an instance file; its start-up `fee` is in windows of rent."""
     data = to_jsonable(column.configuration)
     for name in ("compute_tflops", "kv_capacity_gb", "kv_gb_per_token", "model_storage_usd_per_h"):
@@ -209,15 +226,22 @@ def configuration_dict(column: Column, replicas: int, fee: float, hold_usd_per_s
 
 
 def slot_dicts(
-    problem: Columns, found: list[Column], marginal: np.ndarray, exclusive: bool
+    problem: Columns, found: Sequence[Candidate], marginal: np.ndarray, exclusive: bool
 ) -> list[dict[str, Any]]:
     """Return the slots in order of value per dollar."""
     value = _value_per_dollar(problem, marginal)
-    slots = homogeneous.exclusive_slots(found) if exclusive else homogeneous.replica_slots(found)
-    index = {column.configuration.id: c for c, column in enumerate(found)}
-    best = [max(value[index[name]] for name in slot.configurations) for slot in slots]
-    order = sorted(range(len(slots)), key=lambda s: (-best[s], s))
-    return [to_jsonable(slots[s]) for s in order]
+    members: dict[Any, list[int]] = {}
+    for c, column in enumerate(found):
+        key = (column.configuration.model, column.configuration.uses[0].tier) if exclusive else c
+        members.setdefault(key, []).append(c)
+    slots = list(members.values())
+    order = sorted(range(len(slots)), key=lambda s: (-value[slots[s]].max(), s))
+    return [
+        to_jsonable(
+            Slot(configurations=tuple(found[c].configuration.id for c in slots[s]), exclusive=exclusive)
+        )
+        for s in order
+    ]
 
 
 def _value_per_dollar(problem: Columns, marginal: np.ndarray) -> np.ndarray:

@@ -210,12 +210,11 @@ def largest_load(columns: Columns, rate_rps: np.ndarray, cap_gpus: np.ndarray, s
     float
         The multiple; SLOs count as requirements.
     """
+    most = _largest_multiple(columns, rate_rps, cap_gpus)
     low, high = 0.0, 64.0
-    dear = np.full(len(rate_rps), 1e4 * columns.hold_usd_per_s.max() / rate_rps.min())
     for _ in range(steps):
         middle = 0.5 * (low + high)
-        found = allocate(columns, middle * rate_rps, dear, cap_gpus)
-        if found.unserved.max() < 1e-6 and _slo_excess(columns, found) < 1e-6:
+        if middle <= most:
             low = middle
         else:
             high = middle
@@ -224,10 +223,21 @@ def largest_load(columns: Columns, rate_rps: np.ndarray, cap_gpus: np.ndarray, s
     return low
 
 
-def _slo_excess(columns: Columns, found: Allocation) -> float:
-    delay = (found.routing * (columns.delay_s / columns.mean_delay_slo_s[:, None] - 1.0)).sum(axis=1)
-    error = (found.routing * (columns.error / columns.error_slo[:, None] - 1.0)).sum(axis=1)
-    return float(max(delay.max(), error.max()))
+def _largest_multiple(columns: Columns, rate_rps: np.ndarray, cap_gpus: np.ndarray) -> float:
+    """Return the largest multiple exactly: a linear program whose routes are multiples of the demand."""
+    from scipy import sparse
+
+    served, count = columns.compatible.shape
+    rows, low, high, cost, upper = _program(columns, rate_rps, np.ones(served), cap_gpus)
+    upper[count : -3 * served] = np.inf
+    upper[-3 * served :] = 0.0  # everything is served within its SLOs
+    multiple = np.zeros((rows.shape[0], 1))
+    multiple[:served] = -1.0
+    low[:served] = high[:served] = 0.0
+    rows = sparse.hstack([rows, sparse.csr_matrix(multiple)]).tocsr()
+    cost, upper = np.append(np.zeros(len(cost)), -1.0), np.append(upper, 64.0)
+    _, _, objective = _solve(rows, low, high, cost, upper, 0, {"solver": "simplex"})
+    return -objective
 
 
 def restrict(problem: Columns, keep: np.ndarray) -> Columns:

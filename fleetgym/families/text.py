@@ -16,7 +16,18 @@ def six(value: Any) -> Any:
     >>> six([1.23456789, 0.0]).tolist()
     [1.23457, 0.0]
     """
-    return np.vectorize(lambda v: float(f"{v:.6g}"), otypes=[float])(np.asarray(value, dtype=float))
+    return significant(value, 6)
+
+
+def significant(value: Any, digits: int) -> Any:
+    """Round to so many significant digits, element by element.
+
+    Examples
+    --------
+    >>> significant([1.23456789, 0.0], 3).tolist()
+    [1.23, 0.0]
+    """
+    return np.vectorize(lambda v: float(f"{v:.{digits}g}"), otypes=[float])(np.asarray(value, dtype=float))
 
 
 def tie_break(*names: str) -> float:

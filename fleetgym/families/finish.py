@@ -1,0 +1,200 @@
+"""From a draft with rates and caps to the finished, validated instance: prices, penalties, fleet, provenance."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from fleetgym import catalog
+from fleetgym.configurations import homogeneous
+from fleetgym.families import budget, demand
+from fleetgym.families.draft import (
+    COPULA,
+    DROPS_PER_DAY,
+    Draft,
+    configuration_dict,
+    dear_penalties,
+    fits,
+    performance_dict,
+    pool_dict,
+    slot_dicts,
+)
+from fleetgym.families.plans import FAMILIES, request_class
+from fleetgym.families.static import allocate, restrict
+from fleetgym.families.text import six
+from fleetgym.instance import INSTANCE_FORMAT, Instance
+
+#: Requests that come in bunches wait as if the bunches were no larger than this.
+_MOST_BURSTY = 20.0
+
+
+def finish(
+    name: str, size: str, draft: Draft, rate: np.ndarray, cap: np.ndarray, rng: np.random.Generator
+) -> Instance:
+    """Return the instance of a draft.
+
+    Parameters
+    ----------
+    name, size : str
+        Id and size of the instance.
+    draft : Draft
+        Columns, demand, SLOs.
+    rate : ndarray of float, shape (I,)
+        Nominal arrivals per second; the history's mean replaces them.
+    cap : ndarray of float, shape (G,)
+        GPUs.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    Instance
+        Validated.
+    """
+    family = FAMILIES[draft.family]
+    exclusive = family.exclusive
+    history = six(demand.history_rps(draft.demand, rng, rate))
+    rate = history.mean(axis=0)
+    relaxed = dataclasses.replace(draft.problem, groups=(), max_replicas=np.full(len(draft.columns), 1e4))
+    marginal = np.abs(allocate(relaxed, rate, dear_penalties(relaxed, rate), cap).marginal_usd)
+    windows = np.round(rng.uniform(*family.windows, len(rate)), 1)
+    unserved = six(windows * marginal)
+    late = six(unserved * rng.uniform(*family.late_share, len(rate)))
+    use = draft.problem.gpu_use
+    replicas = np.array(
+        [
+            1 if exclusive else int((cap[use[:, c] > 0] // use[use[:, c] > 0, c]).min())
+            for c in range(len(draft.columns))
+        ]
+    )
+    fits_cap = np.array([np.all(use[:, c] <= cap) for c in range(len(draft.columns))])
+    keep = np.flatnonzero(fits_cap & (replicas > 0) & draft.table.compatible.any(axis=0))
+    problem = restrict(dataclasses.replace(draft.problem, max_replicas=replicas.astype(float)), keep)
+    limit = budget.draw(relaxed, draft.demand.level, rate, cap, rng) if draft.family == "budget" else None
+    if limit is not None:
+        problem = dataclasses.replace(problem, budget_usd_per_s=limit.usd_per_s)
+    fleet = allocate(problem, rate, unserved, cap, integer=True, gap=0.02, node_limit=100).replicas
+    found = [draft.columns[int(c)] for c in keep]
+    fee = round(float(rng.uniform(1.5, 3.0)), 2)
+    data: dict[str, Any] = {
+        "format": INSTANCE_FORMAT,
+        "id": name,
+        "family": draft.family,
+        "size": size,
+        "description": family.description,
+        "num_windows": demand.DAY,
+        "window_s": demand.WINDOW_S,
+        "lead": 1,
+        "penalty_basis": "request",
+        "workloads": _workloads(draft, rate, unserved, late),
+        "pools": [pool_dict(pool, int(gpus)) for pool, gpus in zip(draft.plan.pools, cap, strict=True)],
+        "tiers": [
+            {"id": f"{pool.id}-{p}", "pool": pool.id, "precision": p}
+            for pool in draft.plan.pools
+            for p in pool.precisions
+        ],
+        "configurations": [
+            configuration_dict(column, int(replicas[c]), fee, draft.problem.hold_usd_per_s[c])
+            for c, column in zip(keep, found, strict=True)
+        ],
+        "slots": slot_dicts(problem, found, marginal, exclusive),
+        "performance": performance_dict(draft, keep, name),
+        "nominal_fleet": [int(y) for y in fleet],
+        "dynamics": _dynamics(draft),
+        "history": {"rate_rps": history.tolist()},
+        "provenance": _provenance(draft, windows, fee),
+    }
+    if limit is not None:
+        data["budget"] = {"kind": limit.kind, "usd": limit.usd}
+        data["provenance"]["budget"] = limit.provenance
+    return Instance.from_dict(data)
+
+
+def _workloads(
+    draft: Draft, rate: np.ndarray, unserved: np.ndarray, late: np.ndarray
+) -> list[dict[str, Any]]:
+    bursty = FAMILIES[draft.family].bursty
+    return [
+        {
+            "id": name,
+            "rate_rps": float(f"{rate[i]:.6g}"),
+            "input_tokens": float(draft.lengths[i, 0]),
+            "output_tokens": float(draft.lengths[i, 1]),
+            "mean_delay_slo_s": float(draft.delay_slo[i]),
+            "error_slo": float(draft.error_slo[i]),
+            "unserved_usd": float(unserved[i]),
+            "late_usd": float(late[i]),
+            "ttft_slo_s": request_class(draft.plan.classes[i]).ttft_slo_s,
+            "arrival_cv2": min(float(draft.demand.dispersion[i]), _MOST_BURSTY) if bursty else 1.0,
+        }
+        for i, name in enumerate(draft.names)
+    ]
+
+
+def _dynamics(draft: Draft) -> dict[str, Any]:
+    constant = {"kind": "constant", "parameters": {}}
+    availability: dict[str, Any] = constant
+    if FAMILIES[draft.family].drops:
+        drops = {name: float(value) for name, value in fits()["drops"].items()}
+        per_day = [DROPS_PER_DAY if p.market == "spot" else 0.0 for p in draft.plan.pools]
+        availability = {"kind": "drops", "parameters": {**drops, "drops_per_day": per_day, **COPULA}}
+    return {
+        "demand": draft.demand.process,
+        "tokens": draft.demand.tokens,
+        "factors": constant,
+        "availability": availability,
+        "prices": constant,
+    }
+
+
+def _provenance(draft: Draft, windows: np.ndarray, fee: float) -> dict[str, str]:
+    labels = sorted({column.label for column in draft.columns})
+    named = ", ".join(f"{n} {w:g}" for n, w in zip(draft.names, windows, strict=True))
+    providers = sorted({pool.provider for pool in draft.plan.pools})
+    found = {
+        "demand": draft.demand.provenance,
+        "tokens": "measured means and variability of token lengths: Azure (CC-BY-4.0), ServeGen, Mooncake, Vidur "
+        "and Helix snapshots (Apache-2.0, MIT); see fleetgym/data/SOURCES-demand.md",
+        "performance": f"{' and '.join(labels)}: calibrated roofline of fleetgym.performance.roofline, measured step "
+        "times where there is a fit (fleetgym/data/SOURCES.md)",
+        "error": "assumed: FastLLM's regime, base error at 8 B times (P/8)^-0.35, times 1.15 at 8 bit, 1.35 at 4",
+        "prices": f"measured: {', '.join(providers)} on 2026-10-10, ewyluda/gpu-price-index @ ab49c80",
+        "caps": "assumed: usable capacity 1.15 to 1.35 times the p99 demand, the cheapest pool at most 58 % of the "
+        "mean work",
+        "penalties": f"assumed: an unserved request costs this many times the rent that serves it: {named}; a late "
+        "one at most half of that",
+        "startup": f"assumed: 1 window up to 14 B parameters, 2 up to 70 B, 3 above; a fee of {fee:g} windows of rent",
+    }
+    if FAMILIES[draft.family].drops:
+        hedging = _hedging(draft, windows)
+        found["availability"] = (
+            "modelled: semi-Markov drops with parameters fitted to public spot traces (no licence, so nothing "
+            "but fitted parameters is shipped); the marketplace's prices stand in for spot prices"
+            + (
+                "; hedging number drops/day (delay + 1) P / (288 (on-demand/spot - 1)) by pool: " + hedging
+                if hedging
+                else ""
+            )
+        )
+    if FAMILIES[draft.family].bursty:
+        found["arrivals"] = (
+            "modelled: within a window as dispersed as the counts of windows, measured on ServeGen and Azure traces, "
+            f"at most {_MOST_BURSTY:g}"
+        )
+    return {**found, **draft.provenance}
+
+
+def _hedging(draft: Draft, windows: np.ndarray) -> str:
+    """Return the hedging number of each spot pool: what a drop costs over what holding a spare all day costs."""
+    wait = 1.0 + float(np.mean([homogeneous.startup_windows(catalog.model(m)) for m in draft.plan.models]))
+    prices = {(p.gpu, p.market): p.price_usd_per_gpu_h for p in draft.plan.pools}
+    found = []
+    for pool in draft.plan.pools:
+        safe = prices.get((pool.gpu, "on-demand"))
+        if pool.market == "spot" and safe is not None:
+            premium = safe / pool.price_usd_per_gpu_h - 1.0
+            number = DROPS_PER_DAY * wait * float(windows.mean()) / (demand.DAY * premium)
+            found.append(f"{pool.id} {number:.2f}")
+    return ", ".join(found)

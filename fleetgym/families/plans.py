@@ -1,0 +1,253 @@
+"""What each serving family and size fixes before anything is drawn: request classes, models, pools, terms."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from fleetgym.families.draft import PoolPlan, SizePlan
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RequestClass:
+    """A workload before its rate is known."""
+
+    id: str
+    tokens: str  # a class of `demand_fits.json`, or "" where a trace gives the lengths
+    model: str  # the smallest model that is good enough
+    base_error: float  # error share of an 8 B model at 16 bit, as FastLLM's regime assumes
+    ttft_slo_s: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FamilyPlan:
+    """What a family fixes: how it draws, and what it charges."""
+
+    description: str
+    exclusive: bool = False  # one configuration at most of each (model, tier)
+    drops: bool = False  # spot pools vanish
+    windows: tuple[float, float] = (7.0, 10.0)  # windows of rent that an unserved request costs
+    late_share: tuple[float, float] = (0.25, 0.5)  # of that, what a late one costs
+    contexts: tuple[tuple[int, int], ...] = (
+        (4096, 8),
+    )  # context limits, and the fewest queue servers at each
+    bursty: bool = False  # arrivals within a window are as dispersed as the counts of windows
+
+
+def _class(name: str, tokens: str, model: str, base_error: float, ttft_slo_s: float) -> RequestClass:
+    return RequestClass(id=name, tokens=tokens, model=model, base_error=base_error, ttft_slo_s=ttft_slo_s)
+
+
+CLASSES = {
+    request.id: request
+    for request in (
+        _class("assistant", "sharegpt", "Llama-3.2-3B", 0.03, 0.8),
+        _class("chat", "azure_conv", "Llama-3.1-8B", 0.03, 1.0),
+        _class("summarise", "arxiv_summ", "gpt-oss-20b", 0.03, 2.5),
+        _class("code", "azure_code", "Qwen3-32B", 0.04, 2.0),
+        _class("reasoning", "reasoning", "Llama-3.1-70B", 0.05, 2.0),
+        _class("agents", "azure_conv", "gpt-oss-120b", 0.04, 1.5),
+        # more of them for size l
+        _class("search", "azure_conv", "Qwen3-8B", 0.03, 0.8),
+        _class("translate", "sharegpt", "Phi-4-14B", 0.02, 1.0),
+        _class("review", "azure_code", "Qwen3-30B-A3B", 0.04, 2.5),
+        _class("report", "arxiv_summ", "Llama-3.1-70B", 0.03, 4.0),
+        _class("tutor", "reasoning", "Qwen3-32B", 0.05, 2.0),
+        _class("triage", "azure_conv", "Llama-3.2-3B", 0.03, 1.0),
+        # deadlines that decide
+        _class("voice", "sharegpt", "Llama-3.2-3B", 0.03, 0.25),
+        _class("copilot", "azure_code", "Llama-3.1-8B", 0.04, 0.6),
+        _class("thinking", "reasoning", "Qwen3-32B", 0.05, 0.8),
+        _class("retrieval", "mooncake_synth", "Llama-3.1-8B", 0.03, 3.0),
+        _class("legal", "mooncake_synth", "Qwen3-32B", 0.04, 6.0),
+        _class("dialogue", "azure_conv", "gpt-oss-20b", 0.03, 0.6),
+    )
+}
+
+
+def request_class(workload: str) -> RequestClass:
+    """Return the class of a workload, whose id may go on with a dot and where its requests come from.
+
+    Examples
+    --------
+    >>> request_class("chat.region-2").tokens
+    'azure_conv'
+    """
+    return CLASSES[workload.partition(".")[0]]
+
+
+FAMILIES = {
+    "grw": FamilyPlan(
+        description="FastLLM's random walk on realistic columns in exclusive (model, tier) groups.",
+        exclusive=True,
+    ),
+    "ou": FamilyPlan(
+        description="Calibrated demand: a daily term, mean-reverting swings, noise and jumps; capacity is scarce, "
+        "starting slow."
+    ),
+    "drop": FamilyPlan(
+        description="Calibrated demand on spot and on-demand GPUs; spot pools vanish almost wholly, regions together.",
+        drops=True,
+        windows=(9.5, 10.0),
+    ),
+    "warp": FamilyPlan(description="One real hour of Azure requests stretched to a day; diagnostic."),
+    "trace": FamilyPlan(description="Real ServeGen tenants: seven days of history, the eighth scored."),
+    "budget": FamilyPlan(
+        description="Calibrated demand under a budget that binds, per hour or for the whole day: whom to serve, "
+        "and when.",
+    ),
+    "tail": FamilyPlan(
+        description="Tight deadlines for the first token and bursty arrivals: what is late, not what is refused, "
+        "decides.",
+        late_share=(0.45, 0.5),
+        contexts=((4096, 8), (32768, 4)),
+        bursty=True,
+    ),
+    "multi": FamilyPlan(
+        description="Replicas of several GPU types in several regions, from Coral's serving templates; spot pools drop "
+        "by region, demand peaks by time zone.",
+        drops=True,
+        windows=(9.0, 10.0),
+    ),
+}
+
+
+def _aws(gpu: str, region: str, *precisions: str) -> PoolPlan:
+    return PoolPlan(
+        gpu=gpu,
+        provider="AWS",
+        market="on-demand",
+        region=region,
+        price_region=region,
+        precisions=precisions,
+    )
+
+
+def _runpod(gpu: str, market: str, region: str, precision: str) -> PoolPlan:
+    # The marketplace can take GPUs back, as spot does; its prices and the secure cloud's are a real pair.
+    provider = "RunPod Community" if market == "spot" else "RunPod Secure"
+    return PoolPlan(gpu=gpu, provider=provider, market=market, region=region, precisions=(precision,))
+
+
+_SMALL = ("Llama-3.2-3B", "Llama-3.1-8B", "Qwen3-32B")
+_SMALL_CLASSES = ("assistant", "chat", "summarise", "code")
+_MEDIUM = ("Llama-3.2-3B", "Llama-3.1-8B", "gpt-oss-20b", "Qwen3-32B", "Llama-3.1-70B", "gpt-oss-120b")
+_MEDIUM_CLASSES = ("assistant", "chat", "summarise", "code", "reasoning", "agents")
+_LARGE = (*_MEDIUM, "Qwen3-8B", "Phi-4-14B", "Qwen3-30B-A3B", "Mixtral-8x7B-v0.1")
+_LARGE_CLASSES = (*_MEDIUM_CLASSES, "search", "translate", "review", "report", "tutor", "triage")
+_TAIL_CLASSES = ("voice", "copilot", "thinking", "retrieval")
+_EAST, _WEST, _TOKYO = "us-east-1", "us-west-2", "ap-northeast-1"
+
+_POOLS_S = (_aws("L40S", _EAST, "fp8"), _aws("A100-40GB", _EAST, "int8"), _aws("H100", _EAST, "fp8"))
+_POOLS_M = (
+    _aws("L40S", _EAST, "fp8", "int4"),
+    _aws("A100-80GB", _EAST, "fp16", "int8"),
+    _aws("H100", _EAST, "fp16", "fp8"),
+    _aws("H200", _EAST, "fp8"),
+    _aws("L40S", _TOKYO, "fp8"),
+    _aws("A100-80GB", _TOKYO, "int8"),
+    _aws("H100", _TOKYO, "fp8"),
+)
+_POOLS_L = (
+    *_POOLS_M,
+    _aws("A100-40GB", _EAST, "int8"),
+    _aws("H200", _TOKYO, "fp8"),
+    _aws("L40S", _WEST, "fp8", "int4"),
+    _aws("A100-80GB", _WEST, "fp16", "int8"),
+    _aws("H100", _WEST, "fp16", "fp8"),
+    _aws("H200", _WEST, "fp8"),
+)
+_DROP_S = (
+    _runpod("A100-80GB", "spot", "region-1", "int8"),
+    _runpod("L40S", "spot", "region-2", "fp8"),
+    _runpod("A100-80GB", "on-demand", "region-1", "int8"),
+)
+_DROP_M = (
+    _runpod("A100-80GB", "spot", "region-1", "int8"),
+    _runpod("A100-80GB", "spot", "region-2", "int8"),
+    _runpod("A100-80GB", "on-demand", "region-1", "int8"),
+    _runpod("L40S", "spot", "region-1", "fp8"),
+    _runpod("L40S", "spot", "region-2", "fp8"),
+    _runpod("L40S", "on-demand", "region-2", "fp8"),
+    _runpod("H200", "spot", "region-1", "fp8"),
+    _runpod("H200", "spot", "region-2", "fp8"),
+    _runpod("H200", "on-demand", "region-1", "fp8"),
+    _runpod("H100", "on-demand", "region-2", "fp8"),
+)
+
+
+def _size(
+    classes: tuple[str, ...], models: tuple[str, ...], pools: tuple[PoolPlan, ...], gpus: float
+) -> SizePlan:
+    return SizePlan(classes=classes, models=models, pools=pools, gpus=gpus)
+
+
+_DEMAND_S = _size(_SMALL_CLASSES, _SMALL, _POOLS_S, 12.0)
+_DEMAND_M = _size(_MEDIUM_CLASSES, _MEDIUM, _POOLS_M, 64.0)
+_DEMAND_L = _size(_LARGE_CLASSES, _LARGE, _POOLS_L, 512.0)
+
+#: Homogeneous replicas: one GPU type each. Family `multi` has `MULTI_SIZES`.
+SIZES = {
+    ("grw", "s"): _DEMAND_S,
+    ("grw", "m"): _DEMAND_M,
+    ("ou", "s"): _DEMAND_S,
+    ("ou", "m"): _DEMAND_M,
+    ("ou", "l"): _DEMAND_L,
+    ("drop", "s"): _size(_SMALL_CLASSES, _SMALL, _DROP_S, 12.0),
+    ("drop", "m"): _size(_MEDIUM_CLASSES, _MEDIUM, _DROP_M, 64.0),
+    ("warp", "s"): _DEMAND_S,
+    ("trace", "m"): _DEMAND_M,
+    ("budget", "s"): _DEMAND_S,
+    ("budget", "m"): _DEMAND_M,
+    ("tail", "s"): _size(_TAIL_CLASSES, _SMALL, _POOLS_S, 16.0),
+    ("tail", "m"): _size((*_TAIL_CLASSES, "legal", "dialogue"), _MEDIUM, _POOLS_M, 64.0),
+}
+
+
+# -- family multi
+
+#: Regions: AWS's H100 in Virginia, Tokyo and Sao Paulo costs 6.88, 8.60 and 11.56 USD/h, and so do all GPUs here.
+_PRICE_FACTORS = {"region-1": 1.0, "region-2": 1.25, "region-3": 1.68}
+TEMPLATE_PRECISION = "fp16"
+
+
+def _region_pools(regions: int, *kinds: tuple[str, str]) -> tuple[PoolPlan, ...]:
+    return tuple(
+        PoolPlan(
+            gpu=gpu,
+            provider="RunPod Community" if market == "spot" else "RunPod Secure",
+            market=market,
+            region=region,
+            precisions=(TEMPLATE_PRECISION,),
+            price_factor=_PRICE_FACTORS[region],
+        )
+        for region in tuple(_PRICE_FACTORS)[:regions]
+        for gpu, market in kinds
+    )
+
+
+def _region_classes(regions: int, *names: str) -> tuple[str, ...]:
+    return tuple(f"{name}.{region}" for name in names for region in tuple(_PRICE_FACTORS)[:regions])
+
+
+_KINDS = (("L40S", "spot"), ("A100-80GB", "spot"), ("H100", "on-demand"))
+#: Replicas of several GPU types, see `fleetgym.families.multi`.
+MULTI_SIZES = {
+    "s": SizePlan(
+        classes=_region_classes(2, "chat", "code"),
+        models=("Llama-3.1-8B", "Qwen3-32B"),
+        pools=_region_pools(2, *_KINDS),
+        gpus=16.0,
+    ),
+    "m": SizePlan(
+        classes=_region_classes(3, "chat", "code", "reasoning"),
+        models=("Llama-3.1-8B", "Qwen3-32B", "Llama-3.1-70B"),
+        pools=_region_pools(3, *_KINDS),
+        gpus=96.0,
+    ),
+    "l": SizePlan(
+        classes=_region_classes(3, "chat", "translate", "code", "reasoning"),
+        models=("Llama-3.1-8B", "Phi-4-14B", "Qwen3-32B", "Llama-3.1-70B"),
+        pools=_region_pools(3, *_KINDS, ("H200", "on-demand")),
+        gpus=512.0,
+    ),
+}

@@ -1,0 +1,100 @@
+"""The tools that judge families and compare methods: gates on synthetic costs, pages from synthetic records."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tools import check_families, compare_methods, family_cards
+
+
+def costs(
+    hold: float = 1.2, last: float = 1.1, empty: float = 6.0, bound: float = math.nan
+) -> dict[str, np.ndarray]:
+    """Return costs of one instance on two scenarios, relative to the best agent."""
+    table = {"hold": hold, check_families.LAST[0]: last, "descent": 1.0, "empty": empty, "bound": bound}
+    return {agent: np.array([100.0, 200.0]) * value for agent, value in table.items()}
+
+
+@pytest.mark.parametrize(
+    ("changes", "passing"),
+    [
+        ({}, True),
+        ({"hold": 1.07}, False),
+        ({"last": 1.04}, False),
+        ({"empty": 3.9}, False),
+        ({"empty": 12.1}, False),
+    ],
+)
+def test_each_gate_decides(changes: dict[str, float], passing: bool) -> None:
+    """One number past its gate is enough to fail."""
+    assert check_families.passes(costs(**changes), np.arange(2)) is passing
+
+
+def test_a_family_passes_with_seven_of_ten_instances() -> None:
+    """70 % is enough, 60 % is not; a reproduction keeps its label."""
+    rng = np.random.default_rng(1)
+    for good, label in ((7, "headline"), (6, "diagnostic")):
+        tables = {f"i{k}": costs(hold=1.2 if k < good else 1.0) for k in range(10)}
+        verdict = check_families.judge("ou", tables, rng)
+        assert (verdict.passing, verdict.label) == (good, label)
+    assert check_families.judge("grw", {"i": costs()}, rng).label == "reproduction"
+
+
+def test_the_bound_is_judged_over_the_family() -> None:
+    """25 % above it is wanted, 43 % and 3 % are not; without a bound nothing is said."""
+    rng = np.random.default_rng(1)
+    for bound, wanted in ((0.8, True), (0.7, False), (0.97, False), (math.nan, None)):
+        verdict = check_families.judge("ou", {"i": costs(bound=bound)}, rng)
+        assert verdict.near_bound is wanted
+        assert verdict.bound is None or verdict.bound == pytest.approx(1.0 / bound - 1.0)
+        assert verdict.label == "headline"
+
+
+def test_costs_are_kept_to_the_cent_and_read_back(tmp_path: Path) -> None:
+    """Unknown bounds become null, and NaN again."""
+    path = tmp_path / "costs.json"
+    check_families.write_costs(path, {"x": {"hash": "h", **costs()}})
+    found = check_families.read_costs(path)
+    assert found["x"]["hash"] == "h"
+    np.testing.assert_allclose(found["x"]["hold"], [120.0, 240.0])
+    assert np.isnan(found["x"]["bound"]).all()
+
+
+def test_every_family_has_a_card() -> None:
+    """The page names all of them, and what was measured."""
+    verdict = check_families.judge("ou", {"i": costs()}, np.random.default_rng(1))
+    text = family_cards.page({"ou": verdict})
+    assert "| `ou` | +20.0 %" in text
+    assert all(f"## `{family}`" in text for family in family_cards.CARDS)
+    assert set(check_families.HEADLINE) < set(family_cards.CARDS)
+
+
+def test_the_methods_page_compares_with_the_cheapest() -> None:
+    """Failures are listed and never the cheapest; missing episodes are blanks."""
+    instances = {"ou": "fleet-v1/dev/ou-s-101", "multi": "fleet-v1/dev/multi-s-101"}
+    base = {"act_cpu_s": 0.288, "windows": 288, "failure": None}
+    records = {
+        ("a", instances["ou"]): {**base, "cost_usd": 110.0},
+        ("b", instances["ou"]): {**base, "cost_usd": 100.0},
+        ("b", instances["multi"]): {**base, "cost_usd": 10.0},
+        ("c", instances["ou"]): {**base, "cost_usd": 1.0, "failure": "boom"},
+    }
+    text = compare_methods.page(records, instances)
+    assert "| `a` | 10.0 |  |  |" in text
+    assert "| `b` | 0.0 | 0.0 | 0.0 |" in text
+    assert "| `b` | 1 | 1 |" in text
+    assert "`c` on `fleet-v1/dev/ou-s-101`: boom" in text
+
+
+def test_the_comparison_covers_every_family_and_method() -> None:
+    """One dev instance of each family, the smallest size; GH, AGH, the MILP and all planners of replicas."""
+    chosen = compare_methods.chosen_instances()
+    assert set(chosen) == set(compare_methods.FAMILY_ORDER) == set(family_cards.CARDS)
+    assert chosen["multi"] == "fleet-v1/dev/multi-s-101"
+    assert {"gh", "agh", "milp", "coral", "homo", "cauchy", "jiang", "melange", "queueing"} <= set(
+        compare_methods.methods()
+    )

@@ -1,0 +1,200 @@
+"""From measured costs and what each family is about to a card per family: ``docs/families.md``.
+
+python tools/check_families.py --quick-grids --scenarios 4 --bounds 1 --json docs/data/families.json
+python -m tools.family_cards
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from fleetgym.files import write_atomically
+from fleetgym.library import entries
+from tools.check_families import HEADLINE, Verdict, judge, read_costs
+
+ROOT = Path(__file__).resolve().parents[1]
+COSTS = ROOT / "docs" / "data" / "families.json"
+PAGE = ROOT / "docs" / "families.md"
+SEED = 20261121
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Card:
+    """What a family is about, in words."""
+
+    question: str
+    knobs: str
+    leaves_out: str
+
+
+_COMMON = "requests that wait from one window to the next, users who retry, GPUs that fail one by one, prices that move"
+CARDS = {
+    "ou": Card(
+        question="Plan ahead while demand swings and starting is slow.",
+        knobs="daily amplitude .05 to .25; swings of standard deviation .35 to .53 that last 130 to 220 "
+        "minutes; 2 to 10 "
+        "jumps a day; dispersion of counts 1.5 to 60; capacity 1.15 to 1.35 times the p99 demand; "
+        "start-up 1 to 3 "
+        "windows and a fee of 1.5 to 3; an unserved request costs 7 to 10 windows of its rent",
+        leaves_out=_COMMON,
+    ),
+    "drop": Card(
+        question="Hedge spot pools that vanish almost wholly, regions together.",
+        knobs="as `ou`; 4 drops a day of each spot pool, depth Beta(4.63, .21), 88 % of it in the first "
+        "window, duration "
+        "lognormal; correlation .40 within a region, .18 across; hedging number near one",
+        leaves_out=_COMMON + ", warnings before a drop",
+    ),
+    "trace": Card(
+        question="The same with real tenants: seven days known, the eighth scored.",
+        knobs="six of eleven ServeGen tenants, four of which move within a day; their shares of the "
+        "fleet; in train and fresh, "
+        "days rolled in time and stretched",
+        leaves_out=_COMMON + ", tenants whose days differ more than those of the history",
+    ),
+    "budget": Card(
+        question="Whom to serve, and when, under a budget that binds.",
+        knobs="a rate of .70, .80 or .95 times the rent of the cheapest fleet for the p99 demand, or a "
+        "pool of 1.25, 1.35 "
+        "or 1.50 times a day's rent at mean demand; demand as `ou`",
+        leaves_out=_COMMON + ", budgets that carry over from day to day",
+    ),
+    "tail": Card(
+        question="Keep deadlines: which GPUs, which context limit, and how much slack.",
+        knobs="deadlines of .25 to 6 s for the first token; arrivals within a window as dispersed as "
+        "counts of windows, up to 20; "
+        "replicas with a context limit of 4 k or 32 k tokens and so many or few queue servers; prompts "
+        "of 15 k tokens; a "
+        "late request costs nearly half of an unserved one",
+        leaves_out=_COMMON + ", the time between tokens, prefix caches",
+    ),
+    "multi": Card(
+        question="Which replicas of several GPU types, in which region.",
+        knobs="two or three regions at prices 1 : 1.25 : 1.68, users' days 12 and 6 hours apart, a round "
+        "trip of .15 s; Coral's "
+        "serving templates of at most three nodes of 1, 2 or 4 GPUs, per model and set of GPU types the "
+        "best per dollar and "
+        "per GPU, at most 512 configurations; spot pools that drop by region",
+        leaves_out=_COMMON + ", the price of traffic between regions, data that must stay where it is",
+    ),
+    "grw": Card(
+        question="FastLLM's random walk on realistic columns, one configuration of each (model, tier).",
+        knobs="volatility .01 to .05 per window",
+        leaves_out=_COMMON + ", any daily pattern: repeating the last value is nearly optimal",
+    ),
+    "fastllm": Card(
+        question="FastLLM's own problem.",
+        knobs="a parameter regime of ours around the ranges that the paper prints; a rate budget; demand "
+        "is seen before acting",
+        leaves_out=_COMMON + ", queues, start-up",
+    ),
+    "warp": Card(
+        question="Bursts: one hour of Azure requests, stretched to a day.",
+        knobs="each workload's hour is rolled at random",
+        leaves_out=_COMMON + ", the fact that nobody's day looks like this",
+    ),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--costs", type=Path, default=COSTS)
+    parser.add_argument("--page", type=Path, default=PAGE)
+    arguments = parser.parse_args(argv)
+    verdicts = {v.family: v for v in judged(arguments.costs)}
+    write_atomically(arguments.page, page(verdicts, measured_sizes(arguments.costs)).encode())
+    print(f"{arguments.page} written: {len(verdicts)} families measured", file=sys.stderr)
+    return 0
+
+
+def judged(path: Path) -> list[Verdict]:
+    """Return a verdict for each family that has been measured."""
+    by_family: dict[str, dict[str, dict[str, np.ndarray]]] = {}
+    for name, table in read_costs(path).items():
+        entry = entries().get(name)
+        if entry is not None and entry.content_hash == table["hash"]:
+            costs = {agent: values for agent, values in table.items() if agent != "hash"}
+            by_family.setdefault(entry.family, {})[name] = costs
+    return [judge(family, costs, np.random.default_rng(SEED)) for family, costs in by_family.items()]
+
+
+def measured_sizes(path: Path) -> str:
+    """Return how many instances of which families and sizes have been measured."""
+    found = Counter(name.rpartition("/")[2].rpartition("-")[0] for name in read_costs(path))
+    return ", ".join(f"{count} `{kind}`" for kind, count in found.items())
+
+
+def page(verdicts: dict[str, Verdict], sizes: str = "") -> str:
+    """Return the page as Markdown."""
+    rows = [row(family, verdicts[family]) for family in CARDS if family in verdicts]
+    cards = [card(family, text, verdicts.get(family)) for family, text in CARDS.items()]
+    scenarios = " or ".join(str(n) for n in sorted({v.scenarios for v in verdicts.values()}))
+    return f"""# The families of `fleet-v1`
+
+A card per family: what it asks, what is drawn, what it leaves out, and what trivial policies score. Written by
+`python -m tools.family_cards` from costs that `tools/check_families.py` measured on *fresh* scenarios of dev instances
+({sizes}; {scenarios} scenarios each).
+Samples this small say whether a family separates agents, not by exactly how much.
+
+*Never changes*: the best of the nominal fleet and AGH's at several margins, held all day. *Last value*: AGH on the
+last window's demand, the best of several margins and periods. Both are tuned in hindsight, which flatters them.
+Shares are above the best agent tried, with 95 % bootstrap intervals over scenarios. An instance passes if
+never-changes is at least 8 % and last-value at least 5 % above the best agent, and serving nobody costs 4 to 12
+times as much as it. A family is *headline* if at least 70 % of its instances pass.
+
+*Above the bound* is the best agent's distance from the hindsight bound on the first scenario of the first instance;
+5 to 40 % is wanted over the family. **Where the table says more than 40 %, that is not met by the agents tried.**
+The bound leaves out late requests and lets replicas be split, and the agents tried are quick ones, so the distance
+to the true optimum is smaller; it does not enter the label.
+
+| family | never changes | last value | serving nobody | best agent | above the bound | instances that pass | label |
+|---|---|---|---|---|---|---|---|
+{chr(10).join(rows)}
+
+{chr(10).join(cards)}"""
+
+
+def row(family: str, v: Verdict) -> str:
+    """Return a row of the table."""
+    bound = "" if v.bound is None else f"+{100 * v.bound:.1f} %"
+    return (
+        f"| `{family}` | {share(v.hold, v.hold_interval)} | {share(v.last, v.last_interval)} | "
+        f"{v.empty:.1f} × | `{v.best}` | "
+        f"{bound} | {v.passing} of {v.instances} | {v.label} |"
+    )
+
+
+def share(value: float, interval: tuple[float, float]) -> str:
+    """Return a share with its interval."""
+    return f"+{100 * value:.1f} % [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]"
+
+
+def card(family: str, text: Card, verdict: Verdict | None) -> str:
+    """Return a family's card."""
+    label = verdict.label if verdict else "reproduction" if family in ("grw", "fastllm") else "diagnostic"
+    if verdict is None and family in HEADLINE:
+        label = "not measured"
+    counts: dict[str, list[int]] = {}
+    for entry in entries().values():
+        if entry.family == family and entry.suite in ("fleet-v1/dev", "fleet-v1/test"):
+            counts.setdefault(entry.size, [0, 0])[entry.suite.endswith("test")] += 1
+    sizes = ", ".join(f"{size}: {dev} dev, {test} test" for size, (dev, test) in counts.items())
+    return f"""## `{family}` ({label})
+
+{text.question}
+
+- Instances: {sizes or "none stored"}.
+- Knobs: {text.knobs}.
+- Leaves out: {text.leaves_out}.
+"""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
