@@ -157,8 +157,9 @@ class Router:
     def __init__(self, problem: Problem):
         _, workloads, configurations = problem.packed.performance.shape
         self.played = new_played(workloads, configurations, len(problem.gpu_use))
-        self._kept = problem, new_memory(workloads, configurations), new_workspace(workloads, configurations)
-        self.note = window.freeze(*self._kept, self.played)
+        self.workspace = new_workspace(workloads, configurations)
+        self._kept = problem, new_memory(workloads, configurations)  # the note does not keep them alive
+        self.note = window.freeze(*self._kept, self.workspace, self.played)
 
     def __getstate__(self) -> Problem:
         return self._kept[0]

@@ -9,7 +9,7 @@ import routing_lps
 from routing_lps import KINDS, certify
 
 import fleetgym
-from fleetgym.kernels import routing
+from fleetgym.kernels import compile
 from fleetgym.kernels.routing import (
     NUMERIC_FAILURE,
     new_basis,
@@ -161,9 +161,9 @@ def test_data_without_meaning_are_not_reported_as_solved():
 
 def test_numba_may_lack_the_lean_option(monkeypatch):
     """The option that saves compile time is private to Numba, so its absence is no error."""
-    assert set(routing._lean()) <= {"_nrt"}
+    assert set(compile.lean()) <= {"_nrt"}
     monkeypatch.delattr(numba.core.options.DefaultOptions, "_nrt", raising=False)
-    assert routing._lean() == {}
+    assert compile.lean() == {}
 
 
 def test_an_old_basis_may_name_segments_that_are_gone() -> None:
