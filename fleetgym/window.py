@@ -270,7 +270,6 @@ class WindowModel:
     """
 
     def __init__(self, instance: Instance):
-        announce_compilation(window.play_noted)
         self.instance = instance
         self.hours = instance.window_s / 3600.0
         self.longest_startup = max(1, max(c.startup_windows for c in instance.configurations))
@@ -373,6 +372,7 @@ class WindowModel:
 
     def new_router(self) -> Router:
         """Return a router without memory."""
+        announce_compilation(window.play_noted)
         return Router(self.problem)
 
     def admit(self, state: FleetState, target: np.ndarray, outcome: Outcome) -> Admission:

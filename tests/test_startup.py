@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import fleetgym
+import fleetgym.library
 
 PACKAGE = Path(fleetgym.__file__).parent
 HEAVY = ("numba", "pandas", "scipy", "matplotlib", "highspy")
