@@ -9,12 +9,11 @@ import numpy as np
 from gymnasium import spaces
 
 from fleetgym.actions import ActionSpace
-from fleetgym.dynamics.scenario import draw_scenario
 from fleetgym.envs.rendering import render_ansi
+from fleetgym.envs.scenarios import ScenarioChoice
 from fleetgym.errors import FleetgymError
 from fleetgym.instance import Budget, Instance, Scenario
 from fleetgym.kernels.episodes import MAX_LOG_RATIO, MAX_PRICE_FACTOR
-from fleetgym.library import load_instance, load_scenarios
 from fleetgym.planning import Snapshot
 from fleetgym.window import Admission, FleetState, Outcome, window_model
 
@@ -247,8 +246,8 @@ class FleetMakespanEnv(gymnasium.Env):
                 f"render_mode must be one of {self.metadata['render_modes']}, got {render_mode!r}"
             )
         self.render_mode = render_mode
-        self.source = None if isinstance(instance, Instance) else instance
-        self.instance = instance if isinstance(instance, Instance) else load_instance(instance)
+        self._choice = ScenarioChoice(instance)
+        self.instance = self._choice.instance
         if budget_usd_per_h is not None:
             if not 0.0 <= budget_usd_per_h < np.inf:
                 raise FleetgymError(
@@ -315,17 +314,10 @@ class FleetMakespanEnv(gymnasium.Env):
         count = self.instance.num_windows
         if window is not None and not (_is_whole(window) and 0 <= window < count):
             raise ValueError(f"expected a window from 0 to {count - 1}, got {window!r}")
-        if chosen is None:
-            drawn = draw_scenario(self.instance, self.np_random, "drawn")
-            return drawn, int(self.np_random.integers(count) if window is None else window)
-        if isinstance(chosen, Scenario):
-            return chosen.check(self.instance), int(window or 0)
-        stored = load_scenarios(self.source) if self.source is not None else ()
-        if not _is_whole(chosen):
-            raise ValueError(f"expected the number of a stored scenario or a Scenario, got {chosen!r}")
-        if not 0 <= chosen < len(stored):
-            raise ValueError(f"{self.instance.id!r} has {len(stored)} stored scenarios, got number {chosen}")
-        return stored[int(chosen)], int(window or 0)
+        scenario = self._choice.choose({"scenario": chosen}, self.np_random)
+        if chosen is None and window is None:
+            window = self.np_random.integers(count)
+        return scenario, int(window or 0)
 
     def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
         """Rent, and serve the requests.

@@ -124,7 +124,7 @@ def public_entry(agent: str, code: str | os.PathLike[str] | None) -> str:
 
     Examples
     --------
-    >>> public_entry("/home/me/agents/mine.py:Agent(margin=0.1)", None)
+    >>> public_entry("somewhere/agents/mine.py:Agent(margin=0.1)", None)
     'mine.py:Agent(margin=0.1)'
     >>> public_entry("agh-rolling(margin=0.3)", None)
     'agh-rolling(margin=0.3)'

@@ -10,38 +10,13 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from fleetgym.files import write_atomically
+from tools.finished_cells import keep, read
 from tools.reproduce_fleet_sim import cells, figures
 from tools.reproduce_fleet_sim.page import page
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-
-
-def read(path: Path) -> dict[str, Any]:
-    """Return the finished cells of a file; a last line that was cut off is ignored."""
-    done: dict[str, Any] = {}
-    if path.is_file():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                cell = json.loads(line)
-            except json.JSONDecodeError:
-                continue
-            done[cell["name"]] = cell["numbers"]
-    return done
-
-
-def keep(path: Path, name: str, numbers: Any) -> None:
-    """Append a cell; after a line that was cut off, on a line of its own."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    data = path.read_bytes() if path.is_file() else b""
-    text = "\n" * bool(data and not data.endswith(b"\n")) + json.dumps(
-        {"name": name, "numbers": numbers}, allow_nan=False
-    )
-    with path.open("a", encoding="utf-8") as file:
-        file.write(text + "\n")
-        file.flush()
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -6,28 +6,14 @@ Finished cells are kept in results/reproduce_jiang.jsonl, one JSON object a line
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
-from typing import Any
 
 from fleetgym.files import write_atomically
+from tools.finished_cells import keep, read
 from tools.reproduce_jiang import cells
 from tools.reproduce_jiang.page import page
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-
-
-def read(path: Path) -> dict[str, Any]:
-    """Return the finished cells of a file; a last line that was cut off is ignored."""
-    done: dict[str, Any] = {}
-    if path.is_file():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                cell = json.loads(line)
-            except json.JSONDecodeError:
-                continue
-            done[cell["name"]] = cell["numbers"]
-    return done
 
 
 def main() -> None:
@@ -40,22 +26,12 @@ def main() -> None:
     options = parser.parse_args()
     done, wanted = read(options.cells), cells.names(options.quick)
     missing = [] if options.page_only else [name for name in wanted if name not in done]
-    options.cells.parent.mkdir(parents=True, exist_ok=True)
     for number, name in enumerate(missing, start=1):
         print(f"{number}/{len(missing)}  {name}", flush=True)
         done[name] = cells.compute(name)
-        with options.cells.open("a", encoding="utf-8") as file:
-            file.write(
-                "\n" * _cut_off(options.cells) + json.dumps({"name": name, "numbers": done[name]}) + "\n"
-            )
+        keep(options.cells, name, done[name])
     write_atomically(options.out, page(done).encode())
     print(f"wrote {options.out}")
-
-
-def _cut_off(path: Path) -> bool:
-    """Return whether the file's last line has no end."""
-    data = path.read_bytes()
-    return bool(data) and not data.endswith(b"\n")
 
 
 if __name__ == "__main__":
