@@ -5,7 +5,11 @@ BIN := .venv/bin
 WORKERS ?= 2
 ROUNDS ?= 10
 
-.PHONY: help score test test-slow test-rl lint bench docs-env train-ppo verify-all wheel leaderboard reproduce-fastllm reproduce-fleet-sim reproduce-jiang methods clean
+# There are as many processes as cores already; threads of the linear algebra would only wait for one another.
+export OMP_NUM_THREADS ?= 1
+export OPENBLAS_NUM_THREADS ?= 1
+
+.PHONY: help score test test-slow test-rl lint bench docs-env train-ppo verify-all wheel leaderboard reproduce-fastllm reproduce-fleet-sim reproduce-jiang reproduce-coral methods clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,10 +34,10 @@ score: .venv/ready  ## Compare ten reference agents on a day of each fleet-v0/de
 
 test: .venv/ready-dev  ## Run the tests and the doctests
 	$(BIN)/fleetgym warmup
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not rl" --doctest-modules tests fleetgym baselines
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not rl" --doctest-modules tests fleetgym baselines
 
-test-slow: .venv/ready-dev  ## Run the slow proofs: tens of thousands of LPs, whole suites against the reference
-	$(BIN)/python -m pytest -n $(WORKERS) -m slow tests
+test-slow: .venv/ready-dev  ## Run the slow proofs: thousands of LPs, whole episodes against the reference
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow and not full" tests
 
 test-rl: .venv/ready-dev  ## Run the checks that need stable-baselines3 (installs it, with PyTorch)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[rl]'
@@ -60,7 +64,8 @@ train-ppo: .venv/ready-dev  ## Train the agent ppo (half an hour of CPU) into re
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[rl]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m baselines.ppo.train --folder results/ppo --rounds $(ROUNDS)
 
-verify-all: .venv/ready-dev  ## Replay every stored task through the independent reference evaluator
+verify-all: .venv/ready-dev  ## The rest of the slow proofs, and every stored task through the reference evaluator
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m full tests
 	$(BIN)/python -m tools.verify_all --workers $(WORKERS)
 
 reproduce-fastllm: .venv/ready-dev  ## Repeat FastLLM's evaluation and write docs/reproduce-fastllm.md (80 CPU minutes)
@@ -71,6 +76,9 @@ reproduce-fleet-sim: .venv/ready-dev  ## Repeat inference-fleet-sim's tables and
 
 reproduce-jiang: .venv/ready-dev  ## Repeat Jiang et al.'s evaluation and write docs/reproduce-jiang.md
 	$(BIN)/python -m tools.reproduce_jiang
+
+reproduce-coral: .venv/ready-dev  ## Repeat Coral's evaluation and write docs/reproduce-coral.md
+	$(BIN)/python -m tools.reproduce_coral
 
 leaderboard: .venv/ready  ## Verify every submission anew and build leaderboard/site/index.html (a CPU minute a row)
 	$(BIN)/fleetgym verify leaderboard/submissions/* --workers $(WORKERS) --out leaderboard/verified

@@ -66,11 +66,9 @@ class AutoscaleAgent:
     def act(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> np.ndarray:
         """Return the action for the coming window, (slots,) options."""
         snapshot = self._view.snapshot()
-        kept = self._kept(snapshot, self._wanted(snapshot, np.zeros_like(snapshot.fleet)))
-        return self._view.fleet_to_action(self._wanted(snapshot, kept))
-
-    def _wanted(self, snapshot: Snapshot, kept: np.ndarray) -> np.ndarray:
-        return Demand(snapshot, self.target_utilization, kept).fleet()
+        demand = Demand(snapshot, self.target_utilization)
+        kept = self._kept(snapshot, demand.fleet(np.zeros_like(snapshot.fleet)))
+        return self._view.fleet_to_action(demand.fleet(kept))
 
     def _kept(self, snapshot: Snapshot, wanted: np.ndarray) -> np.ndarray:
         """Return the replicas (C,) that stay for now: all but those of slots that were too large for long."""
@@ -102,9 +100,9 @@ def priority(instance: Instance) -> np.ndarray:
 
 
 class Demand:
-    """What a window's demand asks for at a target utilisation, given replicas `kept` (C,) that stay anyway."""
+    """What a window's demand asks for at a target utilisation."""
 
-    def __init__(self, snapshot: Snapshot, target_utilization: float, kept: np.ndarray):
+    def __init__(self, snapshot: Snapshot, target_utilization: float):
         self.snapshot = snapshot
         capacity = np.stack((snapshot.compute_tflops, snapshot.kv_capacity_gb, snapshot.max_concurrency))
         load = snapshot.rate_rps[:, None] * np.stack(
@@ -114,28 +112,32 @@ class Demand:
             parts = load / (target_utilization * capacity[:, None, :])
         #: Replicas that each workload asks for of each configuration, by resource: (3, I, C).
         self.replicas = np.where(load > 0, parts, 0.0)
-        self.used = np.zeros(capacity.shape)  # (3, C) replicas that are in use
-        self.count = kept.copy()
-        self.gpus_left = snapshot.available_gpus - snapshot.gpu_use @ kept
-        self.usd_left = snapshot.budget_usd - float(kept @ snapshot.hold_usd)
         self.slot_of = np.empty(capacity.shape[1], dtype=np.int64)
         for s, members in enumerate(snapshot.instance.slot_members):
             self.slot_of[list(members)] = s
-        self.exclusive = np.array([slot.exclusive for slot in snapshot.instance.slots])
+        self.exclusive = [slot.exclusive for slot in snapshot.instance.slots]
+        #: Workloads in the order in which they are placed, each with its configurations, the best first.
+        self.rankings = [
+            (int(i), self._ranking(int(i))) for i in priority(snapshot.instance) if snapshot.rate_rps[i] > 0
+        ]
+
+    def fleet(self, kept: np.ndarray) -> np.ndarray:
+        """Return the replicas wanted, int64 (C,), where replicas `kept` (C,) stay anyway."""
+        snapshot = self.snapshot
+        self.used = np.zeros((3, kept.size))  # replicas that are in use
+        self.count = kept.copy()
+        self.gpus_left = snapshot.available_gpus - snapshot.gpu_use @ kept
+        self.usd_left = snapshot.budget_usd - float(kept @ snapshot.hold_usd)
         #: Configuration of each slot in use; matters for exclusive ones.
         self.chosen = {int(self.slot_of[c]): int(c) for c in np.flatnonzero(kept)}
-
-    def fleet(self) -> np.ndarray:
-        """Return the replicas wanted, int64 (C,)."""
-        for i in priority(self.snapshot.instance):
-            if self.snapshot.rate_rps[i] > 0:
-                self._assign(int(i))
+        for i, ranking in self.rankings:
+            self._assign(i, ranking)
         return self.count
 
-    def _assign(self, i: int) -> None:
+    def _assign(self, i: int, ranking: np.ndarray) -> None:
         """Spread workload i over configurations, the cheapest first, until all of it is placed."""
         left = 1.0
-        for c in self._ranking(i):
+        for c in ranking[self._may_serve()[ranking]]:
             if left <= _TINY:
                 break
             slot = int(self.slot_of[c])
@@ -145,6 +147,12 @@ class Demand:
             if share > 0.0 and self.exclusive[slot]:
                 self.chosen[slot] = int(c)
             left -= share
+
+    def _may_serve(self) -> np.ndarray:
+        """Return which configurations (C,) run, or could have a first replica: all others have nothing to give."""
+        s = self.snapshot
+        fits = np.all(s.gpu_use <= self.gpus_left[:, None], axis=0) & (s.hold_usd <= self.usd_left)
+        return fits | (self.count > 0)
 
     def _ranking(self, i: int) -> np.ndarray:
         """Return the configurations that can serve workload i, by SLO penalty, then cost per request."""
@@ -180,6 +188,8 @@ class Demand:
         """Add up to `extra` replicas of c within its own limit, its pools and the budget."""
         s = self.snapshot
         extra = min(extra, int(s.max_replicas[c] - self.count[c]))
+        if extra == 0:
+            return
         uses = s.gpu_use[:, c] > 0
         extra = min(extra, int((self.gpus_left[uses] // s.gpu_use[uses, c]).min()))
         if s.hold_usd[c] > 0.0 and np.isfinite(self.usd_left):

@@ -10,12 +10,13 @@ for itself.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from fleetgym import Instance, View
+from fleetgym import Instance, Outcome, View
 from fleetgym.forecasters import Forecaster, make_forecaster
 
 FORECASTERS = ("last", "ewma", "kalman")
@@ -66,6 +67,8 @@ class Descent:
     def reset(self, view: View, *, seed: int) -> None:
         """Study the history and choose which configurations are worth adding."""
         self.view, self.rng = view, np.random.default_rng(seed)
+        # Each sample has a view of its own: its routing starts from where that sample's last one ended.
+        self.judges = [View(view.instance) for _ in range(self.samples)]
         snapshot = view.snapshot()
         self.candidates = _shortlist(snapshot, self.shortlist)
         self.max_replicas, self.gpu_use = snapshot.max_replicas, snapshot.gpu_use
@@ -167,23 +170,24 @@ class Descent:
             switch = float(np.maximum(0, fleet - self.running) @ self.switch_usd)
             hold = float(fleet @ self.hold_usd)
             total = 0.0
-            for k, outcome in enumerate(self.outcomes):
+            for k, (judge, outcome) in enumerate(zip(self.judges, self.outcomes, strict=True)):
                 if (total + hold * (self.samples - k)) / self.samples + switch >= limit:
                     total = np.inf
                     break
-                total += self.view.steady_cost_usd(fleet, outcome=outcome)
+                total += judge.steady_cost_usd(fleet, outcome=outcome)
             self.known[key] = total / self.samples + switch
         return self.known[key]
 
     # -- demand -----------------------------------------------------------------------------------------
 
-    def _demand_samples(self) -> list[dict[str, np.ndarray]]:
+    def _demand_samples(self) -> list[Outcome]:
         """Return outcomes around the forecast, highest demand first: past errors, evenly spaced in their sum."""
         centre = self.forecaster.predict(self.ahead) if self.ahead else self.view.outcome.rate_rps
         drawn = self.errors[self.rng.integers(0, self.errors.shape[0], 16 * self.samples)]
         ranked = drawn[np.argsort(drawn.sum(axis=1), kind="stable")]
         picks = ((np.arange(self.samples) + 0.5) / self.samples * ranked.shape[0]).astype(int)
-        return [{"rate_rps": centre * np.exp(error)} for error in ranked[picks[::-1]]]
+        last = self.view.outcome
+        return [dataclasses.replace(last, rate_rps=centre * np.exp(error)) for error in ranked[picks[::-1]]]
 
 
 def study(instance: Instance, name: str, ahead: int) -> tuple[Forecaster, np.ndarray]:

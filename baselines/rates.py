@@ -1,6 +1,6 @@
-"""From a snapshot to how long one replica is busy with one request, where it keeps the request's SLOs.
+"""From a snapshot to what methods that were made for throughput alone (Coral, Jiang, Mélange) know of an instance.
 
-For methods that were made for throughput alone (Jiang, Mélange): their rates, on our instances.
+How long one replica is busy with one request, where it keeps the request's SLOs, and which replicas exclude each other.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from fleetgym.envs.makespan import busy_seconds
+from fleetgym.instance import Instance
 from fleetgym.planning import Snapshot
 
 
@@ -17,19 +18,29 @@ def placeable(snapshot: Snapshot) -> np.ndarray:
     return fits & (snapshot.hold_usd <= snapshot.budget_usd) & (snapshot.max_replicas > 0)
 
 
+def exclusive_groups(instance: Instance) -> tuple[tuple[int, ...], ...]:
+    """Return the sets of configurations of which one replica at most may be held: the exclusive slots."""
+    slots = zip(instance.slots, instance.slot_members, strict=True)
+    return tuple(members for slot, members in slots if slot.exclusive)
+
+
+def slo_excess(snapshot: Snapshot) -> np.ndarray:
+    """Return by how much each pair misses its SLOs, as a share of them, (I, C); a first token that is late counts 1."""
+    workloads = snapshot.instance.workloads
+    delay = np.array([[w.mean_delay_slo_s] for w in workloads])
+    error = np.array([[w.error_slo] for w in workloads])
+    first = np.array([[np.inf if w.ttft_slo_s is None else w.ttft_slo_s] for w in workloads])
+    excess = np.maximum(0.0, snapshot.delay_s / delay - 1.0) + np.maximum(0.0, snapshot.error / error - 1.0)
+    return excess + (snapshot.prefill_s >= first)
+
+
 def keeps_slos(snapshot: Snapshot, allowed: np.ndarray) -> np.ndarray:
     """Return which pairs keep the workload's mean delay, error and TTFT SLO by themselves: bool (I, C).
 
     Where none does among those that are `allowed`, (C,) bool, those that break them least do: the elastic SLOs make
     an excess of one per cent cost as much as not serving one per cent.
     """
-    workloads = snapshot.instance.workloads
-    delay = np.array([[w.mean_delay_slo_s] for w in workloads])
-    error = np.array([[w.error_slo] for w in workloads])
-    first = np.array([[np.inf if w.ttft_slo_s is None else w.ttft_slo_s] for w in workloads])
-    excess = np.maximum(0.0, snapshot.delay_s / delay - 1.0) + np.maximum(0.0, snapshot.error / error - 1.0)
-    excess = excess + (snapshot.prefill_s >= first)
-    usable = snapshot.compatible & allowed
+    excess, usable = slo_excess(snapshot), snapshot.compatible & allowed
     least = np.where(usable, excess, np.inf).min(axis=1, initial=np.inf, keepdims=True)
     return usable & (excess <= 1.05 * least + 1e-12)
 

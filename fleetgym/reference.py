@@ -52,6 +52,10 @@ class _Book:
         self.slots = instance.slot_members
         self.exclusive = [slot.exclusive for slot in instance.slots]
         self.gpus: list[list[int]] = instance.gpu_use.tolist()
+        #: Pools that a replica uses, with its GPUs there.
+        self.uses = [
+            [(g, row[c]) for g, row in enumerate(self.gpus) if row[c]] for c in range(self.num_configurations)
+        ]
         self.rent_per_h: list[list[float]] = instance.rental_usd_per_h.tolist()
         tables = instance.performance
         self.compatible = tables.compatible.tolist()
@@ -280,10 +284,18 @@ class _Admitting:
 
     def first_violated(self, fees: Sequence[float] = ()) -> int | str | None:
         """Return the first pool over its availability, else "budget" if over it, else None."""
-        for g in range(self.book.num_pools):
-            if sum(self.book.gpus[g][r.c] for r in self.replicas) > self.outcome.available[g]:
+        for g, held in enumerate(self.held_gpus()):
+            if held > self.outcome.available[g]:
                 return g
         return "budget" if self.over_budget(fees) else None
+
+    def held_gpus(self) -> list[int]:
+        """Return the GPUs held in each pool."""
+        held = [0] * self.book.num_pools
+        for replica in self.replicas:
+            for g, gpus in self.book.uses[replica.c]:
+                held[g] += gpus
+        return held
 
     def over_budget(self, fees: Sequence[float]) -> bool:
         """Whether holding the fleet, and these fees, exceed the budget."""
@@ -308,7 +320,7 @@ class _Admitting:
     def cut_to_availability(self) -> None:
         """While a pool holds more than there is, lose a replica that uses it."""
         for g in range(self.book.num_pools):
-            while sum(self.book.gpus[g][r.c] for r in self.replicas) > self.outcome.available[g]:
+            while self.held_gpus()[g] > self.outcome.available[g]:
                 self.lose_one(g)
 
     def cut_to_budget(self) -> None:

@@ -75,9 +75,10 @@ def named_entries(group: str, what: str) -> dict[str, AgentEntry]:
     """Return all entry points of a group, as `agent_entries` does; `what` one of them is, for the message."""
     found = dict(_checkout_entries(group))
     points = importlib.metadata.entry_points(group=group)
-    ranked = sorted(points, key=lambda p: (_distribution(p) != OUR_DISTRIBUTION, _distribution(p), p.name))
+    packages = {point.dist: _distribution(point) for point in points}  # reading a name parses a file
+    ranked = sorted(points, key=lambda p: (packages[p.dist] != OUR_DISTRIBUTION, packages[p.dist], p.name))
     for point in ranked:
-        entry = AgentEntry(point.name, point.value.replace(" ", ""), _distribution(point))
+        entry = AgentEntry(point.name, point.value.replace(" ", ""), packages[point.dist])
         known = found.setdefault(entry.name, entry)
         if known.distribution not in (OUR_DISTRIBUTION, entry.distribution):
             raise FleetgymError(

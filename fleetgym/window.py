@@ -79,8 +79,11 @@ class Outcome:
         values = {}
         for field in dataclasses.fields(cls):
             old = getattr(default, field.name)
+            if field.name not in data:
+                values[field.name] = old
+                continue
             try:
-                new = np.asarray(data.get(field.name, old)).astype(old.dtype)
+                new = np.asarray(data[field.name]).astype(old.dtype)
             except (TypeError, ValueError):
                 raise DataError("expected numbers", f"$.outcome.{field.name}") from None
             if new.shape != old.shape or not np.all(np.isfinite(new)) or np.any(new < 0):

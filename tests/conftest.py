@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import toys
 
 from fleetgym.instance import Instance
+
+
+@pytest.fixture(scope="session", autouse=True)
+def learners_log_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Give stable-baselines3, which makes a folder per training run, a place that is cleaned up."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SB3_LOGDIR", str(tmp_path_factory.mktemp("stable-baselines3")))
+        yield
 
 
 @pytest.fixture

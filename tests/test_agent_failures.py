@@ -69,12 +69,14 @@ def test_a_failed_agent_runs_the_empty_fleet(run: Results) -> None:
     assert play_actions(TOY, 0, actions).cost_usd == episode.cost_usd
 
 
-def test_failures_are_the_same_in_this_process() -> None:
+def test_failures_are_the_same_in_this_process(run: Results) -> None:
     """An agent that raises or answers nonsense gives the same bytes with and without isolation."""
-    for name in ("Raises", "SaysNan", "SaysNothing", "WrongShape", "Ragged", "ExitsPolitely", "FailsInReset"):
-        job = Job(agent(name), TOY, 0)
-        assert run_job(job, "never").to_line() == run_job(job, "always").to_line(), name
+    isolated = {episode.agent: episode for episode in run.episodes}
+    isolated[agent("FailsInReset")] = run_job(Job(agent("FailsInReset"), TOY, 0), "always")
     close_agents()
+    for name in ("Raises", "SaysNan", "SaysNothing", "WrongShape", "Ragged", "ExitsPolitely", "FailsInReset"):
+        alone = run_job(Job(agent(name), TOY, 0), "never")
+        assert alone.to_line() == isolated[agent(name)].to_line(), name
 
 
 def test_failure_in_reset_costs_the_whole_episode() -> None:
@@ -125,10 +127,9 @@ def test_episode_limit_counts_all_answers() -> None:
 def test_a_worker_that_dies_costs_one_episode() -> None:
     """Without isolation the agent takes its worker along: only its own episode is marked, the others are replayed."""
     names = [agent("Good"), agent("KillsItself"), agent("Dice")]
-    suite = [TOY, "fleet-v0/toy/group"]
-    crashed = evaluate(names, suite, isolate="never", workers=2)
-    isolated = evaluate(names, suite, isolate="always")
-    assert [e.agent for e in crashed.failures] == [agent("KillsItself")] * 2
+    crashed = evaluate(names, TOY, isolate="never", workers=2)
+    isolated = evaluate(names, TOY, isolate="always")
+    assert [e.agent for e in crashed.failures] == [agent("KillsItself")]
     assert crashed.to_text() == isolated.to_text()
 
 

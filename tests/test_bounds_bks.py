@@ -31,6 +31,7 @@ from fleetgym.scoring.comparison import clairvoyant_actions, nominal_actions, op
 from fleetgym.scoring.hindsight import plan_in_hindsight, rounded_actions
 from fleetgym.scoring.improvement import improve
 from fleetgym.scoring.propose import propose, read_candidates, standings
+from tools.update_best_known import next_name
 
 DROP = "fleet-v0/toy/drop"
 TOYS = list_instances("fleet-v0/toy")
@@ -196,3 +197,12 @@ def test_clairvoyant_plays_the_stored_actions() -> None:
     assert actions is not None
     value = read_best_known(best_known_path("fleet-v0")).tasks[f"{name}#0"].value_usd
     assert play_actions(name, 0, actions).cost_usd == pytest.approx(value, rel=1e-9)
+
+
+def test_a_frozen_name_is_not_used_again() -> None:
+    """The present set keeps its name until a release freezes it; then it gets the next one of the month."""
+    known = read_best_known(best_known_path("fleet-v0"))
+    assert next_name(known, set(), "2026-12-01") == known.name
+    assert next_name(None, set(), "2026-12-01") == "bks-2026-12"
+    renamed = dataclasses.replace(known, name="bks-2026-11b")
+    assert next_name(renamed, {"bks-2026-11", "bks-2026-11b"}, "2026-11-30") == "bks-2026-11c"

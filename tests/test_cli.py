@@ -274,7 +274,16 @@ def test_agents_are_found_in_the_current_folder(tmp_path: Path) -> None:
     (tmp_path / "my_agent.py").write_text("from sample_agents import Good as Mine\n")
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     script = Path(sys.executable).with_name("fleetgym")
-    command = [str(script), "compare", "my_agent:Mine", "hold", "--suite", "fleet-v0/toy", "--workers", "2"]
+    command = [
+        str(script),
+        "compare",
+        "my_agent:Mine",
+        "hold",
+        "--suite",
+        "fleet-v0/toy/drop",
+        "--workers",
+        "2",
+    ]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "my_agent:Mine" in done.stdout

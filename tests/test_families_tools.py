@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import fleetgym
 from tools import check_families, compare_methods, family_cards
 
 
@@ -88,6 +89,36 @@ def test_the_methods_page_compares_with_the_cheapest() -> None:
     assert "| `b` | 0.0 | 0.0 | 0.0 |" in text
     assert "| `b` | 1 | 1 |" in text
     assert "`c` on `fleet-v1/dev/ou-s-101`: boom" in text
+
+
+def test_finished_episodes_are_played_again_only_if_asked(tmp_path, monkeypatch) -> None:
+    """A second run plays nothing; with ``--again`` it plays what is chosen, and the newer episode counts."""
+    played: list[tuple[str, str]] = []
+
+    def episode(agent: str, instance: str) -> dict:
+        played.append((agent, instance))
+        facts = {
+            "agent": agent,
+            "instance": instance,
+            "instance_hash": fleetgym.load_instance(instance).content_hash,
+        }
+        return {**facts, "cost_usd": float(len(played)), "act_cpu_s": 1.0, "windows": 288, "failure": None}
+
+    monkeypatch.setattr(compare_methods, "episode", episode)
+    monkeypatch.setattr(compare_methods, "ROOT", tmp_path)
+    monkeypatch.setattr(compare_methods, "PAGE", tmp_path / "page.md")
+    records = tmp_path / "records.jsonl"
+    choice = ["--agents", "hold", "--families", "ou", "multi", "--records", str(records)]
+    compare_methods.main(choice)
+    compare_methods.main(choice)
+    assert len(played) == 2
+    compare_methods.main([*choice[:4], "--records", str(records), "--again"])
+    assert played[2:] == [("hold", "fleet-v1/dev/ou-s-101")]
+    known = compare_methods.read_records(records)
+    assert {i: r["cost_usd"] for (_, i), r in known.items()} == {
+        "fleet-v1/dev/ou-s-101": 3.0,
+        "fleet-v1/dev/multi-s-101": 2.0,
+    }
 
 
 def test_the_comparison_covers_every_family_and_method() -> None:

@@ -194,8 +194,11 @@ def _processes_with(mark: str) -> list[int]:
 
 
 @pytest.mark.parametrize("namespaces", [True, False])
-def test_nothing_is_left_when_the_run_is_killed(namespaces: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_left_when_the_run_is_killed(
+    namespaces: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """SIGKILL to the run ends warden, init and agent."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # whoever is killed leaves the agent's folder behind
     if not namespaces:
         monkeypatch.setenv("FLEETGYM_NO_NAMESPACES", "1")
     rules = dataclasses.asdict(make_rules(cpu_s=100.0))

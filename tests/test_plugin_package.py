@@ -92,7 +92,16 @@ def test_the_agent_is_listed_with_its_package(site: Path) -> None:
 
 def test_compare_finds_the_agent_by_its_name(site: Path) -> None:
     """It plays in the table like any other, isolated, in two workers, with arguments."""
-    words = ("compare", "sleepy", "sleepy(replicas=1)", "hold", "--suite", "fleet-v0/toy", "--workers", "2")
+    words = (
+        "compare",
+        "sleepy",
+        "sleepy(replicas=1)",
+        "hold",
+        "--suite",
+        "fleet-v0/toy/drop",
+        "--workers",
+        "2",
+    )
     done = fleetgym(site, *words)
     assert done.returncode == 0, done.stderr
     rows = [line.split()[0] for line in done.stdout.splitlines()[2:7]]

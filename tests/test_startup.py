@@ -31,7 +31,7 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
         cwd=environment.get("PYTHONPATH"),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
 
@@ -65,55 +65,80 @@ def test_warm_first_step_is_silent() -> None:
 
 
 def copy_of_package(folder: Path) -> Path:
-    """Return a folder that holds a copy of the package and its instances."""
+    """Return a folder that holds a copy of the package beside the instances."""
     shutil.copytree(PACKAGE, folder / "fleetgym", ignore=shutil.ignore_patterns("__pycache__"))
-    instances = Path(fleetgym.library.instances_folder())
-    shutil.copytree(instances, folder / "instances")
+    (folder / "instances").symlink_to(fleetgym.library.instances_folder())
     return folder
 
 
-@pytest.mark.slow
-def test_compilation_is_announced_and_an_edit_is_seen(tmp_path: Path) -> None:
-    """A cold cache is announced by one line; an edit of a callee in another kernel file changes the result."""
-    root = copy_of_package(tmp_path)
-    environment = {"PYTHONPATH": str(root), "FLEETGYM_CACHE_DIR": str(tmp_path / "cache")}
-    cold = python(FIRST_STEP, **environment)
-    assert cold.stderr.count("\n") == 1, cold.stderr
-    assert "compiling kernels" in cold.stderr
-    warm = python(FIRST_STEP, **environment)
-    assert warm.stderr == ""
-    assert warm.stdout == cold.stdout
-    source = root / "fleetgym" / "kernels" / "economics.py"
-    text = source.read_text()
-    edited = text.replace("SECONDS_PER_DAY = 86400.0", "SECONDS_PER_DAY = 86401.0")
-    assert edited != text
-    source.write_text(edited)
-    assert "compiling kernels" in python(FIRST_STEP, **environment).stderr
-    where = python("import fleetgym; print(fleetgym.__file__)", **environment).stdout
-    assert Path(where.strip()).is_relative_to(root), "the copy was tried, not the checkout"
+#: Two kernels in files of their own: one calls the other, joined to it and by its symbol.
+CALLEE = "from fleetgym.kernels.compile import jit\n\n\n@jit\ndef callee(x):\n    return {factor} * x\n"
+CALLER = """from fleetgym.kernels.callee import callee
+from fleetgym.kernels.compile import jit, separate
+
+apart = separate(callee, 1.0)
+
+
+@jit
+def caller(x):
+    return callee(x) + apart(x)
+"""
+
+
+def test_an_edit_of_a_callee_is_seen(tmp_path: Path) -> None:
+    """What is cached of a caller is not used once a kernel that it calls, in another file, was changed."""
+    kernels = copy_of_package(tmp_path) / "fleetgym" / "kernels"
+    (kernels / "caller.py").write_text(CALLER)
+    call = "from fleetgym.kernels.caller import caller; print(caller(1.0), sum(caller.stats.cache_hits.values()))"
+    environment = {"PYTHONPATH": str(tmp_path), "FLEETGYM_CACHE_DIR": str(tmp_path / "cache")}
+    for factor, printed in ((2.0, "4.0 0"), (2.0, "4.0 1"), (3.0, "6.0 0")):
+        (kernels / "callee.py").write_text(CALLEE.format(factor=factor))
+        run = python(call, **environment)
+        assert run.stdout.strip() == printed, run.stderr
+
+
+def test_an_edit_of_any_kernel_file_starts_a_new_cache(tmp_path: Path) -> None:
+    """The folder's name changes with each of them, and comes back with the old text."""
+    kernels = copy_of_package(tmp_path) / "fleetgym" / "kernels"
+    run = python(
+        "from pathlib import Path; from fleetgym.kernels import compile; seen = {compile.source_digest()}\n"
+        "files = sorted(Path(compile.__file__).parent.glob('*.py'))\n"
+        "for path in files:\n"
+        "    old = path.read_text()\n"
+        "    path.write_text(old + '# edited'); seen.add(compile.source_digest()); path.write_text(old)\n"
+        "print(len(files), len(seen), compile.source_digest() in seen, Path(compile.__file__).parent)",
+        PYTHONPATH=str(tmp_path),
+    )
+    files, digests, is_back, where = run.stdout.split()
+    assert int(files) >= 9, run.stderr
+    assert int(digests) == int(files) + 1
+    assert is_back == "True"
+    assert Path(where) == kernels, "the copy was tried, not the checkout"
 
 
 @pytest.mark.slow
-def test_read_only_install_without_a_home(tmp_path: Path) -> None:
-    """A package folder that cannot be written, and no home directory, are no obstacle."""
+def test_first_step_without_home_or_writable_install(tmp_path: Path) -> None:
+    """A folder that cannot be written and no home are no obstacle; a cold cache is announced, a warm one is not."""
     root = copy_of_package(tmp_path)
-    for path in (root / "fleetgym").rglob("*"):
-        if path.is_dir():
-            path.chmod(stat.S_IRUSR | stat.S_IXUSR)
-    (root / "fleetgym").chmod(stat.S_IRUSR | stat.S_IXUSR)
+    folders = [root / "fleetgym", *(path for path in (root / "fleetgym").rglob("*") if path.is_dir())]
     environment = {
         "PYTHONPATH": str(root),
-        "HOME": "/nonexistent",
-        "XDG_CACHE_HOME": "/nonexistent/cache",
+        "HOME": "/proc/nothing",  # not even root can make a folder there
+        "XDG_CACHE_HOME": "/proc/nothing/cache",
         "FLEETGYM_CACHE_DIR": "/proc/nothing/here",
         "TMPDIR": str(tmp_path),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
+    for path in reversed(folders):
+        path.chmod(stat.S_IRUSR | stat.S_IXUSR)
     try:
-        run = python(FIRST_STEP, **environment)
+        cold, warm = python(FIRST_STEP, **environment), python(FIRST_STEP, **environment)
     finally:
-        for path in (root / "fleetgym", *(root / "fleetgym").rglob("*")):
-            if path.is_dir():
-                path.chmod(stat.S_IRWXU)
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.startswith("cost")
+        for path in folders:
+            path.chmod(stat.S_IRWXU)
+    assert cold.returncode == 0, cold.stderr
+    assert cold.stdout.startswith("cost")
+    assert cold.stderr.count("\n") == 1, cold.stderr
+    assert "compiling kernels" in cold.stderr
+    assert (warm.stdout, warm.stderr) == (cold.stdout, "")
+    assert list(tmp_path.glob("fleetgym-*/kernels-*")), "the kernels are kept in a temporary folder"

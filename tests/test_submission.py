@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from sample_agents import agent as sample
-from submissions import SUITE, make_good, submitted
+from submissions import SUITE, submitted
 
 from fleetgym.cli import main
 from fleetgym.errors import DataError, FleetgymError, UnknownNameError
@@ -177,12 +177,18 @@ def test_command_line(results: Results, tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["verify", "--best-known", "fleet-v0/toy"]) == 0
 
 
+@pytest.fixture(scope="module")
+def dev_results() -> Results:
+    """Return a run on every stored day of fleet-v0/dev, of an agent that costs little."""
+    return evaluate(["gh-rolling"], "fleet-v0/dev")
+
+
 @pytest.mark.slow
-def test_a_dev_submission_is_verified_in_time(tmp_path: Path) -> None:
+def test_a_dev_submission_is_verified_in_time(dev_results: Results, tmp_path: Path) -> None:
     """Replaying all of fleet-v0/dev takes under eight CPU minutes: four minutes on two cores."""
     import resource
 
-    folder = make_good(tmp_path / "2026-11-21-agh", "agh-rolling", suite="fleet-v0/dev")
+    folder = submitted(dev_results, tmp_path / "2026-11-21-gh")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     record = verify(folder, workers=2)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -191,11 +197,11 @@ def test_a_dev_submission_is_verified_in_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_swapped_scenarios_are_noticed(tmp_path: Path) -> None:
+def test_swapped_scenarios_are_noticed(dev_results: Results, tmp_path: Path) -> None:
     """Actions of one day claimed for another day of the same instance fit its slots, and cost something else."""
     from submissions import lines_of, write_lines
 
-    folder = make_good(tmp_path / "2026-11-21-gh", "gh-rolling", suite="fleet-v0/dev")
+    folder = submitted(dev_results, tmp_path / "2026-11-21-gh")
     lines = lines_of(folder)
     assert lines[1]["instance"] == lines[2]["instance"]
     lines[1]["actions"], lines[2]["actions"] = lines[2]["actions"], lines[1]["actions"]

@@ -15,6 +15,8 @@ from fleetgym.window import COST_TERMS, Outcome, window_model
 
 TOY = fleetgym.list_instances("fleet-v0/toy")
 DEV = [name for name in fleetgym.list_instances("fleet-v0") if "/dev/" in name]
+#: All small instances and the first medium one of each family; `make verify-all` plays the others.
+SHARE = [name for name in DEV if "-s-" in name or "fastllm" in name or name.endswith("-m-001")]
 RELATIVE = 1e-9
 
 
@@ -71,7 +73,9 @@ def test_dev_samples(instance_id: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("instance_id", DEV)
+@pytest.mark.parametrize(
+    "instance_id", [pytest.param(name, marks=() if name in SHARE else pytest.mark.full) for name in DEV]
+)
 def test_dev_episodes(instance_id: str) -> None:
     """A whole random-action episode of every dev instance."""
     instance = fleetgym.load_instance(instance_id)

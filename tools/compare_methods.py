@@ -1,8 +1,9 @@
 """Every reference agent on one small instance of every family of fleet-v1: episodes in, ``docs/methods.md`` out.
 
-    python -m tools.compare_methods                  # play what is missing, write the page
-    python -m tools.compare_methods --seconds 300    # stop after 300 CPU seconds; the next call goes on
-    python -m tools.compare_methods --page           # write the page from what was played
+    python -m tools.compare_methods                          # play what is missing, write the page
+    python -m tools.compare_methods --seconds 300            # stop after 300 CPU seconds; the next call goes on
+    python -m tools.compare_methods --families tail --again  # play what is chosen anew, finished or not
+    python -m tools.compare_methods --page                   # write the page from what was played
 
 Each method plays through the adapter that its docstring states, on the same columns, first stored scenario. Finished
 episodes are kept in ``results/methods.jsonl``.
@@ -45,13 +46,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--agents", nargs="+", help="by default every registered one but the slowest")
     parser.add_argument("--families", nargs="+", choices=FAMILY_ORDER, help="by default all")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="CPU seconds after which to stop")
+    parser.add_argument("--again", action="store_true", help="play what is chosen even if it is finished")
     parser.add_argument("--records", type=Path, default=RECORDS)
     parser.add_argument("--page", action="store_true", help="write the page only")
     arguments = parser.parse_args(argv)
     records, instances = read_records(arguments.records), chosen_instances()
     if not arguments.page:
-        wanted = {f: name for f, name in instances.items() if f in (arguments.families or FAMILY_ORDER)}
-        play_missing(arguments.agents or methods(), wanted, records, arguments.records, arguments.seconds)
+        wanted = [name for f, name in instances.items() if f in (arguments.families or FAMILY_ORDER)]
+        jobs = [(agent, instance) for agent in arguments.agents or methods() for instance in wanted]
+        jobs = [job for job in jobs if arguments.again or job not in records]
+        play(jobs, records, arguments.records, arguments.seconds)
     write_atomically(PAGE, page(records, instances).encode())
     print(f"{len(records)} episodes; {PAGE.relative_to(ROOT)} written", file=sys.stderr)
     return 0
@@ -62,7 +66,7 @@ def methods() -> list[str]:
     return [
         name
         for name, entry in agent_entries().items()
-        if entry.target.startswith("baselines.") and name not in LEFT_OUT and ".ppo" not in entry.target
+        if entry.target.startswith("baselines.") and name not in LEFT_OUT
     ]
 
 
@@ -78,7 +82,7 @@ def chosen_instances() -> dict[str, str]:
 
 
 def read_records(path: Path) -> dict[tuple[str, str], dict]:
-    """Return finished episodes by agent and instance; what belongs to another version of an instance is dropped."""
+    """Return finished episodes by agent and instance, the last of several; those of other instances are dropped."""
     if not path.is_file():
         return {}
     found = {}
@@ -90,22 +94,14 @@ def read_records(path: Path) -> dict[tuple[str, str], dict]:
     return found
 
 
-def play_missing(
-    agents: Sequence[str],
-    instances: dict[str, str],
-    records: dict[tuple[str, str], dict],
-    path: Path,
-    seconds: float,
+def play(
+    jobs: Sequence[tuple[str, str]], records: dict[tuple[str, str], dict], path: Path, seconds: float
 ) -> None:
-    """Play what is not there, appending each finished episode to the file."""
+    """Play agents on instances, the larger ones last, appending each finished episode to the file."""
     began = time.process_time()
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as stream:
-        jobs = [(agent, instance) for agent in agents for instance in instances.values()]
-        jobs.sort(key=lambda job: entries()[job[1]].size == "m")  # the larger ones last
-        for agent, instance in jobs:
-            if (agent, instance) in records:
-                continue
+        for agent, instance in sorted(jobs, key=lambda job: entries()[job[1]].size == "m"):
             if time.process_time() - began > seconds:
                 return
             record = episode(agent, instance)

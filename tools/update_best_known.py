@@ -7,6 +7,8 @@ are solved to proven optimality. Work is bounded by counts.
     python tools/update_best_known.py fleet-v0/toy fleet-v0/dev --agents hold agh-rolling --steps 200000
     python tools/update_best_known.py fleet-v0/dev --steps 0 --judge        # bounds only
     python tools/update_best_known.py fleet-v0 --steps 0 --files FOLDER/*   # what `fleetgym bks propose` found
+
+A set whose name a release has frozen stays as it is there; what is found goes on under the next name.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from fleetgym.evaluation.executors import play
 from fleetgym.evaluation.jobs import stored_scenario
 from fleetgym.evaluation.run import evaluate, instances_of
 from fleetgym.exact import StateSpaceError
+from fleetgym.leaderboard.registers import read_registers
 from fleetgym.library import list_instances, load_instance, load_scenarios
 from fleetgym.scoring.best_known import (
     BEST_KNOWN_FORMAT,
@@ -164,6 +167,12 @@ def update(
     known = read_best_known(path) if path.is_file() else None
     current = set(list_instances(suite))
     tasks = {} if known is None else {t: b for t, b in known.tasks.items() if t.rpartition("#")[0] in current}
+    frozen = {
+        release.name for release in read_registers(ROOT / "leaderboard").releases if release.suite == suite
+    }
+    name = arguments.name or next_name(known, frozen, arguments.date)
+    if name in frozen:
+        raise FleetgymError(f"{name} of {suite} is frozen; new values need a new name")
     todo = searches(candidates, instances, known, arguments.actions)
     searcher = Searcher(
         arguments.steps, arguments.seed, arguments.date, arguments.judge, not arguments.no_bounds
@@ -174,7 +183,21 @@ def update(
         if task not in tasks or tasks[task].value_usd != best.value_usd:
             write_actions(arguments.actions, search.instance, search.scenario, best, actions)
         tasks[task] = best
-        write_best_known(path, BestKnownSet(format=BEST_KNOWN_FORMAT, name=arguments.name, tasks=tasks))
+        write_best_known(path, BestKnownSet(format=BEST_KNOWN_FORMAT, name=name, tasks=tasks))
+
+
+def next_name(known: BestKnownSet | None, frozen: set[str], date: str) -> str:
+    """Return the present set's name, or the first that is not frozen: bks-2026-11, bks-2026-11b, bks-2026-11c.
+
+    Examples
+    --------
+    >>> next_name(None, {"bks-2026-11"}, "2026-11-22")
+    'bks-2026-11b'
+    """
+    if known is not None and known.name not in frozen:
+        return known.name
+    names = (f"bks-{date[:7]}{letter}" for letter in ("", *"bcdefghijklmnopqrstuvwxyz"))
+    return next(name for name in names if name not in frozen)
 
 
 def _line(task: str, before: BestKnown | None, best: BestKnown) -> str:
@@ -200,7 +223,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--judge", action="store_true", help="replay with the reference implementation too")
-    parser.add_argument("--name", default=f"bks-{datetime.date.today():%Y-%m}")
+    parser.add_argument(
+        "--name", help="of the set (default: the present one or, if that is frozen, the next)"
+    )
     parser.add_argument("--date", default=f"{datetime.date.today():%Y-%m-%d}")
     parser.add_argument("--actions", type=Path, default=ROOT / "leaderboard" / "best_known")
     arguments = parser.parse_args(argv)

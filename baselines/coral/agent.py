@@ -24,15 +24,18 @@ from typing import Any
 
 import numpy as np
 
-from baselines.agents import ROLLING
+from baselines.agents import rolling
 from baselines.coral.allocator import Options, allocate
 from baselines.coral.cauchy import cauchy as allocate_cauchy
 from baselines.coral.homo import homo as allocate_homo
 from baselines.coral.problem import Allocation, Problem, Running
+from baselines.rates import slo_excess
 from fleetgym.agents import Rolling
+from fleetgym.errors import FleetgymError
 from fleetgym.instance import Instance
 from fleetgym.planning import Plan, Snapshot
 
+METHODS = ("coral", "homo", "cauchy")
 #: Leaving a demand unserved costs so many times the rent of every configuration once.
 _UNSERVED = 1e4
 #: Snapshots are small programs, and many are solved.
@@ -124,16 +127,6 @@ def _waits(instance: Instance) -> np.ndarray:
     return np.array([c.startup_windows for c in instance.configurations], dtype=float)
 
 
-def _excess(snapshot: Snapshot) -> np.ndarray:
-    """Return by how much each pair misses its SLOs, as a share of them: (I, C); a late first token counts 1."""
-    workloads = snapshot.instance.workloads
-    delay = np.array([[w.mean_delay_slo_s] for w in workloads])
-    error = np.array([[w.error_slo] for w in workloads])
-    first = np.array([[np.inf if w.ttft_slo_s is None else w.ttft_slo_s] for w in workloads])
-    over = np.maximum(0.0, snapshot.delay_s / delay - 1.0) + np.maximum(0.0, snapshot.error / error - 1.0)
-    return over + (snapshot.prefill_s >= first)
-
-
 def _cheapest_models(snapshot: Snapshot, model: np.ndarray, count: int, utilization: float) -> np.ndarray:
     """Return the model (I,) that each workload is fixed to; -1 where it has no demand or nothing serves it."""
     workloads = snapshot.rate_rps.size
@@ -142,7 +135,7 @@ def _cheapest_models(snapshot: Snapshot, model: np.ndarray, count: int, utilizat
         alone = throughput_rps(snapshot, np.arange(workloads) == i, utilization)
         with np.errstate(divide="ignore"):
             cost[i] = snapshot.hold_usd * snapshot.rate_rps[i] / alone + snapshot.route_usd[i]
-    cost += snapshot.unserved_usd[:, None] * _excess(snapshot)
+    cost += snapshot.unserved_usd[:, None] * slo_excess(snapshot)
     cost = np.where(snapshot.compatible, cost, np.inf)
     by_model = np.stack([cost[:, model == m].min(axis=1) for m in range(count)], axis=1)
     served = np.isfinite(by_model.min(axis=1)) & (snapshot.rate_rps > 0.0)
@@ -159,7 +152,7 @@ def _demands(snapshot: Snapshot, workloads: np.ndarray, own: np.ndarray) -> list
 def _templates(snapshot: Snapshot, workloads: np.ndarray, own: np.ndarray) -> np.ndarray:
     """Return a model's configurations that serve all workloads within SLOs; all that serve them if none does."""
     serving = own & snapshot.compatible[workloads].all(axis=0)
-    within = serving & np.all(_excess(snapshot)[workloads] <= 0.0, axis=0)
+    within = serving & np.all(slo_excess(snapshot)[workloads] <= 0.0, axis=0)
     return np.flatnonzero(within if within.any() else serving)
 
 
@@ -192,8 +185,8 @@ class CoralPlanner:
 
     Raises
     ------
-    ValueError
-        For an unknown method, or a utilization outside (0, 1].
+    FleetgymError
+        For an unknown method, a utilization outside (0, 1], or an interval below one window.
     """
 
     def __init__(
@@ -203,10 +196,12 @@ class CoralPlanner:
         interval_windows: int = 12,
         options: Options = OPTIONS,
     ):
-        if method not in ("coral", "homo", "cauchy"):
-            raise ValueError(f"method is {method!r}; expected 'coral', 'homo' or 'cauchy'")
-        if not 0.0 < utilization <= 1.0 or interval_windows < 1:
-            raise ValueError("utilization must be above 0 and at most 1, interval_windows at least 1")
+        if method not in METHODS:
+            raise FleetgymError(f"method is {method!r}; expected one of {', '.join(METHODS)}")
+        if not 0.0 < utilization <= 1.0:
+            raise FleetgymError(f"utilization is {utilization}; expected above 0 and at most 1")
+        if interval_windows < 1:
+            raise FleetgymError(f"interval_windows is {interval_windows}; expected at least 1")
         self.method, self.utilization = method, utilization
         self.interval_windows, self.options = interval_windows, options
 
@@ -260,22 +255,16 @@ class CoralPlanner:
         return lambda problem: allocate_cauchy(problem, groups, allowed)
 
 
-def _agent(method: str, arguments: dict[str, Any]) -> Rolling:
-    """Sort the arguments: those of the planner go to the planner, the others to the wrapper."""
-    own = {n: arguments.pop(n) for n in ("utilization", "interval_windows", "options") if n in arguments}
-    return Rolling(CoralPlanner(method, **own), **{**ROLLING, **arguments})
-
-
 def coral(**arguments: Any) -> Rolling:
     """Return Coral as an agent; arguments of `CoralPlanner` and of `fleetgym.agents.Rolling`."""
-    return _agent("coral", arguments)
+    return rolling(CoralPlanner, {"method": "coral", **arguments})
 
 
 def homo(**arguments: Any) -> Rolling:
     """Return Coral's baseline Homo as an agent; arguments as for `coral`."""
-    return _agent("homo", arguments)
+    return rolling(CoralPlanner, {"method": "homo", **arguments})
 
 
 def cauchy(**arguments: Any) -> Rolling:
     """Return Coral's baseline Cauchy as an agent; arguments as for `coral`."""
-    return _agent("cauchy", arguments)
+    return rolling(CoralPlanner, {"method": "cauchy", **arguments})

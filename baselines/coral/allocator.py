@@ -180,14 +180,14 @@ class _Search:
         for number in range(self.options.steps):
             said = relaxed(self.problem, self.columns, self.options.units, self.prices)
             if said.bound > self.bound + 1e-6 * abs(said.bound):
-                self.bound, best_prices, stale = max(self.bound, said.bound), self.prices, 0
+                self.bound, best_prices, stale = said.bound, self.prices, 0
             else:
                 stale += 1
             before = len(self.pool)
             self.pool |= set(zip(said.template.tolist(), said.region.tolist(), strict=True))
             fresh += len(self.pool) - before
             if fresh and number in (0, 4, 14, 29, self.options.steps - 1):
-                self._near(said)
+                self._add_cheapest(said.floor, 60)  # what coverings could use at the least extra cost
                 self._small_mip()
                 fresh = 0
             self._drop(said)
@@ -206,15 +206,12 @@ class _Search:
             length = step * max(self.cost - said.bound, 1e-6 * self.cost) / size
             self.prices = np.maximum(0.0, self.prices + length * slope)
 
-    def _near(self, said: Evaluation, number: int = 60) -> None:
-        """Add to the pool the columns that a covering of each row could use at the least extra cost."""
-        self._add_cheapest(said.floor, number)
-
     def _drop(self, said: Evaluation) -> None:
         """Forget the columns that no allocation cheaper than the best uses."""
         limit = self.cost - self.options.gap * self.cost * 0.5
-        alive = self.columns.alive & (said.floor < limit)
-        self.floor = np.where(alive, said.floor, np.inf)
+        floor = np.maximum(self.floor, said.floor)
+        alive = self.columns.alive & (floor < limit)
+        self.floor = np.where(alive, floor, np.inf)
         if alive.sum() < self.columns.alive.sum():
             full = np.zeros_like(self.alive)
             full[self.columns.template] = alive

@@ -51,7 +51,6 @@ class Evaluation:
 
     bound: float
     used: np.ndarray  # (R, K) nodes of the priced optimum
-    cost: np.ndarray  # (N, R) priced cost of new replicas; inf where not alive
     floor: np.ndarray  # (N, R) bound on allocations with such a new replica
     template: np.ndarray  # (P,) of the priced optimum
     region: np.ndarray
@@ -116,7 +115,7 @@ def relaxed(problem: Problem, columns: Columns, units: int, prices: np.ndarray) 
     )
     used = np.zeros(problem.available.shape)
     np.add.at(used, region, problem.use[template].astype(float) * count[:, None])
-    return Evaluation(total, used, cost, floor + total, template, region, count)
+    return Evaluation(total, used, floor + total, template, region, count)
 
 
 def _kept(

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from fleetgym.errors import FleetgymError
+
 #: Availability may be exceeded by this much: it need not be whole numbers.
 ROUND_OFF = 1e-7
 
@@ -55,6 +57,11 @@ class Problem:
         Coral's K: time to start a node / time between allocations.
     unserved_usd_per_h : float
         Cost of leaving all of one row uncovered; large, so that the least is left before cost counts.
+
+    Raises
+    ------
+    FleetgymError
+        For arrays whose shapes do not fit, rows or regions that do not exist, or negative numbers.
     """
 
     use: np.ndarray
@@ -66,6 +73,27 @@ class Problem:
     running: Running = dataclasses.field(default_factory=Running.none)
     startup_ratio: float = 0.1
     unserved_usd_per_h: float = 1e6
+
+    def __post_init__(self) -> None:
+        number, kinds = np.shape(self.use)
+        regions = len(self.price_usd_per_h)
+        shapes = {
+            "throughput_rps": (number,),
+            "row": (number,),
+            "price_usd_per_h": (regions, kinds),
+            "available": (regions, kinds),
+        }
+        for name, shape in shapes.items():
+            if np.shape(getattr(self, name)) != shape:
+                raise FleetgymError(f"{name} has shape {np.shape(getattr(self, name))}; expected {shape}")
+        for name in ("use", "throughput_rps", "price_usd_per_h", "available", "demand_rps"):
+            if not np.all(np.asarray(getattr(self, name)) >= 0):
+                raise FleetgymError(f"{name} has a negative number or none; expected at least 0")
+        known = {"row": (self.row, self.demand_rps.size), "running.template": (self.running.template, number)}
+        known["running.region"] = (self.running.region, regions)
+        for name, (index, size) in known.items():
+            if np.any((index < 0) | (index >= size)):
+                raise FleetgymError(f"{name} has an index out of range; expected 0 to {size - 1}")
 
     @property
     def share(self) -> np.ndarray:
@@ -124,7 +152,7 @@ def evaluate(
 
     Raises
     ------
-    ValueError
+    FleetgymError
         If it holds more nodes than are available.
     """
     template, region, count = (np.asarray(a, dtype=np.int64) for a in (template, region, count))
@@ -134,9 +162,12 @@ def evaluate(
     template, region, count = key[count > 0] // regions, key[count > 0] % regions, count[count > 0]
     held = np.zeros(problem.available.shape)
     np.add.at(held, region, problem.use[template].astype(float) * count[:, None])
-    if np.any(held > problem.available * (1.0 + ROUND_OFF) + ROUND_OFF):
-        raise ValueError(
-            f"{int((held > problem.available).sum())} kinds of nodes are held beyond availability"
+    beyond = np.argwhere(held > problem.available * (1.0 + ROUND_OFF) + ROUND_OFF)
+    if beyond.size:
+        r, k = beyond[0]
+        raise FleetgymError(
+            f"{held[r, k]:g} nodes of type {k} are held in region {r}, beyond availability: "
+            f"expected at most {problem.available[r, k]:g}"
         )
     rent = np.einsum("pk,pk->p", problem.price_usd_per_h[region], problem.use[template].astype(float))
     ran = dict(

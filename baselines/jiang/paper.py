@@ -138,7 +138,15 @@ def problem(
         A model, or the share of the requests of each of several (appendix E).
     kind : str
         Which pipelines, see `candidates`.
+
+    Raises
+    ------
+    UnknownNameError
+        For a trace, an availability or a kind that the paper does not have.
     """
+    for what, number, table in (("trace", trace, TRACES), ("availability", availability, AVAILABLE)):
+        if isinstance(number, int) and number not in table:
+            raise UnknownNameError(what, str(number), map(str, table))
     shares = {models: 1.0} if isinstance(models, str) else dict(models)
     weights = np.array(TRACES[trace] if isinstance(trace, int) else trace, dtype=float)
     counts = AVAILABLE[availability] if isinstance(availability, int) else availability

@@ -10,7 +10,7 @@ from baselines.jiang.exact import cheapest, cheapest_by_search, minimal_makespan
 from baselines.jiang.problem import MakespanPlan, MakespanProblem
 from baselines.jiang.program import Limits, cheapest_with_unserved
 from baselines.jiang.search import minimal_makespan_by_search
-from baselines.rates import safe_utilization, serving_seconds
+from baselines.rates import exclusive_groups, safe_utilization, serving_seconds
 from fleetgym.envs.makespan import busy_seconds
 from fleetgym.errors import FleetgymError
 from fleetgym.planning import Plan, Snapshot
@@ -138,7 +138,6 @@ def problem_of(snapshot: Snapshot, busy_s: np.ndarray) -> MakespanProblem:
     """
     with np.errstate(divide="ignore"):
         rate = 1.0 / np.maximum(busy_s, 1e-12)
-    instance = snapshot.instance
     return MakespanProblem(
         requests=snapshot.requests,
         rate_rps=np.where(np.isfinite(busy_s), rate, 0.0),
@@ -147,11 +146,7 @@ def problem_of(snapshot: Snapshot, busy_s: np.ndarray) -> MakespanProblem:
         available_gpus=snapshot.available_gpus,
         budget_usd_per_h=snapshot.budget_usd,
         max_replicas=snapshot.max_replicas,
-        groups=tuple(
-            members
-            for slot, members in zip(instance.slots, instance.slot_members, strict=True)
-            if slot.exclusive
-        ),
+        groups=exclusive_groups(snapshot.instance),
     )
 
 

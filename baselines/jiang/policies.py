@@ -13,6 +13,7 @@ from baselines.jiang.exact import minimal_makespan
 from baselines.jiang.pipelines import Pipeline
 from baselines.jiang.problem import MakespanPlan, MakespanProblem
 from baselines.jiang.program import Limits
+from fleetgym.errors import FleetgymError
 
 
 def assigned(problem: MakespanProblem, replicas: np.ndarray, assignment: np.ndarray) -> MakespanPlan:
@@ -106,6 +107,11 @@ def uniform_deployment(
         TP degrees to try.
     limits : Limits, optional
         Of each program.
+
+    Raises
+    ------
+    FleetgymError
+        If no configuration is such a replica.
     """
     plans = []
     for degree in degrees:
@@ -113,6 +119,8 @@ def uniform_deployment(
         if same:
             plan = minimal_makespan(problem.keep(np.array(same)), limits)
             plans.append(_spread(problem, np.array(same), plan))
+    if not plans:
+        raise FleetgymError(f"no pipeline has a single stage with one of the TP degrees {list(degrees)}")
     return min(plans, key=lambda plan: plan.makespan_s)
 
 

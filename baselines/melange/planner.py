@@ -8,7 +8,7 @@ import numpy as np
 
 from baselines.homogeneous import gpu_type_masks
 from baselines.melange.allocation import Allocation, Limits, Workload, allocate
-from baselines.rates import safe_utilization, serving_seconds
+from baselines.rates import exclusive_groups, safe_utilization, serving_seconds
 from fleetgym.errors import FleetgymError, UnknownNameError
 from fleetgym.planning import Plan, Snapshot
 
@@ -118,11 +118,7 @@ class MelangePlanner:
             available_gpus=snapshot.available_gpus,
             budget_usd_per_h=snapshot.budget_usd,
             most=snapshot.max_replicas,
-            groups=tuple(
-                members
-                for slot, members in zip(instance.slots, instance.slot_members, strict=True)
-                if slot.exclusive
-            ),
+            groups=exclusive_groups(snapshot.instance),
             unserved_usd=snapshot.unserved_usd,
         )
         found = allocate(workload, limits, gap=self.gap, nodes=self.nodes)

@@ -96,6 +96,11 @@ class Options:
         """Whether the number of replicas is a variable of its own, (O,) bool."""
         return self.high > self.low
 
+    def run_by(self, replicas: np.ndarray) -> np.ndarray:
+        """Return which options a fleet, replicas per column, makes use of, (O,) bool."""
+        number = replicas[self.column]
+        return (number >= self.low) & (number <= self.high)
+
     def take(self, keep: np.ndarray) -> Options:
         """Return the options that `keep`, a mask or indices, selects."""
         return Options(**{f.name: getattr(self, f.name)[keep] for f in dataclasses.fields(self)})
@@ -227,7 +232,9 @@ def make_problem(snapshot: Snapshot, modes: Modes, allowed: np.ndarray | None = 
         unserved_usd=np.array(snapshot.unserved_usd[here]),
         data_usd=snapshot.requests[here, None] * instance.performance.storage_usd[here],
         hold_usd=_hold_usd(snapshot, modes),
-        model_usd=_model_usd(snapshot),
+        model_usd=_stored_usd(_model_usd(snapshot), group)
+        if modes.storage == "paper"
+        else _model_usd(snapshot),
         gpus=np.array(snapshot.gpu_use, dtype=float),
         available=np.array(snapshot.available_gpus, dtype=float),
         budget_usd=float(snapshot.budget_usd),
@@ -242,6 +249,13 @@ def make_problem(snapshot: Snapshot, modes: Modes, allowed: np.ndarray | None = 
 def _model_usd(snapshot: Snapshot) -> np.ndarray:
     per_h = [c.model_storage_usd_per_h for c in snapshot.instance.configurations]
     return np.array(per_h) * snapshot.instance.window_s / 3600.0
+
+
+def _stored_usd(model_usd: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """Return what the paper's z stores, (C,): where a slot's columns differ, the largest weights, whichever runs."""
+    largest = np.zeros(group.max(initial=-1) + 1)
+    np.maximum.at(largest, group, model_usd)
+    return largest[group]
 
 
 def _hold_usd(snapshot: Snapshot, modes: Modes) -> np.ndarray:

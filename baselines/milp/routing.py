@@ -19,6 +19,15 @@ class Solution:
     unserved: np.ndarray  # (I,)
     cost_usd: float
 
+    def lost(self, problem: Problem) -> np.ndarray:
+        """Return what each workload loses, (I,): its unserved share and, with elastic SLOs, its means' excesses."""
+        lost = self.unserved.copy()
+        if problem.modes.slo == "elastic":
+            for value in (problem.delay, problem.error):
+                excess = np.where(self.routing > 0.0, (value - 1.0) * self.routing, 0.0).sum(axis=1)
+                lost += np.maximum(0.0, excess)
+        return lost
+
 
 def nothing(problem: Problem) -> Solution:
     """Return the fleet that holds nothing and serves nothing."""
@@ -106,13 +115,9 @@ def solution_of(problem: Problem, replicas: np.ndarray, routing: np.ndarray) -> 
     """Return fleet and routing with their cost, all terms of the objective."""
     unserved = np.clip(1.0 - routing.sum(axis=1), 0.0, 1.0)
     unserved[unserved < 1e-12] = 0.0  # round-off of shares that add up to one
-    lost = unserved.copy()
-    if problem.modes.slo == "elastic":
-        for value in (problem.delay, problem.error):
-            excess = np.where(routing > 0.0, (value - 1.0) * routing, 0.0).sum(axis=1)
-            lost += np.maximum(0.0, excess)
-    usd = problem.unserved_usd @ lost + (problem.usd * routing).sum() + _fleet_usd(problem, replicas, routing)
-    return Solution(replicas, routing, unserved, float(usd))
+    found = Solution(replicas, routing, unserved, np.nan)
+    usd = problem.unserved_usd @ found.lost(problem) + (problem.usd * routing).sum()
+    return dataclasses.replace(found, cost_usd=float(usd + _fleet_usd(problem, replicas, routing)))
 
 
 def _fleet_usd(problem: Problem, replicas: np.ndarray, routing: np.ndarray) -> float:

@@ -12,7 +12,7 @@ from baselines.milp.highs import ALLOWANCE, Answer
 from baselines.milp.mccormick import McCormick, mccormick_program
 from baselines.milp.problem import Problem
 from baselines.milp.pruning import prune
-from baselines.milp.root import Root, solve_root
+from baselines.milp.root import solve_root, tighten
 from baselines.milp.routing import Solution, best_routing, is_feasible
 from baselines.milp.tight import Tight, tight_program
 
@@ -20,10 +20,9 @@ from baselines.milp.tight import Tight, tight_program
 CORES, CORE_SHARE = (40, 120), 0.5
 #: Limits of a restricted search: nodes, relative gap, and share of the time left.
 CORE_NODES, CORE_GAP, CORE_TIME = 5, 1e-3, 0.25
-#: Large-neighbourhood search: most rounds, how many in vain, and options among which to choose anew.
-ROUNDS, FRUITLESS, NEIGHBOURS = 12, 4, 120
-#: Options stay while they could reach the best cost to this relative precision.
-CUTOFF = 1e-7
+#: Large-neighbourhood search: while so many options are left, most rounds, how many in vain, and options among which
+#: to choose anew.
+MANY, ROUNDS, FRUITLESS, NEIGHBOURS = 400, 12, 4, 120
 #: How far costs of the same plan may differ that were added up in another order.
 ROUND_OFF = 1e-9
 #: A relative gap that counts as none: the allowance, and room for the round-off of the plan's own cost.
@@ -119,46 +118,60 @@ class _Search:
     def __init__(self, problem: Problem, start: Solution, limits: Limits, unit_usd: float):
         self.problem, self.best, self.limits, self.unit_usd = problem, start, limits, unit_usd
         self.nodes = 0
+        self.root = solve_root(problem, start.cost_usd, unit_usd)
 
     def run(self) -> float:
         """Search until proof or limits; return the lower bound."""
-        root = solve_root(self.problem, self.best.cost_usd, self.unit_usd)
-        rank = np.argsort(np.argsort(root.reduced_usd, kind="stable"), kind="stable")
         for size in CORES:
-            alive = self._alive(root)
-            if size >= CORE_SHARE * alive.sum() or self.limits.left_s() < 0.1:
+            if size >= CORE_SHARE * self._alive().sum() or self._is_over():
                 break
-            self._branch(alive & (rank < size), core=True)
-        self._improve(root, rank < NEIGHBOURS)
-        alive = self._alive(root)
-        if not alive.any():
-            return min(root.bound_usd, self.best.cost_usd)
-        return max(self._branch(alive, core=False), min(root.bound_usd, self.best.cost_usd))
+            self._branch(self._nearest(size), core=True)
+            self._tighten()
+        self._improve()
+        self._tighten()
+        bound_usd, alive = min(self.root.bound_usd, self.best.cost_usd), self._alive()
+        if not alive.any() or self._is_over():
+            return bound_usd
+        return max(self._branch(alive, core=False), bound_usd)
 
-    def _improve(self, root: Root, near: np.ndarray) -> None:
+    def _is_over(self) -> bool:
+        """Tell whether the time is over, or the relaxation proof enough."""
+        enough_usd = self.best.cost_usd * (1.0 - max(self.limits.gap, PROVEN))
+        return self.limits.left_s() < 0.1 or self.root.bound_usd >= enough_usd
+
+    def _improve(self) -> None:
         """Large-neighbourhood search: give up half of the fleet, at least two options, and fill the gap anew."""
         rng = np.random.default_rng(0)
         waited = 0
         for _ in range(ROUNDS):
             mine = np.flatnonzero(self._chosen())
-            alive = self._alive(root)
-            if mine.size < 3 or waited >= FRUITLESS or alive.sum() < NEIGHBOURS or self.limits.left_s() < 0.1:
+            few = self._alive().sum() < MANY
+            if mine.size < 3 or waited >= FRUITLESS or few or self._is_over():
                 return
             before = self.best.cost_usd
-            kept = np.zeros(near.size, dtype=bool)
+            kept = np.zeros(self.problem.options.column.size, dtype=bool)
             kept[rng.permutation(mine)[max(2, mine.size // 2) :]] = True
-            self._branch((alive & near) | kept, core=True, kept=kept)
+            self._branch(self._nearest(NEIGHBOURS) | kept, core=True, kept=kept)
             waited = 0 if self.best.cost_usd < before else waited + 1
+
+    def _tighten(self) -> None:
+        if self._is_over():
+            return
+        self.root = tighten(self.root, self.problem, self.best, self.unit_usd, self.limits.until())
 
     def _chosen(self) -> np.ndarray:
         """Return which options the best fleet runs, (O,) bool."""
-        o = self.problem.options
-        number = self.best.replicas[o.column]
-        return (number >= o.low) & (number <= o.high)
+        return self.problem.options.run_by(self.best.replicas)
 
-    def _alive(self, root: Root) -> np.ndarray:
+    def _alive(self) -> np.ndarray:
         """Return which options a cheaper solution may have, (O,) bool."""
-        return root.bound_usd + root.reduced_usd < self.best.cost_usd * (1.0 + CUTOFF)
+        return self.root.alive(self.best.cost_usd)
+
+    def _nearest(self, size: int) -> np.ndarray:
+        """Return which are so many alive options of least reduced cost, (O,) bool."""
+        near = np.zeros(self.problem.options.column.size, dtype=bool)
+        near[np.argsort(self.root.reduced_usd, kind="stable")[:size]] = True
+        return near & self._alive()
 
     def _branch(self, options: np.ndarray, *, core: bool, kept: np.ndarray | None = None) -> float:
         """Branch and bound over some options and the best fleet's; return a lower bound for these.
@@ -167,7 +180,8 @@ class _Search:
         """
         taken = options | self._chosen()
         part = self.problem.take_options(taken)
-        t = tight_program(part, self.unit_usd, cover=True)
+        most_lost = self.root.most_lost(self.problem, self.best)
+        t = tight_program(part, self.unit_usd, most_lost=most_lost)
         lower = np.zeros(t.program.num_columns)
         if kept is not None:
             lower[t.option] = kept[taken]
@@ -203,11 +217,10 @@ class _Search:
 def _start_values(problem: Problem, t: Tight, replicas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return indices and values of the fleet's variables."""
     o = problem.options
-    number = replicas[o.column]
-    chosen = (number >= o.low) & (number <= o.high)
-    index, value = t.option, chosen.astype(float)
+    chosen = o.run_by(replicas)
     free = o.counted
-    return np.concatenate([index, t.count[free]]), np.concatenate([value, (chosen * number)[free]])
+    number = (chosen * replicas[o.column])[free]
+    return np.concatenate([t.option, t.count[free]]), np.concatenate([chosen.astype(float), number])
 
 
 def _unit_usd(start: Solution) -> float:

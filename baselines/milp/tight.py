@@ -10,6 +10,7 @@ import dataclasses
 
 import numpy as np
 
+from baselines.milp.covers import find_covers
 from baselines.milp.highs import Program
 from baselines.milp.problem import COMPUTE, MEMORY, SERVERS, Problem
 
@@ -22,7 +23,7 @@ class Tight:
     workload: np.ndarray  # (P,) of each share
     column: np.ndarray  # (P,)
     share: np.ndarray  # (P,) index of v
-    unserved: np.ndarray  # (I,)
+    lost: list[np.ndarray]  # (I,) each: unserved share; with elastic SLOs the excess of delay and of error
     option: np.ndarray  # (O,) binaries
     count: np.ndarray  # (O,) replicas; the binary itself where its option has one replica, -1 elsewhere
     replicas_of: np.ndarray  # (O,) replicas per unit of `count`
@@ -34,7 +35,7 @@ class Tight:
         return np.bincount(problem.options.column, each, problem.columns.size).astype(np.int64)
 
 
-def tight_program(problem: Problem, unit_usd: float, *, cover: bool = False) -> Tight:
+def tight_program(problem: Problem, unit_usd: float, *, most_lost: np.ndarray | None = None) -> Tight:
     """Return the program of a problem, money in units of `unit_usd`.
 
     Parameters
@@ -43,8 +44,8 @@ def tight_program(problem: Problem, unit_usd: float, *, cover: bool = False) -> 
         Any.
     unit_usd : float
         What counts as one in the objective.
-    cover : bool
-        Add cuts for workloads none of whose open columns keeps an SLO.
+    most_lost : ndarray, shape (I,), optional
+        Add cuts, which hold for all solutions that lose at most these shares (see `baselines.milp.covers`).
     """
     program, options = Program(), problem.options
     i, c = np.nonzero(problem.open)
@@ -57,10 +58,10 @@ def tight_program(problem: Problem, unit_usd: float, *, cover: bool = False) -> 
     replicas_of = np.where(free, 1, options.high)
     most = np.minimum(problem.limit[i, c], problem.most[i, c] * problem.max_replicas[c])
     v = program.columns(problem.usd[i, c] / unit_usd, most, droppable=True)
-    u = program.columns(problem.unserved_usd / unit_usd, 1.0)
-    tight = Tight(program, i, c, v, u, binary, count, replicas_of, {})
+    u = program.columns(problem.unserved_usd / unit_usd, 1.0 if most_lost is None else most_lost)
+    tight = Tight(program, i, c, v, [u], binary, count, replicas_of, {})
     _fleet_rows(problem, tight)
-    _demand_rows(problem, tight, unit_usd, cover)
+    _demand_rows(problem, tight, unit_usd, most_lost)
     _capacity_rows(problem, tight, unit_usd)
     _money_rows(problem, tight, unit_usd)
     return tight
@@ -82,41 +83,38 @@ def _fleet_rows(problem: Problem, t: Tight) -> None:
     )
 
 
-def _demand_rows(problem: Problem, t: Tight, unit_usd: float, cover: bool) -> None:
-    """(5b), and the SLOs as the mode wants them."""
+def _demand_rows(problem: Problem, t: Tight, unit_usd: float, most_lost: np.ndarray | None) -> None:
+    """(5b), the SLOs as the mode wants them, and covers."""
     workloads = np.arange(problem.workloads.size)
-    whole = [(t.workload, t.share, 1.0), (workloads, t.unserved, 1.0)]
+    unserved = t.lost[0]
+    whole = [(t.workload, t.share, 1.0), (workloads, unserved, 1.0)]
     t.rows["demand"] = t.program.rows(workloads.size, whole, 1.0, 1.0)
     for name, value in (("delay", problem.delay), ("error", problem.error)):
         ratio = value[t.workload, t.column]
         entries, high = [(t.workload, t.share, ratio - 1.0)], 0.0
-        lost = [(workloads, t.unserved, 1.0)]
         if problem.modes.slo == "elastic":
-            excess = t.program.columns(problem.unserved_usd / unit_usd, 1.0)
+            excess = t.program.columns(
+                problem.unserved_usd / unit_usd, 1.0 if most_lost is None else most_lost
+            )
             entries.append((workloads, excess, -1.0))
-            lost.append((workloads, excess, 1.0))
+            t.lost.append(excess)
         elif problem.modes.slo != "served-mean":
             entries, high = [(t.workload, t.share, ratio)], 1.0
         if name == "error" or problem.modes.slo != "per-route":
             t.rows[name] = t.program.rows(workloads.size, entries, high=high)
-            if cover:
-                _cover_rows(problem, t, value, lost)
+    if most_lost is not None:
+        _cover_rows(problem, t, most_lost)
 
 
-def _cover_rows(problem: Problem, t: Tight, value: np.ndarray, lost: list[tuple]) -> None:
-    """A workload loses a share of its service, or of its penalty, unless a column that keeps the SLO is open.
-
-    If every open column is at least b > 1 times the SLO, at most 1/b is served under (5i), and nothing if the mean
-    is over what is served; with elastic SLOs unserved share and excess are together at least min(1, b - 1).
-    """
-    good = problem.open & (value <= 1.0)
-    worst = np.where(problem.open & ~good, value, np.inf).min(axis=1)
-    slo = problem.modes.slo
-    loss = np.minimum(1.0, worst - 1.0) if slo == "elastic" else 1.0 - 1.0 / worst
-    if slo == "served-mean":
-        loss = np.ones_like(worst)
-    i, option = np.nonzero(good[:, problem.options.column])
-    t.program.rows(loss.size, [*lost, (i, t.option[option], loss[i])], low=loss)
+def _cover_rows(problem: Problem, t: Tight, most_lost: np.ndarray) -> None:
+    """One column of each cover is open, unless its workload loses."""
+    covers = find_covers(problem, most_lost)
+    hard = np.isinf(covers.loss)
+    loss = np.where(hard, 1.0, covers.loss)
+    k, option = np.nonzero(covers.sets[:, problem.options.column])
+    soft = np.flatnonzero(~hard)
+    lost = [(soft, variables[covers.workload[soft]], 1.0) for variables in t.lost]
+    t.rows["covers"] = t.program.rows(loss.size, [(k, t.option[option], loss[k]), *lost], low=loss)
 
 
 def _capacity_rows(problem: Problem, t: Tight, unit_usd: float) -> None:

@@ -20,6 +20,7 @@ import torch
 from sb3_contrib import MaskablePPO
 from sb3_contrib.common.maskable.utils import get_action_masks
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from baselines.ppo.environment import make_env
@@ -134,6 +135,7 @@ def train(call: argparse.Namespace) -> None:
     ready_s = time.process_time() - start_s
     label = f"{'+'.join(call.families)}-{call.size}"
     curve = Curve(folder / "curve.jsonl", before["steps"], before["cpu_s"] + ready_s, label)
+    model.set_logger(Logger(None, []))  # the default one makes a folder per run, with nothing in it
     model.learn(call.steps, callback=curve)
     progress = {
         "steps": before["steps"] + model.num_timesteps,

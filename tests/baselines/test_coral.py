@@ -13,6 +13,7 @@ from baselines.coral.homo import homo
 from baselines.coral.lagrangian import Columns, relaxed
 from baselines.coral.problem import evaluate
 from baselines.coral.program import Restricted
+from fleetgym.errors import FleetgymError
 
 EXACT = Options(gap=1e-7, units=400)
 
@@ -188,7 +189,7 @@ def test_same_problem_same_allocation():
 def test_allocations_beyond_availability_are_refused():
     """`evaluate` checks what it is given."""
     problem = random_problem(np.random.default_rng(1))
-    with pytest.raises(ValueError, match="beyond availability"):
+    with pytest.raises(FleetgymError, match="beyond availability"):
         evaluate(problem, np.array([0]), np.array([0]), np.array([1000]))
 
 
@@ -274,7 +275,24 @@ def test_a_window_without_demand_needs_no_fleet():
 
 def test_planner_names_what_is_wrong():
     """Unknown methods and shares out of range are refused."""
-    with pytest.raises(ValueError, match="'coral', 'homo' or 'cauchy'"):
+    with pytest.raises(FleetgymError, match="one of coral, homo, cauchy"):
         CoralPlanner("helix")
-    with pytest.raises(ValueError, match="utilization"):
+    with pytest.raises(FleetgymError, match="utilization"):
         CoralPlanner(utilization=1.5)
+    with pytest.raises(FleetgymError, match="interval_windows"):
+        CoralPlanner(interval_windows=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"row": np.zeros(13, dtype=int)}, r"row has shape \(13,\); expected \(14,\)"),
+        ({"demand_rps": np.array([1.0, -1.0, 1.0])}, "demand_rps has a negative number"),
+        ({"demand_rps": np.array([1.0, 1.0])}, "row has an index out of range; expected 0 to 1"),
+        ({"running": Running(np.array([0]), np.array([5]), np.array([1]))}, "running.region has an index"),
+    ],
+)
+def test_bad_problems_are_refused(changes, what):
+    """A problem whose arrays do not fit says which one does not."""
+    with pytest.raises(FleetgymError, match=what):
+        dataclasses.replace(random_problem(np.random.default_rng(1)), **changes)

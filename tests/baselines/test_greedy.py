@@ -292,10 +292,10 @@ def test_random_starts_follow_remark_1() -> None:
 
 # -- the paper's regime
 
-fastllm_sizes = pytest.mark.parametrize("size", ["4-4-5", "6-6-10", "10-10-10", "15-15-10", "20-20-20"])
 
-
-@fastllm_sizes
+@pytest.mark.parametrize(
+    "size", ["4-4-5", "6-6-10", "10-10-10", "15-15-10", pytest.param("20-20-20", marks=pytest.mark.slow)]
+)
 def test_fastllm_instances_are_solved_without_violations(size: str) -> None:
     """Four seeds of each of the paper's sizes; `bench_agh.py` does fifty."""
     generate = pytest.importorskip("fleetgym.generate").generate

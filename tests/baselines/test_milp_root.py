@@ -11,12 +11,13 @@ from toys import random_instance
 
 import fleetgym
 from baselines.milp import MilpPlanner
+from baselines.milp.covers import find_covers
 from baselines.milp.lagrangian_kernels import price
 from baselines.milp.problem import Modes, Problem, make_problem
 from baselines.milp.pruning import prune
 from baselines.milp.relaxation import is_binary, relax
-from baselines.milp.root import solve_root
-from baselines.milp.routing import best_routing, nothing
+from baselines.milp.root import solve_root, tighten
+from baselines.milp.routing import best_routing, is_feasible, nothing
 from baselines.milp.tight import tight_program
 from fleetgym.generate import generate
 
@@ -120,3 +121,50 @@ def test_free_columns_keep_their_allowance() -> None:
     snapshot = fleetgym.View(fleetgym.load_instance("fleet-v0/dev/grw-s-001")).snapshot()
     free = dataclasses.replace(snapshot, hold_usd=np.zeros_like(snapshot.hold_usd))
     assert prune(make_problem(free, Modes())).left_out_usd.sum() > 0.0
+
+
+@pytest.mark.parametrize("slo", SLOS)
+@pytest.mark.parametrize("seed", [3, 4, 6])
+def test_covers_keep_what_is_cheaper(seed: int, slo: str) -> None:
+    """With what an optimum loses as the limit, the covers cut off neither it nor the way from other fleets to it."""
+    problem = binary_problem(seed, slo)
+    unit_usd = problem.unserved_usd.sum() / 1e3
+    t = tight_program(problem, unit_usd)
+    optimum = t.program.solve({})
+    best = best_routing(problem, t.replicas(problem, optimum.values))
+    root = tighten(solve_root(problem, best.cost_usd, unit_usd), problem, best, unit_usd, None)
+    assert root.bound_usd <= best.cost_usd * (1 + 1e-9)
+    t = tight_program(problem, unit_usd, most_lost=root.most_lost(problem, best))
+    assert t.program.solve({}).objective == pytest.approx(optimum.objective, rel=1e-6)
+
+
+@pytest.mark.parametrize("slo", SLOS)
+def test_every_fleet_keeps_the_covers_of_its_own_losses(slo: str) -> None:
+    """Random fleets under their cheapest routing: no cover says that they lose more than they do."""
+    rng = np.random.default_rng(1)
+    for seed in (3, 6, 9):
+        problem = binary_problem(seed, slo)
+        for number in rng.integers(1, 5, 8):
+            replicas = np.zeros(problem.columns.size, dtype=np.int64)
+            replicas[rng.choice(replicas.size, number, replace=False)] = 1
+            if is_feasible(problem, replicas):
+                lost = best_routing(problem, replicas).lost(problem)
+                covers = find_covers(problem, np.minimum(1.0, lost + 1e-7))
+                opened = covers.sets[:, replicas > 0].any(axis=1)
+                assert (opened | (lost[covers.workload] >= covers.loss - 1e-6)).all()
+
+
+def test_a_cover_by_hand() -> None:
+    """Two columns, one too slow and one too inaccurate: every mixture of the SLOs asks for one of them or for both."""
+    problem = binary_problem(4, "mean")
+    few = problem.take(np.arange(2))
+    delay, error = np.full(few.open.shape, 0.5), np.full(few.open.shape, 0.5)
+    delay[:, 0], error[:, 1] = 2.0, 1.25
+    few = dataclasses.replace(few, delay=delay, error=error, open=np.ones_like(few.open))
+    covers = find_covers(few, np.full(few.workloads.size, 0.1))
+    assert np.isinf(covers.loss).all()  # 1 - 1 / 1.25 = 0.2 would be lost without the other one
+    assert sorted(covers.sets.tolist()) == [[False, True], [True, False]]
+    covers = find_covers(few, np.full(few.workloads.size, 0.3))
+    soft = covers.take(np.isfinite(covers.loss))
+    assert np.isclose(soft.loss, 0.2).any()
+    assert soft.sets[np.isclose(soft.loss, 0.2)].tolist() == [[True, False]] * few.workloads.size

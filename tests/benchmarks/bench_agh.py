@@ -42,12 +42,13 @@ def measure(planner, snapshots, slo):
     return np.array(rows).T
 
 
-def bench_sizes(seeds, slo):
+def bench_sizes(sizes, seeds, slo):
     """Print one line per size and planner."""
     print(
         "size      planner  USD/day: median   mean   unserved   CPU ms: median   worst   paper   target  broken"
     )
-    for size, (paper, target) in SIZES.items():
+    for size in sizes:
+        paper, target = SIZES[size]
         snapshots = [snapshot_of(generate("fastllm", size, seed)) for seed in range(seeds)]
         for make in (gh, agh):
             usd, ms, broken, unserved = measure(make(slo=slo), snapshots, slo)
@@ -75,10 +76,11 @@ def bench_ablation(seeds):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--seeds", type=int, default=50)
     parser.add_argument("--slo", default="elastic")
     parser.add_argument("--ablation", action="store_true")
     arguments = parser.parse_args()
-    bench_sizes(arguments.seeds, arguments.slo)
+    bench_sizes(arguments.sizes, arguments.seeds, arguments.slo)
     if arguments.ablation:
         bench_ablation(arguments.seeds)

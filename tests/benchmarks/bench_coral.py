@@ -1,6 +1,6 @@
 """Coral: templates against the paper's ILP, libraries, online allocation against plain HiGHS. CPU-seconds.
 
-Run ``PYTHONPATH=tests:. python tests/benchmarks/bench_coral.py [placement] [libraries] [core] [extended]
+Run ``PYTHONPATH=. python tests/benchmarks/bench_coral.py [placement] [libraries] [core] [extended]
 [scarce] [extended-plain]``; without arguments: all but the last, some minutes.
 """
 
@@ -12,52 +12,30 @@ import sys
 import time
 
 import numpy as np
-import placement_ilp
 
 from baselines.coral import Options, allocate
-from baselines.coral.program import Restricted
-from fleetgym.configurations import templates
-from fleetgym.configurations.templates import enumeration
-from fleetgym.configurations.templates.library import best_plan, reach_of
+from tools.reproduce_coral.cells import compile_kernels
 from tools.reproduce_coral.epochs import EPOCHS, draw, problem
 from tools.reproduce_coral.evaluation import availability_scale, load_templates
-from tools.reproduce_coral.setup import CORE, EXTENDED, service
+from tools.reproduce_coral.placement import place
+from tools.reproduce_coral.plain import every_column, solve
+from tools.reproduce_coral.setup import CORE, EXTENDED
 
 PLACEMENT_SETS, ILP_LIMIT_S = 12, 20.0  # the limit holds for each number of stages
 PLAIN_LIMIT_S = 60.0
 
 
-def compile_kernels():
-    """Compile, so that times are those of a second use."""
-    first = templates.generate(service("Phi4-14B"), CORE.nodes[:2], "decode", max_nodes=2)
-    first.undominated()
-    best_plan(first.table, [0, 1])
-
-
 def placement():
     """Time the enumeration and the ILP on the same sets of two and three nodes of the core set-up."""
-    random = np.random.default_rng(0)
-    found = templates.generate(service("Phi4-14B"), CORE.nodes, "prefill", max_nodes=3)
-    counts = found.counts(found.templates())
-    able = counts[counts.sum(axis=1) >= 2]
     ratios, wrong = [], 0
-    for row in able[random.choice(len(able), PLACEMENT_SETS, replace=False)]:
-        nodes = np.repeat(np.arange(row.size), row)
-        start = time.process_time()
-        oracle, proven = placement_ilp.solve_placement(found.table, nodes, ILP_LIMIT_S)
-        ilp_s = time.process_time() - start
-        types, table, reach = nodes + 1, found.table, reach_of(found.table)
-        stage_of, layers = np.zeros(nodes.size, dtype=np.int64), np.zeros(nodes.size, dtype=np.int64)
-        work = np.zeros((2 * nodes.size + 1, 1 << nodes.size), dtype=np.int64)
-        start = time.process_time()
-        for _ in range(2000):
-            served, _ = enumeration.improve(table, reach, types, nodes.size, 0.0, stage_of, layers, work)
-        own_s = (time.process_time() - start) / 2000
-        wrong += bool(served < oracle * (1 - 1e-6) or (proven and served > oracle * (1 + 1e-6)))
-        ratios.append(ilp_s / own_s)
+    for number in range(PLACEMENT_SETS):
+        both = place(number, ILP_LIMIT_S)
+        own, oracle, proven = both["own_rps"], both["ilp_rps"], both["proven"]
+        wrong += bool(own < oracle * (1 - 1e-6) or (proven and own > oracle * (1 + 1e-6)))
+        ratios.append(both["ilp_cpu_s"] / both["own_cpu_s"])
         print(
-            f"  {nodes.size} nodes: ILP {ilp_s:8.2f} s{'' if proven else ' (limit)'}, "
-            f"enumeration {1e6 * own_s:6.1f} us, {ratios[-1]:10,.0f} times; {served:.4f} against {oracle:.4f}",
+            f"  {both['nodes']} nodes: ILP {both['ilp_cpu_s']:8.2f} s{'' if proven else ' (limit)'}, "
+            f"enumeration {1e6 * both['own_cpu_s']:6.1f} us, {ratios[-1]:10,.0f} times; {own:.4f} against {oracle:.4f}",
             flush=True,
         )
     print(
@@ -106,18 +84,11 @@ def online(setup, case, seeds, plain_epochs):
 
 def plain(here):
     """Hand every column to HiGHS."""
-    fits = [(here.use <= row).all(axis=1) for row in here.available]
-    template = np.concatenate([np.flatnonzero(f) for f in fits])
-    region = np.concatenate([np.full(int(f.sum()), r) for r, f in enumerate(fits)])
-    start = time.process_time()
-    allocation, bound, answer = Restricted(here, template, region).solve(
-        {"mip_rel_gap": 1e-4, "time_limit": PLAIN_LIMIT_S}
-    )
-    elapsed = time.process_time() - start
-    cost = np.inf if allocation is None else allocation.objective_usd_per_h(here)
-    gap = 1.0 - bound / cost if np.isfinite(cost) else np.nan
+    found = solve(here, PLAIN_LIMIT_S)
+    cost, gap = (np.nan if found[name] is None else found[name] for name in ("usd_per_h", "gap"))
     return (
-        f"plain HiGHS, {template.size:,} columns: {elapsed:.1f} s, {cost:.2f}, {answer.status}, gap {gap:.4f}"
+        f"plain HiGHS, {every_column(here)[0].size:,} columns: {found['cpu_s']:.1f} s, {cost:.2f}, "
+        f"{found['status']}, gap {gap:.4f}"
     )
 
 

@@ -14,7 +14,8 @@ from routing_lps import KINDS, HighsOracle, certify, random_size
 from fleetgym.kernels import routing
 from fleetgym.kernels.routing import new_basis, new_workspace, remap_basis, solve_routing
 
-QUICK, SLOW = 160, 2000  # LPs of each of the 13 kinds
+QUICK, SLOW = 160, 500  # LPs of each of the 13 kinds, and of each of their parts
+PARTS = [0, *(pytest.param(part, marks=pytest.mark.full) for part in (1, 2, 3))]
 FEASIBLE, GAP, AGREE = 1e-9, 1e-9, 1e-7
 MOST_PIVOTS = 20_000
 
@@ -43,8 +44,8 @@ def check(lp, solution, oracle=None):
 
 
 def run_kind(kind, count, seed, oracle):
-    """Solve and check `count` random LPs of one kind."""
-    rng = np.random.default_rng([seed, list(KINDS).index(kind)])
+    """Solve and check `count` random LPs of one kind; the seed may be several numbers."""
+    rng = np.random.default_rng([*np.atleast_1d(seed), list(KINDS).index(kind)])
     for _ in range(count):
         lp = KINDS[kind](rng, *random_size(rng))
         check(lp, solve_routing(*lp), oracle)
@@ -57,17 +58,19 @@ def test_kernel_agrees_with_highs(kind, oracle):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_kernel_agrees_with_highs_on_many(kind, oracle):
-    """26,000 LPs in all."""
-    run_kind(kind, SLOW, 2, oracle)
+def test_kernel_agrees_with_highs_on_many(kind, part, oracle):
+    """26,000 LPs in all, a quarter of them in the slow set."""
+    run_kind(kind, SLOW, (2, part), oracle)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("kind", ["integers", "free_service", "duplicates", "badly_scaled"])
-def test_degenerate_problems_never_stall(kind):
+def test_degenerate_problems_never_stall(kind, part):
     """10,000 more LPs of each of the kinds on which pivoting may cycle, by certificate only."""
-    run_kind(kind, 10_000, 3, None)
+    run_kind(kind, 2_500, (3, part), None)
 
 
 def test_scipy_agrees():

@@ -1,71 +1,45 @@
-"""Run Coral's evaluation and write ``docs/reproduce-coral.md``.
+"""Compute what is missing, then write docs/reproduce-coral.md: ``python -m tools.reproduce_coral [--seeds N]``.
 
-``python -m tools.reproduce_coral run core default --seeds 10 --out FILE`` appends records as JSON lines;
-``sensitivity`` sweeps (N_max, rho); ``page FILE...`` writes the page.
+Finished cells are kept in results/reproduce_coral.jsonl, one JSON object a line, so a run that was stopped goes on.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from pathlib import Path
 
-from tools.reproduce_coral.evaluation import CASES, load_templates, play
-from tools.reproduce_coral.page import write_page
-from tools.reproduce_coral.sensitivity import sweep
-from tools.reproduce_coral.setup import CORE, EXTENDED
+from fleetgym.files import write_atomically
+from tools.finished_cells import keep, read
+from tools.reproduce_coral import cells
+from tools.reproduce_coral.page import page
 
-SETUPS = {"core": CORE, "extended": EXTENDED}
-PAGE = Path(__file__).parents[2] / "docs" / "reproduce-coral.md"
-
-
-def _run(arguments: argparse.Namespace) -> None:
-    setup = SETUPS[arguments.setup]
-    found, facts = load_templates(setup, arguments.libraries)
-    with open(arguments.out, "a", encoding="utf-8") as file:
-        file.write(json.dumps({"setup": setup.name, "library": facts}) + "\n")
-        for seed in range(arguments.first, arguments.first + arguments.seeds):
-            for record in play(setup, arguments.case, seed, found):
-                file.write(json.dumps(record) + "\n")
-            file.flush()
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def _sensitivity(arguments: argparse.Namespace) -> None:
-    with open(arguments.out, "a", encoding="utf-8") as file:
-        for record in sweep():
-            file.write(json.dumps({"sensitivity": record}) + "\n")
-            file.flush()
-
-
-def _page(arguments: argparse.Namespace) -> None:
-    records = [json.loads(line) for path in arguments.files for line in path.read_text().splitlines()]
-    write_page(records, arguments.page)
-
-
-def main() -> int:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    verbs = parser.add_subparsers(required=True)
-    run = verbs.add_parser("run")
-    run.add_argument("setup", choices=SETUPS)
-    run.add_argument("case", choices=CASES)
-    run.add_argument("--seeds", type=int, default=10)
-    run.add_argument("--first", type=int, default=0)
-    run.add_argument("--out", type=Path, required=True)
-    run.add_argument("--libraries", type=Path, help="folder in which libraries are kept")
-    run.set_defaults(verb=_run)
-    sensitivity = verbs.add_parser("sensitivity")
-    sensitivity.add_argument("--out", type=Path, required=True)
-    sensitivity.set_defaults(verb=_sensitivity)
-    page = verbs.add_parser("page")
-    page.add_argument("files", type=Path, nargs="+")
-    page.add_argument("--page", type=Path, default=PAGE)
-    page.set_defaults(verb=_page)
-    arguments = parser.parse_args()
-    arguments.verb(arguments)
-    return 0
+def main(argv: list[str] | None = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tools.reproduce_coral", description=__doc__)
+    parser.add_argument(
+        "--seeds", type=int, default=10, help="of demand and availability (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--only", default="", help="cells whose name begins so, such as 'seed extended scarce'"
+    )
+    parser.add_argument("--cells", type=Path, default=ROOT / "results" / "reproduce_coral.jsonl")
+    parser.add_argument("--libraries", type=Path, default=ROOT / "results" / "coral_libraries")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "reproduce-coral.md")
+    parser.add_argument("--page-only", action="store_true", help="write the page from the finished cells")
+    options = parser.parse_args(argv)
+    done = read(options.cells)
+    wanted = [name for name in cells.names(options.seeds) if name.startswith(options.only)]
+    missing = [] if options.page_only else [name for name in wanted if name not in done]
+    for number, name in enumerate(missing, start=1):
+        print(f"{number}/{len(missing)}  {name}", flush=True)
+        done[name] = cells.compute(name, options.libraries)
+        keep(options.cells, name, done[name])
+    write_atomically(options.out, page(done).encode())
+    print(f"wrote {options.out}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

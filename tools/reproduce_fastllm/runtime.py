@@ -17,7 +17,7 @@ def _runtime(method: str, size: str, seed: int, limit_s: float | None) -> dict[s
     snapshot = nominal(instance)
     extra: dict[str, Any] = {}
     if limit_s is not None:
-        extra["time_limit_s"] = limit_s
+        extra = {"time_limit_s": limit_s, "clock": time.process_time}
     if method == "DM McCormick":
         solver = planner("DM", instance, formulation="mccormick", **extra)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import time
 from collections.abc import Callable
@@ -17,12 +18,16 @@ from baselines.jiang.program import Limits
 from baselines.jiang.search import minimal_makespan_by_search
 from fleetgym import catalog
 
-LIMITS = Limits(gap=5e-3, nodes=100, heuristics=True)
+#: When a plan is good enough; HiGHS's heuristics, which take most of the time, come in where a gap is left without.
+LIMITS = Limits(gap=5e-3, nodes=100)
+HARDER = dataclasses.replace(LIMITS, heuristics=True)
 MODELS: dict[str, str | dict[str, float]] = {
     "70B": paper.LLAMA_70B,
     "8B": paper.LLAMA_8B,
     "8B+70B": {paper.LLAMA_8B: 0.8, paper.LLAMA_70B: 0.2},
 }
+#: Where the binary search stops, relative to the makespan: about the paper's one second.
+SEARCH_TOLERANCE = 1e-3
 HOMOGENEOUS = ("H100", "A6000", "4090")
 UNLIMITED = 10_000
 #: Configurations of the paper's table 6: stages, whether each is in a machine of its own, real and estimated figure.
@@ -78,9 +83,19 @@ def _table6() -> dict[str, Any]:
 # -- plans
 
 
+def fastest(problem: MakespanProblem) -> MakespanPlan:
+    """Return the fastest fleet within `LIMITS`, by a second, harder search where the first leaves a gap."""
+    plan = minimal_makespan(problem, LIMITS)
+    if plan.makespan_s <= plan.bound_s * (1 + LIMITS.gap) or not np.isfinite(plan.makespan_s):
+        return plan
+    other = minimal_makespan(problem, HARDER)
+    best = min(plan, other, key=lambda plan: plan.makespan_s)
+    return dataclasses.replace(best, bound_s=max(plan.bound_s, other.bound_s), nodes=plan.nodes + other.nodes)
+
+
 def _ours(model: str, availability: str, trace: str, budget: str) -> dict[str, Any]:
     problem, found = paper.problem(int(trace), int(availability), float(budget), models=MODELS[model])
-    plan, cpu_s = _timed(minimal_makespan, problem, LIMITS)
+    plan, cpu_s = _timed(fastest, problem)
     return {**_facts(problem, found, plan), "cpu_s": cpu_s}
 
 
@@ -92,7 +107,7 @@ def _homogeneous(model: str, trace: str, budget: str) -> dict[str, Any]:
         problem, _ = paper.problem(
             int(trace), counts, float(budget), models=MODELS[model], kind="single-type"
         )
-        rates[gpu] = minimal_makespan(problem, LIMITS).throughput_rps(problem)
+        rates[gpu] = fastest(problem).throughput_rps(problem)
     return rates
 
 
@@ -104,7 +119,7 @@ def _single(model: str, availability: str, trace: str, budget: str) -> dict[str,
         problem, _ = paper.problem(
             int(trace), counts, float(budget), models=MODELS[model], kind="single-type"
         )
-        rates[gpu] = minimal_makespan(problem, LIMITS).throughput_rps(problem)
+        rates[gpu] = fastest(problem).throughput_rps(problem)
     return rates
 
 
@@ -117,14 +132,14 @@ def _ablation(availability: str, trace: str, budget: str) -> dict[str, Any]:
     """What each of the three factors, and telling workloads apart, is worth; Llama-70B."""
     t, a, b = int(trace), int(availability), float(budget)
     problem, _ = paper.problem(t, a, b)
-    ours = minimal_makespan(problem, LIMITS)
+    ours = fastest(problem)
     even = policies.uniform_composition(paper.PRICES, paper.AVAILABLE[a], b)
     uniform, _ = paper.problem(t, even, b)
     tensor, found = paper.problem(t, a, b, kind="tensor-only")
     same_gpus = problem.replace(available_gpus=problem.gpu_use @ ours.replicas)
     plans = {
         "ours": ours,
-        "uniform composition": minimal_makespan(uniform, LIMITS),
+        "uniform composition": fastest(uniform),
         "uniform deployment": policies.uniform_deployment(tensor, found, limits=LIMITS),
         "round-robin assignment": policies.round_robin(problem, ours.replicas),
         "HexGen-like, uniform composition": policies.workload_unaware(uniform, LIMITS),
@@ -137,11 +152,11 @@ def _table7() -> dict[str, Any]:
     """Trace 2 at 30 USD/h: twice as many requests with short outputs; and four H100 lost."""
     availability, budget = 1, 30.0
     problem, found = paper.problem(2, availability, budget)
-    before = minimal_makespan(problem, LIMITS)
+    before = fastest(problem)
     surge = np.array(paper.TRACES[2], dtype=float) * np.where(paper.LENGTHS[:, 1] == 18, 2.0, 1.0)
     changed, _ = paper.problem(surge, availability, budget)
     stale = policies.assigned(changed, before.replicas, before.assignment)
-    replanned = minimal_makespan(changed, LIMITS)
+    replanned = fastest(changed)
     fewer = {**paper.AVAILABLE[availability], "H100": paper.AVAILABLE[availability]["H100"] - 4}
     dropped, _ = paper.problem(2, fewer, budget)
     h100s = np.array([name == "H100" for name in paper.PRICES])
@@ -156,17 +171,17 @@ def _table7() -> dict[str, Any]:
         "surge, replanned": replanned.throughput_rps(changed),
         "surge kinds": _kinds(changed, found, replanned),
         "drop, reassigned": plan_of(dropped, left).throughput_rps(dropped),
-        "drop, replanned": minimal_makespan(dropped, LIMITS).throughput_rps(dropped),
+        "drop, replanned": fastest(dropped).throughput_rps(dropped),
     }
 
 
 def _speed(trace: str, budget: str) -> dict[str, Any]:
     """The exact program against the published search, CPU seconds, availability 1, pipelines of one GPU type."""
     problem, _ = paper.problem(int(trace), 1, float(budget), kind="single-type")
-    limits = Limits(gap=1e-3, nodes=20_000)
+    limits = Limits(gap=1e-6, nodes=20_000)
     _warm_up()
     exact, exact_s = _timed(minimal_makespan, problem, limits)
-    precision: dict[str, Any] = {"tolerance_s": 1e-3 * exact.makespan_s, "limits": limits}
+    precision: dict[str, Any] = {"tolerance_s": SEARCH_TOLERANCE * exact.makespan_s, "limits": limits}
     search, search_s = _timed(minimal_makespan_by_search, problem, **precision)
     packed, packed_s = _timed(minimal_makespan_by_search, problem, check="knapsack", **precision)
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from fleetgym.configurations.templates import enumeration
-from fleetgym.errors import DataError
+from fleetgym.errors import DataError, FleetgymError
+from fleetgym.files import write_atomically
 from fleetgym.performance.replica import DEFAULT, NodeType, Phase, ReplicaOptions, Service, throughput_table
 
 
@@ -98,19 +100,20 @@ class Library:
 
         Raises
         ------
-        ValueError
+        FleetgymError
             For a rank that is no template.
         """
         if not 0 < rank < self.throughput_rps.size or self.throughput_rps[rank] <= 0.0:
-            raise ValueError(f"rank {rank} is no template of {self.service.model.name}; see `templates()`")
+            raise FleetgymError(f"rank {rank} is no template of {self.service.model.name}; see `templates()`")
         types = np.zeros(self.max_nodes, dtype=np.int64)
         count = enumeration.unrank(rank, self.max_nodes, self.binomial, types)
         return best_plan(self.table, types[:count] - 1)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the throughputs and what they were made from to an ``.npz`` file."""
-        with open(path, "wb") as file:
-            np.savez_compressed(file, throughput_rps=self.throughput_rps, key=self.key)
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, throughput_rps=self.throughput_rps, key=self.key)
+        write_atomically(path, buffer.getvalue())
 
     @property
     def key(self) -> str:
@@ -134,6 +137,11 @@ def best_plan(table: np.ndarray, nodes: Sequence[int] | np.ndarray) -> Plan:
     Plan
         0 requests per second and no stages where the nodes cannot serve.
 
+    Raises
+    ------
+    FleetgymError
+        For no node, or more than the table has stages.
+
     Examples
     --------
     >>> table = np.array([[[4.0, 2.0, 1.0], [8.0, 4.0, 2.0]], [[4.0, 2.0, 1.0], [8.0, 4.0, 2.0]]])
@@ -143,7 +151,7 @@ def best_plan(table: np.ndarray, nodes: Sequence[int] | np.ndarray) -> Plan:
     types = np.sort(np.asarray(nodes, dtype=np.int64)) + 1
     count = types.size
     if not 0 < count <= table.shape[0]:
-        raise ValueError(f"{count} nodes; the table has 1 to {table.shape[0]} stages")
+        raise FleetgymError(f"{count} nodes; expected 1 to {table.shape[0]}, the stages of the table")
     stage_of, layers = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
     work = np.zeros((2 * count + 1, 1 << count), dtype=np.int64)
     served, stages = enumeration.improve(table, reach_of(table), types, count, 0.0, stage_of, layers, work)
@@ -197,14 +205,18 @@ def generate(
 
     Raises
     ------
-    ValueError
-        For a `max_nodes` out of range.
+    FleetgymError
+        For no node type, or a `max_nodes` or `memory_ratio` out of range.
     DataError
         If a file in `folder` is damaged.
     """
     if not 1 <= max_nodes <= 8:
-        raise ValueError(f"max_nodes is {max_nodes}; expected 1 to 8")
+        raise FleetgymError(f"max_nodes is {max_nodes}; expected 1 to 8")
+    if not memory_ratio > 0.0:
+        raise FleetgymError(f"memory_ratio is {memory_ratio}; expected above 0")
     nodes = tuple(nodes)
+    if not nodes:
+        raise FleetgymError("nodes is empty; expected at least one node type")
     table = throughput_table(service, nodes, phase, max_nodes, options)
     binomial = enumeration.binomials(len(nodes) + max_nodes + 1)
     size = int(binomial[len(nodes) + max_nodes, max_nodes])
@@ -220,10 +232,7 @@ def generate(
     enumeration.library(table, reach_of(table), memory_gb, cap_gb, max_nodes, binomial, throughput)
     found = Library(service, nodes, phase, max_nodes, memory_ratio, table, throughput)
     if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        found.save(temporary)
-        temporary.replace(path)
+        found.save(path)
     return found
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fleetgym.configurations.templates.library import Library, Plan
+from fleetgym.errors import FleetgymError
 from fleetgym.instance import Configuration, Use
 from fleetgym.performance import Coefficients, PairPerformance, service_cv2
 from fleetgym.performance.replica import (
@@ -64,11 +65,13 @@ def replica(library: Library, rank: int, options: ReplicaOptions = DEFAULT) -> R
 
     Raises
     ------
-    ValueError
+    FleetgymError
         For a library of another phase, or a rank that is no template.
     """
     if library.phase != "both":
-        raise ValueError(f"the library's phase is {library.phase!r}; an environment's replicas serve 'both'")
+        raise FleetgymError(
+            f"the library's phase is {library.phase!r}; an environment's replicas serve 'both'"
+        )
     service, plan = library.service, library.plan(rank)
     model, stages = service.model, len(plan.stages)
     longer = dataclasses.replace(service, input_tokens=2.0 * service.input_tokens)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fleetgym.configurations.templates.library import Library
+from fleetgym.errors import FleetgymError
 
 #: Most configurations of an instance that are made of templates.
 LIMIT = 512
@@ -49,7 +50,7 @@ def select(libraries: Sequence[Library], usd_per_gpu_h: dict[str, float], limit:
 
     Raises
     ------
-    ValueError
+    FleetgymError
         If `limit` is below the number of libraries.
 
     Examples
@@ -65,7 +66,7 @@ def select(libraries: Sequence[Library], usd_per_gpu_h: dict[str, float], limit:
     True
     """
     if limit < len(libraries):
-        raise ValueError(f"limit is {limit}; {len(libraries)} libraries need at least one template each")
+        raise FleetgymError(f"limit is {limit}; {len(libraries)} libraries need at least one template each")
     chosen, loss = [], []
     for index, library in enumerate(libraries):
         found = _best_by_support(library, index, usd_per_gpu_h)
