@@ -10,7 +10,7 @@ import numpy as np
 from baselines.rates import keeps_slos, placeable
 from fleetgym.envs.makespan import busy_seconds
 from fleetgym.errors import FleetgymError
-from fleetgym.kernels.queueing import erlang_c
+from fleetgym.kernels.queueing import chance_to_wait
 from fleetgym.planning import Plan, Snapshot
 
 #: A fraction of a workload below this is not worth a route.
@@ -164,13 +164,14 @@ class _Placing:
         if offered >= servers:
             return 1.0
         cv2 = snapshot.instance.performance.service_cv2[here, c]
-        spread = float(share @ ((1.0 + cv2) * service**2)) / mean**2 - 1.0 + share @ self.arrival_cv2[here]
+        arrival_cv2 = float(share @ self.arrival_cv2[here])
+        spread = float(share @ ((1.0 + cv2) * service**2)) / mean**2 - 1.0 + arrival_cv2
         slack = self.slack_s[here, c]
         if spread <= 0.0:
             return 0.0
         decay = 2.0 * (servers - offered) / (mean * spread)
         late = np.where((slack > 0.0) & np.isfinite(slack), np.exp(-decay * np.maximum(slack, 0.0)), 0.0)
-        return float(share @ late) * erlang_c(servers, offered)
+        return float(share @ late) * chance_to_wait(servers, offered, arrival_cv2, 0.0)
 
     # -- what fits ------------------------------------------------------------------------------------------
 
