@@ -262,14 +262,22 @@ class _Placing:
     def improve(self, i: int) -> bool:
         """Place workload i anew, given the others; keep the new places if that saves money."""
         before = (self.x.copy(), self.replicas.copy(), self.usd())
-        for c in np.flatnonzero(self.x[i]):
-            self.x[i, c] = 0.0
-            self.replicas[c] = self.needed(int(c), self.x[:, c]) or 0
-        self.place(i)
-        if self.usd() < before[2] * (1.0 - 1e-9):
-            return True
+        if self.remove(i):
+            self.place(i)
+            if self.usd() < before[2] * (1.0 - 1e-9):
+                return True
         self.x, self.replicas = before[0], before[1]
         return False
+
+    def remove(self, i: int) -> bool:
+        """Take workload i from its pools; False where the others, burstier without it, need more than there is."""
+        for c in map(int, np.flatnonzero(self.x[i])):
+            self.x[i, c] = 0.0
+            replicas = self.needed(c, self.x[:, c])
+            if replicas is None or (replicas > self.replicas[c] and not self.fits(c, replicas)):
+                return False
+            self.replicas[c] = replicas
+        return True
 
     def usd(self) -> float:
         """Return the planner's cost of the window: rent, start-up fees, routes, and what is not served."""
