@@ -16,8 +16,8 @@ from fleetgym.window import COST_TERMS, Outcome, window_model
 
 TOY = fleetgym.list_instances("fleet-v0/toy")
 DEV = [name for name in fleetgym.list_instances("fleet-v0") if "/dev/" in name]
-TAIL = [name for name in fleetgym.list_instances("fleet-v1/dev") if "/tail-" in name]
 RELATIVE = 1e-9
+TAIL = [name for name in fleetgym.list_instances("fleet-v1/dev") if "/tail-" in name]
 
 
 def random_actions(instance: Instance, windows: int, seed: int) -> Iterator[np.ndarray]:
