@@ -99,6 +99,11 @@ def _generator(result: Any, emit: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *kinds: (signature(result, *kinds), generate)
 
 
+def _instruction(function: Any) -> Any:
+    """Let kernels call what `function` emits."""
+    return intrinsic(function)
+
+
 def _spread(builder: Any, value: Any, vector: Any) -> Any:
     """Return `value` in all places of a vector."""
     undefined = ir.Constant(vector, ir.Undefined)
@@ -107,10 +112,10 @@ def _spread(builder: Any, value: Any, vector: Any) -> Any:
     return builder.shuffle_vector(first, undefined, zeros)
 
 
-def _pointer(context: Any, builder: Any, kind: Any, array: Any, place: Any, vector: Any) -> Any:
-    """Return a pointer to a vector that begins at a place of an array."""
-    data = context.make_array(kind)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [place]), vector.as_pointer())
+def _pointer(context: Any, builder: Any, kind: Any, arguments: Any, vector: Any) -> Any:
+    """Return a pointer to a vector, given an array and the place where it begins as the first arguments."""
+    data = context.make_array(kind)(context, builder, arguments[0]).data
+    return builder.bitcast(builder.gep(data, [arguments[1]]), vector.as_pointer())
 
 
 def _first_bits(builder: Any, count: Any) -> Any:
@@ -127,7 +132,7 @@ def _declare(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
     return cgutils.get_or_insert_function(builder.module, ir.FunctionType(result, arguments), name)
 
 
-@intrinsic
+@_instruction
 def spread(typing_context, value):
     """Return eight times the same number."""
 
@@ -139,34 +144,34 @@ def spread(typing_context, value):
     return _generator(_lanes, emit)(value)
 
 
-@intrinsic
+@_instruction
 def load(typing_context, array, place):
     """Return eight numbers of an array of floats."""
 
     def emit(context, builder, signature, arguments):
-        return builder.load(_pointer(context, builder, signature.args[0], *arguments, _VECTOR), align=8)
+        return builder.load(_pointer(context, builder, signature.args[0], arguments, _VECTOR), align=8)
 
     return _generator(_lanes, emit)(array, types.intp)
 
 
-@intrinsic
+@_instruction
 def store(typing_context, array, place, lanes):
     """Write eight numbers to an array of floats."""
 
     def emit(context, builder, signature, arguments):
-        pointer = _pointer(context, builder, signature.args[0], *arguments[:2], _VECTOR)
+        pointer = _pointer(context, builder, signature.args[0], arguments, _VECTOR)
         builder.store(arguments[2], pointer, align=8)
         return context.get_dummy_value()
 
     return _generator(types.none, emit)(array, types.intp, lanes)
 
 
-@intrinsic
+@_instruction
 def load_first(typing_context, array, place, count):
     """Return the first `count` of eight numbers, and zeros for the others, which need not exist."""
 
     def emit(context, builder, signature, arguments):
-        pointer = _pointer(context, builder, signature.args[0], *arguments[:2], _VECTOR)
+        pointer = _pointer(context, builder, signature.args[0], arguments, _VECTOR)
         kinds = [pointer.type, ir.IntType(32), _MASK, _VECTOR]
         function = _declare(builder, "llvm.masked.load.v8f64.p0", _VECTOR, kinds)
         zeros = ir.Constant(_VECTOR, [0.0] * WIDTH)
@@ -176,12 +181,12 @@ def load_first(typing_context, array, place, count):
     return _generator(_lanes, emit)(array, types.intp, types.intp)
 
 
-@intrinsic
+@_instruction
 def store_first(typing_context, array, place, lanes, count):
     """Write the first `count` of eight numbers."""
 
     def emit(context, builder, signature, arguments):
-        pointer = _pointer(context, builder, signature.args[0], *arguments[:2], _VECTOR)
+        pointer = _pointer(context, builder, signature.args[0], arguments, _VECTOR)
         kinds = [_VECTOR, pointer.type, ir.IntType(32), _MASK]
         function = _declare(builder, "llvm.masked.store.v8f64.p0", ir.VoidType(), kinds)
         mask = _first_bits(builder, arguments[3])
@@ -191,13 +196,13 @@ def store_first(typing_context, array, place, lanes, count):
     return _generator(types.none, emit)(array, types.intp, lanes, types.intp)
 
 
-@intrinsic
+@_instruction
 def is_zero(typing_context, array, place, count):
     """Return bits that tell which of the first `count` of eight bytes are zero; those beyond are not."""
     vector = ir.VectorType(_BYTE, WIDTH)
 
     def emit(context, builder, signature, arguments):
-        pointer = _pointer(context, builder, signature.args[0], *arguments[:2], vector)
+        pointer = _pointer(context, builder, signature.args[0], arguments, vector)
         kinds = [pointer.type, ir.IntType(32), _MASK, vector]
         function = _declare(builder, "llvm.masked.load.v8i8.p0", vector, kinds)
         ones = ir.Constant(vector, [1] * WIDTH)
@@ -208,7 +213,7 @@ def is_zero(typing_context, array, place, count):
     return _generator(types.int64, emit)(array, types.intp, types.intp)
 
 
-@intrinsic
+@_instruction
 def are_less(typing_context, left, right):
     """Return bits that tell where `left` < `right`."""
 
@@ -218,7 +223,7 @@ def are_less(typing_context, left, right):
     return _generator(types.int64, emit)(left, right)
 
 
-@intrinsic
+@_instruction
 def are_at_most(typing_context, left, right):
     """Return bits that tell where `left` <= `right`."""
 
@@ -228,7 +233,7 @@ def are_at_most(typing_context, left, right):
     return _generator(types.int64, emit)(left, right)
 
 
-@intrinsic
+@_instruction
 def choose(typing_context, bits, yes, no):
     """Return numbers of `yes` where bits are set and of `no` elsewhere."""
 
@@ -239,7 +244,7 @@ def choose(typing_context, bits, yes, no):
     return _generator(_lanes, emit)(types.int64, yes, no)
 
 
-@intrinsic
+@_instruction
 def larger(typing_context, left, right):
     """Return the larger numbers of two."""
 
@@ -249,7 +254,7 @@ def larger(typing_context, left, right):
     return _generator(_lanes, emit)(left, right)
 
 
-@intrinsic
+@_instruction
 def sizes(typing_context, lanes):
     """Return absolute values."""
 
@@ -259,7 +264,7 @@ def sizes(typing_context, lanes):
     return _generator(_lanes, emit)(lanes)
 
 
-@intrinsic
+@_instruction
 def lowest(typing_context, bits):
     """Return the place of the lowest of the bits, which are not all zero."""
 
@@ -270,7 +275,7 @@ def lowest(typing_context, bits):
     return _generator(types.int64, emit)(types.int64)
 
 
-@intrinsic
+@_instruction
 def total(typing_context, lanes):
     """Return the sum of eight numbers, added by halves."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import _dynfunc
+import numba.core.cpu
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import register_pass
@@ -37,7 +37,9 @@ class _PartLowering(NativeLowering):
         lowered, library = state["cr"], state.library
         about = lowered.fndesc
         name = about.qualname.split(".")[-1]
-        key = _dynfunc.make_function(about.lookup_module(), name, "", 0, lowered.env, (library,))
+        key = numba.core.cpu._dynfunc.make_function(
+            about.lookup_module(), name, "", 0, lowered.env, (library,)
+        )
         state.targetctx.insert_user_function(key, about, [library])
         state["cr"] = lowered._replace(cfunc=key)
         return True
@@ -47,6 +49,7 @@ class PartCompiler(CompilerBase):
     """Numba's compiler, but for its last step; to be given to `numba.njit` as `pipeline_class`."""
 
     def define_pipelines(self) -> list[Any]:
+        """Return Numba's passes, with our own last step."""
         manager = DefaultPassBuilder.define_nopython_pipeline(self.state)
         manager.passes = [
             (_PartLowering if step is NativeLowering else step, about) for step, about in manager.passes

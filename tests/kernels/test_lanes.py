@@ -97,5 +97,7 @@ def test_arrays_of_zeros_begin_with_a_cache_line():
     """Every array starts at a multiple of 64 bytes and is contiguous, also an empty one."""
     for shape in ((3, 5), (1,), (0, 4), (2, 3, 7)):
         array = lanes.zeros(*shape)
-        assert array.shape == shape and array.flags.c_contiguous and not array.any()
+        assert array.shape == shape
+        assert array.flags.c_contiguous
+        assert not array.any()
         assert array.ctypes.data % 64 == 0 or array.size == 0
