@@ -289,3 +289,14 @@ def total(typing_context, lanes):
         return builder.extract_element(value, ir.Constant(ir.IntType(32), 0))
 
     return _generator(types.float64, emit)(lanes)
+
+
+@_instruction
+def fused(typing_context, left, right, lanes):
+    """Return left * right + lanes, rounded once where the processor can: for what only steers a search."""
+
+    def emit(context, builder, signature, arguments):
+        function = _declare(builder, "llvm.fmuladd.v8f64", _VECTOR, [_VECTOR] * 3)
+        return builder.call(function, arguments)
+
+    return _generator(_lanes, emit)(left, right, lanes)

@@ -23,6 +23,7 @@ from fleetgym.kernels.lanes import (
     are_at_most,
     are_less,
     choose,
+    fused,
     is_zero,
     larger,
     load,
@@ -314,13 +315,11 @@ def _reduced_costs(lp, i, row, y0, y1, y2, j):
     """Return the reduced costs of the columns from `j` on, given the duals of workload `i`."""
     n = lp.shape[2]
     at = i * 8 * n + j
-    return (
-        load(lp, at)
-        + load(row, j) * load(lp, at + _USE * n)
-        + load(row, n + j) * load(lp, at + (_USE + 1) * n)
-        + load(row, 2 * n + j) * load(lp, at + (_USE + 2) * n)
-        - (y0 * load(lp, at + n) + y1 * load(lp, at + _DELAY * n) + y2 * load(lp, at + _ERROR * n))
-    )
+    paid = fused(load(row, j), load(lp, at + _USE * n), load(lp, at))
+    paid = fused(load(row, n + j), load(lp, at + (_USE + 1) * n), paid)
+    paid = fused(load(row, 2 * n + j), load(lp, at + (_USE + 2) * n), paid)
+    worth = fused(y1, load(lp, at + _DELAY * n), y0 * load(lp, at + n))
+    return paid - fused(y2, load(lp, at + _ERROR * n), worth)
 
 
 @inner
@@ -328,16 +327,11 @@ def _rates(lp, i, row, y0, y1, y2, j):
     """Return how fast these reduced costs fall along the dual direction."""
     n = lp.shape[2]
     at, rate = i * 8 * n + j, 3 * _RATE * n + j
-    return (
-        y0 * load(lp, at + n)
-        + y1 * load(lp, at + _DELAY * n)
-        + y2 * load(lp, at + _ERROR * n)
-        - (
-            load(row, rate) * load(lp, at + _USE * n)
-            + load(row, rate + n) * load(lp, at + (_USE + 1) * n)
-            + load(row, rate + 2 * n) * load(lp, at + (_USE + 2) * n)
-        )
-    )
+    paid = load(row, rate) * load(lp, at + _USE * n)
+    paid = fused(load(row, rate + n), load(lp, at + (_USE + 1) * n), paid)
+    paid = fused(load(row, rate + 2 * n), load(lp, at + (_USE + 2) * n), paid)
+    worth = fused(y1, load(lp, at + _DELAY * n), y0 * load(lp, at + n))
+    return fused(y2, load(lp, at + _ERROR * n), worth) - paid
 
 
 @once
@@ -1015,15 +1009,18 @@ def _leaving(work, live, pairs, size, bland):
     worst, kind, a, b, least = 0.0, _NONE, 0, 0, _FEASIBLE * work.pick[4]
     for i in range(live):
         for k in range(3):
-            j = work.key[i, k]
-            value = _badness(-work.local[i, _VALUE, k] * work.lp[i, _SCALE, j], i * _STRIDE + j, least, bland)
-            if value > worst:
-                worst, kind, a, b = value, _KEY, i, k
+            if work.local[i, _VALUE, k] < 0.0:
+                j = work.key[i, k]
+                below = -work.local[i, _VALUE, k] * work.lp[i, _SCALE, j]
+                value = _badness(below, i * _STRIDE + j, least, bland)
+                if value > worst:
+                    worst, kind, a, b = value, _KEY, i, k
     for e in range(pairs):
-        i, j = work.tight[2, e], work.tight[3, e]
-        value = _badness(-work.extra[e, 3] * work.lp[i, _SCALE, j], i * _STRIDE + j, least, bland)
-        if value > worst:
-            worst, kind, a, b = value, _EXTRA, e, 0
+        if work.extra[e, 3] < 0.0:
+            i, j = work.tight[2, e], work.tight[3, e]
+            value = _badness(-work.extra[e, 3] * work.lp[i, _SCALE, j], i * _STRIDE + j, least, bland)
+            if value > worst:
+                worst, kind, a, b = value, _EXTRA, e, 0
     n = work.row.shape[2]
     for r in range(3):
         for first in range(0, size, WIDTH):
@@ -1130,6 +1127,8 @@ def _aim_workload(lp, i, row, key, inverse, local, reach):
     y0 = y1 = y2 = noise = 0.0
     for k in range(3):
         j = key[i, k]
+        if j < _X:
+            continue
         cost = row[_RATE, 0, j] * lp[i, _USE, j] + row[_RATE, 1, j] * lp[i, _USE + 1, j]
         cost += row[_RATE, 2, j] * lp[i, _USE + 2, j]
         if cost != 0.0:

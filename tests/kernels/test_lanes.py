@@ -10,6 +10,7 @@ from fleetgym.kernels.lanes import (
     are_at_most,
     are_less,
     choose,
+    fused,
     is_zero,
     larger,
     load,
@@ -84,6 +85,20 @@ def test_nothing_beyond_the_end_of_a_row_is_read_or_written(count):
     scale_some(values, skip, 3.0, room[:count])
     np.testing.assert_array_equal(room[:count], np.where(skip == 0, 3.0 * values, -1.0))
     assert np.isnan(room[count:]).all()
+
+
+@numba.njit
+def add_product(a, b, out):
+    """Write a * b + 0.1 into `out`, all of shape (8,)."""
+    store(out, 0, fused(load(a, 0), load(b, 0), spread(0.1)))
+
+
+def test_a_fused_product_differs_by_one_rounding_at_most():
+    """Rounding once or twice, the result is that of the exact sum or its neighbour."""
+    rng = np.random.default_rng(0)
+    a, b, out = rng.normal(size=WIDTH), rng.normal(size=WIDTH), np.empty(WIDTH)
+    add_product(a, b, out)
+    np.testing.assert_allclose(out, a * b + 0.1, rtol=0, atol=2.3e-16 * (np.abs(a * b) + 0.1).max())
 
 
 @pytest.mark.parametrize("count", range(1, WIDTH + 1))
