@@ -505,6 +505,39 @@ def erlang_c(servers: int, load: float) -> float:
     return servers / ((servers - load) * inverse_b + load)
 
 
+def chance_to_wait(servers: int, load: float, arrival_cv2: float) -> float:
+    """Return the probability that an arrival waits where arrivals are burstier, or steadier, than Poisson's.
+
+    Parameters
+    ----------
+    servers : int
+        At least 1.
+    load : float
+        Offered load in busy servers, at least 0.
+    arrival_cv2 : float
+        Squared coefficient of variation of the times between arrivals, at least 0.
+
+    Returns
+    -------
+    float
+        In [0, 1]: Erlang's C for servers and load divided by the peakedness (1 + arrival_cv2) / 2. Between whole
+        numbers of servers log C is linear, at the same utilisation; without servers everyone waits.
+
+    Examples
+    --------
+    >>> chance_to_wait(6, 3.0, 5.0) == erlang_c(2, 1.0)
+    True
+    >>> round(chance_to_wait(1, 0.25, 3.0), 12)  # half a server
+    0.5
+    """
+    if load <= 0.0 or load >= servers or arrival_cv2 == 1.0:
+        return erlang_c(servers, load)
+    u = load / servers
+    whole, part = divmod(2 * servers / (1 + arrival_cv2), 1.0)
+    below, above = (erlang_c(n, u * n) for n in (int(whole), int(whole) + 1))
+    return below ** (1 - part) * above**part
+
+
 def _mixture(
     shares: Sequence[float], services: Sequence[float], cv2s: Sequence[float]
 ) -> tuple[float, float]:
@@ -524,7 +557,8 @@ class _Queue:
     servers: int
     load: float
     mean_service_s: float
-    variation: float  # ca² + cv²
+    cv2: float  # of service
+    arrival_cv2: float
 
     def waits_longer(self, seconds: float) -> float:
         """P(W > seconds), for seconds above 0."""
@@ -532,10 +566,11 @@ class _Queue:
             return 0.0
         if self.load >= self.servers:
             return 1.0
-        if self.variation <= 0.0:
+        variation = self.arrival_cv2 + self.cv2
+        if variation <= 0.0:
             return 0.0
-        decay = 2 * (self.servers - self.load) / self.mean_service_s / self.variation
-        return erlang_c(self.servers, self.load) * math.exp(-decay * seconds)
+        decay = 2 * (self.servers - self.load) / self.mean_service_s / variation
+        return chance_to_wait(self.servers, self.load, self.arrival_cv2) * math.exp(-decay * seconds)
 
 
 # -- 3. late-cost segments
@@ -579,7 +614,7 @@ def _late_segments(book: _Book, c: int, replicas: int) -> LateSegments:
         or all(w.ttft_slo_s is None for w in workloads)
     ):
         return _NEVER_LATE
-    variation = math.fsum(p * w.arrival_cv2 for p, w in zip(shares, workloads, strict=True)) + cv2
+    arrival_cv2 = math.fsum(p * w.arrival_cv2 for p, w in zip(shares, workloads, strict=True))
     patience = [
         None if w.ttft_slo_s is None else w.ttft_slo_s - book.prefill.at(*a)
         for w, a in zip(workloads, lengths, strict=True)
@@ -587,7 +622,7 @@ def _late_segments(book: _Book, c: int, replicas: int) -> LateSegments:
     servers = replicas * book.configurations[c].max_concurrency
 
     def late_shares(u: float) -> list[float]:
-        queue = _Queue(servers, u * servers, mean, variation)
+        queue = _Queue(servers, u * servers, mean, cv2, arrival_cv2)
         return [0.0 if t is None or t <= 0.0 else queue.waits_longer(t) for t in patience]
 
     def miss(u: float) -> float:
@@ -811,7 +846,8 @@ def _queue(outcome: _Outcome, count: int, c: int, routing: Routing) -> _Queue:
         shares, [outcome.service_s(i, c) for i in served], [book.service_cv2[i][c] for i in served]
     )
     arrival_cv2 = math.fsum(p * book.workloads[i].arrival_cv2 for p, i in zip(shares, served, strict=True))
-    return _Queue(count * book.configurations[c].max_concurrency, total * mean, mean, arrival_cv2 + cv2)
+    servers = count * book.configurations[c].max_concurrency
+    return _Queue(servers, total * mean, mean, cv2, arrival_cv2)
 
 
 # -- 6. cost of a window

@@ -27,6 +27,7 @@ from toys import (
 from fleetgym import certified_lp, reference
 from fleetgym.errors import DataError
 from fleetgym.instance import Instance
+from fleetgym.kernels import queueing
 
 P4 = [pool("p", 4)]
 
@@ -290,6 +291,37 @@ def test_erlang_c_at_the_ends() -> None:
     assert reference.erlang_c(5, 0.0) == 0.0
     assert reference.erlang_c(5, 5.0) == reference.erlang_c(5, 7.0) == 1.0
     assert reference.erlang_c(10**9, 0.5e9) == 0.0
+
+
+@pytest.mark.parametrize("servers", [1, 2, 5, 48, 1000])
+@pytest.mark.parametrize("arrival_cv2", [0.0, 0.25, 1.0, 4.0, 20.0, 100.0])
+def test_chance_to_wait(servers: int, arrival_cv2: float) -> None:
+    """Agrees with the kernel, which shares no code, to 1e-11 at any load, and is 1 where Erlang's C is."""
+    for share in (1e-12, 0.01, 0.3, 0.7, 0.95, 0.999):
+        got = reference.chance_to_wait(servers, servers * share, arrival_cv2)
+        fast = queueing.chance_to_wait(servers, servers * share, arrival_cv2, 0.0)
+        assert got == pytest.approx(fast, rel=1e-11, abs=1e-250)
+    assert reference.chance_to_wait(servers, 0.0, arrival_cv2) == 0.0
+    assert reference.chance_to_wait(servers, float(servers), arrival_cv2) == 1.0
+
+
+def test_chance_to_wait_by_hand() -> None:
+    """C(2, 1) = 1/3, C(4, 2) = 4/23, C(1, 1/2) = 1/2 and C(0, 0) = 1, and geometric means of them."""
+    assert reference.chance_to_wait(6, 3.0, 5.0) == pytest.approx(1 / 3, rel=1e-14)
+    assert reference.chance_to_wait(2, 1.0, 0.0) == pytest.approx(4 / 23, rel=1e-14)
+    assert reference.chance_to_wait(3, 1.5, 3.0) == pytest.approx((0.5 / 3) ** 0.5, rel=1e-14)
+    assert reference.chance_to_wait(1, 0.5, 7.0) == pytest.approx(0.5**0.25, rel=1e-14)
+
+
+def test_bursts_make_requests_late() -> None:
+    """Two servers, one of them busy, arrivals with a cv2 of 3 (z = 2): P(W > t) = C(1, 1/2) exp(-2 t / 4)."""
+    instance = one(
+        {"rate_rps": 1.0, "ttft_slo_s": 1.1, "late_usd": 0.0, "arrival_cv2": 3.0},
+        {"max_concurrency": 2},
+        {"service_cv2": 1.0},
+    )
+    step = first_step(instance, [1])
+    assert step["miss_share"] == pytest.approx([0.5 * math.exp(-0.5)], rel=1e-12)
 
 
 def test_late_segments_of_one_server() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import gymnasium
 import numpy as np
 import pytest
+from toys import random_instance, random_scenario
 
 import fleetgym
 from fleetgym import reference
@@ -18,6 +19,7 @@ DEV = [name for name in fleetgym.list_instances("fleet-v0") if "/dev/" in name]
 #: All small instances and the first medium one of each family; `make verify-all` plays the others.
 SHARE = [name for name in DEV if "-s-" in name or "fastllm" in name or name.endswith("-m-001")]
 RELATIVE = 1e-9
+TAIL = [name for name in fleetgym.list_instances("fleet-v1/dev") if "/tail-" in name]
 
 
 def random_actions(instance: Instance, windows: int, seed: int) -> Iterator[np.ndarray]:
@@ -44,15 +46,15 @@ def assert_equal_windows(fast: dict, slow: dict, where: str) -> None:
     assert fast["forced_outage"] == slow["forced_outage"], where
 
 
-def compare_episode(instance_id: str, scenario: Scenario, windows: int, seed: int, start: int = 0) -> None:
+def compare_episode(instance: str | Instance, scenario: Scenario, windows: int, seed: int) -> None:
     """Play `windows` windows on both sides."""
-    env = gymnasium.make("FleetAlloc-v0", instance=instance_id).unwrapped
+    env = gymnasium.make("FleetAlloc-v0", instance=instance).unwrapped
     env.reset(seed=seed, options={"scenario": scenario})
     judge = reference.ReferenceEpisode(env.instance, scenario)
     for t, action in enumerate(random_actions(env.instance, windows, seed)):
         _, reward, _, _, info = env.step(action)
         slow = judge.step(reference.action_to_target(env.instance, action))
-        assert_equal_windows(info, slow, f"{instance_id} window {t}")
+        assert_equal_windows(info, slow, f"{env.instance.id} window {t}")
         assert reward == -info["cost"]
         assert abs(sum(info[term] for term in COST_TERMS) - info["cost"]) <= 1e-9 * max(1.0, info["cost"])
 
@@ -70,6 +72,22 @@ def test_toy_episodes(instance_id: str) -> None:
 def test_dev_samples(instance_id: str) -> None:
     """The first windows of every dev instance."""
     compare_episode(instance_id, fleetgym.load_scenarios(instance_id)[0], 12, seed=1)
+
+
+@pytest.mark.parametrize("instance_id", TAIL[::4])
+def test_bursty_samples(instance_id: str) -> None:
+    """The first windows of instances whose arrivals have a cv2 of up to 20, and dear late requests."""
+    compare_episode(instance_id, fleetgym.load_scenarios(instance_id)[0], 12, seed=3)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_any_dispersion_of_arrivals(seed: int) -> None:
+    """Random instances of all scales; each workload's arrivals are steadier or burstier than Poisson's, or neither."""
+    data, rng = random_instance(seed).to_dict(), np.random.default_rng(seed)
+    for workload in data["workloads"]:
+        workload["arrival_cv2"] = float(rng.choice([0.0, 0.25, 1.0, 4.0, 20.0, 100.0]))
+    instance = Instance.from_dict(data)
+    compare_episode(instance, random_scenario(instance, seed), instance.num_windows, seed)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import numpy as np
 from baselines.rates import keeps_slos, placeable
 from fleetgym.envs.makespan import busy_seconds
 from fleetgym.errors import FleetgymError
-from fleetgym.kernels.queueing import erlang_c
+from fleetgym.kernels.queueing import chance_to_wait
 from fleetgym.planning import Plan, Snapshot
 
 #: A fraction of a workload below this is not worth a route.
@@ -164,13 +164,14 @@ class _Placing:
         if offered >= servers:
             return 1.0
         cv2 = snapshot.instance.performance.service_cv2[here, c]
-        spread = float(share @ ((1.0 + cv2) * service**2)) / mean**2 - 1.0 + share @ self.arrival_cv2[here]
+        arrival_cv2 = float(share @ self.arrival_cv2[here])
+        spread = float(share @ ((1.0 + cv2) * service**2)) / mean**2 - 1.0 + arrival_cv2
         slack = self.slack_s[here, c]
         if spread <= 0.0:
             return 0.0
         decay = 2.0 * (servers - offered) / (mean * spread)
         late = np.where((slack > 0.0) & np.isfinite(slack), np.exp(-decay * np.maximum(slack, 0.0)), 0.0)
-        return float(share @ late) * erlang_c(servers, offered)
+        return float(share @ late) * chance_to_wait(servers, offered, arrival_cv2, 0.0)
 
     # -- what fits ------------------------------------------------------------------------------------------
 
@@ -261,14 +262,22 @@ class _Placing:
     def improve(self, i: int) -> bool:
         """Place workload i anew, given the others; keep the new places if that saves money."""
         before = (self.x.copy(), self.replicas.copy(), self.usd())
-        for c in np.flatnonzero(self.x[i]):
-            self.x[i, c] = 0.0
-            self.replicas[c] = self.needed(int(c), self.x[:, c]) or 0
-        self.place(i)
-        if self.usd() < before[2] * (1.0 - 1e-9):
-            return True
+        if self.remove(i):
+            self.place(i)
+            if self.usd() < before[2] * (1.0 - 1e-9):
+                return True
         self.x, self.replicas = before[0], before[1]
         return False
+
+    def remove(self, i: int) -> bool:
+        """Take workload i from its pools; False where the others, burstier without it, need more than there is."""
+        for c in map(int, np.flatnonzero(self.x[i])):
+            self.x[i, c] = 0.0
+            replicas = self.needed(c, self.x[:, c])
+            if replicas is None or (replicas > self.replicas[c] and not self.fits(c, replicas)):
+                return False
+            self.replicas[c] = replicas
+        return True
 
     def usd(self) -> float:
         """Return the planner's cost of the window: rent, start-up fees, routes, and what is not served."""

@@ -36,15 +36,6 @@ def holding_usd(state, moves, hold_usd):
 
 
 @inner
-def _held_gpus(state, moves, gpu_use, g):
-    total = 0
-    for c in range(state.shape[0]):
-        if gpu_use[g, c] > 0:
-            total += gpu_use[g, c] * held_replicas(state, moves, c)
-    return total
-
-
-@inner
 def _over_budget(usd, limit_usd):
     return usd > limit_usd + MONEY_TOLERANCE * max(1.0, limit_usd)
 
@@ -203,17 +194,30 @@ def _take_back(state, moves, c):
 
 
 @inner
-def _first_violation(state, moves, c, gpu_use, available, hold_usd, fee_usd, budget_usd):
+def _first_violation(state, moves, c, gpu_use, available, used, hold_usd, fee_usd, budget_usd):
     """Return the first pool that one more replica of c overfills, G for the budget, -1 if it fits."""
     num_pools = gpu_use.shape[0]
     for g in range(num_pools):
-        if gpu_use[g, c] > 0 and _held_gpus(state, moves, gpu_use, g) + gpu_use[g, c] > available[g]:
+        if gpu_use[g, c] > 0 and used[g] + gpu_use[g, c] > available[g]:
             return g
     if budget_usd < np.inf:
         usd = holding_usd(state, moves, hold_usd) + hold_usd[c] + fee_usd
         if _over_budget(usd, budget_usd):
             return num_pools
     return -1
+
+
+@inner
+def _any_drains(state, moves):
+    """Tell whether any replica leaves or drains."""
+    longest = (state.shape[1] - 1) // 2
+    for c in range(state.shape[0]):
+        if moves[LEAVING, c] > 0:
+            return True
+        for k in range(longest + 1, 2 * longest + 1):
+            if state[c, k] > 0:
+                return True
+    return False
 
 
 @inner
@@ -233,11 +237,13 @@ def _copy_held(state, moves, copy, save):
 
 
 @jit(cache=False)
-def _make_room(state, moves, c, order, gpu_use, available, hold_usd, fee_usd, budget_usd):
+def _make_room(state, moves, c, order, gpu_use, available, used, hold_usd, fee_usd, budget_usd):
     """(d) 2.-3. Let draining replicas give way to one of c. Returns how many did, -1 if it does not fit."""
-    short = _first_violation(state, moves, c, gpu_use, available, hold_usd, fee_usd, budget_usd)
+    short = _first_violation(state, moves, c, gpu_use, available, used, hold_usd, fee_usd, budget_usd)
     if short < 0:
         return 0
+    if not _any_drains(state, moves):  # nothing to try, and nothing to restore
+        return -1
     before = np.empty((state.shape[0], state.shape[1] + 1), dtype=np.int64)
     _copy_held(state, moves, before, True)
     gave_way = 0
@@ -248,9 +254,12 @@ def _make_room(state, moves, c, order, gpu_use, available, hold_usd, fee_usd, bu
             removed = _remove_last(state, moves, order, hold_usd, True)
         if removed < 0:
             _copy_held(state, moves, before, False)
+            _fill_used(state, moves, gpu_use, used)
             return -1
         gave_way += 1
-        short = _first_violation(state, moves, c, gpu_use, available, hold_usd, fee_usd, budget_usd)
+        for g in range(gpu_use.shape[0]):
+            used[g] -= gpu_use[g, removed]
+        short = _first_violation(state, moves, c, gpu_use, available, used, hold_usd, fee_usd, budget_usd)
     return gave_way
 
 
@@ -376,12 +385,11 @@ def admit(
             while missing > 0:
                 counted = fees_usd + startup_usd[c] if fees_count else 0.0
                 gave_way = _make_room(
-                    state, moves, c, order, gpu_use, available, hold_usd, counted, budget_usd
+                    state, moves, c, order, gpu_use, available, used, hold_usd, counted, budget_usd
                 )
                 if gave_way < 0:
                     moves[DENIED, c] = missing
                     break
-                _fill_used(state, moves, gpu_use, used)
                 _grant(state, moves, c, 1, delay, gpu_use, used)
                 fees_usd += startup_usd[c]
                 missing -= 1

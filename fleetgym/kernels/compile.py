@@ -21,6 +21,8 @@ from typing import Any
 
 import numba
 
+from fleetgym.kernels.parts import PartCompiler
+
 _SOURCES = Path(__file__).parent
 
 
@@ -237,6 +239,8 @@ def lean() -> dict[str, Any]:
 
 
 # Whoever calls a kernel loads all of it from one file of the cache, so that files for its parts would be idle.
-inner: Any = functools.partial(jit, cache=False, **lean())
+inner: Any = functools.partial(
+    jit, cache=False, no_cpython_wrapper=True, pipeline_class=PartCompiler, **lean()
+)
 # A function with one caller joins it: passing many arrays on would take as long as many of them run.
-once: Any = functools.partial(jit, cache=False, forceinline=True, **lean())
+once: Any = functools.partial(inner, forceinline=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from fleetgym.kernels.compile import inner, jit
 from fleetgym.kernels.profile import COEFFICIENTS, COSTS, ROUTING, TAILS, lap
-from fleetgym.kernels.queueing import noticeable_erlang_c, wait_decay
+from fleetgym.kernels.queueing import chance_to_wait, wait_decay
 from fleetgym.kernels.routing import distant_route
 
 #: Planes of `Packed.performance`; affine quantities take three (base, per input token, per output token).
@@ -157,7 +157,7 @@ def _tail(packed, outcome, coefficient, share, serving, active, k, late):
         if mean > 0.0:
             cv2 = max(0.0, second / (mean * mean) - 1.0)
     servers = int(packed.configuration[CONCURRENCY, c]) * serving[c]
-    waiting = -1.0  # one queue for all workloads: Erlang C is computed once, and only if somebody asks
+    waiting = -1.0  # one queue for all workloads: computed once, and only if somebody asks
     for i in range(share.shape[0]):
         late[i, k] = 0.0
         slo = packed.workload[TTFT_SLO, i]
@@ -169,7 +169,7 @@ def _tail(packed, outcome, coefficient, share, serving, active, k, late):
             continue
         beyond = wait_decay(servers, total * mean, mean, cv2 + arrival_cv2, slack_s)
         if beyond > NEGLIGIBLE and waiting < 0.0:
-            waiting = noticeable_erlang_c(servers, total * mean, NEGLIGIBLE)
+            waiting = chance_to_wait(servers, total * mean, arrival_cv2, NEGLIGIBLE)
         if beyond > NEGLIGIBLE:
             late[i, k] = waiting * beyond
 

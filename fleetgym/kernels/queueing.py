@@ -1,10 +1,11 @@
 """Turn a queue's load into waiting probabilities, percentiles, sizes, and the price of late requests.
 
-A configuration with `servers` = replicas x slots is a G/G/c queue: Erlang C gives the chance to wait, and the
-wait beyond that is taken as exponential, with a rate that the variability of arrivals and service slows down
-(Kimura's approximation)::
+A configuration with `servers` = replicas x slots is a G/G/c queue. Erlang C gives the chance to wait, of c/z
+servers with a load of a/z, as the arrivals come in bursts of z (Hayward's approximation); the wait beyond that is
+taken as exponential, with a rate that the variability of arrivals and service slows down (Kimura's)::
 
-    P(W > t) = C(c, a) exp(-2 (c mu - lambda) t / (arrival_cv2 + service_cv2)),    a = lambda / mu
+    P(W > t) = C(c/z, a/z) exp(-2 (c mu - lambda) t / (arrival_cv2 + service_cv2))
+    a = lambda / mu,    z = (1 + arrival_cv2) / 2
 
 Rates are per second, times in seconds, ``cv2`` is a squared coefficient of variation, and `offered` (a) is
 in erlang, that is in busy servers. The kernels trust their input; NaN in gives NaN out.
@@ -54,6 +55,7 @@ SEGMENTS = 3  # chords between the safe utilisation and U_MAX
 SERVER_LIMIT = 1_000_000_000  # a larger fleet is reported as impossible
 
 # Numba freezes these at compilation. That is safe because an edit of this file starts a new cache folder.
+_POISSON = 1e-12  # arrivals whose cv2 is so close to 1 are Poisson: shares may not quite sum to 1
 _TAIL = 1e-17  # what the series may leave out, relative to its sum
 _BISECTIONS = 40  # narrows [0, U_MAX] to below 1e-12
 
@@ -142,7 +144,7 @@ def noticeable_erlang_c(servers, offered, negligible):
     offered : float
         Offered load in erlang.
     negligible : float
-        Positive.
+        At least 0.
 
     Returns
     -------
@@ -157,6 +159,56 @@ def noticeable_erlang_c(servers, offered, negligible):
     enough = 1.0 / (negligible * idle)  # 1/B from which C < negligible
     inverse = _inverse_blocking(servers, offered, enough)
     return 0.0 if inverse >= enough else 1.0 / (idle * inverse + offered / servers)
+
+
+@jit
+def chance_to_wait(servers, offered, arrival_cv2, negligible):
+    """Return P(W > 0) in a G/G/c queue: Erlang C of the servers and the load that a burst meets (Hayward).
+
+    A stream with peakedness z = (1 + arrival_cv2) / 2 is taken as bursts of z requests that are served as one:
+    C(c/z, a/z). Between whole numbers of servers the logarithm of C is interpolated at equal utilisation, and
+    without any server everybody waits.
+
+    Parameters
+    ----------
+    servers : int
+        Number of servers c.
+    offered : float
+        Offered load a in erlang.
+    arrival_cv2 : float
+        Squared coefficient of variation of the inter-arrival times; 1 (Poisson arrivals) gives Erlang C itself.
+    negligible : float
+        At least 0. Where the probability is certain to be below, the answer is 0, and found sooner.
+
+    Returns
+    -------
+    float
+        In [0, 1]: 0 without load, 1 where a >= c; nonincreasing in the servers, nondecreasing in the load.
+
+    References
+    ----------
+    A. A. Fredericks, "Congestion in blocking systems: a simple approximation technique", Bell System Technical
+    Journal 59 (1980) 805-827.
+
+    Examples
+    --------
+    >>> chance_to_wait(16, 12.0, 1.0, 0.0) == erlang_c(16, 12.0)
+    True
+    >>> chance_to_wait(16, 12.0, 3.0, 0.0) == erlang_c(8, 6.0)
+    True
+    >>> round(chance_to_wait(1, 0.7, 7.0, 0.0) / 0.7**0.25, 12)  # bursts of four
+    1.0
+    """
+    low, load, part = servers, offered, 0.0
+    if abs(arrival_cv2 - 1.0) > _POISSON and 0.0 < offered < servers:
+        size = servers / (0.5 * (1.0 + arrival_cv2))
+        low = int(size)
+        part = size - low
+        load = offered / servers * low
+    waiting = noticeable_erlang_c(low, load, negligible) if low > 0 or low == servers else 1.0
+    if part > 0.0 and waiting > 0.0:
+        waiting *= (noticeable_erlang_c(low + 1, offered / servers * (low + 1), 0.0) / waiting) ** part
+    return waiting
 
 
 @jit
@@ -190,7 +242,7 @@ def wait_decay(servers, offered, mean_service_s, cv2_sum, threshold_s):
 
 @jit
 def wait_exceeds(servers, arrival_rate, mean_service_s, service_cv2, arrival_cv2, threshold_s):
-    """Return P(W > t): the share of requests that wait longer than a threshold (Kimura, G/G/c).
+    """Return P(W > t): the share of requests that wait longer than a threshold (G/G/c).
 
     Parameters
     ----------
@@ -221,7 +273,7 @@ def wait_exceeds(servers, arrival_rate, mean_service_s, service_cv2, arrival_cv2
     decay = wait_decay(servers, offered, mean_service_s, service_cv2 + arrival_cv2, threshold_s)
     if decay == 0.0:
         return 0.0
-    return erlang_c(servers, offered) * decay
+    return chance_to_wait(servers, offered, arrival_cv2, 0.0) * decay
 
 
 @jit
@@ -263,20 +315,16 @@ def wait_percentile(servers, arrival_rate, mean_service_s, service_cv2, arrival_
     -------
     float
         Seconds; 0 where no more than `tail` wait at all, infinite where the offered load reaches `servers`.
-        The series of 1/B stops as soon as it proves that C <= tail.
+        The series of 1/B stops as soon as it proves that fewer than `tail` wait.
     """
     offered = arrival_rate * mean_service_s
     if offered <= 0.0 or tail >= 1.0:
         return 0.0
     if offered >= servers or tail <= 0.0:
         return np.inf
-    idle = (servers - offered) / servers
-    busy = offered / servers
-    enough = (1.0 / tail - busy) / idle  # 1/B from which C <= tail
-    inverse = _inverse_blocking(servers, offered, enough)
-    if inverse >= enough:  # perhaps a part of the series only
+    waiting = chance_to_wait(servers, offered, arrival_cv2, tail)
+    if waiting <= tail:
         return 0.0
-    waiting = max(tail, 1.0 / (idle * inverse + busy))
     cv2_sum = service_cv2 + arrival_cv2
     return math.log(waiting / tail) * cv2_sum * mean_service_s / (2.0 * (servers - offered))
 
@@ -338,7 +386,7 @@ def smallest_servers(
 
 @inner
 def _mixture(shares, service_s, service_cv2, arrival_cv2):
-    """Return the mean service time of a mixture, and the sum of its service and arrival cv2."""
+    """Return the mean service time of a mixture, the sum of its service and arrival cv2, and the latter."""
     mean = 0.0
     second = 0.0
     arrivals = 0.0
@@ -347,33 +395,39 @@ def _mixture(shares, service_s, service_cv2, arrival_cv2):
         second += shares[i] * (1.0 + service_cv2[i]) * service_s[i] * service_s[i]
         arrivals += shares[i] * arrival_cv2[i]
     if mean <= 0.0:
-        return 0.0, 0.0
-    return mean, max(0.0, second / (mean * mean) - 1.0) + arrivals
+        return 0.0, 0.0, 1.0
+    return mean, max(0.0, second / (mean * mean) - 1.0) + arrivals, arrivals
 
 
 @inner
-def _weighted_late(weights, slack_s, servers, busy, mean_service_s, cv2_sum):
+def _weighted_late(weights, slack_s, servers, busy, mean_service_s, cv2_sum, arrival_cv2):
     """Return sum_i weights_i P(W > slack_i) over the workloads with time to spare after their prefill.
 
-    The queue is one for all workloads, so Erlang C is computed once.
+    The queue is one for all workloads, so the chance to wait is computed once.
     """
     total = 0.0
     for i in range(weights.size):
         if weights[i] > 0.0 and slack_s[i] > 0.0:
             total += weights[i] * wait_decay(servers, busy, mean_service_s, cv2_sum, slack_s[i])
-    return total * erlang_c(servers, busy) if total > 0.0 else 0.0
+    return total * chance_to_wait(servers, busy, arrival_cv2, 0.0) if total > 0.0 else 0.0
 
 
 @inner
-def _safe_utilization(shares, slack_s, servers, mean_service_s, cv2_sum):
+def _safe_utilization(shares, slack_s, servers, mean_service_s, cv2_sum, arrival_cv2):
     """Return the largest utilisation up to `U_MAX` with a miss share of at most `SAFE_MISS`."""
-    if _weighted_late(shares, slack_s, servers, servers * U_MAX, mean_service_s, cv2_sum) <= SAFE_MISS:
+    if (
+        _weighted_late(shares, slack_s, servers, servers * U_MAX, mean_service_s, cv2_sum, arrival_cv2)
+        <= SAFE_MISS
+    ):
         return U_MAX
     low = 0.0
     high = U_MAX
     for _ in range(_BISECTIONS):
         middle = 0.5 * (low + high)
-        if _weighted_late(shares, slack_s, servers, servers * middle, mean_service_s, cv2_sum) <= SAFE_MISS:
+        if (
+            _weighted_late(shares, slack_s, servers, servers * middle, mean_service_s, cv2_sum, arrival_cv2)
+            <= SAFE_MISS
+        ):
             low = middle
         else:
             high = middle
@@ -381,7 +435,9 @@ def _safe_utilization(shares, slack_s, servers, mean_service_s, cv2_sum):
 
 
 @jit
-def _late_cost_row(shares, usd, slack_s, mean_service_s, cv2_sum, servers, window_s, width, slope):
+def _late_cost_row(
+    shares, usd, slack_s, mean_service_s, cv2_sum, arrival_cv2, servers, window_s, width, slope
+):
     """Return the safe utilisation and write the segments to `width` and `slope`, both modified in place.
 
     `usd` is each workload's share times its price of being late; a mean service time of zero stands for
@@ -391,7 +447,7 @@ def _late_cost_row(shares, usd, slack_s, mean_service_s, cv2_sum, servers, windo
     slope[:] = 0.0
     if mean_service_s <= 0.0 or servers <= 0:
         return U_MAX
-    safe = _safe_utilization(shares, slack_s, servers, mean_service_s, cv2_sum)
+    safe = _safe_utilization(shares, slack_s, servers, mean_service_s, cv2_sum, arrival_cv2)
     if safe >= U_MAX:
         return U_MAX
     step = (U_MAX - safe) * servers / SEGMENTS
@@ -399,7 +455,7 @@ def _late_cost_row(shares, usd, slack_s, mean_service_s, cv2_sum, servers, windo
     steepest = 0.0
     for k in range(SEGMENTS + 1):
         busy = safe * servers + k * step
-        late = _weighted_late(usd, slack_s, servers, busy, mean_service_s, cv2_sum)
+        late = _weighted_late(usd, slack_s, servers, busy, mean_service_s, cv2_sum, arrival_cv2)
         cost = busy / mean_service_s * window_s * late
         if k > 0:
             # The LP fills segments in order only if each is at least as dear as the one before.
@@ -415,7 +471,7 @@ def _priced_mixture(shares, service_s, service_cv2, arrival_cv2, ttft_slo_s, lat
     """Return `_mixture`, or a mean of zero where no late request can cost anything."""
     here = shares > 0.0
     if not np.any(here & (late_usd > 0.0)) or not np.any(here & (ttft_slo_s < np.inf)):
-        return 0.0, 0.0
+        return 0.0, 0.0, 1.0
     return _mixture(shares, service_s, service_cv2, arrival_cv2)
 
 
@@ -460,9 +516,11 @@ def late_cost_segments(
     """
     width = np.zeros(SEGMENTS)
     slope = np.zeros(SEGMENTS)
-    mean, cv2 = _priced_mixture(shares, service_s, service_cv2, arrival_cv2, ttft_slo_s, late_usd)
+    mean, cv2, bursts = _priced_mixture(shares, service_s, service_cv2, arrival_cv2, ttft_slo_s, late_usd)
     slack_s = ttft_slo_s - prefill_s
-    safe = _late_cost_row(shares, shares * late_usd, slack_s, mean, cv2, servers, window_s, width, slope)
+    safe = _late_cost_row(
+        shares, shares * late_usd, slack_s, mean, cv2, bursts, servers, window_s, width, slope
+    )
     return safe, width, slope
 
 
@@ -498,12 +556,12 @@ def late_cost_table(
         share = shares[:, c].copy()
         usd = share * late_usd
         slack_s = ttft_slo_s - prefill_s[:, c]
-        mean, cv2 = _priced_mixture(
+        mean, cv2, bursts = _priced_mixture(
             share, service_s[:, c], service_cv2[:, c], arrival_cv2, ttft_slo_s, late_usd
         )
         for row in range(offsets[c], offsets[c + 1]):
             servers = slots[c] * (row - offsets[c] + 1)
             safe[row] = _late_cost_row(
-                share, usd, slack_s, mean, cv2, servers, window_s, width[row], slope[row]
+                share, usd, slack_s, mean, cv2, bursts, servers, window_s, width[row], slope[row]
             )
     return safe, width, slope

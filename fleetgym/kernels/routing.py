@@ -18,6 +18,25 @@ from typing import NamedTuple
 import numpy as np
 
 from fleetgym.kernels.compile import inner, jit, lean, once, separate
+from fleetgym.kernels.lanes import (
+    WIDTH,
+    are_at_most,
+    are_less,
+    choose,
+    fused,
+    is_zero,
+    larger,
+    load,
+    load_first,
+    lowest,
+    padded,
+    sizes,
+    spread,
+    store,
+    store_first,
+    total,
+    zeros,
+)
 from fleetgym.kernels.profile import new_ticks
 
 # What most solves never reach is kept apart by `separate`, or each caller would optimise it again.
@@ -49,16 +68,17 @@ _ROUNDS = 40  # factorisations: half from the warm start, a quarter cold by smal
 class Workspace(NamedTuple):
     """Arrays that `route` overwrites: allocate once per thread with `new_workspace`."""
 
-    lp: np.ndarray  # (I, 8, N) packed data, N = C + 5 columns
+    lp: np.ndarray  # (I, 8, N) packed data, N = C + 5 columns and what fills up the last lanes
     inverse: np.ndarray  # (I, 3, 3) inverse of each workload's key columns
     local: np.ndarray  # (I, 4, 3) values, duals, dual direction and noise of each workload
     row: np.ndarray  # (4, 3, N) price, its rate, load and unit of each capacity row
     segment: np.ndarray  # (2, 3, 6, N) breakpoints and slopes of each capacity row
-    working: np.ndarray  # (R, R) inverse of the working matrix, R = 3 C + 2
+    span: np.ndarray  # (2, 3, N) loads between which each capacity row needs no pivot
+    working: np.ndarray  # (R, R) inverse of the working matrix, R = 3 C + 2, filled up likewise
     scratch: np.ndarray  # (R, R) factorisation; one row while pivoting
     extra: np.ndarray  # (R, 4) representation by the keys, and value, of each extra column
     vector: np.ndarray  # (4, R)
-    candidate: np.ndarray  # (2, N) reduced costs and their rates
+    candidate: np.ndarray  # (2, 8) reduced costs and their rates
     pick: np.ndarray  # (6,) relaxed step, step, pivot of what enters; largest price rate; ease; restarts
     key: np.ndarray  # (I, 3) key columns
     match: np.ndarray  # (4, R) scratch of the factorisation
@@ -83,25 +103,27 @@ def new_workspace(num_workloads: int, num_configurations: int) -> Workspace:
     Workspace
         Arrays without state: one per thread is enough, whatever number of environments it serves.
     """
-    workloads, columns, rows = num_workloads, num_configurations + _X, 3 * num_configurations + 2
-    lp = np.zeros((workloads, 8, columns))
+    workloads, columns = num_workloads, padded(num_configurations + _X)
+    rows = padded(3 * num_configurations + 2)
+    lp = zeros(workloads, 8, columns)
     lp[:, _DEMAND, _U] = 1.0
     lp[:, _DELAY, _P], lp[:, _DELAY, _S] = 1.0, -1.0
     lp[:, _ERROR, _Q], lp[:, _ERROR, _T] = 1.0, -1.0
     lp[:, _SCALE, :_X] = 1.0
-    segment = np.zeros((2, 3, 6, columns))
+    segment = zeros(2, 3, 6, columns)
     segment[0], segment[1, :, 1:] = 1.0, np.inf
     return Workspace(
         lp=lp,
-        inverse=np.zeros((workloads, 3, 3)),
-        local=np.zeros((workloads, 4, 3)),
-        row=np.zeros((4, 3, columns)),
+        inverse=zeros(workloads, 3, 3),
+        local=zeros(workloads, 4, 3),
+        row=zeros(4, 3, columns),
         segment=segment,
-        working=np.zeros((rows, rows)),
-        scratch=np.zeros((rows, rows)),
-        extra=np.zeros((rows, 4)),
-        vector=np.zeros((4, rows)),
-        candidate=np.zeros((2, columns)),
+        span=zeros(2, 3, columns),
+        working=zeros(rows, rows),
+        scratch=zeros(rows, rows),
+        extra=zeros(rows, 4),
+        vector=zeros(4, rows),
+        candidate=zeros(2, WIDTH),
         pick=np.ones(6),
         key=np.zeros((workloads, 3), dtype=np.int64),
         match=np.zeros((4, rows), dtype=np.int64),
@@ -164,23 +186,40 @@ def _pack_rows(capacity, width, slope, segment, row):
 @once
 def _pack_workload(cost, delay, error, use, allowed, i, lp, w, row):
     """Copy one workload's columns; a column that may not be used costs infinity and is otherwise zero."""
-    for c in range(cost.shape[1]):
-        j = c + _X
-        usable = allowed[i, c] != 0
+    count, n, none, one = cost.shape[1], lp.shape[2], spread(0.0), spread(1.0)
+    plane = cost.shape[0] * count
+    for first in range(0, count, WIDTH):
+        some, at, to = count - first, i * count + first, w * 8 * n + _X + first
+        usable = is_zero(allowed, at, some) ^ 255
+        delays, errors = load_first(delay, at, some), load_first(error, at, some)
+        scale = larger(larger(one, sizes(delays)), sizes(errors))
         for r in range(3):
-            usable = usable and not (row[_UNIT, r, j] == 0.0 and use[r, i, c] > 0.0)
-        if usable:
-            scale = max(1.0, abs(delay[i, c]), abs(error[i, c]))
-            lp[w, _COST, j], lp[w, _DEMAND, j] = cost[i, c], 1.0
-            lp[w, _DELAY, j], lp[w, _ERROR, j] = delay[i, c], error[i, c]
+            amounts = load_first(use, r * plane + at, some)
+            units = load_first(row, (3 * _UNIT + r) * n + _X + first, some)
+            usable &= are_less(none, units) | are_at_most(amounts, none)
+            scaled = amounts * units
+            scale = larger(scale, scaled)
+            store_first(lp, to + (_USE + r) * n, scaled, some)
+        unusable = spread(np.inf)
+        store_first(lp, to, choose(usable, load_first(cost, at, some), unusable), some)
+        store_first(lp, to + n, choose(usable, one, none), some)
+        store_first(lp, to + _DELAY * n, choose(usable, delays, none), some)
+        store_first(lp, to + _ERROR * n, choose(usable, errors, none), some)
+        store_first(lp, to + _SCALE * n, choose(usable, scale, one), some)
+        if usable != 255:
             for r in range(3):
-                lp[w, _USE + r, j] = use[r, i, c] * row[_UNIT, r, j]
-                scale = max(scale, lp[w, _USE + r, j])
-            lp[w, _SCALE, j] = scale
-        else:
-            for r in range(_SCALE):
-                lp[w, r, j] = 0.0
-            lp[w, _COST, j], lp[w, _SCALE, j] = np.inf, 1.0
+                at = to + (_USE + r) * n
+                store_first(lp, at, choose(usable, load_first(lp, at, some), none), some)
+    for j in range(count + _X, (count + _X + WIDTH - 1) // WIDTH * WIDTH):
+        _close_column(lp, w, j)
+
+
+@inner
+def _close_column(lp, w, j):
+    """Let a column cost infinity and do nothing."""
+    for r in range(_SCALE):
+        lp[w, r, j] = 0.0
+    lp[w, _COST, j], lp[w, _SCALE, j] = np.inf, 1.0
 
 
 @once
@@ -272,34 +311,27 @@ def _workload_dual(lp, i, row, key, inverse, local, round_off, price_noise):
 
 
 @inner
-def _reduced_costs(lp, i, row, local, out, size):
-    """Write the reduced costs of one workload's columns into out[0]."""
-    y0, y1, y2 = local[i, _DUAL, 0], local[i, _DUAL, 1], local[i, _DUAL, 2]
-    for j in range(size):
-        out[0, j] = (
-            lp[i, _COST, j]
-            + row[_PRICE, 0, j] * lp[i, _USE, j]
-            + row[_PRICE, 1, j] * lp[i, _USE + 1, j]
-            + row[_PRICE, 2, j] * lp[i, _USE + 2, j]
-            - (y0 * lp[i, _DEMAND, j] + y1 * lp[i, _DELAY, j] + y2 * lp[i, _ERROR, j])
-        )
+def _reduced_costs(lp, i, row, y0, y1, y2, j):
+    """Return the reduced costs of the columns from `j` on, given the duals of workload `i`."""
+    n = lp.shape[2]
+    at = i * 8 * n + j
+    paid = fused(load(row, j), load(lp, at + _USE * n), load(lp, at))
+    paid = fused(load(row, n + j), load(lp, at + (_USE + 1) * n), paid)
+    paid = fused(load(row, 2 * n + j), load(lp, at + (_USE + 2) * n), paid)
+    worth = fused(y1, load(lp, at + _DELAY * n), y0 * load(lp, at + n))
+    return paid - fused(y2, load(lp, at + _ERROR * n), worth)
 
 
-@once
-def _rates(lp, i, row, local, out, size):
-    """Write how fast the reduced costs fall along the dual direction into out[1]."""
-    y0, y1, y2 = local[i, _STEP, 0], local[i, _STEP, 1], local[i, _STEP, 2]
-    for j in range(size):
-        out[1, j] = (
-            y0 * lp[i, _DEMAND, j]
-            + y1 * lp[i, _DELAY, j]
-            + y2 * lp[i, _ERROR, j]
-            - (
-                row[_RATE, 0, j] * lp[i, _USE, j]
-                + row[_RATE, 1, j] * lp[i, _USE + 1, j]
-                + row[_RATE, 2, j] * lp[i, _USE + 2, j]
-            )
-        )
+@inner
+def _rates(lp, i, row, y0, y1, y2, j):
+    """Return how fast these reduced costs fall along the dual direction."""
+    n = lp.shape[2]
+    at, rate = i * 8 * n + j, 3 * _RATE * n + j
+    paid = load(row, rate) * load(lp, at + _USE * n)
+    paid = fused(load(row, rate + n), load(lp, at + (_USE + 1) * n), paid)
+    paid = fused(load(row, rate + 2 * n), load(lp, at + (_USE + 2) * n), paid)
+    worth = fused(y1, load(lp, at + _DELAY * n), y0 * load(lp, at + n))
+    return fused(y2, load(lp, at + _ERROR * n), worth) - paid
 
 
 @once
@@ -329,13 +361,24 @@ def _offer(pick, gap, rate, slack):
 @inner
 def _ratio(lp, i, row, local, candidate, flag, pick, number, size, bland):
     """Offer the columns of workload `i` to the ratio test; note the choice in the last cells of `number`."""
-    _reduced_costs(lp, i, row, local, candidate, size)
-    _rates(lp, i, row, local, candidate, size)
+    n, none = lp.shape[2], spread(0.0)
+    y0, y1, y2 = spread(local[i, _DUAL, 0]), spread(local[i, _DUAL, 1]), spread(local[i, _DUAL, 2])
+    z0, z1, z2 = spread(local[i, _STEP, 0]), spread(local[i, _STEP, 1]), spread(local[i, _STEP, 2])
     slack = 0.0 if bland else local[i, _NOISE, 0]
-    for j in range(size):
-        gap, rate = candidate[0, j], candidate[1, j]
-        if rate > 0.0 and gap <= pick[0] * rate and flag[i, j] == 0:
-            if bland and max(gap, 0.0) >= pick[1] * rate:
+    for first in range(0, size, WIDTH):
+        rates = _rates(lp, i, row, z0, z1, z2, first)
+        bits = are_less(none, rates) & is_zero(flag, i * n + first, WIDTH)
+        if bits == 0:
+            continue
+        gaps = _reduced_costs(lp, i, row, y0, y1, y2, first)
+        bits &= are_at_most(gaps, spread(pick[0]) * rates)
+        store(candidate, 0, gaps)
+        store(candidate, WIDTH, rates)
+        while bits != 0:
+            k = lowest(bits)
+            bits &= bits - 1
+            gap, rate, j = candidate[0, k], candidate[1, k], first + k
+            if gap > pick[0] * rate or (bland and max(gap, 0.0) >= pick[1] * rate):
                 continue
             if rate > _rate_noise(lp, i, pick[3], local[i, _NOISE, 2], j) and _offer(pick, gap, rate, slack):
                 number[-2], number[-1] = i, j
@@ -459,11 +502,11 @@ def _scatter(lp, i, key, place, j, column, e, out, at):
 @inner
 def _entry(lp, i, key, j, column, e, r, at):
     """Return what `_scatter` adds for the one row (r, at)."""
-    total = 1.0 if j == at else 0.0
+    share = 1.0 if j == at else 0.0
     for k in range(3):
         if key[i, k] == at:
-            total -= column[e, k]
-    return total * lp[i, _USE + r, at]
+            share -= column[e, k]
+    return share * lp[i, _USE + r, at]
 
 
 @inner
@@ -472,15 +515,40 @@ def _release(work, r, j, segment):
     work.place[r, j] = -1
     work.state[r, j] = 2 * segment
     work.row[_PRICE, r, j] = work.segment[1, r, segment, j]
+    work.span[0, r, j] = work.segment[0, r, segment - 1, j] if segment > 0 else -np.inf
+    work.span[1, r, j] = work.segment[0, r, segment, j]
+
+
+@inner
+def _tie(work, t, r, j, level):
+    """Put row (r, j) into position `t` of the tight rows, at breakpoint `level`."""
+    work.tight[0, t], work.tight[1, t] = r, j
+    work.place[r, j], work.state[r, j] = t, 2 * level + 1
+    work.span[0, r, j], work.span[1, r, j] = -np.inf, np.inf
+
+
+@once
+def _reset_rows(work, size):
+    """Leave every row in its first segment, without a price; one without capacity is never out of bounds."""
+    n, none, wide = work.row.shape[2], spread(0.0), spread(np.inf)
+    for r in range(3):
+        for j in range(size):
+            work.state[r, j] = 0
+        for j in range(size):
+            work.place[r, j] = -1
+        for first in range(0, size, WIDTH):
+            at = r * n + first
+            store(work.row, 3 * _PRICE * n + at, none)
+            store(work.row, 3 * _RATE * n + at, none)
+            store(work.span, at, none - wide)
+            some = are_less(none, load(work.row, 3 * _UNIT * n + at))
+            store(work.span, 3 * n + at, choose(some, load(work.segment, 6 * r * n + first), wide))
 
 
 @once
 def _load_rows(work, basis, size):
     """Take each row's state from the stored basis; return the number of tight rows."""
-    for r in range(3):
-        for j in range(size):
-            work.state[r, j], work.place[r, j] = 0, -1
-            work.row[_PRICE, r, j] = work.row[_RATE, r, j] = 0.0
+    _reset_rows(work, size)
     tight = 0
     for n in range(2 + basis[0], 2 + basis[0] + 2 * basis[1], 2):
         r, j, state = basis[n] // _STRIDE, basis[n] % _STRIDE, basis[n + 1]
@@ -490,8 +558,7 @@ def _load_rows(work, basis, size):
             continue
         _release(work, r, j, state // 2)
         if state % 2 == 1:
-            work.state[r, j], work.place[r, j] = state, tight
-            work.tight[0, tight], work.tight[1, tight] = r, j
+            _tie(work, tight, r, j, state // 2)
             tight += 1
     return tight
 
@@ -534,17 +601,42 @@ def _load_columns(lp, key, inverse, flag, number, tied, column, basis, live, siz
 
 
 @inner
+def _clear_row(matrix, e, size):
+    """Set the first `size` cells of a row to zero; those behind, up to full lanes, mean nothing."""
+    for t in range(0, size, WIDTH):
+        store(matrix, e * matrix.shape[1] + t, spread(0.0))
+
+
+@inner
+def _add_row(matrix, e, factor, other, a, size):
+    """Add to a row of a matrix a multiple of a row of another one."""
+    to, by, factors = e * matrix.shape[1], a * other.shape[1], spread(factor)
+    for t in range(0, size, WIDTH):
+        store(matrix, to + t, load(matrix, to + t) + factors * load(other, by + t))
+
+
+@inner
+def _dot(matrix, e, vector, a, size):
+    """Return the product of two rows' first `size` cells."""
+    sums = spread(0.0)
+    for t in range(0, size, WIDTH):
+        left = load_first(matrix, e * matrix.shape[1] + t, size - t)
+        sums = sums + left * load_first(vector, a * vector.shape[1] + t, size - t)
+    return total(sums)
+
+
+@inner
 def _exchange(matrix, size, a, b):
     """Swap row `a` and column `b` of a linear map: output a becomes an input, input b an output."""
     inverse = 1.0 / matrix[a, b]
     for e in range(size):
         factor = matrix[e, b] * inverse
         if e != a and factor != 0.0:
-            for t in range(size):
-                matrix[e, t] -= factor * matrix[a, t]
+            _add_row(matrix, e, -factor, matrix, a, size)
             matrix[e, b] = factor
-    for t in range(size):
-        matrix[a, t] *= -inverse
+    n, scale = matrix.shape[1], spread(-inverse)
+    for t in range(0, size, WIDTH):
+        store(matrix, a * n + t, load(matrix, a * n + t) * scale)
     matrix[a, b] = inverse
 
 
@@ -574,8 +666,7 @@ def _build(work, tight, extras):
     for e in range(extras):
         i, j = work.tight[2, e], work.tight[3, e]
         _represent(work.lp, work.inverse, i, j, work.extra, e)
-        for t in range(max(tight, extras) + 1):
-            matrix[e, t] = 0.0
+        _clear_row(matrix, e, max(tight, extras) + 1)
         _scatter(work.lp, i, work.key, work.place, j, work.extra, e, matrix, e)
         largest = 0.0
         for t in range(tight):
@@ -675,9 +766,7 @@ def _values(work, live, pairs):
                 if work.place[r, j] >= 0:
                     rhs[work.place[r, j]] -= value * work.lp[i, _USE + r, j]
     for e in range(pairs):
-        value = 0.0
-        for t in range(pairs):
-            value += work.working[e, t] * rhs[t]
+        value = _dot(work.working, e, work.vector, 0, pairs)
         work.extra[e, 3] = value
         for k in range(3):
             work.local[tied[2, e], _VALUE, k] -= work.extra[e, k] * value
@@ -686,27 +775,30 @@ def _values(work, live, pairs):
 @once
 def _loads(work, live, pairs, size):
     """Compute the load of every capacity row, as a share of its limit."""
-    load = work.row[_LOAD]
+    carried = work.row[_LOAD]
+    n = carried.shape[1]
     for r in range(3):
-        for j in range(size):
-            load[r, j] = 0.0
+        for first in range(0, size, WIDTH):
+            store(carried, r * n + first, spread(0.0))
     for i in range(live):
         for k in range(3):
             j = work.key[i, k]
             for r in range(3):
-                load[r, j] += work.local[i, _VALUE, k] * work.lp[i, _USE + r, j]
+                carried[r, j] += work.local[i, _VALUE, k] * work.lp[i, _USE + r, j]
     for e in range(pairs):
         i, j = work.tight[2, e], work.tight[3, e]
         for r in range(3):
-            load[r, j] += work.extra[e, 3] * work.lp[i, _USE + r, j]
+            carried[r, j] += work.extra[e, 3] * work.lp[i, _USE + r, j]
 
 
 @once
 def _prices(lp, row, key, tied, extra, working, vector, pairs):
     """Compute the tight rows' prices, which make the reduced costs of the extras zero; return their noise."""
+    n = vector.shape[1]
     for t in range(pairs):
         row[_PRICE, tied[0, t], tied[1, t]] = 0.0
-        vector[0, t] = vector[1, t] = 0.0
+    _clear_row(vector, 0, pairs)
+    _clear_row(vector, 1, pairs)
     for e in range(pairs):
         i = tied[2, e]
         cost = _priced_cost(lp, i, row, tied[3, e])
@@ -714,9 +806,10 @@ def _prices(lp, row, key, tied, extra, working, vector, pairs):
         for k in range(3):
             part = _priced_cost(lp, i, row, key[i, k]) * extra[e, k]
             cost, size = cost - part, size + abs(part)
-        for t in range(pairs):
-            vector[0, t] -= cost * working[e, t]
-            vector[1, t] += size * abs(working[e, t])
+        _add_row(vector, 0, -cost, working, e, pairs)
+        for t in range(0, pairs, WIDTH):
+            parts = sizes(load(working, e * working.shape[1] + t))
+            store(vector, n + t, load(vector, n + t) + spread(size) * parts)
     noise = 0.0
     for t in range(pairs):
         row[_PRICE, tied[0, t], tied[1, t]] = vector[0, t]
@@ -738,12 +831,18 @@ def _duals(work, live, pairs):
 @once
 def _is_priced_out(lp, i, row, local, candidate, flag, size, noise):
     """Tell whether a column outside the basis would lower the cost of workload `i`."""
-    _reduced_costs(lp, i, row, local, candidate, size)
+    y0, y1, y2 = spread(local[i, _DUAL, 0]), spread(local[i, _DUAL, 1]), spread(local[i, _DUAL, 2])
     limit = -2.0 * local[i, _NOISE, 0]
-    for j in range(size):
-        gap = candidate[0, j]
-        if gap < limit and flag[i, j] == 0 and gap < limit * lp[i, _SCALE, j] - noise * _load(lp, i, j):
-            return True
+    for first in range(0, size, WIDTH):
+        gaps = _reduced_costs(lp, i, row, y0, y1, y2, first)
+        bits = are_less(gaps, spread(limit)) & is_zero(flag, i * lp.shape[2] + first, WIDTH)
+        store(candidate, 0, gaps)
+        while bits != 0:
+            k = lowest(bits)
+            bits &= bits - 1
+            j = first + k
+            if candidate[0, k] < limit * lp[i, _SCALE, j] - noise * _load(lp, i, j):
+                return True
     return False
 
 
@@ -765,6 +864,15 @@ def _untie(work, r, j):
         _release(work, r, j, level + 1)
     else:
         work.place[r, j] = -1
+        _demand_pivot(work, r, j, level)
+
+
+@inner
+def _demand_pivot(work, r, j, level):
+    """Let a row count as out of bounds, whatever its load."""
+    least = 2.0 * _FEASIBLE * work.pick[4]
+    work.span[0, r, j] = work.segment[0, r, level, j] + least
+    work.span[1, r, j] = work.segment[0, r, level, j] - least
 
 
 @once
@@ -901,18 +1009,28 @@ def _leaving(work, live, pairs, size, bland):
     worst, kind, a, b, least = 0.0, _NONE, 0, 0, _FEASIBLE * work.pick[4]
     for i in range(live):
         for k in range(3):
-            j = work.key[i, k]
-            value = _badness(-work.local[i, _VALUE, k] * work.lp[i, _SCALE, j], i * _STRIDE + j, least, bland)
-            if value > worst:
-                worst, kind, a, b = value, _KEY, i, k
+            if work.local[i, _VALUE, k] < 0.0:
+                j = work.key[i, k]
+                below = -work.local[i, _VALUE, k] * work.lp[i, _SCALE, j]
+                value = _badness(below, i * _STRIDE + j, least, bland)
+                if value > worst:
+                    worst, kind, a, b = value, _KEY, i, k
     for e in range(pairs):
-        i, j = work.tight[2, e], work.tight[3, e]
-        value = _badness(-work.extra[e, 3] * work.lp[i, _SCALE, j], i * _STRIDE + j, least, bland)
-        if value > worst:
-            worst, kind, a, b = value, _EXTRA, e, 0
+        if work.extra[e, 3] < 0.0:
+            i, j = work.tight[2, e], work.tight[3, e]
+            value = _badness(-work.extra[e, 3] * work.lp[i, _SCALE, j], i * _STRIDE + j, least, bland)
+            if value > worst:
+                worst, kind, a, b = value, _EXTRA, e, 0
+    n = work.row.shape[2]
     for r in range(3):
-        for j in range(_X, size):
-            if work.place[r, j] < 0 and work.row[_UNIT, r, j] > 0.0:
+        for first in range(0, size, WIDTH):
+            at = r * n + first
+            loads = load(work.row, 3 * _LOAD * n + at)
+            beyond = larger(loads - load(work.span, 3 * n + at), load(work.span, at) - loads)
+            bits = are_less(spread(least if bland else max(worst, least)), beyond)
+            while bits != 0:
+                j = first + lowest(bits)
+                bits &= bits - 1
                 value = _badness(abs(_violation(work, r, j)), (live + r) * _STRIDE + j, least, bland)
                 if value > worst:
                     worst, kind, a, b = value, _ROW, r, j
@@ -956,8 +1074,7 @@ def _swap_key(work, i, k, pairs):
     for e in range(pairs):
         if tied[2, e] == i and e != choice:
             factor = work.extra[e, k]
-            for t in range(pairs):
-                working[choice, t] -= factor * working[e, t]
+            _add_row(working, choice, -factor, working, e, pairs)
             for q in range(3):
                 work.extra[e, q] -= mine[q] * (factor / pivot)
             work.extra[e, k] = factor / pivot
@@ -965,6 +1082,7 @@ def _swap_key(work, i, k, pairs):
         mine[q] /= -pivot
     mine[k] = 1.0 / pivot
     work.key[i, k], tied[3, choice] = tied[3, choice], work.key[i, k]
+    work.local[i, _VALUE, k], mine[3] = mine[3], work.local[i, _VALUE, k]
     return choice
 
 
@@ -972,29 +1090,23 @@ def _swap_key(work, i, k, pairs):
 def _border_row(work, r, at, pairs):
     """Write the load of row (r, at), by the limits of the tight rows, into the working matrix's border."""
     matrix = work.working
-    for t in range(pairs):
-        matrix[pairs, t] = 0.0
+    _clear_row(matrix, pairs, pairs)
     for e in range(pairs):
         entry = _entry(work.lp, work.tight[2, e], work.key, work.tight[3, e], work.extra, e, r, at)
         if entry != 0.0:
-            for t in range(pairs):
-                matrix[pairs, t] += entry * matrix[e, t]
+            _add_row(matrix, pairs, entry, matrix, e, pairs)
 
 
 @once
 def _border_column(work, i, j, r, at, pairs):
     """Write what column (i, j) takes from the extras, and adds to row (r, at), into the border."""
-    matrix, load = work.working, work.scratch
+    matrix, loads = work.working, work.scratch
     _represent(work.lp, work.inverse, i, j, work.extra, pairs)
-    for t in range(pairs):
-        load[pairs, t] = 0.0
-    _scatter(work.lp, i, work.key, work.place, j, work.extra, pairs, load, pairs)
+    _clear_row(loads, pairs, pairs)
+    _scatter(work.lp, i, work.key, work.place, j, work.extra, pairs, loads, pairs)
     corner = _entry(work.lp, i, work.key, j, work.extra, pairs, r, at)
     for e in range(pairs + 1):
-        total = 0.0
-        for t in range(pairs):
-            total += matrix[e, t] * load[pairs, t]
-        matrix[e, pairs] = -total
+        matrix[e, pairs] = -_dot(matrix, e, loads, pairs, pairs)
     matrix[pairs, pairs] += corner
 
 
@@ -1015,6 +1127,8 @@ def _aim_workload(lp, i, row, key, inverse, local, reach):
     y0 = y1 = y2 = noise = 0.0
     for k in range(3):
         j = key[i, k]
+        if j < _X:
+            continue
         cost = row[_RATE, 0, j] * lp[i, _USE, j] + row[_RATE, 1, j] * lp[i, _USE + 1, j]
         cost += row[_RATE, 2, j] * lp[i, _USE + 2, j]
         if cost != 0.0:
@@ -1045,20 +1159,13 @@ def _ratio_test(work, kind, only, live, pairs, size, bland):
     lp, row, local, candidate, flag = work.lp, work.row, work.local, work.candidate, work.flag
     pick, number = work.pick, work.number
     _reset_pick(pick, number)
+    if kind != _KEY:  # these are few, and leave less to the columns
+        _ratio_of_rows(work, pairs)
     for i in range(live):
         if kind != _KEY:
             _aim_workload(lp, i, row, work.key, work.inverse, local, pick[3])
         if kind != _KEY or i == only:  # without a change of prices no other workload is concerned
             _ratio(lp, i, row, local, candidate, flag, pick, number, size, bland)
-    if kind != _KEY:
-        _ratio_of_rows(work, pairs)
-
-
-@once
-def _tie(work, t, r, j, level):
-    """Put row (r, j) into position `t` of the tight rows, at breakpoint `level`."""
-    work.tight[0, t], work.tight[1, t] = r, j
-    work.place[r, j], work.state[r, j] = t, 2 * level + 1
 
 
 @inner
@@ -1091,12 +1198,39 @@ def _move_last(work, e, t, last):
         matrix[e, n] = matrix[last, n]
     for n in range(last):
         matrix[n, t] = matrix[n, last]
-    for k in range(3):
+    for k in range(4):
         work.extra[e, k] = work.extra[last, k]
     tied[2, e], tied[3, e] = tied[2, last], tied[3, last]
     if t != last:
         tied[0, t], tied[1, t] = tied[0, last], tied[1, last]
         work.place[tied[0, t], tied[1, t]] = t
+
+
+@inner
+def _move_column(work, i, j, column, e, amount):
+    """Serve more by column `j` of workload `i`, which column[e] represents, and less by its keys."""
+    lp, carried = work.lp, work.row[_LOAD]
+    for r in range(3):
+        carried[r, j] += amount * lp[i, _USE + r, j]
+    for k in range(3):
+        share, key = column[e, k] * amount, work.key[i, k]
+        if share != 0.0:
+            work.local[i, _VALUE, k] -= share
+            for r in range(3):
+                carried[r, key] -= share * lp[i, _USE + r, key]
+
+
+@once
+def _move_values(work, i, j, t, amount, pairs):
+    """Let column (i, j), or tight row `t` if i < 0, enter by this amount: move values and loads along."""
+    for e in range(pairs):
+        change = amount * work.working[e, t]
+        if change != 0.0:
+            work.extra[e, 3] += change
+            _move_column(work, work.tight[2, e], work.tight[3, e], work.extra, e, change)
+    if i >= 0:
+        work.extra[pairs, 3] = amount
+        _move_column(work, i, j, work.extra, pairs, amount)
 
 
 @once
@@ -1111,6 +1245,8 @@ def _exchange_pair(work, e, r, at, level, pairs):
         _border_column(work, i, j, r, at, pairs)
     if _is_off(work.working[e, t], work.pick[2]):
         return -1
+    missing = work.segment[0, r, level, at] - work.row[_LOAD, r, at] if e == pairs else -work.extra[e, 3]
+    _move_values(work, i, j, t, missing / work.working[e, t], pairs)
     _exchange(work.working, pairs + 1, e, t)
     if i < 0:
         _release(work, tied[0, t], tied[1, t], _next_segment(work, t))
@@ -1121,7 +1257,7 @@ def _exchange_pair(work, e, r, at, level, pairs):
     if i >= 0:
         tied[2, e], tied[3, e] = i, j
         work.flag[i, j] = 1
-        for k in range(3):
+        for k in range(4):
             work.extra[e, k] = work.extra[pairs, k]
     elif e < pairs:
         _move_last(work, e, t, pairs - 1)
@@ -1135,19 +1271,27 @@ def _next_segment(work, t):
 
 
 @once
-def _clear_rates(work, pairs):
+def _step(work, kind, only, r, at, step, live, pairs):
+    """Move prices and duals along their direction, and forget the prices' rates."""
+    row, local = work.row, work.local
     for t in range(pairs):
-        work.row[_RATE, work.tight[0, t], work.tight[1, t]] = 0.0
+        q, j = work.tight[0, t], work.tight[1, t]
+        row[_PRICE, q, j] += step * row[_RATE, q, j]
+        row[_RATE, q, j] = 0.0
+    row[_PRICE, r, at] += step * row[_RATE, r, at]
+    row[_RATE, r, at] = 0.0
+    first, last = (only, only + 1) if kind == _KEY else (0, live)
+    for i in range(first, last):
+        for k in range(3):
+            local[i, _DUAL, k] += step * local[i, _STEP, k]
 
 
 @_apart
-def _pivot(work, kind, a, b, live, pairs, size, bland, stale):
-    """Do one pivot for what leaves, with new duals if they are `stale`.
+def _pivot(work, kind, a, b, live, pairs, size, bland):
+    """Do one pivot for what leaves.
 
-    Returns the number of pairs, or -1 where the inverses need a refresh.
+    Returns the number of pairs, or -1 where the inverses need a refresh, and whether values must be computed anew.
     """
-    if stale:
-        _duals(work, live, pairs)
     e, r, at, level, segment = pairs, 0, _X, 0, -1
     if kind == _KEY:
         e = _swap_key(work, a, b, pairs)
@@ -1169,21 +1313,26 @@ def _pivot(work, kind, a, b, live, pairs, size, bland, stale):
     elif kind == _EXTRA:
         _aim(work, e, 1.0, pairs)
     _ratio_test(work, kind, a, live, pairs, size, bland)
-    _clear_rates(work, pairs)
-    work.row[_RATE, r, at] = 0.0
+    step, ends = work.pick[1], False
     if segment >= 0:
         bound = work.segment[1, r, segment, at]
-        if bound < np.inf and abs(bound - work.row[_PRICE, r, at]) <= work.pick[1]:
-            _release(work, r, at, segment)
-            return pairs
+        distance = abs(bound - work.row[_PRICE, r, at])
+        if bound < np.inf and distance <= step:
+            step, ends = distance, True
+    if not ends and work.number[-1] < 0:
+        step = 0.0
+    _step(work, kind, a, r, at, step, live, pairs)
+    if ends:
+        _release(work, r, at, segment)
+        return pairs, False
     if work.number[-1] < 0:
-        return -1
+        return -1, False
     if kind == _KEY:
-        return _exchange_key(work, a, b, pairs)
-    return _exchange_pair(work, e, r, at, level, pairs)
+        return _exchange_key(work, a, b, pairs), True
+    return _exchange_pair(work, e, r, at, level, pairs), False
 
 
-_distant_pivot = separate(_pivot, new_workspace(1, 1), 0, 0, 0, 0, 0, 0, False, False)
+_distant_pivot = separate(_pivot, new_workspace(1, 1), 0, 0, 0, 0, 0, 0, False)
 
 # --- the whole problem ------------------------------------------------------------------------------------
 
@@ -1194,15 +1343,16 @@ def _pivot_until_feasible(work, live, pairs, size, budget, careful):
 
     The smallest-index rule, which cannot cycle, takes over after a stall, or holds throughout if `careful`.
     """
-    stalled = 0
+    stalled, anew = 0, True
     for pivots in range(budget):
-        _values(work, live, pairs)
-        _loads(work, live, pairs, size)
+        if anew:
+            _values(work, live, pairs)
+            _loads(work, live, pairs, size)
         bland = careful or stalled > _STALL
         kind, a, b = _leaving(work, live, pairs, size, bland)
         if kind == _NONE:
             return pairs, pivots, True
-        after = _distant_pivot(work, kind, a, b, live, pairs, size, bland, pivots > 0)
+        after, anew = _distant_pivot(work, kind, a, b, live, pairs, size, bland)
         if after < 0:
             return pairs, pivots, False
         pairs = after
@@ -1324,7 +1474,7 @@ def route(
     # The loop stands here since each further level of calls is one more optimisation of everything below it.
     size = cost.shape[1] + _X
     live = _pack(cost, unserved, delay, error, use, capacity, width, slope, allowed, work)
-    status, pairs, total = NUMERIC_FAILURE, 0, 0
+    status, pairs, done = NUMERIC_FAILURE, 0, 0
     work.pick[5] = 0.0
     for attempt in range(_ROUNDS):
         work.pick[4] = 1.0 if attempt < 4 else 2.0 ** min(attempt - 3, 10)
@@ -1336,7 +1486,7 @@ def route(
         if pairs >= 0:
             budget = _REFRESH * (attempt + 1)
             pairs, pivots, ended = _pivot_until_feasible(work, live, pairs, size, budget, careful)
-            total += pivots
+            done += pivots
             if ended and pivots == 0 and sound:
                 status = OPTIMAL
                 break
@@ -1346,7 +1496,7 @@ def route(
     _write_duals(work, live, duals[0], duals[1])
     _close_rows(cost, unserved, delay, error, use, allowed, work.row, duals[0], duals[1])
     objective = _objective(cost, unserved, slope, x, slack, overload)
-    return status if np.isfinite(objective) else NUMERIC_FAILURE, objective, total
+    return status if np.isfinite(objective) else NUMERIC_FAILURE, objective, done
 
 
 def _example_arguments():

@@ -8,6 +8,7 @@ from pathlib import Path
 import mpmath
 import numpy as np
 import pytest
+from exact_queues import gi_m_c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -89,6 +90,116 @@ def test_erlang_c_against_fleet_sim():
             assert value == pytest.approx(case["exact"], rel=1e-12), case
 
 
+def slow_chance_to_wait(servers, load, arrival_cv2):
+    """Twin of `chance_to_wait` with 50 digits, by logarithms."""
+    with mpmath.workdps(50):
+        u = mpmath.mpf(load) / servers
+        size = 2 * servers / (1 + mpmath.mpf(arrival_cv2))
+        n = int(mpmath.floor(size))
+        logs = [mpmath.log(exact_erlang_c(u * k, {k})[k]) if k > 0 else mpmath.mpf(0) for k in (n, n + 1)]
+        return mpmath.exp(logs[0] + (size - n) * (logs[1] - logs[0]))
+
+
+CV2S = (0.0, 0.25, 1.0, 4.0, 20.0, 100.0)
+
+
+@pytest.mark.parametrize("arrival_cv2", CV2S)
+@pytest.mark.parametrize("servers", [1, 2, 3, 7, 50, 64, 333])
+def test_chance_to_wait_equals_its_twin(servers, arrival_cv2):
+    """Twelve digits at every load, also where a burst meets less than one server."""
+    for u in (1e-9, 0.01, 0.4, 0.7, 0.9, 0.99, 1 - 1e-9):
+        exact = slow_chance_to_wait(servers, u * servers, arrival_cv2)
+        value = q.chance_to_wait(servers, u * servers, arrival_cv2, 0.0)
+        if exact > 1e-280:
+            # Near saturation the idle share is a difference of nearly equal numbers.
+            assert relative_error(value, exact) < 1e-12 + 1e-15 / (1 - u), (u, value, exact)
+        else:
+            assert value < 1e-270
+
+
+def test_chance_to_wait_by_hand():
+    """C(2, 1) = 1/3, C(4, 2) = 4/23, C(1, u) = u, and their geometric means."""
+    assert q.chance_to_wait(6, 3.0, 5.0, 0.0) == pytest.approx(1 / 3, rel=1e-15)
+    assert q.chance_to_wait(2, 1.0, 0.0, 0.0) == pytest.approx(4 / 23, rel=1e-15)
+    assert q.chance_to_wait(3, 1.5, 3.0, 0.0) == pytest.approx(math.sqrt(0.5 / 3), rel=1e-15)
+    assert q.chance_to_wait(1, 0.25, 3.0, 0.0) == pytest.approx(0.5, rel=1e-15)
+    assert q.wait_exceeds(6, 3.0, 1.0, 1.0, 5.0, 2.0) == pytest.approx(math.exp(-2.0) / 3, rel=1e-15)
+
+
+def test_chance_to_wait_at_the_edges():
+    """No load, overload, no servers, endless bursts, and loads beyond all scales."""
+    for cv2 in CV2S:
+        assert q.chance_to_wait(5, 0.0, cv2, 0.0) == 0.0
+        assert q.chance_to_wait(5, -1.0, cv2, 0.0) == 0.0
+        assert q.chance_to_wait(5, 5.0, cv2, 0.0) == q.chance_to_wait(5, 9.0, cv2, 0.0) == 1.0
+        assert q.chance_to_wait(0, 0.1, cv2, 0.0) == 1.0
+        assert q.chance_to_wait(0, 0.0, cv2, 0.0) == 0.0
+        assert 0.999 < q.chance_to_wait(1000, math.nextafter(1000.0, 0.0), cv2, 0.0) <= 1.0
+        assert 0.0 <= q.chance_to_wait(5, 1e-300, cv2, 0.0) < 1e-10
+        assert 0.0 <= q.chance_to_wait(10**6, 1e5, cv2, 0.0) < 1e-100
+        assert math.isnan(q.wait_exceeds(5, math.nan, 1.0, 1.0, cv2, 1.0))
+    assert math.isnan(q.wait_exceeds(5, 3.0, 1.0, 1.0, math.nan, 1.0))
+    assert q.chance_to_wait(5, 3.0, math.inf, 0.0) == 1.0
+    assert q.chance_to_wait(5, 1e-200, 1e300, 0.0) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("servers", [1, 7, 100, 3000])
+def test_poisson_arrivals_have_erlangs_formula(servers):
+    """With a cv2 of 1, or what shares that nearly sum to 1 make of it, every bit is Erlang C's."""
+    for u in (0.01, 0.5, 0.9, 0.97, 1.0):
+        for cv2 in (1.0, math.nextafter(1.0, 0.0), 1.0 + 4e-16):
+            assert q.chance_to_wait(servers, u * servers, cv2, 0.0) == q.erlang_c(servers, u * servers)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.integers(1, 300),
+    st.floats(1e-6, 0.9999),
+    st.sampled_from(CV2S) | st.floats(0.0, 200.0),
+    st.floats(1e-6, 0.5),
+)
+def test_chance_to_wait_is_monotone(servers, u, arrival_cv2, more):
+    """One server more never raises it, more load or burstier arrivals never lower it; no jump at a whole number."""
+    load, slack = u * servers, 1 + 1e-12
+    here = q.chance_to_wait(servers, load, arrival_cv2, 0.0)
+    assert 0.0 <= here <= slack
+    assert q.chance_to_wait(servers + 1, load, arrival_cv2, 0.0) <= here * slack
+    assert here <= q.chance_to_wait(servers, load + more * (servers - load), arrival_cv2, 0.0) * slack
+    assert here <= q.chance_to_wait(servers, load, arrival_cv2 + more, 0.0) * slack
+    assert q.chance_to_wait(servers, load, arrival_cv2 + 1e-11, 0.0) == pytest.approx(
+        here, rel=1e-6, abs=1e-300
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(1, 300), st.floats(1e-6, 0.9999), st.sampled_from(CV2S), st.floats(1e-20, 0.5))
+def test_what_is_negligible_is_certain(servers, u, arrival_cv2, negligible):
+    """The short cut is 0 only where the probability is below the bound, and the same number elsewhere."""
+    whole = q.chance_to_wait(servers, u * servers, arrival_cv2, 0.0)
+    quick = q.chance_to_wait(servers, u * servers, arrival_cv2, negligible)
+    assert quick == whole or (quick == 0.0 and whole < negligible * (1 + 1e-12))
+
+
+@pytest.mark.parametrize("servers", [1, 2, 16, 64, 256])
+@pytest.mark.parametrize("load", [0.7, 0.85, 0.95])
+def test_chance_to_wait_against_the_exact_answer(servers, load):
+    """GI/M/c: bursts are within a quarter of the truth, where Erlang C alone may be a millionth of it."""
+    for arrival_cv2 in (4.0, 16.0, 100.0):
+        exact, decay = gi_m_c(servers, load, arrival_cv2)
+        assert 0.78 < q.chance_to_wait(servers, load * servers, arrival_cv2, 0.0) / exact < 1.01
+        t = 1.0 / decay
+        tail = q.wait_exceeds(servers, load * servers, 1.0, 1.0, arrival_cv2, t)
+        assert 0.78 < tail / (exact * math.exp(-decay * t)) < 1.15
+    for arrival_cv2 in (0.0, 0.25):
+        exact, _ = gi_m_c(servers, load, arrival_cv2)
+        ratio = q.chance_to_wait(servers, load * servers, arrival_cv2, 0.0) / exact
+        assert 1.0 < ratio < q.erlang_c(servers, load * servers) / exact
+        assert ratio < 1.25 or exact < 0.05
+    exact, decay = gi_m_c(servers, load, 1.0)
+    assert q.erlang_c(servers, load * servers) == pytest.approx(exact, rel=1e-12)
+    assert decay == pytest.approx(servers * (1 - load), rel=1e-12)
+
+
 def slow_wait_exceeds(servers, rate, service, service_cv2, arrival_cv2, threshold):
     """Twin of `wait_exceeds` with 50 digits, written from the formula."""
     if threshold < 0:
@@ -97,7 +208,7 @@ def slow_wait_exceeds(servers, rate, service, service_cv2, arrival_cv2, threshol
         return 0.0
     if rate * service >= servers:
         return 1.0
-    waiting = exact_erlang_c(rate * service, {servers})[servers]
+    waiting = slow_chance_to_wait(servers, rate * service, arrival_cv2)
     with mpmath.workdps(50):
         if threshold == 0:
             return float(waiting)
@@ -112,7 +223,7 @@ QUEUES = st.tuples(
     st.floats(0.02, 1.2),  # utilisation
     st.floats(0.01, 100.0),  # mean service time
     st.floats(0.0, 5.0),  # service cv2
-    st.floats(0.0, 60.0),  # arrival cv2
+    st.sampled_from(CV2S) | st.floats(0.0, 60.0),  # arrival cv2
 )
 
 
@@ -135,18 +246,20 @@ def test_wait_exceeds_equals_its_twin(queue, threshold):
 @settings(max_examples=150, deadline=None)
 @given(QUEUES, st.floats(0.0, 20.0))
 def test_waits_fall_with_servers_and_patience(queue, threshold):
-    """One server more, or a longer threshold, never raises the chance to wait longer."""
+    """One server more, a longer threshold, or less load, never raises the chance to wait longer."""
     servers, *rest = arguments(queue)
+    rate, *others = rest
     here = q.wait_exceeds(servers, *rest, threshold)
     assert 0.0 <= here <= 1.0
     assert q.wait_exceeds(servers + 1, *rest, threshold) <= here * (1 + 1e-12)
     assert q.wait_exceeds(servers, *rest, threshold + 0.1) <= here
+    assert q.wait_exceeds(servers, 0.9 * rate, *others, threshold) <= here * (1 + 1e-12)
 
 
 @settings(max_examples=150, deadline=None)
 @given(QUEUES, st.floats(1e-6, 0.999))
 def test_percentile_inverts_the_tail(queue, tail):
-    """A positive percentile is exceeded by exactly `tail`; it is zero only where C is no larger."""
+    """A positive percentile is exceeded by exactly `tail`; it is zero only where no more wait."""
     args = arguments(queue)
     t = q.wait_percentile(*args, tail)
     if math.isinf(t):
@@ -154,14 +267,15 @@ def test_percentile_inverts_the_tail(queue, tail):
     elif t > 0.0:
         assert q.wait_exceeds(*args, t) == pytest.approx(tail, rel=1e-9)
     else:
-        assert q.erlang_c(args[0], args[1] * args[2]) <= tail * (1 + 1e-12) or args[3] + args[4] < 1e-300
+        waiting = q.chance_to_wait(args[0], args[1] * args[2], args[4], 0.0)
+        assert waiting <= tail * (1 + 1e-12) or args[3] + args[4] < 1e-300
 
 
 def test_waits_in_degenerate_cases():
     """No arrivals, no variability, no servers, no patience: each has the answer one expects."""
     assert q.wait_exceeds(3, 0.0, 1.0, 1.0, 1.0, 1.0) == 0.0
     assert q.wait_exceeds(3, 2.0, 1.0, 0.0, 0.0, 1e-9) == 0.0
-    assert q.wait_exceeds(3, 2.0, 1.0, 0.0, 0.0, 0.0) == q.erlang_c(3, 2.0)
+    assert q.wait_exceeds(3, 2.0, 1.0, 0.0, 0.0, 0.0) == q.chance_to_wait(3, 2.0, 0.0, 0.0)
     assert q.wait_exceeds(3, 3.0, 1.0, 0.0, 0.0, 1.0) == 1.0
     assert q.wait_exceeds(0, 1.0, 1.0, 1.0, 1.0, 1.0) == 1.0
     assert q.wait_exceeds(3, 2.0, 1.0, 1.0, 1.0, math.inf) == 0.0
@@ -198,7 +312,7 @@ def slow_smallest_servers(rate, service, service_cv2, arrival_cv2, threshold, ta
     st.floats(0.01, 60.0),
     st.floats(0.1, 2.0),
     st.floats(0.0, 4.0),
-    st.floats(0.0, 20.0),
+    st.sampled_from(CV2S) | st.floats(0.0, 20.0),
     st.floats(0.0, 3.0),
     st.floats(1e-6, 0.5),
     st.floats(0.3, 1.0),
@@ -253,15 +367,21 @@ def slow_segments(shares, service, service_cv2, arrival_cv2, prefill, slo, usd, 
         return 0.95, [0.0] * 3, [0.0] * 3
     mean = math.fsum(p * s for p, s in zip(shares, service, strict=True))
     second = math.fsum(p * (1 + v) * s**2 for p, s, v in zip(shares, service, service_cv2, strict=True))
-    variability = second / mean**2 - 1 + math.fsum(p * v for p, v in zip(shares, arrival_cv2, strict=True))
+    bursts = math.fsum(p * v for p, v in zip(shares, arrival_cv2, strict=True))
+    variability = second / mean**2 - 1 + bursts
+
+    def delayed(c, u):
+        inverse = 1.0
+        for k in range(1, c + 1):
+            inverse = 1.0 + inverse * k / (u * c)
+        return 1.0 / ((1.0 - u) * inverse + u)
 
     def late(u):
-        load, inverse = u * servers, 1.0
-        if load == 0.0:
+        if u == 0.0:
             return [0.0] * len(slo)
-        for c in range(1, servers + 1):
-            inverse = 1.0 + inverse * c / load
-        waiting = 1.0 / ((1.0 - u) * inverse + u)
+        size = 2 * servers / (1 + bursts)
+        n = math.floor(size)
+        waiting = delayed(n, u) ** (n + 1 - size) * delayed(n + 1, u) ** (size - n)
         return [
             waiting * math.exp(-2 * servers * (1 - u) / mean * (t - f) / variability) if f < t else 0.0
             for t, f in zip(slo, prefill, strict=True)
@@ -296,7 +416,7 @@ def random_mixtures(seed, workloads, configs):
         rates / np.maximum(rates.sum(axis=0), 1e-12),
         rng.uniform(0.3, 20.0, (workloads, configs)),
         rng.uniform(0.0, 3.0, (workloads, configs)),
-        rng.uniform(0.5, 20.0, workloads),
+        rng.choice([0.0, 0.25, 1.0, 4.0, 20.0, 100.0], workloads),
         rng.uniform(0.01, 1.5, (workloads, configs)),
         slo,
         rng.uniform(0.0, 0.02, workloads) * (rng.random(workloads) < 0.8),

@@ -290,7 +290,7 @@ def test_hand_computed(changes, objective):
         ({"slope": [[2.0, 1.0, 3.0]]}, "slope must not fall"),
         ({"allowed": [[1, 1]]}, "allowed has shape"),
         ({"basis": new_basis(1, 0)}, "basis has room"),
-        ({"work": new_workspace(1, 0)}, "work is too small"),
+        ({"work": new_workspace(0, 1)}, "work is too small"),
         ({"width": np.zeros((1, 5)), "slope": np.zeros((1, 5))}, "at most 4"),
     ],
 )

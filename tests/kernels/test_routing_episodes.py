@@ -129,7 +129,7 @@ def absurd_windows(seed):
 def test_a_start_that_leads_nowhere_is_given_up():
     """Where a warm start fails for round-off, the solver starts again, cold, and its answer is certified."""
     rescued = 0
-    for seed in (136, 208, 342, 410, 419, 521, 673):  # found by trying thousands
+    for seed in (63, 136, 342, 410, 419, 686):  # found by trying hundreds
         basis, work = new_basis(8, 8), new_workspace(8, 8)
         for lp in absurd_windows(seed):
             solution = solve_routing(*lp, basis=basis, work=work)
