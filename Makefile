@@ -48,7 +48,7 @@ lint: .venv/ready-dev  ## Check style, docstrings and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: .venv/ready-dev  ## Measure the kernels against their peers, as ratios within one run
+bench: .venv/ready-dev  ## Measure the kernels against their peers, as ratios within one run; then verify-all
 	$(BIN)/python tests/benchmarks/bench_routing.py
 	$(BIN)/python tests/benchmarks/bench_queueing.py
 	PYTHONPATH=tests/baselines $(BIN)/python tests/benchmarks/bench_agh.py
@@ -56,6 +56,7 @@ bench: .venv/ready-dev  ## Measure the kernels against their peers, as ratios wi
 	$(BIN)/python tests/benchmarks/bench_jiang.py
 	$(BIN)/python tests/benchmarks/bench_environment.py
 	$(BIN)/python tests/benchmarks/bench_simulation.py
+	$(MAKE) verify-all
 
 docs-env: .venv/ready-dev  ## Write docs/environments from the environments' docstrings
 	$(BIN)/python -m tools.build_env_docs

@@ -38,7 +38,8 @@ def _costs(records: list[dict[str, Any]], keys: list[tuple[str, str]]) -> list[s
         "",
         "## Hourly cost over Coral's",
         "",
-        "Rent and amortised starts. Measured: median over seeds (least–most) of the ratio of means over five epochs.",
+        "Rent and amortised starts. Measured: median over seeds (least–most) of the ratio of means over five epochs. "
+        "Where fewer than ten seeds are given, the others have not been played.",
         "",
         "| set-up, case | seeds | Homo, published | Homo-1 | Homo-M | Cauchy, published | Cauchy |",
         "|---|---|---|---|---|---|---|",
