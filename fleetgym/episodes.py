@@ -17,7 +17,7 @@ from fleetgym.actions import ActionSpace
 from fleetgym.instance import Instance, Scenario
 from fleetgym.kernels.compile import announce_compilation
 from fleetgym.kernels.episodes import Episodes, Report, Setting, Shape, advance_episodes, columns, freeze
-from fleetgym.kernels.routing import new_workspace
+from fleetgym.kernels.routing_data import new_workspace
 from fleetgym.kernels.window import Memory, Outcomes, Problem, new_memory, new_played
 from fleetgym.window import COST_TERMS, FleetState, Outcome, WindowResult, window_model
 

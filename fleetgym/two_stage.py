@@ -13,7 +13,8 @@ import numpy as np
 from fleetgym.errors import FleetgymError
 from fleetgym.instance import Instance
 from fleetgym.kernels.compile import announce_compilation
-from fleetgym.kernels.routing import new_basis, new_workspace, route
+from fleetgym.kernels.routing import route
+from fleetgym.kernels.routing_data import new_basis, new_workspace
 from fleetgym.planning import Plan
 from fleetgym.window import Outcome, window_model
 

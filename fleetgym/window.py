@@ -18,7 +18,7 @@ from fleetgym.instance import Affine, Instance, Scenario
 from fleetgym.kernels import admission, economics, window
 from fleetgym.kernels.compile import announce_compilation
 from fleetgym.kernels.queueing import late_cost_table
-from fleetgym.kernels.routing import new_workspace
+from fleetgym.kernels.routing_data import new_workspace
 from fleetgym.kernels.window import Outcomes, Played, Problem, new_memory, new_played
 from fleetgym.planning import LateSegments, Snapshot
 

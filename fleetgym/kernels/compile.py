@@ -244,3 +244,5 @@ inner: Any = functools.partial(
 )
 # A function with one caller joins it: passing many arrays on would take as long as many of them run.
 once: Any = functools.partial(inner, forceinline=True)
+# What most calls never reach is kept apart by `separate`, or each caller would optimise it again.
+apart: Any = functools.partial(jit, **lean())

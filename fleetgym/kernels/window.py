@@ -14,7 +14,8 @@ from fleetgym.kernels.compile import inner, jit, separate
 from fleetgym.kernels.economics import T_MODEL, T_RENTAL, T_STARTUP, Packed, operate
 from fleetgym.kernels.frozen import Freezer
 from fleetgym.kernels.profile import ADMISSION, DYNAMICS, lap
-from fleetgym.kernels.routing import Workspace, new_basis, new_workspace, remap_basis
+from fleetgym.kernels.routing import remap_basis
+from fleetgym.kernels.routing_data import Workspace, new_basis, new_workspace
 
 #: Rows of `Problem.budget`; a kind is 0 (none), 1 (so much per window) or 2 (so much for the whole episode).
 BUDGET_KIND, BUDGET_USD = range(2)

@@ -1,0 +1,488 @@
+"""A basis of the routing LP: what is stored in; factors, values and duals that are feasible out."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fleetgym.kernels.compile import apart, inner, once, separate
+from fleetgym.kernels.lanes import WIDTH, are_less, choose, is_zero, load, lowest, sizes, spread, store
+from fleetgym.kernels.matrix import add_row, clear_row, exchange, row_product
+from fleetgym.kernels.routing_data import (
+    COST,
+    DUAL,
+    FEASIBLE,
+    FIRST_X,
+    LOAD,
+    NOISE,
+    PRICE,
+    RATE,
+    ROUND_OFF,
+    SCALE,
+    STRIDE,
+    TINY_PIVOT,
+    UNIT,
+    USE,
+    VALUE,
+    new_workspace,
+)
+from fleetgym.kernels.routing_workload import (
+    choose_keys,
+    column_load,
+    invert,
+    priced_cost,
+    reduced_costs,
+    represent,
+    set_workload_dual,
+    solve_workload,
+)
+
+
+@inner
+def scatter(lp, i, key, place, j, column, e, out, at):
+    """Add to out[at, t] what column `j` of workload `i` loads row t by, net of the keys that represent it."""
+    for k in range(4):
+        col, factor = (j, 1.0) if k == 3 else (key[i, k], -column[e, k])
+        if col >= FIRST_X and factor != 0.0:
+            for r in range(3):
+                if place[r, col] >= 0:
+                    out[at, place[r, col]] += factor * lp[i, USE + r, col]
+
+
+@inner
+def net_entry(lp, i, key, j, column, e, r, at):
+    """Return what `scatter` adds for the one row (r, at)."""
+    share = 1.0 if j == at else 0.0
+    for k in range(3):
+        if key[i, k] == at:
+            share -= column[e, k]
+    return share * lp[i, USE + r, at]
+
+
+@inner
+def release_row(work, r, j, segment):
+    """Take a row out of the tight ones: its load is free within a segment, and its price is that slope."""
+    work.place[r, j] = -1
+    work.state[r, j] = 2 * segment
+    work.row[PRICE, r, j] = work.segment[1, r, segment, j]
+    work.span[0, r, j] = work.segment[0, r, segment - 1, j] if segment > 0 else -np.inf
+    work.span[1, r, j] = work.segment[0, r, segment, j]
+
+
+@inner
+def tie_row(work, t, r, j, level):
+    """Put row (r, j) into position `t` of the tight rows, at breakpoint `level`."""
+    work.tight[0, t], work.tight[1, t] = r, j
+    work.place[r, j], work.state[r, j] = t, 2 * level + 1
+    work.span[0, r, j], work.span[1, r, j] = -np.inf, np.inf
+
+
+@once
+def _reset_rows(work, size):
+    """Leave every row in its first segment, without a price; one without capacity is never out of bounds."""
+    n, none, wide = work.row.shape[2], spread(0.0), spread(np.inf)
+    for r in range(3):
+        for j in range(size):
+            work.state[r, j] = 0
+        for j in range(size):
+            work.place[r, j] = -1
+        for first in range(0, size, WIDTH):
+            at = r * n + first
+            store(work.row, 3 * PRICE * n + at, none)
+            store(work.row, 3 * RATE * n + at, none)
+            store(work.span, at, none - wide)
+            some = are_less(none, load(work.row, 3 * UNIT * n + at))
+            store(work.span, 3 * n + at, choose(some, load(work.segment, 6 * r * n + first), wide))
+
+
+@once
+def _load_rows(work, basis, size):
+    """Take each row's state from the stored basis; return the number of tight rows."""
+    _reset_rows(work, size)
+    tight = 0
+    for n in range(2 + basis[0], 2 + basis[0] + 2 * basis[1], 2):
+        r, j, state = basis[n] // STRIDE, basis[n] % STRIDE, basis[n + 1]
+        while state > 1 and work.segment[1, r, state // 2, j] == np.inf:
+            state -= 2  # there are fewer segments than there were
+        if work.row[UNIT, r, j] == 0.0:
+            continue
+        release_row(work, r, j, state // 2)
+        if state % 2 == 1:
+            tie_row(work, tight, r, j, state // 2)
+            tight += 1
+    return tight
+
+
+@once
+def _load_keys(lp, i, key, inverse, basis, start, stop, column):
+    """Make keys of three of a workload's stored basic columns; tell whether the stored ones sufficed."""
+    if stop - start >= 3:  # the first three will do unless others are much better
+        for k in range(3):
+            key[i, k] = basis[start + k] % STRIDE
+        if invert(lp, key, inverse, i, 1e-13 if stop - start == 3 else 0.03):
+            return True
+    complete = choose_keys(lp, i, basis, start, stop, key, inverse, column)
+    invert(lp, key, inverse, i, 0.0)
+    return complete
+
+
+@once
+def _load_columns(lp, key, inverse, flag, number, tied, column, basis, live, size):
+    """Split the stored columns into keys and extras; return how many extras, and whether they sufficed."""
+    extras, complete, stop, end = 0, True, 2, 2 + basis[0]
+    for i in range(live):
+        for j in range(size):
+            flag[i, j] = 0
+        start = stop
+        while start < end and basis[start] // STRIDE < number[i]:
+            start += 1
+        stop = start
+        while stop < end and basis[stop] // STRIDE == number[i]:
+            stop += 1
+        complete = _load_keys(lp, i, key, inverse, basis, start, stop, column) and complete
+        for k in range(3):
+            flag[i, key[i, k]] = 1
+        for n in range(start, stop):
+            j = basis[n] % STRIDE
+            if flag[i, j] == 0 and lp[i, COST, j] < np.inf and extras < tied.shape[1] - 2:
+                tied[2, extras], tied[3, extras] = i, j
+                extras += 1
+    return extras, complete
+
+
+@once
+def _eliminate(matrix, extra, rows, columns, match):
+    """Invert in place by exchanges: each row takes its largest free column, match[0, row] = column.
+
+    A row that depends on those before it gets no column (-1); match[1, column] is the reverse.
+    """
+    for t in range(columns):
+        match[1, t] = -1
+    for e in range(rows):
+        best, choice = extra[e, 3], columns
+        for t in range(columns):
+            if match[1, t] < 0 and abs(matrix[e, t]) > best:
+                best, choice = abs(matrix[e, t]), t
+        match[0, e] = -1
+        if choice < columns:
+            match[0, e], match[1, choice] = choice, e
+            exchange(matrix, max(rows, columns), e, choice)
+
+
+@once
+def _build(work, tight, extras):
+    """Write the working matrix, one row per extra, and beside each extra the least pivot to trust."""
+    matrix = work.scratch
+    for e in range(extras):
+        i, j = work.tight[2, e], work.tight[3, e]
+        represent(work.lp, work.inverse, i, j, work.extra, e)
+        clear_row(matrix, e, max(tight, extras) + 1)
+        scatter(work.lp, i, work.key, work.place, j, work.extra, e, matrix, e)
+        largest = 0.0
+        for t in range(tight):
+            largest = max(largest, abs(matrix[e, t]))
+        work.extra[e, 3] = TINY_PIVOT * largest
+
+
+@once
+def _keep_pairs(work, tight, extras, repaired):
+    """Put rows and extras that pair in the same order, release the other rows; return how many pair.
+
+    Once prices are known, rows that are left over are untied instead, which lets them keep their price.
+    """
+    match, tied = work.match, work.tight
+    for t in range(tight):
+        match[2, t], match[3, t] = tied[0, t], tied[1, t]
+        if match[1, t] < 0:
+            r, j = tied[0, t], tied[1, t]
+            if repaired:
+                _untie(work, r, j)
+            else:
+                release_row(work, r, j, work.state[r, j] // 2)
+    pairs = 0
+    for e in range(extras):
+        t = match[0, e]
+        if t >= 0:
+            tied[0, pairs], tied[1, pairs] = match[2, t], match[3, t]
+            tied[2, pairs], tied[3, pairs] = tied[2, e], tied[3, e]
+            work.place[match[2, t], match[3, t]] = pairs
+            work.flag[tied[2, e], tied[3, e]] = 1
+            for k in range(3):
+                work.extra[pairs, k] = work.extra[e, k]
+            match[0, pairs], match[1, pairs] = t, e
+            pairs += 1
+    for e in range(pairs):
+        for f in range(pairs):
+            work.working[f, e] = work.scratch[match[1, e], match[0, f]]
+    return pairs
+
+
+@once
+def factorise(work, basis, live, size):
+    """Load and factorise the stored basis, and repair it until it is dual feasible.
+
+    Returns the number of pairs (-1 where a workload could not be solved) and whether nothing was changed.
+    """
+    tight = _load_rows(work, basis, size)
+    extras, sound = _load_columns(
+        work.lp, work.key, work.inverse, work.flag, work.number, work.tight, work.extra, basis, live, size
+    )
+    for repaired in range(2):
+        _build(work, tight, extras)
+        _eliminate(work.scratch, work.extra, extras, tight, work.match)
+        pairs = _keep_pairs(work, tight, extras, repaired > 0)
+        if repaired == 0:
+            sound = sound and pairs == tight and pairs == extras
+            tight, extras, changed = _repair(work, live, pairs, size)
+            sound = sound and not changed
+            if extras < 0 or (tight == pairs and extras == pairs):
+                return extras, sound
+    return pairs, False
+
+
+@once
+def store_basis(work, basis, live, size):
+    """Write the basis in its canonical order: columns by workload and number, then rows that are not free."""
+    n = 2
+    for i in range(live):
+        for j in range(size):
+            if work.flag[i, j] != 0:
+                basis[n] = work.number[i] * STRIDE + j
+                n += 1
+    basis[0] = n - 2
+    for r in range(3):
+        for j in range(FIRST_X, size):
+            if work.state[r, j] != 0:
+                basis[n], basis[n + 1] = r * STRIDE + j, work.state[r, j]
+                n += 2
+    basis[1] = (n - 2 - basis[0]) // 2
+
+
+@once
+def compute_values(work, live, pairs):
+    """Compute the values of all basic columns."""
+    rhs, tied = work.vector[0], work.tight
+    for t in range(pairs):
+        r, j = tied[0, t], tied[1, t]
+        rhs[t] = work.segment[0, r, work.state[r, j] // 2, j]
+    for i in range(live):
+        for k in range(3):
+            j, value = work.key[i, k], work.inverse[i, k, 0]
+            work.local[i, VALUE, k] = value
+            for r in range(3):
+                if work.place[r, j] >= 0:
+                    rhs[work.place[r, j]] -= value * work.lp[i, USE + r, j]
+    for e in range(pairs):
+        value = row_product(work.working, e, work.vector, 0, pairs)
+        work.extra[e, 3] = value
+        for k in range(3):
+            work.local[tied[2, e], VALUE, k] -= work.extra[e, k] * value
+
+
+@once
+def compute_loads(work, live, pairs, size):
+    """Compute the load of every capacity row, as a share of its limit."""
+    carried = work.row[LOAD]
+    n = carried.shape[1]
+    for r in range(3):
+        for first in range(0, size, WIDTH):
+            store(carried, r * n + first, spread(0.0))
+    for i in range(live):
+        for k in range(3):
+            j = work.key[i, k]
+            for r in range(3):
+                carried[r, j] += work.local[i, VALUE, k] * work.lp[i, USE + r, j]
+    for e in range(pairs):
+        i, j = work.tight[2, e], work.tight[3, e]
+        for r in range(3):
+            carried[r, j] += work.extra[e, 3] * work.lp[i, USE + r, j]
+
+
+@once
+def _prices(lp, row, key, tied, extra, working, vector, pairs):
+    """Compute the tight rows' prices, which make the reduced costs of the extras zero; return their noise."""
+    n = vector.shape[1]
+    for t in range(pairs):
+        row[PRICE, tied[0, t], tied[1, t]] = 0.0
+    clear_row(vector, 0, pairs)
+    clear_row(vector, 1, pairs)
+    for e in range(pairs):
+        i = tied[2, e]
+        cost = priced_cost(lp, i, row, tied[3, e])
+        size = abs(cost)
+        for k in range(3):
+            part = priced_cost(lp, i, row, key[i, k]) * extra[e, k]
+            cost, size = cost - part, size + abs(part)
+        add_row(vector, 0, -cost, working, e, pairs)
+        for t in range(0, pairs, WIDTH):
+            parts = sizes(load(working, e * working.shape[1] + t))
+            store(vector, n + t, load(vector, n + t) + spread(size) * parts)
+    noise = 0.0
+    for t in range(pairs):
+        row[PRICE, tied[0, t], tied[1, t]] = vector[0, t]
+        noise = max(noise, vector[1, t])
+    return noise
+
+
+@inner
+def _duals(work, live, pairs):
+    """Compute the prices of the tight rows and each workload's duals; return the noise of the prices."""
+    lp, row, key, inverse, local = work.lp, work.row, work.key, work.inverse, work.local
+    round_off = ROUND_OFF * work.pick[4]
+    noise = round_off * _prices(lp, row, key, work.tight, work.extra, work.working, work.vector, pairs)
+    for i in range(live):
+        set_workload_dual(lp, i, row, key, inverse, local, round_off, noise)
+    return noise
+
+
+@once
+def _is_priced_out(lp, i, row, local, candidate, flag, size, noise):
+    """Tell whether a column outside the basis would lower the cost of workload `i`."""
+    y0, y1, y2 = spread(local[i, DUAL, 0]), spread(local[i, DUAL, 1]), spread(local[i, DUAL, 2])
+    limit = -2.0 * local[i, NOISE, 0]
+    for first in range(0, size, WIDTH):
+        gaps = reduced_costs(lp, i, row, y0, y1, y2, first)
+        bits = are_less(gaps, spread(limit)) & is_zero(flag, i * lp.shape[2] + first, WIDTH)
+        store(candidate, 0, gaps)
+        while bits != 0:
+            k = lowest(bits)
+            bits &= bits - 1
+            j = first + k
+            if candidate[0, k] < limit * lp[i, SCALE, j] - noise * column_load(lp, i, j):
+                return True
+    return False
+
+
+@once
+def _is_price_outside(work, t, noise):
+    """Tell whether the price of tight row `t` is beyond the slopes beside its breakpoint."""
+    r, j = work.tight[0, t], work.tight[1, t]
+    level, price = work.state[r, j] // 2, work.row[PRICE, r, j]
+    return price < work.segment[1, r, level, j] - noise or price > work.segment[1, r, level + 1, j] + noise
+
+
+@once
+def _untie(work, r, j):
+    """Turn a tight row into one that merely has a price: between two slopes it must become tight again."""
+    level, price = work.state[r, j] // 2, work.row[PRICE, r, j]
+    if price <= work.segment[1, r, level, j]:
+        release_row(work, r, j, level)
+    elif price >= work.segment[1, r, level + 1, j]:
+        release_row(work, r, j, level + 1)
+    else:
+        work.place[r, j] = -1
+        _demand_pivot(work, r, j, level)
+
+
+@inner
+def _demand_pivot(work, r, j, level):
+    """Let a row count as out of bounds, whatever its load."""
+    least = 2.0 * FEASIBLE * work.pick[4]
+    work.span[0, r, j] = work.segment[0, r, level, j] + least
+    work.span[1, r, j] = work.segment[0, r, level, j] - least
+
+
+@once
+def _clip_prices(work, pairs, noise):
+    """Release the tight rows whose prices are beyond the slopes beside them, marked by a rate; return how many.
+
+    All workloads with extras are marked as such.
+    """
+    released = 0
+    for t in range(pairs):
+        r, j = work.tight[0, t], work.tight[1, t]
+        work.local[work.tight[2, t], NOISE, 1] = 2.0
+        if _is_price_outside(work, t, noise):
+            _untie(work, r, j)
+            work.row[RATE, r, j] = 1.0
+            released += 1
+    return released
+
+
+@inner
+def _is_touched(work, i, j):
+    """Tell whether column `j` of workload `i` loads a row whose price was clipped."""
+    row, lp = work.row[RATE], work.lp
+    return (row[0, j] * lp[i, USE, j] + row[1, j] * lp[i, USE + 1, j] + row[2, j] * lp[i, USE + 2, j]) != 0.0
+
+
+@once
+def _mark_faults(work, live, pairs, size, noise, clipped):
+    """Mark the workloads that must be solved again: one with extras also where a clipped price touches it.
+
+    local[i, NOISE, 1] is 0 or 2, plus one where there is a fault.
+    """
+    lp, row, local, candidate, flag = work.lp, work.row, work.local, work.candidate, work.flag
+    faults = 0.0
+    if clipped:
+        for i in range(live):
+            touched = False
+            for k in range(3):
+                touched = touched or _is_touched(work, i, work.key[i, k])
+            if touched:
+                set_workload_dual(lp, i, row, work.key, work.inverse, local, ROUND_OFF * work.pick[4], noise)
+                local[i, NOISE, 1] += local[i, NOISE, 1] / 2.0
+        for e in range(pairs):
+            if _is_touched(work, work.tight[2, e], work.tight[3, e]):
+                local[work.tight[2, e], NOISE, 1] = 3.0
+    for i in range(live):
+        mark = local[i, NOISE, 1]
+        if mark != 3.0 and _is_priced_out(lp, i, row, local, candidate, flag, size, noise):
+            local[i, NOISE, 1] = mark + 1.0
+        faults = max(faults, local[i, NOISE, 1] % 2.0)
+    return faults > 0.0
+
+
+@once
+def _drop_faults(work, pairs):
+    """Take clipped rows and the extras of marked workloads out; return the numbers of rows and extras left."""
+    tied, tight, extras = work.tight, 0, 0
+    for t in range(pairs):
+        r, j, i, column = tied[0, t], tied[1, t], tied[2, t], tied[3, t]
+        work.row[RATE, r, j] = 0.0
+        work.flag[i, column] = 0
+        if work.place[r, j] >= 0:
+            work.place[r, j] = tight
+            tied[0, tight], tied[1, tight] = r, j
+            tight += 1
+        if work.local[i, NOISE, 1] == 2.0:
+            tied[2, extras], tied[3, extras] = i, column
+            extras += 1
+    return tight, extras
+
+
+@apart
+def _mend(work, live, pairs, size):
+    """Solve the marked workloads again, without extras; return the numbers of tight rows and extras left."""
+    tight, extras = _drop_faults(work, pairs)
+    if tight == pairs and extras == pairs:  # no other workload's factors are touched
+        for e in range(pairs):
+            work.flag[work.tight[2, e], work.tight[3, e]] = 1
+    for i in range(live):
+        if work.local[i, NOISE, 1] % 2.0 == 1.0 and not solve_workload(work, i, size):
+            extras = -1
+            break
+    for i in range(live):
+        work.local[i, NOISE, 1] = 0.0
+    return tight, extras
+
+
+_distant_mend = separate(_mend, new_workspace(1, 1), 0, 0, 0)
+
+
+@once
+def _repair(work, live, pairs, size):
+    """Compute the duals and repair the basis where they are infeasible, at as few changes as possible.
+
+    Prices beyond the slopes beside them are clipped. Workloads whose columns these prices or the new data
+    leave dual infeasible lose their extras and are solved again; the others keep theirs, which still have no
+    reduced cost. Returns the numbers of tight rows and of extras left (-1 where a workload could not be
+    solved) and whether anything was changed. If it was, the working matrix has to be factorised again.
+    """
+    noise = _duals(work, live, pairs)
+    clipped = _clip_prices(work, pairs, noise)
+    if not _mark_faults(work, live, pairs, size, noise, clipped > 0) and clipped == 0:
+        for i in range(live):
+            work.local[i, NOISE, 1] = 0.0
+        return pairs, pairs, False
+    tight, extras = _distant_mend(work, live, pairs, size)
+    return tight, extras, True

@@ -1,0 +1,291 @@
+"""One workload's three rows in the routing LP: prices in, key columns, duals and reduced costs out."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fleetgym.kernels.compile import inner, once
+from fleetgym.kernels.lanes import WIDTH, are_at_most, are_less, fused, is_zero, load, lowest, spread, store
+from fleetgym.kernels.routing_data import (
+    COST,
+    DELAY,
+    DELAY_SLACK,
+    DEMAND,
+    DUAL,
+    ERROR,
+    ERROR_SLACK,
+    FEASIBLE,
+    FIRST_X,
+    NOISE,
+    PRICE,
+    RATE,
+    ROUND_OFF,
+    SCALE,
+    STEP,
+    STRIDE,
+    TINY_PIVOT,
+    UNSERVED,
+    USE,
+)
+
+
+@inner
+def invert(lp, key, inverse, i, least):
+    """Invert the 3x3 matrix of three key columns; tell whether its determinant exceeds `least`, scaled."""
+    a, b, c = key[i, 0], key[i, 1], key[i, 2]
+    a0, a1, a2 = lp[i, DEMAND, a], lp[i, DELAY, a], lp[i, ERROR, a]
+    b0, b1, b2 = lp[i, DEMAND, b], lp[i, DELAY, b], lp[i, ERROR, b]
+    c0, c1, c2 = lp[i, DEMAND, c], lp[i, DELAY, c], lp[i, ERROR, c]
+    m00, m01, m02 = b1 * c2 - b2 * c1, b2 * c0 - b0 * c2, b0 * c1 - b1 * c0
+    det = a0 * m00 + a1 * m01 + a2 * m02
+    if not abs(det) > least * lp[i, SCALE, a] * lp[i, SCALE, b] * lp[i, SCALE, c]:
+        return False
+    inv = 1.0 / det
+    inverse[i, 0, 0], inverse[i, 0, 1], inverse[i, 0, 2] = m00 * inv, m01 * inv, m02 * inv
+    inverse[i, 1, 0], inverse[i, 1, 1] = (c1 * a2 - c2 * a1) * inv, (c2 * a0 - c0 * a2) * inv
+    inverse[i, 1, 2] = (c0 * a1 - c1 * a0) * inv
+    inverse[i, 2, 0], inverse[i, 2, 1] = (a1 * b2 - a2 * b1) * inv, (a2 * b0 - a0 * b2) * inv
+    inverse[i, 2, 2] = (a0 * b1 - a1 * b0) * inv
+    return True
+
+
+@inner
+def represent(lp, inverse, i, j, out, e):
+    """Write column `j` of workload `i` as a combination of its key columns into out[e]."""
+    d0, d1, d2 = lp[i, DEMAND, j], lp[i, DELAY, j], lp[i, ERROR, j]
+    for k in range(3):
+        out[e, k] = inverse[i, k, 0] * d0 + inverse[i, k, 1] * d1 + inverse[i, k, 2] * d2
+
+
+@inner
+def replace_key(inverse, i, k, column, e):
+    """Update a workload's inverse: the column that column[e] represents takes the place of key `k`."""
+    for r in range(3):
+        pivot = inverse[i, k, r] / column[e, k]
+        for q in range(3):
+            if q != k:
+                inverse[i, q, r] -= column[e, q] * pivot
+        inverse[i, k, r] = pivot
+
+
+@inner
+def priced_cost(lp, i, row, j):
+    """Cost of column `j` with what it pays for capacity."""
+    return lp[i, COST, j] + (
+        row[PRICE, 0, j] * lp[i, USE, j]
+        + row[PRICE, 1, j] * lp[i, USE + 1, j]
+        + row[PRICE, 2, j] * lp[i, USE + 2, j]
+    )
+
+
+@inner
+def column_load(lp, i, j):
+    """Sum of what column `j` takes of its configuration's limits."""
+    return lp[i, USE, j] + lp[i, USE + 1, j] + lp[i, USE + 2, j]
+
+
+@inner
+def set_workload_dual(lp, i, row, key, inverse, local, round_off, price_noise):
+    """Set the duals of a workload's three rows from its key columns, and the round-off they carry."""
+    y0 = y1 = y2 = noise = 0.0
+    for k in range(3):
+        cost = priced_cost(lp, i, row, key[i, k])
+        v0, v1, v2 = inverse[i, k, 0], inverse[i, k, 1], inverse[i, k, 2]
+        y0, y1, y2 = y0 + cost * v0, y1 + cost * v1, y2 + cost * v2
+        size = abs(v0) + abs(v1) + abs(v2)
+        noise += (abs(cost) * round_off + price_noise * column_load(lp, i, key[i, k])) * size
+    local[i, DUAL, 0], local[i, DUAL, 1], local[i, DUAL, 2] = y0, y1, y2
+    local[i, NOISE, 0] = noise
+
+
+@inner
+def reduced_costs(lp, i, row, y0, y1, y2, j):
+    """Return the reduced costs of the columns from `j` on, given the duals of workload `i`."""
+    n = lp.shape[2]
+    at = i * 8 * n + j
+    paid = fused(load(row, j), load(lp, at + USE * n), load(lp, at))
+    paid = fused(load(row, n + j), load(lp, at + (USE + 1) * n), paid)
+    paid = fused(load(row, 2 * n + j), load(lp, at + (USE + 2) * n), paid)
+    worth = fused(y1, load(lp, at + DELAY * n), y0 * load(lp, at + n))
+    return paid - fused(y2, load(lp, at + ERROR * n), worth)
+
+
+@inner
+def _rates(lp, i, row, y0, y1, y2, j):
+    """Return how fast these reduced costs fall along the dual direction."""
+    n = lp.shape[2]
+    at, rate = i * 8 * n + j, 3 * RATE * n + j
+    paid = load(row, rate) * load(lp, at + USE * n)
+    paid = fused(load(row, rate + n), load(lp, at + (USE + 1) * n), paid)
+    paid = fused(load(row, rate + 2 * n), load(lp, at + (USE + 2) * n), paid)
+    worth = fused(y1, load(lp, at + DELAY * n), y0 * load(lp, at + n))
+    return fused(y2, load(lp, at + ERROR * n), worth) - paid
+
+
+@once
+def _rate_noise(lp, i, reach, noise, j):
+    """Return the smallest rate of column `j` that is more than round-off of the direction it comes from."""
+    own = abs(lp[i, DEMAND, j]) + abs(lp[i, DELAY, j]) + abs(lp[i, ERROR, j])
+    return TINY_PIVOT * (reach * column_load(lp, i, j) + noise * own)
+
+
+@inner
+def offer(pick, gap, rate, slack):
+    """Harris's test on one candidate whose gap closes at `rate`; tell whether it becomes the choice.
+
+    pick = (relaxed step, step, pivot size, ...). Steps are clipped at zero; each choice keeps its own step.
+    """
+    gap = max(gap, 0.0)
+    step = gap / rate
+    relaxed = (gap + slack) / rate
+    if relaxed < pick[0]:
+        pick[0] = relaxed
+    if step <= pick[0] and (pick[1] > pick[0] or rate > pick[2]):
+        pick[1], pick[2] = step, rate
+        return True
+    return False
+
+
+@inner
+def offer_columns(lp, i, row, local, candidate, flag, pick, number, size, bland):
+    """Offer the columns of workload `i` to the ratio test; note the choice in the last cells of `number`."""
+    n, none = lp.shape[2], spread(0.0)
+    y0, y1, y2 = spread(local[i, DUAL, 0]), spread(local[i, DUAL, 1]), spread(local[i, DUAL, 2])
+    z0, z1, z2 = spread(local[i, STEP, 0]), spread(local[i, STEP, 1]), spread(local[i, STEP, 2])
+    slack = 0.0 if bland else local[i, NOISE, 0]
+    for first in range(0, size, WIDTH):
+        rates = _rates(lp, i, row, z0, z1, z2, first)
+        bits = are_less(none, rates) & is_zero(flag, i * n + first, WIDTH)
+        if bits == 0:
+            continue
+        gaps = reduced_costs(lp, i, row, y0, y1, y2, first)
+        bits &= are_at_most(gaps, spread(pick[0]) * rates)
+        store(candidate, 0, gaps)
+        store(candidate, WIDTH, rates)
+        while bits != 0:
+            k = lowest(bits)
+            bits &= bits - 1
+            gap, rate, j = candidate[0, k], candidate[1, k], first + k
+            if gap > pick[0] * rate or (bland and max(gap, 0.0) >= pick[1] * rate):
+                continue
+            if rate > _rate_noise(lp, i, pick[3], local[i, NOISE, 2], j) and offer(pick, gap, rate, slack):
+                number[-2], number[-1] = i, j
+
+
+@inner
+def reset_pick(pick, number):
+    """Forget the choice of the last ratio test."""
+    pick[0], pick[1], pick[2] = np.inf, np.inf, 0.0
+    number[-1] = -1
+
+
+@inner
+def aim_by_key(inverse, i, k, local, pick):
+    """Let the reduced cost of key `k` rise while prices rest: write the direction of the workload's duals."""
+    size = 0.0
+    for r in range(3):
+        local[i, STEP, r] = -inverse[i, k, r]
+        size = max(size, abs(inverse[i, k, r]))
+    local[i, NOISE, 2] = size
+    pick[3] = 0.0
+
+
+@once
+def _worst_key(lp, i, key, inverse, bland):
+    """Return the key position with the most negative scaled value, or -1; the smallest column if `bland`."""
+    worst, place = 0.0, -1
+    for k in range(3):
+        scaled = inverse[i, k, 0] * lp[i, SCALE, key[i, k]]
+        if scaled < -FEASIBLE and (place < 0 or (key[i, k] < key[i, place] if bland else scaled < worst)):
+            worst, place = scaled, k
+    return place
+
+
+@once
+def _best_column(lp, i, row, size):
+    """Return the cheapest way to serve a workload at these prices, its service levels left aside."""
+    best, cost = UNSERVED, lp[i, COST, UNSERVED]
+    for j in range(FIRST_X, size):
+        priced = priced_cost(lp, i, row, j)
+        if priced < cost:
+            best, cost = j, priced
+    return best
+
+
+@once
+def solve_workload(work, i, size):
+    """Solve one workload's three-row problem at the current prices by its own dual simplex method."""
+    lp, key, inverse, local, flag = work.lp, work.key, work.inverse, work.local, work.flag
+    row, column, last = work.row, work.extra, work.extra.shape[0] - 1
+    for k in range(3):
+        flag[i, key[i, k]] = 0
+    key[i, 0], key[i, 1], key[i, 2] = _best_column(lp, i, row, size), DELAY_SLACK, ERROR_SLACK
+    for k in range(3):
+        flag[i, key[i, k]] = 1
+    invert(lp, key, inverse, i, 0.0)
+    for count in range(200):
+        bland = count > 30
+        leaving = _worst_key(lp, i, key, inverse, bland)
+        set_workload_dual(lp, i, row, key, inverse, local, ROUND_OFF, 0.0)
+        if leaving < 0:
+            return True
+        aim_by_key(inverse, i, leaving, local, work.pick)
+        reset_pick(work.pick, work.number)
+        offer_columns(lp, i, row, local, work.candidate, flag, work.pick, work.number, size, bland)
+        entering = work.number[-1]
+        if entering < 0:
+            return False
+        represent(lp, inverse, i, entering, column, last)
+        replace_key(inverse, i, leaving, column, last)
+        flag[i, key[i, leaving]], flag[i, entering] = 0, 1
+        key[i, leaving] = entering
+    return False
+
+
+@once
+def choose_keys(lp, i, basis, start, stop, key, inverse, column):
+    """Choose three independent key columns among a workload's basic ones, by complete pivoting.
+
+    Columns count by their size after scaling. Where the basic columns do not span, unit columns stay in;
+    returns whether none had to.
+    """
+    last = column.shape[0] - 1
+    for k in range(3):
+        key[i, k] = UNSERVED if k == 0 else 2 * k - 1
+        for r in range(3):
+            inverse[i, k, r] = 1.0 if k == r else 0.0
+    open_places = 7
+    while open_places:
+        best, place, choice = 1e-9, start, start
+        for n in range(start, stop):
+            j = basis[n] % STRIDE
+            represent(lp, inverse, i, j, column, last)
+            for k in range(3):
+                size = abs(column[last, k]) / lp[i, SCALE, j]
+                if open_places >> k & 1 and size > best:
+                    best, place, choice = size, k, j
+        if best == 1e-9:
+            return False
+        represent(lp, inverse, i, choice, column, last)
+        replace_key(inverse, i, place, column, last)
+        key[i, place] = choice
+        open_places -= 1 << place
+    return True
+
+
+@once
+def aim_workload(lp, i, row, key, inverse, local, reach):
+    """Let the duals of workload `i` follow the prices so that its keys' reduced costs stay zero."""
+    y0 = y1 = y2 = noise = 0.0
+    for k in range(3):
+        j = key[i, k]
+        if j < FIRST_X:
+            continue
+        cost = row[RATE, 0, j] * lp[i, USE, j] + row[RATE, 1, j] * lp[i, USE + 1, j]
+        cost += row[RATE, 2, j] * lp[i, USE + 2, j]
+        if cost != 0.0:
+            v0, v1, v2 = inverse[i, k, 0], inverse[i, k, 1], inverse[i, k, 2]
+            y0, y1, y2 = y0 + cost * v0, y1 + cost * v1, y2 + cost * v2
+            noise += max(abs(v0), abs(v1), abs(v2)) * column_load(lp, i, j)
+    local[i, STEP, 0], local[i, STEP, 1], local[i, STEP, 2] = y0, y1, y2
+    local[i, NOISE, 2] = noise * reach
