@@ -34,14 +34,14 @@ def align(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> 
 
 
 def number(value: float | None, digits: int = 1) -> str:
-    """Return a number with thousands separated, or a dash for None.
+    """Return a number with thousands separated, or a dash for None; what rounds to zero has no sign.
 
     Examples
     --------
-    >>> number(1234.56), number(None)
-    ('1,234.6', '-')
+    >>> number(1234.56), number(-0.01), number(None)
+    ('1,234.6', '0.0', '-')
     """
-    return NOTHING if value is None else f"{value:,.{digits}f}"
+    return NOTHING if value is None else f"{value:z,.{digits}f}"
 
 
 def share(value: float | None) -> str:
