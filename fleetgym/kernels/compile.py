@@ -21,7 +21,7 @@ from typing import Any
 
 import numba
 
-from fleetgym.kernels.parts import PartCompiler
+from fleetgym.kernels.parts import KernelCompiler, PartCompiler
 
 _SOURCES = Path(__file__).parent
 
@@ -147,7 +147,8 @@ def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     if function is None:
         return functools.partial(jit, **options)
     folder = cache_folder()
-    options = {"cache": folder is not None, "nogil": True, "error_model": "numpy", **options}
+    usual = {"nogil": True, "error_model": "numpy", "pipeline_class": KernelCompiler}
+    options = {"cache": folder is not None, **usual, **options}
     options["no_cfunc_wrapper"] = True  # nobody calls kernels from C
     if function.__name__.startswith("_"):  # only called by other kernels: a third less to compile
         options["no_cpython_wrapper"] = True
