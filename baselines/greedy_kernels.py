@@ -2,20 +2,17 @@
 
 Everything is a *group*: an exclusive slot, whose level o is its o-th option by size, or a counted slot, whose
 level r means r replicas. Level 0 is off. A *share* is the fraction of a workload that a group serves. All
-kernels are in this file, because a cached kernel does not notice edits of its callees in other files.
+kernels are in this file, because a cached kernel does not notice edits of its callees in other files. They allocate
+nothing, so that no references to arrays are counted: that would take longer than the search.
 """
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
 import numpy as np
 
-from fleetgym.kernels.compile import jit
-
-# Only `solve` is called from Python; leaving out the others' wrappers saves a third of the compilation.
-inner = functools.partial(jit, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+from fleetgym.kernels.compile import inner, jit, lean
 
 # NumPy integers, because Numba compiles a kernel anew for every Python constant that it is called with.
 # Columns of `Problem.pairs`. Loads are those of the whole workload, at columns LOAD, LOAD + 1, LOAD + 2.
@@ -64,6 +61,15 @@ class State(NamedTuple):
     used: np.ndarray  # (R,)
     unserved: np.ndarray  # (I,)
     level: np.ndarray  # (G,) int64
+
+
+class Scratch(NamedTuple):
+    """Arrays that the kernels overwrite."""
+
+    levels: np.ndarray  # (G, I) int64: level that covers a workload
+    covered: np.ndarray  # (I,) bool
+    served: np.ndarray  # (I,) bool: workloads of a group that is dissolved
+    tried: np.ndarray  # (G,) bool: groups that are off, or that closing was tried for
 
 
 # -- what a level is
@@ -525,14 +531,15 @@ def cover_set(p, s, levels, covered, group):
 
 
 @inner
-def cover(p, s):
+def cover(p, s, scratch):
     """Phase 1: switch on groups until every workload has one that suits it, within a share of the budget."""
     groups, workloads = s.share.shape
-    levels = np.zeros((groups, workloads), dtype=np.int64)
+    levels, covered = scratch.levels, scratch.covered
     for group in range(groups):
         for i in range(workloads):
             levels[group, i] = cover_level(p, i, group)
-    covered = s.unserved <= 0.0  # absent workloads need nothing
+    for i in range(workloads):
+        covered[i] = s.unserved[i] <= 0.0  # absent workloads need nothing
     cap = p.rules[COVERAGE] * p.limits[BUDGET]
     while True:
         best, best_level, best_score = _NONE, _OFF, 0.0
@@ -637,10 +644,10 @@ def utilization(p, s, group):
 
 
 @inner
-def dissolve(p, s, group):
+def dissolve(p, s, group, served):
     """Switch a group off and spread what it served over the other active ones, as far as they take it."""
-    served = s.share[group] > 0.0
     for i in range(served.size):
+        served[i] = s.share[group, i] > 0.0
         if served[i]:
             clear_share(p, s, i, group)
     set_level(p, s, group, _OFF)
@@ -660,18 +667,19 @@ def least_loaded(p, s, tried):
 
 
 @inner
-def consolidate(p, s, backup):
+def consolidate(p, s, backup, scratch):
     """Shrink what is idle, then try to close active groups, the least loaded first; return the cost.
 
     A group stays closed where that lowers the cost, even if some demand is not served any more. What is freed
     is offered to workloads that lack service, where serving them pays.
     """
-    tried = s.level == 0
+    tried, active = scratch.tried, 0
     for group in range(s.level.size):
+        tried[group] = s.level[group] == 0
         if s.level[group] > 0:
             shrink(p, s, group)
+        active += 1 if s.level[group] > 0 else 0
     cost = objective_usd(p, s)
-    active = np.count_nonzero(s.level)
     for k in range(active + s.unserved.size):
         i = k - active
         group = least_loaded(p, s, tried) if i < 0 else _NONE
@@ -682,7 +690,7 @@ def consolidate(p, s, backup):
             place(p, s, i, ANY)
         else:
             tried[group] = True
-            dissolve(p, s, group)
+            dissolve(p, s, group, scratch.served)
         new = improves(p, s, cost)
         if new == cost:
             copy_state(backup, s)
@@ -690,14 +698,14 @@ def consolidate(p, s, backup):
     return cost
 
 
-@jit
-def solve(p, states, orders, passes, patience):
+@jit(**lean())
+def solve(p, states, scratch, orders, passes, patience):
     """Construct from each order and, with `passes` of at least 0, improve by local search; keep the best.
 
     `states` are four empty ones; the last becomes the best. Return its cost and the number of orders tried.
     """
     covered, s, backup, best = states
-    cover(p, covered)
+    cover(p, covered, scratch)
     best_cost, waited = np.inf, 0
     for k in range(orders.shape[0]):
         copy_state(covered, s)
@@ -705,7 +713,7 @@ def solve(p, states, orders, passes, patience):
         cost = objective_usd(p, s)
         if passes >= 0:
             relocate(p, s, backup, passes, cost)
-            cost = consolidate(p, s, backup)
+            cost = consolidate(p, s, backup, scratch)
         if cost < best_cost - _TINY * abs(cost):
             copy_state(s, best)
             best_cost, waited = cost, 0

@@ -196,6 +196,16 @@ def empty_states(problem: kernels.Problem, snapshot: Snapshot, count: int) -> tu
     return tuple(kernels.State._make(row) for row in rows)
 
 
+def _scratch(problem: kernels.Problem) -> kernels.Scratch:
+    groups, workloads = problem.groups.shape[0], problem.unserved_usd.size
+    return kernels.Scratch(
+        levels=np.zeros((groups, workloads), dtype=np.int64),
+        covered=np.zeros(workloads, dtype=np.bool_),
+        served=np.zeros(workloads, dtype=np.bool_),
+        tried=np.zeros(groups, dtype=np.bool_),
+    )
+
+
 def solve(
     snapshot: Snapshot, layout: Layout, rules: Rules, orders: np.ndarray, passes: int, patience: int
 ) -> Plan:
@@ -220,7 +230,7 @@ def solve(
     """
     problem = pack(snapshot, layout, rules)
     states = empty_states(problem, snapshot, 4)
-    cost, starts = kernels.solve(problem, states, orders, passes, patience)
+    cost, starts = kernels.solve(problem, states, _scratch(problem), orders, passes, patience)
     return _to_plan(states[3], snapshot, layout, cost, {"starts": starts})
 
 
