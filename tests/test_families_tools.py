@@ -55,6 +55,16 @@ def test_the_bound_is_judged_over_the_family() -> None:
         assert verdict.label == "headline"
 
 
+def test_bounds_are_of_the_scenarios_that_are_played(tmp_path: Path) -> None:
+    """The first scenarios get one, which no agent undercuts; the others get none."""
+    name = "fleet-v0/toy/two-pools"
+    found = check_families.bounds(name, 3, 7, 2)
+    assert np.isfinite(found).tolist() == [True, True, False]
+    path = check_families.fresh(fleetgym.load_instance(name), 3, 7, tmp_path)
+    for episode in fleetgym.evaluate(["hold"], str(path)).episodes[:2]:
+        assert episode.cost_usd >= found[episode.scenario]
+
+
 def test_costs_are_kept_to_the_cent_and_read_back(tmp_path: Path) -> None:
     """Unknown bounds become null, and NaN again."""
     path = tmp_path / "costs.json"

@@ -31,8 +31,8 @@ from fleetgym.dynamics import draw_scenario
 from fleetgym.evaluation.jobs import play_actions
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files import canonical_json, read_json, write_atomically, write_json
-from fleetgym.instance import SCENARIO_FORMAT, Instance
-from fleetgym.library import entries, load_instance, load_scenarios
+from fleetgym.instance import SCENARIO_FORMAT, Instance, Scenario
+from fleetgym.library import entries, load_instance
 from fleetgym.schema import to_jsonable
 
 HOLD = tuple(f"agh(margin={margin})" for margin in (0.0, 0.15, 0.3, 0.5, 0.75)) + ("hold",)
@@ -116,12 +116,13 @@ def main(argv: list[str] | None = None) -> int:
         found = {}
         for name in names:
             table = known.get(name, {})
-            if stale(table, name, agents, arguments.scenarios, arguments.bounds):
-                table = instance_costs(
-                    name, agents, arguments.scenarios, arguments.seed, arguments.workers, arguments.bounds
-                )
-                known[name] = table
-                write_costs(arguments.json, known)
+            if stale(table, name, agents, arguments.scenarios):
+                table = instance_costs(name, agents, arguments.scenarios, arguments.seed, arguments.workers)
+            if np.isfinite(table.get("bound", np.zeros(0))).sum() < arguments.bounds:
+                count = len(table["empty"])
+                table["bound"] = bounds(name, count, arguments.seed, arguments.bounds)
+            known[name] = table
+            write_costs(arguments.json, known)
             found[name] = {agent: values for agent, values in table.items() if agent != "hash"}
         verdicts.append(judge(family, found, np.random.default_rng(arguments.seed)))
         print(line(verdicts[-1]), flush=True)
@@ -153,13 +154,11 @@ def write_costs(path: Path | None, known: dict[str, dict[str, Any]]) -> None:
     write_atomically(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
 
-def stale(table: dict[str, Any], name: str, agents: Sequence[str], scenarios: int, bounds: int) -> bool:
+def stale(table: dict[str, Any], name: str, agents: Sequence[str], scenarios: int) -> bool:
     """Return whether stored costs are of another version of the instance, or of fewer agents or scenarios."""
-    if table.get("hash") != entries()[name].content_hash or any(
+    return table.get("hash") != entries()[name].content_hash or any(
         len(table.get(a, ())) < scenarios for a in agents
-    ):
-        return True
-    return int(np.isfinite(table.get("bound", np.zeros(0))).sum()) < bounds
+    )
 
 
 def chosen(suite: str, family: str, sizes: Sequence[str] | None, most: int) -> list[str]:
@@ -172,11 +171,11 @@ def chosen(suite: str, family: str, sizes: Sequence[str] | None, most: int) -> l
 
 
 def instance_costs(
-    name: str, agents: Sequence[str], scenarios: int, seed: int, workers: int, bounds: int = 0
+    name: str, agents: Sequence[str], scenarios: int, seed: int, workers: int
 ) -> dict[str, Any]:
     """Return USD per episode by agent, (scenarios,) each, and the instance's hash.
 
-    ``empty`` serves nobody; ``bound`` is what nobody undercuts, NaN from scenario `bounds` on.
+    ``empty`` serves nobody.
     """
     began = time.perf_counter()
     instance = load_instance(name)
@@ -189,8 +188,6 @@ def instance_costs(
                 raise SystemExit(f"{episode.agent} failed on {name}: {episode.failure.message}")
             costs.setdefault(episode.agent, []).append(episode.cost_usd)
         costs["empty"] = [empty(str(path), k) for k in range(scenarios)]
-        if bounds:
-            costs["bound"] = [bound(str(path), k) if k < bounds else math.nan for k in range(scenarios)]
     print(f"{name}: {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
     for agent, values in sorted(costs.items(), key=lambda item: float(np.mean(item[1]))):
         print(f"  {np.mean(values):12.2f}  {agent}", file=sys.stderr)
@@ -202,15 +199,20 @@ def fresh(instance: Instance, scenarios: int, seed: int, folder: Path) -> Path:
     drawn = [
         draw_scenario(instance, np.random.default_rng([seed, k]), f"fresh-{k}") for k in range(scenarios)
     ]
+    return write_with(drawn, instance, folder)
+
+
+def write_with(scenarios: Sequence[Scenario], instance: Instance, folder: Path) -> Path:
+    """Write an instance and its scenarios into a folder; return the instance's path."""
     stored = {
         "format": SCENARIO_FORMAT,
         "instance": instance.id,
         "instance_hash": instance.content_hash,
-        "scenarios": [to_jsonable(scenario) for scenario in drawn],
+        "scenarios": [to_jsonable(scenario) for scenario in scenarios],
     }
     path = folder / f"{instance.id}.json"
-    write_json(path, instance.to_dict())
     write_json(folder / f"{instance.id}.scenarios.json", stored)
+    write_json(path, instance.to_dict())
     return path
 
 
@@ -221,9 +223,14 @@ def empty(path: str, scenario: int) -> float:
     return play_actions(path, scenario, actions).cost_usd
 
 
-def bound(path: str, scenario: int) -> float:
-    """Return a lower bound on the cost of a scenario, late penalties left out."""
-    return hindsight_bound(load_instance(path), load_scenarios(path)[scenario]).bound_usd
+def bounds(name: str, scenarios: int, seed: int, most: int) -> np.ndarray:
+    """Return what nobody undercuts, late penalties left out, (scenarios,) USD; NaN from scenario `most` on."""
+    instance, found = load_instance(name), np.full(scenarios, math.nan)
+    for k in range(min(most, scenarios)):
+        drawn = draw_scenario(instance, np.random.default_rng([seed, k]))
+        found[k] = hindsight_bound(instance, drawn).bound_usd
+        print(f"{name}: scenario {k} costs at least {found[k]:.2f} USD", file=sys.stderr, flush=True)
+    return found
 
 
 def judge(family: str, costs: dict[str, dict[str, np.ndarray]], rng: np.random.Generator) -> Verdict:

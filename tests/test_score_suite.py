@@ -1,0 +1,153 @@
+"""The page of results: runs are merged, ties and winners marked, hand-written reasons kept, families compared."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fleetgym.errors import FleetgymError
+from fleetgym.evaluation.results import read_results
+from fleetgym.evaluation.run import evaluate
+from tools import family_cards, family_statistics, score_suite, window_excess
+from tools.markdown import BEGIN, END, between_marks
+
+TASKS = [f"fleet-v1/test/{name}" for name in ("ou-s-201", "ou-s-202", "drop-s-201", "drop-s-202")]
+AGENTS = ("hold", "autoscale", "random")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Return results files of three quick agents on four tasks."""
+    folder = tmp_path_factory.mktemp("results")
+    for agent in AGENTS:
+        evaluate([agent], TASKS, scenarios=[0], out=folder / f"{agent}.jsonl")
+    return [folder / f"{agent}.jsonl" for agent in AGENTS]
+
+
+def written(files: list[Path], folder: Path) -> str:
+    """Return the page that the tool makes of a page with a reason on it."""
+    page = folder / "results.md"
+    page.write_text(f"# Results\n\n{BEGIN}\nof last week\n{END}\n\nBecause.\n", encoding="utf-8")
+    score_suite.main([*map(str, files), "--page", str(page), "--scores", str(folder / "scores.json")])
+    return page.read_text(encoding="utf-8")
+
+
+def test_the_page_ranks_and_keeps_the_reasons(files: list[Path], tmp_path: Path) -> None:
+    """Every agent in every table, the winner of a family named, what was written by hand untouched."""
+    text = written([*files, *(f.with_suffix(".timings.jsonl") for f in files)], tmp_path)
+    assert text.startswith("# Results\n")
+    assert text.endswith(f"{END}\n\nBecause.\n")
+    assert "of last week" not in text
+    assert all(f"| `{agent}` |" in text for agent in AGENTS)
+    assert "| winner | `" in text
+    assert "4 of " in text
+    assert "cheapest of these agents" in text
+    scores = family_statistics.read_scores(tmp_path / "scores.json")[1]
+    assert list(scores)[-1] == "random"
+    assert set(scores["hold"]) == {"ou", "drop"}
+
+
+def test_unfinished_agents_are_named_and_left_out(files: list[Path], tmp_path: Path) -> None:
+    """A run that was stopped has no score; the page says how far it came."""
+    cut = tmp_path / "random.jsonl"
+    cut.write_text("".join(files[2].read_text().splitlines(keepends=True)[:3]))
+    text = written([*files[:2], cut], tmp_path)
+    assert "`random` (2 of 4 episodes)" in text
+    assert "| `random` |" not in text
+
+
+def test_runs_that_do_not_belong_together_are_refused(files: list[Path]) -> None:
+    """An agent twice; an instance in two versions."""
+    runs = [read_results(path) for path in files]
+    with pytest.raises(FleetgymError, match="two results files"):
+        score_suite.merged([runs[0], runs[0]])
+    facts = {
+        name: dataclasses.replace(found, content_hash="0" * 64)
+        for name, found in runs[1].header.instances.items()
+    }
+    changed = dataclasses.replace(runs[1], header=dataclasses.replace(runs[1].header, instances=facts))
+    with pytest.raises(FleetgymError, match="not the same instance"):
+        score_suite.merged([runs[0], changed])
+
+
+def test_windows_of_each_kind_add_up(files: list[Path]) -> None:
+    """Busy, ordinary and quiet windows are all windows; the differences in them are the difference of the episodes."""
+    run = score_suite.merged([read_results(path) for path in files[:2]])
+    assert not score_suite.is_known(run)
+    only = {name: [e for e in run.episodes if e.agent == name] for name in AGENTS[:2]}
+    best = {(e.instance, e.scenario): e.cost_usd for e in only["hold"]}
+    found = window_excess.excess(run, "hold", best, ("ou", "drop"))
+    assert set(found["hold"].values()) == {0.0}
+    whole = [100.0 * (e.cost_usd / best[e.instance, e.scenario] - 1.0) for e in only["autoscale"]]
+    parts = [found["autoscale"][kind] for kind in ("busy", "ordinary", "quiet")]
+    assert sum(parts) == pytest.approx(sum(whole) / len(whole))
+    kinds = window_excess.windows(TASKS[2], 0)
+    assert np.array_equal(kinds["busy"] + kinds["ordinary"] + kinds["quiet"], np.ones(288))
+    assert kinds["short"].any()
+    assert not window_excess.windows(TASKS[0], 0)["short"].any()
+
+
+def test_a_whole_suite_is_called_so() -> None:
+    """What was played is said in detail only if something was left out."""
+    run = evaluate(["hold"], "fleet-v0/toy")
+    assert score_suite.played_tasks(run) == "all 7 tasks of `fleet-v0/toy`"
+    assert score_suite.is_known(run)
+    part = dataclasses.replace(run, episodes=run.episodes[:2])
+    assert score_suite.played_tasks(part).startswith("2 of 7 tasks of `fleet-v0/toy` (")
+
+
+SCORES = {
+    "a": {"ou": 0.0, "drop": 0.0, "grw": 0.5},
+    "b": {"ou": 0.1, "drop": 0.4, "grw": 0.0},
+    "c": {"ou": 0.2, "drop": 0.8, "grw": 0.0},
+    "random": {"ou": 9.0, "drop": 1.0, "grw": 0.0},
+}
+
+
+def test_families_are_compared_without_the_floor() -> None:
+    """A spread four times another and a rank correlation of one are said to miss what is wanted."""
+    text = family_statistics.section(SCORES)
+    assert "has 4.0 times the spread" in text
+    assert "**which is not met**" in text
+    assert "Not met by `ou` and `drop` (1.00)" in text
+    assert "random" not in text
+    assert "grw" not in text
+    near = {**SCORES, "c": {**SCORES["c"], "drop": 0.2}}
+    assert "which is met" in family_statistics.section(near)
+    assert "All are; the largest is 0.500, of `ou` and `drop`." in family_statistics.section(near)
+
+
+def test_ranks_without_a_family_say_what_rests_on_it() -> None:
+    """An agent that is first because of one family is not first without it."""
+    scores = {"a": {"ou": 0.0, "drop": 0.9}, "b": {"ou": 0.2, "drop": 0.1}, "c": {"ou": 0.5, "drop": 0.5}}
+    assert family_statistics.ranks(scores) == {"b": 1, "a": 2, "c": 3}
+    assert family_statistics.ranks(scores, "drop") == {"a": 1, "b": 2, "c": 3}
+    assert "| `b` | 1 | 1 | 2 |" in family_statistics.section(scores)
+
+
+def test_the_cards_show_how_families_tell_agents_apart(tmp_path: Path) -> None:
+    """From the stored scores, which are read back as they were written."""
+    path = tmp_path / "scores.json"
+    family_statistics.write_scores(path, SCORES, "4 of 9 tasks of `x`")
+    assert family_statistics.read_scores(path) == ("4 of 9 tasks of `x`", SCORES)
+    text = family_cards.disagreement(path)
+    assert "4 of 9 tasks of `x`" in text
+    assert "has 4.0 times" in text
+    assert family_cards.disagreement(tmp_path / "none.json") == ""
+
+
+def test_the_distance_to_the_bound_is_explained_with_what_is_known() -> None:
+    """Best-known costs are nearer to their bounds than any agent tried, and never below."""
+    known = family_cards.best_known_above_bound()
+    assert {"ou", "drop"} <= set(known)
+    assert all(above >= 0.0 and count > 0 for above, count in known.values())
+
+
+def test_a_page_without_marks_is_refused() -> None:
+    """Nothing is overwritten that was not made by the tool."""
+    assert between_marks(f"a{BEGIN}x{END}b", "y") == f"a{BEGIN}\ny\n{END}b"
+    with pytest.raises(ValueError, match="no part between"):
+        between_marks(f"a{END}{BEGIN}", "y")

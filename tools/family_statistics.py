@@ -1,0 +1,140 @@
+"""Agents' scores by family in, out how families tell agents apart: spread, rank correlation, ranks without a family."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fleetgym.files import canonical_json, read_json, write_atomically
+from tools.check_families import HEADLINE
+from tools.markdown import table
+
+#: agent -> family -> mean of ln(cost / reference cost); every agent has every family.
+FamilyScores = Mapping[str, Mapping[str, float]]
+
+FLOOR = ("random",)  # shows where the scale ends; its distance would be all of the spread
+WIDEST, CLOSEST = 3.0, 0.9  # wanted: spreads within this factor, rank correlations below this
+
+
+def write_scores(path: Path, scores: FamilyScores, about: str) -> None:
+    """Store scores, an agent a line."""
+    lines = [
+        f'"{agent}":{canonical_json({family: round(value, 6) for family, value in families.items()})}'
+        for agent, families in scores.items()
+    ]
+    text = f'{{\n"about":{canonical_json(about)},\n"scores":{{\n' + ",\n".join(lines) + "\n}}\n"
+    write_atomically(path, text.encode())
+
+
+def read_scores(path: Path) -> tuple[str, FamilyScores]:
+    """Return what the scores are of, and the scores."""
+    data = read_json(path)
+    return data["about"], data["scores"]
+
+
+def compared(scores: FamilyScores) -> FamilyScores:
+    """Return the scores of headline families, agents that only show the floor left out."""
+    return {
+        agent: {family: by[family] for family in HEADLINE if family in by}
+        for agent, by in scores.items()
+        if agent not in FLOOR
+    }
+
+
+def spread(scores: FamilyScores) -> dict[str, float]:
+    """Return the standard deviation over agents of their score in each family (a mean of logarithms).
+
+    Examples
+    --------
+    >>> spread({"a": {"ou": 0.0, "drop": 0.0}, "b": {"ou": 0.2, "drop": 1.0}})
+    {'ou': 0.1, 'drop': 0.5}
+    """
+    families = next(iter(scores.values()))
+    return {family: float(np.std([by[family] for by in scores.values()])) for family in families}
+
+
+def correlations(scores: FamilyScores) -> dict[tuple[str, str], float]:
+    """Return Spearman's rank correlation of agents for each pair of families.
+
+    Examples
+    --------
+    >>> scores = {"a": {"ou": 0.1, "drop": 3.0}, "b": {"ou": 0.2, "drop": 2.0}, "c": {"ou": 0.9, "drop": 1.0}}
+    >>> {pair: round(value, 6) for pair, value in correlations(scores).items()}
+    {('ou', 'drop'): -1.0}
+    """
+    from scipy.stats import spearmanr
+
+    columns = {family: [by[family] for by in scores.values()] for family in next(iter(scores.values()))}
+    return {
+        (a, b): float(spearmanr(columns[a], columns[b]).statistic)
+        for a, b in itertools.combinations(columns, 2)
+    }
+
+
+def ranks(scores: FamilyScores, without: str | None = None) -> dict[str, int]:
+    """Return each agent's rank by the mean over families, one of them left out.
+
+    Examples
+    --------
+    >>> scores = {"a": {"ou": 0.0, "drop": 0.9}, "b": {"ou": 0.2, "drop": 0.1}}
+    >>> ranks(scores), ranks(scores, without="drop")
+    ({'b': 1, 'a': 2}, {'a': 1, 'b': 2})
+    """
+    means = {
+        agent: float(np.mean([value for family, value in by.items() if family != without]))
+        for agent, by in scores.items()
+    }
+    return {agent: k for k, agent in enumerate(sorted(means, key=lambda a: (means[a], a)), start=1)}
+
+
+def section(scores: FamilyScores) -> str:
+    """Return spread, rank correlations and ranks without a family as Markdown."""
+    scores = compared(scores)
+    families = list(next(iter(scores.values())))
+    if len(scores) < 3 or len(families) < 2:
+        return "Fewer than three agents have been played on two headline families: nothing to compare.\n"
+    return f"{_spread(spread(scores))}\n{_correlations(correlations(scores), families)}\n{_ranks(scores, families)}"
+
+
+def _spread(found: Mapping[str, float]) -> str:
+    factor = max(found.values()) / min(found.values())
+    rows = [["spread", *(f"{value:.3f}" for value in found.values())]]
+    told = "which is met" if factor <= WIDEST else "**which is not met**"
+    return f"""**Spread between agents**: standard deviation of their mean ln(cost ratio). The widest family
+has {factor:.1f} times the spread of the narrowest; within a factor {WIDEST:.0f} is wanted, {told}.
+
+{table(["", *(f"`{family}`" for family in found)], rows)}"""
+
+
+def _correlations(found: Mapping[tuple[str, str], float], families: Sequence[str]) -> str:
+    above = [f"`{a}` and `{b}` ({value:.2f})" for (a, b), value in found.items() if value >= CLOSEST]
+    (a, b), most = max(found.items(), key=lambda item: item[1])
+    told = (
+        f"**Not met by {', '.join(above)}.**"
+        if above
+        else f"All are; the largest is {most:.3f}, of `{a}` and `{b}`."
+    )
+    rows = [
+        [f"`{a}`", *(f"{found[a, b]:.2f}" if (a, b) in found else "" for b in families[1:])]
+        for a in families[:-1]
+    ]
+    return f"""**Rank correlation** (Spearman) of agents between families; below {CLOSEST} is wanted, or one of the two
+would add little. {told}
+
+{table(["", *(f"`{family}`" for family in families[1:])], rows)}"""
+
+
+def _ranks(scores: FamilyScores, families: Sequence[str]) -> str:
+    everything = ranks(scores)
+    left_out = {family: ranks(scores, family) for family in families}
+    rows = [
+        [f"`{agent}`", rank, *(left_out[family][agent] for family in families)]
+        for agent, rank in everything.items()
+    ]
+    moved = max(abs(everything[agent] - by[agent]) for agent in everything for by in left_out.values())
+    return f"""**Ranks with one family left out**, by score alone (ties not marked). The largest move: {moved}.
+
+{table(["agent", "all", *(f"without `{family}`" for family in families)], rows)}"""

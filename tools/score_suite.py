@@ -1,0 +1,264 @@
+"""Results files of agents on one suite in, ``docs/results.md`` and ``docs/data/family_scores.json`` out.
+
+    python -m tools.score_suite results/v1-test/*.jsonl
+
+Files that are not complete are named on the page and left out. Scores, intervals, ties and breakdowns are those of the
+leaderboard. What stands outside the page's marks, the reasons, is written by hand and stays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from fleetgym.errors import FleetgymError
+from fleetgym.evaluation.episode import EpisodeResult, InstanceFacts
+from fleetgym.evaluation.results import Results, hash_jobs, read_results, timings_path
+from fleetgym.files import write_atomically
+from fleetgym.leaderboard.cells import interval, number
+from fleetgym.leaderboard.report import played_rows
+from fleetgym.leaderboard.table import Played, Table, cluster_means, make_table
+from fleetgym.library import entries
+from fleetgym.scoring.best_known import load_best_known, task_name
+from fleetgym.scoring.score import family_means
+from tools.check_families import HEADLINE
+from tools.family_cards import CARDS
+from tools.family_statistics import FamilyScores, section, write_scores
+from tools.markdown import rewrite, table
+from tools.window_excess import BUSY, KINDS, QUIET, SHORT, excess
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "results.md"
+SCORES = ROOT / "docs" / "data" / "family_scores.json"
+
+#: Terms of cost that are shown, and those that are summed up as "other".
+TERMS = ("rental", "unserved", "late", "slo", "startup")
+
+Rows = Mapping[str, Sequence[Played]]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write page and scores."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "results", nargs="+", type=Path, help="results files; timings beside them are passed over"
+    )
+    parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--scores", type=Path, default=SCORES)
+    arguments = parser.parse_args(argv)
+    files = [path for path in arguments.results if not path.name.endswith(timings_path("").name)]
+    complete, unfinished = read(files)
+    run = merged(complete)
+    reference, rows = played_rows(run, "best-known" if is_known(run) else "best-in-run")
+    about = played_tasks(run)
+    text = written(run, reference, rows, about, unfinished)
+    write_atomically(arguments.page, rewrite(arguments.page, text).encode())
+    write_scores(arguments.scores, family_scores(rows), about)
+    print(f"{len(rows)} agents, {about}, relative to {reference}", file=sys.stderr)
+    return 0
+
+
+def read(files: Iterable[Path]) -> tuple[list[Results], dict[str, str]]:
+    """Return the complete results, and how far the others are by agent."""
+    complete, unfinished = [], {}
+    for path in files:
+        run = read_results(path, allow_incomplete=True)
+        if run.is_complete:
+            complete.append(run)
+        else:
+            unfinished[path.stem] = f"{len(run.episodes)} of {run.header.num_jobs}"
+    if not complete:
+        raise FleetgymError("no results file is complete")
+    return complete, unfinished
+
+
+def merged(runs: Sequence[Results]) -> Results:
+    """Return runs of several agents as one.
+
+    Raises
+    ------
+    FleetgymError
+        If they played different versions of an instance, or an agent is in two of them.
+    """
+    instances: dict[str, InstanceFacts] = {}
+    for run in runs:
+        for name, facts in run.header.instances.items():
+            if instances.setdefault(name, facts) != facts:
+                raise FleetgymError(f"{name} is not the same instance in all results files")
+    episodes = tuple(episode for run in runs for episode in run.episodes)
+    if len({episode.key for episode in episodes}) < len(episodes):
+        raise FleetgymError("an agent is in two results files")
+    header = dataclasses.replace(
+        runs[0].header,
+        num_jobs=len(episodes),
+        jobs_hash=hash_jobs(episode.key for episode in episodes),
+        instances=instances,
+    )
+    return Results(header, episodes)
+
+
+def is_known(run: Results) -> bool:
+    """Return whether every task has a best-known cost."""
+    try:
+        known = load_best_known(run.header.instances)
+    except FleetgymError:
+        return False
+    return all(task_name(episode.instance, episode.scenario) in known.tasks for episode in run.episodes)
+
+
+def played_tasks(run: Results) -> str:
+    """Return which tasks of which suites were played; in detail if not all were."""
+    played = {(episode.instance, episode.scenario) for episode in run.episodes}
+    suites = sorted({name.rpartition("/")[0] for name, _ in played})
+    every = sum(entry.scenarios for entry in entries().values() if entry.suite in suites)
+    named = ", ".join(f"`{suite}`" for suite in suites)
+    if len(played) == every:
+        return f"all {every} tasks of {named}"
+    kinds = Counter(name.rpartition("/")[2].rpartition("-")[0] for name, _ in sorted(played))
+    return f"{len(played)} of {every} tasks of {named} ({', '.join(f'{n} `{kind}`' for kind, n in kinds.items())})"
+
+
+def family_scores(rows: Rows) -> FamilyScores:
+    """Return each agent's mean of ln(cost / reference) by family, the best agent first."""
+    found = {}
+    for agent in (row.key for row in make_table(headline_rows(rows)).rows):
+        logs: dict[str, dict[str, list[float]]] = {}
+        for (family, instance), mean in cluster_means(rows[agent]).items():
+            logs.setdefault(family, {})[instance] = [mean]
+        means = family_means(logs)
+        found[agent] = {family: means[family] for family in CARDS if family in means}
+    return found
+
+
+def headline_rows(rows: Rows) -> dict[str, list[Played]]:
+    """Return the tasks of headline families."""
+    return {agent: [task for task in tasks if task.family in HEADLINE] for agent, tasks in rows.items()}
+
+
+# -- the page
+
+
+def written(run: Results, reference: str, rows: Rows, about: str, unfinished: Mapping[str, str]) -> str:
+    """Return what the page says between its marks."""
+    headline = make_table(headline_rows(rows))
+    by_family = {
+        family: make_table({agent: [t for t in tasks if t.family == family] for agent, tasks in rows.items()})
+        for family in CARDS
+        if any(task.family == family for task in next(iter(rows.values())))
+    }
+    against = (
+        f"the best-known costs `{reference}`"
+        if reference != "best-in-run"
+        else "the cheapest of these agents on each task, as these tasks have no best-known costs yet; against a\n"
+        "better reference every score is larger, and the differences between agents stay"
+    )
+    left = ", ".join(f"`{agent}` ({state} episodes)" for agent, state in unfinished.items())
+    return f"""Played: {about}, by {len(rows)} agents. Scores are percent above
+{against}.
+{f"Not finished, and left out: {left}." if left else ""}
+
+### Scores
+
+The mean over the headline families ({", ".join(f"`{name}`" for name in HEADLINE if name in by_family)}),
+with 95 % bootstrap intervals over instances. **Agents that share a rank cannot be told apart** (paired differences,
+Holm's correction, 5 %).
+
+{_ranking(headline)}
+### By family
+
+Percent above the reference. In bold: a family's first rank, which is the winner and those that cannot be told from it.
+
+{_families(headline, by_family)}
+### What the cost is made of
+
+Percent of the reference cost, headline families: rental; penalties for requests that are not served, late, or outside
+their SLOs on average; start-up fees; the rest (storage, delay). Beside it the share of requests that miss their SLO,
+and of those that are not served.
+
+{_breakdown(headline)}
+### When an agent is dearer than the first
+
+By how many percent of the reference cost an agent is dearer (+) or cheaper (-) than `{headline.rows[0].key}`, headline
+families, by kind of window. Busy: demand, each request weighted with its unserved price, is above {BUSY:.0%} of
+the nominal; quiet: below {QUIET:.0%}; ordinary: all others. Short: some pool offers less than {SHORT:.0%} of its cap;
+these windows are counted in the first three columns too. Beside it how often a slot's option changes in an episode,
+and how many replicas were lost to pools and budgets, or denied.
+
+{_excess(run, headline)}
+### Do the families disagree?
+
+{section(family_scores(rows))}"""
+
+
+def _ranking(found: Table) -> str:
+    head = ["rank", "agent", "score %", "95 % interval", "CVaR-10 % USD", "failures", "CPU s an episode"]
+    return table(
+        head,
+        [
+            [
+                row.rank,
+                f"`{row.key}`",
+                number(row.score, 1),
+                interval(row.interval),
+                number(row.tail_usd, 0),
+                row.failures,
+                number(row.cpu_s, 2),
+            ]
+            for row in found.rows
+        ],
+        text_columns=2,
+    )
+
+
+def _families(headline: Table, by_family: Mapping[str, Table]) -> str:
+    cells = {
+        (row.key, family): f"**{row.score:.1f}**" if row.rank == 1 else f"{row.score:.1f}"
+        for family, found in by_family.items()
+        for row in found.rows
+    }
+    winners = ["winner", *(f"`{found.rows[0].key}`" for found in by_family.values())]
+    rows = [[f"`{row.key}`", *(cells[row.key, family] for family in by_family)] for row in headline.rows]
+    return table(["agent", *(f"`{family}`" for family in by_family)], [*rows, winners])
+
+
+def _breakdown(found: Table) -> str:
+    rows = []
+    for row in found.rows:
+        shown = [row.breakdown[term] for term in TERMS]
+        other = sum(row.breakdown.values()) - sum(shown)
+        shares = [*shown, other, row.miss_share, row.unserved_share]
+        rows.append([f"`{row.key}`", *(number(100.0 * share) for share in shares)])
+    return table(["agent", *TERMS, "other", "missed % of requests", "unserved % of requests"], rows)
+
+
+def _excess(run: Results, found: Table) -> str:
+    leader = found.rows[0]
+    best = {played.task: played.best_usd for played in leader.tasks}
+    more = excess(run, leader.key, best, found.families)
+    rows = []
+    for row in found.rows:
+        mine = [e for e in run.episodes if e.agent == row.key and (e.instance, e.scenario) in best]
+        days = [math.fsum(values) / len(mine) for values in _counts(mine)]
+        shares = [f"{more[row.key][kind]:+.1f}" for kind in KINDS]
+        rows.append([f"`{row.key}`", *shares, *(number(value, 0) for value in days)])
+    return table(["agent", *KINDS, "changes", "lost", "denied"], rows)
+
+
+def _counts(episodes: Sequence[EpisodeResult]) -> list[list[int]]:
+    """Return changes of options after the first window, replicas lost and replicas denied, of each episode."""
+    return [
+        [sum(window > 0 for window, _, _ in e.actions) for e in episodes],
+        [e.lost for e in episodes],
+        [e.denied for e in episodes],
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""Tune reference agents on newly made instances, log every trial, and write the table of settings.
+
+    python -m tools.tune_agents --agent agh-rolling --agent gh     # about eight CPU-minutes for a quick rolling agent
+    python -m tools.tune_agents                                    # write leaderboard/tuning/README.md from the logs
+
+A run that was stopped goes on from its log. The settings in the table are names that `fleetgym evaluate` takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from fleetgym.files import write_atomically
+from fleetgym.registry import agent_entries
+from tools.tune_agents.grid import settings
+from tools.tune_agents.race import Log, Outcome, Unfinished, race
+from tools.tune_agents.summary import page
+
+LOGS = Path(__file__).resolve().parents[2] / "leaderboard" / "tuning"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Tune what is named, and write the page about all agents whose logs are complete."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--agent", action="append", default=[], choices=sorted(agent_entries()), metavar="NAME"
+    )
+    parser.add_argument("--logs", type=Path, default=LOGS, help="folder of the logs and the page")
+    parser.add_argument("--tasks", type=Path, help="keep the instances here; by default they are made anew")
+    arguments = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory() as scratch:
+        tasks = (arguments.tasks or Path(scratch)).resolve()
+        for agent in arguments.agent:
+            outcome = race(settings(agent), Log(arguments.logs / f"{agent}.jsonl", tasks))
+            print(f"{agent}: {outcome.best}", file=sys.stderr, flush=True)
+    write_atomically(arguments.logs / "README.md", page(outcomes(arguments.logs)).encode())
+    return 0
+
+
+def outcomes(logs: Path) -> dict[str, Outcome]:
+    """Return the finished races of a folder of logs, by agent."""
+    found = {}
+    for path in sorted(logs.glob("*.jsonl")):
+        try:
+            found[path.stem] = race(settings(path.stem), Log(path))
+        except Unfinished as error:
+            print(f"{error}: left out", file=sys.stderr)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

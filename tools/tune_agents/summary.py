@@ -1,0 +1,101 @@
+"""Races of several agents in, ``leaderboard/tuning/README.md`` out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from fleetgym.leaderboard.cells import DASH, interval, number
+from fleetgym.leaderboard.statistics import Resamples
+from fleetgym.scoring.score import percent
+from tools.markdown import table
+from tools.tune_agents.grid import MOST_TRIALS, OWN, WRAPPER
+from tools.tune_agents.race import CONFIRMATION, RACE, Costs, Outcome, above
+
+
+def page(outcomes: Mapping[str, Outcome]) -> str:
+    """Return the page as Markdown."""
+    rounds = "\n".join(
+        f"{k}. {len(part.tasks)} tasks ({', '.join(f'`{name}`' for name in part.families)}); {part.stay} "
+        f"{'stay' if part.stay > 1 else 'stays'}."
+        for k, part in enumerate(RACE, start=1)
+    )
+    return f"""# Tuned settings of the reference agents
+
+Written by `python -m tools.tune_agents --agent NAME ...` from the logs beside this page. A log holds every trial: one
+line for each setting and round, USD by task. A run that was stopped goes on from there.
+
+{_outcomes(outcomes)}
+Trials count the setting as published. The three numbers after them are of {len(CONFIRMATION.tasks)} tasks on which
+nothing was chosen: percent above the cheapest setting of this table, task by task, and how much cheaper the tuned
+setting is than the published one, with a 95 % bootstrap interval over instances (families are strata).
+
+**Tasks** are newly made instances of the headline families, of their smallest size, with seeds of the training range
+and a day each. No stored instance is among them.
+
+**Grid.** All planners run through one wrapper, and its arguments are tuned, in the same grid for all. Where it has more
+than {MOST_TRIALS} points, {MOST_TRIALS - 1} are drawn without replacement, the same for all agents. An agent that plans
+once takes the margin only. One without the wrapper has the arguments that its docstring names, or none.
+
+{_grid(outcomes)}
+**Race.** After each round the settings are ordered by the score's own formula over all tasks that they have played. The
+published setting stays in to the end, and may win.
+
+{rounds}
+"""
+
+
+def _outcomes(outcomes: Mapping[str, Outcome]) -> str:
+    best = cheapest(outcomes)
+    head = ["agent", "tuned setting", "trials", "as published %", "tuned %", "cheaper by %", "95 % interval"]
+    rows = []
+    for agent, outcome in sorted(outcomes.items(), key=lambda item: above(_tuned(item[1]), best)):
+        saved, bounds = gain(outcome, agent)
+        rows.append(
+            [
+                f"`{agent}`",
+                "as published" if outcome.best == agent else f"`{outcome.best}`",
+                len(outcome.raced),
+                number(above(outcome.confirmed[agent], best)),
+                number(above(_tuned(outcome), best)),
+                DASH if outcome.best == agent else number(saved),
+                DASH if outcome.best == agent else interval(bounds),
+            ]
+        )
+    return table(head, rows, text_columns=2)
+
+
+def _grid(outcomes: Mapping[str, Outcome]) -> str:
+    own = {f"`{agent}`": grid for agent, grid in OWN.items() if agent in outcomes}
+    rows = [
+        [who, f"`{name}`", ", ".join(map(str, values))]
+        for who, grid in {"planners": WRAPPER, **own}.items()
+        for name, values in grid.items()
+    ]
+    return table(["agents", "argument", "values"], rows, text_columns=3)
+
+
+def _tuned(outcome: Outcome) -> Costs:
+    return outcome.confirmed[outcome.best]
+
+
+def cheapest(outcomes: Mapping[str, Outcome]) -> Costs:
+    """Return the cheapest cost of each confirmation task, USD."""
+    found: dict[str, float] = {}
+    for outcome in outcomes.values():
+        for costs in outcome.confirmed.values():
+            for task, usd in costs.items():
+                found[task] = min(usd, found.get(task, math.inf))
+    return found
+
+
+def gain(outcome: Outcome, published: str) -> tuple[float, tuple[float, float] | None]:
+    """Return by how many percent the tuned setting is cheaper than the published one, with its interval."""
+    before, after = outcome.confirmed[published], _tuned(outcome)
+    draws = Resamples(tuple((task.partition("-")[0], task) for task in sorted(before)))
+    logs = np.array([math.log(after[task] / before[task]) for task in sorted(before)])
+    bounds = draws.interval(logs)
+    saved = -percent(float(draws.plain @ logs))
+    return saved, None if bounds is None else (-percent(bounds[1]), -percent(bounds[0]))
