@@ -100,3 +100,29 @@ def suggestion(name: str, known: Iterable[str], limit: int = 12) -> str:
     hint = f"; did you mean {lower[near[0]]!r}?" if near else ""
     more = ", ..." if len(names) > limit else ""
     return f"{hint} (known: {', '.join(names[:limit])}{more})" if names else ""
+
+
+def one_line(error: Exception) -> str:
+    """Return an error in one line; one of the operating system as what went wrong and with which file.
+
+    Parameters
+    ----------
+    error : Exception
+        Any.
+
+    Returns
+    -------
+    str
+        Without numbers of errors, and with text that cannot be encoded replaced.
+
+    Examples
+    --------
+    >>> one_line(FileNotFoundError(2, "No such file or directory", "day.json"))
+    'No such file or directory: day.json'
+    >>> one_line(FileNotFoundError(2, "No such file or directory", ""))
+    "No such file or directory: ''"
+    """
+    text = str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        text = f"{error.strerror}: {str(error.filename) or repr('')}"
+    return " ".join(text.encode("utf-8", "replace").decode().split())

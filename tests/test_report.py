@@ -180,3 +180,16 @@ def test_command_line(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["report", str(file), "--out", str(tmp_path / "x.html"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"page": str(tmp_path / "x.html")}
     assert main(["report", str(tmp_path / "none.jsonl")]) == 2
+
+
+def test_columns_that_say_nothing_are_left_out(tmp_path: Path) -> None:
+    """One instance has no interval, and what has no timings no CPU time; headings are spelt as words."""
+    run = evaluate(["hold", "gh"], f"{SUITE}/drop", out=tmp_path / "one.jsonl")
+    page = report(run, tmp_path / "one.html").read_text(encoding="utf-8")
+    assert "95 % interval</" not in page
+    assert "1 task, 1 family;" in page
+    assert "<h2>CPU time</h2>" in page
+    (tmp_path / "one.timings.jsonl").unlink()
+    bare = report(tmp_path / "one.jsonl", tmp_path / "bare.html").read_text(encoding="utf-8")
+    assert "CPU s/episode" in page
+    assert "CPU s/episode" not in bare

@@ -189,9 +189,9 @@ def test_margins_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", TOY, "--agent", "gh", "--margin", "best", "--days", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["margin"] in MARGINS
     assert main(["plan", TOY, "--agent", "gh-rolling", "--margin", "0.5"]) == 2
-    assert main(["plan", TOY, "--days", "-1"]) == 2
-    with pytest.raises(SystemExit):
-        main(["plan", TOY, "--margin", "much"])
+    for words in (["--days", "-1"], ["--margin", "much"], ["--margin", "nan"]):
+        with pytest.raises(SystemExit):
+            main(["plan", TOY, *words])
 
 
 def test_bound_and_gap(instance: Instance) -> None:

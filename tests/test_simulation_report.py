@@ -139,7 +139,7 @@ def test_the_command_as_text_and_picture(capsys: pytest.CaptureFixture[str], tmp
     assert "pareto service times" in out
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert main([*call[:-1], str(tmp_path / "misses.docx")]) == 2
-    assert "cannot write the plot" in capsys.readouterr().err
+    assert "cannot draw" in capsys.readouterr().err
 
 
 def test_wrong_calls_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,10 +148,12 @@ def test_wrong_calls_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
         (["--window", "999"], "windows 0 to 287"),
         (["--scenario", "9"], "stored scenarios"),
         (["--agent", "aghh"], "did you mean"),
-        (["--replications", "1"], "min_replications"),
     ):
         assert main(["simulate", DEV, *more]) == 2
         assert message in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["simulate", DEV, "--replications", "1"])
+    assert "at least 2" in capsys.readouterr().err
 
 
 def test_a_failing_agent_is_reported(tmp_path: Path) -> None:

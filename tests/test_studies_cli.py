@@ -114,7 +114,7 @@ def test_wrong_words_are_answered(call: str, message: str, capsys: pytest.Captur
 
 
 def test_a_picture_of_unknown_format(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """A file name that matplotlib does not know is an error, not a traceback."""
+    """A file name of another format is an error before the study begins."""
     pytest.importorskip("matplotlib")
     assert main(["study", "node-availability", "--plot", str(tmp_path / "picture.xyz")]) == 2
-    assert "cannot write the plot" in capsys.readouterr().err
+    assert "cannot draw" in capsys.readouterr().err

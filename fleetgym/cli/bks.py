@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fleetgym.cli.tables import NOTHING, align, number, share
+from fleetgym.errors import FleetgymError
 from fleetgym.scoring.best_known import write_actions
 from fleetgym.scoring.propose import Proposal, Standing, propose, read_candidates, standings
 
@@ -22,8 +23,16 @@ def run(arguments: argparse.Namespace) -> int:
 def show(arguments: argparse.Namespace) -> int:
     """Print value, bound and gap of every task."""
     from fleetgym.evaluation.run import instances_of
+    from fleetgym.library import is_path
 
-    found = standings([name for part in arguments.suite for name in instances_of(part)])
+    names = [name for part in arguments.suite for name in instances_of(part)]
+    own = [name for name in names if is_path(name)]
+    if own:
+        raise FleetgymError(
+            f"{own[0]} is your own: best-known costs are kept for stored instances; "
+            "`fleetgym compare ... --relative-to best-in-run` needs none"
+        )
+    found = standings(names)
     if arguments.json:
         print(json.dumps([standing.to_dict() for standing in found], indent=2, allow_nan=False))
         return 0

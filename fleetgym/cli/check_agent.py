@@ -5,20 +5,20 @@ from __future__ import annotations
 import dataclasses
 
 from fleetgym.cli.checks import Check
+from fleetgym.cli.trial import try_agents
 from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.agent_process import Limits
 from fleetgym.evaluation.episode import TIME_CLASSES as CLASS_CPU_S
 from fleetgym.evaluation.episode import EpisodeResult
 from fleetgym.evaluation.jobs import Job, close_agents, run_job
-from fleetgym.library import list_instances
-from fleetgym.registry import parse_agent
+from fleetgym.evaluation.run import full_suite, instances_of
 
 #: CPU seconds per episode of 288 windows within which an agent belongs to a class.
 TIME_CLASSES = tuple(CLASS_CPU_S.items())
 
 _ADVICE = {
     "raised": "reset(view, *, seed) and act(observation, info) must not raise; "
-    "`fleetgym run {instance} --agent '{agent}'` shows more",
+    "`fleetgym run {instance} --agent '{agent}'` shows the traceback",
     "invalid-action": "return one whole number per slot, each below view.nvec; view.fleet_to_action(fleet) makes one",
     "timeout": "bound the work by counts, and compile and import in reset",
     "died": "the process must outlive the episode: no os._exit, no crash in native code, memory within limits",
@@ -35,7 +35,7 @@ def check_agent(name: str, instances: str = "fleet-v0/toy", limits: Limits | Non
     name : str
         As for `make_agent`.
     instances : str
-        The suite to try it on.
+        A suite, the id of an instance, or an instance file.
     limits : Limits, optional
         Wall time and memory.
 
@@ -43,13 +43,18 @@ def check_agent(name: str, instances: str = "fleet-v0/toy", limits: Limits | Non
     -------
     list of Check
         The first failure of the protocol ends the battery.
+
+    Raises
+    ------
+    FleetgymError
+        If there are no such instances.
     """
+    tasks = instances_of(str(full_suite(instances)))
     try:
-        parse_agent(name)
-        tasks = list_instances(instances)
+        try_agents([name])
     except FleetgymError as error:
         return [Check("name", False, str(error))]
-    checks = [Check("name", True, "found")]
+    checks = [Check("name", True, "found, and can be made")]
     bounds = limits or Limits(act_wall_s=30.0)
     try:
         episodes = []
@@ -59,8 +64,10 @@ def check_agent(name: str, instances: str = "fleet-v0/toy", limits: Limits | Non
             if episode.failure is not None:
                 return [*checks, _failed(name, episode)]
         checks.append(Check("protocol", True, f"{len(tasks)} episodes played, every action valid"))
-        checks += [_repeats(name, episodes, bounds), _is_unattached(name, episodes), _moves(episodes)]
-        return [*checks, _speed(episodes)]
+        checks.append(_repeats(name, episodes, bounds))
+        if checks[-1].passed:  # else a difference says nothing
+            checks.append(_is_unattached(name, episodes))
+        return [*checks, _moves(episodes), _speed(episodes)]
     finally:
         close_agents()
 
@@ -108,7 +115,7 @@ def _moves(episodes: list[EpisodeResult]) -> Check:
     unserved = max(episode.unserved_share for episode in episodes)
     if all(not episode.actions for episode in episodes):
         return Check("fleet", False, "wants the empty fleet throughout", is_warning=True)
-    return Check("fleet", True, f"leaves at most {100 * unserved:.1f} % of the requests of a toy unserved")
+    return Check("fleet", True, f"leaves at most {100 * unserved:.1f} % of an episode's requests unserved")
 
 
 def _speed(episodes: list[EpisodeResult]) -> Check:

@@ -7,10 +7,10 @@ import functools
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import fleetgym
 from fleetgym.cli import calibrate, pages, submissions
+from fleetgym.cli.words import margin, names, numbers, positive, whole
 
 _DESCRIPTION = """\
 Allocate GPUs to LLM serving, and compare every way of doing it on the same problem.
@@ -33,7 +33,7 @@ def _verb(
     parser = verbs.add_parser(
         name,
         help=text,
-        description=text[0].upper() + text[1:] + ".",
+        description=text[0].upper() + text[1:].removesuffix(", ...") + ".",
         epilog=f"examples:\n{examples}" if examples else None,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -50,13 +50,16 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         help="suites, instance ids or files (default: fleet-v0/dev)",
     )
     parser.add_argument(
-        "--scenarios", type=_numbers, metavar="0,1,..", help="numbers of stored scenarios (default: all)"
+        "--scenarios", type=numbers, metavar="0,1,..", help="numbers of stored scenarios (default: all)"
     )
     parser.add_argument(
-        "--workers", type=int, default=1, help="processes to play in; the results are the same (default: 1)"
+        "--workers",
+        type=whole(1),
+        default=1,
+        help="processes to play in; the results are the same (default: 1)",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="from which the agents' own randomness comes (default: 0)"
+        "--seed", type=whole(), default=0, help="from which the agents' own randomness comes (default: 0)"
     )
     parser.add_argument(
         "--isolate",
@@ -66,7 +69,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--act-limit",
-        type=float,
+        type=positive,
         default=60.0,
         metavar="S",
         help="wall seconds an isolated agent may take for one answer (default: 60)",
@@ -85,10 +88,6 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     files.add_argument(
         "--resume", metavar="FILE", help="go on with this results file; it is started if there is none"
     )
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -144,8 +143,8 @@ def _add_planning(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p.add_argument(
         "--slo", metavar="ttft=S,delay=S,error=SHARE", help="for all, or a CSV or JSON file by workload"
     )
-    p.add_argument("--models", type=_words, metavar="A,B", help="candidate models of the catalogue")
-    p.add_argument("--gpus", type=_words, metavar="A,B", help="GPU types to use")
+    p.add_argument("--models", type=names, metavar="A,B", help="candidate models of the catalogue")
+    p.add_argument("--gpus", type=names, metavar="A,B", help="GPU types to use")
     p.add_argument("--region", default="us-east-1", help="of the catalogue's prices (default: us-east-1)")
     p.add_argument(
         "--caps", metavar="N or GPU=N,..", help="most GPUs (default: twice what the p99 demand needs)"
@@ -157,10 +156,10 @@ def _add_planning(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="what makes a workload (auto: the label column if there is one, else length)",
     )
     p.add_argument(
-        "--buckets", type=int, default=3, help="of length, equally many requests each (default: 3)"
+        "--buckets", type=whole(1), default=3, help="of length, equally many requests each (default: 3)"
     )
     p.add_argument(
-        "--edges", type=_numbers, metavar="512,2048", help="bounds of the length buckets, in tokens"
+        "--edges", type=numbers, metavar="512,2048", help="bounds of the length buckets, in tokens"
     )
     p.add_argument(
         "--penalty",
@@ -177,9 +176,9 @@ def _add_planning(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="how a trace shorter than a day becomes one (default: model)",
     )
     p.add_argument(
-        "--scenarios", type=int, default=2, metavar="N", help="days to draw and store (default: 2)"
+        "--scenarios", type=whole(), default=2, metavar="N", help="days to draw and store (default: 2)"
     )
-    p.add_argument("--seed", type=int, default=0, help="of what is drawn (default: 0)")
+    p.add_argument("--seed", type=whole(), default=0, help="of what is drawn (default: 0)")
     p.add_argument("--unsorted", action="store_true", help="accept rows that are not in order of time")
     p.add_argument("--unpack-limit", type=float, metavar="GIB", help="most that the file may unpack to")
     p = _verb(
@@ -187,27 +186,22 @@ def _add_planning(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "plan",
         "plan for an instance, and say what the plan risks",
         "  fleetgym plan fleet-v0/toy/two-pools --agent agh\n"
-        "  fleetgym plan day.json --agent agh --margin best\n"
+        "  fleetgym plan day.json --agent agh --margin best --plot plan.png\n"
         "  fleetgym plan day.json --agent agh-rolling --days 20",
     )
     p.add_argument("instance", help="id or file")
     p.add_argument("--agent", default="agh", help="an agent that plans (default: agh)")
     p.add_argument(
         "--margin",
-        type=_margin,
+        type=margin,
         metavar="M",
         help="plan for 1 + M times nominal demand; best: the one that costs least on other generated days",
     )
-    p.add_argument("--days", type=int, default=100, help="generated days to play; 0 for none (default: 100)")
-    p.add_argument("--seed", type=int, default=0, help="of the generated days (default: 0)")
-
-
-def _words(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",")]
-
-
-def _margin(text: str) -> float | str:
-    return text if text == "best" else float(text)
+    p.add_argument(
+        "--days", type=whole(), default=100, help="generated days to play; 0 for none (default: 100)"
+    )
+    p.add_argument("--seed", type=whole(), default=0, help="of the generated days (default: 0)")
+    p.add_argument("--plot", metavar="FILE.png", help="draw fleet, load and risk (needs matplotlib)")
 
 
 def _add_playing(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -221,7 +215,7 @@ def _add_playing(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     p.add_argument("instance", help="id or file")
     p.add_argument("--agent", default="gh", help=_AGENT_HELP + " (default: gh)")
     p.add_argument("--scenario", type=int, default=0, help="number of a stored scenario (default: 0)")
-    p.add_argument("--seed", type=int, default=0, help="of the agent (default: 0)")
+    p.add_argument("--seed", type=whole(), default=0, help="of the agent (default: 0)")
     p.add_argument(
         "--render", choices=("ansi", "none"), default="ansi", help="print every window (default: ansi)"
     )
@@ -242,8 +236,8 @@ def _add_playing(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         default="gamma",
         help="of the service times, whose mean and cv2 the instance gives (default: gamma)",
     )
-    p.add_argument("--replications", type=int, default=32, metavar="N", help="at most (default: 32)")
-    p.add_argument("--seed", type=int, default=0, help="of agent and simulation (default: 0)")
+    p.add_argument("--replications", type=whole(2), default=32, metavar="N", help="at most (default: 32)")
+    p.add_argument("--seed", type=whole(), default=0, help="of agent and simulation (default: 0)")
     p.add_argument("--plot", metavar="FILE.png", help="draw a picture (needs matplotlib)")
     p = _verb(
         verbs,
@@ -283,7 +277,11 @@ def _add_playing(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "  fleetgym check-agent mine.py:Agent\n  fleetgym check-agent mypackage.agents:make",
     )
     p.add_argument("agent", help=_AGENT_HELP)
-    p.add_argument("--suite", default="fleet-v0/toy", help="instances to try it on (default: fleet-v0/toy)")
+    p.add_argument(
+        "--suite",
+        default="fleet-v0/toy",
+        help="suite, instance id or file to try it on (default: fleet-v0/toy)",
+    )
 
 
 def _add_relative(parser: argparse.ArgumentParser) -> None:
@@ -362,27 +360,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        print(
-            "fleetgym: stopped; finished episodes are in the results file, --resume goes on", file=sys.stderr
-        )
+        file = getattr(arguments, "resume", None) or getattr(arguments, "out", None)
+        kept = f"; --resume {file} goes on" if arguments.verb in ("evaluate", "compare") and file else ""
+        print(f"fleetgym: stopped{kept}", file=sys.stderr)
         return 130
 
 
 def _dispatch(arguments: argparse.Namespace) -> int:
     from fleetgym.cli import verbs
-    from fleetgym.errors import DataError, FleetgymError
+    from fleetgym.errors import DataError, FleetgymError, one_line
 
     try:
         return verbs.VERBS[arguments.verb](arguments)
     except DataError as error:
         print(f"fleetgym: {error}", file=sys.stderr)
         return 1
-    except (FleetgymError, FileNotFoundError, IsADirectoryError, PermissionError) as error:
-        print(f"fleetgym: {_one_line(error)}", file=sys.stderr)
+    except BrokenPipeError:
+        raise
+    except (FleetgymError, OSError) as error:
+        print(f"fleetgym: {one_line(error)}", file=sys.stderr)
         return 2
-
-
-def _one_line(error: Exception) -> str:
-    if isinstance(error, OSError) and error.filename:
-        return f"{error.strerror}: {Path(error.filename)}"
-    return str(error)

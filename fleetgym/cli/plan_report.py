@@ -239,5 +239,6 @@ def describe_risk(risk: dict[str, Any], hours: float) -> str:
         ["unserved %", *(share(risk["unserved_share"][m]) for m in measures)],
     ]
     terms = ", ".join(f"{name} {number(usd, 2)}" for name, usd in risk["terms_usd"].items() if usd >= 5e-3)
-    table = align([f"{risk['days']} generated, seed {risk['seed']}", "mean", "P95", "worst decile"], rows)
+    drawn = f"{risk['days']} generated {'days' if day == 'day' else 'episodes'}, seed {risk['seed']}"
+    table = align([drawn, "mean", "P95", "worst decile"], rows)
     return f"{table}\nmean by term: {terms or 'nothing'}"

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from fleetgym.cli.pictures import new_figure, save_picture
 from fleetgym.cli.tables import NOTHING, align, number, share
-from fleetgym.errors import FleetgymError
 from fleetgym.simulation.referee import Verdict
 
 
@@ -97,7 +97,7 @@ def describe_simulation(facts: dict[str, Any], agent: str, scenario: int) -> str
             share(w["predicted"]),
             share(w["simulated"]),
             share(w["half_width"]) if math.isfinite(w["half_width"]) else NOTHING,
-            f"{100.0 * (w['simulated'] - w['predicted']):+.2f}",
+            f"{100.0 * (w['simulated'] - w['predicted']):+z.2f}",
             "yes" if w["inside"] else "no",
             number(w["mean_wait_s"], 3),
         ]
@@ -137,19 +137,15 @@ def plot_simulation(facts: dict[str, Any], path: str) -> None:
     Raises
     ------
     FleetgymError
-        If matplotlib is not installed, or does not know the file's format.
+        If matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise FleetgymError("a plot needs matplotlib; try: pip install 'fleetgym[report]'") from None
     names = list(facts["workloads"])
     columns = {
         field: 100.0 * np.array([facts["workloads"][name][field] for name in names])
         for field in ("predicted", "simulated", "half_width")
     }
     place = np.arange(len(names))
-    figure = Figure(figsize=(max(5.0, 1.3 * len(names) + 2.0), 4.0), layout="constrained")
+    figure = new_figure(max(5.0, 1.3 * len(names) + 2.0), 4.0)
     axes = figure.add_subplot()
     axes.bar(place - 0.2, columns["predicted"], 0.38, label="predicted (closed form)", color="#9ecae1")
     half = np.where(np.isfinite(columns["half_width"]), columns["half_width"], 0.0)
@@ -170,7 +166,4 @@ def plot_simulation(facts: dict[str, Any], path: str) -> None:
     axes.grid(axis="y", alpha=0.3)
     axes.set_axisbelow(True)
     axes.legend(frameon=False)
-    try:
-        figure.savefig(path, dpi=150)
-    except ValueError as error:
-        raise FleetgymError(f"cannot write the plot {path!r}: {error}") from None
+    save_picture(figure, path)

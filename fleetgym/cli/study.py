@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from fleetgym.cli.pictures import check_picture, save_picture
 from fleetgym.cli.tables import NOTHING, align
 from fleetgym.errors import FleetgymError, UnknownNameError
 from fleetgym.registry import load_target, named_entries, split_arguments
@@ -34,9 +35,10 @@ def run(arguments: argparse.Namespace) -> int:
         print(_list(arguments.json))
         return 0
     name, settings = split_arguments(arguments.study.strip())
+    check_picture(arguments.plot)
     answer = ask(name, settings)
     if arguments.plot is not None:
-        _save(answer, arguments.plot)
+        save_picture(answer.draw(), arguments.plot)
     rows = [{key: _plain(value) for key, value in row.items()} for row in answer.rows]
     if arguments.json:
         print(json.dumps({"study": name, "title": answer.title, "rows": rows}, indent=2, allow_nan=False))
@@ -127,15 +129,3 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _save(answer: Answer, path: str) -> None:
-    """Draw an answer into a picture file."""
-    try:
-        figure = answer.draw()
-    except ImportError:
-        raise FleetgymError("a plot needs matplotlib; try: pip install 'fleetgym[report]'") from None
-    try:
-        figure.savefig(path, dpi=150)
-    except ValueError as error:
-        raise FleetgymError(f"cannot write the plot {path!r}: {error}") from None

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fleetgym.cli.words import whole
+
 AddVerb = Callable[..., argparse.ArgumentParser]
 
 #: Where a checkout keeps its leaderboard.
@@ -67,7 +69,9 @@ def _add_verify(verb: AddVerb) -> None:
     p.add_argument(
         "--best-known", metavar="SUITE", help="replay the stored actions of its best-known costs instead"
     )
-    p.add_argument("--workers", type=int, default=1, help="processes; the record is the same (default: 1)")
+    p.add_argument(
+        "--workers", type=whole(1), default=1, help="processes; the record is the same (default: 1)"
+    )
     p.add_argument("--out", metavar="FOLDER", help="write <id>.json.gz here, for the leaderboard")
 
 
@@ -114,7 +118,7 @@ def _add_rerun(verb: AddVerb) -> None:
         action="store_true",
         help="without the rules of an official run: no budget of CPU time",
     )
-    p.add_argument("--workers", type=int, default=1, help="processes (default: 1)")
+    p.add_argument("--workers", type=whole(1), default=1, help="processes (default: 1)")
     p.add_argument("--board", default=BOARD, metavar="FOLDER", help=f"(default: {BOARD})")
     p.add_argument("--out", metavar="FOLDER", help="of the record (default: BOARD/fresh)")
 
@@ -155,7 +159,7 @@ def verify(arguments: argparse.Namespace) -> int:
     if arguments.best_known:
         return _verify_best_known(arguments)
     from fleetgym.cli.progress import ProgressBar
-    from fleetgym.errors import FleetgymError
+    from fleetgym.errors import FleetgymError, one_line
     from fleetgym.leaderboard import verify as judging
 
     if not arguments.folders:
@@ -176,16 +180,12 @@ def verify(arguments: argparse.Namespace) -> int:
                 }
             )
         except (FleetgymError, OSError) as error:
-            verdicts.append({"submission": str(folder), "accepted": False, "reason": _reason(error)})
+            verdicts.append({"submission": str(folder), "accepted": False, "reason": one_line(error)})
         if not arguments.json:
             _tell(verdicts[-1])
     if arguments.json:
         _print_json(verdicts)
     return 0 if all(verdict["accepted"] for verdict in verdicts) else 1
-
-
-def _reason(error: Exception) -> str:
-    return str(error).encode("utf-8", "replace").decode()
 
 
 def _tell(verdict: dict[str, Any]) -> None:

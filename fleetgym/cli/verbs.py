@@ -5,16 +5,20 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import fleetgym
 from fleetgym.cli import calibrate, pages, submissions
+from fleetgym.cli.named import instance_name
+from fleetgym.cli.pictures import check_picture
 from fleetgym.cli.progress import ProgressBar
 from fleetgym.cli.tables import align, number, score_table
+from fleetgym.cli.trial import try_agents
 
 _MOST_FAILURES = 5
 
@@ -73,12 +77,13 @@ def show(arguments: argparse.Namespace) -> int:
     from fleetgym.cli.describe import describe_instance
     from fleetgym.library import load_instance, load_scenarios
 
-    instance = load_instance(arguments.instance)
+    name = instance_name(arguments.instance)
+    instance = load_instance(name)
     if arguments.json:
         _print_json(instance.to_dict())
         return 0
     try:
-        scenarios = load_scenarios(arguments.instance)
+        scenarios = load_scenarios(name)
     except FileNotFoundError:  # an instance of one's own need not have any
         scenarios = ()
     print(describe_instance(instance, scenarios))
@@ -96,7 +101,9 @@ def import_trace(arguments: argparse.Namespace) -> int:
     from fleetgym.traces.prices import parse_caps
 
     name = Path(arguments.trace).name.removesuffix(".gz").removesuffix(".csv")
-    out, _ = output_files(arguments.out or f"{name}.json", force=arguments.force)  # before the work
+    out, _ = output_files(
+        arguments.out or f"{name or 'trace'}.json", force=arguments.force
+    )  # before the work
     made = make(
         arguments.trace,
         prices=arguments.prices,
@@ -133,11 +140,14 @@ def _id_of(out: Path) -> str:
 
 def plan(arguments: argparse.Namespace) -> int:
     """Plan the nominal window, and play the plan over generated days."""
+    from fleetgym.cli.plan_plot import plot_plan
     from fleetgym.cli.plan_report import describe_plan, plan_facts
     from fleetgym.library import load_instance
     from fleetgym.risk import plan_with_risk
 
-    instance = load_instance(arguments.instance)
+    check_picture(arguments.plot)
+    instance = load_instance(instance_name(arguments.instance))
+    try_agents([arguments.agent])
     found = plan_with_risk(
         instance,
         arguments.agent,
@@ -150,6 +160,8 @@ def plan(arguments: argparse.Namespace) -> int:
         **plan_facts(instance, found.plan, margin=found.margin, risk=found.risk),
         "agent": arguments.agent,
     }
+    if arguments.plot is not None:
+        plot_plan(instance, facts, found.risk, arguments.plot)
     if arguments.json:
         _print_json(facts)
     else:
@@ -162,11 +174,16 @@ def plan(arguments: argparse.Namespace) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Play one episode and print its windows."""
-    from fleetgym.evaluation.jobs import Job, run_job
+    from fleetgym.evaluation.agent_runner import TRACEBACK
+    from fleetgym.evaluation.jobs import Job, close_agents, run_job, stored_scenario
 
     frames = print if arguments.render == "ansi" and not arguments.json else None
-    job = Job(arguments.agent, arguments.instance, arguments.scenario, arguments.seed)
-    episode = run_job(job, watch=frames)
+    job = Job(arguments.agent, instance_name(arguments.instance), arguments.scenario, arguments.seed)
+    stored_scenario(job.instance, job.scenario)
+    try_agents([job.agent])
+    with _environment(TRACEBACK, "1"):  # one agent, one episode: whoever watches wants to know
+        episode = run_job(job, watch=frames)
+        close_agents()
     if arguments.json:
         print(episode.to_line(), end="")
     else:
@@ -182,15 +199,31 @@ def run(arguments: argparse.Namespace) -> int:
     return _report_failures([episode])
 
 
+@contextlib.contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
 def simulate(arguments: argparse.Namespace) -> int:
     """Simulate one window of an agent's episode."""
     from fleetgym.cli.simulate_report import describe_simulation, plot_simulation, simulate_facts
+    from fleetgym.evaluation.jobs import stored_scenario
     from fleetgym.simulation.referee import judge_window, played_windows
 
+    check_picture(arguments.plot)
+    instance = instance_name(arguments.instance)
+    stored_scenario(instance, arguments.scenario)
+    try_agents([arguments.agent])
     windows = (arguments.window,)
-    (played,) = played_windows(
-        arguments.instance, arguments.agent, arguments.scenario, windows, arguments.seed
-    )
+    (played,) = played_windows(instance, arguments.agent, arguments.scenario, windows, arguments.seed)
     verdict = judge_window(
         played,
         law=arguments.law,
@@ -222,11 +255,12 @@ def evaluate(arguments: argparse.Namespace) -> int:
         options = _run_options(arguments) | {"executor": executor}
         results = fleetgym.evaluate(_agents(arguments), arguments.suite, **options)
     costs = {a: sum(e.cost_usd for e in results.episodes if e.agent == a) for a in results.agents}
+    where = str(arguments.resume or arguments.out)
     if arguments.json:
-        where = str(arguments.resume or arguments.out)
         _print_json({"results": where, "cost_usd": costs, "failures": len(results.failures)})
     else:
         print(align(["agent", "cost USD"], [[agent, number(usd, 2)] for agent, usd in costs.items()]))
+        print(f"\nnext: fleetgym score {where}")
     return _report_episodes(results)
 
 
@@ -241,6 +275,8 @@ def compare(arguments: argparse.Namespace) -> int:
         _print_json(table.to_dict())
     else:
         print(score_table(table))
+    if arguments.relative_to == "best-known":
+        _report_cheaper(results, str(arguments.resume or arguments.out))
     return _report_episodes(results)
 
 
@@ -256,6 +292,7 @@ def _run_options(arguments: argparse.Namespace) -> dict[str, Any]:
     from fleetgym.evaluation.run import make_jobs
 
     make_jobs(_agents(arguments), arguments.suite, arguments.scenarios)  # names first, files after
+    try_agents(_agents(arguments))
     if arguments.out is None and arguments.resume is None:
         arguments.out = new_results_path(arguments.suite)
         print(f"fleetgym: results go to {arguments.out}", file=sys.stderr)
@@ -299,6 +336,24 @@ def _report_episodes(results: Any) -> int:
     return _report_failures(results.episodes)
 
 
+def _report_cheaper(results: Any, file: str) -> None:
+    """Say so if an episode costs less than the best known."""
+    from fleetgym.scoring.best_known import load_best_known
+
+    known = load_best_known(results.header.instances)
+    tasks = set()
+    for e in results.episodes:
+        best = known.find(e.instance, e.scenario, results.header.instances[e.instance].content_hash)
+        if e.cost_usd < best.value_usd * (1.0 - 1e-6):
+            tasks.add((e.instance, e.scenario))
+    if tasks:
+        count = f"{len(tasks)} task{'s' if len(tasks) > 1 else ''}"
+        print(
+            f"fleetgym: cheaper than best known in {count}: `fleetgym bks propose {file}` says where",
+            file=sys.stderr,
+        )
+
+
 def _report_failures(episodes: Sequence[Any]) -> int:
     failed = [episode for episode in episodes if episode.failure is not None]
     for episode in failed[:_MOST_FAILURES]:
@@ -334,11 +389,14 @@ def score(arguments: argparse.Namespace) -> int:
     """Score a results file."""
     from fleetgym.evaluation.results import read_results
 
-    table = fleetgym.score(read_results(arguments.results), relative_to=arguments.relative_to)
+    results = read_results(arguments.results)
+    table = fleetgym.score(results, relative_to=arguments.relative_to)
     if arguments.json:
         _print_json(table.to_dict())
     else:
         print(score_table(table))
+    if arguments.relative_to == "best-known":
+        _report_cheaper(results, arguments.results)
     return 0
 
 

@@ -64,8 +64,12 @@ class Limits:
 
 def agent_command(memory_gb: float | None) -> list[str]:
     """Return the command that serves Python agents with this process's module path."""
-    path = json.dumps([place or os.getcwd() for place in sys.path])
-    return [sys.executable, "-c", _START, path, json.dumps(memory_gb)]
+    return [sys.executable, "-c", _START, json.dumps(module_path()), json.dumps(memory_gb)]
+
+
+def module_path() -> list[str]:
+    """Return where this process looks for modules, the current folder by its name."""
+    return [place or os.getcwd() for place in sys.path]
 
 
 def agent_environment() -> dict[str, str]:

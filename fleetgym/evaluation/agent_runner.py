@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import sys
 import time
@@ -17,6 +19,9 @@ from fleetgym.errors import DataError
 from fleetgym.instance import Instance
 from fleetgym.registry import make_agent
 from fleetgym.view import View
+
+#: Environment variable: if it is set, the traceback of what an agent raises is printed to stderr.
+TRACEBACK = "FLEETGYM_TRACEBACK"
 
 
 class AgentFailure(Exception):
@@ -49,9 +54,9 @@ def tidy(message: str, limit: int = 300) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return an error's class, text, and the agent's line that it came from."""
+    """Return an error's class, text, and the agent's line that it came from, whatever of ours it called."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    here = str(Path(__file__).resolve().parent)
+    here = str(Path(__file__).resolve().parents[1])
     frames = traceback.extract_tb(error.__traceback__)
     outside = [f for f in frames if not f.filename.startswith((here, sys.prefix, sys.base_prefix, "<"))]
     if not outside:
@@ -129,12 +134,18 @@ class LocalAgent:
 
 
 def _guarded(call: Callable[[], Any]) -> tuple[Any, float]:
-    """Return what the agent's code returned and its CPU seconds; whatever it raises is its failure."""
+    """Return what the agent's code returned and its CPU seconds; whatever it raises is its failure.
+
+    What it prints goes to stderr, since stdout is the run's.
+    """
     begin = cpu_seconds()
     try:
-        value = call()
+        with contextlib.redirect_stdout(sys.stderr):
+            value = call()
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit too: an agent may not end the run
+        if os.environ.get(TRACEBACK):
+            traceback.print_exception(error)
         raise AgentFailure("raised", describe_error(error)) from error
     return value, max(0.0, cpu_seconds() - begin)

@@ -16,6 +16,8 @@ from pathlib import Path
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _PROC = Path("/proc")
+#: So many looks in a row must find nothing before nothing is left.
+_LOOKS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,15 +87,21 @@ class ProcessTree:
             found += new
         return found
 
-    def kill_below(self, limit_s: float = 5.0) -> None:
-        """End all but the root, which adopts orphans; parents first, so that there are no more and more of them."""
+    def kill_below(self, limit_s: float = 30.0) -> None:
+        """End all but the root, which adopts orphans; parents first, so that there are no more and more of them.
+
+        The kernel's list of children may pass over one while another of them is reaped, so that one look at which
+        nothing is left proves nothing.
+        """
         end = time.monotonic() + limit_s
-        while time.monotonic() < end:
+        looks = 0
+        while looks < _LOOKS and time.monotonic() < end:
             below = [pid for pid in self.processes()[1:] if not _is_dead(pid)]
             for pid in below:
                 _kill(pid)
+            looks = 0 if below else looks + 1
             if not below:
-                return
+                time.sleep(0.002)
 
     def kill(self) -> None:
         """End all of the tree, the root last, and whatever was seen in it and has left it."""

@@ -115,6 +115,8 @@ def parse_results(text: str, source: str = "", *, allow_incomplete: bool = False
         _fail("the last line is cut short; finish the run with --resume", len(lines), source)
     if not lines:
         _fail("the file is empty; expected a header line", 0, source)
+    if '"format"' not in lines[0]:
+        _fail("no results file: expected a header, as `fleetgym evaluate` and `compare` write it", 0, source)
     header = _read_line(Header, lines[0], 0, source)
     episodes = [_read_line(EpisodeResult, line, k, source) for k, line in enumerate(lines[1:], start=1)]
     seen: dict[tuple[str, str, int, int], int] = {}
@@ -377,12 +379,13 @@ def _check_same(found: Header, wanted: Header, source: str) -> None:
     names = {
         "version": "version of fleetgym",
         "suite": "suite",
-        "jobs_hash": "list of jobs",
+        "jobs_hash": "list of jobs (other agents, scenarios or seed)",
         "instances": "instances",
         "official": "set of rules",
     }
     for name, meaning in names.items():
-        if getattr(found, name) != getattr(wanted, name):
-            raise _located(
-                DataError(f"belongs to another {meaning}, so it cannot be resumed", f"$.{name}"), 0, source
-            )
+        theirs, ours = getattr(found, name), getattr(wanted, name)
+        if theirs != ours:
+            which = f" ({theirs}; this run: {ours})" if isinstance(ours, str) and name != "jobs_hash" else ""
+            message = f"belongs to another {meaning}{which}, so it cannot be resumed; choose another file"
+            raise _located(DataError(message, f"$.{name}"), 0, source)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetgym.errors import FleetgymError, UnknownNameError
@@ -103,9 +104,19 @@ def instances_of(part: str) -> list[str]:
     """
     if is_path(part) or part in list_instances():
         return [str(part)]
+    refuse_other_file(part)
     if part.count("/") > 1:
         raise UnknownNameError("instance", part, list_instances())
     return list_instances(part)
+
+
+def refuse_other_file(part: str) -> None:
+    """Raise FleetgymError for a file that is no instance file, such as the trace that one is to be made of."""
+    if Path(part).is_file():
+        raise FleetgymError(
+            f"{part} is no instance file (.json or .json.gz); if it is a trace of requests, "
+            f"`fleetgym import-trace {part}` makes one of it"
+        )
 
 
 def evaluate(

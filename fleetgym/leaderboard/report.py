@@ -25,6 +25,8 @@ from fleetgym.scoring.score import RELATIVE_TO
 
 Rows = list[list[object]]
 
+_HEADINGS = {"cpu-time": "CPU time"}
+
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
@@ -210,7 +212,8 @@ def _instances(table: Table) -> Figure:
 
 def _render(run: Results, best: str, table: Table, pictures: Sequence[Figure]) -> str:
     head = run.header
-    count = f"{table.num_tasks} tasks, {len(table.families)} families"
+    tasks, families = table.num_tasks, len(table.families)
+    count = f"{tasks} task{'' if tasks == 1 else 's'}, {families} famil{'y' if families == 1 else 'ies'}"
     told = f"{head.suite}: {count}; percent above {best}, lower is better."
     body = tag(
         "main",
@@ -228,12 +231,13 @@ def _render(run: Results, best: str, table: Table, pictures: Sequence[Figure]) -
 
 
 def _scores(table: Table) -> Markup:
+    rows = table.rows
     shown = [
         Column("rank", lambda r: r.rank, lambda r: r.rank),
         Column("agent", lambda r: r.key, kind="name"),
         Column("score %", lambda r: number(r.score, 2), lambda r: r.score, kind="score"),
         Column("95 % interval", lambda r: interval(r.interval), lambda r: r.interval and r.interval[0]),
-        *(_family(family) for family in table.families),
+        *(_family(family) for family in (table.families if len(table.families) > 1 else ())),
         Column("above bound %", lambda r: number(r.above_bound), lambda r: r.above_bound),
         Column("CVaR-10 % USD", lambda r: number(r.tail_usd, 0), lambda r: r.tail_usd),
         Column("cost USD", lambda r: number(r.cost_usd, 0), lambda r: r.cost_usd),
@@ -242,7 +246,12 @@ def _scores(table: Table) -> Markup:
         Column("failures", lambda r: r.failures, lambda r: r.failures),
         Column("CPU s/episode", lambda r: number(r.cpu_s, 3), lambda r: r.cpu_s),
     ]
-    return html_table(shown, table.rows)
+    unknown = {
+        "95 % interval": all(r.interval is None for r in rows),
+        "above bound %": all(r.above_bound is None for r in rows),
+        "CPU s/episode": all(r.cpu_s is None for r in rows),
+    }
+    return html_table([column for column in shown if not unknown.get(column.head, False)], rows)
 
 
 def _family(family: str) -> Column:
@@ -257,7 +266,9 @@ def _section(figure: Figure, table: Table) -> Markup:
     told = tag("p", figure.caption, " ", *(join(link, " ") for link in links), class_="faint")
     if figure.svg is None:
         return join(tag("h2", figure.name.capitalize()), told, _task_table(table))
-    return join(tag("h2", figure.name.replace("-", " ").capitalize()), told, tag("figure", figure.svg))
+    return join(
+        tag("h2", _HEADINGS.get(figure.name, figure.name.capitalize())), told, tag("figure", figure.svg)
+    )
 
 
 def _data_url(kind: str, text: str) -> str:

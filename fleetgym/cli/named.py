@@ -1,0 +1,45 @@
+"""What a user calls an instance in; the name or file to load out, or an error that says what that was instead."""
+
+from __future__ import annotations
+
+from fleetgym.errors import FleetgymError
+
+
+def instance_name(text: str) -> str:
+    """Return the name of an instance, or the path of a file that may hold one.
+
+    Parameters
+    ----------
+    text : str
+        As given on the command line.
+
+    Returns
+    -------
+    str
+        The same.
+
+    Raises
+    ------
+    FleetgymError
+        For a suite, which is several instances; for a trace or another file that is no instance file.
+
+    Examples
+    --------
+    >>> instance_name("fleet-v0/toy/drop")
+    'fleet-v0/toy/drop'
+    >>> instance_name("fleet-v0/toy")
+    Traceback (most recent call last):
+    fleetgym.errors.FleetgymError: 'fleet-v0/toy' is a suite of 7 instances; expected one: fleet-v0/toy/two-pools, ...
+    """
+    from fleetgym.evaluation.run import refuse_other_file
+    from fleetgym.library import entries, is_path, list_instances
+
+    suites = {entry.suite for entry in entries().values()}
+    if text in suites | {suite.partition("/")[0] for suite in suites}:
+        members = list_instances(text)
+        raise FleetgymError(
+            f"{text!r} is a suite of {len(members)} instances; expected one: {members[0]}, ..."
+        )
+    if not is_path(text):
+        refuse_other_file(text)
+    return text

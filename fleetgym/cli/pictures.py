@@ -1,0 +1,65 @@
+"""A file's name in, before the work: can a picture go there? A matplotlib figure in, after it: the file, whole, out."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+from fleetgym.errors import FleetgymError
+from fleetgym.files import write_atomically
+
+FORMATS = ("png", "svg", "pdf")
+
+
+def check_picture(path: str | None) -> None:
+    """Refuse what `save_picture` could not do later.
+
+    Parameters
+    ----------
+    path : str, optional
+        Where the picture shall be; None: none is wanted.
+
+    Raises
+    ------
+    FleetgymError
+        If the name has another ending than `FORMATS`, or matplotlib is not installed.
+
+    Examples
+    --------
+    >>> check_picture("misses.txt")
+    Traceback (most recent call last):
+    fleetgym.errors.FleetgymError: cannot draw 'misses.txt'; expected a name that ends in .png, .svg or .pdf
+    """
+    if path is None:
+        return
+    if Path(path).suffix.lower().removeprefix(".") not in FORMATS:
+        raise FleetgymError(f"cannot draw {path!r}; expected a name that ends in .png, .svg or .pdf")
+    new_figure(1.0, 1.0)
+
+
+def new_figure(width: float, height: float) -> Any:
+    """Return an empty matplotlib Figure of so many inches.
+
+    Raises
+    ------
+    FleetgymError
+        If matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise FleetgymError("a plot needs matplotlib; try: pip install 'fleetgym[report]'") from None
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save_picture(figure: Any, path: str) -> None:
+    """Write a matplotlib Figure; its folder is created, the file is whole or not there, and has no time stamp."""
+    from matplotlib import rc_context
+
+    kind = Path(path).suffix.lower().removeprefix(".")
+    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+    drawn = io.BytesIO()
+    with rc_context({"svg.hashsalt": "fleetgym"}):
+        figure.savefig(drawn, format=kind, dpi=150, metadata=undated)
+    write_atomically(path, drawn.getvalue())
