@@ -18,7 +18,9 @@ from fleetgym.instance import Instance, Scenario
 from fleetgym.kernels.compile import announce_compilation
 from fleetgym.kernels.episodes import Episodes, Report, Setting, Shape, advance_episodes, columns, freeze
 from fleetgym.kernels.routing_data import new_workspace
-from fleetgym.kernels.window import Memory, Outcomes, Problem, new_memory, new_played
+from fleetgym.kernels.tables import Memory, Outcomes
+from fleetgym.kernels.tables import freeze as freeze_instance
+from fleetgym.kernels.window import new_memory, new_played
 from fleetgym.window import COST_TERMS, FleetState, Outcome, WindowResult, window_model
 
 #: What `EpisodeBatch.advance` does with an episode.
@@ -62,8 +64,8 @@ class EpisodeBatch:
     >>> instance = fleetgym.load_instance("fleet-v0/toy/two-pools")
     >>> batch = EpisodeBatch([instance], [0, 0], room=1)
     >>> batch.load(0, fleetgym.load_scenarios("fleet-v0/toy/two-pools")[0])
-    >>> batch.advance(np.zeros((2, 2)), np.full(2, BEGIN))
-    >>> batch.advance(np.array([[1, 0], [1, 1]]), np.full(2, PLAY))
+    >>> batch.advance(np.zeros((2, 2)), np.full(2, BEGIN, dtype=np.uint8))
+    >>> batch.advance(np.array([[1, 0], [1, 1]]), np.full(2, PLAY, dtype=np.uint8))
     >>> cost = batch.info()["cost"]
     >>> bool(0 < cost[0] < cost[1])
     True
@@ -81,8 +83,10 @@ class EpisodeBatch:
         self.shape = shape_of(instances[0])
         self.nvec = np.max([space.nvec for space in spaces], axis=0)
         self.threads = threads
+        self._problems = [window_model(instance).problem for instance in instances]
         self._setting = _setting(instances, spaces, self.nvec, self.shape, room)
         self._episodes = _episodes(np.asarray(which, dtype=np.int64), self.shape)
+        self._spans: dict[frozenset[str] | None, list[_Span]] = {}
         self._columns = [_slices(names) for names in columns(self.shape)]
         self._report = _report(
             len(which), [int(sum(map(_size, n.values()))) for n in columns(self.shape)], self.nvec
@@ -98,14 +102,20 @@ class EpisodeBatch:
         if count > 1:  # nobody looks at the routing of many episodes
             unseen = np.zeros((self.shape.workloads, 0))
             self._desks = [(work, played._replace(routing=unseen)) for work, played in self._desks]
-        self._tables = [freeze(self._setting, self._episodes, self._report, *desk) for desk in self._desks]
+        self._notes = [
+            np.stack([freeze_instance(problem, *desk) for problem in self._problems]) for desk in self._desks
+        ]
+        known = self._setting, self._episodes, self._report
+        self._tables = [freeze(*known, notes) for notes in self._notes]
         cuts = np.linspace(0, count, self.threads + 1).astype(int).tolist()
         self._ranges = list(itertools.pairwise(cuts))
         self._pool = ThreadPoolExecutor(self.threads - 1) if self.threads > 1 else None
 
     def __getstate__(self) -> dict[str, Any]:
         return {
-            name: value for name, value in vars(self).items() if name not in ("_desks", "_tables", "_pool")
+            name: value
+            for name, value in vars(self).items()
+            if name not in ("_desks", "_notes", "_tables", "_pool")
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -138,11 +148,10 @@ class EpisodeBatch:
         ----------
         actions : ndarray of int64, shape (N, slots)
             Valid options of the episodes that play.
-        what : ndarray of uint8, shape (N,)
+        what : ndarray of uint8, shape (N,), C-contiguous
             `PLAY`, `BEGIN` or `REST`.
         """
         actions = np.ascontiguousarray(actions, dtype=np.int64)
-        what = np.ascontiguousarray(what, dtype=np.uint8)
         if self._pool is None:
             failed = [self._advance(0, actions, what)]
         else:
@@ -182,14 +191,21 @@ class EpisodeBatch:
     def info(self, names: frozenset[str] | None = None) -> dict[str, np.ndarray]:
         """Return the infos (all, or those in `names`) but for the scenario's name, each (N, ...)."""
         found = {}
-        for block, parts in ((self._report.money, self._columns[1]), (self._report.counts, self._columns[2])):
+        blocks = self._report.money, self._report.counts
+        for block, (span, parts) in zip(blocks, self._wanted(names), strict=True):
+            values = block[:, span].copy()
             for name, part, shape in parts:
-                if names is None or name in names:
-                    values = block[:, part].copy()
-                    found[name] = values.reshape(len(values), *shape) if shape else values[:, 0]
+                column = values[:, part]
+                found[name] = column if len(shape) < 2 else column.reshape(len(values), *shape)
         if names is None or "action_mask" in names:
             found["action_mask"] = self.mask
         return found
+
+    def _wanted(self, names: frozenset[str] | None) -> list[_Span]:
+        """Return the columns of money and counts that `info` shows, found once for each set of names."""
+        if names not in self._spans:
+            self._spans[names] = [_span(parts, names) for parts in self._columns[1:]]
+        return self._spans[names]
 
     def single_observation(self) -> dict[str, np.ndarray]:
         """Return the observation of the first episode."""
@@ -226,7 +242,23 @@ def _size(shape: tuple[int, ...]) -> int:
     return int(np.prod(shape))
 
 
-def _slices(names: dict[str, tuple[int, ...]]) -> list[tuple[str, slice, tuple[int, ...]]]:
+_Part = tuple[str, slice, tuple[int, ...]]  # name, columns and shape
+_Span = tuple[slice, list[tuple[str, slice | int, tuple[int, ...]]]]
+
+
+def _span(parts: Sequence[_Part], names: frozenset[str] | None) -> _Span:
+    """Return the columns from the first to the last part with one of the names, and where in them each part lies."""
+    wanted = [part for part in parts if names is None or part[0] in names]
+    first = min((part.start for _, part, _ in wanted), default=0)
+    last = max((part.stop for _, part, _ in wanted), default=0)
+    places = [
+        (name, slice(p.start - first, p.stop - first) if shape else p.start - first, shape)
+        for name, p, shape in wanted
+    ]
+    return slice(first, last), places
+
+
+def _slices(names: dict[str, tuple[int, ...]]) -> list[_Part]:
     ends = itertools.accumulate(map(_size, names.values()))
     return [
         (name, slice(end - _size(shape), end), shape)
@@ -234,23 +266,11 @@ def _slices(names: dict[str, tuple[int, ...]]) -> list[tuple[str, slice, tuple[i
     ]
 
 
-def _pad(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Stack arrays that differ in the length of their first axis, zeros behind the shorter ones."""
-    stacked = np.zeros((len(arrays), max(map(len, arrays)), *arrays[0].shape[1:]), dtype=arrays[0].dtype)
-    for m, array in enumerate(arrays):
-        stacked[m, : len(array)] = array
-    return stacked
-
-
 def _setting(
     instances: Sequence[Instance], spaces: Sequence[ActionSpace], nvec: np.ndarray, shape: Shape, room: int
 ) -> Setting:
-    problems = [window_model(instance).problem for instance in instances]
-    packed = type(problems[0].packed)(*map(_pad, zip(*(p.packed for p in problems), strict=True)))
-    others = [_pad(arrays) for arrays in zip(*(p[1:] for p in problems), strict=True)]
     nominal = [Outcome.nominal(instance).packed() for instance in instances]
     return Setting(
-        problem=Problem(packed, *others),
         nominal=Outcomes(*(np.stack(arrays) for arrays in zip(*nominal, strict=True))),
         nominal_fleet=np.array([instance.nominal_fleet for instance in instances], dtype=np.int64),
         option=np.stack([space.options(nvec) for space in spaces]),

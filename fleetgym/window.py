@@ -19,7 +19,8 @@ from fleetgym.kernels import admission, economics, window
 from fleetgym.kernels.compile import announce_compilation
 from fleetgym.kernels.queueing import late_cost_table
 from fleetgym.kernels.routing_data import new_workspace
-from fleetgym.kernels.window import Outcomes, Played, Problem, new_memory, new_played
+from fleetgym.kernels.tables import Outcomes, Packed, Played, Problem, freeze
+from fleetgym.kernels.window import new_memory, new_played
 from fleetgym.planning import LateSegments, Snapshot
 
 #: The cost terms of a window, in USD; they add up to ``cost``.
@@ -161,11 +162,12 @@ class Router:
         _, workloads, configurations = problem.packed.performance.shape
         self.played = new_played(workloads, configurations, len(problem.gpu_use))
         self.workspace = new_workspace(workloads, configurations)
-        self._kept = problem, new_memory(workloads, configurations)  # the note does not keep them alive
-        self.note = window.freeze(*self._kept, self.workspace, self.played)
+        self.memory = new_memory(workloads, configurations)
+        self._problem = problem  # the note does not keep it alive
+        self.note = freeze(problem, self.workspace, self.played)
 
     def __getstate__(self) -> Problem:
-        return self._kept[0]
+        return self._problem
 
     def __setstate__(self, problem: Problem) -> None:
         self.__init__(problem)  # type: ignore[misc]
@@ -302,7 +304,7 @@ class WindowModel:
             return np.array([window.RATE_BUDGET, budget.usd * self.hours])
         return np.array([window.POOL_BUDGET, budget.usd])
 
-    def _pack(self) -> tuple[economics.Packed, LateSegments]:
+    def _pack(self) -> tuple[Packed, LateSegments]:
         instance = self.instance
         configuration = np.array(
             [
@@ -313,7 +315,7 @@ class WindowModel:
         replicas = _column(instance, "max_replicas", int)
         offsets = np.concatenate(([0], np.cumsum(replicas))).astype(np.int64)
         clock = np.array([instance.window_s, 1.0 if instance.penalty_basis == "day" else 0.0])
-        packed = economics.Packed(
+        packed = Packed(
             performance=_pack_performance(instance),
             workload=_pack_workloads(instance),
             configuration=configuration,
@@ -325,7 +327,7 @@ class WindowModel:
         rows = np.column_stack((segments.safe_utilization, segments.width, segments.slope_usd))
         return packed._replace(segment=np.ascontiguousarray(rows)), segments
 
-    def _late_segments(self, packed: economics.Packed, offsets: np.ndarray) -> LateSegments:
+    def _late_segments(self, packed: Packed, offsets: np.ndarray) -> LateSegments:
         instance = self.instance
         everything = np.arange(instance.num_configurations)
         nominal = Outcome.nominal(instance)
@@ -437,6 +439,7 @@ class WindowModel:
         """
         status, forced_outage, state.spent_usd = window.play_noted(
             router.note,
+            *router.memory,
             *outcome.packed(),
             np.array(target, dtype=np.int64),
             state.window == 0,
@@ -469,8 +472,8 @@ class WindowModel:
         routing : ndarray, shape (I, C)
         """
         played = router.played
-        serving = np.array(serving, dtype=np.int64)
-        self._check(window.serve_noted(router.note, *outcome.packed(), serving))
+        played.serving[:] = serving
+        self._check(window.serve_noted(router.note, *router.memory, *outcome.packed()))
         holding = [economics.T_RENTAL, economics.T_MODEL, economics.T_STARTUP]
         terms = played.terms_usd.copy()
         terms[holding] = 0.0

@@ -34,6 +34,7 @@ _BRIEF = frozenset(
         "action_mask",
     )
 )
+_PLAY, _BEGIN, _REST = (np.uint8(what) for what in (PLAY, BEGIN, REST))
 _EPISODES_PER_THREAD = 128  # fewer are not worth a thread
 
 
@@ -124,6 +125,7 @@ class FleetAllocVectorEnv(VectorEnv):
         self._limits = nvecs[self._which].astype(np.uint64)
         self._everyone = np.ones(num_envs, dtype=np.bool_)
         self._everyone.setflags(write=False)
+        self._plays = np.full(num_envs, PLAY, dtype=np.uint8)
         self._rngs: list[np.random.Generator | None] = [None] * num_envs
         self._scenario_ids = np.full(num_envs, None, dtype=object)
         self._over = np.ones(num_envs, dtype=np.bool_)  # nothing to play before a reset
@@ -167,7 +169,7 @@ class FleetAllocVectorEnv(VectorEnv):
         options = dict(options or {})
         rows = self._reset_mask(options.pop("reset_mask", None))
         self._seed([seed] * self.num_envs if seed is None else seed, rows)
-        what = np.where(rows, BEGIN, REST)
+        what = np.where(rows, _BEGIN, _REST)
         for k in np.flatnonzero(rows):
             self._choose(int(k), options)
         self._batch.advance(np.zeros((self.num_envs, self._limits.shape[1])), what)
@@ -235,14 +237,18 @@ class FleetAllocVectorEnv(VectorEnv):
         if not self._begun:
             raise gymnasium.error.ResetNeeded("call reset() before step()")
         over = self._over
-        if self.autoreset_mode == AutoresetMode.DISABLED and over.any():
+        any_over = bool(over.any())
+        if self.autoreset_mode == AutoresetMode.DISABLED and any_over:
             raise gymnasium.error.ResetNeeded(
                 f"episodes {np.flatnonzero(over).tolist()} are over: reset them"
             )
-        actions = self._check(actions, ~over)
-        for k in np.flatnonzero(over):
-            self._choose(int(k))
-        self._batch.advance(actions, np.where(over, BEGIN, PLAY))
+        actions = self._check(actions, over)
+        what = self._plays
+        if any_over:
+            what = np.where(over, _BEGIN, _PLAY)
+            for k in np.flatnonzero(over):
+                self._choose(int(k))
+        self._batch.advance(actions, what)
         rewards = 0.0 - self._batch.cost_usd
         terminations = self._batch.window >= self._batch.shape.windows
         truncations = np.zeros(self.num_envs, dtype=np.bool_)
@@ -260,7 +266,7 @@ class FleetAllocVectorEnv(VectorEnv):
             {**final, **self._infos(self._everyone)},
         )
 
-    def _check(self, actions: Any, rows: np.ndarray) -> np.ndarray:
+    def _check(self, actions: Any, over: np.ndarray) -> np.ndarray:
         checked = np.asarray(actions)
         if checked.shape != self._limits.shape or checked.dtype.kind not in "iu":
             raise DataError(
@@ -269,8 +275,8 @@ class FleetAllocVectorEnv(VectorEnv):
             )
         checked = np.ascontiguousarray(checked, dtype=np.int64)
         wrong = checked.view(np.uint64) >= self._limits  # as unsigned numbers negative ones are huge
-        if wrong.any() and wrong[rows].any():
-            k, s = np.argwhere(wrong & rows[:, None])[0]
+        if wrong.any() and wrong[~over].any():
+            k, s = np.argwhere(wrong & ~over[:, None])[0]
             raise DataError(
                 f"expected an option from 0 to {int(self._limits[k, s]) - 1}, got {checked[k, s]}",
                 f"$.actions[{k}][{s}]",
@@ -284,7 +290,7 @@ class FleetAllocVectorEnv(VectorEnv):
         for k in np.flatnonzero(rows):
             final_obs[k] = {name: values[k] for name, values in last.items()}
             self._choose(int(k))
-        what = np.where(rows, BEGIN, REST)
+        what = np.where(rows, _BEGIN, _REST)
         self._batch.advance(np.zeros((self.num_envs, self._limits.shape[1])), what)
         return {
             "final_obs": final_obs,

@@ -237,13 +237,8 @@ def _copy_held(state, moves, copy, save):
 
 
 @jit(cache=False)
-def _make_room(state, moves, c, order, gpu_use, available, used, hold_usd, fee_usd, budget_usd):
-    """(d) 2.-3. Let draining replicas give way to one of c. Returns how many did, -1 if it does not fit."""
-    short = _first_violation(state, moves, c, gpu_use, available, used, hold_usd, fee_usd, budget_usd)
-    if short < 0:
-        return 0
-    if not _any_drains(state, moves):  # nothing to try, and nothing to restore
-        return -1
+def _give_way(state, moves, c, order, gpu_use, available, used, hold_usd, fee_usd, budget_usd, short):
+    """(d) 3. Let draining replicas give way to one of c. Returns how many did, -1 if that is not enough."""
     before = np.empty((state.shape[0], state.shape[1] + 1), dtype=np.int64)
     _copy_held(state, moves, before, True)
     gave_way = 0
@@ -261,6 +256,17 @@ def _make_room(state, moves, c, order, gpu_use, available, used, hold_usd, fee_u
             used[g] -= gpu_use[g, removed]
         short = _first_violation(state, moves, c, gpu_use, available, used, hold_usd, fee_usd, budget_usd)
     return gave_way
+
+
+@jit(cache=False, forceinline=True)
+def _make_room(state, moves, c, order, gpu_use, available, used, hold_usd, fee_usd, budget_usd):
+    """(d) 2.-3. See whether one more replica of c fits. Returns how many gave way to it, -1 if it does not fit."""
+    short = _first_violation(state, moves, c, gpu_use, available, used, hold_usd, fee_usd, budget_usd)
+    if short < 0:
+        return 0
+    if not _any_drains(state, moves):  # nothing to try, and nothing to restore
+        return -1
+    return _give_way(state, moves, c, order, gpu_use, available, used, hold_usd, fee_usd, budget_usd, short)
 
 
 @inner
@@ -304,10 +310,39 @@ def _drain(state, moves, wait):
 
 
 @inner
-def _clear(moves):
+def clear(moves):
+    """Note that nothing has happened yet."""
     for row in range(moves.shape[0]):
         for c in range(moves.shape[1]):
             moves[row, c] = 0
+
+
+@inner
+def count_held(state, held):
+    """Write the replicas that hold GPUs and pay into `held` (C,)."""
+    for c in range(state.shape[0]):
+        held[c] = 0
+        for k in range(state.shape[1]):
+            held[c] += state[c, k]
+
+
+@inner
+def is_settled(target, state, held, gpu_use, available, hold_usd, budget_usd):
+    """Tell whether the fleet is the target and within all limits, so that `admit` would change nothing."""
+    for c in range(target.shape[0]):
+        if target[c] != _present(state, c):
+            return False
+    for g in range(gpu_use.shape[0]):
+        used = 0
+        for c in range(target.shape[0]):
+            used += gpu_use[g, c] * held[c]
+        if used > available[g]:
+            return False
+    usd = 0.0
+    if budget_usd < np.inf:
+        for c in range(target.shape[0]):
+            usd += held[c] * hold_usd[c]
+    return not _over_budget(usd, budget_usd)
 
 
 @jit
@@ -361,7 +396,7 @@ def admit(
     fees_usd : float
         Start-up fees.
     """
-    _clear(moves)
+    clear(moves)
     _leave(target, state, moves, order, slot_start, slot_exclusive)
     _fill_used(state, moves, gpu_use, used)
     _shed(state, moves, order, gpu_use, available, hold_usd, budget_usd, used)

@@ -147,8 +147,7 @@ def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     if function is None:
         return functools.partial(jit, **options)
     folder = cache_folder()
-    usual = {"nogil": True, "error_model": "numpy", "pipeline_class": KernelCompiler}
-    options = {"cache": folder is not None, **usual, **options}
+    options = {"cache": folder is not None, "nogil": True, "error_model": "numpy", **options}
     options["no_cfunc_wrapper"] = True  # nobody calls kernels from C
     if function.__name__.startswith("_"):  # only called by other kernels: a third less to compile
         options["no_cpython_wrapper"] = True
@@ -225,9 +224,9 @@ def separate(kernel: Any, *examples: Any) -> Any:
 
 
 def lean() -> dict[str, Any]:
-    """Return the option that leaves out reference counts, where this Numba has it: it saves compile time.
+    """Return options for a kernel that allocates nothing and whose parts are `inner`: they save compile time.
 
-    For kernels that allocate nothing.
+    It is optimised once (see `kernels.parts`), without reference counts where this Numba can leave them out.
 
     Returns
     -------
@@ -236,12 +235,13 @@ def lean() -> dict[str, Any]:
     """
     import numba.core.options
 
-    return {"_nrt": False} if hasattr(numba.core.options.DefaultOptions, "_nrt") else {}
+    counts = {"_nrt": False} if hasattr(numba.core.options.DefaultOptions, "_nrt") else {}
+    return {"pipeline_class": KernelCompiler, **counts}
 
 
 # Whoever calls a kernel loads all of it from one file of the cache, so that files for its parts would be idle.
 inner: Any = functools.partial(
-    jit, cache=False, no_cpython_wrapper=True, pipeline_class=PartCompiler, **lean()
+    jit, **{**lean(), "cache": False, "no_cpython_wrapper": True, "pipeline_class": PartCompiler}
 )
 # A function with one caller joins it: passing many arrays on would take as long as many of them run.
 once: Any = functools.partial(inner, forceinline=True)

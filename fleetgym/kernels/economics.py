@@ -1,17 +1,36 @@
 """What one window costs once a fleet serves: coefficients, routing, tails, costs (sections 1 and 4 to 6).
 
-`Packed` holds an instance as plain arrays; an outcome is a float array of shape (5, workloads). Only
+`Packed` holds an instance as arrays; an outcome is a float array of shape (5, workloads). Only
 *active* configurations, those with serving replicas, enter: arrays with a last axis of n are compact.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
-from fleetgym.kernels.compile import inner, jit
+from fleetgym.kernels.columns import gather, how_many, quotient, store_bits, store_places, table
+from fleetgym.kernels.compile import inner, jit, lean, once, separate
+from fleetgym.kernels.lanes import (
+    WIDTH,
+    are_at_most,
+    are_less,
+    choose,
+    larger,
+    load_first,
+    spread,
+    store_first,
+    zeros,
+)
 from fleetgym.kernels.profile import COEFFICIENTS, COSTS, ROUTING, TAILS, lap
-from fleetgym.kernels.queueing import chance_to_wait, wait_decay
+from fleetgym.kernels.queueing import wait_decay
+from fleetgym.kernels.queueing_lanes import (
+    NUM_QUEUE_ROWS,
+    Q_ARRIVAL_CV2,
+    Q_CHANCE,
+    Q_OFFERED,
+    Q_SERVERS,
+    fill_chances,
+)
 from fleetgym.kernels.routing import distant_route
+from fleetgym.kernels.tables import EXAMPLE_MEMORY, EXAMPLE_NOTE, EXAMPLE_OUTCOME, Sheet, thaw
 
 #: Planes of `Packed.performance`; affine quantities take three (base, per input token, per output token).
 DELAY, WORK, SERVICE, PREFILL = 0, 3, 6, 9
@@ -30,6 +49,14 @@ NUM_OUTCOME_ROWS = 5
 C_DELAY, C_WORK, C_SERVICE, C_PREFILL, C_KV, C_ERROR = range(6)
 NUM_COEFFICIENTS = 6
 
+#: Rows of `Sheet.routes`: the LP's columns, its answer, and what tails and costs need of a route.
+R_COST, R_DELAY, R_ERROR, R_USE, R_SHARE, R_DELAY_S, R_SERVICE_S, R_PREFILL_S = 0, 1, 2, 3, 6, 7, 8, 9
+NUM_ROUTE_ROWS = 10
+
+#: Rows of the mixture that each active configuration serves.
+M_FLOW, M_MEAN, M_SECOND, M_ARRIVAL, M_SPREAD, M_OFFERED, M_SERVERS, M_WAITING = range(8)
+NUM_MOMENTS = 8
+
 #: Rows of `Packed.configuration`.
 COMPUTE, KV_CAPACITY, KV_PER_TOKEN, CONCURRENCY = range(4)
 NUM_CONFIGURATION_ROWS = 4
@@ -43,43 +70,61 @@ NEGLIGIBLE = 1e-20  # a smaller share of late requests is none
 TIE_BREAK_SCALE = 1e-6
 
 
-class Packed(NamedTuple):
-    """An instance as arrays."""
-
-    performance: np.ndarray  # (NUM_PLANES, I, C)
-    workload: np.ndarray  # (NUM_WORKLOAD_ROWS, I)
-    configuration: np.ndarray  # (NUM_CONFIGURATION_ROWS, C)
-    segment_offset: np.ndarray  # (C,) int64: row offset[c] + replicas - 1 of the next array
-    segment: np.ndarray  # (rows, 7) safe utilisation, three widths, three slopes
-    clock: np.ndarray  # (2,) window_s, and 1.0 if penalties are per day
-
-
-@inner
-def _affine(performance, plane, i, c, length_in, length_out):
-    return (
-        performance[plane, i, c]
-        + performance[plane + 1, i, c] * length_in
-        + performance[plane + 2, i, c] * length_out
+def new_sheet(num_workloads: int, num_configurations: int) -> Sheet:
+    """Return room for windows of at most this size."""
+    size = num_workloads * num_configurations
+    per_configuration = 9 + 6 + NUM_MOMENTS + NUM_QUEUE_ROWS
+    room = (NUM_ROUTE_ROWS + 1) * size + 7 * num_workloads + per_configuration * num_configurations
+    return Sheet(
+        numbers=zeros(room),
+        flags=np.zeros(size, dtype=np.uint8),
+        used=np.zeros((2, size), dtype=np.int64),
     )
 
 
-@jit
+@once
+def _affine(performance, plane, i, active, first, some, length_in, length_out):
+    """Return an affine quantity of up to eight routes of workload i."""
+    size = performance.shape[1] * performance.shape[2]
+    at = plane * size + i * performance.shape[2]
+    total = gather(performance, at, active, first, some)
+    total = total + gather(performance, at + size, active, first, some) * spread(length_in)
+    return total + gather(performance, at + 2 * size, active, first, some) * spread(length_out)
+
+
+@once
+def _coefficients(packed, outcome, i, active, first, some):
+    """Return delay, work, service, prefill, KV and error of the routes of workload i to up to eight configurations."""
+    performance, count = packed.performance, packed.performance.shape[2]
+    length_in = packed.workload[INPUT, i] * outcome[INPUT_SCALE, i]
+    length_out = packed.workload[OUTPUT, i] * outcome[OUTPUT_SCALE, i]
+    factor = spread(outcome[DELAY_FACTOR, i])
+    delay = factor * _affine(performance, DELAY, i, active, first, some, length_in, length_out)
+    work = _affine(performance, WORK, i, active, first, some, length_in, length_out)
+    service = factor * _affine(performance, SERVICE, i, active, first, some, length_in, length_out)
+    prefill = factor * _affine(performance, PREFILL, i, active, first, some, length_in, length_out)
+    per_token = gather(packed.configuration, KV_PER_TOKEN * count, active, first, some)
+    kv = per_token * spread(length_in + length_out) * delay
+    at = (ERROR * outcome.shape[1] + i) * count
+    error = spread(outcome[ERROR_FACTOR, i]) * gather(performance, at, active, first, some)
+    return delay, work, service, prefill, kv, error
+
+
+@jit(**lean())
 def coefficients(packed, outcome, active, out):
     """Fill `out` (6, I, n) with delay, work, service, prefill, KV and error of each route."""
-    performance = packed.performance
+    count = active.shape[0]
+    plane = outcome.shape[1] * count
     for i in range(outcome.shape[1]):
-        length_in = packed.workload[INPUT, i] * outcome[INPUT_SCALE, i]
-        length_out = packed.workload[OUTPUT, i] * outcome[OUTPUT_SCALE, i]
-        factor = outcome[DELAY_FACTOR, i]
-        for k in range(active.shape[0]):
-            c = active[k]
-            delay = factor * _affine(performance, DELAY, i, c, length_in, length_out)
-            out[C_DELAY, i, k] = delay
-            out[C_WORK, i, k] = _affine(performance, WORK, i, c, length_in, length_out)
-            out[C_SERVICE, i, k] = factor * _affine(performance, SERVICE, i, c, length_in, length_out)
-            out[C_PREFILL, i, k] = factor * _affine(performance, PREFILL, i, c, length_in, length_out)
-            out[C_KV, i, k] = packed.configuration[KV_PER_TOKEN, c] * (length_in + length_out) * delay
-            out[C_ERROR, i, k] = outcome[ERROR_FACTOR, i] * performance[ERROR, i, c]
+        for first in range(0, count, WIDTH):
+            some, at = count - first, i * count + first
+            delay, work, service, prefill, kv, error = _coefficients(packed, outcome, i, active, first, some)
+            store_first(out, C_DELAY * plane + at, delay, some)
+            store_first(out, C_WORK * plane + at, work, some)
+            store_first(out, C_SERVICE * plane + at, service, some)
+            store_first(out, C_PREFILL * plane + at, prefill, some)
+            store_first(out, C_KV * plane + at, kv, some)
+            store_first(out, C_ERROR * plane + at, error, some)
 
 
 @inner
@@ -90,37 +135,66 @@ def penalty_weight(packed, rate):
     return packed.clock[0] / SECONDS_PER_DAY if packed.clock[1] > 0.0 else rate * packed.clock[0]
 
 
-@jit
+@once
+def _route_usd(packed, outcome, i, active, first, some, delay, prefill):
+    """Return the prices of the routes of workload i to up to eight configurations, without tie-breaking."""
+    workload, count = packed.workload, packed.performance.shape[2]
+    requests = outcome[RATE, i] * packed.clock[0]
+    usd = spread(penalty_weight(packed, outcome[RATE, i]) * workload[DELAY_USD, i]) * delay
+    at = (STORAGE_USD * outcome.shape[1] + i) * count
+    usd = usd + spread(requests) * gather(packed.performance, at, active, first, some)
+    late = are_at_most(spread(workload[TTFT_SLO, i]), prefill)
+    return choose(late, usd + spread(requests * workload[LATE_USD, i]), usd)
+
+
+@jit(**lean())
 def route_prices(packed, outcome, coefficient, active, route_usd, unserved_usd):
     """Fill `route_usd` (I, n), without tie-breaking, and `unserved_usd` (I,)."""
-    workload = packed.workload
+    count = active.shape[0]
+    plane = outcome.shape[1] * count
     for i in range(outcome.shape[1]):
-        weight = penalty_weight(packed, outcome[RATE, i])
-        requests = outcome[RATE, i] * packed.clock[0]
-        unserved_usd[i] = weight * workload[UNSERVED_USD, i]
-        for k in range(active.shape[0]):
-            usd = weight * workload[DELAY_USD, i] * coefficient[C_DELAY, i, k]
-            usd += requests * packed.performance[STORAGE_USD, i, active[k]]
-            if coefficient[C_PREFILL, i, k] >= workload[TTFT_SLO, i]:
-                usd += requests * workload[LATE_USD, i]
-            route_usd[i, k] = usd
+        unserved_usd[i] = penalty_weight(packed, outcome[RATE, i]) * packed.workload[UNSERVED_USD, i]
+        for first in range(0, count, WIDTH):
+            some, at = count - first, i * count + first
+            delay = load_first(coefficient, C_DELAY * plane + at, some)
+            prefill = load_first(coefficient, C_PREFILL * plane + at, some)
+            usd = _route_usd(packed, outcome, i, active, first, some, delay, prefill)
+            store_first(route_usd, at, usd, some)
 
 
-@inner
-def _fill_rows(packed, outcome, coefficient, active, unserved_usd, cost, delay, error, use, allowed):
-    """Turn coefficients into the LP's columns; `cost` comes in as route_usd and gets the tie-break."""
-    for i in range(outcome.shape[1]):
-        rate = outcome[RATE, i]
-        delay_slo, error_slo = packed.workload[DELAY_SLO, i], packed.workload[ERROR_SLO, i]
-        for k in range(active.shape[0]):
-            c = active[k]
-            cost[i, k] += TIE_BREAK_SCALE * unserved_usd[i] * packed.performance[TIE_BREAK, i, c]
-            delay[i, k] = (coefficient[C_DELAY, i, k] - delay_slo) / delay_slo
-            error[i, k] = (coefficient[C_ERROR, i, k] - error_slo) / error_slo
-            use[0, i, k] = rate * coefficient[C_WORK, i, k]
-            use[1, i, k] = rate * coefficient[C_KV, i, k]
-            use[2, i, k] = rate * coefficient[C_SERVICE, i, k]
-            allowed[i, k] = packed.performance[COMPATIBLE, i, c] > 0.0
+@once
+def _beyond(value, slo):
+    """Return (value - slo) / slo."""
+    return quotient(value - spread(slo), spread(slo))
+
+
+@once
+def _fill_routes(packed, outcome, active, unserved_usd, routes, allowed):
+    """Fill the LP's columns, and prefill and service times."""
+    count, (workloads, configurations) = active.shape[0], packed.performance.shape[1:]
+    plane = workloads * count
+    for i in range(workloads):
+        rate, unserved = spread(outcome[RATE, i]), penalty_weight(packed, outcome[RATE, i])
+        unserved_usd[i] = unserved = unserved * packed.workload[UNSERVED_USD, i]
+        tie_break = spread(TIE_BREAK_SCALE * unserved)
+        for first in range(0, count, WIDTH):
+            some, at = count - first, i * count + first
+            delay, work, service, prefill, kv, error = _coefficients(packed, outcome, i, active, first, some)
+            usd = _route_usd(packed, outcome, i, active, first, some, delay, prefill)
+            here = (TIE_BREAK * workloads + i) * configurations
+            usd = usd + tie_break * gather(packed.performance, here, active, first, some)
+            store_first(routes, R_COST * plane + at, usd, some)
+            store_first(routes, R_DELAY * plane + at, _beyond(delay, packed.workload[DELAY_SLO, i]), some)
+            store_first(routes, R_ERROR * plane + at, _beyond(error, packed.workload[ERROR_SLO, i]), some)
+            store_first(routes, R_DELAY_S * plane + at, delay, some)
+            store_first(routes, R_SERVICE_S * plane + at, service, some)
+            store_first(routes, R_PREFILL_S * plane + at, prefill, some)
+            store_first(routes, R_USE * plane + at, rate * work, some)
+            store_first(routes, (R_USE + 1) * plane + at, rate * kv, some)
+            store_first(routes, (R_USE + 2) * plane + at, rate * service, some)
+            here = (COMPATIBLE * workloads + i) * configurations
+            compatible = gather(packed.performance, here, active, first, some)
+            store_bits(allowed, at, are_less(spread(0.0), compatible), some)
 
 
 @inner
@@ -136,122 +210,154 @@ def _fill_limits(packed, serving, active, capacity, width, slope):
             slope[k, b] = row[4 + b]
 
 
-@inner
-def _tail(packed, outcome, coefficient, share, serving, active, k, late):
-    """Fill late[:, k]: the share of each workload's requests on one configuration whose TTFT is late."""
-    c = active[k]
-    total = 0.0
-    mean = 0.0
-    second = 0.0
-    arrival_cv2 = 0.0
+@once
+def _list_used(share, used):
+    """Write workload and column of each route with a positive share, in order; return their number."""
+    number, count, room = 0, share.shape[1], used.shape[1]
     for i in range(share.shape[0]):
-        flow = outcome[RATE, i] * share[i, k]
-        service = coefficient[C_SERVICE, i, k]
-        total += flow
-        mean += flow * service
-        second += flow * (1.0 + packed.performance[SERVICE_CV2, i, c]) * service * service
-        arrival_cv2 += flow * packed.workload[ARRIVAL_CV2, i]
-    cv2 = 0.0
-    if total > 0.0:
-        mean, second, arrival_cv2 = mean / total, second / total, arrival_cv2 / total
-        if mean > 0.0:
-            cv2 = max(0.0, second / (mean * mean) - 1.0)
-    servers = int(packed.configuration[CONCURRENCY, c]) * serving[c]
-    waiting = -1.0  # one queue for all workloads: computed once, and only if somebody asks
-    for i in range(share.shape[0]):
-        late[i, k] = 0.0
-        slo = packed.workload[TTFT_SLO, i]
-        if share[i, k] <= 0.0 or slo == np.inf:
-            continue
-        slack_s = slo - coefficient[C_PREFILL, i, k]
-        if slack_s <= 0.0:
-            late[i, k] = 1.0
-            continue
-        beyond = wait_decay(servers, total * mean, mean, cv2 + arrival_cv2, slack_s)
-        if beyond > NEGLIGIBLE and waiting < 0.0:
-            waiting = chance_to_wait(servers, total * mean, arrival_cv2, NEGLIGIBLE)
-        if beyond > NEGLIGIBLE:
-            late[i, k] = waiting * beyond
+        before = number
+        for first in range(0, count, WIDTH):
+            bits = are_less(spread(0.0), load_first(share, i * count + first, count - first))
+            store_places(used, room + number, bits, first)
+            number += how_many(bits)
+        for r in range(before, number):
+            used[0, r] = i
+    return number
 
 
-@inner
-def _charge(packed, outcome, coefficient, table, slack, active, unserved_usd, terms, miss):
-    """Add up the terms of operating; fill the miss shares. `table` is that of `operate`."""
-    delay, error, share, late = table[1], table[2], table[3], table[4]
+@once
+def _mix(packed, outcome, used, number, serving, active, routes, mixture):
+    """Add up flow, service time, its second moment and the arrivals' cv2 of what each configuration is sent."""
+    for k in range(active.shape[0]):
+        for row in range(M_SPREAD):
+            mixture[row, k] = 0.0
+        c = active[k]
+        mixture[M_SERVERS, k] = packed.configuration[CONCURRENCY, c] * serving[c]
+    for r in range(number):
+        i, k = used[0, r], used[1, r]
+        flow, service = outcome[RATE, i] * routes[R_SHARE, i, k], routes[R_SERVICE_S, i, k]
+        mixture[M_FLOW, k] += flow
+        mixture[M_MEAN, k] += flow * service
+        mixture[M_SECOND, k] += (
+            flow * (1.0 + packed.performance[SERVICE_CV2, i, active[k]]) * service * service
+        )
+        mixture[M_ARRIVAL, k] += flow * packed.workload[ARRIVAL_CV2, i]
+    n, zero = active.shape[0], spread(0.0)
+    for first in range(0, n, WIDTH):
+        some = n - first
+        flow = load_first(mixture, M_FLOW * n + first, some)
+        mean = quotient(load_first(mixture, M_MEAN * n + first, some), flow)
+        second = quotient(load_first(mixture, M_SECOND * n + first, some), flow)
+        arrival = quotient(load_first(mixture, M_ARRIVAL * n + first, some), flow)
+        cv2 = larger(zero, quotient(second, mean * mean) - spread(1.0))
+        cv2 = choose(are_less(zero, mean), cv2, zero)
+        store_first(mixture, M_MEAN * n + first, mean, some)
+        store_first(mixture, M_ARRIVAL * n + first, arrival, some)
+        store_first(mixture, M_SPREAD * n + first, cv2 + arrival, some)
+        store_first(mixture, M_OFFERED * n + first, flow * mean, some)
+        store_first(mixture, M_WAITING * n + first, zero, some)
+
+
+@once
+def _fill_late(packed, used, number, active, routes, mixture, queues, late):
+    """Fill `late`: the share of each used route's requests whose first token is late."""
+    for r in range(number):
+        i, k = used[0, r], used[1, r]
+        slo, servers = packed.workload[TTFT_SLO, i], mixture[M_SERVERS, k]
+        slack_s = slo - routes[R_PREFILL_S, i, k]
+        beyond = wait_decay(servers, mixture[M_OFFERED, k], mixture[M_MEAN, k], mixture[M_SPREAD, k], slack_s)
+        if beyond <= NEGLIGIBLE or slo == np.inf:
+            beyond = 0.0
+        late[r] = beyond if slack_s > 0.0 else -1.0
+        mixture[M_WAITING, k] += late[r] > 0.0
+    waits = 0
+    for k in range(active.shape[0]):  # one queue per configuration, if anybody asks for it
+        if mixture[M_WAITING, k] > 0.0:
+            queues[Q_SERVERS, waits], queues[Q_OFFERED, waits] = mixture[M_SERVERS, k], mixture[M_OFFERED, k]
+            queues[Q_ARRIVAL_CV2, waits] = mixture[M_ARRIVAL, k]
+            waits += 1
+    fill_chances(queues, waits, NEGLIGIBLE)
+    waits = 0
+    for k in range(active.shape[0]):
+        if mixture[M_WAITING, k] > 0.0:
+            mixture[M_WAITING, k] = queues[Q_CHANCE, waits]
+            waits += 1
+    for r in range(number):
+        late[r] = late[r] * mixture[M_WAITING, used[1, r]] if late[r] >= 0.0 else 1.0
+
+
+@once
+def _charge(packed, outcome, used, number, late, routes, slack, active, unserved_usd, terms, miss):
+    """Add up the terms of operating; fill the miss shares."""
     terms[T_DATA] = terms[T_DELAY] = terms[T_SLO] = terms[T_UNSERVED] = terms[T_LATE] = 0.0
+    r = 0
     for i in range(outcome.shape[1]):
         rate = outcome[RATE, i]
         miss[i] = 0.0
         if rate <= 0.0:
             continue
-        requests = rate * packed.clock[0]
-        weight = penalty_weight(packed, rate)
         delay_s = storage = late_share = over_delay = over_error = 0.0
-        for k in range(active.shape[0]):
-            x = share[i, k]
-            if x > 0.0:
-                delay_s += x * coefficient[C_DELAY, i, k]
-                storage += x * packed.performance[STORAGE_USD, i, active[k]]
-                late_share += x * late[i, k]
-                over_delay += x * delay[i, k]
-                over_error += x * error[i, k]
-        unserved = slack[i, 0]
+        while r < number and used[0, r] == i:
+            k = used[1, r]
+            x = routes[R_SHARE, i, k]
+            delay_s += x * routes[R_DELAY_S, i, k]
+            storage += x * packed.performance[STORAGE_USD, i, active[k]]
+            late_share += x * late[r]
+            over_delay += x * routes[R_DELAY, i, k]
+            over_error += x * routes[R_ERROR, i, k]
+            r += 1
+        requests, weight = rate * packed.clock[0], penalty_weight(packed, rate)
         terms[T_DATA] += requests * storage
         terms[T_DELAY] += weight * packed.workload[DELAY_USD, i] * delay_s
         terms[T_SLO] += unserved_usd[i] * (max(0.0, over_delay) + max(0.0, over_error))
-        terms[T_UNSERVED] += unserved_usd[i] * unserved
+        terms[T_UNSERVED] += unserved_usd[i] * slack[i, 0]
         terms[T_LATE] += requests * packed.workload[LATE_USD, i] * late_share
-        miss[i] = min(1.0, unserved + late_share)
+        miss[i] = min(1.0, slack[i, 0] + late_share)
 
 
-@jit(no_cpython_wrapper=True)
-def operate(packed, outcome, serving, active, basis, work, terms, unserved, miss, shares):
+@jit(no_cpython_wrapper=True, **lean())
+def operate(note, outcome, active, basis):
     """Route one window's demand over the serving replicas and charge for it.
 
     Parameters
     ----------
-    packed : Packed
+    note : (W,) int64
+        From `tables.freeze`. `Played.serving` is read; its terms of operating, its shares and, where it has room for
+        it, its routing are overwritten.
     outcome : (5, I) float64
-    serving : (C,) int64
-        Serving replicas.
     active : (n,) int64
         Configurations with serving replicas, ascending.
-    basis, work : ndarray, Workspace
-        Warm start and work space of `route`, with room for n configurations.
-    terms : (8,) float64, modified in place
-        Gets the terms of operating.
-    unserved, miss : (I,) float64, overwritten
-    shares : (I, C) float64
-        The routing is written into the active columns, the others are left alone; (I, 0) to leave it out.
+    basis : (L,) int64
+        Warm start of `route`, with room for n configurations.
 
     Returns
     -------
     int
         Status of `route`: 0 is optimal.
     """
-    count_w, count_c = outcome.shape[1], active.shape[0]
-    coefficient = np.empty((NUM_COEFFICIENTS, count_w, count_c))
-    table = np.empty((5, count_w, count_c))
-    cost, delay, error, share, late = table[0], table[1], table[2], table[3], table[4]
-    use = np.empty((3, count_w, count_c))
-    allowed = np.empty((count_w, count_c), dtype=np.uint8)
-    per_workload = np.empty((2, count_w, 3))
-    slack = per_workload[0]
-    per_segment = np.empty((3, count_c, 3))
-    capacity, duals = np.empty((3, count_c)), (per_workload[1], np.empty((3, count_c)))
-    unserved_usd = np.empty(count_w)
-    coefficients(packed, outcome, active, coefficient)
-    route_prices(packed, outcome, coefficient, active, cost, unserved_usd)
-    _fill_rows(packed, outcome, coefficient, active, unserved_usd, cost, delay, error, use, allowed)
-    _fill_limits(packed, serving, active, capacity, per_segment[0], per_segment[1])
+    problem, work, played = thaw(note)
+    packed, serving, sheet, shares = problem.packed, played.serving, played.sheet, played.routing
+    count_w, count_c, numbers = outcome.shape[1], active.shape[0], sheet.numbers
+    routes = table(numbers, 0, (NUM_ROUTE_ROWS, count_w, count_c))
+    end = routes.size
+    per_workload, end = table(numbers, end, (2, count_w, 3)), end + 6 * count_w
+    per_segment, end = table(numbers, end, (3, count_c, 3)), end + 9 * count_c
+    per_column, end = table(numbers, end, (6, count_c)), end + 6 * count_c
+    mixture, end = table(numbers, end, (NUM_MOMENTS, count_c)), end + NUM_MOMENTS * count_c
+    queues, end = table(numbers, end, (NUM_QUEUE_ROWS, count_c)), end + NUM_QUEUE_ROWS * count_c
+    unserved_usd, late = numbers[end : end + count_w], numbers[end + count_w :]
+    allowed = table(sheet.flags, 0, (count_w, count_c))
+    share, slack, used = routes[R_SHARE], per_workload[0], sheet.used
+    _fill_routes(packed, outcome, active, unserved_usd, routes, allowed)
+    _fill_limits(packed, serving, active, per_column, per_segment[0], per_segment[1])
     lap(work.ticks, COEFFICIENTS)
     status, _, _ = distant_route(
-        cost,
+        routes[R_COST],
         unserved_usd,
-        delay,
-        error,
-        use,
-        capacity,
+        routes[R_DELAY],
+        routes[R_ERROR],
+        routes[R_USE:R_SHARE],
+        per_column[:3],
         per_segment[0],
         per_segment[1],
         allowed,
@@ -260,17 +366,28 @@ def operate(packed, outcome, serving, active, basis, work, terms, unserved, miss
         share,
         slack,
         per_segment[2],
-        duals,
+        (per_workload[1], per_column[3:]),
     )
     lap(work.ticks, ROUTING)
-    for k in range(count_c):
-        _tail(packed, outcome, coefficient, share, serving, active, k, late)
-        if shares.shape[1] > 0:
-            for i in range(count_w):
-                shares[i, active[k]] = share[i, k]
+    number = _list_used(share, used)
+    _mix(packed, outcome, used, number, serving, active, routes, mixture)
+    _fill_late(packed, used, number, active, routes, mixture, queues, late)
     lap(work.ticks, TAILS)
-    _charge(packed, outcome, coefficient, table, slack, active, unserved_usd, terms, miss)
+    _charge(
+        *(packed, outcome, used, number, late, routes, slack, active, unserved_usd),
+        *(played.terms_usd, played.share[1]),
+    )
     for i in range(count_w):
-        unserved[i] = slack[i, 0]
+        played.share[0, i] = slack[i, 0]
+        for c in range(shares.shape[1]):
+            shares[i, c] = 0.0
+    if shares.shape[1] > 0:
+        for r in range(number):
+            shares[used[0, r], active[used[1, r]]] = share[used[0, r], used[1, r]]
     lap(work.ticks, COSTS)
     return status
+
+
+distant_operate = separate(
+    operate, EXAMPLE_NOTE, EXAMPLE_OUTCOME.workload, EXAMPLE_NOTE, EXAMPLE_MEMORY.basis
+)

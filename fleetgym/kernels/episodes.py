@@ -11,21 +11,20 @@ import numpy as np
 
 from fleetgym.kernels import admission, economics
 from fleetgym.kernels.admission import DENIED, GRANTED, LOST
-from fleetgym.kernels.compile import inner, jit
-from fleetgym.kernels.economics import SECONDS_PER_DAY, Packed
+from fleetgym.kernels.compile import inner, jit, lean
+from fleetgym.kernels.economics import SECONDS_PER_DAY
 from fleetgym.kernels.frozen import Freezer
 from fleetgym.kernels.profile import ELSEWHERE, REPORT, lap
-from fleetgym.kernels.window import (
-    BUDGET_KIND,
-    BUDGET_USD,
-    POOL_BUDGET,
+from fleetgym.kernels.tables import (
+    EXAMPLE_FLEET,
+    EXAMPLE_MEMORY,
+    EXAMPLE_NOTE,
+    EXAMPLE_OUTCOME,
     Memory,
     Outcomes,
-    Problem,
-    budget_usd,
-    distant_play,
-    example_arguments,
+    thaw,
 )
+from fleetgym.kernels.window import BUDGET_KIND, BUDGET_USD, POOL_BUDGET, budget_usd, distant_play
 
 #: Most that the demand of a workload may differ from nominal in an observation, as a natural logarithm.
 MAX_LOG_RATIO = 5.0
@@ -47,7 +46,6 @@ class Shape(NamedTuple):
 class Setting(NamedTuple):
     """What stays the same: instances, first axis M, and scenarios, first axis the number of the scenario."""
 
-    problem: Problem
     nominal: Outcomes  # the window expected before any was seen
     nominal_fleet: np.ndarray  # (M, C) int64
     option: np.ndarray  # (M, 2, A) int64 configuration and replicas of each option of the flat mask
@@ -112,31 +110,6 @@ def columns(shape):
         **dict.fromkeys(("granted", "denied", "lost"), configuration),
     }
     return observation, money, count
-
-
-@inner
-def _problem(many, m):
-    packed = many.packed
-    one = Packed(
-        packed.performance[m],
-        packed.workload[m],
-        packed.configuration[m],
-        packed.segment_offset[m],
-        packed.segment[m],
-        packed.clock[m],
-    )
-    return Problem(
-        one,
-        many.order[m],
-        many.slot_start[m],
-        many.slot_exclusive[m],
-        many.gpu_use[m],
-        many.rental_usd[m],
-        many.model_storage_usd[m],
-        many.startup_usd[m],
-        many.startup_windows[m],
-        many.budget[m],
-    )
 
 
 @inner
@@ -265,15 +238,11 @@ def _is_limit_known(limits, limit_usd, available, price, now_usd, e):
 
 
 @inner
-def _tell(setting, episodes, report, played, forced_outages, e):
+def _tell(setting, episodes, report, problem, played, forced_outages, e):
     """Write everything that is seen of episode `e`."""
     m, s, window = episodes.position[e, 0], episodes.position[e, 1], episodes.position[e, 2]
-    problem, nominal, windows = setting.problem, setting.nominal, setting.scenario.workload.shape[1]
-    last, spent_usd, budget = (
-        min(window - setting.lead[m], windows - 1),
-        episodes.spent_usd[e],
-        problem.budget[m],
-    )
+    nominal, windows, budget = setting.nominal, setting.scenario.workload.shape[1], problem.budget
+    last, spent_usd = min(window - setting.lead[m], windows - 1), episodes.spent_usd[e]
     workload, available, price = nominal.workload[m], nominal.available[m], nominal.price[m]
     if last >= 0:
         seen = setting.scenario
@@ -282,15 +251,15 @@ def _tell(setting, episodes, report, played, forced_outages, e):
     n = _write_observation(
         workload, available, price, nominal.workload[m], nominal.available[m], fleet, played.moves, out
     )
-    _write_time(window, problem.packed.clock[m, 0], windows, budget, spent_usd, out, n)
+    _write_time(window, problem.packed.clock[0], windows, budget, spent_usd, out, n)
     _write_money(played.terms_usd, played.share, workload, price, spent_usd, report.money[e])
     _write_count(fleet, played.moves, available, window, forced_outages, report.counts[e])
     limit_usd = budget_usd(budget, spent_usd)
     if not _is_limit_known(episodes.limits, episodes.limit_usd, available, price, limit_usd, e):
         _write_mask(
-            problem.gpu_use[m],
-            problem.rental_usd[m],
-            problem.model_storage_usd[m],
+            problem.gpu_use,
+            problem.rental_usd,
+            problem.model_storage_usd,
             available,
             price,
             limit_usd,
@@ -322,7 +291,7 @@ def _begin(setting, episodes, played, e):
 
 
 @inner
-def _play(setting, episodes, work, played, action, e):
+def _play(setting, episodes, note, played, action, e):
     """Let one window of episode `e` happen; return the status of the routing and the forced outages."""
     m, s, window = episodes.position[e, 0], episodes.position[e, 1], episodes.position[e, 2]
     option, start = setting.option[m], setting.option_start[m]
@@ -333,15 +302,13 @@ def _play(setting, episodes, work, played, action, e):
         chosen = start[k] + action[k]
         target[option[0, chosen]] = option[1, chosen]
     status, forced_outages, spent_usd = distant_play(
-        _problem(setting.problem, m),
+        note,
         _window(setting.scenario, s, window),
         target,
         window == 0,
         episodes.spent_usd[e],
         episodes.fleet[e],
         Memory(episodes.memory.basis[e], episodes.memory.active[e]),
-        work,
-        played,
     )
     episodes.position[e, 2] = window + 1
     episodes.spent_usd[e] = spent_usd
@@ -358,29 +325,26 @@ def _example(arrays, axes):
 
 def _example_table():
     """Return what `advance_episodes` works on, in its types."""
-    problem, outcome, fleet, memory, work, played = (example_arguments()[k] for k in (0, 1, 5, 6, 7, 8))
     whole, number = np.zeros((1, 1), dtype=np.int64), np.zeros((1, 1))
     setting = Setting(
-        problem=_example(problem, 1),
-        nominal=_example(outcome, 1),
+        nominal=_example(EXAMPLE_OUTCOME, 1),
         nominal_fleet=whole,
         option=_example(whole, 1),
         option_start=whole,
         lead=whole[0],
-        scenario=_example(outcome, 2),
+        scenario=_example(EXAMPLE_OUTCOME, 2),
     )
-    episodes = Episodes(
-        whole, _example(fleet, 1), number[0], _example(memory, 1), _example(outcome, 1), number[0]
-    )
+    fleet, memory, limits = (_example(part, 1) for part in (EXAMPLE_FLEET, EXAMPLE_MEMORY, EXAMPLE_OUTCOME))
+    episodes = Episodes(whole, fleet, number[0], memory, limits, number[0])
     report = Report(number.astype(np.float32), number, whole, number.astype(np.bool_))
-    return setting, episodes, report, work, played
+    return setting, episodes, report, _example(EXAMPLE_NOTE, 1)
 
 
 _freezer = Freezer(*_example_table())
 _thaw: Any = _freezer.thaw
 
 
-def freeze(setting, episodes, report, work, played):
+def freeze(setting, episodes, report, notes):
     """Return the note that `advance_episodes` takes for what it works on.
 
     Parameters
@@ -390,18 +354,18 @@ def freeze(setting, episodes, report, work, played):
         Modified by `advance_episodes`.
     report : Report
         Overwritten by it.
-    work, played : Workspace, Played
-        Likewise; one per thread.
+    notes : (M, W) int64
+        From `tables.freeze`, one per instance, with work space that no other thread uses.
 
     Returns
     -------
     ndarray of int64
         Valid as long as the arrays live.
     """
-    return _freezer.freeze(setting, episodes, report, work, played)
+    return _freezer.freeze(setting, episodes, report, notes)
 
 
-@jit
+@jit(**lean())
 def advance_episodes(table, actions, begin, first, stop):
     """Begin some episodes and let one window of the others happen.
 
@@ -422,19 +386,21 @@ def advance_episodes(table, actions, begin, first, stop):
     int
         -1, or the first episode whose routing LP was not solved.
     """
-    setting, episodes, report, work, played = _thaw(table)
+    setting, episodes, report, notes = _thaw(table)
     failed = -1
     for e in range(first, stop):
         if begin[e] == 2:
             continue
+        note = notes[episodes.position[e, 0]]
+        problem, work, played = thaw(note)
         lap(work.ticks, ELSEWHERE)
         forced_outages = 0
         if begin[e] == 1:
             _begin(setting, episodes, played, e)
         else:
-            status, forced_outages = _play(setting, episodes, work, played, actions[e], e)
+            status, forced_outages = _play(setting, episodes, note, played, actions[e], e)
             if status != 0 and failed < 0:
                 failed = e
-        _tell(setting, episodes, report, played, forced_outages, e)
+        _tell(setting, episodes, report, problem, played, forced_outages, e)
         lap(work.ticks, REPORT)
     return failed

@@ -57,7 +57,32 @@ SERVER_LIMIT = 1_000_000_000  # a larger fleet is reported as impossible
 # Numba freezes these at compilation. That is safe because an edit of this file starts a new cache folder.
 _POISSON = 1e-12  # arrivals whose cv2 is so close to 1 are Poisson: shares may not quite sum to 1
 _TAIL = 1e-17  # what the series may leave out, relative to its sum
+_SPLIT = 134217729.0  # 2^27 + 1 splits a number into halves whose products are exact
 _BISECTIONS = 40  # narrows [0, U_MAX] to below 1e-12
+
+
+@inner
+def four_terms(left, part, one, two, three):
+    """Return the sum of four terms of the series, relative to the one before them, and the last of them.
+
+    This and `residual` take numbers, or `Lanes` of them with the constants in `Lanes` too.
+    """
+    r0, r1 = left * part, (left - one) * part
+    r2, r3 = (left - two) * part, (left - three) * part
+    r01 = r0 * r1
+    return r0 + r01 * (one + r2 * (one + r3)), r01 * (r2 * r3)
+
+
+@inner
+def residual(value, reciprocal, one, split):
+    """Return 1 - value * reciprocal without rounding: what the reciprocal lacks (Dekker's product)."""
+    high = value * split - (value * split - value)
+    low = value - high
+    other_high = reciprocal * split - (reciprocal * split - reciprocal)
+    other_low = reciprocal - other_high
+    product = value * reciprocal
+    error = ((high * other_high - product) + high * other_low + low * other_high) + low * other_low
+    return (one - product) - error
 
 
 @inner
@@ -74,11 +99,9 @@ def _inverse_blocking(servers, offered, enough):
     left = float(servers)
     part = 1.0 / offered
     while left > 4.0:
-        r0, r1 = left * part, (left - 1.0) * part
-        r2, r3 = (left - 2.0) * part, (left - 3.0) * part
-        r01 = r0 * r1
-        total += term * (r0 + r01 * (1.0 + r2 * (1.0 + r3)))
-        term *= r01 * (r2 * r3)
+        terms, product = four_terms(left, part, 1.0, 2.0, 3.0)
+        total += term * terms
+        term *= product
         left -= 4.0
         if left > offered:
             if total >= enough:
@@ -91,21 +114,8 @@ def _inverse_blocking(servers, offered, enough):
         total += term
         left -= 1.0
     if servers > 100 and total < np.inf:
-        total += total * _residual(offered, part) * (servers - offered + offered / total)
+        total += total * residual(offered, part, 1.0, _SPLIT) * (servers - offered + offered / total)
     return total
-
-
-@inner
-def _residual(value, reciprocal):
-    """Return 1 - value * reciprocal without rounding: what the reciprocal lacks (Dekker's product)."""
-    scale = 134217729.0  # 2^27 + 1 splits a number into halves whose products are exact
-    high = value * scale - (value * scale - value)
-    low = value - high
-    other_high = reciprocal * scale - (reciprocal * scale - reciprocal)
-    other_low = reciprocal - other_high
-    product = value * reciprocal
-    error = ((high * other_high - product) + high * other_low + low * other_high) + low * other_low
-    return (1.0 - product) - error
 
 
 @jit
