@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from fleetgym.errors import DataError, UnknownNameError
+from fleetgym.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.files import file_sha256, read_json
 from fleetgym.instance import Instance, Scenario, load_instance_file, load_scenario_file
 from fleetgym.schema import Choice, Integer, ListOf, Nested, Text, read_object, spec
@@ -185,6 +185,8 @@ def load_instance(id_or_path: str | os.PathLike[str]) -> Instance:
     >>> load_instance("fleet-v0/toy/two-pools").family
     'toy'
     """
+    if not isinstance(id_or_path, (str, os.PathLike)):
+        raise FleetgymError(f"expected the id or the file of an instance, got {id_or_path!r}")
     if is_path(id_or_path):
         return load_instance_file(id_or_path)
     entry = find_entry(str(id_or_path))

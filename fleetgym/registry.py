@@ -138,6 +138,8 @@ def parse_agent(text: str) -> AgentSpec:
     head, arguments = split_arguments(text.strip())
     if ":" not in head:
         known = agent_entries()
+        if head.endswith(".py"):
+            raise FleetgymError(f"{head!r} is a file; name the class in it too, as in {head}:MyAgent")
         if head not in known:
             raise UnknownNameError("agent", head, known)
         return AgentSpec(text, known[head].target, arguments, known[head].is_reference)

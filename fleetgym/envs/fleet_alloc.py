@@ -181,6 +181,8 @@ class FleetAllocEnv(gymnasium.Env):
 
     def action_masks(self) -> np.ndarray:
         """Return which options fit the availability and budget seen last: bool (sum of nvec,)."""
+        if self._scenario is None:
+            raise gymnasium.error.ResetNeeded("call reset() before action_masks()")
         return self._batch.mask[0]
 
     def render(self) -> str | np.ndarray | None:
@@ -189,6 +191,8 @@ class FleetAllocEnv(gymnasium.Env):
             gymnasium.logger.warn("render() without a render_mode: make the env with render_mode='ansi'")
             return None
         if self.render_mode == "ansi":
+            if self._scenario is None:
+                raise gymnasium.error.ResetNeeded("call reset() before render()")
             return render_ansi(self.instance, self._batch.state(0), self._seen(), self._result)
         return self._viewer.render()
 

@@ -353,6 +353,8 @@ class FleetMakespanEnv(gymnasium.Env):
 
     def action_masks(self) -> np.ndarray:
         """Return which options fit availability and budget if they alone are wanted: bool (sum of nvec,)."""
+        if self._scenario is None:
+            raise gymnasium.error.ResetNeeded("call reset() before action_masks()")
         return self.actions.mask(self._outcome.available_gpus, self._hold_usd, self._budget_usd)
 
     def render(self) -> str | None:
@@ -360,6 +362,8 @@ class FleetMakespanEnv(gymnasium.Env):
         if self.render_mode is None:
             gymnasium.logger.warn("render() without a render_mode: make the env with render_mode='ansi'")
             return None
+        if self._scenario is None:
+            raise gymnasium.error.ResetNeeded("call reset() before render()")
         text = render_ansi(self.instance, self._state, self._outcome, None)
         return f"{text}\nmakespan {self._makespan_s:.6g} s  (worst {self._worst_s:.6g} s)"
 

@@ -152,8 +152,8 @@ class FleetPoolsEnv(FleetMakespanEnv):
         miss_share: float = 0.01,
         render_mode: str | None = None,
     ):
-        if not 1 <= pools <= 16:
-            raise FleetgymError(f"pools is {pools}; expected 1 to 16")
+        if not isinstance(pools, int | np.integer) or not 1 <= pools <= 16:
+            raise FleetgymError(f"pools is {pools}; expected a whole number from 1 to 16")
         if not 0.0 < miss_share < 1.0:
             raise FleetgymError(f"miss_share is {miss_share}; expected above 0 and below 1")
         super().__init__(instance, render_mode=render_mode)
@@ -234,7 +234,10 @@ class FleetPoolsEnv(FleetMakespanEnv):
     def _split(self, action: object) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return thresholds, configurations and replicas of a valid action."""
         nvec = np.asarray(self.action_space.nvec)  # type: ignore[attr-defined]
-        raw = np.asarray(action)
+        try:
+            raw = np.asarray(action)
+        except ValueError as error:  # lists of several lengths
+            raise DataError(f"not an array ({error})", "$.action") from None
         if raw.shape != nvec.shape or raw.dtype.kind not in "iuf":
             raise DataError(
                 f"expected {nvec.size} whole numbers, got {raw.dtype} of shape {raw.shape}", "$.action"
@@ -272,6 +275,8 @@ class FleetPoolsEnv(FleetMakespanEnv):
         All thresholds; configurations of which one replica fits availability and budget alone; replicas up to the most
         that fit of any of these. Without a configuration that fits, all are allowed, and every replica is denied.
         """
+        if self._scenario is None:
+            raise gymnasium.error.ResetNeeded("call reset() before action_masks()")
         snapshot = self._snapshot
         counts = np.arange(1, int(self._most.max()) + 1)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -295,6 +300,8 @@ class FleetPoolsEnv(FleetMakespanEnv):
         if self.render_mode is None:
             gymnasium.logger.warn("render() without a render_mode: make the env with render_mode='ansi'")
             return None
+        if self._scenario is None:
+            raise gymnasium.error.ResetNeeded("call reset() before render()")
         text = render_ansi(self.instance, self._state, self._outcome, None)
         pools, usd_per_h = ", ".join(map(str, self._replicas)), self._cost_usd_per_h()
         return (

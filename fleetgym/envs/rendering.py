@@ -19,22 +19,22 @@ def _bar(share: float) -> str:
 
 def _pool_lines(instance: Instance, state: FleetState, seen: Outcome) -> list[str]:
     held = instance.gpu_use @ state.replicas.sum(axis=1)
-    lines = []
+    lines, width = [], max(24, *(len(pool.id) for pool in instance.pools))
     for g, pool in enumerate(instance.pools):
         share = held[g] / max(1, pool.cap_gpus)
         lines.append(
-            f"  {pool.id:<24} {_bar(share)} {held[g]:>5} held  {seen.available_gpus[g]:>5} available"
+            f"  {pool.id:<{width}} {_bar(share)} {held[g]:>5} held  {seen.available_gpus[g]:>5} available"
             f"  {pool.cap_gpus:>5} cap"
         )
     return lines
 
 
 def _workload_lines(instance: Instance, seen: Outcome, result: WindowResult) -> list[str]:
-    lines = []
+    lines, width = [], max(24, *(len(workload.id) for workload in instance.workloads))
     for i, workload in enumerate(instance.workloads):
         served = 1.0 - float(result.unserved_share[i])
         lines.append(
-            f"  {workload.id:<24} {_bar(served)} {seen.rate_rps[i]:>9.3f} req/s  "
+            f"  {workload.id:<{width}} {_bar(served)} {seen.rate_rps[i]:>9.3f} req/s  "
             f"{100 * result.unserved_share[i]:>5.1f} % unserved  {100 * result.miss_share[i]:>5.1f} % missed"
         )
     return lines
@@ -42,10 +42,11 @@ def _workload_lines(instance: Instance, seen: Outcome, result: WindowResult) -> 
 
 def _fleet_lines(instance: Instance, state: FleetState) -> list[str]:
     lines = []
+    width = max(40, *(len(configuration.id) for configuration in instance.configurations))
     starting, draining = state.starting.sum(axis=1), state.draining.sum(axis=1)
     for c in np.flatnonzero(state.replicas.sum(axis=1)):
         lines.append(
-            f"  {instance.configurations[c].id:<40} {state.running[c]:>4} running"
+            f"  {instance.configurations[c].id:<{width}} {state.running[c]:>4} running"
             f"  {starting[c]:>3} starting  {draining[c]:>3} draining"
         )
     return lines or ["  (no replicas)"]

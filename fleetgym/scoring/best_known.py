@@ -131,7 +131,8 @@ def load_best_known(instances: Iterable[str]) -> BestKnownSet:
         path = best_known_path(suite)
         if not path.is_file():
             raise FleetgymError(
-                f"there are no best-known costs for {suite}; score relative to the best in this run"
+                f"there are no best-known costs for {suite}; score relative to the best in this run "
+                "(relative_to='best-in-run', --relative-to best-in-run)"
             )
         sets.append(read_best_known(path))
     if not sets:

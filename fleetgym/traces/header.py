@@ -69,7 +69,14 @@ def read_header(path: str | os.PathLike[str], head: str) -> Layout:
         if kind not in where:
             unit = "arrival time" if kind == "time" else f"{kind} tokens"
             known = ", ".join(COLUMN_NAMES[kind])
-            fail(path, 1, f"no column holds the {unit} (it may be called {known}); {expected_header()}")
+            found = ", ".join(repr(name) for name in names[:12])
+            other = next((mark for mark in (";", "\t", "|") if len(names) == 1 and mark in names[0]), None)
+            hint = "" if other is None else f"; the fields are separated by {other!r}, expected commas"
+            fail(
+                path,
+                1,
+                f"no column holds the {unit} (it may be called {known}) among {found}{hint}; {expected_header()}",
+            )
     label = where.get("label")
     return Layout(
         width=len(names),

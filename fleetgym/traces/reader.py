@@ -126,8 +126,17 @@ def _decoded(path: str | os.PathLike[str], block: Block) -> str:
         return block.data.decode("utf-8-sig" if block.first_line == 1 else "utf-8")
     except UnicodeDecodeError as error:
         line = block.first_line + block.data.count(b"\n", 0, error.start)
-        hint = "; it looks like gzip: name it .gz" if block.data[:2] == b"\x1f\x8b" else ""
+        hint = next((f"; {what}" for magic, what in _MAGIC.items() if block.data.startswith(magic)), "")
         fail(path, line, f"not UTF-8 text (byte {block.data[error.start]:#04x}){hint}")
+
+
+#: How files begin that are taken for CSV.
+_MAGIC = {
+    b"\x1f\x8b": "it looks like gzip: name it .gz",
+    b"PK\x03\x04": "it looks like an Excel workbook or a zip file: save the table as CSV in UTF-8",
+    b"\xff\xfe": "it looks like UTF-16: save it as UTF-8",
+    b"\xfe\xff": "it looks like UTF-16: save it as UTF-8",
+}
 
 
 def _check_order(path: str | os.PathLike[str], line: int, time_ns: np.ndarray, before: int) -> int:

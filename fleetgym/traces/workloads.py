@@ -144,7 +144,8 @@ def _check_span(trace: Trace, source: str) -> _Clock:
         )
     if windows > MAX_DAYS * DAY:
         raise DataError(
-            f"the trace spans {trace.span_s / 86400:.0f} days, at most {MAX_DAYS} are read; is a date wrong?",
+            f"the trace spans {trace.span_s / 86400:.0f} days, at most {MAX_DAYS} are read; is a date "
+            "wrong, or are the times milliseconds?",
             "all rows",
             source,
         )

@@ -25,8 +25,8 @@ def full() -> list[Batch]:
         runtime_batch(("DM",), SIZES[:2], twenty, limit_s=30.0),
         *(runtime_batch(("DM",), (size,), twenty, limit_s=30.0) for size in SIZES[2:4]),
         runtime_batch(("DM McCormick",), SIZES[:1], twenty, limit_s=30.0),
-        rolling_batch("greedy", SIGMAS, trials=20),
-        rolling_batch("dm-hourly", (0.01, 0.03, 0.05), trials=20),
+        rolling_batch("greedy", SIGMAS, trials=30),
+        rolling_batch("dm-hourly", (0.01, 0.03, 0.05), trials=30),
         runtime_batch(("DM",), SIZES[4:], twenty, limit_s=30.0),
         rolling_batch("dm-5min", (0.05,), trials=3),
     ]

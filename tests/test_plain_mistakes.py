@@ -1,0 +1,95 @@
+"""Mistakes that users of the environments and of the trace reader make: each gets an error that says what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+
+import fleetgym
+from fleetgym.errors import DataError, FleetgymError
+from fleetgym.registry import parse_agent
+from fleetgym.traces.reader import read_trace
+
+IDS = ("FleetAlloc-v0", "FleetPools-v0", "FleetMakespan-v0")
+
+
+@pytest.mark.parametrize("name", IDS)
+@pytest.mark.parametrize("call", ["action_masks", "render"])
+def test_calls_before_reset(name: str, call: str) -> None:
+    """What needs an episode says that reset comes first."""
+    env = gymnasium.make(name, render_mode="ansi").unwrapped
+    with pytest.raises(gymnasium.error.ResetNeeded, match=f"reset.*{call}"):
+        getattr(env, call)()
+
+
+@pytest.mark.parametrize("pools", [0, 17, 2.5, "two"])
+def test_numbers_of_pools(pools: object) -> None:
+    """Pools are counted in whole numbers."""
+    with pytest.raises(FleetgymError, match="expected a whole number from 1 to 16"):
+        gymnasium.make("FleetPools-v0", pools=pools)
+
+
+def test_ragged_actions() -> None:
+    """A nested list of several lengths is no array."""
+    env = gymnasium.make("FleetPools-v0").unwrapped
+    env.reset(seed=0)
+    with pytest.raises(DataError, match="not an array"):
+        env.step([[1, 2], [3]])
+
+
+@pytest.mark.parametrize("wrong", [None, 3])
+def test_instances_have_names(wrong: object) -> None:
+    """Only an id or a file names an instance."""
+    with pytest.raises(FleetgymError, match="expected the id or the file of an instance"):
+        fleetgym.load_instance(wrong)  # type: ignore[arg-type]
+
+
+def test_an_agent_file_needs_its_class() -> None:
+    """A file may hold several agents."""
+    with pytest.raises(FleetgymError, match=r"as in mine\.py:MyAgent"):
+        parse_agent("mine.py")
+
+
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_other_separators(mark: str, tmp_path: Path) -> None:
+    """A table whose fields are not separated by commas is told so."""
+    file = tmp_path / "day.csv"
+    file.write_text(mark.join(("timestamp", "input_tokens", "output_tokens")) + "\n")
+    with pytest.raises(FleetgymError, match="the fields are separated by"):
+        read_trace(file)
+
+
+def test_columns_of_other_names(tmp_path: Path) -> None:
+    """The error names the columns that there are."""
+    file = tmp_path / "day.csv"
+    file.write_text("when,prompt_size\n1,2\n")
+    with pytest.raises(FleetgymError, match="among 'when', 'prompt_size'"):
+        read_trace(file)
+
+
+@pytest.mark.parametrize(
+    ("begin", "says"),
+    [
+        (b"PK\x03\x04\xff\xff", "Excel workbook or a zip file"),
+        (b"\xff\xfet\x00", "UTF-16"),
+        (b"\x1f\x8b\xff", "gzip"),
+    ],
+)
+def test_files_of_other_kinds(begin: bytes, says: str, tmp_path: Path) -> None:
+    """What is no text is recognised by its first bytes."""
+    file = tmp_path / "day.csv"
+    file.write_bytes(begin + bytes(40))
+    with pytest.raises(FleetgymError, match=says):
+        read_trace(file)
+
+
+def test_long_names_line_up() -> None:
+    """The text picture widens its columns for long names."""
+    env = gymnasium.make("FleetAlloc-v0", instance="fleet-v0/dev/trace-m-001", render_mode="ansi")
+    env.reset(seed=0)
+    env.step(np.asarray(env.action_space.sample()))
+    lines = [line for line in env.render().splitlines() if " held " in line]
+    assert len({line.index(" held ") for line in lines}) == 1
