@@ -1,13 +1,16 @@
-"""Fixtures that several test files share: small instances made by hand."""
+"""Fixtures that several test files share: small instances made by hand, and calls of the command line."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import toys
 
+from fleetgym.cli.parser import main
+from fleetgym.evaluation.agent_runner import TRACEBACK
 from fleetgym.instance import Instance
 
 
@@ -29,3 +32,22 @@ def small_data() -> dict[str, Any]:
 def small(small_data: dict[str, Any]) -> Instance:
     """Return the instance of `small_data`."""
     return Instance.from_dict(small_data)
+
+
+@pytest.fixture
+def run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, str, str]]:
+    """Call the command line in an empty folder; return exit code, output and errors."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(TRACEBACK, raising=False)
+
+    def call(*words: str) -> tuple[int, str, str]:
+        try:
+            code = main(words)
+        except SystemExit as end:  # argparse
+            code = int(end.code or 0)
+        caught = capsys.readouterr()
+        return code, caught.out, caught.err
+
+    return call

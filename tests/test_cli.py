@@ -14,27 +14,11 @@ from pathlib import Path
 import pytest
 from sample_agents import agent
 
-from fleetgym.cli.parser import main, make_parser
+from fleetgym.cli.parser import make_parser
 
 TOY = "fleet-v0/toy/drop"
 
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Call the command line in an empty folder; return exit code, output and errors."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words: str) -> tuple[int, str, str]:
-        try:
-            code = main(words)
-        except SystemExit as end:  # argparse
-            code = int(end.code or 0)
-        caught = capsys.readouterr()
-        return code, caught.out, caught.err
-
-    return call
 
 
 def verbs() -> list[str]:

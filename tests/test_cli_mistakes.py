@@ -13,29 +13,9 @@ from pathlib import Path
 import pytest
 from sample_agents import agent
 
-from fleetgym.cli.parser import main
-from fleetgym.evaluation.agent_runner import TRACEBACK
-
 TOY = "fleet-v0/toy/drop"
 
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Call the command line in an empty folder; return exit code, output and errors."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv(TRACEBACK, raising=False)
-
-    def call(*words: str) -> tuple[int, str, str]:
-        try:
-            code = main(words)
-        except SystemExit as end:  # argparse
-            code = int(end.code or 0)
-        caught = capsys.readouterr()
-        return code, caught.out, caught.err
-
-    return call
 
 
 # -- agents that cannot be made

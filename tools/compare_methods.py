@@ -24,6 +24,7 @@ from fleetgym.evaluation.jobs import Job, run_job
 from fleetgym.files import canonical_json, write_atomically
 from fleetgym.library import entries, load_instance
 from fleetgym.registry import agent_entries
+from tools.markdown import table
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / "results" / "methods.jsonl"
@@ -134,14 +135,14 @@ def page(records: dict[tuple[str, str], dict], instances: dict[str, str]) -> str
     agents = list(dict.fromkeys(agent for agent, _ in records))
     above = {agent: percent_above(agent, records, instances) for agent in agents}
     agents.sort(key=lambda agent: (len(above[agent]) < len(instances), mean_log(above[agent])))
-    costs = table(
+    costs = by_family(
         agents,
         instances,
         lambda a, f: shown(above[a].get(f)),
         "mean",
         lambda a: mean(above[a], len(instances)),
     )
-    times = table(
+    times = by_family(
         agents, instances, lambda a, f: milliseconds(records.get((a, instances[f]))), "", lambda a: ""
     )
     failed = [f"`{a}` on `{i}`: {r['failure']}" for (a, i), r in sorted(records.items()) if r["failure"]]
@@ -209,14 +210,14 @@ def milliseconds(record: dict | None) -> str:
     return f"{value:.0f}" if value >= 10.0 else f"{value:.2g}"
 
 
-def table(agents, instances, cell, last_name, last) -> str:
+def by_family(agents, instances, cell, last_name, last) -> str:
     """Return a Markdown table with a row per agent and a column per family."""
     head = ["agent", *(f"`{family}`" for family in instances), *([last_name] if last_name else [])]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for agent in agents:
-        row = [f"`{agent}`", *(cell(agent, family) for family in instances)]
-        lines.append("| " + " | ".join(row + ([last(agent)] if last_name else [])) + " |")
-    return "\n".join(lines)
+    rows = [
+        [f"`{agent}`", *(cell(agent, family) for family in instances), *([last(agent)] if last_name else [])]
+        for agent in agents
+    ]
+    return table(head, rows).rstrip("\n")
 
 
 if __name__ == "__main__":

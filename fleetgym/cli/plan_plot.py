@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fleetgym.cli.pictures import new_figure, save_picture
+from fleetgym.cli.plan_report import planned_demand
 from fleetgym.cli.tables import number
 from fleetgym.instance import Instance
 from fleetgym.risk import Risk
@@ -40,8 +41,7 @@ def plot_plan(instance: Instance, facts: dict[str, Any], risk: Risk | None, path
         missed.sharex(costs)
         _draw_days(costs, missed, risk)
     _draw_fleet(fleet, instance, facts)
-    demand = f"{1.0 + facts['margin']:g} times nominal demand" if facts["margin"] else "nominal demand"
-    figure.suptitle(f"{instance.id}: plan of {facts['agent']} for {demand}")
+    figure.suptitle(f"{instance.id}: plan of {facts['agent']} for {planned_demand(facts)}")
     save_picture(figure, path)
 
 

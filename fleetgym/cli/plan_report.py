@@ -91,6 +91,11 @@ def _gpus(instance: Instance, fleet: np.ndarray) -> dict[str, dict[str, float]]:
     }
 
 
+def planned_demand(facts: dict[str, Any]) -> str:
+    """Return in words the demand that was planned for."""
+    return f"{1.0 + facts['margin']:g} times nominal demand" if facts["margin"] else "nominal demand"
+
+
 # -- text
 
 
@@ -112,10 +117,9 @@ def describe_plan(instance: Instance, facts: dict[str, Any], agent: str, plays: 
     -------
     str
     """
-    demand = f"{1.0 + facts['margin']:g} times nominal demand" if facts["margin"] else "nominal demand"
     numbers = {name: f"#{k}" for k, name in enumerate(_in_order(instance, facts["fleet"]), start=1)}
     parts = [
-        f"{instance.id}: {facts['status']} plan of {agent} for a window of {demand}",
+        f"{instance.id}: {facts['status']} plan of {agent} for a window of {planned_demand(facts)}",
         f"fleet\n{_fleet(instance, facts, numbers)}",
         f"routing and SLOs\n{_routes(facts['routing'], numbers)}",
         f"cost with all of it serving, start-up left out\n{_costs(facts)}",

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from fleetgym.cli.pictures import check_picture
 from fleetgym.cli.progress import ProgressBar
 from fleetgym.cli.tables import align, number, score_table
 from fleetgym.cli.trial import try_agents
+from fleetgym.variables import environment_variable
 
 _MOST_FAILURES = 5
 
@@ -181,7 +181,7 @@ def run(arguments: argparse.Namespace) -> int:
     job = Job(arguments.agent, instance_name(arguments.instance), arguments.scenario, arguments.seed)
     stored_scenario(job.instance, job.scenario)
     try_agents([job.agent])
-    with _environment(TRACEBACK, "1"):  # one agent, one episode: whoever watches wants to know
+    with environment_variable(TRACEBACK, "1"):  # one agent, one episode: whoever watches wants to know
         episode = run_job(job, watch=frames)
         close_agents()
     if arguments.json:
@@ -197,19 +197,6 @@ def run(arguments: argparse.Namespace) -> int:
             f"missed {100 * episode.miss_share:.2f} % of the requests, {100 * episode.unserved_share:.2f} % unserved"
         )
     return _report_failures([episode])
-
-
-@contextlib.contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 def simulate(arguments: argparse.Namespace) -> int:

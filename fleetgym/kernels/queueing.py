@@ -55,9 +55,9 @@ SEGMENTS = 3  # chords between the safe utilisation and U_MAX
 SERVER_LIMIT = 1_000_000_000  # a larger fleet is reported as impossible
 
 # Numba freezes these at compilation. That is safe because an edit of this file starts a new cache folder.
-_POISSON = 1e-12  # arrivals whose cv2 is so close to 1 are Poisson: shares may not quite sum to 1
-_TAIL = 1e-17  # what the series may leave out, relative to its sum
-_SPLIT = 134217729.0  # 2^27 + 1 splits a number into halves whose products are exact
+POISSON = 1e-12  # arrivals whose cv2 is so close to 1 are Poisson: shares may not quite sum to 1
+TAIL = 1e-17  # what the series may leave out, relative to its sum
+SPLIT = 134217729.0  # 2^27 + 1 splits a number into halves whose products are exact
 _BISECTIONS = 40  # narrows [0, U_MAX] to below 1e-12
 
 
@@ -106,7 +106,7 @@ def _inverse_blocking(servers, offered, enough):
         if left > offered:
             if total >= enough:
                 return total
-        elif term * left <= _TAIL * total * (offered - left):
+        elif term * left <= TAIL * total * (offered - left):
             # The later terms are below a geometric series with this term's ratio.
             left = 0.0
     while left > 0.0:
@@ -114,7 +114,7 @@ def _inverse_blocking(servers, offered, enough):
         total += term
         left -= 1.0
     if servers > 100 and total < np.inf:
-        total += total * residual(offered, part, 1.0, _SPLIT) * (servers - offered + offered / total)
+        total += total * residual(offered, part, 1.0, SPLIT) * (servers - offered + offered / total)
     return total
 
 
@@ -210,7 +210,7 @@ def chance_to_wait(servers, offered, arrival_cv2, negligible):
     1.0
     """
     low, load, part = servers, offered, 0.0
-    if abs(arrival_cv2 - 1.0) > _POISSON and 0.0 < offered < servers:
+    if abs(arrival_cv2 - 1.0) > POISSON and 0.0 < offered < servers:
         size = servers / (0.5 * (1.0 + arrival_cv2))
         low = int(size)
         part = size - low

@@ -9,7 +9,7 @@ import numpy as np
 from fleetgym.kernels.columns import quotient
 from fleetgym.kernels.compile import inner, once
 from fleetgym.kernels.lanes import WIDTH, are_at_most, are_less, choose, load_first, spread, store_first
-from fleetgym.kernels.queueing import _POISSON, _SPLIT, _TAIL, four_terms, residual
+from fleetgym.kernels.queueing import POISSON, SPLIT, TAIL, four_terms, residual
 
 #: Rows of a table of queues: servers, offered load, arrivals' cv2, chance to wait; the others are work space.
 Q_SERVERS, Q_OFFERED, Q_ARRIVAL_CV2, Q_CHANCE, Q_LOW, Q_LOAD, Q_PART = range(7)
@@ -22,7 +22,7 @@ _ALL = 255  # bits of all lanes
 def _inverse_blocking(servers, offered, enough):
     """Return `queueing._inverse_blocking` of eight queues, and bits that tell which reached `enough`."""
     zero, one, two, three, four = spread(0.0), spread(1.0), spread(2.0), spread(3.0), spread(4.0)
-    part, tail = quotient(one, offered), spread(_TAIL)
+    part, tail = quotient(one, offered), spread(TAIL)
     total, term, left = one, one, servers
     found, last, rest = one, one, servers  # total, term and left where the series ended
     running, reached = are_less(four, left), 0
@@ -46,7 +46,7 @@ def _inverse_blocking(servers, offered, enough):
         last = choose(more, last * (rest * part), last)
         found = choose(more, found + last, found)
         rest = rest - one
-    lack = found * residual(offered, part, one, spread(_SPLIT))
+    lack = found * residual(offered, part, one, spread(SPLIT))
     exact = found + lack * (servers - offered + quotient(offered, found))
     many = are_less(spread(100.0), servers) & are_less(found, spread(np.inf))
     return choose(many, exact, found), reached
@@ -87,7 +87,7 @@ def fill_chances(queues, count, negligible):
     for q in range(count):
         servers, offered, arrival_cv2 = queues[Q_SERVERS, q], queues[Q_OFFERED, q], queues[Q_ARRIVAL_CV2, q]
         queues[Q_LOW, q], queues[Q_LOAD, q], queues[Q_PART, q] = servers, offered, 0.0
-        if abs(arrival_cv2 - 1.0) > _POISSON and 0.0 < offered < servers:
+        if abs(arrival_cv2 - 1.0) > POISSON and 0.0 < offered < servers:
             size = servers / (0.5 * (1.0 + arrival_cv2))
             low = float(int(size))
             queues[Q_LOW, q], queues[Q_PART, q] = low, size - low

@@ -7,7 +7,6 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from fleetgym.library import (
     load_instance,
 )
 from fleetgym.schema import to_jsonable
+from fleetgym.variables import environment_variable
 
 
 def new_seed(path: str | os.PathLike[str]) -> str:
@@ -158,15 +158,6 @@ def _scenario_file(instance: Any, scenarios: list[Scenario]) -> dict[str, Any]:
     }
 
 
-@contextlib.contextmanager
-def instances_from(folder: str | os.PathLike[str]) -> Iterator[None]:
+def instances_from(folder: str | os.PathLike[str]) -> contextlib.AbstractContextManager[None]:
     """Let the names of instances mean those of another folder, in this process and those it starts."""
-    before = os.environ.get(ENVIRONMENT_VARIABLE)
-    os.environ[ENVIRONMENT_VARIABLE] = os.path.abspath(folder)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[ENVIRONMENT_VARIABLE]
-        else:
-            os.environ[ENVIRONMENT_VARIABLE] = before
+    return environment_variable(ENVIRONMENT_VARIABLE, os.path.abspath(folder))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetgym.files import write_atomically
+from tools.markdown import table
 
 from . import tables
 from .claims import all_claims
@@ -89,8 +90,7 @@ def _table(m: Measures, name: str) -> str:
 
 def _claims(m: Measures) -> str:
     rows = [[c.where, c.text, c.evidence, f"**{c.verdict}**"] for c in all_claims(m)]
-    head = ["| where | claim | measured | verdict |", "|---|---|---|---|"]
-    return "\n".join([*head, *("| " + " | ".join(row) + " |" for row in rows)])
+    return table(["where", "claim", "measured", "verdict"], rows, text_columns=4).rstrip("\n")
 
 
 def _csv(m: Measures) -> str:

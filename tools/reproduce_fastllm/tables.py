@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tools.markdown import table
+
 from . import published
 from .measures import Measures, MissingCell
 from .regime import METHODS, SIZES
@@ -16,9 +18,8 @@ from .two_stage import STRESSES, TIGHT
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table; the first column is text, the others are numbers."""
-    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    """Return a table, without the end of its last line; the first column is text, the others are numbers."""
+    return table(header, rows).rstrip("\n")
 
 
 def percent(found: Estimate) -> str:

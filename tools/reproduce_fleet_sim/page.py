@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from tools.markdown import table
 from tools.reproduce_fleet_sim.insights import insights
 from tools.reproduce_fleet_sim.published import HOMOGENEOUS_1, TABLE_2
 
@@ -52,9 +53,7 @@ _IMAGE_OF = {
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    lines += ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]
-    return "\n".join(lines) + "\n"
+    return table(heads, list(rows), text_columns=len(heads))
 
 
 def _ms(value: float | None) -> str:

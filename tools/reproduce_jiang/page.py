@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from baselines.jiang import paper
+from tools.markdown import table
 from tools.reproduce_jiang.cells import HOMOGENEOUS, MODELS, TABLE_6
 from tools.reproduce_jiang.example import example_rows
 
@@ -359,6 +360,4 @@ def _change(value: float, before: float) -> str:
 
 
 def _table(head: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
-    columns = list(head)
-    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
+    return table(list(head), list(rows))
