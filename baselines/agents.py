@@ -48,42 +48,42 @@ def rolling(planner: Callable[..., Planner], arguments: dict[str, Any], **defaul
 
 
 def gh(*, margin: float = 0.0, **rules: Any) -> Static:
-    """Return GH, planning once; `rules` as for `baselines.gh.GreedyHeuristic`."""
+    """GH, FastLLM's greedy heuristic, planning once; `rules` as for `baselines.gh.GreedyHeuristic`."""
     return Static(GreedyHeuristic(**rules), margin)
 
 
 def gh_rolling(**arguments: Any) -> Rolling:
-    """Return GH, planning again and again; arguments of `Rolling` and of `baselines.gh.GreedyHeuristic`."""
+    """GH, planning again and again; arguments of `Rolling` and of `baselines.gh.GreedyHeuristic`."""
     return rolling(GreedyHeuristic, arguments)
 
 
 def agh(*, margin: float = 0.0, **rules: Any) -> Static:
-    """Return AGH, planning once; `rules` as for `baselines.agh.AdaptiveGreedyHeuristic`."""
+    """AGH, FastLLM's adaptive greedy, planning once; `rules` as for `baselines.agh.AdaptiveGreedyHeuristic`."""
     return Static(AdaptiveGreedyHeuristic(**rules), margin)
 
 
 def agh_rolling(**arguments: Any) -> Rolling:
-    """Return AGH, planning again and again; arguments of `Rolling` and of the planner."""
+    """AGH, planning again and again; arguments of `Rolling` and of the planner."""
     return rolling(AdaptiveGreedyHeuristic, arguments)
 
 
 def homogeneous(*, margin: float = 0.0, **arguments: Any) -> Static:
-    """Return the best single GPU type, planning once; arguments as for `baselines.homogeneous`."""
+    """The best single GPU type, planning once; arguments as for `baselines.homogeneous`."""
     return Static(HomogeneousPlanner(**arguments), margin)
 
 
 def homogeneous_rolling(**arguments: Any) -> Rolling:
-    """Return the best single GPU type, planning again and again; arguments of `Rolling` and of the planner."""
+    """The best single GPU type, planning again and again; arguments of `Rolling` and of the planner."""
     return rolling(HomogeneousPlanner, arguments)
 
 
 def milp(*, margin: float = 0.0, **search: Any) -> Static:
-    """Return the MILP, planning once; arguments as for `baselines.milp.MilpPlanner`."""
+    """The exact MILP, planning once; arguments as for `baselines.milp.MilpPlanner`."""
     return Static(MilpPlanner(**{**SEARCH, "node_limit": 1000, **search}), margin)
 
 
 def milp_hourly(**arguments: Any) -> Rolling:
-    """Return the MILP, planning every 12 windows; arguments of `Rolling` and of `baselines.milp.MilpPlanner`.
+    """The exact MILP, planning every 12 windows; arguments of `Rolling` and of `baselines.milp.MilpPlanner`.
 
     Start-up fees, and rent during start-up, are in its objective, spread over the payback windows.
     """
@@ -91,7 +91,7 @@ def milp_hourly(**arguments: Any) -> Rolling:
 
 
 def milp_rolling(**arguments: Any) -> Rolling:
-    """Return the MILP, planning in every window; arguments as for `milp_hourly`.
+    """The exact MILP, planning in every window; arguments as for `milp_hourly`.
 
     It considers the configurations of `baselines.columns`, from `samples` windows (0: all configurations).
     """
@@ -99,7 +99,7 @@ def milp_rolling(**arguments: Any) -> Rolling:
 
 
 def newsvendor(forecaster: str = "auto", **arguments: Any) -> Rolling:
-    """Return the MILP for each workload's critical quantile of demand; see `baselines.newsvendor`.
+    """The exact MILP for each workload's critical quantile of demand; see `baselines.newsvendor`.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def newsvendor(forecaster: str = "auto", **arguments: Any) -> Rolling:
 
 
 def saa(forecaster: str = "auto", samples: int = 6, **arguments: Any) -> Rolling:
-    """Return the two-stage MILP over demand scenarios; see `baselines.saa`.
+    """The two-stage MILP over demand scenarios; see `baselines.saa`.
 
     Parameters
     ----------

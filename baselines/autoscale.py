@@ -200,5 +200,5 @@ class Demand:
 
 
 def autoscale(**arguments: Any) -> AutoscaleAgent:
-    """Return the agent."""
+    """Replicas follow measured load, as an autoscaler's do; arguments as for `AutoscaleAgent`."""
     return AutoscaleAgent(**arguments)

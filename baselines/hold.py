@@ -31,5 +31,5 @@ class HoldAgent:
 
 
 def hold() -> HoldAgent:
-    """Return the agent."""
+    """The nominal fleet, held all day: what an agent has to beat."""
     return HoldAgent()

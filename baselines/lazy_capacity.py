@@ -181,5 +181,5 @@ def within_limits(fleet: np.ndarray, snapshot: Snapshot) -> np.ndarray:
 
 
 def lcp(**arguments: Any) -> LazyCapacity:
-    """Return the agent; arguments as for `LazyCapacity`."""
+    """Lazy capacity provisioning (Lin et al.) on the MILP's mix; arguments as for `LazyCapacity`."""
     return LazyCapacity(**arguments)

@@ -41,5 +41,5 @@ class RandomAgent:
 
 
 def random() -> RandomAgent:
-    """Return the agent."""
+    """Options drawn at random: what an agent has to beat by far."""
     return RandomAgent()

@@ -5,11 +5,72 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import numpy as np
 
 from fleetgym.errors import DataError
 from fleetgym.instance import Instance
+
+
+def _is_plainly_valid(action: object, limits: np.ndarray) -> TypeGuard[np.ndarray]:
+    """Tell in a microsecond whether an action is what it should be; one that is not may still be valid."""
+    if not isinstance(action, np.ndarray) or action.dtype != np.int64 or action.shape != limits.shape:
+        return False
+    beyond = action.view(np.uint64) >= limits  # as unsigned numbers negative ones are huge
+    return action.flags.c_contiguous and not beyond.any()
+
+
+def check_options(
+    action: object, limits: np.ndarray, where: str = "$.action", ignored: np.ndarray | None = None
+) -> np.ndarray:
+    """Return options as int64, or raise `DataError` saying which one is invalid.
+
+    Parameters
+    ----------
+    action : array_like of whole numbers
+        In the shape of `limits`.
+    limits : ndarray of uint64
+        Number of options of each slot, or one row of them per environment.
+    where : str
+        How to call the action in an error.
+    ignored : ndarray of bool, optional
+        Rows in which anything goes.
+
+    Raises
+    ------
+    DataError
+        For a wrong shape, a value that is not a whole number, or an option that does not exist.
+
+    Examples
+    --------
+    >>> check_options([1.0, 0.0], np.array([2, 3], dtype=np.uint64)).tolist()
+    [1, 0]
+    """
+    if _is_plainly_valid(action, limits):
+        return action
+    try:
+        raw = np.asarray(action)
+    except ValueError as error:  # lists of several lengths
+        raise DataError(f"not an array ({error})", where) from None
+    if raw.shape != limits.shape or raw.dtype.kind not in "iuf":
+        raise DataError(
+            f"expected whole numbers of shape {limits.shape}, got {raw.dtype} of shape {raw.shape}", where
+        )
+    with np.errstate(invalid="ignore"):
+        options = np.ascontiguousarray(raw, dtype=np.int64)
+    wrong = options.view(np.uint64) >= limits
+    wrong |= options != raw
+    if wrong.any():
+        if ignored is not None:
+            wrong[ignored] = False
+        for place in np.argwhere(wrong):
+            at = tuple(place.tolist())
+            raise DataError(
+                f"expected an option from 0 to {int(limits[at]) - 1}, got {raw[at]}",
+                where + "".join(f"[{k}]" for k in at),
+            )
+    return options
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -86,52 +147,9 @@ class ActionSpace:
             end += width
         return laid_out
 
-    def _is_plainly_valid(self, action: object) -> bool:
-        """Tell in a microsecond whether an action is what it should be; one that is not may still be valid."""
-        if not isinstance(action, np.ndarray) or action.dtype != np.int64 or action.shape != self.nvec.shape:
-            return False
-        return bool(
-            (action.view(np.uint64) < self._limits).all()
-        )  # as unsigned numbers negative ones are huge
-
     def check(self, action: object) -> np.ndarray:
-        """Return `action` as int64 (slots,), or raise `DataError` saying which option is invalid.
-
-        Parameters
-        ----------
-        action : array_like of int, shape (slots,)
-            One option per slot.
-
-        Returns
-        -------
-        ndarray of int64, shape (slots,)
-            The options.
-
-        Raises
-        ------
-        DataError
-            For a wrong shape, a value that is not a whole number, or an option that does not exist.
-        """
-        if self._is_plainly_valid(action):
-            assert isinstance(action, np.ndarray)
-            return action
-        try:
-            raw = np.asarray(action)
-        except ValueError as error:
-            raise DataError(f"not an array ({error})", "$.action") from None
-        if raw.shape != self.nvec.shape or raw.dtype.kind not in "iuf":
-            raise DataError(
-                f"expected {self.nvec.size} whole numbers, got {raw.dtype} of shape {raw.shape}", "$.action"
-            )
-        with np.errstate(invalid="ignore"):
-            options = raw.astype(np.int64)
-        bad = np.flatnonzero((options != raw) | (options < 0) | (options >= self.nvec))
-        if bad.size:
-            s = int(bad[0])
-            raise DataError(
-                f"expected an option from 0 to {self.nvec[s] - 1}, got {raw[s]}", f"$.action[{s}]"
-            )
-        return options
+        """Return `action` as int64 (slots,), one option per slot, or raise `DataError` (see `check_options`)."""
+        return check_options(action, self._limits)
 
     def to_fleet(self, action: object) -> np.ndarray:
         """Return replicas per configuration, int64 (C,), of a valid action (see `check`)."""

@@ -13,6 +13,7 @@ import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
+import inspect
 import sys
 import tomllib
 from collections.abc import Callable, Mapping
@@ -213,6 +214,21 @@ def load_target(target: str) -> Callable[..., Any]:
     if not callable(value):
         raise FleetgymError(f"{target} is {type(value).__name__}, expected a class or a factory")
     return value
+
+
+def summary(target: str) -> str:
+    """Return the first line of what a class or factory says of itself, or why it cannot be imported.
+
+    Examples
+    --------
+    >>> summary("fleetgym.agents:Static")
+    'Plan once, for nominal demand with a margin, and keep the fleet for the whole episode.'
+    """
+    try:
+        documentation = load_target(target).__doc__
+    except Exception as error:  # whatever a foreign module does when it is imported
+        return f"cannot be imported: {error}"
+    return inspect.cleandoc(documentation or "").partition("\n")[0]
 
 
 def _import_file(place: str) -> ModuleType:

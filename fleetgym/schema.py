@@ -368,6 +368,8 @@ def read_object(cls: type[T], data: Any, path: str = "$") -> T:
     if not isinstance(data, Mapping):
         raise DataError(f"expected an object, got {shown(data)}", path)
     fields = {f.name: f for f in dataclasses.fields(cls) if "kind" in f.metadata}  # type: ignore[arg-type]
+    if "format" in fields and "format" in data:  # of a file of another kind, no other key is worth a word
+        fields["format"].metadata["kind"].read(data["format"], f"{path}.format")
     for key in data:
         if key not in fields:
             raise DataError(f"unknown key {key!r}{suggestion(str(key), fields)}", path)

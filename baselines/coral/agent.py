@@ -256,15 +256,15 @@ class CoralPlanner:
 
 
 def coral(**arguments: Any) -> Rolling:
-    """Return Coral as an agent; arguments of `CoralPlanner` and of `fleetgym.agents.Rolling`."""
+    """Coral, templates of mixed GPUs, planning again and again; arguments of `CoralPlanner` and of `Rolling`."""
     return rolling(CoralPlanner, {"method": "coral", **arguments})
 
 
 def homo(**arguments: Any) -> Rolling:
-    """Return Coral's baseline Homo as an agent; arguments as for `coral`."""
+    """Coral's baseline Homo, replicas of one GPU type; arguments as for `coral`."""
     return rolling(CoralPlanner, {"method": "homo", **arguments})
 
 
 def cauchy(**arguments: Any) -> Rolling:
-    """Return Coral's baseline Cauchy as an agent; arguments as for `coral`."""
+    """Coral's baseline Cauchy, every replica one node; arguments as for `coral`."""
     return rolling(CoralPlanner, {"method": "cauchy", **arguments})

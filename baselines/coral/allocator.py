@@ -5,17 +5,22 @@
    the relaxation's. Subgradient steps raise it; what the coverings use joins a small program, whose MIP gives
    allocations.
 3. A (template, region) whose use alone lifts the bound to the cost of an allocation in hand is dropped for good.
-4. A MIP over the survivors proves the optimum, or gives what it found and what is left of the gap.
+4. If too many survive, large-neighbourhood search (`baselines.coral.neighbourhoods`) makes the allocation cheaper,
+   so that more can be dropped.
+5. A MIP over the survivors proves the optimum, or gives what it found and what is left of the gap. It begins with
+   the most promising ones, and doubles their number.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import time
 from typing import Any
 
 import numpy as np
 
-from baselines.coral.lagrangian import Columns, Evaluation, cheapest, relaxed
+from baselines.coral.lagrangian import Columns, cheapest, relaxed
+from baselines.coral.neighbourhoods import improve
 from baselines.coral.problem import Allocation, Problem, evaluate
 from baselines.coral.program import Restricted
 
@@ -33,19 +38,24 @@ class Options:
     steps : int
         Subgradient steps.
     most_columns : int
-        Most columns of the last MIP; if more survive, those with the lowest floors go in, and the bound is weaker.
-        0: no last MIP.
+        Columns of the first of the last MIPs: if more survive, those with the lowest floors. 0: no last MIP.
+    rounds : int
+        Last MIPs; each takes twice as many columns as the one before. If still more survive, the bound is weaker.
+    attempts : int
+        Neighbourhoods to search where more than `most_columns` survive.
     node_limit, first_nodes : int
         Branch-and-bound nodes of the last MIP and of each small one before it.
     gap : float
         Stop when cost and bound differ by at most this share of the cost.
     time_limit_s : float, optional
-        Wall-clock limit of the last MIP; None keeps the result reproducible.
+        Wall-clock limit of the whole, which the last MIPs keep to; None keeps the result reproducible.
     """
 
     units: int = 2000
     steps: int = 60
     most_columns: int = 4000
+    rounds: int = 4
+    attempts: int = 60
     node_limit: int = 200_000
     first_nodes: int = 2000
     gap: float = 1e-4
@@ -53,6 +63,7 @@ class Options:
 
 
 DEFAULT = Options()
+_PART_STEPS = 3  # subgradient steps on a neighbourhood
 
 
 def allocate(problem: Problem, options: Options = DEFAULT) -> Allocation:
@@ -90,7 +101,7 @@ class _Search:
     """The state of one solve."""
 
     def __init__(self, problem: Problem, options: Options):
-        self.problem, self.options = problem, options
+        self.problem, self.options, self.begun_s = problem, options, time.monotonic()
         regions = problem.available.shape[0]
         fits = np.stack([(problem.use <= problem.available[r]).all(axis=1) for r in range(regions)], axis=1)
         self.alive = (
@@ -102,7 +113,8 @@ class _Search:
         none = np.zeros(0, dtype=np.int64)
         self.best = evaluate(problem, none, none, none)
         self.bound = -np.inf
-        self.prices = np.zeros(problem.available.shape)
+        self.prices = self.best_prices = np.zeros(problem.available.shape)
+        self.searched = False  # whether neighbourhoods were
         self.diagnostics: dict[str, Any] = {}
 
     # -- what is known
@@ -125,10 +137,12 @@ class _Search:
         if self.columns.template.size:
             self.diagnostics["relaxation"] = self._relaxation()
             self._small_mip()
+            if self._many and self.best.unserved.any():
+                self._search_neighbourhoods()  # far from the optimum, steps lead nowhere and nothing can be dropped
             self._raise_bound()
             self.diagnostics["lagrangian"] = float(self.bound)
         if not self.closed and self.options.most_columns:
-            self._last_mip()
+            self._prove()
         return dataclasses.replace(
             self.best,
             bound_usd_per_h=float(min(self.bound, self.cost)),
@@ -149,9 +163,9 @@ class _Search:
             self._add_cheapest(worth, 20)
             if len(self.pool) == before:
                 break
-            program = self._restricted()
+            program = self._restricted(self.pool)
             value, demand, nodes, used = program.relax()
-            self.prices = nodes
+            self.prices = self.best_prices = nodes
             worth = cost + columns.use @ nodes.T - (demand[columns.row] * share)[:, None]
             worth = np.where(worth < -1e-7 * program.reference_usd, worth, np.inf)
         keep = used[: len(self.pool)] > 1e-9
@@ -163,38 +177,37 @@ class _Search:
         for i, region in cheapest(worth, self.columns.row, number):
             self.pool.add((int(self.columns.template[i]), region))
 
-    def _restricted(self, extra: set[tuple[int, int]] | None = None) -> Restricted:
-        pairs = sorted(self.pool | extra if extra else self.pool)
-        template, region = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    def _restricted(self, pairs: set[tuple[int, int]]) -> Restricted:
+        template, region = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2).T
         return Restricted(self.problem, template, region)
 
     def _small_mip(self) -> None:
         """Look for an allocation among the pool's columns."""
         options = {"mip_max_nodes": self.options.first_nodes, "mip_rel_gap": self.options.gap}
-        found, _, _ = self._restricted().solve(options, start=self.best)
+        found, _, _ = self._restricted(self.pool).solve(options, start=self.best)
         self._take(found)
 
     def _raise_bound(self) -> None:
         """Take subgradient steps on the nodes' prices, drop columns, and try what the coverings use."""
-        step, stale, best_prices, fresh = 1.0, 0, self.prices, 0
+        step, stale, fresh, self.prices = 1.0, 0, 0, self.best_prices
         for number in range(self.options.steps):
             said = relaxed(self.problem, self.columns, self.options.units, self.prices)
             if said.bound > self.bound + 1e-6 * abs(said.bound):
-                self.bound, best_prices, stale = said.bound, self.prices, 0
+                self.bound, self.best_prices, stale = said.bound, self.prices, 0
             else:
                 stale += 1
             before = len(self.pool)
             self.pool |= set(zip(said.template.tolist(), said.region.tolist(), strict=True))
             fresh += len(self.pool) - before
-            if fresh and number in (0, 4, 14, 29, self.options.steps - 1):
+            if fresh and not self.searched and number in (0, 4, 14, 29, self.options.steps - 1):
                 self._add_cheapest(said.floor, 60)  # what coverings could use at the least extra cost
                 self._small_mip()
                 fresh = 0
-            self._drop(said)
+            self._drop(said.floor)
             if self.closed or not self.columns.template.size:
                 return
             if stale >= 4:
-                step, stale, self.prices = step / 2, 0, best_prices
+                step, stale, self.prices = step / 2, 0, self.best_prices
                 if step < 1e-3:
                     return
                 continue
@@ -206,10 +219,10 @@ class _Search:
             length = step * max(self.cost - said.bound, 1e-6 * self.cost) / size
             self.prices = np.maximum(0.0, self.prices + length * slope)
 
-    def _drop(self, said: Evaluation) -> None:
-        """Forget the columns that no allocation cheaper than the best uses."""
+    def _drop(self, floor: np.ndarray) -> None:
+        """Forget the columns that no allocation cheaper than the best uses, by what is known and these floors."""
         limit = self.cost - self.options.gap * self.cost * 0.5
-        floor = np.maximum(self.floor, said.floor)
+        floor = np.maximum(self.floor, floor)
         alive = self.columns.alive & (floor < limit)
         self.floor = np.where(alive, floor, np.inf)
         if alive.sum() < self.columns.alive.sum():
@@ -222,26 +235,60 @@ class _Search:
             position[before] = np.arange(before.size)
             self.floor = self.floor[position[self.columns.template]]
 
-    def _last_mip(self) -> None:
-        """Prove the optimum among the survivors; what was dropped costs at least as much as the best."""
+    def _prove(self) -> None:
+        """Prove the optimum among the survivors, or come as near to it as rounds and time allow."""
+        if self._many and not self.searched:
+            self._search_neighbourhoods()
+            self._raise_bound()
+        survivors, number = int(self.columns.alive.sum()), self.options.most_columns
+        self.diagnostics |= {"survivors": survivors, "nodes": 0}
+        for _ in range(self.options.rounds):
+            if self.closed or self._left_s() <= 0.0:
+                return
+            self._last_mip(number)
+            if number >= survivors:
+                return
+            self._drop(self.floor)
+            number *= 2
+
+    @property
+    def _many(self) -> bool:
+        return 0 < self.options.most_columns < self.columns.alive.sum()
+
+    def _left_s(self) -> float:
+        limit = self.options.time_limit_s
+        return np.inf if limit is None else limit - (time.monotonic() - self.begun_s)
+
+    def _search_neighbourhoods(self) -> None:
+        """Make the allocation cheaper, a few demands at a time, and drop what that allows."""
+        rule = dataclasses.replace(self.options, steps=_PART_STEPS, most_columns=0)
+        templates = np.zeros(self.problem.row.size, dtype=bool)
+        templates[self.columns.template] = self.columns.alive.any(axis=1)
+        self._take(
+            improve(
+                self.problem, self.best, templates, lambda part: allocate(part, rule), self.options.attempts
+            )
+        )
+        self._drop(self.floor)
+        self.searched = True
+
+    def _last_mip(self, number: int) -> None:
+        """Solve for so many of the survivors; what was dropped costs at least as much as the best."""
         survivors = np.argwhere(self.columns.alive)
         floors = self.floor[survivors[:, 0], survivors[:, 1]]
         order = np.argsort(floors, kind="stable")
-        left_out = floors[order[self.options.most_columns :]]
-        chosen = survivors[order[: self.options.most_columns]]
+        left_out, chosen = floors[order[number:]], survivors[order[:number]]
         pairs = set(zip(self.columns.template[chosen[:, 0]].tolist(), chosen[:, 1].tolist(), strict=True))
         options: dict[str, Any] = {
             "mip_max_nodes": self.options.node_limit,
             "mip_rel_gap": self.options.gap / 2,
         }
         if self.options.time_limit_s is not None:
-            options["time_limit"] = self.options.time_limit_s
+            options["time_limit"] = self._left_s()
         limit = self.cost * (1.0 - 0.5 * self.options.gap)  # dropped columns cost at least this
         mine = set(zip(self.best.template.tolist(), self.best.region.tolist(), strict=True))
-        self.pool = set()
-        program = self._restricted(pairs | mine)
-        found, bound, answer = program.solve(options, start=self.best)
+        found, bound, answer = self._restricted(pairs | mine).solve(options, start=self.best)
         self._take(found)
         bound = min(bound, limit, float(left_out.min()) if left_out.size else np.inf)
         self.bound = max(self.bound, bound)
-        self.diagnostics |= {"survivors": int(survivors.shape[0]), "nodes": answer.nodes}
+        self.diagnostics["nodes"] += answer.nodes

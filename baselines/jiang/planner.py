@@ -151,7 +151,7 @@ def problem_of(snapshot: Snapshot, busy_s: np.ndarray) -> MakespanProblem:
 
 
 def jiang(**arguments: Any) -> Any:
-    """Return Jiang's method as an agent: planning again and again, with the penalty on start-up of `Rolling`.
+    """Jiang et al., least makespan within a budget, planning again and again with the penalty on start-up of `Rolling`.
 
     Parameters
     ----------

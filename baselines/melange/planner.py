@@ -148,7 +148,7 @@ def cheapest_models(snapshot: Snapshot, busy_s: np.ndarray) -> np.ndarray:
 
 
 def melange(**arguments: Any) -> Any:
-    """Return Mélange as an agent: planning again and again, with the penalty on start-up of `Rolling`.
+    """Mélange, buckets of requests on GPU types, planning again and again with the penalty on start-up of `Rolling`.
 
     Parameters
     ----------

@@ -72,5 +72,5 @@ class PPOAgent:
 
 
 def ppo(**arguments: Any) -> PPOAgent:
-    """Return the agent; arguments as for `PPOAgent`."""
+    """A policy trained by MaskablePPO; arguments as for `PPOAgent`."""
     return PPOAgent(**arguments)

@@ -291,14 +291,14 @@ class _Placing:
 
 
 def queueing(*, margin: float = 0.0, **rules: Any) -> Any:
-    """Return the planner as an agent that plans once; `rules` as for `QueueingPlanner`."""
+    """The smallest fleet by queueing theory, planned once; `rules` as for `QueueingPlanner`."""
     from fleetgym.agents import Static
 
     return Static(QueueingPlanner(**rules), margin)
 
 
 def queueing_rolling(**arguments: Any) -> Any:
-    """Return the planner as an agent that plans again and again; arguments of `Rolling` and of the planner."""
+    """The smallest fleet by queueing theory, planned again and again; arguments of `Rolling` and of the planner."""
     from baselines.agents import rolling
 
     return rolling(QueueingPlanner, arguments)

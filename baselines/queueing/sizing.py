@@ -49,14 +49,13 @@ class Demand:
     compressible: float = 0.75
 
     def __post_init__(self) -> None:
-        if not (
-            0.0 < self.rate_rps < math.inf
-            and 0.0 < self.utilization_cap <= 1.0
-            and 0.0 < self.availability <= 1.0
-        ):
-            raise FleetgymError("expected a rate above 0, a utilisation cap and an availability in (0, 1]")
+        if not 0.0 < self.rate_rps < math.inf:
+            raise FleetgymError(f"rate_rps: expected requests per second above 0, got {self.rate_rps}")
+        for name in ("utilization_cap", "availability"):
+            if not 0.0 < getattr(self, name) <= 1.0:
+                raise FleetgymError(f"{name}: expected a share in (0, 1], got {getattr(self, name)}")
         if not 0.0 <= self.compressible <= 1.0:
-            raise FleetgymError(f"expected a compressible share in [0, 1], got {self.compressible}")
+            raise FleetgymError(f"compressible: expected a share in [0, 1], got {self.compressible}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

@@ -229,7 +229,7 @@ def _add_playing(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     p.add_argument("instance", help="id or file")
     p.add_argument("--agent", default="agh", help=_AGENT_HELP + " (default: agh)")
     p.add_argument("--scenario", type=int, default=0, help="number of a stored scenario (default: 0)")
-    p.add_argument("--window", type=int, default=96, help="number of the window (default: 96)")
+    p.add_argument("--window", type=int, help="number of the window (default: the one with most arrivals)")
     p.add_argument(
         "--law",
         choices=("gamma", "lognormal", "hyperexponential", "pareto"),

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from fleetgym.cli.pictures import check_picture, save_picture
 from fleetgym.cli.tables import NOTHING, align
 from fleetgym.errors import FleetgymError, UnknownNameError
-from fleetgym.registry import load_target, named_entries, split_arguments
+from fleetgym.registry import load_target, named_entries, split_arguments, summary
 
 GROUP = "fleetgym.studies"
 
@@ -80,19 +80,17 @@ def _study(name: str) -> Callable[..., Answer]:
 
 def _list(as_json: bool) -> str:
     """Return the studies, what each answers, and its settings with their defaults."""
-    studies = {name: _study(name) for name in named_entries(GROUP, "study")}
+    entries = named_entries(GROUP, "study")
+    studies = {name: _study(name) for name in entries}
+    answers = {name: summary(entry.target) for name, entry in entries.items()}
     if as_json:
-        facts = {name: {"answers": _summary(s), "settings": _defaults(s)} for name, s in studies.items()}
+        facts = {name: {"answers": answers[name], "settings": _defaults(s)} for name, s in studies.items()}
         return json.dumps(facts, indent=2, default=str)
     parts = []
     for name, study in studies.items():
         settings = ", ".join(f"{key}={value!r}" for key, value in _defaults(study).items())
-        parts.append(f"{name}\n  {_summary(study)}\n  settings: {settings}")
+        parts.append(f"{name}\n  {answers[name]}\n  settings: {settings}")
     return "\n".join(parts)
-
-
-def _summary(study: Callable[..., Answer]) -> str:
-    return (inspect.getdoc(study) or "").partition("\n")[0]
 
 
 def _defaults(study: Callable[..., Answer]) -> dict[str, Any]:

@@ -49,14 +49,23 @@ def list_things(arguments: argparse.Namespace) -> int:
 
 
 def _list_agents(as_json: bool) -> int:
-    from fleetgym.registry import agent_entries
+    from fleetgym.registry import agent_entries, summary
 
     found = agent_entries().values()
     if as_json:
-        _print_json([{"name": e.name, "target": e.target, "package": e.distribution} for e in found])
+        facts = [
+            {"name": e.name, "target": e.target, "package": e.distribution, "summary": summary(e.target)}
+            for e in found
+        ]
+        _print_json(facts)
         return 0
-    rows = [[e.name, e.distribution, e.target] for e in found]
-    print(align(["agent", "from", "made by"], rows, left=3))
+    print(
+        align(
+            ["agent", "from", "what it is"],
+            [[e.name, e.distribution, summary(e.target)] for e in found],
+            left=3,
+        )
+    )
     return 0
 
 
@@ -207,9 +216,10 @@ def simulate(arguments: argparse.Namespace) -> int:
 
     check_picture(arguments.plot)
     instance = instance_name(arguments.instance)
-    stored_scenario(instance, arguments.scenario)
+    scenario = stored_scenario(instance, arguments.scenario)
     try_agents([arguments.agent])
-    windows = (arguments.window,)
+    busiest = int(scenario.rate_rps.sum(axis=1).argmax())
+    windows = (busiest if arguments.window is None else arguments.window,)
     (played,) = played_windows(instance, arguments.agent, arguments.scenario, windows, arguments.seed)
     verdict = judge_window(
         played,

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from fleetgym.actions import ActionSpace
 from fleetgym.envs.rendering import render_ansi
-from fleetgym.envs.scenarios import ScenarioChoice
+from fleetgym.envs.scenarios import ScenarioChoice, reset_options
 from fleetgym.errors import FleetgymError
 from fleetgym.instance import Budget, Instance, Scenario
 from fleetgym.kernels.episodes import MAX_LOG_RATIO, MAX_PRICE_FACTOR
@@ -296,7 +296,7 @@ class FleetMakespanEnv(gymnasium.Env):
         info : dict
         """
         super().reset(seed=seed)
-        self._scenario, self.window = self._choose(dict(options or {}))
+        self._scenario, self.window = self._choose(options)
         self._outcome = Outcome.of(self._scenario, self.window)
         self._state = FleetState(np.zeros_like(self._model.initial_state().replicas))
         snapshot = self._model.snapshot(self._state, self._outcome)
@@ -307,10 +307,9 @@ class FleetMakespanEnv(gymnasium.Env):
         self._makespan_s, self._assignment = 0.0, np.zeros(self._busy_s.shape)
         return self._observe(), self._info()
 
-    def _choose(self, options: dict[str, Any]) -> tuple[Scenario, int]:
-        chosen, window = options.pop("scenario", None), options.pop("window", None)
-        if options:
-            raise ValueError(f"unknown reset options {sorted(options)}; expected 'scenario', 'window'")
+    def _choose(self, options: dict[str, Any] | None) -> tuple[Scenario, int]:
+        given = reset_options(options, "scenario", "window")
+        chosen, window = given.get("scenario"), given.get("window")
         count = self.instance.num_windows
         if window is not None and not (_is_whole(window) and 0 <= window < count):
             raise ValueError(f"expected a window from 0 to {count - 1}, got {window!r}")

@@ -8,9 +8,10 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from fleetgym.actions import check_options
 from fleetgym.envs.makespan import FleetMakespanEnv
 from fleetgym.envs.rendering import render_ansi
-from fleetgym.errors import DataError, FleetgymError
+from fleetgym.errors import FleetgymError
 from fleetgym.instance import Instance
 from fleetgym.kernels.queueing import U_MAX, late_probability
 from fleetgym.planning import Snapshot
@@ -177,7 +178,7 @@ class FleetPoolsEnv(FleetMakespanEnv):
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Choose the window to be served; arguments as for `FleetMakespan-v0`."""
         gymnasium.Env.reset(self, seed=seed)
-        self._scenario, self.window = self._choose(dict(options or {}))
+        self._scenario, self.window = self._choose(options)
         self._outcome = Outcome.of(self._scenario, self.window)
         self._state = FleetState(np.zeros_like(self._model.initial_state().replicas))
         self._snapshot = self._model.snapshot(self._state, self._outcome)
@@ -234,20 +235,7 @@ class FleetPoolsEnv(FleetMakespanEnv):
     def _split(self, action: object) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return thresholds, configurations and replicas of a valid action."""
         nvec = np.asarray(self.action_space.nvec)  # type: ignore[attr-defined]
-        try:
-            raw = np.asarray(action)
-        except ValueError as error:  # lists of several lengths
-            raise DataError(f"not an array ({error})", "$.action") from None
-        if raw.shape != nvec.shape or raw.dtype.kind not in "iuf":
-            raise DataError(
-                f"expected {nvec.size} whole numbers, got {raw.dtype} of shape {raw.shape}", "$.action"
-            )
-        with np.errstate(invalid="ignore"):
-            options = raw.astype(np.int64)
-        bad = np.flatnonzero((options != raw) | (options < 0) | (options >= nvec))
-        if bad.size:
-            k = int(bad[0])
-            raise DataError(f"expected an option from 0 to {nvec[k] - 1}, got {raw[k]}", f"$.action[{k}]")
+        options = check_options(action, nvec.astype(np.uint64))
         cut = self.pools - 1
         return options[:cut], options[cut : cut + self.pools], options[cut + self.pools :]
 

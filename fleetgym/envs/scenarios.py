@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,29 @@ from fleetgym.library import load_instance, load_scenarios
 
 #: Where scenarios come from when `reset` does not name one.
 SOURCES = ("drawn", "stored")
+
+
+def reset_options(options: Any, *known: str) -> dict[str, Any]:
+    """Return a copy of the options of a reset.
+
+    Raises
+    ------
+    ValueError
+        For what is no mapping, and for options that do not exist.
+
+    Examples
+    --------
+    >>> reset_options({"scenario": 0}, "scenario", "window")
+    {'scenario': 0}
+    """
+    if not isinstance(options, Mapping | None):
+        raise ValueError(f'reset options: expected a mapping such as {{"scenario": 0}}, got {options!r}')
+    given = dict(options or {})
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        names = ", ".join(map(repr, known))
+        raise ValueError(f"unknown reset options {unknown}; expected {names}")
+    return given
 
 
 class ScenarioChoice:
@@ -60,10 +84,7 @@ class ScenarioChoice:
         ValueError
             For unknown options, and for a number that is none of a stored scenario.
         """
-        unknown = sorted(set(options or {}) - {"scenario"})
-        if unknown:
-            raise ValueError(f"unknown reset options {unknown}; expected 'scenario'")
-        chosen = (options or {}).get("scenario")
+        chosen = reset_options(options, "scenario").get("scenario")
         if chosen is None and self.source == "stored":
             return int(rng.integers(len(self.stored)))
         if chosen is None:

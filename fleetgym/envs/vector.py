@@ -13,11 +13,10 @@ from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from fleetgym.actions import ActionSpace
+from fleetgym.actions import ActionSpace, check_options
 from fleetgym.envs.fleet_alloc import observation_space
-from fleetgym.envs.scenarios import ScenarioChoice
+from fleetgym.envs.scenarios import ScenarioChoice, reset_options
 from fleetgym.episodes import BEGIN, PLAY, REST, EpisodeBatch
-from fleetgym.errors import DataError
 from fleetgym.instance import Instance
 from fleetgym.window import COST_TERMS
 
@@ -166,7 +165,7 @@ class FleetAllocVectorEnv(VectorEnv):
         ValueError
             For options that do not exist, or seeds or a mask of the wrong length.
         """
-        options = dict(options or {})
+        options = reset_options(options, "scenario", "reset_mask")
         rows = self._reset_mask(options.pop("reset_mask", None))
         self._seed([seed] * self.num_envs if seed is None else seed, rows)
         what = np.where(rows, _BEGIN, _REST)
@@ -242,7 +241,7 @@ class FleetAllocVectorEnv(VectorEnv):
             raise gymnasium.error.ResetNeeded(
                 f"episodes {np.flatnonzero(over).tolist()} are over: reset them"
             )
-        actions = self._check(actions, over)
+        actions = check_options(actions, self._limits, "$.actions", ignored=over)
         what = self._plays
         if any_over:
             what = np.where(over, _BEGIN, _PLAY)
@@ -265,23 +264,6 @@ class FleetAllocVectorEnv(VectorEnv):
             truncations,
             {**final, **self._infos(self._everyone)},
         )
-
-    def _check(self, actions: Any, over: np.ndarray) -> np.ndarray:
-        checked = np.asarray(actions)
-        if checked.shape != self._limits.shape or checked.dtype.kind not in "iu":
-            raise DataError(
-                f"expected whole numbers of shape {self._limits.shape}, got {checked.dtype} of {checked.shape}",
-                "$.actions",
-            )
-        checked = np.ascontiguousarray(checked, dtype=np.int64)
-        wrong = checked.view(np.uint64) >= self._limits  # as unsigned numbers negative ones are huge
-        if wrong.any() and wrong[~over].any():
-            k, s = np.argwhere(wrong & ~over[:, None])[0]
-            raise DataError(
-                f"expected an option from 0 to {int(self._limits[k, s]) - 1}, got {checked[k, s]}",
-                f"$.actions[{k}][{s}]",
-            )
-        return checked
 
     def _finish(self, rows: np.ndarray) -> dict[str, Any]:
         """Begin the episodes that are over; return their last observations and infos."""

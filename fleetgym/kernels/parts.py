@@ -2,7 +2,7 @@
 
 Numba optimises every function it compiles three times over, together with all that it calls, and makes machine code
 of it. Nobody runs a part of a kernel: it is neither optimised nor turned into machine code here, but joins its callers
-as it is. What all parts were joined to is optimised once. Together that saves more than a third of the time that LLVM takes.
+as it is. What all parts were joined to is optimised once. Together that saves more than a third of LLVM's time.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,13 @@ def _slo(values: Mapping[str, Any]) -> Slo:
     for name in values:
         if name not in _SLO_NAMES:
             raise ValueError(f"unknown SLO {name!r}{suggestion(name, _SLO_NAMES)}")
-    return Slo(**{name: number_above(name, value, above=0.0) for name, value in values.items()})
+    most = {"error": 1.0}  # a share
+    return Slo(
+        **{
+            name: number_above(name, v, above=0.0, most=most.get(name, math.inf))
+            for name, v in values.items()
+        }
+    )
 
 
 def slos_for(slo: str | Slo | Mapping[str, Slo] | None, names: Sequence[str]) -> tuple[Slo, ...]:

@@ -46,12 +46,13 @@ def csv_rows(
     return [(line, dict(zip(head, row, strict=True))) for line, row in body]
 
 
-def number_above(name: str, text: Any, above: float) -> float:
-    """Return a finite number above a bound; raise ValueError with the name of what it should have been."""
+def number_above(name: str, text: Any, above: float, most: float = math.inf) -> float:
+    """Return a finite number within bounds; raise ValueError with the name of what it should have been."""
     try:
         value = math.nan if isinstance(text, bool) else float(text)
     except (TypeError, ValueError):
         value = math.nan
-    if not (math.isfinite(value) and value > above):
-        raise ValueError(f"expected a number above {above:g} for {name}, got {text!r}")
+    if not (math.isfinite(value) and above < value <= most):
+        and_most = "" if most == math.inf else f" and at most {most:g}"
+        raise ValueError(f"expected a number above {above:g}{and_most} for {name}, got {text!r}")
     return value

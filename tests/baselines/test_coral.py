@@ -11,6 +11,7 @@ from baselines.coral.cauchy import cauchy
 from baselines.coral.covering import cover, replicas, with_one_more
 from baselines.coral.homo import homo
 from baselines.coral.lagrangian import Columns, relaxed
+from baselines.coral.neighbourhoods import improve
 from baselines.coral.problem import evaluate
 from baselines.coral.program import Restricted
 from fleetgym.errors import FleetgymError
@@ -18,9 +19,9 @@ from fleetgym.errors import FleetgymError
 EXACT = Options(gap=1e-7, units=400)
 
 
-def random_problem(random, *, scarce=False, running=False, regions=2):
-    """Return a small problem with mixed templates of three node types for three demands."""
-    kinds, rows, number = 3, 3, 14
+def random_problem(random, *, scarce=False, running=False, regions=2, rows=3, number=14):
+    """Return a small problem with mixed templates of three node types for some demands."""
+    kinds = 3
     use = random.integers(0, 3, (number, kinds))
     use[use.sum(axis=1) == 0, 0] = 1
     worth = use @ random.uniform(0.5, 3.0, kinds)
@@ -62,6 +63,42 @@ def test_equals_highs_on_the_whole_program(scarce, running):
         assert found.objective_usd_per_h(problem) == pytest.approx(best, rel=1e-6)
         assert found.bound_usd_per_h <= best * (1 + 1e-6)
         assert found.status == "optimal"
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 8])
+@pytest.mark.parametrize("scarce", [False, True])
+def test_more_columns_than_a_mip_takes(scarce, rounds):
+    """With few columns at a time the bound still holds; with all of them in the end the optimum is proven."""
+    random = np.random.default_rng([11, scarce])
+    few = dataclasses.replace(EXACT, steps=4, most_columns=2, rounds=rounds, attempts=8, first_nodes=1)
+    proven = 0
+    for _ in range(8):
+        problem = random_problem(random, scarce=scarce, running=True, rows=5, number=40)
+        problem = dataclasses.replace(problem, demand_rps=problem.demand_rps * random.uniform(0.6, 1.4, 5))
+        best = optimum(problem)[0].objective_usd_per_h(problem)
+        found = allocate(problem, few)
+        assert found.bound_usd_per_h <= best * (1 + 1e-6)
+        assert found.objective_usd_per_h(problem) >= best * (1 - 1e-6)
+        proven += found.status == "optimal"
+    assert proven == 8 if rounds == 8 else proven < 8
+
+
+def test_neighbourhoods_only_make_it_cheaper():
+    """From nothing at all to a feasible allocation, cheaper with every attempt or as it was."""
+    random = np.random.default_rng(12)
+    for _ in range(6):
+        problem = random_problem(random, scarce=True, running=True, rows=6, number=40)
+        none = np.zeros(0, dtype=int)
+        start = evaluate(problem, none, none, none)
+        every = np.ones(problem.row.size, dtype=bool)
+        costs = [
+            improve(problem, start, every, lambda part: allocate(part, EXACT), n).objective_usd_per_h(problem)
+            for n in (0, 1, 2, 4, 8)
+        ]
+        assert costs[0] == start.objective_usd_per_h(problem)
+        assert costs == sorted(costs, reverse=True)
+        assert costs[-1] < costs[0]
+        assert costs[-1] >= optimum(problem)[0].objective_usd_per_h(problem) * (1 - 1e-6)
 
 
 def test_the_paper_s_penalty_rows_are_the_split_in_kept_and_new():
