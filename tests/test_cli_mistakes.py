@@ -14,6 +14,7 @@ import pytest
 from sample_agents import agent
 
 TOY = "fleet-v0/toy/drop"
+SCENARIOS = Path(__file__).resolve().parents[1] / "instances/fleet-v0/dev/ou-s-001.scenarios.json.gz"
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -123,6 +124,10 @@ MISTAKES = [
     (("study", "thresholds", "--plot", "picture.doc"), "ends in .png"),
     (("plan", TOY, "--plot", "picture"), "ends in .png"),
     (("simulate", TOY, "--plot", "picture.bmp"), "ends in .png"),
+    (("simulate", TOY, "--window", "96"), "has windows 0 to 9; got 96"),
+    (("study", "layouts(rate_rps=-5)"), "rate_rps: expected requests per second above 0, got -5"),
+    (("import-trace", "trace.csv", "--slo", "error=2"), "above 0 and at most 1 for error, got '2'"),
+    (("show", str(SCENARIOS)), "$.format: expected one of fleetgym-instance-1; got 'fleetgym-scenarios-1'"),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import gymnasium
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import fleetgym
+from fleetgym.actions import check_options
 from fleetgym.errors import DataError, FleetgymError
 from fleetgym.registry import parse_agent
 from fleetgym.traces.reader import read_trace
@@ -38,6 +40,41 @@ def test_ragged_actions() -> None:
     env.reset(seed=0)
     with pytest.raises(DataError, match="not an array"):
         env.step([[1, 2], [3]])
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_reset_options_are_a_mapping(name: str) -> None:
+    """A list of names is not."""
+    with pytest.raises(ValueError, match=r"expected a mapping such as .* got \['scenario'\]"):
+        gymnasium.make(name).unwrapped.reset(options=["scenario"])
+    with pytest.raises(ValueError, match=r"unknown reset options \['scene'\]; expected 'scenario'"):
+        gymnasium.make(name).unwrapped.reset(options={"scene": 0})
+
+
+WRONG_OPTIONS = (0.5, -1, 5, np.nan, np.inf, 1e300, 2**64 - 1)
+
+
+@pytest.mark.parametrize("value", WRONG_OPTIONS)
+@pytest.mark.parametrize("rows", [None, 3])
+def test_options_that_do_not_exist(value: float, rows: int | None) -> None:
+    """One place checks the actions of all environments, and names the first that is wrong."""
+    shape = (4,) if rows is None else (rows, 4)
+    limits = np.full(shape, 5, dtype=np.uint64)
+    action = np.zeros(shape, dtype=np.asarray(value).dtype)
+    assert check_options(action, limits).dtype == np.int64
+    action[..., -1] = value
+    at = "[3]" if rows is None else "[0][3]"
+    with pytest.raises(DataError, match=re.escape(f"$.action{at}: expected an option from 0 to 4, got")):
+        check_options(action, limits)
+    if rows is not None:
+        assert check_options(action, limits, ignored=np.ones(rows, dtype=bool)).shape == shape
+
+
+@pytest.mark.parametrize("kind", [bool, complex, object, str])
+def test_options_are_numbers(kind: type) -> None:
+    """Whatever else NumPy makes an array of is refused."""
+    with pytest.raises(DataError, match="expected whole numbers of shape"):
+        check_options(np.zeros(4, dtype=kind), np.full(4, 5, dtype=np.uint64))
 
 
 @pytest.mark.parametrize("wrong", [None, 3])

@@ -190,7 +190,7 @@ def test_wrong_calls_are_explained() -> None:
     with pytest.raises(gymnasium.error.ResetNeeded):
         envs.step(np.zeros((2, 2), dtype=np.int64))
     envs.reset(seed=[3, None])
-    for wrong in (np.zeros((2, 3), dtype=np.int64), np.zeros((2, 2)), np.full((2, 2), -1)):
+    for wrong in (np.zeros((2, 3), dtype=np.int64), np.full((2, 2), 0.5), np.full((2, 2), -1), [[0], [0, 0]]):
         with pytest.raises(DataError, match=r"\$\.actions"):
             envs.step(wrong)
     with pytest.raises(ValueError, match="reset_mask"):

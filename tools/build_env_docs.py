@@ -15,6 +15,7 @@ import gymnasium
 
 import fleetgym
 from fleetgym.envs import wrappers
+from tools.markdown import table
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "environments"
 
@@ -58,16 +59,16 @@ def environment_page(env_id: str) -> str:
         raise ValueError(f"{kind.__name__}: expected the headings {SECTIONS}, got {headings}")
     summary, _, body = text.partition("\n\n")
     keys = ", ".join(f"`{key}`" for key in env.observation_space)  # type: ignore[attr-defined]
-    table = [
-        "| | |",
-        "|---|---|",
-        f"| Action space | `MultiDiscrete`, {env.action_space.nvec.size} components on the default instance |",  # type: ignore[attr-defined]
-        f"| Observation space | `Dict` of {keys} |",
-        f'| Import | `gymnasium.make("fleetgym:{env_id}")` |',
-        f"| Render modes | {', '.join(f'`{mode}`' for mode in env.metadata['render_modes'])} |",
-        f"| Source | `{kind.__module__}.{kind.__name__}` |",
+    slots = env.action_space.nvec.size  # type: ignore[attr-defined]
+    facts = [
+        ("Action space", f"`MultiDiscrete`, {slots} components on the default instance"),
+        ("Observation space", f"`Dict` of {keys}"),
+        ("Import", f'`gymnasium.make("fleetgym:{env_id}")`'),
+        ("Render modes", ", ".join(f"`{mode}`" for mode in env.metadata["render_modes"])),
+        ("Source", f"`{kind.__module__}.{kind.__name__}`"),
     ]
-    return "\n\n".join((f"# {env_id}", _NOTE, _one_line(summary), "\n".join(table), _markdown(body))) + "\n"
+    parts = (f"# {env_id}", _NOTE, _one_line(summary), table(("", ""), facts, 2).rstrip(), _markdown(body))
+    return "\n\n".join(parts) + "\n"
 
 
 def wrappers_page() -> str:
@@ -87,12 +88,12 @@ def wrappers_page() -> str:
 
 def index_page(ids: list[str]) -> str:
     """Return the list of environments."""
-    rows = ["| id | what it is |", "|---|---|"]
+    rows = []
     for env_id in ids:
         text = inspect.getdoc(type(gymnasium.make(env_id).unwrapped)) or ""
-        rows.append(f"| [`{env_id}`]({file_name(env_id)}) | {_one_line(text.partition(chr(10) * 2)[0])} |")
+        rows.append((f"[`{env_id}`]({file_name(env_id)})", _one_line(text.partition("\n\n")[0])))
     more = "[Wrappers for learning](wrappers.md): relative actions, normalisation, forecasts, history, scaled rewards."
-    return "\n\n".join(("# Environments", _NOTE, "\n".join(rows), more)) + "\n"
+    return "\n\n".join(("# Environments", _NOTE, table(("id", "what it is"), rows, 2).rstrip(), more)) + "\n"
 
 
 def file_name(env_id: str) -> str:

@@ -23,6 +23,7 @@ from fleetgym.scoring.best_known import best_known_path, read_best_known
 from fleetgym.scoring.score import percent
 from tools.check_families import HEADLINE, Verdict, judge, read_costs
 from tools.family_statistics import read_scores, section
+from tools.markdown import table
 
 ROOT = Path(__file__).resolve().parents[1]
 COSTS = ROOT / "docs" / "data" / "families.json"
@@ -126,10 +127,10 @@ def main(argv: list[str] | None = None) -> int:
 def judged(path: Path) -> list[Verdict]:
     """Return a verdict for each family that has been measured."""
     by_family: dict[str, dict[str, dict[str, np.ndarray]]] = {}
-    for name, table in read_costs(path).items():
+    for name, found in read_costs(path).items():
         entry = entries().get(name)
-        if entry is not None and entry.content_hash == table["hash"]:
-            costs = {agent: values for agent, values in table.items() if agent != "hash"}
+        if entry is not None and entry.content_hash == found["hash"]:
+            costs = {agent: values for agent, values in found.items() if agent != "hash"}
             by_family.setdefault(entry.family, {})[name] = costs
     return [judge(family, costs, np.random.default_rng(SEED)) for family, costs in by_family.items()]
 
@@ -204,20 +205,33 @@ never-changes is at least 8 % and last-value at least 5 % above the best agent, 
 times as much as it. A family is *headline* if at least 70 % of its instances pass.
 
 {bound_gate(verdicts)}
-| family | never changes | last value | serving nobody | best agent | above the bound | instances that pass | label |
-|---|---|---|---|---|---|---|---|
-{chr(10).join(rows)}
-{agents}
+{table(_HEAD, rows)}{agents}
 {chr(10).join(cards)}"""
 
 
-def row(family: str, v: Verdict) -> str:
+_HEAD = (
+    "family",
+    "never changes",
+    "last value",
+    "serving nobody",
+    "best agent",
+    "above the bound",
+    "instances that pass",
+    "label",
+)
+
+
+def row(family: str, v: Verdict) -> tuple[str, ...]:
     """Return a row of the table."""
-    bound = "" if v.bound is None else f"+{100 * v.bound:.1f} %"
     return (
-        f"| `{family}` | {share(v.hold, v.hold_interval)} | {share(v.last, v.last_interval)} | "
-        f"{v.empty:.1f} × | `{v.best}` | "
-        f"{bound} | {v.passing} of {v.instances} | {v.label} |"
+        f"`{family}`",
+        share(v.hold, v.hold_interval),
+        share(v.last, v.last_interval),
+        f"{v.empty:.1f} ×",
+        f"`{v.best}`",
+        "" if v.bound is None else f"+{100 * v.bound:.1f} %",
+        f"{v.passing} of {v.instances}",
+        v.label,
     )
 
 

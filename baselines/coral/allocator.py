@@ -138,7 +138,8 @@ class _Search:
             self.diagnostics["relaxation"] = self._relaxation()
             self._small_mip()
             if self._many and self.best.unserved.any():
-                self._search_neighbourhoods()  # far from the optimum, steps lead nowhere and nothing can be dropped
+                self._serve()
+                self._search_neighbourhoods()
             self._raise_bound()
             self.diagnostics["lagrangian"] = float(self.bound)
         if not self.closed and self.options.most_columns:
@@ -258,6 +259,16 @@ class _Search:
     def _left_s(self) -> float:
         limit = self.options.time_limit_s
         return np.inf if limit is None else limit - (time.monotonic() - self.begun_s)
+
+    def _serve(self) -> None:
+        """Look for an allocation that serves everything among columns that are good for their own demand.
+
+        One that does not is so dear that steps lead nowhere and nothing can be dropped.
+        """
+        floors = relaxed(self.problem, self.columns, self.options.units, self.prices).floor
+        number = self.options.most_columns // np.unique(self.columns.row).size
+        self._add_cheapest(np.where(self.columns.alive, floors, np.inf), number)
+        self._small_mip()
 
     def _search_neighbourhoods(self) -> None:
         """Make the allocation cheaper, a few demands at a time, and drop what that allows."""

@@ -14,7 +14,7 @@ import numpy as np
 from baselines.coral.problem import Allocation, Problem, Running, evaluate
 
 _ROWS = 3  # demands solved anew together
-_UNSERVED_WEIGHT = 30.0  # how much likelier than others demands are taken that nothing serves
+_UNSERVED_WEIGHT = 10.0  # how much likelier than others demands are taken that are not served in full
 
 
 def improve(
@@ -48,7 +48,7 @@ def improve(
     rows = np.flatnonzero(problem.demand_rps > 0.0)
     best = start
     for _ in range(attempts):
-        weight = 1.0 + _UNSERVED_WEIGHT * best.unserved[rows]
+        weight = np.where(best.unserved[rows] > 0.0, _UNSERVED_WEIGHT, 1.0)
         chosen = random.choice(rows, size=min(_ROWS, rows.size), replace=False, p=weight / weight.sum())
         part, template = _part(problem, best, templates, chosen)
         found = solve(part)

@@ -18,7 +18,7 @@ from fleetgym.instance import SCENARIO_FORMAT, Instance, Scenario
 from fleetgym.schema import to_jsonable
 from fleetgym.traces.build import DEFAULT_PENALTY, build
 from fleetgym.traces.days import Days, make_days
-from fleetgym.traces.objectives import Slo, slos_for
+from fleetgym.traces.objectives import Slo, slos_for, without_words
 from fleetgym.traces.prices import DEFAULT_REGION, Offer, catalogue_prices, read_prices, with_caps
 from fleetgym.traces.process import fit_process
 from fleetgym.traces.reader import read_trace
@@ -158,7 +158,7 @@ def import_trace(
     """
     if seed < 0 or not 0 <= scenarios <= 100:
         raise FleetgymError("expected a seed of at least 0 and 0 to 100 scenarios")
-    offers = _offers(prices, gpus, region, caps or {})
+    offers, slo = _offers(prices, gpus, region, caps or {}), without_words(slo)
     source = Path(path).name
     with read_trace(path, any_order=any_order, unpack_gib=unpack_gib) as trace:
         found = study(trace, by=by, buckets=buckets, edges=edges, source=os.fspath(path))

@@ -61,6 +61,17 @@ def _slo(values: Mapping[str, Any]) -> Slo:
     )
 
 
+def without_words(slo: str | Slo | Mapping[str, Slo] | None) -> str | Slo | Mapping[str, Slo] | None:
+    """Return SLOs given as words as an object, and anything else, such as the name of a file, as it is.
+
+    Raises
+    ------
+    FleetgymError
+        For words that are no SLO.
+    """
+    return parse_slo(slo) if isinstance(slo, str) and "=" in slo and not Path(slo).is_file() else slo
+
+
 def slos_for(slo: str | Slo | Mapping[str, Slo] | None, names: Sequence[str]) -> tuple[Slo, ...]:
     """Return one SLO per workload.
 
@@ -84,11 +95,10 @@ def slos_for(slo: str | Slo | Mapping[str, Slo] | None, names: Sequence[str]) ->
     FleetgymError
         For words that are no SLO, or workloads that are not there.
     """
+    slo = without_words(slo)
     if slo is None or isinstance(slo, Slo):
         return (slo or Slo(),) * len(names)
     if isinstance(slo, str):
-        if "=" in slo and not Path(slo).is_file():
-            return (parse_slo(slo),) * len(names)
         slo = _read_slos(slo, names)
     for name in slo:
         if name != "*" and name not in names:

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tools.markdown import table
 from tools.reproduce_coral import published, timings
 from tools.reproduce_coral.evaluation import METHODS
 from tools.reproduce_coral.setup import CORE, EXTENDED, PHASES
@@ -41,19 +42,18 @@ def _costs(records: list[dict[str, Any]], keys: list[tuple[str, str]]) -> list[s
         "Rent and amortised starts. Measured: median over seeds (least–most) of the ratio of means over five epochs. "
         "Where fewer than ten seeds are given, the others have not been played.",
         "",
-        "| set-up, case | seeds | Homo, published | Homo-1 | Homo-M | Cauchy, published | Cauchy |",
-        "|---|---|---|---|---|---|---|",
     ]
+    rows = []
     for setup, case in keys:
         if case == "scarce":
             continue
         found = _ratios(records, setup, case, "cost_usd_per_h")
         homo, cauchy = published.COST[setup, case]
-        lines.append(
-            f"| {setup}, {case} | {len(found['cauchy'])} | {homo:.2f} | {_spread(found['homo-1'])} | "
-            f"{_spread(found['homo-m'])} | {cauchy:.2f} | {_spread(found['cauchy'])} |"
-        )
-    return lines
+        homo_1, homo_m, ours = (_spread(found[b]) for b in BASELINES)
+        seeds = len(found["cauchy"])
+        rows.append([f"{setup}, {case}", seeds, f"{homo:.2f}", homo_1, homo_m, f"{cauchy:.2f}", ours])
+    head = ["set-up, case", "seeds", "Homo, published", "Homo-1", "Homo-M", "Cauchy, published", "Cauchy"]
+    return [*lines, table(head, rows).rstrip()]
 
 
 def _scarce(records: list[dict[str, Any]], setups: list[str]) -> list[str]:
@@ -66,41 +66,29 @@ def _scarce(records: list[dict[str, Any]], setups: list[str]) -> list[str]:
         "the full demand. 0 means that one model cannot be served at any rate, so that the paper's rule leaves "
         "nothing. Availability is given relative to what the linear relaxation needs.",
         "",
-        "| set-up | seeds | | Homo, published | Homo-1 | Homo-M | Cauchy, published | Cauchy |",
-        "|---|---|---|---|---|---|---|---|",
     ]
+    rows = []
     for setup in setups:
         cost = _ratios(records, setup, "scarce", "cost_usd_per_h")
         share = _ratios(records, setup, "scarce", "share_of_demand")
         asis = _ratios(records, setup, "scarce", "served_without_scaling")
-        homo, cauchy = published.COST[setup, "scarce"]
         seeds = len(cost["cauchy"])
         over = [r["availability_over_need"] for r in records if (r["setup"], r["case"]) == (setup, "scarce")]
-        names = BASELINES
-        lines.append(
-            f"| {setup} | {seeds} | cost over Coral's | {homo:.2f} | {_spread(cost[names[0]])} | "
-            f"{_spread(cost[names[1]])} | {cauchy:.2f} | {_spread(cost[names[2]])} |"
-        )
-        homo, cauchy = published.GOODPUT[setup]
-        lines.append(
-            f"| {setup} | {seeds} | goodput over Coral's | {1 / homo:.2f} | {_spread(share[names[0]])} | "
-            f"{_spread(share[names[1]])} | {1 / cauchy:.2f} | {_spread(share[names[2]])} |"
-        )
-        lines.append(
-            f"| {setup} (availability {min(over):.2f}–{max(over):.2f} of the need) | {seeds} | served as it is | – | "
-            f"{_spread(asis[names[0]])} | {_spread(asis[names[1]])} | – | {_spread(asis[names[2]])} |"
-        )
-    return lines
+        homo, cauchy = (f"{times:.2f}" for times in published.COST[setup, "scarce"])
+        homo_1, homo_m, ours = (_spread(cost[b]) for b in BASELINES)
+        rows.append([setup, "cost over Coral's", seeds, homo, homo_1, homo_m, cauchy, ours])
+        homo, cauchy = (f"{1 / times:.2f}" for times in published.GOODPUT[setup])
+        homo_1, homo_m, ours = (_spread(share[b]) for b in BASELINES)
+        rows.append([setup, "goodput over Coral's", seeds, homo, homo_1, homo_m, cauchy, ours])
+        where = f"{setup} (availability {min(over):.2f}–{max(over):.2f} of the need)"
+        homo_1, homo_m, ours = (_spread(asis[b]) for b in BASELINES)
+        rows.append([where, "served as it is", seeds, "–", homo_1, homo_m, "–", ours])
+    head = ["set-up", "what", "seeds", "Homo, published", "Homo-1", "Homo-M", "Cauchy, published", "Cauchy"]
+    return [*lines, table(head, rows, 2).rstrip()]
 
 
 def _by_model(records: list[dict[str, Any]], keys: list[tuple[str, str]]) -> list[str]:
-    lines = [
-        "",
-        "## Coral's rent by model, default",
-        "",
-        "| set-up | model | prefill | decode | share of the rent |",
-    ]
-    lines.append("|---|---|---|---|---|")
+    rows = []
     for setup in (CORE, EXTENDED):
         if (setup.name, "default") not in keys:
             continue
@@ -112,10 +100,10 @@ def _by_model(records: list[dict[str, Any]], keys: list[tuple[str, str]]) -> lis
         rent = [_mean(r[k] for r in mine) for k in range(len(PHASES) * len(setup.models))]
         for m, name in enumerate(setup.models):
             p, d = rent[2 * m], rent[2 * m + 1]
-            lines.append(
-                f"| {setup.name} | {name} | {p:.1f} USD/h | {d:.1f} USD/h | {100 * (p + d) / sum(rent):.0f} % |"
-            )
-    return lines
+            part = f"{100 * (p + d) / sum(rent):.0f} %"
+            rows.append([setup.name, name, f"{p:.1f} USD/h", f"{d:.1f} USD/h", part])
+    head = ["set-up", "model", "prefill", "decode", "share of the rent"]
+    return ["", "## Coral's rent by model, default", "", table(head, rows, 2).rstrip()]
 
 
 def _verdict(records: list[dict[str, Any]], keys: list[tuple[str, str]]) -> list[str]:
@@ -169,7 +157,7 @@ def page(done: Mapping[str, Any]) -> str:
     lines += _by_model(played, keys) + timings.solving(played, keys)
     lines += timings.plain(_of(done, "plain")) + timings.placement(_of(done, "placement"))
     lines += timings.libraries(_of(done, "library")) + timings.sensitivity(_of(done, "rule"))
-    lines += ["", "## Inputs", "", *(f"| {' | '.join(row)} |" for row in published.INPUTS)]
+    lines += ["", "## Inputs", "", table(published.INPUTS_HEAD, published.INPUTS, 3).rstrip()]
     return "\n".join(lines) + "\n"
 
 

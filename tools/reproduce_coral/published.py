@@ -40,9 +40,8 @@ given as **Homo-1** (single nodes) and **Homo-M** (several nodes of one type). C
 combinations of one prefill node and several decode nodes.
 """
 
+INPUTS_HEAD = ("input", "the paper", "here")
 INPUTS = (
-    ("input", "the paper", "here"),
-    ("---", "---", "---"),
     ("models, layers, SLOs", "Table 3", "the same"),
     ("GPUs, relative costs", "Table 1", "the same; nodes of n GPUs cost n times one GPU"),
     ("price of an L4", "not printed", "*substituted*: 0.8048 USD/h; ratios do not depend on it"),
