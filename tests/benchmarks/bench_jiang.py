@@ -28,7 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--availability", type=int, default=1, choices=sorted(paper.AVAILABLE))
     parser.add_argument(
-        "--gap", type=float, default=1e-6, help="relative gap at which the exact program stops"
+        "--gap", type=float, default=1e-5, help="relative gap at which the exact program stops"
     )
     parser.add_argument(
         "--tolerance", type=float, default=1e-3, help="of the search, relative to the makespan"

@@ -114,7 +114,7 @@ def _speed(cells: Cells) -> str:
     return (
         _table(head, rows) + f"\nCPU seconds in all: exact {cpu[0]:.1f}, search {cpu[1]:.1f} "
         f"({cpu[1] / cpu[0]:.1f} times more), knapsack search {cpu[2]:.2f}.\n"
-        f"The exact program goes on to a gap of 0.0001 %, the search stops within 0.1 %, "
+        f"The exact program goes on to a gap of 0.001 %, the search stops within 0.1 %, "
         f"about the paper's second: its makespans are\n{100 * search.min():.4f} to "
         f"{100 * search.max():.4f} % longer, those of the knapsack search up to {100 * knapsack.max():.1f} %. "
         f"Availability 1, pipelines of one GPU type, one run of\n"
