@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 
 from fleetgym.actions import ActionSpace
-from fleetgym.envs.rendering import render_ansi
-from fleetgym.envs.scenarios import ScenarioChoice, reset_options
+from fleetgym.envs.one_window import OneWindowEnv
+from fleetgym.envs.scenarios import ScenarioChoice
 from fleetgym.errors import FleetgymError
-from fleetgym.instance import Budget, Instance, Scenario
-from fleetgym.kernels.episodes import MAX_LOG_RATIO, MAX_PRICE_FACTOR
+from fleetgym.instance import Budget, Instance
 from fleetgym.planning import Snapshot
-from fleetgym.window import Admission, FleetState, Outcome, window_model
 
 
 def busy_seconds(snapshot: Snapshot) -> np.ndarray:
@@ -169,7 +166,7 @@ def _balance(
     return np.maximum(0.0, np.array(solver.getSolution().col_value)[:pairs] / scale)
 
 
-class FleetMakespanEnv(gymnasium.Env):
+class FleetMakespanEnv(OneWindowEnv):
     """Rent GPUs once, so that one window's requests are done as soon as possible (Jiang et al., ICML 2025).
 
     ## Description
@@ -233,155 +230,44 @@ class FleetMakespanEnv(gymnasium.Env):
     * v0: initial version
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 1}
-
     def __init__(
         self,
         instance: str | Instance = "fleet-v0/dev/ou-s-001",
         budget_usd_per_h: float | None = None,
         render_mode: str | None = None,
     ):
-        if render_mode not in (None, *self.metadata["render_modes"]):
-            raise ValueError(
-                f"render_mode must be one of {self.metadata['render_modes']}, got {render_mode!r}"
-            )
-        self.render_mode = render_mode
-        self._choice = ScenarioChoice(instance)
-        self.instance = self._choice.instance
+        choice = ScenarioChoice(instance)
+        own = choice.instance
         if budget_usd_per_h is not None:
             if not 0.0 <= budget_usd_per_h < np.inf:
                 raise FleetgymError(
                     f"budget_usd_per_h is {budget_usd_per_h}; expected a finite number, at least 0"
                 )
-            self.instance = self.instance.replace(budget=Budget(kind="rate", usd=float(budget_usd_per_h)))
-        self.actions = ActionSpace(self.instance)
-        self._model = window_model(self.instance)
-        self._nominal = Outcome.nominal(self.instance)
+            own = own.replace(budget=Budget(kind="rate", usd=float(budget_usd_per_h)))
+        super().__init__(choice, own, render_mode)
+        self.actions = ActionSpace(own)
         self.action_space = spaces.MultiDiscrete(self.actions.nvec)
-        self.observation_space = self._observation_space()
-        self._scenario: Scenario | None = None
-        self._granted: Admission | None = None
 
-    def _observation_space(self) -> spaces.Dict:
-        count_w, count_g = self.instance.num_workloads, self.instance.num_pools
-        log = spaces.Box(-MAX_LOG_RATIO, MAX_LOG_RATIO, (count_w,), np.float32)
-        most = np.array([c.max_replicas for c in self.instance.configurations], dtype=np.float32)
-        return spaces.Dict(
-            {
-                **dict.fromkeys(("demand", "input_scale", "output_scale", "delay_factor"), log),
-                "availability": spaces.Box(0.0, 1.0, (count_g,), np.float32),
-                "price": spaces.Box(0.0, MAX_PRICE_FACTOR, (count_g,), np.float32),
-                "running": spaces.Box(np.zeros_like(most), most, dtype=np.float32),
-            }
-        )
-
-    # -- Gymnasium's interface ----------------------------------------------------------------------------
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Choose the window to be served.
-
-        Parameters
-        ----------
-        seed : int, optional
-            Seeds the generator from which scenario and window are drawn.
-        options : dict, optional
-            ``{"scenario": k}`` takes the k-th stored scenario, ``{"scenario": Scenario(...)}`` a given one;
-            ``{"window": t}`` its window t.
-
-        Returns
-        -------
-        observation : dict of ndarray
-        info : dict
-        """
-        super().reset(seed=seed)
-        self._scenario, self.window = self._choose(options)
-        self._outcome = Outcome.of(self._scenario, self.window)
-        self._state = FleetState(np.zeros_like(self._model.initial_state().replicas))
-        snapshot = self._model.snapshot(self._state, self._outcome)
-        self._requests, self._busy_s = snapshot.requests, busy_seconds(snapshot)
+    def _begin(self) -> None:
+        self._requests, self._busy_s = self._snapshot.requests, busy_seconds(self._snapshot)
         self._worst_s = worst_makespan_s(self._requests, self._busy_s, self.instance.window_s)
-        self._hold_usd, self._budget_usd = snapshot.hold_usd, self._model.budget_usd(0.0)
-        self._granted = None
         self._makespan_s, self._assignment = 0.0, np.zeros(self._busy_s.shape)
-        return self._observe(), self._info()
 
-    def _choose(self, options: dict[str, Any] | None) -> tuple[Scenario, int]:
-        given = reset_options(options, "scenario", "window")
-        chosen, window = given.get("scenario"), given.get("window")
-        count = self.instance.num_windows
-        if window is not None and not (_is_whole(window) and 0 <= window < count):
-            raise ValueError(f"expected a window from 0 to {count - 1}, got {window!r}")
-        scenario = self._choice.choose({"scenario": chosen}, self.np_random)
-        if chosen is None and window is None:
-            window = self.np_random.integers(count)
-        return scenario, int(window or 0)
-
-    def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
-        """Rent, and serve the requests.
-
-        Parameters
-        ----------
-        action : array_like of int, shape (slots,)
-            The fleet wanted, one option per slot.
-
-        Returns
-        -------
-        observation : dict of ndarray
-        reward : float
-            Minus the makespan in seconds.
-        terminated : bool
-            Always True.
-        truncated : bool
-            Always False.
-        info : dict
-
-        Raises
-        ------
-        DataError
-            If the action is not valid.
-        """
-        if self._scenario is None or self._granted is not None:
-            raise gymnasium.error.ResetNeeded("an episode is one step: call reset() before step()")
+    def _serve(self, action: np.ndarray) -> float:
         target = self.actions.to_fleet(action)
         self._granted = self._model.admit(self._state, target, self._outcome)
         makespan_s, self._assignment = best_assignment(self._requests, self._busy_s, self._state.running)
         self._makespan_s = min(makespan_s, self._worst_s)
-        return self._observe(), -self._makespan_s, True, False, self._info()
+        return -self._makespan_s
 
-    def action_masks(self) -> np.ndarray:
-        """Return which options fit availability and budget if they alone are wanted: bool (sum of nvec,)."""
-        if self._scenario is None:
-            raise gymnasium.error.ResetNeeded("call reset() before action_masks()")
-        return self.actions.mask(self._outcome.available_gpus, self._hold_usd, self._budget_usd)
+    def _mask(self) -> np.ndarray:
+        budget_usd = self._model.budget_usd(0.0)
+        return self.actions.mask(self._outcome.available_gpus, self._snapshot.hold_usd, budget_usd)
 
-    def render(self) -> str | None:
-        """Return the fleet and the makespan as text, for ``render_mode="ansi"``."""
-        if self.render_mode is None:
-            gymnasium.logger.warn("render() without a render_mode: make the env with render_mode='ansi'")
-            return None
-        if self._scenario is None:
-            raise gymnasium.error.ResetNeeded("call reset() before render()")
-        text = render_ansi(self.instance, self._state, self._outcome, None)
-        return f"{text}\nmakespan {self._makespan_s:.6g} s  (worst {self._worst_s:.6g} s)"
+    def _result(self) -> str:
+        return f"makespan {self._makespan_s:.6g} s  (worst {self._worst_s:.6g} s)"
 
-    # -- what the agent sees ------------------------------------------------------------------------------
-
-    def _observe(self) -> dict[str, np.ndarray]:
-        seen = self._outcome
-        values = {
-            "demand": _log_ratio(seen.rate_rps, self._nominal.rate_rps),
-            "input_scale": _log_ratio(seen.input_scale, 1.0),
-            "output_scale": _log_ratio(seen.output_scale, 1.0),
-            "delay_factor": _log_ratio(seen.delay_factor, 1.0),
-            "availability": seen.available_gpus / np.maximum(1, self._nominal.available_gpus),
-            "price": np.minimum(seen.price_factor, MAX_PRICE_FACTOR),
-            "running": self._state.running,
-        }
-        return {name: np.asarray(value, dtype=np.float32) for name, value in values.items()}
-
-    def _info(self) -> dict[str, Any]:
+    def _own_info(self) -> dict[str, Any]:
         counts = np.zeros(self.instance.num_configurations, dtype=np.int64)
         served = self._assignment.sum(axis=1) > 0.0
         waiting = np.zeros(self.instance.num_workloads, dtype=bool)
@@ -394,18 +280,4 @@ class FleetMakespanEnv(gymnasium.Env):
             "busy_s": self._busy_s.copy(),
             "granted": counts if self._granted is None else self._granted.granted,
             "denied": counts.copy() if self._granted is None else self._granted.denied,
-            "cost_usd_per_h": float(self._state.running @ self._hold_usd / self._model.hours),
-            **self._outcome.as_dict(),
-            "window": self.window,
-            "scenario": self._scenario.id if self._scenario is not None else "",
-            "action_mask": self.action_masks(),
         }
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
-def _log_ratio(value: np.ndarray, nominal: np.ndarray | float) -> np.ndarray:
-    with np.errstate(divide="ignore"):
-        return np.clip(np.log(value / nominal), -MAX_LOG_RATIO, MAX_LOG_RATIO)

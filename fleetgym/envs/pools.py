@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 
 from fleetgym.actions import check_options
-from fleetgym.envs.makespan import FleetMakespanEnv
-from fleetgym.envs.rendering import render_ansi
+from fleetgym.envs.one_window import OneWindowEnv
+from fleetgym.envs.scenarios import ScenarioChoice
 from fleetgym.errors import FleetgymError
 from fleetgym.instance import Instance
 from fleetgym.kernels.queueing import U_MAX, late_probability
 from fleetgym.planning import Snapshot
-from fleetgym.window import FleetState, Outcome
 
 
 def pool_serves(
@@ -76,7 +74,7 @@ def pool_serves(
     return served
 
 
-class FleetPoolsEnv(FleetMakespanEnv):
+class FleetPoolsEnv(OneWindowEnv):
     """Split workloads by length into pools, and buy the GPUs of each pool (Chen et al., inference-fleet-sim, 2026).
 
     ## Description
@@ -144,8 +142,6 @@ class FleetPoolsEnv(FleetMakespanEnv):
     * v0: initial version
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 1}
-
     def __init__(
         self,
         instance: str | Instance = "fleet-v0/dev/ou-s-001",
@@ -157,11 +153,11 @@ class FleetPoolsEnv(FleetMakespanEnv):
             raise FleetgymError(f"pools is {pools}; expected a whole number from 1 to 16")
         if not 0.0 < miss_share < 1.0:
             raise FleetgymError(f"miss_share is {miss_share}; expected above 0 and below 1")
-        super().__init__(instance, render_mode=render_mode)
+        choice = ScenarioChoice(instance)
+        super().__init__(choice, choice.instance, render_mode)
         self.pools, self.miss_share = int(pools), float(miss_share)
         self._tokens = np.array([w.input_tokens + w.output_tokens for w in self.instance.workloads])
         self._limits = np.concatenate(([0.0], np.unique(self._tokens)))
-        self._most = np.array([c.max_replicas for c in self.instance.configurations], dtype=np.int64)
         self._group = np.full(self._most.size, -1)
         for s, (slot, members) in enumerate(
             zip(self.instance.slots, self.instance.slot_members, strict=True)
@@ -169,54 +165,18 @@ class FleetPoolsEnv(FleetMakespanEnv):
             if slot.exclusive:
                 self._group[list(members)] = s
         sizes = (self._limits.size, self._most.size, int(self._most.max()) + 1)
-        self.action_space = spaces.MultiDiscrete(np.repeat(sizes, (pools - 1, pools, pools)))
+        self._options = np.repeat(sizes, (pools - 1, pools, pools))
+        self.action_space = spaces.MultiDiscrete(self._options)
 
-    # -- Gymnasium's interface ----------------------------------------------------------------------------
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Choose the window to be served; arguments as for `FleetMakespan-v0`."""
-        gymnasium.Env.reset(self, seed=seed)
-        self._scenario, self.window = self._choose(options)
-        self._outcome = Outcome.of(self._scenario, self.window)
-        self._state = FleetState(np.zeros_like(self._model.initial_state().replicas))
-        self._snapshot = self._model.snapshot(self._state, self._outcome)
+    def _begin(self) -> None:
         usd_per_h = self._snapshot.hold_usd / self._model.hours
         self._worst_usd_per_h = 1.0 + self.pools * float((usd_per_h * self._most).max())
-        self._granted = None
         self._pool_of = np.full(self.instance.num_workloads, -1, dtype=np.int64)
         self._replicas = np.zeros(self.pools, dtype=np.int64)
         self._denied = np.zeros(self._most.size, dtype=np.int64)
         self._unserved = np.zeros(self.instance.num_workloads, dtype=bool)
-        return self._observe(), self._info()
 
-    def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
-        """Buy the pools, and serve the window.
-
-        Parameters
-        ----------
-        action : array_like of int
-            Thresholds, configurations, replicas.
-
-        Returns
-        -------
-        observation : dict of ndarray
-        reward : float
-            Minus USD/h.
-        terminated : bool
-            Always True.
-        truncated : bool
-            Always False.
-        info : dict
-
-        Raises
-        ------
-        DataError
-            If the action is not valid.
-        """
-        if self._scenario is None or self._granted is not None:
-            raise gymnasium.error.ResetNeeded("an episode is one step: call reset() before step()")
+    def _serve(self, action: np.ndarray) -> float:
         thresholds, chosen, wanted = self._split(action)
         self._pool_of = np.searchsorted(np.sort(self._limits[thresholds]), self._tokens)
         target = self._admissible(chosen, wanted)
@@ -229,13 +189,11 @@ class FleetPoolsEnv(FleetMakespanEnv):
             np.int64
         )
         self._unserved = self._find_unserved(chosen)
-        reward = -(self._cost_usd_per_h() + self._worst_usd_per_h * float(self._unserved.sum()))
-        return self._observe(), reward, True, False, self._info()
+        return -(self._cost_usd_per_h() + self._worst_usd_per_h * float(self._unserved.sum()))
 
     def _split(self, action: object) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return thresholds, configurations and replicas of a valid action."""
-        nvec = np.asarray(self.action_space.nvec)  # type: ignore[attr-defined]
-        options = check_options(action, nvec.astype(np.uint64))
+        options = check_options(action, self._options.astype(np.uint64))
         cut = self.pools - 1
         return options[:cut], options[cut : cut + self.pools], options[cut + self.pools :]
 
@@ -257,14 +215,12 @@ class FleetPoolsEnv(FleetMakespanEnv):
                 )
         return (snapshot.rate_rps > 0.0) & ~served
 
-    def action_masks(self) -> np.ndarray:
-        """Return which options are of use: bool (sum of nvec,).
+    def _mask(self) -> np.ndarray:
+        """Return which options are of use.
 
         All thresholds; configurations of which one replica fits availability and budget alone; replicas up to the most
         that fit of any of these. Without a configuration that fits, all are allowed, and every replica is denied.
         """
-        if self._scenario is None:
-            raise gymnasium.error.ResetNeeded("call reset() before action_masks()")
         snapshot = self._snapshot
         counts = np.arange(1, int(self._most.max()) + 1)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -283,26 +239,13 @@ class FleetPoolsEnv(FleetMakespanEnv):
             (thresholds, np.tile(configurations, self.pools), np.tile(replicas, self.pools))
         )
 
-    def render(self) -> str | None:
-        """Return the pools and their cost as text, for ``render_mode="ansi"``."""
-        if self.render_mode is None:
-            gymnasium.logger.warn("render() without a render_mode: make the env with render_mode='ansi'")
-            return None
-        if self._scenario is None:
-            raise gymnasium.error.ResetNeeded("call reset() before render()")
-        text = render_ansi(self.instance, self._state, self._outcome, None)
+    def _result(self) -> str:
         pools, usd_per_h = ", ".join(map(str, self._replicas)), self._cost_usd_per_h()
-        return (
-            f"{text}\nreplicas per pool {pools}  rent {usd_per_h:.6g} USD/h  unserved {self._unserved.sum()}"
-        )
+        return f"replicas per pool {pools}  rent {usd_per_h:.6g} USD/h  unserved {self._unserved.sum()}"
 
-    def _cost_usd_per_h(self) -> float:
-        return float(self._state.running @ self._snapshot.hold_usd / self._model.hours)
-
-    def _info(self) -> dict[str, Any]:
+    def _own_info(self) -> dict[str, Any]:
         zero = np.zeros(self._most.size, dtype=np.int64)
         return {
-            "cost_usd_per_h": self._cost_usd_per_h(),
             "worst_usd_per_h": self._worst_usd_per_h,
             "unserved": self._unserved.copy(),
             "pool": self._pool_of.copy(),
@@ -310,8 +253,4 @@ class FleetPoolsEnv(FleetMakespanEnv):
             "granted": zero if self._granted is None else self._state.running.copy(),
             "denied": self._denied.copy(),
             "threshold_tokens": self._limits.copy(),
-            **self._outcome.as_dict(),
-            "window": self.window,
-            "scenario": self._scenario.id if self._scenario is not None else "",
-            "action_mask": self.action_masks(),
         }
