@@ -1,11 +1,11 @@
 """`descent`: local search over fleets that asks the environment's own routing what each fleet would cost.
 
 The methods of the papers plan for one demand forecast on a simplified second stage. This agent of ours keeps the
-exact one: every few windows it starts from its running fleet and tries one replica more, one less, and one
-exchanged, judged by the routing LP with its tail costs (`View.steady_cost_usd`) on a few demand samples: a
-forecast times errors that the same forecaster made on the history, which also says which forecaster to trust. What
-a move costs in start-up fees, and in rent while replicas start, is spread over the windows in which it must pay
-for itself.
+exact one: every few windows it starts from its running fleet (in the first window also from AGH's plan) and tries one
+replica more, one less, and one exchanged, judged by the routing LP with its tail costs (`View.steady_cost_usd`) on a
+few demand samples: a forecast times errors that the same forecaster made on the history, which also says which
+forecaster to trust. What a move costs in start-up fees, and in rent while replicas start, is spread over the windows
+in which it must pay for itself.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from baselines.agh import AdaptiveGreedyHeuristic
 from fleetgym import Instance, Outcome, View
 from fleetgym.forecasters import Forecaster, make_forecaster
 
@@ -108,7 +109,7 @@ class Descent:
         return fleet
 
     def _search(self, fleet: np.ndarray) -> np.ndarray:
-        """Descend by first improvement until no move helps."""
+        """Return what a descent finds; in the first window also from AGH's plan, whichever is better."""
         snapshot = self.view.snapshot()
         self.hold_usd, self.available = snapshot.hold_usd, snapshot.available_gpus
         self.budget_usd = snapshot.budget_usd
@@ -118,6 +119,14 @@ class Descent:
         self.switch_usd = (snapshot.startup_usd + waits * snapshot.hold_usd) / left
         self.running = self.view.fleet
         self.known: dict[bytes, float] = {}
+        found = [self._descend(fleet)]
+        if self.view.window == 0:  # what runs by now is near what is needed; at first it may be anything
+            planned = AdaptiveGreedyHeuristic().plan(self.view.snapshot(rate_rps=self._forecast())).fleet
+            found += [self._descend(planned)] if self._fits(planned) else []
+        return min(found, key=lambda pair: pair[1])[0]
+
+    def _descend(self, fleet: np.ndarray) -> tuple[np.ndarray, float]:
+        """Take the first move that helps until none does; return the fleet and its cost."""
         best = self._cost(fleet)
         for _ in range(self.max_moves):
             for neighbour in self._neighbours(fleet):
@@ -129,7 +138,7 @@ class Descent:
                     break
             else:
                 break
-        return fleet
+        return fleet, best
 
     def _neighbours(self, fleet: np.ndarray) -> Iterator[np.ndarray]:
         """Yield one replica less, one more, and one exchanged, in a random order of each kind."""
@@ -180,9 +189,12 @@ class Descent:
 
     # -- demand -----------------------------------------------------------------------------------------
 
+    def _forecast(self) -> np.ndarray:
+        return self.forecaster.predict(self.ahead) if self.ahead else self.view.outcome.rate_rps
+
     def _demand_samples(self) -> list[Outcome]:
         """Return outcomes around the forecast, highest demand first: past errors, evenly spaced in their sum."""
-        centre = self.forecaster.predict(self.ahead) if self.ahead else self.view.outcome.rate_rps
+        centre = self._forecast()
         drawn = self.errors[self.rng.integers(0, self.errors.shape[0], 16 * self.samples)]
         ranked = drawn[np.argsort(drawn.sum(axis=1), kind="stable")]
         picks = ((np.arange(self.samples) + 0.5) / self.samples * ranked.shape[0]).astype(int)
