@@ -5,10 +5,7 @@
    the relaxation's. Subgradient steps raise it; what the coverings use joins a small program, whose MIP gives
    allocations.
 3. A (template, region) whose use alone lifts the bound to the cost of an allocation in hand is dropped for good.
-4. If too many survive, large-neighbourhood search (`baselines.coral.neighbourhoods`) makes the allocation cheaper,
-   so that more can be dropped.
-5. A MIP over the survivors proves the optimum, or gives what it found and what is left of the gap. It begins with
-   the most promising ones, and doubles their number.
+4. A MIP over the survivors proves the optimum, or gives what it found and what is left of the gap.
 """
 
 from __future__ import annotations
@@ -19,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from baselines.coral.lagrangian import Columns, cheapest, relaxed
-from baselines.coral.neighbourhoods import improve
+from baselines.coral.lagrangian import Columns, Evaluation, cheapest, relaxed
 from baselines.coral.problem import Allocation, Problem, evaluate
 from baselines.coral.program import Restricted
 
@@ -38,24 +34,22 @@ class Options:
     steps : int
         Subgradient steps.
     most_columns : int
-        Columns of the first of the last MIPs: if more survive, those with the lowest floors. 0: no last MIP.
-    rounds : int
-        Last MIPs; each takes twice as many columns as the one before. If still more survive, the bound is weaker.
-    attempts : int
-        Neighbourhoods to search where more than `most_columns` survive.
+        Most columns of the last MIP; if more survive, those with the lowest floors go in, and the bound is weaker.
+        0: no last MIP.
+    presolved_columns : int
+        Columns up to which HiGHS presolves the last MIP. With tens of thousands that takes longer than the search.
     node_limit, first_nodes : int
         Branch-and-bound nodes of the last MIP and of each small one before it.
     gap : float
         Stop when cost and bound differ by at most this share of the cost.
     time_limit_s : float, optional
-        Wall-clock limit of the whole, which the last MIPs keep to; None keeps the result reproducible.
+        Wall-clock limit of the whole, which the last MIP keeps to; None keeps the result reproducible.
     """
 
     units: int = 2000
     steps: int = 60
-    most_columns: int = 4000
-    rounds: int = 4
-    attempts: int = 60
+    most_columns: int = 200_000
+    presolved_columns: int = 4000
     node_limit: int = 200_000
     first_nodes: int = 2000
     gap: float = 1e-4
@@ -63,7 +57,6 @@ class Options:
 
 
 DEFAULT = Options()
-_PART_STEPS = 3  # subgradient steps on a neighbourhood
 
 
 def allocate(problem: Problem, options: Options = DEFAULT) -> Allocation:
@@ -113,8 +106,7 @@ class _Search:
         none = np.zeros(0, dtype=np.int64)
         self.best = evaluate(problem, none, none, none)
         self.bound = -np.inf
-        self.prices = self.best_prices = np.zeros(problem.available.shape)
-        self.searched = False  # whether neighbourhoods were
+        self.prices = np.zeros(problem.available.shape)
         self.diagnostics: dict[str, Any] = {}
 
     # -- what is known
@@ -137,13 +129,10 @@ class _Search:
         if self.columns.template.size:
             self.diagnostics["relaxation"] = self._relaxation()
             self._small_mip()
-            if self._many and self.best.unserved.any():
-                self._serve()
-                self._search_neighbourhoods()
             self._raise_bound()
             self.diagnostics["lagrangian"] = float(self.bound)
         if not self.closed and self.options.most_columns:
-            self._prove()
+            self._last_mip()
         return dataclasses.replace(
             self.best,
             bound_usd_per_h=float(min(self.bound, self.cost)),
@@ -166,7 +155,7 @@ class _Search:
                 break
             program = self._restricted(self.pool)
             value, demand, nodes, used = program.relax()
-            self.prices = self.best_prices = nodes
+            self.prices = nodes
             worth = cost + columns.use @ nodes.T - (demand[columns.row] * share)[:, None]
             worth = np.where(worth < -1e-7 * program.reference_usd, worth, np.inf)
         keep = used[: len(self.pool)] > 1e-9
@@ -190,25 +179,25 @@ class _Search:
 
     def _raise_bound(self) -> None:
         """Take subgradient steps on the nodes' prices, drop columns, and try what the coverings use."""
-        step, stale, fresh, self.prices = 1.0, 0, 0, self.best_prices
+        step, stale, best_prices, fresh = 1.0, 0, self.prices, 0
         for number in range(self.options.steps):
             said = relaxed(self.problem, self.columns, self.options.units, self.prices)
             if said.bound > self.bound + 1e-6 * abs(said.bound):
-                self.bound, self.best_prices, stale = said.bound, self.prices, 0
+                self.bound, best_prices, stale = said.bound, self.prices, 0
             else:
                 stale += 1
             before = len(self.pool)
             self.pool |= set(zip(said.template.tolist(), said.region.tolist(), strict=True))
             fresh += len(self.pool) - before
-            if fresh and not self.searched and number in (0, 4, 14, 29, self.options.steps - 1):
+            if fresh and number in (0, 4, 14, 29, self.options.steps - 1):
                 self._add_cheapest(said.floor, 60)  # what coverings could use at the least extra cost
                 self._small_mip()
                 fresh = 0
-            self._drop(said.floor)
+            self._drop(said)
             if self.closed or not self.columns.template.size:
                 return
             if stale >= 4:
-                step, stale, self.prices = step / 2, 0, self.best_prices
+                step, stale, self.prices = step / 2, 0, best_prices
                 if step < 1e-3:
                     return
                 continue
@@ -220,10 +209,10 @@ class _Search:
             length = step * max(self.cost - said.bound, 1e-6 * self.cost) / size
             self.prices = np.maximum(0.0, self.prices + length * slope)
 
-    def _drop(self, floor: np.ndarray) -> None:
-        """Forget the columns that no allocation cheaper than the best uses, by what is known and these floors."""
+    def _drop(self, said: Evaluation) -> None:
+        """Forget the columns that no allocation cheaper than the best uses."""
         limit = self.cost - self.options.gap * self.cost * 0.5
-        floor = np.maximum(self.floor, floor)
+        floor = np.maximum(self.floor, said.floor)
         alive = self.columns.alive & (floor < limit)
         self.floor = np.where(alive, floor, np.inf)
         if alive.sum() < self.columns.alive.sum():
@@ -236,70 +225,26 @@ class _Search:
             position[before] = np.arange(before.size)
             self.floor = self.floor[position[self.columns.template]]
 
-    def _prove(self) -> None:
-        """Prove the optimum among the survivors, or come as near to it as rounds and time allow."""
-        if self._many and not self.searched:
-            self._search_neighbourhoods()
-            self._raise_bound()
-        survivors, number = int(self.columns.alive.sum()), self.options.most_columns
-        self.diagnostics |= {"survivors": survivors, "nodes": 0}
-        for _ in range(self.options.rounds):
-            if self.closed or self._left_s() <= 0.0:
-                return
-            self._last_mip(number)
-            if number >= survivors:
-                return
-            self._drop(self.floor)
-            number *= 2
-
-    @property
-    def _many(self) -> bool:
-        return 0 < self.options.most_columns < self.columns.alive.sum()
-
-    def _left_s(self) -> float:
-        limit = self.options.time_limit_s
-        return np.inf if limit is None else limit - (time.monotonic() - self.begun_s)
-
-    def _serve(self) -> None:
-        """Look for an allocation that serves everything among columns that are good for their own demand.
-
-        One that does not is so dear that steps lead nowhere and nothing can be dropped.
-        """
-        floors = relaxed(self.problem, self.columns, self.options.units, self.prices).floor
-        number = self.options.most_columns // np.unique(self.columns.row).size
-        self._add_cheapest(np.where(self.columns.alive, floors, np.inf), number)
-        self._small_mip()
-
-    def _search_neighbourhoods(self) -> None:
-        """Make the allocation cheaper, a few demands at a time, and drop what that allows."""
-        rule = dataclasses.replace(self.options, steps=_PART_STEPS, most_columns=0)
-        templates = np.zeros(self.problem.row.size, dtype=bool)
-        templates[self.columns.template] = self.columns.alive.any(axis=1)
-        self._take(
-            improve(
-                self.problem, self.best, templates, lambda part: allocate(part, rule), self.options.attempts
-            )
-        )
-        self._drop(self.floor)
-        self.searched = True
-
-    def _last_mip(self, number: int) -> None:
-        """Solve for so many of the survivors; what was dropped costs at least as much as the best."""
+    def _last_mip(self) -> None:
+        """Prove the optimum among the survivors; what was dropped costs at least as much as the best."""
         survivors = np.argwhere(self.columns.alive)
         floors = self.floor[survivors[:, 0], survivors[:, 1]]
         order = np.argsort(floors, kind="stable")
-        left_out, chosen = floors[order[number:]], survivors[order[:number]]
+        left_out = floors[order[self.options.most_columns :]]
+        chosen = survivors[order[: self.options.most_columns]]
         pairs = set(zip(self.columns.template[chosen[:, 0]].tolist(), chosen[:, 1].tolist(), strict=True))
         options: dict[str, Any] = {
             "mip_max_nodes": self.options.node_limit,
             "mip_rel_gap": self.options.gap / 2,
         }
+        if len(pairs) > self.options.presolved_columns:
+            options["presolve"] = "off"
         if self.options.time_limit_s is not None:
-            options["time_limit"] = self._left_s()
+            options["time_limit"] = max(1.0, self.options.time_limit_s - (time.monotonic() - self.begun_s))
         limit = self.cost * (1.0 - 0.5 * self.options.gap)  # dropped columns cost at least this
         mine = set(zip(self.best.template.tolist(), self.best.region.tolist(), strict=True))
         found, bound, answer = self._restricted(pairs | mine).solve(options, start=self.best)
         self._take(found)
         bound = min(bound, limit, float(left_out.min()) if left_out.size else np.inf)
         self.bound = max(self.bound, bound)
-        self.diagnostics["nodes"] += answer.nodes
+        self.diagnostics |= {"survivors": int(survivors.shape[0]), "nodes": answer.nodes}
