@@ -286,7 +286,7 @@ def _for_another_instance() -> BrokenFile:
 
 
 def _instance_instead() -> BrokenFile:
-    return _whole("an-instance", instance_data([], []), "$", "unknown key")
+    return _whole("an-instance", instance_data([], []), "$.format", "expected one of fleetgym-scenarios-1")
 
 
 #: Every file here must be refused wherever a scenario file of `good_instance` is read.

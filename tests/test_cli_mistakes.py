@@ -223,7 +223,14 @@ def test_stopping_names_the_file_if_there_is_one(tmp_path: Path, words: tuple[st
     """Exit code 130, and no promise of a file that was never begun."""
     command = [sys.executable, "-m", "fleetgym", *words]
     process = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        ),  # a test run in the background ignores it
     )
     deadline = time.monotonic() + 120.0
     while not (tmp_path / "pid").exists() and time.monotonic() < deadline:

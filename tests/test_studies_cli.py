@@ -100,7 +100,7 @@ def test_thresholds_mark_the_pareto_front(capsys: pytest.CaptureFixture[str]) ->
         ("thresholds(workload='azur')", "did you mean 'azure'"),
         ("layouts(gpus=['H100'])", "unknown GPU profile 'H100'"),
         ("thresholds(rate_rps='many')", "cannot study thresholds with these settings"),
-        ("thresholds(rate_rps=-1)", "a rate above 0"),
+        ("thresholds(rate_rps=-1)", "rate_rps: expected requests per second above 0, got -1"),
         ("routers(pools=[])", "cannot study routers with these settings"),
         ("thresholds(1)", "expected keywords with plain values"),
     ],
