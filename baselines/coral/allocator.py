@@ -5,7 +5,9 @@
    the relaxation's. Subgradient steps raise it; what the coverings use joins a small program, whose MIP gives
    allocations.
 3. A (template, region) whose use alone lifts the bound to the cost of an allocation in hand is dropped for good.
-4. A MIP over the survivors proves the optimum, or gives what it found and what is left of the gap.
+4. Where an allocation leaves something unserved and much survives, one more program looks for any that serves all, and
+   large-neighbourhood search (`baselines.coral.neighbourhoods`) makes it cheaper.
+5. A MIP over the survivors proves the optimum, or gives what it found and what is left of the gap.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from baselines.coral.lagrangian import Columns, Evaluation, cheapest, relaxed
+from baselines.coral.neighbourhoods import improve
 from baselines.coral.problem import Allocation, Problem, evaluate
 from baselines.coral.program import Restricted
 
@@ -31,6 +34,8 @@ class Options:
     ----------
     units : int
         Q: a demand is covered in steps of 1/Q of it.
+    attempts : int
+        Neighbourhoods to search where something was left unserved.
     steps : int
         Subgradient steps.
     most_columns : int
@@ -47,6 +52,7 @@ class Options:
     """
 
     units: int = 2000
+    attempts: int = 40
     steps: int = 60
     most_columns: int = 200_000
     presolved_columns: int = 4000
@@ -57,6 +63,9 @@ class Options:
 
 
 DEFAULT = Options()
+_PART_STEPS = 3  # subgradient steps on a neighbourhood
+#: Of the price of leaving a demand unserved: an allocation that is cheaper serves all, or nearly.
+_SERVED = 1e-3
 
 
 def allocate(problem: Problem, options: Options = DEFAULT) -> Allocation:
@@ -119,6 +128,12 @@ class _Search:
     def closed(self) -> bool:
         return self.cost - self.bound <= self.options.gap * self.cost + _CLOSE
 
+    @property
+    def _scarce(self) -> bool:
+        """Whether something is unserved and much survives."""
+        many = self.columns.alive.sum() > self.options.presolved_columns
+        return bool(self.best.unserved.any() and many)
+
     def _take(self, found: Allocation | None) -> None:
         if found is not None and found.objective_usd_per_h(self.problem) < self.cost:
             self.best = found
@@ -132,6 +147,9 @@ class _Search:
             self._raise_bound()
             self.diagnostics["lagrangian"] = float(self.bound)
         if not self.closed and self.options.most_columns:
+            if self._scarce:
+                self._serve()
+                self._search_neighbourhoods()
             self._last_mip()
         return dataclasses.replace(
             self.best,
@@ -171,10 +189,35 @@ class _Search:
         template, region = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2).T
         return Restricted(self.problem, template, region)
 
-    def _small_mip(self) -> None:
-        """Look for an allocation among the pool's columns."""
-        options = {"mip_max_nodes": self.options.first_nodes, "mip_rel_gap": self.options.gap}
-        found, _, _ = self._restricted(self.pool).solve(options, start=self.best)
+    def _serve(self) -> None:
+        """Look for an allocation that serves everything, among columns that are good for their own demand.
+
+        From one that does not, the last MIP may find none in tens of thousands of columns.
+        """
+        number = self.options.presolved_columns // np.unique(self.columns.row).size
+        self._add_cheapest(np.where(self.columns.alive, self.floor, np.inf), number)
+        self._small_mip(self.problem.unserved_usd_per_h * _SERVED)
+
+    def _search_neighbourhoods(self) -> None:
+        """Make the allocation cheaper, a few demands at a time."""
+        rule = dataclasses.replace(self.options, steps=_PART_STEPS, most_columns=0)
+        templates = np.zeros(self.problem.row.size, dtype=bool)
+        templates[self.columns.template] = self.columns.alive.any(axis=1)
+        self._take(
+            improve(
+                self.problem, self.best, templates, lambda part: allocate(part, rule), self.options.attempts
+            )
+        )
+
+    def _small_mip(self, target_usd_per_h: float = -np.inf) -> None:
+        """Look for an allocation among the pool's columns; one that costs no more than a target will do."""
+        program = self._restricted(self.pool)
+        options = {
+            "mip_max_nodes": self.options.first_nodes,
+            "mip_rel_gap": self.options.gap,
+            "objective_target": target_usd_per_h / program.reference_usd,
+        }
+        found, _, _ = program.solve(options, start=self.best)
         self._take(found)
 
     def _raise_bound(self) -> None:
@@ -189,7 +232,9 @@ class _Search:
             before = len(self.pool)
             self.pool |= set(zip(said.template.tolist(), said.region.tolist(), strict=True))
             fresh += len(self.pool) - before
-            if fresh and number in (0, 4, 14, 29, self.options.steps - 1):
+            if fresh and (
+                number in (0, 4) or (number in (14, 29, self.options.steps - 1) and not self._scarce)
+            ):
                 self._add_cheapest(said.floor, 60)  # what coverings could use at the least extra cost
                 self._small_mip()
                 fresh = 0

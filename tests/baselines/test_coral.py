@@ -11,6 +11,7 @@ from baselines.coral.cauchy import cauchy
 from baselines.coral.covering import cover, replicas, with_one_more
 from baselines.coral.homo import homo
 from baselines.coral.lagrangian import Columns, relaxed
+from baselines.coral.neighbourhoods import improve
 from baselines.coral.problem import evaluate
 from baselines.coral.program import Restricted
 from fleetgym.errors import FleetgymError
@@ -80,6 +81,24 @@ def test_more_columns_than_a_mip_takes(scarce, most_columns):
         assert found.objective_usd_per_h(problem) >= best * (1 - 1e-6)
         proven += found.status == "optimal"
     assert proven == 8 if most_columns == 1000 else proven < 8
+
+
+def test_neighbourhoods_only_make_it_cheaper():
+    """From nothing at all to a feasible allocation, cheaper with every attempt or as it was."""
+    random = np.random.default_rng(12)
+    for _ in range(6):
+        problem = random_problem(random, scarce=True, running=True, rows=6, number=40)
+        none = np.zeros(0, dtype=int)
+        start = evaluate(problem, none, none, none)
+        every = np.ones(problem.row.size, dtype=bool)
+        costs = [
+            improve(problem, start, every, lambda part: allocate(part, EXACT), n).objective_usd_per_h(problem)
+            for n in (0, 1, 2, 4, 8)
+        ]
+        assert costs[0] == start.objective_usd_per_h(problem)
+        assert costs == sorted(costs, reverse=True)
+        assert costs[-1] < costs[0]
+        assert costs[-1] >= optimum(problem)[0].objective_usd_per_h(problem) * (1 - 1e-6)
 
 
 def test_the_paper_s_penalty_rows_are_the_split_in_kept_and_new():
