@@ -59,17 +59,15 @@ def check_options(
         )
     with np.errstate(invalid="ignore"):
         options = np.ascontiguousarray(raw, dtype=np.int64)
-    wrong = options.view(np.uint64) >= limits
-    wrong |= options != raw
+    wrong = (options.view(np.uint64) >= limits) | (options != raw)
+    if ignored is not None:
+        wrong[ignored] = False
     if wrong.any():
-        if ignored is not None:
-            wrong[ignored] = False
-        for place in np.argwhere(wrong):
-            at = tuple(place.tolist())
-            raise DataError(
-                f"expected an option from 0 to {int(limits[at]) - 1}, got {raw[at]}",
-                where + "".join(f"[{k}]" for k in at),
-            )
+        at = tuple(np.argwhere(wrong)[0].tolist())
+        raise DataError(
+            f"expected an option from 0 to {int(limits[at]) - 1}, got {raw[at]}",
+            where + "".join(f"[{k}]" for k in at),
+        )
     return options
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from baselines.coral.lagrangian import Columns, Evaluation, cheapest, relaxed
+from baselines.coral.lagrangian import Columns, cheapest, relaxed
 from baselines.coral.neighbourhoods import improve
 from baselines.coral.problem import Allocation, Problem, evaluate
 from baselines.coral.program import Restricted
@@ -34,8 +34,6 @@ class Options:
     ----------
     units : int
         Q: a demand is covered in steps of 1/Q of it.
-    attempts : int
-        Neighbourhoods to search where something was left unserved.
     steps : int
         Subgradient steps.
     most_columns : int
@@ -43,6 +41,8 @@ class Options:
         0: no last MIP.
     presolved_columns : int
         Columns up to which HiGHS presolves the last MIP. With tens of thousands that takes longer than the search.
+    attempts : int
+        Neighbourhoods to search before the last MIP where something is unserved and it would not be presolved.
     node_limit, first_nodes : int
         Branch-and-bound nodes of the last MIP and of each small one before it.
     gap : float
@@ -52,10 +52,10 @@ class Options:
     """
 
     units: int = 2000
-    attempts: int = 40
     steps: int = 60
     most_columns: int = 200_000
     presolved_columns: int = 4000
+    attempts: int = 40
     node_limit: int = 200_000
     first_nodes: int = 2000
     gap: float = 1e-4
@@ -128,12 +128,6 @@ class _Search:
     def closed(self) -> bool:
         return self.cost - self.bound <= self.options.gap * self.cost + _CLOSE
 
-    @property
-    def _scarce(self) -> bool:
-        """Whether something is unserved and much survives."""
-        many = self.columns.alive.sum() > self.options.presolved_columns
-        return bool(self.best.unserved.any() and many)
-
     def _take(self, found: Allocation | None) -> None:
         if found is not None and found.objective_usd_per_h(self.problem) < self.cost:
             self.best = found
@@ -147,7 +141,7 @@ class _Search:
             self._raise_bound()
             self.diagnostics["lagrangian"] = float(self.bound)
         if not self.closed and self.options.most_columns:
-            if self._scarce:
+            if self.best.unserved.any() and self.columns.alive.sum() > self.options.presolved_columns:
                 self._serve()
                 self._search_neighbourhoods()
             self._last_mip()
@@ -199,7 +193,7 @@ class _Search:
         self._small_mip(self.problem.unserved_usd_per_h * _SERVED)
 
     def _search_neighbourhoods(self) -> None:
-        """Make the allocation cheaper, a few demands at a time."""
+        """Make the allocation cheaper, a few demands at a time, and drop what that allows."""
         rule = dataclasses.replace(self.options, steps=_PART_STEPS, most_columns=0)
         templates = np.zeros(self.problem.row.size, dtype=bool)
         templates[self.columns.template] = self.columns.alive.any(axis=1)
@@ -208,6 +202,7 @@ class _Search:
                 self.problem, self.best, templates, lambda part: allocate(part, rule), self.options.attempts
             )
         )
+        self._drop(self.floor)
 
     def _small_mip(self, target_usd_per_h: float = -np.inf) -> None:
         """Look for an allocation among the pool's columns; one that costs no more than a target will do."""
@@ -232,13 +227,11 @@ class _Search:
             before = len(self.pool)
             self.pool |= set(zip(said.template.tolist(), said.region.tolist(), strict=True))
             fresh += len(self.pool) - before
-            if fresh and (
-                number in (0, 4) or (number in (14, 29, self.options.steps - 1) and not self._scarce)
-            ):
+            if fresh and number in (0, 4, 14, 29, self.options.steps - 1):
                 self._add_cheapest(said.floor, 60)  # what coverings could use at the least extra cost
                 self._small_mip()
                 fresh = 0
-            self._drop(said)
+            self._drop(said.floor)
             if self.closed or not self.columns.template.size:
                 return
             if stale >= 4:
@@ -254,10 +247,10 @@ class _Search:
             length = step * max(self.cost - said.bound, 1e-6 * self.cost) / size
             self.prices = np.maximum(0.0, self.prices + length * slope)
 
-    def _drop(self, said: Evaluation) -> None:
-        """Forget the columns that no allocation cheaper than the best uses."""
+    def _drop(self, floor: np.ndarray) -> None:
+        """Forget the columns that no allocation cheaper than the best uses, by these floors and by older ones."""
         limit = self.cost - self.options.gap * self.cost * 0.5
-        floor = np.maximum(self.floor, said.floor)
+        floor = np.maximum(self.floor, floor)
         alive = self.columns.alive & (floor < limit)
         self.floor = np.where(alive, floor, np.inf)
         if alive.sum() < self.columns.alive.sum():

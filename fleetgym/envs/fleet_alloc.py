@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from fleetgym.actions import ActionSpace
-from fleetgym.envs.rendering import Viewer, render_ansi
+from fleetgym.envs.rendering import Viewer, checked_render_mode, has_render_mode, render_ansi
 from fleetgym.envs.scenarios import ScenarioChoice
 from fleetgym.episodes import BEGIN, PLAY, EpisodeBatch
 from fleetgym.instance import Instance, Scenario
@@ -101,11 +101,7 @@ class FleetAllocEnv(gymnasium.Env):
         render_mode: str | None = None,
         scenarios: str = "drawn",
     ):
-        if render_mode not in (None, *self.metadata["render_modes"]):
-            raise ValueError(
-                f"render_mode must be one of {self.metadata['render_modes']}, got {render_mode!r}"
-            )
-        self.render_mode = render_mode
+        self.render_mode = checked_render_mode(render_mode, self.metadata["render_modes"])
         self._choice = ScenarioChoice(instance, scenarios)
         self.instance = self._choice.instance
         self.actions = ActionSpace(self.instance)
@@ -187,8 +183,7 @@ class FleetAllocEnv(gymnasium.Env):
 
     def render(self) -> str | np.ndarray | None:
         """Return the episode so far, as the `render_mode` wants it: text, an RGB array, or None with a window shown."""
-        if self.render_mode is None:
-            gymnasium.logger.warn("render() without a render_mode: make the env with render_mode='ansi'")
+        if not has_render_mode(self.render_mode):
             return None
         if self.render_mode == "ansi":
             if self._scenario is None:

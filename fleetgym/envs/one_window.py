@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from fleetgym.envs.rendering import render_ansi
+from fleetgym.envs.rendering import checked_render_mode, has_render_mode, render_ansi
 from fleetgym.envs.scenarios import ScenarioChoice, reset_options
 from fleetgym.instance import Instance, Scenario
 from fleetgym.kernels.episodes import MAX_LOG_RATIO, MAX_PRICE_FACTOR
@@ -37,11 +37,8 @@ class OneWindowEnv(gymnasium.Env, abc.ABC):
     metadata = {"render_modes": ["ansi"], "render_fps": 1}
 
     def __init__(self, choice: ScenarioChoice, instance: Instance, render_mode: str | None):
-        if render_mode not in (None, *self.metadata["render_modes"]):
-            raise ValueError(
-                f"render_mode must be one of {self.metadata['render_modes']}, got {render_mode!r}"
-            )
-        self.render_mode, self.instance = render_mode, instance
+        self.render_mode = checked_render_mode(render_mode, self.metadata["render_modes"])
+        self.instance = instance
         self._choice, self._model = choice, window_model(instance)
         self._nominal = Outcome.nominal(instance)
         self._most = np.array([c.max_replicas for c in instance.configurations], dtype=np.int64)
@@ -167,8 +164,7 @@ class OneWindowEnv(gymnasium.Env, abc.ABC):
 
     def render(self) -> str | None:
         """Return the fleet and how the window went as text, for ``render_mode="ansi"``."""
-        if self.render_mode is None:
-            gymnasium.logger.warn("render() without a render_mode: make the env with render_mode='ansi'")
+        if not has_render_mode(self.render_mode):
             return None
         if self._scenario is None:
             raise gymnasium.error.ResetNeeded("call reset() before render()")

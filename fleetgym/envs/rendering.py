@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import gymnasium
 import numpy as np
 
 from fleetgym.envs.record import EpisodeRecord
@@ -10,6 +13,20 @@ from fleetgym.instance import Instance
 from fleetgym.window import FleetState, Outcome, WindowResult
 
 _BAR = 20
+
+
+def checked_render_mode(mode: str | None, modes: Sequence[str]) -> str | None:
+    """Return a render mode that an environment has, or raise ValueError."""
+    if mode not in (None, *modes):
+        raise ValueError(f"render_mode must be one of {list(modes)}, got {mode!r}")
+    return mode
+
+
+def has_render_mode(mode: str | None) -> bool:
+    """Tell whether an environment was made to be shown; warn if it was not."""
+    if mode is None:
+        gymnasium.logger.warn("render() without a render_mode: make the env with render_mode='ansi'")
+    return mode is not None
 
 
 def _bar(share: float) -> str:
