@@ -76,7 +76,9 @@ def named_entries(group: str, what: str) -> dict[str, AgentEntry]:
     """Return all entry points of a group, as `agent_entries` does; `what` one of them is, for the message."""
     found = dict(_checkout_entries(group))
     points = importlib.metadata.entry_points(group=group)
-    packages = {point.dist: _distribution(point) for point in points}  # reading a name parses a file
+    packages = {
+        dist: _name(dist) for dist in {point.dist for point in points}
+    }  # reading a name parses a file
     ranked = sorted(points, key=lambda p: (packages[p.dist] != OUR_DISTRIBUTION, packages[p.dist], p.name))
     for point in ranked:
         entry = AgentEntry(point.name, point.value.replace(" ", ""), packages[point.dist])
@@ -89,8 +91,8 @@ def named_entries(group: str, what: str) -> dict[str, AgentEntry]:
     return dict(sorted(found.items()))
 
 
-def _distribution(point: importlib.metadata.EntryPoint) -> str:
-    return point.dist.name if point.dist is not None else "an unnamed package"
+def _name(distribution: importlib.metadata.Distribution | None) -> str:
+    return distribution.name if distribution is not None else "an unnamed package"
 
 
 @functools.cache

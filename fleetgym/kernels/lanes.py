@@ -218,18 +218,35 @@ def lowest(typing_context, bits):
     return generator(types.int64, emit)(types.int64)
 
 
+def _halved(builder, value, join):
+    """Return one number from eight, joined by halves."""
+    undefined = ir.Constant(VECTOR, ir.Undefined)
+    for half in (4, 2, 1):
+        places = [k ^ half for k in range(WIDTH)]
+        swap = ir.Constant(ir.VectorType(ir.IntType(32), WIDTH), places)
+        value = join(value, builder.shuffle_vector(value, undefined, swap))
+    return builder.extract_element(value, ir.Constant(ir.IntType(32), 0))
+
+
 @instruction
 def total(typing_context, lanes):
     """Return the sum of eight numbers, added by halves."""
 
     def emit(context, builder, signature, arguments):
-        value = arguments[0]
-        undefined = ir.Constant(VECTOR, ir.Undefined)
-        for half in (4, 2, 1):
-            places = [k ^ half for k in range(WIDTH)]
-            swap = ir.Constant(ir.VectorType(ir.IntType(32), WIDTH), places)
-            value = builder.fadd(value, builder.shuffle_vector(value, undefined, swap))
-        return builder.extract_element(value, ir.Constant(ir.IntType(32), 0))
+        return _halved(builder, arguments[0], builder.fadd)
+
+    return generator(types.float64, emit)(lanes)
+
+
+@instruction
+def largest(typing_context, lanes):
+    """Return the largest of eight numbers."""
+
+    def emit(context, builder, signature, arguments):
+        def join(left, right):
+            return builder.select(builder.fcmp_ordered("<", left, right), right, left)
+
+        return _halved(builder, arguments[0], join)
 
     return generator(types.float64, emit)(lanes)
 

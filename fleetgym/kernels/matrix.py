@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fleetgym.kernels.compile import inner
-from fleetgym.kernels.lanes import WIDTH, load, load_first, spread, store, total
+from fleetgym.kernels.lanes import WIDTH, larger, largest, load, load_first, sizes, spread, store, total
 
 
 @inner
@@ -32,15 +32,29 @@ def row_product(matrix, e, vector, a, size):
 
 
 @inner
-def exchange(matrix, size, a, b):
-    """Swap row `a` and column `b` of a linear map: output a becomes an input, input b an output."""
-    inverse = 1.0 / matrix[a, b]
-    for e in range(size):
-        factor = matrix[e, b] * inverse
-        if e != a and factor != 0.0:
-            add_row(matrix, e, -factor, matrix, a, size)
-            matrix[e, b] = factor
-    n, scale = matrix.shape[1], spread(-inverse)
+def largest_of(matrix, e, size):
+    """Return the largest absolute value among a row's first `size` cells."""
+    most = spread(0.0)
     for t in range(0, size, WIDTH):
-        store(matrix, a * n + t, load(matrix, a * n + t) * scale)
+        most = larger(most, sizes(load_first(matrix, e * matrix.shape[1] + t, size - t)))
+    return largest(most)
+
+
+@inner
+def exchange(matrix, size, a, b, vector, k):
+    """Swap row `a` and column `b` of a linear map: output a becomes an input, input b an output.
+
+    Overwrites vector[k].
+    """
+    n, inverse = matrix.shape[1], 1.0 / matrix[a, b]
+    for e in range(size):
+        vector[k, e] = matrix[e, b] * inverse
+    vector[k, a] = 0.0
+    for t in range(0, size, WIDTH):
+        by = load(matrix, a * n + t)
+        for e in range(size):
+            store(matrix, e * n + t, load(matrix, e * n + t) - spread(vector[k, e]) * by)
+        store(matrix, a * n + t, by * spread(-inverse))
+    for e in range(size):
+        matrix[e, b] = vector[k, e]
     matrix[a, b] = inverse

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fleetgym.kernels.compile import inner, jit, lean, once, separate
-from fleetgym.kernels.routing_basis import compute_loads, compute_values, factorise, store_basis
+from fleetgym.kernels.routing_basis import compute_loads, compute_values, factorise, is_certified, store_basis
 from fleetgym.kernels.routing_data import (
     DELAY_EXCESS,
     DUAL,
@@ -45,23 +45,28 @@ _ROUNDS = 40  # factorisations: half from the warm start, a quarter cold by smal
 
 @once
 def _pivot_until_feasible(work, live, pairs, size, budget, careful):
-    """Pivot until all values are feasible or a refresh is due; return pairs, pivots and whether it ended.
+    """Pivot until all values, computed anew, are feasible or a refresh is due.
 
-    The smallest-index rule, which cannot cycle, takes over after a stall, or holds throughout if `careful`.
+    Returns pairs, pivots and whether it ended. The smallest-index rule, which cannot cycle, takes over after a stall,
+    or holds throughout if `careful`.
     """
-    stalled, anew = 0, True
-    for pivots in range(budget):
+    stalled, pivots, anew = 0, 0, True
+    while pivots < budget:
         if anew:
             compute_values(work, live, pairs)
             compute_loads(work, live, pairs, size)
         bland = careful or stalled > _STALL
         kind, a, b = choose_leaving(work, live, pairs, size, bland)
         if kind == NONE:
-            return pairs, pivots, True
-        after, anew = distant_pivot(work, kind, a, b, live, pairs, size, bland)
+            if anew:
+                return pairs, pivots, True
+            anew = True
+            continue
+        after, anew = distant_pivot(work.note, kind, a, b, live, pairs, size, bland)
         if after < 0:
             return pairs, pivots, False
         pairs = after
+        pivots += 1
         stalled = stalled + 1 if work.pick[0] >= 2.0 * work.pick[1] else 0
     return pairs, budget, False
 
@@ -164,9 +169,9 @@ def route(
     error excess), `overload` (C, B) and `duals`, a pair of arrays: (I, 3) for the demand, delay and error
     rows and (3, C) for the capacities. All are C-contiguous; `allowed` is uint8.
 
-    The answer is always computed from a fresh factorisation of the final basis in its stored order, so that
-    it depends on nothing else. Should a start lead nowhere, the solver starts again without it, by the
-    smallest-index rule first, before it gives up; `work.pick[5]` counts these restarts.
+    Values come from the factors that the pivots left behind, or from new ones where values and duals do not certify
+    each other. Should a start lead nowhere, the solver starts again without
+    it, by the smallest-index rule first, before it gives up; `work.pick[5]` counts these restarts.
 
     Returns
     -------
@@ -193,10 +198,11 @@ def route(
             budget = _REFRESH * (attempt + 1)
             pairs, pivots, ended = _pivot_until_feasible(work, live, pairs, size, budget, careful)
             done += pivots
-            if ended and pivots == 0 and sound:
+            if pivots > 0 or not sound:
+                store_basis(work, basis, live, size)
+            if ended and (pivots == 0 and sound or is_certified(work.note, live, pairs, size)):
                 status = OPTIMAL
                 break
-            store_basis(work, basis, live, size)
     _write_primal(work, live, max(pairs, 0), x, slack)
     _write_overload(use, capacity, width, x, overload)
     _write_duals(work, live, duals[0], duals[1])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from fleetgym.kernels.columns import gather
 from fleetgym.kernels.compile import apart, inner, once, separate
 from fleetgym.kernels.lanes import WIDTH, are_less, choose, is_zero, load, lowest, sizes, spread, store
-from fleetgym.kernels.matrix import add_row, clear_row, exchange, row_product
+from fleetgym.kernels.matrix import add_row, clear_row, exchange, largest_of, row_product
 from fleetgym.kernels.routing_data import (
     COST,
+    DEMAND,
     DUAL,
     FEASIBLE,
     FIRST_X,
@@ -16,18 +18,22 @@ from fleetgym.kernels.routing_data import (
     NOISE,
     PRICE,
     RATE,
+    RESIDUAL,
     ROUND_OFF,
     SCALE,
+    STEP,
     STRIDE,
     TINY_PIVOT,
     UNIT,
     USE,
     VALUE,
     new_workspace,
+    thaw_work,
 )
 from fleetgym.kernels.routing_workload import (
     choose_keys,
     column_load,
+    fill_gaps,
     invert,
     priced_cost,
     reduced_costs,
@@ -129,8 +135,9 @@ def _load_keys(lp, i, key, inverse, basis, start, stop, column):
 def _load_columns(lp, key, inverse, flag, number, tied, column, basis, live, size):
     """Split the stored columns into keys and extras; return how many extras, and whether they sufficed."""
     extras, complete, stop, end = 0, True, 2, 2 + basis[0]
+    lanes = (size + WIDTH - 1) // WIDTH * WIDTH
     for i in range(live):
-        for j in range(size):
+        for j in range(lanes):
             flag[i, j] = 0
         start = stop
         while start < end and basis[start] // STRIDE < number[i]:
@@ -150,22 +157,29 @@ def _load_columns(lp, key, inverse, flag, number, tied, column, basis, live, siz
 
 
 @once
-def _eliminate(matrix, extra, rows, columns, match):
-    """Invert in place by exchanges: each row takes its largest free column, match[0, row] = column.
+def _eliminate(matrix, extra, rows, columns, match, vector):
+    """Invert in place by exchanges: each row takes its largest open column, match[0, row] = column.
 
     A row that depends on those before it gets no column (-1); match[1, column] is the reverse.
     """
+    n = vector.shape[1]
+    clear_row(vector, 3, columns)
     for t in range(columns):
-        match[1, t] = -1
+        match[1, t], vector[3, t] = -1, 1.0  # 1.0: open
     for e in range(rows):
         best, choice = extra[e, 3], columns
-        for t in range(columns):
-            if match[1, t] < 0 and abs(matrix[e, t]) > best:
-                best, choice = abs(matrix[e, t]), t
+        for first in range(0, columns, WIDTH):
+            size = sizes(load(matrix, e * matrix.shape[1] + first)) * load(vector, 3 * n + first)
+            bits = are_less(spread(best), size)
+            while bits != 0:
+                t = first + lowest(bits)
+                bits &= bits - 1
+                if abs(matrix[e, t]) > best:
+                    best, choice = abs(matrix[e, t]), t
         match[0, e] = -1
         if choice < columns:
-            match[0, e], match[1, choice] = choice, e
-            exchange(matrix, max(rows, columns), e, choice)
+            match[0, e], match[1, choice], vector[3, choice] = choice, e, 0.0
+            exchange(matrix, max(rows, columns), e, choice, vector, 2)
 
 
 @once
@@ -177,10 +191,7 @@ def _build(work, tight, extras):
         represent(work.lp, work.inverse, i, j, work.extra, e)
         clear_row(matrix, e, max(tight, extras) + 1)
         scatter(work.lp, i, work.key, work.place, j, work.extra, e, matrix, e)
-        largest = 0.0
-        for t in range(tight):
-            largest = max(largest, abs(matrix[e, t]))
-        work.extra[e, 3] = TINY_PIVOT * largest
+        work.extra[e, 3] = TINY_PIVOT * largest_of(matrix, e, tight)
 
 
 @once
@@ -210,9 +221,13 @@ def _keep_pairs(work, tight, extras, repaired):
                 work.extra[pairs, k] = work.extra[e, k]
             match[0, pairs], match[1, pairs] = t, e
             pairs += 1
+    start = match[2]
     for e in range(pairs):
-        for f in range(pairs):
-            work.working[f, e] = work.scratch[match[1, e], match[0, f]]
+        start[e] = match[1, e] * work.scratch.shape[1]
+    for f in range(pairs):
+        for first in range(0, pairs, WIDTH):
+            cells = gather(work.scratch, match[0, f], start, first, pairs - first)
+            store(work.working, f * work.working.shape[1] + first, cells)
     return pairs
 
 
@@ -228,7 +243,7 @@ def factorise(work, basis, live, size):
     )
     for repaired in range(2):
         _build(work, tight, extras)
-        _eliminate(work.scratch, work.extra, extras, tight, work.match)
+        _eliminate(work.scratch, work.extra, extras, tight, work.match, work.vector)
         pairs = _keep_pairs(work, tight, extras, repaired > 0)
         if repaired == 0:
             sound = sound and pairs == tight and pairs == extras
@@ -335,19 +350,17 @@ def _duals(work, live, pairs):
 
 
 @once
-def _is_priced_out(lp, i, row, local, candidate, flag, size, noise):
-    """Tell whether a column outside the basis would lower the cost of workload `i`."""
-    y0, y1, y2 = spread(local[i, DUAL, 0]), spread(local[i, DUAL, 1]), spread(local[i, DUAL, 2])
+def _is_priced_out(lp, i, row, local, gap, flag, size, noise):
+    """Write the reduced costs of workload `i`; tell whether a column outside the basis would lower its cost."""
+    fill_gaps(lp, i, row, local, gap, size)
     limit = -2.0 * local[i, NOISE, 0]
     for first in range(0, size, WIDTH):
-        gaps = reduced_costs(lp, i, row, y0, y1, y2, first)
-        bits = are_less(gaps, spread(limit)) & is_zero(flag, i * lp.shape[2] + first, WIDTH)
-        store(candidate, 0, gaps)
+        at = i * lp.shape[2] + first
+        bits = are_less(load(gap, at), spread(limit)) & is_zero(flag, at, WIDTH)
         while bits != 0:
-            k = lowest(bits)
+            j = first + lowest(bits)
             bits &= bits - 1
-            j = first + k
-            if candidate[0, k] < limit * lp[i, SCALE, j] - noise * column_load(lp, i, j):
+            if gap[i, j] < limit * lp[i, SCALE, j] - noise * column_load(lp, i, j):
                 return True
     return False
 
@@ -411,7 +424,7 @@ def _mark_faults(work, live, pairs, size, noise, clipped):
 
     local[i, NOISE, 1] is 0 or 2, plus one where there is a fault.
     """
-    lp, row, local, candidate, flag = work.lp, work.row, work.local, work.candidate, work.flag
+    lp, row, local, gap, flag = work.lp, work.row, work.local, work.gap, work.flag
     faults = 0.0
     if clipped:
         for i in range(live):
@@ -426,7 +439,7 @@ def _mark_faults(work, live, pairs, size, noise, clipped):
                 local[work.tight[2, e], NOISE, 1] = 3.0
     for i in range(live):
         mark = local[i, NOISE, 1]
-        if mark != 3.0 and _is_priced_out(lp, i, row, local, candidate, flag, size, noise):
+        if mark != 3.0 and _is_priced_out(lp, i, row, local, gap, flag, size, noise):
             local[i, NOISE, 1] = mark + 1.0
         faults = max(faults, local[i, NOISE, 1] % 2.0)
     return faults > 0.0
@@ -451,8 +464,9 @@ def _drop_faults(work, pairs):
 
 
 @apart
-def _mend(work, live, pairs, size):
+def _mend(note, live, pairs, size):
     """Solve the marked workloads again, without extras; return the numbers of tight rows and extras left."""
+    work = thaw_work(note)[0]
     tight, extras = _drop_faults(work, pairs)
     if tight == pairs and extras == pairs:  # no other workload's factors are touched
         for e in range(pairs):
@@ -466,7 +480,7 @@ def _mend(work, live, pairs, size):
     return tight, extras
 
 
-_distant_mend = separate(_mend, new_workspace(1, 1), 0, 0, 0)
+_distant_mend = separate(_mend, new_workspace(1, 1).note, 0, 0, 0)
 
 
 @once
@@ -484,5 +498,58 @@ def _repair(work, live, pairs, size):
         for i in range(live):
             work.local[i, NOISE, 1] = 0.0
         return pairs, pairs, False
-    tight, extras = _distant_mend(work, live, pairs, size)
+    tight, extras = _distant_mend(work.note, live, pairs, size)
     return tight, extras, True
+
+
+@once
+def _is_served(work, live, pairs):
+    """Tell whether the values fulfil the workloads' rows and the limits of the tight rows."""
+    local, lp, tied = work.local, work.lp, work.tight
+    for i in range(live):
+        local[i, STEP, 0], local[i, STEP, 1], local[i, STEP, 2], local[i, NOISE, 2] = -1.0, 0.0, 0.0, 1.0
+        for k in range(3):
+            _add_column(lp, i, work.key[i, k], local[i, VALUE, k], local)
+    for e in range(pairs):
+        _add_column(lp, tied[2, e], tied[3, e], work.extra[e, 3], local)
+    most = 0.0
+    for i in range(live):
+        for r in range(3):
+            most = max(most, abs(local[i, STEP, r]) / local[i, NOISE, 2])
+    for t in range(pairs):
+        r, j = tied[0, t], tied[1, t]
+        most = max(most, abs(work.row[LOAD, r, j] - work.segment[0, r, work.state[r, j] // 2, j]))
+    return most <= RESIDUAL
+
+
+@inner
+def _add_column(lp, i, j, value, local):
+    """Add a column's part to the sums of its workload's rows, and to the size of what is summed up."""
+    for r in range(3):
+        part = value * lp[i, DEMAND + r, j]
+        local[i, STEP, r] += part
+        local[i, NOISE, 2] += abs(part)
+
+
+@once
+def _are_priced(lp, row, local, flag, live, size):
+    """Tell whether no column has a negative reduced cost, and no basic one a positive one."""
+    for i in range(live):
+        limit = RESIDUAL * abs(local[i, DUAL, 0])
+        y0, y1, y2 = spread(local[i, DUAL, 0]), spread(local[i, DUAL, 1]), spread(local[i, DUAL, 2])
+        for first in range(0, size, WIDTH):
+            gaps = reduced_costs(lp, i, row, y0, y1, y2, first)
+            above = are_less(spread(limit), gaps) & ~is_zero(flag, i * lp.shape[2] + first, WIDTH)
+            if are_less(gaps, spread(-limit)) | above:
+                return False
+    return True
+
+
+@apart
+def _certify(note, live, pairs, size):
+    work = thaw_work(note)[0]
+    return _is_served(work, live, pairs) and _are_priced(work.lp, work.row, work.local, work.flag, live, size)
+
+
+#: Tell whether values and duals, of whatever origin, certify each other on the data.
+is_certified = separate(_certify, new_workspace(1, 1).note, 0, 0, 0)

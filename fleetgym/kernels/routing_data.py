@@ -6,11 +6,12 @@ configuration. Rows of the packed data are cost, demand, delay, error, three use
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fleetgym.kernels.compile import inner, once
+from fleetgym.kernels.frozen import Freezer
 from fleetgym.kernels.lanes import (
     WIDTH,
     are_at_most,
@@ -39,6 +40,7 @@ PRICE, RATE, LOAD, UNIT = 0, 1, 2, 3
 NONE, KEY, EXTRA, ROW = 0, 1, 2, 3
 STRIDE = 65536  # a basic column is stored as workload * stride + column
 FEASIBLE = 1e-11  # primal tolerance, on shares and loads that are scaled to at most about one
+RESIDUAL = 1e-12  # most that a row of an answer, or a reduced cost per unit of a workload's dual, may be off
 ROUND_OFF = 1e-14  # per unit of the terms that a number is summed from
 TINY_PIVOT = 1e-11  # pivots below this share of their terms are noise
 
@@ -55,8 +57,9 @@ class Workspace(NamedTuple):
     working: np.ndarray  # (R, R) inverse of the working matrix, R = 3 C + 2, filled up likewise
     scratch: np.ndarray  # (R, R) factorisation; one row while pivoting
     extra: np.ndarray  # (R, 4) representation by the keys, and value, of each extra column
-    vector: np.ndarray  # (4, R)
-    candidate: np.ndarray  # (2, 8) reduced costs and their rates
+    vector: np.ndarray  # (4, R) numbers and rates of the tight rows, factors of an exchange, open columns
+    gap: np.ndarray  # (I, N) reduced costs
+    fall: np.ndarray  # (I, N) how fast they fall along the dual direction
     pick: np.ndarray  # (6,) relaxed step, step, pivot of what enters; largest price rate; ease; restarts
     key: np.ndarray  # (I, 3) key columns
     match: np.ndarray  # (4, R) scratch of the factorisation
@@ -66,21 +69,11 @@ class Workspace(NamedTuple):
     flag: np.ndarray  # (I, N) whether a column is basic
     number: np.ndarray  # (I + 8,) live workloads, then the choice of the ratio test
     ticks: np.ndarray  # of `profile.lap`
+    note: np.ndarray  # where all these lie, see `frozen`: what kernels pass on, as it is short
 
 
-def new_workspace(num_workloads: int, num_configurations: int) -> Workspace:
-    """Allocate the work arrays of `route` for problems of at most this size.
-
-    Parameters
-    ----------
-    num_workloads, num_configurations : int
-        Largest numbers of workloads and of active configurations.
-
-    Returns
-    -------
-    Workspace
-        Arrays without state: one per thread is enough, whatever number of environments it serves.
-    """
+def _allocate(num_workloads: int, num_configurations: int) -> Workspace:
+    """Return work arrays without their note."""
     workloads, columns = num_workloads, padded(num_configurations + FIRST_X)
     rows = padded(3 * num_configurations + 2)
     lp = zeros(workloads, 8, columns)
@@ -101,7 +94,8 @@ def new_workspace(num_workloads: int, num_configurations: int) -> Workspace:
         scratch=zeros(rows, rows),
         extra=zeros(rows, 4),
         vector=zeros(4, rows),
-        candidate=zeros(2, WIDTH),
+        gap=zeros(workloads, columns),
+        fall=zeros(workloads, columns),
         pick=np.ones(6),
         key=np.zeros((workloads, 3), dtype=np.int64),
         match=np.zeros((4, rows), dtype=np.int64),
@@ -111,7 +105,31 @@ def new_workspace(num_workloads: int, num_configurations: int) -> Workspace:
         flag=np.zeros((workloads, columns), dtype=np.uint8),
         number=np.zeros(workloads + 8, dtype=np.int64),
         ticks=new_ticks(),
+        note=np.zeros(0, dtype=np.int64),
     )
+
+
+_freezer = Freezer(_allocate(1, 1))
+thaw_work: Any = _freezer.thaw  # what kernels read the work arrays with, given their note
+
+
+def new_workspace(num_workloads: int, num_configurations: int) -> Workspace:
+    """Allocate the work arrays of `route` for problems of at most this size.
+
+    Parameters
+    ----------
+    num_workloads, num_configurations : int
+        Largest numbers of workloads and of active configurations.
+
+    Returns
+    -------
+    Workspace
+        Arrays without state: one per thread is enough, whatever number of environments it serves.
+    """
+    work = _allocate(num_workloads, num_configurations)
+    work = work._replace(note=_freezer.freeze(work))
+    work.note[:] = _freezer.freeze(work)  # with its own place
+    return work
 
 
 def new_basis(num_workloads: int, num_configurations: int) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fleetgym.kernels.compile import apart, inner, once, separate
-from fleetgym.kernels.lanes import WIDTH, are_less, larger, load, lowest, spread
+from fleetgym.kernels.lanes import WIDTH, are_less, larger, load, lowest, spread, store
 from fleetgym.kernels.matrix import add_row, clear_row, exchange, row_product
 from fleetgym.kernels.routing_basis import net_entry, release_row, scatter, tie_row
 from fleetgym.kernels.routing_data import (
@@ -27,6 +27,7 @@ from fleetgym.kernels.routing_data import (
     USE,
     VALUE,
     new_workspace,
+    thaw_work,
 )
 from fleetgym.kernels.routing_workload import (
     aim_by_key,
@@ -190,7 +191,7 @@ def _ratio_of_rows(work, pairs):
 @once
 def _ratio_test(work, kind, only, live, pairs, size, bland):
     """Find what enters: a column, or a tight row that becomes free."""
-    lp, row, local, candidate, flag = work.lp, work.row, work.local, work.candidate, work.flag
+    lp, row, local, flag = work.lp, work.row, work.local, work.flag
     pick, number = work.pick, work.number
     reset_pick(pick, number)
     if kind != KEY:  # these are few, and leave less to the columns
@@ -199,7 +200,7 @@ def _ratio_test(work, kind, only, live, pairs, size, bland):
         if kind != KEY:
             aim_workload(lp, i, row, work.key, work.inverse, local, pick[3])
         if kind != KEY or i == only:  # without a change of prices no other workload is concerned
-            offer_columns(lp, i, row, local, candidate, flag, pick, number, size, bland)
+            offer_columns(lp, i, row, local, work.gap, work.fall, flag, pick, number, size, bland)
 
 
 @inner
@@ -281,7 +282,7 @@ def _exchange_pair(work, e, r, at, level, pairs):
         return -1
     missing = work.segment[0, r, level, at] - work.row[LOAD, r, at] if e == pairs else -work.extra[e, 3]
     _move_values(work, i, j, t, missing / work.working[e, t], pairs)
-    exchange(work.working, pairs + 1, e, t)
+    exchange(work.working, pairs + 1, e, t, work.vector, 2)
     if i < 0:
         release_row(work, tied[0, t], tied[1, t], _next_segment(work, t))
     if e < pairs:
@@ -305,9 +306,9 @@ def _next_segment(work, t):
 
 
 @once
-def _step(work, kind, only, r, at, step, live, pairs):
-    """Move prices and duals along their direction, and forget the prices' rates."""
-    row, local = work.row, work.local
+def _step(work, kind, only, r, at, step, live, pairs, size):
+    """Move prices, duals and reduced costs along their direction, and forget the prices' rates."""
+    row, local, gap, fall, by = work.row, work.local, work.gap, work.fall, spread(step)
     for t in range(pairs):
         q, j = work.tight[0, t], work.tight[1, t]
         row[PRICE, q, j] += step * row[RATE, q, j]
@@ -318,14 +319,17 @@ def _step(work, kind, only, r, at, step, live, pairs):
     for i in range(first, last):
         for k in range(3):
             local[i, DUAL, k] += step * local[i, STEP, k]
+        for column in range(i * gap.shape[1], i * gap.shape[1] + size, WIDTH):
+            store(gap, column, load(gap, column) - by * load(fall, column))
 
 
 @apart
-def _pivot(work, kind, a, b, live, pairs, size, bland):
+def _pivot(note, kind, a, b, live, pairs, size, bland):
     """Do one pivot for what leaves.
 
     Returns the number of pairs, or -1 where the inverses need a refresh, and whether values must be computed anew.
     """
+    work = thaw_work(note)[0]
     e, r, at, level, segment = pairs, 0, FIRST_X, 0, -1
     if kind == KEY:
         e = _swap_key(work, a, b, pairs)
@@ -355,7 +359,7 @@ def _pivot(work, kind, a, b, live, pairs, size, bland):
             step, ends = distance, True
     if not ends and work.number[-1] < 0:
         step = 0.0
-    _step(work, kind, a, r, at, step, live, pairs)
+    _step(work, kind, a, r, at, step, live, pairs, size)
     if ends:
         release_row(work, r, at, segment)
         return pairs, False
@@ -366,4 +370,4 @@ def _pivot(work, kind, a, b, live, pairs, size, bland):
     return _exchange_pair(work, e, r, at, level, pairs), False
 
 
-distant_pivot = separate(_pivot, new_workspace(1, 1), 0, 0, 0, 0, 0, 0, False)
+distant_pivot = separate(_pivot, new_workspace(1, 1).note, 0, 0, 0, 0, 0, 0, False)

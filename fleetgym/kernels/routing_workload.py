@@ -111,6 +111,14 @@ def reduced_costs(lp, i, row, y0, y1, y2, j):
 
 
 @inner
+def fill_gaps(lp, i, row, local, gap, size):
+    """Write the reduced costs of all columns of workload `i`, given its duals."""
+    y0, y1, y2 = spread(local[i, DUAL, 0]), spread(local[i, DUAL, 1]), spread(local[i, DUAL, 2])
+    for first in range(0, size, WIDTH):
+        store(gap, i * gap.shape[1] + first, reduced_costs(lp, i, row, y0, y1, y2, first))
+
+
+@inner
 def _rates(lp, i, row, y0, y1, y2, j):
     """Return how fast these reduced costs fall along the dual direction."""
     n = lp.shape[2]
@@ -147,28 +155,26 @@ def offer(pick, gap, rate, slack):
 
 
 @inner
-def offer_columns(lp, i, row, local, candidate, flag, pick, number, size, bland):
-    """Offer the columns of workload `i` to the ratio test; note the choice in the last cells of `number`."""
+def offer_columns(lp, i, row, local, gap, fall, flag, pick, number, size, bland):
+    """Offer the columns of workload `i` to the ratio test, by their reduced costs `gap`.
+
+    Writes how fast these fall, and notes the choice in the last cells of `number`.
+    """
     n, none = lp.shape[2], spread(0.0)
-    y0, y1, y2 = spread(local[i, DUAL, 0]), spread(local[i, DUAL, 1]), spread(local[i, DUAL, 2])
     z0, z1, z2 = spread(local[i, STEP, 0]), spread(local[i, STEP, 1]), spread(local[i, STEP, 2])
     slack = 0.0 if bland else local[i, NOISE, 0]
     for first in range(0, size, WIDTH):
-        rates = _rates(lp, i, row, z0, z1, z2, first)
-        bits = are_less(none, rates) & is_zero(flag, i * n + first, WIDTH)
-        if bits == 0:
-            continue
-        gaps = reduced_costs(lp, i, row, y0, y1, y2, first)
-        bits &= are_at_most(gaps, spread(pick[0]) * rates)
-        store(candidate, 0, gaps)
-        store(candidate, WIDTH, rates)
+        at, rates = i * n + first, _rates(lp, i, row, z0, z1, z2, first)
+        store(fall, at, rates)
+        bits = are_less(none, rates) & is_zero(flag, at, WIDTH)
+        bits &= are_at_most(load(gap, at), spread(pick[0]) * rates)
         while bits != 0:
-            k = lowest(bits)
+            j = first + lowest(bits)
             bits &= bits - 1
-            gap, rate, j = candidate[0, k], candidate[1, k], first + k
-            if gap > pick[0] * rate or (bland and max(gap, 0.0) >= pick[1] * rate):
+            cost, rate = gap[i, j], fall[i, j]
+            if cost > pick[0] * rate or (bland and max(cost, 0.0) >= pick[1] * rate):
                 continue
-            if rate > _rate_noise(lp, i, pick[3], local[i, NOISE, 2], j) and offer(pick, gap, rate, slack):
+            if rate > _rate_noise(lp, i, pick[3], local[i, NOISE, 2], j) and offer(pick, cost, rate, slack):
                 number[-2], number[-1] = i, j
 
 
@@ -227,11 +233,12 @@ def solve_workload(work, i, size):
         bland = count > 30
         leaving = _worst_key(lp, i, key, inverse, bland)
         set_workload_dual(lp, i, row, key, inverse, local, ROUND_OFF, 0.0)
+        fill_gaps(lp, i, row, local, work.gap, size)
         if leaving < 0:
             return True
         aim_by_key(inverse, i, leaving, local, work.pick)
         reset_pick(work.pick, work.number)
-        offer_columns(lp, i, row, local, work.candidate, flag, work.pick, work.number, size, bland)
+        offer_columns(lp, i, row, local, work.gap, work.fall, flag, work.pick, work.number, size, bland)
         entering = work.number[-1]
         if entering < 0:
             return False
