@@ -13,6 +13,7 @@ from fleetgym.kernels.lanes import (
     fused,
     is_zero,
     larger,
+    largest,
     load,
     load_first,
     lowest,
@@ -54,13 +55,13 @@ def scale_some(values, skip, factor, out):
 
 @numba.njit
 def sum_of(values):
-    """Return the sum of up to eight values, and of the places of the bits that are set where they are positive."""
+    """Return sum and maximum of up to eight values, and the sum of the places where they are positive."""
     row = load_first(values, 0, values.size)
     bits, places = are_less(spread(0.0), row), 0
     while bits != 0:
         places += lowest(bits)
         bits &= bits - 1
-    return total(row), places
+    return total(row), largest(row), places
 
 
 @pytest.mark.parametrize("turn", range(WIDTH))
@@ -102,10 +103,11 @@ def test_a_fused_product_differs_by_one_rounding_at_most():
 
 
 @pytest.mark.parametrize("count", range(1, WIDTH + 1))
-def test_sums_and_bits(count):
-    """A sum is that of the values; bits are visited once each, from the lowest on."""
+def test_sums_maxima_and_bits(count):
+    """A sum is that of the values, places beyond them count as zero; bits are visited once each, from the lowest on."""
     values = np.random.default_rng(count).integers(-9, 10, count).astype(float)
-    assert sum_of(values) == (values.sum(), np.flatnonzero(values > 0).sum())
+    most = max(values.max(), 0.0) if count < WIDTH else values.max()
+    assert sum_of(values) == (values.sum(), most, np.flatnonzero(values > 0).sum())
 
 
 def test_arrays_of_zeros_begin_with_a_cache_line():

@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 from routing_lps import KINDS, HighsOracle, certify, random_size
 
 from fleetgym.kernels import routing
+from fleetgym.kernels.compile import jit
 from fleetgym.kernels.routing import new_basis, new_workspace, remap_basis, solve_routing
+from fleetgym.kernels.routing_basis import is_certified
+from fleetgym.kernels.routing_data import DUAL, FIRST_X, PRICE, VALUE
 
 QUICK, SLOW = 160, 500  # LPs of each of the 13 kinds, and of each of their parts
 PARTS = [0, *(pytest.param(part, marks=pytest.mark.full) for part in (1, 2, 3))]
@@ -152,6 +155,36 @@ def test_same_final_basis_gives_the_same_answer():
             np.testing.assert_allclose(first.x, second.x, rtol=0.0, atol=1e-13)
             assert first.objective == pytest.approx(second.objective, rel=1e-13)
     assert same > 30
+
+
+@jit
+def certifies(note, live, pairs, size):
+    """Call `is_certified` from Python."""
+    return is_certified(note, live, pairs, size)
+
+
+def test_a_certificate_is_for_the_answer():
+    """Values and duals of an answer certify each other; with any of them spoiled they do not."""
+    lp = KINDS["tight"](np.random.default_rng(3), 8, 8)
+    basis, work = new_basis(8, 8), new_workspace(8, 8)
+    assert solve_routing(*lp, basis=basis, work=work).pivots > 0
+    size = 8 + FIRST_X
+    pairs = int(basis[0]) - 3 * 8
+    assert pairs > 0
+    assert certifies(work.note, 8, pairs, size)
+    busy = int(np.argmax(work.local[:, VALUE, 0]))
+    spoiled = (
+        (work.local, (busy, VALUE, 0)),
+        (work.local, (busy, DUAL, 0)),
+        (work.extra, (0, 3)),
+        (work.row, (PRICE, *work.tight[:2, 0])),
+    )
+    for array, place in spoiled:
+        right = array[place]
+        array[place] += 1e-6 * max(1.0, abs(right))
+        assert not certifies(work.note, 8, pairs, size)
+        array[place] = right
+    assert certifies(work.note, 8, pairs, size)
 
 
 def test_any_basis_is_repaired():
