@@ -170,8 +170,8 @@ def route(
     rows and (3, C) for the capacities. All are C-contiguous; `allowed` is uint8.
 
     Values come from the factors that the pivots left behind, or from new ones where values and duals do not certify
-    each other. Should a start lead nowhere, the solver starts again without
-    it, by the smallest-index rule first, before it gives up; `work.pick[5]` counts these restarts.
+    each other (`is_certified`). Should a start lead nowhere, the solver starts again without it, by the smallest-index
+    rule first, before it gives up; `work.pick[5]` counts these restarts.
 
     Returns
     -------

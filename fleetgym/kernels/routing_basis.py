@@ -6,7 +6,18 @@ import numpy as np
 
 from fleetgym.kernels.columns import gather
 from fleetgym.kernels.compile import apart, inner, once, separate
-from fleetgym.kernels.lanes import WIDTH, are_less, choose, is_zero, load, lowest, sizes, spread, store
+from fleetgym.kernels.lanes import (
+    WIDTH,
+    are_at_most,
+    are_less,
+    choose,
+    is_zero,
+    load,
+    lowest,
+    sizes,
+    spread,
+    store,
+)
 from fleetgym.kernels.matrix import add_row, clear_row, exchange, largest_of, row_product
 from fleetgym.kernels.routing_data import (
     COST,
@@ -370,7 +381,7 @@ def _is_price_outside(work, t, noise):
     """Tell whether the price of tight row `t` is beyond the slopes beside its breakpoint."""
     r, j = work.tight[0, t], work.tight[1, t]
     level, price = work.state[r, j] // 2, work.row[PRICE, r, j]
-    return price < work.segment[1, r, level, j] - noise or price > work.segment[1, r, level + 1, j] + noise
+    return not work.segment[1, r, level, j] - noise <= price <= work.segment[1, r, level + 1, j] + noise
 
 
 @once
@@ -512,14 +523,15 @@ def _is_served(work, live, pairs):
             _add_column(lp, i, work.key[i, k], local[i, VALUE, k], local)
     for e in range(pairs):
         _add_column(lp, tied[2, e], tied[3, e], work.extra[e, 3], local)
-    most = 0.0
     for i in range(live):
         for r in range(3):
-            most = max(most, abs(local[i, STEP, r]) / local[i, NOISE, 2])
+            if not abs(local[i, STEP, r]) < RESIDUAL * local[i, NOISE, 2]:  # nor if both are infinite
+                return False
     for t in range(pairs):
         r, j = tied[0, t], tied[1, t]
-        most = max(most, abs(work.row[LOAD, r, j] - work.segment[0, r, work.state[r, j] // 2, j]))
-    return most <= RESIDUAL
+        if not abs(work.row[LOAD, r, j] - work.segment[0, r, work.state[r, j] // 2, j]) <= RESIDUAL:
+            return False
+    return True
 
 
 @inner
@@ -536,11 +548,13 @@ def _are_priced(lp, row, local, flag, live, size):
     """Tell whether no column has a negative reduced cost, and no basic one a positive one."""
     for i in range(live):
         limit = RESIDUAL * abs(local[i, DUAL, 0])
+        if not limit < np.inf:
+            return False
         y0, y1, y2 = spread(local[i, DUAL, 0]), spread(local[i, DUAL, 1]), spread(local[i, DUAL, 2])
         for first in range(0, size, WIDTH):
             gaps = reduced_costs(lp, i, row, y0, y1, y2, first)
-            above = are_less(spread(limit), gaps) & ~is_zero(flag, i * lp.shape[2] + first, WIDTH)
-            if are_less(gaps, spread(-limit)) | above:
+            right = are_at_most(gaps, spread(limit)) | is_zero(flag, i * lp.shape[2] + first, WIDTH)
+            if right & are_at_most(spread(-limit), gaps) != 255:
                 return False
     return True
 
@@ -548,6 +562,9 @@ def _are_priced(lp, row, local, flag, live, size):
 @apart
 def _certify(note, live, pairs, size):
     work = thaw_work(note)[0]
+    for t in range(pairs):
+        if _is_price_outside(work, t, RESIDUAL * abs(work.local[work.tight[2, t], DUAL, 0])):
+            return False
     return _is_served(work, live, pairs) and _are_priced(work.lp, work.row, work.local, work.flag, live, size)
 
 

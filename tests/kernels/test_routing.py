@@ -181,8 +181,9 @@ def test_a_certificate_is_for_the_answer():
     )
     for array, place in spoiled:
         right = array[place]
-        array[place] += 1e-6 * max(1.0, abs(right))
-        assert not certifies(work.note, 8, pairs, size)
+        for wrong in (right + 1e-6 * max(1.0, abs(right)), np.nan, np.inf):
+            array[place] = wrong
+            assert not certifies(work.note, 8, pairs, size)
         array[place] = right
     assert certifies(work.note, 8, pairs, size)
 
