@@ -76,9 +76,8 @@ def named_entries(group: str, what: str) -> dict[str, AgentEntry]:
     """Return all entry points of a group, as `agent_entries` does; `what` one of them is, for the message."""
     found = dict(_checkout_entries(group))
     points = importlib.metadata.entry_points(group=group)
-    packages = {
-        dist: _name(dist) for dist in {point.dist for point in points}
-    }  # reading a name parses a file
+    # Once for each package: reading its name parses a file.
+    packages = {package: _name(package) for package in {point.dist for point in points}}
     ranked = sorted(points, key=lambda p: (packages[p.dist] != OUR_DISTRIBUTION, packages[p.dist], p.name))
     for point in ranked:
         entry = AgentEntry(point.name, point.value.replace(" ", ""), packages[point.dist])

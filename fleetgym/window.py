@@ -150,7 +150,10 @@ class FleetState:
 
 
 class Router:
-    """Warm start and work space of the windows of one instance: what it has seen changes the speed, not the result.
+    """Warm start and work space of the windows of one instance.
+
+    What it has seen changes the speed, and the result by round-off only.
+    Whoever needs equal bits begins with a new one.
 
     Parameters
     ----------
@@ -216,8 +219,8 @@ class WindowResult:
 
     @property
     def cost_usd(self) -> float:
-        """Sum of the terms."""
-        return float(self.terms_usd.sum())
+        """Sum of the terms, added up in their order as the kernels do."""
+        return float(self.terms_usd.cumsum()[-1])
 
     def costs(self) -> dict[str, float]:
         """Return the terms by name, and their sum as ``cost``."""

@@ -212,6 +212,11 @@ HANGS = agent("TellsPid(file='pid')")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals as POSIX has them")
+def listens_to_interrupts() -> None:
+    """Undo what a process inherits from tests that run in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -228,9 +233,7 @@ def test_stopping_names_the_file_if_there_is_one(tmp_path: Path, words: tuple[st
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(
-            signal.SIGINT, signal.SIG_DFL
-        ),  # a test run in the background ignores it
+        preexec_fn=listens_to_interrupts,
     )
     deadline = time.monotonic() + 120.0
     while not (tmp_path / "pid").exists() and time.monotonic() < deadline:

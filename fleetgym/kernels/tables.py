@@ -49,7 +49,7 @@ class Outcomes(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Warm start of the routing: what it holds changes the speed, not the result."""
+    """Warm start of the routing: what it holds changes the speed, and the result by round-off only."""
 
     basis: np.ndarray  # from `new_basis`
     active: np.ndarray  # (C + 1,) int64: how many configurations the basis is for, and which
