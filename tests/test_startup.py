@@ -97,6 +97,17 @@ def test_an_edit_of_a_callee_is_seen(tmp_path: Path) -> None:
         assert run.stdout.strip() == printed, run.stderr
 
 
+def test_the_garbage_collector_is_left_as_it_was() -> None:
+    """Compilation does without it, and leaves it on or off as it found it, also where a kernel does not compile."""
+    run = python(
+        "import gc\nfrom fleetgym.kernels.compile import jit, lean\nsound = jit(lambda x: 2.0 * x, **lean())\n"
+        "unsound = jit(lambda x: x.no_such_field, **lean())\nfor wanted in (True, False):\n"
+        "    (gc.enable if wanted else gc.disable)()\n    sound(1.0 if wanted else 1)\n    print(gc.isenabled())\n"
+        "    try: unsound(1.0)\n    except Exception as error: print(type(error).__name__, gc.isenabled())",
+    )
+    assert run.stdout.split() == ["True", "TypingError", "True", "False", "TypingError", "False"], run.stderr
+
+
 def test_an_edit_of_any_kernel_file_starts_a_new_cache(tmp_path: Path) -> None:
     """The folder's name changes with each of them, and comes back with the old text."""
     kernels = copy_of_package(tmp_path) / "fleetgym" / "kernels"

@@ -7,7 +7,7 @@ those that are draining and released in k windows.
 
 import numpy as np
 
-from fleetgym.kernels.compile import inner, jit, separate
+from fleetgym.kernels.compile import inner, jit, lean, separate
 
 #: Rows of the array of moves that `admit` fills, each of shape (configurations,).
 LEAVING, PENDING, GRANTED, DENIED, LOST = range(5)
@@ -208,65 +208,52 @@ def _first_violation(state, moves, c, gpu_use, available, used, hold_usd, fee_us
 
 
 @inner
-def _any_drains(state, moves):
-    """Tell whether any replica leaves or drains."""
+def _draining(state, moves, c):
+    """Replicas of configuration c that leave or drain."""
     longest = (state.shape[1] - 1) // 2
-    for c in range(state.shape[0]):
-        if moves[LEAVING, c] > 0:
-            return True
-        for k in range(longest + 1, 2 * longest + 1):
-            if state[c, k] > 0:
-                return True
-    return False
+    total = moves[LEAVING, c]
+    for k in range(longest + 1, 2 * longest + 1):
+        total += state[c, k]
+    return total
 
 
 @inner
-def _copy_held(state, moves, copy, save):
-    """Save the state and the leaving replicas to `copy`, or restore them from it."""
-    columns = state.shape[1]
-    for c in range(state.shape[0]):
-        for k in range(columns):
-            if save:
-                copy[c, k] = state[c, k]
-            else:
-                state[c, k] = copy[c, k]
-        if save:
-            copy[c, columns] = moves[LEAVING, c]
-        else:
-            moves[LEAVING, c] = copy[c, columns]
+def _fits_undrained(state, moves, c, gpu_use, available, used, hold_usd, fee_usd, budget_usd):
+    """Tell whether one more replica of c would fit if nothing left or drained."""
+    for g in range(gpu_use.shape[0]):
+        missing = used[g] + gpu_use[g, c] - available[g]
+        if gpu_use[g, c] > 0 and missing > 0:
+            for d in range(state.shape[0]):
+                missing -= gpu_use[g, d] * _draining(state, moves, d)
+            if missing > 0:
+                return False
+    if budget_usd == np.inf:
+        return True
+    usd = 0.0
+    for d in range(state.shape[0]):
+        usd += (held_replicas(state, moves, d) - _draining(state, moves, d)) * hold_usd[d]
+    return not _over_budget(usd + hold_usd[c] + fee_usd, budget_usd)
 
 
-@jit(cache=False)
-def _give_way(state, moves, c, order, gpu_use, available, used, hold_usd, fee_usd, budget_usd, short):
-    """(d) 3. Let draining replicas give way to one of c. Returns how many did, -1 if that is not enough."""
-    before = np.empty((state.shape[0], state.shape[1] + 1), dtype=np.int64)
-    _copy_held(state, moves, before, True)
+@inner
+def _make_room(state, moves, c, order, gpu_use, available, used, hold_usd, fee_usd, budget_usd):
+    """(d) 2.-3. Let draining replicas give way to one of c. Returns how many did, -1 if that is not enough."""
+    short = _first_violation(state, moves, c, gpu_use, available, used, hold_usd, fee_usd, budget_usd)
+    if short < 0:
+        return 0
+    if not _fits_undrained(state, moves, c, gpu_use, available, used, hold_usd, fee_usd, budget_usd):
+        return -1
     gave_way = 0
     while short >= 0:
         if short < gpu_use.shape[0]:
             removed = _remove_last(state, moves, order, gpu_use[short], True)
         else:
             removed = _remove_last(state, moves, order, hold_usd, True)
-        if removed < 0:
-            _copy_held(state, moves, before, False)
-            _fill_used(state, moves, gpu_use, used)
-            return -1
         gave_way += 1
         for g in range(gpu_use.shape[0]):
             used[g] -= gpu_use[g, removed]
         short = _first_violation(state, moves, c, gpu_use, available, used, hold_usd, fee_usd, budget_usd)
     return gave_way
-
-
-@jit(cache=False, forceinline=True)
-def _make_room(state, moves, c, order, gpu_use, available, used, hold_usd, fee_usd, budget_usd):
-    """(d) 2.-3. See whether one more replica of c fits. Returns how many gave way to it, -1 if it does not fit."""
-    short = _first_violation(state, moves, c, gpu_use, available, used, hold_usd, fee_usd, budget_usd)
-    if short < 0:
-        return 0
-    if not _any_drains(state, moves):  # nothing to try, and nothing to restore
-        return -1
-    return _give_way(state, moves, c, order, gpu_use, available, used, hold_usd, fee_usd, budget_usd, short)
 
 
 @inner
@@ -345,7 +332,7 @@ def is_settled(target, state, held, gpu_use, available, hold_usd, budget_usd):
     return not _over_budget(usd, budget_usd)
 
 
-@jit
+@jit(**lean())
 def admit(
     target,
     state,

@@ -210,7 +210,7 @@ def _fits(gpu_use, rental_usd, model_storage_usd, available, price, limit_usd, c
         hold_usd += rental_usd[g, c] * price[g]
     if limit_usd < np.inf and hold_usd > 0.0:
         tolerance = admission.MONEY_TOLERANCE * max(1.0, limit_usd)
-        most = min(most, int((limit_usd + tolerance) // hold_usd))
+        most = min(most, math.floor((limit_usd + tolerance) / hold_usd))
     return most
 
 

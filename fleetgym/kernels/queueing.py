@@ -47,7 +47,7 @@ import math
 
 import numpy as np
 
-from fleetgym.kernels.compile import inner, jit
+from fleetgym.kernels.compile import inner, jit, lean, once
 
 U_MAX = 0.95  # highest utilisation that a fleet may plan for
 SAFE_MISS = 0.001  # miss share up to which a load is free
@@ -212,7 +212,7 @@ def chance_to_wait(servers, offered, arrival_cv2, negligible):
     low, load, part = servers, offered, 0.0
     if abs(arrival_cv2 - 1.0) > POISSON and 0.0 < offered < servers:
         size = servers / (0.5 * (1.0 + arrival_cv2))
-        low = int(size)
+        low = math.floor(size)
         part = size - low
         load = offered / servers * low
     waiting = noticeable_erlang_c(low, load, negligible) if low > 0 or low == servers else 1.0
@@ -374,7 +374,7 @@ def smallest_servers(
     if tail < 0.0 or (threshold_s < 0.0 and tail < 1.0) or not offered <= max_utilization * SERVER_LIMIT:
         return -1
     cap = max_utilization
-    high = max(1, int(offered / cap))
+    high = max(1, math.floor(offered / cap))
     low = high - 1  # too few: its utilisation is above the cap, or there is no server at all
     step = 1
     while not _is_enough(
@@ -444,22 +444,22 @@ def _safe_utilization(shares, slack_s, servers, mean_service_s, cv2_sum, arrival
     return low
 
 
-@jit
-def _late_cost_row(
-    shares, usd, slack_s, mean_service_s, cv2_sum, arrival_cv2, servers, window_s, width, slope
-):
-    """Return the safe utilisation and write the segments to `width` and `slope`, both modified in place.
+@once
+def _late_cost_row(shares, usd, slack_s, mean_service_s, cv2_sum, arrival_cv2, servers, window_s, segment):
+    """Write safe utilisation, widths and slopes to `segment`.
 
     `usd` is each workload's share times its price of being late; a mean service time of zero stands for
     "nothing to price".
     """
-    width[:] = 0.0
-    slope[:] = 0.0
+    for k in range(1 + 2 * SEGMENTS):
+        segment[k] = 0.0
+    segment[0] = U_MAX
     if mean_service_s <= 0.0 or servers <= 0:
-        return U_MAX
+        return
     safe = _safe_utilization(shares, slack_s, servers, mean_service_s, cv2_sum, arrival_cv2)
+    segment[0] = safe
     if safe >= U_MAX:
-        return U_MAX
+        return
     step = (U_MAX - safe) * servers / SEGMENTS
     before = 0.0
     steepest = 0.0
@@ -470,22 +470,38 @@ def _late_cost_row(
         if k > 0:
             # The LP fills segments in order only if each is at least as dear as the one before.
             steepest = max(steepest, (cost - before) / step)
-            width[k - 1] = step
-            slope[k - 1] = steepest
+            segment[k] = step
+            segment[SEGMENTS + k] = steepest
         before = cost
-    return safe
 
 
-@jit
-def _priced_mixture(shares, service_s, service_cv2, arrival_cv2, ttft_slo_s, late_usd):
-    """Return `_mixture`, or a mean of zero where no late request can cost anything."""
-    here = shares > 0.0
-    if not np.any(here & (late_usd > 0.0)) or not np.any(here & (ttft_slo_s < np.inf)):
-        return 0.0, 0.0, 1.0
-    return _mixture(shares, service_s, service_cv2, arrival_cv2)
+@once
+def _can_be_late(shares, ttft_slo_s, late_usd):
+    """Tell whether any late request could cost something."""
+    priced = limited = False
+    for i in range(shares.size):
+        priced = priced or (shares[i] > 0.0 and late_usd[i] > 0.0)
+        limited = limited or (shares[i] > 0.0 and ttft_slo_s[i] < np.inf)
+    return priced and limited
 
 
-@jit
+@jit(**lean())
+def fill_late_costs(
+    shares, usd, slack_s, service_s, service_cv2, arrival_cv2, ttft_slo_s, slots, offsets, window_s, segment
+):
+    """Fill `segment` (N, 1 + 2 SEGMENTS): safe utilisation, widths and slopes of `late_cost_table`."""
+    for c in range(slots.size):
+        share = shares[:, c]
+        mean, cv2, bursts = 0.0, 0.0, 1.0
+        if _can_be_late(share, ttft_slo_s, usd[:, c]):
+            mean, cv2, bursts = _mixture(share, service_s[:, c], service_cv2[:, c], arrival_cv2)
+        for row in range(offsets[c], offsets[c + 1]):
+            servers = slots[c] * (row - offsets[c] + 1)
+            _late_cost_row(
+                share, usd[:, c], slack_s[:, c], mean, cv2, bursts, servers, window_s, segment[row]
+            )
+
+
 def late_cost_segments(
     shares, service_s, service_cv2, arrival_cv2, prefill_s, ttft_slo_s, late_usd, servers, window_s
 ):
@@ -524,17 +540,15 @@ def late_cost_segments(
     slope : (3,) float array
         USD per busy server and window, nondecreasing.
     """
-    width = np.zeros(SEGMENTS)
-    slope = np.zeros(SEGMENTS)
-    mean, cv2, bursts = _priced_mixture(shares, service_s, service_cv2, arrival_cv2, ttft_slo_s, late_usd)
-    slack_s = ttft_slo_s - prefill_s
-    safe = _late_cost_row(
-        shares, shares * late_usd, slack_s, mean, cv2, bursts, servers, window_s, width, slope
+    columns = (np.asarray(values)[:, None] for values in (shares, service_s, service_cv2, prefill_s))
+    share, service, service_spread, prefill = columns
+    safe, width, slope = late_cost_table(
+        *(share, service, service_spread, arrival_cv2, prefill, ttft_slo_s, late_usd),
+        *(np.array([servers]), np.array([0, 1]), window_s),
     )
-    return safe, width, slope
+    return float(safe[0]), width[0], slope[0]
 
 
-@jit
 def late_cost_table(
     shares, service_s, service_cv2, arrival_cv2, prefill_s, ttft_slo_s, late_usd, slots, offsets, window_s
 ):
@@ -558,20 +572,10 @@ def late_cost_table(
     safe_utilization : (N,) float array
     width, slope : (N, 3) float arrays
     """
-    rows = offsets[-1]
-    safe = np.empty(rows)
-    width = np.empty((rows, SEGMENTS))
-    slope = np.empty((rows, SEGMENTS))
-    for c in range(slots.size):
-        share = shares[:, c].copy()
-        usd = share * late_usd
-        slack_s = ttft_slo_s - prefill_s[:, c]
-        mean, cv2, bursts = _priced_mixture(
-            share, service_s[:, c], service_cv2[:, c], arrival_cv2, ttft_slo_s, late_usd
-        )
-        for row in range(offsets[c], offsets[c + 1]):
-            servers = slots[c] * (row - offsets[c] + 1)
-            safe[row] = _late_cost_row(
-                share, usd, slack_s, mean, cv2, bursts, servers, window_s, width[row], slope[row]
-            )
-    return safe, width, slope
+    segment = np.empty((int(offsets[-1]), 1 + 2 * SEGMENTS))
+    tables = (shares, shares * late_usd[:, None], ttft_slo_s[:, None] - prefill_s, service_s, service_cv2)
+    fill_late_costs(
+        *(np.ascontiguousarray(table) for table in tables),
+        *(arrival_cv2, ttft_slo_s, slots, offsets, window_s, segment),
+    )
+    return segment[:, 0], segment[:, 1 : 1 + SEGMENTS], segment[:, 1 + SEGMENTS :]

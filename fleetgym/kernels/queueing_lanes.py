@@ -4,6 +4,8 @@ Erlang's series are summed side by side, eight at a time. What a queue has found
 step of the others waits for it.
 """
 
+import math
+
 import numpy as np
 
 from fleetgym.kernels.columns import quotient
@@ -89,7 +91,7 @@ def fill_chances(queues, count, negligible):
         queues[Q_LOW, q], queues[Q_LOAD, q], queues[Q_PART, q] = servers, offered, 0.0
         if abs(arrival_cv2 - 1.0) > POISSON and 0.0 < offered < servers:
             size = servers / (0.5 * (1.0 + arrival_cv2))
-            low = float(int(size))
+            low = float(math.floor(size))
             queues[Q_LOW, q], queues[Q_PART, q] = low, size - low
             queues[Q_LOAD, q] = offered / servers * low if low > 0.0 else 1.0  # without servers all wait
             parts = parts or size > low

@@ -193,7 +193,7 @@ def route(
         if attempt == _ROUNDS // 2 or attempt == 3 * _ROUNDS // 4 or pairs < 0:  # this start leads nowhere
             basis[0] = basis[1] = 0
             work.pick[5] += 1.0
-        pairs, sound = factorise(work, basis, live, size)
+        pairs, sound = factorise(work.note, basis, live, size)
         if pairs >= 0:
             budget = _REFRESH * (attempt + 1)
             pairs, pivots, ended = _pivot_until_feasible(work, live, pairs, size, budget, careful)

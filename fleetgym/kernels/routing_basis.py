@@ -38,6 +38,7 @@ from fleetgym.kernels.routing_data import (
     UNIT,
     USE,
     VALUE,
+    new_basis,
     new_workspace,
     thaw_work,
 )
@@ -240,29 +241,6 @@ def _keep_pairs(work, tight, extras, repaired):
             cells = gather(work.scratch, match[0, f], start, first, pairs - first)
             store(work.working, f * work.working.shape[1] + first, cells)
     return pairs
-
-
-@once
-def factorise(work, basis, live, size):
-    """Load and factorise the stored basis, and repair it until it is dual feasible.
-
-    Returns the number of pairs (-1 where a workload could not be solved) and whether nothing was changed.
-    """
-    tight = _load_rows(work, basis, size)
-    extras, sound = _load_columns(
-        work.lp, work.key, work.inverse, work.flag, work.number, work.tight, work.extra, basis, live, size
-    )
-    for repaired in range(2):
-        _build(work, tight, extras)
-        _eliminate(work.scratch, work.extra, extras, tight, work.match, work.vector)
-        pairs = _keep_pairs(work, tight, extras, repaired > 0)
-        if repaired == 0:
-            sound = sound and pairs == tight and pairs == extras
-            tight, extras, changed = _repair(work, live, pairs, size)
-            sound = sound and not changed
-            if extras < 0 or (tight == pairs and extras == pairs):
-                return extras, sound
-    return pairs, False
 
 
 @once
@@ -511,6 +489,31 @@ def _repair(work, live, pairs, size):
         return pairs, pairs, False
     tight, extras = _distant_mend(work.note, live, pairs, size)
     return tight, extras, True
+
+
+@apart
+def _factorise(note, basis, live, size):
+    work = thaw_work(note)[0]
+    tight = _load_rows(work, basis, size)
+    extras, sound = _load_columns(
+        work.lp, work.key, work.inverse, work.flag, work.number, work.tight, work.extra, basis, live, size
+    )
+    for repaired in range(2):
+        _build(work, tight, extras)
+        _eliminate(work.scratch, work.extra, extras, tight, work.match, work.vector)
+        pairs = _keep_pairs(work, tight, extras, repaired > 0)
+        if repaired == 0:
+            sound = sound and pairs == tight and pairs == extras
+            tight, extras, changed = _repair(work, live, pairs, size)
+            sound = sound and not changed
+            if extras < 0 or (tight == pairs and extras == pairs):
+                return extras, sound
+    return pairs, False
+
+
+#: Load and factorise the stored basis, and repair it until it is dual feasible. Returns the number of pairs
+#: (-1 where a workload could not be solved) and whether nothing was changed.
+factorise = separate(_factorise, new_workspace(1, 1).note, new_basis(1, 1), 0, 0)
 
 
 @once
