@@ -10,8 +10,8 @@ from fleetgym.families.draft import dear_penalties
 from fleetgym.families.static import Columns, allocate
 
 #: Rate budgets relative to the rent of the cheapest fleet that bears the p99 demand, pools to a day's at mean demand.
-RATE_SHARES = (0.70, 0.80, 0.95)
-POOL_SHARES = (1.25, 1.35, 1.50)
+RATE_SHARES = (0.50, 0.60, 0.70)
+POOL_SHARES = (1.15, 1.25, 1.35)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
