@@ -45,6 +45,16 @@ def test_a_family_passes_with_seven_of_ten_instances() -> None:
     assert check_families.judge("grw", {"i": costs()}, rng).label == "reproduction"
 
 
+def test_the_page_names_headline_families_that_fall_short() -> None:
+    """A family that counts in the mean and does not pass is told; one that is no part of it, or passes, is not."""
+    rng = np.random.default_rng(1)
+    poor = {"i": costs(hold=1.01)}
+    short = {family: check_families.judge(family, poor, rng) for family in ("tail", "grw")}
+    passing = check_families.judge("ou", {"i": costs()}, rng)
+    assert "Short of 70 % on these samples: `tail` (0 of 1)." in family_cards.page({**short, "ou": passing})
+    assert "Short of" not in family_cards.page({"ou": passing, "grw": short["grw"]})
+
+
 def test_the_bound_is_judged_over_the_family() -> None:
     """25 % above it is wanted, 43 % and 3 % are not; without a bound nothing is said."""
     rng = np.random.default_rng(1)
