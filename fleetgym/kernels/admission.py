@@ -244,7 +244,7 @@ def _make_room(state, moves, c, order, gpu_use, available, used, hold_usd, fee_u
     if not _fits_undrained(state, moves, c, gpu_use, available, used, hold_usd, fee_usd, budget_usd):
         return -1
     gave_way = 0
-    while short >= 0:
+    while short >= 0:  # as it fits once all are gone, something that drains is in the way
         if short < gpu_use.shape[0]:
             removed = _remove_last(state, moves, order, gpu_use[short], True)
         else:

@@ -25,7 +25,7 @@ from numba.core.untyped_passes import InlineClosureLikes
 
 
 @contextlib.contextmanager
-def garbage_kept() -> Iterator[None]:
+def _garbage_kept() -> Iterator[None]:
     """Let no garbage be collected meanwhile."""
     was_enabled = gc.isenabled()
     gc.disable()
@@ -116,7 +116,7 @@ class KernelCompiler(CompilerBase):
 
     def compile_extra(self, func: Any) -> Any:
         """Compile one function, and all that it calls."""
-        with garbage_kept():
+        with _garbage_kept():
             return super().compile_extra(func)
 
     def define_pipelines(self) -> list[Any]:
