@@ -55,6 +55,9 @@ class Manifest:
 
     format: str = spec(Choice((MANIFEST_FORMAT,)))
     entries: tuple[Entry, ...] = spec(ListOf(Nested(Entry)))
+    headline: tuple[str, ...] = spec(
+        ListOf(Text()), (), doc="families whose mean is the score; the others are shown only; [] for all"
+    )
 
 
 def instances_folder() -> Path:
@@ -90,8 +93,37 @@ def entries() -> Mapping[str, Entry]:
 
 @functools.lru_cache(maxsize=4)
 def _entries(paths: tuple[tuple[str, int], ...]) -> dict[str, Entry]:
+    return {entry.id: entry for path, modified in paths for entry in _manifest(path, modified).entries}
+
+
+@functools.lru_cache(maxsize=16)
+def _manifest(path: str, modified: int) -> Manifest:
     # The time of modification is a part of the cache's key only: an edited manifest is read again.
-    return {entry.id: entry for path, _ in paths for entry in read_manifest(path).entries}
+    return read_manifest(path)
+
+
+def headline_families(name: str) -> tuple[str, ...]:
+    """Return the families whose mean is the score of a set.
+
+    Parameters
+    ----------
+    name : str
+        A set, or anything in it: ``fleet-v1``, ``fleet-v1/dev``, ``fleet-v1/dev/ou-s-101``.
+
+    Returns
+    -------
+    tuple of str
+        As the set's manifest names them; empty if every family counts.
+
+    Examples
+    --------
+    >>> headline_families("fleet-v0")
+    ()
+    """
+    folder = instances_folder()
+    paths = (folder / name.partition("/")[0] / "manifest.json", folder / "manifest.json")
+    path = next(path for path in paths if path.is_file())
+    return _manifest(str(path), path.stat().st_mtime_ns).headline
 
 
 def read_manifest(path: str | os.PathLike[str]) -> Manifest:
@@ -103,7 +135,12 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
         With file and JSON path of what is wrong.
     """
     try:
-        return read_object(Manifest, read_json(path))
+        found = read_object(Manifest, read_json(path))
+        families = {entry.family for entry in found.entries}
+        for k, family in enumerate(found.headline):
+            if family not in families:
+                raise DataError(f"no instance is of family {family!r}", f"$.headline[{k}]")
+        return found
     except DataError as error:
         raise error.in_file(str(path)) from None
 

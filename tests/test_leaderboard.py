@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import math
@@ -141,6 +142,30 @@ def test_table_agrees_with_score() -> None:
         assert other.interval is not None
         assert row.interval == pytest.approx(other.interval, rel=0.1)  # other draws
         assert sum(row.breakdown.values()) == pytest.approx(np.mean([task.ratio for task in row.tasks]))
+
+
+def test_families_that_are_shown_only() -> None:
+    """Score, rank, interval and cost are those of the families that a set names; every family has a column."""
+    found: dict[str, list[Played]] = {"a": [], "b": []}
+    for k in range(1, 5):
+        for family, costs in {"trace": (1.0, 1.2), "drop": (1.1, 1.3), "grw": (9.0, 1.0)}.items():
+            for key, cost in zip(found, costs, strict=True):
+                found[key].append(played(family, f"fleet-v1/dev/{family}-s-10{k}", cost + 0.01 * k))
+    table = make_table(found)
+    counted = make_table({key: [t for t in tasks if t.family != "grw"] for key, tasks in found.items()})
+    assert [row.key for row in table.rows] == ["a", "b"]
+    assert (table.families, table.scored) == (("drop", "grw", "trace"), ("drop", "trace"))
+    assert [table.head(family) for family in table.families] == ["drop", "(grw)", "trace"]
+    for row, other in zip(table.rows, counted.rows, strict=True):
+        assert set(row.families) == {"drop", "grw", "trace"}
+        assert {f: row.families[f] for f in other.families} == other.families
+        same = ("rank", "score", "interval", "cost_usd", "tail_usd", "miss_share", "profile", "breakdown")
+        assert all(getattr(row, name) == getattr(other, name) for name in same)
+    assert shift(found["a"], found["a"]).mean == 0.0
+    dearer = [
+        dataclasses.replace(t, cost_usd=t.cost_usd * (2.0 if t.family == "grw" else 1.0)) for t in found["a"]
+    ]
+    assert shift(found["a"], dearer).mean == 0.0
 
 
 def test_single_instances_have_no_interval() -> None:

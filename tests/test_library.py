@@ -121,6 +121,19 @@ def test_missing_files_and_manifests_are_named(copy: Path, monkeypatch: pytest.M
         load_instance("fleet-v0/toy/drop")
 
 
+def test_a_set_names_the_families_of_its_score(copy: Path) -> None:
+    """By the manifest in its own folder, else by the root; a family that the set lacks is refused, with its place."""
+    assert library.headline_families("fleet-v0/toy/drop") == library.headline_families("elsewhere") == ()
+    manifest = json.loads((copy / "manifest.json").read_text())
+    own = copy / "fleet-v0" / "manifest.json"
+    own.write_text(json.dumps({**manifest, "headline": ["toy"]}))
+    assert library.headline_families("fleet-v0/toy/drop") == ("toy",)
+    assert library.headline_families("elsewhere") == ()
+    own.write_text(json.dumps({**manifest, "headline": ["toy", "oú"]}))
+    with pytest.raises(DataError, match=r"manifest\.json: \$\.headline\[1\]: no instance is of family 'oú'"):
+        library.headline_families("fleet-v0")
+
+
 def test_published_schemas_are_the_code_s() -> None:
     """The JSON Schemas in the repository are what the code would write now."""
     folder = ROOT / "instances" / "schema"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [folder / f"{agent}.jsonl" for agent in AGENTS]
 
 
-def written(files: list[Path], folder: Path) -> str:
+def written(files: Sequence[Path | str], folder: Path) -> str:
     """Return the page that the tool makes of a page with a reason on it."""
     page = folder / "results.md"
     page.write_text(f"# Results\n\n{BEGIN}\nof last week\n{END}\n\nBecause.\n", encoding="utf-8")
@@ -57,6 +58,21 @@ def test_unfinished_agents_are_named_and_left_out(files: list[Path], tmp_path: P
     text = written([*files[:2], cut], tmp_path)
     assert "`random` (2 of 4 episodes)" in text
     assert "| `random` |" not in text
+
+
+def test_slower_agents_are_ranked_on_a_sample(files: list[Path], tmp_path: Path) -> None:
+    """They stand among all on the tasks that they played, and in no other table; all must have played the same."""
+    some, other = tmp_path / "gh.jsonl", tmp_path / "agh.jsonl"
+    evaluate(["gh"], [TASKS[0], TASKS[2]], scenarios=[0], out=some)
+    evaluate(["agh"], [TASKS[1], TASKS[2]], scenarios=[0], out=other)
+    text = written([*files, "--sample", some], tmp_path)
+    before, heading, after = text.partition("### Slower agents, on a sample")
+    assert heading
+    assert "`gh`" not in before
+    assert "2 of " in after
+    assert all(f"| `{agent}` |" in after for agent in (*AGENTS, "gh"))
+    with pytest.raises(FleetgymError, match="did not play the same tasks"):
+        written([*files, "--sample", some, other], tmp_path)
 
 
 def test_runs_that_do_not_belong_together_are_refused(files: list[Path]) -> None:

@@ -124,6 +124,28 @@ def test_headline_by_hand() -> None:
     assert (table.num_tasks, table.families, table.best_known) == (4, ("drop", "ou"), "bks-2026-11")
 
 
+def test_families_that_are_shown_only() -> None:
+    """Where a set names the families of its score the others have a column; alone, they are all that there is."""
+    names = {"a": "fleet-v1/dev/trace-m-101", "b": "fleet-v1/dev/grw-s-101", "c": "fleet-v1/dev/drop-s-101"}
+    families = {names["a"]: "trace", names["b"]: "grw", names["c"]: "drop"}
+    ratios, usd = {"a": 2.0, "b": 16.0, "c": 8.0}, {"a": 3.0, "b": 5.0, "c": 7.0}
+    best = known(**{f"{names[k]}0": usd[k] for k in names})
+    played = [episode("x", names[k], 0, usd[k] * ratios[k]) for k in names]
+    table = score(run(*played, families=families), best)
+    (row,) = table.rows
+    assert (table.families, table.scored) == (("drop", "grw", "trace"), ("drop", "trace"))
+    assert row.families == pytest.approx({"drop": 700.0, "grw": 1500.0, "trace": 100.0})
+    assert row.score == pytest.approx(100 * (math.sqrt(2.0 * 8.0) - 1))
+    assert row.cost_usd == pytest.approx(3.0 * 2.0 + 7.0 * 8.0)
+    text = score_table(table)
+    assert "(grw)" in text.splitlines()[0]
+    assert "Families in (brackets)" in text
+    alone = score(run(played[1], families={names["b"]: "grw"}), best)
+    assert alone.scored == ("grw",)
+    assert alone.rows[0].score == pytest.approx(1500.0)
+    assert "bracket" not in score_table(alone)
+
+
 def test_best_known_itself_scores_zero_and_cheaper_is_negative() -> None:
     """Nothing is clipped: an agent that beats a best-known cost shows it."""
     results = run(*episodes("best", 1, 1, 1, 1), *episodes("better", 1, 1, 1, 0.9), families=FAMILIES)

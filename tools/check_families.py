@@ -34,6 +34,7 @@ from fleetgym.files import canonical_json, read_json, write_atomically, write_js
 from fleetgym.instance import SCENARIO_FORMAT, Instance, Scenario
 from fleetgym.library import entries, load_instance
 from fleetgym.schema import to_jsonable
+from tools.fleet_v1 import HEADLINE
 
 HOLD = tuple(f"agh(margin={margin})" for margin in (0.0, 0.15, 0.3, 0.5, 0.75)) + ("hold",)
 LAST = tuple(
@@ -47,7 +48,6 @@ OTHERS = ("descent", "autoscale", "agh-rolling(every=3, margin=0.1)")
 LABELS = {"fastllm": "reproduction", "grw": "reproduction", "warp": "diagnostic"}
 GATES = {"hold": 0.08, "last": 0.05, "empty": (4.0, 12.0), "bound": (0.05, 0.40)}
 PASSING = 0.70  # of a family's instances
-HEADLINE = ("ou", "drop", "trace", "budget", "tail", "multi")
 BOOTSTRAP = 2000
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fleetgym.files import canonical_json, read_json, write_atomically
-from tools.check_families import HEADLINE
+from tools.fleet_v1 import HEADLINE
 from tools.markdown import table
 
 #: agent -> family -> mean of ln(cost / reference cost); every agent has every family.

@@ -18,6 +18,9 @@ SUITE = "fleet-v1"
 SCENARIOS = 3  # stored with each instance; `trace` has one day, `warp` two
 SCALE_DIGITS = 4  # of token scales: files stay small
 
+#: Families whose mean is the score; the manifest names them.
+HEADLINE = ("ou", "drop", "trace", "budget", "tail", "multi")
+
 #: Family, size, and how many instances there are in dev and in test. Headline families have 15 and 40.
 PLAN = (
     ("ou", "s", 9, 24),

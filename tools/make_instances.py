@@ -146,7 +146,7 @@ def write_fresh(seed_file: Path, out: Path) -> int:
         for name, data in files.items():
             write_atomically(out / name, data)
         entries.append(entry(fleet_v1.SUITE, "fresh", instance, len(scenarios), files))
-    write_atomically(out / "manifest.json", pretty({"format": MANIFEST_FORMAT, "entries": entries}))
+    write_atomically(out / "manifest.json", pretty(fleet_v1_manifest(entries)))
     return report([e["id"] for e in entries], False)
 
 
@@ -193,7 +193,12 @@ def manifest(out: Path, splits: tuple[str, ...]) -> dict:
             scenarios = read_json(out / f"{stem}.scenarios{ending}")
             found = entry(fleet_v1.SUITE, split, instance, len(scenarios["scenarios"]), files)
             entries.append({**found, "scenario_hash": canonical_hash(scenarios)})
-    return {"format": MANIFEST_FORMAT, "entries": entries}
+    return fleet_v1_manifest(entries)
+
+
+def fleet_v1_manifest(entries: list[dict]) -> dict:
+    """Return a manifest that names the headline families."""
+    return {"format": MANIFEST_FORMAT, "headline": list(fleet_v1.HEADLINE), "entries": entries}
 
 
 # -- both

@@ -1,8 +1,9 @@
 """Results files of agents on one suite in, ``docs/results.md`` and ``docs/data/family_scores.json`` out.
 
-    python -m tools.score_suite results/v1-test/*.jsonl
+    python -m tools.score_suite results/v1-test/*.jsonl --sample results/v1-sample/*.jsonl
 
-Files that are not complete are named on the page and left out. Scores, intervals, ties and breakdowns are those of the
+Files that are not complete are named on the page and left out. Agents too slow for all tasks play a sample of them; the
+page ranks them there, with all others. Scores, intervals, ties and breakdowns are those of the
 leaderboard. What stands outside the page's marks, the reasons, is written by hand and stays.
 """
 
@@ -13,7 +14,7 @@ import dataclasses
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from fleetgym.errors import FleetgymError
@@ -22,11 +23,10 @@ from fleetgym.evaluation.results import Results, hash_jobs, read_results, timing
 from fleetgym.files import write_atomically
 from fleetgym.leaderboard.cells import interval, number
 from fleetgym.leaderboard.report import played_rows
-from fleetgym.leaderboard.table import Played, Table, cluster_means, make_table
+from fleetgym.leaderboard.table import Played, Table, Task, cluster_means, make_table
 from fleetgym.library import entries
 from fleetgym.scoring.best_known import load_best_known, task_name
 from fleetgym.scoring.score import family_means
-from tools.check_families import HEADLINE
 from tools.family_cards import CARDS
 from tools.family_statistics import FamilyScores, section, write_scores
 from tools.markdown import rewrite, table
@@ -50,15 +50,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "results", nargs="+", type=Path, help="results files; timings beside them are passed over"
     )
+    parser.add_argument(
+        "--sample", nargs="+", type=Path, default=[], help="results of slower agents on some of the tasks"
+    )
     parser.add_argument("--page", type=Path, default=PAGE)
     parser.add_argument("--scores", type=Path, default=SCORES)
     arguments = parser.parse_args(argv)
-    files = [path for path in arguments.results if not path.name.endswith(timings_path("").name)]
-    complete, unfinished = read(files)
+    complete, unfinished = read(arguments.results)
     run = merged(complete)
-    reference, rows = played_rows(run, "best-known" if is_known(run) else "best-in-run")
+    reference, rows = compared(run)
     about = played_tasks(run)
     text = written(run, reference, rows, about, unfinished)
+    if arguments.sample:
+        slower, unfinished = read(arguments.sample)
+        text += "\n" + sampled(run, merged(slower), unfinished)
     write_atomically(arguments.page, rewrite(arguments.page, text).encode())
     write_scores(arguments.scores, family_scores(rows), about)
     print(f"{len(rows)} agents, {about}, relative to {reference}", file=sys.stderr)
@@ -69,6 +74,8 @@ def read(files: Iterable[Path]) -> tuple[list[Results], dict[str, str]]:
     """Return the complete results, and how far the others are by agent."""
     complete, unfinished = [], {}
     for path in files:
+        if path.name.endswith(timings_path("").name):
+            continue
         run = read_results(path, allow_incomplete=True)
         if run.is_complete:
             complete.append(run)
@@ -104,6 +111,11 @@ def merged(runs: Sequence[Results]) -> Results:
     return Results(header, episodes)
 
 
+def compared(run: Results) -> tuple[str, dict[str, list[Played]]]:
+    """Return what costs are compared with, best-known if every task has them, and every agent's played tasks."""
+    return played_rows(run, "best-known" if is_known(run) else "best-in-run")
+
+
 def is_known(run: Results) -> bool:
     """Return whether every task has a best-known cost."""
     try:
@@ -128,7 +140,7 @@ def played_tasks(run: Results) -> str:
 def family_scores(rows: Rows) -> FamilyScores:
     """Return each agent's mean of ln(cost / reference) by family, the best agent first."""
     found = {}
-    for agent in (row.key for row in make_table(headline_rows(rows)).rows):
+    for agent in (row.key for row in make_table(rows).rows):
         logs: dict[str, dict[str, list[float]]] = {}
         for (family, instance), mean in cluster_means(rows[agent]).items():
             logs.setdefault(family, {})[instance] = [mean]
@@ -137,36 +149,20 @@ def family_scores(rows: Rows) -> FamilyScores:
     return found
 
 
-def headline_rows(rows: Rows) -> dict[str, list[Played]]:
-    """Return the tasks of headline families."""
-    return {agent: [task for task in tasks if task.family in HEADLINE] for agent, tasks in rows.items()}
-
-
 # -- the page
 
 
 def written(run: Results, reference: str, rows: Rows, about: str, unfinished: Mapping[str, str]) -> str:
     """Return what the page says between its marks."""
-    headline = make_table(headline_rows(rows))
-    by_family = {
-        family: make_table({agent: [t for t in tasks if t.family == family] for agent, tasks in rows.items()})
-        for family in CARDS
-        if any(task.family == family for task in next(iter(rows.values())))
-    }
-    against = (
-        f"the best-known costs `{reference}`"
-        if reference != "best-in-run"
-        else "the cheapest of these agents on each task, as these tasks have no best-known costs yet; against a\n"
-        "better reference every score is larger, and the differences between agents stay"
-    )
-    left = ", ".join(f"`{agent}` ({state} episodes)" for agent, state in unfinished.items())
+    headline = make_table(rows)
+    by_family = tables_by_family(rows)
     return f"""Played: {about}, by {len(rows)} agents. Scores are percent above
-{against}.
-{f"Not finished, and left out: {left}." if left else ""}
+{_stated(reference)}.
+{_left_out(unfinished)}
 
 ### Scores
 
-The mean over the headline families ({", ".join(f"`{name}`" for name in HEADLINE if name in by_family)}),
+The mean over the headline families ({", ".join(f"`{name}`" for name in by_family if name in headline.scored)}),
 with 95 % bootstrap intervals over instances. **Agents that share a rank cannot be told apart** (paired differences,
 Holm's correction, 5 %).
 
@@ -195,6 +191,61 @@ and how many replicas were lost to pools and budgets, or denied.
 ### Do the families disagree?
 
 {section(family_scores(rows))}"""
+
+
+def sampled(run: Results, slower: Results, unfinished: Mapping[str, str]) -> str:
+    """Return what the page says of agents that played some of the tasks: they among all, on these.
+
+    Raises
+    ------
+    FleetgymError
+        If they did not all play the same tasks, or one that the others did not play.
+    """
+    tasks = {(episode.instance, episode.scenario) for episode in slower.episodes}
+    both = merged([restricted(run, tasks), slower])
+    if len(both.episodes) != len(tasks) * len(both.agents):
+        raise FleetgymError("the agents did not play the same tasks; give one set of --sample at a time")
+    reference, rows = compared(both)
+    headline = make_table(rows)
+    names = ", ".join(f"`{agent}`" for agent in slower.agents)
+    return f"""### Slower agents, on a sample
+
+These take too long for all tasks: {names}. They played {played_tasks(slower)}; here they stand
+among all agents on these tasks, the mean again over the headline families. Scores are percent above
+{_stated(reference)}.
+{_left_out(unfinished)}
+
+{_ranking(headline)}
+{_families(headline, tables_by_family(rows))}"""
+
+
+def restricted(run: Results, tasks: Collection[Task]) -> Results:
+    """Return the episodes of some tasks."""
+    episodes = tuple(e for e in run.episodes if (e.instance, e.scenario) in tasks)
+    return dataclasses.replace(run, episodes=episodes)
+
+
+def tables_by_family(rows: Rows) -> dict[str, Table]:
+    """Return a table for every family that was played."""
+    return {
+        family: make_table({agent: [t for t in tasks if t.family == family] for agent, tasks in rows.items()})
+        for family in CARDS
+        if any(task.family == family for task in next(iter(rows.values())))
+    }
+
+
+def _stated(reference: str) -> str:
+    if reference != "best-in-run":
+        return f"the best-known costs `{reference}`"
+    return (
+        "the cheapest of these agents on each task, as these tasks have no best-known costs yet; against a\n"
+        "better reference every score is larger, and the differences between agents stay"
+    )
+
+
+def _left_out(unfinished: Mapping[str, str]) -> str:
+    left = ", ".join(f"`{agent}` ({state} episodes)" for agent, state in unfinished.items())
+    return f"Not finished, and left out: {left}." if left else ""
 
 
 def _ranking(found: Table) -> str:
@@ -240,8 +291,8 @@ def _breakdown(found: Table) -> str:
 
 def _excess(run: Results, found: Table) -> str:
     leader = found.rows[0]
-    best = {played.task: played.best_usd for played in leader.tasks}
-    more = excess(run, leader.key, best, found.families)
+    best = {played.task: played.best_usd for played in leader.tasks if played.family in found.scored}
+    more = excess(run, leader.key, best, found.scored)
     rows = []
     for row in found.rows:
         mine = [e for e in run.episodes if e.agent == row.key and (e.instance, e.scenario) in best]

@@ -58,11 +58,12 @@ def share(value: float | None) -> str:
 def score_table(table: ScoreTable) -> str:
     """Return a table of scores as text."""
     several = len(table.families) > 1
+    heads = [family if family in table.scored else f"({family})" for family in table.families]
     head = [
         "agent",
         "score %",
         "95 % interval",
-        *(table.families if several else ()),
+        *(heads if several else ()),
         "cost USD",
         "SLO miss %",
     ]
@@ -72,6 +73,8 @@ def score_table(table: ScoreTable) -> str:
     tasks = f"{table.num_tasks} task{'s' if table.num_tasks != 1 else ''}"
     families = f"{len(table.families)} famil{'ies' if several else 'y'}"
     foot = [f"{table.suite}: {tasks}, {families} ({', '.join(table.families)}); {what}."]
+    if len(table.scored) < len(table.families):
+        foot.append("Families in (brackets) are shown, and are no part of the score.")
     if any(row.is_reference for row in table.rows):
         foot.append("Rows in (brackets) are yardsticks, no agents.")
     return "\n".join([align(head, rows), "", *foot])

@@ -70,7 +70,7 @@ def _columns(table: Table, records: Mapping[str, Record], place: str) -> list[Co
             hint="above best-known; lower is better",
         ),
         Column("95 % interval", lambda r: interval(r.interval), lambda r: r.interval and r.interval[0]),
-        *(_family_column(family) for family in table.families),
+        *(_family_column(table.head(family), family) for family in table.families),
         Column(
             "above bound %",
             lambda r: number(r.above_bound),
@@ -103,12 +103,12 @@ def _machine(record: Record) -> str:
     return DASH if record.rules is None else record.rules.machine
 
 
-def _family_column(family: str) -> Column:
+def _family_column(head: str, family: str) -> Column:
     return Column(
-        family,
+        head,
         lambda r: number(r.families[family]),
         lambda r: r.families[family],
-        hint="percent above best-known",
+        hint="percent above best-known" + ("" if head == family else "; no part of the score"),
     )
 
 

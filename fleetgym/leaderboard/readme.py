@@ -37,7 +37,8 @@ def _markdown(board: Board) -> str:
     if board.season is not None:
         tables.insert(0, (f"Ranked, season {board.season} (fresh)", board.fresh, fresh_columns(board)))
     for title, table, shown in tables:
-        kept = [_without_markup(c, board) for c in shown if c.head in wanted or c.head in table.families]
+        heads = wanted | {table.head(family) for family in table.families}
+        kept = [_without_markup(c, board) for c in shown if c.head in heads]
         found += f"**{title}**, {table.num_tasks} tasks\n\n{markdown_table(kept, table.rows)}\n"
     return found
 

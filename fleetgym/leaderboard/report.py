@@ -215,6 +215,8 @@ def _render(run: Results, best: str, table: Table, pictures: Sequence[Figure]) -
     tasks, families = table.num_tasks, len(table.families)
     count = f"{tasks} task{'' if tasks == 1 else 's'}, {families} famil{'y' if families == 1 else 'ies'}"
     told = f"{head.suite}: {count}; percent above {best}, lower is better."
+    if len(table.scored) < families:
+        told += " Families in (brackets) are no part of the score."
     body = tag(
         "main",
         tag("h1", f"Report: {head.suite}"),
@@ -237,7 +239,7 @@ def _scores(table: Table) -> Markup:
         Column("agent", lambda r: r.key, kind="name"),
         Column("score %", lambda r: number(r.score, 2), lambda r: r.score, kind="score"),
         Column("95 % interval", lambda r: interval(r.interval), lambda r: r.interval and r.interval[0]),
-        *(_family(family) for family in (table.families if len(table.families) > 1 else ())),
+        *(_family(table.head(name), name) for name in (table.families if len(table.families) > 1 else ())),
         Column("above bound %", lambda r: number(r.above_bound), lambda r: r.above_bound),
         Column("CVaR-10 % USD", lambda r: number(r.tail_usd, 0), lambda r: r.tail_usd),
         Column("cost USD", lambda r: number(r.cost_usd, 0), lambda r: r.cost_usd),
@@ -254,8 +256,8 @@ def _scores(table: Table) -> Markup:
     return html_table([column for column in shown if not unknown.get(column.head, False)], rows)
 
 
-def _family(family: str) -> Column:
-    return Column(family, lambda r: number(r.families[family]), lambda r: r.families[family])
+def _family(head: str, family: str) -> Column:
+    return Column(head, lambda r: number(r.families[family]), lambda r: r.families[family])
 
 
 def _section(figure: Figure, table: Table) -> Markup:

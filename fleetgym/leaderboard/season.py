@@ -21,6 +21,7 @@ from fleetgym.library import (
     ENVIRONMENT_VARIABLE,
     MANIFEST_FORMAT,
     find_entry,
+    headline_families,
     instances_folder,
     list_instances,
     load_instance,
@@ -138,7 +139,8 @@ def draw_season(season: Season, seed: str, folder: str | os.PathLike[str]) -> li
                 "scenario_sha256": file_sha256(root / files[1]),
             }
         )
-    write_json(root / "manifest.json", {"format": MANIFEST_FORMAT, "entries": made})
+    headline = list(headline_families(season.suite))
+    write_json(root / "manifest.json", {"format": MANIFEST_FORMAT, "headline": headline, "entries": made})
     root.chmod(0o700)
     return [entry["id"] for entry in made]
 

@@ -78,7 +78,8 @@ def render(boards: Sequence[Board], registers: Registers, waiting: Sequence[str]
         tag(
             "footer",
             f"Built by fleetgym {fleetgym.__version__}. Score: percent above best-known cost, geometric mean over "
-            "families of the mean over instances; lower is better. Intervals: 95 %, paired bootstrap over instances. "
+            "families of the mean over instances; lower is better; families in (brackets) are no part of it. "
+            "Intervals: 95 %, paired bootstrap over instances. "
             "Rows that share a rank cannot be told apart at 5 % (Holm).",
         ),
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from fleetgym.errors import DataError, FleetgymError
@@ -20,7 +20,7 @@ from fleetgym.leaderboard.statistics import Cluster, paired_interval
 from fleetgym.leaderboard.table import Played, Table, cluster_means, make_table
 from fleetgym.library import find_entry
 from fleetgym.scoring.best_known import TOLERANCE, BestKnownSet, best_known_path, read_best_known
-from fleetgym.scoring.score import percent
+from fleetgym.scoring.score import percent, scored_families
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,8 +226,9 @@ def _played(record: Record, episode: VerifiedEpisode, best_usd: float, bound_usd
 
 
 def shift(public: Sequence[Played], fresh: Sequence[Played]) -> Shift:
-    """Compare a row's fresh score with its public one, instance by instance."""
-    before, after = _short_named(public), _short_named(fresh)
+    """Compare a row's fresh score with its public one, instance by instance, in the families that make up the score."""
+    scored = scored_families({played.instance: played.family for played in public})
+    before, after = _short_named(public, scored), _short_named(fresh, scored)
     interval = paired_interval(before, after)
     families: dict[str, list[float]] = {}
     for cluster in set(before) & set(after):
@@ -237,6 +238,7 @@ def shift(public: Sequence[Played], fresh: Sequence[Played]) -> Shift:
     return Shift(percent(mean), None if interval is None else (percent(interval[0]), percent(interval[1])))
 
 
-def _short_named(tasks: Sequence[Played]) -> dict[Cluster, float]:
+def _short_named(tasks: Sequence[Played], families: Collection[str]) -> dict[Cluster, float]:
     """Return cluster means by family and short name: a fresh suite calls its instances as the public one does."""
-    return {(family, name.rpartition("/")[2]): mean for (family, name), mean in cluster_means(tasks).items()}
+    means = cluster_means([played for played in tasks if played.family in families])
+    return {(family, name.rpartition("/")[2]): mean for (family, name), mean in means.items()}

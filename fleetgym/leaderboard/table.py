@@ -18,7 +18,7 @@ from fleetgym.leaderboard.statistics import (
     tail_mean,
     tie_groups,
 )
-from fleetgym.scoring.score import family_means, headline, percent
+from fleetgym.scoring.score import family_means, headline, percent, scored_families
 
 Task = tuple[str, int]
 
@@ -52,24 +52,24 @@ class Played:
 
 @dataclasses.dataclass(frozen=True)
 class TableRow:
-    """What is shown of one row."""
+    """What is shown of one row; without a remark, of the families that make up the score."""
 
     key: str
     rank: int
     score: float  # percent above best-known
     interval: tuple[float, float] | None  # 95 %
-    families: Mapping[str, float]  # percent above best-known
+    families: Mapping[str, float]  # percent above best-known, every family
     family_intervals: Mapping[str, tuple[float, float] | None]
     above_bound: float | None  # percent above the lower bounds; None where one is unknown
-    cost_usd: float  # of all tasks
+    cost_usd: float  # of all tasks together
     tail_usd: float  # above best-known per task, mean of the worst tenth
     miss_share: float
     unserved_share: float
-    failures: int
+    failures: int  # in every family
     cpu_s: float | None  # per episode
     profile: Sequence[tuple[float, float]]
     breakdown: Mapping[str, float]  # cost terms relative to best-known, mean as in the score
-    tasks: Sequence[Played]
+    tasks: Sequence[Played]  # of every family
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +78,12 @@ class Table:
 
     rows: Sequence[TableRow]
     families: Sequence[str]
+    scored: Sequence[str]  # families that make up the score
     num_tasks: int
+
+    def head(self, family: str) -> str:
+        """Return the head of a family's column: in brackets if it is no part of the score."""
+        return family if family in self.scored else f"({family})"
 
     @property
     def has_ties(self) -> bool:
@@ -88,6 +93,8 @@ class Table:
 
 def make_table(rows: Mapping[str, Sequence[Played]], seed: int = 0) -> Table:
     """Compare rows that have played the same tasks.
+
+    What is told of several families together is told of those that make up the score; failures count everywhere.
 
     Parameters
     ----------
@@ -102,22 +109,25 @@ def make_table(rows: Mapping[str, Sequence[Played]], seed: int = 0) -> Table:
         If a row lacks a task that another one has.
     """
     if not rows:
-        return Table((), (), 0)
+        return Table((), (), (), 0)
     every = sorted({played.task for tasks in rows.values() for played in tasks})
     for key, tasks in rows.items():
         if missing := set(every) - {played.task for played in tasks}:
             raise FleetgymError(f"{key} has not played {'#'.join(map(str, min(missing)))}")
+    first = next(iter(rows.values()))
+    scored = scored_families({played.instance: played.family for played in first})
     means = {key: cluster_means(tasks) for key, tasks in rows.items()}
-    clusters = tuple(sorted(next(iter(means.values()))))
+    clusters = tuple(sorted(c for c in next(iter(means.values())) if c[0] in scored))
     draws = Resamples(clusters, seed)
-    scores = {key: np.array([found[c] for c in clusters]) for key, found in means.items()}
+    scores = {key: _array(found, draws) for key, found in means.items()}
     order = sorted(rows, key=lambda key: (float(draws.plain @ scores[key]), key))
     ranks = tie_groups(np.array([scores[key] for key in order]), draws)
     return Table(
         rows=tuple(
-            _row(key, rank, rows[key], scores[key], draws) for key, rank in zip(order, ranks, strict=True)
+            _row(key, rank, rows[key], means[key], draws) for key, rank in zip(order, ranks, strict=True)
         ),
-        families=tuple(sorted({family for family, _ in clusters})),
+        families=tuple(sorted({played.family for played in first})),
+        scored=scored,
         num_tasks=len(every),
     )
 
@@ -130,35 +140,44 @@ def cluster_means(tasks: Sequence[Played]) -> dict[Cluster, float]:
     return {cluster: math.fsum(values) / len(values) for cluster, values in found.items()}
 
 
-def _row(key: str, rank: int, tasks: Sequence[Played], scores: np.ndarray, draws: Resamples) -> TableRow:
-    logs = {
-        family: {draws.clusters[k][1]: [float(scores[k])] for k in members}
-        for family, members in draws.by_family().items()
-    }
-    interval = draws.interval(scores)
-    count = len(tasks)
-    times = [played.cpu_s for played in tasks if played.cpu_s is not None]
+def _row(
+    key: str,
+    rank: int,
+    tasks: Sequence[Played],
+    means: Mapping[Cluster, float],
+    draws: Resamples,
+) -> TableRow:
+    interval = draws.interval(_array(means, draws))
+    logs = _by_family({cluster: [mean] for cluster, mean in sorted(means.items())})
+    scored = set(draws.by_family())
+    counted = [played for played in tasks if played.family in scored]
+    count = len(counted)
+    times = [played.cpu_s for played in counted if played.cpu_s is not None]
     return TableRow(
         key=key,
         rank=rank,
-        score=headline(logs),
+        score=headline({family: logs[family] for family in scored}),
         interval=None if interval is None else (percent(interval[0]), percent(interval[1])),
         families={family: percent(mean) for family, mean in family_means(logs).items()},
         family_intervals={
-            family: _percents(family_interval([float(scores[k]) for k in members]))
-            for family, members in draws.by_family().items()
+            family: _percents(family_interval([mean for values in found.values() for mean in values]))
+            for family, found in logs.items()
         },
-        above_bound=_above_bound(tasks),
-        cost_usd=math.fsum(played.cost_usd for played in tasks),
-        tail_usd=tail_mean([played.cost_usd - played.best_usd for played in tasks]),
-        miss_share=math.fsum(played.miss_share for played in tasks) / count,
-        unserved_share=math.fsum(played.unserved_share for played in tasks) / count,
+        above_bound=_above_bound(counted),
+        cost_usd=math.fsum(played.cost_usd for played in counted),
+        tail_usd=tail_mean([played.cost_usd - played.best_usd for played in counted]),
+        miss_share=math.fsum(played.miss_share for played in counted) / count,
+        unserved_share=math.fsum(played.unserved_share for played in counted) / count,
         failures=sum(played.failed for played in tasks),
         cpu_s=math.fsum(times) / count if len(times) == count else None,
-        profile=profile([played.ratio for played in tasks]),
-        breakdown=_breakdown(tasks),
+        profile=profile([played.ratio for played in counted]),
+        breakdown=_breakdown(counted),
         tasks=tuple(sorted(tasks, key=lambda played: played.task)),
     )
+
+
+def _array(means: Mapping[Cluster, float], draws: Resamples) -> np.ndarray:
+    return np.array([means[cluster] for cluster in draws.clusters])
 
 
 def _percents(interval: tuple[float, float] | None) -> tuple[float, float] | None:

@@ -1,7 +1,8 @@
 """Results and best-known costs in, a table of scores out; the formula is here and nowhere else.
 
 For a task of cost C and best-known cost B, r = C / B. An instance's score is the mean of ln r over its scenarios, a
-family's the mean over its instances, the headline 100 (exp(mean over families) - 1): percent above best-known.
+family's the mean over its instances, the headline 100 (exp(mean over families) - 1): percent above best-known. A set
+may name the families that make up the headline (`fleetgym.library.headline_families`); others are shown only.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.episode import EpisodeResult
 from fleetgym.evaluation.results import Results
+from fleetgym.library import headline_families
 from fleetgym.scoring.best_known import BestKnownSet, load_best_known
 
 RESAMPLES = 10_000
@@ -49,6 +51,28 @@ def family_means(log_ratios: LogRatios) -> dict[str, float]:
         family: math.fsum(_mean(scenarios) for scenarios in instances.values()) / len(instances)
         for family, instances in log_ratios.items()
     }
+
+
+def scored_families(instances: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the families that make up the headline of a run, sorted.
+
+    Parameters
+    ----------
+    instances : mapping
+        Family of each instance that was played.
+
+    Returns
+    -------
+    tuple of str
+        Those that the instances' sets name; all, if none of them was played.
+
+    Examples
+    --------
+    >>> scored_families({"fleet-v0/dev/ou-s-001": "ou", "fleet-v0/dev/grw-s-001": "grw"})
+    ('grw', 'ou')
+    """
+    named = {family for name, family in instances.items() if family in (headline_families(name) or (family,))}
+    return tuple(sorted(named or set(instances.values())))
 
 
 def headline(log_ratios: LogRatios) -> float:
@@ -114,16 +138,16 @@ def bootstrap_interval(
 
 @dataclasses.dataclass(frozen=True)
 class ScoreRow:
-    """One agent's line of the table."""
+    """One agent's line of the table; without a remark, of the families that make up the score."""
 
     agent: str
     score: float  # percent above best-known
     interval: tuple[float, float] | None  # 95 %
-    families: Mapping[str, float]  # percent above best-known
-    cost_usd: float  # of all episodes
+    families: Mapping[str, float]  # percent above best-known, every family
+    cost_usd: float  # of all episodes together
     miss_share: float | None  # mean over episodes
     unserved_share: float | None
-    failures: int
+    failures: int  # in every family
     cpu_ms_per_decision: float | None  # None where it was not measured
     reset_cpu_s: float | None  # mean over episodes
     is_reference: bool = False  # a yardstick, no agent
@@ -139,6 +163,7 @@ class ScoreTable:
 
     rows: tuple[ScoreRow, ...]
     families: tuple[str, ...]
+    scored: tuple[str, ...]  # families that make up the score
     num_tasks: int
     suite: str
     best_known: str  # name of the set, or best-in-run
@@ -200,13 +225,18 @@ def score(
     else:
         known = best_known or load_best_known(results.header.instances)
         name, best = known.name, _best_of_tasks(results, known)
-    rows = [_row(agent, episodes, results, best, seed) for agent, episodes in _by_agent(results.episodes)]
+    families = {name: facts.family for name, facts in results.header.instances.items()}
+    scored = scored_families(families)
+    rows = [
+        _row(agent, episodes, results, best, scored, seed) for agent, episodes in _by_agent(results.episodes)
+    ]
     for agent, episodes in _by_agent(extra):
-        row = _row(agent, episodes, results, best, seed)
+        row = _row(agent, episodes, results, best, scored, seed)
         rows.append(dataclasses.replace(row, is_reference=True, cpu_ms_per_decision=None, reset_cpu_s=None))
     return ScoreTable(
         rows=tuple(sorted(rows, key=lambda row: (row.score, row.agent))),
-        families=tuple(sorted({facts.family for facts in results.header.instances.values()})),
+        families=tuple(sorted(set(families.values()))),
+        scored=scored,
         num_tasks=len(best),
         suite=results.header.suite,
         best_known=name,
@@ -249,25 +279,33 @@ def log_ratios(
 
 
 def _row(
-    agent: str, episodes: Sequence[EpisodeResult], results: Results, best: Mapping[Task, float], seed: int
+    agent: str,
+    episodes: Sequence[EpisodeResult],
+    results: Results,
+    best: Mapping[Task, float],
+    scored: Sequence[str],
+    seed: int,
 ) -> ScoreRow:
     missing = set(best) - {(e.instance, e.scenario) for e in episodes}
     if missing:
         raise FleetgymError(f"{agent} has not played {'#'.join(map(str, min(missing)))}")
     ratios = log_ratios(episodes, results, best)
+    counted = {family: ratios[family] for family in scored}
+    failures = sum(e.failure is not None for e in episodes)
+    episodes = [e for e in episodes if results.header.instances[e.instance].family in counted]
     timings = [e.timing for e in episodes if e.timing is not None]
     decisions = sum(len(t.act_cpu_s) for t in timings)
     acting_s = math.fsum(s for t in timings for s in t.act_cpu_s)
     measured = len(timings) == len(episodes)
     return ScoreRow(
         agent=agent,
-        score=headline(ratios),
-        interval=bootstrap_interval(ratios, seed=seed),
+        score=headline(counted),
+        interval=bootstrap_interval(counted, seed=seed),
         families={family: percent(mean) for family, mean in sorted(family_means(ratios).items())},
         cost_usd=math.fsum(e.cost_usd for e in episodes),
         miss_share=_mean([e.miss_share for e in episodes]),
         unserved_share=_mean([e.unserved_share for e in episodes]),
-        failures=sum(e.failure is not None for e in episodes),
+        failures=failures,
         cpu_ms_per_decision=1e3 * acting_s / decisions if measured and decisions else None,
         reset_cpu_s=_mean([t.reset_cpu_s for t in timings]) if measured else None,
     )

@@ -21,7 +21,8 @@ from fleetgym.instance import Instance
 from fleetgym.library import load_instance
 from fleetgym.scoring.score import headline
 from tools import finished_cells
-from tools.check_families import HEADLINE, write_with
+from tools.check_families import write_with
+from tools.fleet_v1 import HEADLINE
 
 FIRST_SEED = SEEDS["train"].start + 8000
 SIZES = {"trace": "m"}  # all others have small instances
