@@ -30,8 +30,8 @@ from fleetgym.scoring.best_known import (
 from fleetgym.scoring.comparison import clairvoyant_actions, nominal_actions, optimal_actions
 from fleetgym.scoring.hindsight import plan_in_hindsight, rounded_actions
 from fleetgym.scoring.improvement import improve
-from fleetgym.scoring.propose import propose, read_candidates, standings
-from tools.update_best_known import next_name
+from fleetgym.scoring.propose import Candidate, propose, read_candidates, standings
+from tools.update_best_known import MAX_REPLAYED, cheapest, next_name
 
 DROP = "fleet-v0/toy/drop"
 TOYS = list_instances("fleet-v0/toy")
@@ -197,6 +197,15 @@ def test_clairvoyant_plays_the_stored_actions() -> None:
     assert actions is not None
     value = read_best_known(best_known_path("fleet-v0")).tasks[f"{name}#0"].value_usd
     assert play_actions(name, 0, actions).cost_usd == pytest.approx(value, rel=1e-9)
+
+
+def test_only_the_cheapest_claims_are_replayed() -> None:
+    """A few of each task; what claims nothing is always replayed."""
+    claims = (5.0, 3.0, None, 9.0, 1.0)
+    made = [Candidate(DROP, k, np.zeros((1, 1), int), "x", usd) for k in (0, 1) for usd in claims]
+    kept = [(c.scenario, c.claimed_usd) for c in cheapest(made)]
+    assert sorted(kept, key=str) == sorted([(k, usd) for k in (0, 1) for usd in (None, 1.0, 3.0)], key=str)
+    assert len(kept) == 2 * MAX_REPLAYED
 
 
 def test_a_frozen_name_is_not_used_again() -> None:

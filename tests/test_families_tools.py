@@ -35,6 +35,31 @@ def test_each_gate_decides(changes: dict[str, float], passing: bool) -> None:
     assert check_families.passes(costs(**changes), np.arange(2)) is passing
 
 
+def test_serving_nobody_is_compared_with_the_best_known() -> None:
+    """Which is searched for once, and only where the best agent leaves it open."""
+    table = costs(empty=3.9)
+    assert check_families.needs_best_known(table)
+    assert not check_families.needs_best_known(costs(empty=4.1))
+    table["known"] = 0.9 * table["descent"]
+    assert not check_families.needs_best_known(table)
+    assert check_families.passes(table, np.arange(2))
+    assert "known" not in check_families.rivals(table)
+    assert check_families.gaps({"": table}, np.arange(2)) == pytest.approx((0.2, 0.1, 3.9 / 0.9))
+
+
+@pytest.mark.slow
+def test_the_best_known_is_a_day_s_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found from the best agent's episode on the same fresh scenario: no dearer, and not below the bound."""
+    monkeypatch.setattr(check_families, "SEARCH_STEPS", 2_000)
+    name, agents = "fleet-v1/dev/tail-s-110", ("hold", "agh-rolling(every=3)")
+    table = check_families.instance_costs(name, agents, 1, 7, 1)
+    known = check_families.best_known(name, table, 7)
+    best = min(check_families.rivals(table), key=lambda agent: float(table[agent].mean()))
+    bounds = check_families.bounds(name, 1, 7, 1)
+    assert np.all(known <= table[best])
+    assert np.all(known >= bounds)
+
+
 def test_a_family_passes_with_seven_of_ten_instances() -> None:
     """70 % is enough, 60 % is not; a reproduction keeps its label."""
     rng = np.random.default_rng(1)

@@ -48,6 +48,7 @@ from fleetgym.scoring.hindsight import plan_in_hindsight
 from fleetgym.scoring.propose import Candidate, candidates_of, read_candidates
 
 MAX_STARTS = 2  # episodes that the search starts from, besides the relaxation
+MAX_REPLAYED = 3  # of a task's episodes those that claim to be cheapest
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -139,12 +140,15 @@ def tightened(best: BestKnown, bound_usd: float | None, task: str) -> BestKnown:
 def searches(
     candidates: list[Candidate], instances: list[str], known: BestKnownSet | None, folder: Path
 ) -> list[Search]:
-    """Return one search per task, with every episode there is to start from, the cheapest first."""
+    """Return one search per task, with the episodes there are to start from, the cheapest first."""
+    by_task: dict[str, list[Candidate]] = {}
+    for candidate in candidates:
+        by_task.setdefault(candidate.task, []).append(candidate)
     found = []
     for name in instances:
         for k in range(len(load_scenarios(name))):
             starts = [("nominal-static", nominal_actions(name))]
-            starts += [(c.method, c.actions) for c in candidates if (c.instance, c.scenario) == (name, k)]
+            starts += [(c.method, c.actions) for c in by_task.get(task_name(name, k), ())]
             if _is_current(known, name, k):
                 starts.append(("best-known", read_actions(folder, name, k)))
             costs = {id(actions): verified_cost_usd(name, k, actions) for _, actions in starts}
@@ -152,6 +156,16 @@ def searches(
             old = known.tasks.get(task_name(name, k)) if known else None
             found.append(Search(name, k, tuple(starts), old))
     return found
+
+
+def cheapest(candidates: list[Candidate]) -> list[Candidate]:
+    """Return of each task the episodes that claim to be cheapest, and those that claim nothing."""
+    kept: dict[str, list[Candidate]] = {}
+    for candidate in sorted(candidates, key=lambda c: c.claimed_usd or 0.0):
+        found = kept.setdefault(candidate.task, [])
+        if candidate.claimed_usd is None or len(found) < MAX_REPLAYED:
+            found.append(candidate)
+    return [candidate for found in kept.values() for candidate in found]
 
 
 def _is_current(known: BestKnownSet | None, name: str, k: int) -> bool:
@@ -230,7 +244,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--actions", type=Path, default=ROOT / "leaderboard" / "best_known")
     arguments = parser.parse_args(argv)
     instances = [name for part in arguments.suite for name in instances_of(part)]
-    candidates = [candidate for path in arguments.files for candidate in read_candidates(path)]
+    candidates: list[Candidate] = []
+    for path in arguments.files:
+        candidates = cheapest([*candidates, *read_candidates(path)])
     if arguments.agents:
         results = evaluate(arguments.agents, instances, workers=arguments.workers)
         candidates += candidates_of(results)

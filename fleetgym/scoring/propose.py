@@ -33,6 +33,7 @@ class Candidate:
     scenario: int
     actions: np.ndarray  # (windows, slots)
     method: str  # who or what found it
+    claimed_usd: float | None = None  # what the file says that it costs; nobody believes it
 
     @property
     def task(self) -> str:
@@ -102,7 +103,8 @@ def candidates_of(results: Results) -> list[Candidate]:
             != results.header.instances[episode.instance].content_hash
         ):
             raise DataError(f"{episode.instance} has changed since this run", "$[0].instances")
-        found.append(Candidate(episode.instance, episode.scenario, results.actions(episode), episode.agent))
+        actions = results.actions(episode)
+        found.append(Candidate(episode.instance, episode.scenario, actions, episode.agent, episode.cost_usd))
     return found
 
 
