@@ -194,24 +194,24 @@ and how many replicas were lost to pools and budgets, or denied.
 
 
 def sampled(run: Results, slower: Results, unfinished: Mapping[str, str]) -> str:
-    """Return what the page says of agents that played some of the tasks: they among all, on these.
+    """Return what the page says of agents that played some of the tasks: they among all, on what all have played.
 
     Raises
     ------
     FleetgymError
-        If they did not all play the same tasks, or one that the others did not play.
+        If there is no task that all have played.
     """
-    tasks = {(episode.instance, episode.scenario) for episode in slower.episodes}
-    both = merged([restricted(run, tasks), slower])
-    if len(both.episodes) != len(tasks) * len(both.agents):
-        raise FleetgymError("the agents did not play the same tasks; give one set of --sample at a time")
+    tasks = shared_tasks([run, slower])
+    if not tasks:
+        raise FleetgymError("there is no task that all agents of --sample have played")
+    both = merged([restricted(run, tasks), restricted(slower, tasks)])
     reference, rows = compared(both)
     headline = make_table(rows)
     names = ", ".join(f"`{agent}`" for agent in slower.agents)
     return f"""### Slower agents, on a sample
 
-These take too long for all tasks: {names}. They played {played_tasks(slower)}; here they stand
-among all agents on these tasks, the mean again over the headline families. Scores are percent above
+These take too long for all tasks: {names}. Here they stand among all agents on the tasks that all
+have played, {played_tasks(both)}; the mean is again over the headline families. Scores are percent above
 {_stated(reference)}.
 {_left_out(unfinished)}
 
@@ -219,10 +219,20 @@ among all agents on these tasks, the mean again over the headline families. Scor
 {_families(headline, tables_by_family(rows))}"""
 
 
+def shared_tasks(runs: Iterable[Results]) -> set[Task]:
+    """Return the tasks that every agent of every run has played."""
+    played: dict[str, set[Task]] = {}
+    for run in runs:
+        for episode in run.episodes:
+            played.setdefault(episode.agent, set()).add((episode.instance, episode.scenario))
+    return set.intersection(*played.values())
+
+
 def restricted(run: Results, tasks: Collection[Task]) -> Results:
-    """Return the episodes of some tasks."""
-    episodes = tuple(e for e in run.episodes if (e.instance, e.scenario) in tasks)
-    return dataclasses.replace(run, episodes=episodes)
+    """Return the episodes of some tasks, in their order."""
+    return dataclasses.replace(
+        run, episodes=tuple(e for e in run.episodes if (e.instance, e.scenario) in tasks)
+    )
 
 
 def tables_by_family(rows: Rows) -> dict[str, Table]:
