@@ -46,7 +46,8 @@ def test_the_page_ranks_and_keeps_the_reasons(files: list[Path], tmp_path: Path)
     assert "| winner | `" in text
     assert "4 of " in text
     assert "cheapest of these agents" in text
-    scores = family_statistics.read_scores(tmp_path / "scores.json")[1]
+    ((about, scores),) = family_statistics.read_scores(tmp_path / "scores.json").items()
+    assert about in text
     assert list(scores)[-1] == "random"
     assert set(scores["hold"]) == {"ou", "drop"}
 
@@ -72,6 +73,7 @@ def test_slower_agents_are_ranked_on_a_sample(files: list[Path], tmp_path: Path)
     assert heading
     assert "`gh`" not in before
     assert "2 of " in after
+    assert len(family_statistics.read_scores(tmp_path / "scores.json")) == 2
     assert all(f"| `{agent}` |" in after for agent in (*AGENTS, "gh"))
     assert "1 of " in written([*files, "--sample", some, other], tmp_path).partition("### Slower agents")[2]
     with pytest.raises(FleetgymError, match="no task that all agents"):
@@ -150,10 +152,11 @@ def test_ranks_without_a_family_say_what_rests_on_it() -> None:
 def test_the_cards_show_how_families_tell_agents_apart(tmp_path: Path) -> None:
     """From the stored scores, which are read back as they were written."""
     path = tmp_path / "scores.json"
-    family_statistics.write_scores(path, SCORES, "4 of 9 tasks of `x`")
-    assert family_statistics.read_scores(path) == ("4 of 9 tasks of `x`", SCORES)
+    stored = {"4 of 9 tasks of `x`": SCORES, "2 of 9 tasks of `x`": SCORES}
+    family_statistics.write_scores(path, stored)
+    assert family_statistics.read_scores(path) == stored
     text = family_cards.disagreement(path)
-    assert "4 of 9 tasks of `x`" in text
+    assert all(f"agents, {about}\n" in text for about in stored)
     assert "has 4.0 times" in text
     assert family_cards.disagreement(tmp_path / "none.json") == ""
 

@@ -22,7 +22,7 @@ from fleetgym.library import entries
 from fleetgym.scoring.best_known import best_known_path, read_best_known
 from fleetgym.scoring.score import percent
 from tools.check_families import Verdict, judge, read_costs
-from tools.family_statistics import read_scores, section
+from tools.family_statistics import compared, read_scores, section
 from tools.fleet_v1 import HEADLINE
 from tools.markdown import table
 
@@ -146,14 +146,17 @@ def disagreement(path: Path) -> str:
     """Return the part on how families tell agents apart, from the scores on the test split."""
     if not path.is_file():
         return ""
-    about, scores = read_scores(path)
+    parts = [
+        f"### {len(compared(scores))} agents, {about}\n\n{section(scores)}"
+        for about, scores in read_scores(path).items()
+    ]
     return f"""
 ## How families tell agents apart
 
-From the scores of the reference agents as published ([results](results.md)) on {about}.
-Agents that only show where the scale ends (`random`) are left out.
+From the scores of the reference agents as published ([results](results.md)). Agents that only show where the scale ends
+(`random`) are left out.
 
-{section(scores)}"""
+{chr(10).join(parts)}"""
 
 
 def best_known_above_bound(

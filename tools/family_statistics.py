@@ -19,20 +19,22 @@ FLOOR = ("random",)  # shows where the scale ends; its distance would be all of 
 WIDEST, CLOSEST = 3.0, 0.9  # wanted: spreads within this factor, rank correlations below this
 
 
-def write_scores(path: Path, scores: FamilyScores, about: str) -> None:
-    """Store scores, an agent a line."""
-    lines = [
-        f'"{agent}":{canonical_json({family: round(value, 6) for family, value in families.items()})}'
-        for agent, families in scores.items()
-    ]
-    text = f'{{\n"about":{canonical_json(about)},\n"scores":{{\n' + ",\n".join(lines) + "\n}}\n"
-    write_atomically(path, text.encode())
+def write_scores(path: Path, found: Mapping[str, FamilyScores]) -> None:
+    """Store scores by what they are of, an agent a line."""
+    parts = []
+    for about, scores in found.items():
+        lines = [
+            f'"{agent}":{canonical_json({family: round(value, 6) for family, value in families.items()})}'
+            for agent, families in scores.items()
+        ]
+        parts.append(f"{canonical_json(about)}:{{\n" + ",\n".join(lines) + "\n}")
+    write_atomically(path, ("{" + ",\n".join(parts) + "}\n").encode())
 
 
-def read_scores(path: Path) -> tuple[str, FamilyScores]:
-    """Return what the scores are of, and the scores."""
-    data = read_json(path)
-    return data["about"], data["scores"]
+def read_scores(path: Path) -> dict[str, FamilyScores]:
+    """Return scores by what they are of."""
+    found: dict[str, FamilyScores] = read_json(path)
+    return found
 
 
 def compared(scores: FamilyScores) -> FamilyScores:

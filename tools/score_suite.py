@@ -61,11 +61,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     reference, rows = compared(run)
     about = played_tasks(run)
     text = written(run, reference, rows, about, unfinished)
+    scores = {about: family_scores(rows)}
     if arguments.sample:
-        slower, unfinished = read(arguments.sample)
-        text += "\n" + sampled(run, merged(slower), unfinished)
+        complete, unfinished = read(arguments.sample)
+        slower = merged(complete)
+        both = on_shared_tasks(run, slower)
+        text += "\n" + sampled(both, slower.agents, unfinished)
+        scores[played_tasks(both)] = family_scores(compared(both)[1])
     write_atomically(arguments.page, rewrite(arguments.page, text).encode())
-    write_scores(arguments.scores, family_scores(rows), about)
+    write_scores(arguments.scores, scores)
     print(f"{len(rows)} agents, {about}, relative to {reference}", file=sys.stderr)
     return 0
 
@@ -193,21 +197,11 @@ and how many replicas were lost to pools and budgets, or denied.
 {section(family_scores(rows))}"""
 
 
-def sampled(run: Results, slower: Results, unfinished: Mapping[str, str]) -> str:
-    """Return what the page says of agents that played some of the tasks: they among all, on what all have played.
-
-    Raises
-    ------
-    FleetgymError
-        If there is no task that all have played.
-    """
-    tasks = shared_tasks([run, slower])
-    if not tasks:
-        raise FleetgymError("there is no task that all agents of --sample have played")
-    both = merged([restricted(run, tasks), restricted(slower, tasks)])
+def sampled(both: Results, slower: Sequence[str], unfinished: Mapping[str, str]) -> str:
+    """Return what the page says of agents that played some of the tasks: they among all."""
     reference, rows = compared(both)
     headline = make_table(rows)
-    names = ", ".join(f"`{agent}`" for agent in slower.agents)
+    names = ", ".join(f"`{agent}`" for agent in slower)
     return f"""### Slower agents, on a sample
 
 These take too long for all tasks: {names}. Here they stand among all agents on the tasks that all
@@ -216,7 +210,22 @@ have played, {played_tasks(both)}; the mean is again over the headline families.
 {_left_out(unfinished)}
 
 {_ranking(headline)}
-{_families(headline, tables_by_family(rows))}"""
+{_families(headline, tables_by_family(rows))}
+{section(family_scores(rows))}"""
+
+
+def on_shared_tasks(run: Results, slower: Results) -> Results:
+    """Return the episodes of all agents on the tasks that all have played.
+
+    Raises
+    ------
+    FleetgymError
+        If there is no such task.
+    """
+    tasks = shared_tasks([run, slower])
+    if not tasks:
+        raise FleetgymError("there is no task that all agents of --sample have played")
+    return merged([restricted(run, tasks), restricted(slower, tasks)])
 
 
 def shared_tasks(runs: Iterable[Results]) -> set[Task]:
