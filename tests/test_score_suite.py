@@ -45,11 +45,21 @@ def test_the_page_ranks_and_keeps_the_reasons(files: list[Path], tmp_path: Path)
     assert all(f"| `{agent}` |" in text for agent in AGENTS)
     assert "| winner | `" in text
     assert "4 of " in text
-    assert "cheapest of these agents" in text
+    assert "best-known costs `bks-" in text
     ((about, scores),) = family_statistics.read_scores(tmp_path / "scores.json").items()
     assert about in text
     assert list(scores)[-1] == "random"
     assert set(scores["hold"]) == {"ou", "drop"}
+
+
+def test_without_best_known_costs_agents_are_compared_with_the_cheapest(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the page says that such scores hold within it only."""
+    monkeypatch.setattr(score_suite, "is_known", lambda run: False)
+    text = written(files, tmp_path)
+    assert "cheapest of these agents" in text
+    assert "best-known costs `" not in text
 
 
 def test_unfinished_agents_are_named_and_left_out(files: list[Path], tmp_path: Path) -> None:
@@ -97,7 +107,6 @@ def test_runs_that_do_not_belong_together_are_refused(files: list[Path]) -> None
 def test_windows_of_each_kind_add_up(files: list[Path]) -> None:
     """Busy, ordinary and quiet windows are all windows; the differences in them are the difference of the episodes."""
     run = score_suite.merged([read_results(path) for path in files[:2]])
-    assert not score_suite.is_known(run)
     only = {name: [e for e in run.episodes if e.agent == name] for name in AGENTS[:2]}
     best = {(e.instance, e.scenario): e.cost_usd for e in only["hold"]}
     found = window_excess.excess(run, "hold", best, ("ou", "drop"))
@@ -116,6 +125,8 @@ def test_a_whole_suite_is_called_so() -> None:
     run = evaluate(["hold"], "fleet-v0/toy")
     assert score_suite.played_tasks(run) == "all 7 tasks of `fleet-v0/toy`"
     assert score_suite.is_known(run)
+    elsewhere = dataclasses.replace(run.episodes[0], scenario=99)
+    assert not score_suite.is_known(dataclasses.replace(run, episodes=(elsewhere,)))
     part = dataclasses.replace(run, episodes=run.episodes[:2])
     assert score_suite.played_tasks(part).startswith("2 of 7 tasks of `fleet-v0/toy` (")
 
