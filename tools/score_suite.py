@@ -289,7 +289,7 @@ def _ranking(found: Table) -> str:
 
 def _families(headline: Table, by_family: Mapping[str, Table]) -> str:
     cells = {
-        (row.key, family): f"**{row.score:.1f}**" if row.rank == 1 else f"{row.score:.1f}"
+        (row.key, family): f"**{number(row.score)}**" if row.rank == 1 else number(row.score)
         for family, found in by_family.items()
         for row in found.rows
     }

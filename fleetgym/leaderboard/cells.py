@@ -27,10 +27,10 @@ def number(value: float | None, digits: int = 1) -> str:
 
     Examples
     --------
-    >>> number(1234.56), number(None)
-    ('1,234.6', '–')
+    >>> number(1234.56), number(-0.01), number(None)
+    ('1,234.6', '0.0', '–')
     """
-    return DASH if value is None else f"{value:,.{digits}f}"
+    return DASH if value is None else f"{value:z,.{digits}f}"
 
 
 def interval(bounds: tuple[float, float] | None, digits: int = 1) -> str:
