@@ -47,6 +47,16 @@ def test_serving_nobody_is_compared_with_the_best_known() -> None:
     assert check_families.gaps({"": table}, np.arange(2)) == pytest.approx((0.2, 0.1, 3.9 / 0.9))
 
 
+def test_stored_costs_are_gone_on_from() -> None:
+    """Unless they are of another version of the instance, or of fewer scenarios."""
+    name = "fleet-v1/dev/tail-s-110"
+    table = {"hash": check_families.entries()[name].content_hash, **costs()}
+    assert check_families.usable(table, name, 2) is table
+    assert check_families.usable(table, name, 3) == {}
+    assert check_families.usable({**table, "hash": "0" * 64}, name, 2) == {}
+    assert check_families.usable({}, name, 2) == {}
+
+
 @pytest.mark.slow
 def test_the_best_known_is_a_day_s_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found from the best agent's episode on the same fresh scenario: no dearer, and not below the bound."""

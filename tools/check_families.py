@@ -46,7 +46,7 @@ LAST = tuple(
 )
 QUICK_HOLD = (HOLD[0], HOLD[2], "hold")
 QUICK_LAST = (LAST[0], LAST[4])
-OTHERS = ("descent", "autoscale", "agh-rolling(every=3, margin=0.1)")
+OTHERS = ("descent", "ppo", "autoscale", "agh-rolling(every=3, margin=0.1)")
 LABELS = {"fastllm": "reproduction", "grw": "reproduction", "warp": "diagnostic"}
 GATES = {"hold": 0.08, "last": 0.05, "empty": (4.0, 12.0), "bound": (0.05, 0.40)}
 PASSING = 0.70  # of a family's instances
@@ -118,13 +118,14 @@ def main(argv: list[str] | None = None) -> int:
             parser.error(f"{arguments.suite} has no instance of family {family!r}")
         found = {}
         for name in names:
-            table = known.get(name, {})
-            if stale(table, name, agents, arguments.scenarios):
-                table = instance_costs(name, agents, arguments.scenarios, arguments.seed, arguments.workers)
+            table = usable(known.get(name, {}), name, arguments.scenarios)
+            count = len(table.get("empty", range(arguments.scenarios)))
+            if lacking := [agent for agent in agents if agent not in table]:
+                costs = instance_costs(name, lacking, count, arguments.seed, arguments.workers)
+                table = {**table, **costs}
             if needs_best_known(table):
                 table["known"] = best_known(name, table, arguments.seed)
             if np.isfinite(table.get("bound", np.zeros(0))).sum() < arguments.bounds:
-                count = len(table["empty"])
                 table["bound"] = bounds(name, count, arguments.seed, arguments.bounds)
             known[name] = table
             write_costs(arguments.json, known)
@@ -159,11 +160,10 @@ def write_costs(path: Path | None, known: dict[str, dict[str, Any]]) -> None:
     write_atomically(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
 
-def stale(table: dict[str, Any], name: str, agents: Sequence[str], scenarios: int) -> bool:
-    """Return whether stored costs are of another version of the instance, or of fewer agents or scenarios."""
-    return table.get("hash") != entries()[name].content_hash or any(
-        len(table.get(a, ())) < scenarios for a in agents
-    )
+def usable(table: dict[str, Any], name: str, scenarios: int) -> dict[str, Any]:
+    """Return stored costs, or nothing if they are of another version of the instance, or of fewer scenarios."""
+    same = table.get("hash") == entries()[name].content_hash and len(table["empty"]) >= scenarios
+    return table if same else {}
 
 
 def chosen(suite: str, family: str, sizes: Sequence[str] | None, most: int) -> list[str]:
