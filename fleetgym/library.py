@@ -113,17 +113,20 @@ def headline_families(name: str) -> tuple[str, ...]:
     Returns
     -------
     tuple of str
-        As the set's manifest names them; empty if every family counts.
+        As the set's manifest names them; empty if every family counts, or no manifest lists the set.
 
     Examples
     --------
     >>> headline_families("fleet-v0")
     ()
     """
-    folder = instances_folder()
-    paths = (folder / name.partition("/")[0] / "manifest.json", folder / "manifest.json")
-    path = next(path for path in paths if path.is_file())
-    return _manifest(str(path), path.stat().st_mtime_ns).headline
+    folder, suite = instances_folder(), name.partition("/")[0]
+    for path in (folder / suite / "manifest.json", folder / "manifest.json"):
+        if path.is_file():
+            found = _manifest(str(path), path.stat().st_mtime_ns)
+            if any(entry.id.startswith(f"{suite}/") for entry in found.entries):
+                return found.headline
+    return ()
 
 
 def read_manifest(path: str | os.PathLike[str]) -> Manifest:

@@ -161,6 +161,15 @@ def test_families_that_are_shown_only() -> None:
         assert {f: row.families[f] for f in other.families} == other.families
         same = ("rank", "score", "interval", "cost_usd", "tail_usd", "miss_share", "profile", "breakdown")
         assert all(getattr(row, name) == getattr(other, name) for name in same)
+    # A season's tasks have the season's name, and the families of the suite that it was drawn from.
+    drawn = {
+        key: [dataclasses.replace(t, instance=t.instance.replace("fleet-v1", "fresh-w")) for t in tasks]
+        for key, tasks in found.items()
+    }
+    assert make_table(drawn).scored == table.families
+    fresh = make_table(drawn, suite="fleet-v1/dev")
+    assert fresh.scored == table.scored
+    assert [row.score for row in fresh.rows] == [row.score for row in table.rows]
     assert shift(found["a"], found["a"]).mean == 0.0
     dearer = [
         dataclasses.replace(t, cost_usd=t.cost_usd * (2.0 if t.family == "grw" else 1.0)) for t in found["a"]

@@ -66,8 +66,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         complete, unfinished = read(arguments.sample)
         slower = merged(complete)
         both = on_shared_tasks(run, slower)
-        text += "\n" + sampled(both, slower.agents, unfinished)
-        scores[played_tasks(both)] = family_scores(compared(both)[1])
+        reference_there, rows_there = compared(both)
+        shared = played_tasks(both)
+        text += "\n" + sampled(slower.agents, reference_there, rows_there, shared, unfinished)
+        scores[shared] = family_scores(rows_there)
     write_atomically(arguments.page, rewrite(arguments.page, text).encode())
     write_scores(arguments.scores, scores)
     print(f"{len(rows)} agents, {about}, relative to {reference}", file=sys.stderr)
@@ -197,15 +199,16 @@ and how many replicas were lost to pools and budgets, or denied.
 {section(family_scores(rows))}"""
 
 
-def sampled(both: Results, slower: Sequence[str], unfinished: Mapping[str, str]) -> str:
+def sampled(
+    slower: Sequence[str], reference: str, rows: Rows, about: str, unfinished: Mapping[str, str]
+) -> str:
     """Return what the page says of agents that played some of the tasks: they among all."""
-    reference, rows = compared(both)
     headline = make_table(rows)
     names = ", ".join(f"`{agent}`" for agent in slower)
     return f"""### Slower agents, on a sample
 
 These take too long for all tasks: {names}. Here they stand among all agents on the tasks that all
-have played, {played_tasks(both)}; the mean is again over the headline families. Scores are percent above
+have played, {about}; the mean is again over the headline families. Scores are percent above
 {_stated(reference)}.
 {_left_out(unfinished)}
 

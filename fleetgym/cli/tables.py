@@ -58,7 +58,7 @@ def share(value: float | None) -> str:
 def score_table(table: ScoreTable) -> str:
     """Return a table of scores as text."""
     several = len(table.families) > 1
-    heads = [family if family in table.scored else f"({family})" for family in table.families]
+    heads = [table.head(family) for family in table.families]
     head = [
         "agent",
         "score %",

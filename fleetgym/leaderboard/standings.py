@@ -153,7 +153,7 @@ def _board(
             for row in make_table({k: public_tasks(r, newer) for k, r in mine.items()}).rows
         },
         season=season,
-        fresh=make_table(drawn),
+        fresh=make_table(drawn, suite=suite),
         fresh_records=ranked,
         shifts={key: shift(certified[key], drawn[key]) for key in ranked if key in certified},
         history=history,

@@ -18,7 +18,7 @@ from fleetgym.leaderboard.statistics import (
     tail_mean,
     tie_groups,
 )
-from fleetgym.scoring.score import family_means, headline, percent, scored_families
+from fleetgym.scoring.score import column_head, family_means, headline, percent, scored_families
 
 Task = tuple[str, int]
 
@@ -82,8 +82,8 @@ class Table:
     num_tasks: int
 
     def head(self, family: str) -> str:
-        """Return the head of a family's column: in brackets if it is no part of the score."""
-        return family if family in self.scored else f"({family})"
+        """Return the head of a family's column."""
+        return column_head(family, self.scored)
 
     @property
     def has_ties(self) -> bool:
@@ -91,7 +91,7 @@ class Table:
         return len({row.rank for row in self.rows}) < len(self.rows)
 
 
-def make_table(rows: Mapping[str, Sequence[Played]], seed: int = 0) -> Table:
+def make_table(rows: Mapping[str, Sequence[Played]], seed: int = 0, *, suite: str | None = None) -> Table:
     """Compare rows that have played the same tasks.
 
     What is told of several families together is told of those that make up the score; failures count everywhere.
@@ -102,6 +102,8 @@ def make_table(rows: Mapping[str, Sequence[Played]], seed: int = 0) -> Table:
         Played tasks by the row's key.
     seed : int
         Of the bootstrap.
+    suite : str, optional
+        Whose families make up the score: for tasks under another name, such as a season's.
 
     Raises
     ------
@@ -115,7 +117,7 @@ def make_table(rows: Mapping[str, Sequence[Played]], seed: int = 0) -> Table:
         if missing := set(every) - {played.task for played in tasks}:
             raise FleetgymError(f"{key} has not played {'#'.join(map(str, min(missing)))}")
     first = next(iter(rows.values()))
-    scored = scored_families({played.instance: played.family for played in first})
+    scored = scored_families({played.instance: played.family for played in first}, suite)
     means = {key: cluster_means(tasks) for key, tasks in rows.items()}
     clusters = tuple(sorted(c for c in next(iter(means.values())) if c[0] in scored))
     draws = Resamples(clusters, seed)

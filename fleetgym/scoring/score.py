@@ -53,26 +53,41 @@ def family_means(log_ratios: LogRatios) -> dict[str, float]:
     }
 
 
-def scored_families(instances: Mapping[str, str]) -> tuple[str, ...]:
+def scored_families(instances: Mapping[str, str], suite: str | None = None) -> tuple[str, ...]:
     """Return the families that make up the headline of a run, sorted.
 
     Parameters
     ----------
     instances : mapping
         Family of each instance that was played.
+    suite : str, optional
+        Whose families count; by default those of the set that an instance's name begins with.
 
     Returns
     -------
     tuple of str
-        Those that the instances' sets name; all, if none of them was played.
+        Those that the sets name; all, if none of them was played.
 
     Examples
     --------
     >>> scored_families({"fleet-v0/dev/ou-s-001": "ou", "fleet-v0/dev/grw-s-001": "grw"})
     ('grw', 'ou')
     """
-    named = {family for name, family in instances.items() if family in (headline_families(name) or (family,))}
-    return tuple(sorted(named or set(instances.values())))
+    played = {((suite or name).partition("/")[0], family) for name, family in instances.items()}
+    named = {name: headline_families(name) for name, _ in played}
+    scored = {family for name, family in played if not named[name] or family in named[name]}
+    return tuple(sorted(scored or {family for _, family in played}))
+
+
+def column_head(family: str, scored: Sequence[str]) -> str:
+    """Return the head of a family's column: in brackets if it is no part of the score.
+
+    Examples
+    --------
+    >>> column_head("ou", ["ou"]), column_head("grw", ["ou"])
+    ('ou', '(grw)')
+    """
+    return family if family in scored else f"({family})"
 
 
 def headline(log_ratios: LogRatios) -> float:
@@ -168,6 +183,10 @@ class ScoreTable:
     suite: str
     best_known: str  # name of the set, or best-in-run
     version: str
+
+    def head(self, family: str) -> str:
+        """Return the head of a family's column."""
+        return column_head(family, self.scored)
 
     def row(self, agent: str) -> ScoreRow:
         """Return an agent's row."""
