@@ -157,6 +157,16 @@ class ActionSpace:
         fleet[configurations[flat]] = replicas[flat]
         return fleet
 
+    def to_fleets(self, actions: np.ndarray) -> np.ndarray:
+        """Return the targets of many valid actions, int64 (n, C), from int64 (n, slots)."""
+        flat = self.offsets + check_options(
+            actions, np.broadcast_to(self._limits, actions.shape), "$.actions"
+        )
+        configurations, replicas = self._options
+        fleets = np.zeros((len(flat), self.instance.num_configurations), dtype=np.int64)
+        np.put_along_axis(fleets, configurations[flat], replicas[flat], axis=1)
+        return fleets
+
     def from_fleet(self, fleet: Sequence[int] | np.ndarray) -> np.ndarray:
         """Return the action whose target is `fleet`.
 

@@ -449,7 +449,7 @@ class WindowModel:
             state.spent_usd,
             state.replicas,
         )
-        self._check(status)
+        self.check(status)
         state.window += 1
         return WindowResult.of(router.played, int(forced_outage))
 
@@ -476,13 +476,14 @@ class WindowModel:
         """
         played = router.played
         played.serving[:] = serving
-        self._check(window.serve_noted(router.note, *router.memory, *outcome.packed()))
+        self.check(window.serve_noted(router.note, *router.memory, *outcome.packed()))
         holding = [economics.T_RENTAL, economics.T_MODEL, economics.T_STARTUP]
         terms = played.terms_usd.copy()
         terms[holding] = 0.0
         return terms, played.share[0].copy(), played.share[1].copy(), played.routing.copy()
 
-    def _check(self, status: int) -> None:
+    def check(self, status: int) -> None:
+        """Raise `RuntimeError` if a kernel did not solve a routing LP: it always has an optimum."""
         if status != 0:
             raise RuntimeError(f"the routing LP of {self.instance.id!r} was not solved (status {status})")
 

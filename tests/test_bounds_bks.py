@@ -51,6 +51,16 @@ def test_hindsight_search_solves_toys(name: str) -> None:
     assert play_actions(name, 0, found.actions).cost_usd == pytest.approx(found.cost_usd, rel=1e-12)
 
 
+def test_hindsight_search_starts_from_episodes_alone() -> None:
+    """Where no relaxation was solved it starts from what agents did; from nothing it cannot start."""
+    instance, scenario = load_instance(DROP), load_scenarios(DROP)[0]
+    start = nominal_actions(DROP)
+    found = plan_in_hindsight(instance, scenario, None, starts=[start], max_steps=3_000)
+    assert found.cost_usd < play_actions(DROP, 0, start).cost_usd
+    with pytest.raises(ValueError, match="start from"):
+        plan_in_hindsight(instance, scenario, None, max_steps=3_000)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_search_tells_the_truth_on_random_instances(seed: int) -> None:
     """Never dearer than the start, valid actions, the judge's cost, and the same from the same seed."""

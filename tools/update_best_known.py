@@ -6,6 +6,7 @@ are solved to proven optimality. Work is bounded by counts.
 
     python tools/update_best_known.py fleet-v0/toy fleet-v0/dev --agents hold agh-rolling --steps 200000
     python tools/update_best_known.py fleet-v0/dev --steps 0 --judge        # bounds only
+    python tools/update_best_known.py fleet-v1/dev --no-bounds --files FOLDER/*  # from episodes, in seconds a task
     python tools/update_best_known.py fleet-v0 --steps 0 --files FOLDER/*   # what `fleetgym bks propose` found
 
 A set whose name a release has frozen stays as it is there; what is found goes on under the next name.
@@ -84,21 +85,20 @@ class Searcher:
                 pass
         scenario = stored_scenario(search.instance, search.scenario)
         who, start = search.starts[0]
-        if self.steps == 0 and not self.bounds:
-            return self._best(search, None, start, who)
-        bound = hindsight_bound(problem, scenario)
+        bound = hindsight_bound(problem, scenario) if self.bounds else None
+        bound_usd, serving = (bound.bound_usd, bound.serving) if bound else (None, None)
         if self.steps == 0:
-            return self._best(search, bound.bound_usd, start, who)
+            return self._best(search, bound_usd, start, who)
         found = plan_in_hindsight(
             problem,
             scenario,
-            bound.serving,
+            serving,
             starts=[actions for _, actions in search.starts[:MAX_STARTS]],
             max_steps=self.steps,
             seed=self.seed,
         )
-        method = f"rounded relaxation + local search ({self.steps} windows)"
-        return self._best(search, bound.bound_usd, found.actions, method)
+        origin = "rounded relaxation, episodes" if bound else "episodes"
+        return self._best(search, bound_usd, found.actions, f"{origin} + local search ({self.steps} windows)")
 
     def isolated(self) -> Searcher:
         """Return the same: no agent runs here."""
@@ -233,7 +233,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--steps", type=int, default=200_000, help="windows of search per task; 0: only bounds and episodes"
     )
-    parser.add_argument("--no-bounds", action="store_true", help="with --steps 0: episodes only, in seconds")
+    parser.add_argument(
+        "--no-bounds",
+        action="store_true",
+        help="neither bounds nor their relaxations: minutes a task of size m",
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--judge", action="store_true", help="replay with the reference implementation too")

@@ -54,20 +54,20 @@ def _one_per_slot(instance: Instance, fleet: list[int], serving: np.ndarray) -> 
 def plan_in_hindsight(
     instance: Instance,
     scenario: Scenario,
-    serving: np.ndarray,
+    serving: np.ndarray | None,
     *,
     starts: list[np.ndarray] | None = None,
     max_steps: int = 200_000,
     seed: int = 0,
 ) -> Improvement:
-    """Search for cheap actions for a known scenario, from a relaxation's serving replicas.
+    """Search for cheap actions for a known scenario, from a relaxation's serving replicas and from episodes.
 
     Parameters
     ----------
     instance, scenario
         The task.
-    serving : ndarray, shape (windows, configurations)
-        Of a `HindsightBound`.
+    serving : ndarray, shape (windows, configurations), or None
+        Of a `HindsightBound`; None where none was computed, and `starts` are all there is.
     starts : list of ndarray of int, shape (windows, slots), optional
         Actions to start from as well. The cheapest start is improved, and takes intervals from the others.
     max_steps : int
@@ -79,8 +79,17 @@ def plan_in_hindsight(
     -------
     Improvement
         Never dearer than any start.
+
+    Raises
+    ------
+    ValueError
+        If there is nothing to start from.
     """
-    candidates = [*(starts or []), *(rounded_actions(instance, serving, share) for share in ROUND_UP_FROM)]
+    candidates = list(starts or [])
+    if serving is not None:
+        candidates += [rounded_actions(instance, serving, share) for share in ROUND_UP_FROM]
+    if not candidates:
+        raise ValueError("neither serving replicas nor actions to start from")
     each = max_steps // (2 * len(candidates))
     tried = [improve(instance, scenario, start, max_steps=each, seed=seed) for start in candidates]
     tried.sort(key=lambda found: found.cost_usd)

@@ -9,14 +9,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from fleetgym.actions import ActionSpace
 from fleetgym.instance import Instance, Scenario
 from fleetgym.scoring.response import Responder
-from fleetgym.window import FleetState, Outcome, window_model
+from fleetgym.scoring.spans import KnownScenario
 
 _LENGTHS = (1, 2, 3, 6, 12, 24, 48, 96, 288)  # windows that a move changes
 _LONGEST_ANSWER = 24  # windows in which a slot answers a move of the others
@@ -37,67 +36,41 @@ class Improvement:
     steps: int  # windows played or routed
 
 
-class _Played(NamedTuple):
-    """A window that was played."""
-
-    after: FleetState
-    cost_usd: float
-    serving: np.ndarray
-
-
 class _Sequence:
     """Actions with the state before and the cost of every window, so that a move replays only what it changes."""
 
     def __init__(self, instance: Instance, scenario: Scenario, actions: np.ndarray):
-        self.model = window_model(instance)
-        self.router = self.model.new_router()
-        self.space = ActionSpace(instance)
-        self.outcomes = [Outcome.of(scenario, t) for t in range(instance.num_windows)]
+        self.known, self.space = KnownScenario(instance, scenario), ActionSpace(instance)
+        self.responder = Responder(self.known)
         self.actions = np.array(actions, dtype=np.int64)
-        self.states = [self.model.initial_state()] * (instance.num_windows + 1)
-        self.costs = np.zeros(instance.num_windows)
-        self.serving = np.zeros((instance.num_windows, instance.num_configurations), dtype=np.int64)
+        self.targets = self.space.to_fleets(self.actions)
         self.most = np.array([c.max_replicas for c in instance.configurations])
-        self.responder = Responder(self.model, self.outcomes, self.router)
-        self.steps = 0
-        self._adopt(0, self._play(0, instance.num_windows, self.actions, math.inf))
+        self.track, self._trial = self.known.new_track(), self.known.new_track()
+        self.known.play(self.targets, 0, instance.num_windows, math.inf, self._trial, self.track)
 
     @property
     def cost_usd(self) -> float:
-        return math.fsum(self.costs)
+        return math.fsum(self.track.cost_usd)
+
+    @property
+    def steps(self) -> int:
+        return self.known.steps
 
     def try_actions(self, begin: int, end: int, changed: np.ndarray) -> bool:
         """Take over `changed`, which differs within [begin, end) only, if it costs less."""
-        limit = self.costs[begin:].sum() * (1.0 - 1e-12)
-        played = self._play(begin, end, changed, limit)
-        stop, spent = begin + len(played), sum(window.cost_usd for window in played)
-        if spent >= self.costs[begin:stop].sum() - 1e-12 * limit or not self._rejoins(stop, played[-1].after):
+        old, new = self.track, self._trial
+        targets = self.targets.copy()
+        targets[begin:end] = self.space.to_fleets(changed[begin:end])
+        limit = old.cost_usd[begin:].sum() * (1.0 - 1e-12)
+        stop = self.known.play(targets, begin, end, limit, old, new)
+        if new.cost_usd[begin:stop].sum() >= old.cost_usd[begin:stop].sum() - 1e-12 * limit:
             return False
-        self.actions = changed
-        self._adopt(begin, played)
+        self.actions, self.targets = changed, targets
+        for ours, theirs in ((old.fleet, new.fleet), (old.spent_usd, new.spent_usd)):
+            ours[begin + 1 : stop + 1] = theirs[begin + 1 : stop + 1]
+        for ours, theirs in ((old.cost_usd, new.cost_usd), (old.serving, new.serving)):
+            ours[begin:stop] = theirs[begin:stop]
         return True
-
-    def _play(self, begin: int, end: int, actions: np.ndarray, limit: float) -> list[_Played]:
-        """Play from `begin` until the state is the old one again, the end, or a cost above `limit`."""
-        state, played, spent = self.states[begin].copy(), [], 0.0
-        for t in range(begin, len(self.outcomes)):
-            if t >= end and _same(state, self.states[t]):
-                break
-            target = self.space.to_fleet(actions[t])
-            result = self.model.step(state, target, self.outcomes[t], self.router)
-            played.append(_Played(state.copy(), result.cost_usd, result.serving))
-            self.steps += 1
-            spent += result.cost_usd
-            if spent > limit:
-                break
-        return played
-
-    def _rejoins(self, stop: int, state: FleetState) -> bool:
-        return stop == len(self.outcomes) or _same(state, self.states[stop])
-
-    def _adopt(self, begin: int, played: Sequence[_Played]) -> None:
-        for t, window in enumerate(played, begin):
-            self.costs[t], self.states[t + 1], self.serving[t] = window.cost_usd, window.after, window.serving
 
     # -- best responses
 
@@ -107,21 +80,15 @@ class _Sequence:
         With `changed`, other slots' actions are first taken from there.
         """
         actions = self.actions.copy() if changed is None else changed
-        serving = self.serving
+        serving = self.track.serving
         if changed is not None:
             serving = serving.copy()
-            for t in range(begin, end):
-                serving[t] += self.space.to_fleet(changed[t]) - self.space.to_fleet(self.actions[t])
+            serving[begin:end] += self.space.to_fleets(changed[begin:end]) - self.targets[begin:end]
             np.clip(serving, 0, self.most, out=serving)
-        held = np.maximum(serving, [state.fleet for state in self.states[1:]])
-        before = self.responder.routings
+        longest = (self.track.fleet.shape[2] - 1) // 2
+        held = np.maximum(serving, self.track.fleet[1:, :, : longest + 1].sum(axis=2))
         actions[begin:end, slot] = self.responder.respond(slot, begin, end, serving, held)
-        self.steps += self.responder.routings - before
         return not np.array_equal(actions, self.actions) and self.try_actions(begin, end, actions)
-
-
-def _same(a: FleetState, b: FleetState) -> bool:
-    return a.spent_usd == b.spent_usd and np.array_equal(a.replicas, b.replicas)
 
 
 # -- moves: each changes windows [begin, end) of `actions` in place
@@ -232,7 +199,7 @@ def _sweep(found: _Sequence, slots: np.ndarray, max_steps: int) -> int:
     accepted = 0
     for slot in slots:
         if found.steps < max_steps:
-            accepted += found.respond(int(slot), 0, len(found.outcomes))
+            accepted += found.respond(int(slot), 0, len(found.actions))
     return accepted
 
 
@@ -249,6 +216,6 @@ def _move(found: _Sequence, dice: _Dice, begin: int, end: int, others: Sequence[
     else:
         _MOVES[kind](dice, changed, begin, end)
     if np.array_equal(changed, found.actions):
-        found.steps += 1  # or a search with nothing to try would never end
+        found.known.steps += 1  # or a search with nothing to try would never end
         return False
     return found.try_actions(begin, end, changed)

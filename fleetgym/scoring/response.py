@@ -6,11 +6,9 @@ only the full model can confirm.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from fleetgym.window import Outcome, Router, WindowModel
+from fleetgym.scoring.spans import KnownScenario
 
 
 class Responder:
@@ -18,24 +16,19 @@ class Responder:
 
     Parameters
     ----------
-    model : WindowModel
-    outcomes : sequence of Outcome
-        Of every window.
-    router : Router
+    known : KnownScenario
+        The task.
     reach : int
         Replicas more or less than now that are tried; of an exclusive slot every option is.
     """
 
-    def __init__(self, model: WindowModel, outcomes: Sequence[Outcome], router: Router, reach: int = 2):
-        self.model, self.outcomes, self.router, self.reach = model, outcomes, router, reach
-        self.members = [np.array(m) for m in model.instance.slot_members]
-        self.hold = np.array([model.hold_usd(outcome.price_factor) for outcome in outcomes])
-        self.paid = np.vstack([np.zeros(self.hold.shape[1]), np.cumsum(self.hold, axis=0)])
-        self.available = np.array([outcome.available_gpus for outcome in outcomes])
-        self.routings = 0
+    def __init__(self, known: KnownScenario, reach: int = 2):
+        self.known, self.model, self.reach = known, known.model, reach
+        self.members = [np.array(m) for m in known.instance.slot_members]
+        self.paid = np.vstack([np.zeros(known.hold_usd.shape[1]), np.cumsum(known.hold_usd, axis=0)])
 
     def respond(self, slot: int, begin: int, end: int, serving: np.ndarray, held: np.ndarray) -> np.ndarray:
-        """Return options of a slot, (end - begin,), for windows [begin, end).
+        """Return the options of a slot to ask for in windows [begin, end), (end - begin,).
 
         Parameters
         ----------
@@ -43,91 +36,113 @@ class Responder:
         serving, held : ndarray of int, shape (T, C)
             Replicas of every configuration in every window as they are now.
         """
+        path = self.cheapest_path(slot, begin, end, serving, held)
+        return self._targets(slot, path, self._options(slot, serving[end:]))
+
+    def cheapest_path(
+        self, slot: int, begin: int, end: int, serving: np.ndarray, held: np.ndarray
+    ) -> np.ndarray:
+        """Return the options that should serve in windows [begin, end), (end - begin,); arguments as `respond`.
+
+        The way there begins and ends with what serves before and after.
+        """
         now = self._options(slot, serving)
         levels = self._levels(slot, now[begin:end])
         entry = now[begin - 1] if begin else self._options(slot, self.model.instance.nominal_fleet[None])[0]
-        value = np.array([self._arrival_usd(slot, entry, levels, begin, begin)])[0]
+        starting_usd = self._starting_usd(slot, levels, begin, end)
+        window_usd = self._window_usd(slot, levels, begin, serving[begin:end], held[begin:end])
+        starts = self._starts(slot, levels, levels)
+        value = _paid(self._starts(slot, np.array([entry]), levels), starting_usd[0])[0] + window_usd[0]
         choices = []
-        for t in range(begin, end):
-            value = value + self._window_usd(slot, t, levels, serving[t], held[t])
-            if t + 1 < end:
-                step = np.array([self._arrival_usd(slot, a, levels, t + 1, begin) for a in levels])
-                total = value[:, None] + step
-                choices.append(total.argmin(axis=0))
-                value = total.min(axis=0)
-        if end < len(self.outcomes):
-            value = value + [self._arrival_usd(slot, a, now[end : end + 1], end, begin)[0] for a in levels]
+        for t in range(1, end - begin):
+            total = value[:, None] + _paid(starts, starting_usd[t])
+            choices.append(total.argmin(axis=0))
+            value = total.min(axis=0) + window_usd[t]
+        if end < len(now):
+            back = self._starting_usd(slot, now[end : end + 1], begin, end)[-1]
+            value = value + _paid(self._starts(slot, levels, now[end : end + 1]), back)[:, 0]
         path = [int(np.argmin(value))]
         for choice in reversed(choices):
             path.append(int(choice[path[-1]]))
-        return self._targets(slot, levels[path[::-1]], now[end:])
+        return levels[path[::-1]]
 
     def _options(self, slot: int, serving: np.ndarray) -> np.ndarray:
         """Return what a slot serves as options, (T,)."""
         part = serving[:, self.members[slot]]
-        if not self.model.problem.slot_exclusive[slot]:
+        if not self._is_exclusive(slot):
             return part[:, 0]
         return np.where(part.any(axis=1), part.argmax(axis=1) + 1, 0)
 
     def _levels(self, slot: int, now: np.ndarray) -> np.ndarray:
         members = self.members[slot]
-        if self.model.problem.slot_exclusive[slot]:
+        if self._is_exclusive(slot):
             return np.arange(members.size + 1)
         most = self.model.instance.configurations[members[0]].max_replicas
         return np.arange(max(0, now.min() - self.reach), min(most, now.max() + self.reach) + 1)
 
-    def _fleet(self, slot: int, option: int) -> np.ndarray:
-        """Return the replicas of the slot's members that an option means."""
-        if not self.model.problem.slot_exclusive[slot]:
-            return np.array([option])
-        fleet = np.zeros(self.members[slot].size, dtype=np.int64)
-        if option:
-            fleet[option - 1] = 1
-        return fleet
+    def _is_exclusive(self, slot: int) -> bool:
+        return bool(self.model.problem.slot_exclusive[slot])
 
-    def _arrival_usd(self, slot: int, before: int, levels: np.ndarray, t: int, begin: int) -> np.ndarray:
-        """Return fees and rent of the starts that let options serve from window t on, (levels,)."""
-        members, old = self.members[slot], self._fleet(slot, before)
-        usd = np.zeros(len(levels))
-        for k, option in enumerate(levels):
-            new = np.maximum(0, self._fleet(slot, int(option)) - old)
-            for c, count in zip(members[new > 0], new[new > 0], strict=True):
-                wait = int(self.model.startup_windows[c]) if t else 0
-                if t - wait < (begin if wait else 0) or (t and wait and t - wait < 1):
-                    usd[k] = np.inf
-                else:
-                    usd[k] += count * (self.model.startup_usd[c] + self.paid[t, c] - self.paid[t - wait, c])
-        return usd
+    def _fleets(self, slot: int, options: np.ndarray) -> np.ndarray:
+        """Return the replicas of the slot's members that options mean, (L, m)."""
+        if not self._is_exclusive(slot):
+            return options[:, None]
+        return (options[:, None] == np.arange(1, self.members[slot].size + 1)).astype(np.int64)
+
+    def _starts(self, slot: int, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+        """Return how many replicas start from each option to each other, (A, B)."""
+        if self._is_exclusive(slot):
+            return ((before[:, None] != after) & (after > 0)).astype(np.int64)
+        return np.maximum(0, after - before[:, None])
+
+    def _starting_usd(self, slot: int, levels: np.ndarray, begin: int, end: int) -> np.ndarray:
+        """Return fee and rent of one start that lets an option serve from each window on, (end - begin + 1, L).
+
+        Infinite where the start would have to come before `begin`, or in window 0, in which replicas serve at once.
+        """
+        members = self.members[slot]
+        c = (
+            members[np.maximum(levels, 1) - 1]
+            if self._is_exclusive(slot)
+            else np.repeat(members, levels.size)
+        )
+        t = np.arange(begin, min(end + 1, len(self.paid)))[:, None]
+        wait = np.where(t > 0, self.model.startup_windows[c], 0)
+        too_early = (wait > 0) & (t - wait < max(1, begin))
+        asked = np.maximum(0, t - wait)
+        return np.where(too_early, np.inf, self.model.startup_usd[c] + self.paid[t, c] - self.paid[asked, c])
 
     def _window_usd(
-        self, slot: int, t: int, levels: np.ndarray, serving: np.ndarray, held: np.ndarray
+        self, slot: int, levels: np.ndarray, begin: int, serving: np.ndarray, held: np.ndarray
     ) -> np.ndarray:
-        """Return rent and operating cost of one window by option, (levels,); inf where GPUs are missing."""
+        """Return rent and operating cost of windows by option, (n, L); inf where GPUs are missing."""
         members, use = self.members[slot], self.model.problem.gpu_use
+        fleets = self._fleets(slot, levels)
         others = held.copy()
-        others[members] = 0
-        room = self.available[t] - use @ others
-        usd = np.full(len(levels), np.inf)
-        for k, option in enumerate(levels):
-            fleet = self._fleet(slot, int(option))
-            if np.all(use[:, members] @ fleet <= room) or not fleet.any():
-                tried = serving.copy()
-                tried[members] = fleet
-                terms = self.model.operate(tried, self.outcomes[t], self.router)[0]
-                usd[k] = terms.sum() + fleet @ self.hold[t, members]
-                self.routings += 1
-        return usd
+        others[:, members] = 0
+        window = slice(begin, begin + len(serving))
+        room = self.known.available[window] - others @ use.T
+        needed = fleets @ use[:, members].T
+        fits = np.all(needed <= room[:, None, :], axis=2) | ~fleets.any(axis=1)
+        operating_usd = self.known.price_options(begin, serving, members, fleets, fits)
+        return operating_usd + self.known.hold_usd[window][:, members] @ fleets.T
 
     def _targets(self, slot: int, path: np.ndarray, after: np.ndarray) -> np.ndarray:
         """Return the options to ask for so that those of `path` serve: early by the time it takes to start."""
         members = self.members[slot]
         ahead = np.concatenate([path, after])
-        if not self.model.problem.slot_exclusive[slot]:
+        if not self._is_exclusive(slot):
             wait = int(self.model.startup_windows[members[0]])
-            return np.array([ahead[t : t + wait + 1].max() for t in range(path.size)])
+            padded = np.concatenate([ahead, np.zeros(wait, dtype=ahead.dtype)])
+            return np.lib.stride_tricks.sliding_window_view(padded, wait + 1)[: path.size].max(axis=1)
         targets = path.copy()
-        for t in range(1, ahead.size):
-            if ahead[t] != ahead[t - 1] and ahead[t]:
+        for t in np.flatnonzero(np.diff(ahead)) + 1:
+            if ahead[t]:
                 wait = int(self.model.startup_windows[members[ahead[t] - 1]])
                 targets[max(0, t - wait) : min(t, path.size)] = ahead[t]
         return targets
+
+
+def _paid(starts: np.ndarray, usd: np.ndarray) -> np.ndarray:
+    """Return what starts cost, (A, B), at a price for each option that they lead to; none cost nothing."""
+    return np.where(starts > 0, starts * np.where(starts > 0, usd, 0.0), 0.0)
