@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from fleetgym.evaluation.results import read_results, read_timings, timings_path
+from fleetgym.evaluation.results import parse_results, read_results, read_timings, timings_path
 from fleetgym.evaluation.run import evaluate
+from fleetgym.files import parse_json, read_text
+from fleetgym.schema import read_object
 from tools import episodes
+
+KEPT = Path(__file__).resolve().parents[1] / "leaderboard" / "episodes"
 
 TOYS = ["fleet-v0/toy/two-pools", "fleet-v0/toy/drop"]
 FAILING = """
@@ -74,3 +78,16 @@ def test_what_is_not_as_it_was_is_told(
         assert episodes.main(["restore", str(tmp_path / "kept"), str(tmp_path / "back")]) == 1
         assert message in capsys.readouterr().err
         assert not (tmp_path / "back").exists()
+
+
+@pytest.mark.parametrize(
+    "file", sorted(KEPT.glob("*/*.jsonl.gz")), ids=lambda path: f"{path.parent.name}/{path.name}"
+)
+def test_what_is_kept_here_still_replays(file: Path) -> None:
+    """The repository's own: two episodes of each file cost what they did, so the pages can be computed again."""
+    first, *lines = read_text(file).splitlines(keepends=True)
+    header = parse_results(first, str(file), allow_incomplete=True)[0].header
+    small = [line for line in lines if "/ou-s-" in line]
+    for line in (small[0], small[-1]):
+        known = read_object(episodes.Episode, parse_json(line))
+        assert episodes.replayed(known, header).cost_usd == pytest.approx(known.cost_usd, rel=1e-9)
