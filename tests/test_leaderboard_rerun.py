@@ -16,7 +16,7 @@ from fleetgym.cli import main
 from fleetgym.errors import DataError, FleetgymError
 from fleetgym.evaluation.run import evaluate
 from fleetgym.leaderboard.record import read_record
-from fleetgym.leaderboard.registers import Season
+from fleetgym.leaderboard.registers import Season, read_registers
 from fleetgym.leaderboard.rerun import rerun
 from fleetgym.leaderboard.season import (
     draw_season,
@@ -28,7 +28,7 @@ from fleetgym.leaderboard.season import (
     seed_sha256,
 )
 from fleetgym.leaderboard.site import build_site
-from fleetgym.leaderboard.standings import make_boards
+from fleetgym.leaderboard.standings import make_boards, read_records
 from fleetgym.leaderboard.submit import folder_sha256, submit
 from fleetgym.leaderboard.verify import verify
 from fleetgym.library import list_instances, load_instance, load_scenarios
@@ -36,6 +36,8 @@ from fleetgym.scoring.best_known import (
     BEST_KNOWN_FORMAT,
     BestKnown,
     BestKnownSet,
+    read_actions,
+    read_best_known,
     task_name,
     verified_cost_usd,
     write_best_known,
@@ -255,3 +257,28 @@ def test_official_rerun(private: Path, tmp_path: Path) -> None:
     plain = rerun(folder, SEASON, private, official=False)
     assert [e.cost_usd for e in record.episodes] == [e.cost_usd for e in plain.episodes]
     assert read_record(tmp_path / "fresh" / "2026-11-21-gh.json.gz") == record
+
+
+def test_our_ended_seasons_can_be_drawn_again(tmp_path: Path) -> None:
+    """The revealed seed gives the tasks of the records; the best-known actions achieve what these are compared with."""
+    own = Path(__file__).parents[1] / "leaderboard"
+    for announced in read_registers(own).seasons:
+        if not announced.seed:
+            continue
+        draw_season(announced, revealed_seed(announced), tmp_path / announced.name)
+        suite = fresh_suite(announced)
+        kept = own / "best_known" / suite.partition("/")[0]
+        known = read_best_known(kept / "best_known.json")
+        records = [r for r in read_records(own, "fresh") if r.season == announced.name]
+        assert records
+        with instances_from(tmp_path / announced.name):
+            for record in records:
+                for episode in record.episodes:
+                    content_hash = load_instance(episode.instance).content_hash
+                    best = known.find(episode.instance, episode.scenario, content_hash)
+                    assert episode.best_known_usd == best.value_usd
+            for task in sorted(known.tasks)[::10]:
+                name, _, number = task.partition("#")
+                actions = read_actions(own / "best_known", name, int(number))
+                cost_usd = verified_cost_usd(name, int(number), actions)
+                assert cost_usd == pytest.approx(known.tasks[task].value_usd, rel=1e-9)
