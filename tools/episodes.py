@@ -46,9 +46,7 @@ from fleetgym.evaluation.results import (
 from fleetgym.files import canonical_json, parse_json, read_text, write_atomically
 from fleetgym.library import load_instance
 from fleetgym.schema import Integer, Nested, Number, read_object, spec
-
-#: How far the cost of a replay may be from what was kept, relative: another processor rounds in another way.
-TOLERANCE = 1e-9
+from fleetgym.scoring.best_known import TOLERANCE
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -145,4 +145,4 @@ class Responder:
 
 def _paid(starts: np.ndarray, usd: np.ndarray) -> np.ndarray:
     """Return what starts cost, (A, B), at a price for each option that they lead to; none cost nothing."""
-    return np.where(starts > 0, starts * np.where(starts > 0, usd, 0.0), 0.0)
+    return starts * np.where(starts > 0, usd, 0.0)
