@@ -12,6 +12,7 @@ from toys import configuration, make_instance, nominal_scenario, pool, random_in
 from fleetgym.bounds import Effort, certificate, hindsight, hindsight_bound, window_bound, windows_bound
 from fleetgym.bounds.horizon import HorizonProgram, HorizonSolution
 from fleetgym.bounds.relaxation import relax
+from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.run import evaluate
 from fleetgym.exact import StateSpaceError, optimal_fleets
 from fleetgym.library import entries, list_instances, load_instance, load_scenarios
@@ -140,6 +141,17 @@ def test_configurations_outside_the_program_are_priced_in() -> None:
         rest = np.setdiff1d(np.arange(3), left_out)
         bound, _ = hindsight._certify(problem, HorizonProgram(problem, rest).solve(), np.array([left_out]))
         assert bound <= best + 1e-6
+
+
+def test_solvers_agree() -> None:
+    """The faster solver proves the same bound up to its tolerance; an unknown one is refused by name."""
+    instance = random_instance(5, num_windows=6)
+    scenario = random_scenario(instance, 5)
+    with pytest.raises(FleetgymError, match="does not take solver = 'simplicissimus'"):
+        hindsight_bound(instance, scenario, solver="simplicissimus")
+    pytest.importorskip("highspy_extras", reason="needs fleetgym[bounds]")
+    ipx, hipo = (hindsight_bound(instance, scenario, solver=name).bound_usd for name in ("ipx", "hipo"))
+    assert hipo == pytest.approx(ipx, rel=1e-3)
 
 
 def test_bound_is_the_same_every_time() -> None:

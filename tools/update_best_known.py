@@ -72,7 +72,7 @@ class Searcher:
     seed: int
     date: str
     judge: bool
-    bounds: bool = True
+    solver: str | None = "ipx"  # of bounds; None: without them
 
     def __call__(self, search: Search) -> tuple[BestKnown, np.ndarray]:
         """Return the task's value, which may be the old one, and its actions."""
@@ -85,7 +85,7 @@ class Searcher:
                 pass
         scenario = stored_scenario(search.instance, search.scenario)
         who, start = search.starts[0]
-        bound = hindsight_bound(problem, scenario) if self.bounds else None
+        bound = hindsight_bound(problem, scenario, solver=self.solver) if self.solver else None
         bound_usd, serving = (bound.bound_usd, bound.serving) if bound else (None, None)
         if self.steps == 0:
             return self._best(search, bound_usd, start, who)
@@ -189,7 +189,11 @@ def update(
         raise FleetgymError(f"{name} of {suite} is frozen; new values need a new name")
     todo = searches(candidates, instances, known, arguments.actions)
     searcher = Searcher(
-        arguments.steps, arguments.seed, arguments.date, arguments.judge, not arguments.no_bounds
+        arguments.steps,
+        arguments.seed,
+        arguments.date,
+        arguments.judge,
+        None if arguments.no_bounds else arguments.solver,
     )
     for search, (best, actions) in zip(todo, play(searcher, todo, workers=arguments.workers), strict=True):
         task = task_name(search.instance, search.scenario)
@@ -236,7 +240,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--no-bounds",
         action="store_true",
-        help="neither bounds nor their relaxations: minutes a task of size m",
+        help="neither bounds nor their relaxations: a minute a task of size m",
+    )
+    parser.add_argument(
+        "--solver", choices=["ipx", "hipo"], default="ipx", help="of bounds; hipo needs fleetgym[bounds]"
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fleetgym.bounds.relaxation import Window
+from fleetgym.errors import FleetgymError
 
 
 class Rows:
@@ -111,10 +112,12 @@ def linear_program(cost: np.ndarray, upper: np.ndarray, rows: Rows, integers: np
 
 
 def make_solver(**options: Any) -> Any:
-    """Return a silent solver with one thread and a fixed seed."""
+    """Return a silent solver with one thread and a fixed seed; an option that it does not know is an error."""
     import highspy
 
     solver = highspy.Highs()
     for name, value in {"output_flag": False, "threads": 1, "random_seed": 1, **options}.items():
-        solver.setOptionValue(name, value)
+        if solver.setOptionValue(name, value) != highspy.HighsStatus.kOk:
+            hint = "; pip install fleetgym[bounds]" if value == "hipo" else ""
+            raise FleetgymError(f"HiGHS {solver.version()} does not take {name} = {value!r}{hint}")
     return solver
