@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -13,12 +14,17 @@ import pytest
 from fleetgym import library
 from fleetgym.files import canonical_hash, read_json
 from fleetgym.generate import SEEDS, generate, stored_scenarios
+from fleetgym.leaderboard.submission import suite_sha256
 from fleetgym.library import list_instances, load_instance, load_scenarios
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "instances" / "fleet-v1"
 TOOL = ROOT / "tools" / "make_instances.py"
 HEADLINE = {"ou", "drop", "trace", "budget", "tail", "multi"}
+FROZEN = {
+    "dev": "fb7ab3d7cb0829fac85958bdd2ee91397ed3e50b8c84c36fdc9adec57f0434ae",
+    "test": "88c397fbe7a9baeaae85403a050c3559b4a7c62d0d74324352391dd2a6c74753",
+}
 SMALL = [
     f"fleet-v1/dev/{family}-s-101" for family in ("ou", "drop", "budget", "tail", "multi", "grw", "warp")
 ]
@@ -35,6 +41,12 @@ def test_splits_have_the_stated_instances() -> None:
     assert {name.rpartition("/")[2] for name in list_instances("fleet-v1/toy")} == {
         name.rpartition("/")[2] for name in list_instances("fleet-v0/toy")
     }
+
+
+@pytest.mark.parametrize(("split", "checksum"), FROZEN.items())
+def test_frozen_splits_do_not_change(split: str, checksum: str) -> None:
+    """Instances, scenarios, and their order are those of the day on which the set was frozen."""
+    assert suite_sha256(f"fleet-v1/{split}") == checksum
 
 
 def test_every_file_is_listed_and_the_set_is_small() -> None:
@@ -102,6 +114,30 @@ def test_fresh_instances_need_the_committed_seed(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "commits to" in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_secret_is_drawn_once_and_committed_to(tmp_path: Path) -> None:
+    """`--commit` draws a secret that only its owner may read; the second time it commits to the same one."""
+    seed_file, out = tmp_path / "seed.json", tmp_path / "out"
+    (out / "fleet-v1").mkdir(parents=True)
+    command = [
+        sys.executable,
+        str(TOOL),
+        "--commit",
+        str(seed_file),
+        "--season",
+        "2027-01",
+        "--out",
+        str(out),
+    ]
+    published = []
+    for _ in range(2):
+        subprocess.run(command, check=True, capture_output=True)
+        published.append(json.loads((out / "fleet-v1" / "fresh-commitment.json").read_text()))
+    assert published[0] == published[1]
+    assert published[0]["season"] == "2027-01"
+    assert published[0]["seed_file_sha256"] == hashlib.sha256(seed_file.read_bytes()).hexdigest()
+    assert seed_file.stat().st_mode & 0o077 == 0
 
 
 def test_fresh_seeds_follow_from_the_secret_alone() -> None:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
+import os
 import re
+import secrets
 from pathlib import Path
 
 from fleetgym.files import file_sha256, read_json
@@ -83,6 +86,13 @@ def fresh_tasks(secret: str) -> list[Task]:
 def _fresh_seed(secret: str, name: str) -> int:
     digest = hashlib.sha256(f"{secret}/{name}".encode()).digest()
     return SEEDS["fresh"].start + int.from_bytes(digest[:6], "big")
+
+
+def draw_secret(path: Path, season: str) -> None:
+    """Write a new seed file that only its owner may read; an existing file is an error."""
+    data = {"format": FRESH_FORMAT, "season": season, "seed": secrets.token_hex(32)}
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+        stream.write(json.dumps(data, indent=1) + "\n")
 
 
 def read_secret(path: Path) -> tuple[str, str]:

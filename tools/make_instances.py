@@ -3,7 +3,8 @@
     python tools/make_instances.py                              # write fleet-v0: instances/manifest.json
     python tools/make_instances.py --suite fleet-v1 --resume    # write what is missing of fleet-v1, and its manifest
     python tools/make_instances.py --suite fleet-v1 --check     # make everything again and compare content
-    python tools/make_instances.py --commit SEEDFILE            # publish the hash of the fresh split's secret
+    python tools/make_instances.py --commit SEEDFILE            # publish the hash of the fresh split's secret;
+                                                                # drawn if there is no such file
     python tools/make_instances.py --fresh SEEDFILE --out DIR   # make the fresh split: FLEETGYM_INSTANCES=DIR
 
 Content is the same for the same versions of Python, NumPy and HiGHS (see the lock file). What is scored is the
@@ -64,9 +65,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--family", action="append", help="of fleet-v1; by default all")
     parser.add_argument("--resume", action="store_true", help="keep the files that are there (fleet-v1)")
     parser.add_argument("--commit", type=Path, metavar="SEEDFILE", help="write the hash of the secret")
+    parser.add_argument("--season", default="next", help="name of the season of a secret that is drawn")
     parser.add_argument("--fresh", type=Path, metavar="SEEDFILE", help="make the fresh split in --out")
     arguments = parser.parse_args(argv)
     if arguments.commit:
+        if not arguments.commit.exists():
+            fleet_v1.draw_secret(arguments.commit, arguments.season)
+            print(f"{arguments.commit}: drawn; keep it, and keep it private, until the season ends")
         write_atomically(arguments.out / COMMITMENT, pretty(fleet_v1.commitment(arguments.commit)))
         return 0
     if arguments.fresh:
