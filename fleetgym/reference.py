@@ -6,6 +6,7 @@ It follows `docs/model.md` section by section with lists and loops, and shares n
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -570,7 +571,12 @@ class _Queue:
         if variation <= 0.0:
             return 0.0
         decay = 2 * (self.servers - self.load) / self.mean_service_s / variation
-        return chance_to_wait(self.servers, self.load, self.arrival_cv2) * math.exp(-decay * seconds)
+        return self.chance_to_wait * math.exp(-decay * seconds)
+
+    @functools.cached_property
+    def chance_to_wait(self) -> float:
+        """P(W > 0), the same for all that queue here."""
+        return chance_to_wait(self.servers, self.load, self.arrival_cv2)
 
 
 # -- 3. late-cost segments
