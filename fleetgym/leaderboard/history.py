@@ -18,9 +18,8 @@ def history(board: Board) -> Markup:
         Column("frozen", lambda e: e[0].date if e[0] else "not yet", kind="text"),
         Column("tasks", lambda e: len(e[1].tasks), lambda e: len(e[1].tasks)),
         Column("proven optimal", lambda e: sum(b.proven for b in e[1].tasks.values())),
-        Column(
-            "above bound %", lambda e: number(_gap(e[1])), hint="geometric mean over tasks that have a bound"
-        ),
+        Column("have a bound", lambda e: len(_gaps(e[1])), hint="tasks that are not proven optimal"),
+        Column("above it %", lambda e: number(_gap(e[1])), hint="geometric mean over these tasks"),
         Column(
             "below the first set %",
             lambda e: number(_fall(board.history[0][1], e[1])),
@@ -51,8 +50,13 @@ def _set_column(best: BestKnownSet) -> Column:
     return Column(f"{best.name} USD", lambda t: number(values.get(t), 2), values.get)
 
 
+def _gaps(best: BestKnownSet) -> list[float]:
+    """Return ln(value / bound) of the tasks that have a bound and are not proven."""
+    return [math.log(b.value_usd / b.bound_usd) for b in best.tasks.values() if b.bound_usd and not b.proven]
+
+
 def _gap(best: BestKnownSet) -> float | None:
-    logs = [math.log(b.value_usd / b.bound_usd) for b in best.tasks.values() if b.bound_usd]
+    logs = _gaps(best)
     return percent(math.fsum(logs) / len(logs)) if logs else None
 
 
