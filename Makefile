@@ -81,7 +81,7 @@ reproduce-jiang: .venv/ready-dev  ## Repeat Jiang et al.'s evaluation and write 
 reproduce-coral: .venv/ready-dev  ## Repeat Coral's evaluation and write docs/reproduce-coral.md
 	$(BIN)/python -m tools.reproduce_coral
 
-leaderboard: .venv/ready  ## Verify every submission anew and build leaderboard/site/index.html (a CPU minute a row)
+leaderboard: .venv/ready  ## Verify every submission anew and build leaderboard/site/index.html (a CPU minute a row, four on fleet-v1)
 	$(BIN)/fleetgym verify leaderboard/submissions/* --workers $(WORKERS) --out leaderboard/verified
 	$(BIN)/fleetgym leaderboard leaderboard
 
