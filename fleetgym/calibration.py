@@ -25,6 +25,7 @@ from pathlib import Path
 from fleetgym.errors import DataError, FleetgymError
 from fleetgym.files import canonical_json, read_json, write_json
 from fleetgym.schema import Choice, Integer, Nested, Number, Text, read_object, spec, to_jsonable
+from fleetgym.variables import THREADS
 
 CALIBRATION_FORMAT = "fleetgym-calibration-1"
 
@@ -167,7 +168,7 @@ def measure(rounds: int) -> list[Parts]:
     FleetgymError
         If that process fails.
     """
-    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    one_thread = dict.fromkeys(THREADS, "1")
     command = [sys.executable, "-m", "fleetgym.calibration", str(rounds)]
     path = os.pathsep.join(place or os.getcwd() for place in sys.path)
     # The instance that is measured is one of the standard set, wherever instances come from otherwise.

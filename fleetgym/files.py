@@ -167,6 +167,12 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
         raise
 
 
+def write_private(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write `data` to a new file that only its owner may read; a file that exists is a `FileExistsError`."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+        stream.write(data)
+
+
 def write_json(path: str | os.PathLike[str], data: Any) -> None:
     """Write canonical JSON, gzipped without a time stamp if the name ends in ``.gz``.
 

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
-from fleetgym.certified_lp import Program, solve
+from fleetgym.certified_lp import CertificateError, Program, solve
 from fleetgym.errors import DataError
 from fleetgym.instance import Affine, Instance, Scenario
 
@@ -704,9 +705,9 @@ class _RoutingProgram:
         rows = {(i, c): self.coefficients(i, c) for i in outcome.present for c in used}
         possible = {pair: row for pair, row in rows.items() if row is not None}
         for c in used:
-            self.add_capacity(c, possible)
+            self.add_capacity(c, [possible[i, c] for i in outcome.present if (i, c) in possible])
         for i in outcome.present:
-            self.add_slo(i, possible)
+            self.add_slo(i, [possible[i, c] for c in used if (i, c) in possible])
         for pair, row in possible.items():
             self.add_share(pair, row)
 
@@ -740,23 +741,23 @@ class _RoutingProgram:
         row["error", i] = (outcome.error(i, c) - workload.error_slo) / workload.error_slo
         return row
 
-    def add_capacity(self, c: int, possible: dict[tuple[int, int], dict[tuple, float]]) -> None:
+    def add_capacity(self, c: int, columns: Sequence[dict[tuple, float]]) -> None:
         """Add the rows of a configuration that all of the workloads together could violate."""
         late, count = self.segments[c], self.serving[c]
         servers = U_MAX * self.book.configurations[c].max_concurrency * count
         for name in self.limits(c):
             limit = late.u_safe / U_MAX if name[0] == "slots" else 1.0
-            if math.fsum(row[name] for pair, row in possible.items() if pair[1] == c) > limit:
+            if math.fsum(row[name] for row in columns) > limit:
                 self.rhs[name] = limit
         if ("slots", c) in self.rhs and late.width > 0.0:
             for b, slope in enumerate(late.slopes):
                 width = late.width / servers
                 self.add(("o", c, b), slope * servers, {("slots", c): -1.0}, width, width)
 
-    def add_slo(self, i: int, possible: dict[tuple[int, int], dict[tuple, float]]) -> None:
+    def add_slo(self, i: int, columns: Sequence[dict[tuple, float]]) -> None:
         """Add the elastic rows of a workload that some configuration violates."""
         for kind in ("delay", "error"):
-            worst = max((row[kind, i] for pair, row in possible.items() if pair[0] == i), default=0.0)
+            worst = max((row[kind, i] for row in columns), default=0.0)
             if worst > 0.0:
                 self.rhs[kind, i] = 0.0
                 self.add((kind, i), self.outcome.penalty[i], {(kind, i): -1.0}, math.inf, worst)
@@ -1061,17 +1062,22 @@ def replay(instance: Instance, scenario: Scenario, actions: Sequence[Sequence[in
     ------
     DataError
         If there is not one valid action per window.
+    CertificateError
+        If a window's routing cannot be proven optimal.
     """
     if len(actions) != instance.num_windows:
         raise DataError(f"expected {instance.num_windows} actions, one per window, got {len(actions)}", "$")
     episode = ReferenceEpisode(instance, scenario)
     steps = []
-    for t, action in enumerate(actions):
-        try:
-            target = action_to_target(instance, action)
-        except DataError as error:
-            raise DataError(error.message, f"$[{t}]{error.path[1:]}") from None
-        steps.append(episode.step(target))
+    # The bases are small: a second thread of linear algebra costs far more than it gives.
+    with threadpool_limits(1, user_api="blas"):
+        for t, action in enumerate(actions):
+            try:
+                steps.append(episode.step(action_to_target(instance, action)))
+            except DataError as error:
+                raise DataError(error.message, f"$[{t}]{error.path[1:]}") from None
+            except CertificateError as error:
+                raise CertificateError(f"window {t}: {error}") from None
     return steps
 
 

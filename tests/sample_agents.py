@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from threadpoolctl import threadpool_info
 
 WINDOW = 2  # when the bad ones turn bad
 
@@ -174,6 +175,14 @@ class TellsPid(Good):
     def act(self, observation, info):
         Path(self.file).write_text(str(os.getpid()))
         time.sleep(600)
+
+
+class WantsOneThread(Good):
+    """Raises if linear algebra could take more than one thread."""
+
+    def act(self, observation, info):
+        assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {1}
+        return super().act(observation, info)
 
 
 class Slow(Dice):

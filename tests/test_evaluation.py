@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sample_agents import agent
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import fleetgym
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
@@ -25,6 +26,7 @@ from fleetgym.evaluation.jobs import Job, close_agents, play_actions, run_job
 from fleetgym.evaluation.results import read_results, timings_path
 from fleetgym.evaluation.run import evaluate, make_jobs, plan
 from fleetgym.reference import replay
+from fleetgym.variables import THREADS
 
 AGENTS = ["hold", "random", "agh-rolling", agent("Dice")]
 SUITE = ["fleet-v0/toy/drop", "fleet-v0/toy/group", "fleet-v0/toy/budget-pool"]
@@ -45,6 +47,17 @@ def test_same_job_same_bytes() -> None:
     lines = {run_job(job, isolate).to_line() for isolate in ("never", "never", "always", "always")}
     close_agents()
     assert len(lines) == 1
+
+
+@pytest.mark.parametrize("isolate", ["never", "always"])
+def test_linear_algebra_takes_one_thread(isolate: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here as in a process of the agent's own; the caller's number of threads comes back."""
+    for name in THREADS:
+        monkeypatch.delenv(name, raising=False)
+    close_agents()
+    with threadpool_limits(2, user_api="blas"):
+        assert run_job(Job(agent("WantsOneThread"), "fleet-v0/toy/group", 0), isolate).failure is None
+        assert {p["num_threads"] for p in threadpool_info() if p["user_api"] == "blas"} == {2}
 
 
 def test_seeds_differ_from_job_to_job() -> None:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 import re
 import secrets
 from pathlib import Path
 
-from fleetgym.files import file_sha256, read_json
+from fleetgym.files import file_sha256, read_json, write_private
 from fleetgym.generate import SEEDS
 
 SUITE = "fleet-v1"
@@ -91,8 +90,7 @@ def _fresh_seed(secret: str, name: str) -> int:
 def draw_secret(path: Path, season: str) -> None:
     """Write a new seed file that only its owner may read; an existing file is an error."""
     data = {"format": FRESH_FORMAT, "season": season, "seed": secrets.token_hex(32)}
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
-        stream.write(json.dumps(data, indent=1) + "\n")
+    write_private(path, (json.dumps(data, indent=1) + "\n").encode())
 
 
 def read_secret(path: Path) -> tuple[str, str]:

@@ -61,7 +61,7 @@ def hindsight_bound(
         Of each mixed-integer program.
     solver : {"ipx", "hipo"}
         HiGHS' interior-point method for the episode's linear program. ``"hipo"`` takes half the time on large ones and
-        needs ``pip install fleetgym[bounds]``. Bounds of the two differ by less than 1e-4, relative.
+        needs ``pip install fleetgym[bounds]``. Bounds of the two differ by less than `WORTHWHILE`.
 
     Returns
     -------

@@ -15,7 +15,7 @@ from fleetgym.bounds.relaxation import Problem
 SCALE = 1000.0
 #: The interior-point method stops here at the latest; prices that are not optimal are valid too.
 MAX_ITERATIONS = 200
-#: Or here, relative: the last digits cost a third of the time, and rounding replicas costs far more.
+#: Or here, relative: what is left is far less than what rounding replicas costs.
 TOLERANCE = 1e-4
 #: Start-ups make replicas dearer than their rent: a guess which are used looks at these multiples of it.
 RENT_FACTORS = (1.0, 1.3, 1.8)

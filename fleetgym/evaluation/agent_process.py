@@ -31,11 +31,10 @@ from fleetgym.evaluation.wire import (
     to_line,
 )
 from fleetgym.instance import Instance
+from fleetgym.variables import THREADS
 
 __all__ = ["AgentProcess", "Limits", "agent_command", "agent_environment", "decode", "encode"]
 
-#: Linear algebra in one thread: the same sums in the same order, and no fight over cores.
-_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]);"
     "from fleetgym.evaluation.agent_server import main; main()"
@@ -74,7 +73,7 @@ def module_path() -> list[str]:
 
 def agent_environment() -> dict[str, str]:
     """Return the environment of an agent's process: this one's, and one thread unless it says otherwise."""
-    return {**os.environ, **{name: os.environ.get(name, "1") for name in _ONE_THREAD}}
+    return {**os.environ, **{name: os.environ.get(name, "1") for name in THREADS}}
 
 
 class AgentProcess:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from fleetgym.errors import DataError, FleetgymError
 from fleetgym.evaluation.agent_process import AgentProcess, Limits
@@ -88,15 +89,17 @@ def run_job(
         With `failure` set if the agent failed; then the empty fleet ran from that window on.
     """
     agent: LocalAgent | AgentProcess
-    if official is not None:
-        agent = OfficialAgent(job.agent, official, job.instance)
-    else:
-        agent = _agent_for(job.agent, isolate, limits or Limits())
-    try:
-        return _Episode(job, watch).play(agent)
-    finally:
-        if official is not None or not isinstance(agent, AgentProcess):
-            agent.close()
+    # Linear algebra in one thread: the same sums in the same order, and no fight over the workers' cores.
+    with threadpool_limits(1, user_api="blas"):
+        if official is not None:
+            agent = OfficialAgent(job.agent, official, job.instance)
+        else:
+            agent = _agent_for(job.agent, isolate, limits or Limits())
+        try:
+            return _Episode(job, watch).play(agent)
+        finally:
+            if official is not None or not isinstance(agent, AgentProcess):
+                agent.close()
 
 
 def play_actions(

@@ -105,25 +105,23 @@ def judge(
     DataError
         If an action does not exist, or a window's routing cannot be proven optimal.
     """
-    episode = reference.ReferenceEpisode(instance, scenario)
-    windows: list[float] = []
+    try:
+        steps = reference.replay(instance, scenario, actions.tolist())
+    except CertificateError as error:
+        raise DataError(f"cannot be judged: {error}", "$.actions") from None
+    windows = [step["cost"] for step in steps]
     terms: dict[str, list[float]] = {term: [] for term in COST_TERMS}
     counts = dict.fromkeys(("forced_outages", "denied", "lost"), 0)
     shares: dict[str, list[float]] = {"miss_share": [], "unserved_share": []}
     rates = scenario.expanded(instance.num_windows).rate_rps.tolist()
-    for t, action in enumerate(actions.tolist()):
-        try:
-            step = episode.step(reference.action_to_target(instance, action))
-        except CertificateError as error:
-            raise DataError(f"window {t} cannot be judged: {error}", "$.actions") from None
-        windows.append(step["cost"])
+    for step, rate in zip(steps, rates, strict=True):
         for term, values in terms.items():
             values.append(step[term])
         counts["forced_outages"] += step["forced_outage"]
         counts["denied"] += sum(step["denied"])
         counts["lost"] += sum(step["lost"])
         for share, values in shares.items():
-            values += [rate * part for rate, part in zip(rates[t], step[share], strict=True)]
+            values += [rps * part for rps, part in zip(rate, step[share], strict=True)]
     requests = math.fsum(rate for row in rates for rate in row)
 
     def mean(name: str) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 
 from fleetgym.dynamics import draw_scenario
 from fleetgym.errors import FleetgymError
-from fleetgym.files import file_sha256, write_atomically, write_json
+from fleetgym.files import file_sha256, write_json, write_private
 from fleetgym.instance import SCENARIO_FORMAT, Scenario
 from fleetgym.leaderboard.registers import Season
 from fleetgym.library import (
@@ -38,11 +38,11 @@ def new_seed(path: str | os.PathLike[str]) -> str:
     FleetgymError
         If the file exists.
     """
-    if os.path.exists(path):
-        raise FleetgymError(f"{path} exists; a seed that is lost ends its season")
     seed = secrets.token_hex(32)
-    write_atomically(path, f"{seed}\n".encode())
-    os.chmod(path, 0o600)
+    try:
+        write_private(path, f"{seed}\n".encode())
+    except FileExistsError:
+        raise FleetgymError(f"{path} exists; a seed that is lost ends its season") from None
     return seed_sha256(seed)
 
 
