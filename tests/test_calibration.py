@@ -9,6 +9,7 @@ import pytest
 
 from fleetgym import calibration
 from fleetgym.calibration import Parts
+from fleetgym.calibration_work import workload
 from fleetgym.cli import main
 from fleetgym.errors import FleetgymError
 
@@ -89,8 +90,17 @@ def test_a_measurement_that_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_workload_is_the_same_work_each_time() -> None:
-    """Every part gives the same answer twice, and takes CPU time of the reference's order."""
-    for work in (calibration._numpy_work(), calibration._lp_work(), calibration._kernel_work()):
-        assert work() == work()
+    """Every part gives the answer it gave when its reference seconds were set, and takes CPU time of their order.
+
+    Other answers are other work: then the format and its reference seconds must be new.
+    """
+    answers = {
+        "python": 556520,
+        "numpy": 1471941009.93204,
+        "lp": 20.725084905467,
+        "compiled": -1439848.44194738,
+    }
+    for name, work in workload().items():
+        assert work() == work() == pytest.approx(answers[name], rel=1e-9), name
     (parts,) = calibration.measure(1)
     assert all(0.01 < seconds < 20.0 for seconds in vars(parts).values())
