@@ -1,7 +1,7 @@
 """The one place where a window's economics happen: target fleet and outcome in, new state and costs out.
 
 `WindowModel` holds an instance in the kernels' form, `FleetState` what an episode carries along.
-`docs/model.md` is the specification; `fleetgym/reference.py` is the independent twin.
+`docs/model.md` is the specification; `fleetgym/reference/` is the independent twin.
 """
 
 from __future__ import annotations

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import itertools
 import math
+import re
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import mpmath
@@ -24,10 +27,11 @@ from toys import (
     workload,
 )
 
-from fleetgym import certified_lp, reference
+from fleetgym import reference
 from fleetgym.errors import DataError
 from fleetgym.instance import Instance
 from fleetgym.kernels import queueing
+from fleetgym.reference import certified_lp, routing
 
 P4 = [pool("p", 4)]
 
@@ -400,7 +404,7 @@ def solved_programs(count: int) -> list[tuple[certified_lp.Program, certified_lp
         return found[-1][1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reference, "solve", record)
+        patch.setattr(routing, "solve", record)
         for seed in itertools.count():
             instance = random_instance(seed)
             reference.replay(instance, random_scenario(instance, seed), random_actions(instance, seed))
@@ -747,3 +751,17 @@ def test_no_step_after_the_end() -> None:
     episode.step([0])
     with pytest.raises(IndexError, match="windows 0 to 0"):
         episode.step([0])
+
+
+def test_the_judge_shares_no_code() -> None:
+    """Of the package it imports the instance, errors, and itself: nothing that plays or plans."""
+    allowed = re.compile(r"fleetgym\.(errors|instance|reference(\.\w+)?)|[^.]*")
+    sources = list(Path(reference.__file__).parent.glob("*.py"))
+    assert len(sources) > 5
+    for path in sources:
+        for node in ast.walk(ast.parse(path.read_text())):
+            imported = [n.name for n in node.names] if isinstance(node, ast.Import) else []
+            imported += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+            assert [name for name in imported if not allowed.fullmatch(name)] in ([], ["collections.abc"]), (
+                path
+            )

@@ -10,7 +10,6 @@ import numpy as np
 
 from fleetgym import reference
 from fleetgym.actions import ActionSpace
-from fleetgym.certified_lp import CertificateError
 from fleetgym.errors import DataError
 from fleetgym.evaluation.episode import COST_TERMS, Costs, EpisodeResult, decode_actions
 from fleetgym.files import parse_json
@@ -18,6 +17,7 @@ from fleetgym.instance import Instance, Scenario
 from fleetgym.leaderboard.record import FailureMark, VerifiedEpisode
 from fleetgym.leaderboard.submission import DECLARATION, Submission
 from fleetgym.library import load_instance, load_scenarios
+from fleetgym.reference import CertificateError
 from fleetgym.schema import read_object
 
 #: A claimed cost may differ by this much, relative: other processors round sums differently.

@@ -1,0 +1,60 @@
+"""Section 6 of the model: a window, its fleet and its routing in, the cost terms out."""
+
+from __future__ import annotations
+
+import math
+
+from fleetgym.reference.admission import Admission
+from fleetgym.reference.outcome import Outcome
+from fleetgym.reference.routing import Routing
+
+COST_TERMS = (
+    "rental",
+    "model_storage",
+    "data_storage",
+    "delay",
+    "slo",
+    "unserved",
+    "late",
+    "startup",
+)
+
+
+def operating_costs(
+    outcome: Outcome, routing: Routing, late: dict[tuple[int, int], float]
+) -> dict[str, float]:
+    """Return the terms that depend on the routing."""
+    book, share = outcome.book, routing.share
+    workloads, weight, requests = book.workloads, outcome.weight, outcome.requests
+    return {
+        "data_storage": math.fsum(requests[i] * book.storage_usd[i][c] * x for (i, c), x in share.items()),
+        "delay": math.fsum(
+            weight[i] * workloads[i].delay_usd_per_s * outcome.delay_s(i, c) * x
+            for (i, c), x in share.items()
+        ),
+        "slo": math.fsum(outcome.penalty[i] * sum(_excess(outcome, routing, i)) for i in outcome.present),
+        "unserved": math.fsum(outcome.penalty[i] * routing.unserved[i] for i in outcome.present),
+        "late": math.fsum(
+            requests[i] * workloads[i].late_usd * late[i, c] * x for (i, c), x in share.items()
+        ),
+    }
+
+
+def _excess(outcome: Outcome, routing: Routing, i: int) -> tuple[float, float]:
+    """s_i and s'_i: how far the mean delay and the mean error of what is served exceed their SLOs."""
+    workload = outcome.book.workloads[i]
+    bound, allowed = workload.mean_delay_slo_s, workload.error_slo
+    mine = [(c, x) for (k, c), x in routing.share.items() if k == i]
+    slow = math.fsum((outcome.delay_s(i, c) - bound) / bound * x for c, x in mine)
+    wrong = math.fsum((outcome.error(i, c) - allowed) / allowed * x for c, x in mine)
+    return max(0.0, slow), max(0.0, wrong)
+
+
+def holding_costs(outcome: Outcome, admission: Admission) -> dict[str, float]:
+    """Return the terms that depend on the fleet alone."""
+    held = [(c, count) for c, count in enumerate(admission.held) if count]
+    return {
+        "rental": math.fsum(count * outcome.rent_usd(c) for c, count in held),
+        "model_storage": math.fsum(count * outcome.storage_usd(c) for c, count in held),
+        "startup": admission.startup_usd,
+    }
