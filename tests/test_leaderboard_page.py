@@ -5,13 +5,16 @@ from __future__ import annotations
 import html.parser
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from browser import Browser, chromium
 from submissions import make_good
 
+from fleetgym.leaderboard.columns import titles
 from fleetgym.leaderboard.markup import Markup, tag
 from fleetgym.leaderboard.site import build_site
+from fleetgym.leaderboard.submission import AgentCard
 from fleetgym.leaderboard.verify import verify
 
 #: What could run in a page, in every field that holds free text.
@@ -208,3 +211,15 @@ def test_without_its_script_the_page_still_shows_all(page: Path) -> None:
         f'title="{head}"' in text or f">{head}</button>" in text for head in ("agent", "score %", "division")
     )
     assert text.count("<tr data-division=") == 4
+
+
+def test_pictures_tell_an_agents_variants_apart() -> None:
+    """By variant where that is enough, else by submission: no two curves share a name."""
+    known = {"a": ("gh", "tuned"), "b": ("gh", "as published"), "c": ("gh", "tuned"), "d": ("hold", "")}
+    cards = {
+        key: AgentCard(name=name, variant=variant, entry=name, division="closed", time_class="reflex")
+        for key, (name, variant) in known.items()
+    }
+    records = {key: SimpleNamespace(submission=SimpleNamespace(agent=card)) for key, card in cards.items()}
+    found = titles([SimpleNamespace(key=key) for key in known], records)  # type: ignore[arg-type]
+    assert found == ["gh tuned (a)", "gh as published", "gh tuned (c)", "hold"]

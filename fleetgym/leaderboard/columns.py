@@ -143,12 +143,12 @@ def _mean(shift: Shift | None) -> float | None:
     return None if shift is None else shift.mean
 
 
-def names(rows: Sequence[TableRow], records: Mapping[str, Record]) -> list[str]:
-    """Return the rows' names; those that are not unique are followed by the submission's."""
-    names = [records[row.key].submission.agent.name for row in rows]
+def titles(rows: Sequence[TableRow], records: Mapping[str, Record]) -> list[str]:
+    """Return the rows' names and variants; those that are not unique are followed by the submission's name."""
+    titles = [records[row.key].submission.agent.title for row in rows]
     return [
-        name if names.count(name) == 1 else f"{name} ({row.key})"
-        for name, row in zip(names, rows, strict=True)
+        title if titles.count(title) == 1 else f"{title} ({row.key})"
+        for title, row in zip(titles, rows, strict=True)
     ]
 
 

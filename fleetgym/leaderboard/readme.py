@@ -47,13 +47,7 @@ def _without_markup(column: Column, board: Board) -> Column:
     """Return a column whose cells are plain text."""
     if column.head == "agent":
         records = {**board.certified_records, **board.fresh_records}
-        return Column(
-            "agent",
-            lambda r: " ".join(
-                filter(None, (records[r.key].submission.agent.name, records[r.key].submission.agent.variant))
-            ),
-            kind="name",
-        )
+        return Column("agent", lambda r: records[r.key].submission.agent.title, kind="name")
     if column.head == "fresh vs public":
         shifts = board.shifts
         return Column(

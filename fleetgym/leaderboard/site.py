@@ -11,7 +11,7 @@ from fleetgym.evaluation.episode import TIME_CLASSES
 from fleetgym.files import write_atomically
 from fleetgym.leaderboard.cells import Column, html_table, number
 from fleetgym.leaderboard.charts import bars_chart, profile_chart
-from fleetgym.leaderboard.columns import about_columns, columns, fresh_columns, names
+from fleetgym.leaderboard.columns import about_columns, columns, fresh_columns, titles
 from fleetgym.leaderboard.history import history
 from fleetgym.leaderboard.markup import Markup, join, page, tag
 from fleetgym.leaderboard.readme import with_tables
@@ -161,7 +161,7 @@ def _about(table: Table, records: Mapping[str, Record]) -> Markup:
 
 
 def _pictures(table: Table, records: Mapping[str, Record]) -> Markup:
-    rows = dict(zip(names(table.rows[:MOST_CURVES], records), table.rows, strict=False))
+    rows = dict(zip(titles(table.rows[:MOST_CURVES], records), table.rows, strict=False))
     curves = {name: row.profile for name, row in rows.items()}
     pictures = [
         (

@@ -51,6 +51,11 @@ class AgentCard:
     code_url: str = spec(Text(r"\A(https://[A-Za-z0-9._~/%#?=&+-]{1,200})?\Z"), "")
     code_sha256: str = spec(Text(r"\A([0-9a-f]{64})?\Z"), "", doc="of the code's folder, for `rerun`")
 
+    @property
+    def title(self) -> str:
+        """Name and variant."""
+        return f"{self.name} {self.variant}".rstrip()
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunCard:
