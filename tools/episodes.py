@@ -8,17 +8,20 @@ without playing everything again.
     python -m tools.episodes restore leaderboard/episodes/v1-test results/v1-test
 
 A run that is not finished is kept too; restored, it goes on with `fleetgym evaluate AGENT --resume FILE`. Of CPU times
-the sum over the decisions of an episode is kept.
+the sum over the decisions of an episode is kept. Another agent plays the same sample of a suite with
+
+    fleetgym evaluate AGENT --scenarios 0 --suite $(python -m tools.episodes instances KEPT) --out FILE
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import gzip
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fleetgym.cli.progress import ProgressBar
@@ -83,9 +86,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     restore_ = verbs.add_parser("restore", help="kept episodes to results files, replayed")
     restore_.add_argument("kept", type=Path, help="folder")
     restore_.add_argument("folder", type=Path, help="where results files go; those that exist stay")
+    instances_ = verbs.add_parser("instances", help="print what was played, for --suite")
+    instances_.add_argument("kept", type=Path, help="file of kept episodes")
     arguments = parser.parse_args(argv)
     try:
-        if arguments.verb == "keep":
+        if arguments.verb == "instances":
+            print(*dict.fromkeys(episode.instance for episode in read_kept(arguments.kept)[1]))
+        elif arguments.verb == "keep":
             for path in arguments.results:
                 if not path.name.endswith(timings_path("").name):
                     keep(path, arguments.folder)
@@ -131,20 +138,43 @@ def restore(path: Path, folder: Path) -> Path:
     target = folder / path.name.removesuffix(".gz")
     if target.exists():
         return target
-    first, *lines = read_text(path).splitlines(keepends=True)
-    header = parse_results(first, str(path), allow_incomplete=True)[0].header
+    header, all_known = read_kept(path)
     show, episodes = ProgressBar(target.name), []
-    for number, line in enumerate(lines, start=1):
-        try:
-            episodes.append(replayed(read_object(Episode, parse_json(line)), header))
-        except DataError as error:
-            raise DataError(error.message, f"$[{number}]{error.path.removeprefix('$')}", str(path)) from None
-        show(number, len(lines))
+    for number, known in enumerate(all_known, start=1):
+        with located(number, path):
+            episodes.append(replayed(known, header))
+        show(number, len(all_known))
     target.parent.mkdir(parents=True, exist_ok=True)
     timings = "".join(timing_line(episode) for episode in episodes if episode.timing is not None)
     write_atomically(timings_path(target), timings.encode())
     write_atomically(target, Results(header, tuple(episodes)).to_text().encode())
     return target
+
+
+def read_kept(path: Path) -> tuple[Header, list[Episode]]:
+    """Return the header and the episodes of a file that `keep` wrote.
+
+    Raises
+    ------
+    DataError
+        For a line that is no episode.
+    """
+    first, *lines = read_text(path).splitlines(keepends=True)
+    header = parse_results(first, str(path), allow_incomplete=True)[0].header
+    episodes = []
+    for number, line in enumerate(lines, start=1):
+        with located(number, path):
+            episodes.append(read_object(Episode, parse_json(line)))
+    return header, episodes
+
+
+@contextlib.contextmanager
+def located(number: int, path: Path) -> Iterator[None]:
+    """Say of which line a `DataError` speaks."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(error.message, f"$[{number}]{error.path.removeprefix('$')}", str(path)) from None
 
 
 def replayed(known: Episode, header: Header) -> EpisodeResult:
