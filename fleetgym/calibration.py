@@ -23,7 +23,7 @@ from pathlib import Path
 from fleetgym.errors import DataError, FleetgymError
 from fleetgym.files import read_json, write_json
 from fleetgym.schema import Choice, Integer, Nested, Number, Text, read_object, spec, to_jsonable
-from fleetgym.variables import THREADS
+from fleetgym.threads import THREADS
 
 CALIBRATION_FORMAT = "fleetgym-calibration-2"
 

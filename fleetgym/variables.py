@@ -6,9 +6,6 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-#: How many threads linear algebra takes in a process; read when NumPy is loaded.
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-
 
 @contextlib.contextmanager
 def environment_variable(name: str, value: str) -> Iterator[None]:

@@ -26,7 +26,7 @@ from fleetgym.evaluation.jobs import Job, close_agents, play_actions, run_job
 from fleetgym.evaluation.results import read_results, timings_path
 from fleetgym.evaluation.run import evaluate, make_jobs, plan
 from fleetgym.reference import replay
-from fleetgym.variables import THREADS
+from fleetgym.threads import THREADS, one_thread
 
 AGENTS = ["hold", "random", "agh-rolling", agent("Dice")]
 SUITE = ["fleet-v0/toy/drop", "fleet-v0/toy/group", "fleet-v0/toy/budget-pool"]
@@ -58,6 +58,22 @@ def test_linear_algebra_takes_one_thread(isolate: str, monkeypatch: pytest.Monke
     with threadpool_limits(2, user_api="blas"):
         assert run_job(Job(agent("WantsOneThread"), "fleet-v0/toy/group", 0), isolate).failure is None
         assert {p["num_threads"] for p in threadpool_info() if p["user_api"] == "blas"} == {2}
+
+
+def test_jobs_in_threads_share_the_limit() -> None:
+    """It holds until the last of them is through, whoever came first, and goes with it."""
+
+    def now() -> set[int]:
+        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+    with threadpool_limits(2, user_api="blas"):
+        first, second = one_thread(), one_thread()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert now() == {1}
+        second.__exit__(None, None, None)
+        assert now() == {2}
 
 
 def test_seeds_differ_from_job_to_job() -> None:

@@ -31,7 +31,7 @@ from fleetgym.evaluation.wire import (
     to_line,
 )
 from fleetgym.instance import Instance
-from fleetgym.variables import THREADS
+from fleetgym.threads import THREADS
 
 __all__ = ["AgentProcess", "Limits", "agent_command", "agent_environment", "decode", "encode"]
 

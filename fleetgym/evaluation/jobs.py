@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from fleetgym.errors import DataError, FleetgymError
 from fleetgym.evaluation.agent_process import AgentProcess, Limits
@@ -33,6 +32,7 @@ from fleetgym.files import canonical_json
 from fleetgym.instance import Instance, Scenario
 from fleetgym.library import load_scenarios
 from fleetgym.registry import parse_agent
+from fleetgym.threads import one_thread
 
 ISOLATION = ("auto", "always", "never")
 
@@ -89,8 +89,7 @@ def run_job(
         With `failure` set if the agent failed; then the empty fleet ran from that window on.
     """
     agent: LocalAgent | AgentProcess
-    # Linear algebra in one thread: the same sums in the same order, and no fight over the workers' cores.
-    with threadpool_limits(1, user_api="blas"):
+    with one_thread():
         if official is not None:
             agent = OfficialAgent(job.agent, official, job.instance)
         else:

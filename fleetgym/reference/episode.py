@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from fleetgym.errors import DataError
 from fleetgym.instance import Instance, Scenario
@@ -18,6 +17,7 @@ from fleetgym.reference.costs import COST_TERMS, holding_costs, operating_costs
 from fleetgym.reference.late import LateSegments, late_segments
 from fleetgym.reference.outcome import Book, Outcome
 from fleetgym.reference.routing import RoutingProgram, late_shares
+from fleetgym.threads import one_thread
 
 
 class ReferenceEpisode:
@@ -186,8 +186,7 @@ def replay(instance: Instance, scenario: Scenario, actions: Sequence[Sequence[in
         raise DataError(f"expected {instance.num_windows} actions, one per window, got {len(actions)}", "$")
     episode = ReferenceEpisode(instance, scenario)
     steps = []
-    # The bases are small: a second thread of linear algebra costs far more than it gives.
-    with threadpool_limits(1, user_api="blas"):
+    with one_thread():  # the bases are small: a second one costs far more than it gives
         for t, action in enumerate(actions):
             try:
                 steps.append(episode.step(action_to_target(instance, action)))
