@@ -7,11 +7,12 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 from toys import configuration, make_instance, nominal_scenario, pool, random_instance, random_scenario
 
 from fleetgym.bounds import Effort, certificate, hindsight, hindsight_bound, window_bound, windows_bound
 from fleetgym.bounds.horizon import HorizonProgram, HorizonSolution
-from fleetgym.bounds.relaxation import relax
+from fleetgym.bounds.relaxation import Problem, relax
 from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.run import evaluate
 from fleetgym.exact import StateSpaceError, optimal_fleets
@@ -141,6 +142,84 @@ def test_configurations_outside_the_program_are_priced_in() -> None:
         rest = np.setdiff1d(np.arange(3), left_out)
         bound, _ = hindsight._certify(problem, HorizonProgram(problem, rest).solve(), np.array([left_out]))
         assert bound <= best + 1e-6
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_rows_that_are_left_out_say_nothing(seed: int) -> None:
+    """With every capacity and SLO row written out, the least linear cost of the episode is the same."""
+    instance = random_instance(seed, num_windows=3)
+    problem = relax(instance, random_scenario(instance, seed))
+    found = HorizonProgram(problem, np.arange(problem.max_replicas.size)).solve().cost_usd
+    assert found == pytest.approx(cost_with_every_row(problem), rel=2e-4, abs=1e-6)
+
+
+def cost_with_every_row(problem: Problem) -> float:
+    """Return the episode's least linear cost from dense rows, written again from the relaxation's formulas."""
+    T, C, wait = len(problem.windows), problem.max_replicas.size, problem.startup_windows
+    serving, arrivals = np.arange(T * C).reshape(T, C), T * C + np.arange(T * C).reshape(T, C)
+    cost, upper = [np.zeros(2 * T * C)], [np.full(2 * T * C, np.inf)]
+    rows: list[tuple[dict[int, float], float, bool]] = []  # entries, right-hand side, whether equal
+    hold = problem.hold_usd
+    fee = np.zeros((T, C))
+    for t, c in itertools.product(range(T), range(C)):
+        fee[t, c] = problem.startup_usd[c] + hold[max(0, t - wait[c]) : t, c].sum()
+        cost[0][serving[t, c]], cost[0][arrivals[t, c]] = hold[t, c], fee[t, c]
+        upper[0][serving[t, c]] = problem.windows[t].most[c]
+        if 0 < t <= wait[c]:
+            upper[0][arrivals[t, c]] = 0.0
+        before = {serving[t - 1, c]: -1.0} if t else {}
+        limit = 0.0 if t else float(problem.nominal[c])
+        rows.append(({serving[t, c]: 1.0, arrivals[t, c]: -1.0, **before}, limit, False))
+    for t, window in enumerate(problem.windows):
+        held = [
+            {serving[t, c]: 1.0, **{arrivals[t + k, c]: 1.0 for k in range(1, wait[c] + 1) if t + k < T}}
+            for c in range(C)
+        ]
+        limits = [(use, limit) for use, limit in zip(problem.gpu_use, window.available_gpus, strict=True)]
+        if np.isfinite(problem.rate_budget_usd):
+            limits.append((hold[t], problem.rate_budget_usd))
+        limits += [(np.isin(np.arange(C), group), 1.0) for group in problem.exclusive]
+        for use, limit in limits:
+            rows.append(({v: a * use[c] for c in range(C) for v, a in held[c].items()}, float(limit), False))
+        m = window.unserved_usd.size
+        first = sum(part.size for part in cost)
+        x = first + np.arange(m * C).reshape(m, C)
+        u, late, wrong = (first + m * C + k * m + np.arange(m) for k in range(3))
+        cost += [window.route_usd.ravel(), *[window.unserved_usd] * 3]
+        upper += [window.is_open.ravel().astype(float), np.ones(m), np.full(2 * m, np.inf)]
+        for i in range(m):
+            rows.append(({**dict.fromkeys(x[i], 1.0), u[i]: 1.0}, 1.0, True))
+            for excess, slack in ((window.delay_excess, late), (window.error_excess, wrong)):
+                finite = np.where(window.is_open[i], excess[i], 0.0)
+                rows.append(({**dict(zip(x[i], finite, strict=True)), slack[i]: -1.0}, 0.0, False))
+        for c in range(C):
+            for need in window.need:
+                rows.append(
+                    ({**dict(zip(x[:, c], need[:, c], strict=True)), serving[t, c]: -1.0}, 0.0, False)
+                )
+            rows += [({x[i, c]: 1.0, serving[t, c]: -1.0}, 0.0, False) for i in range(m)]
+    if np.isfinite(problem.pool_budget_usd):
+        spent = {
+            **dict(zip(serving.ravel(), hold.ravel(), strict=True)),
+            **dict(zip(arrivals.ravel(), fee.ravel(), strict=True)),
+        }
+        rows.append((spent, problem.pool_budget_usd, False))
+    cost, upper = np.concatenate(cost), np.concatenate(upper)
+    dense, right = np.zeros((len(rows), cost.size)), np.array([limit for _, limit, _ in rows])
+    for number, (row, _, _) in enumerate(rows):
+        for column, value in row.items():
+            dense[number, column] = value
+    equal = np.array([is_equal for _, _, is_equal in rows])
+    found = linprog(
+        np.where(np.isfinite(cost), cost, 0.0),
+        dense[~equal],
+        right[~equal],
+        dense[equal],
+        right[equal],
+        bounds=list(zip(np.zeros(cost.size), upper, strict=True)),
+    )
+    assert found.status == 0, found.message
+    return float(found.fun)
 
 
 def test_solvers_agree() -> None:

@@ -204,6 +204,7 @@ class HorizonProgram:
         self, dual: np.ndarray, reduced: np.ndarray, value: np.ndarray, cost_usd: float
     ) -> HorizonSolution:
         problem, shape = self.problem, self.problem.hold_usd.shape
+        dual = np.append(dual, 0.0)  # of the rows that were left out: they have number -1
         limit = {"rate": problem.rate_budget_usd, "pool": problem.pool_budget_usd}
         rate = np.zeros(shape[0])
         if self.rate_rows is not None:

@@ -27,6 +27,11 @@ class Rows:
         self.upper.append(np.broadcast_to(np.asarray(upper, dtype=float), (count,)))
         return first
 
+    def begin_some(self, chosen: np.ndarray, lower: float, upper: float) -> np.ndarray:
+        """Open a row for each that is chosen and return their numbers, -1 for the others; same shape."""
+        first = self.begin(int(chosen.sum()), lower, upper)
+        return np.where(chosen, first + np.cumsum(chosen) - 1, -1)
+
     def put(self, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> None:
         """Set entries; no place twice."""
         self.entries.append((rows, columns, values))
@@ -48,7 +53,7 @@ def routing_rows(
     replicas: np.ndarray,
     among: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
-    """Add the rows of a window's routing and return their numbers.
+    """Add the rows of a window's routing and return their numbers; -1 for a row that others imply, which is left out.
 
     Parameters
     ----------
@@ -68,17 +73,21 @@ def routing_rows(
     rows.put(serve + workload, x, np.ones(x.size))
     rows.put(serve + every, unserved, ones)
     numbers["served"] = serve + every
-    for name, excess, slack in (("delay", window.delay_excess, delay), ("error", window.error_excess, error)):
-        first = rows.begin(unserved.size, -np.inf, 0.0)
-        rows.put(first + workload, x, excess[at])
-        rows.put(first + every, slack, -ones)
-        numbers[name] = first + every
+    slos = {
+        "delay": (window.may_be_late, window.delay_excess, delay),
+        "error": (window.may_be_wrong, window.error_excess, error),
+    }
+    for name, (may_miss, excess, slack) in slos.items():
+        numbers[name] = rows.begin_some(may_miss, -np.inf, 0.0)
+        some = may_miss[workload]
+        rows.put(numbers[name][workload[some]], x[some], excess[at][some])
+        rows.put(numbers[name][may_miss], slack[may_miss], -ones[may_miss])
     numbers["capacity"] = np.empty((3, among.size), dtype=np.int64)
-    for k in range(3):
-        first = rows.begin(among.size, -np.inf, 0.0)
-        rows.put(first + route, x, window.need[k][at])
-        rows.put(first + np.arange(among.size), replicas, -np.ones(among.size))
-        numbers["capacity"][k] = first + np.arange(among.size)
+    for k, limiting in enumerate(window.is_limiting[:, among]):
+        numbers["capacity"][k] = rows.begin_some(limiting, -np.inf, 0.0)
+        some = limiting[route]
+        rows.put(numbers["capacity"][k, route[some]], x[some], window.need[k][at][some])
+        rows.put(numbers["capacity"][k, limiting], replicas[limiting], -np.ones(replicas[limiting].size))
     tight = np.flatnonzero(window.is_tight[at])
     first = rows.begin(tight.size, -np.inf, 0.0)
     rows.put(first + np.arange(tight.size), x[tight], np.ones(tight.size))

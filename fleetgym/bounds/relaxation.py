@@ -25,6 +25,7 @@ the slot counts as exclusive here.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 
@@ -56,6 +57,25 @@ class Window:
     def is_tight(self) -> np.ndarray:
         """Whether x ≤ S says more than the capacity rows, (m, C)."""
         return self.is_open & (self.need.max(axis=0) < 1.0)
+
+    @property
+    def is_limiting(self) -> np.ndarray:
+        """Whether a capacity row says more than the configuration's others, (3, C); of equal ones the first does."""
+        implied = np.zeros((len(self.need), self.hold_usd.size), dtype=bool)
+        for k, j in itertools.permutations(range(len(self.need)), 2):
+            no_less, more = self.need[j] >= self.need[k], self.need[j] > self.need[k]
+            implied[k] |= no_less.all(axis=0) & (more.any(axis=0) | (j < k))
+        return ~implied
+
+    @property
+    def may_be_late(self) -> np.ndarray:
+        """Whether some route of a workload breaks its mean-delay SLO, (m,)."""
+        return np.any(self.is_open & (self.delay_excess > 0.0), axis=1)
+
+    @property
+    def may_be_wrong(self) -> np.ndarray:
+        """Whether some route of a workload breaks its error SLO, (m,)."""
+        return np.any(self.is_open & (self.error_excess > 0.0), axis=1)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
