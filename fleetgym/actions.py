@@ -185,7 +185,12 @@ class ActionSpace:
         DataError
             If no action wants this fleet.
         """
-        counts = np.asarray(fleet)
+        try:
+            counts = np.asarray(fleet)
+        except ValueError:
+            counts = np.asarray(fleet, dtype=object)
+        if counts.dtype.kind not in "biuf":
+            raise DataError("expected whole numbers of replicas", "$.fleet")
         if counts.shape != (self.instance.num_configurations,):
             raise DataError(
                 f"expected {self.instance.num_configurations} replicas, got shape {counts.shape}", "$.fleet"

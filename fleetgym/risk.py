@@ -13,8 +13,8 @@ from fleetgym.agents import Agent, Static
 from fleetgym.dynamics import draw_scenario
 from fleetgym.errors import FleetgymError
 from fleetgym.instance import Instance, Scenario
-from fleetgym.planning import Plan, Planner
-from fleetgym.registry import make_agent, make_planner
+from fleetgym.planning import Plan, Planner, Snapshot
+from fleetgym.registry import make_agent, make_planner, parse_agent
 from fleetgym.view import View
 from fleetgym.window import COST_TERMS, Outcome, window_model
 
@@ -136,6 +136,11 @@ def fleet_risk(
     -------
     Risk
 
+    Raises
+    ------
+    FleetgymError
+        If the fleet has other than whole numbers of replicas, or more of them than an action can ask for.
+
     Examples
     --------
     >>> import fleetgym
@@ -145,11 +150,8 @@ def fleet_risk(
     True
     """
     model = window_model(instance)
-    target = np.asarray(fleet, dtype=np.int64)
-    if target.shape != (instance.num_configurations,):
-        raise FleetgymError(
-            f"expected {instance.num_configurations} replica counts, got shape {target.shape}"
-        )
+    view = View(instance)
+    target = view.action_to_fleet(view.fleet_to_action(fleet))
     router = model.new_router()
     ledger = _Ledger(seed)
     for done, scenario in enumerate(generated_days(instance, days, seed), start=1):
@@ -262,7 +264,7 @@ def best_margin(
     view = View(instance)
     fleets: dict[tuple[int, ...], float] = {}
     for margin in MARGINS:
-        plan = planner.plan(view.snapshot(rate_rps=(1.0 + margin) * view.outcome.rate_rps))
+        plan = planner.plan(window_to_plan(view, margin))
         fleets.setdefault(tuple(int(y) for y in plan.fleet), margin)
     total = len(fleets) * days
     costs = []
@@ -271,6 +273,25 @@ def best_margin(
         found = fleet_risk(instance, fleet, days=days, seed=seed + 1_000_003, progress=report)
         costs.append(float(found.cost_usd.mean()))
     return list(fleets.values())[int(np.argmin(costs))]
+
+
+def window_to_plan(view: View, margin: float = 0.0) -> Snapshot:
+    """Return the window that a plan is for: (1 + margin) times nominal demand, and whatever is deployed runs already.
+
+    Parameters
+    ----------
+    view : View
+        Of the instance, at its start.
+    margin : float
+        Above -1.
+
+    Returns
+    -------
+    Snapshot
+        Nothing costs a fee to start.
+    """
+    window = view.snapshot(rate_rps=(1.0 + margin) * view.outcome.rate_rps)
+    return dataclasses.replace(window, startup_usd=np.zeros_like(window.startup_usd))
 
 
 def _shifted(progress: Progress, before: int, total: int) -> Progress:
@@ -333,6 +354,8 @@ def plan_with_risk(
         raise FleetgymError(
             f"{agent!r} plans again and again: give its margin as in 'agh-rolling(margin=0.2)'"
         )
+    if margin is not None and "margin" in parse_agent(agent).arguments:
+        raise FleetgymError(f"{agent!r} has a margin of its own: leave it, or the other margin, away")
 
     def bar(what: str) -> Progress | None:
         return None if progress is None else progress(what)
@@ -343,8 +366,7 @@ def plan_with_risk(
         margin = float(getattr(made, "margin", 0.0))
     if not (math.isfinite(margin) and margin > -1.0):
         raise FleetgymError(f"expected a margin above -1, got {margin!r}")
-    view = View(instance)
-    plan = planner.plan(view.snapshot(rate_rps=(1.0 + margin) * view.outcome.rate_rps))
+    plan = planner.plan(window_to_plan(View(instance), margin))
     risk = None
     if days and plays:
         risk = agent_risk(instance, made, days=days, seed=seed, progress=bar("playing days"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -167,8 +166,13 @@ class View:
             Expected arrivals per second; by default those of `outcome`.
         outcome : Outcome or mapping, optional
             As for `preview`.
+
+        Raises
+        ------
+        DataError
+            If rates or outcome have another shape, or are not finite numbers of at least 0.
         """
         assumed = self._assume(outcome)
         if rate_rps is not None:
-            assumed = dataclasses.replace(assumed, rate_rps=np.asarray(rate_rps, dtype=float))
+            assumed = Outcome.from_mapping({"rate_rps": rate_rps}, assumed)
         return self._model.snapshot(self._state, assumed)

@@ -301,7 +301,7 @@ def test_every_verb_accepts_what_was_written(
     assert main(["plan", "hour.json", "--agent", "gh", "--days", "3", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["fleet"]
-    assert facts["bound"] is None
+    assert 0.0 < facts["bound"] <= facts["cost"]
     assert facts["cost"] == pytest.approx(facts["costs_usd"]["cost"])
     assert facts["risk"]["days"] == 3
     assert main(["run", "hour.json", "--agent", "gh", "--render", "none"]) == 0
@@ -522,9 +522,7 @@ def test_from_a_trace_to_a_plan_with_its_risk(agent: str, tmp_path: Path) -> Non
     facts = plan_facts(instance, found.plan, risk=found.risk)
     assert facts["risk"]["days"] == 100
     assert facts["cost"] > 0.0
-    if agent == "milp":
-        assert 0.5 * facts["cost"] < facts["bound"] <= facts["cost"] * (1.0 + 1e-6)
-        assert facts["bound"] <= plan_facts(instance, fleetgym.plan(instance, "agh"))["cost"] * (1.0 + 1e-6)
+    assert 0.5 * facts["cost"] < facts["bound"] <= facts["cost"]
 
 
 def test_generic_files_make_instances(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from fleetgym.planning import Plan
 from fleetgym.risk import Risk
 
 _MUCH_UNSERVED = 0.02
+#: Branch and bound nodes for a window's lower bound.
+BOUND_NODES = 200
 
 
 def plan_facts(
@@ -33,22 +35,24 @@ def plan_facts(
     Returns
     -------
     dict
-        ``cost`` and ``bound`` in USD per window, start-up left out, ``gap`` = 1 - bound / cost (the last two None where
-        the planner proves nothing); ``fleet`` by configuration; ``gpus`` by pool; ``costs_usd`` by term;
-        ``routing`` by workload, with the slack of its SLOs; ``risk``.
+        ``cost`` in USD per window, start-up left out; ``bound``, which no fleet is below in that window, whoever
+        plans it (`fleetgym.bounds.window_bound`); ``gap`` = 1 - bound / cost; ``fleet`` by configuration; ``gpus`` by
+        pool; ``costs_usd`` by term; ``routing`` by workload, with the slack of its SLOs; ``risk``.
     """
+    from fleetgym.bounds import Effort, window_bound
+    from fleetgym.risk import window_to_plan
     from fleetgym.view import View
     from fleetgym.window import COST_TERMS, window_model
 
     model, view = window_model(instance), View(instance)
     fleet = np.asarray(plan.fleet, dtype=np.int64)
-    window = view.snapshot(rate_rps=(1.0 + margin) * view.outcome.rate_rps)
+    window = window_to_plan(view, margin)
     outcome = type(view.outcome).from_mapping({"rate_rps": window.rate_rps}, view.outcome)
     terms, unserved, miss, routing = model.operate(fleet, outcome, model.new_router())
     costs = {name: float(usd) for name, usd in zip(COST_TERMS, terms, strict=True)}
     costs["rental"] = float(fleet @ model.rent_usd(outcome.price_factor))
     costs["model_storage"] = float(fleet @ model.model_storage_usd)
-    cost, bound = sum(costs.values()), plan.bound_usd
+    cost, bound = sum(costs.values()), window_bound(window, Effort(nodes=BOUND_NODES)).bound_usd
     names = [c.id for c in instance.configurations]
     return {
         "instance": instance.id,
@@ -57,7 +61,7 @@ def plan_facts(
         "window_s": instance.window_s,
         "cost": cost,
         "bound": bound,
-        "gap": None if bound is None or cost <= 0.0 else max(0.0, 1.0 - bound / cost),
+        "gap": 1.0 - bound / cost if cost > 0.0 else 0.0,
         "fleet": {names[c]: int(fleet[c]) for c in np.flatnonzero(fleet)},
         "gpus": _gpus(instance, fleet),
         "costs_usd": {**costs, "cost": cost},
@@ -119,7 +123,8 @@ def describe_plan(instance: Instance, facts: dict[str, Any], agent: str, plays: 
     """
     numbers = {name: f"#{k}" for k, name in enumerate(_in_order(instance, facts["fleet"]), start=1)}
     parts = [
-        f"{instance.id}: {facts['status']} plan of {agent} for a window of {planned_demand(facts)}",
+        f"{instance.id}: plan of {agent} for a window of {planned_demand(facts)}"
+        + (", which it is given here and forecasts when it plays" if plays else ""),
         f"fleet\n{_fleet(instance, facts, numbers)}",
         f"routing and SLOs\n{_routes(facts['routing'], numbers)}",
         f"cost with all of it serving, start-up left out\n{_costs(facts)}",
@@ -209,7 +214,7 @@ def _routes(routing: dict[str, Any], numbers: dict[str, str]) -> str:
 
 
 def _slack(value: float | None, slo: float, digits: int) -> list[str]:
-    slack = NOTHING if value is None else f"{100.0 * (1.0 - value / slo):.1f}"
+    slack = NOTHING if value is None else f"{round(100.0 * (1.0 - value / slo), 1) + 0.0:.1f}"
     return [number(value, digits), f"{slo:.4g}", slack]
 
 
@@ -221,14 +226,11 @@ def _costs(facts: dict[str, Any]) -> str:
         if usd >= 5e-5 or name == "cost"
     ]
     bound = facts["bound"]
-    if bound is not None:
-        rows.append(["bound", number(bound, 4), number(bound * per_h, 2), number(bound * per_h * 24.0, 2)])
+    rows.append(["bound", number(bound, 4), number(bound * per_h, 2), number(bound * per_h * 24.0, 2)])
     table = align(["term", "USD/window", "USD/h", "USD/24 h"], rows)
-    if facts["gap"] is None:
-        return table
     saved = facts["gap"] * facts["cost"] * per_h
     return (
-        f"{table}\ngap {100.0 * facts['gap']:.2f} %: no plan for this window costs less than the bound, so another "
+        f"{table}\ngap {100.0 * facts['gap']:.2f} %: no fleet serves this window for less than the bound, so another "
         f"one can save at most {number(saved, 2)} USD/h"
     )
 
