@@ -125,4 +125,15 @@ def one_line(error: Exception) -> str:
     text = str(error)
     if isinstance(error, OSError) and error.filename is not None:
         text = f"{error.strerror}: {str(error.filename) or repr('')}"
-    return " ".join(text.encode("utf-8", "replace").decode().split())
+    return printable(" ".join(text.encode("utf-8", "replace").decode().split()))
+
+
+def printable(text: str) -> str:
+    r"""Return text that a terminal only prints: what would move its cursor, hide or reorder is escaped.
+
+    Examples
+    --------
+    >>> print(printable("ok \x1b[2K"))
+    ok \x1b[2K
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

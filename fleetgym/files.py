@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import gzip
 import hashlib
 import json
@@ -98,9 +99,8 @@ def _refuse_constant(name: str) -> float:
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise DataError(f"the key {twice!r} appears twice in one object")
+        [(twice, _)] = collections.Counter(key for key, _ in pairs).most_common(1)
+        raise DataError(f"the key {twice[:40]!r} appears twice in one object")
     return found
 
 

@@ -20,6 +20,9 @@ from fleetgym.errors import DataError, suggestion
 T = TypeVar("T")
 _REQUIRED = object()
 
+#: Keys of mappings are names, which error messages repeat.
+MAX_NAME_CHARS = 400
+
 
 def spec(kind: Kind, default: Any = _REQUIRED, doc: str = "") -> Any:
     """Declare a dataclass field by its kind.
@@ -48,6 +51,16 @@ def shown(value: object) -> str:
     """Return a short form of a bad value for a message."""
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."
+
+
+def checked_names(value: Any, path: str) -> dict[str, Any]:
+    """Return a mapping whose keys are names, or raise `DataError`."""
+    if not isinstance(value, Mapping):
+        raise DataError(f"expected an object, got {shown(value)}", path)
+    for name in value:
+        if len(str(name)) > MAX_NAME_CHARS:
+            raise DataError(f"expected keys of at most {MAX_NAME_CHARS} characters, got {shown(name)}", path)
+    return {str(name): entry for name, entry in value.items()}
 
 
 class Kind:
@@ -145,6 +158,34 @@ class Text(Kind):
     def json_schema(self) -> dict[str, Any]:
         """Return type and pattern."""
         return {"type": ["string", "null"] if self.nullable else "string", "pattern": self.pattern}
+
+
+#: Controls, surrogates, and marks that reorder or hide text.
+_UNPRINTABLE = (
+    "\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\uffff"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Line(Kind):
+    """One line of printable text."""
+
+    minimum: int = 0
+    maximum: int = 200
+
+    def read(self, value: Any, path: str) -> str:
+        """Return the text."""
+        if not isinstance(value, str) or not self.minimum <= len(value) <= self.maximum:
+            raise DataError(
+                f"expected text of {self.minimum} to {self.maximum} characters, got {shown(value)}", path
+            )
+        if bad := re.search(f"[{_UNPRINTABLE}]", value):
+            raise DataError(f"expected one line of printable text, got {ascii(bad[0])} in it", path)
+        return value
+
+    def json_schema(self) -> dict[str, Any]:
+        """Return type and lengths."""
+        return {"type": "string", "minLength": self.minimum, "maxLength": self.maximum}
 
 
 #: Names of things: letters, digits and a few marks, so that they are safe in file names and tables.
@@ -313,12 +354,10 @@ class NumberMap(Kind):
 
     def read(self, value: Any, path: str) -> dict[str, Any]:
         """Return a mapping from name to a float or to a tuple of floats."""
-        if not isinstance(value, Mapping):
-            raise DataError(f"expected an object, got {shown(value)}", path)
         many = ListOf(Number())
         return {
-            str(name): (many if isinstance(entry, (list, tuple)) else Number()).read(entry, f"{path}.{name}")
-            for name, entry in value.items()
+            name: (many if isinstance(entry, (list, tuple)) else Number()).read(entry, f"{path}.{name}")
+            for name, entry in checked_names(value, path).items()
         }
 
     def json_schema(self) -> dict[str, Any]:
@@ -334,9 +373,11 @@ class TextMap(Kind):
 
     def read(self, value: Any, path: str) -> dict[str, str]:
         """Return a mapping from name to text."""
-        if not isinstance(value, Mapping):
-            raise DataError(f"expected an object, got {shown(value)}", path)
-        return {str(name): str(Text(r"[\s\S]*").read(text, f"{path}.{name}")) for name, text in value.items()}
+        text = Text(r"[\s\S]*")
+        return {
+            name: str(text.read(entry, f"{path}.{name}"))
+            for name, entry in checked_names(value, path).items()
+        }
 
     def json_schema(self) -> dict[str, Any]:
         """Return the mapping's schema."""
@@ -372,7 +413,8 @@ def read_object(cls: type[T], data: Any, path: str = "$") -> T:
         fields["format"].metadata["kind"].read(data["format"], f"{path}.format")
     for key in data:
         if key not in fields:
-            raise DataError(f"unknown key {key!r}{suggestion(str(key), fields)}", path)
+            hint = suggestion(str(key), fields) if len(str(key)) <= MAX_NAME_CHARS else ""
+            raise DataError(f"unknown key {shown(key)}{hint}", path)
     values = {}
     for name, field in fields.items():
         if name in data:

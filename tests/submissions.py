@@ -190,6 +190,16 @@ def _sparse(folder: Path) -> None:
         stream.truncate(2**40)
 
 
+def _one_shot_that_failed(folder: Path) -> None:
+    """Claim a failure in the last window of episodes that change their mind before."""
+    lines = lines_of(folder)
+    for line in lines[1:]:
+        line["actions"] = [[0, 0, 1], [1, 0, 0]]
+        line["failure"] = {"window": len(line["cost_per_window_usd"]) - 1, "kind": "died", "message": ""}
+    write_lines(folder, lines)
+    declare(folder, "agent.division", "one-shot")
+
+
 class _Boom:
     def __reduce__(self) -> tuple[Any, ...]:
         return os.system, ("touch owned",)
@@ -212,6 +222,7 @@ def _bomb_after_all(folder: Path) -> None:
 
 
 NESTED = "[" * 200_000
+_MANY_KEYS = "{" + ",".join(f'"{k:x}":0' for k in range(350_000)) + ',"0":1}'
 
 HOSTILE = [
     # forged numbers
@@ -262,6 +273,22 @@ HOSTILE = [
     _edit("another-seed", "$[1].seed", "seed", 7),
     _edit("header-of-other-jobs", "does not belong", "jobs_hash", "0" * 64, line=0),
     _edit("header-count", "expected 7 episodes", "num_jobs", 8, line=0),
+    _edit("header-suite", "$[0].suite", "suite", "fleet-v0/dev", line=0),
+    _edit(
+        "header-without-an-instance",
+        "$[0].instances",
+        "instances",
+        lambda held: dict([*held.items()][1:]),
+        line=0,
+    ),
+    _edit(
+        "header-of-another-instance",
+        "$[0].instances",
+        "instances",
+        lambda held: {name: {**facts, "content_hash": "0" * 64} for name, facts in held.items()},
+        line=0,
+    ),
+    _edit("budget-spent-after-the-end", "from 0 to 7", "budget_spent_at_window", 8),
     _edit("header-version", "submission.toml", "version", "9.9.9", line=0),
     _edit("header-format", "expected one of", "format", "fleetgym-results-99", line=0),
     _edit("failure-but-acting", "empty fleet", "failure", {"window": 1, "kind": "raised", "message": SCRIPT}),
@@ -269,6 +296,7 @@ HOSTILE = [
         "failure-of-a-new-kind", "expected one of", "failure", {"window": 1, "kind": SCRIPT, "message": ""}
     ),
     _declared("one-shot-that-replans", "one-shot", "agent.division", "one-shot"),
+    Hostile("one-shot-that-failed", _one_shot_that_failed, "one-shot"),
     # JSON
     _text("nan", "NaN is not a number", lambda line: line.replace('"cost_usd": ', '"cost_usd": NaN, "x": ')),
     _text(
@@ -285,11 +313,16 @@ HOSTILE = [
         "integer-of-5000-digits", "not JSON", lambda line: line.replace('"seed": 0', f'"seed": {"9" * 5000}')
     ),
     _edit("negative-cost", "expected a number above 0", "cost_usd", -1.0),
+    _text("key-twice-among-many", "appears twice", lambda line: _MANY_KEYS),
+    _text("key-of-a-megabyte", "unknown key", lambda line: json.dumps({"x" * 10**6: 1, **json.loads(line)})),
+    _edit(
+        "name-of-a-megabyte", "keys of at most", "instances", lambda held: {**held, "x" * 10**6: {}}, line=0
+    ),
     _text("key-twice", "appears twice", lambda line: line.replace('"seed": 0', '"seed": 0, "seed": 0')),
     _edit("unknown-key", "unknown key", "costs", lambda costs: {**costs, SCRIPT: 1.0}),
     _edit("wrong-type", "expected an object", "costs", [1, 2, 3]),
     _edit("text-as-cost", "expected a number", "cost_usd", SCRIPT),
-    _edit("control-characters", "expected text", "scenario_id", "a\x1b[2Jb"),
+    _edit("control-characters", "printable text", "scenario_id", "a\x1b[2Jb"),
     _edit("lone-surrogate", "$[1].scenario_id", "scenario_id", "\ud800"),
     _text("deep-nesting", "nested too deeply", lambda line: NESTED),
     _text("deep-nesting-of-objects", "nested too deeply", lambda line: '{"a":' * 200_000),
@@ -341,12 +374,14 @@ HOSTILE = [
     _whole("declaration-of-a-megabyte", "larger than", b"#" * 2**20),
     _whole("declaration-of-many-dots", "unknown key", b".".join([b"a"] * 3_000) + b" = 1\n"),
     _whole("declaration-key-twice", "not TOML", lambda data: b'format = "x"\n' + data),
+    _whole("declaration-with-a-long-key", "unknown key", b"a" * 60_000 + b" = 1\n"),
     _whole("unknown-table", "unknown key", lambda data: data + b"\n[extra]\nx = 1\n"),
     _declared("unknown-format", "expected one of", "format", "fleetgym-submission-99"),
     _declared("a-number-as-name", "expected text", "agent.name", 5),
     _declared("a-list-as-name", "expected text", "agent.name", Raw('["a"]')),
     _declared("a-date-as-text", "expected text", "date", Raw("2026-11-21")),
-    _declared("no-such-day", "expected text", "date", "2026-13-41"),
+    _declared("no-such-day", "no such day", "date", "2026-13-41"),
+    _declared("thirtieth-of-february", "no such day", "date", "2026-02-30"),
     _declared("nan-in-toml", "whole number", "run.seed", Raw("nan")),
     _declared("integer-of-5000-digits-in-toml", "not TOML", "run.seed", Raw("9" * 5000)),
     _declared("text-that-runs-backwards", "printable", "agent.name", "agent \u202egnp.exe"),

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
+import py_compile
 import shutil
+import socket
 import stat
+import sys
 from pathlib import Path
 
 import pytest
-from submissions import SUITE, declare, make_good, submitted
+from submissions import SUITE, declare, lines_of, make_good, submitted, write_lines
 
 import fleetgym
 from fleetgym.cli import main
 from fleetgym.errors import DataError, FleetgymError
+from fleetgym.evaluation.episode import PROTOCOL, Rules, decode_actions
+from fleetgym.evaluation.results import Results, hash_jobs
 from fleetgym.evaluation.run import evaluate
-from fleetgym.leaderboard.record import read_record
+from fleetgym.evaluation.sandbox import probe_isolation
+from fleetgym.leaderboard.judging import judge
+from fleetgym.leaderboard.record import ISOLATED, read_record, write_record
 from fleetgym.leaderboard.registers import Season, read_registers
 from fleetgym.leaderboard.rerun import rerun
 from fleetgym.leaderboard.season import (
@@ -46,6 +54,18 @@ from fleetgym.scoring.comparison import optimal_actions
 
 SEED = "5e" * 32
 SEASON = Season(name="t", suite=SUITE, scenarios=2, seed_sha256=seed_sha256(SEED), opened="2026-11-21")
+#: As of an official run, which takes long, on a system that isolates agents, which not every one does.
+RULES = Rules(
+    protocol=PROTOCOL,
+    time_class="reflex",
+    cpu_s=3.0,
+    reset_cpu_s=60.0,
+    wall_factor=3.0,
+    memory_gb=8.0,
+    machine="a machine",
+    speed=1.0,
+    **ISOLATED,
+)
 AGENT = """
 class Mine:
     def reset(self, view, *, seed):
@@ -89,7 +109,9 @@ def board(private: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for agent in ("gh", "hold"):
         folder = make_good(root / "submissions" / f"2026-11-21-{agent}", agent)
         verify(folder, out=root / "verified")
-        rerun(folder, SEASON, private, official=False, out=root / "fresh")
+        played = rerun(folder, SEASON, private, official=False)
+        cpu = tuple(dataclasses.replace(episode, cpu_s=1.0) for episode in played.episodes)
+        write_record(root / "fresh", dataclasses.replace(played, rules=RULES, episodes=cpu))
     return root
 
 
@@ -212,6 +234,203 @@ def test_code_stays_in_its_folder(private: Path, tmp_path: Path) -> None:
     declare(folder, "agent.entry", "../evil.py:Mine")
     with pytest.raises(FleetgymError, match="outside the code's folder"):
         rerun(folder, SEASON, private, official=False, code=code)
+
+
+def own_code(folder: Path, text: str = AGENT) -> tuple[Path, Path]:
+    """Return an agent's code and its submission."""
+    code = folder / "code"
+    code.mkdir()
+    (code / "mine.py").write_text(text)
+    results = evaluate([f"{code}/mine.py:Mine"], SUITE)
+    return code, submit_code(results, folder, code)
+
+
+def submit_code(results: Results, folder: Path, code: Path) -> Path:
+    """Submit a run of one's own code."""
+    target = folder / "submissions" / "2026-11-21-mine"
+    submit(results, target, date="2026-11-21", division="open", time_class="online", code=code)
+    return target
+
+
+def test_what_python_has_compiled_is_not_run(private: Path, tmp_path: Path) -> None:
+    """The checksum is of the sources, so nothing else runs, whatever lies beside them."""
+    code, folder = own_code(tmp_path)
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'owned')!r}, 'w')\n{AGENT}")
+    cached = code / "__pycache__" / f"mine.{sys.implementation.cache_tag}.pyc"
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(str(tmp_path / "evil.py"), str(cached), dfile="mine.py", invalidation_mode=unchecked)
+    shutil.copy(cached, code / "mine.pyc")
+    record = rerun(folder, SEASON, private, official=False, code=code)
+    assert not [episode for episode in record.episodes if episode.failure]
+    assert not (tmp_path / "owned").exists()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "subprocess:check_output(args='touch owned', shell=True)",
+        "os.path:join",
+        "fleetgym.evaluation.program:Program(command='touch owned')",
+        "a.py:d/../../evil.py:Mine",
+        "nothing.py:Mine",
+        "nothing:Mine",
+    ],
+)
+def test_what_runs_lies_in_the_code(entry: str, private: Path, tmp_path: Path) -> None:
+    """Neither an installed module nor a path with a colon in it leads out of the folder."""
+    code, folder = own_code(tmp_path)
+    (code / "a.py:d").mkdir()
+    (tmp_path / "evil.py").write_text("raise SystemExit('owned')")
+    lines = lines_of(folder)
+    for line in lines[1:]:
+        line["agent"] = entry
+    tasks = [(line["instance"], line["scenario"], line["seed"]) for line in lines[1:]]
+    lines[0]["jobs_hash"] = hash_jobs([(entry, *task) for task in tasks])
+    write_lines(folder, lines)
+    declare(folder, "agent.entry", entry)
+    assert len(verify(folder).episodes) == 7
+    with pytest.raises(FleetgymError, match=r"outside the code's folder"):
+        rerun(folder, SEASON, private, official=False, code=code)
+    assert not (tmp_path / "owned").exists()
+
+
+def test_a_module_in_the_code_is_run(private: Path, tmp_path: Path) -> None:
+    """It may be named by its module, and it leaves no trace in the module path."""
+    code = tmp_path / "code"
+    (code / "my_agents").mkdir(parents=True)
+    (code / "my_agents" / "mine.py").write_text(AGENT)
+    before = list(sys.path)
+    sys.path.append(str(code))
+    results = evaluate(["my_agents.mine:Mine"], SUITE)
+    folder = submit_code(results, tmp_path, code)
+    sys.path[:] = before
+    for name in [name for name in sys.modules if name.startswith("my_agents")]:
+        del sys.modules[name]
+    record = rerun(folder, SEASON, private, official=False, code=code)
+    assert not [episode for episode in record.episodes if episode.failure]
+    assert sys.path == before
+
+
+def test_one_shot_rows_hold_their_first_action(private: Path, tmp_path: Path) -> None:
+    """A division that can be checked is, in what was played."""
+    folder = make_good(tmp_path / "2026-11-21-gh-rolling", "gh-rolling")
+    declare(folder, "agent.division", "one-shot")
+    with pytest.raises(DataError, match="one-shot"):
+        rerun(folder, SEASON, private, official=False)
+
+
+def test_only_isolated_runs_of_open_seasons_are_ranked(
+    board: Path, private: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An ended season and a system that cannot isolate end the call; a record of such a run is not ranked."""
+    folder = board / "submissions" / "2026-11-21-gh"
+    with pytest.raises(FleetgymError, match="season t has ended"):
+        rerun(folder, dataclasses.replace(SEASON, seed=SEED), private)
+    monkeypatch.setenv("FLEETGYM_NO_NAMESPACES", "1")
+    with pytest.raises(FleetgymError, match="cannot isolate agents"):
+        rerun(folder, SEASON, private)
+    own = Path(shutil.copytree(board, tmp_path / "board"))
+    record = read_record(own / "fresh" / "2026-11-21-gh.json.gz")
+    for rules in (None, dataclasses.replace(RULES, files="open")):
+        write_record(own / "fresh", dataclasses.replace(record, rules=rules))
+        (made,) = make_boards(own)
+        assert set(made.fresh_records) == {"2026-11-21-hold"}
+
+
+def test_whoever_has_the_seed_can_replay_fresh_rows(board: Path, private: Path) -> None:
+    """A fresh record holds the actions, and the judge says the same of them."""
+    record = read_record(board / "fresh" / "2026-11-21-gh.json.gz")
+    with instances_from(private):
+        for episode in record.episodes:
+            instance = load_instance(episode.instance)
+            scenario = load_scenarios(episode.instance)[episode.scenario]
+            options = fleetgym.View(instance).nvec.tolist()
+            actions = decode_actions(episode.actions, instance.num_windows, options)
+            judged, _ = judge(instance, scenario, actions, episode.instance, episode.scenario)
+            assert judged.cost_usd == episode.cost_usd
+
+
+def test_records_say_what_the_submission_says(board: Path, tmp_path: Path) -> None:
+    """A record with another name, or costs that do not add up, is not believed."""
+    own = Path(shutil.copytree(board, tmp_path / "board"))
+    record = read_record(own / "verified" / "2026-11-21-gh.json.gz")
+    agent = dataclasses.replace(record.submission.agent, name="WINNER")
+    forged = dataclasses.replace(record, submission=dataclasses.replace(record.submission, agent=agent))
+    write_record(own / "verified", forged)
+    with pytest.raises(DataError, match="the record says something else"):
+        make_boards(own)
+    cheaper = dataclasses.replace(record.episodes[0], cost_usd=0.5 * record.episodes[0].cost_usd)
+    write_record(own / "verified", dataclasses.replace(record, episodes=(cheaper, *record.episodes[1:])))
+    with pytest.raises(DataError, match="add up"):
+        make_boards(own)
+
+
+SPY = """
+import glob, os, socket
+
+class Mine:
+    def __init__(self, places):
+        self.places = places
+
+    def reset(self, view, *, seed):
+        self.view = view
+        seen = [place for place in self.places if os.path.isfile(place) or glob.glob(place + "/*")]
+        assert not seen, f"sees {seen}"
+        assert not glob.glob("*.seed"), "sees the current folder"
+        assert "SOME_PASSWORD" not in os.environ
+        door = socket.socket(socket.AF_UNIX)
+        try:
+            door.connect(self.places[0] + "/door")
+        except OSError:
+            return
+        raise AssertionError("a door is open")
+
+    def act(self, observation, info):
+        return self.view.fleet_to_action(self.view.fleet)
+"""
+
+
+@pytest.mark.slow
+def test_ranked_agents_see_nothing_but_their_task(
+    private: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No seed in the current folder, no submissions, fresh rows or tasks, no passwords, no sockets."""
+    if "open" in probe_isolation().values():
+        pytest.skip("this system does not allow the namespaces that hide things")
+    work = tmp_path / "work"
+    for place in ("work/seeds", "board/fresh", "board/submissions"):
+        (tmp_path / place).mkdir(parents=True)
+    (work / "season.seed").write_text(SEED)
+    (tmp_path / "board" / "fresh" / "other.json.gz").write_bytes(b"")
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "mine.py").write_text(SPY)
+    places = [
+        str(work),
+        str(tmp_path / "board" / "fresh"),
+        str(tmp_path / "board"),
+        str(private),
+        str(tmp_path),
+    ]
+    (tmp_path / "none").mkdir()
+    entry = f"mine.py:Mine(places={places!r})"
+    results = evaluate(["gh"], SUITE)
+    folder = submit_code(results, tmp_path / "board", code)
+    lines = lines_of(folder)
+    for line in lines[1:]:
+        line["agent"] = entry
+    tasks = [(line["instance"], line["scenario"], line["seed"]) for line in lines[1:]]
+    lines[0]["jobs_hash"] = hash_jobs([(entry, *task) for task in tasks])
+    write_lines(folder, lines)
+    declare(folder, "agent.entry", entry)
+    monkeypatch.chdir(work)
+    monkeypatch.setenv("SOME_PASSWORD", "secret")
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind("door")
+        door.listen()
+        record = rerun(folder, SEASON, private, code=code, out=tmp_path / "board" / "fresh")
+    assert [episode.failure for episode in record.episodes] == [None] * len(record.episodes)
+    assert record.is_isolated
 
 
 def test_best_known_costs_are_needed(board: Path, private: Path, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ BAD: list[tuple[str, str | None, str]] = [
     ("LeavesAChild", "died", "exit code 5"),
     ("WritesGarbage", "protocol", "wrote something else"),
     ("AnswersTwice", "protocol", "no reply with id 5"),
-    ("WritesAHugeLine", "protocol", "a line of over 16777216 characters"),
+    ("WritesAHugeLine", "protocol", "a line of over 1048576 characters"),
     ("WritesLinesWithoutEnd", "protocol", "no reply with id"),
 ]
 

@@ -159,7 +159,7 @@ def verify(arguments: argparse.Namespace) -> int:
     if arguments.best_known:
         return _verify_best_known(arguments)
     from fleetgym.cli.progress import ProgressBar
-    from fleetgym.errors import FleetgymError, one_line
+    from fleetgym.errors import FleetgymError, one_line, printable
     from fleetgym.leaderboard import verify as judging
 
     if not arguments.folders:
@@ -173,14 +173,14 @@ def verify(arguments: argparse.Namespace) -> int:
             cost = sum(episode.cost_usd for episode in record.episodes)
             verdicts.append(
                 {
-                    "submission": str(folder),
+                    "submission": printable(folder),
                     "accepted": True,
                     "episodes": len(record.episodes),
                     "cost_usd": cost,
                 }
             )
         except (FleetgymError, OSError) as error:
-            verdicts.append({"submission": str(folder), "accepted": False, "reason": one_line(error)})
+            verdicts.append({"submission": printable(folder), "accepted": False, "reason": one_line(error)})
         if not arguments.json:
             _tell(verdicts[-1])
     if arguments.json:

@@ -121,7 +121,7 @@ class AgentProcess:
         """
         self._number += 1
         reply = self._ask(act_message(self._number, observation, info), self.limits.act_wall_s)
-        return reply.get("action", []), reply["cpu_s"]
+        return reply["action"], reply["cpu_s"]
 
     def close(self) -> None:
         """End the process and everything that it started."""

@@ -11,7 +11,19 @@ import numpy as np
 
 from fleetgym.errors import DataError
 from fleetgym.files import canonical_json
-from fleetgym.schema import Choice, Integer, Kind, ListOf, Nested, Number, Text, shown, spec, to_jsonable
+from fleetgym.schema import (
+    Choice,
+    Integer,
+    Kind,
+    Line,
+    ListOf,
+    Nested,
+    Number,
+    Text,
+    checked_names,
+    spec,
+    to_jsonable,
+)
 
 RESULTS_FORMAT = "fleetgym-results-1"
 
@@ -24,7 +36,7 @@ PROTOCOL = "fleetgym-agent-1"
 #: Reference CPU seconds of an episode, `reset` not counted.
 TIME_CLASSES = {"reflex": 3.0, "online": 60.0, "offline": 1800.0}
 
-NAME = Text(r"\A[^\x00-\x1f]{1,400}\Z")
+NAME = Line(1, 400)
 _MESSAGE = Text(r"\A[^\x00-\x1f]{0,300}\Z")
 _HASH = Text(r"\A[0-9a-f]{64}\Z")
 _USD = Number(minimum=0.0)
@@ -40,9 +52,10 @@ class MapOf(Kind):
 
     def read(self, value: Any, path: str) -> dict[str, Any]:
         """Return the mapping."""
-        if not isinstance(value, Mapping) or not value:
-            raise DataError(f"expected an object with at least one entry, got {shown(value)}", path)
-        return {str(name): self.item.read(entry, f"{path}[{name!r}]") for name, entry in value.items()}
+        named = checked_names(value, path)
+        if not named:
+            raise DataError("expected an object with at least one entry", path)
+        return {name: self.item.read(entry, f"{path}[{name!r}]") for name, entry in named.items()}
 
     def json_schema(self) -> dict[str, Any]:
         """Return the mapping's schema."""

@@ -18,13 +18,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from fleetgym.errors import FleetgymError
-from fleetgym.evaluation.agent_process import agent_environment, describe_end
+from fleetgym.errors import FleetgymError, printable
+from fleetgym.evaluation.agent_process import agent_environment, describe_end, module_path
 from fleetgym.evaluation.process_tree import ProcessTree
 from fleetgym.library import instances_folder, is_path
+from fleetgym.threads import THREADS
 
-#: Folders and files to hide beside our own, separated as in PATH.
-HIDE_VARIABLE = "FLEETGYM_HIDE"
+#: Folders and files to hide beside our own, separated as in PATH; and what of them is needed, so it stays.
+HIDE_VARIABLE, SHOW_VARIABLE = "FLEETGYM_HIDE", "FLEETGYM_SHOW"
+#: An agent gets the environment variables whose names begin so, and those that this one names: no passwords.
+PASSED = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_",
+    "TZ",
+    "LD_LIBRARY_PATH",
+    "PYTHON",
+    "VIRTUAL_ENV",
+    "NUMBA_",
+    "FLEETGYM_",
+)
+PASS_VARIABLE = "FLEETGYM_PASS"
+#: Doors to other processes that are files: sockets of services, terminals.
+_DOORS = ("/run", "/var/run", "/dev/pts")
 #: Set to anything: use no namespaces, as if the system forbade them.
 _NO_NAMESPACES = "FLEETGYM_NO_NAMESPACES"
 _STDERR_BYTES = 2**16  # of an agent's stderr that is passed on, per episode
@@ -37,9 +54,10 @@ def probe_isolation() -> dict[str, str]:
 
 
 def hidden_files(instance: str | None = None) -> list[str]:
-    """Return the folders and files that an agent must not read: stored scenarios and best-known actions.
+    """Return the folders and files that an agent must not read: stored scenarios, results, the leaderboard.
 
-    More, such as a season's private seed, may be named in the environment variable ``FLEETGYM_HIDE``.
+    Beside them, doors to processes outside: sockets of services, and terminals. More, such as a season's private seed,
+    may be named in the environment variable ``FLEETGYM_HIDE``.
 
     Parameters
     ----------
@@ -49,14 +67,38 @@ def hidden_files(instance: str | None = None) -> list[str]:
     package = Path(__file__).resolve().parent.parent
     found = [instances_folder(), package / "_instances"]
     if (package.parent / "pyproject.toml").is_file():
-        found += [
-            package.parent / name for name in ("instances", "leaderboard/best_known", "results", ".git")
-        ]
-    found += [Path(place) for place in os.environ.get(HIDE_VARIABLE, "").split(os.pathsep) if place]
+        found += [package.parent / name for name in ("instances", "leaderboard", "results", ".git")]
+    found += [Path(door) for door in _DOORS]
+    found += _places(HIDE_VARIABLE)
     if instance is not None and is_path(instance):
         stem = Path(instance).name.removesuffix(".gz").removesuffix(".json")
         found += [Path(instance).parent / f"{stem}.scenarios.json{packed}" for packed in ("", ".gz")]
-    return [str(path.resolve()) for path in found if path.exists()]
+    places = {path.resolve() for path in found if path.exists()}
+    return sorted(str(place) for place in places if place != place.parent)  # all there is cannot be hidden
+
+
+def needed_files(hidden: Sequence[str]) -> list[str]:
+    """Return what an agent cannot run without, in case that a folder around it is hidden.
+
+    Python, this package, and every place of the module path that does not hold something hidden.
+    """
+    package = Path(__file__).resolve().parent.parent
+    around = {str(parent) for path in hidden for parent in (Path(path), *Path(path).parents)}
+    modules = [place for place in module_path() if os.path.realpath(place) not in around]
+    places = [sys.prefix, sys.base_prefix, str(package), str(package.parent / "baselines"), *modules]
+    return sorted({os.path.realpath(place) for place in (*places, *map(str, _places(SHOW_VARIABLE)))})
+
+
+def _places(variable: str) -> list[Path]:
+    return [Path(place) for place in os.environ.get(variable, "").split(os.pathsep) if place]
+
+
+def _passed_on() -> dict[str, str]:
+    """Return the environment variables that an agent gets."""
+    named = {*THREADS, *os.environ.get(PASS_VARIABLE, "").split(os.pathsep)}
+    return {
+        name: value for name, value in agent_environment().items() if name in named or name.startswith(PASSED)
+    }
 
 
 class Sandbox:
@@ -77,7 +119,7 @@ class Sandbox:
 
         self._scratch = tempfile.mkdtemp(prefix="fleetgym-agent-")
         cache = cache_folder()
-        environment = agent_environment() | {
+        environment = _passed_on() | {
             "TMPDIR": self._scratch,
             "NUMBA_CACHE_DIR": os.path.join(self._scratch, "numba"),
         }
@@ -91,6 +133,7 @@ class Sandbox:
             "scratch": self._scratch,
             "cache": None if cache is None else str(cache),
             "hide": list(hide),
+            "show": [*needed_files(hide), self._scratch, *([] if cache is None else [str(cache)])],
             "isolate": not os.environ.get(_NO_NAMESPACES),
             "address_space_bytes": int(address_space_bytes),
             "status_fd": status_end,
@@ -154,5 +197,5 @@ def _pass_on(stderr: IO[str]) -> None:
     with stderr, contextlib.suppress(OSError, ValueError):
         while text := stderr.readline(4096):
             if left > 0:
-                sys.stderr.write(text[:left])
+                sys.stderr.write("\n".join(printable(line) for line in text[:left].split("\n")))
             left -= len(text)

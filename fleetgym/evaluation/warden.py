@@ -9,6 +9,7 @@ second how the agent ended.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import json
@@ -16,6 +17,7 @@ import os
 import resource
 import select
 import signal
+import stat
 import sys
 from typing import Any
 
@@ -27,6 +29,7 @@ _SYS_MOUNT_SETATTR, _AT_CWD, _AT_RECURSIVE = 442, -100, 0x8000
 _SET_DEATH_SIGNAL, _SET_SUBREAPER, _NO_NEW_PRIVILEGES = 1, 36, 38
 _NOBODY = 65534
 _SCRATCH_SIZE = "size=256m"
+_FILE_BYTES = 256 * 2**20  # of one file, also of one in memory
 
 
 def main() -> None:
@@ -85,6 +88,8 @@ def _isolate(plan: dict[str, Any]) -> dict[str, str]:
         _put("/proc/self/setgroups", "deny")
         _put("/proc/self/uid_map", f"{uid or _NOBODY} {uid} 1")
         _put("/proc/self/gid_map", f"{gid or _NOBODY} {gid} 1")
+        with contextlib.suppress(OSError):
+            _put("/proc/sys/user/max_user_namespaces", "0")  # none inside this one, with mounts of its own
         _arrange_files(plan)
     except OSError:
         return facts
@@ -99,11 +104,14 @@ def _put(path: str, text: str) -> None:
 def _arrange_files(plan: dict[str, Any]) -> None:
     """Hide what must not be read, make the rest read-only, and give the agent a folder and a cache to write to."""
     _mount("none", "/", "", _RECURSIVE | _PRIVATE)
-    for path in plan["hide"]:
+    kept = {path: os.open(path, os.O_PATH) for path in plan["show"] if os.path.exists(path)}
+    for path in sorted(plan["hide"], key=len, reverse=True):  # what lies inside before what it lies in
         if os.path.isdir(path):
             _mount("none", path, "tmpfs", _NO_SUID | _NO_DEV, "size=4k")
         elif os.path.exists(path):
             _mount(os.devnull, path, "", _BIND)
+    for path in sorted(kept, key=len):
+        _show_again(path, kept[path])
     _make_read_only()
     if os.path.isdir("/dev/shm"):
         _mount("none", "/dev/shm", "tmpfs", _NO_SUID | _NO_DEV, _SCRATCH_SIZE)
@@ -116,6 +124,19 @@ def _arrange_files(plan: dict[str, Any]) -> None:
         os.mkdir(upper)
         os.mkdir(work)
         _mount("none", cache, "overlay", 0, f"lowerdir={cache},upperdir={upper},workdir={work}")
+
+
+def _show_again(path: str, opened: int) -> None:
+    """Put a folder or file back to where a folder around it was hidden; what is hidden inside stays so."""
+    there = os.fstat(opened)
+    if not (os.path.exists(path) and os.path.samestat(os.stat(path), there)):
+        if stat.S_ISDIR(there.st_mode):
+            os.makedirs(path, exist_ok=True)
+        elif not os.path.exists(path):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
+        _mount(f"/proc/self/fd/{opened}", path, "", _BIND | _RECURSIVE)
+    os.close(opened)
 
 
 def _mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
@@ -169,7 +190,8 @@ def _become_agent(plan: dict[str, Any]) -> None:
         limit = plan["address_space_bytes"]
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        os.chdir(plan["cwd"])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE_BYTES, _FILE_BYTES))
+        os.chdir(plan["cwd"] if os.path.isdir(plan["cwd"]) else plan["scratch"])
         os.execvp(plan["command"][0], plan["command"])
     except BaseException as error:
         print(f"cannot start the agent: {error}", file=sys.stderr)

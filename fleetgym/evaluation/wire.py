@@ -14,7 +14,7 @@ from fleetgym.evaluation.episode import FAILURE_KINDS, PROTOCOL
 from fleetgym.files import parse_json
 from fleetgym.instance import Instance
 
-MAX_REPLY_CHARS = 2**24
+MAX_REPLY_CHARS = 2**20
 
 
 def encode(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,4 +102,7 @@ def read_reply(line: str, number: int) -> dict[str, Any]:
     if "kind" in reply:
         kind = reply["kind"] if reply["kind"] in FAILURE_KINDS else "protocol"
         raise AgentFailure(kind, str(reply.get("message", "")))
+    action = reply.setdefault("action", [])
+    if not isinstance(action, list) or not {type(option) for option in action} <= {int, float}:
+        raise AgentFailure("invalid-action", "expected a list of whole numbers")
     return reply

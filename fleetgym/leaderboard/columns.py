@@ -100,7 +100,9 @@ def _columns(table: Table, records: Mapping[str, Record], place: str) -> list[Co
 
 
 def _machine(record: Record) -> str:
-    return DASH if record.rules is None else record.rules.machine
+    if record.rules is None:
+        return DASH
+    return f"{record.rules.machine} (its speed changed meanwhile)" if record.drifted else record.rules.machine
 
 
 def _family_column(head: str, family: str) -> Column:

@@ -70,16 +70,23 @@ def _check_job(episode: EpisodeResult, claim: Claim) -> None:
 
 
 def _check_actions(episode: EpisodeResult, actions: np.ndarray, division: str) -> None:
-    if episode.failure is not None:
-        if episode.failure.window >= len(actions):
-            raise DataError(f"expected a window from 0 to {len(actions) - 1}", "$.failure.window")
-        if actions[episode.failure.window :].any():
-            raise DataError("expected the empty fleet from the failure on", "$.actions")
-    elif division == "one-shot" and np.any(actions != actions[0]):
-        t = int(np.flatnonzero(np.any(actions != actions[0], axis=1))[0])
-        raise DataError(
-            f"in the one-shot division the first action holds, this differs in window {t}", "$.actions"
-        )
+    spent, failure = episode.budget_spent_at_window, episode.failure
+    if spent is not None and spent >= len(actions):
+        raise DataError(f"expected a window from 0 to {len(actions) - 1}", "$.budget_spent_at_window")
+    if failure is not None and failure.window >= len(actions):
+        raise DataError(f"expected a window from 0 to {len(actions) - 1}", "$.failure.window")
+    if division == "one-shot":
+        check_one_shot(actions if failure is None else actions[: failure.window])
+    if failure is not None and actions[failure.window :].any():
+        raise DataError("expected the empty fleet from the failure on", "$.actions")
+
+
+def check_one_shot(actions: np.ndarray) -> None:
+    """Raise `DataError` if actions, (windows, slots), do not keep what the first of them wants."""
+    changes = np.flatnonzero(np.any(actions != actions[:1], axis=1))
+    if changes.size:
+        message = f"in the one-shot division the first action holds, this differs in window {changes[0]}"
+        raise DataError(message, "$.actions")
 
 
 def judge(
@@ -135,7 +142,9 @@ def judge(
         miss_share=mean("miss_share"),
         unserved_share=mean("unserved_share"),
         failure=None,
-        **counts,
+        forced_outages=counts["forced_outages"],
+        denied=counts["denied"],
+        lost=counts["lost"],
     )
     return found, windows
 

@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fleetgym.errors import DataError
-from fleetgym.evaluation.episode import FAILURE_KINDS, Costs, MapOf, Rules
+from fleetgym.evaluation.episode import FAILURE_KINDS, Changes, Costs, MapOf, Rules
 from fleetgym.files import file_sha256, read_json, write_json
 from fleetgym.leaderboard.submission import DECLARATION, EPISODES, Submission
-from fleetgym.leaderboard.toml import SHA256, SUITE, Line
-from fleetgym.schema import Choice, Integer, ListOf, Nested, Number, Text, read_object, spec, to_jsonable
+from fleetgym.leaderboard.toml import SHA256, SUITE, read_toml
+from fleetgym.schema import (
+    Choice,
+    Flag,
+    Integer,
+    Line,
+    ListOf,
+    Nested,
+    Number,
+    Text,
+    read_object,
+    spec,
+    to_jsonable,
+)
 
 RECORD_FORMAT = "fleetgym-verified-1"
 KINDS = ("replayed", "fresh")
+#: What an agent must be kept from for its row to be ranked.
+ISOLATED = {"network": "none", "processes": "apart", "files": "hidden"}
 
 _USD = Number(minimum=0.0)
 _SHARE = Number(minimum=0.0, maximum=1.0)
@@ -58,6 +73,9 @@ class VerifiedEpisode:
     budget_spent_at_window: int | None = spec(
         Integer(0, 2015), None, doc="from here on the running fleet stayed: CPU time was up"
     )
+    actions: tuple[tuple[int, int, int], ...] | None = spec(
+        Changes(), None, doc="of a fresh task, as in a results file: whoever has the seed can replay them"
+    )
 
     @property
     def task(self) -> tuple[str, int]:
@@ -80,6 +98,14 @@ class Record:
     episodes: tuple[VerifiedEpisode, ...] = spec(ListOf(Nested(VerifiedEpisode), 1))
     season: str | None = spec(Text(r"\A[a-z0-9][a-z0-9.-]{0,39}\Z", nullable=True), None)
     rules: Rules | None = spec(Nested(Rules, nullable=True), None, doc="of the official run of a fresh row")
+    drifted: bool | None = spec(
+        Flag(), None, doc="whether the machine's speed changed beside the official run"
+    )
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether the agent could reach and see nothing but its task."""
+        return self.rules is not None and all(getattr(self.rules, k) == v for k, v in ISOLATED.items())
 
 
 def write_record(folder: str | os.PathLike[str], record: Record) -> Path:
@@ -113,6 +139,9 @@ def read_record(path: str | os.PathLike[str]) -> Record:
             raise DataError(f"no such instance: {min(unknown)}", "$.episodes")
         if len({e.task for e in found.episodes}) < len(found.episodes):
             raise DataError("a task is there twice", "$.episodes")
+        for k, e in enumerate(found.episodes):
+            if not math.isclose(e.costs.total(), e.cost_usd, rel_tol=1e-9):
+                raise DataError(f"its terms add up to {e.costs.total()!r}", f"$.episodes[{k}].cost_usd")
         return found
     except DataError as error:
         raise error.in_file(path) from None
@@ -135,3 +164,6 @@ def check_unchanged(record: Record, folder: Path) -> None:
         path = folder / name
         if not path.is_file() or file_sha256(path) != expected:
             raise DataError("changed since it was verified; run `fleetgym verify` again", source=str(path))
+    if read_toml(Submission, folder / DECLARATION) != record.submission:
+        source = str(folder / DECLARATION)
+        raise DataError("the record says something else; run `fleetgym verify` again", source=source)

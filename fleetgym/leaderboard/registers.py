@@ -14,8 +14,8 @@ from typing import Any
 
 from fleetgym.errors import DataError, FleetgymError
 from fleetgym.files import canonical_hash, write_atomically
-from fleetgym.leaderboard.toml import DAY, SHA256, SUITE, Line, read_list
-from fleetgym.schema import Integer, Number, Text, spec, to_jsonable
+from fleetgym.leaderboard.toml import DAY, SHA256, SUITE, read_list
+from fleetgym.schema import Integer, Line, Number, Text, spec, to_jsonable
 from fleetgym.scoring.best_known import (
     TOLERANCE,
     BestKnownSet,

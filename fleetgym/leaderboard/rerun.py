@@ -1,15 +1,19 @@
 """A submission's code and a season's private tasks in, a fresh record out: played isolated, replayed by the judge.
 
-What is run is the code folder that the maintainer names, after its checksum was compared with the declared one; of
-the submission itself nothing is executed.
+What is run is a copy of the code folder that the maintainer names, made of the files whose checksum was compared with
+the declared one; of the submission itself nothing is executed. Only runs that could see and reach nothing are ranked.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import importlib.util
 import os
+import shutil
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,18 +22,27 @@ import fleetgym
 from fleetgym.errors import DataError, FleetgymError
 from fleetgym.evaluation.episode import EpisodeResult
 from fleetgym.evaluation.run import evaluate
+from fleetgym.evaluation.sandbox import HIDE_VARIABLE, SHOW_VARIABLE, probe_isolation
 from fleetgym.files import file_sha256
-from fleetgym.leaderboard.judging import TOLERANCE, judge
-from fleetgym.leaderboard.record import RECORD_FORMAT, FailureMark, Record, VerifiedEpisode, write_record
+from fleetgym.leaderboard.judging import TOLERANCE, check_one_shot, judge
+from fleetgym.leaderboard.record import (
+    ISOLATED,
+    RECORD_FORMAT,
+    FailureMark,
+    Record,
+    VerifiedEpisode,
+    write_record,
+)
 from fleetgym.leaderboard.registers import Season
 from fleetgym.leaderboard.season import fresh_suite, instances_from
 from fleetgym.leaderboard.submission import DECLARATION, Submission, read_submission, submission_id
-from fleetgym.leaderboard.submit import folder_sha256
+from fleetgym.leaderboard.submit import code_files, folder_sha256
 from fleetgym.leaderboard.verify import mark
 from fleetgym.leaderboard.workers import in_order
 from fleetgym.library import load_instance, load_scenarios
-from fleetgym.registry import parse_agent
+from fleetgym.registry import parse_agent, split_arguments
 from fleetgym.scoring.best_known import load_best_known
+from fleetgym.variables import environment_variable
 
 
 def rerun(
@@ -57,8 +70,9 @@ def rerun(
     workers : int
         Processes.
     official : bool
-        Play under the rules of the declared time class: CPU and memory limits, scenarios out of the agent's sight.
-        Without them the agent runs in a process of its own only, and the row says so.
+        Play under the rules of the declared time class: CPU and memory limits, and everything that is not needed out
+        of the agent's sight and reach. Without them the agent runs in a process of its own only, and the row is not
+        ranked.
     out : path-like, optional
         Folder to write the record into.
     progress : callable, optional
@@ -72,13 +86,19 @@ def rerun(
     Raises
     ------
     FleetgymError
-        If the code is not what was declared, or a best-known cost is missing.
+        If the code is not what was declared, or a best-known cost is missing; in an official run also if the season's
+        seed is public already, or the system cannot isolate agents.
     DataError
         If the submission is malformed, or the judge does not confirm an episode.
     """
+    if official:
+        _check_may_rank(season)
     submission = read_submission(folder)
-    agent = _agent(submission, code)
-    with instances_from(instances):
+    with (
+        _agent(submission, code) as agent,
+        environment_variable(HIDE_VARIABLE, os.pathsep.join(_private_places(folder, out))),
+        instances_from(instances),
+    ):
         suite = fresh_suite(season)
         known = load_best_known([suite])
         results = evaluate(
@@ -90,14 +110,21 @@ def rerun(
             official=submission.agent.time_class if official else None,
             progress=progress,
         )
-        replays = (Replay(episode, results.actions(episode)) for episode in results.episodes)
+        one_shot = submission.agent.division == "one-shot"
+        replays = (Replay(episode, results.actions(episode), one_shot) for episode in results.episodes)
         judged = list(in_order(confirm, replays, workers))
         episodes = []
         for played, verified in zip(results.episodes, judged, strict=True):
             content_hash = results.header.instances[played.instance].content_hash
             best = known.find(played.instance, played.scenario, content_hash)
-            values = {"best_known_usd": best.value_usd, "bound_usd": best.bound_usd, "cpu_s": _cpu_s(played)}
-            episodes.append(dataclasses.replace(verified, **values))
+            fresh = dataclasses.replace(
+                verified,
+                best_known_usd=best.value_usd,
+                bound_usd=best.bound_usd,
+                cpu_s=_cpu_s(played) if official else None,
+                actions=played.actions,
+            )
+            episodes.append(fresh)
         marks = {e.instance: mark(e.instance) for e in episodes}
     record = Record(
         format=RECORD_FORMAT,
@@ -111,30 +138,91 @@ def rerun(
         episodes=tuple(episodes),
         season=season.name,
         rules=results.header.official,
+        drifted=results.has_drifted or None,
     )
     if out is not None:
         write_record(out, record)
     return record
 
 
-def _agent(submission: Submission, code: str | os.PathLike[str] | None) -> str:
-    """Return the name by which the agent is made, its code having been compared with what was declared."""
+def _check_may_rank(season: Season) -> None:
+    """Raise unless a run here and now can be ranked."""
+    if season.seed:
+        raise FleetgymError(
+            f"season {season.name} has ended: its seed is public, so that nothing more is ranked; --unofficial plays it"
+        )
+    facts = probe_isolation()
+    if facts != ISOLATED:
+        found = ", ".join(f"{name}: {fact}" for name, fact in facts.items())
+        raise FleetgymError(
+            f"this system cannot isolate agents ({found}), as ranked runs need; --unofficial plays it"
+        )
+
+
+def _private_places(folder: str | os.PathLike[str], out: str | os.PathLike[str] | None) -> list[str]:
+    """Return what an agent that is ranked must not see: where the maintainer works, and other agents' results."""
+    submission = Path(os.path.abspath(folder))
+    board = submission.parent.parent if submission.parent.name == "submissions" else submission
+    places = [
+        os.getcwd(),
+        Path.home(),
+        tempfile.gettempdir(),
+        board,
+        os.environ.get(HIDE_VARIABLE, ""),
+        out or "",
+    ]
+    return [str(place) for place in places if place]
+
+
+@contextlib.contextmanager
+def _agent(submission: Submission, code: str | os.PathLike[str] | None) -> Iterator[str]:
+    """Yield the name by which the agent is made: one of ours, or one in a copy of its code, which is as declared."""
     entry = submission.agent.entry
     if code is None:
         if ":" in entry.partition("(")[0] or not parse_agent(entry).is_reference:
             raise FleetgymError(f"{entry!r} is no reference agent: name the folder with its code")
-        return entry
-    if folder_sha256(code) != submission.agent.code_sha256:
-        raise FleetgymError(f"{code} is not the declared code: its checksum is another")
-    root = os.path.abspath(code)
-    place = entry.partition(":")[0]
+        yield entry
+        return
+    with tempfile.TemporaryDirectory(prefix="fleetgym-code-") as copy:
+        for name in code_files(code):
+            target = Path(copy, name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(Path(code, name), target)
+        if folder_sha256(copy) != submission.agent.code_sha256:
+            raise FleetgymError(f"{code} is not the declared code: its checksum is another")
+        shown = os.pathsep.join(filter(None, [os.environ.get(SHOW_VARIABLE), copy]))
+        with environment_variable(SHOW_VARIABLE, shown), _on_module_path(copy):
+            yield _entry_inside(entry, copy)
+
+
+def _entry_inside(entry: str, copy: str) -> str:
+    """Return the name of an agent whose file or module lies in the copy of its code."""
+    place, _, attribute = split_arguments(entry)[0].rpartition(":")
+    rest = entry.removeprefix(place)
     if place.endswith(".py"):
-        path = os.path.realpath(os.path.join(root, place))
-        if not path.startswith(os.path.realpath(root) + os.sep):
+        path = os.path.realpath(os.path.join(copy, place))
+        if os.path.commonpath([path, os.path.realpath(copy)]) != os.path.realpath(copy) or not os.path.isfile(
+            path
+        ):
             raise FleetgymError(f"{entry!r} lies outside the code's folder")
-        return path + entry.removeprefix(place)
-    sys.path.append(root)
+        return path + rest
+    top = importlib.util.find_spec(place.partition(".")[0]) if attribute and place else None
+    places = [top.origin or "", *(top.submodule_search_locations or [])] if top else []
+    if not any(os.path.realpath(found).startswith(os.path.realpath(copy) + os.sep) for found in places):
+        raise FleetgymError(
+            f"{entry!r} lies outside the code's folder, or has the name of an installed module"
+        )
     return entry
+
+
+@contextlib.contextmanager
+def _on_module_path(folder: str) -> Iterator[None]:
+    sys.path.append(folder)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
 
 
 def _cpu_s(episode: EpisodeResult) -> float | None:
@@ -148,6 +236,7 @@ class Replay:
 
     episode: EpisodeResult
     actions: np.ndarray  # (windows, slots)
+    one_shot: bool = False
 
 
 def confirm(replay: Replay) -> VerifiedEpisode:
@@ -160,6 +249,8 @@ def confirm(replay: Replay) -> VerifiedEpisode:
         task = f"{played.instance}#{played.scenario}"
         raise DataError(f"{task}: played at {played.cost_usd!r} USD, the replay says {judged.cost_usd!r}")
     failure = played.failure
+    if replay.one_shot:
+        check_one_shot(replay.actions if failure is None else replay.actions[: failure.window])
     marked = None if failure is None else FailureMark(window=failure.window, kind=failure.kind)
     spent = played.budget_spent_at_window
     return dataclasses.replace(judged, failure=marked, budget_spent_at_window=spent)

@@ -136,7 +136,7 @@ def _fresh(board: Board) -> Markup:
     told = tag(
         "p",
         f"Season {board.season}: {board.fresh.num_tasks} tasks drawn from a seed whose checksum was published before. "
-        "Run isolated on the maintainers' machine.",
+        "Run on the maintainers' machine, without network, other processes, or files that are not needed.",
         class_="faint",
     )
     return join(

@@ -17,6 +17,7 @@ from fleetgym.errors import DataError, FleetgymError
 from fleetgym.leaderboard.record import Record, VerifiedEpisode, check_unchanged, read_record
 from fleetgym.leaderboard.registers import Registers, Release, read_registers, read_releases
 from fleetgym.leaderboard.statistics import Cluster, paired_interval
+from fleetgym.leaderboard.submission import is_submission_id
 from fleetgym.leaderboard.table import Played, Table, cluster_means, make_table
 from fleetgym.library import find_entry
 from fleetgym.scoring.best_known import TOLERANCE, BestKnownSet, best_known_path, read_best_known
@@ -88,12 +89,16 @@ def _check_instances(record: Record, path: Path) -> None:
 
 
 def unverified(board: str | os.PathLike[str]) -> list[str]:
-    """Return the submissions that have no record yet."""
+    """Return the submissions that have no record yet; folders whose names no submission can have are left out."""
     root = Path(board)
     gone = {entry.id for entry in read_registers(root).withdrawn}
     names = [path.name for path in sorted((root / "submissions").glob("*")) if path.is_dir()]
     return [
-        name for name in names if name not in gone and not (root / "verified" / f"{name}.json.gz").is_file()
+        name
+        for name in names
+        if is_submission_id(name)
+        and name not in gone
+        and not (root / "verified" / f"{name}.json.gz").is_file()
     ]
 
 
@@ -177,10 +182,10 @@ def _history(board: str | os.PathLike[str], suite: str) -> list[tuple[Release | 
 def _ranked(
     fresh: Sequence[Record], suite: str, registers: Registers
 ) -> tuple[str | None, dict[str, Record]]:
-    """Return the newest season of a suite that has rows, and its rows."""
+    """Return the newest season of a suite that has rows of isolated runs, and these."""
     seasons = [season.name for season in registers.seasons if season.suite == suite]
     for name in reversed(seasons):
-        rows = {record.id: record for record in fresh if record.season == name}
+        rows = {record.id: record for record in fresh if record.season == name and record.is_isolated}
         if rows:
             return name, rows
     return None, {}

@@ -18,9 +18,9 @@ from pathlib import Path
 from fleetgym.errors import DataError, UnknownNameError
 from fleetgym.evaluation.episode import SEED, TIME_CLASSES
 from fleetgym.files import canonical_hash, file_sha256, read_text
-from fleetgym.leaderboard.toml import DAY, MAX_TOML_BYTES, SHA256, SUITE, Line, read_toml, write_toml
+from fleetgym.leaderboard.toml import DAY, MAX_TOML_BYTES, SHA256, SUITE, read_toml, write_toml
 from fleetgym.library import entries, list_instances
-from fleetgym.schema import Choice, Integer, Nested, Text, shown, spec, to_jsonable
+from fleetgym.schema import Choice, Integer, Line, Nested, Text, shown, spec, to_jsonable
 
 SUBMISSION_FORMAT = "fleetgym-submission-1"
 DECLARATION, EPISODES, README = "submission.toml", "episodes.jsonl.gz", "README.md"
@@ -103,10 +103,15 @@ def submission_id(folder: str | os.PathLike[str]) -> str:
         If the name could not be a file's.
     """
     name = Path(os.path.abspath(folder)).name
-    if not _NAME_OF_FOLDER.fullmatch(name):
+    if not is_submission_id(name):
         message = "a submission's folder is named by small letters, digits and . _ -, as in 2026-11-21-agh"
         raise DataError(f"{message}; got {shown(name)}", source=str(folder))
     return name
+
+
+def is_submission_id(name: str) -> bool:
+    """Whether a submission may be called so."""
+    return _NAME_OF_FOLDER.fullmatch(name) is not None
 
 
 def read_submission(folder: str | os.PathLike[str]) -> Submission:

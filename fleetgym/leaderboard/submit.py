@@ -202,13 +202,24 @@ def folder_sha256(folder: str | os.PathLike[str]) -> str:
     FleetgymError
         If it is no folder, or holds a link.
     """
+    return canonical_hash([[name, file_sha256(Path(folder) / name)] for name in code_files(folder)])
+
+
+def code_files(folder: str | os.PathLike[str]) -> list[str]:
+    """Return the relative names of the files that code consists of; what Python has compiled is no part of it.
+
+    Raises
+    ------
+    FleetgymError
+        If it is no folder, or holds anything but files and folders.
+    """
     root = Path(folder)
     if not root.is_dir():
         raise FleetgymError(f"{folder} is no folder")
-    files = []
+    found = []
     for path in sorted(root.rglob("*")):
-        if path.is_symlink():
-            raise FleetgymError(f"{path} is a link; code is submitted as files")
-        if path.is_file() and "__pycache__" not in path.parts:
-            files.append([path.relative_to(root).as_posix(), file_sha256(path)])
-    return canonical_hash(files)
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise FleetgymError(f"{path} is a link or a device; code is submitted as files")
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc":
+            found.append(path.relative_to(root).as_posix())
+    return found

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
-import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,42 +12,31 @@ from typing import Any, TypeVar
 
 from fleetgym.errors import DataError
 from fleetgym.files import read_text
-from fleetgym.schema import Kind, ListOf, Nested, Text, read_object, shown, spec
+from fleetgym.schema import ListOf, Nested, Text, read_object, spec
 
 T = TypeVar("T")
 
 MAX_TOML_BYTES = 2**16
 
-#: Controls, surrogates, and marks that reorder or hide text.
-_UNPRINTABLE = (
-    "\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\uffff"
-)
+SHA256 = Text(r"\A[0-9a-f]{64}\Z")
 
 
 @dataclasses.dataclass(frozen=True)
-class Line(Kind):
-    """One line of printable text."""
+class Day(Text):
+    """A date, as in 2026-11-21."""
 
-    minimum: int = 0
-    maximum: int = 200
+    pattern: str = r"\A\d{4}-\d{2}-\d{2}\Z"
 
-    def read(self, value: Any, path: str) -> str:
-        """Return the text."""
-        if not isinstance(value, str) or not self.minimum <= len(value) <= self.maximum:
-            raise DataError(
-                f"expected text of {self.minimum} to {self.maximum} characters, got {shown(value)}", path
-            )
-        if bad := re.search(f"[{_UNPRINTABLE}]", value):
-            raise DataError(f"expected one line of printable text, got {ascii(bad[0])} in it", path)
-        return value
-
-    def json_schema(self) -> dict[str, Any]:
-        """Return type and lengths."""
-        return {"type": "string", "minLength": self.minimum, "maxLength": self.maximum}
+    def read(self, value: Any, path: str) -> str | None:
+        """Return the date as it is written."""
+        text = super().read(value, path)
+        try:
+            return datetime.date.fromisoformat(str(text)).isoformat()
+        except ValueError:
+            raise DataError(f"there is no such day: {text}", path) from None
 
 
-SHA256 = Text(r"\A[0-9a-f]{64}\Z")
-DAY = Text(r"\A\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])\Z")
+DAY = Day()
 SUITE = Text(r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,60}(/[A-Za-z0-9][A-Za-z0-9._-]{0,60})?\Z")
 
 

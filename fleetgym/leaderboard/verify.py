@@ -29,7 +29,7 @@ from fleetgym.leaderboard.submission import (
     suite_tasks,
 )
 from fleetgym.leaderboard.workers import in_order
-from fleetgym.library import load_instance
+from fleetgym.library import find_entry, load_instance
 from fleetgym.schema import read_object
 
 
@@ -130,5 +130,10 @@ def _check_header(line: str, submission: Submission, tasks: Sequence[tuple[str, 
         raise DataError("does not belong to this agent's episodes of the suite, in order", "$[0].jobs_hash")
     if header.num_jobs != len(tasks):
         raise DataError(f"expected {len(tasks)} episodes, got {header.num_jobs}", "$[0].num_jobs")
+    if header.suite != submission.run.suite:
+        raise DataError(f"expected {submission.run.suite}, as in {DECLARATION}", "$[0].suite")
+    hashes = {name: facts.content_hash for name, facts in header.instances.items()}
+    if hashes != {name: find_entry(name).content_hash for name, _ in tasks}:
+        raise DataError("expected the instances of the suite, as they are stored here", "$[0].instances")
     if header.version != submission.run.fleetgym:
         raise DataError(f"expected {submission.run.fleetgym}, as in {DECLARATION}", "$[0].version")
