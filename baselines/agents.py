@@ -2,15 +2,15 @@
 
 *Static* plans once for nominal demand and keeps the fleet, as the papers' 24-hour policies do; *rolling* plans again
 every few windows on a forecast. Every planner gets the same wrapper; where its arguments differ by default, the tables
-here say so.
+and the decorators here say so.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
 
 from baselines.agh import AdaptiveGreedyHeuristic
 from baselines.best_forecaster import BestForecaster
@@ -21,6 +21,7 @@ from baselines.milp import MilpPlanner
 from baselines.newsvendor import NewsvendorForecaster
 from baselines.saa import SaaPlanner
 from fleetgym.agents import Rolling, Static
+from fleetgym.arguments import passes_on
 from fleetgym.planning import Planner
 
 #: What `fleetgym.agents.Rolling` is told where nothing else is asked for.
@@ -37,67 +38,93 @@ ROLLING: dict[str, Any] = {
 #: router's late-cost segments, which price the nominal mixture, and takes half as long.
 SEARCH: dict[str, Any] = {"late": "safe", "node_limit": 20, "gap": 0.01, "switch_weight": 1.0}
 
+T = TypeVar("T")
 
-def rolling(planner: Callable[..., Planner], arguments: dict[str, Any], **defaults: Any) -> Rolling:
+
+def rolls(
+    planner: Callable[..., Any], without: Collection[str] = (), **defaults: Any
+) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Let a function take the arguments of `Rolling` and of a planner; defaults as in `ROLLING` and as given."""
+    return passes_on(Rolling, planner, without=without, **{**ROLLING, **defaults})
+
+
+def rolling(planner: Callable[..., Planner], arguments: dict[str, Any]) -> Rolling:
     """Sort the arguments: those of the wrapper go to the wrapper, the others to the planner."""
     names = set(inspect.signature(Rolling).parameters) - {"planner"}
-    wrapper = {**ROLLING, **defaults, **{name: arguments.pop(name) for name in names & set(arguments)}}
+    wrapper = {name: arguments.pop(name) for name in names & set(arguments)}
     if wrapper["forecaster"] == "auto":
         wrapper["forecaster"] = BestForecaster()
     return Rolling(planner(**arguments), **wrapper)
 
 
+@passes_on(GreedyHeuristic)
 def gh(*, margin: float = 0.0, **rules: Any) -> Static:
-    """GH, FastLLM's greedy heuristic, planning once; `rules` as for `baselines.gh.GreedyHeuristic`."""
+    """GH, FastLLM's greedy heuristic, planning once."""
     return Static(GreedyHeuristic(**rules), margin)
 
 
+@rolls(GreedyHeuristic)
 def gh_rolling(**arguments: Any) -> Rolling:
-    """GH, planning again and again; arguments of `Rolling` and of `baselines.gh.GreedyHeuristic`."""
+    """GH, planning again and again."""
     return rolling(GreedyHeuristic, arguments)
 
 
+@passes_on(AdaptiveGreedyHeuristic)
 def agh(*, margin: float = 0.0, **rules: Any) -> Static:
-    """AGH, FastLLM's adaptive greedy, planning once; `rules` as for `baselines.agh.AdaptiveGreedyHeuristic`."""
+    """AGH, FastLLM's adaptive greedy, planning once."""
     return Static(AdaptiveGreedyHeuristic(**rules), margin)
 
 
+@rolls(AdaptiveGreedyHeuristic)
 def agh_rolling(**arguments: Any) -> Rolling:
-    """AGH, planning again and again; arguments of `Rolling` and of the planner."""
+    """AGH, planning again and again."""
     return rolling(AdaptiveGreedyHeuristic, arguments)
 
 
+@passes_on(HomogeneousPlanner)
 def homogeneous(*, margin: float = 0.0, **arguments: Any) -> Static:
-    """The best single GPU type, planning once; arguments as for `baselines.homogeneous`."""
+    """The best single GPU type, planning once."""
     return Static(HomogeneousPlanner(**arguments), margin)
 
 
+@rolls(HomogeneousPlanner)
 def homogeneous_rolling(**arguments: Any) -> Rolling:
-    """The best single GPU type, planning again and again; arguments of `Rolling` and of the planner."""
+    """The best single GPU type, planning again and again."""
     return rolling(HomogeneousPlanner, arguments)
 
 
+@passes_on(MilpPlanner, **{**SEARCH, "node_limit": 1000})
 def milp(*, margin: float = 0.0, **search: Any) -> Static:
-    """The exact MILP, planning once; arguments as for `baselines.milp.MilpPlanner`."""
-    return Static(MilpPlanner(**{**SEARCH, "node_limit": 1000, **search}), margin)
+    """The exact MILP, planning once."""
+    return Static(MilpPlanner(**search), margin)
 
 
+@passes_on(MilpPlanner, without=("allowed",), **SEARCH)
+def _milp_planner(samples: int = 0, **search: Any) -> ColumnPool:
+    """Return the MILP over the configurations that `samples` windows need."""
+    return ColumnPool(functools.partial(MilpPlanner, **search), samples)
+
+
+@rolls(_milp_planner, every=12, forecaster="auto")
 def milp_hourly(**arguments: Any) -> Rolling:
-    """The exact MILP, planning every 12 windows; arguments of `Rolling` and of `baselines.milp.MilpPlanner`.
+    """The exact MILP, planning every 12 windows.
 
     Start-up fees, and rent during start-up, are in its objective, spread over the payback windows.
     """
-    return rolling(_milp_planner, arguments, every=12, forecaster="auto")
+    return rolling(_milp_planner, arguments)
 
 
+@rolls(_milp_planner, every=1, forecaster="auto", samples=6)
 def milp_rolling(**arguments: Any) -> Rolling:
-    """The exact MILP, planning in every window; arguments as for `milp_hourly`.
+    """The exact MILP, planning in every window.
 
-    It considers the configurations of `baselines.columns`, from `samples` windows (0: all configurations).
+    It considers the configurations of `baselines.columns`, from `samples` windows (0: all configurations). Start-up is
+    in its objective as in that of `milp_hourly`.
     """
-    return rolling(_milp_planner, {"samples": 6, **arguments}, every=1, forecaster="auto")
+    return rolling(_milp_planner, arguments)
 
 
+@passes_on(milp_rolling, margin=0.0, every=3)
 def newsvendor(forecaster: str = "auto", **arguments: Any) -> Rolling:
     """The exact MILP for each workload's critical quantile of demand; see `baselines.newsvendor`.
 
@@ -108,11 +135,10 @@ def newsvendor(forecaster: str = "auto", **arguments: Any) -> Rolling:
     **arguments
         As for `milp_rolling`.
     """
-    return milp_rolling(
-        **{"forecaster": NewsvendorForecaster(forecaster), "margin": 0.0, "every": 3, **arguments}
-    )
+    return milp_rolling(forecaster=NewsvendorForecaster(forecaster), **arguments)
 
 
+@rolls(SaaPlanner, without=("allowed",), margin=0.0, every=1, keep_best=False)
 def saa(forecaster: str = "auto", samples: int = 6, **arguments: Any) -> Rolling:
     """The two-stage MILP over demand scenarios; see `baselines.saa`.
 
@@ -130,10 +156,4 @@ def saa(forecaster: str = "auto", samples: int = 6, **arguments: Any) -> Rolling
     planner = functools.partial(
         ColumnPool, functools.partial(SaaPlanner, forecaster=forecaster, **search), samples
     )
-    wrapper = {"forecaster": BestForecaster(forecaster), "margin": 0.0, "every": 1, "keep_best": False}
-    return rolling(planner, {**wrapper, **arguments})
-
-
-def _milp_planner(samples: int = 0, **search: Any) -> ColumnPool:
-    """Return the MILP over the configurations that `samples` windows need."""
-    return ColumnPool(functools.partial(MilpPlanner, **{**SEARCH, **search}), samples)
+    return rolling(planner, {"forecaster": BestForecaster(forecaster), **arguments})

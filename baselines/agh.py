@@ -12,6 +12,7 @@ import numpy as np
 
 from baselines.greedy_packing import Layout, Rules, solve
 from baselines.orderings import ORDERINGS, ordering
+from fleetgym.arguments import at_least, passes_on
 from fleetgym.planning import Plan, Snapshot
 
 
@@ -56,8 +57,14 @@ class AdaptiveGreedyHeuristic:
         Configurations that may be used; None: all.
     **rules
         See `baselines.greedy_packing.Rules`.
+
+    Raises
+    ------
+    FleetgymError
+        For a negative number, no patience, or a rule that there is not.
     """
 
+    @passes_on(Rules)
     def __init__(
         self,
         *,
@@ -68,6 +75,8 @@ class AdaptiveGreedyHeuristic:
         allowed: np.ndarray | None = None,
         **rules: Any,
     ):
+        at_least(0, random_starts=random_starts, passes=passes, seed=seed)
+        at_least(1, patience=patience)
         self.random_starts = random_starts
         self.passes = passes
         self.patience = patience

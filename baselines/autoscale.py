@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from fleetgym.arguments import at_least, passes_on
+from fleetgym.errors import FleetgymError
 from fleetgym.instance import Instance
 from fleetgym.planning import Snapshot
 from fleetgym.view import View
@@ -36,15 +38,14 @@ class AutoscaleAgent:
 
     Raises
     ------
-    ValueError
+    FleetgymError
         For values outside these ranges.
     """
 
     def __init__(self, target_utilization: float = 0.6, cooldown_windows: int = 6):
         if not 0.0 < target_utilization <= 1.0:
-            raise ValueError(f"target_utilization is {target_utilization}; expected above 0, at most 1")
-        if cooldown_windows < 0:
-            raise ValueError(f"cooldown_windows is {cooldown_windows}; expected at least 0")
+            raise FleetgymError(f"target_utilization is {target_utilization}; expected above 0, at most 1")
+        at_least(0, cooldown_windows=cooldown_windows)
         self.target_utilization = target_utilization
         self.cooldown_windows = cooldown_windows
 
@@ -199,6 +200,7 @@ class Demand:
         self.usd_left -= extra * s.hold_usd[c]
 
 
+@passes_on(AutoscaleAgent)
 def autoscale(**arguments: Any) -> AutoscaleAgent:
-    """Replicas follow measured load, as an autoscaler's do; arguments as for `AutoscaleAgent`."""
+    """Replicas follow measured load, as an autoscaler's do."""
     return AutoscaleAgent(**arguments)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from baselines.descent import FORECASTERS, study
-from fleetgym import FleetgymError, Instance
+from baselines.descent import candidates, study
+from fleetgym import Instance
+from fleetgym.arguments import at_least
 from fleetgym.forecasters import Forecaster
 
 
@@ -23,6 +24,8 @@ class BestForecaster:
 
     Raises
     ------
+    UnknownNameError
+        If there is no such forecaster.
     FleetgymError
         If `wait_windows` is negative.
 
@@ -36,9 +39,8 @@ class BestForecaster:
     """
 
     def __init__(self, forecaster: str = "auto", wait_windows: int | None = None):
-        if wait_windows is not None and wait_windows < 0:
-            raise FleetgymError(f"wait_windows must be at least 0, got {wait_windows}")
-        self.names = FORECASTERS if forecaster == "auto" else (forecaster,)
+        at_least(0, wait_windows=wait_windows)
+        self.names = candidates(forecaster)
         self.wait_windows = wait_windows
 
     def reset(self, instance: Instance) -> None:

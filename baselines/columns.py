@@ -9,6 +9,7 @@ import numpy as np
 
 from baselines.milp import MilpPlanner
 from fleetgym import Instance, Outcome, Plan, Planner, Snapshot, View
+from fleetgym.arguments import at_least
 from fleetgym.dynamics import draw_scenario
 
 
@@ -77,7 +78,7 @@ class ColumnPool:
     Parameters
     ----------
     make : callable
-        Called with ``allowed``, ndarray of bool (C,); returns the planner.
+        Called with ``allowed``, ndarray of bool (C,), or without; returns the planner.
     samples : int
         Windows drawn; 0 allows every configuration.
     seed : int
@@ -85,6 +86,8 @@ class ColumnPool:
     """
 
     def __init__(self, make: Callable[..., Planner], samples: int, seed: int = 0):
+        at_least(0, samples=samples)
+        make()  # refuses wrong arguments now
         self._make, self.samples, self.seed = make, samples, seed
         self._instance: Instance | None = None
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from baselines.agh import AdaptiveGreedyHeuristic
 from fleetgym import Instance, Outcome, View
+from fleetgym.arguments import at_least
 from fleetgym.forecasters import Forecaster, make_forecaster
 
 FORECASTERS = ("last", "ewma", "kalman")
@@ -46,6 +47,13 @@ class Descent:
     max_moves : int
         Most accepted moves per search.
 
+    Raises
+    ------
+    UnknownNameError
+        If there is no such forecaster.
+    FleetgymError
+        For a count that is too small.
+
     Notes
     -----
     Work is bounded by counts, never by a clock, so that results do not depend on the machine.
@@ -61,9 +69,11 @@ class Descent:
         exchanges: int = 40,
         max_moves: int = 30,
     ):
+        at_least(1, every=every, samples=samples, payback_windows=payback_windows)
+        at_least(0, shortlist=shortlist, exchanges=exchanges, max_moves=max_moves)
         self.every, self.samples, self.payback_windows = every, samples, payback_windows
         self.shortlist, self.exchanges, self.max_moves = shortlist, exchanges, max_moves
-        self.names = FORECASTERS if forecaster == "auto" else (forecaster,)
+        self.names = candidates(forecaster)
 
     def reset(self, view: View, *, seed: int) -> None:
         """Study the history and choose which configurations are worth adding."""
@@ -200,6 +210,20 @@ class Descent:
         picks = ((np.arange(self.samples) + 0.5) / self.samples * ranked.shape[0]).astype(int)
         last = self.view.outcome
         return [dataclasses.replace(last, rate_rps=centre * np.exp(error)) for error in ranked[picks[::-1]]]
+
+
+def candidates(forecaster: str) -> tuple[str, ...]:
+    """Return the names of the forecasters to choose from: the one given, or for ``"auto"`` those of `FORECASTERS`.
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such forecaster.
+    """
+    if forecaster == "auto":
+        return FORECASTERS
+    make_forecaster(forecaster)
+    return (forecaster,)
 
 
 def study(instance: Instance, name: str, ahead: int) -> tuple[Forecaster, np.ndarray]:

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from baselines.greedy_packing import Layout, Rules, solve
+from baselines.orderings import check_ordering
 from baselines.orderings import ordering as make_order
+from fleetgym.arguments import passes_on
 from fleetgym.planning import Plan, Snapshot
 
 
@@ -43,13 +45,20 @@ class GreedyHeuristic:
     **rules
         See `baselines.greedy_packing.Rules`.
 
+    Raises
+    ------
+    FleetgymError
+        For an ordering or a rule that there is not.
+
     Examples
     --------
     >>> GreedyHeuristic(slo="per-route").rules.slo
     'per-route'
     """
 
+    @passes_on(Rules)
     def __init__(self, *, ordering: str | Sequence[int] = "rate-desc", **rules: Any):
+        check_ordering(ordering)
         self.ordering = ordering
         self.rules = Rules(**rules)
         self._layout: Layout | None = None

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from baselines import greedy_kernels as kernels
+from fleetgym.arguments import at_least
+from fleetgym.errors import FleetgymError
 from fleetgym.instance import Instance
 from fleetgym.planning import Plan, Snapshot
 
@@ -50,7 +52,7 @@ class Rules:
 
     Raises
     ------
-    ValueError
+    FleetgymError
         For an unknown `slo`, or a negative share or limit.
     """
 
@@ -63,11 +65,10 @@ class Rules:
 
     def __post_init__(self) -> None:
         if self.slo not in SLO_RULES:
-            raise ValueError(f"slo is {self.slo!r}; expected one of {', '.join(SLO_RULES)}")
-        if not self.coverage_budget_share >= 0:
-            raise ValueError(f"coverage_budget_share is {self.coverage_budget_share}; expected at least 0")
-        if self.storage_usd_per_h is not None and not self.storage_usd_per_h >= 0:
-            raise ValueError(f"storage_usd_per_h is {self.storage_usd_per_h}; expected at least 0")
+            raise FleetgymError(f"slo is {self.slo!r}; expected one of {', '.join(SLO_RULES)}")
+        at_least(
+            0, coverage_budget_share=self.coverage_budget_share, storage_usd_per_h=self.storage_usd_per_h
+        )
 
     def packed(self) -> np.ndarray:
         """Return the switches in the kernels' order."""

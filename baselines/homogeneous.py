@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from baselines.agh import AdaptiveGreedyHeuristic
+from fleetgym.arguments import passes_on
 from fleetgym.instance import Instance
 from fleetgym.planning import Plan, Snapshot
 
@@ -30,9 +31,16 @@ class HomogeneousPlanner:
     ----------
     **arguments
         See `baselines.agh.AdaptiveGreedyHeuristic`.
+
+    Raises
+    ------
+    FleetgymError
+        As there.
     """
 
+    @passes_on(AdaptiveGreedyHeuristic, without=("allowed",))
     def __init__(self, **arguments: Any):
+        AdaptiveGreedyHeuristic(**arguments)  # refuses wrong ones now
         self._arguments = arguments
         self._instance: Instance | None = None
         self._planners: dict[str, AdaptiveGreedyHeuristic] = {}

@@ -27,6 +27,7 @@ import numpy as np
 from baselines.best_forecaster import BestForecaster
 from baselines.milp import MilpPlanner
 from fleetgym import FleetgymError, Snapshot, View
+from fleetgym.arguments import passes_on
 
 
 class LazyBounds:
@@ -105,7 +106,7 @@ class LazyCapacity:
         switch_cost: float = 1.0,
         peak: float = 0.99,
     ):
-        if margin <= -1.0 or switch_cost < 0.0 or not 0.0 <= peak <= 1.0:
+        if not (margin > -1.0 and switch_cost >= 0.0 and 0.0 <= peak <= 1.0):
             raise FleetgymError("margin must be above -1, switch_cost not negative, and peak in [0, 1]")
         self.forecaster = BestForecaster(forecaster)
         self.margin, self.switch_cost, self.peak = margin, switch_cost, peak
@@ -180,6 +181,7 @@ def within_limits(fleet: np.ndarray, snapshot: Snapshot) -> np.ndarray:
     return kept
 
 
+@passes_on(LazyCapacity)
 def lcp(**arguments: Any) -> LazyCapacity:
-    """Lazy capacity provisioning (Lin et al.) on the MILP's mix; arguments as for `LazyCapacity`."""
+    """Lazy capacity provisioning (Lin et al.) on the MILP's mix."""
     return LazyCapacity(**arguments)

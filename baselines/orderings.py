@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fleetgym.errors import FleetgymError
 from fleetgym.planning import Snapshot
 
 #: What the deterministic orderings sort by; AGH takes each descending and ascending.
@@ -25,6 +26,12 @@ def sort_key(snapshot: Snapshot, key: str) -> np.ndarray:
     return np.array([w.error_slo for w in snapshot.instance.workloads])
 
 
+def check_ordering(name: str | Sequence[int]) -> None:
+    """Refuse a name that is none of `ORDERINGS`; a permutation needs the snapshot."""
+    if isinstance(name, str) and name not in ORDERINGS:
+        raise FleetgymError(f"unknown ordering {name!r}; expected one of {', '.join(ORDERINGS)}")
+
+
 def ordering(snapshot: Snapshot, name: str | Sequence[int]) -> np.ndarray:
     """Return a permutation of the workloads.
 
@@ -42,16 +49,17 @@ def ordering(snapshot: Snapshot, name: str | Sequence[int]) -> np.ndarray:
 
     Raises
     ------
-    ValueError
+    FleetgymError
         If `name` is neither.
     """
+    check_ordering(name)
     if not isinstance(name, str):
         order = np.asarray(name, dtype=np.int64)
         if not np.array_equal(np.sort(order), np.arange(snapshot.rate_rps.size)):
-            raise ValueError(f"expected a permutation of 0..{snapshot.rate_rps.size - 1}, got {list(name)}")
+            raise FleetgymError(
+                f"expected a permutation of 0..{snapshot.rate_rps.size - 1}, got {list(name)}"
+            )
         return order
-    if name not in ORDERINGS:
-        raise ValueError(f"unknown ordering {name!r}; expected one of {', '.join(ORDERINGS)}")
     key, direction = name.rsplit("-", 1)
     values = sort_key(snapshot, key)
     return np.argsort(-values if direction == "desc" else values, kind="stable").astype(np.int64)

@@ -23,7 +23,8 @@ from baselines.best_forecaster import BestForecaster
 from baselines.milp import Modes
 from baselines.milp.highs import Program
 from baselines.milp.problem import COMPUTE, MEMORY, SERVERS, Problem, make_problem
-from fleetgym import FleetgymError, Plan, Snapshot
+from fleetgym import Plan, Snapshot
+from fleetgym.arguments import at_least
 
 _DRAWN_PER_SCENARIO = 16
 
@@ -79,7 +80,7 @@ class SaaPlanner:
     Raises
     ------
     FleetgymError
-        If `scenarios` is below 1.
+        If `scenarios` is below 1, or another number negative; for an unknown forecaster or mode.
     """
 
     def __init__(
@@ -95,8 +96,8 @@ class SaaPlanner:
         switch_weight: float = 1.0,
         seed: int = 0,
     ):
-        if scenarios < 1:
-            raise FleetgymError(f"scenarios must be at least 1, got {scenarios}")
+        at_least(1, scenarios=scenarios)
+        at_least(0, windows_ahead=windows_ahead, node_limit=node_limit, gap=gap, seed=seed)
         self.scenarios, self.windows_ahead, self.seed = scenarios, windows_ahead, seed
         self._forecaster = BestForecaster(forecaster)
         self.node_limit, self.gap, self.allowed = node_limit, gap, allowed

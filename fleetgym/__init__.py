@@ -30,6 +30,7 @@ _HOME = {
     "load_scenarios": "library",
     "Plan": "planning",
     "Planner": "planning",
+    "read_results": "evaluation.results",
     "agent_risk": "risk",
     "fleet_risk": "risk",
     "import_trace": "traces.importing",
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
     from fleetgym.errors import DataError as DataError
     from fleetgym.errors import FleetgymError as FleetgymError
     from fleetgym.errors import UnknownNameError as UnknownNameError
+    from fleetgym.evaluation.results import read_results as read_results
     from fleetgym.evaluation.run import evaluate as evaluate
     from fleetgym.evaluation.run import plan as plan
     from fleetgym.instance import Instance as Instance

@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from fleetgym.arguments import at_least
 from fleetgym.errors import FleetgymError
 from fleetgym.forecasters import Forecaster, make_forecaster
 from fleetgym.planning import Plan, Planner, Snapshot
@@ -53,6 +54,11 @@ class Rolling:
         demand that is only known afterwards).
     payback_windows : int
         A change must pay for itself within this many windows, or until the next plan if that is later.
+
+    Raises
+    ------
+    FleetgymError
+        For what is no planner or no forecaster, and for a number out of range.
     """
 
     def __init__(
@@ -65,10 +71,15 @@ class Rolling:
         keep_best: bool = True,
         payback_windows: int = 12,
     ):
-        if every < 1:
-            raise FleetgymError(f"every must be at least 1 window, got {every}")
-        if margin <= -1.0 or switch_cost < 0.0:
-            raise FleetgymError("margin must be above -1 and switch_cost not negative")
+        if not callable(getattr(planner, "plan", None)):
+            raise FleetgymError(
+                f"planner is {planner!r}; expected an object with plan(snapshot), such as "
+                "fleetgym.registry.make_planner('agh')"
+            )
+        at_least(1, every=every, payback_windows=payback_windows)
+        at_least(0, switch_cost=switch_cost)
+        if not margin > -1.0:
+            raise FleetgymError(f"margin is {margin}; expected above -1")
         self.planner, self.every, self.margin = planner, every, margin
         self.forecaster = make_forecaster(forecaster)
         self.switch_cost, self.keep_best, self.payback_windows = switch_cost, keep_best, payback_windows

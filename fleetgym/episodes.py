@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fleetgym.actions import ActionSpace
+from fleetgym.errors import FleetgymError
 from fleetgym.instance import Instance, Scenario
 from fleetgym.kernels.compile import announce_compilation
 from fleetgym.kernels.episodes import Episodes, Report, Setting, Shape, advance_episodes, columns, freeze
@@ -55,7 +56,7 @@ class EpisodeBatch:
 
     Raises
     ------
-    ValueError
+    FleetgymError
         If the shapes differ.
 
     Examples
@@ -75,7 +76,7 @@ class EpisodeBatch:
         spaces = [ActionSpace(instance) for instance in instances]
         shapes = {(*shape_of(instance), len(instance.slots)) for instance in instances}
         if len(shapes) != 1:
-            raise ValueError(
+            raise FleetgymError(
                 "instances of different shapes (workloads, configurations, pools, longest start-up, windows, "
                 f"slots) cannot be in one batch: {sorted(shapes)}"
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from fleetgym.instance import Instance
 _FLOOR = 0.05  # of the nominal rate: where a logarithm is taken, a nearly empty window counts as this
 
 
+@runtime_checkable
 class Forecaster(Protocol):
     """Predicts demand from what was seen."""
 
@@ -176,14 +177,18 @@ def make_forecaster(name: str | Forecaster) -> Forecaster:
     ------
     UnknownNameError
         If no forecaster has this name.
+    FleetgymError
+        For what is neither a name nor a forecaster.
 
     Examples
     --------
     >>> type(make_forecaster("ewma")).__name__
     'EWMA'
     """
-    if not isinstance(name, str):
+    if isinstance(name, Forecaster):
         return name
+    if not isinstance(name, str):
+        raise FleetgymError(f"forecaster is {name!r}; expected one of {', '.join(FORECASTERS)}, or an object")
     if name not in FORECASTERS:
         raise UnknownNameError("forecaster", name, FORECASTERS)
     return FORECASTERS[name]()

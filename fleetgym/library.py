@@ -259,7 +259,8 @@ def load_scenarios(id_or_path: str | os.PathLike[str]) -> tuple[Scenario, ...]:
     ['stored-0']
     """
     if is_path(id_or_path):
-        return load_scenario_file(_beside(Path(id_or_path)), load_instance_file(id_or_path))
+        instance = load_instance_file(id_or_path)
+        return load_scenario_file(_beside(Path(id_or_path)), instance)
     entry = find_entry(str(id_or_path))
     path = _verified(entry.scenario_file, entry.scenario_sha256)
     return _load_scenarios(str(path), entry.scenario_sha256, load_instance(entry.id))

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from fleetgym.arguments import check_arguments
 from fleetgym.errors import FleetgymError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -296,17 +297,24 @@ def make_agent(name: str, **arguments: Any) -> Agent:
     Raises
     ------
     UnknownNameError
-        If no agent has the name.
+        If no agent has the name, or it has no such argument.
     FleetgymError
-        If what was found is neither an agent nor a planner.
+        If what was found is neither an agent nor a planner, or does not take an argument's value.
 
     Examples
     --------
     >>> type(make_agent("gh")).__name__
     'Static'
     """
+    return as_agent(_make(name, arguments), name)
+
+
+def _make(name: str, arguments: Mapping[str, Any]) -> Any:
+    """Call what a name stands for. Annotations bind ours only: others' may say less than is true."""
     spec = parse_agent(name)
-    return as_agent(load_target(spec.target)(**{**spec.arguments, **arguments}), name)
+    target, given = load_target(spec.target), {**spec.arguments, **arguments}
+    check_arguments(target, given, typed=spec.is_reference)
+    return target(**given)
 
 
 def as_agent(made: Any, name: str = "this object") -> Agent:
@@ -332,8 +340,7 @@ def make_planner(name: str, **arguments: Any) -> Planner:
     FleetgymError
         If the agent has no planner.
     """
-    spec = parse_agent(name)
-    made = load_target(spec.target)(**{**spec.arguments, **arguments})
+    made = _make(name, arguments)
     planner = made if hasattr(made, "plan") else getattr(made, "planner", None)
     if planner is None:
         raise FleetgymError(f"the agent {name!r} is no planner: it acts window by window; try `fleetgym run`")

@@ -306,6 +306,7 @@ class RiskyPlan:
     margin: float  # it is for (1 + margin) times nominal demand
     risk: Risk | None
     plays: bool  # whether the risk is that of an agent that plans again and again
+    is_best_margin: bool = False  # whether the margin is the best of those tried
 
 
 def plan_with_risk(
@@ -360,6 +361,7 @@ def plan_with_risk(
     def bar(what: str) -> Progress | None:
         return None if progress is None else progress(what)
 
+    is_best = margin == "best"
     if margin == "best":
         margin = best_margin(instance, planner, seed=seed, progress=bar("choosing a margin"))
     elif margin is None:
@@ -372,4 +374,4 @@ def plan_with_risk(
         risk = agent_risk(instance, made, days=days, seed=seed, progress=bar("playing days"))
     elif days:
         risk = fleet_risk(instance, plan.fleet, days=days, seed=seed, progress=bar("playing days"))
-    return RiskyPlan(plan=plan, margin=margin, risk=risk, plays=plays)
+    return RiskyPlan(plan=plan, margin=margin, risk=risk, plays=plays, is_best_margin=is_best)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from sample_agents import agent
 
+import fleetgym
 from fleetgym.cli.parser import make_parser
 
 TOY = "fleet-v0/toy/drop"
@@ -45,6 +46,12 @@ def test_list(run: Run) -> None:
     assert "fleet-v0/toy" in run("list")[1]
     assert TOY in run("list", "fleet-v0/toy")[1]
     assert "agh-rolling" in run("list", "agents")[1]
+    told = run("list", "agents", "agh-rolling")[1]
+    assert told.startswith("agh-rolling: AGH, planning again and again. (baselines.agents:agh_rolling)")
+    assert re.search(r"^switch_cost +2\.0$", told, flags=re.MULTILINE)
+    assert "allowed" not in told  # an array cannot be written
+    assert json.loads(run("list", "agents", "descent", "--json")[1])["arguments"]["forecaster"] == "'auto'"
+    assert run("list", "agents", "hold")[1].endswith("no arguments\n")
     assert {e["name"] for e in json.loads(run("list", "agents", "--json")[1])} >= {"hold", "agh"}
     assert [e["id"] for e in json.loads(run("list", "fleet-v0/toy", "--json")[1])].count(TOY) == 1
     assert json.loads(run("list", "--json")[1])["fleet-v0/toy"] >= 7
@@ -57,6 +64,18 @@ def test_show_prints_every_part(run: Run) -> None:
     for part in ("workloads", "pools", "slots", "nominal fleet", "stored scenarios", "spot", "USD/h"):
         assert part in out
     assert json.loads(run("show", TOY, "--json")[1])["id"] == "drop"
+
+
+def test_show_tells_hardware_in_short(run: Run) -> None:
+    """GPUs by type and count, mixed ones too, and precision apart; the configuration's id is not repeated."""
+    out = run("show", "fleet-v0/dev/ou-s-001")[1]
+    instance = fleetgym.load_instance("fleet-v0/dev/ou-s-001")
+    types, tiers = {p.id: p.gpu_type for p in instance.pools}, {t.id: t for t in instance.tiers}
+    for configuration in instance.configurations:
+        (use,) = configuration.uses
+        gpu, precision = types[tiers[use.tier].pool], tiers[use.tier].precision
+        shown = rf"{re.escape(configuration.id)} +{re.escape(configuration.model)} +{use.gpus} {gpu} +{precision} "
+        assert re.search(shown, out)
 
 
 def test_show_a_file_of_ones_own(run: Run, tmp_path: Path) -> None:

@@ -54,6 +54,14 @@ def test_other_verbs_try_the_agent_too(run: Run, verb: str) -> None:
     assert "Traceback" not in err
 
 
+def test_arguments_of_what_cannot_be_imported(run: Run, tmp_path: Path) -> None:
+    """Listing them is answered in a line, whatever the module does."""
+    (tmp_path / "broken.py").write_text("class Agent(:\n")
+    code, out, err = run("list", "agents", "broken.py:Agent")
+    assert (code, out) == (2, "")
+    assert err.startswith("fleetgym: broken.py:Agent cannot be imported: ")
+
+
 def test_check_agent_says_that_it_cannot_be_made(run: Run) -> None:
     """Not that it raised in some window; and a suite that does not exist is not the agent's fault."""
     code, out, _ = run("check-agent", agent("Goood"))
@@ -119,6 +127,9 @@ MISTAKES = [
     (("import-trace", ""), "No such file or directory: ''"),
     (("plan", TOY, "--margin", "30%"), "0.3 for 30 % more"),
     (("compare", "hold", "--seed", "-1"), "at least 0"),
+    (("compare", "hold", "--suite", "nosuch.json"), "No such file or directory: nosuch.json"),
+    (("list", "toy", "agh"), "expected `fleetgym list agents agh`"),
+    (("run", TOY, "--agent", "descent(every=0)"), "every is 0; expected at least 1"),
     (("compare", "hold", "--act-limit", "0"), "above 0"),
     (("compare", "hold", "--suite", TOY, "--out", "trace.csv/r.jsonl"), "trace.csv"),
     (("study", "thresholds", "--plot", "picture.doc"), "ends in .png"),
@@ -141,6 +152,17 @@ def test_mistakes_are_told_in_a_line(run: Run, tmp_path: Path, words: tuple[str,
     assert out == ""
     assert "Traceback" not in err
     assert [path.name for path in tmp_path.iterdir()] == ["trace.csv"]
+
+
+def test_costs_to_compare_with_are_looked_for_before_playing(run: Run, tmp_path: Path) -> None:
+    """An instance of one's own has none: the call says so at once, and what to write instead."""
+    folder = SCENARIOS.parents[1] / "toy"
+    for name in ("drop.json", "drop.scenarios.json"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    code, out, err = run("compare", "hold", "--suite", "drop.json", "--out", "r.jsonl")
+    assert (code, out) == (2, "")
+    assert "--relative-to best-in-run" in err
+    assert not (tmp_path / "r.jsonl").exists()
 
 
 def test_a_file_that_is_no_results_file(run: Run, tmp_path: Path) -> None:

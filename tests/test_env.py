@@ -13,7 +13,7 @@ from gymnasium.utils.env_checker import check_env
 
 import fleetgym
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
-from fleetgym.errors import DataError
+from fleetgym.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.view import View
 from fleetgym.window import COST_TERMS, Outcome, window_model
 
@@ -176,8 +176,18 @@ def test_step_needs_reset() -> None:
 @pytest.mark.parametrize("options", [{"scenario": 99}, {"scenario": "a"}, {"scenario": -1}, {"oops": 1}])
 def test_bad_reset_options(options: dict) -> None:
     """A bad option says what is possible."""
-    with pytest.raises(ValueError):
+    with pytest.raises(FleetgymError):
         make().reset(options=options)
+
+
+def test_a_stored_scenario_goes_by_number_and_id() -> None:
+    """What `info` calls a scenario is a name for it; an unknown one is answered with those there are."""
+    env = make()
+    _, numbered = env.reset(options={"scenario": 0})
+    _, named = env.reset(options={"scenario": numbered["scenario"]})
+    assert named["scenario"] == numbered["scenario"]
+    with pytest.raises(UnknownNameError, match=f"known: .*{numbered['scenario']}"):
+        env.reset(options={"scenario": "stored"})
 
 
 def test_terminates_at_the_horizon() -> None:
@@ -252,7 +262,7 @@ def test_ansi_rendering() -> None:
 
 def test_unknown_render_mode() -> None:
     """A render mode that does not exist is refused."""
-    with pytest.raises(ValueError, match="render_mode"):
+    with pytest.raises(FleetgymError, match="render_mode"):
         FleetAllocEnv(TOY, render_mode="hologram")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import gymnasium
@@ -66,6 +68,27 @@ def test_tables_name_what_there_is(env_id: str) -> None:
     assert set(info) <= told
     arguments = set(inspect.signature(type(env)).parameters)
     assert set(re.findall(r"^\| `(\w+)` \|", parts["Arguments"], flags=re.MULTILINE)) == arguments
+
+
+def test_what_the_pages_call_works_in_a_fresh_process() -> None:
+    """Gymnasium finds an id only with its module in front, unless fleetgym was imported: so every page writes it."""
+    pages = [
+        *docs.FOLDER.glob("*.md"),
+        *docs.FOLDER.parent.glob("*.md"),
+        docs.FOLDER.parents[1] / "README.md",
+    ]
+    called = [
+        call
+        for page in pages
+        for call in re.findall(r"gymnasium\.make(?:_vec)?\(\"([^\"]+)", page.read_text())
+    ]
+    assert set(called) == {f"fleetgym:{env_id}" for env_id in IDS}
+    code = (
+        "import gymnasium\n"
+        "gymnasium.make_vec('fleetgym:FleetAlloc-v0', num_envs=2)\n"
+        f"for name in {sorted(set(called))}: gymnasium.make(name)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_missing_section_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,6 +90,21 @@ def test_a_cluster_that_is_not_there(
         pass
 
 
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("foo", "missing port number in address 'foo'"),
+        ("bad://x:1", "unknown address scheme 'bad'"),
+        ("x.json", "there is no scheduler file 'x.json'"),
+    ],
+)
+def test_an_address_that_is_none(monkeypatch: pytest.MonkeyPatch, address: str, message: str) -> None:
+    """It is refused before a client is made, which would wait, or not close what it has opened."""
+    monkeypatch.setattr("distributed.Client", lambda **_: pytest.fail("a client was made"))
+    with pytest.raises(FleetgymError, match=message), dask_executor(address):
+        pass
+
+
 # -- a real cluster
 
 

@@ -115,7 +115,7 @@ def test_step_needs_reset() -> None:
 )
 def test_bad_reset_options(options: dict) -> None:
     """A bad option says what is possible."""
-    with pytest.raises(ValueError):
+    with pytest.raises(FleetgymError):
         make().reset(options=options)
 
 
@@ -280,5 +280,5 @@ def test_ansi_rendering() -> None:
     text = env.render()
     assert "makespan" in text
     assert all(p.id in text for p in env.instance.pools)
-    with pytest.raises(ValueError, match="render_mode"):
+    with pytest.raises(FleetgymError, match="render_mode"):
         FleetMakespanEnv(TOY, render_mode="hologram")

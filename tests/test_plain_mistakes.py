@@ -45,9 +45,9 @@ def test_ragged_actions() -> None:
 @pytest.mark.parametrize("name", IDS)
 def test_reset_options_are_a_mapping(name: str) -> None:
     """A list of names is not."""
-    with pytest.raises(ValueError, match=r"expected a mapping such as .* got \['scenario'\]"):
+    with pytest.raises(FleetgymError, match=r"expected a mapping such as .* got \['scenario'\]"):
         gymnasium.make(name).unwrapped.reset(options=["scenario"])
-    with pytest.raises(ValueError, match=r"unknown reset options \['scene'\]; expected 'scenario'"):
+    with pytest.raises(FleetgymError, match=r"unknown reset options \['scene'\]; expected 'scenario'"):
         gymnasium.make(name).unwrapped.reset(options={"scene": 0})
 
 

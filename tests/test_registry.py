@@ -14,8 +14,9 @@ from sample_agents import agent
 import fleetgym
 from fleetgym import registry
 from fleetgym.agents import Rolling, Static
+from fleetgym.arguments import parameters_of, written
 from fleetgym.errors import FleetgymError, UnknownNameError
-from fleetgym.registry import agent_entries, make_agent, make_planner, parse_agent
+from fleetgym.registry import agent_entries, load_target, make_agent, make_planner, parse_agent
 
 OURS = {
     "hold",
@@ -64,6 +65,75 @@ def test_arguments_in_brackets() -> None:
     assert isinstance(made, Rolling)
     assert (made.every, made.margin, made.planner.passes) == (3, 0.25, 1)  # type: ignore[attr-defined]
     assert make_agent("gh(margin=0.5)", margin=0.1).margin == 0.1  # type: ignore[attr-defined]
+
+
+def reference_arguments() -> list[tuple[str, str]]:
+    """Every argument of every agent of ours that can be written on the command line."""
+    ours = [entry for entry in agent_entries().values() if entry.is_reference]
+    return [(e.name, argument) for e in ours for argument in written(load_target(e.target), typed=True)]
+
+
+def test_every_argument_of_a_reference_agent_is_checked() -> None:
+    """None is swallowed by ``**arguments``, and none takes a value that is nothing of its kind."""
+    cases = reference_arguments()
+    assert {("agh-rolling", "passes"), ("saa", "scenarios"), ("milp", "gap"), ("ppo", "always")} <= set(cases)
+    for name, argument in cases:
+        with pytest.raises(FleetgymError, match=f"^{argument} is .*; expected "):
+            make_agent(f"{name}({argument}={{}})")
+    for name in sorted({name for name, _ in cases} | {"hold"}):
+        with pytest.raises(FleetgymError, match="unknown argument 'quantle'|takes no arguments"):
+            make_agent(f"{name}(quantle=5)")
+
+
+def test_the_defaults_that_are_told_are_the_ones_used() -> None:
+    """An agent that is given all of its defaults by name is the agent without arguments."""
+    for name in ("saa", "milp-rolling", "newsvendor", "coral"):
+        target = load_target(agent_entries()[name].target)
+        told = {key: p.default for key, p in parameters_of(target, evaluated=True).items()}  # type: ignore[union-attr]
+        plain, full = make_agent(name), make_agent(name, **told)
+        assert isinstance(plain, Rolling)
+        assert isinstance(full, Rolling)
+        for wrapper in ("every", "margin", "switch_cost", "keep_best", "payback_windows"):
+            assert getattr(plain, wrapper) == getattr(full, wrapper) == told[wrapper]
+        assert type(plain.forecaster) is type(full.forecaster)
+        assert getattr(plain.planner, "samples", None) == getattr(full.planner, "samples", None)
+
+
+REFUSED = {
+    "agh-rolling(margn=0.3)": "unknown argument 'margn'; did you mean 'margin'",
+    "agh-rolling(margin='a')": "margin is 'a'; expected float",
+    "agh-rolling(every=1.5)": "every is 1.5; expected int",
+    "newsvendor(quantile=5)": "unknown argument 'quantile'",
+    "saa(scenarios=0)": "scenarios is 0; expected at least 1",
+    "saa(late='soon')": "late is 'soon'; expected one of",
+    "descent(every='a')": "every is 'a'; expected int",
+    "descent(every=0)": "every is 0; expected at least 1",
+    "descent(every=-1)": "every is -1; expected at least 1",
+    "descent(forecaster='ewmaa')": "did you mean 'ewma'",
+    "agh(seed=-1)": "seed is -1; expected at least 0",
+    "homogeneous(passes=-1)": "passes is -1",
+    "milp-hourly(gap=-1)": "gap is -1",
+    "milp-rolling(samples=-1)": "samples is -1",
+    "gh(ordering='size')": "unknown ordering 'size'",
+    "lcp(forecaster='next')": "unknown forecaster 'next'",
+    "jiang(nodes=-1)": "nodes is -1",
+    "melange(gap=-0.1)": "gap is -0.1",
+    "agh-rolling(payback_windows=0)": "payback_windows is 0",
+}
+
+
+@pytest.mark.parametrize(("text", "message"), REFUSED.items())
+def test_arguments_out_of_range(text: str, message: str) -> None:
+    """What an agent cannot be played with is refused when it is made, with what would be valid."""
+    with pytest.raises(FleetgymError, match=message):
+        make_agent(text)
+
+
+def test_annotations_of_others_do_not_bind() -> None:
+    """A stranger's class is called with what was given, but not with what it does not have."""
+    make_agent(agent("make_good(times=2.5)"))
+    with pytest.raises(UnknownNameError, match="unknown argument 'tims'; did you mean 'times'"):
+        make_agent(agent("make_good(tims=2)"))
 
 
 @pytest.mark.parametrize(

@@ -194,6 +194,12 @@ def test_no_interval_from_one_instance() -> None:
     assert score(run(*episodes("x", 1, 1, 1, 1), families=FAMILIES), BEST).rows[0].interval is None
 
 
+def test_a_results_file_is_scored_by_its_name(tmp_path: Path) -> None:
+    """Who has a file need not read it first."""
+    results = evaluate(["hold"], "fleet-v0/toy/two-pools", out=tmp_path / "run.jsonl")
+    assert score(tmp_path / "run.jsonl") == score(str(tmp_path / "run.jsonl")) == score(results)
+
+
 def test_what_cannot_be_scored() -> None:
     """Missing values, changed instances, incomplete runs: an error that says what to do."""
     results = run(*episodes("x", 1, 1, 1, 1), families=FAMILIES)

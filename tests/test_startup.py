@@ -54,6 +54,7 @@ def test_instances_load_without_compiling() -> None:
 def test_public_names_resolve() -> None:
     """Every name in `__all__` can be had."""
     assert all(hasattr(fleetgym, name) for name in fleetgym.__all__)
+    assert {"evaluate", "read_results", "score"} <= set(fleetgym.__all__)
 
 
 def test_warm_first_step_is_silent() -> None:

@@ -456,6 +456,11 @@ def test_broken_slo_files(file: str, content: str, place: str, tmp_path: Path) -
         ({"gpus": ["H1000"]}, "did you mean 'H100'"),
         ({"penalty": 0.0}, "penalty above 0"),
         ({"scale": -1.0}, "scale above 0"),
+        (
+            {"scale": 1e9},
+            "requests/s are more than 10000 replicas of every configuration serve: lower --scale",
+        ),
+        ({"scenarios": 0}, "no day of its own to store; expected at least 1 scenario"),
         ({"by": "label"}, "need a column"),
         ({"by": "size"}, "auto, label, length or one"),
         ({"by": "length", "edges": [5, 3]}, "rising bounds"),

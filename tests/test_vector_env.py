@@ -14,7 +14,7 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics
 import fleetgym
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.envs.vector import FleetAllocVectorEnv
-from fleetgym.errors import DataError
+from fleetgym.errors import DataError, FleetgymError
 
 TOYS = fleetgym.list_instances("fleet-v0/toy")
 DEV = fleetgym.list_instances("fleet-v0/dev")
@@ -158,7 +158,7 @@ def test_options_of_another_instance_are_masked_and_refused() -> None:
 
 def test_mixed_shapes_are_refused() -> None:
     """Instances of different shapes are several batches."""
-    with pytest.raises(ValueError, match="different shapes"):
+    with pytest.raises(FleetgymError, match="different shapes"):
         FleetAllocVectorEnv(2, ["fleet-v0/toy/two-pools", "fleet-v0/dev/ou-s-001"])
 
 
@@ -193,15 +193,15 @@ def test_wrong_calls_are_explained() -> None:
     for wrong in (np.zeros((2, 3), dtype=np.int64), np.full((2, 2), 0.5), np.full((2, 2), -1), [[0], [0, 0]]):
         with pytest.raises(DataError, match=r"\$\.actions"):
             envs.step(wrong)
-    with pytest.raises(ValueError, match="reset_mask"):
+    with pytest.raises(FleetgymError, match="reset_mask"):
         envs.reset(options={"reset_mask": [True, False]})
-    with pytest.raises(ValueError, match="unknown reset options"):
+    with pytest.raises(FleetgymError, match="unknown reset options"):
         envs.reset(options={"scenarios": 1})
-    with pytest.raises(ValueError, match="seed: expected one or 2"):
+    with pytest.raises(FleetgymError, match="seed: expected one or 2"):
         envs.reset(seed=[1, 2, 3])
-    with pytest.raises(ValueError, match="num_threads"):
+    with pytest.raises(FleetgymError, match="num_threads"):
         FleetAllocVectorEnv(2, num_threads=3)
-    with pytest.raises(ValueError, match="scenarios must be one of"):
+    with pytest.raises(FleetgymError, match="scenarios must be one of"):
         FleetAllocEnv(scenarios="other")
     for _ in range(fleetgym.load_instance("fleet-v0/toy/two-pools").num_windows):
         envs.step(np.zeros((2, 2), dtype=np.int64))

@@ -124,11 +124,20 @@ def test_quantile_covers_its_level() -> None:
 
 def test_bad_arguments_are_named() -> None:
     """Arguments out of range and unknown forecasters are refused."""
-    for arguments in ({"every": 0}, {"margin": -1.0}, {"switch_cost": -1.0}):
+    nan = float("nan")
+    for arguments in (
+        {"every": 0},
+        {"margin": -1.0},
+        {"margin": nan},
+        {"switch_cost": -1.0},
+        {"forecaster": 3},
+    ):
         with pytest.raises(FleetgymError):
             Rolling(Wants([1]), **arguments)
     with pytest.raises(UnknownNameError, match="kalman"):
         make_forecaster("kalmann")
+    with pytest.raises(FleetgymError, match="planner is 'agh'; expected an object with plan"):
+        Rolling("agh")
 
 
 def test_descent_pays_for_its_changes() -> None:

@@ -24,13 +24,14 @@ from typing import Any
 
 import numpy as np
 
-from baselines.agents import rolling
+from baselines.agents import rolling, rolls
 from baselines.coral.allocator import Options, allocate
 from baselines.coral.cauchy import cauchy as allocate_cauchy
 from baselines.coral.homo import homo as allocate_homo
 from baselines.coral.problem import Allocation, Problem, Running
 from baselines.rates import slo_excess
 from fleetgym.agents import Rolling
+from fleetgym.arguments import at_least
 from fleetgym.errors import FleetgymError
 from fleetgym.instance import Instance
 from fleetgym.planning import Plan, Snapshot
@@ -200,8 +201,7 @@ class CoralPlanner:
             raise FleetgymError(f"method is {method!r}; expected one of {', '.join(METHODS)}")
         if not 0.0 < utilization <= 1.0:
             raise FleetgymError(f"utilization is {utilization}; expected above 0 and at most 1")
-        if interval_windows < 1:
-            raise FleetgymError(f"interval_windows is {interval_windows}; expected at least 1")
+        at_least(1, interval_windows=interval_windows)
         self.method, self.utilization = method, utilization
         self.interval_windows, self.options = interval_windows, options
 
@@ -255,16 +255,19 @@ class CoralPlanner:
         return lambda problem: allocate_cauchy(problem, groups, allowed)
 
 
+@rolls(CoralPlanner, method="coral")
 def coral(**arguments: Any) -> Rolling:
-    """Coral, templates of mixed GPUs, planning again and again; arguments of `CoralPlanner` and of `Rolling`."""
-    return rolling(CoralPlanner, {"method": "coral", **arguments})
+    """Coral, templates of mixed GPUs, planning again and again."""
+    return rolling(CoralPlanner, arguments)
 
 
+@rolls(CoralPlanner, method="homo")
 def homo(**arguments: Any) -> Rolling:
-    """Coral's baseline Homo, replicas of one GPU type; arguments as for `coral`."""
-    return rolling(CoralPlanner, {"method": "homo", **arguments})
+    """Coral's baseline Homo, replicas of one GPU type."""
+    return rolling(CoralPlanner, arguments)
 
 
+@rolls(CoralPlanner, method="cauchy")
 def cauchy(**arguments: Any) -> Rolling:
-    """Coral's baseline Cauchy, every replica one node; arguments as for `coral`."""
-    return rolling(CoralPlanner, {"method": "cauchy", **arguments})
+    """Coral's baseline Cauchy, every replica one node."""
+    return rolling(CoralPlanner, arguments)

@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from baselines.agents import rolling, rolls
 from baselines.jiang.exact import cheapest, cheapest_by_search, minimal_makespan
 from baselines.jiang.problem import MakespanPlan, MakespanProblem
 from baselines.jiang.program import Limits, cheapest_with_unserved
 from baselines.jiang.search import minimal_makespan_by_search
 from baselines.rates import exclusive_groups, safe_utilization, serving_seconds
+from fleetgym.agents import Rolling
+from fleetgym.arguments import at_least
 from fleetgym.envs.makespan import busy_seconds
 from fleetgym.errors import FleetgymError
 from fleetgym.planning import Plan, Snapshot
@@ -45,7 +48,7 @@ class JiangPlanner:
     Raises
     ------
     FleetgymError
-        For an unknown objective or search, or a utilisation outside (0, 1].
+        For an unknown objective or search, or a utilisation outside (0, 1], or a negative limit.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class JiangPlanner:
                 raise FleetgymError(f"{name} is {value!r}; expected one of {', '.join(known)}")
         if utilization is not None and not 0.0 < utilization <= 1.0:
             raise FleetgymError(f"utilization is {utilization}; expected above 0 and at most 1")
+        at_least(0, gap=gap, nodes=nodes)
         self.objective, self.search, self.utilization = objective, search, utilization
         self.limits = Limits(gap, nodes, heuristics=True)
 
@@ -150,7 +154,8 @@ def problem_of(snapshot: Snapshot, busy_s: np.ndarray) -> MakespanProblem:
     )
 
 
-def jiang(**arguments: Any) -> Any:
+@rolls(JiangPlanner)
+def jiang(**arguments: Any) -> Rolling:
     """Jiang et al., least makespan within a budget, planning again and again with the penalty on start-up of `Rolling`.
 
     Parameters
@@ -158,6 +163,4 @@ def jiang(**arguments: Any) -> Any:
     **arguments
         Of `fleetgym.agents.Rolling` and of `JiangPlanner`, by name.
     """
-    from baselines.agents import rolling
-
     return rolling(JiangPlanner, arguments)

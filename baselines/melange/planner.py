@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from baselines.agents import rolling, rolls
 from baselines.homogeneous import gpu_type_masks
 from baselines.melange.allocation import Allocation, Limits, Workload, allocate
 from baselines.rates import exclusive_groups, safe_utilization, serving_seconds
+from fleetgym.agents import Rolling
+from fleetgym.arguments import at_least
 from fleetgym.errors import FleetgymError, UnknownNameError
 from fleetgym.planning import Plan, Snapshot
 
@@ -37,7 +40,7 @@ class MelangePlanner:
     Raises
     ------
     FleetgymError
-        For a slice factor below 1 or a utilisation outside (0, 1].
+        For a slice factor below 1 or a utilisation outside (0, 1], or a negative limit.
     """
 
     def __init__(
@@ -49,8 +52,8 @@ class MelangePlanner:
         gap: float = 0.01,
         nodes: int = 100,
     ):
-        if slice_factor < 1:
-            raise FleetgymError(f"slice_factor is {slice_factor}; expected at least 1")
+        at_least(1, slice_factor=slice_factor)
+        at_least(0, gap=gap, nodes=nodes)
         if utilization is not None and not 0.0 < utilization <= 1.0:
             raise FleetgymError(f"utilization is {utilization}; expected above 0 and at most 1")
         self.slice_factor, self.gpu_type, self.utilization = slice_factor, gpu_type, utilization
@@ -147,7 +150,8 @@ def cheapest_models(snapshot: Snapshot, busy_s: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(usd.min(axis=1)), names[best], "")
 
 
-def melange(**arguments: Any) -> Any:
+@rolls(MelangePlanner)
+def melange(**arguments: Any) -> Rolling:
     """Mélange, buckets of requests on GPU types, planning again and again with the penalty on start-up of `Rolling`.
 
     Parameters
@@ -155,6 +159,4 @@ def melange(**arguments: Any) -> Any:
     **arguments
         Of `fleetgym.agents.Rolling` and of `MelangePlanner`, by name.
     """
-    from baselines.agents import rolling
-
     return rolling(MelangePlanner, arguments)

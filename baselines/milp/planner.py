@@ -16,6 +16,7 @@ from baselines.agh import AdaptiveGreedyHeuristic
 from baselines.milp.problem import Modes, Problem, make_problem
 from baselines.milp.routing import Solution, best_routing, is_feasible, nothing
 from baselines.milp.search import PROVEN, ROUND_OFF, Limits, Result, solve_mccormick, solve_tight
+from fleetgym.arguments import at_least, passes_on
 from fleetgym.errors import FleetgymError
 from fleetgym.planning import Plan, Snapshot
 
@@ -47,9 +48,10 @@ class MilpPlanner:
     Raises
     ------
     FleetgymError
-        For an unknown formulation or mode, or a negative limit.
+        For an unknown formulation or mode, a negative limit, or no thread.
     """
 
+    @passes_on(Modes)
     def __init__(
         self,
         *,
@@ -64,9 +66,8 @@ class MilpPlanner:
     ):
         if formulation not in FORMULATIONS:
             raise FleetgymError(f"formulation is {formulation!r}; expected one of {', '.join(FORMULATIONS)}")
-        for name, value in (("time_limit_s", time_limit_s), ("node_limit", node_limit), ("gap", gap)):
-            if value is not None and not value >= 0:
-                raise FleetgymError(f"{name} is {value}; expected at least 0")
+        at_least(0, time_limit_s=time_limit_s, node_limit=node_limit, gap=gap)
+        at_least(1, threads=threads)
         self.formulation = formulation
         self.time_limit_s, self.node_limit, self.gap, self.threads = time_limit_s, node_limit, gap, threads
         self.clock, self.allowed = clock, allowed

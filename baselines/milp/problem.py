@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from fleetgym.arguments import at_least
 from fleetgym.errors import FleetgymError
 from fleetgym.planning import Snapshot
 
@@ -72,10 +73,7 @@ class Modes:
                 raise FleetgymError(
                     f"{name} is {getattr(self, name)!r}; expected one of {', '.join(choices)}"
                 )
-        for name in ("storage_usd_per_h", "switch_weight"):
-            value = getattr(self, name)
-            if value is not None and not value >= 0:
-                raise FleetgymError(f"{name} is {value}; expected at least 0")
+        at_least(0, storage_usd_per_h=self.storage_usd_per_h, switch_weight=self.switch_weight)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

@@ -17,6 +17,7 @@ import numpy as np
 from baselines.ppo.features import NUM_FEATURES, TARGETS, SlotFeatures
 from baselines.ppo.network import load_weights, slot_scores
 from fleetgym import UnknownNameError, View
+from fleetgym.arguments import passes_on
 
 WEIGHTS = Path(__file__).with_name("weights.npz")
 
@@ -71,6 +72,7 @@ class PPOAgent:
         return self._features.targets[np.arange(best.size), best]
 
 
+@passes_on(PPOAgent)
 def ppo(**arguments: Any) -> PPOAgent:
-    """A policy trained by MaskablePPO; arguments as for `PPOAgent`."""
+    """A policy trained by MaskablePPO."""
     return PPOAgent(**arguments)

@@ -98,7 +98,7 @@ class SlotFeatures:
     Examples
     --------
     >>> import fleetgym, gymnasium
-    >>> env = gymnasium.make("FleetAlloc-v0", instance="fleet-v0/dev/ou-s-001")
+    >>> env = gymnasium.make("fleetgym:FleetAlloc-v0", instance="fleet-v0/dev/ou-s-001")
     >>> observation, info = env.reset(seed=0)
     >>> view = fleetgym.View(env.unwrapped.instance)
     >>> view.update(info)

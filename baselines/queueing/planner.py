@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from baselines.agents import rolling, rolls
 from baselines.rates import keeps_slos, placeable
+from fleetgym.agents import Rolling, Static
+from fleetgym.arguments import passes_on
 from fleetgym.envs.makespan import busy_seconds
 from fleetgym.errors import FleetgymError
 from fleetgym.kernels.queueing import chance_to_wait
@@ -290,15 +293,13 @@ class _Placing:
         )
 
 
-def queueing(*, margin: float = 0.0, **rules: Any) -> Any:
-    """The smallest fleet by queueing theory, planned once; `rules` as for `QueueingPlanner`."""
-    from fleetgym.agents import Static
-
+@passes_on(QueueingPlanner)
+def queueing(*, margin: float = 0.0, **rules: Any) -> Static:
+    """The smallest fleet by queueing theory, planned once."""
     return Static(QueueingPlanner(**rules), margin)
 
 
-def queueing_rolling(**arguments: Any) -> Any:
-    """The smallest fleet by queueing theory, planned again and again; arguments of `Rolling` and of the planner."""
-    from baselines.agents import rolling
-
+@rolls(QueueingPlanner)
+def queueing_rolling(**arguments: Any) -> Rolling:
+    """The smallest fleet by queueing theory, planned again and again."""
     return rolling(QueueingPlanner, arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -101,7 +102,8 @@ def _pools(instance: Instance) -> str:
 
 
 def _slots(instance: Instance) -> str:
-    head = ["slot", "configuration", "model", "GPUs", "TP x PP", "most", "starts in", "fee USD", "USD/h"]
+    head = ["slot", "configuration", "model", "GPUs", "precision"]
+    head += ["TP x PP", "most", "starts in", "fee USD", "USD/h"]
     rows = []
     for s, members in enumerate(instance.slot_members):
         for option, c in enumerate(members, start=1):
@@ -113,7 +115,7 @@ def _slots(instance: Instance) -> str:
                     f"{s}" if not exclusive else f"{s}, option {option}",
                     configuration.id,
                     configuration.model,
-                    _uses(configuration),
+                    *_hardware(instance, configuration),
                     f"{configuration.tensor_parallel} x {configuration.pipeline_parallel}",
                     str(configuration.max_replicas),
                     str(configuration.startup_windows),
@@ -122,11 +124,18 @@ def _slots(instance: Instance) -> str:
                 ]
             )
     more = f"\n... and {len(rows) - _MOST_ROWS} more" if len(rows) > _MOST_ROWS else ""
-    return align(head, rows[:_MOST_ROWS], left=4) + more
+    return align(head, rows[:_MOST_ROWS], left=5) + more
 
 
-def _uses(configuration: Configuration) -> str:
-    return " + ".join(f"{use.gpus} {use.tier}" for use in configuration.uses)
+def _hardware(instance: Instance, configuration: Configuration) -> tuple[str, str]:
+    """Return a replica's GPUs by type, and their precision."""
+    tiers = {tier.id: tier for tier in instance.tiers}
+    types = {pool.id: pool.gpu_type for pool in instance.pools}
+    gpus: Counter[str] = Counter()
+    for use in configuration.uses:
+        gpus[types[tiers[use.tier].pool]] += use.gpus
+    precisions = dict.fromkeys(tiers[use.tier].precision for use in configuration.uses)
+    return " + ".join(f"{count} {name}" for name, count in gpus.items()), " + ".join(precisions)
 
 
 def _scenarios(instance: Instance, scenarios: Sequence[Scenario]) -> str:
@@ -158,11 +167,15 @@ def fleet_text(instance: Instance, fleet: np.ndarray) -> str:
         [
             instance.configurations[c].id,
             instance.configurations[c].model,
-            _uses(instance.configurations[c]),
+            *_hardware(instance, instance.configurations[c]),
             str(fleet[c]),
         ]
         for c in np.flatnonzero(fleet)
     ]
     pools = ", ".join(f"{p.id} {held[g]}/{p.cap_gpus}" for g, p in enumerate(instance.pools))
-    table = align(["configuration", "model", "GPUs each", "replicas"], rows, left=3) if rows else "(empty)"
+    table = (
+        align(["configuration", "model", "GPUs each", "precision", "replicas"], rows, left=4)
+        if rows
+        else "(empty)"
+    )
     return f"{table}\nGPUs held: {pools}; rent {number(rent, 2)} USD/h"

@@ -110,12 +110,13 @@ def _add_looking(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     p = _verb(
         verbs,
         "list",
-        "list suites, instances or agents",
-        "  fleetgym list\n  fleetgym list agents\n  fleetgym list fleet-v0/dev",
+        "list suites, instances, agents, or the arguments of an agent",
+        "  fleetgym list\n  fleetgym list agents\n  fleetgym list agents agh-rolling\n  fleetgym list fleet-v0/dev",
     )
     p.add_argument(
         "what", nargs="?", default="suites", help="suites, agents, or a suite whose instances to list"
     )
+    p.add_argument("agent", nargs="?", help="after `agents`: the one whose arguments to list")
     p = _verb(
         verbs,
         "show",

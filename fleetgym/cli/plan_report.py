@@ -9,7 +9,7 @@ import numpy as np
 from fleetgym.cli.tables import NOTHING, align, number, share
 from fleetgym.instance import Configuration, Instance
 from fleetgym.planning import Plan
-from fleetgym.risk import Risk
+from fleetgym.risk import MARGINS, Risk
 
 _MUCH_UNSERVED = 0.02
 #: Branch and bound nodes for a window's lower bound.
@@ -103,7 +103,9 @@ def planned_demand(facts: dict[str, Any]) -> str:
 # -- text
 
 
-def describe_plan(instance: Instance, facts: dict[str, Any], agent: str, plays: bool = False) -> str:
+def describe_plan(
+    instance: Instance, facts: dict[str, Any], agent: str, plays: bool = False, is_best_margin: bool = False
+) -> str:
     """Return a plan as text.
 
     Parameters
@@ -116,6 +118,8 @@ def describe_plan(instance: Instance, facts: dict[str, Any], agent: str, plays: 
         Who planned.
     plays : bool
         Whether the risk is that of an agent that plans again and again.
+    is_best_margin : bool
+        Whether the margin is the best of those tried.
 
     Returns
     -------
@@ -124,7 +128,8 @@ def describe_plan(instance: Instance, facts: dict[str, Any], agent: str, plays: 
     numbers = {name: f"#{k}" for k, name in enumerate(_in_order(instance, facts["fleet"]), start=1)}
     parts = [
         f"{instance.id}: plan of {agent} for a window of {planned_demand(facts)}"
-        + (", which it is given here and forecasts when it plays" if plays else ""),
+        + (", which it is given here and forecasts when it plays" if plays else "")
+        + (f" (the best of {len(MARGINS)} margins tried)" if is_best_margin else ""),
         f"fleet\n{_fleet(instance, facts, numbers)}",
         f"routing and SLOs\n{_routes(facts['routing'], numbers)}",
         f"cost with all of it serving, start-up left out\n{_costs(facts)}",
@@ -133,7 +138,10 @@ def describe_plan(instance: Instance, facts: dict[str, Any], agent: str, plays: 
         what = f"{agent} playing" if plays else "this fleet held"
         hours = instance.num_windows * instance.window_s / 3600.0
         parts.append(f"risk: {what}\n{describe_risk(facts['risk'], hours)}")
-        if not plays and not facts["margin"] and facts["risk"]["unserved_share"]["mean"] > _MUCH_UNSERVED:
+        if (
+            not (plays or is_best_margin or facts["margin"])
+            and facts["risk"]["unserved_share"]["mean"] > _MUCH_UNSERVED
+        ):
             parts.append("Much is unserved when demand is above nominal: try --margin best.")
     return "\n\n".join(parts)
 

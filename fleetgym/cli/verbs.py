@@ -18,6 +18,7 @@ from fleetgym.cli.pictures import check_picture
 from fleetgym.cli.progress import ProgressBar
 from fleetgym.cli.tables import align, number, score_table
 from fleetgym.cli.trial import try_agents
+from fleetgym.errors import FleetgymError
 from fleetgym.variables import environment_variable
 
 _MOST_FAILURES = 5
@@ -31,7 +32,11 @@ def _print_json(data: Any) -> None:
 
 
 def list_things(arguments: argparse.Namespace) -> int:
-    """List suites, agents or instances."""
+    """List suites, agents, instances, or the arguments of an agent."""
+    if arguments.agent is not None:
+        if arguments.what != "agents":
+            raise FleetgymError(f"expected `fleetgym list agents {arguments.agent}`")
+        return _list_arguments(arguments.agent, arguments.json)
     if arguments.what == "agents":
         return _list_agents(arguments.json)
     if arguments.what == "suites":
@@ -66,6 +71,26 @@ def _list_agents(as_json: bool) -> int:
             left=3,
         )
     )
+    print("\n`fleetgym list agents NAME` lists what goes in parentheses, as in 'agh-rolling(every=3)'.")
+    return 0
+
+
+def _list_arguments(name: str, as_json: bool) -> int:
+    from fleetgym.arguments import written
+    from fleetgym.registry import load_target, parse_agent, summary
+
+    spec = parse_agent(name)
+    try:
+        settings = written(load_target(spec.target), typed=spec.is_reference)
+    except Exception:  # whatever a foreign module does when it is imported
+        raise FleetgymError(f"{name} {summary(spec.target)}") from None
+    if as_json:
+        _print_json(
+            {"name": name, "target": spec.target, "summary": summary(spec.target), "arguments": settings}
+        )
+        return 0
+    print(f"{name}: {summary(spec.target)} ({spec.target})\n")
+    print(align(["argument", "default"], list(settings.items()), left=2) if settings else "no arguments")
     return 0
 
 
@@ -174,7 +199,7 @@ def plan(arguments: argparse.Namespace) -> int:
     if arguments.json:
         _print_json(facts)
     else:
-        print(describe_plan(instance, facts, arguments.agent, found.plays))
+        print(describe_plan(instance, facts, arguments.agent, found.plays, found.is_best_margin))
     return 0
 
 

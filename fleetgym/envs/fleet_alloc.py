@@ -60,8 +60,8 @@ class FleetAllocEnv(gymnasium.Env):
 
     ## Starting state
     The instance's nominal fleet runs. ``reset(seed=...)`` draws a scenario from the instance's processes;
-    ``reset(options={"scenario": k})`` plays the k-th stored one, ``{"scenario": Scenario(...)}`` any other. Stored
-    scenarios, not seeds, are what is scored.
+    ``reset(options={"scenario": k})`` plays the k-th stored one, as its id does, ``{"scenario": Scenario(...)}`` any
+    other. Stored scenarios, not seeds, are what is scored.
 
     ## Episode end
     Terminated after ``num_windows`` windows; never truncated.
@@ -74,7 +74,7 @@ class FleetAllocEnv(gymnasium.Env):
     `scenario` and `action_mask`.
 
     ## Arguments
-    ``gymnasium.make("FleetAlloc-v0", instance="fleet-v0/dev/ou-s-001", render_mode=None)``
+    ``gymnasium.make("fleetgym:FleetAlloc-v0", instance="fleet-v0/dev/ou-s-001", render_mode=None)``
 
     | argument | meaning |
     |---|---|
@@ -85,9 +85,10 @@ class FleetAllocEnv(gymnasium.Env):
     Pictures need the extra ``fleetgym[render]``. Wrappers for learning are in `fleetgym.envs.wrappers`.
 
     ## Vectorized use
-    ``gymnasium.make_vec("FleetAlloc-v0", num_envs=64, instance=...)`` plays all episodes in one compiled call, with the
-    numbers of this environment bit for bit: see `fleetgym.envs.vector.FleetAllocVectorEnv` for several instances in
-    one batch, autoreset modes and threads. ``vectorization_mode="sync"`` or ``"async"`` works too, many times slower.
+    ``gymnasium.make_vec("fleetgym:FleetAlloc-v0", num_envs=64, instance=...)`` plays all episodes in one compiled call,
+    with the numbers of this environment bit for bit: see `fleetgym.envs.vector.FleetAllocVectorEnv` for several
+    instances in one batch, autoreset modes and threads. ``vectorization_mode="sync"`` or ``"async"`` works too, many
+    times slower.
 
     ## Version history
     * v0: initial version
@@ -125,7 +126,7 @@ class FleetAllocEnv(gymnasium.Env):
         seed : int, optional
             Seeds the generator from which scenarios are drawn.
         options : dict, optional
-            ``{"scenario": k}`` plays the k-th stored scenario, ``{"scenario": Scenario(...)}`` a given one.
+            ``{"scenario": k}`` or its id plays the k-th stored scenario, ``{"scenario": Scenario(...)}`` a given one.
 
         Returns
         -------

@@ -201,7 +201,8 @@ class FleetMakespanEnv(OneWindowEnv):
 
     ## Starting state
     Nothing is rented. ``reset(seed=...)`` draws a scenario from the instance's processes and one of its windows;
-    ``reset(options={"scenario": k, "window": t})`` takes window t (0 by default) of the k-th stored one.
+    ``reset(options={"scenario": k, "window": t})`` takes window t (0 by default) of the k-th stored one,
+    which may also be given by its id.
 
     ## Episode end
     Terminated after one step; never truncated.
@@ -214,7 +215,7 @@ class FleetMakespanEnv(OneWindowEnv):
     `price_factor`), `window`, `scenario` and `action_mask`.
 
     ## Arguments
-    ``gymnasium.make("FleetMakespan-v0", instance="fleet-v0/dev/ou-s-001", budget_usd_per_h=None, render_mode=None)``
+    ``gymnasium.make("fleetgym:FleetMakespan-v0", instance="fleet-v0/dev/ou-s-001", budget_usd_per_h=None)``
 
     | argument | meaning |
     |---|---|
@@ -223,8 +224,8 @@ class FleetMakespanEnv(OneWindowEnv):
     | `render_mode` | `"ansi"`: text |
 
     ## Vectorized use
-    ``gymnasium.make_vec("FleetMakespan-v0", num_envs=8, vectorization_mode="sync", instance=...)``. An episode is
-    one step, so every second call of `step` is a reset in Gymnasium's default autoreset mode.
+    ``gymnasium.make_vec("fleetgym:FleetMakespan-v0", num_envs=8, vectorization_mode="sync", instance=...)``. An episode
+    is one step, so every second call of `step` is a reset in Gymnasium's default autoreset mode.
 
     ## Version history
     * v0: initial version

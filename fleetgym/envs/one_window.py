@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from fleetgym.envs.rendering import checked_render_mode, has_render_mode, render_ansi
 from fleetgym.envs.scenarios import ScenarioChoice, reset_options
+from fleetgym.errors import FleetgymError
 from fleetgym.instance import Instance, Scenario
 from fleetgym.kernels.episodes import MAX_LOG_RATIO, MAX_PRICE_FACTOR
 from fleetgym.window import Admission, FleetState, Outcome, window_model
@@ -30,7 +31,7 @@ class OneWindowEnv(gymnasium.Env, abc.ABC):
 
     Raises
     ------
-    ValueError
+    FleetgymError
         For another render mode.
     """
 
@@ -93,7 +94,7 @@ class OneWindowEnv(gymnasium.Env, abc.ABC):
         seed : int, optional
             Seeds the generator from which scenario and window are drawn.
         options : dict, optional
-            ``{"scenario": k}`` takes the k-th stored scenario, ``{"scenario": Scenario(...)}`` a given one;
+            ``{"scenario": k}`` or its id takes the k-th stored scenario, ``{"scenario": Scenario(...)}`` a given one;
             ``{"window": t}`` its window t.
 
         Returns
@@ -103,7 +104,7 @@ class OneWindowEnv(gymnasium.Env, abc.ABC):
 
         Raises
         ------
-        ValueError
+        FleetgymError
             For options that do not exist.
         """
         super().reset(seed=seed)
@@ -120,7 +121,7 @@ class OneWindowEnv(gymnasium.Env, abc.ABC):
         chosen, window = given.get("scenario"), given.get("window")
         count = self.instance.num_windows
         if window is not None and not (_is_whole(window) and 0 <= window < count):
-            raise ValueError(f"expected a window from 0 to {count - 1}, got {window!r}")
+            raise FleetgymError(f"expected a window from 0 to {count - 1}, got {window!r}")
         scenario = self._choice.choose({"scenario": chosen}, self.np_random)
         if chosen is None and window is None:
             window = self.np_random.integers(count)

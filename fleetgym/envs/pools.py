@@ -112,7 +112,8 @@ class FleetPoolsEnv(OneWindowEnv):
 
     ## Starting state
     Nothing is rented. ``reset(seed=...)`` draws a scenario from the instance's processes and one of its windows;
-    ``reset(options={"scenario": k, "window": t})`` takes window t (0 by default) of the k-th stored one.
+    ``reset(options={"scenario": k, "window": t})`` takes window t (0 by default) of the k-th stored one,
+    which may also be given by its id.
 
     ## Episode end
     Terminated after one step; never truncated.
@@ -125,7 +126,7 @@ class FleetPoolsEnv(OneWindowEnv):
     `scenario` and `action_mask`.
 
     ## Arguments
-    ``gymnasium.make("FleetPools-v0", instance="fleet-v0/dev/ou-s-001", pools=2, miss_share=0.01, render_mode=None)``
+    ``gymnasium.make("fleetgym:FleetPools-v0", instance="fleet-v0/dev/ou-s-001", pools=2, miss_share=0.01)``
 
     | argument | meaning |
     |---|---|
@@ -135,7 +136,7 @@ class FleetPoolsEnv(OneWindowEnv):
     | `render_mode` | `"ansi"`: text |
 
     ## Vectorized use
-    ``gymnasium.make_vec("FleetPools-v0", num_envs=8, vectorization_mode="sync", instance=...)``. An episode is
+    ``gymnasium.make_vec("fleetgym:FleetPools-v0", num_envs=8, vectorization_mode="sync", instance=...)``. An episode is
     one step, so every second call of `step` is a reset in Gymnasium's default autoreset mode.
 
     ## Version history

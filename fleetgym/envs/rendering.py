@@ -9,6 +9,7 @@ import numpy as np
 
 from fleetgym.envs.record import EpisodeRecord
 from fleetgym.envs.screen import Screen
+from fleetgym.errors import FleetgymError
 from fleetgym.instance import Instance
 from fleetgym.window import FleetState, Outcome, WindowResult
 
@@ -16,9 +17,9 @@ _BAR = 20
 
 
 def checked_render_mode(mode: str | None, modes: Sequence[str]) -> str | None:
-    """Return a render mode that an environment has, or raise ValueError."""
+    """Return a render mode that an environment has, or raise FleetgymError."""
     if mode not in (None, *modes):
-        raise ValueError(f"render_mode must be one of {list(modes)}, got {mode!r}")
+        raise FleetgymError(f"render_mode must be one of {list(modes)}, got {mode!r}")
     return mode
 
 

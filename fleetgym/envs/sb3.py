@@ -14,7 +14,7 @@ from fleetgym.errors import FleetgymError
 
 
 class BatchedVecEnv(VecEnv):
-    """Let stable-baselines3 and sb3-contrib train on ``gymnasium.make_vec("FleetAlloc-v0", ...)``.
+    """Let stable-baselines3 and sb3-contrib train on ``gymnasium.make_vec("fleetgym:FleetAlloc-v0", ...)``.
 
     Observations, rewards, ends and masks are those of SB3's `DummyVecEnv` over as many single environments, bit
     for bit.
@@ -34,7 +34,7 @@ class BatchedVecEnv(VecEnv):
     Examples
     --------
     >>> import gymnasium, fleetgym
-    >>> envs = gymnasium.make_vec("FleetAlloc-v0", num_envs=3, autoreset_mode="SameStep")
+    >>> envs = gymnasium.make_vec("fleetgym:FleetAlloc-v0", num_envs=3, autoreset_mode="SameStep")
     >>> vec_env = BatchedVecEnv(envs)
     >>> vec_env.reset()["demand"].shape, vec_env.env_method("action_masks")[0].shape
     ((3, 4), (159,))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fleetgym.dynamics.scenario import draw_scenario
+from fleetgym.errors import FleetgymError, UnknownNameError
 from fleetgym.instance import Instance, Scenario
 from fleetgym.library import load_instance, load_scenarios
 
@@ -21,7 +22,7 @@ def reset_options(options: Any, *known: str) -> dict[str, Any]:
 
     Raises
     ------
-    ValueError
+    FleetgymError
         For what is no mapping, and for options that do not exist.
 
     Examples
@@ -30,12 +31,12 @@ def reset_options(options: Any, *known: str) -> dict[str, Any]:
     {'scenario': 0}
     """
     if not isinstance(options, Mapping | None):
-        raise ValueError(f'reset options: expected a mapping such as {{"scenario": 0}}, got {options!r}')
+        raise FleetgymError(f'reset options: expected a mapping such as {{"scenario": 0}}, got {options!r}')
     given = dict(options or {})
     unknown = [name for name in given if name not in known]
     if unknown:
         names = ", ".join(map(repr, known))
-        raise ValueError(f"unknown reset options {unknown}; expected {names}")
+        raise FleetgymError(f"unknown reset options {unknown}; expected {names}")
     return given
 
 
@@ -51,18 +52,18 @@ class ScenarioChoice:
 
     Raises
     ------
-    ValueError
+    FleetgymError
         If there is no such source, or nothing is stored where that is asked for.
     """
 
     def __init__(self, instance: str | Instance, source: str = "drawn"):
         if source not in SOURCES:
-            raise ValueError(f"scenarios must be one of {SOURCES}, got {source!r}")
+            raise FleetgymError(f"scenarios must be one of {SOURCES}, got {source!r}")
         self._home = None if isinstance(instance, Instance) else instance
         self.instance = instance if isinstance(instance, Instance) else load_instance(instance)
         self.source = source
         if source == "stored" and not self.stored:
-            raise ValueError(f"{self.instance.id!r} has no stored scenarios: use scenarios='drawn'")
+            raise FleetgymError(f"{self.instance.id!r} has no stored scenarios: use scenarios='drawn'")
 
     @functools.cached_property
     def stored(self) -> tuple[Scenario, ...]:
@@ -75,14 +76,14 @@ class ScenarioChoice:
         Parameters
         ----------
         options : dict or None
-            Of `reset`: ``{"scenario": k}`` or ``{"scenario": Scenario(...)}``.
+            Of `reset`: ``{"scenario": k}``, ``{"scenario": id}`` or ``{"scenario": Scenario(...)}``.
         rng : numpy.random.Generator
             For what is drawn.
 
         Raises
         ------
-        ValueError
-            For unknown options, and for a number that is none of a stored scenario.
+        FleetgymError
+            For unknown options, and for a number or an id that no stored scenario has.
         """
         chosen = reset_options(options, "scenario").get("scenario")
         if chosen is None and self.source == "stored":
@@ -91,10 +92,17 @@ class ScenarioChoice:
             return draw_scenario(self.instance, rng, "drawn")
         if isinstance(chosen, Scenario):
             return chosen.check(self.instance)
+        if isinstance(chosen, str):
+            ids = [scenario.id for scenario in self.stored]
+            if chosen not in ids:
+                raise UnknownNameError(f"stored scenario of {self.instance.id!r}", chosen, ids)
+            return ids.index(chosen)
         if isinstance(chosen, bool) or not isinstance(chosen, (int, np.integer)):
-            raise ValueError(f"expected the number of a stored scenario or a Scenario, got {chosen!r}")
+            raise FleetgymError(
+                f"expected the number or id of a stored scenario, or a Scenario, got {chosen!r}"
+            )
         if not 0 <= chosen < len(self.stored):
-            raise ValueError(
+            raise FleetgymError(
                 f"{self.instance.id!r} has {len(self.stored)} stored scenarios, got number {chosen}"
             )
         return int(chosen)

@@ -17,6 +17,7 @@ from fleetgym.actions import ActionSpace, check_options
 from fleetgym.envs.fleet_alloc import observation_space
 from fleetgym.envs.scenarios import ScenarioChoice, reset_options
 from fleetgym.episodes import BEGIN, PLAY, REST, EpisodeBatch
+from fleetgym.errors import FleetgymError
 from fleetgym.instance import Instance
 from fleetgym.window import COST_TERMS
 
@@ -40,7 +41,7 @@ _EPISODES_PER_THREAD = 128  # fewer are not worth a thread
 class FleetAllocVectorEnv(VectorEnv):
     """Play many episodes of `FleetAlloc-v0` side by side, with the numbers of the single environment.
 
-    ``gymnasium.make_vec("FleetAlloc-v0", num_envs=64)`` makes it. Spaces, rewards, seeding (environment `k` of
+    ``gymnasium.make_vec("fleetgym:FleetAlloc-v0", num_envs=64)`` makes it. Spaces, rewards, seeding (environment `k` of
     ``reset(seed=s)`` is seeded ``s + k``) and infos are those of `gymnasium.vector.SyncVectorEnv` over
     `FleetAllocEnv`, bit for bit.
 
@@ -67,13 +68,13 @@ class FleetAllocVectorEnv(VectorEnv):
 
     Raises
     ------
-    ValueError
+    FleetgymError
         If an argument is out of range or instances differ in shape.
 
     Examples
     --------
     >>> import fleetgym, gymnasium
-    >>> envs = gymnasium.make_vec("FleetAlloc-v0", num_envs=3, instance="fleet-v0/toy/two-pools")
+    >>> envs = gymnasium.make_vec("fleetgym:FleetAlloc-v0", num_envs=3, instance="fleet-v0/toy/two-pools")
     >>> observations, infos = envs.reset(seed=7)
     >>> observations["demand"].shape, infos["action_mask"].shape
     ((3, 1), (3, 5))
@@ -96,18 +97,18 @@ class FleetAllocVectorEnv(VectorEnv):
         render_mode: None = None,
     ):
         if num_envs < 1:
-            raise ValueError(f"num_envs must be at least 1, got {num_envs}")
+            raise FleetgymError(f"num_envs must be at least 1, got {num_envs}")
         if render_mode is not None:
-            raise ValueError(
+            raise FleetgymError(
                 "batches are not rendered: use gymnasium.make, or make_vec with vectorization_mode='sync'"
             )
         if num_threads is None:
             num_threads = max(1, min(os.cpu_count() or 1, num_envs // _EPISODES_PER_THREAD))
         if not 1 <= num_threads <= num_envs:
-            raise ValueError(f"num_threads must be from 1 to num_envs, got {num_threads}")
+            raise FleetgymError(f"num_threads must be from 1 to num_envs, got {num_threads}")
         sources = [instance] if isinstance(instance, str | Instance) else list(instance)
         if not sources:
-            raise ValueError("instance: expected at least one")
+            raise FleetgymError("instance: expected at least one")
         self.num_envs, self.render_mode = num_envs, None
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
@@ -162,7 +163,7 @@ class FleetAllocVectorEnv(VectorEnv):
 
         Raises
         ------
-        ValueError
+        FleetgymError
             For options that do not exist, or seeds or a mask of the wrong length.
         """
         options = reset_options(options, "scenario", "reset_mask")
@@ -180,9 +181,9 @@ class FleetAllocVectorEnv(VectorEnv):
         if mask is None:
             return self._everyone
         if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (self.num_envs,):
-            raise ValueError(f"reset_mask: expected an array of {self.num_envs} bools, got {mask!r}")
+            raise FleetgymError(f"reset_mask: expected an array of {self.num_envs} bools, got {mask!r}")
         if not mask.any():
-            raise ValueError("reset_mask: expected at least one True")
+            raise FleetgymError("reset_mask: expected at least one True")
         if not self._begun and not mask.all():
             raise gymnasium.error.ResetNeeded("reset all environments before some of them")
         return mask
@@ -190,7 +191,7 @@ class FleetAllocVectorEnv(VectorEnv):
     def _seed(self, seed: int | Sequence[int | None], rows: np.ndarray) -> None:
         seeds = [seed + k for k in range(self.num_envs)] if isinstance(seed, int | np.integer) else list(seed)
         if len(seeds) != self.num_envs:
-            raise ValueError(f"seed: expected one or {self.num_envs}, got {len(seeds)}")
+            raise FleetgymError(f"seed: expected one or {self.num_envs}, got {len(seeds)}")
         for k in np.flatnonzero(rows):
             own = seeds[k]
             if own is not None or self._rngs[k] is None:

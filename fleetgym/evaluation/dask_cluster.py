@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from concurrent.futures import Executor
+from pathlib import Path
 
 from fleetgym.errors import FleetgymError
 
@@ -35,10 +36,18 @@ def dask_executor(address: str) -> Iterator[Executor]:
     """
     try:
         from distributed import Client
+        from distributed.comm import get_address_host_port
     except ImportError:
         raise FleetgymError("this needs Dask: pip install 'fleetgym[dask]'") from None
-    where = {"scheduler_file": address} if address.endswith(".json") else {"address": address}
+    by_file = address.endswith(".json")
+    if by_file and not Path(address).is_file():  # which Dask would wait for
+        raise FleetgymError(f"there is no scheduler file {address!r}")
+    where = {"scheduler_file": address} if by_file else {"address": address}
     try:
+        if not by_file:
+            get_address_host_port(
+                address
+            )  # a client that fails for its address does not close what it has opened
         client = Client(**where, timeout=_START_WAIT_S, set_as_default=False)
     except (OSError, ValueError) as error:
         raise FleetgymError(f"no Dask scheduler answers at {address!r} ({error})") from None

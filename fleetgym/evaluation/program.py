@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import shutil
 import subprocess
 from collections.abc import Mapping
 from typing import Any
@@ -25,12 +26,23 @@ class Program:
     ----------
     command : str
         The program and its arguments, quoted as for a shell, but no shell reads it.
+
+    Raises
+    ------
+    FleetgymError
+        If there is no such program.
     """
 
     def __init__(self, command: str):
+        self._program: subprocess.Popen[str] | None = None
+        try:
+            self.words = shlex.split(command)
+        except ValueError as error:
+            raise FleetgymError(f"cannot read the command {command!r}: {error}") from None
+        if not self.words or shutil.which(self.words[0]) is None:
+            raise FleetgymError(f"cannot start {command!r}: there is no such program that may be run")
         self.command = command
         self._number = 0
-        self._program: subprocess.Popen[str] | None = None
 
     def reset(self, view: View, *, seed: int) -> None:
         """Start the program and tell it the instance.
@@ -46,14 +58,14 @@ class Program:
         self.close()
         try:
             self._program = subprocess.Popen(
-                shlex.split(self.command),
+                self.words,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
                 encoding="utf-8",
                 errors="replace",
             )
-        except (OSError, ValueError) as error:
+        except OSError as error:
             raise FleetgymError(f"cannot start {self.command!r}: {error}") from None
         info = {**view.outcome.as_dict(), "running": view.running, "window": view.window}
         self._ask(lambda number: reset_message(number, self.command, view.instance, info, seed))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.episode import EpisodeResult
-from fleetgym.evaluation.results import Results
+from fleetgym.evaluation.results import Results, read_results
 from fleetgym.library import headline_families
 from fleetgym.scoring.best_known import BestKnownSet, load_best_known
 
@@ -201,7 +202,7 @@ Task = tuple[str, int]
 
 
 def score(
-    results: Results,
+    results: Results | str | os.PathLike[str],
     best_known: BestKnownSet | None = None,
     *,
     relative_to: str = "best-known",
@@ -212,8 +213,8 @@ def score(
 
     Parameters
     ----------
-    results : Results
-        As `evaluate` or `read_results` returned them.
+    results : Results, str or path-like
+        As `evaluate` or `read_results` returned them, or their file.
     best_known : BestKnownSet, optional
         By default the set that comes with the suite.
     relative_to : str
@@ -235,6 +236,8 @@ def score(
     """
     if relative_to not in RELATIVE_TO:
         raise FleetgymError(f"relative_to is {relative_to!r}; expected one of {', '.join(RELATIVE_TO)}")
+    if isinstance(results, (str, os.PathLike)):
+        results = read_results(results)
     if not results.is_complete:
         raise FleetgymError(
             f"{len(results.episodes)} of {results.header.num_jobs} episodes are done; finish the run first"

@@ -18,7 +18,7 @@ from fleetgym.families.demand import DAY, WINDOW_S
 from fleetgym.families.static import Columns, allocate, largest_load, restrict
 from fleetgym.families.text import six
 from fleetgym.instance import INSTANCE_FORMAT, Instance
-from fleetgym.traces.candidates import BASE_ERROR, check_slos, context_limit, draft_instance
+from fleetgym.traces.candidates import BASE_ERROR, TOLERANCE, check_slos, context_limit, draft_instance
 from fleetgym.traces.days import Days
 from fleetgym.traces.objectives import Slo
 from fleetgym.traces.prices import Offer
@@ -29,6 +29,7 @@ _FEE_WINDOWS = 2.0
 _LATE_SHARE = 1.0 / 3.0
 _ROOM = 2.0  # GPUs of an unlimited pool, relative to what the p99 demand needs of it alone
 _LARGEST_POOL = 4096
+_MANY_REPLICAS = 1e4  # of a configuration: as if there were no limit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,16 +81,22 @@ def build(
     Raises
     ------
     FleetgymError
-        If nothing can serve a workload within its SLOs.
+        If nothing can serve a workload within its SLOs, or so much demand.
     """
     if not (math.isfinite(penalty) and penalty > 0.0):
         raise FleetgymError(f"expected a penalty above 0, got {penalty!r}")
     context = context_limit(found)
     draft = draft_instance(found, days, offers, slos, models, context)
     rate = days.history_rps.mean(axis=0)
-    relaxed = dataclasses.replace(draft.problem, max_replicas=np.full(len(draft.columns), 1e4))
+    relaxed = dataclasses.replace(draft.problem, max_replicas=np.full(len(draft.columns), _MANY_REPLICAS))
+    light = rate / max(1.0, rate.sum())  # SLOs are within reach at any demand or at none
+    check_slos(draft, allocate(relaxed, light, parts.dear_penalties(relaxed, light)))
     free = allocate(relaxed, rate, parts.dear_penalties(relaxed, rate))
-    check_slos(draft, free)
+    if free.unserved.max() > TOLERANCE:
+        raise FleetgymError(
+            f"{rate.sum():.3g} requests/s are more than {_MANY_REPLICAS:g} replicas of every configuration serve: "
+            "lower --scale, or give other --models or --gpus"
+        )
     peak = _peak_factor(days.history_rps, found.lengths)
     cap = _caps(relaxed, rate * peak, offers)
     unserved, late = _penalties(slos, np.abs(free.marginal_usd), penalty)

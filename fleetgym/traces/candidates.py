@@ -27,7 +27,7 @@ BASE_ERROR = 0.04  # of an 8 B model at 16 bit, assumed as in FastLLM's regime
 _DELAY_ROOM = 1.3
 _SHORTEST_CONTEXT = 2048
 _LONGEST_PREFILL = 0.8  # of the TTFT SLO, as in the families
-_TOLERANCE = 1e-6
+TOLERANCE = 1e-6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -223,7 +223,10 @@ def _delay_slos(
 
 
 def check_slos(draft: parts.Draft, served: Allocation) -> None:
-    """Raise where even unlimited GPUs, at any price, break a mean SLO or leave requests unserved to keep it."""
+    """Raise where even unlimited GPUs, at any price, break a mean SLO or leave requests unserved to keep it.
+
+    `served` is what they do for a demand that is light for them.
+    """
     problem = draft.problem
     means = (
         ("delay", problem.delay_s, problem.mean_delay_slo_s),
@@ -235,7 +238,7 @@ def check_slos(draft: parts.Draft, served: Allocation) -> None:
             if best > slo[i]:
                 _out_of_reach(name, f"{what}={slo[i]:g}", f"the best configuration has {best:.4g}")
         broken = max(float(served.routing[i] @ (value[i] / slo[i] - 1.0)) for _, value, slo in means)
-        if broken > _TOLERANCE or served.unserved[i] > _TOLERANCE:
+        if broken > TOLERANCE or served.unserved[i] > TOLERANCE:
             both = " and ".join(f"{what}={slo[i]:g}" for what, _, slo in means)
             _out_of_reach(name, both, "each can be kept, but not both together")
 

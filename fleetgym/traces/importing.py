@@ -143,7 +143,7 @@ def import_trace(
     seed : int
         Of what is drawn. The same arguments give the same instance.
     scenarios : int
-        Days to draw and store, beside the trace's own.
+        Days to draw and store, beside the trace's own; at least one where the trace has none of its own.
 
     Returns
     -------
@@ -165,6 +165,8 @@ def import_trace(
     slos = slos_for(slo, found.names)
     fit = fit_process(found)
     days = make_days(found, fit, extend, np.random.default_rng([seed, 0]), scale)
+    if not days.scored and scenarios == 0:
+        raise FleetgymError("the trace has no day of its own to store; expected at least 1 scenario")
     built = build(
         name or id_from_name(source.removesuffix(".gz").removesuffix(".csv")),
         found,
@@ -190,7 +192,7 @@ def import_trace(
         )
         for day, rate, input_scale, output_scale in days.scored
     ]
-    for k in range(scenarios or not stored):
+    for k in range(scenarios):
         stored.append(draw_scenario(built.instance, np.random.default_rng([seed, 1 + k]), f"drawn-{k}"))
     return ImportedTrace(
         instance=built.instance,

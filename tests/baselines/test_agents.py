@@ -25,6 +25,7 @@ from baselines.autoscale import AutoscaleAgent, autoscale
 from baselines.hold import hold
 from baselines.homogeneous import gpu_type_masks, homogeneous
 from baselines.random_agent import random
+from fleetgym.errors import FleetgymError
 from fleetgym.instance import Instance, Scenario
 from fleetgym.view import View
 
@@ -125,9 +126,9 @@ def test_autoscale_obeys_slo_budget_and_slots() -> None:
 
 def test_autoscale_arguments() -> None:
     """Values out of range are refused with the range."""
-    with pytest.raises(ValueError, match="at most 1"):
+    with pytest.raises(FleetgymError, match="at most 1"):
         AutoscaleAgent(target_utilization=1.2)
-    with pytest.raises(ValueError, match="at least 0"):
+    with pytest.raises(FleetgymError, match="at least 0"):
         AutoscaleAgent(cooldown_windows=-1)
 
 

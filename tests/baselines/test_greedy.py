@@ -12,6 +12,7 @@ from toys import affine, configuration, make_instance, pool, random_instance, wo
 from baselines.agh import AdaptiveGreedyHeuristic, adaptive_starts, agh
 from baselines.gh import GreedyHeuristic, gh
 from baselines.orderings import ORDERINGS, ordering
+from fleetgym.errors import FleetgymError
 from fleetgym.instance import Instance
 from fleetgym.planning import Planner, Snapshot
 
@@ -268,19 +269,19 @@ def test_orderings() -> None:
     assert ordering(snapshot, "error-asc").tolist() == [1, 2, 0]
     assert ordering(snapshot, [2, 0, 1]).tolist() == [2, 0, 1]
     assert len(ORDERINGS) == 8
-    with pytest.raises(ValueError, match="permutation"):
+    with pytest.raises(FleetgymError, match="permutation"):
         ordering(snapshot, [0, 0, 1])
-    with pytest.raises(ValueError, match="rate-desc"):
+    with pytest.raises(FleetgymError, match="rate-desc"):
         ordering(snapshot, "size-desc")
 
 
 def test_bad_arguments_name_the_valid_ones() -> None:
     """An unknown SLO rule lists the known ones; limits may not be negative."""
-    with pytest.raises(ValueError, match="served-mean"):
+    with pytest.raises(FleetgymError, match="served-mean"):
         gh(slo="median")
-    with pytest.raises(ValueError, match="coverage_budget_share"):
+    with pytest.raises(FleetgymError, match="coverage_budget_share"):
         agh(coverage_budget_share=-1)
-    with pytest.raises(ValueError, match="storage_usd_per_h"):
+    with pytest.raises(FleetgymError, match="storage_usd_per_h"):
         gh(storage_usd_per_h=float("nan"))
 
 

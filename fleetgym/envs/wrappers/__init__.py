@@ -60,7 +60,7 @@ def for_learning(
     Examples
     --------
     >>> import gymnasium, fleetgym
-    >>> env = for_learning(gymnasium.make("FleetAlloc-v0", instance="fleet-v0/dev/ou-s-001"))
+    >>> env = for_learning(gymnasium.make("fleetgym:FleetAlloc-v0", instance="fleet-v0/dev/ou-s-001"))
     >>> env.observation_space.shape, env.action_space.nvec.tolist() == [3] * 18
     ((140,), True)
     >>> observation, info = env.reset(seed=0)

@@ -75,7 +75,8 @@ class RelativeActions(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorAr
     Examples
     --------
     >>> import gymnasium, fleetgym
-    >>> env = RelativeActions(gymnasium.make("FleetAlloc-v0", instance="fleet-v0/toy/two-pools"), steps=(0, -1, 1))
+    >>> env = gymnasium.make("fleetgym:FleetAlloc-v0", instance="fleet-v0/toy/two-pools")
+    >>> env = RelativeActions(env, steps=(0, -1, 1))
     >>> observation, info = env.reset(seed=0)
     >>> info["running"].tolist(), info["action_mask"].tolist()
     ([1, 0], [True, True, False, True, False, True])

@@ -85,7 +85,7 @@ class NormalizeByInstance(_ObservationWrapper):
     Examples
     --------
     >>> import gymnasium, fleetgym
-    >>> env = NormalizeByInstance(gymnasium.make("FleetAlloc-v0", instance="fleet-v0/toy/two-pools"))
+    >>> env = NormalizeByInstance(gymnasium.make("fleetgym:FleetAlloc-v0", instance="fleet-v0/toy/two-pools"))
     >>> observation, info = env.reset(seed=0)
     >>> observation["price"].tolist(), observation["running"].tolist()
     ([0.0, 0.0], [1.0, 0.0])
@@ -155,7 +155,7 @@ class ForecastFeatures(_ObservationWrapper):
     Examples
     --------
     >>> import gymnasium, fleetgym
-    >>> env = gymnasium.make("FleetAlloc-v0", instance="fleet-v0/dev/ou-s-001")
+    >>> env = gymnasium.make("fleetgym:FleetAlloc-v0", instance="fleet-v0/dev/ou-s-001")
     >>> env = ForecastFeatures(env, forecaster="ewma", windows_ahead=(0, 2, 6))
     >>> env.reset(seed=0)[0]["forecast"].shape
     (3, 4)
@@ -226,7 +226,7 @@ class FrameHistory(_ObservationWrapper):
     Examples
     --------
     >>> import gymnasium, fleetgym
-    >>> env = FrameHistory(gymnasium.make("FleetAlloc-v0", instance="fleet-v0/toy/two-pools"), frames=3)
+    >>> env = FrameHistory(gymnasium.make("fleetgym:FleetAlloc-v0", instance="fleet-v0/toy/two-pools"), frames=3)
     >>> env.reset(seed=0)[0]["demand"].tolist()
     [[0.0], [0.0], [0.0]]
     """
@@ -285,7 +285,7 @@ class FlattenDict(_ObservationWrapper):
     Examples
     --------
     >>> import gymnasium, fleetgym
-    >>> env = FlattenDict(gymnasium.make("FleetAlloc-v0", instance="fleet-v0/toy/two-pools"))
+    >>> env = FlattenDict(gymnasium.make("fleetgym:FleetAlloc-v0", instance="fleet-v0/toy/two-pools"))
     >>> observation, info = env.reset(seed=0)
     >>> observation[env.parts["running"]].tolist()
     [1.0, 0.0]

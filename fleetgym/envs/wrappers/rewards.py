@@ -43,7 +43,7 @@ class ScaleReward(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     Examples
     --------
     >>> import gymnasium, fleetgym
-    >>> env = ScaleReward(gymnasium.make("FleetAlloc-v0", instance="fleet-v0/toy/two-pools"), scale=100.0)
+    >>> env = ScaleReward(gymnasium.make("fleetgym:FleetAlloc-v0", instance="fleet-v0/toy/two-pools"), scale=100.0)
     >>> observation, info = env.reset(seed=0)
     >>> observation, reward, terminated, truncated, info = env.step([1, 0])
     >>> reward == info["unscaled_reward"] / 100.0 == -info["cost"] / 100.0
