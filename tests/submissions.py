@@ -13,12 +13,28 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fleetgym.evaluation.episode import PROTOCOL, Rules
 from fleetgym.evaluation.run import evaluate
+from fleetgym.leaderboard.record import ISOLATED
 from fleetgym.leaderboard.submission import DECLARATION, EPISODES
 from fleetgym.leaderboard.submit import submit
 
 SUITE = "fleet-v0/toy"
 SCRIPT = "<script>document.title='owned'</script>"
+
+
+#: As of an official run, which takes long, on a system that isolates agents, which not every one does.
+RULES = Rules(
+    protocol=PROTOCOL,
+    time_class="reflex",
+    cpu_s=3.0,
+    reset_cpu_s=60.0,
+    wall_factor=3.0,
+    memory_gb=8.0,
+    machine="a machine",
+    speed=1.0,
+    **ISOLATED,
+)
 
 
 def make_good(folder: Path, agent: str = "gh-rolling", suite: str = SUITE, **card: str) -> Path:

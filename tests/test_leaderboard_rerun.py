@@ -13,17 +13,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from submissions import SUITE, declare, lines_of, make_good, submitted, write_lines
+from submissions import RULES, SUITE, declare, lines_of, make_good, submitted, write_lines
 
 import fleetgym
 from fleetgym.cli import main
 from fleetgym.errors import DataError, FleetgymError
-from fleetgym.evaluation.episode import PROTOCOL, Rules, decode_actions
+from fleetgym.evaluation.episode import decode_actions
 from fleetgym.evaluation.results import Results, hash_jobs
 from fleetgym.evaluation.run import evaluate
 from fleetgym.evaluation.sandbox import probe_isolation
 from fleetgym.leaderboard.judging import judge
-from fleetgym.leaderboard.record import ISOLATED, read_record, write_record
+from fleetgym.leaderboard.record import read_record, write_record
 from fleetgym.leaderboard.registers import Season, read_registers
 from fleetgym.leaderboard.rerun import rerun
 from fleetgym.leaderboard.season import (
@@ -54,18 +54,6 @@ from fleetgym.scoring.comparison import optimal_actions
 
 SEED = "5e" * 32
 SEASON = Season(name="t", suite=SUITE, scenarios=2, seed_sha256=seed_sha256(SEED), opened="2026-11-21")
-#: As of an official run, which takes long, on a system that isolates agents, which not every one does.
-RULES = Rules(
-    protocol=PROTOCOL,
-    time_class="reflex",
-    cpu_s=3.0,
-    reset_cpu_s=60.0,
-    wall_factor=3.0,
-    memory_gb=8.0,
-    machine="a machine",
-    speed=1.0,
-    **ISOLATED,
-)
 AGENT = """
 class Mine:
     def reset(self, view, *, seed):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from sample_agents import agent as sample
-from submissions import SUITE, submitted
+from submissions import RULES, SUITE, submitted
 
 from fleetgym.cli import main
 from fleetgym.errors import DataError, FleetgymError, UnknownNameError
@@ -116,6 +116,17 @@ def test_what_cannot_be_submitted(results: Results, tmp_path: Path) -> None:
     with pytest.raises(FleetgymError, match="exists"):
         submit(results, tmp_path / "a", agent="hold", **DETAILS)
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_an_official_run_keeps_its_class(results: Results, tmp_path: Path) -> None:
+    """The class of an official run is that of its submission; another cannot be claimed."""
+    official = Results(dataclasses.replace(results.header, official=RULES), results.episodes)
+    details = {"agent": "hold", "date": "2026-11-21", "division": "open"}
+    assert submit(official, tmp_path / "a", **details).agent.time_class == "reflex"
+    assert submit(results, tmp_path / "b", **details).agent.time_class == "online"
+    with pytest.raises(FleetgymError, match="an official run of the class reflex"):
+        submit(official, tmp_path / "c", **details, time_class="offline")
+    assert not (tmp_path / "c").exists()
 
 
 def test_changed_instances_cannot_be_submitted(results: Results, tmp_path: Path) -> None:

@@ -41,7 +41,9 @@ def _add_submit(verb: AddVerb) -> None:
         "--division", choices=("closed", "open", "one-shot"), default="open", help="(default: open)"
     )
     p.add_argument(
-        "--time-class", choices=("reflex", "online", "offline"), default="online", help="(default: online)"
+        "--time-class",
+        choices=("reflex", "online", "offline"),
+        help="(default: that of the official run; online if it was none)",
     )
     p.add_argument("--code", metavar="FOLDER", help="with the agent's code: its checksum is declared")
     p.add_argument(
@@ -149,7 +151,10 @@ def submit(arguments: argparse.Namespace) -> int:
     if arguments.json:
         _print_json(to_jsonable(made))
     else:
-        print(f"{arguments.out}: {made.run.episodes} episodes of {made.agent.name} on {made.run.suite}")
+        print(
+            f"{arguments.out}: {made.run.episodes} episodes of {made.agent.name} on {made.run.suite}, "
+            f"{made.agent.division}, {made.agent.time_class}"
+        )
         print(f"Fill in {arguments.out}/README.md, then try: fleetgym verify {arguments.out}")
     return 0
 

@@ -197,7 +197,8 @@ def interval_chart(rows: Mapping[str, Mapping[str, tuple[float, tuple[float, flo
     """Return scores by group with intervals: `rows[row][group]` is a percent and its bounds."""
     width, left, right, step = 680.0, 120.0, 650.0, 15.0
     groups = list(dict.fromkeys(group for scores in rows.values() for group in scores))
-    values = [1 + score / 100 for scores in rows.values() for score, _ in scores.values()]
+    shown = [(score, *(bounds or ())) for scores in rows.values() for score, bounds in scores.values()]
+    values = [1 + percent / 100 for bar in shown for percent in bar]
     scale = LogScale(min(1.0, *values), max(1.25, *values) * 1.08, left, right)
     y, parts = 12.0, []
     for group in groups:

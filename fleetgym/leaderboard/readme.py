@@ -13,7 +13,7 @@ _BEGIN, _END = "<!-- table: begin -->", "<!-- table: end -->"
 
 def with_tables(readme: str, boards: Sequence[Board]) -> str:
     """Return a README whose part between the two marks is the boards' tables."""
-    parts = [f"### {board.suite}, relative to {board.release}\n\n{_markdown(board)}" for board in boards]
+    parts = [f"### {board.suite}\n\n{_markdown(board)}" for board in boards]
     block = f"{_BEGIN}\n{''.join(parts)}{_END}"
     before, begin, rest = readme.partition(_BEGIN)
     _, end, after = rest.partition(_END)
@@ -33,9 +33,11 @@ def _markdown(board: Board) -> str:
         "time class",
         "CVaR-10 % USD",
     }
-    tables = [("Certified costs (replayed)", board.certified, columns(board, board.certified))]
+    certified = f"Certified costs (replayed), relative to {board.release}"
+    tables = [(certified, board.certified, columns(board, board.certified))]
     if board.season is not None:
-        tables.insert(0, (f"Ranked, season {board.season} (fresh)", board.fresh, fresh_columns(board)))
+        ranked = f"Ranked, season {board.season} (fresh), relative to the best known of its own tasks"
+        tables.insert(0, (ranked, board.fresh, fresh_columns(board)))
     for title, table, shown in tables:
         heads = wanted | {table.head(family) for family in table.families}
         kept = [_without_markup(c, board) for c in shown if c.head in heads]

@@ -16,11 +16,12 @@ from pathlib import Path
 from fleetgym.errors import DataError, FleetgymError
 from fleetgym.leaderboard.record import Record, VerifiedEpisode, check_unchanged, read_record
 from fleetgym.leaderboard.registers import Registers, Release, read_registers, read_releases
-from fleetgym.leaderboard.statistics import Cluster, paired_interval
+from fleetgym.leaderboard.statistics import paired_interval
 from fleetgym.leaderboard.submission import is_submission_id
 from fleetgym.leaderboard.table import Played, Table, cluster_means, make_table
 from fleetgym.library import find_entry
 from fleetgym.scoring.best_known import TOLERANCE, BestKnownSet, best_known_path, read_best_known
+from fleetgym.scoring.bootstrap import Cluster
 from fleetgym.scoring.score import percent, scored_families
 
 

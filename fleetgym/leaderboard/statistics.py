@@ -5,82 +5,14 @@ Rows are compared in pairs on the same resampled tasks: what makes a day dear fo
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fleetgym.scoring.score import RESAMPLES
+from fleetgym.scoring.bootstrap import LEVEL, Cluster, Resamples
 
-#: Of the tail whose mean is shown, and of the intervals and ties.
-TAIL_SHARE, LEVEL, ALPHA = 0.1, 0.95, 0.05
-
-Cluster = tuple[str, str]  # family, instance
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Resamples:
-    """Draws of clusters with replacement within families, the same for every row.
-
-    Parameters
-    ----------
-    clusters : sequence of (family, cluster)
-        A cluster is an instance: its scenarios share a source day or a process, so they are drawn together.
-    seed : int
-        The same seed draws the same clusters.
-
-    Attributes
-    ----------
-    weights : ndarray, shape (resamples, clusters)
-        Weight of each cluster in the mean over families of the mean over clusters; rows sum to one.
-    plain : ndarray, shape (clusters,)
-        The same for the sample itself.
-    """
-
-    clusters: tuple[Cluster, ...]
-    seed: int = 0
-    resamples: int = RESAMPLES
-    weights: np.ndarray = dataclasses.field(init=False, repr=False)
-    plain: np.ndarray = dataclasses.field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        rng = np.random.default_rng(self.seed)
-        weights = np.zeros((self.resamples, len(self.clusters)))
-        plain = np.zeros(len(self.clusters))
-        for members in self.by_family().values():
-            drawn = rng.multinomial(len(members), np.full(len(members), 1.0 / len(members)), self.resamples)
-            share = len(members) * len(self.by_family())
-            weights[:, members], plain[members] = drawn / share, 1.0 / share
-        object.__setattr__(self, "weights", weights)
-        object.__setattr__(self, "plain", plain)
-
-    def by_family(self) -> dict[str, list[int]]:
-        """Return the numbers of each family's clusters."""
-        found: dict[str, list[int]] = {}
-        for k, (family, _) in enumerate(self.clusters):
-            found.setdefault(family, []).append(k)
-        return found
-
-    @property
-    def tells_spread(self) -> bool:
-        """Whether every family has two clusters or more; the spread of one cannot be told."""
-        return all(len(members) > 1 for members in self.by_family().values())
-
-    def interval(self, values: np.ndarray, level: float = LEVEL) -> tuple[float, float] | None:
-        """Return the percentile interval of the mean of values, (clusters,); None if it cannot be told."""
-        if not self.tells_spread:
-            return None
-        tail = (1.0 - level) / 2.0
-        low, high = np.quantile(self.weights @ values, [tail, 1.0 - tail])
-        return float(low), float(high)
-
-    def p_value(self, difference: np.ndarray) -> float:
-        """Return how likely a mean difference this far from zero is by chance: two-sided, normal, bootstrap error."""
-        mean, error = float(self.plain @ difference), float((self.weights @ difference).std())
-        if error == 0.0:
-            return 1.0 if mean == 0.0 else 0.0
-        return math.erfc(abs(mean) / error / math.sqrt(2.0))
+#: Of the tail whose mean is shown, and of ties.
+TAIL_SHARE, ALPHA = 0.1, 0.05
 
 
 def family_interval(

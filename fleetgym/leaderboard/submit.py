@@ -46,7 +46,7 @@ def submit(
     *,
     date: str,
     division: str,
-    time_class: str,
+    time_class: str | None = None,
     agent: str | None = None,
     suite: str | None = None,
     code: str | os.PathLike[str] | None = None,
@@ -62,8 +62,10 @@ def submit(
         The folder to make; its name is the submission's, such as ``2026-11-21-agh``.
     date : str
         YYYY-MM-DD.
-    division, time_class : str
-        One of `DIVISIONS`, one of `TIME_CLASSES`.
+    division : str
+        One of `DIVISIONS`.
+    time_class : str, optional
+        One of `TIME_CLASSES`; by default that of the official run, ``"online"`` if it was none.
     agent : str, optional
         Which agent of the run; needed if there are several.
     suite : str, optional
@@ -80,7 +82,8 @@ def submit(
     Raises
     ------
     FleetgymError
-        If the folder exists, or the run is not one agent's on a whole suite as it is stored here.
+        If the folder exists, the run is not one agent's on a whole suite as it is stored here, or it was an official
+        one of another time class.
     """
     target = Path(os.path.abspath(out))
     submission_id(target)
@@ -92,6 +95,11 @@ def submit(
     entry = public_entry(name, code)
     episodes = [dataclasses.replace(e, agent=entry) for e in _episodes(run, name, suite)]
     lines = _lines(run, episodes, suite)
+    played = None if run.header.official is None else run.header.official.time_class
+    if None not in (played, time_class) and played != time_class:
+        raise FleetgymError(
+            f"this was an official run of the class {played}; it cannot be submitted as {time_class}"
+        )
     packed = gzip.compress("".join(lines).encode(), compresslevel=9, mtime=0)
     declared = {
         "format": SUBMISSION_FORMAT,
@@ -100,7 +108,7 @@ def submit(
             "name": entry.rpartition("/")[2],
             "entry": entry,
             "division": division,
-            "time_class": time_class,
+            "time_class": time_class or played or "online",
             **(card or {}),
             **({"code_sha256": folder_sha256(code)} if code else {}),
         },

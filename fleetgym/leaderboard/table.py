@@ -10,14 +10,8 @@ import numpy as np
 
 from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.episode import COST_TERMS, Costs
-from fleetgym.leaderboard.statistics import (
-    Cluster,
-    Resamples,
-    family_interval,
-    profile,
-    tail_mean,
-    tie_groups,
-)
+from fleetgym.leaderboard.statistics import family_interval, profile, tail_mean, tie_groups
+from fleetgym.scoring.bootstrap import Cluster, Resamples
 from fleetgym.scoring.score import column_head, family_means, headline, percent, scored_families
 
 Task = tuple[str, int]

@@ -20,8 +20,8 @@ from fleetgym.evaluation.episode import EpisodeResult
 from fleetgym.evaluation.results import Results, read_results
 from fleetgym.library import headline_families
 from fleetgym.scoring.best_known import BestKnownSet, load_best_known
+from fleetgym.scoring.bootstrap import LEVEL, RESAMPLES, Resamples
 
-RESAMPLES = 10_000
 RELATIVE_TO = ("best-known", "best-in-run")
 
 #: family -> instance -> ln r of its scenarios
@@ -111,7 +111,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def bootstrap_interval(
-    log_ratios: LogRatios, *, resamples: int = RESAMPLES, seed: int = 0, level: float = 0.95
+    log_ratios: LogRatios, *, resamples: int = RESAMPLES, seed: int = 0, level: float = LEVEL
 ) -> tuple[float, float] | None:
     """Return an interval of the headline: families are strata, instances are drawn with replacement.
 
@@ -139,17 +139,10 @@ def bootstrap_interval(
     >>> bootstrap_interval({"ou": {"a": [0.1]}}) is None
     True
     """
-    if any(len(instances) < 2 for instances in log_ratios.values()):
-        return None
-    rng = np.random.default_rng(seed)
-    total = np.zeros(resamples)
-    for family in sorted(log_ratios):
-        scores = np.array([_mean(log_ratios[family][name]) for name in sorted(log_ratios[family])])
-        drawn = rng.integers(scores.size, size=(resamples, scores.size))
-        total += scores[drawn].mean(axis=1)
-    tail = (1.0 - level) / 2.0
-    low, high = np.quantile(total / len(log_ratios), [tail, 1.0 - tail])
-    return percent(float(low)), percent(float(high))
+    clusters = tuple((family, name) for family, instances in log_ratios.items() for name in instances)
+    scores = np.array([_mean(log_ratios[family][name]) for family, name in clusters])
+    found = Resamples(clusters, seed, resamples).interval(scores, level)
+    return None if found is None else (percent(found[0]), percent(found[1]))
 
 
 @dataclasses.dataclass(frozen=True)

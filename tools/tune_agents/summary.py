@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fleetgym.leaderboard.cells import DASH, interval, number
-from fleetgym.leaderboard.statistics import Resamples
+from fleetgym.scoring.bootstrap import Resamples
 from fleetgym.scoring.score import percent
 from tools.markdown import table
 from tools.tune_agents.grid import MOST_TRIALS, OWN, WRAPPER

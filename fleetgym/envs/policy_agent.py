@@ -1,0 +1,102 @@
+"""A policy that was trained behind wrappers in, an agent out that `fleetgym compare` can play."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from fleetgym.envs.fleet_alloc import FleetAllocEnv
+from fleetgym.envs.wrappers import RelativeActions, for_learning
+from fleetgym.errors import FleetgymError
+from fleetgym.view import View
+
+Policy = Callable[[Any, np.ndarray | None], Any]
+
+
+class PolicyAgent:
+    """Plays a policy that was trained in `FleetAlloc-v0` behind wrappers.
+
+    The same wrappers are put around an environment that simulates nothing and repeats what the agent is shown. So the
+    policy sees in an evaluation what it saw in training, forecasts and history included, and knows nothing more.
+
+    Parameters
+    ----------
+    policy : callable
+        Called with an observation of the wrapped environment and its action mask, returns an action of it.
+    wrap : callable
+        Puts the wrappers around the environment, as in training.
+
+    Examples
+    --------
+    A policy that always stays, and one of stable-baselines3, in a file that ``fleetgym compare mine.py:agent`` plays::
+
+        model = MaskablePPO.load("mine.zip")
+
+        def agent():
+            return PolicyAgent(lambda seen, mask: model.predict(seen, action_masks=mask, deterministic=True)[0])
+
+    >>> import fleetgym
+    >>> agent = PolicyAgent(lambda seen, mask: np.zeros(2, dtype=int))
+    >>> agent.reset(View(fleetgym.load_instance("fleet-v0/toy/two-pools")), seed=0)
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        wrap: Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]] = for_learning,
+    ):
+        if not callable(policy):
+            raise FleetgymError(
+                f"policy is {policy!r}; expected a callable of observation and mask, such as "
+                "lambda seen, mask: model.predict(seen, action_masks=mask)[0]"
+            )
+        self.policy, self.wrap = policy, wrap
+
+    def reset(self, view: View, *, seed: int) -> None:
+        """Forget the last episode."""
+        self._shown = _ShownEnv(view.instance)
+        self._env = self.wrap(self._shown)
+        self._last: Any = None
+
+    def act(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> np.ndarray:
+        """Return the target that the policy's action stands for, (slots,) options."""
+        self._shown.show(observation, info)
+        if self._last is None:
+            seen, told = self._env.reset()
+        else:
+            seen, _, _, _, told = self._env.step(self._last)
+        self._last = self.policy(seen, told.get("action_mask"))
+        return np.asarray(_target(self._env, self._last))
+
+
+class _ShownEnv(FleetAllocEnv):
+    """`FleetAlloc-v0` that repeats what it is given; what is asked of it changes nothing."""
+
+    def show(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
+        self._now = dict(observation), dict(info)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        return self._now
+
+    def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
+        observation, info = self._now
+        return observation, 0.0 - info["cost"], False, False, info
+
+    def action_masks(self) -> np.ndarray:
+        return np.asarray(self._now[1]["action_mask"])
+
+
+def _target(env: gymnasium.Env[Any, Any], action: Any) -> Any:
+    """Return the environment's own action that an action of the wrapped one stands for."""
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, RelativeActions):
+            action = env.target(action)
+        elif isinstance(env, gymnasium.ActionWrapper):
+            action = env.action(action)
+        env = env.env
+    return action
