@@ -193,7 +193,7 @@ def test_rows_must_have_played_the_same() -> None:
 
 
 def test_fresh_scores_that_differ_are_flagged() -> None:
-    """A row that has learnt the public tasks by heart is flagged, an honest one is not."""
+    """A row that has learnt the public tasks by heart is flagged; an honest one, or a better one, is not."""
     rng = np.random.default_rng(3)
     names = [f"{family}/{k}" for family in ("ou", "drop") for k in range(10)]
     public = [played(n[:2], f"pub/dev/{n[-1]}{n[:2]}", math.exp(rng.normal(0.3, 0.1))) for n in names]
@@ -201,6 +201,7 @@ def test_fresh_scores_that_differ_are_flagged() -> None:
     worse = [played(n[:2], f"new/dev/{n[-1]}{n[:2]}", math.exp(rng.normal(0.6, 0.1))) for n in names]
     assert not shift(public, same).is_flagged
     assert shift(public, worse).is_flagged
+    assert not shift(worse, public).is_flagged
     assert shift(public, worse).mean == pytest.approx(35.0, abs=12.0)
     assert paired_interval({("f", "a"): 0.0}, {("f", "b"): 0.0}) is None
 

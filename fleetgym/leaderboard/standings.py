@@ -34,8 +34,8 @@ class Shift:
 
     @property
     def is_flagged(self) -> bool:
-        """Whether the two scores differ beyond the interval."""
-        return self.interval is not None and not self.interval[0] <= 0.0 <= self.interval[1]
+        """Whether the fresh score is worse beyond the interval; better says that best-known costs could be lower."""
+        return self.interval is not None and self.interval[0] > 0.0
 
 
 @dataclasses.dataclass(frozen=True)
