@@ -163,6 +163,7 @@ class Text(Kind):
 #: Controls, surrogates, and marks that reorder or hide text.
 _UNPRINTABLE = (
     "\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\uffff"
+    "\U000e0000-\U000e0fff"
 )
 
 

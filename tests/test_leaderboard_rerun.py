@@ -18,11 +18,9 @@ from submissions import RULES, SUITE, declare, lines_of, make_good, submitted, w
 import fleetgym
 from fleetgym.cli import main
 from fleetgym.errors import DataError, FleetgymError
-from fleetgym.evaluation.episode import decode_actions
 from fleetgym.evaluation.results import Results, hash_jobs
 from fleetgym.evaluation.run import evaluate
 from fleetgym.evaluation.sandbox import probe_isolation
-from fleetgym.leaderboard.judging import judge
 from fleetgym.leaderboard.record import read_record, write_record
 from fleetgym.leaderboard.registers import Season, read_registers
 from fleetgym.leaderboard.rerun import rerun
@@ -35,6 +33,7 @@ from fleetgym.leaderboard.season import (
     revealed_seed,
     seed_sha256,
 )
+from fleetgym.leaderboard.season_check import check_season
 from fleetgym.leaderboard.site import build_site
 from fleetgym.leaderboard.standings import make_boards, read_records
 from fleetgym.leaderboard.submit import folder_sha256, submit
@@ -325,17 +324,27 @@ def test_only_isolated_runs_of_open_seasons_are_ranked(
         assert set(made.fresh_records) == {"2026-11-21-hold"}
 
 
-def test_whoever_has_the_seed_can_replay_fresh_rows(board: Path, private: Path) -> None:
-    """A fresh record holds the actions, and the judge says the same of them."""
-    record = read_record(board / "fresh" / "2026-11-21-gh.json.gz")
-    with instances_from(private):
-        for episode in record.episodes:
-            instance = load_instance(episode.instance)
-            scenario = load_scenarios(episode.instance)[episode.scenario]
-            options = fleetgym.View(instance).nvec.tolist()
-            actions = decode_actions(episode.actions, instance.num_windows, options)
-            judged, _ = judge(instance, scenario, actions, episode.instance, episode.scenario)
-            assert judged.cost_usd == episode.cost_usd
+def test_whoever_has_the_seed_can_replay_fresh_rows(
+    board: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tasks are drawn again, the actions in the records replayed; a forged cost is noticed, and a missing action."""
+    assert main(["season", "check", "t", "--board", str(board)]) == 0
+    assert "every fresh cost is confirmed" in capsys.readouterr().out
+    own = Path(shutil.copytree(board, tmp_path / "board"))
+    record = read_record(own / "fresh" / "2026-11-21-gh.json.gz")
+    first, second, *rest = record.episodes
+    half = {name: 0.5 * usd for name, usd in dataclasses.asdict(first.costs).items()}
+    first = dataclasses.replace(first, cost_usd=0.5 * first.cost_usd, costs=type(first.costs)(**half))
+    second = dataclasses.replace(second, actions=None)
+    write_record(own / "fresh", dataclasses.replace(record, episodes=(first, second, *rest)))
+    assert main(["season", "check", "t", "--board", str(own), "--json"]) == 1
+    wrong = json.loads(capsys.readouterr().out)
+    assert list(wrong) == [f"2026-11-21-gh {task_name(*episode.task)}" for episode in (first, second)]
+    assert "the replay" in wrong[f"2026-11-21-gh {task_name(*first.task)}"]
+    with pytest.raises(FleetgymError, match="not revealed"):
+        check_season(board, SEASON)
+    assert main(["season", "check", "t", "--board", str(tmp_path)]) == 2
+    assert "seasons.toml" in capsys.readouterr().err
 
 
 def test_records_say_what_the_submission_says(board: Path, tmp_path: Path) -> None:
@@ -357,18 +366,15 @@ SPY = """
 import glob, os, socket
 
 class Mine:
-    def __init__(self, places):
-        self.places = places
-
     def reset(self, view, *, seed):
         self.view = view
-        seen = [place for place in self.places if os.path.isfile(place) or glob.glob(place + "/*")]
+        seen = [place for place in PLACES if os.path.isfile(place) or glob.glob(place + "/*")]
         assert not seen, f"sees {seen}"
         assert not glob.glob("*.seed"), "sees the current folder"
         assert "SOME_PASSWORD" not in os.environ
         door = socket.socket(socket.AF_UNIX)
         try:
-            door.connect(self.places[0] + "/door")
+            door.connect(PLACES[0] + "/door")
         except OSError:
             return
         raise AssertionError("a door is open")
@@ -392,7 +398,6 @@ def test_ranked_agents_see_nothing_but_their_task(
     (tmp_path / "board" / "fresh" / "other.json.gz").write_bytes(b"")
     code = tmp_path / "code"
     code.mkdir()
-    (code / "mine.py").write_text(SPY)
     places = [
         str(work),
         str(tmp_path / "board" / "fresh"),
@@ -400,8 +405,8 @@ def test_ranked_agents_see_nothing_but_their_task(
         str(private),
         str(tmp_path),
     ]
-    (tmp_path / "none").mkdir()
-    entry = f"mine.py:Mine(places={places!r})"
+    (code / "mine.py").write_text(f"PLACES = {places!r}\n{SPY}")
+    entry = "mine.py:Mine"
     results = evaluate(["gh"], SUITE)
     folder = submit_code(results, tmp_path / "board", code)
     lines = lines_of(folder)

@@ -80,9 +80,10 @@ def _add_verify(verb: AddVerb) -> None:
 def _add_season(verb: AddVerb) -> None:
     p = verb(
         "season",
-        "make a season's private seed, or draw its fresh tasks",
+        "make a season's private seed, draw its fresh tasks, or check its rows",
         "  fleetgym season seed season.seed\n"
-        "  fleetgym season draw 2026-12 --seed-file season.seed --out private-2026-12",
+        "  fleetgym season draw 2026-12 --seed-file season.seed --out private-2026-12\n"
+        "  fleetgym season check 2026-11",
     )
     actions = p.add_subparsers(dest="action", metavar="ACTION", required=True)
     seed = actions.add_parser("seed", help="write a new private seed and print the checksum to publish")
@@ -91,7 +92,10 @@ def _add_season(verb: AddVerb) -> None:
     draw.add_argument("season", help="name, as in seasons.toml")
     draw.add_argument("--seed-file", metavar="FILE", help="the private seed (default: the revealed one)")
     draw.add_argument("--out", required=True, metavar="FOLDER")
-    for part in (seed, draw):
+    check = actions.add_parser("check", help="replay the fresh rows of a season that has ended")
+    check.add_argument("season", help="name, as in seasons.toml")
+    check.add_argument("--workers", type=whole(1), default=1, help="processes (default: 1)")
+    for part in (seed, draw, check):
         part.add_argument("--board", default=BOARD, metavar="FOLDER", help=f"(default: {BOARD})")
         part.add_argument(
             "--json", action="store_true", default=argparse.SUPPRESS, help="print JSON for machines"
@@ -222,7 +226,7 @@ def _verify_best_known(arguments: argparse.Namespace) -> int:
 
 
 def season(arguments: argparse.Namespace) -> int:
-    """Make a seed, or draw a season's tasks."""
+    """Make a seed, draw a season's tasks, or check its rows."""
     from fleetgym.leaderboard import season as seasons
 
     if arguments.action == "seed":
@@ -233,6 +237,8 @@ def season(arguments: argparse.Namespace) -> int:
             print(f'seed_sha256 = "{checksum}"')
         return 0
     announced = _season(arguments.board, arguments.season)
+    if arguments.action == "check":
+        return _check_season(arguments, announced)
     seed = (
         seasons.read_seed(arguments.seed_file, announced)
         if arguments.seed_file
@@ -251,12 +257,32 @@ def season(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _check_season(arguments: argparse.Namespace, announced: Any) -> int:
+    from fleetgym.cli.progress import ProgressBar
+    from fleetgym.leaderboard.season_check import check_season
+
+    bar = ProgressBar("replaying")
+    wrong = check_season(arguments.board, announced, workers=arguments.workers, progress=bar)
+    if arguments.json:
+        _print_json(wrong)
+    else:
+        for task, reason in wrong.items():
+            print(f"wrong  {task}: {reason}", file=sys.stderr)
+        verdict = f"{len(wrong)} episodes are not confirmed" if wrong else "every fresh cost is confirmed"
+        print(f"season {announced.name}: {verdict}")
+    return 1 if wrong else 0
+
+
 def _season(board: str, name: str) -> Any:
-    from fleetgym.errors import UnknownNameError
+    from fleetgym.errors import FleetgymError, UnknownNameError
     from fleetgym.leaderboard.registers import read_registers
 
     seasons = {season.name: season for season in read_registers(board).seasons}
     if name not in seasons:
+        if not seasons:
+            raise FleetgymError(
+                f"there are no seasons in {Path(board) / 'seasons.toml'}; name the folder: --board"
+            )
         raise UnknownNameError("season", name, seasons)
     return seasons[name]
 

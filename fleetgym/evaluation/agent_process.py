@@ -124,7 +124,7 @@ class AgentProcess:
         return reply["action"], reply["cpu_s"]
 
     def close(self) -> None:
-        """End the process and everything that it started."""
+        """End the process and its group. What has left the group goes on; only official runs end that too."""
         process, self._process = self._process, None
         if process is None:
             return

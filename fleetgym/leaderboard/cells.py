@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -91,6 +92,8 @@ def markdown_table(columns: Sequence[Column], rows: Sequence[Any]) -> str:
 
 def _plain(value: object) -> str:
     text = str(value)
-    for mark in "\\`*_{}[]<>()#+!|~":
-        text = text.replace(mark, f"\\{mark}") if mark not in "()+#" else text
+    for mark in "\\`*_{}[]<>!|~":
+        text = text.replace(mark, f"\\{mark}")
+    for link in ("://", "."):  # what looks like an address is not to become a link
+        text = re.sub(rf"(?i)(https?|ftp|www){re.escape(link)}", rf"\1\\{link}", text)
     return text.replace("&", "&amp;").replace("\\<", "&lt;").replace("\\>", "&gt;")

@@ -70,6 +70,13 @@ def _columns(table: Table, records: Mapping[str, Record], place: str) -> list[Co
             hint="above best-known; lower is better",
         ),
         Column("95 % interval", lambda r: interval(r.interval), lambda r: r.interval and r.interval[0]),
+        Column("division", lambda r: agent(r).division, kind="text"),
+        Column(
+            "time class",
+            lambda r: agent(r).time_class,
+            lambda r: TIME_CLASSES[agent(r).time_class],
+            kind="text",
+        ),
         *(_family_column(table.head(family), family) for family in table.families),
         Column(
             "above bound %",
@@ -87,13 +94,6 @@ def _columns(table: Table, records: Mapping[str, Record], place: str) -> list[Co
         Column("SLO miss %", lambda r: number(100 * r.miss_share, 2), lambda r: r.miss_share),
         Column("unserved %", lambda r: number(100 * r.unserved_share, 2), lambda r: r.unserved_share),
         Column("failures", lambda r: r.failures, lambda r: r.failures),
-        Column("division", lambda r: agent(r).division, kind="text"),
-        Column(
-            "time class",
-            lambda r: agent(r).time_class,
-            lambda r: TIME_CLASSES[agent(r).time_class],
-            kind="text",
-        ),
         Column("date", lambda r: records[r.key].submission.date, kind="text"),
     ]
     return [column for column in found if _known(column, table)]
@@ -148,10 +148,11 @@ def _mean(shift: Shift | None) -> float | None:
 def titles(rows: Sequence[TableRow], records: Mapping[str, Record]) -> list[str]:
     """Return the rows' names and variants; those that are not unique are followed by the submission's name."""
     titles = [records[row.key].submission.agent.title for row in rows]
-    return [
+    named = [
         title if titles.count(title) == 1 else f"{title} ({row.key})"
         for title, row in zip(titles, rows, strict=True)
     ]
+    return named if len(set(named)) == len(named) else [row.key for row in rows]
 
 
 def about_columns(records: Mapping[str, Record]) -> list[Column]:

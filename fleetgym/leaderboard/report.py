@@ -40,8 +40,15 @@ class Figure:
     def csv(self) -> str:
         """Return the numbers as CSV; floats round-trip."""
         stream = io.StringIO()
-        csv.writer(stream, lineterminator="\n").writerows(self.numbers)
+        csv.writer(stream, lineterminator="\n").writerows(
+            [_inert(cell) for cell in row] for row in self.numbers
+        )
         return stream.getvalue()
+
+
+def _inert(cell: object) -> object:
+    """Return a cell that no spreadsheet takes for a formula."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@")) else cell
 
 
 def report(

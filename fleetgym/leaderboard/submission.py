@@ -11,9 +11,11 @@ import gzip
 import os
 import re
 import stat
+import unicodedata
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from fleetgym.errors import DataError, UnknownNameError
 from fleetgym.evaluation.episode import SEED, TIME_CLASSES
@@ -33,14 +35,31 @@ _MOST_BYTES = {DECLARATION: MAX_TOML_BYTES, README: 2**18, EPISODES: 2**26}
 #: An episode's line and all lines together, unpacked; and what an episode may take packed.
 MAX_LINE_BYTES, MAX_UNPACKED_BYTES, MAX_PACKED_BYTES = 2**22, 2**28, 2**18
 
+#: Letters that show nothing, of Korean.
+_FILLERS = "\u115f\u1160"
+
 _NAME_OF_FOLDER = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
+
+
+class Name(Line):
+    """One line of text that can be seen, and told from other names."""
+
+    def read(self, value: Any, path: str) -> str:
+        """Return the text."""
+        text = super().read(value, path)
+        plain = unicodedata.normalize("NFKC", text)
+        if not any(letter.isalnum() and letter not in _FILLERS for letter in plain):
+            raise DataError("expected a name with a letter or a digit", path)
+        if "^^^" in "".join("^" if unicodedata.combining(letter) else "." for letter in plain):
+            raise DataError("expected at most two accents on a letter", path)
+        return text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AgentCard:
     """Who competes."""
 
-    name: str = spec(Line(1, 60), doc="as the table shows it")
+    name: str = spec(Name(1, 60), doc="as the table shows it")
     entry: str = spec(Line(1, 400), doc="what `rerun` makes, as for make_agent: the agent of the episodes")
     division: str = spec(Choice(DIVISIONS))
     time_class: str = spec(Choice(tuple(TIME_CLASSES)), doc="reference CPU seconds per episode: 3, 60, 1800")

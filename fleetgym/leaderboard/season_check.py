@@ -1,0 +1,89 @@
+"""An ended season in, the fresh costs that are not confirmed out: tasks are drawn again, recorded actions replayed."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from fleetgym.actions import ActionSpace
+from fleetgym.errors import DataError, FleetgymError
+from fleetgym.evaluation.episode import decode_actions
+from fleetgym.leaderboard.judging import TOLERANCE, judge
+from fleetgym.leaderboard.record import Record, VerifiedEpisode
+from fleetgym.leaderboard.registers import Season
+from fleetgym.leaderboard.season import draw_season, instances_from, revealed_seed
+from fleetgym.leaderboard.standings import read_records
+from fleetgym.leaderboard.workers import in_order
+from fleetgym.library import load_instance, load_scenarios
+from fleetgym.scoring.best_known import task_name
+
+
+def check_season(
+    board: str | os.PathLike[str],
+    season: Season,
+    *,
+    workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, str]:
+    """Draw a season's tasks from its revealed seed, and replay what its fresh rows say was done on them.
+
+    Parameters
+    ----------
+    board : path-like
+        The leaderboard's folder.
+    season : Season
+        Ended: its seed is revealed.
+    workers : int
+        Processes.
+    progress : callable, optional
+        Called with the numbers of replayed and of all episodes.
+
+    Returns
+    -------
+    dict of str to str
+        What is wrong, by row and task; empty if every cost is confirmed.
+
+    Raises
+    ------
+    FleetgymError
+        If the seed is not revealed, or the season has no rows.
+    """
+    seed = revealed_seed(season)
+    records = [record for record in read_records(board, "fresh") if record.season == season.name]
+    if not records:
+        raise FleetgymError(f"season {season.name} has no rows in {Path(board) / 'fresh'}")
+    rows = [(record, episode) for record in records for episode in record.episodes]
+    wrong = {}
+    with tempfile.TemporaryDirectory() as folder:
+        drawn = Path(folder) / "season"
+        draw_season(season, seed, drawn)
+        with instances_from(drawn):
+            for k, reason in enumerate(in_order(_reason, rows, workers)):
+                record, episode = rows[k]
+                if reason is not None:
+                    wrong[f"{record.id} {task_name(*episode.task)}"] = reason
+                if progress is not None:
+                    progress(k + 1, len(rows))
+    return wrong
+
+
+def _reason(row: tuple[Record, VerifiedEpisode]) -> str | None:
+    """Return why an episode is not confirmed, or None."""
+    record, episode = row
+    if episode.actions is None:
+        return "the record keeps no actions"
+    try:
+        instance = load_instance(episode.instance)
+        if record.instances[episode.instance].content_hash != instance.content_hash:
+            return "played on another version of the instance"
+        scenario = load_scenarios(episode.instance)[episode.scenario]
+        options = ActionSpace(instance).nvec.tolist()
+        actions = decode_actions(episode.actions, instance.num_windows, options)
+        judged, _ = judge(instance, scenario, actions, *episode.task)
+    except (DataError, IndexError) as error:
+        return str(error)
+    if abs(judged.cost_usd - episode.cost_usd) > TOLERANCE * max(1.0, judged.cost_usd):
+        return f"says {episode.cost_usd!r} USD, the replay {judged.cost_usd!r}"
+    return None
