@@ -15,7 +15,7 @@ from typing import Any
 from fleetgym.errors import DataError, FleetgymError
 from fleetgym.files import canonical_hash, write_atomically
 from fleetgym.leaderboard.toml import DAY, SHA256, SUITE, read_list
-from fleetgym.schema import Integer, Line, Number, Text, spec, to_jsonable
+from fleetgym.schema import Choice, Integer, Line, Number, Text, spec, to_jsonable
 from fleetgym.scoring.best_known import (
     TOLERANCE,
     BestKnownSet,
@@ -55,10 +55,15 @@ class Season:
     """Fresh tasks of one period: announced by the checksum of the seed that draws them."""
 
     name: str = spec(Text(r"\A[a-z0-9][a-z0-9.-]{0,39}\Z"))
-    suite: str = spec(SUITE, doc="whose instances get new scenarios")
-    scenarios: int = spec(Integer(1, 100), doc="per instance")
+    suite: str = spec(SUITE, doc="whose ranked rows the season's are")
+    scenarios: int = spec(Integer(1, 100), doc="per instance; families that replay days have fewer")
     seed_sha256: str = spec(SHA256, doc="published before the first submission")
     opened: str = spec(DAY)
+    draws: str = spec(
+        Choice(("scenarios", "instances")),
+        "scenarios",
+        doc="what is new: scenarios of the suite's instances, or as many instances of its families and sizes as well",
+    )
     seed: str = spec(Text(r"\A([0-9a-f]{64})?\Z"), "", doc="revealed when the season has ended")
 
 

@@ -6,7 +6,8 @@ import contextlib
 import hashlib
 import os
 import secrets
-import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,23 @@ import numpy as np
 from fleetgym.dynamics import draw_scenario
 from fleetgym.errors import FleetgymError
 from fleetgym.files import file_sha256, write_json, write_private
-from fleetgym.instance import SCENARIO_FORMAT, Scenario
+from fleetgym.generate import SEEDS, generate, stored_scenarios
+from fleetgym.instance import SCENARIO_FORMAT, Instance, Scenario
 from fleetgym.leaderboard.registers import Season
 from fleetgym.library import (
     ENVIRONMENT_VARIABLE,
     MANIFEST_FORMAT,
+    Entry,
     find_entry,
     headline_families,
-    instances_folder,
     list_instances,
     load_instance,
 )
 from fleetgym.schema import to_jsonable
 from fleetgym.variables import environment_variable
+
+#: Significant digits of the token scales of new instances' scenarios, as in `fleet-v1`.
+SCALE_DIGITS = 4
 
 
 def new_seed(path: str | os.PathLike[str]) -> str:
@@ -99,9 +104,11 @@ def fresh_suite(season: Season) -> str:
 
 
 def draw_season(season: Season, seed: str, folder: str | os.PathLike[str]) -> list[str]:
-    """Draw a season's tasks: the suite's instances with new scenarios from their own processes.
+    """Draw a season's tasks: new scenarios of a suite's instances, or new instances of the same families and sizes.
 
-    The same seed draws the same bytes, so that whoever has the revealed seed can check what was played.
+    The same seed draws the same bytes, so that whoever has the revealed seed can check what was played. A new
+    instance's name and provenance do not tell its seed: with it, an agent could generate the day that it is about
+    to see.
 
     Parameters
     ----------
@@ -115,26 +122,31 @@ def draw_season(season: Season, seed: str, folder: str | os.PathLike[str]) -> li
     -------
     list of str
         Ids of the instances.
+
+    Raises
+    ------
+    FleetgymError
+        If the folder exists, or the suite has instances that no generator makes.
     """
     root = Path(folder)
     if root.exists():
         raise FleetgymError(f"{folder} exists; choose another folder")
     suite, made = fresh_suite(season), []
-    for name in list_instances(season.suite):
-        entry, instance = find_entry(name), load_instance(name)
-        scenarios = [_scenario(instance, seed, name, k) for k in range(season.scenarios)]
-        stem = f"{suite}/{name.rpartition('/')[2]}"
-        ending = ".json.gz" if entry.instance_file.endswith(".gz") else ".json"
-        files = f"{stem}{ending}", f"{stem}.scenarios.json.gz"
-        (root / stem).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(instances_folder() / entry.instance_file, root / files[0])
+    drawn = _new_instances(season, seed) if season.draws == "instances" else _new_scenarios(season, seed)
+    for entry, instance, scenarios in drawn:
+        stem = f"{suite}/{instance.id}"
+        files = f"{stem}.json.gz", f"{stem}.scenarios.json.gz"
+        write_json(root / files[0], instance.to_dict())
         write_json(root / files[1], _scenario_file(instance, scenarios))
         made.append(
             {
-                **to_jsonable(entry),
                 "id": stem,
+                "family": entry.family,
+                "size": entry.size,
                 "scenarios": len(scenarios),
+                "content_hash": instance.content_hash,
                 "instance_file": files[0],
+                "instance_sha256": file_sha256(root / files[0]),
                 "scenario_file": files[1],
                 "scenario_sha256": file_sha256(root / files[1]),
             }
@@ -145,13 +157,42 @@ def draw_season(season: Season, seed: str, folder: str | os.PathLike[str]) -> li
     return [entry["id"] for entry in made]
 
 
-def _scenario(instance: Any, seed: str, name: str, k: int) -> Scenario:
+Drawn = Iterator[tuple[Entry, Instance, Sequence[Scenario]]]
+
+
+def _new_scenarios(season: Season, seed: str) -> Drawn:
+    """Yield the suite's instances with new scenarios from their own processes."""
+    for name in list_instances(season.suite):
+        instance = load_instance(name)
+        yield find_entry(name), instance, [_scenario(instance, seed, name, k) for k in range(season.scenarios)]
+
+
+def _scenario(instance: Instance, seed: str, name: str, k: int) -> Scenario:
     digest = hashlib.sha256(f"{seed}/{name}/{k}".encode()).digest()
     rng = np.random.default_rng(np.frombuffer(digest, dtype=np.uint32))
     return draw_scenario(instance, rng, f"fresh-{k}").check(instance)
 
 
-def _scenario_file(instance: Any, scenarios: list[Scenario]) -> dict[str, Any]:
+def _new_instances(season: Season, seed: str) -> Drawn:
+    """Yield as many instances of each family and size as the suite has, from seeds that follow from the season's."""
+    count: Counter[str] = Counter()
+    for entry in map(find_entry, list_instances(season.suite)):
+        if entry.family == "toy":
+            raise FleetgymError(f"{season.suite} has toys, which no generator makes: draw scenarios of it")
+        kind = f"{entry.family}/{entry.size}"
+        digest = hashlib.sha256(f"{seed}/{kind}/{count[kind]}".encode()).digest()
+        number = SEEDS["fresh"].start + int.from_bytes(digest[:6], "big")
+        instance = generate(entry.family, entry.size, number)
+        scenarios = stored_scenarios(instance, number, season.scenarios, SCALE_DIGITS)
+        public = instance.replace(
+            id=f"{entry.family}-{entry.size}-{count[kind]:03d}",
+            provenance={"all": f"as {entry.id}, drawn for season {season.name}"},
+        )
+        count[kind] += 1
+        yield entry, public, scenarios
+
+
+def _scenario_file(instance: Instance, scenarios: Sequence[Scenario]) -> dict[str, Any]:
     return {
         "format": SCENARIO_FORMAT,
         "instance": instance.id,
