@@ -29,7 +29,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 STORED_SCENARIOS = 2
 
 #: Seeds of the standard set's splits. Trace instances of train and fresh replay days that are rolled and stretched;
-#: fresh seeds follow from a secret, see `tools/fleet_v1.py`. Train on the range ``train``, and on nothing else.
+#: fresh seeds follow from a secret (`fleetgym.leaderboard.season`). Train on the range ``train``, and on nothing else.
 SEEDS = {
     "fleet-v0": range(1, 100),
     "dev": range(101, 200),

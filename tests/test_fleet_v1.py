@@ -1,9 +1,7 @@
-"""fleet-v1 is complete, small, and what its tool makes; its fresh split follows from a secret that nobody has."""
+"""fleet-v1 is complete, small, and what its tool makes; its fresh split is a season's."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import subprocess
 import sys
 from collections import Counter
@@ -14,6 +12,7 @@ import pytest
 from fleetgym import library
 from fleetgym.files import canonical_hash, read_json
 from fleetgym.generate import SEEDS, generate, stored_scenarios
+from fleetgym.leaderboard.registers import read_registers
 from fleetgym.leaderboard.submission import suite_sha256
 from fleetgym.library import list_instances, load_instance, load_scenarios
 
@@ -94,60 +93,11 @@ def test_the_tool_finds_every_twentieth_instance_unchanged() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_only_the_hash_of_the_fresh_seed_is_published() -> None:
-    """The commitment names the season and a SHA-256; no file of the repository is a seed file."""
-    commitment = json.loads((FOLDER / "fresh-commitment.json").read_text())
-    assert len(commitment["seed_file_sha256"]) == 64
-    assert commitment["instances"] == len(list_instances("fleet-v1/dev"))
-    assert not any(
-        "fresh" in path.name and path.name != "fresh-commitment.json" for path in FOLDER.rglob("*")
-    )
-
-
-def test_fresh_instances_need_the_committed_seed(tmp_path: Path) -> None:
-    """Another seed file is refused; its instances would have seeds that follow from the secret."""
-    seed_file = tmp_path / "seed.json"
-    secret = "0123456789abcdef" * 4
-    seed_file.write_text(json.dumps({"format": "fleetgym-fresh-seed-1", "season": "x", "seed": secret}))
-    command = [sys.executable, str(TOOL), "--fresh", str(seed_file), "--out", str(tmp_path / "out")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "commits to" in done.stderr
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_missing_secret_is_drawn_once_and_committed_to(tmp_path: Path) -> None:
-    """`--commit` draws a secret that only its owner may read; the second time it commits to the same one."""
-    seed_file, out = tmp_path / "seed.json", tmp_path / "out"
-    (out / "fleet-v1").mkdir(parents=True)
-    command = [
-        sys.executable,
-        str(TOOL),
-        "--commit",
-        str(seed_file),
-        "--season",
-        "2027-01",
-        "--out",
-        str(out),
-    ]
-    published = []
-    for _ in range(2):
-        subprocess.run(command, check=True, capture_output=True)
-        published.append(json.loads((out / "fleet-v1" / "fresh-commitment.json").read_text()))
-    assert published[0] == published[1]
-    assert published[0]["season"] == "2027-01"
-    assert published[0]["seed_file_sha256"] == hashlib.sha256(seed_file.read_bytes()).hexdigest()
-    assert seed_file.stat().st_mode & 0o077 == 0
-
-
-def test_fresh_seeds_follow_from_the_secret_alone() -> None:
-    """The same secret gives the same seeds, another one others; all lie in the fresh range."""
-    code = (
-        "import sys; sys.path.insert(0, 'tools'); import fleet_v1\n"
-        "one, same, other = (fleet_v1.fresh_tasks(c * 64) for c in 'aab')\n"
-        "assert one == same and not set(one) & set(other)\n"
-        "assert all(task.seed in fleet_v1.SEEDS['fresh'] for task in one + other)\n"
-        "print(len(set(one)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert int(done.stdout) == len(list_instances("fleet-v1/dev"))
+def test_only_the_hash_of_an_open_season_is_published() -> None:
+    """The next season's tasks are announced by a checksum; no file of the repository is a seed or a fresh task."""
+    seasons = [s for s in read_registers(ROOT / "leaderboard").seasons if s.suite == "fleet-v1/dev"]
+    assert any(not season.seed for season in seasons)
+    assert all(season.draws == "instances" for season in seasons)
+    names = [path.name for path in ROOT.rglob("*.seed") if ".venv" not in path.parts]
+    assert not names
+    assert not any("fresh" in path.name for path in FOLDER.rglob("*"))

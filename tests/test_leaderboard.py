@@ -23,7 +23,15 @@ from fleetgym.leaderboard.record import read_record
 from fleetgym.leaderboard.registers import freeze, read_registers, read_releases
 from fleetgym.leaderboard.site import build_site
 from fleetgym.leaderboard.standings import make_boards, shift, unverified
-from fleetgym.leaderboard.statistics import holm, paired_interval, profile, tail_mean, tie_groups
+from fleetgym.leaderboard.statistics import (
+    family_mean,
+    holm,
+    paired_interval,
+    profile,
+    tail_mean,
+    tie_groups,
+    unpaired_interval,
+)
 from fleetgym.leaderboard.table import Played, make_table
 from fleetgym.leaderboard.verify import verify
 from fleetgym.library import ENVIRONMENT_VARIABLE, instances_folder
@@ -204,6 +212,33 @@ def test_fresh_scores_that_differ_are_flagged() -> None:
     assert not shift(worse, public).is_flagged
     assert shift(public, worse).mean == pytest.approx(35.0, abs=12.0)
     assert paired_interval({("f", "a"): 0.0}, {("f", "b"): 0.0}) is None
+
+
+def test_seasons_with_instances_of_their_own_compare_family_means() -> None:
+    """Without a common instance the spreads of both sides add up, as in Welch's normal approximation."""
+    rng = np.random.default_rng(4)
+    sizes = {"ou": (15, 12), "drop": (9, 20)}
+    sides: list[dict[tuple[str, str], float]] = [{}, {}]
+    for family, counts in sizes.items():
+        for k, count in enumerate(counts):
+            for n in range(count):
+                sides[k][family, f"{k}-{n}"] = rng.normal(0.3 + 0.2 * k, 0.1 + 0.1 * k)
+    values = {f: [[v for (g, _), v in side.items() if g == f] for side in sides] for f in sizes}
+    mean = np.mean([np.mean(b) - np.mean(a) for a, b in values.values()])
+    error = math.sqrt(sum(np.var(side) / len(side) for pair in values.values() for side in pair)) / len(sizes)
+    interval = unpaired_interval(*sides)
+    assert interval is not None
+    assert interval == pytest.approx((mean - 2.576 * error, mean + 2.576 * error), abs=0.15 * error)
+    assert family_mean(sides[1]) - family_mean(sides[0]) == pytest.approx(mean)
+    public, fresh = (
+        [played(f, f"{suite}/dev/{name}", math.exp(value)) for (f, name), value in side.items()]
+        for suite, side in zip(("pub", "new"), sides, strict=True)
+    )
+    assert shift(public, fresh).is_flagged
+    assert shift(public, fresh).mean == pytest.approx(100.0 * math.expm1(mean))
+    assert unpaired_interval(sides[0], {("ou", "a"): 0.0}) is None
+    assert unpaired_interval(sides[0], {}) is None
+    assert unpaired_interval({("f", "a"): 0.0, ("f", "b"): 1.0}, {("g", "a"): 0.0, ("g", "b"): 1.0}) is None
 
 
 # -- the board

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import py_compile
+import re
 import shutil
 import socket
 import stat
@@ -23,7 +25,7 @@ from fleetgym.evaluation.run import evaluate
 from fleetgym.evaluation.sandbox import probe_isolation
 from fleetgym.leaderboard.record import read_record, write_record
 from fleetgym.leaderboard.registers import Season, read_registers
-from fleetgym.leaderboard.rerun import rerun
+from fleetgym.leaderboard.rerun import RECORDS, rerun, without_actions
 from fleetgym.leaderboard.season import (
     draw_season,
     fresh_suite,
@@ -34,11 +36,12 @@ from fleetgym.leaderboard.season import (
     seed_sha256,
 )
 from fleetgym.leaderboard.season_check import check_season
+from fleetgym.leaderboard.season_end import end_season
 from fleetgym.leaderboard.site import build_site
 from fleetgym.leaderboard.standings import make_boards, read_records
 from fleetgym.leaderboard.submit import folder_sha256, submit
 from fleetgym.leaderboard.verify import verify
-from fleetgym.library import list_instances, load_instance, load_scenarios
+from fleetgym.library import instances_folder, list_instances, load_instance, load_scenarios
 from fleetgym.scoring.best_known import (
     BEST_KNOWN_FORMAT,
     BestKnown,
@@ -98,7 +101,7 @@ def board(private: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         verify(folder, out=root / "verified")
         played = rerun(folder, SEASON, private, official=False)
         cpu = tuple(dataclasses.replace(episode, cpu_s=1.0) for episode in played.episodes)
-        write_record(root / "fresh", dataclasses.replace(played, rules=RULES, episodes=cpu))
+        write_record(root / "fresh" / "t", dataclasses.replace(played, rules=RULES, episodes=cpu))
     return root
 
 
@@ -159,6 +162,55 @@ def test_fresh_tasks_are_the_suites_instances(private: Path) -> None:
     assert fleetgym.list_instances(SUITE)
 
 
+def test_new_instances_do_not_tell_their_seeds(tmp_path: Path) -> None:
+    """As many of each family and size, other days, the same bytes again; no name or number leads to the seed."""
+    suite = tmp_path / "public" / "some" / "dev"
+    suite.mkdir(parents=True)
+    keep = {"ou-s-101", "ou-s-102", "warp-s-101", "fastllm-4-4-5-101"}
+    manifest = json.loads((instances_folder() / "fleet-v1" / "manifest.json").read_text())
+    entries = [e for e in manifest["entries"] if e["id"] in {f"fleet-v1/dev/{name}" for name in keep}]
+    for entry in entries:
+        for key in ("instance_file", "scenario_file"):
+            shutil.copy(instances_folder() / entry[key], suite)
+            entry[key] = f"some/dev/{Path(entry[key]).name}"
+        entry["id"] = f"some/dev/{entry['id'].rpartition('/')[2]}"
+    (tmp_path / "public" / "manifest.json").write_text(
+        json.dumps({**manifest, "headline": ["ou"], "entries": entries})
+    )
+    season = dataclasses.replace(SEASON, suite="some/dev", scenarios=1, draws="instances")
+    with instances_from(tmp_path / "public"):
+        names = draw_season(season, SEED, tmp_path / "a")
+        assert names == draw_season(season, SEED, tmp_path / "b")
+        draw_season(season, "00" * 32, tmp_path / "c")
+    assert sorted(name.rpartition("/")[2] for name in names) == [
+        "fastllm-4-4-5-000",
+        "ou-s-000",
+        "ou-s-001",
+        "warp-s-000",
+    ]
+    rates = set()
+    for folder in "abc":
+        with instances_from(tmp_path / folder):
+            rates |= {load_scenarios(name)[0].rate_rps.tobytes() for name in names}
+            seeds = [_seed_of(name, SEED) for name in names]
+            for name in names:
+                told = json.dumps(load_instance(name).to_dict())
+                assert not [seed for seed in seeds if str(seed) in told]
+                assert "rolled" not in told
+    assert len(rates) == 2 * len(names)
+    for path in (tmp_path / "a").rglob("*.json*"):
+        assert path.read_bytes() == (tmp_path / "b" / path.relative_to(tmp_path / "a")).read_bytes()
+    with pytest.raises(FleetgymError, match="toys"):
+        draw_season(dataclasses.replace(season, suite=SUITE), SEED, tmp_path / "d")
+
+
+def _seed_of(name: str, secret: str) -> int:
+    """Return the seed of a new instance, as the documentation tells it."""
+    family, size, number = re.fullmatch(r".*/([a-z]+)-(.+)-(\d+)", name).groups()
+    digest = hashlib.sha256(f"{secret}/{family}/{size}/{int(number)}".encode()).hexdigest()
+    return 2**32 + int(digest[:12], 16)
+
+
 # -- reruns
 
 
@@ -176,7 +228,7 @@ def test_fresh_rows_are_ranked(board: Path) -> None:
 
 def test_fresh_costs_are_the_judges(board: Path, private: Path) -> None:
     """A fresh record's costs are those of playing the agent, replayed; none is below the proven optimum."""
-    record = read_record(board / "fresh" / "2026-11-21-gh.json.gz")
+    record = read_record(board / "fresh" / "t" / "2026-11-21-gh.json.gz")
     with instances_from(private):
         played = evaluate(["gh"], fresh_suite(SEASON))
     assert record.kind == "fresh"
@@ -317,9 +369,9 @@ def test_only_isolated_runs_of_open_seasons_are_ranked(
     with pytest.raises(FleetgymError, match="cannot isolate agents"):
         rerun(folder, SEASON, private)
     own = Path(shutil.copytree(board, tmp_path / "board"))
-    record = read_record(own / "fresh" / "2026-11-21-gh.json.gz")
+    record = read_record(own / "fresh" / "t" / "2026-11-21-gh.json.gz")
     for rules in (None, dataclasses.replace(RULES, files="open")):
-        write_record(own / "fresh", dataclasses.replace(record, rules=rules))
+        write_record(own / "fresh" / "t", dataclasses.replace(record, rules=rules))
         (made,) = make_boards(own)
         assert set(made.fresh_records) == {"2026-11-21-hold"}
 
@@ -331,12 +383,12 @@ def test_whoever_has_the_seed_can_replay_fresh_rows(
     assert main(["season", "check", "t", "--board", str(board)]) == 0
     assert "every fresh cost is confirmed" in capsys.readouterr().out
     own = Path(shutil.copytree(board, tmp_path / "board"))
-    record = read_record(own / "fresh" / "2026-11-21-gh.json.gz")
+    record = read_record(own / "fresh" / "t" / "2026-11-21-gh.json.gz")
     first, second, *rest = record.episodes
     half = {name: 0.5 * usd for name, usd in dataclasses.asdict(first.costs).items()}
     first = dataclasses.replace(first, cost_usd=0.5 * first.cost_usd, costs=type(first.costs)(**half))
     second = dataclasses.replace(second, actions=None)
-    write_record(own / "fresh", dataclasses.replace(record, episodes=(first, second, *rest)))
+    write_record(own / "fresh" / "t", dataclasses.replace(record, episodes=(first, second, *rest)))
     assert main(["season", "check", "t", "--board", str(own), "--json"]) == 1
     wrong = json.loads(capsys.readouterr().out)
     assert list(wrong) == [f"2026-11-21-gh {task_name(*episode.task)}" for episode in (first, second)]
@@ -359,6 +411,65 @@ def test_records_say_what_the_submission_says(board: Path, tmp_path: Path) -> No
     cheaper = dataclasses.replace(record.episodes[0], cost_usd=0.5 * record.episodes[0].cost_usd)
     write_record(own / "verified", dataclasses.replace(record, episodes=(cheaper, *record.episodes[1:])))
     with pytest.raises(DataError, match="add up"):
+        make_boards(own)
+
+
+def test_an_open_season_keeps_what_was_done_until_it_ends(
+    private: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Actions tell what the tasks are, so they wait beside these; the end publishes them, with seed and best-known."""
+    board, mine = tmp_path / "board", Path(shutil.copytree(private, tmp_path / "private"))
+    folder = make_good(board / "submissions" / "2026-11-21-gh", "gh")
+    lines = [
+        "# kept",
+        "[[season]]",
+        'name = "t"',
+        f'suite = "{SUITE}"',
+        "scenarios = 2",
+        'opened = "2026-11-21"',
+    ]
+    lines += [
+        f'seed_sha256 = "{SEASON.seed_sha256}"',
+        'seed = ""',
+        "[[season]]",
+        'name = "u"',
+        f'suite = "{SUITE}"',
+    ]
+    lines += ["scenarios = 2", 'opened = "2026-11-22"', f'seed_sha256 = "{"0" * 64}"', 'seed = ""']
+    (board / "seasons.toml").write_text("\n".join(lines) + "\n")
+    whole = rerun(folder, SEASON, mine, official=False, out=board / "fresh" / "t")
+    (public,) = read_records(board, "fresh")
+    assert all(episode.actions is None for episode in public.episodes)
+    assert all(episode.actions is not None for episode in whole.episodes)
+    (tmp_path / "seed").write_text(f"{SEED}\n")
+    words = ["season", "end", "t", "--board", str(board), "--seed-file", str(tmp_path / "seed")]
+    words += ["--instances", str(mine)]
+    assert main(words) == 2
+    assert "actions" in capsys.readouterr().err
+    (mine / "actions" / "fresh-t" / "toy").mkdir(parents=True)
+    (mine / "actions" / "fresh-t" / "toy" / "some.json.gz").write_bytes(b"actions")
+    forged = dataclasses.replace(public, version="9.9")
+    write_record(board / "fresh" / "t", forged)
+    with pytest.raises(DataError, match="says something else"):
+        end_season(board, SEASON, tmp_path / "seed", mine)
+    write_record(board / "fresh" / "t", public)
+    assert main(words) == 0
+    assert read_records(board, "fresh") == [whole]
+    assert (board / "seasons.toml").read_text().splitlines() == [
+        line if k != 7 else f'seed = "{SEED}"' for k, line in enumerate(lines)
+    ]
+    assert (board / "best_known" / "fresh-t" / "toy" / "some.json.gz").read_bytes() == b"actions"
+    assert read_best_known(board / "best_known" / "fresh-t" / "best_known.json").name == "bks-2026-11-t"
+    assert main(["season", "check", "t", "--board", str(board)]) == 0
+    assert main(words) == 2
+    assert "has ended already" in capsys.readouterr().err
+
+
+def test_rows_lie_in_their_seasons_folder(board: Path, tmp_path: Path) -> None:
+    """A record that was moved is not ranked in another season."""
+    own = Path(shutil.copytree(board, tmp_path / "board"))
+    (own / "fresh" / "t").rename(own / "fresh" / "u")
+    with pytest.raises(DataError, match="in the folder of another"):
         make_boards(own)
 
 
@@ -468,9 +579,11 @@ def test_official_rerun(private: Path, tmp_path: Path) -> None:
     assert record.rules.time_class == "reflex"
     plain = rerun(folder, SEASON, private, official=False)
     assert [e.cost_usd for e in record.episodes] == [e.cost_usd for e in plain.episodes]
-    assert read_record(tmp_path / "fresh" / "2026-11-21-gh.json.gz") == record
+    assert read_record(private / RECORDS / "2026-11-21-gh.json.gz") == record
+    assert read_record(tmp_path / "fresh" / "2026-11-21-gh.json.gz") == without_actions(record)
 
 
+@pytest.mark.slow
 def test_our_ended_seasons_can_be_drawn_again(tmp_path: Path) -> None:
     """The revealed seed gives the tasks of the records; the best-known actions achieve what these are compared with."""
     own = Path(__file__).parents[1] / "leaderboard"

@@ -1,19 +1,13 @@
-"""What is in `fleet-v1`: families, sizes and seeds of its splits, and how the fresh split follows from a secret.
+"""What is in `fleet-v1`: families, sizes and seeds of its splits.
 
 Every instance is `fleetgym.generate.generate(family, size, seed)` with its `stored_scenarios`. Seeds tell the splits
-apart: `fleetgym.generate.SEEDS`. The fresh split's seeds are digests of a secret that is committed to beforehand.
+apart: `fleetgym.generate.SEEDS`. The fresh split is drawn by `fleetgym.leaderboard.season`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
-import re
-import secrets
-from pathlib import Path
 
-from fleetgym.files import file_sha256, read_json, write_private
 from fleetgym.generate import SEEDS
 
 SUITE = "fleet-v1"
@@ -45,9 +39,6 @@ PLAN = (
     ("warp", "s", 4, 8),
 )
 
-FRESH_FORMAT = "fleetgym-fresh-seed-1"
-_SECRET = re.compile(r"^[0-9a-f]{64}$")
-
 
 @dataclasses.dataclass(frozen=True)
 class Task:
@@ -71,51 +62,3 @@ def tasks(split: str) -> list[Task]:
         for row in PLAN
         for k in range(row[column])  # type: ignore[call-overload]
     ]
-
-
-def fresh_tasks(secret: str) -> list[Task]:
-    """Return as many instances as dev has, with seeds that nobody can know without the secret."""
-    return [
-        Task(family, size, _fresh_seed(secret, f"{family}/{size}/{k}"))
-        for family, size, count, _ in PLAN
-        for k in range(count)
-    ]
-
-
-def _fresh_seed(secret: str, name: str) -> int:
-    digest = hashlib.sha256(f"{secret}/{name}".encode()).digest()
-    return SEEDS["fresh"].start + int.from_bytes(digest[:6], "big")
-
-
-def draw_secret(path: Path, season: str) -> None:
-    """Write a new seed file that only its owner may read; an existing file is an error."""
-    data = {"format": FRESH_FORMAT, "season": season, "seed": secrets.token_hex(32)}
-    write_private(path, (json.dumps(data, indent=1) + "\n").encode())
-
-
-def read_secret(path: Path) -> tuple[str, str]:
-    """Return season and secret from a seed file ``{"format": ..., "season": ..., "seed": 64 hex digits}``.
-
-    Raises
-    ------
-    ValueError
-        Naming what is wrong with the file.
-    """
-    data = read_json(path)
-    if not isinstance(data, dict) or data.get("format") != FRESH_FORMAT or "season" not in data:
-        raise ValueError(f"{path}: expected an object with format {FRESH_FORMAT!r}, season and seed")
-    if not _SECRET.match(str(data.get("seed"))):
-        raise ValueError(f"{path}: $.seed must be 64 hexadecimal digits")
-    return str(data["season"]), str(data["seed"])
-
-
-def commitment(path: Path) -> dict[str, object]:
-    """Return what is published of a seed file before its season: a hash of its bytes, which hide the seed."""
-    season, _ = read_secret(path)
-    return {
-        "season": season,
-        "seed_file_sha256": file_sha256(path),
-        "instances": sum(row[2] for row in PLAN),
-        "how": "At the end of the season the seed file is published; sha256sum must give this hash, and "
-        "`python tools/make_instances.py --fresh SEEDFILE --out FOLDER` the instances that were played.",
-    }

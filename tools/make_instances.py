@@ -3,9 +3,8 @@
     python tools/make_instances.py                              # write fleet-v0: instances/manifest.json
     python tools/make_instances.py --suite fleet-v1 --resume    # write what is missing of fleet-v1, and its manifest
     python tools/make_instances.py --suite fleet-v1 --check     # make everything again and compare content
-    python tools/make_instances.py --commit SEEDFILE            # publish the hash of the fresh split's secret;
-                                                                # drawn if there is no such file
-    python tools/make_instances.py --fresh SEEDFILE --out DIR   # make the fresh split: FLEETGYM_INSTANCES=DIR
+
+The fresh split is drawn by `fleetgym season draw`.
 
 Content is the same for the same versions of Python, NumPy and HiGHS (see the lock file). What is scored is the
 stored data, so an upgrade that changes a random stream changes nothing that is published.
@@ -34,7 +33,6 @@ from fleetgym.library import MANIFEST_FORMAT, read_manifest
 from fleetgym.schema import to_jsonable
 
 INSTANCES = Path(__file__).resolve().parents[1] / "instances"
-COMMITMENT = Path(fleet_v1.SUITE) / "fresh-commitment.json"
 
 #: The dev split of fleet-v0: family, size, how many. Seeds are 1, 2, ...
 DEV = (
@@ -64,18 +62,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--every", type=int, default=1, metavar="N", help="check every N-th instance only")
     parser.add_argument("--family", action="append", help="of fleet-v1; by default all")
     parser.add_argument("--resume", action="store_true", help="keep the files that are there (fleet-v1)")
-    parser.add_argument("--commit", type=Path, metavar="SEEDFILE", help="write the hash of the secret")
-    parser.add_argument("--season", default="next", help="name of the season of a secret that is drawn")
-    parser.add_argument("--fresh", type=Path, metavar="SEEDFILE", help="make the fresh split in --out")
     arguments = parser.parse_args(argv)
-    if arguments.commit:
-        if not arguments.commit.exists():
-            fleet_v1.draw_secret(arguments.commit, arguments.season)
-            print(f"{arguments.commit}: drawn; keep it, and keep it private, until the season ends")
-        write_atomically(arguments.out / COMMITMENT, pretty(fleet_v1.commitment(arguments.commit)))
-        return 0
-    if arguments.fresh:
-        return write_fresh(arguments.fresh, arguments.out)
     splits = tuple(arguments.split or SPLITS[arguments.suite])
     if arguments.suite == fleet_v1.SUITE:
         if arguments.check:
@@ -133,26 +120,6 @@ def write_fleet_v1(splits: tuple[str, ...], families: list[str] | None, out: Pat
             written += files
     write_atomically(out / fleet_v1.SUITE / "manifest.json", pretty(manifest(out, SPLITS[fleet_v1.SUITE])))
     return report(written, False)
-
-
-def write_fresh(seed_file: Path, out: Path) -> int:
-    """Write the fresh split into a folder of its own, if the secret is the one that was committed to."""
-    _, secret = fleet_v1.read_secret(seed_file)
-    published = INSTANCES / COMMITMENT
-    if read_json(published)["seed_file_sha256"] != fleet_v1.commitment(seed_file)["seed_file_sha256"]:
-        print(f"{seed_file} is not the file that {published} commits to", file=sys.stderr)
-        return 1
-    if out.resolve() == INSTANCES:
-        print("the fresh split is secret: give it a folder of its own with --out", file=sys.stderr)
-        return 2
-    entries = []
-    for instance, scenarios, readable in fleet_v1_made(fleet_v1.fresh_tasks(secret)):
-        files = instance_files(fleet_v1.SUITE, "fresh", instance, scenarios, readable)
-        for name, data in files.items():
-            write_atomically(out / name, data)
-        entries.append(entry(fleet_v1.SUITE, "fresh", instance, len(scenarios), files))
-    write_atomically(out / "manifest.json", pretty(fleet_v1_manifest(entries)))
-    return report([e["id"] for e in entries], False)
 
 
 def check_fleet_v1(splits: tuple[str, ...], out: Path, every: int) -> int:

@@ -80,9 +80,10 @@ def _add_verify(verb: AddVerb) -> None:
 def _add_season(verb: AddVerb) -> None:
     p = verb(
         "season",
-        "make a season's private seed, draw its fresh tasks, or check its rows",
+        "make a season's private seed, draw its fresh tasks, end it, or check its rows",
         "  fleetgym season seed season.seed\n"
         "  fleetgym season draw 2026-12 --seed-file season.seed --out private-2026-12\n"
+        "  fleetgym season end 2026-12 --seed-file season.seed --instances private-2026-12\n"
         "  fleetgym season check 2026-11",
     )
     actions = p.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -92,10 +93,16 @@ def _add_season(verb: AddVerb) -> None:
     draw.add_argument("season", help="name, as in seasons.toml")
     draw.add_argument("--seed-file", metavar="FILE", help="the private seed (default: the revealed one)")
     draw.add_argument("--out", required=True, metavar="FOLDER")
+    end = actions.add_parser(
+        "end", help="publish what lets anybody check a season: seed, actions, best-known costs"
+    )
+    end.add_argument("season", help="name, as in seasons.toml")
+    end.add_argument("--seed-file", metavar="FILE", required=True, help="the private seed")
+    end.add_argument("--instances", metavar="FOLDER", required=True, help="what `season draw` made")
     check = actions.add_parser("check", help="replay the fresh rows of a season that has ended")
     check.add_argument("season", help="name, as in seasons.toml")
     check.add_argument("--workers", type=whole(1), default=1, help="processes (default: 1)")
-    for part in (seed, draw, check):
+    for part in (seed, draw, end, check):
         part.add_argument("--board", default=BOARD, metavar="FOLDER", help=f"(default: {BOARD})")
         part.add_argument(
             "--json", action="store_true", default=argparse.SUPPRESS, help="print JSON for machines"
@@ -126,7 +133,7 @@ def _add_rerun(verb: AddVerb) -> None:
     )
     p.add_argument("--workers", type=whole(1), default=1, help="processes (default: 1)")
     p.add_argument("--board", default=BOARD, metavar="FOLDER", help=f"(default: {BOARD})")
-    p.add_argument("--out", metavar="FOLDER", help="of the record (default: BOARD/fresh)")
+    p.add_argument("--out", metavar="FOLDER", help="of the record (default: BOARD/fresh/SEASON)")
 
 
 # -- what they do
@@ -226,7 +233,8 @@ def _verify_best_known(arguments: argparse.Namespace) -> int:
 
 
 def season(arguments: argparse.Namespace) -> int:
-    """Make a seed, draw a season's tasks, or check its rows."""
+    """Make a seed, draw a season's tasks, end the season, or check its rows."""
+    from fleetgym.cli.progress import ProgressBar
     from fleetgym.leaderboard import season as seasons
 
     if arguments.action == "seed":
@@ -239,21 +247,34 @@ def season(arguments: argparse.Namespace) -> int:
     announced = _season(arguments.board, arguments.season)
     if arguments.action == "check":
         return _check_season(arguments, announced)
+    if arguments.action == "end":
+        return _end_season(arguments, announced)
     seed = (
         seasons.read_seed(arguments.seed_file, announced)
         if arguments.seed_file
         else seasons.revealed_seed(announced)
     )
-    made = seasons.draw_season(announced, seed, arguments.out)
+    made = seasons.draw_season(announced, seed, arguments.out, progress=ProgressBar("drawing"))
     if arguments.json:
         _print_json({"folder": arguments.out, "instances": made})
     else:
-        print(
-            f"{arguments.out}: {len(made)} instances, {announced.scenarios} scenarios each; best-known costs come from"
-        )
+        print(f"{arguments.out}: {len(made)} instances with fresh scenarios; best-known costs come from")
         print(
             f"  FLEETGYM_INSTANCES={arguments.out} python -m tools.update_best_known {seasons.fresh_suite(announced)}"
+            f" --actions {arguments.out}/actions"
         )
+    return 0
+
+
+def _end_season(arguments: argparse.Namespace, announced: Any) -> int:
+    from fleetgym.leaderboard.season_end import end_season
+
+    rows = end_season(arguments.board, announced, arguments.seed_file, arguments.instances)
+    if arguments.json:
+        _print_json({"season": announced.name, "rows": rows})
+    else:
+        print(f"season {announced.name} has ended: {len(rows)} rows; anybody can now run")
+        print(f"  fleetgym season check {announced.name}")
     return 0
 
 
@@ -292,10 +313,11 @@ def rerun(arguments: argparse.Namespace) -> int:
     from fleetgym.cli.progress import ProgressBar
     from fleetgym.leaderboard import rerun as running
 
-    out = arguments.out or str(Path(arguments.board) / "fresh")
+    season = _season(arguments.board, arguments.season)
+    out = arguments.out or str(Path(arguments.board) / "fresh" / season.name)
     record = running.rerun(
         arguments.folder,
-        _season(arguments.board, arguments.season),
+        season,
         arguments.instances,
         code=arguments.code,
         workers=arguments.workers,

@@ -44,6 +44,9 @@ from fleetgym.registry import parse_agent, split_arguments
 from fleetgym.scoring.best_known import load_best_known
 from fleetgym.variables import environment_variable
 
+#: Where, beside a season's tasks, whole records wait for its end.
+RECORDS = "records"
+
 
 def rerun(
     folder: str | os.PathLike[str],
@@ -74,7 +77,8 @@ def rerun(
         of the agent's sight and reach. Without them the agent runs in a process of its own only, and the row is not
         ranked.
     out : path-like, optional
-        Folder to write the record into.
+        Folder to write the record into. While the season is open, its actions, which tell much of what the tasks
+        are, stay out of it: the whole record is kept beside the tasks, in `RECORDS`.
     progress : callable, optional
         Called with the numbers of finished and of all episodes.
 
@@ -140,9 +144,18 @@ def rerun(
         rules=results.header.official,
         drifted=results.has_drifted or None,
     )
-    if out is not None:
+    if out is not None and season.seed:
         write_record(out, record)
+    elif out is not None:
+        write_record(Path(instances) / RECORDS, record)
+        write_record(out, without_actions(record))
     return record
+
+
+def without_actions(record: Record) -> Record:
+    """Return what of a record is public while its season is open."""
+    episodes = (dataclasses.replace(episode, actions=None) for episode in record.episodes)
+    return dataclasses.replace(record, episodes=tuple(episodes))
 
 
 def _check_may_rank(season: Season) -> None:

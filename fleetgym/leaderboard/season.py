@@ -7,7 +7,7 @@ import hashlib
 import os
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,13 @@ def fresh_suite(season: Season) -> str:
     return f"fresh-{season.name}/{season.suite.partition('/')[2] or 'all'}"
 
 
-def draw_season(season: Season, seed: str, folder: str | os.PathLike[str]) -> list[str]:
+def draw_season(
+    season: Season,
+    seed: str,
+    folder: str | os.PathLike[str],
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[str]:
     """Draw a season's tasks: new scenarios of a suite's instances, or new instances of the same families and sizes.
 
     The same seed draws the same bytes, so that whoever has the revealed seed can check what was played. A new
@@ -117,6 +123,8 @@ def draw_season(season: Season, seed: str, folder: str | os.PathLike[str]) -> li
         64 hexadecimal digits.
     folder : path-like
         Becomes a folder of instances with a manifest of its own; it must not exist.
+    progress : callable, optional
+        Called with the numbers of drawn and of all instances.
 
     Returns
     -------
@@ -131,7 +139,8 @@ def draw_season(season: Season, seed: str, folder: str | os.PathLike[str]) -> li
     root = Path(folder)
     if root.exists():
         raise FleetgymError(f"{folder} exists; choose another folder")
-    suite, made = fresh_suite(season), []
+    suite = fresh_suite(season)
+    made: list[dict[str, Any]] = []
     drawn = _new_instances(season, seed) if season.draws == "instances" else _new_scenarios(season, seed)
     for entry, instance, scenarios in drawn:
         stem = f"{suite}/{instance.id}"
@@ -151,6 +160,8 @@ def draw_season(season: Season, seed: str, folder: str | os.PathLike[str]) -> li
                 "scenario_sha256": file_sha256(root / files[1]),
             }
         )
+        if progress is not None:
+            progress(len(made), len(list_instances(season.suite)))
     headline = list(headline_families(season.suite))
     write_json(root / "manifest.json", {"format": MANIFEST_FORMAT, "headline": headline, "entries": made})
     root.chmod(0o700)
@@ -164,7 +175,11 @@ def _new_scenarios(season: Season, seed: str) -> Drawn:
     """Yield the suite's instances with new scenarios from their own processes."""
     for name in list_instances(season.suite):
         instance = load_instance(name)
-        yield find_entry(name), instance, [_scenario(instance, seed, name, k) for k in range(season.scenarios)]
+        yield (
+            find_entry(name),
+            instance,
+            [_scenario(instance, seed, name, k) for k in range(season.scenarios)],
+        )
 
 
 def _scenario(instance: Instance, seed: str, name: str, k: int) -> Scenario:

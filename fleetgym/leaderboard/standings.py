@@ -2,7 +2,7 @@
 
 submissions/<id>/      what was submitted
 verified/<id>.json.gz  what `fleetgym verify` found, replayed rows
-fresh/<id>.json.gz     what `fleetgym rerun` found, ranked rows
+fresh/<season>/<id>.json.gz  what `fleetgym rerun` found, ranked rows
 releases.toml, releases/<set>/<bks>.json, withdrawn.toml, machines.toml, seasons.toml
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from fleetgym.errors import DataError, FleetgymError
 from fleetgym.leaderboard.record import Record, VerifiedEpisode, check_unchanged, read_record
 from fleetgym.leaderboard.registers import Registers, Release, read_registers, read_releases
-from fleetgym.leaderboard.statistics import paired_interval
+from fleetgym.leaderboard.statistics import family_mean, paired_interval, unpaired_interval
 from fleetgym.leaderboard.submission import is_submission_id
 from fleetgym.leaderboard.table import Played, Table, cluster_means, make_table
 from fleetgym.library import find_entry
@@ -68,12 +68,18 @@ def read_records(board: str | os.PathLike[str], kind: str) -> list[Record]:
     """
     root = Path(board)
     gone = {entry.id for entry in read_registers(root).withdrawn}
-    folder = root / ("verified" if kind == "replayed" else "fresh")
+    files = (
+        (root / "verified").glob("*.json.gz") if kind == "replayed" else (root / "fresh").glob("*/*.json.gz")
+    )
     found = []
-    for path in sorted(folder.glob("*.json.gz")):
+    for path in sorted(files):
         record = read_record(path)
         if record.kind != kind:
             raise DataError(f"expected a {kind} row", "$.kind", str(path))
+        if kind == "fresh" and record.season != path.parent.name:
+            raise DataError(
+                f"a row of season {record.season} in the folder of another", "$.season", str(path)
+            )
         if record.id in gone:
             continue
         check_unchanged(record, root / "submissions" / record.id)
@@ -232,15 +238,20 @@ def _played(record: Record, episode: VerifiedEpisode, best_usd: float, bound_usd
 
 
 def shift(public: Sequence[Played], fresh: Sequence[Played]) -> Shift:
-    """Compare a row's fresh score with its public one, instance by instance, in the families that make up the score."""
+    """Compare a row's fresh score with its public one in the families that make up the score.
+
+    Instances that are in both are compared one by one. Where the season has instances of its own, family means are
+    compared, whose spreads add up.
+    """
     scored = scored_families({played.instance: played.family for played in public})
     before, after = _short_named(public, scored), _short_named(fresh, scored)
-    interval = paired_interval(before, after)
-    families: dict[str, list[float]] = {}
-    for cluster in set(before) & set(after):
-        families.setdefault(cluster[0], []).append(after[cluster] - before[cluster])
-    means = [sum(values) / len(values) for values in families.values()]
-    mean = sum(means) / len(means) if means else 0.0
+    both = set(before) & set(after)
+    if both:
+        before, after = ({c: v for c, v in side.items() if c in both} for side in (before, after))
+        interval = paired_interval(before, after)
+    else:
+        interval = unpaired_interval(before, after)
+    mean = family_mean(after) - family_mean(before) if before and after else 0.0
     return Shift(percent(mean), None if interval is None else (percent(interval[0]), percent(interval[1])))
 
 

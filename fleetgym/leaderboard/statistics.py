@@ -114,3 +114,47 @@ def paired_interval(
         return None
     difference = np.array([fresh[cluster] - public[cluster] for cluster in both])
     return Resamples(both, seed).interval(difference, level)
+
+
+def unpaired_interval(
+    public: Mapping[Cluster, float], fresh: Mapping[Cluster, float], level: float = 0.99, seed: int = 0
+) -> tuple[float, float] | None:
+    """Return the interval of what a row scores worse on fresh instances than on public ones of the same families.
+
+    Both are drawn anew, each from its own instances, so that the spreads of both count.
+
+    Parameters
+    ----------
+    public, fresh : mapping
+        Mean of ln(cost / best-known) by family and instance.
+    level : float
+    seed : int
+
+    Returns
+    -------
+    tuple of float, or None
+        Of the difference in ln; None if a spread cannot be told, or the families are not the same.
+    """
+    draws = []
+    for k, means in enumerate((public, fresh)):
+        resamples = Resamples(tuple(sorted(means)), 2 * seed + k)
+        if not means or not resamples.tells_spread:
+            return None
+        draws.append(resamples.weights @ np.array([means[cluster] for cluster in resamples.clusters]))
+    if {family for family, _ in public} != {family for family, _ in fresh}:
+        return None
+    tail = (1.0 - level) / 2.0
+    low, high = np.quantile(draws[1] - draws[0], [tail, 1.0 - tail])
+    return float(low), float(high)
+
+
+def family_mean(means: Mapping[Cluster, float]) -> float:
+    """Return the mean over families of the mean over their clusters.
+
+    Examples
+    --------
+    >>> family_mean({("ou", "1"): 1.0, ("ou", "2"): 3.0, ("drop", "1"): 4.0})
+    3.0
+    """
+    names = tuple(sorted(means))
+    return float(Resamples(names, resamples=1).plain @ np.array([means[name] for name in names]))
