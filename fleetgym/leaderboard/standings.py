@@ -110,7 +110,7 @@ def unverified(board: str | os.PathLike[str]) -> list[str]:
 
 
 def make_boards(board: str | os.PathLike[str], release: str | None = None) -> list[Board]:
-    """Return one leaderboard per suite that somebody has submitted to.
+    """Return one leaderboard per suite that somebody has submitted to, of the newest set first.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def make_boards(board: str | os.PathLike[str], release: str | None = None) -> li
     if not replayed:
         raise FleetgymError(f"there are no verified submissions in {Path(board) / 'verified'}")
     registers = read_registers(board)
-    suites = sorted({record.suite for record in replayed})
+    suites = sorted({record.suite for record in replayed}, reverse=True)
     return [_board(board, suite, replayed, fresh, registers, release) for suite in suites]
 
 
