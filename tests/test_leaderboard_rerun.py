@@ -201,7 +201,8 @@ def test_new_instances_do_not_tell_their_seeds(tmp_path: Path) -> None:
     for path in (tmp_path / "a").rglob("*.json*"):
         assert path.read_bytes() == (tmp_path / "b" / path.relative_to(tmp_path / "a")).read_bytes()
     with pytest.raises(FleetgymError, match="toys"):
-        draw_season(dataclasses.replace(season, suite=SUITE), SEED, tmp_path / "d")
+        draw_season(dataclasses.replace(season, suite=SUITE), SEED, tmp_path / "none" / "d")
+    assert not list((tmp_path / "none").iterdir())
 
 
 def _seed_of(name: str, secret: str) -> int:

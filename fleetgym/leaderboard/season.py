@@ -6,6 +6,8 @@ import contextlib
 import hashlib
 import os
 import secrets
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -139,33 +141,43 @@ def draw_season(
     root = Path(folder)
     if root.exists():
         raise FleetgymError(f"{folder} exists; choose another folder")
-    suite = fresh_suite(season)
-    made: list[dict[str, Any]] = []
-    drawn = _new_instances(season, seed) if season.draws == "instances" else _new_scenarios(season, seed)
-    for entry, instance, scenarios in drawn:
-        stem = f"{suite}/{instance.id}"
-        files = f"{stem}.json.gz", f"{stem}.scenarios.json.gz"
-        write_json(root / files[0], instance.to_dict())
-        write_json(root / files[1], _scenario_file(instance, scenarios))
-        made.append(
-            {
-                "id": stem,
-                "family": entry.family,
-                "size": entry.size,
-                "scenarios": len(scenarios),
-                "content_hash": instance.content_hash,
-                "instance_file": files[0],
-                "instance_sha256": file_sha256(root / files[0]),
-                "scenario_file": files[1],
-                "scenario_sha256": file_sha256(root / files[1]),
-            }
-        )
-        if progress is not None:
-            progress(len(made), len(list_instances(season.suite)))
-    headline = list(headline_families(season.suite))
-    write_json(root / "manifest.json", {"format": MANIFEST_FORMAT, "headline": headline, "entries": made})
-    root.chmod(0o700)
+    draw = _new_instances if season.draws == "instances" else _new_scenarios
+    root.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=root.parent))  # its owner's alone
+    try:
+        made = []
+        for drawn in draw(season, seed):
+            made.append(_write(part, fresh_suite(season), *drawn))
+            if progress is not None:
+                progress(len(made), len(list_instances(season.suite)))
+        headline = list(headline_families(season.suite))
+        write_json(part / "manifest.json", {"format": MANIFEST_FORMAT, "headline": headline, "entries": made})
+        part.rename(root)
+    except BaseException:
+        shutil.rmtree(part)
+        raise
     return [entry["id"] for entry in made]
+
+
+def _write(
+    root: Path, suite: str, entry: Entry, instance: Instance, scenarios: Sequence[Scenario]
+) -> dict[str, Any]:
+    """Write an instance and its scenarios, and return their entry in the manifest."""
+    stem = f"{suite}/{instance.id}"
+    files = f"{stem}.json.gz", f"{stem}.scenarios.json.gz"
+    write_json(root / files[0], instance.to_dict())
+    write_json(root / files[1], _scenario_file(instance, scenarios))
+    return {
+        "id": stem,
+        "family": entry.family,
+        "size": entry.size,
+        "scenarios": len(scenarios),
+        "content_hash": instance.content_hash,
+        "instance_file": files[0],
+        "instance_sha256": file_sha256(root / files[0]),
+        "scenario_file": files[1],
+        "scenario_sha256": file_sha256(root / files[1]),
+    }
 
 
 Drawn = Iterator[tuple[Entry, Instance, Sequence[Scenario]]]
