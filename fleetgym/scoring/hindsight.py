@@ -14,6 +14,8 @@ from fleetgym.scoring.improvement import Improvement, improve
 
 #: Fractions of a replica from which on there is one: serving one too few costs more than one too many.
 ROUND_UP_FROM = (0.3, 0.5)
+#: Share of the work that goes into choosing where to start.
+CHOOSING = 0.25
 
 
 def rounded_actions(instance: Instance, serving: np.ndarray, round_up_from: float) -> np.ndarray:
@@ -71,7 +73,7 @@ def plan_in_hindsight(
     starts : list of ndarray of int, shape (windows, slots), optional
         Actions to start from as well. The cheapest start is improved, and takes intervals from the others.
     max_steps : int
-        Windows to play or route at most, half of them on choosing the start.
+        Windows to play or route at most, `CHOOSING` of them on choosing the start.
     seed : int
         The same seed finds the same.
 
@@ -90,7 +92,7 @@ def plan_in_hindsight(
         candidates += [rounded_actions(instance, serving, share) for share in ROUND_UP_FROM]
     if not candidates:
         raise ValueError("neither serving replicas nor actions to start from")
-    each = max_steps // (2 * len(candidates))
+    each = int(CHOOSING * max_steps) // len(candidates)
     tried = [improve(instance, scenario, start, max_steps=each, seed=seed) for start in candidates]
     tried.sort(key=lambda found: found.cost_usd)
     others = [found.actions for found in tried[1:]]

@@ -21,6 +21,7 @@ _LENGTHS = (1, 2, 3, 6, 12, 24, 48, 96, 288)  # windows that a move changes
 _LONGEST_ANSWER = 24  # windows in which a slot answers a move of the others
 _ANSWERS = 0.25  # share of moves that are answered
 _SWEEP_EVERY = 2000  # moves
+_ALL_EVERY = 4  # sweeps over the slots in use; one over all slots follows
 _USED = 0.8  # how often a slot is drawn from those in use
 
 
@@ -181,17 +182,24 @@ def improve(
         Never dearer than the start.
     """
     found = _Sequence(instance, scenario, actions)
-    used = np.flatnonzero(np.any([np.any(a, axis=0) for a in (actions, *others)], axis=0))
-    dice = _Dice(np.random.default_rng(seed), found.space.nvec, used)
+    dice = _Dice(np.random.default_rng(seed), found.space.nvec, _in_use(actions, *others))
     start_usd, moves, accepted = found.cost_usd, 0, 0
     while found.steps < max_steps:
         if moves % _SWEEP_EVERY == 0:
-            accepted += _sweep(found, used, max_steps)
+            accepted += _sweep(found, dice.used, max_steps)
+            if moves % (_SWEEP_EVERY * _ALL_EVERY) == 0:
+                accepted += _sweep(found, np.arange(dice.nvec.size), max_steps)
+                dice = dataclasses.replace(dice, used=_in_use(found.actions, *others))
         moves += 1
         begin = int(dice.rng.integers(instance.num_windows))
         end = min(instance.num_windows, begin + int(dice.rng.choice(_LENGTHS)))
         accepted += _move(found, dice, begin, end, others)
     return Improvement(found.actions, found.cost_usd, start_usd, moves, accepted, found.steps)
+
+
+def _in_use(*actions: np.ndarray) -> np.ndarray:
+    """Return the slots that any of some episodes' actions ask for."""
+    return np.flatnonzero(np.any([np.any(a, axis=0) for a in actions], axis=0))
 
 
 def _sweep(found: _Sequence, slots: np.ndarray, max_steps: int) -> int:
