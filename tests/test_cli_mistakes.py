@@ -210,6 +210,26 @@ def test_a_cost_below_the_best_known_is_noticed(run: Run, monkeypatch: pytest.Mo
     assert "cheaper than best known in 1 task: `fleetgym bks propose r.jsonl`" in run("score", "r.jsonl")[2]
 
 
+def test_compare_promises_no_file_where_best_known_costs_are_missing(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error comes alone, before anything is played or announced."""
+    import dataclasses
+
+    from fleetgym.scoring import best_known, comparison
+
+    true = best_known.load_best_known
+    monkeypatch.setattr(comparison, "load_best_known", lambda _: dataclasses.replace(true([TOY]), tasks={}))
+    code, out, err = run("compare", "hold", "--suite", TOY)
+    assert code != 0
+    assert not out
+    assert TOY in err
+    assert "results go to" not in err
+    code, _, err = run("compare", "hold", "--suite", TOY, "--relative-to", "best-in-run")
+    assert code == 0
+    assert "results go to" in err
+
+
 # -- pictures
 
 

@@ -290,6 +290,8 @@ def compare(arguments: argparse.Namespace) -> int:
     """Play agents on a suite and score them."""
     from fleetgym.scoring import comparison
 
+    if arguments.relative_to == "best-known":  # names first, files after
+        comparison.best_known_of(_agents(arguments), arguments.suite, arguments.scenarios)
     with _executor(arguments) as executor:
         options = _run_options(arguments) | {"executor": executor, "relative_to": arguments.relative_to}
         results, table = comparison.compare(_agents(arguments), arguments.suite, **options)

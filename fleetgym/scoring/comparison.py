@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -54,17 +55,45 @@ def compare(
     >>> [row.agent for row in table.rows if row.is_reference]
     ['nominal-static']
     """
-    known = _known(agents, suite, best_known, options) if relative_to == "best-known" else None
+    known = None
+    if relative_to == "best-known":
+        known = best_known_of(agents, suite, options.get("scenarios"), given=best_known)
     results = evaluate(agents, suite, **options)
     extra = yardsticks(results, known)
     return results, score(results, known, relative_to=relative_to, extra=extra)
 
 
-def _known(
-    agents: str | list[str], suite: str | list[str], given: BestKnownSet | None, options: dict[str, Any]
+def best_known_of(
+    agents: str | list[str],
+    suite: str | list[str],
+    scenarios: Iterable[int] | None = None,
+    *,
+    given: BestKnownSet | None = None,
 ) -> BestKnownSet:
-    """Return the best-known costs; find out what lacks one before hours are spent on playing."""
-    jobs = make_jobs(agents, suite, options.get("scenarios"))
+    """Return the best-known costs of a run's tasks: what lacks one is found before hours are spent on playing.
+
+    Parameters
+    ----------
+    agents, suite, scenarios
+        As for `evaluate`.
+    given : BestKnownSet, optional
+        Where they are; by default in the sets that come with the suites.
+
+    Returns
+    -------
+    BestKnownSet
+
+    Raises
+    ------
+    FleetgymError
+        If a task has no best-known cost.
+
+    Examples
+    --------
+    >>> round(best_known_of("gh", "fleet-v0/toy/two-pools").tasks["fleet-v0/toy/two-pools#0"].value_usd, 3)
+    14.0
+    """
+    jobs = make_jobs(agents, suite, scenarios)
     known = given or load_best_known(job.instance for job in jobs)
     for name, k in dict.fromkeys((job.instance, job.scenario) for job in jobs):
         known.find(name, k, load_instance(name).content_hash)
