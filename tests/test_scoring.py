@@ -320,6 +320,15 @@ def test_local_search_improves_towards_the_optimum(name: str) -> None:
     assert play_actions(name, 0, found.actions).cost_usd == pytest.approx(found.cost_usd, rel=1e-12)
 
 
+@pytest.mark.parametrize("name", TOYS)
+def test_local_search_finds_slots_that_its_start_does_not_use(name: str) -> None:
+    """From an episode that asks for nothing, one answer of every slot to the others comes near the optimum."""
+    instance, scenario = load_instance(name), load_scenarios(name)[0]
+    nothing = np.zeros_like(nominal_actions(name))
+    found = improve(instance, scenario, nothing, max_steps=150)
+    assert found.cost_usd <= 1.25 * optimal_fleets(instance, scenario).cost
+
+
 def test_local_search_is_seeded_and_bounded() -> None:
     """The same seed finds the same actions, within the number of windows allowed."""
     name = "fleet-v0/toy/group"
