@@ -31,6 +31,7 @@ from fleetgym.leaderboard.season import (
     fresh_suite,
     instances_from,
     new_seed,
+    published_best_known,
     read_seed,
     revealed_seed,
     seed_sha256,
@@ -50,6 +51,7 @@ from fleetgym.scoring.best_known import (
     read_best_known,
     task_name,
     verified_cost_usd,
+    write_actions,
     write_best_known,
 )
 from fleetgym.scoring.comparison import optimal_actions
@@ -447,8 +449,7 @@ def test_an_open_season_keeps_what_was_done_until_it_ends(
     words += ["--instances", str(mine)]
     assert main(words) == 2
     assert "actions" in capsys.readouterr().err
-    (mine / "actions" / "fresh-t" / "toy").mkdir(parents=True)
-    (mine / "actions" / "fresh-t" / "toy" / "some.json.gz").write_bytes(b"actions")
+    _write_best_actions(mine)
     forged = dataclasses.replace(public, version="9.9")
     write_record(board / "fresh" / "t", forged)
     with pytest.raises(DataError, match="says something else"):
@@ -459,11 +460,55 @@ def test_an_open_season_keeps_what_was_done_until_it_ends(
     assert (board / "seasons.toml").read_text().splitlines() == [
         line if k != 7 else f'seed = "{SEED}"' for k, line in enumerate(lines)
     ]
-    assert (board / "best_known" / "fresh-t" / "toy" / "some.json.gz").read_bytes() == b"actions"
+    for path in (mine / "actions").rglob("*.json.gz"):
+        kept = board / "best_known" / path.relative_to(mine / "actions")
+        assert kept.read_bytes() == path.read_bytes()
     assert read_best_known(board / "best_known" / "fresh-t" / "best_known.json").name == "bks-2026-11-t"
     assert main(["season", "check", "t", "--board", str(board)]) == 0
     assert main(words) == 2
     assert "has ended already" in capsys.readouterr().err
+
+
+def _write_best_actions(private: Path) -> None:
+    """Write the actions of the best-known costs beside a season's tasks."""
+    known = read_best_known(private / "fresh-t" / "best_known.json")
+    with instances_from(private):
+        for task, best in known.tasks.items():
+            name, _, number = task.rpartition("#")
+            write_actions(private / "actions", name, int(number), best, optimal_actions(name, int(number)))
+
+
+def test_best_known_costs_of_an_ended_season_may_fall(board: Path, private: Path, tmp_path: Path) -> None:
+    """Rows are compared with what is published now; a value that rose, or that no actions achieve, is noticed."""
+    own, mine = (
+        Path(shutil.copytree(board, tmp_path / "board")),
+        Path(shutil.copytree(private, tmp_path / "private")),
+    )
+    _write_best_actions(mine)
+    shutil.copytree(mine / "actions", own / "best_known")
+    path, known = published_best_known(own, SEASON), read_best_known(mine / "fresh-t" / "best_known.json")
+
+    def publish(factor: float) -> None:
+        task = min(known.tasks)
+        value = known.tasks[task].value_usd * factor
+        changed = dataclasses.replace(known.tasks[task], value_usd=value, bound_usd=None, proven=False)
+        write_best_known(path, dataclasses.replace(known, tasks={**known.tasks, task: changed}))
+
+    (before,) = make_boards(own)
+    publish(1.0)
+    (same,) = make_boards(own)
+    assert [row.score for row in same.fresh.rows] == [row.score for row in before.fresh.rows]
+    ended = dataclasses.replace(SEASON, seed=SEED)
+    assert check_season(own, ended) == {}
+    publish(0.9)
+    (after,) = make_boards(own)
+    assert all(a.score > b.score for a, b in zip(after.fresh.rows, before.fresh.rows, strict=True))
+    wrong = check_season(own, ended)
+    assert list(wrong) == [f"best known {min(known.tasks)}"]
+    assert "the replay" in wrong[f"best known {min(known.tasks)}"]
+    publish(1.1)
+    with pytest.raises(DataError, match="has risen"):
+        make_boards(own)
 
 
 def test_rows_lie_in_their_seasons_folder(board: Path, tmp_path: Path) -> None:
@@ -602,7 +647,8 @@ def test_our_ended_seasons_can_be_drawn_again(tmp_path: Path) -> None:
                 for episode in record.episodes:
                     content_hash = load_instance(episode.instance).content_hash
                     best = known.find(episode.instance, episode.scenario, content_hash)
-                    assert episode.best_known_usd == best.value_usd
+                    assert episode.best_known_usd is not None
+                    assert best.value_usd <= episode.best_known_usd  # searched for again since
             for task in sorted(known.tasks)[::10]:
                 name, _, number = task.partition("#")
                 actions = read_actions(own / "best_known", name, int(number))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from fleetgym.errors import DataError, FleetgymError
 from fleetgym.leaderboard.judging import TOLERANCE, judge
@@ -10,6 +11,7 @@ from fleetgym.leaderboard.workers import in_order
 from fleetgym.library import list_instances, load_instance, load_scenarios
 from fleetgym.scoring.best_known import (
     BestKnown,
+    BestKnownSet,
     actions_folder,
     best_known_path,
     read_actions,
@@ -17,7 +19,7 @@ from fleetgym.scoring.best_known import (
     task_name,
 )
 
-Item = tuple[str, int, BestKnown]
+Item = tuple[Path, str, int, BestKnown]
 
 
 def replay_best_known(
@@ -44,28 +46,31 @@ def replay_best_known(
     FleetgymError
         If the actions are not at hand: an installed package does not carry them.
     """
-    if actions_folder() is None:
+    folder = actions_folder()
+    if folder is None:
         raise FleetgymError("the actions of best-known costs are in the project's checkout only")
-    known = read_best_known(best_known_path(suite))
     names = set(list_instances(suite))
-    items: list[Item] = []
-    for task, best in known.tasks.items():
-        name, _, number = task.rpartition("#")
-        if name in names:
-            items.append((name, int(number), best))
+    items = [
+        item for item in best_known_items(read_best_known(best_known_path(suite)), folder) if item[1] in names
+    ]
     wrong = {}
-    for k, reason in enumerate(in_order(_reason, items, workers)):
+    for k, reason in enumerate(in_order(why_not_confirmed, items, workers)):
         if reason is not None:
-            wrong[task_name(*items[k][:2])] = reason
+            wrong[task_name(*items[k][1:3])] = reason
         if progress is not None:
             progress(k + 1, len(items))
     return wrong
 
 
-def _reason(item: Item) -> str | None:
-    name, number, best = item
-    folder = actions_folder()
-    assert folder is not None
+def best_known_items(known: BestKnownSet, folder: Path) -> list[Item]:
+    """Return what `why_not_confirmed` takes, of every task of a set whose actions lie in a folder."""
+    split = [(*task.rpartition("#")[::2], best) for task, best in known.tasks.items()]
+    return [(folder, name, int(number), best) for name, number, best in split]
+
+
+def why_not_confirmed(item: Item) -> str | None:
+    """Return why the judge does not confirm a best-known cost, or None."""
+    folder, name, number, best = item
     try:
         instance = load_instance(name)
         if best.instance_hash != instance.content_hash:

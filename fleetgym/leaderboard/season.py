@@ -105,6 +105,18 @@ def fresh_suite(season: Season) -> str:
     return f"fresh-{season.name}/{season.suite.partition('/')[2] or 'all'}"
 
 
+def published_best_known(board: str | os.PathLike[str], season: Season) -> Path:
+    """Return where the best-known costs of a season are published when it ends; their actions lie beside them.
+
+    Examples
+    --------
+    >>> winter = Season(name="w", suite="fleet-v0/dev", scenarios=2, seed_sha256="0" * 64, opened="2026-12-01")
+    >>> published_best_known("leaderboard", winter).as_posix()
+    'leaderboard/best_known/fresh-w/best_known.json'
+    """
+    return Path(board) / "best_known" / fresh_suite(season).partition("/")[0] / "best_known.json"
+
+
 def draw_season(
     season: Season,
     seed: str,

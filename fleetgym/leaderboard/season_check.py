@@ -1,7 +1,8 @@
-"""An ended season in, the fresh costs that are not confirmed out: tasks are drawn again, recorded actions replayed."""
+"""An ended season in, the costs that are not confirmed out: tasks are drawn again, recorded actions replayed."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import tempfile
 from collections.abc import Callable
@@ -10,14 +11,15 @@ from pathlib import Path
 from fleetgym.actions import ActionSpace
 from fleetgym.errors import DataError, FleetgymError
 from fleetgym.evaluation.episode import decode_actions
+from fleetgym.leaderboard.best_known import best_known_items, why_not_confirmed
 from fleetgym.leaderboard.judging import TOLERANCE, judge
 from fleetgym.leaderboard.record import Record, VerifiedEpisode
 from fleetgym.leaderboard.registers import Season
-from fleetgym.leaderboard.season import draw_season, instances_from, revealed_seed
+from fleetgym.leaderboard.season import draw_season, instances_from, published_best_known, revealed_seed
 from fleetgym.leaderboard.standings import read_records
 from fleetgym.leaderboard.workers import in_order
 from fleetgym.library import load_instance, load_scenarios
-from fleetgym.scoring.best_known import task_name
+from fleetgym.scoring.best_known import read_best_known, task_name
 
 
 def check_season(
@@ -27,7 +29,7 @@ def check_season(
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, str]:
-    """Draw a season's tasks from its revealed seed, and replay what its fresh rows say was done on them.
+    """Draw a season's tasks from its revealed seed, and replay what its fresh rows and best-known costs say was done.
 
     Parameters
     ----------
@@ -38,12 +40,12 @@ def check_season(
     workers : int
         Processes.
     progress : callable, optional
-        Called with the numbers of replayed and of all episodes.
+        Called with the numbers of replayed and of all episodes, best-known ones included.
 
     Returns
     -------
     dict of str to str
-        What is wrong, by row and task; empty if every cost is confirmed.
+        What is wrong, by row (or ``best known``) and task; empty if every cost is confirmed.
 
     Raises
     ------
@@ -55,17 +57,24 @@ def check_season(
     if not records:
         raise FleetgymError(f"season {season.name} has no rows in {Path(board) / 'fresh'}")
     rows = [(record, episode) for record in records for episode in record.episodes]
-    wrong = {}
+    published = published_best_known(board, season)
+    best = best_known_items(read_best_known(published), published.parents[1]) if published.is_file() else []
+    wrong, done = {}, 0
     with tempfile.TemporaryDirectory() as folder:
         drawn = Path(folder) / "season"
         draw_season(season, seed, drawn)
         with instances_from(drawn):
-            for k, reason in enumerate(in_order(_reason, rows, workers)):
-                record, episode = rows[k]
+            replays = itertools.chain(
+                in_order(_reason, rows, workers), in_order(why_not_confirmed, best, workers)
+            )
+            names = [f"{record.id} {task_name(*episode.task)}" for record, episode in rows]
+            names += [f"best known {task_name(*item[1:3])}" for item in best]
+            for name, reason in zip(names, replays, strict=True):
+                done += 1
                 if reason is not None:
-                    wrong[f"{record.id} {task_name(*episode.task)}"] = reason
+                    wrong[name] = reason
                 if progress is not None:
-                    progress(k + 1, len(rows))
+                    progress(done, len(names))
     return wrong
 
 

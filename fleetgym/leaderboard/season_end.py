@@ -12,7 +12,7 @@ from fleetgym.files import read_text, write_atomically
 from fleetgym.leaderboard.record import Record, read_record, write_record
 from fleetgym.leaderboard.registers import Season, read_registers
 from fleetgym.leaderboard.rerun import RECORDS, without_actions
-from fleetgym.leaderboard.season import fresh_suite, read_seed
+from fleetgym.leaderboard.season import fresh_suite, published_best_known, read_seed
 from fleetgym.leaderboard.standings import read_records
 
 #: Where, beside a season's tasks, the actions of their best-known costs lie.
@@ -67,7 +67,7 @@ def end_season(
     rows = [record for record in read_records(public, "fresh") if record.season == season.name]
     whole = [_whole(record, private / RECORDS / f"{record.id}.json.gz") for record in rows]
     shutil.copytree(actions, public / "best_known" / suite, dirs_exist_ok=True)
-    write_atomically(public / "best_known" / suite / "best_known.json", best_known.read_bytes())
+    write_atomically(published_best_known(public, season), best_known.read_bytes())
     for record in whole:
         write_record(public / "fresh" / season.name, record)
     _reveal(public, season, seed)

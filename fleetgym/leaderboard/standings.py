@@ -16,11 +16,18 @@ from pathlib import Path
 from fleetgym.errors import DataError, FleetgymError
 from fleetgym.leaderboard.record import Record, VerifiedEpisode, check_unchanged, read_record
 from fleetgym.leaderboard.registers import Registers, Release, read_registers, read_releases
+from fleetgym.leaderboard.season import published_best_known
 from fleetgym.leaderboard.statistics import family_mean, paired_interval, unpaired_interval
 from fleetgym.leaderboard.submission import is_submission_id
 from fleetgym.leaderboard.table import Played, Table, cluster_means, make_table
 from fleetgym.library import find_entry
-from fleetgym.scoring.best_known import TOLERANCE, BestKnownSet, best_known_path, read_best_known
+from fleetgym.scoring.best_known import (
+    TOLERANCE,
+    BestKnownSet,
+    best_known_path,
+    read_best_known,
+    task_name,
+)
 from fleetgym.scoring.bootstrap import Cluster
 from fleetgym.scoring.score import percent, scored_families
 
@@ -150,7 +157,8 @@ def _board(
     certified = {key: public_tasks(record, best) for key, record in mine.items()}
     newer = present if present.name != best.name else None
     season, ranked = _ranked(fresh, suite, registers)
-    drawn = {key: fresh_tasks(record) for key, record in ranked.items()}
+    known = _published(board, season, registers)
+    drawn = {key: fresh_tasks(record, known) for key, record in ranked.items()}
     return Board(
         suite=suite,
         release=best.name,
@@ -198,6 +206,15 @@ def _ranked(
     return None, {}
 
 
+def _published(
+    board: str | os.PathLike[str], season: str | None, registers: Registers
+) -> BestKnownSet | None:
+    """Return the best-known costs of a season that has ended."""
+    ended = [entry for entry in registers.seasons if entry.name == season and entry.seed]
+    path = published_best_known(board, ended[0]) if ended else None
+    return read_best_known(path) if path is not None and path.is_file() else None
+
+
 def public_tasks(record: Record, best: BestKnownSet) -> list[Played]:
     """Return a replayed row's tasks beside their best-known costs."""
     found = []
@@ -211,13 +228,36 @@ def public_tasks(record: Record, best: BestKnownSet) -> list[Played]:
     return found
 
 
-def fresh_tasks(record: Record) -> list[Played]:
-    """Return a fresh row's tasks; it carries their best-known costs itself."""
+def fresh_tasks(record: Record, known: BestKnownSet | None = None) -> list[Played]:
+    """Return a fresh row's tasks beside their best-known costs.
+
+    Parameters
+    ----------
+    record : Record
+        Carries the best-known costs of the day on which it was played.
+    known : BestKnownSet, optional
+        What an ended season published, and improved since.
+
+    Returns
+    -------
+    list of Played
+
+    Raises
+    ------
+    DataError
+        If a task has no best-known cost, or one that has risen.
+    """
     found = []
     for episode in record.episodes:
-        if episode.best_known_usd is None:
-            raise DataError(f"{record.id}: {episode.instance}#{episode.scenario} has no best-known cost")
-        found.append(_played(record, episode, episode.best_known_usd, episode.bound_usd))
+        task, best, bound = task_name(*episode.task), episode.best_known_usd, episode.bound_usd
+        if best is None:
+            raise DataError(f"{record.id}: {task} has no best-known cost")
+        if known is not None:
+            now = known.find(*episode.task, record.instances[episode.instance].content_hash)
+            if now.value_usd > best * (1.0 + TOLERANCE):
+                raise DataError(f"the best-known cost of {task} has risen since {record.id} was played")
+            best, bound = now.value_usd, now.bound_usd
+        found.append(_played(record, episode, best, bound))
     return found
 
 
