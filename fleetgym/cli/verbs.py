@@ -290,10 +290,12 @@ def compare(arguments: argparse.Namespace) -> int:
     """Play agents on a suite and score them."""
     from fleetgym.scoring import comparison
 
+    known = None
     if arguments.relative_to == "best-known":  # names first, files after
-        comparison.best_known_of(_agents(arguments), arguments.suite, arguments.scenarios)
+        known = comparison.best_known_of(_agents(arguments), arguments.suite, arguments.scenarios)
     with _executor(arguments) as executor:
         options = _run_options(arguments) | {"executor": executor, "relative_to": arguments.relative_to}
+        options["best_known"] = known
         results, table = comparison.compare(_agents(arguments), arguments.suite, **options)
     if arguments.json:
         _print_json(table.to_dict())

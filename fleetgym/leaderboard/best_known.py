@@ -11,15 +11,14 @@ from fleetgym.leaderboard.workers import in_order
 from fleetgym.library import list_instances, load_instance, load_scenarios
 from fleetgym.scoring.best_known import (
     BestKnown,
-    BestKnownSet,
     actions_folder,
     best_known_path,
     read_actions,
     read_best_known,
-    task_name,
 )
 
-Item = tuple[Path, str, int, BestKnown]
+#: Folder of the actions, task, and what it is said to cost.
+Item = tuple[Path, str, BestKnown]
 
 
 def replay_best_known(
@@ -50,27 +49,22 @@ def replay_best_known(
     if folder is None:
         raise FleetgymError("the actions of best-known costs are in the project's checkout only")
     names = set(list_instances(suite))
-    items = [
-        item for item in best_known_items(read_best_known(best_known_path(suite)), folder) if item[1] in names
-    ]
+    known = read_best_known(best_known_path(suite))
+    items = [(folder, task, best) for task, best in known.tasks.items() if task.rpartition("#")[0] in names]
     wrong = {}
     for k, reason in enumerate(in_order(why_not_confirmed, items, workers)):
         if reason is not None:
-            wrong[task_name(*items[k][1:3])] = reason
+            wrong[items[k][1]] = reason
         if progress is not None:
             progress(k + 1, len(items))
     return wrong
 
 
-def best_known_items(known: BestKnownSet, folder: Path) -> list[Item]:
-    """Return what `why_not_confirmed` takes, of every task of a set whose actions lie in a folder."""
-    split = [(*task.rpartition("#")[::2], best) for task, best in known.tasks.items()]
-    return [(folder, name, int(number), best) for name, number, best in split]
-
-
 def why_not_confirmed(item: Item) -> str | None:
     """Return why the judge does not confirm a best-known cost, or None."""
-    folder, name, number, best = item
+    folder, task, best = item
+    name, _, digits = task.rpartition("#")
+    number = int(digits)
     try:
         instance = load_instance(name)
         if best.instance_hash != instance.content_hash:

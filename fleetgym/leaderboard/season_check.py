@@ -11,7 +11,7 @@ from pathlib import Path
 from fleetgym.actions import ActionSpace
 from fleetgym.errors import DataError, FleetgymError
 from fleetgym.evaluation.episode import decode_actions
-from fleetgym.leaderboard.best_known import best_known_items, why_not_confirmed
+from fleetgym.leaderboard.best_known import why_not_confirmed
 from fleetgym.leaderboard.judging import TOLERANCE, judge
 from fleetgym.leaderboard.record import Record, VerifiedEpisode
 from fleetgym.leaderboard.registers import Season
@@ -51,6 +51,8 @@ def check_season(
     ------
     FleetgymError
         If the seed is not revealed, or the season has no rows.
+    FileNotFoundError
+        If its best-known costs were not published.
     """
     seed = revealed_seed(season)
     records = [record for record in read_records(board, "fresh") if record.season == season.name]
@@ -58,8 +60,10 @@ def check_season(
         raise FleetgymError(f"season {season.name} has no rows in {Path(board) / 'fresh'}")
     rows = [(record, episode) for record in records for episode in record.episodes]
     published = published_best_known(board, season)
-    best = best_known_items(read_best_known(published), published.parents[1]) if published.is_file() else []
-    wrong, done = {}, 0
+    best = [(published.parents[1], *known) for known in read_best_known(published).tasks.items()]
+    names = [f"{record.id} {task_name(*episode.task)}" for record, episode in rows]
+    names += [f"best known {task}" for _, task, _ in best]
+    wrong = {}
     with tempfile.TemporaryDirectory() as folder:
         drawn = Path(folder) / "season"
         draw_season(season, seed, drawn)
@@ -67,14 +71,11 @@ def check_season(
             replays = itertools.chain(
                 in_order(_reason, rows, workers), in_order(why_not_confirmed, best, workers)
             )
-            names = [f"{record.id} {task_name(*episode.task)}" for record, episode in rows]
-            names += [f"best known {task_name(*item[1:3])}" for item in best]
-            for name, reason in zip(names, replays, strict=True):
-                done += 1
+            for k, (name, reason) in enumerate(zip(names, replays, strict=True)):
                 if reason is not None:
                     wrong[name] = reason
                 if progress is not None:
-                    progress(done, len(names))
+                    progress(k + 1, len(names))
     return wrong
 
 

@@ -209,10 +209,9 @@ def _ranked(
 def _published(
     board: str | os.PathLike[str], season: str | None, registers: Registers
 ) -> BestKnownSet | None:
-    """Return the best-known costs of a season that has ended."""
+    """Return the best-known costs of a season if it has ended."""
     ended = [entry for entry in registers.seasons if entry.name == season and entry.seed]
-    path = published_best_known(board, ended[0]) if ended else None
-    return read_best_known(path) if path is not None and path.is_file() else None
+    return read_best_known(published_best_known(board, ended[0])) if ended else None
 
 
 def public_tasks(record: Record, best: BestKnownSet) -> list[Played]:
