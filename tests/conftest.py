@@ -1,4 +1,4 @@
-"""Fixtures that several test files share: small instances made by hand, and calls of the command line."""
+"""Fixtures that several test files share: small instances made by hand, a season, calls of the command line."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import toys
+from fresh_season import draw_with_best_known, make_board
 
 from fleetgym.cli.parser import main
 from fleetgym.evaluation.agent_runner import TRACEBACK
@@ -20,6 +21,18 @@ def learners_log_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SB3_LOGDIR", str(tmp_path_factory.mktemp("stable-baselines3")))
         yield
+
+
+@pytest.fixture(scope="session")
+def private(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a season on the toys with proven best-known costs; not to be changed."""
+    return draw_with_best_known(tmp_path_factory.mktemp("season") / "private")
+
+
+@pytest.fixture(scope="session")
+def board(private: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a leaderboard with two rows, certified and fresh, of that season; not to be changed."""
+    return make_board(private, tmp_path_factory.mktemp("board"))
 
 
 @pytest.fixture

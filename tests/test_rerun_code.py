@@ -1,0 +1,205 @@
+"""The code of a rerun: it is what was declared, nothing beside it runs, and it sees nothing but its task."""
+
+from __future__ import annotations
+
+import py_compile
+import shutil
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from fresh_season import SEASON, SEED
+from submissions import SUITE, declare, lines_of, write_lines
+
+from fleetgym.errors import FleetgymError
+from fleetgym.evaluation.results import Results, hash_jobs
+from fleetgym.evaluation.run import evaluate
+from fleetgym.evaluation.sandbox import probe_isolation
+from fleetgym.leaderboard.rerun import rerun
+from fleetgym.leaderboard.submit import folder_sha256, submit
+from fleetgym.leaderboard.verify import verify
+
+AGENT = """
+class Mine:
+    def reset(self, view, *, seed):
+        self.view = view
+
+    def act(self, observation, info):
+        return self.view.fleet_to_action(self.view.fleet)
+"""
+
+
+def own_code(folder: Path, text: str = AGENT) -> tuple[Path, Path]:
+    """Return an agent's code and its submission."""
+    code = folder / "code"
+    code.mkdir()
+    (code / "mine.py").write_text(text)
+    results = evaluate([f"{code}/mine.py:Mine"], SUITE)
+    return code, submit_code(results, folder, code)
+
+
+def submit_code(results: Results, folder: Path, code: Path) -> Path:
+    """Submit a run of one's own code."""
+    target = folder / "submissions" / "2026-11-21-mine"
+    submit(results, target, date="2026-11-21", division="open", time_class="online", code=code)
+    return target
+
+
+def test_code_must_be_what_was_declared(private: Path, tmp_path: Path) -> None:
+    """An agent of one's own is run from the folder whose checksum was declared, and from no other."""
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "mine.py").write_text(AGENT)
+    results = evaluate([f"{code}/mine.py:Mine"], SUITE)
+    folder = tmp_path / "2026-11-21-mine"
+    submit(results, folder, date="2026-11-21", division="open", time_class="online", code=code)
+    text = (folder / "submission.toml").read_text()
+    assert folder_sha256(code) in text
+    assert 'entry = "mine.py:Mine"' in text
+    assert str(tmp_path) not in text
+    assert len(verify(folder).episodes) == 7
+    with pytest.raises(FleetgymError, match="name the folder with its code"):
+        rerun(folder, SEASON, private, official=False)
+    (code / "mine.py").write_text(AGENT + "# changed\n")
+    with pytest.raises(FleetgymError, match="not the declared code"):
+        rerun(folder, SEASON, private, official=False, code=code)
+
+
+def test_code_stays_in_its_folder(private: Path, tmp_path: Path) -> None:
+    """A file outside the folder is not run, whatever the declaration says; one inside is."""
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "mine.py").write_text(AGENT)
+    (tmp_path / "evil.py").write_text("raise SystemExit('owned')")
+    results = evaluate([f"{code}/mine.py:Mine"], SUITE)
+    folder = tmp_path / "mine"
+    submit(results, folder, date="2026-11-21", division="open", time_class="online", code=code)
+    record = rerun(folder, SEASON, private, official=False, code=code)
+    assert not [episode for episode in record.episodes if episode.failure]
+    declare(folder, "agent.entry", "../evil.py:Mine")
+    with pytest.raises(FleetgymError, match="outside the code's folder"):
+        rerun(folder, SEASON, private, official=False, code=code)
+
+
+def test_what_python_has_compiled_is_not_run(private: Path, tmp_path: Path) -> None:
+    """The checksum is of the sources, so nothing else runs, whatever lies beside them."""
+    code, folder = own_code(tmp_path)
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'owned')!r}, 'w')\n{AGENT}")
+    cached = code / "__pycache__" / f"mine.{sys.implementation.cache_tag}.pyc"
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(str(tmp_path / "evil.py"), str(cached), dfile="mine.py", invalidation_mode=unchecked)
+    shutil.copy(cached, code / "mine.pyc")
+    record = rerun(folder, SEASON, private, official=False, code=code)
+    assert not [episode for episode in record.episodes if episode.failure]
+    assert not (tmp_path / "owned").exists()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "subprocess:check_output(args='touch owned', shell=True)",
+        "os.path:join",
+        "fleetgym.evaluation.program:Program(command='touch owned')",
+        "a.py:d/../../evil.py:Mine",
+        "nothing.py:Mine",
+        "nothing:Mine",
+    ],
+)
+def test_what_runs_lies_in_the_code(entry: str, private: Path, tmp_path: Path) -> None:
+    """Neither an installed module nor a path with a colon in it leads out of the folder."""
+    code, folder = own_code(tmp_path)
+    (code / "a.py:d").mkdir()
+    (tmp_path / "evil.py").write_text("raise SystemExit('owned')")
+    lines = lines_of(folder)
+    for line in lines[1:]:
+        line["agent"] = entry
+    tasks = [(line["instance"], line["scenario"], line["seed"]) for line in lines[1:]]
+    lines[0]["jobs_hash"] = hash_jobs([(entry, *task) for task in tasks])
+    write_lines(folder, lines)
+    declare(folder, "agent.entry", entry)
+    assert len(verify(folder).episodes) == 7
+    with pytest.raises(FleetgymError, match=r"outside the code's folder"):
+        rerun(folder, SEASON, private, official=False, code=code)
+    assert not (tmp_path / "owned").exists()
+
+
+def test_a_module_in_the_code_is_run(private: Path, tmp_path: Path) -> None:
+    """It may be named by its module, and it leaves no trace in the module path."""
+    code = tmp_path / "code"
+    (code / "my_agents").mkdir(parents=True)
+    (code / "my_agents" / "mine.py").write_text(AGENT)
+    before = list(sys.path)
+    sys.path.append(str(code))
+    results = evaluate(["my_agents.mine:Mine"], SUITE)
+    folder = submit_code(results, tmp_path, code)
+    sys.path[:] = before
+    for name in [name for name in sys.modules if name.startswith("my_agents")]:
+        del sys.modules[name]
+    record = rerun(folder, SEASON, private, official=False, code=code)
+    assert not [episode for episode in record.episodes if episode.failure]
+    assert sys.path == before
+
+
+SPY = """
+import glob, os, socket
+
+class Mine:
+    def reset(self, view, *, seed):
+        self.view = view
+        seen = [place for place in PLACES if os.path.isfile(place) or glob.glob(place + "/*")]
+        assert not seen, f"sees {seen}"
+        assert not glob.glob("*.seed"), "sees the current folder"
+        assert "SOME_PASSWORD" not in os.environ
+        door = socket.socket(socket.AF_UNIX)
+        try:
+            door.connect(PLACES[0] + "/door")
+        except OSError:
+            return
+        raise AssertionError("a door is open")
+
+    def act(self, observation, info):
+        return self.view.fleet_to_action(self.view.fleet)
+"""
+
+
+@pytest.mark.slow
+def test_ranked_agents_see_nothing_but_their_task(
+    private: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No seed in the current folder, no submissions, fresh rows or tasks, no passwords, no sockets."""
+    if "open" in probe_isolation().values():
+        pytest.skip("this system does not allow the namespaces that hide things")
+    work = tmp_path / "work"
+    for place in ("work/seeds", "board/fresh", "board/submissions"):
+        (tmp_path / place).mkdir(parents=True)
+    (work / "season.seed").write_text(SEED)
+    (tmp_path / "board" / "fresh" / "other.json.gz").write_bytes(b"")
+    code = tmp_path / "code"
+    code.mkdir()
+    places = [
+        str(work),
+        str(tmp_path / "board" / "fresh"),
+        str(tmp_path / "board"),
+        str(private),
+        str(tmp_path),
+    ]
+    (code / "mine.py").write_text(f"PLACES = {places!r}\n{SPY}")
+    entry = "mine.py:Mine"
+    results = evaluate(["gh"], SUITE)
+    folder = submit_code(results, tmp_path / "board", code)
+    lines = lines_of(folder)
+    for line in lines[1:]:
+        line["agent"] = entry
+    tasks = [(line["instance"], line["scenario"], line["seed"]) for line in lines[1:]]
+    lines[0]["jobs_hash"] = hash_jobs([(entry, *task) for task in tasks])
+    write_lines(folder, lines)
+    declare(folder, "agent.entry", entry)
+    monkeypatch.chdir(work)
+    monkeypatch.setenv("SOME_PASSWORD", "secret")
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind("door")
+        door.listen()
+        record = rerun(folder, SEASON, private, code=code, out=tmp_path / "board" / "fresh")
+    assert [episode.failure for episode in record.episodes] == [None] * len(record.episodes)
+    assert record.is_isolated
