@@ -37,7 +37,7 @@ test: .venv/ready-dev  ## Run the tests and the doctests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not rl" --doctest-modules tests fleetgym baselines
 
 test-slow: .venv/ready-dev  ## Run the slow proofs: thousands of LPs, whole episodes against the reference
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow and not full" tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow and not full" --durations=15 tests
 
 test-rl: .venv/ready-dev  ## Run the checks that need stable-baselines3 (installs it, with PyTorch)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[rl]'

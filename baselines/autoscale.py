@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.arguments import at_least, passes_on
-from fleetgym.errors import FleetgymError
+from fleetgym.arguments import at_least, passes_on, positive_share
 from fleetgym.instance import Instance
 from fleetgym.planning import Snapshot
 from fleetgym.view import View
@@ -43,8 +42,7 @@ class AutoscaleAgent:
     """
 
     def __init__(self, target_utilization: float = 0.6, cooldown_windows: int = 6):
-        if not 0.0 < target_utilization <= 1.0:
-            raise FleetgymError(f"target_utilization is {target_utilization}; expected above 0, at most 1")
+        positive_share(target_utilization=target_utilization)
         at_least(0, cooldown_windows=cooldown_windows)
         self.target_utilization = target_utilization
         self.cooldown_windows = cooldown_windows

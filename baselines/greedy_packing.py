@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from baselines import greedy_kernels as kernels
-from fleetgym.arguments import at_least
-from fleetgym.errors import FleetgymError
+from fleetgym.arguments import at_least, one_of
 from fleetgym.instance import Instance
 from fleetgym.planning import Plan, Snapshot
 
@@ -64,8 +63,7 @@ class Rules:
     storage_usd_per_h: float | None = None
 
     def __post_init__(self) -> None:
-        if self.slo not in SLO_RULES:
-            raise FleetgymError(f"slo is {self.slo!r}; expected one of {', '.join(SLO_RULES)}")
+        one_of(SLO_RULES, slo=self.slo)
         at_least(
             0, coverage_budget_share=self.coverage_budget_share, storage_usd_per_h=self.storage_usd_per_h
         )

@@ -179,3 +179,41 @@ def at_least(least: float, **values: float | None) -> None:
     for name, value in values.items():
         if value is not None and not value >= least:
             raise FleetgymError(f"{name} is {value}; expected at least {least}")
+
+
+def positive_share(**values: float | None) -> None:
+    """Refuse numbers that are not above 0 and at most 1; None is a setting that is off.
+
+    Raises
+    ------
+    FleetgymError
+        For the first.
+
+    Examples
+    --------
+    >>> positive_share(utilization=80)
+    Traceback (most recent call last):
+    fleetgym.errors.FleetgymError: utilization is 80; expected above 0 and at most 1
+    """
+    for name, value in values.items():
+        if value is not None and not 0.0 < value <= 1.0:
+            raise FleetgymError(f"{name} is {value}; expected above 0 and at most 1")
+
+
+def one_of(choices: Collection[str], **values: str) -> None:
+    """Refuse what is none of the choices.
+
+    Raises
+    ------
+    FleetgymError
+        For the first.
+
+    Examples
+    --------
+    >>> one_of(["safe", "free"], late="save")
+    Traceback (most recent call last):
+    fleetgym.errors.FleetgymError: late is 'save'; expected one of safe, free
+    """
+    for name, value in values.items():
+        if value not in choices:
+            raise FleetgymError(f"{name} is {value!r}; expected one of {', '.join(choices)}")

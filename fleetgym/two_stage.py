@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fleetgym.arguments import one_of
 from fleetgym.errors import FleetgymError
 from fleetgym.instance import Instance
 from fleetgym.kernels.compile import announce_compilation
@@ -204,9 +205,8 @@ class SecondStage:
 
 
 def _check(instance: Instance, plan: Plan, fleet: np.ndarray, routes: str, slo: str) -> None:
-    for name, value, choices in (("routes", routes, ROUTES), ("slo", slo, SLO)):
-        if value not in choices:
-            raise FleetgymError(f"{name} is {value!r}; expected one of {', '.join(choices)}")
+    one_of(ROUTES, routes=routes)
+    one_of(SLO, slo=slo)
     if fleet.shape != (instance.num_configurations,) or np.any(fleet < 0):
         raise FleetgymError(
             f"expected a fleet of {instance.num_configurations} replica counts, none negative, "

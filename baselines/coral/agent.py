@@ -31,8 +31,7 @@ from baselines.coral.homo import homo as allocate_homo
 from baselines.coral.problem import Allocation, Problem, Running
 from baselines.rates import slo_excess
 from fleetgym.agents import Rolling
-from fleetgym.arguments import at_least
-from fleetgym.errors import FleetgymError
+from fleetgym.arguments import at_least, one_of, positive_share
 from fleetgym.instance import Instance
 from fleetgym.planning import Plan, Snapshot
 
@@ -197,10 +196,8 @@ class CoralPlanner:
         interval_windows: int = 12,
         options: Options = OPTIONS,
     ):
-        if method not in METHODS:
-            raise FleetgymError(f"method is {method!r}; expected one of {', '.join(METHODS)}")
-        if not 0.0 < utilization <= 1.0:
-            raise FleetgymError(f"utilization is {utilization}; expected above 0 and at most 1")
+        one_of(METHODS, method=method)
+        positive_share(utilization=utilization)
         at_least(1, interval_windows=interval_windows)
         self.method, self.utilization = method, utilization
         self.interval_windows, self.options = interval_windows, options

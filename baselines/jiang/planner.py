@@ -13,9 +13,8 @@ from baselines.jiang.program import Limits, cheapest_with_unserved
 from baselines.jiang.search import minimal_makespan_by_search
 from baselines.rates import exclusive_groups, safe_utilization, serving_seconds
 from fleetgym.agents import Rolling
-from fleetgym.arguments import at_least
+from fleetgym.arguments import at_least, one_of, positive_share
 from fleetgym.envs.makespan import busy_seconds
-from fleetgym.errors import FleetgymError
 from fleetgym.planning import Plan, Snapshot
 
 OBJECTIVES = ("budget", "makespan")
@@ -60,11 +59,9 @@ class JiangPlanner:
         gap: float = 0.02,
         nodes: int = 20,
     ):
-        for name, value, known in (("objective", objective, OBJECTIVES), ("search", search, SEARCHES)):
-            if value not in known:
-                raise FleetgymError(f"{name} is {value!r}; expected one of {', '.join(known)}")
-        if utilization is not None and not 0.0 < utilization <= 1.0:
-            raise FleetgymError(f"utilization is {utilization}; expected above 0 and at most 1")
+        one_of(OBJECTIVES, objective=objective)
+        one_of(SEARCHES, search=search)
+        positive_share(utilization=utilization)
         at_least(0, gap=gap, nodes=nodes)
         self.objective, self.search, self.utilization = objective, search, utilization
         self.limits = Limits(gap, nodes, heuristics=True)

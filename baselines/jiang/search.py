@@ -13,6 +13,7 @@ import numpy as np
 from baselines.jiang.knapsack import knapsack_check
 from baselines.jiang.problem import MakespanPlan, MakespanProblem, longest_s, plan_of, shortest_s
 from baselines.jiang.program import Limits, solve_or_none, within
+from fleetgym.arguments import one_of
 from fleetgym.errors import FleetgymError
 
 #: A check takes a problem, a makespan in seconds and limits, and returns a fleet that achieves it, or None.
@@ -61,8 +62,7 @@ def minimal_makespan_by_search(
         With the number of `checks`; `bound_s` is the search's lower end, and proven only with ``check="milp"``. An
         empty fleet if even the upper bound is called infeasible.
     """
-    if check not in CHECKS:
-        raise FleetgymError(f"check is {check!r}; expected one of {', '.join(CHECKS)}")
+    one_of(CHECKS, check=check)
     if not tolerance_s > 0:
         raise FleetgymError(f"tolerance_s is {tolerance_s}; expected above 0")
     limits, feasible = limits or Limits(), CHECKS[check]

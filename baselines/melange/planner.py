@@ -11,8 +11,8 @@ from baselines.homogeneous import gpu_type_masks
 from baselines.melange.allocation import Allocation, Limits, Workload, allocate
 from baselines.rates import exclusive_groups, safe_utilization, serving_seconds
 from fleetgym.agents import Rolling
-from fleetgym.arguments import at_least
-from fleetgym.errors import FleetgymError, UnknownNameError
+from fleetgym.arguments import at_least, positive_share
+from fleetgym.errors import UnknownNameError
 from fleetgym.planning import Plan, Snapshot
 
 
@@ -54,8 +54,7 @@ class MelangePlanner:
     ):
         at_least(1, slice_factor=slice_factor)
         at_least(0, gap=gap, nodes=nodes)
-        if utilization is not None and not 0.0 < utilization <= 1.0:
-            raise FleetgymError(f"utilization is {utilization}; expected above 0 and at most 1")
+        positive_share(utilization=utilization)
         self.slice_factor, self.gpu_type, self.utilization = slice_factor, gpu_type, utilization
         self.gap, self.nodes = gap, nodes
 

@@ -16,8 +16,7 @@ from baselines.agh import AdaptiveGreedyHeuristic
 from baselines.milp.problem import Modes, Problem, make_problem
 from baselines.milp.routing import Solution, best_routing, is_feasible, nothing
 from baselines.milp.search import PROVEN, ROUND_OFF, Limits, Result, solve_mccormick, solve_tight
-from fleetgym.arguments import at_least, passes_on
-from fleetgym.errors import FleetgymError
+from fleetgym.arguments import at_least, one_of, passes_on
 from fleetgym.planning import Plan, Snapshot
 
 FORMULATIONS = ("tight", "mccormick")
@@ -64,8 +63,7 @@ class MilpPlanner:
         allowed: np.ndarray | None = None,
         **modes: Any,
     ):
-        if formulation not in FORMULATIONS:
-            raise FleetgymError(f"formulation is {formulation!r}; expected one of {', '.join(FORMULATIONS)}")
+        one_of(FORMULATIONS, formulation=formulation)
         at_least(0, time_limit_s=time_limit_s, node_limit=node_limit, gap=gap)
         at_least(1, threads=threads)
         self.formulation = formulation

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fleetgym.arguments import at_least
-from fleetgym.errors import FleetgymError
+from fleetgym.arguments import at_least, one_of
 from fleetgym.planning import Snapshot
 
 COMPUTE, MEMORY, SERVERS = 0, 1, 2
@@ -69,10 +68,7 @@ class Modes:
 
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise FleetgymError(
-                    f"{name} is {getattr(self, name)!r}; expected one of {', '.join(choices)}"
-                )
+            one_of(choices, **{name: getattr(self, name)})
         at_least(0, storage_usd_per_h=self.storage_usd_per_h, switch_weight=self.switch_weight)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from fleetgym.arguments import one_of
 from fleetgym.errors import DataError, FleetgymError
 from fleetgym.evaluation.agent_process import AgentProcess, Limits
 from fleetgym.evaluation.agent_runner import AgentFailure, LocalAgent
@@ -153,8 +154,7 @@ _kept: dict[int, AgentProcess] = {}
 
 
 def _agent_for(name: str, isolate: str, limits: Limits) -> LocalAgent | AgentProcess:
-    if isolate not in ISOLATION:
-        raise FleetgymError(f"isolate is {isolate!r}; expected one of {', '.join(ISOLATION)}")
+    one_of(ISOLATION, isolate=isolate)
     if isolate == "never" or (isolate == "auto" and parse_agent(name).is_reference):
         return LocalAgent(name)
     thread = threading.get_ident()

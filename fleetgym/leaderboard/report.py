@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fleetgym.arguments import one_of
 from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.episode import EpisodeResult
 from fleetgym.evaluation.results import Results, read_results
@@ -95,8 +96,7 @@ def report(
 
 def played_rows(run: Results, relative_to: str = "best-known") -> tuple[str, dict[str, list[Played]]]:
     """Return the name of what costs are compared with, and every agent's played tasks."""
-    if relative_to not in RELATIVE_TO:
-        raise FleetgymError(f"relative_to is {relative_to!r}; expected one of {', '.join(RELATIVE_TO)}")
+    one_of(RELATIVE_TO, relative_to=relative_to)
     if not run.is_complete:
         raise FleetgymError(
             f"{len(run.episodes)} of {run.header.num_jobs} episodes are done; finish the run first"

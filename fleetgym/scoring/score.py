@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from fleetgym.arguments import one_of
 from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.episode import EpisodeResult
 from fleetgym.evaluation.results import Results, read_results
@@ -227,8 +228,7 @@ def score(
     FleetgymError
         If the run is not complete, or a task has no best-known cost.
     """
-    if relative_to not in RELATIVE_TO:
-        raise FleetgymError(f"relative_to is {relative_to!r}; expected one of {', '.join(RELATIVE_TO)}")
+    one_of(RELATIVE_TO, relative_to=relative_to)
     if isinstance(results, (str, os.PathLike)):
         results = read_results(results)
     if not results.is_complete:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fleetgym.arguments import one_of
 from fleetgym.errors import FleetgymError
 from fleetgym.families.demand import DAY, HISTORY_DAYS, WINDOW_S, DemandPlan, history_rps
 from fleetgym.families.text import six
@@ -57,8 +58,7 @@ def make_days(
     -------
     Days
     """
-    if extend not in EXTENSIONS:
-        raise FleetgymError(f"extend is {extend!r}; expected one of {', '.join(EXTENSIONS)}")
+    one_of(EXTENSIONS, extend=extend)
     if not (math.isfinite(scale) and scale > 0.0):
         raise FleetgymError(f"expected a scale above 0, got {scale!r}")
     _check_heard(found.names, found.counts)
