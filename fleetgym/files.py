@@ -10,9 +10,9 @@ import os
 import tempfile
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from fleetgym.errors import DataError
+from fleetgym.errors import DataError, FleetgymError
 
 #: A file that is, or unpacks to, more than this is refused before it is parsed.
 MAX_FILE_BYTES = 256 * 2**20
@@ -151,10 +151,22 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
         Where the file shall be; its folder is created.
     data : bytes
         The content.
+
+    Raises
+    ------
+    FleetgymError
+        If there is a folder of this name.
+    OSError
+        If it cannot be written; it names `path`.
     """
     target = Path(path)
+    if target.is_dir():
+        raise FleetgymError(f"{path} is a folder; expected a file to write")
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, str(path)) from None
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)
@@ -165,6 +177,28 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
     except BaseException:
         os.unlink(name)
         raise
+
+
+def lock(stream: IO[Any]) -> None:
+    """Keep others from writing to a file until it is closed, where the system can.
+
+    Raises
+    ------
+    FleetgymError
+        If another holds it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise FleetgymError(
+            f"{stream.name} is being written by another run; wait for it, or end it"
+        ) from None
+    except OSError:
+        return  # a file system without locks
 
 
 def write_private(path: str | os.PathLike[str], data: bytes) -> None:

@@ -234,7 +234,7 @@ def summary(target: str) -> str:
 
 
 def _import_file(place: str) -> ModuleType:
-    """Import a file by its path, once; its folder is put on the path so that it finds its neighbours."""
+    """Import a file by its path, once; its folder comes first on the path, so it finds its neighbours."""
     path = Path(place).resolve()
     # The name appears in messages, so it may not depend on the process (as hash() does).
     name = f"fleetgym_agent_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
@@ -244,8 +244,9 @@ def _import_file(place: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))
+    _check_neighbours(path)
+    if str(path.parent) != sys.path[0]:
+        sys.path.insert(0, str(path.parent))
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
@@ -253,6 +254,37 @@ def _import_file(place: str) -> ModuleType:
         del sys.modules[name]
         raise
     return module
+
+
+def _check_neighbours(path: Path) -> None:
+    """Refuse a file that means a module beside it where another of that name has been imported already."""
+    files, seen = [path], {path}
+    while files:
+        for name in _imported(files.pop()):
+            beside = path.parent / name / "__init__.py"
+            beside = beside if beside.is_file() else path.parent / f"{name}.py"
+            if beside in seen or not beside.is_file() or name == "fleetgym":
+                continue
+            other = getattr(sys.modules.get(name), "__file__", None)
+            if name in sys.modules and (other is None or Path(other).resolve() != beside.resolve()):
+                raise FleetgymError(
+                    f"{path.name} imports {name!r}, but not the {beside.name} beside it would come: "
+                    f"{other or 'another module'} has that name already; rename it, or give each agent its own "
+                    "process (--isolate always)"
+                )
+            seen.add(beside)
+            files.append(beside)
+
+
+def _imported(path: Path) -> set[str]:
+    """Return the top-level modules that a file names in its imports; none if it cannot be read."""
+    try:
+        nodes = list(ast.walk(ast.parse(path.read_bytes())))
+    except (SyntaxError, ValueError):
+        return set()  # the import will say what is wrong
+    whole = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    parts = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 0]
+    return {name.partition(".")[0] for name in whole + parts}
 
 
 def _import_module(name: str) -> ModuleType:

@@ -315,11 +315,11 @@ def test_progress_shows_the_time_left_on_a_terminal_only() -> None:
 
 def test_without_names_all_reference_agents_play(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     """``fleetgym compare`` alone compares ours, and nobody else's."""
-    from fleetgym.cli import verbs
+    from fleetgym.cli import run_options
     from fleetgym.registry import AgentEntry, agent_entries
 
     entries = {**agent_entries(), "theirs": AgentEntry("theirs", "a:B", "them")}
     monkeypatch.setattr("fleetgym.registry.agent_entries", lambda: entries)
-    names = verbs._agents(make_parser().parse_args(["compare"]))
+    names = run_options.agents(make_parser().parse_args(["compare"]))
     assert {"hold", "agh-rolling"} <= set(names)
     assert "theirs" not in names

@@ -131,6 +131,16 @@ MISTAKES = [
     (("list", "toy", "agh"), "expected `fleetgym list agents agh`"),
     (("run", TOY, "--agent", "descent(every=0)"), "every is 0; expected at least 1"),
     (("compare", "hold", "--act-limit", "0"), "above 0"),
+    (("compare", "--suite", TOY, "hold"), f"compare hold --suite {TOY}"),
+    (("evaluate", "hold", "--suite", TOY, "--isolate", "never", "--act-limit", "1"), "--isolate is never"),
+    (("evaluate", "hold", "--suite", TOY, "--official", "reflex", "--reset-limit", "5"), "sets its limits"),
+    (("evaluate", "hold", "--suite", TOY, "--official", "reflex", "--isolate", "never"), "isolates every"),
+    (("evaluate", "hold", "--suite", TOY, "--seed", str(2**63)), "the seed cannot stand in a results file"),
+    (("evaluate", f"hold(note={'x' * 400!r})", "--suite", TOY), "note"),
+    (("evaluate", "hold", "--suite", TOY, "--out", "r.jsonl.gz"), "name it r.jsonl"),
+    (("import-trace", "trace.csv", "--edges", "9", "--by", "one"), "--edges is of lengths, and --by is one"),
+    (("import-trace", "trace.csv", "--edges", "9", "--buckets", "2"), "give one of them"),
+    (("import-trace", "trace.csv", "--region", "x", "--prices", "p.csv"), "give one of them"),
     (("compare", "hold", "--suite", TOY, "--out", "trace.csv/r.jsonl"), "trace.csv"),
     (("study", "thresholds", "--plot", "picture.doc"), "ends in .png"),
     (("plan", TOY, "--plot", "picture"), "ends in .png"),
@@ -171,6 +181,25 @@ def test_a_file_that_is_no_results_file(run: Run, tmp_path: Path) -> None:
     code, _, err = run("score", "r.html")
     assert code == 1
     assert "no results file: expected a header, as `fleetgym evaluate`" in err
+
+
+def test_a_file_of_somebody_else_is_not_emptied(run: Run, tmp_path: Path) -> None:
+    """A file of one line without its end looks like a run that was stopped at once, and is none."""
+    (tmp_path / "tuned.json").write_text('{"lr": 0.1}')
+    code, out, err = run("evaluate", "hold", "--suite", TOY, "--resume", "tuned.json")
+    assert (code, out) == (1, "")
+    assert "no results file" in err
+    assert (tmp_path / "tuned.json").read_text() == '{"lr": 0.1}'
+
+
+def test_a_page_does_not_replace_its_results(run: Run, tmp_path: Path) -> None:
+    """Whoever names the results file as the page's is told."""
+    assert run("evaluate", "hold", "--suite", TOY, "--out", "r.jsonl")[0] == 0
+    before = (tmp_path / "r.jsonl").read_bytes()
+    code, out, err = run("report", "r.jsonl", "--out", "./r.jsonl")
+    assert (code, out) == (2, "")
+    assert "r.html" in err
+    assert (tmp_path / "r.jsonl").read_bytes() == before
 
 
 def test_a_file_of_another_run_is_not_resumed(run: Run) -> None:

@@ -275,6 +275,22 @@ def test_resume_refuses_another_run(expected: str, tmp_path: Path) -> None:
         evaluate(AGENTS, SUITE, resume=path)
 
 
+def test_one_run_at_a_time_writes_a_file(expected: str, tmp_path: Path) -> None:
+    """A second one is refused at once, and harms nothing; so is a file that lacks an episode in its middle."""
+    path = tmp_path / "r.jsonl"
+
+    def second(done: int, total: int) -> None:
+        with pytest.raises(FleetgymError, match="is being written by another run"):
+            evaluate(AGENTS, SUITE, resume=path)
+
+    evaluate(AGENTS, SUITE, resume=path, progress=second)
+    assert path.read_text() == expected
+    lines = expected.splitlines(keepends=True)
+    path.write_text("".join(lines[:2] + lines[3:]))
+    with pytest.raises(FleetgymError, match=r"line 3 of the file .* keep its first 2 lines"):
+        evaluate(AGENTS, SUITE, resume=path)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_killed_run_goes_on_to_the_same_bytes(tmp_path: Path, workers: int) -> None:

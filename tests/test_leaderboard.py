@@ -381,8 +381,34 @@ def test_freezing(board: Path, own_instances: Path) -> None:
     assert make_boards(board)[0].release == "bks-2026-12"
     assert make_boards(board, first.name)[0].release == first.name
     assert len(read_releases(board, "fleet-v0")) == 2
-    with pytest.raises(FleetgymError, match="no set bks-1999-01"):
+    with pytest.raises(FleetgymError, match="unknown release .bks-1999-01"):
         make_boards(board, "bks-1999-01")
+
+
+def test_a_day_that_there_is_not(board: Path, own_instances: Path) -> None:
+    """A set is not frozen on it, and nothing is written."""
+    before = sorted(path for path in board.rglob("*"))
+    for date in ("2026-11-31", "tomorrow"):
+        with pytest.raises(DataError, match="date"):
+            freeze(board, "fleet-v0", date)
+    assert sorted(path for path in board.rglob("*")) == before
+    make_boards(board)
+
+
+def test_an_older_release_has_a_page_and_no_more(board: Path, own_instances: Path, tmp_path: Path) -> None:
+    """The README stays with the newest; only suites of which it was frozen are shown, and no row is accused."""
+    first = freeze(board, "fleet-v0", "2026-11-21")
+    path = best_known_path("fleet-v0")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "name": "bks-2026-12"}))
+    freeze(board, "fleet-v0", "2026-12-01")
+    marks = "<!-- table: begin -->\n<!-- table: end -->\n"
+    (board / "README.md").write_text(marks)
+    page = build_site(board, tmp_path / "old", first.name)
+    assert f"<code>{first.name}</code>" in page.read_text()
+    assert (board / "README.md").read_text() == marks
+    assert make_boards(board, first.name)[0].shifts == {}
+    build_site(board)
+    assert "bks-2026-12" in (board / "README.md").read_text()
 
 
 def test_a_changed_release_is_noticed(board: Path, own_instances: Path) -> None:

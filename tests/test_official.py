@@ -367,15 +367,18 @@ def test_a_shell_script_is_an_agent(tmp_path: Path) -> None:
 
 
 def test_a_program_that_ends_or_talks_nonsense(tmp_path: Path) -> None:
-    """It fails its episode, with what happened."""
-    for command, message in (
-        ("false", "the program ended with exit code 1"),
-        ("no-such-program-anywhere", "cannot start"),
-        ("yes nonsense", "wrote something else"),
+    """It fails its episode, with what happened and of what kind that is, which it may say itself."""
+    (tmp_path / "sorry.sh").write_text('echo \'{"id": 1, "kind": "resources", "message": "gave up"}\'\n')
+    for command, kind, message in (
+        ("false", "died", "the program ended with exit code 1"),
+        ("no-such-program-anywhere", "raised", "cannot start"),
+        ("yes nonsense", "protocol", "wrote something else"),
+        (f"sh {tmp_path}/sorry.sh", "resources", "gave up"),
     ):
         name = f"fleetgym.evaluation.program:Program(command='{command}')"
         episode = run_job(Job(name, TOY, 0), "never")
         assert episode.failure is not None
+        assert episode.failure.kind == kind
         assert message in episode.failure.message
 
 

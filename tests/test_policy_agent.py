@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -52,6 +53,41 @@ def test_a_policy_plays_as_it_was_trained(wrap: Any) -> None:
             observation, _, _, _, info = plain.step(agent.act(observation, info))
             assert info["cost"] == told["cost"]
             np.testing.assert_array_equal(info["running"], told["running"])
+
+
+class _Flip(gymnasium.ActionWrapper):
+    """Lets the other end of each slot's options through."""
+
+    def action(self, action: Any) -> np.ndarray:
+        return self.env.action_space.nvec - 1 - np.asarray(action)
+
+
+class _FlipInStep(gymnasium.Wrapper):
+    """The same, where no agent can know it before the step."""
+
+    def step(self, action: Any) -> Any:
+        return self.env.step(self.env.action_space.nvec - 1 - np.asarray(action))
+
+
+def test_wrappers_may_change_actions_where_that_can_be_known() -> None:
+    """An `ActionWrapper` plays what it plays in training; one that changes actions in `step` is refused."""
+    task = "fleet-v0/toy/two-pools"
+    costs = []
+    for wrap in (lambda env: env, _Flip, _FlipInStep):
+        plain, agent = FleetAllocEnv(task), PolicyAgent(lambda seen, mask: np.zeros(2, dtype=int), wrap)
+        observation, info = plain.reset(options={"scenario": 0})
+        agent.reset(fleetgym.View(plain.instance), seed=0)
+        ended = False
+        if wrap is _FlipInStep:
+            plain.step(agent.act(observation, info))
+            with pytest.raises(FleetgymError, match="must be a gymnasium.ActionWrapper"):
+                agent.act(observation, info)
+            break
+        costs.append(0.0)
+        while not ended:
+            observation, _, ended, _, info = plain.step(agent.act(observation, info))
+            costs[-1] += info["cost"]
+    assert costs == [69.0, 40.0]
 
 
 def test_a_policy_must_be_callable() -> None:

@@ -31,6 +31,35 @@ OURS = {
 }
 
 
+HELPED = """
+import helper
+
+class Mine:
+    def reset(self, view, *, seed):
+        assert helper.NAME == "{name}", helper.__file__
+
+    def act(self, observation, info):
+        raise NotImplementedError
+"""
+
+
+def test_an_agents_neighbours_are_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come before modules of the current folder, and another agent's of the same name are never taken for them."""
+    for name in ("x", "y", "z"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "helper.py").write_text(f"NAME = {name!r}\n")
+        (tmp_path / name / "mine.py").write_text(HELPED.format(name=name))
+    monkeypatch.chdir(tmp_path / "z")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "z"), *sys.path])
+    monkeypatch.delitem(sys.modules, "helper", raising=False)
+    make_agent(f"{tmp_path}/x/mine.py:Mine").reset(None, seed=0)
+    with pytest.raises(FleetgymError, match=r"mine.py imports 'helper', but not the helper.py beside it"):
+        make_agent(f"{tmp_path}/y/mine.py:Mine")
+    monkeypatch.delitem(sys.modules, "helper")
+    make_agent(f"{tmp_path}/y/mine.py:Mine").reset(None, seed=0)
+    monkeypatch.delitem(sys.modules, "helper")
+
+
 def test_every_reference_agent_has_a_name() -> None:
     """The promised names are there, and say that they are ours."""
     entries = agent_entries()

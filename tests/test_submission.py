@@ -46,6 +46,34 @@ def test_claims_become_the_judges_numbers(results: Results, tmp_path: Path) -> N
     assert read_record(tmp_path / "verified" / "2026-11-21-gh.json.gz") == record
 
 
+def test_failures_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever submits an agent that failed, or code that nobody has, reads it; so does who verifies it."""
+    evaluate([sample("Raises")], SUITE, isolate="never", out=tmp_path / "r.jsonl")
+    folder = str(tmp_path / "2026-11-21-raises")
+    assert main(["submit", str(tmp_path / "r.jsonl"), "--out", folder]) == 0
+    told = capsys.readouterr().err
+    assert "failed in 7 of these episodes, first: raised: ValueError" in told
+    assert "without --code" in told
+    assert main(["verify", folder]) == 0
+    assert "7 episodes, 7 of them failures" in capsys.readouterr().out
+
+
+def test_records_do_not_replace_each_other(
+    results: Results, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two submissions of one name, or a file where the records shall be: refused before the replay, not rejected."""
+    one = submitted(results, tmp_path / "p" / "same", agent="hold")
+    two = submitted(results, tmp_path / "q" / "same", agent="gh-rolling")
+    assert main(["verify", str(one), str(two), "--out", str(tmp_path / "verified")]) == 2
+    assert "have the same name" in capsys.readouterr().err
+    assert not (tmp_path / "verified").exists()
+    (tmp_path / "file").write_text("mine")
+    assert main(["verify", str(one), "--out", str(tmp_path / "file")]) == 2
+    told = capsys.readouterr()
+    assert "rejected" not in told.err + told.out
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 def test_rounding_of_another_processor_is_accepted(results: Results, tmp_path: Path) -> None:
     """A claim that is off by 1e-10 is accepted, and the record says what the judge found, not what was claimed."""
     episodes = tuple(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 from pathlib import Path
 
 from fleetgym.cli.submissions import BOARD, AddVerb
+from fleetgym.errors import FleetgymError
 
 
 def add(verb: AddVerb) -> None:
@@ -66,6 +68,8 @@ def report(arguments: argparse.Namespace) -> int:
 
     stem = arguments.results.removesuffix(".gz").removesuffix(".jsonl")
     out = arguments.out or f"{stem}.html"
+    if os.path.exists(out) and os.path.samefile(out, arguments.results):
+        raise FleetgymError(f"--out {out} is the results file itself; name the page, such as {stem}.html")
     made = drawing.report(arguments.results, out, relative_to=arguments.relative_to, files=arguments.files)
     return _told(made, arguments.json)
 

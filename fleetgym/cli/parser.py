@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 
 import fleetgym
-from fleetgym.cli import calibrate, pages, submissions
-from fleetgym.cli.words import margin, names, numbers, positive, whole
+from fleetgym.cli import calibrate, pages, run_options, submissions
+from fleetgym.cli.words import margin, names, numbers, whole
 
 _DESCRIPTION = """\
 Allocate GPUs to LLM serving, and compare every way of doing it on the same problem.
@@ -39,55 +39,6 @@ def _verb(
     )
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
     return parser
-
-
-def _add_run_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("agents", nargs="*", metavar="AGENT", help=f"{_AGENT_HELP} (default: all of ours)")
-    parser.add_argument(
-        "--suite",
-        nargs="+",
-        default=["fleet-v0/dev"],
-        help="suites, instance ids or files (default: fleet-v0/dev)",
-    )
-    parser.add_argument(
-        "--scenarios", type=numbers, metavar="0,1,..", help="numbers of stored scenarios (default: all)"
-    )
-    parser.add_argument(
-        "--workers",
-        type=whole(1),
-        default=1,
-        help="processes to play in; the results are the same (default: 1)",
-    )
-    parser.add_argument(
-        "--seed", type=whole(), default=0, help="from which the agents' own randomness comes (default: 0)"
-    )
-    parser.add_argument(
-        "--isolate",
-        choices=("auto", "always", "never"),
-        default="auto",
-        help="run agents in a process of their own (auto: all but the reference agents)",
-    )
-    parser.add_argument(
-        "--act-limit",
-        type=positive,
-        default=60.0,
-        metavar="S",
-        help="wall seconds an isolated agent may take for one answer (default: 60)",
-    )
-    parser.add_argument(
-        "--official",
-        choices=("reflex", "online", "offline"),
-        help="enforce a time class: a budget of 3, 60 or 1,800 reference CPU seconds per episode, no network, "
-        "limited memory (docs/official-runs.md)",
-    )
-    parser.add_argument(
-        "--dask", metavar="ADDRESS", help="play on the workers of this Dask scheduler (needs fleetgym[dask])"
-    )
-    files = parser.add_mutually_exclusive_group()
-    files.add_argument("--out", metavar="FILE", help="results file to write (default: a new one in results/)")
-    files.add_argument(
-        "--resume", metavar="FILE", help="go on with this results file; it is started if there is none"
-    )
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -146,7 +97,7 @@ def _add_planning(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     p.add_argument("--models", type=names, metavar="A,B", help="candidate models of the catalogue")
     p.add_argument("--gpus", type=names, metavar="A,B", help="GPU types to use")
-    p.add_argument("--region", default="us-east-1", help="of the catalogue's prices (default: us-east-1)")
+    p.add_argument("--region", help="of the catalogue's prices (default: us-east-1)")
     p.add_argument(
         "--caps", metavar="N or GPU=N,..", help="most GPUs (default: twice what the p99 demand needs)"
     )
@@ -156,9 +107,7 @@ def _add_planning(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         default="auto",
         help="what makes a workload (auto: the label column if there is one, else length)",
     )
-    p.add_argument(
-        "--buckets", type=whole(1), default=3, help="of length, equally many requests each (default: 3)"
-    )
+    p.add_argument("--buckets", type=whole(1), help="of length, equally many requests each (default: 3)")
     p.add_argument(
         "--edges", type=numbers, metavar="512,2048", help="bounds of the length buckets, in tokens"
     )
@@ -261,7 +210,7 @@ def _add_playing(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "  fleetgym evaluate gh mine.py:Agent --suite fleet-v0/toy --workers 2\n"
         "  fleetgym evaluate gh --resume results/night.jsonl",
     )
-    _add_run_options(p)
+    run_options.add(p, _AGENT_HELP)
     p = _verb(
         verbs,
         "compare",
@@ -269,7 +218,7 @@ def _add_playing(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "  fleetgym compare hold gh agh --suite fleet-v0/toy\n"
         "  fleetgym compare agh-rolling 'agh-rolling(margin=0.3)' mine.py:Agent --workers 2",
     )
-    _add_run_options(p)
+    run_options.add(p, _AGENT_HELP)
     _add_relative(p)
     p = _verb(
         verbs,

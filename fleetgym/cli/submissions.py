@@ -6,7 +6,7 @@ import argparse
 import datetime
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +141,7 @@ def _add_rerun(verb: AddVerb) -> None:
 
 def submit(arguments: argparse.Namespace) -> int:
     """Make a submission."""
+    from fleetgym.evaluation.results import read_results
     from fleetgym.leaderboard import submit as making
     from fleetgym.schema import to_jsonable
 
@@ -148,8 +149,9 @@ def submit(arguments: argparse.Namespace) -> int:
         name: getattr(arguments, name)
         for name in ("authors", "contact", "description", "code_url", "variant")
     }
+    results = read_results(arguments.results)
     made = making.submit(
-        arguments.results,
+        results,
         arguments.out,
         date=arguments.date,
         division=arguments.division,
@@ -167,6 +169,18 @@ def submit(arguments: argparse.Namespace) -> int:
             f"{made.agent.division}, {made.agent.time_class}"
         )
         print(f"Fill in {arguments.out}/README.md, then try: fleetgym verify {arguments.out}")
+    failures = [e.failure for e in results.failures if e.failure and arguments.agent in (None, e.agent)]
+    if failures:
+        first = failures[0]
+        print(
+            f"fleetgym: the agent failed in {len(failures)} of these episodes, first: {first.kind}: {first.message}",
+            file=sys.stderr,
+        )
+    if ":" in made.agent.entry and not made.agent.code_sha256:
+        print(
+            "fleetgym: without --code nobody can run it again, so it can be certified but not ranked",
+            file=sys.stderr,
+        )
     return 0
 
 
@@ -177,15 +191,17 @@ def verify(arguments: argparse.Namespace) -> int:
     from fleetgym.cli.progress import ProgressBar
     from fleetgym.errors import FleetgymError, one_line, printable
     from fleetgym.leaderboard import verify as judging
+    from fleetgym.leaderboard.record import write_record
 
     if not arguments.folders:
         raise FleetgymError("name at least one submission, or --best-known SUITE")
+    _check_apart(arguments.folders)
+    if arguments.out:
+        Path(arguments.out).mkdir(parents=True, exist_ok=True)
     verdicts = []
     for folder in arguments.folders:
         try:
-            record = judging.verify(
-                folder, workers=arguments.workers, out=arguments.out, progress=ProgressBar("replaying")
-            )
+            record = judging.verify(folder, workers=arguments.workers, progress=ProgressBar("replaying"))
             cost = sum(episode.cost_usd for episode in record.episodes)
             verdicts.append(
                 {
@@ -193,10 +209,14 @@ def verify(arguments: argparse.Namespace) -> int:
                     "accepted": True,
                     "episodes": len(record.episodes),
                     "cost_usd": cost,
+                    "failures": sum(episode.failure is not None for episode in record.episodes),
                 }
             )
         except (FleetgymError, OSError) as error:
             verdicts.append({"submission": printable(folder), "accepted": False, "reason": one_line(error)})
+        else:
+            if arguments.out:
+                write_record(arguments.out, record)
         if not arguments.json:
             _tell(verdicts[-1])
     if arguments.json:
@@ -204,10 +224,27 @@ def verify(arguments: argparse.Namespace) -> int:
     return 0 if all(verdict["accepted"] for verdict in verdicts) else 1
 
 
+def _check_apart(folders: Sequence[str]) -> None:
+    """Refuse submissions of the same name: their records would be one file."""
+    from fleetgym.errors import FleetgymError, printable
+
+    seen: dict[str, str] = {}
+    for folder in folders:
+        name = Path(folder).resolve().name
+        if name in seen:
+            raise FleetgymError(
+                f"{printable(seen[name])} and {printable(folder)} have the same name, and it names the record; "
+                "verify one at a time, or rename one"
+            )
+        seen[name] = folder
+
+
 def _tell(verdict: dict[str, Any]) -> None:
     if verdict["accepted"]:
+        failures = f", {verdict['failures']} of them failures" if verdict["failures"] else ""
         print(
-            f"verified  {verdict['submission']}: {verdict['episodes']} episodes, {verdict['cost_usd']:,.2f} USD"
+            f"verified  {verdict['submission']}: {verdict['episodes']} episodes{failures}, "
+            f"{verdict['cost_usd']:,.2f} USD"
         )
     else:
         print(f"rejected  {verdict['submission']}: {verdict['reason']}", file=sys.stderr)

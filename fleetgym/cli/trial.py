@@ -20,16 +20,17 @@ _TRY = (
 )
 #: Marks the reason among what the agent's own code prints.
 _REASON = "fleetgym-trial: "
-_MOST_S = 300.0
 
 
-def try_agents(agents: Iterable[str]) -> None:
+def try_agents(agents: Iterable[str], most_s: float = 300.0) -> None:
     """Make each agent once, in a process of its own; ours as they are need no trial.
 
     Parameters
     ----------
     agents : iterable of str
         As for `make_agent`.
+    most_s : float
+        Wall seconds that one may take.
 
     Raises
     ------
@@ -40,12 +41,12 @@ def try_agents(agents: Iterable[str]) -> None:
         spec = parse_agent(name)
         if spec.is_reference and not spec.arguments:
             continue
-        reason = _reason_elsewhere(name)
+        reason = _reason_elsewhere(name, most_s)
         if reason is not None:
             raise FleetgymError(f"cannot make the agent {name!r}: {reason}")
 
 
-def _reason_elsewhere(name: str) -> str | None:
+def _reason_elsewhere(name: str, most_s: float) -> str | None:
     from fleetgym.evaluation.agent_process import agent_environment, module_path
 
     command = [sys.executable, "-c", _TRY, json.dumps(module_path()), name]
@@ -57,10 +58,10 @@ def _reason_elsewhere(name: str) -> str | None:
             encoding="utf-8",
             errors="replace",
             env=agent_environment(),
-            timeout=_MOST_S,
+            timeout=most_s,
         )
     except subprocess.TimeoutExpired:
-        return f"it takes over {_MOST_S:g} s"
+        return f"it takes over {most_s:g} s"
     for line in done.stdout.splitlines():
         if line.startswith(_REASON):
             return line.removeprefix(_REASON)

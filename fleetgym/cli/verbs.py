@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import sys
 from collections import Counter
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import fleetgym
-from fleetgym.cli import calibrate, pages, submissions
+from fleetgym.cli import calibrate, pages, run_options, submissions, trace_options
 from fleetgym.cli.named import instance_name
 from fleetgym.cli.pictures import check_picture
 from fleetgym.cli.progress import ProgressBar
@@ -134,6 +133,7 @@ def import_trace(arguments: argparse.Namespace) -> int:
     from fleetgym.traces.importing import output_files
     from fleetgym.traces.prices import parse_caps
 
+    chosen = trace_options.given(arguments)
     name = Path(arguments.trace).name.removesuffix(".gz").removesuffix(".csv")
     out, _ = output_files(
         arguments.out or f"{name or 'trace'}.json", force=arguments.force
@@ -144,11 +144,8 @@ def import_trace(arguments: argparse.Namespace) -> int:
         slo=arguments.slo,
         models=arguments.models,
         gpus=arguments.gpus,
-        region=arguments.region,
         caps=None if arguments.caps is None else parse_caps(arguments.caps),
-        by=arguments.by if arguments.edges is None else "length",
-        buckets=arguments.buckets,
-        edges=arguments.edges,
+        **chosen,
         penalty=arguments.penalty,
         extend=arguments.extend,
         scale=arguments.scale,
@@ -273,9 +270,10 @@ def study(arguments: argparse.Namespace) -> int:
 
 def evaluate(arguments: argparse.Namespace) -> int:
     """Play agents on a suite."""
-    with _executor(arguments) as executor:
-        options = _run_options(arguments) | {"executor": executor}
-        results = fleetgym.evaluate(_agents(arguments), arguments.suite, **options)
+    run_options.check(arguments)
+    with run_options.executor(arguments) as executor:
+        options = run_options.given(arguments) | {"executor": executor}
+        results = fleetgym.evaluate(run_options.agents(arguments), arguments.suite, **options)
     costs = {a: sum(e.cost_usd for e in results.episodes if e.agent == a) for a in results.agents}
     where = str(arguments.resume or arguments.out)
     if arguments.json:
@@ -290,13 +288,14 @@ def compare(arguments: argparse.Namespace) -> int:
     """Play agents on a suite and score them."""
     from fleetgym.scoring import comparison
 
+    run_options.check(arguments)
     known = None
     if arguments.relative_to == "best-known":  # names first, files after
-        known = comparison.best_known_of(_agents(arguments), arguments.suite, arguments.scenarios)
-    with _executor(arguments) as executor:
-        options = _run_options(arguments) | {"executor": executor, "relative_to": arguments.relative_to}
+        known = comparison.best_known_of(run_options.agents(arguments), arguments.suite, arguments.scenarios)
+    with run_options.executor(arguments) as executor:
+        options = run_options.given(arguments) | {"executor": executor, "relative_to": arguments.relative_to}
         options["best_known"] = known
-        results, table = comparison.compare(_agents(arguments), arguments.suite, **options)
+        results, table = comparison.compare(run_options.agents(arguments), arguments.suite, **options)
     if arguments.json:
         _print_json(table.to_dict())
     else:
@@ -304,43 +303,6 @@ def compare(arguments: argparse.Namespace) -> int:
     if arguments.relative_to == "best-known":
         _report_cheaper(results, str(arguments.resume or arguments.out))
     return _report_episodes(results)
-
-
-def _agents(arguments: argparse.Namespace) -> list[str]:
-    from fleetgym.registry import agent_entries
-
-    return arguments.agents or [name for name, entry in agent_entries().items() if entry.is_reference]
-
-
-def _run_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    from fleetgym.evaluation.agent_process import Limits
-    from fleetgym.evaluation.results import new_results_path
-    from fleetgym.evaluation.run import make_jobs
-
-    make_jobs(_agents(arguments), arguments.suite, arguments.scenarios)  # names first, files after
-    try_agents(_agents(arguments))
-    if arguments.out is None and arguments.resume is None:
-        arguments.out = new_results_path(arguments.suite)
-        print(f"fleetgym: results go to {arguments.out}", file=sys.stderr)
-    return {
-        "scenarios": arguments.scenarios,
-        "workers": arguments.workers,
-        "seed": arguments.seed,
-        "isolate": arguments.isolate,
-        "limits": Limits(act_wall_s=arguments.act_limit),
-        "official": arguments.official,
-        "out": arguments.out,
-        "resume": arguments.resume,
-        "progress": ProgressBar("playing"),
-    }
-
-
-def _executor(arguments: argparse.Namespace) -> contextlib.AbstractContextManager[Any]:
-    if arguments.dask is None:
-        return contextlib.nullcontext()
-    from fleetgym.evaluation.dask_cluster import dask_executor
-
-    return dask_executor(arguments.dask)
 
 
 def _report_episodes(results: Any) -> int:

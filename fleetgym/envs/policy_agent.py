@@ -27,7 +27,9 @@ class PolicyAgent:
     policy : callable
         Called with an observation of the wrapped environment and its action mask, returns an action of it.
     wrap : callable
-        Puts the wrappers around the environment, as in training.
+        Puts the wrappers around the environment, as in training. Those that change actions are
+        `gymnasium.ActionWrapper`s: what one does to them in its own ``step`` is refused, since a policy must answer
+        before the step is taken.
 
     Examples
     --------
@@ -68,12 +70,25 @@ class PolicyAgent:
             seen, told = self._env.reset()
         else:
             seen, _, _, _, told = self._env.step(self._last)
+            self._check_received()
         self._last = self.policy(seen, told.get("action_mask"))
-        return np.asarray(_target(self._env, self._last))
+        self._answer = np.asarray(_target(self._env, self._last))
+        return self._answer.copy()
+
+    def _check_received(self) -> None:
+        """Refuse wrappers that let another action through than the one that was answered."""
+        received = np.asarray(self._shown.received)
+        if not np.array_equal(received, self._answer):
+            raise FleetgymError(
+                f"the wrappers turn the action {self._answer.tolist()} into {received.tolist()} in `step`; a wrapper "
+                "that changes actions must be a gymnasium.ActionWrapper and do so in `action`"
+            )
 
 
 class _ShownEnv(FleetAllocEnv):
     """`FleetAlloc-v0` that repeats what it is given; what is asked of it changes nothing."""
+
+    received: Any  # the last action that the wrappers let through
 
     def show(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
         self._now = dict(observation), dict(info)
@@ -84,6 +99,7 @@ class _ShownEnv(FleetAllocEnv):
         return self._now
 
     def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
+        self.received = action
         observation, info = self._now
         return observation, 0.0 - info["cost"], False, False, info
 

@@ -142,7 +142,7 @@ def _guarded(call: Callable[[], Any]) -> tuple[Any, float]:
     try:
         with contextlib.redirect_stdout(sys.stderr):
             value = call()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, AgentFailure):  # the latter from a program, which has named its failure
         raise
     except BaseException as error:  # SystemExit too: an agent may not end the run
         if os.environ.get(TRACEBACK):

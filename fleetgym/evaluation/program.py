@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fleetgym.errors import FleetgymError
+from fleetgym.evaluation.agent_runner import AgentFailure
 from fleetgym.evaluation.wire import MAX_REPLY_CHARS, act_message, read_reply, reset_message, to_line
 from fleetgym.view import View
 
@@ -106,5 +107,5 @@ class Program:
             program.stdin.flush()
         line = program.stdout.readline(MAX_REPLY_CHARS)
         if not line:
-            raise FleetgymError(f"the program ended with exit code {program.wait()}")
+            raise AgentFailure("died", f"the program ended with exit code {program.wait()}")
         return read_reply(line, self._number)

@@ -5,12 +5,21 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import fleetgym
 from fleetgym.actions import ActionSpace
-from fleetgym.errors import FleetgymError
+from fleetgym.errors import DataError, FleetgymError
 from fleetgym.evaluation.agent_process import Limits
-from fleetgym.evaluation.episode import RESULTS_FORMAT, EpisodeResult, Header, InstanceFacts, Rules
+from fleetgym.evaluation.episode import (
+    NAME,
+    RESULTS_FORMAT,
+    SEED,
+    EpisodeResult,
+    Header,
+    InstanceFacts,
+    Rules,
+)
 from fleetgym.evaluation.jobs import Job, close_agents, run_job
 from fleetgym.evaluation.results import Results, ResultsWriter, SpeedCheck, hash_jobs
 from fleetgym.instance import Instance
@@ -66,14 +75,24 @@ class Recording:
         resume: bool = False,
     ):
         self.player = player
+        _check_names(jobs)
         self.header = make_header(jobs, suite, player.official)
         self._writer = None if path is None else ResultsWriter(path, self.header, resume=resume)
         done = {} if self._writer is None else self._writer.done
         if list(done) != [job.key for job in jobs[: len(done)]]:
-            raise FleetgymError("the episodes in the file are not the first of this list of jobs")
+            self._refuse(list(done), jobs)
         self.todo = list(jobs[len(done) :])
         self.episodes = list(done.values())
         self.speed_checks: list[SpeedCheck] = []
+
+    def _refuse(self, done: list[Any], jobs: Sequence[Job]) -> NoReturn:
+        """Say from which line on a file does not hold these jobs in their order."""
+        self.close()
+        first = next(k for k, (key, job) in enumerate(zip(done, jobs, strict=False)) if key != job.key)
+        raise FleetgymError(
+            f"line {first + 2} of the file is not the episode that comes next in this run: one is missing or out of "
+            f"order; keep its first {first + 1} lines to go on from there"
+        )
 
     def check_speed(self, moment: str) -> None:
         """Measure the machine ``"before"`` or ``"after"`` an official run; nothing for other runs."""
@@ -107,7 +126,9 @@ class Recording:
 def make_header(jobs: Sequence[Job], suite: str | Sequence[str], official: Rules | None = None) -> Header:
     """Return the header of the results file of these jobs."""
     parts = [suite] if isinstance(suite, str) else [str(part) for part in suite]
-    name = ", ".join(parts) if len(parts) <= 3 else f"{len(parts)} selected parts"
+    name = ", ".join(parts)
+    if len(parts) > 3 or len(name) > NAME.maximum:
+        name = f"{len(parts)} selected parts"
     instances = {job.instance: None for job in jobs}
     return Header(
         format=RESULTS_FORMAT,
@@ -118,6 +139,16 @@ def make_header(jobs: Sequence[Job], suite: str | Sequence[str], official: Rules
         instances={name: _facts(load_instance(name)) for name in instances},
         official=official,
     )
+
+
+def _check_names(jobs: Sequence[Job]) -> None:
+    """Refuse what a results file could not be read back with."""
+    for kind, what in (("agent", NAME), ("instance", NAME), ("seed", SEED)):
+        for value in dict.fromkeys(getattr(job, kind) for job in jobs):
+            try:
+                what.read(value, "$")
+            except DataError as error:
+                raise FleetgymError(f"the {kind} cannot stand in a results file: {error.message}") from None
 
 
 def _facts(instance: Instance) -> InstanceFacts:

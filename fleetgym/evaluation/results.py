@@ -19,10 +19,13 @@ import numpy as np
 
 from fleetgym.errors import DataError, FleetgymError
 from fleetgym.evaluation.episode import NAME, SEED, EpisodeResult, Header, Timing, decode_actions, stated
-from fleetgym.files import canonical_hash, canonical_json, parse_json, read_text
+from fleetgym.files import canonical_hash, canonical_json, lock, parse_json, read_text
 from fleetgym.schema import Choice, Flag, Integer, Nested, Number, read_object, spec, to_jsonable
 
 _TOLERANCE = 1e-9  # relative, of sums that must add up
+
+#: A results file that is, or unpacks to, more than this is not read: twenty stochastic agents on fleet-v1/test.
+MAX_RESULTS_BYTES = 4 * 2**30
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -98,7 +101,7 @@ def read_results(path: str | os.PathLike[str], *, allow_incomplete: bool = False
         If there is no such file.
     """
     try:
-        text = read_text(path)
+        text = read_text(path, MAX_RESULTS_BYTES)
     except DataError as error:
         raise error.in_file(path) from None
     results, _ = parse_results(text, str(path), allow_incomplete=allow_incomplete)
@@ -113,9 +116,9 @@ def parse_results(text: str, source: str = "", *, allow_incomplete: bool = False
     torn = lines.pop()
     if torn and not allow_incomplete:
         _fail("the last line is cut short; finish the run with --resume", len(lines), source)
-    if not lines:
+    if not lines and not torn:
         _fail("the file is empty; expected a header line", 0, source)
-    if '"format"' not in lines[0]:
+    if not lines or '"format"' not in lines[0]:
         _fail("no results file: expected a header, as `fleetgym evaluate` and `compare` write it", 0, source)
     header = _read_line(Header, lines[0], 0, source)
     episodes = [_read_line(EpisodeResult, line, k, source) for k, line in enumerate(lines[1:], start=1)]
@@ -277,7 +280,7 @@ def read_speed_checks(path: str | os.PathLike[str]) -> tuple[SpeedCheck, ...]:
 def _timing_lines(path: str | os.PathLike[str]) -> list[Any]:
     if not os.path.exists(path):
         return []
-    lines = read_text(path).split("\n")[:-1]
+    lines = read_text(path, MAX_RESULTS_BYTES).split("\n")[:-1]
     return [
         _read_line(_SpeedLine if line.startswith('{"speed_check"') else _TimingLine, line, k, str(path))
         for k, line in enumerate(lines)
@@ -313,30 +316,40 @@ class ResultsWriter:
     Raises
     ------
     FleetgymError
-        If the file exists and `resume` is False, or it belongs to other jobs.
+        If the file exists and `resume` is False, it belongs to other jobs, another run is writing it, or its name
+        says that it is packed.
     """
 
     def __init__(self, path: str | os.PathLike[str], header: Header, *, resume: bool = False):
         self.path = Path(path)
         self.done: dict[tuple[str, str, int, int], EpisodeResult] = {}
+        if self.path.suffix == ".gz":
+            raise FleetgymError(
+                f"{path}: a run writes line by line, so not packed; name it {self.path.with_suffix('')}, and run "
+                "gzip on it afterwards"
+            )
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        exists = self.path.exists() and self.path.stat().st_size > 0
-        if exists and not resume:
-            raise FleetgymError(f"{path} exists; resume it, or choose another name")
-        if exists:
-            self._continue(header)
         self._stream: IO[str] = open(self.path, "a", encoding="utf-8", newline="\n")  # noqa: SIM115
-        self._timings: IO[str] = self._open_timings()
-        if not self.done and self._stream.tell() == 0:
+        try:
+            lock(self._stream)
+            if self.path.stat().st_size > 0:
+                if not resume:
+                    raise FleetgymError(f"{path} exists; resume it, or choose another name")
+                self._continue(header)
+            self._timings: IO[str] = self._open_timings()
+        except BaseException:
+            self._stream.close()
+            raise
+        if self.path.stat().st_size == 0:
             self._write(self._stream, header_line(header))
 
     def _continue(self, header: Header) -> None:
         """Take over the finished episodes and cut off what was torn."""
         try:
-            text = read_text(self.path)
+            text = read_text(self.path, MAX_RESULTS_BYTES)
         except DataError as error:
             raise error.in_file(self.path) from None
-        if "\n" not in text:  # stopped within the header: nothing is lost
+        if header_line(header).startswith(text):  # stopped within the header: nothing is lost
             os.truncate(self.path, 0)
             return
         results, length = parse_results(text, str(self.path), allow_incomplete=True)

@@ -129,8 +129,9 @@ def freeze(board: str | os.PathLike[str], suite: str, date: str) -> Release:
     Raises
     ------
     FleetgymError
-        If another set was frozen under this name.
+        If another set was frozen under this name, or there is no such day.
     """
+    DAY.read(date, "date")
     present = read_best_known(best_known_path(suite))
     family = suite.partition("/")[0]
     release = Release(name=present.name, suite=family, date=date, sha256=set_sha256(present))

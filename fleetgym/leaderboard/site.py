@@ -28,7 +28,7 @@ MOST_CURVES = 16
 def build_site(
     board: str | os.PathLike[str], out: str | os.PathLike[str] | None = None, release: str | None = None
 ) -> Path:
-    """Write the leaderboard's page, and its table into the folder's README.
+    """Write the leaderboard's page, and its table into the folder's README if the page goes to its usual place.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def build_site(
     target = Path(out) if out is not None else root / "site"
     write_atomically(target / "index.html", render(boards, registers, unverified(root)).encode())
     readme = root / "README.md"
-    if readme.is_file():
+    if readme.is_file() and out is None and release is None:
         write_atomically(readme, with_tables(readme.read_text(encoding="utf-8"), boards).encode())
     return target / "index.html"
 

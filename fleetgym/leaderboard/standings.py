@@ -13,7 +13,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from fleetgym.errors import DataError, FleetgymError
+from fleetgym.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.leaderboard.record import Record, VerifiedEpisode, check_unchanged, read_record
 from fleetgym.leaderboard.registers import Registers, Release, read_registers, read_releases
 from fleetgym.leaderboard.season import published_best_known
@@ -124,7 +124,8 @@ def make_boards(board: str | os.PathLike[str], release: str | None = None) -> li
     board : path-like
         The leaderboard's folder.
     release : str, optional
-        Name of the best-known set; by default the newest frozen one, or the present one if none is.
+        Name of the best-known set; by default the newest frozen one, or the present one if none is. Only suites
+        of which a set of that name was frozen have a board then.
 
     Raises
     ------
@@ -136,6 +137,11 @@ def make_boards(board: str | os.PathLike[str], release: str | None = None) -> li
         raise FleetgymError(f"there are no verified submissions in {Path(board) / 'verified'}")
     registers = read_registers(board)
     suites = sorted({record.suite for record in replayed}, reverse=True)
+    if release is not None:
+        frozen = {(entry.suite, entry.name) for entry in registers.releases}
+        suites = [suite for suite in suites if (suite.partition("/")[0], release) in frozen]
+        if not suites:
+            raise UnknownNameError("release", release, sorted({entry.name for entry in registers.releases}))
     return [_board(board, suite, replayed, fresh, registers, release) for suite in suites]
 
 
@@ -150,9 +156,8 @@ def _board(
     history = _history(board, suite)
     frozen = [best for release, best in history if release is not None]
     named = [best for best in frozen if wanted in (None, best.name)]
-    if wanted is not None and not named:
-        raise FleetgymError(f"no set {wanted} of {suite} was frozen")
-    best, present = (named or [history[-1][1]])[-1], history[-1][1]
+    newest = (frozen or [history[-1][1]])[-1]
+    best, present = (named or [newest])[-1], history[-1][1]
     mine = {record.id: record for record in replayed if record.suite == suite}
     certified = {key: public_tasks(record, best) for key, record in mine.items()}
     newer = present if present.name != best.name else None
@@ -175,7 +180,11 @@ def _board(
         season=season,
         fresh=make_table(drawn, suite=suite),
         fresh_records=ranked,
-        shifts={key: shift(certified[key], drawn[key]) for key in ranked if key in certified},
+        shifts={
+            key: shift(certified[key], drawn[key])
+            for key in ranked
+            if key in certified and best is newest  # older sets were searched less than the season's
+        },
         history=history,
     )
 

@@ -20,7 +20,7 @@ def family_interval(
 ) -> tuple[float, float] | None:
     """Return the percentile interval of the mean of one family's clusters; None for a single one."""
     names = tuple(("", str(k)) for k in range(len(values)))
-    return Resamples(names, seed, 2_000).interval(np.asarray(values), level)
+    return Resamples(names, seed).interval(np.asarray(values), level)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

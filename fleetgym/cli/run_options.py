@@ -1,0 +1,151 @@
+"""The options that `evaluate` and `compare` share: declared, checked against each other, and read."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+from fleetgym.cli.progress import ProgressBar
+from fleetgym.cli.trial import try_agents
+from fleetgym.cli.words import numbers, positive, whole
+from fleetgym.errors import FleetgymError
+
+if TYPE_CHECKING:
+    from fleetgym.evaluation.agent_process import Limits
+
+
+def add(parser: argparse.ArgumentParser, agent_help: str) -> None:
+    """Declare them; `agent_help` says how an agent is named."""
+    parser.add_argument("agents", nargs="*", metavar="AGENT", help=f"{agent_help} (default: all of ours)")
+    parser.add_argument(
+        "--suite",
+        nargs="+",
+        default=["fleet-v0/dev"],
+        help="suites, instance ids or files (default: fleet-v0/dev)",
+    )
+    parser.add_argument(
+        "--scenarios", type=numbers, metavar="0,1,..", help="numbers of stored scenarios (default: all)"
+    )
+    parser.add_argument(
+        "--workers",
+        type=whole(1),
+        default=1,
+        help="processes to play in; the results are the same (default: 1)",
+    )
+    parser.add_argument(
+        "--seed", type=whole(), default=0, help="from which the agents' own randomness comes (default: 0)"
+    )
+    parser.add_argument(
+        "--isolate",
+        choices=("auto", "always", "never"),
+        help="run agents in a process of their own (auto, the default: all but the reference agents)",
+    )
+    for moment, meaning, seconds in (
+        ("act", "one answer", "60"),
+        ("reset", "its import and reset", "300"),
+        ("episode", "all of an episode", "3,600"),
+    ):
+        parser.add_argument(
+            f"--{moment}-limit",
+            type=positive,
+            metavar="S",
+            help=f"wall seconds an isolated agent may take for {meaning} (default: {seconds})",
+        )
+    parser.add_argument(
+        "--official",
+        choices=("reflex", "online", "offline"),
+        help="enforce a time class: a budget of 3, 60 or 1,800 reference CPU seconds per episode, no network, "
+        "limited memory, every agent isolated; it sets the limits (docs/official-runs.md)",
+    )
+    parser.add_argument(
+        "--dask", metavar="ADDRESS", help="play on the workers of this Dask scheduler (needs fleetgym[dask])"
+    )
+    files = parser.add_mutually_exclusive_group()
+    files.add_argument("--out", metavar="FILE", help="results file to write (default: a new one in results/)")
+    files.add_argument(
+        "--resume", metavar="FILE", help="go on with this results file; it is started if there is none"
+    )
+
+
+def agents(arguments: argparse.Namespace) -> list[str]:
+    """Return the agents that were named, or all of ours."""
+    from fleetgym.registry import agent_entries
+
+    return arguments.agents or [name for name, entry in agent_entries().items() if entry.is_reference]
+
+
+def given(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the options as arguments of `evaluate`, once the names in them are found to be good.
+
+    Raises
+    ------
+    FleetgymError
+        For an agent that cannot be made or a suite that there is not.
+    """
+    from fleetgym.evaluation.results import new_results_path
+    from fleetgym.evaluation.run import make_jobs
+
+    limits = _limits(arguments)
+    make_jobs(agents(arguments), arguments.suite, arguments.scenarios)  # names first, files after
+    try_agents(agents(arguments), limits.reset_wall_s)
+    if arguments.out is None and arguments.resume is None:
+        arguments.out = new_results_path(arguments.suite)
+        print(f"fleetgym: results go to {arguments.out}", file=sys.stderr)
+    return {
+        "scenarios": arguments.scenarios,
+        "workers": arguments.workers,
+        "seed": arguments.seed,
+        "isolate": arguments.isolate or "auto",
+        "limits": limits,
+        "official": arguments.official,
+        "out": arguments.out,
+        "resume": arguments.resume,
+        "progress": ProgressBar("playing"),
+    }
+
+
+def _limits(arguments: argparse.Namespace) -> Limits:
+    """Return the limits of isolated agents; options that would have no effect are refused."""
+    from fleetgym.evaluation.agent_process import Limits
+
+    seconds = {name: getattr(arguments, f"{name}_limit") for name in ("act", "reset", "episode")}
+    words = [f"--{name}-limit" for name, limit in seconds.items() if limit is not None]
+    if arguments.official and (words or arguments.isolate):
+        raise FleetgymError(
+            f"{(words or ['--isolate'])[0]}: --official isolates every agent and sets its limits"
+        )
+    if words and arguments.isolate == "never":
+        raise FleetgymError(
+            f"{words[0]} is of isolated agents, and --isolate is never: nothing could end them"
+        )
+    return Limits(**{f"{name}_wall_s": limit for name, limit in seconds.items() if limit is not None})
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """Refuse options that have no effect beside others, and agents among the suites.
+
+    Raises
+    ------
+    FleetgymError
+        For the first.
+    """
+    _limits(arguments)
+    from fleetgym.registry import agent_entries
+
+    for word in arguments.suite[1:]:
+        if word.partition("(")[0] in agent_entries() or ".py:" in word:
+            raise FleetgymError(
+                f"{word!r} is an agent, and --suite takes all words after it; name agents first, as in "
+                f"fleetgym {arguments.verb} {word} --suite {arguments.suite[0]}"
+            )
+
+
+def executor(arguments: argparse.Namespace) -> contextlib.AbstractContextManager[Any]:
+    """Return what enters the executor that was asked for: the workers of a Dask scheduler, or None."""
+    if arguments.dask is None:
+        return contextlib.nullcontext()
+    from fleetgym.evaluation.dask_cluster import dask_executor
+
+    return dask_executor(arguments.dask)
