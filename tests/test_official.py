@@ -92,7 +92,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("name", "kind", "message"), BAD)
 def test_misbehaviour_costs_the_episode_or_the_budget(name: str, kind: str | None, message: str) -> None:
     """It is told apart, at the right window, and the stored actions give the official cost exactly."""
-    if name in ("ForksWithoutEnd", "WritesAHugeLine", "WritesLinesWithoutEnd"):
+    if name in ("ForksWithoutEnd", "GrowsWithoutEnd", "WritesAHugeLine", "WritesLinesWithoutEnd"):
         episode = play(name, cpu_s=10.0)  # so that it is not the budget that ends it
     else:
         episode = play(name)
