@@ -251,28 +251,29 @@ def test_best_known_costs_of_an_ended_season_may_fall(board: Path, tmp_path: Pat
             look(own)
 
 
+OWN = Path(__file__).parents[1] / "leaderboard"
+ENDED = [season for season in read_registers(OWN).seasons if season.seed]
+
+
 @pytest.mark.slow
-def test_our_ended_seasons_can_be_drawn_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("announced", ENDED, ids=[season.name for season in ENDED])
+def test_our_ended_seasons_can_be_drawn_again(announced: Season, tmp_path: Path) -> None:
     """The revealed seed gives the tasks of the records; the best-known actions achieve what these are compared with."""
-    own = Path(__file__).parents[1] / "leaderboard"
-    for announced in read_registers(own).seasons:
-        if not announced.seed:
-            continue
-        draw_season(announced, revealed_seed(announced), tmp_path / announced.name)
-        suite = fresh_suite(announced)
-        kept = own / "best_known" / suite.partition("/")[0]
-        known = read_best_known(kept / "best_known.json")
-        records = [r for r in read_records(own, "fresh") if r.season == announced.name]
-        assert records
-        with instances_from(tmp_path / announced.name):
-            for record in records:
-                for episode in record.episodes:
-                    content_hash = load_instance(episode.instance).content_hash
-                    best = known.find(episode.instance, episode.scenario, content_hash)
-                    assert episode.best_known_usd is not None
-                    assert best.value_usd <= episode.best_known_usd  # searched for again since
-            for task in sorted(known.tasks)[::10]:
-                name, _, number = task.partition("#")
-                actions = read_actions(own / "best_known", name, int(number))
-                cost_usd = verified_cost_usd(name, int(number), actions)
-                assert cost_usd == pytest.approx(known.tasks[task].value_usd, rel=1e-9)
+    draw_season(announced, revealed_seed(announced), tmp_path / announced.name)
+    suite = fresh_suite(announced)
+    kept = OWN / "best_known" / suite.partition("/")[0]
+    known = read_best_known(kept / "best_known.json")
+    records = [r for r in read_records(OWN, "fresh") if r.season == announced.name]
+    assert records
+    with instances_from(tmp_path / announced.name):
+        for record in records:
+            for episode in record.episodes:
+                content_hash = load_instance(episode.instance).content_hash
+                best = known.find(episode.instance, episode.scenario, content_hash)
+                assert episode.best_known_usd is not None
+                assert best.value_usd <= episode.best_known_usd  # searched for again since
+        for task in sorted(known.tasks)[::10]:
+            name, _, number = task.partition("#")
+            actions = read_actions(OWN / "best_known", name, int(number))
+            cost_usd = verified_cost_usd(name, int(number), actions)
+            assert cost_usd == pytest.approx(known.tasks[task].value_usd, rel=1e-9)
