@@ -21,6 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from fleetgym.agent_code import code_sha256, neighbours
 from fleetgym.arguments import check_arguments
 from fleetgym.errors import FleetgymError, UnknownNameError
 
@@ -54,6 +55,11 @@ class AgentSpec:
     target: str  # module:attribute or file.py:attribute
     arguments: Mapping[str, Any]
     is_reference: bool
+
+    @property
+    def code_sha256(self) -> str | None:
+        """Checksum of a third party's code (see `fleetgym.agent_code.code_sha256`); None of a reference agent."""
+        return None if self.is_reference else code_sha256(self.target.rpartition(":")[0])
 
 
 def agent_entries() -> dict[str, AgentEntry]:
@@ -258,33 +264,14 @@ def _import_file(place: str) -> ModuleType:
 
 def _check_neighbours(path: Path) -> None:
     """Refuse a file that means a module beside it where another of that name has been imported already."""
-    files, seen = [path], {path}
-    while files:
-        for name in _imported(files.pop()):
-            beside = path.parent / name / "__init__.py"
-            beside = beside if beside.is_file() else path.parent / f"{name}.py"
-            if beside in seen or not beside.is_file() or name == "fleetgym":
-                continue
-            other = getattr(sys.modules.get(name), "__file__", None)
-            if name in sys.modules and (other is None or Path(other).resolve() != beside.resolve()):
-                raise FleetgymError(
-                    f"{path.name} imports {name!r}, but not the {beside.name} beside it would come: "
-                    f"{other or 'another module'} has that name already; rename it, or give each agent its own "
-                    "process (--isolate always)"
-                )
-            seen.add(beside)
-            files.append(beside)
-
-
-def _imported(path: Path) -> set[str]:
-    """Return the top-level modules that a file names in its imports; none if it cannot be read."""
-    try:
-        nodes = list(ast.walk(ast.parse(path.read_bytes())))
-    except (SyntaxError, ValueError):
-        return set()  # the import will say what is wrong
-    whole = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    parts = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 0]
-    return {name.partition(".")[0] for name in whole + parts}
+    for name, beside in neighbours(path).items():
+        other = getattr(sys.modules.get(name), "__file__", None)
+        if name in sys.modules and (other is None or Path(other).resolve() != beside.resolve()):
+            raise FleetgymError(
+                f"{path.name} imports {name!r}, but not the {beside.name} beside it would come: "
+                f"{other or 'another module'} has that name already; rename it, or give each agent its own "
+                "process (--isolate always)"
+            )
 
 
 def _import_module(name: str) -> ModuleType:

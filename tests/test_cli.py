@@ -45,6 +45,8 @@ def test_list(run: Run) -> None:
     """Suites, instances of one, agents; as text and as JSON."""
     assert "fleet-v0/toy" in run("list")[1]
     assert TOY in run("list", "fleet-v0/toy")[1]
+    assert run("list", "toy") == run("list", "fleet-v0/toy")
+    assert run("bks", "show", "toy") == run("bks", "show", "fleet-v0/toy")
     assert "agh-rolling" in run("list", "agents")[1]
     told = run("list", "agents", "agh-rolling")[1]
     assert told.startswith("agh-rolling: AGH, planning again and again. (baselines.agents:agh_rolling)")

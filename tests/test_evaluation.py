@@ -19,6 +19,7 @@ from sample_agents import agent
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import fleetgym
+from fleetgym.agent_code import code_sha256
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.evaluation.agent_process import decode, encode
@@ -273,6 +274,37 @@ def test_resume_refuses_another_run(expected: str, tmp_path: Path) -> None:
     path.write_text(expected.replace(hashes, "0" * 64))
     with pytest.raises(DataError, match="another instances"):
         evaluate(AGENTS, SUITE, resume=path)
+
+
+def test_edited_agents_do_not_go_on(tmp_path: Path) -> None:
+    """A file holds episodes of one state of the code: of the agent's file and of the modules that it imports."""
+    folder, path = tmp_path / "code", tmp_path / "r.jsonl"
+    (folder / "parts").mkdir(parents=True)
+    files = {
+        "edited_agent.py": "import edited_helper\nMine = edited_helper.Mine\n",
+        "edited_helper.py": "from parts.hold import Mine\n",
+        "parts/__init__.py": "",
+        "parts/hold.py": "from fleetgym.agents import Hold as Mine\n",
+        "unused.py": "",
+    }
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    agent = f"{folder}/edited_agent.py:Mine"
+    evaluate([agent], SUITE, out=path)
+    whole = path.read_text()
+    for name in files:
+        path.write_text(whole[:-10])
+        (folder / name).write_text(files[name] + "# edited\n")
+        if name == "unused.py":
+            evaluate([agent], SUITE, resume=path)
+            assert path.read_text() == whole
+        else:
+            with pytest.raises(DataError, match=r"code_sha256: .* state of the agents' code"):
+                evaluate([agent], SUITE, resume=path)
+            assert path.read_text() == whole[:-10]
+        (folder / name).write_text(files[name])
+    folder.rename(tmp_path / "moved")
+    assert code_sha256(f"{tmp_path}/moved/edited_agent.py") in whole
 
 
 def test_one_run_at_a_time_writes_a_file(expected: str, tmp_path: Path) -> None:

@@ -53,6 +53,10 @@ def test_code_must_be_what_was_declared(private: Path, tmp_path: Path) -> None:
     (code / "mine.py").write_text(AGENT)
     results = evaluate([f"{code}/mine.py:Mine"], SUITE)
     folder = tmp_path / "2026-11-21-mine"
+    (code / "mine.py").write_text(AGENT + "# edited\n")
+    with pytest.raises(FleetgymError, match="is not what it was in this run"):
+        submit(results, folder, date="2026-11-21", division="open", code=code)
+    (code / "mine.py").write_text(AGENT)
     submit(results, folder, date="2026-11-21", division="open", time_class="online", code=code)
     text = (folder / "submission.toml").read_text()
     assert folder_sha256(code) in text

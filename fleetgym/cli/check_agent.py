@@ -11,7 +11,7 @@ from fleetgym.evaluation.agent_process import Limits
 from fleetgym.evaluation.episode import TIME_CLASSES as CLASS_CPU_S
 from fleetgym.evaluation.episode import EpisodeResult
 from fleetgym.evaluation.jobs import Job, close_agents, run_job
-from fleetgym.evaluation.run import full_suite, instances_of
+from fleetgym.evaluation.run import instances_of
 
 #: CPU seconds per episode of 288 windows within which an agent belongs to a class.
 TIME_CLASSES = tuple(CLASS_CPU_S.items())
@@ -49,7 +49,7 @@ def check_agent(name: str, instances: str = "fleet-v0/toy", limits: Limits | Non
     FleetgymError
         If there are no such instances.
     """
-    tasks = instances_of(str(full_suite(instances)))
+    tasks = instances_of(instances)
     try:
         try_agents([name])
     except FleetgymError as error:

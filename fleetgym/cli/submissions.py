@@ -142,6 +142,7 @@ def _add_rerun(verb: AddVerb) -> None:
 def submit(arguments: argparse.Namespace) -> int:
     """Make a submission."""
     from fleetgym.evaluation.results import read_results
+    from fleetgym.evaluation.run import full_suite
     from fleetgym.leaderboard import submit as making
     from fleetgym.schema import to_jsonable
 
@@ -157,7 +158,7 @@ def submit(arguments: argparse.Namespace) -> int:
         division=arguments.division,
         time_class=arguments.time_class,
         agent=arguments.agent,
-        suite=arguments.suite,
+        suite=None if arguments.suite is None else str(full_suite(arguments.suite)),
         code=arguments.code,
         card={**card, **({"name": arguments.name} if arguments.name else {})},
     )

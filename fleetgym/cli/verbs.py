@@ -40,9 +40,10 @@ def list_things(arguments: argparse.Namespace) -> int:
         return _list_agents(arguments.json)
     if arguments.what == "suites":
         return _list_suites(arguments.json)
+    from fleetgym.evaluation.run import full_suite
     from fleetgym.library import entries, list_instances
 
-    found = [entries()[name] for name in list_instances(arguments.what)]
+    found = [entries()[name] for name in list_instances(str(full_suite(arguments.what)))]
     if arguments.json:
         facts = ("id", "family", "size", "scenarios", "content_hash")
         _print_json([{name: getattr(entry, name) for name in facts} for entry in found])

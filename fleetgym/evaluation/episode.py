@@ -122,6 +122,11 @@ class Header:
     official: Rules | None = spec(
         Nested(Rules), default=None, doc="of an official run; else the key is absent"
     )
+    code_sha256: Mapping[str, str] | None = spec(
+        MapOf(_HASH),
+        default=None,
+        doc="of each agent that did not come with fleetgym: its file and what lies beside",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -210,7 +215,7 @@ class EpisodeResult:
 def stated(value: object) -> dict[str, Any]:
     """Return a dataclass as JSON values, without the optional keys that say nothing."""
     data = to_jsonable(value)
-    for name in ("official", "budget_spent_at_window", "speed"):
+    for name in ("official", "code_sha256", "budget_spent_at_window", "speed"):
         if data.get(name, 0) is None:
             del data[name]
     return data

@@ -24,6 +24,7 @@ from fleetgym.evaluation.jobs import Job, close_agents, run_job
 from fleetgym.evaluation.results import Results, ResultsWriter, SpeedCheck, hash_jobs
 from fleetgym.instance import Instance
 from fleetgym.library import load_instance
+from fleetgym.registry import parse_agent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,6 +131,7 @@ def make_header(jobs: Sequence[Job], suite: str | Sequence[str], official: Rules
     if len(parts) > 3 or len(name) > NAME.maximum:
         name = f"{len(parts)} selected parts"
     instances = {job.instance: None for job in jobs}
+    code = {agent: parse_agent(agent).code_sha256 for agent in dict.fromkeys(job.agent for job in jobs)}
     return Header(
         format=RESULTS_FORMAT,
         version=fleetgym.__version__,
@@ -138,6 +140,7 @@ def make_header(jobs: Sequence[Job], suite: str | Sequence[str], official: Rules
         jobs_hash=hash_jobs(job.key for job in jobs),
         instances={name: _facts(load_instance(name)) for name in instances},
         official=official,
+        code_sha256={agent: checksum for agent, checksum in code.items() if checksum is not None} or None,
     )
 
 

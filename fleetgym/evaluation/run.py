@@ -68,8 +68,7 @@ def make_jobs(
 
 
 def _tasks(suite: str | Sequence[str], scenarios: list[int] | None) -> Iterator[tuple[str, int]]:
-    suite = full_suite(suite)
-    for part in [suite] if isinstance(suite, str) else suite:
+    for part in [str(suite)] if isinstance(suite, (str, os.PathLike)) else suite:
         for instance in instances_of(part):
             count = len(load_scenarios(instance))
             for number in range(count) if scenarios is None else scenarios:
@@ -95,7 +94,7 @@ def full_suite(suite: str | Sequence[str]) -> str | list[str]:
 
 
 def instances_of(part: str) -> list[str]:
-    """Return the instances that a suite, the id of an instance, or a path stands for.
+    """Return the instances that a suite (see `full_suite`), the id of an instance, or a path stands for.
 
     Examples
     --------
@@ -107,7 +106,7 @@ def instances_of(part: str) -> list[str]:
     refuse_other_file(part)
     if part.count("/") > 1:
         raise UnknownNameError("instance", part, list_instances())
-    return list_instances(part)
+    return list_instances(str(full_suite(part)))
 
 
 def refuse_other_file(part: str) -> None:

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from fleetgym.agent_code import code_sha256
 from fleetgym.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.evaluation.episode import EpisodeResult
 from fleetgym.evaluation.results import Results, hash_jobs, header_line, read_results
@@ -82,8 +83,8 @@ def submit(
     Raises
     ------
     FleetgymError
-        If the folder exists, the run is not one agent's on a whole suite as it is stored here, or it was an official
-        one of another time class.
+        If the folder exists, the run is not one agent's on a whole suite as it is stored here, it was an official
+        one of another time class, or `code` is not what played.
     """
     target = Path(os.path.abspath(out))
     submission_id(target)
@@ -93,6 +94,8 @@ def submit(
     name = _the_agent(run, agent)
     suite = suite or run.header.suite
     entry = public_entry(name, code)
+    if code is not None:
+        _check_code(run, name, entry, Path(code))
     episodes = [dataclasses.replace(e, agent=entry) for e in _episodes(run, name, suite)]
     lines = _lines(run, episodes, suite)
     played = None if run.header.official is None else run.header.official.time_class
@@ -150,6 +153,24 @@ def public_entry(agent: str, code: str | os.PathLike[str] | None) -> str:
     return f"{relative}:{attribute}{bracket}{arguments}"
 
 
+def _check_code(run: Results, agent: str, entry: str, code: Path) -> None:
+    """Refuse code that is not what played."""
+    played = (run.header.code_sha256 or {}).get(agent)
+    if played is None:
+        return
+    place = entry.partition("(")[0].rpartition(":")[0]
+    top = place.partition(".")[0]
+    names = [place] if place.endswith(".py") else [f"{top}/__init__.py", f"{top}.py"]
+    files = [code / name for name in names if (code / name).is_file()]
+    if not files:
+        raise FleetgymError(f"there is no {' or '.join(names)} in the code's folder {code}")
+    if code_sha256(str(files[0])) != played:
+        raise FleetgymError(
+            f"{files[0]}, or a module beside it, is not what it was in this run: play it again, or name the folder "
+            "with the code that played"
+        )
+
+
 def _the_agent(run: Results, agent: str | None) -> str:
     if agent is None and len(run.agents) > 1:
         raise FleetgymError(f"a submission has one agent, this run has several: {', '.join(run.agents)}")
@@ -183,6 +204,7 @@ def _lines(run: Results, episodes: list[EpisodeResult], suite: str) -> list[str]
         num_jobs=len(episodes),
         jobs_hash=hash_jobs(episode.key for episode in episodes),
         instances={name: run.header.instances[name] for name in names},
+        code_sha256=None,  # the declaration has that of the whole folder
     )
     return [header_line(header), *(episode.to_line() for episode in episodes)]
 
