@@ -87,7 +87,6 @@ if TYPE_CHECKING:
     from fleetgym.evaluation.run import evaluate as evaluate
     from fleetgym.evaluation.run import plan as plan
     from fleetgym.instance import Instance as Instance
-    from fleetgym.instance import Scenario as Scenario
     from fleetgym.leaderboard.verify import verify as verify
     from fleetgym.library import list_instances as list_instances
     from fleetgym.library import load_instance as load_instance
@@ -98,6 +97,7 @@ if TYPE_CHECKING:
     from fleetgym.registry import make_agent as make_agent
     from fleetgym.risk import agent_risk as agent_risk
     from fleetgym.risk import fleet_risk as fleet_risk
+    from fleetgym.scenario import Scenario as Scenario
     from fleetgym.scoring.score import score as score
     from fleetgym.simulation.run import simulate as simulate
     from fleetgym.traces.importing import import_trace as import_trace

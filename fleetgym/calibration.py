@@ -22,7 +22,17 @@ from pathlib import Path
 
 from fleetgym.errors import DataError, FleetgymError
 from fleetgym.files import read_json, write_json
-from fleetgym.schema import Choice, Integer, Nested, Number, Text, read_object, spec, to_jsonable
+from fleetgym.schema import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    Choice,
+    Integer,
+    Nested,
+    Text,
+    read_object,
+    spec,
+    to_jsonable,
+)
 from fleetgym.threads import THREADS
 
 CALIBRATION_FORMAT = "fleetgym-calibration-2"
@@ -41,10 +51,10 @@ _REFERENCE_S = {"python": 0.30, "numpy": 0.44, "lp": 0.22, "compiled": 0.68}
 class Parts:
     """CPU seconds of each part of the workload."""
 
-    python: float = spec(Number(above=0.0), doc="loops, dicts and sorting in plain Python")
-    numpy: float = spec(Number(above=0.0), doc="matrix products, sorting and sums")
-    lp: float = spec(Number(above=0.0), doc="linear programs by HiGHS, one thread")
-    compiled: float = spec(Number(above=0.0), doc="compiled loops: recursions, pivots, look-ups")
+    python: float = spec(POSITIVE, doc="loops, dicts and sorting in plain Python")
+    numpy: float = spec(POSITIVE, doc="matrix products, sorting and sums")
+    lp: float = spec(POSITIVE, doc="linear programs by HiGHS, one thread")
+    compiled: float = spec(POSITIVE, doc="compiled loops: recursions, pivots, look-ups")
 
     def speed(self) -> float:
         """Return the geometric mean of the parts' speeds, as multiples of the reference machine's."""
@@ -64,9 +74,9 @@ class Calibration:
     cores: int = spec(Integer(1))
     date: str = spec(Text(), doc="UTC")
     rounds: int = spec(Integer(1), doc="the workload's repetitions; the median counts")
-    spread: float = spec(Number(minimum=0.0), doc="largest over smallest speed of a round, minus 1")
+    spread: float = spec(NOT_NEGATIVE, doc="largest over smallest speed of a round, minus 1")
     cpu_s: Parts = spec(Nested(Parts))
-    speed: float = spec(Number(above=0.0), doc="reference CPU seconds per CPU second")
+    speed: float = spec(POSITIVE, doc="reference CPU seconds per CPU second")
 
 
 @functools.cache

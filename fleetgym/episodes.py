@@ -15,13 +15,14 @@ import numpy as np
 
 from fleetgym.actions import ActionSpace
 from fleetgym.errors import FleetgymError
-from fleetgym.instance import Instance, Scenario
+from fleetgym.instance import Instance
 from fleetgym.kernels.compile import announce_compilation
 from fleetgym.kernels.episodes import Episodes, Report, Setting, Shape, advance_episodes, columns, freeze
 from fleetgym.kernels.routing_data import new_workspace
 from fleetgym.kernels.tables import Memory, Outcomes
 from fleetgym.kernels.tables import freeze as freeze_instance
 from fleetgym.kernels.window import new_memory, new_played
+from fleetgym.scenario import Scenario
 from fleetgym.window import COST_TERMS, FleetState, Outcome, WindowResult, window_model
 
 #: What `EpisodeBatch.advance` does with an episode.

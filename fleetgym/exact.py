@@ -14,8 +14,9 @@ from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from fleetgym.errors import FleetgymError
-from fleetgym.instance import Instance, Scenario
+from fleetgym.instance import Instance
 from fleetgym.reference import FleetState, ReferenceEpisode, action_to_target
+from fleetgym.scenario import Scenario
 
 
 class StateSpaceError(FleetgymError):

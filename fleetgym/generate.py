@@ -14,7 +14,8 @@ from fleetgym.dynamics import draw_scenario
 from fleetgym.errors import FleetgymError, UnknownNameError
 from fleetgym.families import demand, fastllm, plans, serving
 from fleetgym.families.text import significant
-from fleetgym.instance import Instance, Scenario
+from fleetgym.instance import Instance
+from fleetgym.scenario import Scenario
 
 #: Families and their sizes.
 FAMILIES: dict[str, tuple[str, ...]] = {

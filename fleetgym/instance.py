@@ -1,4 +1,4 @@
-"""From an instance file to a frozen, validated `Instance`; from a scenario file to `Scenario` objects.
+"""From an instance file to a frozen, validated `Instance`.
 
 Units everywhere: requests/s, seconds, tokens, GB, TFLOP, USD, USD/h. `docs/model.md` says what each
 number does.
@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
 
 import numpy as np
 
 from fleetgym.errors import DataError, suggestion
 from fleetgym.files import canonical_hash, read_json
+from fleetgym.processes import Dynamics, check_dynamics
 from fleetgym.schema import (
-    ID_PATTERN,
+    ID,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARE,
     Array,
     Choice,
     Flag,
@@ -26,9 +29,9 @@ from fleetgym.schema import (
     ListOf,
     Nested,
     Number,
-    NumberMap,
     Text,
     TextMap,
+    check_unique_ids,
     object_schema,
     read_object,
     spec,
@@ -36,12 +39,7 @@ from fleetgym.schema import (
 )
 
 INSTANCE_FORMAT = "fleetgym-instance-1"
-SCENARIO_FORMAT = "fleetgym-scenarios-1"
 
-_ID = Text(ID_PATTERN)
-_SHARE = Number(minimum=0.0, maximum=1.0)
-_NOT_NEGATIVE = Number(minimum=0.0)
-_POSITIVE = Number(above=0.0)
 _PAIR = ("workload", "configuration")
 
 
@@ -49,34 +47,32 @@ _PAIR = ("workload", "configuration")
 class Workload:
     """A class of requests: arrival rate, token lengths, SLOs and what breaking them costs."""
 
-    id: str = spec(_ID)
-    rate_rps: float = spec(_POSITIVE, doc="nominal arrivals per second: the mean of the history")
-    input_tokens: float = spec(_POSITIVE, doc="nominal mean input length")
-    output_tokens: float = spec(_POSITIVE, doc="nominal mean output length")
-    mean_delay_slo_s: float = spec(_POSITIVE, doc="bound on the mean delay of what is served, seconds")
-    error_slo: float = spec(_POSITIVE, doc="bound on the mean error share of what is served")
+    id: str = spec(ID)
+    rate_rps: float = spec(POSITIVE, doc="nominal arrivals per second: the mean of the history")
+    input_tokens: float = spec(POSITIVE, doc="nominal mean input length")
+    output_tokens: float = spec(POSITIVE, doc="nominal mean output length")
+    mean_delay_slo_s: float = spec(POSITIVE, doc="bound on the mean delay of what is served, seconds")
+    error_slo: float = spec(POSITIVE, doc="bound on the mean error share of what is served")
     unserved_usd: float = spec(
-        _POSITIVE, doc="USD per unserved request (per unserved day if penalty_basis is day)"
+        POSITIVE, doc="USD per unserved request (per unserved day if penalty_basis is day)"
     )
-    delay_usd_per_s: float = spec(_NOT_NEGATIVE, 0.0, doc="USD per second of delay, per request or per day")
-    late_usd: float = spec(_NOT_NEGATIVE, 0.0, doc="USD per served request whose TTFT exceeds ttft_slo_s")
+    delay_usd_per_s: float = spec(NOT_NEGATIVE, 0.0, doc="USD per second of delay, per request or per day")
+    late_usd: float = spec(NOT_NEGATIVE, 0.0, doc="USD per served request whose TTFT exceeds ttft_slo_s")
     ttft_slo_s: float | None = spec(
         Number(above=0.0, nullable=True), None, doc="TTFT bound in seconds; null: none"
     )
-    arrival_cv2: float = spec(
-        _NOT_NEGATIVE, 1.0, doc="squared coefficient of variation of interarrival times"
-    )
+    arrival_cv2: float = spec(NOT_NEGATIVE, 1.0, doc="squared coefficient of variation of interarrival times")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pool:
     """Rentable hardware in one region: GPU type, price, and how many GPUs a fleet may hold."""
 
-    id: str = spec(_ID)
-    gpu_type: str = spec(_ID)
-    price_usd_per_gpu_h: float = spec(_NOT_NEGATIVE, doc="list price; scenarios multiply it")
+    id: str = spec(ID)
+    gpu_type: str = spec(ID)
+    price_usd_per_gpu_h: float = spec(NOT_NEGATIVE, doc="list price; scenarios multiply it")
     cap_gpus: int = spec(Integer(0, 10**7), doc="most GPUs the fleet may hold when all are available")
-    region: str = spec(_ID, "region-1")
+    region: str = spec(ID, "region-1")
     market: str = spec(Choice(("reserved", "on-demand", "spot")), "on-demand")
     gpus_per_node: int = spec(Integer(1, 1024), 1, doc="GPUs are granted in whole multiples of this")
 
@@ -85,9 +81,9 @@ class Pool:
 class Tier:
     """GPU type and precision; tiers on the same hardware share its pool."""
 
-    id: str = spec(_ID)
-    pool: str = spec(_ID, doc="id of a pool")
-    precision: str = spec(_ID, "fp16")
+    id: str = spec(ID)
+    pool: str = spec(ID, doc="id of a pool")
+    precision: str = spec(ID, "fp16")
     price_usd_per_gpu_h: float | None = spec(
         Number(minimum=0.0, nullable=True), None, doc="null: the pool's price"
     )
@@ -97,7 +93,7 @@ class Tier:
 class Use:
     """GPUs of one tier that one replica occupies."""
 
-    tier: str = spec(_ID, doc="id of a tier")
+    tier: str = spec(ID, doc="id of a tier")
     gpus: int = spec(Integer(1, 10**6))
 
 
@@ -105,19 +101,19 @@ class Use:
 class Configuration:
     """One deployable replica: model, GPUs, cost, capacity."""
 
-    id: str = spec(_ID)
-    model: str = spec(_ID)
+    id: str = spec(ID)
+    model: str = spec(ID)
     uses: tuple[Use, ...] = spec(ListOf(Nested(Use), minimum=1, maximum=64))
-    compute_tflops: float = spec(_NOT_NEGATIVE, doc="TFLOP per second that one replica does")
-    kv_capacity_gb: float = spec(_NOT_NEGATIVE, doc="memory left for the KV cache of one replica")
-    kv_gb_per_token: float = spec(_NOT_NEGATIVE, doc="KV cache of one token")
+    compute_tflops: float = spec(NOT_NEGATIVE, doc="TFLOP per second that one replica does")
+    kv_capacity_gb: float = spec(NOT_NEGATIVE, doc="memory left for the KV cache of one replica")
+    kv_gb_per_token: float = spec(NOT_NEGATIVE, doc="KV cache of one token")
     max_concurrency: int = spec(
         Integer(1, 10**6), doc="requests one replica serves at a time (queue servers)"
     )
     max_replicas: int = spec(Integer(1, 10**5), 1)
     startup_windows: int = spec(Integer(0, 288), 0, doc="windows from the grant until the replica serves")
-    startup_usd: float = spec(_NOT_NEGATIVE, 0.0, doc="fee per grant")
-    model_storage_usd_per_h: float = spec(_NOT_NEGATIVE, 0.0, doc="weights storage of one replica")
+    startup_usd: float = spec(NOT_NEGATIVE, 0.0, doc="fee per grant")
+    model_storage_usd_per_h: float = spec(NOT_NEGATIVE, 0.0, doc="weights storage of one replica")
     tensor_parallel: int = spec(Integer(1, 1024), 1)
     pipeline_parallel: int = spec(Integer(1, 1024), 1)
 
@@ -126,7 +122,7 @@ class Configuration:
 class Slot:
     """One component of the action: an exclusive group of configurations, or one configuration's replicas."""
 
-    configurations: tuple[str, ...] = spec(ListOf(_ID, minimum=1), doc="ids of configurations")
+    configurations: tuple[str, ...] = spec(ListOf(ID, minimum=1), doc="ids of configurations")
     exclusive: bool = spec(
         Flag(), False, doc="true: option o is the o-th configuration; false: option is a count"
     )
@@ -136,9 +132,9 @@ class Slot:
 class Affine:
     """A quantity per workload and configuration that is affine in the mean token lengths."""
 
-    base: np.ndarray = spec(Array(_PAIR, _NOT_NEGATIVE))  # (workloads, configurations)
-    per_input_token: np.ndarray = spec(Array(_PAIR, _NOT_NEGATIVE))  # (workloads, configurations)
-    per_output_token: np.ndarray = spec(Array(_PAIR, _NOT_NEGATIVE))  # (workloads, configurations)
+    base: np.ndarray = spec(Array(_PAIR, NOT_NEGATIVE))  # (workloads, configurations)
+    per_input_token: np.ndarray = spec(Array(_PAIR, NOT_NEGATIVE))  # (workloads, configurations)
+    per_output_token: np.ndarray = spec(Array(_PAIR, NOT_NEGATIVE))  # (workloads, configurations)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -150,10 +146,10 @@ class Performance:
     work_tflop: Affine = spec(Nested(Affine), doc="compute of a request")
     service_s: Affine = spec(Nested(Affine), doc="time a request holds a queue server, S in the model")
     prefill_s: Affine = spec(Nested(Affine), doc="time to first token without waiting, at batch one")
-    service_cv2: np.ndarray = spec(Array(_PAIR, _NOT_NEGATIVE), doc="squared coefficient of variation of S")
-    error: np.ndarray = spec(Array(_PAIR, _NOT_NEGATIVE), doc="error share of a request")
-    storage_usd: np.ndarray = spec(Array(_PAIR, _NOT_NEGATIVE), doc="data storage of a request")
-    tie_break: np.ndarray = spec(Array(_PAIR, _SHARE), doc="h in [0, 1]: makes routing unique")
+    service_cv2: np.ndarray = spec(Array(_PAIR, NOT_NEGATIVE), doc="squared coefficient of variation of S")
+    error: np.ndarray = spec(Array(_PAIR, NOT_NEGATIVE), doc="error share of a request")
+    storage_usd: np.ndarray = spec(Array(_PAIR, NOT_NEGATIVE), doc="data storage of a request")
+    tie_break: np.ndarray = spec(Array(_PAIR, SHARE), doc="h in [0, 1]: makes routing unique")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -161,86 +157,14 @@ class Budget:
     """A cap on what the fleet costs to hold: per hour in every window, or in all over the episode."""
 
     kind: str = spec(Choice(("rate", "pool")))
-    usd: float = spec(_NOT_NEGATIVE, doc="USD per hour (rate) or USD per episode (pool)")
-
-
-class Parameter(NamedTuple):
-    """What a process's parameter may be."""
-
-    per: str  # "one" number, or one per "workload" or "pool"; one number for all of these will do too
-    low: float = 0.0
-    high: float = math.inf
-
-
-_SHORTEST_MIN = 1e-3
-_ANY_PER_WORKLOAD, _SHARE_OF_ONE = Parameter("workload"), Parameter("one", 0.0, 1.0)
-_TIME, _DISPERSION = Parameter("workload", _SHORTEST_MIN), Parameter("workload", 1.0)
-
-#: Parameters that each kind of process takes.
-PROCESSES: Mapping[str, Mapping[str, Mapping[str, Parameter]]] = {
-    "demand": {
-        "history": {},
-        "resampled-history": {"roll_windows": Parameter("one"), "level_log_sd": _ANY_PER_WORKLOAD},
-        "grw": {"sigma": _ANY_PER_WORKLOAD, "dispersion": _DISPERSION},
-        "diurnal-ou": {
-            "daily_amplitude": _ANY_PER_WORKLOAD,
-            "daily_peak_h": Parameter("workload", 0.0, 24.0),
-            "ou_sd": _ANY_PER_WORKLOAD,
-            "ou_time_min": _TIME,
-            "ou_common": _SHARE_OF_ONE,
-            "noise_sd": _ANY_PER_WORKLOAD,
-            "jumps_per_day": _ANY_PER_WORKLOAD,
-            "jump_log_mean": Parameter("workload", 0.4, 1.39),  # beyond, the mean of a jump is infinite
-            "jump_hold_min": _TIME,
-            "dispersion": _DISPERSION,
-        },
-    },
-    "tokens": {"constant": {}, "drift": {"log_sd": _ANY_PER_WORKLOAD, "time_min": _TIME}},
-    "factors": {
-        "constant": {},
-        "lognormal": {"delay_sd": _ANY_PER_WORKLOAD, "error_sd": _ANY_PER_WORKLOAD},
-    },
-    "availability": {
-        "constant": {},
-        "drops": {
-            "drops_per_day": Parameter("pool"),
-            "depth_a": Parameter("one", 1e-3),
-            "depth_b": Parameter("one", 1e-3),
-            "duration_log_mean_min": Parameter("one", -10.0, 20.0),
-            "duration_log_sd": Parameter("one", 0.0, 10.0),
-            "first_window_share": _SHARE_OF_ONE,
-            "copula_same_region": _SHARE_OF_ONE,
-            "copula_other_region": _SHARE_OF_ONE,
-        },
-    },
-    "prices": {"constant": {}},
-}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Process:
-    """A random process by name, with its parameters."""
-
-    kind: str = spec(_ID)
-    parameters: Mapping[str, Any] = spec(NumberMap(), doc="which ones each kind takes: `PROCESSES`")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Dynamics:
-    """The processes from which fresh scenarios are drawn."""
-
-    demand: Process = spec(Nested(Process))
-    tokens: Process = spec(Nested(Process))
-    factors: Process = spec(Nested(Process))
-    availability: Process = spec(Nested(Process))
-    prices: Process = spec(Nested(Process))
+    usd: float = spec(NOT_NEGATIVE, doc="USD per hour (rate) or USD per episode (pool)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class History:
     """Past demand that agents may study: rows are windows, the last one just before the episode."""
 
-    rate_rps: np.ndarray = spec(Array(("window", "workload"), _NOT_NEGATIVE))  # (windows, workloads)
+    rate_rps: np.ndarray = spec(Array(("window", "workload"), NOT_NEGATIVE))  # (windows, workloads)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -258,12 +182,12 @@ class Instance:
     """
 
     format: str = spec(Choice((INSTANCE_FORMAT,)))
-    id: str = spec(_ID)
-    family: str = spec(_ID)
-    size: str = spec(_ID)
+    id: str = spec(ID)
+    family: str = spec(ID)
+    size: str = spec(ID)
     description: str = spec(Text())
     num_windows: int = spec(Integer(1, 2016), doc="windows of an episode")
-    window_s: float = spec(_POSITIVE, doc="length of a window, seconds")
+    window_s: float = spec(POSITIVE, doc="length of a window, seconds")
     lead: int = spec(Integer(0, 1), 1, doc="0: agents see the coming window's outcome; 1: the last one's")
     penalty_basis: str = spec(
         Choice(("request", "day")), "request", doc="day: delay and unserved are USD per 24 h at full share"
@@ -378,26 +302,19 @@ class Instance:
 def _check(instance: Instance) -> None:
     """Check references, shapes and rules that no single field can check."""
     for name in ("workloads", "pools", "tiers", "configurations"):
-        _check_unique(getattr(instance, name), f"$.{name}")
+        check_unique_ids(getattr(instance, name), f"$.{name}")
     _check_references(instance)
     _check_slots(instance)
     _check_gpus(instance)
     _check_performance(instance)
     _check_nominal(instance)
-    _check_dynamics(instance)
+    counts = {"workload": instance.num_workloads, "pool": instance.num_pools}
+    check_dynamics(instance.dynamics, counts, "$.dynamics")
     _check_money(instance)
 
 
 def _fail(message: str, path: str) -> NoReturn:
     raise DataError(message, path)
-
-
-def _check_unique(parts: Sequence[Any], path: str) -> None:
-    seen: dict[str, int] = {}
-    for k, part in enumerate(parts):
-        if part.id in seen:
-            _fail(f"duplicate id {part.id!r}, first used at {path}[{seen[part.id]}]", f"{path}[{k}].id")
-        seen[part.id] = k
 
 
 def _check_reference(name: str, known: Iterable[str], kind: str, path: str) -> None:
@@ -495,110 +412,12 @@ def _check_nominal(instance: Instance) -> None:
             _fail(f"expected the history's mean, {mean[i]:.6g}", f"$.workloads[{i}].rate_rps")
 
 
-def _check_dynamics(instance: Instance) -> None:
-    lengths = {"one": 1, "workload": instance.num_workloads, "pool": instance.num_pools}
-    for field in dataclasses.fields(Dynamics):
-        process, path = getattr(instance.dynamics, field.name), f"$.dynamics.{field.name}"
-        kinds = PROCESSES[field.name]
-        if process.kind not in kinds:
-            _fail(f"unknown kind {process.kind!r}{suggestion(process.kind, kinds)}", f"{path}.kind")
-        expected = kinds[process.kind]
-        for name, value in process.parameters.items():
-            where = f"{path}.parameters.{name}"
-            if name not in expected:
-                _fail(f"unknown parameter{suggestion(name, expected)}", where)
-            per, low, high = expected[name]
-            if isinstance(value, tuple) and len(value) != lengths[per]:
-                _fail(f"expected one number or one per {per} ({lengths[per]})", where)
-            for number in value if isinstance(value, tuple) else (value,):
-                if not low <= number <= high:
-                    _fail(f"expected {_between(low, high)}, got {number:g}", where)
-        for name in expected:
-            if name not in process.parameters:
-                _fail(f"missing parameter {name!r}", f"{path}.parameters")
-
-    drops = instance.dynamics.availability
-    if drops.kind == "drops" and _first(drops, "copula_other_region") > _first(drops, "copula_same_region"):
-        _fail("expected copula_other_region <= copula_same_region", "$.dynamics.availability.parameters")
-
-
-def _first(process: Process, name: str) -> float:
-    value = process.parameters[name]
-    return float(value[0] if isinstance(value, tuple) else value)
-
-
-def _between(low: float, high: float) -> str:
-    return f"at least {low:g}" if high == math.inf else f"a number from {low:g} to {high:g}"
-
-
 def _check_money(instance: Instance) -> None:
     for i, workload in enumerate(instance.workloads):
         if workload.late_usd > workload.unserved_usd:
             _fail("a late request may not cost more than an unserved one", f"$.workloads[{i}].late_usd")
         if workload.late_usd and instance.penalty_basis == "day":
             _fail("must be 0 where penalty_basis is 'day'", f"$.workloads[{i}].late_usd")
-
-
-# -- scenarios
-
-_PER_WORKLOAD = ("window", "workload")
-_PER_POOL = ("window", "pool")
-
-
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Scenario:
-    """Every realised number of one episode. A field with a single row holds that row in every window."""
-
-    id: str = spec(_ID)
-    rate_rps: np.ndarray = spec(
-        Array(_PER_WORKLOAD, _NOT_NEGATIVE), doc="arrivals counted over the window / window_s"
-    )
-    input_scale: np.ndarray = spec(Array(_PER_WORKLOAD, _POSITIVE), doc="mean input length / nominal")
-    output_scale: np.ndarray = spec(Array(_PER_WORKLOAD, _POSITIVE), doc="mean output length / nominal")
-    delay_factor: np.ndarray = spec(Array(_PER_WORKLOAD, _POSITIVE), doc="multiplies every duration")
-    error_factor: np.ndarray = spec(Array(_PER_WORKLOAD, _POSITIVE), doc="multiplies the error")
-    available_gpus: np.ndarray = spec(
-        Array(_PER_POOL, Integer(), "int64"), doc="most GPUs the fleet may hold"
-    )
-    price_factor: np.ndarray = spec(Array(_PER_POOL, _NOT_NEGATIVE), doc="multiplies the list price")
-
-    def check(self, instance: Instance, path: str = "$") -> Scenario:
-        """Return self if every shape and value fits `instance`; raise `DataError` otherwise."""
-        counts = {"workload": instance.num_workloads, "pool": instance.num_pools}
-        for field in dataclasses.fields(self):
-            kind = field.metadata["kind"]
-            if not isinstance(kind, Array):
-                continue
-            shape, width = getattr(self, field.name).shape, counts[kind.dims[1]]
-            if len(shape) != 2 or shape[0] not in (1, instance.num_windows) or shape[1] != width:
-                _fail(
-                    f"expected shape ({instance.num_windows}, {width}) or (1, {width}), got {shape}",
-                    f"{path}.{field.name}",
-                )
-        nodes = np.array([pool.gpus_per_node for pool in instance.pools])
-        caps = np.array([pool.cap_gpus for pool in instance.pools])
-        if np.any(self.available_gpus % nodes) or np.any(self.available_gpus > caps):
-            _fail("expected whole nodes and at most the pool's cap_gpus", f"{path}.available_gpus")
-        return self
-
-    def expanded(self, num_windows: int) -> Scenario:
-        """Return the scenario with every field at full length, as read-only views."""
-        arrays: dict[str, Any] = {
-            f.name: np.broadcast_to(getattr(self, f.name), (num_windows, getattr(self, f.name).shape[1]))
-            for f in dataclasses.fields(self)
-            if isinstance(f.metadata["kind"], Array)
-        }
-        return dataclasses.replace(self, **arrays)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ScenarioFile:
-    """The stored scenarios of one instance."""
-
-    format: str = spec(Choice((SCENARIO_FORMAT,)))
-    instance: str = spec(_ID, doc="id of the instance")
-    instance_hash: str = spec(Text(r"^[0-9a-f]{64}$"), doc="content hash of the instance")
-    scenarios: tuple[Scenario, ...] = spec(ListOf(Nested(Scenario), 1, 10_000))
 
 
 def load_instance_file(path: str | os.PathLike[str]) -> Instance:
@@ -617,33 +436,7 @@ def load_instance_file(path: str | os.PathLike[str]) -> Instance:
         raise error.in_file(path) from None
 
 
-def load_scenario_file(path: str | os.PathLike[str], instance: Instance) -> tuple[Scenario, ...]:
-    """Read the stored scenarios of `instance`; each is checked against it.
-
-    Raises
-    ------
-    DataError
-        With the file and the JSON path of what is wrong.
-    """
-    try:
-        stored = read_object(ScenarioFile, read_json(path))
-        if stored.instance != instance.id:
-            _fail(f"expected {instance.id!r}, got {stored.instance!r}", "$.instance")
-        if stored.instance_hash != instance.content_hash:
-            _fail(f"made for another instance than {instance.id!r}", "$.instance_hash")
-        _check_unique(stored.scenarios, "$.scenarios")
-        return tuple(s.check(instance, f"$.scenarios[{k}]") for k, s in enumerate(stored.scenarios))
-    except DataError as error:
-        raise error.in_file(path) from None
-
-
 def instance_schema() -> dict[str, Any]:
     """Return the JSON Schema of instance files."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": INSTANCE_FORMAT}
     return {**head, **object_schema(Instance)}
-
-
-def scenario_schema() -> dict[str, Any]:
-    """Return the JSON Schema of scenario files."""
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": SCENARIO_FORMAT}
-    return {**head, **object_schema(ScenarioFile)}

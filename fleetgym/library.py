@@ -15,13 +15,13 @@ from pathlib import Path
 
 from fleetgym.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.files import file_sha256, read_json
-from fleetgym.instance import Instance, Scenario, load_instance_file, load_scenario_file
-from fleetgym.schema import Choice, Integer, ListOf, Nested, Text, read_object, spec
+from fleetgym.instance import Instance, load_instance_file
+from fleetgym.scenario import Scenario, load_scenario_file
+from fleetgym.schema import SHA256, Choice, Integer, ListOf, Nested, Text, read_object, spec
 
 MANIFEST_FORMAT = "fleetgym-manifest-1"
 ENVIRONMENT_VARIABLE = "FLEETGYM_INSTANCES"
 
-_SHA = Text(r"^[0-9a-f]{64}$")
 _FULL_ID = Text(r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+/[A-Za-z0-9._+@:-]+$")
 _FILE = Text(r"^[A-Za-z0-9][A-Za-z0-9._/+@:-]*\.json(\.gz)?$")
 
@@ -34,13 +34,13 @@ class Entry:
     family: str = spec(Text())
     size: str = spec(Text())
     scenarios: int = spec(Integer(0), doc="number of stored scenarios")
-    content_hash: str = spec(_SHA, doc="SHA-256 of the instance's canonical form")
+    content_hash: str = spec(SHA256, doc="SHA-256 of the instance's canonical form")
     instance_file: str = spec(_FILE, doc="relative to the manifest")
-    instance_sha256: str = spec(_SHA, doc="of the file's bytes")
+    instance_sha256: str = spec(SHA256, doc="of the file's bytes")
     scenario_file: str = spec(_FILE, doc="relative to the manifest")
-    scenario_sha256: str = spec(_SHA, doc="of the file's bytes")
+    scenario_sha256: str = spec(SHA256, doc="of the file's bytes")
     scenario_hash: str | None = spec(
-        Text(r"^[0-9a-f]{64}$", nullable=True), None, doc="SHA-256 of the scenario file's canonical form"
+        dataclasses.replace(SHA256, nullable=True), None, doc="SHA-256 of the scenario file's canonical form"
     )
 
     @property

@@ -12,9 +12,10 @@ import numpy as np
 from fleetgym.agents import Agent, Static
 from fleetgym.dynamics import draw_scenario
 from fleetgym.errors import FleetgymError
-from fleetgym.instance import Instance, Scenario
+from fleetgym.instance import Instance
 from fleetgym.planning import Plan, Planner, Snapshot
 from fleetgym.registry import make_agent, make_planner, parse_agent
+from fleetgym.scenario import Scenario
 from fleetgym.view import View
 from fleetgym.window import COST_TERMS, Outcome, window_model
 

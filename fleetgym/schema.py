@@ -8,6 +8,7 @@ JSON path of whatever is wrong; `object_schema` writes the published schema from
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -189,8 +190,19 @@ class Line(Kind):
         return {"type": "string", "minLength": self.minimum, "maxLength": self.maximum}
 
 
-#: Names of things: letters, digits and a few marks, so that they are safe in file names and tables.
-ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.+x@:-]{0,79}$"
+@dataclasses.dataclass(frozen=True)
+class Day(Text):
+    """A date, as in 2026-11-21."""
+
+    pattern: str = r"\A\d{4}-\d{2}-\d{2}\Z"
+
+    def read(self, value: Any, path: str) -> str | None:
+        """Return the date as it is written."""
+        text = super().read(value, path)
+        try:
+            return datetime.date.fromisoformat(str(text)).isoformat()
+        except ValueError:
+            raise DataError(f"there is no such day: {text}", path) from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -350,6 +362,24 @@ class ListOf(Kind):
 
 
 @dataclasses.dataclass(frozen=True)
+class MapOf(Kind):
+    """Values of one kind by name."""
+
+    item: Kind
+
+    def read(self, value: Any, path: str) -> dict[str, Any]:
+        """Return the mapping."""
+        named = checked_names(value, path)
+        if not named:
+            raise DataError("expected an object with at least one entry", path)
+        return {name: self.item.read(entry, f"{path}[{name!r}]") for name, entry in named.items()}
+
+    def json_schema(self) -> dict[str, Any]:
+        """Return the mapping's schema."""
+        return {"type": "object", "additionalProperties": self.item.json_schema(), "minProperties": 1}
+
+
+@dataclasses.dataclass(frozen=True)
 class NumberMap(Kind):
     """Named numbers, or lists of numbers."""
 
@@ -383,6 +413,16 @@ class TextMap(Kind):
     def json_schema(self) -> dict[str, Any]:
         """Return the mapping's schema."""
         return {"type": "object", "additionalProperties": {"type": "string"}}
+
+
+#: Names of things: letters, digits and a few marks, so that they are safe in file names and tables.
+ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.+x@:-]{0,79}$"
+ID = Text(ID_PATTERN)
+SHA256 = Text(r"^[0-9a-f]{64}$")
+SHARE = Number(minimum=0.0, maximum=1.0)
+NOT_NEGATIVE = Number(minimum=0.0)
+POSITIVE = Number(above=0.0)
+DAY = Day()
 
 
 def read_object(cls: type[T], data: Any, path: str = "$") -> T:
@@ -463,3 +503,13 @@ def to_jsonable(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): to_jsonable(element) for key, element in value.items()}
     return value
+
+
+def check_unique_ids(parts: Sequence[Any], path: str) -> None:
+    """Raise `DataError` if two of the objects, which were read at `path`, have one `id`."""
+    seen: dict[str, int] = {}
+    for k, part in enumerate(parts):
+        if part.id in seen:
+            first = f"{path}[{seen[part.id]}]"
+            raise DataError(f"duplicate id {part.id!r}, first used at {first}", f"{path}[{k}].id")
+        seen[part.id] = k

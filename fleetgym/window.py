@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fleetgym.errors import DataError
-from fleetgym.instance import Affine, Instance, Scenario
+from fleetgym.instance import Affine, Instance
 from fleetgym.kernels import admission, economics, window
 from fleetgym.kernels.compile import announce_compilation
 from fleetgym.kernels.queueing import late_cost_table
@@ -22,6 +22,7 @@ from fleetgym.kernels.routing_data import new_workspace
 from fleetgym.kernels.tables import Outcomes, Packed, Played, Problem, freeze
 from fleetgym.kernels.window import new_memory, new_played
 from fleetgym.planning import LateSegments, Snapshot
+from fleetgym.scenario import Scenario
 
 #: The cost terms of a window, in USD; they add up to ``cost``.
 COST_TERMS = economics.TERMS

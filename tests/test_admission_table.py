@@ -11,7 +11,8 @@ import pytest
 from toys import configuration, make_instance, nominal_scenario, pool
 
 from fleetgym import reference
-from fleetgym.instance import Instance, Scenario
+from fleetgym.instance import Instance
+from fleetgym.scenario import Scenario
 from fleetgym.window import Outcome, WindowModel
 
 Counts = Mapping[str, int]

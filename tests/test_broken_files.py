@@ -18,7 +18,8 @@ from broken_files import (
 from fleetgym import files
 from fleetgym.cli import main
 from fleetgym.errors import DataError
-from fleetgym.instance import Instance, load_instance_file, load_scenario_file
+from fleetgym.instance import Instance, load_instance_file
+from fleetgym.scenario import load_scenario_file
 
 
 def written(folder: Path, broken: BrokenFile) -> Path:

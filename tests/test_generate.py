@@ -13,7 +13,8 @@ from fleetgym.families.plans import SIZES
 from fleetgym.families.static import allocate, largest_load
 from fleetgym.families.text import six, tie_break
 from fleetgym.generate import FAMILIES, generate, stored_scenarios
-from fleetgym.instance import Instance, Scenario
+from fleetgym.instance import Instance
+from fleetgym.scenario import Scenario
 
 
 @pytest.fixture(scope="module")

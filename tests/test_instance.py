@@ -17,15 +17,8 @@ from toys import nominal_scenario, one_pool_data, random_instance, random_scenar
 
 from fleetgym import files, schema
 from fleetgym.errors import DataError
-from fleetgym.instance import (
-    Budget,
-    Instance,
-    Scenario,
-    instance_schema,
-    load_instance_file,
-    load_scenario_file,
-    scenario_schema,
-)
+from fleetgym.instance import Budget, Instance, instance_schema, load_instance_file
+from fleetgym.scenario import Scenario, load_scenario_file, scenario_schema
 
 
 def arrays_of(part: Any) -> list[np.ndarray]:

@@ -14,8 +14,9 @@ import pytest
 from fleetgym import library
 from fleetgym.errors import DataError, UnknownNameError
 from fleetgym.exact import optimal_fleets
-from fleetgym.instance import instance_schema, scenario_schema
+from fleetgym.instance import instance_schema
 from fleetgym.library import list_instances, load_instance, load_scenarios
+from fleetgym.scenario import scenario_schema
 
 ROOT = Path(__file__).resolve().parents[1]
 ALL = list_instances("fleet-v0")

@@ -10,8 +10,9 @@ import pytest
 from toys import random_actions, random_instance, random_scenario
 
 from fleetgym.actions import ActionSpace
-from fleetgym.instance import Instance, Scenario
+from fleetgym.instance import Instance
 from fleetgym.reference import replay
+from fleetgym.scenario import Scenario
 from fleetgym.scoring.response import Responder
 from fleetgym.scoring.spans import KnownScenario
 from fleetgym.window import Outcome, window_model

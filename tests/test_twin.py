@@ -11,7 +11,8 @@ from toys import random_instance, random_scenario
 
 import fleetgym
 from fleetgym import reference
-from fleetgym.instance import Instance, Scenario
+from fleetgym.instance import Instance
+from fleetgym.scenario import Scenario
 from fleetgym.window import COST_TERMS, Outcome, window_model
 
 TOY = fleetgym.list_instances("fleet-v0/toy")

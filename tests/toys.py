@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.instance import INSTANCE_FORMAT, SCENARIO_FORMAT, Instance, Scenario
+from fleetgym.instance import INSTANCE_FORMAT, Instance
+from fleetgym.scenario import SCENARIO_FORMAT, Scenario
 
 #: With windows of 300 s, a GPU at this price costs exactly one USD per window.
 ONE_USD_PER_WINDOW = 12.0

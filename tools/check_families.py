@@ -32,8 +32,9 @@ from fleetgym.dynamics import draw_scenario
 from fleetgym.evaluation.jobs import play_actions
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files import canonical_json, read_json, write_atomically, write_json
-from fleetgym.instance import SCENARIO_FORMAT, Instance, Scenario
+from fleetgym.instance import Instance
 from fleetgym.library import entries, load_instance
+from fleetgym.scenario import SCENARIO_FORMAT, Scenario
 from fleetgym.schema import to_jsonable
 from fleetgym.scoring.hindsight import plan_in_hindsight
 from tools.fleet_v1 import HEADLINE

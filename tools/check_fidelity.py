@@ -23,8 +23,9 @@ import numpy as np
 from fleetgym.cli.tables import align
 from fleetgym.dynamics import draw_scenario
 from fleetgym.files import write_json
-from fleetgym.instance import SCENARIO_FORMAT, Instance
+from fleetgym.instance import Instance
 from fleetgym.library import entries, list_instances, load_instance
+from fleetgym.scenario import SCENARIO_FORMAT
 from fleetgym.schema import to_jsonable
 from fleetgym.simulation.fidelity import EpisodeRanking, mean_tau, rank_fidelity
 

@@ -28,8 +28,9 @@ from toy_instances import all_toys
 
 from fleetgym import generate
 from fleetgym.files import canonical_hash, canonical_json, read_json, write_atomically
-from fleetgym.instance import SCENARIO_FORMAT, Instance, Scenario, instance_schema, scenario_schema
+from fleetgym.instance import Instance, instance_schema
 from fleetgym.library import MANIFEST_FORMAT, read_manifest
+from fleetgym.scenario import SCENARIO_FORMAT, Scenario, scenario_schema
 from fleetgym.schema import to_jsonable
 
 INSTANCES = Path(__file__).resolve().parents[1] / "instances"

@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from fleetgym.instance import INSTANCE_FORMAT, Instance, Scenario
+from fleetgym.instance import INSTANCE_FORMAT, Instance
+from fleetgym.scenario import Scenario
 from fleetgym.schema import read_object
 
 DOLLAR_PER_WINDOW = 12.0  # USD/h

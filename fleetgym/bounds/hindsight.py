@@ -22,7 +22,8 @@ from fleetgym.bounds.certificate import (
 from fleetgym.bounds.horizon import HorizonProgram, HorizonSolution, likely_configurations
 from fleetgym.bounds.relaxation import Problem, relax
 from fleetgym.bounds.window import Effort, WindowProgram
-from fleetgym.instance import Instance, Scenario
+from fleetgym.instance import Instance
+from fleetgym.scenario import Scenario
 
 #: Every so many windows are looked at to guess which configurations matter; the others are priced in.
 GUESS_EVERY = 6

@@ -29,8 +29,9 @@ import itertools
 
 import numpy as np
 
-from fleetgym.instance import Instance, Scenario
+from fleetgym.instance import Instance
 from fleetgym.planning import Snapshot
+from fleetgym.scenario import Scenario
 from fleetgym.window import Outcome, window_model
 
 #: Largest utilisation of queue servers that routing allows (section 3).

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fleetgym.cli.tables import NOTHING, align, number
-from fleetgym.instance import Configuration, Instance, Scenario
+from fleetgym.instance import Configuration, Instance
+from fleetgym.scenario import Scenario
 
 _MOST_ROWS = 40
 

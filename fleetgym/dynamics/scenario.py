@@ -15,7 +15,9 @@ from fleetgym.dynamics.demand import (
     resampled_day,
     stationary_ou,
 )
-from fleetgym.instance import Instance, Process, Scenario
+from fleetgym.instance import Instance
+from fleetgym.processes import Process
+from fleetgym.scenario import Scenario
 
 _Draw = Callable[[np.random.Generator], np.ndarray]
 _DrawPair = Callable[[np.random.Generator], tuple[np.ndarray, np.ndarray]]

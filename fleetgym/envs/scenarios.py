@@ -10,8 +10,9 @@ import numpy as np
 
 from fleetgym.dynamics.scenario import draw_scenario
 from fleetgym.errors import FleetgymError, UnknownNameError
-from fleetgym.instance import Instance, Scenario
+from fleetgym.instance import Instance
 from fleetgym.library import load_instance, load_scenarios
+from fleetgym.scenario import Scenario
 
 #: Where scenarios come from when `reset` does not name one.
 SOURCES = ("drawn", "stored")

@@ -12,15 +12,18 @@ import numpy as np
 from fleetgym.errors import DataError
 from fleetgym.files import canonical_json
 from fleetgym.schema import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHA256,
+    SHARE,
     Choice,
     Integer,
     Kind,
     Line,
     ListOf,
+    MapOf,
     Nested,
-    Number,
     Text,
-    checked_names,
     spec,
     to_jsonable,
 )
@@ -38,28 +41,7 @@ TIME_CLASSES = {"reflex": 3.0, "online": 60.0, "offline": 1800.0}
 
 NAME = Line(1, 400)
 _MESSAGE = Text(r"\A[^\x00-\x1f]{0,300}\Z")
-_HASH = Text(r"\A[0-9a-f]{64}\Z")
-_USD = Number(minimum=0.0)
-_SHARE = Number(minimum=0.0, maximum=1.0)
 SEED = Integer(0, 2**63 - 1)
-
-
-@dataclasses.dataclass(frozen=True)
-class MapOf(Kind):
-    """Values of one kind by name."""
-
-    item: Kind
-
-    def read(self, value: Any, path: str) -> dict[str, Any]:
-        """Return the mapping."""
-        named = checked_names(value, path)
-        if not named:
-            raise DataError("expected an object with at least one entry", path)
-        return {name: self.item.read(entry, f"{path}[{name!r}]") for name, entry in named.items()}
-
-    def json_schema(self) -> dict[str, Any]:
-        """Return the mapping's schema."""
-        return {"type": "object", "additionalProperties": self.item.json_schema(), "minProperties": 1}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +68,7 @@ class Changes(Kind):
 class InstanceFacts:
     """What a results file must know of an instance in order to be checked on its own."""
 
-    content_hash: str = spec(_HASH)
+    content_hash: str = spec(SHA256)
     family: str = spec(NAME)
     num_windows: int = spec(Integer(1, 2016))
     options: tuple[int, ...] = spec(ListOf(Integer(1), 1), doc="number of options of each slot")
@@ -98,12 +80,12 @@ class Rules:
 
     protocol: str = spec(Choice((PROTOCOL,)))
     time_class: str = spec(Choice(tuple(TIME_CLASSES)))
-    cpu_s: float = spec(Number(above=0.0), doc="reference CPU seconds of an episode after reset")
-    reset_cpu_s: float = spec(Number(above=0.0), doc="reference CPU seconds from the start to reset's answer")
-    wall_factor: float = spec(Number(above=0.0), doc="wall seconds per CPU second allowed")
-    memory_gb: float = spec(Number(above=0.0), doc="of the whole process tree")
+    cpu_s: float = spec(POSITIVE, doc="reference CPU seconds of an episode after reset")
+    reset_cpu_s: float = spec(POSITIVE, doc="reference CPU seconds from the start to reset's answer")
+    wall_factor: float = spec(POSITIVE, doc="wall seconds per CPU second allowed")
+    memory_gb: float = spec(POSITIVE, doc="of the whole process tree")
     machine: str = spec(NAME, doc="that was calibrated")
-    speed: float = spec(Number(above=0.0), doc="reference CPU seconds per CPU second of the machine")
+    speed: float = spec(POSITIVE, doc="reference CPU seconds per CPU second of the machine")
     network: str = spec(Choice(("none", "open")), doc="what the agent could reach")
     processes: str = spec(Choice(("apart", "shared")), doc="whether the agent saw its own alone")
     files: str = spec(Choice(("hidden", "open")), doc="whether scenarios were hidden and files read-only")
@@ -117,13 +99,13 @@ class Header:
     version: str = spec(Text(r"\A[0-9A-Za-z.+-]{1,40}\Z"), doc="of fleetgym")
     suite: str = spec(NAME)
     num_jobs: int = spec(Integer(1), doc="episodes of the complete file")
-    jobs_hash: str = spec(_HASH, doc="SHA-256 of the canonical list of [agent, instance, scenario, seed]")
+    jobs_hash: str = spec(SHA256, doc="SHA-256 of the canonical list of [agent, instance, scenario, seed]")
     instances: Mapping[str, InstanceFacts] = spec(MapOf(Nested(InstanceFacts)))
     official: Rules | None = spec(
         Nested(Rules), default=None, doc="of an official run; else the key is absent"
     )
     code_sha256: Mapping[str, str] | None = spec(
-        MapOf(_HASH),
+        MapOf(SHA256),
         default=None,
         doc="of each agent that did not come with fleetgym: its file and what lies beside",
     )
@@ -133,14 +115,14 @@ class Header:
 class Costs:
     """Cost terms of an episode, USD; the same names as in the environment's info."""
 
-    rental: float = spec(_USD)
-    model_storage: float = spec(_USD)
-    data_storage: float = spec(_USD)
-    delay: float = spec(_USD)
-    slo: float = spec(_USD)
-    unserved: float = spec(_USD)
-    late: float = spec(_USD)
-    startup: float = spec(_USD)
+    rental: float = spec(NOT_NEGATIVE)
+    model_storage: float = spec(NOT_NEGATIVE)
+    data_storage: float = spec(NOT_NEGATIVE)
+    delay: float = spec(NOT_NEGATIVE)
+    slo: float = spec(NOT_NEGATIVE)
+    unserved: float = spec(NOT_NEGATIVE)
+    late: float = spec(NOT_NEGATIVE)
+    startup: float = spec(NOT_NEGATIVE)
 
     def total(self) -> float:
         """Return the sum of the terms."""
@@ -163,10 +145,10 @@ class Failure:
 class Timing:
     """CPU seconds that an agent took; measured, so never a part of the results."""
 
-    reset_cpu_s: float = spec(_USD)
-    act_cpu_s: tuple[float, ...] = spec(ListOf(_USD), doc="per window")
+    reset_cpu_s: float = spec(NOT_NEGATIVE)
+    act_cpu_s: tuple[float, ...] = spec(ListOf(NOT_NEGATIVE), doc="per window")
     speed: float | None = spec(
-        Number(above=0.0), default=None, doc="official runs: reference CPU seconds per CPU second"
+        POSITIVE, default=None, doc="official runs: reference CPU seconds per CPU second"
     )
 
 
@@ -184,10 +166,10 @@ class EpisodeResult:
         doc="[window, slot, option] where an option differs from the window before; 0 before the first",
     )
     costs: Costs = spec(Nested(Costs))
-    cost_usd: float = spec(Number(above=0.0))
-    cost_per_window_usd: tuple[float, ...] = spec(ListOf(_USD, 1))
-    miss_share: float = spec(_SHARE, doc="of all requests: unserved, or first token too late")
-    unserved_share: float = spec(_SHARE, doc="of all requests")
+    cost_usd: float = spec(POSITIVE)
+    cost_per_window_usd: tuple[float, ...] = spec(ListOf(NOT_NEGATIVE, 1))
+    miss_share: float = spec(SHARE, doc="of all requests: unserved, or first token too late")
+    unserved_share: float = spec(SHARE, doc="of all requests")
     forced_outages: int = spec(Integer())
     denied: int = spec(Integer(), doc="replicas wanted and not granted, summed over windows")
     lost: int = spec(Integer(), doc="replicas taken away")

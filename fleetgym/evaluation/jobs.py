@@ -30,9 +30,10 @@ from fleetgym.evaluation.episode import (
 )
 from fleetgym.evaluation.official import BudgetSpent, OfficialAgent
 from fleetgym.files import canonical_json
-from fleetgym.instance import Instance, Scenario
+from fleetgym.instance import Instance
 from fleetgym.library import load_scenarios
 from fleetgym.registry import parse_agent
+from fleetgym.scenario import Scenario
 from fleetgym.threads import one_thread
 
 ISOLATION = ("auto", "always", "never")

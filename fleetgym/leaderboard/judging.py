@@ -13,11 +13,12 @@ from fleetgym.actions import ActionSpace
 from fleetgym.errors import DataError
 from fleetgym.evaluation.episode import COST_TERMS, Costs, EpisodeResult, decode_actions
 from fleetgym.files import parse_json
-from fleetgym.instance import Instance, Scenario
+from fleetgym.instance import Instance
 from fleetgym.leaderboard.record import FailureMark, VerifiedEpisode
 from fleetgym.leaderboard.submission import DECLARATION, Submission
 from fleetgym.library import load_instance, load_scenarios
 from fleetgym.reference import CertificateError
+from fleetgym.scenario import Scenario
 from fleetgym.schema import read_object
 
 #: A claimed cost may differ by this much, relative: other processors round sums differently.

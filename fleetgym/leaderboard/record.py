@@ -10,16 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from fleetgym.errors import DataError
-from fleetgym.evaluation.episode import FAILURE_KINDS, Changes, Costs, MapOf, Rules
+from fleetgym.evaluation.episode import FAILURE_KINDS, Changes, Costs, Rules
 from fleetgym.files import file_sha256, read_json, write_json
 from fleetgym.leaderboard.submission import DECLARATION, EPISODES, Submission
-from fleetgym.leaderboard.toml import SHA256, SUITE, read_toml
+from fleetgym.leaderboard.toml import SUITE, read_toml
 from fleetgym.schema import (
+    POSITIVE,
+    SHA256,
+    SHARE,
     Choice,
     Flag,
     Integer,
     Line,
     ListOf,
+    MapOf,
     Nested,
     Number,
     Text,
@@ -32,9 +36,6 @@ RECORD_FORMAT = "fleetgym-verified-1"
 KINDS = ("replayed", "fresh")
 #: What an agent must be kept from for its row to be ranked.
 ISOLATED = {"network": "none", "processes": "apart", "files": "hidden"}
-
-_USD = Number(minimum=0.0)
-_SHARE = Number(minimum=0.0, maximum=1.0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,10 +60,10 @@ class VerifiedEpisode:
 
     instance: str = spec(Line(1, 200))
     scenario: int = spec(Integer())
-    cost_usd: float = spec(Number(above=0.0))
+    cost_usd: float = spec(POSITIVE)
     costs: Costs = spec(Nested(Costs))
-    miss_share: float = spec(_SHARE)
-    unserved_share: float = spec(_SHARE)
+    miss_share: float = spec(SHARE)
+    unserved_share: float = spec(SHARE)
     forced_outages: int = spec(Integer())
     denied: int = spec(Integer())
     lost: int = spec(Integer())

@@ -14,8 +14,8 @@ from typing import Any
 
 from fleetgym.errors import DataError, FleetgymError
 from fleetgym.files import canonical_hash, write_atomically
-from fleetgym.leaderboard.toml import DAY, SHA256, SUITE, read_list
-from fleetgym.schema import Choice, Integer, Line, Number, Text, spec, to_jsonable
+from fleetgym.leaderboard.toml import SUITE, read_list
+from fleetgym.schema import DAY, POSITIVE, SHA256, Choice, Integer, Line, Text, spec, to_jsonable
 from fleetgym.scoring.best_known import (
     TOLERANCE,
     BestKnownSet,
@@ -43,10 +43,8 @@ class Machine:
     name: str = spec(Line(1, 80))
     processor: str = spec(Line(1, 120))
     cores: int = spec(Integer(1, 4096))
-    memory_gb: float = spec(Number(above=0.0))
-    cpu_s_per_reference_s: float = spec(
-        Number(above=0.0), 1.0, doc="its CPU seconds for one of the reference machine"
-    )
+    memory_gb: float = spec(POSITIVE)
+    cpu_s_per_reference_s: float = spec(POSITIVE, 1.0, doc="its CPU seconds for one of the reference machine")
     note: str = spec(Line(0, 400), "")
 
 

@@ -19,7 +19,7 @@ from fleetgym.dynamics import draw_scenario
 from fleetgym.errors import FleetgymError
 from fleetgym.files import file_sha256, write_json, write_private
 from fleetgym.generate import SEEDS, generate, stored_scenarios
-from fleetgym.instance import SCENARIO_FORMAT, Instance, Scenario
+from fleetgym.instance import Instance
 from fleetgym.leaderboard.registers import Season
 from fleetgym.library import (
     ENVIRONMENT_VARIABLE,
@@ -30,6 +30,7 @@ from fleetgym.library import (
     list_instances,
     load_instance,
 )
+from fleetgym.scenario import SCENARIO_FORMAT, Scenario
 from fleetgym.schema import to_jsonable
 from fleetgym.variables import environment_variable
 

@@ -20,9 +20,9 @@ from typing import Any
 from fleetgym.errors import DataError, UnknownNameError
 from fleetgym.evaluation.episode import SEED, TIME_CLASSES
 from fleetgym.files import canonical_hash, file_sha256, read_text
-from fleetgym.leaderboard.toml import DAY, MAX_TOML_BYTES, SHA256, SUITE, read_toml, write_toml
+from fleetgym.leaderboard.toml import MAX_TOML_BYTES, SUITE, read_toml, write_toml
 from fleetgym.library import entries, list_instances
-from fleetgym.schema import Choice, Integer, Line, Nested, Text, shown, spec, to_jsonable
+from fleetgym.schema import DAY, SHA256, Choice, Integer, Line, Nested, Text, shown, spec, to_jsonable
 
 SUBMISSION_FORMAT = "fleetgym-submission-1"
 DECLARATION, EPISODES, README = "submission.toml", "episodes.jsonl.gz", "README.md"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import json
 import tomllib
 from collections.abc import Mapping
@@ -18,25 +17,6 @@ T = TypeVar("T")
 
 MAX_TOML_BYTES = 2**16
 
-SHA256 = Text(r"\A[0-9a-f]{64}\Z")
-
-
-@dataclasses.dataclass(frozen=True)
-class Day(Text):
-    """A date, as in 2026-11-21."""
-
-    pattern: str = r"\A\d{4}-\d{2}-\d{2}\Z"
-
-    def read(self, value: Any, path: str) -> str | None:
-        """Return the date as it is written."""
-        text = super().read(value, path)
-        try:
-            return datetime.date.fromisoformat(str(text)).isoformat()
-        except ValueError:
-            raise DataError(f"there is no such day: {text}", path) from None
-
-
-DAY = Day()
 SUITE = Text(r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,60}(/[A-Za-z0-9][A-Za-z0-9._-]{0,60})?\Z")
 
 

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from fleetgym.errors import DataError
-from fleetgym.instance import Instance, Scenario
+from fleetgym.instance import Instance
 from fleetgym.reference.admission import Admission, Admitting, FleetState, after_window, pack
 from fleetgym.reference.certified_lp import CertificateError
 from fleetgym.reference.costs import COST_TERMS, holding_costs, operating_costs
 from fleetgym.reference.late import LateSegments, late_segments
 from fleetgym.reference.outcome import Book, Outcome
 from fleetgym.reference.routing import RoutingProgram, late_shares
+from fleetgym.scenario import Scenario
 from fleetgym.threads import one_thread
 
 

@@ -16,9 +16,23 @@ from typing import Any
 import numpy as np
 
 from fleetgym.errors import DataError, FleetgymError
-from fleetgym.evaluation.episode import Changes, MapOf, decode_actions, encode_actions
+from fleetgym.evaluation.episode import Changes, decode_actions, encode_actions
 from fleetgym.files import read_json, write_atomically, write_json
-from fleetgym.schema import Choice, Flag, Integer, Nested, Number, Text, read_object, spec, to_jsonable
+from fleetgym.schema import (
+    DAY,
+    POSITIVE,
+    SHA256,
+    Choice,
+    Flag,
+    Integer,
+    MapOf,
+    Nested,
+    Number,
+    Text,
+    read_object,
+    spec,
+    to_jsonable,
+)
 
 BEST_KNOWN_FORMAT = "fleetgym-best-known-1"
 ACTIONS_FORMAT = "fleetgym-actions-1"
@@ -26,21 +40,18 @@ ACTIONS_FORMAT = "fleetgym-actions-1"
 #: Two computations of one cost may differ by this much, relative.
 TOLERANCE = 1e-9
 
-_HASH = Text(r"\A[0-9a-f]{64}\Z")
-_DATE = Text(r"\A\d{4}-\d{2}-\d{2}\Z")
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BestKnown:
     """The cheapest episode ever verified for one task."""
 
-    instance_hash: str = spec(_HASH, doc="content hash of the instance it was found on")
-    value_usd: float = spec(Number(above=0.0))
+    instance_hash: str = spec(SHA256, doc="content hash of the instance it was found on")
+    value_usd: float = spec(POSITIVE)
     bound_usd: float | None = spec(
         Number(minimum=0.0, nullable=True), doc="no actions cost less; null: unknown"
     )
     method: str = spec(Text(), doc="what found the actions")
-    date: str = spec(_DATE)
+    date: str = spec(DAY)
     proven: bool = spec(Flag(), doc="whether no actions cost less than value_usd")
 
 
@@ -154,9 +165,9 @@ def write_best_known(path: str | os.PathLike[str], best: BestKnownSet) -> None:
 class _ActionFile:
     format: str = spec(Choice((ACTIONS_FORMAT,)))
     instance: str = spec(Text())
-    instance_hash: str = spec(_HASH)
+    instance_hash: str = spec(SHA256)
     scenario: int = spec(Integer())
-    value_usd: float = spec(Number(above=0.0))
+    value_usd: float = spec(POSITIVE)
     actions: tuple[tuple[int, int, int], ...] = spec(Changes(), doc="as in a results file")
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from fleetgym.actions import ActionSpace
-from fleetgym.instance import Instance, Scenario
+from fleetgym.instance import Instance
+from fleetgym.scenario import Scenario
 from fleetgym.scoring.improvement import Improvement, improve
 
 #: Fractions of a replica from which on there is one: serving one too few costs more than one too many.

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fleetgym.actions import ActionSpace
-from fleetgym.instance import Instance, Scenario
+from fleetgym.instance import Instance
+from fleetgym.scenario import Scenario
 from fleetgym.scoring.response import Responder
 from fleetgym.scoring.spans import KnownScenario
 

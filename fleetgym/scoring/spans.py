@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fleetgym.instance import Instance, Scenario
+from fleetgym.instance import Instance
 from fleetgym.kernels.spans import Track, play_span, price_options
+from fleetgym.scenario import Scenario
 from fleetgym.window import Outcome, window_model
 
 

@@ -14,7 +14,8 @@ from fleetgym.dynamics import draw_scenario
 from fleetgym.errors import FleetgymError
 from fleetgym.families.text import six
 from fleetgym.files import write_json
-from fleetgym.instance import SCENARIO_FORMAT, Instance, Scenario
+from fleetgym.instance import Instance
+from fleetgym.scenario import SCENARIO_FORMAT, Scenario
 from fleetgym.schema import to_jsonable
 from fleetgym.traces.build import DEFAULT_PENALTY, build
 from fleetgym.traces.days import Days, make_days

@@ -26,7 +26,8 @@ from baselines.hold import hold
 from baselines.homogeneous import gpu_type_masks, homogeneous
 from baselines.random_agent import random
 from fleetgym.errors import FleetgymError
-from fleetgym.instance import Instance, Scenario
+from fleetgym.instance import Instance
+from fleetgym.scenario import Scenario
 from fleetgym.view import View
 
 

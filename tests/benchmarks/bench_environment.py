@@ -27,8 +27,10 @@ import fleetgym
 from fleetgym.dynamics.scenario import draw_scenario
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.envs.vector import FleetAllocVectorEnv
-from fleetgym.instance import Affine, Dynamics, Instance, Performance, Process, Scenario
+from fleetgym.instance import Affine, Instance, Performance
 from fleetgym.kernels.profile import PARTS
+from fleetgym.processes import Dynamics, Process
+from fleetgym.scenario import Scenario
 from fleetgym.view import View
 
 BASE = "fleet-v0/dev/ou-m-001"
