@@ -145,6 +145,20 @@ class ActionSpace:
             end += width
         return laid_out
 
+    @functools.cached_property
+    def _counts(self) -> np.ndarray:
+        """How many numbers of replicas each configuration may have, 0 among them: uint64 (C,)."""
+        return np.array([c.max_replicas + 1 for c in self.instance.configurations], dtype=np.uint64)
+
+    @functools.cached_property
+    def _places(self) -> tuple[np.ndarray, np.ndarray]:
+        """Slot of each configuration, and the option that stands for one replica of it: int64 (C,) each."""
+        slot, option = np.zeros((2, self.instance.num_configurations), dtype=np.int64)
+        for s, members in enumerate(self.instance.slot_members):
+            slot[list(members)] = s
+            option[list(members)] = np.arange(1, len(members) + 1)
+        return slot, option
+
     def check(self, action: object) -> np.ndarray:
         """Return `action` as int64 (slots,), one option per slot, or raise `DataError` (see `check_options`)."""
         return check_options(action, self._limits)
@@ -167,6 +181,38 @@ class ActionSpace:
         np.put_along_axis(fleets, configurations[flat], replicas[flat], axis=1)
         return fleets
 
+    def check_fleet(self, fleet: object) -> np.ndarray:
+        """Return `fleet` as int64 (C,), replicas per configuration.
+
+        Raises
+        ------
+        DataError
+            If no action wants this fleet: for a wrong shape, for what is not a whole number from 0 to the
+            configuration's `max_replicas`, and for two configurations of one exclusive slot.
+        """
+        counts = fleet if _is_plainly_valid(fleet, self._counts) else self._checked_counts(fleet)
+        if self._counts.size > self.nvec.size:  # there are slots of several configurations
+            chosen = np.bincount(self._places[0][counts > 0])
+            if chosen.max(initial=0) > 1:
+                s = int(chosen.argmax())
+                raise DataError(f"more than one configuration of exclusive slot {s} is wanted", "$.fleet")
+        return counts
+
+    def _checked_counts(self, fleet: object) -> np.ndarray:
+        try:
+            counts = np.asarray(fleet)
+        except ValueError:  # lists of several lengths
+            counts = np.asarray(fleet, dtype=object)
+        if counts.dtype.kind not in "biuf":
+            raise DataError("expected whole numbers of replicas", "$.fleet")
+        if counts.shape != self._counts.shape:
+            raise DataError(f"expected {self._counts.size} replicas, got shape {counts.shape}", "$.fleet")
+        fits = (counts >= 0) & (counts < self._counts) & (counts == np.round(counts))
+        if not fits.all():
+            c = int(fits.argmin())
+            raise DataError(f"expected 0 to {self._counts[c] - 1} replicas, got {counts[c]}", f"$.fleet[{c}]")
+        return counts.astype(np.int64)
+
     def from_fleet(self, fleet: Sequence[int] | np.ndarray) -> np.ndarray:
         """Return the action whose target is `fleet`.
 
@@ -183,32 +229,13 @@ class ActionSpace:
         Raises
         ------
         DataError
-            If no action wants this fleet.
+            If no action wants this fleet (see `check_fleet`).
         """
-        try:
-            counts = np.asarray(fleet)
-        except ValueError:
-            counts = np.asarray(fleet, dtype=object)
-        if counts.dtype.kind not in "biuf":
-            raise DataError("expected whole numbers of replicas", "$.fleet")
-        if counts.shape != (self.instance.num_configurations,):
-            raise DataError(
-                f"expected {self.instance.num_configurations} replicas, got shape {counts.shape}", "$.fleet"
-            )
-        most = np.array([c.max_replicas for c in self.instance.configurations])
-        bad = np.flatnonzero((counts < 0) | (counts > most) | (counts != np.round(counts)))
-        if bad.size:
-            c = int(bad[0])
-            raise DataError(f"expected 0 to {most[c]} replicas, got {counts[c]}", f"$.fleet[{c}]")
+        counts = self.check_fleet(fleet)
         action = np.zeros(self.nvec.size, dtype=np.int64)
-        for s, (slot, members) in enumerate(
-            zip(self.instance.slots, self.instance.slot_members, strict=True)
-        ):
-            chosen = [o for o, c in enumerate(members, start=1) if counts[c]]
-            if slot.exclusive and len(chosen) > 1:
-                raise DataError(f"more than one configuration of exclusive slot {s} is wanted", "$.fleet")
-            if chosen:
-                action[s] = chosen[0] if slot.exclusive else counts[members[0]]
+        wanted = np.flatnonzero(counts)
+        slot, option = self._places
+        action[slot[wanted]] = np.maximum(option[wanted], counts[wanted])  # one of the two is 1
         return action
 
     def mask(self, available_gpus: np.ndarray, hold_usd: np.ndarray, budget_usd: float) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from fleetgym.arguments import at_least
+from fleetgym.arguments import above, at_least, flag, whole_at_least
 from fleetgym.errors import FleetgymError
 from fleetgym.forecasters import Forecaster, make_forecaster
 from fleetgym.planning import Plan, Planner, Snapshot
@@ -58,7 +58,8 @@ class Rolling:
     Raises
     ------
     FleetgymError
-        For what is no planner or no forecaster, and for a number out of range.
+        For what is no planner or no forecaster, for a number out of range or that is not whole where windows are
+        counted, and for a flag that is neither True nor False.
     """
 
     def __init__(
@@ -76,10 +77,10 @@ class Rolling:
                 f"planner is {planner!r}; expected an object with plan(snapshot), such as "
                 "fleetgym.registry.make_planner('agh')"
             )
-        at_least(1, every=every, payback_windows=payback_windows)
+        whole_at_least(1, every=every, payback_windows=payback_windows)
         at_least(0, switch_cost=switch_cost)
-        if not margin > -1.0:
-            raise FleetgymError(f"margin is {margin}; expected above -1")
+        above(-1, margin=margin)
+        flag(keep_best=keep_best)
         self.planner, self.every, self.margin = planner, every, margin
         self.forecaster = make_forecaster(forecaster)
         self.switch_cost, self.keep_best, self.payback_windows = switch_cost, keep_best, payback_windows
@@ -95,7 +96,13 @@ class Rolling:
             self.planner.prepare(view.snapshot())
 
     def act(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> np.ndarray:
-        """Return the running target, or a new one when it is time to plan."""
+        """Return the running target, or a new one when it is time to plan.
+
+        Raises
+        ------
+        DataError
+            If the planner wants a fleet that no action does.
+        """
         window = self.view.window
         if window > 0 or self.view.instance.lead == 0:
             self.forecaster.update(np.asarray(info["rate_rps"], dtype=float))
@@ -111,7 +118,7 @@ class Rolling:
         snapshot = view.snapshot(rate_rps=rate_rps)
         snapshot = dataclasses.replace(snapshot, startup_usd=self._switch_usd(snapshot))
         self.last_plan = self.planner.plan(snapshot)
-        new = np.asarray(self.last_plan.fleet, dtype=np.int64)
+        new = view.actions.check_fleet(self.last_plan.fleet)
         if not self.keep_best or self._is_worth_it(new, snapshot):
             self.target = new
 

@@ -10,6 +10,8 @@ import typing
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
+import numpy as np
+
 from fleetgym.errors import FleetgymError, UnknownNameError
 from fleetgym.schema import shown
 
@@ -157,13 +159,30 @@ def _is_a(value: Any, expected: Any) -> bool:
     if kind in (types.UnionType, typing.Union):
         return any(_is_a(value, choice) for choice in typing.get_args(expected))
     if kind in (int, float):
-        number = numbers.Integral if kind is int else numbers.Real
-        return isinstance(value, number) and not isinstance(value, bool)
+        return is_number(value, whole=kind is int)
     return isinstance(value, kind)
 
 
-def at_least(least: float, **values: float | None) -> None:
-    """Refuse numbers below a bound, and those that are none; None is a setting that is off.
+def is_number(value: object, whole: bool = False) -> bool:
+    """Tell whether a value is a number, one of NumPy's included; a truth value is none.
+
+    Parameters
+    ----------
+    value : object
+        Any.
+    whole : bool
+        Whether it must be of a type of whole numbers.
+
+    Examples
+    --------
+    >>> is_number(2.0), is_number(2.0, whole=True), is_number(True)
+    (True, False, False)
+    """
+    return isinstance(value, numbers.Integral if whole else numbers.Real) and not isinstance(value, bool)
+
+
+def at_least(least: float, **values: Any) -> None:
+    """Refuse numbers below a bound, and what is none; None is a setting that is off.
 
     Raises
     ------
@@ -177,12 +196,69 @@ def at_least(least: float, **values: float | None) -> None:
     fleetgym.errors.FleetgymError: every is 0; expected at least 1
     """
     for name, value in values.items():
-        if value is not None and not value >= least:
-            raise FleetgymError(f"{name} is {value}; expected at least {least}")
+        if value is not None and not (is_number(value) and value >= least):
+            raise FleetgymError(f"{name} is {value!r}; expected at least {least}")
 
 
-def positive_share(**values: float | None) -> None:
-    """Refuse numbers that are not above 0 and at most 1; None is a setting that is off.
+def whole_at_least(least: int, **values: Any) -> None:
+    """Refuse what is no whole number of at least a bound.
+
+    Raises
+    ------
+    FleetgymError
+        For the first.
+
+    Examples
+    --------
+    >>> whole_at_least(1, every=2.5)
+    Traceback (most recent call last):
+    fleetgym.errors.FleetgymError: every is 2.5; expected a whole number of at least 1
+    """
+    for name, value in values.items():
+        if not (is_number(value, whole=True) and value >= least):
+            raise FleetgymError(f"{name} is {value!r}; expected a whole number of at least {least}")
+
+
+def above(bound: float, **values: Any) -> None:
+    """Refuse numbers that are not above a bound, and what is none.
+
+    Raises
+    ------
+    FleetgymError
+        For the first.
+
+    Examples
+    --------
+    >>> above(-1, margin=-1.0)
+    Traceback (most recent call last):
+    fleetgym.errors.FleetgymError: margin is -1.0; expected above -1
+    """
+    for name, value in values.items():
+        if not (is_number(value) and value > bound):
+            raise FleetgymError(f"{name} is {value!r}; expected above {bound}")
+
+
+def flag(**values: Any) -> None:
+    """Refuse what is neither True nor False.
+
+    Raises
+    ------
+    FleetgymError
+        For the first.
+
+    Examples
+    --------
+    >>> flag(keep_best="no")
+    Traceback (most recent call last):
+    fleetgym.errors.FleetgymError: keep_best is 'no'; expected True or False
+    """
+    for name, value in values.items():
+        if not isinstance(value, bool | np.bool_):
+            raise FleetgymError(f"{name} is {value!r}; expected True or False")
+
+
+def positive_share(**values: Any) -> None:
+    """Refuse numbers that are not above 0 and at most 1, and what is none; None is a setting that is off.
 
     Raises
     ------
@@ -196,8 +272,8 @@ def positive_share(**values: float | None) -> None:
     fleetgym.errors.FleetgymError: utilization is 80; expected above 0 and at most 1
     """
     for name, value in values.items():
-        if value is not None and not 0.0 < value <= 1.0:
-            raise FleetgymError(f"{name} is {value}; expected above 0 and at most 1")
+        if value is not None and not (is_number(value) and 0.0 < value <= 1.0):
+            raise FleetgymError(f"{name} is {value!r}; expected above 0 and at most 1")
 
 
 def one_of(choices: Collection[str], **values: str) -> None:

@@ -24,6 +24,7 @@ from fleetgym.schema import (
     check_unique_ids,
     object_schema,
     read_object,
+    shown,
     spec,
 )
 
@@ -54,15 +55,17 @@ class Scenario:
         """Return self if every shape and value fits `instance`; raise `DataError` otherwise."""
         counts = {"workload": instance.num_workloads, "pool": instance.num_pools}
         for field in dataclasses.fields(self):
-            kind = field.metadata["kind"]
-            if not isinstance(kind, Array):
-                continue
-            shape, width = getattr(self, field.name).shape, counts[kind.dims[1]]
-            if len(shape) != 2 or shape[0] not in (1, instance.num_windows) or shape[1] != width:
-                raise DataError(
-                    f"expected shape ({instance.num_windows}, {width}) or (1, {width}), got {shape}",
-                    f"{path}.{field.name}",
-                )
+            kind, value, where = field.metadata["kind"], getattr(self, field.name), f"{path}.{field.name}"
+            if isinstance(kind, Array):
+                if not isinstance(value, np.ndarray):
+                    raise DataError(f"expected an array, got {shown(value)}", where)
+                shape, width = value.shape, counts[kind.dims[1]]
+                if len(shape) != 2 or shape[0] not in (1, instance.num_windows) or shape[1] != width:
+                    raise DataError(
+                        f"expected shape ({instance.num_windows}, {width}) or (1, {width}), got {shape}",
+                        where,
+                    )
+            kind.read(value, where)
         nodes = np.array([pool.gpus_per_node for pool in instance.pools])
         caps = np.array([pool.cap_gpus for pool in instance.pools])
         if np.any(self.available_gpus % nodes) or np.any(self.available_gpus > caps):

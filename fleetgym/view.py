@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 
 from fleetgym.actions import ActionSpace
+from fleetgym.errors import DataError, FleetgymError
 from fleetgym.instance import Instance
 from fleetgym.planning import LateSegments, Snapshot
 from fleetgym.window import FleetState, Outcome, WindowModel, WindowResult, window_model
+
+_STATE = ("running", "starting", "draining", "window", "spent_usd")
 
 
 class View:
@@ -39,7 +42,7 @@ class View:
         self._model: WindowModel = window_model(instance)
         self._router = self._model.new_router()
         self._state = self._model.initial_state()
-        self._outcome = Outcome.nominal(instance)
+        self._outcome = self._nominal = Outcome.nominal(instance)
 
     # -- what is known ----------------------------------------------------------------------------------
 
@@ -49,11 +52,23 @@ class View:
         Parameters
         ----------
         info : mapping
-            As `reset` or `step` returned it.
+            As `reset` or `step` returned it; of a batch, one environment's row of it.
+
+        Raises
+        ------
+        FleetgymError
+            If it lacks the fleet or the outcome, as a batch's infos do that was made without ``full_info=True``.
+        DataError
+            If the outcome is none.
         """
+        lacking = [name for name in (*_STATE, *Outcome.FIELDS) if name not in info]
+        if lacking:
+            raise FleetgymError(
+                f"the info lacks {', '.join(lacking)}; make a batch with full_info=True to have them"
+            )
         replicas = np.column_stack((info["running"], info["starting"], info["draining"])).astype(np.int64)
         self._state = FleetState(replicas, int(info["window"]), float(info["spent_usd"]))
-        self._outcome = Outcome.from_mapping(info, Outcome.nominal(self.instance))
+        self._outcome = Outcome.from_mapping({name: info[name] for name in Outcome.FIELDS}, self._nominal)
 
     @property
     def window(self) -> int:
@@ -118,6 +133,14 @@ class View:
         -------
         dict
             The cost terms of a step in USD, and their sum as ``cost``.
+
+        Raises
+        ------
+        UnknownNameError
+            If `outcome` names a field that there is not.
+        DataError
+            If no action wants this target, or a field of `outcome` has the wrong shape or holds what cannot be:
+            negative numbers, those that are not finite, or more or other than whole GPUs that a pool may have.
         """
         return self.preview_window(target, outcome=outcome).costs()
 
@@ -136,7 +159,7 @@ class View:
         Parameters
         ----------
         fleet : array_like of int, shape (C,)
-            Replicas per configuration; whether they would be admitted is not asked.
+            Replicas per configuration that an action can want; whether they would be admitted is not asked.
         outcome : Outcome or mapping, optional
             As for `preview`.
 
@@ -144,8 +167,13 @@ class View:
         -------
         float
             USD.
+
+        Raises
+        ------
+        DataError
+            If no action wants this fleet, or for another outcome than `preview` takes.
         """
-        serving = np.asarray(fleet, dtype=np.int64)
+        serving = self.actions.check_fleet(fleet)
         assumed = self._assume(outcome)
         terms, _, _, _ = self._model.operate(serving, assumed, self._router)
         return float(terms.sum() + serving @ self._model.hold_usd(assumed.price_factor))
@@ -153,7 +181,16 @@ class View:
     def _assume(self, outcome: Mapping[str, Any] | Outcome | None) -> Outcome:
         if outcome is None:
             return self._outcome
-        return outcome if isinstance(outcome, Outcome) else Outcome.from_mapping(outcome, self._outcome)
+        if isinstance(outcome, Outcome):
+            return outcome
+        assumed, caps = Outcome.from_mapping(outcome, self._outcome), self._nominal.available_gpus
+        if np.any(assumed.available_gpus > caps):
+            g = int(np.argmax(assumed.available_gpus > caps))
+            raise DataError(
+                f"expected at most {caps[g]} GPUs (cap_gpus), got {assumed.available_gpus[g]}",
+                f"$.outcome.available_gpus[{g}]",
+            )
+        return assumed
 
     def snapshot(
         self, *, rate_rps: np.ndarray | None = None, outcome: Mapping[str, Any] | Outcome | None = None
@@ -170,7 +207,7 @@ class View:
         Raises
         ------
         DataError
-            If rates or outcome have another shape, or are not finite numbers of at least 0.
+            If rates or outcome have another shape, or are not finite numbers of at least 0; see `preview`.
         """
         assumed = self._assume(outcome)
         if rate_rps is not None:

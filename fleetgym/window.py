@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fleetgym.errors import DataError
+from fleetgym.errors import DataError, UnknownNameError
 from fleetgym.instance import Affine, Instance
 from fleetgym.kernels import admission, economics, window
 from fleetgym.kernels.compile import announce_compilation
@@ -23,6 +23,7 @@ from fleetgym.kernels.tables import Outcomes, Packed, Played, Problem, freeze
 from fleetgym.kernels.window import new_memory, new_played
 from fleetgym.planning import LateSegments, Snapshot
 from fleetgym.scenario import Scenario
+from fleetgym.schema import shown
 
 #: The cost terms of a window, in USD; they add up to ``cost``.
 COST_TERMS = economics.TERMS
@@ -45,6 +46,8 @@ class Outcome:
 
     #: Fields per workload, in the kernels' order.
     WORKLOAD_FIELDS: ClassVar = _PER_WORKLOAD
+    #: All fields.
+    FIELDS: ClassVar = _PER_WORKLOAD + _PER_POOL
 
     @classmethod
     def nominal(cls, instance: Instance) -> Outcome:
@@ -64,7 +67,7 @@ class Outcome:
     def of(cls, scenario: Scenario, window: int) -> Outcome:
         """Return window `window` of a scenario."""
         rows = {}
-        for name in _PER_WORKLOAD + _PER_POOL:
+        for name in cls.FIELDS:
             series = getattr(scenario, name)
             rows[name] = series[window if series.shape[0] > 1 else 0]
         return cls(**rows)
@@ -75,29 +78,24 @@ class Outcome:
 
         Raises
         ------
+        UnknownNameError
+            For a name that no field has.
         DataError
-            If a field has the wrong shape or is no number.
+            For what is no mapping, and if a field has the wrong shape, or holds what is no finite number of at
+            least 0, or, of `available_gpus`, no whole one.
         """
-        values = {}
-        for field in dataclasses.fields(cls):
-            old = getattr(default, field.name)
-            if field.name not in data:
-                values[field.name] = old
-                continue
-            try:
-                new = np.asarray(data[field.name]).astype(old.dtype)
-            except (TypeError, ValueError):
-                raise DataError("expected numbers", f"$.outcome.{field.name}") from None
-            if new.shape != old.shape or not np.all(np.isfinite(new)) or np.any(new < 0):
-                raise DataError(
-                    f"expected {old.size} finite numbers, none negative", f"$.outcome.{field.name}"
-                )
-            values[field.name] = new
+        if not isinstance(data, Mapping):
+            raise DataError(f"expected an outcome or a mapping of its fields, got {shown(data)}", "$.outcome")
+        values = {name: getattr(default, name) for name in cls.FIELDS}
+        for name, given in data.items():
+            if name not in values:
+                raise UnknownNameError("field of an outcome", str(name), cls.FIELDS)
+            values[name] = _like(values[name], given, f"$.outcome.{name}")
         return cls(**values)
 
     def as_dict(self) -> dict[str, np.ndarray]:
         """Return the fields as copies."""
-        return {name: getattr(self, name).copy() for name in _PER_WORKLOAD + _PER_POOL}
+        return {name: getattr(self, name).copy() for name in self.FIELDS}
 
     def stacked(self) -> np.ndarray:
         """Return the workload fields as one array, (5, I), in the kernels' order."""
@@ -106,6 +104,20 @@ class Outcome:
     def packed(self) -> Outcomes:
         """Return the window as the kernels take it."""
         return Outcomes(self.stacked(), np.array(self.available_gpus), np.array(self.price_factor))
+
+
+def _like(old: np.ndarray, given: object, path: str) -> np.ndarray:
+    """Return numbers that may stand for `old`, in its shape and type, or raise `DataError`."""
+    try:
+        raw = np.asarray(given)
+    except ValueError:  # lists of several lengths
+        raw = np.asarray(given, dtype=object)
+    whole = " whole" if old.dtype.kind == "i" else ""
+    expected = f"expected {old.size} finite{whole} numbers, none negative"
+    fits = raw.dtype.kind in "iuf" and raw.shape == old.shape
+    if not fits or not (np.isfinite(raw) & (raw >= 0)).all() or (whole and (raw != np.floor(raw)).any()):
+        raise DataError(f"{expected}, got {shown(raw.tolist())}", path)
+    return raw.astype(old.dtype)
 
 
 @dataclasses.dataclass(eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 import warnings
@@ -210,6 +211,119 @@ def test_pickled_environment_continues() -> None:
         assert same(a[4], b[4])
 
 
+BAD_FLEETS = ([99], [-1], [0.5], [float("nan")], [1, 1], ["a"], [[1]])
+
+
+@pytest.mark.parametrize("fleet", BAD_FLEETS, ids=str)
+@pytest.mark.parametrize("price", [View.preview, View.steady_cost_usd])
+def test_only_fleets_that_can_be_are_priced(price: object, fleet: list) -> None:
+    """Both prices refuse what no action wants by the same words."""
+    with pytest.raises(DataError, match=r"\$\.fleet.*expected") as found:
+        price(View(make().instance), fleet)
+    with pytest.raises(DataError) as wanted:
+        make().actions.from_fleet(fleet)
+    assert str(found.value) == str(wanted.value)
+
+
+def test_an_exclusive_slot_has_one_configuration() -> None:
+    """Two configurations of it are no fleet; one of them, or of each of two slots, is the action that names it."""
+    actions = make("fleet-v0/toy/group").actions
+    members = next(
+        m
+        for slot, m in zip(actions.instance.slots, actions.instance.slot_members, strict=True)
+        if slot.exclusive
+    )
+    fleet = np.zeros(actions.instance.num_configurations, dtype=int)
+    fleet[list(members[:2])] = 1
+    with pytest.raises(DataError, match="more than one configuration of exclusive slot"):
+        actions.check_fleet(fleet)
+    rng = np.random.default_rng(0)
+    for instance in SOME:
+        actions = make(instance).actions
+        for _ in range(5):
+            action = rng.integers(actions.nvec)
+            assert np.array_equal(actions.from_fleet(actions.to_fleet(action)), action)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "error", "says"),
+    [
+        ({"rate_rp": [1.0]}, UnknownNameError, "did you mean 'rate_rps'"),
+        ({"rate_rps": [-1.0]}, DataError, r"\$\.outcome\.rate_rps: expected 1 finite numbers, none negative"),
+        ({"price_factor": [float("nan")]}, DataError, r"\$\.outcome\.price_factor"),
+        ({"input_scale": [1.0, 1.0]}, DataError, r"\$\.outcome\.input_scale"),
+        ({"delay_factor": ["1"]}, DataError, r"\$\.outcome\.delay_factor"),
+        ({"rate_rps": [[1.0], [1.0, 2.0]]}, DataError, r"\$\.outcome\.rate_rps"),
+        ({"available_gpus": [0.5]}, DataError, "finite whole numbers"),
+        (
+            {"available_gpus": [10**6]},
+            DataError,
+            r"available_gpus\[0\]: expected at most \d+ GPUs \(cap_gpus\)",
+        ),
+        ([1.0], DataError, "expected an outcome or a mapping"),
+    ],
+    ids=str,
+)
+def test_bad_outcomes_are_refused(outcome: object, error: type, says: str) -> None:
+    """A what-if that cannot be is named, wherever one can be given."""
+    view = View(make().instance)
+    for ask in (lambda: view.preview([1], outcome=outcome), lambda: view.snapshot(outcome=outcome)):
+        with pytest.raises(error, match=says):
+            ask()
+    with pytest.raises(error, match=says):
+        view.steady_cost_usd([1], outcome=outcome)
+
+
+def test_outcomes_that_can_be_are_taken() -> None:
+    """Some fields or all, in any type of numbers."""
+    env = make()
+    _, info = env.reset(options={"scenario": 0})
+    view = View(env.instance)
+    view.update(info)
+    plain, gpus = view.preview([1]), info["available_gpus"].astype(float).tolist()
+    for outcome in (view.outcome, view.outcome.as_dict(), {"available_gpus": gpus}):
+        assert view.preview([1], outcome=outcome) == pytest.approx(plain)
+    assert view.preview([1], outcome={"rate_rps": 2 * info["rate_rps"]}) != plain
+
+
+def test_a_failed_reset_changes_nothing() -> None:
+    """Bad options leave generator and episode as they are."""
+    env, twin = make(ALL[-1]), make(ALL[-1])
+    for each in (env, twin):
+        each.reset(seed=3)
+    with pytest.raises(FleetgymError):
+        env.reset(seed=4, options={"scenario": 10**6})
+    assert same(env.step(env.action_space.nvec * 0)[4], twin.step(env.action_space.nvec * 0)[4])
+    assert same(env.reset()[1], twin.reset()[1])
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [
+        ("rate_rps", lambda a: a * np.nan),
+        ("rate_rps", lambda a: a - 1e9),
+        ("rate_rps", lambda a: a.tolist()),
+        ("rate_rps", lambda a: a.astype(str)),
+        ("input_scale", lambda a: a * 0.0),
+        ("delay_factor", lambda a: a + np.inf),
+        ("error_factor", lambda a: a[0]),
+        ("available_gpus", lambda a: a.astype(float)),
+        ("available_gpus", lambda a: a - 10**6),
+        ("available_gpus", lambda a: a + 10**6),
+        ("price_factor", lambda a: a > 0),
+        ("price_factor", lambda a: -a - 1.0),
+    ],
+)
+def test_given_scenarios_are_checked(field: str, change: object) -> None:
+    """A scenario of one's own is played if every number of it can be, and refused by its field if not."""
+    good = fleetgym.load_scenarios(TOY)[0]
+    env = make()
+    env.reset(options={"scenario": dataclasses.replace(good)})
+    bad = dataclasses.replace(good, **{field: change(getattr(good, field))})
+    with pytest.raises(DataError, match=rf"\$\.{field}"):
+        env.reset(options={"scenario": bad})
+
+
 def test_lead_zero_shows_the_coming_window() -> None:
     """With lead = 0 the info before a window holds what that window brings."""
     instance = fleetgym.load_instance("fleet-v0/toy/drop").replace(lead=0)
@@ -258,6 +372,18 @@ def test_ansi_rendering() -> None:
     text = env.render()
     assert all(pool.id in text for pool in env.instance.pools)
     assert max(len(line) for line in text.splitlines()) <= 120
+
+
+def test_ansi_shows_the_window_that_was_played() -> None:
+    """Where the coming window is known, its rates do not stand beside the last window's costs."""
+    env = make("fleet-v0/dev/fastllm-4-4-5-001", render_mode="ansi")
+    assert env.instance.lead == 0
+    _, before = env.reset(options={"scenario": 0})
+    _, _, _, _, after = env.step(env.action_space.nvec * 0)
+    assert np.all(np.abs(before["rate_rps"] - after["rate_rps"]) > 1e-3)
+    text = env.render().split("workloads (last window)")[1]
+    for rate in before["rate_rps"]:
+        assert f"{rate:.3f} req/s" in text
 
 
 def test_unknown_render_mode() -> None:

@@ -282,3 +282,17 @@ def test_ansi_rendering() -> None:
     assert all(p.id in text for p in env.instance.pools)
     with pytest.raises(FleetgymError, match="render_mode"):
         FleetMakespanEnv(TOY, render_mode="hologram")
+
+
+def test_rendering_names_the_window() -> None:
+    """The head says which window is served, and when it begins."""
+    env = make("fleet-v0/dev/ou-s-001", render_mode="ansi")
+    env.reset(options={"scenario": 0, "window": 30})
+    assert "window 30/288  02:30" in env.render()
+
+
+@pytest.mark.parametrize("budget", ["x", True, float("nan"), -1.0])
+def test_a_budget_is_a_number(budget: object) -> None:
+    """Anything else is named."""
+    with pytest.raises(FleetgymError, match="budget_usd_per_h is .*; expected a finite number"):
+        make(budget_usd_per_h=budget)

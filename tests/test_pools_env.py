@@ -161,3 +161,12 @@ def test_one_step_only() -> None:
     for arguments in ({"pools": 0}, {"miss_share": 1.0}):
         with pytest.raises(FleetgymError):
             made("fleet-v0/toy/two-pools", **arguments)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"pools": True}, {"pools": 2.0}, {"miss_share": "x"}, {"miss_share": True}], ids=str
+)
+def test_arguments_are_numbers(wrong: dict) -> None:
+    """Truth values, text and fractions of pools are named."""
+    with pytest.raises(FleetgymError, match=f"{next(iter(wrong))} is .*; expected"):
+        gymnasium.make("FleetPools-v0", **wrong)

@@ -215,3 +215,10 @@ def test_agent_learned_something() -> None:
     learned, rule, held = (sum(np.log(play(agent, day)[0]) for day in days) / len(days) for agent in agents)
     assert learned < rule - 0.02
     assert learned < held - 0.2
+
+
+@pytest.mark.parametrize("instance", [EXCLUSIVE, "fleet-v0/dev/fastllm-4-4-5-001"])
+def test_training_needs_numbers_of_replicas(instance: str) -> None:
+    """An environment with exclusive groups is refused before anything is played."""
+    with pytest.raises(FleetgymError, match="are exclusive groups; expected numbers of replicas"):
+        make_env(instance)

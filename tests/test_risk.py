@@ -11,7 +11,7 @@ import fleetgym
 from fleetgym.cli.parser import main
 from fleetgym.cli.plan_report import describe_plan, plan_facts
 from fleetgym.dynamics import draw_scenario
-from fleetgym.errors import FleetgymError
+from fleetgym.errors import DataError, FleetgymError
 from fleetgym.instance import Instance
 from fleetgym.registry import make_agent, make_planner
 from fleetgym.risk import (
@@ -215,6 +215,13 @@ def test_what_runs_already_starts_for_nothing() -> None:
     facts = plan_facts(instance, plan_with_risk(instance, "milp", days=0).plan)
     assert facts["cost"] == pytest.approx(2.0)
     assert facts["bound"] == pytest.approx(2.0, rel=1e-4)
+
+
+def test_plans_that_no_action_wants_are_not_priced() -> None:
+    """A fleet beyond `max_replicas` is named instead."""
+    instance = fleetgym.load_instance("fleet-v0/toy/startup")
+    with pytest.raises(DataError, match=r"\$\.fleet\[0\]: expected 0 to"):
+        plan_facts(instance, fleetgym.Plan(fleet=np.array([10**6])))
 
 
 def test_impossible_fleets_and_rates_are_refused() -> None:

@@ -13,6 +13,7 @@ from baselines.ppo.environment import make_env
 from baselines.ppo.features import TARGETS
 from baselines.ppo.network import slot_scores
 from baselines.ppo.plot import draw, read_curve
+from fleetgym.errors import FleetgymError
 
 pytestmark = pytest.mark.rl
 pytest.importorskip("sb3_contrib", reason="sb3-contrib is not there")
@@ -80,3 +81,15 @@ def test_numpy_computes_what_pytorch_does() -> None:
     action = ours.sample()
     assert ours.log_prob(action).numpy() == pytest.approx(theirs.log_prob(action).numpy(), rel=1e-5)
     assert slots * ours.entropy().numpy() == pytest.approx(theirs.entropy().numpy(), rel=1e-4)
+
+
+def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:
+    """No instances, no steps, and families of exclusive groups, before anything is written."""
+    for wrong, says in (
+        (["--instances", "0"], "instances is 0; expected a whole number of at least 1"),
+        (["--steps", "0"], "steps is 0"),
+        (["--families", "grw"], "are exclusive groups"),
+    ):
+        with pytest.raises(FleetgymError, match=says):
+            run(tmp_path, *wrong)
+    assert not list(tmp_path.iterdir())

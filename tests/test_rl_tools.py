@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from gymnasium.wrappers import RecordEpisodeStatistics
 
+from fleetgym import load_scenarios
 from fleetgym.envs.wrappers import RelativeActions, for_learning
+from fleetgym.errors import FleetgymError
 
 pytestmark = pytest.mark.rl
 
@@ -192,3 +194,38 @@ def test_maskable_ppo_on_the_batched_environment() -> None:
     with pytest.raises(FleetgymError, match="SameStep"):
         BatchedVecEnv(gymnasium.make_vec("FleetAlloc-v0", num_envs=2, instance=TOY))
     envs.close()
+
+
+def test_batched_vec_env_takes_options_and_tells_instances() -> None:
+    """Options reach the next reset only, as SB3's own environments have it; instances are each environment's own."""
+    pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not there")
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    from fleetgym.envs.sb3 import BatchedVecEnv
+
+    batch = gymnasium.make_vec("FleetAlloc-v0", num_envs=2, instance=TOY, autoreset_mode="SameStep")
+    ours, theirs = BatchedVecEnv(batch), DummyVecEnv([make] * 2)
+    given = load_scenarios(TOY)[0]
+    choices = ({"scenario": 0}, None, [{"scenario": given}] * 2, None)
+    for options in choices:
+        for vec_env in (ours, theirs):
+            vec_env.seed(3)
+            vec_env.set_options(options)
+        for _ in range(2):  # the second time without seeds and options
+            mine, other = ours.reset(), theirs.reset()
+            assert all(np.array_equal(mine[key], other[key]) for key in mine)
+            for _ in range(3):
+                action = np.zeros((2, ours.action_space.nvec.size), dtype=int)
+                a, b = ours.step(action), theirs.step(action)
+                assert np.array_equal(a[1], b[1])
+                assert all(np.array_equal(a[0][key], b[0][key]) for key in a[0])
+    ours.set_options([{"scenario": 0}, {}])
+    with pytest.raises(FleetgymError, match="set_options"):
+        ours.reset()
+    names = ["fleet-v0/dev/drop-s-001", "fleet-v0/dev/drop-s-002"]
+    mixed = BatchedVecEnv(
+        gymnasium.make_vec("FleetAlloc-v0", num_envs=3, instance=names, autoreset_mode="SameStep")
+    )
+    assert [one.id for one in mixed.get_attr("instance")] == ["drop-s-001", "drop-s-002", "drop-s-001"]
+    assert [one.id for one in mixed.get_attr("instance", [1])] == ["drop-s-002"]
+    assert mixed.get_attr("num_envs") == [3, 3, 3]

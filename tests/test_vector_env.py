@@ -207,3 +207,126 @@ def test_wrong_calls_are_explained() -> None:
         envs.step(np.zeros((2, 2), dtype=np.int64))
     with pytest.raises(gymnasium.error.ResetNeeded, match=r"episodes \[0, 1\] are over"):
         envs.step(np.zeros((2, 2), dtype=np.int64))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("instance", "steps"), [(TOYS[0], 5), ("fleet-v0/dev/ou-s-001", 3), (TOYS[0], 10**6)]
+)
+def test_time_limits_truncate_as_gymnasiums_do(instance: str, steps: int, mode: AutoresetMode) -> None:
+    """`make_vec` with `max_episode_steps` gives what single environments behind `TimeLimit` give, in every mode."""
+    windows = fleetgym.load_instance(instance).num_windows
+    arguments = {"instance": instance, "max_episode_steps": min(steps, windows)}
+    ours = gymnasium.make_vec("FleetAlloc-v0", num_envs=3, full_info=True, autoreset_mode=mode, **arguments)
+    assert isinstance(ours, FleetAllocVectorEnv)
+    theirs = SyncVectorEnv(
+        [lambda: gymnasium.make("FleetAlloc-v0", **arguments)] * 3,
+        autoreset_mode=mode,
+    )
+    rng, ends = np.random.default_rng(0), 0
+    assert_same(ours.reset(seed=2), theirs.reset(seed=2))
+    for t in range(2 * min(steps, windows) + 3):
+        if mode == AutoresetMode.DISABLED and t == 2:  # from here on the episodes end at different times
+            some = {"reset_mask": np.array([True, False, False])}
+            assert_same(ours.reset(options=dict(some)), theirs.reset(options=dict(some)))
+        actions = rng.integers(ours.single_action_space.nvec, size=(3, ours.single_action_space.nvec.size))
+        found, expected = ours.step(actions), theirs.step(actions)
+        for k in range(5):
+            assert_same(found[k], expected[k], f"$[{t}][{k}]")
+        over = found[2] | found[3]
+        ends += int(over.sum())
+        if mode == AutoresetMode.DISABLED and over.any():
+            with pytest.raises(gymnasium.error.ResetNeeded):
+                ours.step(actions)
+            assert_same(ours.reset(options={"reset_mask": over}), theirs.reset(options={"reset_mask": over}))
+    assert ends >= 3
+    ours.close()
+    theirs.close()
+
+
+def test_seeds_are_those_of_the_single_environments() -> None:
+    """Seeds and generators can be read as from `SyncVectorEnv`; what seeds nothing there does not here."""
+    ours, theirs = FleetAllocVectorEnv(3, TOYS[0]), sync([TOYS[0]], 3, AutoresetMode.NEXT_STEP)
+    for seed in (7, [5, 0, 9]):
+        for envs in (ours, theirs):
+            envs.reset(seed=seed)
+        assert ours.np_random_seed == theirs.np_random_seed
+        assert [rng.random() for rng in ours.np_random] == [rng.random() for rng in theirs.np_random]
+    assert ours.np_random_seed == (5, 0, 9)
+    ours.reset(seed=np.int64(7))
+    assert ours.np_random_seed == (7, 8, 9)
+    ours.reset(seed=[None, 1, None])
+    assert ours.np_random_seed == (7, 1, 9)
+    fresh = FleetAllocVectorEnv(2, TOYS[0])
+    assert all(isinstance(rng, np.random.Generator) for rng in fresh.np_random)
+    for seed in (
+        1.5,
+        "12",
+        {0: 1, 1: 2, 2: 3},
+        -1,
+        [1, -2, 3],
+        [1, 2.0, 3],
+        ["1", "2", "3"],
+        True,
+        {1, 2, 3},
+    ):
+        with pytest.raises(FleetgymError, match="seed: expected"):
+            ours.reset(seed=seed)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"seed": [1, 2, "x"]},
+        {"options": {"scenario": 10**6}},
+        {"options": {"scenario": "nobody"}},
+        {"options": {"scenarios": 0}},
+        {"options": {"scenario": fleetgym.load_scenarios("fleet-v0/toy/drop")[0]}},
+        {"options": {"reset_mask": np.zeros(3, dtype=bool)}},
+    ],
+    ids=str,
+)
+def test_a_failed_reset_changes_nothing(wrong: dict) -> None:
+    """Generators, scenarios and episodes go on as if it had not been called."""
+    ours, twin = (FleetAllocVectorEnv(3, "fleet-v0/toy/two-pools", full_info=True) for _ in range(2))
+    for envs in (ours, twin):
+        envs.reset(seed=1)
+    with pytest.raises(FleetgymError):
+        ours.reset(**{"seed": [4, 5, 6], **wrong})
+    actions = np.ones((3, 2), dtype=np.int64)
+    for _ in range(ours.instances[0].num_windows + 3):  # into the episodes that are drawn next
+        assert_same(ours.step(actions), twin.step(actions))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"num_envs": 2.0},
+        {"num_envs": 0},
+        {"num_envs": True},
+        {"num_threads": 1.0},
+        {"full_info": "x"},
+        {"max_episode_steps": 0},
+        {"max_episode_steps": 2.5},
+    ],
+    ids=str,
+)
+def test_arguments_of_another_kind_are_named(wrong: dict) -> None:
+    """Fractions of environments, and flags that are none."""
+    with pytest.raises(FleetgymError, match=next(iter(wrong))):
+        FleetAllocVectorEnv(**{"num_envs": 2, "instance": TOYS[0], **wrong})
+
+
+def test_views_want_the_whole_info() -> None:
+    """A row of a batch's infos updates a view if it holds everything, and says what to do if not."""
+    for full in (True, False):
+        envs = FleetAllocVectorEnv(2, TOYS[0], full_info=full)
+        _, infos = envs.reset(seed=0)
+        row = {name: values[1] for name, values in infos.items() if not name.startswith("_")}
+        view = fleetgym.View(envs.instances[0])
+        if full:
+            view.update(row)
+            assert np.array_equal(view.running, row["running"])
+        else:
+            with pytest.raises(FleetgymError, match="lacks running.*full_info=True"):
+                view.update(row)

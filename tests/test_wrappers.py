@@ -8,7 +8,7 @@ import pytest
 import fleetgym
 from fleetgym.agents import Agent, Rolling, Static
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
-from fleetgym.errors import FleetgymError, UnknownNameError
+from fleetgym.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.forecasters import FORECASTERS, Kalman, Quantile, make_forecaster
 from fleetgym.planning import Plan, Snapshot
 
@@ -147,3 +147,31 @@ def test_descent_pays_for_its_changes() -> None:
         results = fleetgym.evaluate([name], "fleet-v0/dev/ou-s-001", scenarios=[0])
         costs[name] = results.episodes[0].cost_usd
     assert costs["descent"] < costs["hold"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"every": 2.5},
+        {"every": "x"},
+        {"every": True},
+        {"payback_windows": 1.5},
+        {"keep_best": "no"},
+        {"margin": "x"},
+        {"switch_cost": "x"},
+    ],
+    ids=str,
+)
+def test_arguments_of_another_kind_are_named(wrong: dict) -> None:
+    """Windows are counted in whole numbers, of NumPy's too; flags are flags."""
+    with pytest.raises(FleetgymError, match=f"{next(iter(wrong))} is .*; expected"):
+        Rolling(Wants([1]), **wrong)
+    Rolling(Wants([1]), every=np.int64(2), keep_best=np.bool_(True))
+
+
+@pytest.mark.parametrize("keep_best", [True, False])
+@pytest.mark.parametrize("fleet", [[10**9], [-1], [0.5], [float("nan")], [1, 1]], ids=str)
+def test_plans_that_no_action_wants_are_refused(fleet: list, keep_best: bool) -> None:
+    """Before they are priced, whether the best is kept or not."""
+    with pytest.raises(DataError, match=r"\$\.fleet"):
+        play(Rolling(Wants(fleet), keep_best=keep_best))

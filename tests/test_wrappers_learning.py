@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
-from gymnasium.wrappers import FlattenObservation, RecordEpisodeStatistics
+from gymnasium.wrappers import FlattenObservation, NormalizeReward, RecordEpisodeStatistics, TransformReward
 
 import fleetgym
 from fleetgym.envs.wrappers import (
@@ -280,16 +280,22 @@ def test_dict_wrappers_say_where_they_belong(wrapper: type) -> None:
 
 def test_bad_arguments_are_named() -> None:
     """Arguments out of range are refused."""
-    with pytest.raises(FleetgymError, match="frames"):
-        FrameHistory(make(), frames=0)
+    for frames in (0, 2.5, "x", True):
+        with pytest.raises(FleetgymError, match="frames"):
+            FrameHistory(make(), frames=frames)
     with pytest.raises(UnknownNameError, match="demand"):
         FrameHistory(make(), keys=("demnd",))
-    with pytest.raises(FleetgymError, match="windows_ahead"):
-        ForecastFeatures(make(), windows_ahead=(-1,))
+    for windows_ahead in ((-1,), (0.5,), ("x",), ()):
+        with pytest.raises(FleetgymError, match="windows_ahead"):
+            ForecastFeatures(make(), windows_ahead=windows_ahead)
+    for name in ("FleetMakespan-v0", "FleetPools-v0"):
+        with pytest.raises(FleetgymError, match="ForecastFeatures needs FleetAlloc-v0"):
+            ForecastFeatures(gymnasium.make(name))
     with pytest.raises(UnknownNameError, match="kalman"):
         ForecastFeatures(make(), "kalmann")
-    with pytest.raises(FleetgymError, match="scale"):
-        ScaleReward(make(), scale=0.0)
+    for scale in (0.0, "x", float("nan")):
+        with pytest.raises(FleetgymError, match="scale"):
+            ScaleReward(make(), scale=scale)
     with pytest.raises(FleetgymError, match="reference"):
         ScaleReward(make(), reference="best")
     with pytest.raises(FleetgymError, match="scale must be given"):
@@ -338,3 +344,38 @@ def test_rewards_of_the_other_environments() -> None:
     env.reset(seed=0)
     _, reward, _, _, info = env.step(env.action_space.sample())
     assert reward == info["unscaled_reward"] / 60.0
+
+
+@pytest.mark.parametrize(
+    "below", [ScaleReward, NormalizeReward, lambda env: TransformReward(env, lambda r: r - 1.0)]
+)
+def test_rewards_are_scaled_first(below: object) -> None:
+    """Around what has changed the reward, `unscaled_reward` would not be the environment's: it is refused."""
+    with pytest.raises(FleetgymError, match="has changed the reward already: put it around ScaleReward"):
+        ScaleReward(FlattenDict(below(make())))
+    around = TransformReward(ScaleReward(make()), lambda r: r - 1.0)
+    around.reset(seed=0)
+    _, reward, _, _, info = around.step(around.action_space.sample())
+    assert info["unscaled_reward"] == -info["cost"]
+    assert reward == pytest.approx(-info["cost"] / around.env.scale - 1.0)
+
+
+def test_normalizing_once_is_enough() -> None:
+    """A second time is refused, wherever it stands."""
+    with pytest.raises(FleetgymError, match="once is enough"):
+        NormalizeByInstance(FrameHistory(NormalizeByInstance(make())))
+
+
+def test_environments_do_not_share_a_forecaster() -> None:
+    """Each wrapper takes a copy of an object, so that one environment does not see another's demand."""
+    shared = Kalman()
+    first, second = (ForecastFeatures(make(), shared) for _ in range(2))
+    first.reset(seed=0)
+    second.reset(seed=1)
+    alone = play(ForecastFeatures(make(), Kalman()), 5)
+    first.reset(seed=0)
+    first.action_space.seed(0)
+    for entry in alone[1:]:
+        action = first.action_space.sample()
+        second.step(action)
+        assert same(first.step(action)[0], entry[0])

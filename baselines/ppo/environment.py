@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from baselines.ppo.features import NUM_FEATURES, TARGETS, SlotFeatures
-from fleetgym import Instance, View
+from fleetgym import FleetgymError, Instance, View
 
 _LARGEST = 100.0  # of a feature
 _LARGEST_REWARD = 3.0  # either way: what a drop costs in its window would drown the rest
@@ -27,11 +27,22 @@ class SlotTargets(gymnasium.Wrapper[Any, Any, Any, Any]):
     ----------
     env : gymnasium.Env
         `FleetAlloc-v0`, possibly wrapped, with its own actions; every slot a number of replicas.
+
+    Raises
+    ------
+    FleetgymError
+        If a slot of the instance is an exclusive group of configurations.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]):
         super().__init__(env)
         self._instance: Instance = env.unwrapped.instance  # type: ignore[attr-defined]
+        exclusive = [s for s, slot in enumerate(self._instance.slots) if slot.exclusive]
+        if exclusive:
+            raise FleetgymError(
+                f"slots {exclusive} of {self._instance.id!r} are exclusive groups; expected numbers of replicas only, "
+                "which families grw and fastllm do not have"
+            )
         view = View(self._instance)
         self._scale_usd = view.steady_cost_usd(self._instance.nominal_fleet) or 1.0
         slots = len(self._instance.slots)
@@ -68,7 +79,7 @@ class SlotTargets(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def make_env(instance: str | Instance) -> gymnasium.Env[Any, Any]:
-    """Return the training environment of an instance whose slots are all numbers of replicas.
+    """Return the training environment of an instance whose slots are all numbers of replicas (see `SlotTargets`).
 
     Examples
     --------

@@ -26,7 +26,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from baselines.ppo.environment import make_env
 from baselines.ppo.features import NUM_FEATURES
 from baselines.ppo.policy import SlotPolicy
-from fleetgym import Instance
+from fleetgym import FleetgymError, Instance
+from fleetgym.arguments import whole_at_least
 from fleetgym.generate import generate
 
 #: Seeds of training instances begin here; those of the standard set are far below.
@@ -111,7 +112,14 @@ def set_feature_scale(model: MaskablePPO, envs: DummyVecEnv, windows: int = 48) 
 
 
 def train(call: argparse.Namespace) -> None:
-    """Train one round and write checkpoint, weights and curve into the folder."""
+    """Train one round and write checkpoint, weights and curve into the folder.
+
+    Raises
+    ------
+    FleetgymError
+        For numbers below 1, and for instances that the policy cannot play (see `SlotTargets`).
+    """
+    whole_at_least(1, instances=call.instances, steps=call.steps, hidden=call.hidden)
     torch.set_num_threads(1)
     folder = Path(call.folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -120,6 +128,7 @@ def train(call: argparse.Namespace) -> None:
     saved = torch.load(checkpoint, weights_only=True) if checkpoint.exists() else None
     if saved is not None:
         before = saved["progress"]
+        print(f"{folder}: goes on from a checkpoint after {before['steps']:,} steps")
     start_s = time.process_time()
     instances = training_instances(
         call.families, call.size, call.instances, first=before["runs"] * call.instances
@@ -173,5 +182,8 @@ def parser() -> argparse.ArgumentParser:
 
 if __name__ == "__main__":
     arguments = parser().parse_args()
-    for _ in range(arguments.rounds):
-        train(arguments)
+    try:
+        for _ in range(arguments.rounds):
+            train(arguments)
+    except FleetgymError as error:
+        raise SystemExit(f"error: {error}") from None

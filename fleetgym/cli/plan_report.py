@@ -38,6 +38,11 @@ def plan_facts(
         ``cost`` in USD per window, start-up left out; ``bound``, which no fleet is below in that window, whoever
         plans it (`fleetgym.bounds.window_bound`); ``gap`` = 1 - bound / cost; ``fleet`` by configuration; ``gpus`` by
         pool; ``costs_usd`` by term; ``routing`` by workload, with the slack of its SLOs; ``risk``.
+
+    Raises
+    ------
+    DataError
+        If no action wants the plan's fleet.
     """
     from fleetgym.bounds import Effort, window_bound
     from fleetgym.risk import window_to_plan
@@ -45,7 +50,7 @@ def plan_facts(
     from fleetgym.window import COST_TERMS, window_model
 
     model, view = window_model(instance), View(instance)
-    fleet = np.asarray(plan.fleet, dtype=np.int64)
+    fleet = view.actions.check_fleet(plan.fleet)
     window = window_to_plan(view, margin)
     outcome = type(view.outcome).from_mapping({"rate_rps": window.rate_rps}, view.outcome)
     terms, unserved, miss, routing = model.operate(fleet, outcome, model.new_router())

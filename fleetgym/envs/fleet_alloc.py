@@ -65,7 +65,7 @@ class FleetAllocEnv(gymnasium.Env):
     other. Stored scenarios, not seeds, are what is scored.
 
     ## Episode end
-    Terminated after ``num_windows`` windows; never truncated.
+    Terminated after ``num_windows`` windows; truncated only by ``gymnasium.make(..., max_episode_steps=n)``.
 
     ## Info
     The same keys after every step and reset: the cost terms and ``cost`` (zero at reset), `unserved_share`,
@@ -88,8 +88,8 @@ class FleetAllocEnv(gymnasium.Env):
     ## Vectorized use
     ``gymnasium.make_vec("fleetgym:FleetAlloc-v0", num_envs=64, instance=...)`` plays all episodes in one compiled call,
     with the numbers of this environment bit for bit: see `fleetgym.envs.vector.FleetAllocVectorEnv` for several
-    instances in one batch, autoreset modes and threads. ``vectorization_mode="sync"`` or ``"async"`` works too, many
-    times slower.
+    instances in one batch, autoreset modes, time limits and threads. ``vectorization_mode="sync"`` or ``"async"`` works
+    too, many times slower.
 
     ## Version history
     * v0: initial version
@@ -112,7 +112,7 @@ class FleetAllocEnv(gymnasium.Env):
         self._batch = EpisodeBatch([self.instance], [0], room=1)
         self._action = np.zeros((1, self.actions.nvec.size), dtype=np.int64)
         self._scenario: Scenario | None = None
-        self._result: WindowResult | None = None  # kept only for pictures
+        self._last: tuple[Outcome, WindowResult] | None = None  # the window played last, only to be shown
         self._viewer = Viewer(self.instance, render_mode, self.metadata["render_fps"])
 
     # -- Gymnasium's interface ----------------------------------------------------------------------------
@@ -133,12 +133,20 @@ class FleetAllocEnv(gymnasium.Env):
         -------
         observation : dict of ndarray
         info : dict
+
+        Raises
+        ------
+        FleetgymError
+            For options that do not exist; nothing has happened then.
+        DataError
+            For a scenario that does not fit the instance.
         """
+        named = self._choice.named(options)
         super().reset(seed=seed)
-        self._scenario = self._choice.choose(options, self.np_random)
+        self._scenario = self._choice.choose(named, self.np_random)
         self._batch.load(0, self._scenario)
         self._batch.advance(self._action, _BEGIN)
-        self._result = None
+        self._last = None
         self._viewer.begin()
         return self._batch.single_observation(), self._info()
 
@@ -190,7 +198,7 @@ class FleetAllocEnv(gymnasium.Env):
         if self.render_mode == "ansi":
             if self._scenario is None:
                 raise gymnasium.error.ResetNeeded("call reset() before render()")
-            return render_ansi(self.instance, self._batch.state(0), self._seen(), self._result)
+            return render_ansi(self.instance, self._batch.state(0), self._seen(), self._last)
         return self._viewer.render()
 
     def close(self) -> None:
@@ -206,14 +214,15 @@ class FleetAllocEnv(gymnasium.Env):
         return info
 
     def _show(self) -> None:
-        """Add the window just played to the picture."""
+        """Note the window just played, and add it to the picture."""
         assert self._scenario is not None
         state = self._batch.state(0)
-        self._result = self._batch.last_result()
-        self._viewer.add(state, Outcome.of(self._scenario, state.window - 1), self._result)
+        self._last = Outcome.of(self._scenario, state.window - 1), self._batch.last_result()
+        self._viewer.add(state, *self._last)
 
     def _seen(self) -> Outcome:
-        return Outcome.from_mapping(self._info(), Outcome.nominal(self.instance))
+        info = self._batch.single_info()
+        return Outcome(**{name: info[name] for name in Outcome.FIELDS})
 
 
 _BEGIN, _PLAY = (np.full(1, what, dtype=np.uint8) for what in (BEGIN, PLAY))

@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from fleetgym.actions import ActionSpace
+from fleetgym.arguments import is_number
 from fleetgym.envs.one_window import OneWindowEnv
 from fleetgym.envs.scenarios import ScenarioChoice
 from fleetgym.errors import FleetgymError
@@ -240,9 +241,9 @@ class FleetMakespanEnv(OneWindowEnv):
         choice = ScenarioChoice(instance)
         own = choice.instance
         if budget_usd_per_h is not None:
-            if not 0.0 <= budget_usd_per_h < np.inf:
+            if not is_number(budget_usd_per_h) or not 0.0 <= budget_usd_per_h < np.inf:
                 raise FleetgymError(
-                    f"budget_usd_per_h is {budget_usd_per_h}; expected a finite number, at least 0"
+                    f"budget_usd_per_h is {budget_usd_per_h!r}; expected a finite number, at least 0"
                 )
             own = own.replace(budget=Budget(kind="rate", usd=float(budget_usd_per_h)))
         super().__init__(choice, own, render_mode)

@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from fleetgym.arguments import is_number
 from fleetgym.envs.rendering import checked_render_mode, has_render_mode, render_ansi
 from fleetgym.envs.scenarios import ScenarioChoice, reset_options
 from fleetgym.errors import FleetgymError
@@ -106,10 +107,16 @@ class OneWindowEnv(gymnasium.Env, abc.ABC):
         Raises
         ------
         FleetgymError
-            For options that do not exist.
+            For options that do not exist; nothing has happened then.
+        DataError
+            For a scenario that does not fit the instance.
         """
+        named, window = self._named(options)
         super().reset(seed=seed)
-        self._scenario, self.window = self._choose(options)
+        self._scenario = self._choice.choose(named, self.np_random)
+        if named is None and window is None:
+            window = int(self.np_random.integers(self.instance.num_windows))
+        self.window = window or 0
         self._outcome = Outcome.of(self._scenario, self.window)
         self._state = FleetState(np.zeros_like(self._model.initial_state().replicas))
         self._snapshot = self._model.snapshot(self._state, self._outcome)
@@ -117,16 +124,14 @@ class OneWindowEnv(gymnasium.Env, abc.ABC):
         self._begin()
         return self._observe(), self._info()
 
-    def _choose(self, options: dict[str, Any] | None) -> tuple[Scenario, int]:
+    def _named(self, options: dict[str, Any] | None) -> tuple[int | Scenario | None, int | None]:
+        """Return the scenario and the window that options name."""
         given = reset_options(options, "scenario", "window")
-        chosen, window = given.get("scenario"), given.get("window")
-        count = self.instance.num_windows
-        if window is not None and not (_is_whole(window) and 0 <= window < count):
+        window, count = given.get("window"), self.instance.num_windows
+        if window is not None and not (is_number(window, whole=True) and 0 <= window < count):
             raise FleetgymError(f"expected a window from 0 to {count - 1}, got {window!r}")
-        scenario = self._choice.choose({"scenario": chosen}, self.np_random)
-        if chosen is None and window is None:
-            window = self.np_random.integers(count)
-        return scenario, int(window or 0)
+        named = self._choice.named({"scenario": given.get("scenario")})
+        return named, None if window is None else int(window)
 
     def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
         """Rent the fleet, and serve the window.
@@ -170,7 +175,8 @@ class OneWindowEnv(gymnasium.Env, abc.ABC):
             return None
         if self._scenario is None:
             raise gymnasium.error.ResetNeeded("call reset() before render()")
-        return f"{render_ansi(self.instance, self._state, self._outcome, None)}\n{self._result()}"
+        state = FleetState(self._state.replicas, self.window)
+        return f"{render_ansi(self.instance, state, self._outcome)}\n{self._result()}"
 
     # -- what the agent sees
 
@@ -200,10 +206,6 @@ class OneWindowEnv(gymnasium.Env, abc.ABC):
     def _cost_usd_per_h(self) -> float:
         """Return rent and model storage of what was granted."""
         return float(self._state.running @ self._snapshot.hold_usd / self._model.hours)
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def _log_ratio(value: np.ndarray, nominal: np.ndarray | float) -> np.ndarray:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.wrappers import NormalizeObservation
 
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.envs.wrappers import RelativeActions, for_learning
+from fleetgym.envs.wrappers.layers import layers
 from fleetgym.errors import FleetgymError
 from fleetgym.view import View
 
@@ -20,7 +22,8 @@ class PolicyAgent:
     """Plays a policy that was trained in `FleetAlloc-v0` behind wrappers.
 
     The same wrappers are put around an environment that simulates nothing and repeats what the agent is shown. So the
-    policy sees in an evaluation what it saw in training, forecasts and history included, and knows nothing more.
+    policy sees in an evaluation what it saw in training, forecasts and history included, and knows nothing more. Every
+    wrapper is asked once per window, so those that remember actions or draw numbers play as in training, too.
 
     Parameters
     ----------
@@ -29,7 +32,8 @@ class PolicyAgent:
     wrap : callable
         Puts the wrappers around the environment, as in training. Those that change actions are
         `gymnasium.ActionWrapper`s: what one does to them in its own ``step`` is refused, since a policy must answer
-        before the step is taken.
+        before the step is taken. A `gymnasium.wrappers.NormalizeObservation` needs the statistics of the training,
+        and ``update_running_mean = False``.
 
     Examples
     --------
@@ -58,21 +62,44 @@ class PolicyAgent:
         self.policy, self.wrap = policy, wrap
 
     def reset(self, view: View, *, seed: int) -> None:
-        """Forget the last episode."""
+        """Forget the last episode.
+
+        Raises
+        ------
+        FleetgymError
+            If a wrapper would normalise by what it sees in this episode instead of in training.
+        """
         self._shown = _ShownEnv(view.instance)
         self._env = self.wrap(self._shown)
+        for layer in layers(self._env):
+            if isinstance(layer, NormalizeObservation) and layer.update_running_mean:
+                raise FleetgymError(
+                    "NormalizeObservation would begin every episode with fresh statistics: let `wrap` set `obs_rms` "
+                    "to those of the training and `update_running_mean = False`"
+                )
+        self._translations = [*_translations(self._env)]
         self._last: Any = None
 
     def act(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> np.ndarray:
-        """Return the target that the policy's action stands for, (slots,) options."""
+        """Return the target that the policy's action stands for, (slots,) options.
+
+        Raises
+        ------
+        FleetgymError
+            If the wrappers let another action through in `step` than was answered in the last window.
+        """
         self._shown.show(observation, info)
         if self._last is None:
             seen, told = self._env.reset()
         else:
             seen, _, _, _, told = self._env.step(self._last)
             self._check_received()
-        self._last = self.policy(seen, told.get("action_mask"))
-        self._answer = np.asarray(_target(self._env, self._last))
+        action = self._last = self.policy(seen, told.get("action_mask"))
+        for layer, translate in self._translations:
+            action = translate(action)
+            if isinstance(layer, gymnasium.ActionWrapper):  # its `step` repeats this, and asks no second time
+                layer.action = _always(action)  # type: ignore[method-assign]
+        self._answer = np.array(action)
         return self._answer.copy()
 
     def _check_received(self) -> None:
@@ -107,12 +134,16 @@ class _ShownEnv(FleetAllocEnv):
         return np.asarray(self._now[1]["action_mask"])
 
 
-def _target(env: gymnasium.Env[Any, Any], action: Any) -> Any:
-    """Return the environment's own action that an action of the wrapped one stands for."""
-    while isinstance(env, gymnasium.Wrapper):
-        if isinstance(env, RelativeActions):
-            action = env.target(action)
-        elif isinstance(env, gymnasium.ActionWrapper):
-            action = env.action(action)
-        env = env.env
-    return action
+def _always(answer: Any) -> Any:
+    return lambda action: answer
+
+
+def _translations(
+    env: gymnasium.Env[Any, Any],
+) -> Iterator[tuple[gymnasium.Wrapper[Any, Any, Any, Any], Any]]:
+    """Return the wrappers that change actions, the outermost first, and what turns each one's into the next's."""
+    for layer in layers(env):
+        if isinstance(layer, RelativeActions):
+            yield layer, layer.target
+        elif isinstance(layer, gymnasium.ActionWrapper):
+            yield layer, layer.action

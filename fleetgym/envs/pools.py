@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from fleetgym.actions import check_options
+from fleetgym.arguments import is_number
 from fleetgym.envs.one_window import OneWindowEnv
 from fleetgym.envs.scenarios import ScenarioChoice
 from fleetgym.errors import FleetgymError
@@ -150,10 +151,10 @@ class FleetPoolsEnv(OneWindowEnv):
         miss_share: float = 0.01,
         render_mode: str | None = None,
     ):
-        if not isinstance(pools, int | np.integer) or not 1 <= pools <= 16:
-            raise FleetgymError(f"pools is {pools}; expected a whole number from 1 to 16")
-        if not 0.0 < miss_share < 1.0:
-            raise FleetgymError(f"miss_share is {miss_share}; expected above 0 and below 1")
+        if not is_number(pools, whole=True) or not 1 <= pools <= 16:
+            raise FleetgymError(f"pools is {pools!r}; expected a whole number from 1 to 16")
+        if not is_number(miss_share) or not 0.0 < miss_share < 1.0:
+            raise FleetgymError(f"miss_share is {miss_share!r}; expected above 0 and below 1")
         choice = ScenarioChoice(instance)
         super().__init__(choice, choice.instance, render_mode)
         self.pools, self.miss_share = int(pools), float(miss_share)

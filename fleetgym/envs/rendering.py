@@ -47,12 +47,12 @@ def _pool_lines(instance: Instance, state: FleetState, seen: Outcome) -> list[st
     return lines
 
 
-def _workload_lines(instance: Instance, seen: Outcome, result: WindowResult) -> list[str]:
+def _workload_lines(instance: Instance, played: Outcome, result: WindowResult) -> list[str]:
     lines, width = [], max(24, *(len(workload.id) for workload in instance.workloads))
     for i, workload in enumerate(instance.workloads):
         served = 1.0 - float(result.unserved_share[i])
         lines.append(
-            f"  {workload.id:<{width}} {_bar(served)} {seen.rate_rps[i]:>9.3f} req/s  "
+            f"  {workload.id:<{width}} {_bar(served)} {played.rate_rps[i]:>9.3f} req/s  "
             f"{100 * result.unserved_share[i]:>5.1f} % unserved  {100 * result.miss_share[i]:>5.1f} % missed"
         )
     return lines
@@ -70,7 +70,9 @@ def _fleet_lines(instance: Instance, state: FleetState) -> list[str]:
     return lines or ["  (no replicas)"]
 
 
-def render_ansi(instance: Instance, state: FleetState, seen: Outcome, result: WindowResult | None) -> str:
+def render_ansi(
+    instance: Instance, state: FleetState, seen: Outcome, last: tuple[Outcome, WindowResult] | None = None
+) -> str:
     """Return the state before the coming window, and what the last one cost, as text.
 
     Parameters
@@ -80,9 +82,9 @@ def render_ansi(instance: Instance, state: FleetState, seen: Outcome, result: Wi
     state : FleetState
         The fleet.
     seen : Outcome
-        The outcome seen last.
-    result : WindowResult or None
-        The window played last; None before the first.
+        The outcome seen last, whose availability is shown.
+    last : tuple of Outcome and WindowResult, optional
+        The window played last and what it cost; None before the first.
 
     Returns
     -------
@@ -92,9 +94,9 @@ def render_ansi(instance: Instance, state: FleetState, seen: Outcome, result: Wi
     clock = divmod(int(state.window * instance.window_s) // 60, 60)
     head = f"{instance.id}  window {state.window}/{instance.num_windows}  {clock[0] % 24:02d}:{clock[1]:02d}"
     lines = [head, "pools", *_pool_lines(instance, state, seen), "fleet", *_fleet_lines(instance, state)]
-    if result is not None:
-        lines += ["workloads (last window)", *_workload_lines(instance, seen, result)]
-        terms = "  ".join(f"{name} {usd:.4g}" for name, usd in result.costs().items() if usd)
+    if last is not None:
+        lines += ["workloads (last window)", *_workload_lines(instance, *last)]
+        terms = "  ".join(f"{name} {usd:.4g}" for name, usd in last[1].costs().items() if usd)
         lines.append(f"USD  {terms}")
     return "\n".join(lines)
 

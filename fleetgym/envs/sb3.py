@@ -49,11 +49,20 @@ class BatchedVecEnv(VecEnv):
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
 
     def reset(self) -> Any:
-        """Start all episodes, with the seeds that `seed` was told."""
-        seeds = list(self._seeds) if any(seed is not None for seed in self._seeds) else None
-        observation, self.infos = self.envs.reset(seed=seeds)
+        """Start all episodes, with the seeds that `seed` was told and the options that `set_options` was.
+
+        Raises
+        ------
+        FleetgymError
+            For options that differ from environment to environment.
+        """
+        options = self._options[0]
+        if any(other is not options and other != options for other in self._options):
+            raise FleetgymError("set_options: the environments of a batch have the same options, got several")
+        observation, self.infos = self.envs.reset(seed=list(self._seeds), options=options)
         self.reset_infos = self._split(self.infos)
         self._reset_seeds()
+        self._reset_options()
         return observation
 
     def step_async(self, actions: np.ndarray) -> None:
@@ -83,8 +92,9 @@ class BatchedVecEnv(VecEnv):
     # -- what SB3 asks of single environments ---------------------------------------------------------------
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """Return the vector environment's attribute, once per environment."""
-        return [getattr(self.envs, attr_name)] * len(list(self._get_indices(indices)))
+        """Return the vector environment's attribute, once per environment; ``"instance"`` is each one's own."""
+        own = self.envs.unwrapped.get_attr(attr_name)
+        return [own[k] for k in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         """Refuse: environments of a batch have no attributes of their own."""

@@ -71,26 +71,24 @@ class ScenarioChoice:
         """The stored scenarios."""
         return () if self._home is None else load_scenarios(self._home)
 
-    def number(self, options: dict[str, Any] | None, rng: np.random.Generator) -> int | Scenario:
-        """Return the number of a stored scenario, or a scenario that is given or drawn.
+    def named(self, options: dict[str, Any] | None) -> int | Scenario | None:
+        """Return the number of the stored scenario that options name, the scenario that they give, or None.
 
         Parameters
         ----------
         options : dict or None
             Of `reset`: ``{"scenario": k}``, ``{"scenario": id}`` or ``{"scenario": Scenario(...)}``.
-        rng : numpy.random.Generator
-            For what is drawn.
 
         Raises
         ------
         FleetgymError
             For unknown options, and for a number or an id that no stored scenario has.
+        DataError
+            For a scenario that does not fit the instance.
         """
         chosen = reset_options(options, "scenario").get("scenario")
-        if chosen is None and self.source == "stored":
-            return int(rng.integers(len(self.stored)))
         if chosen is None:
-            return draw_scenario(self.instance, rng, "drawn")
+            return None
         if isinstance(chosen, Scenario):
             return chosen.check(self.instance)
         if isinstance(chosen, str):
@@ -108,7 +106,15 @@ class ScenarioChoice:
             )
         return int(chosen)
 
-    def choose(self, options: dict[str, Any] | None, rng: np.random.Generator) -> Scenario:
-        """Return the scenario that `number` names."""
-        chosen = self.number(options, rng)
+    def number(self, named: int | Scenario | None, rng: np.random.Generator) -> int | Scenario:
+        """Return what is named, or what `rng` chooses: the number of a stored scenario, or a scenario."""
+        if named is not None:
+            return named
+        if self.source == "stored":
+            return int(rng.integers(len(self.stored)))
+        return draw_scenario(self.instance, rng, "drawn")
+
+    def choose(self, named: int | Scenario | None, rng: np.random.Generator) -> Scenario:
+        """Return the scenario that `number` says."""
+        chosen = self.number(named, rng)
         return self.stored[chosen] if isinstance(chosen, int) else chosen

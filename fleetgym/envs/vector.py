@@ -14,11 +14,14 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from fleetgym.actions import ActionSpace, check_options
+from fleetgym.arguments import flag, is_number, whole_at_least
 from fleetgym.envs.fleet_alloc import observation_space
 from fleetgym.envs.scenarios import ScenarioChoice, reset_options
 from fleetgym.episodes import BEGIN, PLAY, REST, EpisodeBatch
 from fleetgym.errors import FleetgymError
 from fleetgym.instance import Instance
+from fleetgym.scenario import Scenario
+from fleetgym.schema import shown
 from fleetgym.window import COST_TERMS
 
 #: What infos hold unless all of it is asked for.
@@ -63,13 +66,15 @@ class FleetAllocVectorEnv(VectorEnv):
     num_threads : int, optional
         Threads to share the work; by default one per 128 environments, and no more than processors. The
         numbers do not depend on it.
+    max_episode_steps : int, optional
+        Truncate episodes after so many windows, as `gymnasium.make` does with an argument of this name.
     render_mode : None
         Batches are not rendered.
 
     Raises
     ------
     FleetgymError
-        If an argument is out of range or instances differ in shape.
+        If an argument is of another kind or out of range, or instances differ in shape.
 
     Examples
     --------
@@ -94,18 +99,21 @@ class FleetAllocVectorEnv(VectorEnv):
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         full_info: bool = False,
         num_threads: int | None = None,
+        max_episode_steps: int | None = None,
         render_mode: None = None,
     ):
-        if num_envs < 1:
-            raise FleetgymError(f"num_envs must be at least 1, got {num_envs}")
+        whole_at_least(1, num_envs=num_envs)
+        flag(full_info=full_info)
+        if max_episode_steps is not None:
+            whole_at_least(1, max_episode_steps=max_episode_steps)
         if render_mode is not None:
             raise FleetgymError(
                 "batches are not rendered: use gymnasium.make, or make_vec with vectorization_mode='sync'"
             )
         if num_threads is None:
             num_threads = max(1, min(os.cpu_count() or 1, num_envs // _EPISODES_PER_THREAD))
-        if not 1 <= num_threads <= num_envs:
-            raise FleetgymError(f"num_threads must be from 1 to num_envs, got {num_threads}")
+        if not is_number(num_threads, whole=True) or not 1 <= num_threads <= num_envs:
+            raise FleetgymError(f"num_threads must be a whole number from 1 to num_envs, got {num_threads!r}")
         sources = [instance] if isinstance(instance, str | Instance) else list(instance)
         if not sources:
             raise FleetgymError("instance: expected at least one")
@@ -126,10 +134,11 @@ class FleetAllocVectorEnv(VectorEnv):
         self._everyone = np.ones(num_envs, dtype=np.bool_)
         self._everyone.setflags(write=False)
         self._plays = np.full(num_envs, PLAY, dtype=np.uint8)
-        self._rngs: list[np.random.Generator | None] = [None] * num_envs
+        self._rngs: list[tuple[np.random.Generator, int] | None] = [None] * num_envs  # with their seeds
         self._scenario_ids = np.full(num_envs, None, dtype=object)
         self._over = np.ones(num_envs, dtype=np.bool_)  # nothing to play before a reset
         self._begun = False
+        self._most_steps = np.inf if max_episode_steps is None else max_episode_steps
 
     def _reserve(self, num_threads: int) -> None:
         """Make room for the stored scenarios of all instances, then for one scenario per environment."""
@@ -164,14 +173,20 @@ class FleetAllocVectorEnv(VectorEnv):
         Raises
         ------
         FleetgymError
-            For options that do not exist, or seeds or a mask of the wrong length.
+            For options that do not exist, for a mask of the wrong length, and for seeds that are too few, too many,
+            negative or no whole numbers. Nothing has happened then.
+        DataError
+            For a scenario that does not fit the instances; likewise.
         """
         options = reset_options(options, "scenario", "reset_mask")
         rows = self._reset_mask(options.pop("reset_mask", None))
-        self._seed([seed] * self.num_envs if seed is None else seed, rows)
+        seeds = self._seeds(seed)
+        named = {int(which): self._choices[which].named(options) for which in np.unique(self._which[rows])}
+        for k in np.flatnonzero(rows).tolist():
+            if seeds[k] is not None:
+                self._rngs[k] = seeding.np_random(seeds[k])
+            self._choose(k, named[int(self._which[k])])
         what = np.where(rows, _BEGIN, _REST)
-        for k in np.flatnonzero(rows):
-            self._choose(int(k), options)
         self._batch.advance(np.zeros((self.num_envs, self._limits.shape[1])), what)
         self._over[rows] = False
         self._begun = True
@@ -188,20 +203,51 @@ class FleetAllocVectorEnv(VectorEnv):
             raise gymnasium.error.ResetNeeded("reset all environments before some of them")
         return mask
 
-    def _seed(self, seed: int | Sequence[int | None], rows: np.ndarray) -> None:
-        seeds = [seed + k for k in range(self.num_envs)] if isinstance(seed, int | np.integer) else list(seed)
+    def _seeds(self, seed: Any) -> list[int | None]:
+        """Return the seed of each environment."""
+        if seed is None:
+            return [None] * self.num_envs
+        if is_number(seed, whole=True):
+            seeds: list[Any] = [int(seed) + k for k in range(self.num_envs)]
+        elif isinstance(seed, Sequence | np.ndarray) and not isinstance(seed, str | bytes):
+            seeds = list(seed)
+        else:
+            raise FleetgymError(
+                f"seed: expected a whole number, {self.num_envs} of them or None, got {shown(seed)}"
+            )
         if len(seeds) != self.num_envs:
             raise FleetgymError(f"seed: expected one or {self.num_envs}, got {len(seeds)}")
-        for k in np.flatnonzero(rows):
-            own = seeds[k]
-            if own is not None or self._rngs[k] is None:
-                self._rngs[k], _ = seeding.np_random(None if own is None else int(own))
+        for own in seeds:
+            if own is not None and not (is_number(own, whole=True) and own >= 0):
+                raise FleetgymError(f"seed: expected whole numbers of at least 0, got {shown(own)}")
+        return [None if own is None else int(own) for own in seeds]
 
-    def _choose(self, k: int, options: dict[str, Any] | None = None) -> None:
+    def _rng(self, k: int) -> tuple[np.random.Generator, int]:
+        """Return the generator of environment `k` and its seed, a random one if none was given."""
+        found = self._rngs[k] = self._rngs[k] or seeding.np_random()
+        return found
+
+    @property  # type: ignore[misc]
+    def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
+        """The environments' generators."""
+        return tuple(self._rng(k)[0] for k in range(self.num_envs))
+
+    @property
+    def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The environments' seeds."""
+        return tuple(self._rng(k)[1] for k in range(self.num_envs))
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """Return an attribute once per environment, as `SyncVectorEnv` does; ``"instance"`` is each one's own."""
+        if name == "instance":
+            return tuple(self.instances[which] for which in self._which)
+        value = getattr(self, name)
+        return (value,) * self.num_envs
+
+    def _choose(self, k: int, named: int | Scenario | None = None) -> None:
         """Choose the scenario of environment `k`, and store it if it is not."""
-        rng, which = self._rngs[k], self._which[k]
-        assert rng is not None
-        chosen = self._choices[which].number(options, rng)
+        which = self._which[k]
+        chosen = self._choices[which].number(named, self._rng(k)[0])
         if isinstance(chosen, int):
             slot, scenario = int(self._first_slot[which]) + chosen, self._choices[which].stored[chosen]
         else:
@@ -251,13 +297,14 @@ class FleetAllocVectorEnv(VectorEnv):
         self._batch.advance(actions, what)
         rewards = 0.0 - self._batch.cost_usd
         terminations = self._batch.window >= self._batch.shape.windows
-        truncations = np.zeros(self.num_envs, dtype=np.bool_)
+        truncations = self._batch.window >= self._most_steps
+        ended = terminations | truncations
         final = {}
-        if self.autoreset_mode == AutoresetMode.SAME_STEP and terminations.any():
-            final = self._finish(terminations)
+        if self.autoreset_mode == AutoresetMode.SAME_STEP and ended.any():
+            final = self._finish(ended)
             self._over = np.zeros(self.num_envs, dtype=np.bool_)
         else:
-            self._over = terminations.copy()
+            self._over = ended
         return (
             self._batch.observation(),
             rewards,

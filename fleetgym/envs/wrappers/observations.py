@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, SupportsFloat
@@ -11,7 +12,9 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
-from fleetgym.envs.fleet_alloc import MAX_LOG_RATIO
+from fleetgym.arguments import is_number, whole_at_least
+from fleetgym.envs.fleet_alloc import MAX_LOG_RATIO, FleetAllocEnv
+from fleetgym.envs.wrappers.layers import refuse_below
 from fleetgym.errors import FleetgymError, UnknownNameError
 from fleetgym.forecasters import Forecaster, make_forecaster
 from fleetgym.instance import Instance
@@ -80,7 +83,7 @@ class NormalizeByInstance(_ObservationWrapper):
     Raises
     ------
     FleetgymError
-        If the observation is not a `Dict`.
+        If the observation is not a `Dict`, or is normalised already.
 
     Examples
     --------
@@ -95,6 +98,7 @@ class NormalizeByInstance(_ObservationWrapper):
         RecordConstructorArgs.__init__(self)
         super().__init__(env)
         boxes, instance = _boxes(env, "NormalizeByInstance"), _instance(env, "NormalizeByInstance")
+        refuse_below(env, (NormalizeByInstance,), "has normalised the observation already: once is enough")
         most = np.array([c.max_replicas for c in instance.configurations], dtype=np.float32)
         spread = np.maximum(_LEAST_SPREAD, _log_rates(instance).std(axis=0)).astype(np.float32)
         self._divisor = {
@@ -141,14 +145,15 @@ class ForecastFeatures(_ObservationWrapper):
     env : gymnasium.Env
         `FleetAlloc-v0` with its `Dict` observation.
     forecaster : str or Forecaster
-        ``"last"``, ``"ewma"``, ``"kalman"``, ``"quantile"``, or an object.
+        ``"last"``, ``"ewma"``, ``"kalman"``, ``"quantile"``, or an object, of which the wrapper takes a copy.
     windows_ahead : sequence of int
         Which windows; 0 is the coming one.
 
     Raises
     ------
     FleetgymError
-        If the observation is not a `Dict` or a window is negative.
+        If the environment is not `FleetAlloc-v0`, the observation is not a `Dict`, or a window is no whole number
+        of at least 0.
     UnknownNameError
         If no forecaster has the name.
 
@@ -171,10 +176,12 @@ class ForecastFeatures(_ObservationWrapper):
         super().__init__(env)
         boxes = _boxes(env, "ForecastFeatures")
         self.windows_ahead = tuple(windows_ahead)
-        if not self.windows_ahead or min(self.windows_ahead) < 0:
+        if not self.windows_ahead or not all(is_number(w, whole=True) and w >= 0 for w in self.windows_ahead):
             raise FleetgymError(f"windows_ahead must be whole numbers of at least 0, got {windows_ahead!r}")
         self._instance = _instance(env, "ForecastFeatures")
-        self._forecaster = make_forecaster(forecaster)
+        if not isinstance(env.unwrapped, FleetAllocEnv):
+            raise FleetgymError("ForecastFeatures needs FleetAlloc-v0: one window has nothing to forecast")
+        self._forecaster = copy.deepcopy(make_forecaster(forecaster))
         self._nominal = np.array([w.rate_rps for w in self._instance.workloads])
         shape = (len(self.windows_ahead), self._nominal.size)
         box = spaces.Box(-MAX_LOG_RATIO, MAX_LOG_RATIO, shape, np.float32)
@@ -219,7 +226,7 @@ class FrameHistory(_ObservationWrapper):
     Raises
     ------
     FleetgymError
-        If the observation is not a `Dict`, or `frames` is below 1.
+        If the observation is not a `Dict`, or `frames` is no whole number of at least 1.
     UnknownNameError
         If the observation has no such key.
 
@@ -235,8 +242,7 @@ class FrameHistory(_ObservationWrapper):
         RecordConstructorArgs.__init__(self, frames=frames, keys=tuple(keys))
         super().__init__(env)
         boxes = _boxes(env, "FrameHistory")
-        if frames < 1:
-            raise FleetgymError(f"frames must be at least 1, got {frames}")
+        whole_at_least(1, frames=frames)
         for key in keys:
             if key not in boxes:
                 raise UnknownNameError("observation key", key, boxes)

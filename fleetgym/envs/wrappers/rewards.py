@@ -8,8 +8,11 @@ from typing import Any, SupportsFloat
 import gymnasium
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
+from gymnasium.wrappers import NormalizeReward
 
+from fleetgym.arguments import is_number
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
+from fleetgym.envs.wrappers.layers import refuse_below
 from fleetgym.errors import FleetgymError
 from fleetgym.view import View
 from fleetgym.window import Outcome
@@ -19,7 +22,8 @@ class ScaleReward(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Divide the reward by a constant of the instance, and count it from a reference if that is wanted.
 
     The reward becomes ``(reward + reference) / scale``. ``info["unscaled_reward"]`` keeps the environment's
-    own; the cost terms and ``info["cost"]`` are untouched.
+    own, which is why wrappers that change rewards go around this one, not inside it; the cost terms and
+    ``info["cost"]`` are untouched.
 
     The reference ``"nominal"`` is what the window would have cost if the nominal fleet had served it. No action
     can change it, so the best policy stays the same; but it takes with it most of what demand does to the cost,
@@ -38,7 +42,7 @@ class ScaleReward(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     ------
     FleetgymError
         If `scale` is not positive, or is left out where the environment is not `FleetAlloc-v0`; for another
-        `reference`.
+        `reference`; around a `gymnasium.RewardWrapper`, a `NormalizeReward` or another `ScaleReward`.
 
     Examples
     --------
@@ -53,6 +57,11 @@ class ScaleReward(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def __init__(self, env: gymnasium.Env[Any, Any], scale: float | None = None, reference: str = "none"):
         RecordConstructorArgs.__init__(self, scale=scale, reference=reference)
         super().__init__(env)
+        refuse_below(
+            env,
+            (gymnasium.RewardWrapper, NormalizeReward, ScaleReward),
+            "has changed the reward already: put it around ScaleReward, not inside, and scale only once",
+        )
         if reference not in ("none", "nominal"):
             raise FleetgymError(f"reference must be 'none' or 'nominal', got {reference!r}")
         self._view: View | None = None
@@ -64,9 +73,9 @@ class ScaleReward(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
                 "scale must be given, and reference 'none', where the env is not FleetAlloc-v0"
             )
         self.reference = reference
+        if scale is not None and not (is_number(scale) and 0.0 < scale < np.inf):
+            raise FleetgymError(f"scale must be a finite number above 0, got {scale!r}")
         self.scale = self._nominal_usd() if scale is None else float(scale)
-        if not 0.0 < self.scale < np.inf:
-            raise FleetgymError(f"scale must be above 0, got {self.scale}")
         self._coming: dict[str, Any] = {}
 
     def _nominal_usd(self) -> float:
