@@ -12,7 +12,7 @@ import numpy as np
 
 from baselines.greedy_packing import Layout, Rules, solve
 from baselines.orderings import ORDERINGS, ordering
-from fleetgym.arguments import at_least, passes_on
+from fleetgym.arguments import at_least, passes_on, whole_at_least
 from fleetgym.planning import Plan, Snapshot
 
 
@@ -75,8 +75,9 @@ class AdaptiveGreedyHeuristic:
         allowed: np.ndarray | None = None,
         **rules: Any,
     ):
-        at_least(0, random_starts=random_starts, passes=passes, seed=seed)
-        at_least(1, patience=patience)
+        at_least(0, random_starts=random_starts)
+        whole_at_least(0, passes=passes, seed=seed)
+        whole_at_least(1, patience=patience)
         self.random_starts = random_starts
         self.passes = passes
         self.patience = patience

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.arguments import at_least, passes_on, positive_share
+from fleetgym.arguments import passes_on, positive_share, whole_at_least
 from fleetgym.instance import Instance
 from fleetgym.planning import Snapshot
 from fleetgym.view import View
@@ -43,7 +43,7 @@ class AutoscaleAgent:
 
     def __init__(self, target_utilization: float = 0.6, cooldown_windows: int = 6):
         positive_share(target_utilization=target_utilization)
-        at_least(0, cooldown_windows=cooldown_windows)
+        whole_at_least(0, cooldown_windows=cooldown_windows)
         self.target_utilization = target_utilization
         self.cooldown_windows = cooldown_windows
 

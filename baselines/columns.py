@@ -9,7 +9,7 @@ import numpy as np
 
 from baselines.milp import MilpPlanner
 from fleetgym import Instance, Outcome, Plan, Planner, Snapshot, View
-from fleetgym.arguments import at_least
+from fleetgym.arguments import whole_at_least
 from fleetgym.dynamics import draw_scenario
 
 
@@ -86,7 +86,7 @@ class ColumnPool:
     """
 
     def __init__(self, make: Callable[..., Planner], samples: int, seed: int = 0):
-        at_least(0, samples=samples)
+        whole_at_least(0, samples=samples)
         make()  # refuses wrong arguments now
         self._make, self.samples, self.seed = make, samples, seed
         self._instance: Instance | None = None

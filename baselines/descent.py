@@ -18,7 +18,7 @@ import numpy as np
 
 from baselines.agh import AdaptiveGreedyHeuristic
 from fleetgym import Instance, Outcome, View
-from fleetgym.arguments import at_least
+from fleetgym.arguments import whole_at_least
 from fleetgym.forecasters import Forecaster, make_forecaster
 
 FORECASTERS = ("last", "ewma", "kalman")
@@ -69,8 +69,8 @@ class Descent:
         exchanges: int = 40,
         max_moves: int = 30,
     ):
-        at_least(1, every=every, samples=samples, payback_windows=payback_windows)
-        at_least(0, shortlist=shortlist, exchanges=exchanges, max_moves=max_moves)
+        whole_at_least(1, every=every, samples=samples, payback_windows=payback_windows)
+        whole_at_least(0, shortlist=shortlist, exchanges=exchanges, max_moves=max_moves)
         self.every, self.samples, self.payback_windows = every, samples, payback_windows
         self.shortlist, self.exchanges, self.max_moves = shortlist, exchanges, max_moves
         self.names = candidates(forecaster)

@@ -24,7 +24,7 @@ from baselines.milp import Modes
 from baselines.milp.highs import Program
 from baselines.milp.problem import COMPUTE, MEMORY, SERVERS, Problem, make_problem
 from fleetgym import Plan, Snapshot
-from fleetgym.arguments import at_least
+from fleetgym.arguments import at_least, whole_at_least
 
 _DRAWN_PER_SCENARIO = 16
 
@@ -96,8 +96,9 @@ class SaaPlanner:
         switch_weight: float = 1.0,
         seed: int = 0,
     ):
-        at_least(1, scenarios=scenarios)
-        at_least(0, windows_ahead=windows_ahead, node_limit=node_limit, gap=gap, seed=seed)
+        whole_at_least(1, scenarios=scenarios)
+        whole_at_least(0, node_limit=node_limit, seed=seed)
+        at_least(0, windows_ahead=windows_ahead, gap=gap)
         self.scenarios, self.windows_ahead, self.seed = scenarios, windows_ahead, seed
         self._forecaster = BestForecaster(forecaster)
         self.node_limit, self.gap, self.allowed = node_limit, gap, allowed

@@ -24,7 +24,7 @@ _HOME = {
     "UnknownNameError": "errors",
     "evaluate": "evaluation.run",
     "Instance": "instance",
-    "Scenario": "instance",
+    "Scenario": "scenario",
     "list_instances": "library",
     "load_instance": "library",
     "load_scenarios": "library",

@@ -182,7 +182,7 @@ class View:
         if outcome is None:
             return self._outcome
         if isinstance(outcome, Outcome):
-            return outcome
+            outcome = {name: getattr(outcome, name) for name in Outcome.FIELDS}
         assumed, caps = Outcome.from_mapping(outcome, self._outcome), self._nominal.available_gpus
         if np.any(assumed.available_gpus > caps):
             g = int(np.argmax(assumed.available_gpus > caps))

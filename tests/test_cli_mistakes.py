@@ -129,7 +129,7 @@ MISTAKES = [
     (("compare", "hold", "--seed", "-1"), "at least 0"),
     (("compare", "hold", "--suite", "nosuch.json"), "No such file or directory: nosuch.json"),
     (("list", "toy", "agh"), "expected `fleetgym list agents agh`"),
-    (("run", TOY, "--agent", "descent(every=0)"), "every is 0; expected at least 1"),
+    (("run", TOY, "--agent", "descent(every=0)"), "every is 0; expected a whole number of at least 1"),
     (("compare", "hold", "--act-limit", "0"), "above 0"),
     (("compare", "--suite", TOY, "hold"), f"compare hold --suite {TOY}"),
     (("evaluate", "hold", "--suite", TOY, "--isolate", "never", "--act-limit", "1"), "--isolate is never"),

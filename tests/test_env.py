@@ -284,6 +284,9 @@ def test_outcomes_that_can_be_are_taken() -> None:
     for outcome in (view.outcome, view.outcome.as_dict(), {"available_gpus": gpus}):
         assert view.preview([1], outcome=outcome) == pytest.approx(plain)
     assert view.preview([1], outcome={"rate_rps": 2 * info["rate_rps"]}) != plain
+    other = Outcome.nominal(make("fleet-v0/toy/two-pools").instance)
+    with pytest.raises(DataError, match=r"\$\.outcome\."):
+        view.preview([1], outcome=other)
 
 
 def test_a_failed_reset_changes_nothing() -> None:

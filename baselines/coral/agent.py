@@ -31,7 +31,7 @@ from baselines.coral.homo import homo as allocate_homo
 from baselines.coral.problem import Allocation, Problem, Running
 from baselines.rates import slo_excess
 from fleetgym.agents import Rolling
-from fleetgym.arguments import at_least, one_of, positive_share
+from fleetgym.arguments import one_of, positive_share, whole_at_least
 from fleetgym.instance import Instance
 from fleetgym.planning import Plan, Snapshot
 
@@ -198,7 +198,7 @@ class CoralPlanner:
     ):
         one_of(METHODS, method=method)
         positive_share(utilization=utilization)
-        at_least(1, interval_windows=interval_windows)
+        whole_at_least(1, interval_windows=interval_windows)
         self.method, self.utilization = method, utilization
         self.interval_windows, self.options = interval_windows, options
 

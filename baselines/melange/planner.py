@@ -11,7 +11,7 @@ from baselines.homogeneous import gpu_type_masks
 from baselines.melange.allocation import Allocation, Limits, Workload, allocate
 from baselines.rates import exclusive_groups, safe_utilization, serving_seconds
 from fleetgym.agents import Rolling
-from fleetgym.arguments import at_least, positive_share
+from fleetgym.arguments import at_least, positive_share, whole_at_least
 from fleetgym.errors import UnknownNameError
 from fleetgym.planning import Plan, Snapshot
 
@@ -52,8 +52,9 @@ class MelangePlanner:
         gap: float = 0.01,
         nodes: int = 100,
     ):
-        at_least(1, slice_factor=slice_factor)
-        at_least(0, gap=gap, nodes=nodes)
+        whole_at_least(1, slice_factor=slice_factor)
+        at_least(0, gap=gap)
+        whole_at_least(0, nodes=nodes)
         positive_share(utilization=utilization)
         self.slice_factor, self.gpu_type, self.utilization = slice_factor, gpu_type, utilization
         self.gap, self.nodes = gap, nodes

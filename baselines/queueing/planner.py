@@ -10,7 +10,7 @@ import numpy as np
 from baselines.agents import rolling, rolls
 from baselines.rates import keeps_slos, placeable
 from fleetgym.agents import Rolling, Static
-from fleetgym.arguments import at_least, passes_on
+from fleetgym.arguments import passes_on, whole_at_least
 from fleetgym.envs.makespan import busy_seconds
 from fleetgym.errors import FleetgymError
 from fleetgym.kernels.queueing import chance_to_wait
@@ -64,8 +64,8 @@ class QueueingPlanner:
         for name, value in (("miss_share", miss_share), ("utilization", utilization)):
             if not 0.0 < value < 1.0:
                 raise FleetgymError(f"{name} is {value}; expected above 0 and below 1")
-        at_least(1, candidates=candidates)
-        at_least(0, rounds=rounds)
+        whole_at_least(1, candidates=candidates)
+        whole_at_least(0, rounds=rounds)
         self.miss_share, self.utilization = miss_share, utilization
         self.candidates, self.rounds = candidates, rounds
 
