@@ -16,6 +16,7 @@ from fleetgym.bounds.relaxation import Problem, relax
 from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.run import evaluate
 from fleetgym.exact import StateSpaceError, optimal_fleets
+from fleetgym.instance import Budget
 from fleetgym.library import entries, list_instances, load_instance, load_scenarios
 from fleetgym.scoring.best_known import best_known_path, read_best_known
 from fleetgym.view import View
@@ -94,20 +95,48 @@ def relax_of(parts):
     return relax(instance, nominal_scenario(instance))
 
 
+def cheapest_fleet_usd(view: View) -> float:
+    """Return the least that a fleet costs in the nominal window, of all that fit; a pool is spent as they like."""
+    snapshot, budget = view.snapshot(), view.instance.budget
+    is_rate = budget is not None and budget.kind == "rate"
+    fits = []
+    for action in itertools.product(*(range(n) for n in view.nvec)):
+        fleet = view.action_to_fleet(action)
+        affordable = not is_rate or snapshot.hold_usd @ fleet <= snapshot.budget_usd
+        if affordable and np.all(snapshot.gpu_use @ fleet <= snapshot.available_gpus):
+            fits.append(view.steady_cost_usd(fleet))
+    return min(fits)
+
+
 @pytest.mark.parametrize("name", TOYS)
 def test_window_bound_is_below_every_fleet(name: str) -> None:
     """The nominal window of a toy: no fleet that fits is cheaper, and the best one is met."""
     view = View(load_instance(name))
-    snapshot = view.snapshot()
-    found = window_bound(snapshot)
-    fits = []
-    for action in itertools.product(*(range(n) for n in view.nvec)):
-        fleet = view.action_to_fleet(action)
-        affordable = snapshot.hold_usd @ fleet <= snapshot.budget_usd
-        if affordable and np.all(snapshot.gpu_use @ fleet <= snapshot.available_gpus):
-            fits.append(view.steady_cost_usd(fleet))
-    assert min(fits) * (1 - 1e-5) - 1e-5 <= found.bound_usd <= min(fits)
+    found, best = window_bound(view.snapshot()), cheapest_fleet_usd(view)
+    assert best * (1 - 1e-5) - 1e-5 <= found.bound_usd <= best
     assert found.cost_usd == pytest.approx(view.steady_cost_usd(found.fleet), rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", [*TOYS, *range(8)])
+def test_dear_penalties_do_not_loosen_the_window_bound(name: str | int) -> None:
+    """Over six orders of magnitude of penalties: below every fleet, and never by more than a percent."""
+    instance = random_instance(name, num_windows=3) if isinstance(name, int) else load_instance(name)
+    for factor in 10.0 ** np.arange(7):
+        dear = [
+            dataclasses.replace(w, unserved_usd=factor * w.unserved_usd, late_usd=0.0)
+            for w in instance.workloads
+        ]
+        view = View(dataclasses.replace(instance, workloads=tuple(dear)))
+        best = cheapest_fleet_usd(view)
+        assert 0.99 * best <= window_bound(view.snapshot()).bound_usd <= best
+
+
+def test_a_pool_may_be_spent_in_one_window() -> None:
+    """A fleet above the pool's even share is cheaper than what that share pays for, and the bound is below it."""
+    instance = load_instance("fleet-v0/toy/budget-pool")
+    small = dataclasses.replace(instance, budget=Budget(kind="pool", usd=1e-3))
+    bounds = [window_bound(View(i).snapshot()).bound_usd for i in (instance, small)]
+    assert bounds[0] == bounds[1] <= cheapest_fleet_usd(View(instance))
 
 
 # -- not far below

@@ -147,6 +147,8 @@ MISTAKES = [
     (("simulate", TOY, "--plot", "picture.bmp"), "ends in .png"),
     (("simulate", TOY, "--window", "96"), "has windows 0 to 9; got 96"),
     (("study", "layouts(rate_rps=-5)"), "rate_rps: expected requests per second above 0, got -5"),
+    (("import-trace", "trace.csv", "--unpack-limit", "nan"), "a limit above 0 GiB"),
+    (("import-trace", "trace.csv", "--caps", "4,8"), "the cap of all GPUs is given twice"),
     (("import-trace", "trace.csv", "--slo", "error=2"), "above 0 and at most 1 for error, got '2'"),
     (("show", str(SCENARIOS)), "$.format: expected one of fleetgym-instance-1; got 'fleetgym-scenarios-1'"),
 ]
@@ -173,6 +175,10 @@ def test_costs_to_compare_with_are_looked_for_before_playing(run: Run, tmp_path:
     assert (code, out) == (2, "")
     assert "--relative-to best-in-run" in err
     assert not (tmp_path / "r.jsonl").exists()
+    (tmp_path / "o").mkdir()
+    for name in ("drop.json", "drop.scenarios.json"):
+        (tmp_path / name).rename(tmp_path / "o" / name)
+    assert "no best-known costs for o/drop.json;" in run("compare", "hold", "--suite", "o/drop.json")[2]
 
 
 def test_a_file_that_is_no_results_file(run: Run, tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from fleetgym.cli.parser import main
 from fleetgym.cli.plan_report import describe_plan, plan_facts
 from fleetgym.dynamics import draw_scenario
 from fleetgym.errors import DataError, FleetgymError
-from fleetgym.instance import Instance
+from fleetgym.instance import Budget, Instance
 from fleetgym.registry import make_agent, make_planner
 from fleetgym.risk import (
     MARGINS,
@@ -191,6 +193,48 @@ def test_margins_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["--days", "-1"], ["--margin", "much"], ["--margin", "nan"]):
         with pytest.raises(SystemExit):
             main(["plan", TOY, *words])
+
+
+def text_of(instance: Instance, agent: str = "gh", days: int = 3, **options: float) -> str:
+    """Return a plan as text."""
+    found = plan_with_risk(instance, agent, days=days, **options)
+    facts = plan_facts(instance, found.plan, margin=found.margin, risk=found.risk)
+    return describe_plan(instance, facts, agent, found.plays, found.is_best_margin)
+
+
+def test_advice_fits_the_reason(instance: Instance) -> None:
+    """A margin is proposed where it can help; caps and budgets are named where they are in the way."""
+    assert text_of(instance).endswith("try --margin best.")
+    assert "try --margin" not in text_of(instance, margin=0.5)
+    idle = dataclasses.replace(instance, nominal_fleet=np.zeros_like(instance.nominal_fleet))
+    one = dataclasses.replace(
+        idle, pools=tuple(dataclasses.replace(pool, cap_gpus=1) for pool in instance.pools)
+    )
+    assert re.search(
+        r"% is unserved already at nominal demand: no further replica fits the caps\.$", text_of(one)
+    )
+    poor = dataclasses.replace(idle, budget=Budget(kind="rate", usd=3.0))
+    text = text_of(poor)
+    assert re.search(r"unserved already at nominal demand: no further replica fits the budget\.$", text)
+    assert "budget: 3.00 USD/h, of which this fleet takes " in text
+    cheap = [
+        dataclasses.replace(w, unserved_usd=1e-3 * w.unserved_usd, late_usd=0.0) for w in instance.workloads
+    ]
+    nobody = text_of(dataclasses.replace(instance, workloads=tuple(cheap)), days=0)
+    assert "100.0 % is unserved already at nominal demand: there is room for more replicas" in nobody
+
+
+def test_json_says_whose_risk_and_which_budget(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a fleet that is held or of an agent that plays; how the margin was found; what a budget pays for."""
+    for agent, days, whose in (("gh", "1", "fleet"), ("gh-rolling", "1", "agent"), ("gh", "0", None)):
+        assert main(["plan", TOY, "--agent", agent, "--days", days, "--json"]) == 0
+        facts = json.loads(capsys.readouterr().out)
+        assert (facts["risk_of"], facts["is_best_margin"], facts["budget"]) == (whose, False, None)
+    pool = "fleet-v0/toy/budget-pool"
+    assert main(["plan", pool, "--agent", "gh", "--margin", "best", "--days", "0", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["is_best_margin"]
+    assert facts["budget"] == {"kind": "pool", "usd": 10.0, "held_usd": pytest.approx(8.0)}
 
 
 @pytest.mark.parametrize("agent", ["gh", "agh(margin=0.3)", "milp", "milp-hourly", "saa", "newsvendor"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 
@@ -13,14 +14,20 @@ from sample_traces import HEADER, requests, stamp, write_azure, write_generic
 
 import fleetgym
 from fleetgym.cli.parser import main
+from fleetgym.cli.trace_report import describe_trace, trace_facts
 from fleetgym.dynamics.demand import DiurnalOU, draw_counts
 from fleetgym.errors import DataError, FleetgymError
+from fleetgym.registry import make_planner
+from fleetgym.risk import generated_days
 from fleetgym.traces import import_trace
+from fleetgym.traces.calendar import lay_calendar
+from fleetgym.traces.candidates import bound_models
 from fleetgym.traces.objectives import Slo, slos_for
 from fleetgym.traces.prices import Offer, catalogue_prices, parse_caps, read_prices, with_caps
 from fleetgym.traces.process import fit_process, typical
 from fleetgym.traces.reader import read_trace
 from fleetgym.traces.workloads import BINS, TraceStatistics, study
+from fleetgym.view import View
 
 SHARED = Path(os.environ.get("FLEETGYM_SHARED", Path(__file__).parents[1].parent / "shared"))
 SMALL = {"models": ["Llama-3.1-8B"], "gpus": ["L40S", "H100"]}
@@ -81,6 +88,39 @@ def test_labels(tmp_path: Path) -> None:
     compatible = made.instance.performance.compatible
     assert {m for m, ok in zip(models, compatible[1], strict=True) if ok} == {"Llama-3.1-8B"}
     assert {m for m, ok in zip(models, compatible[0], strict=True) if ok} == {"Llama-3.1-8B", "Llama-3.2-3B"}
+    facts = trace_facts(made, ("a", "b"))
+    assert [w["bound_to"] for w in facts["workloads"].values()] == [None, "Llama-3.1-8B", None]
+    assert "org-Llama-3.1-8B is served by Llama-3.1-8B alone" in describe_trace(made, ("a", "b"))
+
+
+def test_a_label_that_is_called_other(tmp_path: Path) -> None:
+    """It keeps its name, and rare labels together get another, which the rule tells; capitals do not unbind a model."""
+    rows = [f"{k},100,20,{'other' if k % 3 else 'org/LLAMA-3.1-8b'}" for k in range(3000)]
+    rows[5], rows[6] = "5,1,1,seldom", "6,1,1,never"
+    (tmp_path / "t.csv").write_text("time,input_tokens,output_tokens,model\n" + "\n".join(rows))
+    with read_trace(tmp_path / "t.csv") as trace:
+        found = study(trace)
+    assert found.names == ("other", "org-LLAMA-3.1-8b", "other-2")
+    assert "together are 'other-2'" in found.rule
+    assert found.counts.sum(axis=0).astype(int).tolist()[2] == 2
+    assert bound_models(found) == (None, "Llama-3.1-8B", None)
+
+
+def test_requests_that_no_candidate_can_hold(tmp_path: Path) -> None:
+    """They are left out of rates and lengths, counted and told; where all are too long, that is the error."""
+    rows = [f"{k},100,20" for k in range(1200)]
+    rows[600] = "600,9000000,20"
+    (tmp_path / "t.csv").write_text("time,input_tokens,output_tokens\n" + "\n".join(rows))
+    made = import_trace(tmp_path / "t.csv", by="one", **SMALL)
+    assert made.instance.workloads[0].input_tokens == 100.0
+    assert (made.statistics.requests, made.statistics.too_long) == (1199, 1)
+    assert any("left out because they have more tokens" in note for note in made.notes)
+    assert trace_facts(made, ("a", "b"))["requests_too_long"] == 1
+    (tmp_path / "t.csv").write_text(
+        "time,input_tokens,output_tokens\n" + "\n".join(f"{k},200000,20" for k in range(1200))
+    )
+    with pytest.raises(DataError, match="every request has more tokens than the 131,072"):
+        import_trace(tmp_path / "t.csv", **SMALL)
 
 
 def test_burstiness() -> None:
@@ -114,6 +154,73 @@ def test_whole_windows(first: float, last: float, windows: int, tmp_path: Path) 
         assert study(trace).num_windows == windows
 
 
+def hourly(*days: dict[int, int]) -> np.ndarray:
+    """Return requests per window of days whose hours have 60 requests, or what is given."""
+    return np.concatenate(
+        [np.repeat([day.get(h, 60 if day is not EMPTY else 0) / 12 for h in range(24)], 12) for day in days]
+    )
+
+
+EMPTY: dict[int, int] = {}
+NIGHT = dict.fromkeys(range(2, 8), 0)
+
+
+@pytest.mark.parametrize(
+    ("days", "left", "says"),
+    [
+        ([{0: 60}] * 3, 3, ()),
+        (
+            [{0: 60}, EMPTY, EMPTY, {0: 60}, EMPTY, {0: 60}],
+            3,
+            ("3 calendar days without any request left out, .*: 2023-11-17 to 2023-11-18, 2023-11-20",),
+        ),
+        ([NIGHT, NIGHT, {0: 60}], 3, ("between 02:00 and 08:00 on 2 of 3 days: counted as no demand",)),
+        ([NIGHT], 1, ("between 02:00 and 08:00 on 1 of 1 days",)),
+        ([NIGHT, {0: 60}, {0: 60}], 3, ("no requests in 6 h of 2023-11-16, while other days",)),
+        ([dict.fromkeys(range(24), 2) | NIGHT] * 3, 3, ()),  # so few that a hole may be chance
+    ],
+)
+def test_holes(days: list[dict[int, int]], left: int, says: tuple[str, ...]) -> None:
+    """Whole days without a request are missing, and left out; hours are quiet, and told."""
+    midnight = 1_700_092_800 * 10**9
+    calendar = lay_calendar(midnight, 0, hourly(*days))
+    assert len(calendar.dates) == left
+    assert calendar.is_there.sum() == 288 * left
+    assert len(calendar.notes) == len(says)
+    for note, pattern in zip(calendar.notes, says, strict=True):
+        assert re.search(pattern, note)
+    assert lay_calendar(None, 0, hourly({0: 60}, EMPTY, {0: 60})).dates == ("day 1", "day 3")
+
+
+def write_hours(path: Path, *days: dict[int, int]) -> Path:
+    """Write a trace with these requests in each hour."""
+    counts = hourly(*days)
+    seconds = np.concatenate([300 * k + 300 * np.arange(int(n)) / int(n) for k, n in enumerate(counts) if n])
+    (path / "t.csv").write_text(
+        f"{HEADER}\n" + "\n".join(f"{stamp(s)},{100 + int(s) % 50},20" for s in seconds) + "\n"
+    )
+    return path / "t.csv"
+
+
+def test_missing_days_do_not_lower_the_rate(tmp_path: Path) -> None:
+    """Two days with nothing recorded in between leave rate and history as they are, and the stored day full."""
+    made = import_trace(write_hours(tmp_path, {0: 60}, {0: 60}, EMPTY, EMPTY, {0: 60}), by="one", **SMALL)
+    assert made.instance.workloads[0].rate_rps == pytest.approx(60 / 3600, rel=1e-4)
+    assert made.instance.history.rate_rps.shape == (2 * 288, 1)
+    assert made.scenarios[0].rate_rps.min() == pytest.approx(60 / 3600, rel=1e-4)
+    assert "3 whole calendar days, 2023-11-16 to 2023-11-20" in made.days.extension
+    assert "2 calendar days without any request" in made.notes[0]
+
+
+def test_seconds_that_look_like_milliseconds(tmp_path: Path) -> None:
+    """A request a second, written in milliseconds: seldom, and whole."""
+    rows = [f"{1000 * k},100,20" for k in range(1200)]
+    (tmp_path / "t.csv").write_text("time,input_tokens,output_tokens\n" + "\n".join(rows))
+    assert (
+        "if they are milliseconds, divide them by 1000" in import_trace(tmp_path / "t.csv", **SMALL).notes[0]
+    )
+
+
 WRONG_TRACES = {
     "a minute": ("\n".join(f"{k},5,5" for k in range(60)), "at least 2 whole windows"),
     "years": ("0,5,5\n99999999,5,5", "at most 93 are read"),
@@ -144,9 +251,12 @@ def statistics(counts: np.ndarray, dispersion: np.ndarray) -> TraceStatistics:
         rule="",
         labels=(),
         requests=int(counts.sum()),
+        too_long=0,
         span_s=300.0 * windows,
         first_window=0,
         is_clock=True,
+        dates=tuple(f"day {k + 1}" for k in range(-(-windows // 288))),
+        notes=(),
         bins=bins,
         input_mean=np.full(counts.shape, 100.0),
         output_mean=np.full(counts.shape, 100.0),
@@ -205,6 +315,19 @@ def test_generated_days_vary_like_the_trace(num_days: int, jumps: float) -> None
     np.testing.assert_allclose(np.diff(drawn, axis=0).std(axis=0), np.diff(log, axis=0).std(axis=0), rtol=0.3)
 
 
+def test_demand_that_stops_at_night_is_drawn_again(tmp_path: Path) -> None:
+    """No process of swings follows it: generated days are the trace's, and no busier than they are."""
+    office = {h: 600 if 8 <= h < 20 else 0 for h in range(24)}
+    made = import_trace(write_hours(tmp_path, office, office | {12: 480}, office), by="one", **SMALL)
+    assert made.instance.dynamics.demand.kind == "resampled-history"
+    assert any("the demand of all swings more than the process" in note for note in made.notes)
+    assert "days of the history" in made.days.fitted
+    assert len(made.days.assumed) == 1
+    drawn = np.array([s.rate_rps for s in generated_days(made.instance, 10, 0)])
+    assert np.quantile(drawn, 0.99) < 2.0 * np.quantile(made.instance.history.rate_rps, 0.99)
+    assert drawn.mean() == pytest.approx(made.instance.workloads[0].rate_rps, rel=0.15)
+
+
 def test_a_short_trace_assumes_and_says_so(hour: Path) -> None:
     """An hour tells level and noise; the rest is typical, and named."""
     made = import_trace(hour, **SMALL)
@@ -234,6 +357,10 @@ def test_real_days(days: Path) -> None:
     np.testing.assert_allclose(made.instance.history.rate_rps[:, 0] * 300.0, at[288 : 3 * 288], atol=0.01)
     assert made.instance.dynamics.demand.kind == "diurnal-ou"
     assert made.scenarios[0].input_scale.std() > 0.0
+    assert "3 whole calendar days, 2023-11-17 to 2023-11-19" in made.days.extension
+    assert "; 12 hours of the trace are in neither" in made.days.extension
+    with pytest.raises(FleetgymError, match=r"shorter than a day, and this one has 3\.5 days"):
+        import_trace(days, by="one", extend="stretch", **SMALL)
 
 
 def test_one_day_is_turned_to_midnight(tmp_path: Path) -> None:
@@ -265,6 +392,36 @@ def test_scale_multiplies_demand(hour: Path) -> None:
     assert sum(p.cap_gpus for p in ten.instance.pools) > sum(p.cap_gpus for p in one.instance.pools)
 
 
+def test_default_caps_grow_with_demand(hour: Path) -> None:
+    """However much there is to serve, a pool holds twice what it needs alone."""
+    options = {"models": ["Llama-3.1-8B"], "gpus": ["L40S"], "scenarios": 1}
+    caps = {s: import_trace(hour, scale=s, **options).instance.pools[0].cap_gpus for s in (10, 40, 160, 320)}
+    for scale, cap in caps.items():
+        assert cap == pytest.approx(scale * caps[320] / 320, abs=1.0)
+
+
+@pytest.mark.parametrize("scale", [0.001, 0.1, 10.0])
+def test_serving_nobody_is_never_cheapest(scale: float, hour: Path) -> None:
+    """Requests that need a hundredth of a GPU cost its whole rent to serve, and ten times that if nobody does."""
+    instance = import_trace(hour, scale=scale, **SMALL).instance
+    cheapest = instance.rental_usd_per_h.sum(axis=0).min()
+    for w in instance.workloads:
+        assert 3600.0 * w.rate_rps * w.unserved_usd >= 10.0 * cheapest
+    fleet = make_planner("agh").plan(View(instance).snapshot()).fleet
+    assert fleet.sum() >= 1
+
+
+def test_free_gpus_need_penalties(hour: Path, tmp_path: Path) -> None:
+    """A price of 0 is accepted where nothing is a multiple of it."""
+    (tmp_path / "p.csv").write_text("gpu,usd_per_gpu_h,max_gpus\nL40S,0,8\nH100,3,\n")
+    options = {"prices": tmp_path / "p.csv", "models": ["Llama-3.1-8B"]}
+    with pytest.raises(FleetgymError, match="L40S costs nothing: give unserved_usd"):
+        import_trace(hour, **options)
+    made = import_trace(hour, slo="unserved_usd=0.01", **options)
+    assert made.instance.pools[0].price_usd_per_gpu_h == 0.0
+    assert not [note for note in made.notes if "p99" in note]
+
+
 def test_penalty_is_a_multiple_of_the_rent(hour: Path) -> None:
     """The fleet that serves the nominal demand costs about 1/P of leaving all of it unserved."""
     made = import_trace(hour, scale=200.0, penalty=20.0, **SMALL)
@@ -294,6 +451,14 @@ def test_every_verb_accepts_what_was_written(
     assert main(["import-trace", str(hour), *words]) == 0
     out = capsys.readouterr().out
     assert out.endswith("next: fleetgym plan hour.json --agent milp\n")
+    words += ["--json", "--force"]
+    assert main(["import-trace", str(hour), *words]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert {w["delay_slo_s"] for w in facts["workloads"].values()} == {20.0}
+    assert all(w["late_usd"] < w["unserved_usd"] for w in facts["workloads"].values())
+    assert [p["gpu"] for p in facts["pools"].values()] == ["L40S", "H100"]
+    assert facts["context_limit"] >= 2048
+    assert len(facts["candidates"]) > 4
     for part in ("whole windows", "arrival cv2", "fitted", "assumed", "candidates"):
         assert part in out
     assert main(["show", "hour.json"]) == 0
@@ -322,6 +487,10 @@ def test_files_are_not_overwritten(hour: Path, tmp_path: Path, monkeypatch: pyte
     assert fleetgym.load_scenarios("x.json")
     assert main(words) == 2
     assert main([*words[:-1], "x.csv"]) == 2
+    (tmp_path / "d.json").mkdir()
+    for more in ([], ["--force"]):
+        assert main([*words[:-1], "d.json", *more]) == 2
+    assert not (tmp_path / "d.scenarios.json.gz").exists()
 
 
 # -- prices and caps
@@ -348,7 +517,14 @@ BROKEN_PRICES = {
     "an unknown column": ("gpu,usd_per_gpu_h,cap\nH100,1,2\n", "line 1", "unknown column 'cap'"),
     "no price column": ("gpu,market\nH100,spot\n", "line 1", "no column 'usd_per_gpu_h'"),
     "an unknown GPU": ("gpu,usd_per_gpu_h\nL40S,1\nH10,2\n", "line 3", "did you mean 'H100'"),
-    "a free GPU": ("gpu,usd_per_gpu_h\nH100,0\n", "line 2", "above 0 for usd_per_gpu_h"),
+    "a price below 0": (
+        "gpu,usd_per_gpu_h\nH100,-1\n",
+        "line 2",
+        "at least 0 and at most 1e+06 for usd_per_gpu_h",
+    ),
+    "a price beyond all": ("gpu,usd_per_gpu_h\nH100,1e15\n", "line 2", "at most 1e+06 for usd_per_gpu_h"),
+    "a column twice": ("gpu,usd_per_gpu_h,usd_per_gpu_h\nH100,1,2\n", "line 1", "stands there twice"),
+    "semicolons": ("gpu;usd_per_gpu_h\nH100;1\n", "line 1", "separated by ';'"),
     "a word for a price": ("gpu,usd_per_gpu_h\nH100,cheap\n", "line 2", "got 'cheap'"),
     "NaN": ("gpu,usd_per_gpu_h\nH100,nan\n", "line 2", "got 'nan'"),
     "a negative cap": ("gpu,usd_per_gpu_h,max_gpus\nH100,1,-4\n", "line 2", "max_gpus from 1"),
@@ -376,13 +552,14 @@ def test_caps() -> None:
     offers = catalogue_prices(["H100", "L40S"])
     assert [o.max_gpus for o in with_caps(offers, parse_caps("H100=16"))] == [16, None]
     assert [o.max_gpus for o in with_caps(offers, parse_caps("8,L40S=4"))] == [8, 4]
-    for text in ("H100=0", "many", "H100", "=4"):
+    for text in ("H100=0", "many", "H100", "=4", "H100=1,H100=5", "4,8"):
         with pytest.raises(FleetgymError):
             parse_caps(text)
     with pytest.raises(FleetgymError, match="A30"):
         with_caps(offers, parse_caps("A30=4"))
     with pytest.raises(FleetgymError, match="did you mean 'us-east-1'"):
         catalogue_prices(region="us-east-7")
+    assert catalogue_prices(["H100", "H100"]) == catalogue_prices(["H100"])
 
 
 def test_caps_that_are_too_small_are_told(hour: Path) -> None:
@@ -417,6 +594,8 @@ def test_slos(tmp_path: Path) -> None:
         ("ttft=nan", "above 0"),
         ("tftt=2", "did you mean 'ttft'"),
         ("ttft=1,delay", "expected name=number"),
+        ("ttft=1,ttft=5", "the SLO ttft is given twice"),
+        ("unserved_usd=1e300", "at most 1e+09 for unserved_usd"),
     ],
 )
 def test_wrong_slos(words: str, says: str) -> None:
@@ -432,6 +611,8 @@ def test_wrong_slos(words: str, says: str) -> None:
         ("s.csv", "workload,ttft\nchatt,1\n", "line 2"),
         ("s.csv", "workload,ttft\nchat,fast\n", "line 2"),
         ("s.csv", "workload,speed\nchat,1\n", "line 1"),
+        ("s.csv", "workload,ttft\nchat,1\nchat,2\n", "line 3"),
+        ("s.csv", "workload,ttft,ttft\nchat,1,2\n", "line 1"),
         ("s.json", '{"chat": {"ttft": true}}', "$.chat"),
         ("s.json", '{"chat": 5}', "$"),
         ("s.json", '{"chat": {', "$"),
@@ -455,6 +636,7 @@ def test_broken_slo_files(file: str, content: str, place: str, tmp_path: Path) -
         ({"models": ["Lama"]}, "unknown model"),
         ({"gpus": ["H1000"]}, "did you mean 'H100'"),
         ({"penalty": 0.0}, "penalty above 0"),
+        ({"penalty": 1e300}, r"penalty above 0 and at most 1e\+06"),
         ({"scale": -1.0}, "scale above 0"),
         (
             {"scale": 1e9},

@@ -13,7 +13,7 @@ import pytest
 from sample_traces import HEADER, requests, stamp, write_azure, write_generic
 
 from fleetgym.cli.parser import main
-from fleetgym.errors import DataError
+from fleetgym.errors import DataError, FleetgymError
 from fleetgym.traces.reader import Trace, read_trace
 
 ROWS = [f"{stamp(66_000 + 10.5 * k)},{300 + k},{40 + k}" for k in range(100)]
@@ -50,6 +50,16 @@ BROKEN = {
     "an empty line inside": ("t.csv", changed(7, ""), "line 9", "an empty line"),
     "a bad stamp": ("t.csv", changed(9, "2023-13-45 18:17:03.97,5,6"), "line 11", "'2023-13-45 18:17:03.97'"),
     "an empty stamp": ("t.csv", changed(9, ",5,6"), "line 11", "expected a time such as"),
+    "a word for a date": ("t.csv", changed(9, "now,5,6"), "line 11", "expected a time such as"),
+    "another word": ("t.csv", text("today,5,6"), "line 2", "got 'today'"),
+    "before all clocks": (
+        "t.csv",
+        changed(9, "1500-01-01 00:00:00,5,6"),
+        "line 11",
+        "of the years 1678 to 2261",
+    ),
+    "the end of time": ("t.csv", text("9999-12-31 23:59:59,5,6"), "line 2", "of the years 1678 to 2261"),
+    "a date among seconds": ("t.csv", text("5,5,6", f"{stamp(9)},5,6"), "line 3", "or a time such as"),
     "a number among dates": ("t.csv", changed(9, "17.25,5,6"), "line 11", "or seconds in all rows"),
     "unsorted": ("t.csv", changed(50, f"{stamp(66_001)},5,6"), "line 52", "--unsorted"),
     "negative tokens": (
@@ -87,7 +97,7 @@ BROKEN = {
         "t.csv",
         text("1700158623979,2,3,a", header=GENERIC),
         "line 2",
-        "expected seconds",
+        "expected seconds, fewer than 9e+09 (of milliseconds, a thousandth)",
     ),
     "a huge line": ("t.csv", text("9" * 5_000_000), "line 2", "longer than 1 MiB"),
     "gzip under a wrong name": ("t.csv", gzip.compress(text(*ROWS)), "line 1", "name it .gz"),
@@ -154,6 +164,9 @@ def test_a_gzip_bomb_is_refused(tmp_path: Path) -> None:
         read_trace(path)
     with pytest.raises(DataError, match=r"more than 0.00781 GiB"):
         read_trace(path, unpack_gib=1 / 128)
+    for limit in (-1.0, 0.0, float("nan")):
+        with pytest.raises(FleetgymError, match="a limit above 0 GiB"):
+            read_trace(path, unpack_gib=limit)
     (tmp_path / "zeros.csv.gz").write_bytes(gzip.compress(bytes(200 * 2**20)))
     tracemalloc.start()
     with pytest.raises(DataError, match="longer than 1 MiB"):

@@ -14,8 +14,16 @@ from fleetgym.planning import Snapshot
 
 #: Not serving anybody costs this many units in the solver: its tolerances are absolute.
 SCALE = 1000.0
-#: Taken off a solver's bound, in those units: what its feasibility and dual tolerances may add up to.
-MARGIN = 1e-3
+#: The solver's feasibility tolerance: this share of the requests may be lost without being counted.
+TOLERANCE = 1e-6
+#: Where those cost more than this share of the window, penalties are far above the rent, and are cut.
+_WORTH = 1e-4
+#: To so many times the cost of the window: as one request in so many may be left unserved, little is lost.
+_CUT = 1e5
+#: How many units that is to the solver, and what its tolerances are then.
+_CUT_SCALE, _CUT_TOLERANCE = 1e6, 1e-9
+_MOST_CUTS = 4
+_TOLERANCES = ("primal_feasibility_tolerance", "dual_feasibility_tolerance", "mip_feasibility_tolerance")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +32,7 @@ class WindowBound:
 
     bound_usd: float  # no fleet costs less
     fleet: np.ndarray  # (C,) int64 serving replicas of the best fleet that was found
-    cost_usd: float  # of that fleet, late penalties left out
+    cost_usd: float  # of that fleet, late penalties left out; at the cut penalties, see `minimum`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +51,8 @@ def window_bound(snapshot: Snapshot, effort: Effort | None = None) -> WindowBoun
     Parameters
     ----------
     snapshot : Snapshot
-        Of `View.snapshot`. A budget holds as it is written there.
+        Of `View.snapshot`. A budget of kind ``rate`` holds as it is written there; one of kind ``pool`` does not
+        bind: it is for the whole episode, and a fleet may spend more of it in this window than its even share.
     effort : Effort, optional
         When to stop; the bound is valid whenever that is.
 
@@ -61,7 +70,10 @@ def window_bound(snapshot: Snapshot, effort: Effort | None = None) -> WindowBoun
     window = relax_window(snapshot)
     slots = zip(snapshot.instance.slots, snapshot.instance.slot_members, strict=True)
     exclusive = tuple(np.array(members) for slot, members in slots if slot.exclusive and len(members) > 1)
-    problem = WindowProgram(window, snapshot.gpu_use, snapshot.budget_usd, exclusive)
+    budget = snapshot.instance.budget
+    is_rate = budget is not None and budget.kind == "rate"
+    budget_usd = snapshot.budget_usd if is_rate else np.inf
+    problem = WindowProgram(window, snapshot.gpu_use, budget_usd, exclusive)
     return problem.minimum(window.hold_usd, effort or Effort())
 
 
@@ -82,31 +94,54 @@ class WindowProgram:
         self, window: Window, gpu_use: np.ndarray, budget_usd: float, exclusive: tuple[np.ndarray, ...]
     ):
         self.window, self.gpu_use, self.budget_usd, self.exclusive = window, gpu_use, budget_usd, exclusive
-        self.unit = SCALE / max(float(window.unserved_usd.sum()), 1e-300)
 
     def minimum(self, price_usd: np.ndarray, effort: Effort) -> WindowBound:
-        """Return the minimum for a price per serving replica, (C,), at least 0."""
+        """Return the minimum for a price per serving replica, (C,), at least 0.
+
+        A solver's bound is its dual bound less what its tolerances may hide: a share of the requests, at their
+        penalty. Penalties that are far above the cost of the window would make that more than the window costs.
+        Smaller ones give a valid bound too, and nearly the same one as long as hardly anybody is left unserved.
+        """
+        penalty_usd = self.window.unserved_usd
+        if not penalty_usd.any():
+            return WindowBound(0.0, np.zeros(price_usd.size, dtype=np.int64), 0.0)
+        unit = SCALE / max(float(penalty_usd.sum()), 1e-300)
+        tolerance, options = TOLERANCE, {"mip_rel_gap": effort.relative_gap, "mip_max_nodes": effort.nodes}
+        best = found = self._solve(price_usd, penalty_usd, unit, tolerance, options)
+        for _ in range(_MOST_CUTS):
+            if tolerance * penalty_usd.sum() <= _WORTH * found.cost_usd or found.cost_usd <= 0.0:
+                break
+            penalty_usd = np.minimum(penalty_usd, _CUT * found.cost_usd)
+            unit, tolerance = _CUT_SCALE / float(penalty_usd.max()), _CUT_TOLERANCE
+            options |= dict.fromkeys(_TOLERANCES, tolerance)
+            found = self._solve(price_usd, penalty_usd, unit, tolerance, options)
+            best = max(best, found, key=lambda f: f.bound_usd)
+        return best
+
+    def _solve(
+        self,
+        price_usd: np.ndarray,
+        penalty_usd: np.ndarray,
+        unit: float,
+        tolerance: float,
+        options: dict[str, Any],
+    ) -> WindowBound:
+        """Solve once, with so many units to the dollar, where a share of the requests (tolerance) may be lost."""
         count = price_usd.size
-        if not self.window.unserved_usd.any():
-            return WindowBound(0.0, np.zeros(count, dtype=np.int64), 0.0)
-        solver = make_solver(mip_rel_gap=effort.relative_gap, mip_max_nodes=effort.nodes)
-        solver.passModel(self._program(price_usd))
+        solver = make_solver(**options)
+        solver.passModel(self._program(price_usd, penalty_usd, unit))
         solver.run()
         info, values = solver.getInfo(), np.array(solver.getSolution().col_value)
         if not np.isfinite(info.mip_dual_bound):
             raise FleetgymError(f"no bound: {solver.modelStatusToString(solver.getModelStatus())}")
-        bound = (info.mip_dual_bound - MARGIN) / self.unit
+        hidden = tolerance * float(penalty_usd.sum())
         serving = (
             np.rint(values[-count:]).astype(np.int64) if values.size else np.zeros(count, dtype=np.int64)
         )
-        cost = (
-            info.objective_function_value / self.unit
-            if values.size
-            else float(self.window.unserved_usd.sum())
-        )
-        return WindowBound(max(0.0, bound), serving, cost)
+        cost = info.objective_function_value / unit if values.size else float(penalty_usd.sum())
+        return WindowBound(max(0.0, info.mip_dual_bound / unit - hidden), serving, cost)
 
-    def _program(self, price_usd: np.ndarray) -> Any:
+    def _program(self, price_usd: np.ndarray, penalty_usd: np.ndarray, unit: float) -> Any:
         window = self.window
         workload, route = np.nonzero(window.is_open)
         m, n, count = window.unserved_usd.size, workload.size, price_usd.size
@@ -120,8 +155,8 @@ class WindowProgram:
             rows.add(window.hold_usd[None, :] / self.budget_usd, replicas, -np.inf, 1.0 + WIDENING)
         for members in self.exclusive:
             rows.add(np.ones((1, members.size)), replicas[members], -np.inf, 1.0)
-        penalty = window.unserved_usd
-        cost = np.concatenate([window.route_usd[workload, route], penalty, penalty, penalty, price_usd])
+        penalties = (penalty_usd,) * 3
+        cost = np.concatenate([window.route_usd[workload, route], *penalties, price_usd])
         most = window.most if self.budget_usd > 0.0 else np.where(window.hold_usd > 0.0, 0.0, window.most)
         upper = np.concatenate([np.ones(n + m), np.full(2 * m, np.inf), most])
-        return linear_program(cost * self.unit, upper, rows, integers=replicas)
+        return linear_program(cost * unit, upper, rows, integers=replicas)

@@ -151,7 +151,9 @@ def _add_planning(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--days", type=whole(), default=100, help="generated days to play; 0 for none (default: 100)"
     )
     p.add_argument("--seed", type=whole(), default=0, help="of the generated days (default: 0)")
-    p.add_argument("--plot", metavar="FILE.png", help="draw fleet, load and risk (needs matplotlib)")
+    p.add_argument(
+        "--plot", metavar="FILE.png", help="draw the fleet and its generated days (needs matplotlib)"
+    )
 
 
 def _add_playing(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

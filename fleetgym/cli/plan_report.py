@@ -37,7 +37,9 @@ def plan_facts(
     dict
         ``cost`` in USD per window, start-up left out; ``bound``, which no fleet is below in that window, whoever
         plans it (`fleetgym.bounds.window_bound`); ``gap`` = 1 - bound / cost; ``fleet`` by configuration; ``gpus`` by
-        pool; ``costs_usd`` by term; ``routing`` by workload, with the slack of its SLOs; ``risk``.
+        pool; ``budget`` with ``kind``, ``usd`` and what the fleet takes of it, ``held_usd``, per hour (rate) or per
+        episode (pool), None without one; ``costs_usd`` by term; ``routing`` by workload, with the slack of its SLOs;
+        ``risk``.
 
     Raises
     ------
@@ -69,6 +71,7 @@ def plan_facts(
         "gap": 1.0 - bound / cost if cost > 0.0 else 0.0,
         "fleet": {names[c]: int(fleet[c]) for c in np.flatnonzero(fleet)},
         "gpus": _gpus(instance, fleet),
+        "budget": _budget(instance, costs["rental"] + costs["model_storage"]),
         "costs_usd": {**costs, "cost": cost},
         "routing": {
             w.id: {
@@ -98,6 +101,14 @@ def _gpus(instance: Instance, fleet: np.ndarray) -> dict[str, dict[str, float]]:
         pool.id: {"held": int(held[g]), "cap": pool.cap_gpus, "usd_per_h": float(rent[g])}
         for g, pool in enumerate(instance.pools)
     }
+
+
+def _budget(instance: Instance, held_usd: float) -> dict[str, Any] | None:
+    """Return the budget and what it pays for a fleet that costs so much to hold in a window."""
+    if instance.budget is None:
+        return None
+    windows = instance.num_windows if instance.budget.kind == "pool" else 3600.0 / instance.window_s
+    return {"kind": instance.budget.kind, "usd": instance.budget.usd, "held_usd": held_usd * windows}
 
 
 def planned_demand(facts: dict[str, Any]) -> str:
@@ -143,12 +154,46 @@ def describe_plan(
         what = f"{agent} playing" if plays else "this fleet held"
         hours = instance.num_windows * instance.window_s / 3600.0
         parts.append(f"risk: {what}\n{describe_risk(facts['risk'], hours)}")
-        if (
-            not (plays or is_best_margin or facts["margin"])
-            and facts["risk"]["unserved_share"]["mean"] > _MUCH_UNSERVED
-        ):
-            parts.append("Much is unserved when demand is above nominal: try --margin best.")
+    parts += _advice(instance, facts, may_have_margin=not (plays or is_best_margin or facts["margin"]))
     return "\n\n".join(parts)
+
+
+def _advice(instance: Instance, facts: dict[str, Any], may_have_margin: bool) -> list[str]:
+    """Return what to look at where much is unserved: at the planned demand, or on generated days only."""
+    rates = np.array([route["rate_rps"] for route in facts["routing"].values()])
+    unserved = rates @ [route["unserved"] for route in facts["routing"].values()] / max(rates.sum(), 1e-300)
+    full = _used_up(instance, facts)
+    if unserved > _MUCH_UNSERVED:
+        why = full or (
+            "there is room for more replicas, so look at penalties (unserved_usd, --penalty), at SLOs that no route "
+            "keeps, and at other agents"
+        )
+        return [f"{100 * unserved:.1f} % is unserved already at {planned_demand(facts)}: {why}."]
+    risk = facts["risk"]
+    if not may_have_margin or risk is None or risk["unserved_share"]["mean"] <= _MUCH_UNSERVED:
+        return []
+    loses = instance.dynamics.availability.kind != "constant"
+    when = f"when demand is above nominal{' or replicas are lost' if loses else ''}"
+    return [f"Much is unserved {when}{f', and {full}' if full else ': try --margin best'}."]
+
+
+def _used_up(instance: Instance, facts: dict[str, Any]) -> str | None:
+    """Return what leaves no room for another replica, in words; None if there is room."""
+    fleet = np.array([facts["fleet"].get(c.id, 0) for c in instance.configurations])
+    free = np.array([pool["cap"] - pool["held"] for pool in facts["gpus"].values()])
+    fits = np.all(instance.gpu_use <= free[:, None], axis=0)
+    fits &= fleet < [c.max_replicas for c in instance.configurations]
+    if not fits.any():
+        return "no further replica fits the caps"
+    budget = facts["budget"]
+    if budget is None:
+        return None
+    hours = 1.0 if budget["kind"] == "rate" else instance.num_windows * instance.window_s / 3600.0
+    rent = instance.rental_usd_per_h.sum(axis=0) + [
+        c.model_storage_usd_per_h for c in instance.configurations
+    ]
+    affordable = budget["held_usd"] + hours * rent <= budget["usd"]
+    return None if np.any(fits & affordable) else "no further replica fits the budget"
 
 
 def _in_order(instance: Instance, fleet: dict[str, int]) -> list[str]:
@@ -186,7 +231,12 @@ def _fleet(instance: Instance, facts: dict[str, Any], numbers: dict[str, str]) -
     table = align(head, rows, left=4) if rows else "(empty)"
     held = ", ".join(f"{pool} {g['held']}/{g['cap']}" for pool, g in facts["gpus"].items())
     rent = sum(g["usd_per_h"] for g in facts["gpus"].values())
-    return f"{table}\nGPUs held: {held}; rent {number(rent, 2)} USD/h"
+    text = f"{table}\nGPUs held: {held}; rent {number(rent, 2)} USD/h"
+    if (budget := facts["budget"]) is not None:
+        per = "h" if budget["kind"] == "rate" else "episode"
+        taken = number(budget["held_usd"], 2)
+        text += f"\nbudget: {number(budget['usd'], 2)} USD/{per}, of which this fleet takes {taken}"
+    return text
 
 
 def _gpus_each(configuration: Configuration) -> int:

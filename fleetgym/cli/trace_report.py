@@ -7,17 +7,19 @@ from typing import Any
 
 from fleetgym.cli.tables import align, number
 from fleetgym.traces import ImportedTrace
+from fleetgym.traces.candidates import bound_models
 
 _WIDTH = 110
 
 
 def trace_facts(made: ImportedTrace, files: tuple[str, str]) -> dict[str, Any]:
     """Return what `describe_trace` tells, as plain values."""
-    found = made.statistics
+    found, bound = made.statistics, bound_models(made.statistics)
     return {
         "instance": files[0],
         "scenarios": files[1],
         "requests": found.requests,
+        "requests_too_long": found.too_long,
         "span_s": found.span_s,
         "windows": found.num_windows,
         "workloads": {
@@ -29,10 +31,26 @@ def trace_facts(made: ImportedTrace, files: tuple[str, str]) -> dict[str, Any]:
                 "output_cv2": float(found.lengths[i, 3]),
                 "arrival_cv2": w.arrival_cv2,
                 "unserved_usd": w.unserved_usd,
+                "late_usd": w.late_usd,
+                "ttft_slo_s": w.ttft_slo_s,
+                "delay_slo_s": w.mean_delay_slo_s,
+                "error_slo": w.error_slo,
+                "bound_to": bound[i],
             }
             for i, w in enumerate(made.instance.workloads)
         },
         "workloads_by": found.rule,
+        "pools": {
+            pool.id: {
+                "gpu": pool.gpu_type,
+                "market": pool.market,
+                "usd_per_gpu_h": pool.price_usd_per_gpu_h,
+                "cap": pool.cap_gpus,
+            }
+            for pool in made.instance.pools
+        },
+        "candidates": [c.id for c in made.instance.configurations],
+        "context_limit": made.context_limit,
         "days": made.days.extension,
         "fitted": list(made.days.fitted),
         "assumed": list(made.days.assumed),
@@ -66,6 +84,7 @@ def describe_trace(made: ImportedTrace, files: tuple[str, str]) -> str:
         ("fitted", ", ".join(made.days.fitted)),
         ("assumed", ", ".join(made.days.assumed) or "nothing"),
         ("candidates", _candidates(made)),
+        *(("bound", text) for text in [_bound(made)] if text),
         ("stored", ", ".join(scenario.id for scenario in made.scenarios)),
         *(("note", note) for note in made.notes),
     ]
@@ -104,6 +123,15 @@ def _candidates(made: ImportedTrace) -> str:
     return (
         f"{instance.num_configurations} configurations of {models} on {pools}; context up to "
         f"{made.context_limit:,} tokens"
+    )
+
+
+def _bound(made: ImportedTrace) -> str:
+    """Return which workloads their labels bind to a model; empty where none does."""
+    found = made.statistics
+    pairs = zip(found.names, bound_models(found), strict=True)
+    return ", ".join(
+        f"{name} is served by {model} alone, as its label says" for name, model in pairs if model
     )
 
 

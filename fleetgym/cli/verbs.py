@@ -191,6 +191,8 @@ def plan(arguments: argparse.Namespace) -> int:
     facts = {
         **plan_facts(instance, found.plan, margin=found.margin, risk=found.risk),
         "agent": arguments.agent,
+        "is_best_margin": found.is_best_margin,
+        "risk_of": None if found.risk is None else "agent" if found.plays else "fleet",
     }
     if arguments.plot is not None:
         plot_plan(instance, facts, found.risk, arguments.plot)

@@ -191,13 +191,28 @@ def dear_penalties(problem: Columns, rate: np.ndarray) -> np.ndarray:
     return np.full(len(rate), 1e4 * problem.hold_usd_per_s.max() / rate.min())
 
 
-def pools_alone(problem: Columns, rate: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return GPUs that each pool would need to do the mean work alone, and the cost of doing so: (G,) both."""
+def pools_alone(
+    problem: Columns, rate: np.ndarray, unserved_usd: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return GPUs that each pool would need to do the mean work alone, and the cost of doing so: (G,) both.
+
+    Parameters
+    ----------
+    problem : Columns
+        The problem.
+    rate : ndarray, shape (I,)
+        Demand.
+    unserved_usd : ndarray, shape (I,), optional
+        USD per unserved request. By default leaving the rarest workload unserved costs the rent of 30 of the dearest
+        replicas, so that whatever takes more of them is left unserved.
+    """
+    if unserved_usd is None:
+        unserved_usd = np.full(len(rate), 30.0) * problem.hold_usd_per_s.max() / rate.min()
     gpus, cost = [], []
     for use in problem.gpu_use:
         mine = use > 0
         only = dataclasses.replace(problem, compatible=problem.compatible & mine)
-        found = allocate(only, rate, np.full(len(rate), 30.0) * problem.hold_usd_per_s.max() / rate.min())
+        found = allocate(only, rate, unserved_usd)
         work = 1.0 - found.unserved.mean()
         gpus.append(float(use @ found.replicas) / max(work, 0.1))
         cost.append(float(problem.hold_usd_per_s @ found.replicas) / max(work, 0.1))

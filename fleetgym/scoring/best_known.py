@@ -134,13 +134,15 @@ def load_best_known(instances: Iterable[str]) -> BestKnownSet:
     Raises
     ------
     FleetgymError
-        If a suite has none.
+        If a suite, or a file of one's own, has none.
     """
-    suites = sorted({name.partition("/")[0] for name in instances})
+    from fleetgym.library import is_path
+
+    suites = sorted({name if is_path(name) else name.partition("/")[0] for name in instances})
     sets = []
     for suite in suites:
         path = best_known_path(suite)
-        if not path.is_file():
+        if is_path(suite) or not path.is_file():
             raise FleetgymError(
                 f"there are no best-known costs for {suite}; score relative to the best in this run "
                 "(relative_to='best-in-run', --relative-to best-in-run)"

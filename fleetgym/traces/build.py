@@ -6,7 +6,6 @@ Columns, coefficients, marginal costs and the nominal fleet are made as for the 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,6 +24,7 @@ from fleetgym.traces.prices import Offer
 from fleetgym.traces.workloads import TraceStatistics
 
 DEFAULT_PENALTY = 10.0
+MAX_PENALTY = 1e6
 _FEE_WINDOWS = 2.0
 _LATE_SHARE = 1.0 / 3.0
 _ROOM = 2.0  # GPUs of an unlimited pool, relative to what the p99 demand needs of it alone
@@ -70,7 +70,8 @@ def build(
         Candidates from the catalogue. By default those that the labels name, or Llama-3.1-8B, Qwen3-32B and
         Llama-3.1-70B.
     penalty : float
-        An unserved request costs this many times the rent that serves it.
+        An unserved request costs this many times the rent that serves it: what one more request adds to the rent, and
+        no less than its share of a whole replica.
     source : str
         The trace's name, for the provenance.
 
@@ -83,8 +84,8 @@ def build(
     FleetgymError
         If nothing can serve a workload within its SLOs, or so much demand.
     """
-    if not (math.isfinite(penalty) and penalty > 0.0):
-        raise FleetgymError(f"expected a penalty above 0, got {penalty!r}")
+    if not 0.0 < penalty <= MAX_PENALTY:
+        raise FleetgymError(f"expected a penalty above 0 and at most {MAX_PENALTY:g}, got {penalty!r}")
     context = context_limit(found)
     draft = draft_instance(found, days, offers, slos, models, context)
     rate = days.history_rps.mean(axis=0)
@@ -99,7 +100,8 @@ def build(
         )
     peak = _peak_factor(days.history_rps, found.lengths)
     cap = _caps(relaxed, rate * peak, offers)
-    unserved, late = _penalties(slos, np.abs(free.marginal_usd), penalty)
+    rent = np.maximum(np.abs(free.marginal_usd), _one_replica_usd(relaxed) / rate)
+    unserved, late = _penalties(slos, rent, penalty, offers)
     data = _data(name, draft, days, rate, cap, unserved, late, np.abs(free.marginal_usd))
     data["workloads"] = [
         {**w, "ttft_slo_s": slo.ttft, "arrival_cv2": float(six(cv2))}
@@ -126,7 +128,7 @@ def _peak_factor(history_rps: np.ndarray, lengths: np.ndarray) -> float:
 
 def _caps(problem: Columns, rate: np.ndarray, offers: Sequence[Offer]) -> np.ndarray:
     """Return GPUs per pool: the offer's, or twice what the pool would need to serve the rate alone."""
-    alone, _ = parts.pools_alone(problem, rate)
+    alone, _ = parts.pools_alone(problem, rate, parts.dear_penalties(problem, rate))
     least = np.array([use[use > 0].max() if np.any(use > 0) else 1.0 for use in problem.gpu_use])
     ample = np.clip(np.ceil(_ROOM * alone), least, _LARGEST_POOL)
     return np.array(
@@ -134,12 +136,26 @@ def _caps(problem: Columns, rate: np.ndarray, offers: Sequence[Offer]) -> np.nda
     )
 
 
-def _penalties(slos: Sequence[Slo], marginal: np.ndarray, penalty: float) -> tuple[np.ndarray, np.ndarray]:
+def _one_replica_usd(problem: Columns) -> np.ndarray:
+    """Return the rent per second of the cheapest replica that serves each workload, within its SLOs if one does."""
+    is_good = problem.compatible & (problem.delay_s <= problem.mean_delay_slo_s[:, None])
+    is_good &= problem.error <= problem.error_slo[:, None]
+    serves = np.where(is_good.any(axis=1, keepdims=True), is_good, problem.compatible)
+    return np.where(serves, problem.hold_usd_per_s, np.inf).min(axis=1)
+
+
+def _penalties(
+    slos: Sequence[Slo], rent: np.ndarray, penalty: float, offers: Sequence[Offer]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the given penalties per request, or multiples of the rent that serves one."""
+    free = [o.gpu for o in offers if o.usd_per_gpu_h == 0.0]
+    if free and any(s.unserved_usd is None for s in slos):
+        raise FleetgymError(
+            f"default penalties are multiples of the rent, and {', '.join(free)} costs nothing: give unserved_usd for "
+            "every workload, as in --slo unserved_usd=0.01, or a price above 0"
+        )
     unserved = np.array(
-        [
-            penalty * m if s.unserved_usd is None else s.unserved_usd
-            for s, m in zip(slos, marginal, strict=True)
-        ]
+        [penalty * r if s.unserved_usd is None else s.unserved_usd for s, r in zip(slos, rent, strict=True)]
     )
     late = np.array(
         [_LATE_SHARE * u if s.late_usd is None else s.late_usd for s, u in zip(slos, unserved, strict=True)]
@@ -240,8 +256,8 @@ def _provenance(
         f"there is a fit (fleetgym/data/SOURCES.md); context limit {context} tokens",
         "error": f"assumed: {BASE_ERROR:g} at 8 B parameters times (P/8)^-0.35, times 1.15 at 8 bit",
         "prices": "as given, or measured: cheapest on-demand offer in the region (fleetgym/data/SOURCES.md)",
-        "penalties": f"as given, or assumed: an unserved request costs {penalty:g} times the rent that serves it, a "
-        "late one a third of an unserved one",
+        "penalties": f"as given, or assumed: an unserved request costs {penalty:g} times the rent that serves it "
+        "(at least one replica's, shared by the requests of the workload), a late one a third of an unserved one",
         "startup": f"assumed: 1 window up to 14 B parameters, 2 up to 70 B, 3 above; a fee of {_FEE_WINDOWS:g} windows "
         "of rent",
         "availability": "modelled for spot pools: drops as in the family drop; constant for the others",

@@ -43,9 +43,29 @@ class PricedPool(parts.PoolPlan):
 
 
 def _named_model(label: str) -> str | None:
-    """Return the catalogue's model that a label names, such as ``org/Llama-3.1-8B``."""
-    short = label.rpartition("/")[2]
-    return short if short in catalog.model_names() else None
+    """Return the catalogue's model that a label names, such as ``org/Llama-3.1-8B``; capitals do not matter."""
+    short = label.rpartition("/")[2].lower()
+    return next((name for name in catalog.model_names() if name.lower() == short), None)
+
+
+def bound_models(found: TraceStatistics) -> tuple[str | None, ...]:
+    """Return the model to which its label binds each workload; None for one that any may serve."""
+    return tuple(_named_model(label) for label in found.labels) or (None,) * len(found.names)
+
+
+def longest_request(models: Sequence[str] | None, labels: Sequence[str]) -> int:
+    """Return the most tokens that a candidate's context holds.
+
+    Parameters
+    ----------
+    models : sequence of str, optional
+        The candidates; by default `DEFAULT_MODELS`, and what the labels name.
+    labels : sequence of str
+        Of the trace.
+    """
+    if models is None:
+        models = [*DEFAULT_MODELS, *filter(None, map(_named_model, labels))]
+    return max(catalog.model(name).max_context for name in models)
 
 
 def _candidates(models: Sequence[str] | None, own: Sequence[str | None]) -> tuple[str, ...]:
@@ -136,7 +156,7 @@ def draft_instance(
     FleetgymError
         If nothing can serve a workload, or not within its TTFT SLO.
     """
-    own = [_named_model(label) for label in found.labels] or [None] * len(found.names)
+    own = bound_models(found)
     plan = _size_plan(found, offers, _candidates(models, own))
     options = roofline.RooflineOptions(context_limit=context)
     columns = _columns(plan, options)

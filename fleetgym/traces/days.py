@@ -18,6 +18,7 @@ from fleetgym.traces.workloads import TraceStatistics
 EXTENSIONS = ("model", "stretch")
 _HOUR = 12  # windows
 _FEW_REQUESTS = 20
+_TURN_WINDOWS, _LEVEL_LOG_SD = 6, 0.1  # of days that are drawn again, as in the family trace
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,7 @@ class Days:
     extension: str  # how the trace became days, in words
     fitted: tuple[str, ...]  # what of the process the trace tells
     assumed: tuple[str, ...]  # and what it does not
+    notes: tuple[str, ...] = ()  # what its user should know
 
 
 def make_days(
@@ -38,7 +40,8 @@ def make_days(
     """Return history and stored days of a trace.
 
     A trace of two calendar days or more: the last one is stored, up to seven before it are the history. One day:
-    it is both. Less: ``"model"`` draws a history of seven days from the fitted process, at the trace's
+    it is both. Fresh days are drawn from the fitted process or, where that does not fit (`Fit.wild`), from the days of
+    the history. Less: ``"model"`` draws a history of seven days from the fitted process, at the trace's
     level; ``"stretch"`` makes the trace's course the course of a day, as the family ``warp`` does.
 
     Parameters
@@ -61,6 +64,11 @@ def make_days(
     one_of(EXTENSIONS, extend=extend)
     if not (math.isfinite(scale) and scale > 0.0):
         raise FleetgymError(f"expected a scale above 0, got {scale!r}")
+    if extend == "stretch" and found.num_days >= 1:
+        raise FleetgymError(
+            "stretching (--extend stretch) is for traces shorter than a day, and this one has "
+            f"{found.num_windows / DAY:.3g} days; leave it away"
+        )
     _check_heard(found.names, found.counts)
     if found.num_days >= 1:
         days = _real_days(found, fit, scale)
@@ -102,18 +110,24 @@ def _real_days(found: TraceStatistics, fit: Fit, scale: float) -> Days:
     if whole >= 2:
         history = counts[skip + max(0, whole - 1 - HISTORY_DAYS) * DAY : skip + (whole - 1) * DAY]
         last, rolled = slice(skip + (whole - 1) * DAY, skip + whole * DAY), 0
+        dates = found.dates[bool(skip) :][:whole]
         text = (
-            f"{whole} calendar days: the last one is stored as scenario 'trace-day', the {len(history) // DAY} "
-            "before it are the history"
+            f"{whole} whole calendar days, {dates[0]} to {dates[-1]}: the last one is stored as scenario 'trace-day', "
+            f"the {len(history) // DAY} before it are the history"
         )
+        used = len(history) + DAY
     else:
         # A window of the day is a window of the trace: rolled where the trace does not begin at midnight.
         start = skip if whole == 1 else len(counts) - DAY
         last, rolled = slice(start, start + DAY), (found.first_window + start) % DAY
         history = np.roll(counts[last], rolled, axis=0)
-        text = "one day: it is the history, and stored as scenario 'trace-day'"
+        day_of = found.dates[(found.first_window + start) // DAY :][: 2 if rolled else 1]
+        text = f"one day, {' to '.join(day_of)}: it is the history, and stored as scenario 'trace-day'"
         if rolled:
             text += " (turned so that it begins at midnight)"
+        used = DAY
+    if used < len(counts):
+        text += f"; {(len(counts) - used) * WINDOW_S / 3600.0:.3g} hours of the trace are in neither"
     scales = [
         np.roll(_hourly_scale(means[last], counts[last], nominal), rolled, axis=0)
         for means, nominal in (
@@ -122,7 +136,7 @@ def _real_days(found: TraceStatistics, fit: Fit, scale: float) -> Days:
         )
     ]
     day = np.rint(scale * np.roll(counts[last], rolled, axis=0)) / WINDOW_S
-    return Days(
+    days = Days(
         plan=_plan(fit, history, found.dispersion),
         history_rps=six(scale * history / WINDOW_S),
         scored=(("trace-day", day, scales[0], scales[1]),),
@@ -130,6 +144,27 @@ def _real_days(found: TraceStatistics, fit: Fit, scale: float) -> Days:
         fitted=fit.fitted,
         assumed=fit.assumed,
     )
+    return _resampled(days, fit) if fit.wild else days
+
+
+def _resampled(days: Days, fit: Fit) -> Days:
+    """Return days whose fresh ones are those of the history again, a little earlier or later, lower or higher."""
+    turn_min = _TURN_WINDOWS * WINDOW_S / 60.0
+    assumed = f"that days differ by {100 * _LEVEL_LOG_SD:.0f} % in level and {turn_min:.0f} minutes in when they begin"
+    plan = dataclasses.replace(
+        days.plan,
+        process={
+            "kind": "resampled-history",
+            "parameters": {"roll_windows": float(_TURN_WINDOWS), "level_log_sd": _LEVEL_LOG_SD},
+        },
+        provenance=f"days of the history, drawn again; assumed: {assumed}",
+    )
+    note = (
+        f"the demand of {', '.join(fit.wild)} swings more than the process of generated days can follow: generated "
+        "days are days of the history drawn again"
+    )
+    fitted = ("days of the history", "drift of lengths")
+    return dataclasses.replace(days, plan=plan, fitted=fitted, assumed=(assumed,), notes=(note,))
 
 
 def _hourly_scale(means: np.ndarray, counts: np.ndarray, nominal: np.ndarray) -> np.ndarray:
@@ -159,6 +194,16 @@ def _modelled(found: TraceStatistics, fit: Fit, scale: float, rng: np.random.Gen
         f"{HISTORY_DAYS} days drawn from the process, the course of a day assumed",
         fitted=fit.fitted,
         assumed=fit.assumed,
+        notes=_doubts(fit),
+    )
+
+
+def _doubts(fit: Fit) -> tuple[str, ...]:
+    if not fit.wild:
+        return ()
+    return (
+        f"the demand of {', '.join(fit.wild)} swings more than the process of generated days can follow, and a trace "
+        "shorter than a day has no day to draw again: do not trust the generated days",
     )
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import os
 import re
 
-from fleetgym.traces.source import fail
+from fleetgym.traces.source import fail, separator_hint
 
 #: What the columns may be called; capitals, spaces, dots, dashes and underscores do not matter.
 COLUMN_NAMES = {
@@ -70,12 +70,11 @@ def read_header(path: str | os.PathLike[str], head: str) -> Layout:
             unit = "arrival time" if kind == "time" else f"{kind} tokens"
             known = ", ".join(COLUMN_NAMES[kind])
             found = ", ".join(repr(name) for name in names[:12])
-            other = next((mark for mark in (";", "\t", "|") if len(names) == 1 and mark in names[0]), None)
-            hint = "" if other is None else f"; the fields are separated by {other!r}, expected commas"
             fail(
                 path,
                 1,
-                f"no column holds the {unit} (it may be called {known}) among {found}{hint}; {expected_header()}",
+                f"no column holds the {unit} (it may be called {known}) among {found}"
+                f"{separator_hint(names)}; {expected_header()}",
             )
     label = where.get("label")
     return Layout(

@@ -11,18 +11,19 @@ from pathlib import Path
 import numpy as np
 
 from fleetgym.dynamics import draw_scenario
-from fleetgym.errors import FleetgymError
+from fleetgym.errors import DataError, FleetgymError
 from fleetgym.families.text import six
 from fleetgym.files import write_json
 from fleetgym.instance import Instance
 from fleetgym.scenario import SCENARIO_FORMAT, Scenario
 from fleetgym.schema import to_jsonable
 from fleetgym.traces.build import DEFAULT_PENALTY, build
+from fleetgym.traces.candidates import longest_request
 from fleetgym.traces.days import Days, make_days
 from fleetgym.traces.objectives import Slo, slos_for, without_words
 from fleetgym.traces.prices import DEFAULT_REGION, Offer, catalogue_prices, read_prices, with_caps
 from fleetgym.traces.process import fit_process
-from fleetgym.traces.reader import read_trace
+from fleetgym.traces.reader import Trace, read_trace
 from fleetgym.traces.workloads import TraceStatistics, study
 
 DRAWN_SCENARIOS = 2
@@ -57,7 +58,7 @@ class ImportedTrace:
         Raises
         ------
         FleetgymError
-            For another ending, or a file that exists.
+            For another ending, a folder, or a file that exists.
         """
         files = output_files(path, force=force)
         stored = {
@@ -72,13 +73,15 @@ class ImportedTrace:
 
 
 def output_files(path: str | os.PathLike[str], *, force: bool = False) -> tuple[Path, Path]:
-    """Return where instance and scenarios go; raise if either exists and `force` is not set."""
+    """Return where instance and scenarios go; raise if either is a folder, or exists and `force` is not set."""
     target = Path(path)
     stem = target.name.removesuffix(".gz").removesuffix(".json")
     if not stem or not target.name.endswith((".json", ".json.gz")):
         raise FleetgymError(f"expected a name that ends in .json or .json.gz, got {target.name!r}")
     files = (target, target.with_name(f"{stem}.scenarios.json.gz"))
     for file in files:
+        if file.is_dir():
+            raise FleetgymError(f"{file} is a folder; expected the name of a file")
         if file.exists() and not force:
             raise FleetgymError(
                 f"{file} exists; choose another name, or replace it with --force (force=True)"
@@ -130,7 +133,7 @@ def import_trace(
     by, buckets, edges
         How requests become workloads, see `fleetgym.traces.workloads.study`.
     penalty : float
-        An unserved request costs this many times the rent that serves it.
+        An unserved request costs this many times the rent that serves it, see `fleetgym.traces.build.build`.
     extend : {"model", "stretch"}
         What to do with a trace shorter than a day, see `fleetgym.traces.days.make_days`.
     scale : float
@@ -162,6 +165,7 @@ def import_trace(
     offers, slo = _offers(prices, gpus, region, caps or {}), without_words(slo)
     source = Path(path).name
     with read_trace(path, any_order=any_order, unpack_gib=unpack_gib) as trace:
+        _leave_out_too_long(trace, longest_request(models, trace.labels), path)
         found = study(trace, by=by, buckets=buckets, edges=edges, source=os.fspath(path))
     slos = slos_for(slo, found.names)
     fit = fit_process(found)
@@ -201,8 +205,20 @@ def import_trace(
         statistics=found,
         days=days,
         context_limit=built.context_limit,
-        notes=built.notes,
+        notes=(*found.notes, *days.notes, *built.notes),
     )
+
+
+def _leave_out_too_long(trace: Trace, most_tokens: int, path: str | os.PathLike[str]) -> None:
+    """Leave out what no candidate can hold; raise if that is all."""
+    trace.leave_out_longer(most_tokens)
+    if trace.num_rows == 0:
+        raise DataError(
+            f"every request has more tokens than the {most_tokens:,} that the candidates' contexts hold; give other "
+            "--models",
+            "all rows",
+            os.fspath(path),
+        )
 
 
 def _offers(

@@ -11,7 +11,7 @@ from typing import Any
 from fleetgym.errors import DataError, FleetgymError, UnknownNameError, suggestion
 from fleetgym.files import parse_json, read_text
 from fleetgym.traces.source import fail
-from fleetgym.traces.tables import SMALL_FILE_BYTES, csv_rows, number_above
+from fleetgym.traces.tables import SMALL_FILE_BYTES, amount, csv_rows
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,6 +25,8 @@ class Slo:
     late_usd: float | None = None  # per request whose first token is late; None: a third of unserved_usd
 
 
+MAX_USD = 1e9  # per request
+_MOST = {"error": 1.0, "unserved_usd": MAX_USD, "late_usd": MAX_USD}
 _SLO_NAMES = tuple(field.name for field in dataclasses.fields(Slo))
 
 
@@ -41,6 +43,8 @@ def parse_slo(text: str, source: str = "") -> Slo:
         name, equals, number = part.partition("=")
         if not equals:
             raise FleetgymError(f"cannot read the SLO {part!r}; expected name=number, as in ttft=2,delay=20")
+        if name.strip() in values:
+            raise FleetgymError(f"the SLO {name.strip()} is given twice")
         values[name.strip()] = number.strip()
     try:
         return _slo(values)
@@ -52,13 +56,7 @@ def _slo(values: Mapping[str, Any]) -> Slo:
     for name in values:
         if name not in _SLO_NAMES:
             raise ValueError(f"unknown SLO {name!r}{suggestion(name, _SLO_NAMES)}")
-    most = {"error": 1.0}  # a share
-    return Slo(
-        **{
-            name: number_above(name, v, above=0.0, most=most.get(name, math.inf))
-            for name, v in values.items()
-        }
-    )
+    return Slo(**{name: amount(name, value, _MOST.get(name, math.inf)) for name, value in values.items()})
 
 
 def without_words(slo: str | Slo | Mapping[str, Slo] | None) -> str | Slo | Mapping[str, Slo] | None:
@@ -114,6 +112,8 @@ def _read_slos(path: str, names: Sequence[str]) -> dict[str, Slo]:
         name = row.pop("workload")
         try:
             _known_workload(name, names)
+            if name in found:
+                raise FleetgymError(f"the workload {name!r} is listed twice")
             found[name] = _slo({key: value for key, value in row.items() if value})
         except (FleetgymError, ValueError) as error:
             fail(path, line, str(error))

@@ -12,12 +12,13 @@ from fleetgym import catalog
 from fleetgym.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.schema import ID_PATTERN
 from fleetgym.traces.source import fail
-from fleetgym.traces.tables import csv_rows, number_above
+from fleetgym.traces.tables import amount, csv_rows
 
 MARKETS = ("reserved", "on-demand", "spot")
 DEFAULT_GPUS = ("L40S", "A100-80GB", "H100", "H200")
 DEFAULT_REGION = "us-east-1"
 MAX_CAP = 100_000
+MAX_USD_PER_GPU_H = 1e6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,7 +44,7 @@ def read_prices(path: str | os.PathLike[str], gpus: Sequence[str] | None = None)
     ----------
     path : path-like
         CSV with the columns ``gpu,usd_per_gpu_h`` and, in any order, ``max_gpus``, ``market`` (reserved, on-demand
-        or spot) and ``region``.
+        or spot) and ``region``. A price may be 0, as of GPUs that are owned.
     gpus : sequence of str, optional
         Keep these GPU types only.
 
@@ -77,7 +78,7 @@ def read_prices(path: str | os.PathLike[str], gpus: Sequence[str] | None = None)
 
 def _offer(row: Mapping[str, str]) -> Offer:
     catalog.gpu(row["gpu"])
-    price = number_above("usd_per_gpu_h", row["usd_per_gpu_h"], above=0.0)
+    price = amount("usd_per_gpu_h", row["usd_per_gpu_h"], MAX_USD_PER_GPU_H, or_zero=True)
     most = row.get("max_gpus", "")
     if most and not (most.isdecimal() and 1 <= int(most) <= MAX_CAP):
         raise ValueError(f"expected max_gpus from 1 to {MAX_CAP} or nothing, got {most!r}")
@@ -128,7 +129,11 @@ def catalogue_prices(gpus: Sequence[str] | None = None, region: str = DEFAULT_RE
     for p in offers:
         if p.region == region:
             cheapest[p.gpu] = min(p.usd_per_gpu_h, cheapest.get(p.gpu, math.inf))
-    wanted = [g for g in DEFAULT_GPUS if g in cheapest] or list(cheapest) if gpus is None else list(gpus)
+    wanted = (
+        [g for g in DEFAULT_GPUS if g in cheapest] or list(cheapest)
+        if gpus is None
+        else list(dict.fromkeys(gpus))
+    )
     for name in wanted:
         if name not in cheapest:
             raise UnknownNameError(f"GPU type with a price in {region}", name, cheapest)
@@ -151,6 +156,10 @@ def parse_caps(text: str) -> dict[str, int]:
             raise FleetgymError(f"cannot read the cap {part!r}; expected 64, or H100=16,L40S=32")
         if name != "*":
             catalog.gpu(name)
+        if name in found:
+            raise FleetgymError(
+                f"the cap of {'all GPUs' if name == '*' else name} is given twice in {text!r}"
+            )
         found[name] = int(number)
     return found
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.dynamics.demand import MIN_JUMP_LOG, DiurnalOU
+from fleetgym.dynamics.demand import MIN_JUMP_LOG, DiurnalOU, draw_counts
 from fleetgym.families.demand import DAY, WINDOW_S
 from fleetgym.families.draft import fits
 from fleetgym.families.text import six
@@ -28,7 +28,12 @@ _HOLD_MIN = 45.0
 _COMMON = 0.6
 _TOKEN_LOG_SD, _TOKEN_TIME_MIN = 0.1, 360.0
 _PEAK_H = 14.5
-_LOG_CAP = 1.3  # a jump's mean log size must stay below MIN_JUMP_LOG + 1 for its mean factor to be finite
+#: What parameters are clipped to. A jump's mean log size must stay below MIN_JUMP_LOG + 1: only then its mean factor is
+#: finite.
+_LARGEST = {"ou_sd": 1.5, "noise_sd": 1.0, "jump_log_mean": 1.3}
+#: The busiest percent of windows of so many generated days may be so many times as busy as that of the trace, which
+#: counts as at least so many requests.
+_TRIAL_DAYS, _WILD, _FEW_BUSY = 28, 2.0, 5.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,6 +44,7 @@ class Fit:
     tokens: dict[str, Any]
     fitted: tuple[str, ...]
     assumed: tuple[str, ...]
+    wild: tuple[str, ...] = ()  # workloads that the process does not fit: see `fit_process`
 
     @property
     def ou(self) -> DiurnalOU:
@@ -81,6 +87,10 @@ def fit_process(found: TraceStatistics) -> Fit:
     - *swings (OU)*: variance and time constant of the variogram's rise over lags up to 6 h, jumps taken out.
     - *common share*: correlation of the workloads' hourly means, the daily term taken out.
 
+    Demand that nearly stops at night, or that has holes, is none of this. A workload is *wild* where a
+    fitted parameter would be larger than the largest that is allowed, or, for a trace of a day or more, where 1 % of
+    the windows of generated days have more than twice the requests that 1 % of the trace's windows have.
+
     Parameters
     ----------
     found : TraceStatistics
@@ -109,7 +119,7 @@ def fit_process(found: TraceStatistics) -> Fit:
     if found.num_windows >= _HOUR - 1:
         step = 0.5 * np.diff(log, axis=0).var(axis=0)
         values["noise_sd"] = np.where(
-            busy, np.sqrt(np.clip(step - count_noise, 0.0, 1.0)), values["noise_sd"]
+            busy, np.sqrt(np.clip(step - count_noise, 0.0, _LARGEST["noise_sd"] ** 2)), values["noise_sd"]
         )
         fitted.append("noise between windows")
     else:
@@ -126,7 +136,7 @@ def fit_process(found: TraceStatistics) -> Fit:
         assumed.append(f"everything but dispersion of {few} (under {_FEW_PER_WINDOW:g} requests per window)")
     parameters: dict[str, Any] = {name: six(value).tolist() for name, value in values.items()}
     parameters |= {"ou_common": float(six(common)), "dispersion": six(found.dispersion).tolist()}
-    return Fit(
+    fit = Fit(
         process={"kind": "diurnal-ou", "parameters": parameters},
         tokens={
             "kind": "drift",
@@ -135,6 +145,19 @@ def fit_process(found: TraceStatistics) -> Fit:
         fitted=tuple(fitted),
         assumed=tuple(assumed),
     )
+    return dataclasses.replace(fit, wild=_wild(found, fit, values))
+
+
+def _wild(found: TraceStatistics, fit: Fit, values: dict[str, np.ndarray]) -> tuple[str, ...]:
+    """Return the workloads that the process does not fit."""
+    is_wild = np.any([values[name] >= largest for name, largest in _LARGEST.items()], axis=0)
+    if found.num_days >= 1:
+        rng = np.random.default_rng(0)
+        level = np.exp(fit.ou.log_level(rng, _TRIAL_DAYS * DAY, WINDOW_S))
+        drawn = draw_counts(rng, found.counts.mean(axis=0) * level, found.dispersion)
+        busy = np.maximum(np.quantile(found.counts, 0.99, axis=0), _FEW_BUSY)
+        is_wild |= np.quantile(drawn, 0.99, axis=0) > _WILD * busy
+    return tuple(name for name, wild in zip(found.names, is_wild, strict=True) if wild)
 
 
 def _fit_days(
@@ -165,14 +188,16 @@ def _fit_swings(rest: np.ndarray, count_noise: float, i: int, values: dict[str, 
     nugget, sill, time_min = _fit_variogram(lags * WINDOW_S / 60.0, variogram)
     sizes = _jumps(rest, math.sqrt(nugget + count_noise))
     per_day = len(sizes) * DAY / len(rest)
-    mean = float(np.clip(np.mean(sizes), MIN_JUMP_LOG + 0.01, _LOG_CAP)) if len(sizes) else 0.5
+    mean = (
+        float(np.clip(np.mean(sizes), MIN_JUMP_LOG + 0.01, _LARGEST["jump_log_mean"])) if len(sizes) else 0.5
+    )
     spread = mean - MIN_JUMP_LOG
     holding = 0.5 * per_day * _HOLD_MIN / 1440.0  # jumps that hold at a time
     by_jumps = holding * (mean * mean + spread * spread)
     values["jumps_per_day"][i], values["jump_log_mean"][i] = per_day, mean
-    values["ou_sd"][i] = math.sqrt(min(max(sill - by_jumps, 0.0), 2.25))
+    values["ou_sd"][i] = math.sqrt(min(max(sill - by_jumps, 0.0), _LARGEST["ou_sd"] ** 2))
     values["ou_time_min"][i] = time_min
-    noise = math.sqrt(min(max(nugget - count_noise, 0.0), 1.0))
+    noise = math.sqrt(min(max(nugget - count_noise, 0.0), _LARGEST["noise_sd"] ** 2))
     values["noise_sd"][i] = min(values["noise_sd"][i], noise)
 
 

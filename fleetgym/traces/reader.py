@@ -30,6 +30,8 @@ class Trace:
     ----------
     num_rows : int
         Requests.
+    num_left_out : int
+        Rows that are not among them, see `leave_out_longer`.
     first_ns, last_ns : int
         Earliest and latest arrival, nanoseconds since 1970, or since the trace's zero.
     labels : tuple of str
@@ -42,7 +44,8 @@ class Trace:
 
     def __init__(self) -> None:
         self._spool = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115 - closed in __exit__
-        self.num_rows = 0
+        self.num_rows = self.num_left_out = 0
+        self._longest: int | None = None
         self.first_ns, self.last_ns = 2**62, -(2**62)
         self.labels: tuple[str, ...] = ()
         self.label_name: str | None = None
@@ -65,12 +68,23 @@ class Trace:
         """Yield all rows from the first on, at most about a million at a time."""
         self._spool.seek(0)
         while data := self._spool.read(_CHUNK_ROWS * ROW.itemsize):
-            yield np.frombuffer(data, dtype=ROW)
+            rows = np.frombuffer(data, dtype=ROW)
+            yield rows if self._longest is None else rows[_tokens(rows) <= self._longest]
+
+    def leave_out_longer(self, tokens: int) -> None:
+        """Leave out, once, the requests with more tokens than this, input and output together."""
+        self.num_left_out = sum(int((_tokens(rows) > tokens).sum()) for rows in self.chunks())
+        self.num_rows -= self.num_left_out
+        self._longest = tokens
 
     @property
     def span_s(self) -> float:
         """Seconds from the first to the last arrival."""
         return (self.last_ns - self.first_ns) / 1e9
+
+
+def _tokens(rows: np.ndarray) -> np.ndarray:
+    return rows["input"].astype(np.int64) + rows["output"]
 
 
 def read_trace(

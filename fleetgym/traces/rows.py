@@ -15,6 +15,8 @@ from fleetgym.traces.source import Block, fail
 MAX_TOKENS = 10**7
 MAX_LABELS = 256
 _MAX_SECONDS = 9e9  # as many as fit nanoseconds since 1970 in 64 bits
+_YEARS = (1678, 2261)  # as fit them, too
+_RELATIVE_DATES = ("now", "today")  # pandas knows them; no trace does
 
 ROW = np.dtype([("time_ns", "<i8"), ("input", "<i4"), ("output", "<i4"), ("label", "<i2")])
 
@@ -117,15 +119,22 @@ class Parser:
     def _dates(self, column: int) -> np.ndarray:
         import pandas
 
-        stamps = pandas.to_datetime(self.fields[column], format="ISO8601", utc=True, errors="coerce")
-        wrong = np.asarray(stamps.isna())
-        self._reject(wrong, column, "a time such as 2023-11-16 18:17:03.9799600 (or seconds in all rows)")
-        return stamps.as_unit("ns").asi8
+        texts = pandas.Series(self.fields[column])
+        stamps = pandas.to_datetime(texts, format="ISO8601", utc=True, errors="coerce")
+        wrong = ~stamps.dt.year.between(*_YEARS) | texts.isin(_RELATIVE_DATES)
+        self._reject(
+            np.asarray(wrong),
+            column,
+            f"a time such as 2023-11-16 18:17:03.9799600, of the years {_YEARS[0]} to {_YEARS[1]} (or seconds in all "
+            "rows)",
+        )
+        return np.asarray(stamps.mask(wrong).dt.as_unit("ns").astype("int64"))
 
     def _seconds(self, column: int) -> np.ndarray:
         seconds = self._numbers(column)
+        self._reject(np.isnan(seconds), column, "seconds (or a time such as 2023-11-16 18:17:03 in all rows)")
         wrong = ~(np.abs(seconds) < _MAX_SECONDS)
-        self._reject(wrong, column, "seconds, as in the first row (of milliseconds, a thousandth)")
+        self._reject(wrong, column, f"seconds, fewer than {_MAX_SECONDS:g} (of milliseconds, a thousandth)")
         # To the microsecond: seconds since 1970 have no more digits in floating point.
         return np.rint(np.where(wrong, 0.0, seconds) * 1e6).astype(np.int64) * 1000
 

@@ -53,7 +53,7 @@ def by_label(trace: Trace) -> Sorting:
     rule = f"the column {trace.label_name!r}"
     if rare := len(counts) - len(kept):
         labels.append("other")
-        rule += f"; {rare} rare labels (under 1 %, or not among the 15 most frequent) together are 'other'"
+        rule += f"; {rare} rare labels (under 1 %, or not among the 15 most frequent) together are {_ids(labels)[-1]!r}"
     number = np.full(len(counts), len(kept))
     number[kept] = np.arange(len(kept))
     return Sorting(_ids(labels), rule, lambda rows: number[rows["label"]], tuple(labels))

@@ -6,11 +6,11 @@ import dataclasses
 import gzip
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fleetgym.errors import DataError
+from fleetgym.errors import DataError, FleetgymError
 
 _BLOCK_BYTES = 4 * 2**20
 _LONGEST_LINE = 2**20
@@ -34,6 +34,18 @@ def fail(path: str | os.PathLike[str], line: int, message: str) -> NoReturn:
     raise DataError(message, f"line {line}", os.fspath(path))
 
 
+def separator_hint(header: Sequence[str]) -> str:
+    """Return what to say of a header that is a single field because something else than a comma separates.
+
+    Examples
+    --------
+    >>> separator_hint(["gpu;usd_per_gpu_h"]), separator_hint(["gpu"])
+    ("; the fields are separated by ';', expected commas", '')
+    """
+    other = next((mark for mark in (";", "\t", "|") if len(header) == 1 and mark in header[0]), None)
+    return "" if other is None else f"; the fields are separated by {other!r}, expected commas"
+
+
 def blocks(path: str | os.PathLike[str], unpack_gib: float | None = None) -> Iterator[Block]:
     """Yield the lines of a file in blocks of a few MiB.
 
@@ -54,6 +66,8 @@ def blocks(path: str | os.PathLike[str], unpack_gib: float | None = None) -> Ite
     ------
     DataError
         For a directory, a truncated or broken gzip file, one that unpacks to too much, a line of over 1 MiB.
+    FleetgymError
+        For a limit that is not above 0.
     """
     limit = _limit(path, unpack_gib)
     carry, line, unpacked = b"", 1, 0
@@ -83,6 +97,10 @@ def blocks(path: str | os.PathLike[str], unpack_gib: float | None = None) -> Ite
 
 def _limit(path: str | os.PathLike[str], unpack_gib: float | None) -> float:
     if unpack_gib is not None:
+        if not unpack_gib > 0.0:
+            raise FleetgymError(
+                f"expected a limit above 0 GiB for what a file unpacks to, got {unpack_gib:g}"
+            )
         return unpack_gib * 2**30
     if not os.fspath(path).endswith(".gz"):
         return UNPACK_BYTES

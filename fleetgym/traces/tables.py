@@ -10,7 +10,7 @@ from typing import Any
 
 from fleetgym.errors import DataError, suggestion
 from fleetgym.files import read_text
-from fleetgym.traces.source import fail
+from fleetgym.traces.source import fail, separator_hint
 
 SMALL_FILE_BYTES = 2**20
 
@@ -34,7 +34,9 @@ def csv_rows(
     (_, head), body = rows[0], rows[1:]
     for name in head:
         if name not in known:
-            fail(path, 1, f"unknown column {name!r}{suggestion(name, known)}")
+            fail(path, 1, f"unknown column {name!r}{separator_hint(head) or suggestion(name, known)}")
+        if head.count(name) > 1:
+            fail(path, 1, f"the column {name!r} stands there twice")
     for name in required:
         if name not in head:
             fail(path, 1, f"no column {name!r}; expected the header {','.join(known)}")
@@ -46,13 +48,14 @@ def csv_rows(
     return [(line, dict(zip(head, row, strict=True))) for line, row in body]
 
 
-def number_above(name: str, text: Any, above: float, most: float = math.inf) -> float:
-    """Return a finite number within bounds; raise ValueError with the name of what it should have been."""
+def amount(name: str, text: Any, most: float = math.inf, *, or_zero: bool = False) -> float:
+    """Return a finite number above 0, or from 0; raise ValueError with the name of what it should have been."""
     try:
         value = math.nan if isinstance(text, bool) else float(text)
     except (TypeError, ValueError):
         value = math.nan
-    if not (math.isfinite(value) and above < value <= most):
+    if not (math.isfinite(value) and (value > 0.0 or (or_zero and value == 0.0)) and value <= most):
+        least = "of at least 0" if or_zero else "above 0"
         and_most = "" if most == math.inf else f" and at most {most:g}"
-        raise ValueError(f"expected a number above {above:g}{and_most} for {name}, got {text!r}")
+        raise ValueError(f"expected a number {least}{and_most} for {name}, got {text!r}")
     return value

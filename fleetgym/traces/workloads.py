@@ -12,6 +12,7 @@ import numpy as np
 
 from fleetgym.errors import DataError, FleetgymError
 from fleetgym.families.demand import DAY, WINDOW_S
+from fleetgym.traces.calendar import lay_calendar
 from fleetgym.traces.reader import Trace
 from fleetgym.traces.sorting import Sorting, by_label, by_length, in_one, quantile
 
@@ -20,6 +21,7 @@ BINS = int(WINDOW_S) // BIN_S  # per window
 MAX_DAYS = 93
 _LONGEST_TOTAL = 2**20  # tokens; what is longer counts as this when quantiles are taken
 _FEW_REQUESTS = 50
+_SELDOM_RPS = 0.01
 _SINCE_1970_NS = 10**17  # three years: larger numbers of seconds are dates
 
 
@@ -31,10 +33,15 @@ class TraceStatistics:
     rule: str  # how requests became workloads
     labels: tuple[str, ...]  # as in the file; empty where lengths made the workloads
     requests: int
+    too_long: int  # requests that are not among them: no candidate's context holds them
     span_s: float
     first_window: int  # window of the day in which the trace begins
     is_clock: bool  # whether the time of day is known
-    bins: np.ndarray  # (30 T, I) requests per 10 s, whole windows only
+    dates: tuple[str, ...]  # of the calendar days that have a window, such as 2023-11-16 or "day 1"
+    notes: tuple[str, ...]  # what of the times looks wrong, or is missing
+    bins: (
+        np.ndarray
+    )  # (30 T, I) requests per 10 s, whole windows only, without calendar days that are missing
     input_mean: np.ndarray  # (T, I) mean lengths in each window; NaN where there is no request
     output_mean: np.ndarray
     lengths: np.ndarray  # (I, 4) input and output means, their squared coefficients of variation
@@ -113,6 +120,11 @@ class _Clock:
     start_ns: int  # of the first bin
     windows: int
 
+    @property
+    def first_window(self) -> int:
+        """Window of the day in which the first bin lies."""
+        return int(self.start_ns // 10**9 % 86400 // WINDOW_S)
+
     def bins(self, time_ns: np.ndarray) -> np.ndarray:
         """Return the number of the 10 s in which each arrival falls."""
         return (time_ns - self.start_ns) // (BIN_S * 10**9)
@@ -163,6 +175,23 @@ def _total_histogram(trace: Trace) -> np.ndarray:
 # -- measuring
 
 
+def _doubts(trace: Trace, are_whole: bool) -> list[str]:
+    """Return what looks wrong with the times and the lengths; `are_whole` times are seconds without a fraction."""
+    found = []
+    if trace.num_left_out:
+        found.append(
+            "requests left out because they have more tokens than any candidate's context holds: "
+            f"{trace.num_left_out:,}"
+        )
+    per_s = trace.num_rows / max(trace.span_s, 1.0)
+    if are_whole and per_s < _SELDOM_RPS:
+        found.append(
+            f"only {per_s:.2g} requests/s, and all times are whole numbers: if they are milliseconds, divide them by "
+            "1000"
+        )
+    return found
+
+
 def _measure(
     trace: Trace, clock: _Clock, totals: np.ndarray, sorting: Sorting, source: str
 ) -> TraceStatistics:
@@ -170,7 +199,9 @@ def _measure(
     bins = np.zeros((windows + 1) * BINS * count)
     sums = np.zeros((2, (windows + 1) * count))  # tokens per window, input and output
     moments = np.zeros((6, count))
+    are_whole = not trace.is_clock
     for rows in trace.chunks():
+        are_whole = are_whole and not np.any(rows["time_ns"] % 10**9)
         workload = sorting.classify(rows)
         bin_ = clock.bins(rows["time_ns"])
         bins += np.bincount(bin_ * count + workload, minlength=bins.size)
@@ -179,9 +210,13 @@ def _measure(
             sums[side] += np.bincount(bin_ // BINS * count + workload, tokens, minlength=sums.shape[1])
         for k, values in enumerate((np.ones_like(a), a, b, a * a, b * b, a * b)):
             moments[k] += np.bincount(workload, values, minlength=count)
-    bins = bins.reshape(-1, count)[: windows * BINS]
-    per_window = bins.reshape(-1, BINS, count).sum(axis=1)
-    means = sums.reshape(2, -1, count)[:, :windows]
+    per_window = bins.reshape(-1, BINS, count).sum(axis=1)[:windows]
+    is_date = trace.is_clock or trace.first_ns > _SINCE_1970_NS
+    calendar = lay_calendar(clock.start_ns if is_date else None, clock.first_window, per_window.sum(axis=1))
+    there = np.append(calendar.is_there, False)
+    bins = bins.reshape(-1, BINS, count)[there].reshape(-1, count)
+    per_window = per_window[calendar.is_there]
+    means = sums.reshape(2, -1, count)[:, there]
     with np.errstate(divide="ignore", invalid="ignore"):
         means = means / per_window
     lengths, correlation = _lengths(moments, sorting.names, source)
@@ -190,9 +225,12 @@ def _measure(
         rule=sorting.rule,
         labels=sorting.labels,
         requests=trace.num_rows,
+        too_long=trace.num_left_out,
         span_s=trace.span_s,
-        first_window=int(clock.start_ns // 10**9 % 86400 // WINDOW_S),
-        is_clock=trace.is_clock or trace.first_ns > _SINCE_1970_NS,
+        first_window=clock.first_window,
+        is_clock=is_date,
+        dates=calendar.dates,
+        notes=(*_doubts(trace, are_whole), *calendar.notes),
         bins=bins,
         input_mean=means[0],
         output_mean=means[1],
