@@ -113,7 +113,7 @@ def _real_days(found: TraceStatistics, fit: Fit, scale: float) -> Days:
         dates = found.dates[bool(skip) :][:whole]
         text = (
             f"{whole} whole calendar days, {dates[0]} to {dates[-1]}: the last one is stored as scenario 'trace-day', "
-            f"the {len(history) // DAY} before it are the history"
+            f"{'the one before it is' if whole == 2 else f'the {len(history) // DAY} before it are'} the history"
         )
         used = len(history) + DAY
     else:
