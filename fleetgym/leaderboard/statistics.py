@@ -58,7 +58,7 @@ def tie_groups(scores: np.ndarray, draws: Resamples) -> list[int]:
     adjusted = dict(zip(pairs, holm([draws.p_value(scores[a] - scores[b]) for a, b in pairs]), strict=True))
     ranks, leader = [], 0
     for k in range(len(scores)):
-        if k > leader and not (draws.tells_spread and adjusted[leader, k] >= ALPHA):
+        if k > leader and adjusted[leader, k] < ALPHA:
             leader = k
         ranks.append(leader + 1)
     return ranks

@@ -79,11 +79,6 @@ class Table:
         """Return the head of a family's column."""
         return column_head(family, self.scored)
 
-    @property
-    def has_ties(self) -> bool:
-        """Whether rows share a rank."""
-        return len({row.rank for row in self.rows}) < len(self.rows)
-
 
 def make_table(rows: Mapping[str, Sequence[Played]], seed: int = 0, *, suite: str | None = None) -> Table:
     """Compare rows that have played the same tasks.

@@ -73,7 +73,12 @@ class Resamples:
         return float(low), float(high)
 
     def p_value(self, difference: np.ndarray) -> float:
-        """Return how likely a mean difference this far from zero is by chance: two-sided, normal, bootstrap error."""
+        """Return how likely a mean difference this far from zero is by chance: two-sided, normal, bootstrap error.
+
+        One where the spread cannot be told: nothing is known then against chance.
+        """
+        if not self.tells_spread:
+            return 1.0
         mean, error = float(self.plain @ difference), float((self.weights @ difference).std())
         if error == 0.0:
             return 1.0 if mean == 0.0 else 0.0
