@@ -169,13 +169,13 @@ def written(run: Results, reference: str, rows: Rows, about: str, unfinished: Ma
 ### Scores
 
 The mean over the headline families ({", ".join(f"`{name}`" for name in by_family if name in headline.scored)}),
-with 95 % bootstrap intervals over instances. **Agents that share a rank cannot be told apart** (paired differences,
-Holm's correction, 5 %).
+with 95 % bootstrap intervals over instances. **Agents share a rank if they cannot be told from the first of them**
+(paired differences, Holm's correction, 5 %); two further down in a group may differ.
 
 {_ranking(headline)}
 ### By family
 
-Percent above the reference. In bold: a family's first rank, which is the winner and those that cannot be told from it.
+Percent above the reference. In bold: a family's first rank, by its own instances.
 
 {_families(headline, by_family)}
 ### What the cost is made of

@@ -59,7 +59,7 @@ def _columns(table: Table, records: Mapping[str, Record], place: str) -> list[Co
             place,
             lambda r: r.rank,
             lambda r: r.rank,
-            hint="rows that share one cannot be told apart (Holm, 5 %)",
+            hint="rows share one if they cannot be told from the first of them (Holm, 5 %)",
         ),
         Column("agent", lambda r: _name(agent(r)), lambda r: agent(r).name, kind="name"),
         Column(

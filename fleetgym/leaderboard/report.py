@@ -233,7 +233,8 @@ def _render(run: Results, best: str, table: Table, pictures: Sequence[Figure]) -
         tag(
             "footer",
             f"Jobs {head.jobs_hash[:16]}. Intervals: percentile bootstrap over instances within families, "
-            "the same draws for every agent. Agents that share a rank cannot be told apart at 5 % (Holm).",
+            "the same draws for every agent. Agents share a rank if they cannot be told from the first of them at "
+            "5 % (Holm).",
         ),
     )
     return page(f"fleetgym report: {head.suite}", body)
