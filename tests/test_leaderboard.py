@@ -88,6 +88,23 @@ def test_resampled_interval_covers() -> None:
     assert 0.88 <= inside / 200 <= 0.99
 
 
+@pytest.mark.parametrize(
+    ("sizes", "covered", "found"),
+    [((40,) * 6, 0.94, 0.06), ((15,) * 6, 0.93, 0.07), ((6, 4, 4, 6, 4, 2), 0.87, 0.13), ((3,), 0.76, 0.24)],
+)
+def test_few_instances_say_too_little(sizes: tuple[int, ...], covered: float, found: float) -> None:
+    """Intervals cover, and p-values below 5 % appear by chance, as often as ``docs/scores.md`` says."""
+    rng, rounds = np.random.default_rng(0), 1_500
+    draws = Resamples(tuple((str(f), str(k)) for f, n in enumerate(sizes) for k in range(n)), resamples=500)
+    inside = small = 0
+    for values in rng.normal(0.0, 1.0, (rounds, sum(sizes))):
+        low, high = draws.interval(values) or (0.0, 0.0)
+        inside += low <= 0.0 <= high
+        small += draws.p_value(values) < 0.05
+    assert inside / rounds == pytest.approx(covered, abs=0.02)
+    assert small / rounds == pytest.approx(found, abs=0.02)
+
+
 def test_weights_are_means() -> None:
     """Every draw weighs families alike, whatever their size, and so does the sample itself."""
     draws = Resamples((("a", "1"), ("a", "2"), ("b", "1"), ("b", "2"), ("b", "3")), resamples=50)
