@@ -269,6 +269,8 @@ def best_known(name: str, table: dict[str, Any], seed: int) -> np.ndarray:
 def judge(family: str, costs: dict[str, dict[str, np.ndarray]], rng: np.random.Generator) -> Verdict:
     """Return the family's verdict; margins are tuned per instance, scenarios are resampled for the intervals.
 
+    Of all instances together: the same random numbers draw the k-th scenario of each.
+
     Tuning and judging on the same scenarios flatters the trivial policies, so the gates are strict.
     """
     count = len(next(iter(next(iter(costs.values())).values())))

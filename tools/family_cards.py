@@ -204,7 +204,9 @@ Samples this small say whether a family separates agents, not by exactly how muc
 
 *Never changes*: the best of the nominal fleet and AGH's at several margins, held all day. *Last value*: AGH on the
 last window's demand, the best of several margins and periods. Both are tuned in hindsight, which flatters them.
-Shares are above the best agent tried, with 95 % bootstrap intervals over scenarios. An instance passes if
+Shares are above the best agent tried; in brackets, where 95 % of them lie when the scenarios are drawn again with
+replacement. Of three that is hardly more than their range, which holds the true share three times in four at most. The
+same random numbers draw the k-th scenario of every instance, so more instances are not more days. An instance passes if
 never-changes is at least 8 % and last-value at least 5 % above the best agent, and serving nobody costs 4 to 12
 times the best known: where the best agent's cost does not settle that, what search finds with the whole day in sight.
 A family is *headline* if at least 70 % of its instances pass.
