@@ -209,10 +209,12 @@ def test_whoever_has_the_seed_can_replay_fresh_rows(
     own = Path(shutil.copytree(board, tmp_path / "board"))
     record = read_record(own / "fresh" / "t" / "2026-11-21-gh.json.gz")
     first, second, *rest = record.episodes
-    half = {name: 0.5 * usd for name, usd in dataclasses.asdict(first.costs).items()}
-    first = dataclasses.replace(first, cost_usd=0.5 * first.cost_usd, costs=type(first.costs)(**half))
+    tenth = {name: 0.1 * usd for name, usd in dataclasses.asdict(first.costs).items()}
+    first = dataclasses.replace(first, cost_usd=0.1 * first.cost_usd, costs=type(first.costs)(**tenth))
     second = dataclasses.replace(second, actions=None)
     write_record(own / "fresh" / "t", dataclasses.replace(record, episodes=(first, second, *rest)))
+    with pytest.raises(DataError, match=f"{task_name(*first.task)} costs less than its lower bound"):
+        make_boards(own)
     assert main(["season", "check", "t", "--board", str(own), "--json"]) == 1
     wrong = json.loads(capsys.readouterr().out)
     assert list(wrong) == [f"2026-11-21-gh {task_name(*episode.task)}" for episode in (first, second)]

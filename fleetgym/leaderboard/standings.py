@@ -229,9 +229,6 @@ def public_tasks(record: Record, best: BestKnownSet) -> list[Played]:
     for episode in record.episodes:
         marked = record.instances[episode.instance]
         known = best.find(episode.instance, episode.scenario, marked.content_hash)
-        if known.bound_usd is not None and episode.cost_usd < known.bound_usd * (1.0 - TOLERANCE):
-            task = f"{episode.instance}#{episode.scenario}"
-            raise DataError(f"{record.id} on {task} costs less than the lower bound in {best.name}")
         found.append(_played(record, episode, known.value_usd, known.bound_usd))
     return found
 
@@ -253,7 +250,7 @@ def fresh_tasks(record: Record, known: BestKnownSet | None = None) -> list[Playe
     Raises
     ------
     DataError
-        If a task has no best-known cost, or one that has risen.
+        If a task has no best-known cost, or one that has risen, or costs less than its lower bound.
     """
     found = []
     for episode in record.episodes:
@@ -270,6 +267,8 @@ def fresh_tasks(record: Record, known: BestKnownSet | None = None) -> list[Playe
 
 
 def _played(record: Record, episode: VerifiedEpisode, best_usd: float, bound_usd: float | None) -> Played:
+    if bound_usd is not None and episode.cost_usd < bound_usd * (1.0 - TOLERANCE):
+        raise DataError(f"{record.id} on {task_name(*episode.task)} costs less than its lower bound")
     return Played(
         family=record.instances[episode.instance].family,
         instance=episode.instance,
