@@ -7,7 +7,9 @@ import gzip
 import json
 import math
 import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from fleetgym.errors import DataError, FleetgymError
 from fleetgym.evaluation.episode import Costs
 from fleetgym.leaderboard import best_known as replaying
 from fleetgym.leaderboard.readme import with_tables
-from fleetgym.leaderboard.record import read_record
+from fleetgym.leaderboard.record import read_record, write_record
 from fleetgym.leaderboard.registers import freeze, read_registers, read_releases
 from fleetgym.leaderboard.site import build_site
 from fleetgym.leaderboard.standings import make_boards, shift, unverified
@@ -143,6 +145,24 @@ def test_ties_need_pairs() -> None:
     assert tie_groups(np.array([noise, other + noise.mean() - other.mean() + 0.01]), draws) == [1, 1]
 
 
+def ranks_from(**p_values: float) -> list[int]:
+    """Return the ranks of the rows a to d, given the p-values of some pairs; those of the others are one."""
+    scores = {"a": 0.0, "b": 1.0, "c": 3.0, "d": 7.0}  # no two pairs differ by the same
+    given = {scores[b] - scores[a]: p for (a, b), p in p_values.items()}
+    draws = SimpleNamespace(p_value=lambda difference: given.get(abs(float(difference[0])), 1.0))
+    return tie_groups(np.array([[score] for score in scores.values()]), draws)
+
+
+def test_ranks_by_hand() -> None:
+    """Six pairs are tested at once; a group is its first row and those behind it, down to one that is told from it."""
+    assert ranks_from(ab=0.0083) == [1, 2, 2, 2]
+    assert ranks_from(ab=0.0084) == [1, 1, 1, 1]  # times six above 5 %
+    assert ranks_from(ac=0.001) == [1, 1, 3, 3]  # c is not told from b
+    assert ranks_from(bd=0.001) == [1, 1, 1, 1]  # though b and d differ
+    assert ranks_from(ab=0.001, bd=0.009) == [1, 2, 2, 4]  # the second test of six: times five
+    assert ranks_from(ab=0.001, bd=0.011) == [1, 2, 2, 2]
+
+
 def test_tail_and_profile() -> None:
     """The worst tenth counts a part of a value where it must; profiles end at one."""
     assert tail_mean([1.0] * 9 + [11.0]) == 11.0
@@ -168,6 +188,89 @@ def test_table_agrees_with_score() -> None:
         assert other.interval is not None
         assert row.interval == pytest.approx(other.interval)
         assert sum(row.breakdown.values()) == pytest.approx(np.mean([task.ratio for task in row.tasks]))
+
+
+def random_rows() -> dict[str, list[Played]]:
+    """Return rows of three families, one of which is no part of the score, on instances of one to three scenarios."""
+    rng = np.random.default_rng(6)
+    rows: dict[str, list[Played]] = {"a": [], "b": [], "c": []}
+    for family, instances in {"ou": 5, "drop": 3, "grw": 4}.items():
+        for k in range(instances):
+            for scenario in range(1 + k % 3):
+                best = rng.lognormal(3.0, 1.0)
+                for tasks in rows.values():
+                    terms = dict(zip(Costs.__dataclass_fields__, best * rng.exponential(0.3, 8), strict=True))
+                    task = played(
+                        family, f"fleet-v1/dev/{family}-s-10{k}", sum(terms.values()), best, scenario
+                    )
+                    facts = {
+                        "bound_usd": best * rng.uniform(0.5, 1.0),
+                        "costs": Costs(**terms),
+                        "miss_share": rng.random(),
+                        "unserved_share": rng.random(),
+                        "failed": scenario == 0,
+                        "cpu_s": rng.exponential(),
+                    }
+                    tasks.append(dataclasses.replace(task, **facts))  # type: ignore[arg-type]
+    return rows
+
+
+def mean_of_means(
+    tasks: Sequence[Played], families: Sequence[str], value: Callable[[Played], float]
+) -> float:
+    """Return the mean over families of the mean over instances of the mean over scenarios."""
+    means = []
+    for family in families:
+        names = {task.instance for task in tasks if task.family == family}
+        means.append(np.mean([np.mean([value(t) for t in tasks if t.instance == name]) for name in names]))
+    return float(np.mean(means))
+
+
+def log_ratio(task: Played) -> float:
+    """Return ln(cost / best-known)."""
+    return math.log(task.cost_usd / task.best_usd)
+
+
+def test_rows_by_plain_loops() -> None:
+    """Every number of a row, computed again one task at a time."""
+    rows, scored = random_rows(), ("drop", "ou")
+    table = make_table(rows)
+    for row in table.rows:
+        tasks = rows[row.key]
+        counted = [task for task in tasks if task.family in scored]
+        assert row.score == pytest.approx(100 * math.expm1(mean_of_means(tasks, scored, log_ratio)))
+        for family in ("drop", "grw", "ou"):
+            expected = 100 * math.expm1(mean_of_means(tasks, [family], log_ratio))
+            assert row.families[family] == pytest.approx(expected)
+            low, high = row.family_intervals[family] or (0.0, 0.0)
+            assert low < expected < high
+        above = mean_of_means(tasks, scored, lambda t: math.log(t.cost_usd / (t.bound_usd or 0.0)))
+        assert row.above_bound == pytest.approx(100 * math.expm1(above))
+        for term, share in row.breakdown.items():
+            shares = {task.task: getattr(task.costs, term) / task.best_usd for task in tasks}
+            assert share == pytest.approx(mean_of_means(tasks, scored, lambda t, of=shares: of[t.task]))
+        worst = sorted((task.cost_usd - task.best_usd for task in counted), reverse=True)
+        assert len(counted) == 15
+        assert row.tail_usd == pytest.approx((worst[0] + 0.5 * worst[1]) / 1.5)
+        assert [ratio for ratio, _ in row.profile] == sorted(task.ratio for task in counted)
+        for ratio, share in row.profile:
+            assert share == pytest.approx(np.mean([task.ratio <= ratio for task in counted]))
+        assert row.cost_usd == pytest.approx(sum(task.cost_usd for task in counted))
+        for name in ("miss_share", "unserved_share", "cpu_s"):
+            assert getattr(row, name) == pytest.approx(np.mean([getattr(task, name) for task in counted]))
+        assert row.failures == sum(task.failed for task in tasks) > sum(task.failed for task in counted)
+    scores = [row.score for row in table.rows]
+    assert scores == sorted(scores)
+
+
+@pytest.mark.parametrize(("family", "known"), [("ou", False), ("grw", True)])
+def test_one_task_of_the_score_without_a_number_is_enough(family: str, known: bool) -> None:
+    """A mean of those that have a bound, or a CPU time, would be of other tasks than the rest of the row."""
+    rows = random_rows()
+    k = next(k for k, task in enumerate(rows["a"]) if task.family == family)
+    rows["a"][k] = dataclasses.replace(rows["a"][k], bound_usd=None, cpu_s=None)
+    row = next(row for row in make_table(rows).rows if row.key == "a")
+    assert ((row.above_bound is not None), (row.cpu_s is not None)) == (known, known)
 
 
 def test_families_that_are_shown_only() -> None:
@@ -230,6 +333,21 @@ def test_fresh_scores_that_differ_are_flagged() -> None:
     assert not shift(worse, public).is_flagged
     assert shift(public, worse).mean == pytest.approx(35.0, abs=12.0)
     assert paired_interval({("f", "a"): 0.0}, {("f", "b"): 0.0}) is None
+    # Of instances that are in both, and of no others: their public scores may be anything.
+    few = [played("ou", "pub/dev/other", 99.0), *public]
+    assert shift(few, worse) == shift(public, worse)
+
+
+def test_paired_differences_have_their_own_spread() -> None:
+    """The 99 % interval is that of the differences, however far instances are from each other."""
+    rng = np.random.default_rng(5)
+    names = [("ou", str(k)) for k in range(60)]
+    public = dict(zip(names, rng.normal(0.5, 3.0, 60), strict=True))
+    fresh = {name: value + rng.normal(0.1, 0.05) for name, value in public.items()}
+    differences = np.array([fresh[name] - public[name] for name in names])
+    error = float(np.std(differences)) / math.sqrt(len(names))
+    expected = differences.mean() - 2.576 * error, differences.mean() + 2.576 * error
+    assert paired_interval(public, fresh) == pytest.approx(expected, abs=0.3 * error)
 
 
 def test_seasons_with_instances_of_their_own_compare_family_means() -> None:
@@ -254,6 +372,9 @@ def test_seasons_with_instances_of_their_own_compare_family_means() -> None:
     )
     assert shift(public, fresh).is_flagged
     assert shift(public, fresh).mean == pytest.approx(100.0 * math.expm1(mean))
+    renamed = {(f, f"new-{name}"): value for (f, name), value in sides[0].items()}
+    low, high = unpaired_interval(sides[0], renamed) or (0.0, 0.0)
+    assert low < 0.0 < high, "the sides are drawn apart, also where their numbers are the same"
     assert unpaired_interval(sides[0], {("ou", "a"): 0.0}) is None
     assert unpaired_interval(sides[0], {}) is None
     assert unpaired_interval({("f", "a"): 0.0, ("f", "b"): 1.0}, {("g", "a"): 0.0, ("g", "b"): 1.0}) is None
@@ -343,6 +464,17 @@ def test_a_record_under_another_name_is_noticed(board: Path) -> None:
     shutil.copy(folder / "2026-11-21-gh.json.gz", folder / "2026-11-22-mine.json.gz")
     with pytest.raises(DataError, match="under another name"):
         build_site(board)
+
+
+def test_a_cost_below_the_bound_is_noticed(board: Path) -> None:
+    """A record whose terms add up to less than what anybody can reach is refused."""
+    record = read_record(board / "verified" / "2026-11-21-gh.json.gz")
+    first, *rest = record.episodes
+    tenth = Costs(**{name: 0.1 * usd for name, usd in dataclasses.asdict(first.costs).items()})
+    forged = dataclasses.replace(first, cost_usd=tenth.total(), costs=tenth)
+    write_record(board / "verified", dataclasses.replace(record, episodes=(forged, *rest)))
+    with pytest.raises(DataError, match="costs less than its lower bound"):
+        make_boards(board)
 
 
 def test_a_changed_instance_is_noticed(board: Path, own_instances: Path) -> None:
