@@ -52,6 +52,40 @@ def test_the_page_ranks_and_keeps_the_reasons(files: list[Path], tmp_path: Path)
     assert set(scores["hold"]) == {"ou", "drop"}
 
 
+def cells(text: str, heading: str, agent: str) -> list[str]:
+    """Return an agent's cells in the first table below a heading."""
+    part = text.partition(f"### {heading}\n")[2]
+    line = next(line for line in part.splitlines() if line.startswith(f"| `{agent}` |"))
+    return [cell.strip() for cell in line.strip("|").split("|")][1:]
+
+
+def test_what_the_tables_of_the_page_say(files: list[Path], tmp_path: Path) -> None:
+    """First ranks in bold, costs that add up to the ratio, and what was done, counted from the episodes."""
+    text = written(files, tmp_path)
+    run = score_suite.merged([read_results(path) for path in files])
+    _, rows = score_suite.compared(run)
+    by_family = score_suite.tables_by_family(rows)
+    shown = {agent: dict(zip(by_family, cells(text, "By family", agent), strict=True)) for agent in AGENTS}
+    for family, found in by_family.items():
+        assert {row.key for row in found.rows if row.rank == 1} == {
+            agent for agent in AGENTS if shown[agent][family].startswith("**")
+        }
+    assert {2, 3} <= {row.rank for found in by_family.values() for row in found.rows}
+    winners = next(line for line in text.splitlines() if line.startswith("| winner |"))
+    means = score_suite.family_scores(rows)
+    best = [min(AGENTS, key=lambda agent, of=family: means[agent][of]) for family in by_family]
+    assert winners == f"| winner | {' | '.join(f'`{agent}`' for agent in best)} |"
+    for agent in AGENTS:
+        episodes = [episode for episode in run.episodes if episode.agent == agent]
+        terms = [float(cell.replace(",", "")) for cell in cells(text, "What the cost is made of", agent)[:6]]
+        ratio = 100.0 * np.mean([task.ratio for task in rows[agent]])
+        assert sum(terms) == pytest.approx(ratio, abs=6 * 0.05)
+        changes = [sum(window > 0 for window, _, _ in episode.actions) for episode in episodes]
+        done = [changes, [episode.lost for episode in episodes], [episode.denied for episode in episodes]]
+        found = cells(text, "When an agent is dearer than the first", agent)[-3:]
+        assert found == [f"{np.mean(counts):,.0f}" for counts in done]
+
+
 def test_without_best_known_costs_agents_are_compared_with_the_cheapest(
     files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,14 +140,15 @@ def test_runs_that_do_not_belong_together_are_refused(files: list[Path]) -> None
 
 def test_windows_of_each_kind_add_up(files: list[Path]) -> None:
     """Busy, ordinary and quiet windows are all windows; the differences in them are the difference of the episodes."""
-    run = score_suite.merged([read_results(path) for path in files[:2]])
-    only = {name: [e for e in run.episodes if e.agent == name] for name in AGENTS[:2]}
-    best = {(e.instance, e.scenario): e.cost_usd for e in only["hold"]}
+    whole = score_suite.merged([read_results(path) for path in files[:2]])
+    run = score_suite.restricted(whole, {(name, 0) for name in TASKS[:3]})  # two of `ou`, one of `drop`
+    cost = {(e.agent, e.instance): e.cost_usd for e in run.episodes}
+    best = {(name, 0): 0.8 * cost["hold", name] for name in TASKS[:3]}
     found = window_excess.excess(run, "hold", best, ("ou", "drop"))
     assert set(found["hold"].values()) == {0.0}
-    whole = [100.0 * (e.cost_usd / best[e.instance, e.scenario] - 1.0) for e in only["autoscale"]]
+    more = [100.0 * (cost["autoscale", n] - cost["hold", n]) / best[n, 0] for n in TASKS[:3]]
     parts = [found["autoscale"][kind] for kind in ("busy", "ordinary", "quiet")]
-    assert sum(parts) == pytest.approx(sum(whole) / len(whole))
+    assert sum(parts) == pytest.approx(((more[0] + more[1]) / 2 + more[2]) / 2)
     kinds = window_excess.windows(TASKS[2], 0)
     assert np.array_equal(kinds["busy"] + kinds["ordinary"] + kinds["quiet"], np.ones(288))
     assert kinds["short"].any()
@@ -157,7 +192,12 @@ def test_ranks_without_a_family_say_what_rests_on_it() -> None:
     scores = {"a": {"ou": 0.0, "drop": 0.9}, "b": {"ou": 0.2, "drop": 0.1}, "c": {"ou": 0.5, "drop": 0.5}}
     assert family_statistics.ranks(scores) == {"b": 1, "a": 2, "c": 3}
     assert family_statistics.ranks(scores, "drop") == {"a": 1, "b": 2, "c": 3}
-    assert "| `b` | 1 | 1 | 2 |" in family_statistics.section(scores)
+    text = family_statistics.section(scores)
+    assert "| `b` | 1 | 1 | 2 |" in text
+    assert "The largest move: 1." in text
+    last = {**scores, "a": {"ou": 0.0, "drop": 3.0}}
+    assert family_statistics.ranks(last) == {"b": 1, "c": 2, "a": 3}
+    assert "The largest move: 2." in family_statistics.section(last)
 
 
 def test_the_cards_show_how_families_tell_agents_apart(tmp_path: Path) -> None:

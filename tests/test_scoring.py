@@ -146,6 +146,19 @@ def test_families_that_are_shown_only() -> None:
     assert "bracket" not in score_table(alone)
 
 
+def test_the_interval_is_of_the_families_that_count() -> None:
+    """A family that is shown only widens nothing, however far its instances are apart."""
+    families = {
+        f"fleet-v1/dev/{family}-s-10{k}": family for family in ("drop", "grw", "trace") for k in (1, 2, 3)
+    }
+    best = known(**{f"{name}0": 1.0 for name in families})
+    played = [episode("x", name, 0, 1.0 + k**3) for k, name in enumerate(families)]
+    every = score(run(*played, families=families), best).rows[0]
+    counted = [e for e in played if families[e.instance] != "grw"]
+    assert every.interval == score(run(*counted, families=families), best).rows[0].interval
+    assert every.interval is not None
+
+
 def test_best_known_itself_scores_zero_and_cheaper_is_negative() -> None:
     """Nothing is clipped: an agent that beats a best-known cost shows it."""
     results = run(*episodes("best", 1, 1, 1, 1), *episodes("better", 1, 1, 1, 0.9), families=FAMILIES)
