@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import itertools
 import json
 import math
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy import stats
 from submissions import SUITE, make_good
 
 import fleetgym
@@ -25,21 +26,12 @@ from fleetgym.leaderboard.record import read_record, write_record
 from fleetgym.leaderboard.registers import freeze, read_registers, read_releases
 from fleetgym.leaderboard.site import build_site
 from fleetgym.leaderboard.standings import make_boards, shift, unverified
-from fleetgym.leaderboard.statistics import (
-    family_mean,
-    holm,
-    paired_interval,
-    profile,
-    tail_mean,
-    tie_groups,
-    unpaired_interval,
-)
+from fleetgym.leaderboard.statistics import holm, profile, ranks_of, tail_mean, tie_groups
 from fleetgym.leaderboard.table import Played, make_table
 from fleetgym.leaderboard.verify import verify
 from fleetgym.library import ENVIRONMENT_VARIABLE, instances_folder
 from fleetgym.scoring.best_known import best_known_path
-from fleetgym.scoring.bootstrap import Resamples
-from fleetgym.scoring.score import bootstrap_interval, score
+from fleetgym.scoring.score import score, score_interval
 
 AGENTS = ("hold", "gh", "random")
 ZERO = Costs(rental=1, model_storage=0, data_storage=0, delay=0, slo=0, unserved=0, late=0, startup=0)
@@ -77,54 +69,6 @@ def played(family: str, instance: str, cost: float, best: float = 1.0, scenario:
 # -- statistics
 
 
-def test_resampled_interval_covers() -> None:
-    """Of many samples with a known mean, about 95 % have it inside their interval."""
-    rng = np.random.default_rng(0)
-    clusters = tuple((family, str(k)) for family in "ab" for k in range(20))
-    draws = Resamples(clusters, resamples=500)
-    inside = 0
-    for _ in range(200):
-        values = rng.normal(0.3, 1.0, len(clusters))
-        low, high = draws.interval(values) or (0.0, 0.0)
-        inside += low <= 0.3 <= high
-    assert 0.88 <= inside / 200 <= 0.99
-
-
-@pytest.mark.parametrize(
-    ("sizes", "covered", "found"),
-    [((40,) * 6, 0.94, 0.06), ((15,) * 6, 0.93, 0.07), ((6, 4, 4, 6, 4, 2), 0.87, 0.13), ((3,), 0.76, 0.24)],
-)
-def test_few_instances_say_too_little(sizes: tuple[int, ...], covered: float, found: float) -> None:
-    """Intervals cover, and p-values below 5 % appear by chance, as often as ``docs/scores.md`` says."""
-    rng, rounds = np.random.default_rng(0), 1_500
-    draws = Resamples(tuple((str(f), str(k)) for f, n in enumerate(sizes) for k in range(n)), resamples=500)
-    inside = small = 0
-    for values in rng.normal(0.0, 1.0, (rounds, sum(sizes))):
-        low, high = draws.interval(values) or (0.0, 0.0)
-        inside += low <= 0.0 <= high
-        small += draws.p_value(values) < 0.05
-    assert inside / rounds == pytest.approx(covered, abs=0.02)
-    assert small / rounds == pytest.approx(found, abs=0.02)
-
-
-def test_weights_are_means() -> None:
-    """Every draw weighs families alike, whatever their size, and so does the sample itself."""
-    draws = Resamples((("a", "1"), ("a", "2"), ("b", "1"), ("b", "2"), ("b", "3")), resamples=50)
-    assert np.allclose(draws.weights[:, :2].sum(axis=1), 0.5)
-    assert np.allclose(draws.weights.sum(axis=1), 1.0)
-    assert np.allclose(draws.plain, [1 / 4, 1 / 4, 1 / 6, 1 / 6, 1 / 6])
-
-
-def test_p_values_are_calibrated() -> None:
-    """Where there is no difference, about one in twenty is found at 5 %; a large one is always found."""
-    rng = np.random.default_rng(1)
-    draws = Resamples(tuple(("f", str(k)) for k in range(40)), resamples=400)
-    found = sum(draws.p_value(rng.normal(0.0, 1.0, 40)) < 0.05 for _ in range(400))
-    assert 8 <= found <= 36
-    assert draws.p_value(rng.normal(2.0, 1.0, 40)) < 1e-6
-    assert draws.p_value(np.zeros(40)) == 1.0
-
-
 def test_holm_by_hand() -> None:
     """The textbook's example, and never below the p-value itself."""
     assert holm([0.01, 0.02, 0.03, 0.04]) == pytest.approx([0.04, 0.06, 0.06, 0.06])
@@ -134,23 +78,22 @@ def test_holm_by_hand() -> None:
 def test_ties_need_pairs() -> None:
     """Two rows that differ by little, but always, are told apart; two that differ by chance are not."""
     rng = np.random.default_rng(2)
-    clusters = tuple(("f", str(k)) for k in range(30))
     noise = rng.normal(0.0, 1.0, 30)
-    scores = np.array([noise, noise + 0.05, noise + 0.05 + rng.normal(0.0, 0.3, 30)])
-    scores = scores[np.argsort(scores.mean(axis=1))]
-    draws = Resamples(clusters, resamples=2_000)
-    ranks = tie_groups(np.array([noise, noise + 0.05]), draws)
-    assert ranks == [1, 2]
+    assert tie_groups([of_family(noise), of_family(noise + 0.05)]) == [1, 2]
     other = noise + rng.normal(0.0, 0.5, 30)
-    assert tie_groups(np.array([noise, other + noise.mean() - other.mean() + 0.01]), draws) == [1, 1]
+    other += noise.mean() - other.mean() + 0.01
+    assert tie_groups([of_family(noise), of_family(other)]) == [1, 1]
+
+
+def of_family(values: np.ndarray) -> dict[tuple[str, str], float]:
+    """Return the numbers of a family's instances."""
+    return {("f", str(k)): float(value) for k, value in enumerate(values)}
 
 
 def ranks_from(**p_values: float) -> list[int]:
     """Return the ranks of the rows a to d, given the p-values of some pairs; those of the others are one."""
-    scores = {"a": 0.0, "b": 1.0, "c": 3.0, "d": 7.0}  # no two pairs differ by the same
-    given = {scores[b] - scores[a]: p for (a, b), p in p_values.items()}
-    draws = SimpleNamespace(p_value=lambda difference: given.get(abs(float(difference[0])), 1.0))
-    return tie_groups(np.array([[score] for score in scores.values()]), draws)
+    pairs = itertools.combinations(range(4), 2)
+    return ranks_of(4, {(a, b): p_values.get("abcd"[a] + "abcd"[b], 1.0) for a, b in pairs})
 
 
 def test_ranks_by_hand() -> None:
@@ -312,7 +255,7 @@ def test_single_instances_have_no_interval() -> None:
         table = make_table({"a": [played("f", "x", 2.0)], "b": [played("f", "x", other)]})
         assert [row.interval for row in table.rows] == [None, None]
         assert [row.rank for row in table.rows] == [1, 1]
-    assert bootstrap_interval({"f": {"x": [0.0]}}) is None
+    assert score_interval({"f": {"x": [0.0]}}) is None
 
 
 def test_rows_must_have_played_the_same() -> None:
@@ -332,7 +275,6 @@ def test_fresh_scores_that_differ_are_flagged() -> None:
     assert shift(public, worse).is_flagged
     assert not shift(worse, public).is_flagged
     assert shift(public, worse).mean == pytest.approx(35.0, abs=12.0)
-    assert paired_interval({("f", "a"): 0.0}, {("f", "b"): 0.0}) is None
     # Of instances that are in both, and of no others: their public scores may be anything.
     few = [played("ou", "pub/dev/other", 99.0), *public]
     assert shift(few, worse) == shift(public, worse)
@@ -341,43 +283,49 @@ def test_fresh_scores_that_differ_are_flagged() -> None:
 def test_paired_differences_have_their_own_spread() -> None:
     """The 99 % interval is that of the differences, however far instances are from each other."""
     rng = np.random.default_rng(5)
-    names = [("ou", str(k)) for k in range(60)]
-    public = dict(zip(names, rng.normal(0.5, 3.0, 60), strict=True))
-    fresh = {name: value + rng.normal(0.1, 0.05) for name, value in public.items()}
-    differences = np.array([fresh[name] - public[name] for name in names])
-    error = float(np.std(differences)) / math.sqrt(len(names))
-    expected = differences.mean() - 2.576 * error, differences.mean() + 2.576 * error
-    assert paired_interval(public, fresh) == pytest.approx(expected, abs=0.3 * error)
+    public = rng.normal(0.5, 3.0, 60)
+    worse = rng.normal(0.1, 0.05, 60)
+    rows = [
+        [played("ou", f"{suite}/dev/{k}", math.exp(value)) for k, value in enumerate(values)]
+        for suite, values in (("pub", public), ("new", public + worse))
+    ]
+    expected = stats.ttest_1samp(worse, 0.0).confidence_interval(0.99)
+    assert shift(*rows).interval == pytest.approx(100.0 * np.expm1(expected))
+    assert shift(*rows).is_flagged
 
 
 def test_seasons_with_instances_of_their_own_compare_family_means() -> None:
-    """Without a common instance the spreads of both sides add up, as in Welch's normal approximation."""
+    """Without a common instance the spreads of both sides add up, as in Welch's test; other families say nothing."""
     rng = np.random.default_rng(4)
     sizes = {"ou": (15, 12), "drop": (9, 20)}
-    sides: list[dict[tuple[str, str], float]] = [{}, {}]
-    for family, counts in sizes.items():
-        for k, count in enumerate(counts):
-            for n in range(count):
-                sides[k][family, f"{k}-{n}"] = rng.normal(0.3 + 0.2 * k, 0.1 + 0.1 * k)
-    values = {f: [[v for (g, _), v in side.items() if g == f] for side in sides] for f in sizes}
-    mean = np.mean([np.mean(b) - np.mean(a) for a, b in values.values()])
-    error = math.sqrt(sum(np.var(side) / len(side) for pair in values.values() for side in pair)) / len(sizes)
-    interval = unpaired_interval(*sides)
-    assert interval is not None
-    assert interval == pytest.approx((mean - 2.576 * error, mean + 2.576 * error), abs=0.3 * error)
-    assert family_mean(sides[1]) - family_mean(sides[0]) == pytest.approx(mean)
     public, fresh = (
-        [played(f, f"{suite}/dev/{name}", math.exp(value)) for (f, name), value in side.items()]
-        for suite, side in zip(("pub", "new"), sides, strict=True)
+        [
+            played(family, f"{suite}/dev/{suite}-{n}", math.exp(rng.normal(0.3 + 0.2 * k, 0.1 + 0.1 * k)))
+            for family, counts in sizes.items()
+            for n in range(counts[k])
+        ]
+        for k, suite in enumerate(("pub", "new"))
     )
-    assert shift(public, fresh).is_flagged
-    assert shift(public, fresh).mean == pytest.approx(100.0 * math.expm1(mean))
-    renamed = {(f, f"new-{name}"): value for (f, name), value in sides[0].items()}
-    low, high = unpaired_interval(sides[0], renamed) or (0.0, 0.0)
-    assert low < 0.0 < high, "the sides are drawn apart, also where their numbers are the same"
-    assert unpaired_interval(sides[0], {("ou", "a"): 0.0}) is None
-    assert unpaired_interval(sides[0], {}) is None
-    assert unpaired_interval({("f", "a"): 0.0, ("f", "b"): 1.0}, {("g", "a"): 0.0, ("g", "b"): 1.0}) is None
+    logs = {
+        f: [[math.log(p.cost_usd) for p in side if p.family == f] for side in (public, fresh)] for f in sizes
+    }
+    mean = np.mean([np.mean(after) - np.mean(before) for before, after in logs.values()])
+    parts = [(np.var(s, ddof=1) / len(s) / 4, len(s) - 1) for sides in logs.values() for s in sides]
+    variance = sum(part for part, _ in parts)
+    reach = math.sqrt(variance) * stats.t.ppf(0.995, variance**2 / sum(s**2 / df for s, df in parts))
+    found = shift(public, fresh)
+    assert found.is_flagged
+    assert found.mean == pytest.approx(100.0 * math.expm1(mean))
+    assert found.interval == pytest.approx(100.0 * np.expm1([mean - reach, mean + reach]))
+    renamed = [dataclasses.replace(task, instance=f"{task.instance}-again") for task in public]
+    low, high = shift(public, renamed).interval or (0.0, 0.0)
+    assert low < 0.0 < high, "the sides have spreads of their own, also where their numbers are the same"
+    for other in (
+        [played("ou", "new/dev/a", 2.0)],
+        [],
+        [played("f", f"new/dev/{k}", float(k)) for k in "12"],
+    ):
+        assert (shift(public, other).mean, shift(public, other).interval) == (0.0, None)
 
 
 # -- the board

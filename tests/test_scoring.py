@@ -32,8 +32,9 @@ from fleetgym.scoring.best_known import (
     write_best_known,
 )
 from fleetgym.scoring.comparison import compare, nominal_actions, optimal_actions, yardsticks
+from fleetgym.scoring.family_mean import FamilyMean
 from fleetgym.scoring.improvement import improve
-from fleetgym.scoring.score import bootstrap_interval, family_means, headline, score
+from fleetgym.scoring.score import family_means, headline, score, score_interval
 
 HASH = "0" * 64
 TOYS = list_instances("fleet-v0/toy")
@@ -177,29 +178,14 @@ def test_scores_do_not_depend_on_money_or_size() -> None:
     assert family_means(logs)["g"] == pytest.approx(np.mean(logs["g"]["c"]))
 
 
-def test_interval_is_seeded_and_covers_the_truth() -> None:
-    """The same seed gives the same bounds; over many draws about 95 % of the intervals hold the true score."""
-    rng = np.random.default_rng(0)
-    hits, rounds = 0, 200
-    for _ in range(rounds):
-        logs = {f: {str(k): [m + rng.normal(0, 0.1)] for k in range(30)} for f, m in (("a", 0.1), ("b", 0.3))}
-        low, high = bootstrap_interval(logs, resamples=400) or (0, 0)
-        hits += low <= 100 * math.expm1(0.2) <= high
-    assert 0.88 <= hits / rounds <= 0.99
-    assert bootstrap_interval(logs, seed=1) == bootstrap_interval(logs, seed=1)
-    assert bootstrap_interval(logs, seed=1) != bootstrap_interval(logs, seed=2)
-
-
-def test_interval_is_the_plain_bootstrap() -> None:
-    """The vectorised draw equals a loop over instances with the same random numbers."""
+def test_the_interval_is_of_the_means_of_instances() -> None:
+    """Scenarios of an instance count as one number; the bounds are those of the mean ln ratio, in percent."""
     logs = {"a": {"x": [0.1], "y": [0.4], "z": [0.2, 0.6]}, "b": {"u": [0.0], "v": [1.0]}}
-    rng = np.random.default_rng(7)
-    draws_a, draws_b = rng.integers(3, size=(500, 3)), rng.integers(2, size=(500, 2))
-    means = []
-    for a, b in zip(draws_a, draws_b, strict=True):
-        means.append((np.mean([[0.1, 0.4, 0.4][k] for k in a]) + np.mean([[0.0, 1.0][k] for k in b])) / 2)
-    expected = [100 * math.expm1(q) for q in np.quantile(means, [0.025, 0.975])]
-    assert bootstrap_interval(logs, resamples=500, seed=7) == pytest.approx(tuple(expected))
+    means = {("a", "x"): 0.1, ("a", "y"): 0.4, ("a", "z"): 0.4, ("b", "u"): 0.0, ("b", "v"): 1.0}
+    for level in (0.95, 0.99):
+        expected = FamilyMean.of(means).interval(level)
+        assert expected is not None
+        assert score_interval(logs, level) == pytest.approx(100.0 * np.expm1(expected))
 
 
 def test_no_interval_from_one_instance() -> None:

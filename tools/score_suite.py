@@ -169,7 +169,7 @@ def written(run: Results, reference: str, rows: Rows, about: str, unfinished: Ma
 ### Scores
 
 The mean over the headline families ({", ".join(f"`{name}`" for name in by_family if name in headline.scored)}),
-with 95 % bootstrap intervals over instances. **Agents share a rank if they cannot be told from the first of them**
+with 95 % intervals over instances. **Agents share a rank if they cannot be told from the first of them**
 (paired differences, Holm's correction, 5 %); two further down in a group may differ.
 
 {_ranking(headline)}

@@ -198,7 +198,7 @@ def _families(table: Table, rows: Mapping[str, TableRow]) -> Figure:
     for name, scores in groups.items():
         for family, (score, bounds) in scores.items():
             numbers.append([name, family, score, *(bounds or ("", ""))])
-    caption = "Score by family, percent above best-known, with 95 % bootstrap intervals over instances."
+    caption = "Score by family, percent above best-known, with 95 % intervals over instances."
     return Figure("families", caption, interval_chart(groups), numbers)
 
 
@@ -232,8 +232,8 @@ def _render(run: Results, best: str, table: Table, pictures: Sequence[Figure]) -
         *(_section(figure, table) for figure in pictures),
         tag(
             "footer",
-            f"Jobs {head.jobs_hash[:16]}. Intervals: percentile bootstrap over instances within families, "
-            "the same draws for every agent. Agents share a rank if they cannot be told from the first of them at "
+            f"Jobs {head.jobs_hash[:16]}. Intervals: Student's, over instances within families. "
+            "Agents share a rank if they cannot be told from the first of them at "
             "5 % (Holm).",
         ),
     )

@@ -79,7 +79,7 @@ def render(boards: Sequence[Board], registers: Registers, waiting: Sequence[str]
             "footer",
             f"Built by fleetgym {fleetgym.__version__}. Score: percent above best-known cost, geometric mean over "
             "families of the mean over instances; lower is better; families in (brackets) are no part of it. "
-            "Intervals: 95 %, paired bootstrap over instances. "
+            "Intervals: 95 %, Student's, over instances within families. "
             "Rows share a rank if they cannot be told from the first of them at 5 % (Holm).",
         ),
     )

@@ -17,7 +17,6 @@ from fleetgym.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.leaderboard.record import Record, VerifiedEpisode, check_unchanged, read_record
 from fleetgym.leaderboard.registers import Registers, Release, read_registers, read_releases
 from fleetgym.leaderboard.season import published_best_known
-from fleetgym.leaderboard.statistics import family_mean, paired_interval, unpaired_interval
 from fleetgym.leaderboard.submission import is_submission_id
 from fleetgym.leaderboard.table import Played, Table, cluster_means, make_table
 from fleetgym.library import find_entry
@@ -28,8 +27,11 @@ from fleetgym.scoring.best_known import (
     read_best_known,
     task_name,
 )
-from fleetgym.scoring.bootstrap import Cluster
-from fleetgym.scoring.score import percent, scored_families
+from fleetgym.scoring.family_mean import Cluster, FamilyMean
+from fleetgym.scoring.score import percent, percents, scored_families
+
+#: Of the interval beyond which a fresh row is flagged.
+FLAG_LEVEL = 0.99
 
 
 @dataclasses.dataclass(frozen=True)
@@ -288,18 +290,17 @@ def shift(public: Sequence[Played], fresh: Sequence[Played]) -> Shift:
     """Compare a row's fresh score with its public one in the families that make up the score.
 
     Instances that are in both are compared one by one. Where the season has instances of its own, family means are
-    compared, whose spreads add up.
+    compared, whose spreads add up. Nothing is said where the families are not the same.
     """
     scored = scored_families({played.instance: played.family for played in public})
     before, after = _short_named(public, scored), _short_named(fresh, scored)
-    both = set(before) & set(after)
-    if both:
-        before, after = ({c: v for c, v in side.items() if c in both} for side in (before, after))
-        interval = paired_interval(before, after)
+    if both := set(before) & set(after):
+        worse = FamilyMean.of({cluster: after[cluster] - before[cluster] for cluster in both})
+    elif before and {family for family, _ in before} == {family for family, _ in after}:
+        worse = FamilyMean.of(after).minus(FamilyMean.of(before))
     else:
-        interval = unpaired_interval(before, after)
-    mean = family_mean(after) - family_mean(before) if before and after else 0.0
-    return Shift(percent(mean), None if interval is None else (percent(interval[0]), percent(interval[1])))
+        return Shift(0.0, None)
+    return Shift(percent(worse.mean), percents(worse.interval(FLAG_LEVEL)))
 
 
 def _short_named(tasks: Sequence[Played], families: Collection[str]) -> dict[Cluster, float]:

@@ -1,26 +1,14 @@
-"""Costs of many rows on the same tasks in; intervals, tie groups, tails and profiles out.
-
-Rows are compared in pairs on the same resampled tasks: what makes a day dear for all of them cancels.
-"""
+"""Costs of many rows on the same tasks in; tie groups, tails and profiles out."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
-from fleetgym.scoring.bootstrap import LEVEL, Cluster, Resamples
+from fleetgym.scoring.family_mean import Cluster, FamilyMean
 
 #: Of the tail whose mean is shown, and of ties.
 TAIL_SHARE, ALPHA = 0.1, 0.05
-
-
-def family_interval(
-    values: Sequence[float], seed: int = 0, level: float = LEVEL
-) -> tuple[float, float] | None:
-    """Return the percentile interval of the mean of one family's clusters; None for a single one."""
-    names = tuple(("", str(k)) for k in range(len(values)))
-    return Resamples(names, seed).interval(np.asarray(values), level)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -39,25 +27,44 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def tie_groups(scores: np.ndarray, draws: Resamples) -> list[int]:
+def tie_groups(rows: Sequence[Mapping[Cluster, float]]) -> list[int]:
     """Return the rank of every row: rows that cannot be told from the best of their group share its rank.
+
+    Rows are compared in pairs, instance by instance: what makes a day dear for all of them cancels.
 
     Parameters
     ----------
-    scores : ndarray, shape (rows, clusters)
+    rows : sequence of mapping
         Mean of ln(cost / best-known) by cluster, the best row first.
-    draws : Resamples
-        Of the clusters.
 
     Returns
     -------
     list of int
         Rank of each row, from 1; a group's rank is one more than the number of rows before it.
+
+    Examples
+    --------
+    >>> best = {("ou", "a"): 0.1, ("ou", "b"): 0.9, ("ou", "c"): 0.5}
+    >>> tie_groups([best, {key: mean + 0.01 for key, mean in best.items()}])  # a little, but always
+    [1, 2]
     """
-    pairs = [(a, b) for a in range(len(scores)) for b in range(a + 1, len(scores))]
-    adjusted = dict(zip(pairs, holm([draws.p_value(scores[a] - scores[b]) for a, b in pairs]), strict=True))
+    p_values = {}
+    for a, b in itertools.combinations(range(len(rows)), 2):
+        p_values[a, b] = FamilyMean.of({key: rows[b][key] - rows[a][key] for key in rows[a]}).p_value()
+    return ranks_of(len(rows), p_values)
+
+
+def ranks_of(count: int, p_values: Mapping[tuple[int, int], float]) -> list[int]:
+    """Return the ranks of rows, best first, from the p-value of each pair.
+
+    Examples
+    --------
+    >>> ranks_of(3, {(0, 1): 0.2, (0, 2): 0.01, (1, 2): 0.3})  # the third is not told from the second
+    [1, 1, 3]
+    """
+    adjusted = dict(zip(p_values, holm(list(p_values.values())), strict=True))
     ranks, leader = [], 0
-    for k in range(len(scores)):
+    for k in range(count):
         if k > leader and adjusted[leader, k] < ALPHA:
             leader = k
         ranks.append(leader + 1)
@@ -90,71 +97,3 @@ def profile(ratios: Sequence[float]) -> list[tuple[float, float]]:
     ordered = sorted(ratios)
     steps = {ratio: (k + 1) / len(ordered) for k, ratio in enumerate(ordered)}
     return list(steps.items())
-
-
-def paired_interval(
-    public: Mapping[Cluster, float], fresh: Mapping[Cluster, float], level: float = 0.99, seed: int = 0
-) -> tuple[float, float] | None:
-    """Return the interval of what a row scores worse on fresh tasks than on public ones of the same instances.
-
-    Parameters
-    ----------
-    public, fresh : mapping
-        Mean of ln(cost / best-known) by family and instance.
-    level : float
-    seed : int
-
-    Returns
-    -------
-    tuple of float, or None
-        Of the difference in ln; None if the spread cannot be told, or no instance is in both.
-    """
-    both = tuple(sorted(set(public) & set(fresh)))
-    if not both:
-        return None
-    difference = np.array([fresh[cluster] - public[cluster] for cluster in both])
-    return Resamples(both, seed).interval(difference, level)
-
-
-def unpaired_interval(
-    public: Mapping[Cluster, float], fresh: Mapping[Cluster, float], level: float = 0.99, seed: int = 0
-) -> tuple[float, float] | None:
-    """Return the interval of what a row scores worse on fresh instances than on public ones of the same families.
-
-    Both are drawn anew, each from its own instances, so that the spreads of both count.
-
-    Parameters
-    ----------
-    public, fresh : mapping
-        Mean of ln(cost / best-known) by family and instance.
-    level : float
-    seed : int
-
-    Returns
-    -------
-    tuple of float, or None
-        Of the difference in ln; None if a spread cannot be told, or the families are not the same.
-    """
-    draws = []
-    for k, means in enumerate((public, fresh)):
-        resamples = Resamples(tuple(sorted(means)), 2 * seed + k)
-        if not means or not resamples.tells_spread:
-            return None
-        draws.append(resamples.weights @ np.array([means[cluster] for cluster in resamples.clusters]))
-    if {family for family, _ in public} != {family for family, _ in fresh}:
-        return None
-    tail = (1.0 - level) / 2.0
-    low, high = np.quantile(draws[1] - draws[0], [tail, 1.0 - tail])
-    return float(low), float(high)
-
-
-def family_mean(means: Mapping[Cluster, float]) -> float:
-    """Return the mean over families of the mean over their clusters.
-
-    Examples
-    --------
-    >>> family_mean({("ou", "1"): 1.0, ("ou", "2"): 3.0, ("drop", "1"): 4.0})
-    3.0
-    """
-    names = tuple(sorted(means))
-    return float(Resamples(names, resamples=1).plain @ np.array([means[name] for name in names]))

@@ -6,13 +6,11 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.episode import COST_TERMS, Costs
-from fleetgym.leaderboard.statistics import family_interval, profile, tail_mean, tie_groups
-from fleetgym.scoring.bootstrap import Cluster, Resamples
-from fleetgym.scoring.score import column_head, family_means, headline, percent, scored_families
+from fleetgym.leaderboard.statistics import profile, tail_mean, tie_groups
+from fleetgym.scoring.family_mean import Cluster, FamilyMean
+from fleetgym.scoring.score import column_head, percent, percents, scored_families
 
 Task = tuple[str, int]
 
@@ -80,7 +78,7 @@ class Table:
         return column_head(family, self.scored)
 
 
-def make_table(rows: Mapping[str, Sequence[Played]], seed: int = 0, *, suite: str | None = None) -> Table:
+def make_table(rows: Mapping[str, Sequence[Played]], *, suite: str | None = None) -> Table:
     """Compare rows that have played the same tasks.
 
     What is told of several families together is told of those that make up the score; failures count everywhere.
@@ -89,8 +87,6 @@ def make_table(rows: Mapping[str, Sequence[Played]], seed: int = 0, *, suite: st
     ----------
     rows : mapping
         Played tasks by the row's key.
-    seed : int
-        Of the bootstrap.
     suite : str, optional
         Whose families make up the score: for tasks under another name, such as a season's.
 
@@ -108,14 +104,12 @@ def make_table(rows: Mapping[str, Sequence[Played]], seed: int = 0, *, suite: st
     first = next(iter(rows.values()))
     scored = scored_families({played.instance: played.family for played in first}, suite)
     means = {key: cluster_means(tasks) for key, tasks in rows.items()}
-    clusters = tuple(sorted(c for c in next(iter(means.values())) if c[0] in scored))
-    draws = Resamples(clusters, seed)
-    scores = {key: _array(found, draws) for key, found in means.items()}
-    order = sorted(rows, key=lambda key: (float(draws.plain @ scores[key]), key))
-    ranks = tie_groups(np.array([scores[key] for key in order]), draws)
+    counted = {key: _of_families(found, scored) for key, found in means.items()}
+    order = sorted(rows, key=lambda key: (FamilyMean.of(counted[key]).mean, key))
+    ranks = tie_groups([counted[key] for key in order])
     return Table(
         rows=tuple(
-            _row(key, rank, rows[key], means[key], draws) for key, rank in zip(order, ranks, strict=True)
+            _row(key, rank, rows[key], means[key], scored) for key, rank in zip(order, ranks, strict=True)
         ),
         families=tuple(sorted({played.family for played in first})),
         scored=scored,
@@ -136,24 +130,20 @@ def _row(
     rank: int,
     tasks: Sequence[Played],
     means: Mapping[Cluster, float],
-    draws: Resamples,
+    scored: Sequence[str],
 ) -> TableRow:
-    interval = draws.interval(_array(means, draws))
-    logs = _by_family({cluster: [mean] for cluster, mean in sorted(means.items())})
-    scored = set(draws.by_family())
+    headline = FamilyMean.of(_of_families(means, scored))
+    families = {family: FamilyMean.of(_of_families(means, [family])) for family, _ in sorted(means)}
     counted = [played for played in tasks if played.family in scored]
     count = len(counted)
     times = [played.cpu_s for played in counted if played.cpu_s is not None]
     return TableRow(
         key=key,
         rank=rank,
-        score=headline({family: logs[family] for family in scored}),
-        interval=None if interval is None else (percent(interval[0]), percent(interval[1])),
-        families={family: percent(mean) for family, mean in family_means(logs).items()},
-        family_intervals={
-            family: _percents(family_interval([mean for values in found.values() for mean in values]))
-            for family, found in logs.items()
-        },
+        score=percent(headline.mean),
+        interval=percents(headline.interval()),
+        families={family: percent(found.mean) for family, found in families.items()},
+        family_intervals={family: percents(found.interval()) for family, found in families.items()},
         above_bound=_above_bound(counted),
         cost_usd=math.fsum(played.cost_usd for played in counted),
         tail_usd=tail_mean([played.cost_usd - played.best_usd for played in counted]),
@@ -167,12 +157,8 @@ def _row(
     )
 
 
-def _array(means: Mapping[Cluster, float], draws: Resamples) -> np.ndarray:
-    return np.array([means[cluster] for cluster in draws.clusters])
-
-
-def _percents(interval: tuple[float, float] | None) -> tuple[float, float] | None:
-    return None if interval is None else (percent(interval[0]), percent(interval[1]))
+def _of_families(means: Mapping[Cluster, float], families: Sequence[str]) -> dict[Cluster, float]:
+    return {cluster: mean for cluster, mean in means.items() if cluster[0] in families}
 
 
 def _above_bound(tasks: Sequence[Played]) -> float | None:
@@ -180,7 +166,7 @@ def _above_bound(tasks: Sequence[Played]) -> float | None:
     if any(not played.bound_usd for played in tasks):
         return None
     bounded = [dataclasses.replace(played, best_usd=played.bound_usd or 0.0) for played in tasks]
-    return headline(_by_family({c: [v] for c, v in cluster_means(bounded).items()}))
+    return percent(FamilyMean.of(cluster_means(bounded)).mean)
 
 
 def _breakdown(tasks: Sequence[Played]) -> dict[str, float]:
@@ -191,13 +177,5 @@ def _breakdown(tasks: Sequence[Played]) -> dict[str, float]:
         for played in tasks:
             share = getattr(played.costs, term) / played.best_usd
             shares.setdefault((played.family, played.instance), []).append(share)
-        families = family_means(_by_family(shares))
-        found[term] = math.fsum(families.values()) / len(families)
-    return found
-
-
-def _by_family(values: Mapping[Cluster, list[float]]) -> dict[str, dict[str, list[float]]]:
-    found: dict[str, dict[str, list[float]]] = {}
-    for (family, instance), numbers in values.items():
-        found.setdefault(family, {})[instance] = numbers
+        found[term] = FamilyMean.of({cluster: math.fsum(v) / len(v) for cluster, v in shares.items()}).mean
     return found

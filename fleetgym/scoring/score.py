@@ -13,15 +13,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from fleetgym.arguments import one_of
 from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.episode import EpisodeResult
 from fleetgym.evaluation.results import Results, read_results
 from fleetgym.library import headline_families
 from fleetgym.scoring.best_known import BestKnownSet, load_best_known
-from fleetgym.scoring.bootstrap import LEVEL, RESAMPLES, Resamples
+from fleetgym.scoring.family_mean import LEVEL, FamilyMean
 
 RELATIVE_TO = ("best-known", "best-in-run")
 
@@ -39,6 +37,11 @@ def percent(mean_log_ratio: float) -> float:
     25.0
     """
     return 100.0 * math.expm1(mean_log_ratio)
+
+
+def percents(interval: tuple[float, float] | None) -> tuple[float, float] | None:
+    """Return the bounds of an interval of mean ln ratios in percent; None stays."""
+    return None if interval is None else (percent(interval[0]), percent(interval[1]))
 
 
 def family_means(log_ratios: LogRatios) -> dict[str, float]:
@@ -111,21 +114,15 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def bootstrap_interval(
-    log_ratios: LogRatios, *, resamples: int = RESAMPLES, seed: int = 0, level: float = LEVEL
-) -> tuple[float, float] | None:
-    """Return an interval of the headline: families are strata, instances are drawn with replacement.
+def score_interval(log_ratios: LogRatios, level: float = LEVEL) -> tuple[float, float] | None:
+    """Return an interval of the headline, Student's over instances within families: see `FamilyMean`.
 
     Parameters
     ----------
     log_ratios : mapping
         ln r by family, instance and scenario.
-    resamples : int
-        Number of draws.
-    seed : int
-        The same seed draws the same instances for every agent.
     level : float
-        Share of the draws inside.
+        How often the interval of such a sample holds the true score.
 
     Returns
     -------
@@ -134,16 +131,14 @@ def bootstrap_interval(
 
     Examples
     --------
-    >>> low, high = bootstrap_interval({"ou": {"a": [0.1], "b": [0.1]}})  # instances that agree leave no doubt
+    >>> low, high = score_interval({"ou": {"a": [0.1], "b": [0.1]}})  # instances that agree leave no doubt
     >>> round(low, 6), round(high, 6)
     (10.517092, 10.517092)
-    >>> bootstrap_interval({"ou": {"a": [0.1]}}) is None
+    >>> score_interval({"ou": {"a": [0.1]}}) is None
     True
     """
-    clusters = tuple((family, name) for family, instances in log_ratios.items() for name in instances)
-    scores = np.array([_mean(log_ratios[family][name]) for family, name in clusters])
-    found = Resamples(clusters, seed, resamples).interval(scores, level)
-    return None if found is None else (percent(found[0]), percent(found[1]))
+    means = {(family, name): _mean(logs) for family, of in log_ratios.items() for name, logs in of.items()}
+    return percents(FamilyMean.of(means).interval(level))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,7 +196,6 @@ def score(
     *,
     relative_to: str = "best-known",
     extra: Sequence[EpisodeResult] = (),
-    seed: int = 0,
 ) -> ScoreTable:
     """Score every agent of a complete run.
 
@@ -216,8 +210,6 @@ def score(
         cannot be compared.
     extra : sequence of EpisodeResult
         Yardsticks to show among the agents, such as ``nominal-static``. They set no best in the run.
-    seed : int
-        Of the bootstrap.
 
     Returns
     -------
@@ -242,11 +234,9 @@ def score(
         name, best = known.name, _best_of_tasks(results, known)
     families = {name: facts.family for name, facts in results.header.instances.items()}
     scored = scored_families(families)
-    rows = [
-        _row(agent, episodes, results, best, scored, seed) for agent, episodes in _by_agent(results.episodes)
-    ]
+    rows = [_row(agent, episodes, results, best, scored) for agent, episodes in _by_agent(results.episodes)]
     for agent, episodes in _by_agent(extra):
-        row = _row(agent, episodes, results, best, scored, seed)
+        row = _row(agent, episodes, results, best, scored)
         rows.append(dataclasses.replace(row, is_reference=True, cpu_ms_per_decision=None, reset_cpu_s=None))
     return ScoreTable(
         rows=tuple(sorted(rows, key=lambda row: (row.score, row.agent))),
@@ -299,7 +289,6 @@ def _row(
     results: Results,
     best: Mapping[Task, float],
     scored: Sequence[str],
-    seed: int,
 ) -> ScoreRow:
     missing = set(best) - {(e.instance, e.scenario) for e in episodes}
     if missing:
@@ -315,7 +304,7 @@ def _row(
     return ScoreRow(
         agent=agent,
         score=headline(counted),
-        interval=bootstrap_interval(counted, seed=seed),
+        interval=score_interval(counted),
         families={family: percent(mean) for family, mean in sorted(family_means(ratios).items())},
         cost_usd=math.fsum(e.cost_usd for e in episodes),
         miss_share=_mean([e.miss_share for e in episodes]),

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import numpy as np
-
 from fleetgym.leaderboard.cells import DASH, interval, number
-from fleetgym.scoring.bootstrap import Resamples
-from fleetgym.scoring.score import percent
+from fleetgym.scoring.family_mean import FamilyMean
+from fleetgym.scoring.score import percent, percents
 from tools.markdown import table
 from tools.tune_agents.grid import MOST_TRIALS, OWN, WRAPPER
 from tools.tune_agents.race import CONFIRMATION, RACE, Costs, Outcome, above
@@ -30,7 +28,7 @@ line for each setting and round, USD by task. A run that was stopped goes on fro
 {_outcomes(outcomes)}
 Trials count the setting as published. The three numbers after them are of {len(CONFIRMATION.tasks)} tasks on which
 nothing was chosen: percent above the cheapest setting of this table, task by task, and how much cheaper the tuned
-setting is than the published one, with a 95 % bootstrap interval over instances (families are strata).
+setting is than the published one, with a 95 % interval over instances (families are strata).
 
 **Tasks** are newly made instances of the headline families, of their smallest size, with seeds of the training range
 and a day each. No stored instance is among them.
@@ -94,8 +92,7 @@ def cheapest(outcomes: Mapping[str, Outcome]) -> Costs:
 def gain(outcome: Outcome, published: str) -> tuple[float, tuple[float, float] | None]:
     """Return by how many percent the tuned setting is cheaper than the published one, with its interval."""
     before, after = outcome.confirmed[published], _tuned(outcome)
-    draws = Resamples(tuple((task.partition("-")[0], task) for task in sorted(before)))
-    logs = np.array([math.log(after[task] / before[task]) for task in sorted(before)])
-    bounds = draws.interval(logs)
-    saved = -percent(float(draws.plain @ logs))
-    return saved, None if bounds is None else (-percent(bounds[1]), -percent(bounds[0]))
+    logs = {(task.partition("-")[0], task): math.log(after[task] / before[task]) for task in before}
+    found = FamilyMean.of(logs)
+    bounds = percents(found.interval())
+    return -percent(found.mean), None if bounds is None else (-bounds[1], -bounds[0])
