@@ -80,6 +80,41 @@ def test_a_family_passes_with_seven_of_ten_instances() -> None:
     assert check_families.judge("grw", {"i": costs()}, rng).label == "reproduction"
 
 
+def test_two_of_three_instances_are_not_enough() -> None:
+    """70 % is meant, not two thirds."""
+    tables = {f"i{k}": costs(hold=1.2 if k else 1.0) for k in range(3)}
+    assert check_families.judge("ou", tables, np.random.default_rng(1)).label == "diagnostic"
+
+
+def test_policies_that_never_change_are_tuned() -> None:
+    """The best margin of each kind counts, and the best agent may be one of them."""
+    table = costs(hold=1.2, last=1.1)
+    table[check_families.HOLD[0]], table[check_families.LAST[1]] = 1.5 * table["hold"], 1.5 * table["hold"]
+    assert check_families.gaps({"": table}, np.arange(2))[:2] == pytest.approx((0.2, 0.1))
+
+
+def test_the_interval_of_three_scenarios_is_their_range() -> None:
+    """One draw in 27 is the cheapest scenario three times, and another the dearest: both more than 2.5 %."""
+    ratios = np.array([1.1, 1.3, 1.8])
+    table = {
+        "hold": 100.0 * ratios,
+        check_families.LAST[0]: np.full(3, 110.0),
+        "descent": np.full(3, 100.0),
+        "empty": np.full(3, 500.0),
+    }
+    verdict = check_families.judge("ou", {"i": table}, np.random.default_rng(1))
+    assert verdict.hold == pytest.approx(0.4)
+    assert verdict.hold_interval == pytest.approx((0.1, 0.8))
+    assert verdict.last_interval == pytest.approx((0.1, 0.1))
+
+
+def test_only_bounded_scenarios_are_compared_with_their_bounds() -> None:
+    """A dear scenario without a bound says nothing of the others' distance."""
+    table = costs(bound=0.8)
+    table["bound"][1] = math.nan
+    assert check_families.bound_gap([table]) == pytest.approx(0.25)
+
+
 def test_the_page_names_headline_families_that_fall_short() -> None:
     """A family that counts in the mean and does not pass is told; one that is no part of it, or passes, is not."""
     rng = np.random.default_rng(1)
