@@ -21,6 +21,7 @@ from fleetgym.cli import main
 from fleetgym.errors import DataError, FleetgymError
 from fleetgym.evaluation.episode import Costs
 from fleetgym.leaderboard import best_known as replaying
+from fleetgym.leaderboard.history import history
 from fleetgym.leaderboard.readme import with_tables
 from fleetgym.leaderboard.record import read_record, write_record
 from fleetgym.leaderboard.registers import freeze, read_registers, read_releases
@@ -30,7 +31,7 @@ from fleetgym.leaderboard.statistics import holm, profile, ranks_of, tail_mean, 
 from fleetgym.leaderboard.table import Played, make_table
 from fleetgym.leaderboard.verify import verify
 from fleetgym.library import ENVIRONMENT_VARIABLE, instances_folder
-from fleetgym.scoring.best_known import best_known_path
+from fleetgym.scoring.best_known import BestKnownSet, best_known_path
 from fleetgym.scoring.score import score, score_interval
 
 AGENTS = ("hold", "gh", "random")
@@ -472,8 +473,13 @@ def test_freezing(board: Path, own_instances: Path) -> None:
     with pytest.raises(FleetgymError, match="frozen already"):
         freeze(board, "fleet-v0", "2026-11-22")
     data["name"] = "bks-2026-12"
+    data["tasks"][task].update({key: 0.5 * data["tasks"][task][key] for key in ("value_usd", "bound_usd")})
     path.write_text(json.dumps(data))
-    assert make_boards(board)[0].newer == "bks-2026-12"
+    (found,) = make_boards(board)
+    assert found.newer == "bks-2026-12"
+    for row in found.certified.rows:  # one of seven instances, half as dear: each cost ratio grows by 2^(1/7)
+        expected = (1.0 + row.score / 100.0) * 2.0 ** (1 / 7)
+        assert found.newer_scores[row.key] == pytest.approx(100.0 * (expected - 1.0))
     freeze(board, "fleet-v0", "2026-12-01")
     assert [release.name for release in read_registers(board).releases] == [first.name, "bks-2026-12"]
     assert make_boards(board)[0].release == "bks-2026-12"
@@ -481,6 +487,29 @@ def test_freezing(board: Path, own_instances: Path) -> None:
     assert len(read_releases(board, "fleet-v0")) == 2
     with pytest.raises(FleetgymError, match="unknown release .bks-1999-01"):
         make_boards(board, "bks-1999-01")
+
+
+def test_the_history_says_how_far_costs_fell_and_are_from_bounds(board: Path) -> None:
+    """Geometric means: the fall over the tasks of both sets, the distance over bounded tasks without a proof."""
+    (found,) = make_boards(board)
+    present = found.history[-1][1]
+    names = sorted(present.tasks)[:3]
+
+    def values(*usd: float) -> BestKnownSet:
+        """Return a set of three tasks, all bounded by 8 USD, the last one proven."""
+        tasks = {
+            name: dataclasses.replace(
+                present.tasks[name], value_usd=v, bound_usd=8.0, proven=name == names[2]
+            )
+            for name, v in zip(names, usd, strict=True)
+        }
+        return dataclasses.replace(present, tasks=tasks)
+
+    sets = [(None, values(20.0, 20.0, 8.0)), (None, values(10.0, 16.0, 8.0))]
+    page = str(history(dataclasses.replace(found, history=sets)))
+    fall, above = 1 - (0.5 * 0.8 * 1.0) ** (1 / 3), (10 / 8 * 16 / 8) ** (1 / 2) - 1
+    assert f">{100 * fall:.1f}<" in page
+    assert f">{100 * above:.1f}<" in page
 
 
 def test_a_day_that_there_is_not(board: Path, own_instances: Path) -> None:
