@@ -15,6 +15,7 @@ import numba
 import numpy as np
 
 from fleetgym.files import canonical_json
+from fleetgym.highs import make_solver
 
 
 def main() -> None:
@@ -82,14 +83,7 @@ def _lp_work() -> Callable[[], float]:
     costs, loads = rng.random((demands, servers)), 0.5 + rng.random((demands, servers))
 
     def solve() -> float:
-        solver = highspy.Highs()
-        for option, value in (
-            ("output_flag", False),
-            ("threads", 1),
-            ("random_seed", 1),
-            ("presolve", "off"),
-        ):
-            solver.setOptionValue(option, value)
+        solver = make_solver(random_seed=1, presolve="off")
         for column in costs.ravel():
             solver.addVar(0.0, 1.0)
             solver.changeColCost(solver.getNumCol() - 1, float(column))

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from fleetgym.highs import make_solver
+
 #: Entries below this share of their row's largest are dropped from it.
 NEGLIGIBLE = 1e-6
 #: Feasibility of rows, bounds and integers; duals. HiGHS's own defaults (1e-6, 1e-7) blur a penalty's millionth.
@@ -142,20 +144,14 @@ class Program:
         """
         import highspy  # heavy, and one of the solvers that a process may hold
 
-        solver = highspy.Highs()
         settings = {
-            "output_flag": False,
-            "threads": 1,
-            "random_seed": 0,
             "primal_feasibility_tolerance": TOLERANCE,
             "dual_feasibility_tolerance": TOLERANCE,
             "mip_feasibility_tolerance": TOLERANCE,
             "mip_rel_gap": 0.0,
             "mip_abs_gap": 0.0,
-            **options,
         }
-        for name, setting in settings.items():
-            solver.setOptionValue(name, setting)
+        solver = make_solver(**{**settings, **options})
         model, scale = self._model(highspy, relax, lower, upper)
         solver.passModel(model)
         if start is not None:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from fleetgym.bounds.certificate import Prices, WindowPrices
-from fleetgym.bounds.programs import Rows, linear_program, make_solver, routing_rows
+from fleetgym.bounds.programs import Rows, linear_program, routing_rows
 from fleetgym.bounds.relaxation import Problem
+from fleetgym.highs import make_solver
 
 #: An average window without service costs this many units in the solver.
 SCALE = 1000.0
@@ -184,6 +185,7 @@ class HorizonProgram:
         """
         unit = SCALE / max(float(np.mean([w.unserved_usd.sum() for w in self.problem.windows])), 1e-300)
         solver = make_solver(
+            random_seed=1,
             solver=method,
             run_crossover="off",
             ipm_iteration_limit=MAX_ITERATIONS,
@@ -237,7 +239,7 @@ class HorizonProgram:
 def likely_configurations(problem: Problem, every: int) -> np.ndarray:
     """Return the nominal configurations and those that some windows would use at some `RENT_FACTORS`, (n,)."""
     used = problem.nominal > 0
-    solver = make_solver()
+    solver = make_solver(random_seed=1)
     for window in problem.windows[::every]:
         for factor in RENT_FACTORS:
             used |= _linear_fleet(solver, problem, window, factor) > 1e-6

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from fleetgym.bounds.relaxation import Window
-from fleetgym.errors import FleetgymError
 
 
 class Rows:
@@ -118,15 +117,3 @@ def linear_program(cost: np.ndarray, upper: np.ndarray, rows: Rows, integers: np
             kinds[column_] = highspy.HighsVarType.kInteger
         program.integrality_ = kinds
     return program
-
-
-def make_solver(**options: Any) -> Any:
-    """Return a silent solver with one thread and a fixed seed; an option that it does not know is an error."""
-    import highspy
-
-    solver = highspy.Highs()
-    for name, value in {"output_flag": False, "threads": 1, "random_seed": 1, **options}.items():
-        if solver.setOptionValue(name, value) != highspy.HighsStatus.kOk:
-            hint = "; pip install fleetgym[bounds]" if value == "hipo" else ""
-            raise FleetgymError(f"HiGHS {solver.version()} does not take {name} = {value!r}{hint}")
-    return solver

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.bounds.programs import Rows, linear_program, make_solver, routing_rows
+from fleetgym.bounds.programs import Rows, linear_program, routing_rows
 from fleetgym.bounds.relaxation import WIDENING, Window, relax_window
 from fleetgym.errors import FleetgymError
+from fleetgym.highs import make_solver
 from fleetgym.planning import Snapshot
 
 #: Not serving anybody costs this many units in the solver: its tolerances are absolute.
@@ -128,7 +129,7 @@ class WindowProgram:
     ) -> WindowBound:
         """Solve once, with so many units to the dollar, where a share of the requests (tolerance) may be lost."""
         count = price_usd.size
-        solver = make_solver(**options)
+        solver = make_solver(random_seed=1, **options)
         solver.passModel(self._program(price_usd, penalty_usd, unit))
         solver.run()
         info, values = solver.getInfo(), np.array(solver.getSolution().col_value)

@@ -12,6 +12,7 @@ from fleetgym.arguments import is_number
 from fleetgym.envs.one_window import OneWindowEnv
 from fleetgym.envs.scenarios import ScenarioChoice
 from fleetgym.errors import FleetgymError
+from fleetgym.highs import make_solver
 from fleetgym.instance import Budget, Instance
 from fleetgym.planning import Snapshot
 
@@ -155,11 +156,7 @@ def _balance(
     model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
     model.a_matrix_.start_, model.a_matrix_.index_ = matrix.indptr, matrix.indices
     model.a_matrix_.value_ = matrix.data
-    solver = highspy.Highs()
-    settings: dict[str, Any] = {"output_flag": False, "threads": 1, "random_seed": 0, "presolve": "off"}
-    tolerances = dict.fromkeys(("primal_feasibility_tolerance", "dual_feasibility_tolerance"), 1e-10)
-    for name, setting in {**settings, **tolerances}.items():
-        solver.setOptionValue(name, setting)
+    solver = make_solver(presolve="off", primal_feasibility_tolerance=1e-10, dual_feasibility_tolerance=1e-10)
     solver.passModel(model)
     solver.run()
     if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from fleetgym.highs import make_solver
+
 #: Queue servers are planned to this share of their number, so that few requests are late.
 PLANNED_UTILIZATION = 0.85
 
@@ -123,9 +125,7 @@ def _solve(
     if whole:
         kinds = [highspy.HighsVarType.kInteger] * whole
         model.integrality_ = kinds + [highspy.HighsVarType.kContinuous] * (len(cost) - whole)
-    solver = highspy.Highs()
-    for name, setting in {"output_flag": False, "threads": 1, "random_seed": 0, **options}.items():
-        solver.setOptionValue(name, setting)
+    solver = make_solver(**options)
     solver.passModel(model)
     solver.run()
     solution = solver.getSolution()

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from fleetgym.highs import make_solver
+
 #: Relative gap between the vertex and the Lagrangian bound of its duals.
 GAP = 1e-11
 #: The gap is relative to the objective, or to this share of the start basis' objective if that is larger.
@@ -244,16 +246,11 @@ def _highs_basis(program: Program) -> tuple[list[int], set[int]]:
     """Return HiGHS's final basis, with slacks numbered after the columns, and the columns at upper bounds."""
     import highspy
 
-    solver = highspy.Highs()
-    options: dict[str, bool | int | float | str] = {
-        "output_flag": False,
-        "threads": 1,
-        "presolve": "off",  # these programs are tiny
-        "primal_feasibility_tolerance": 1e-10,
-        "dual_feasibility_tolerance": 1e-10,
-    }
-    for option, value in options.items():
-        solver.setOptionValue(option, value)
+    solver = make_solver(
+        presolve="off",  # these programs are tiny
+        primal_feasibility_tolerance=1e-10,
+        dual_feasibility_tolerance=1e-10,
+    )
     solver.passModel(_highs_model(program, highspy))
     solver.run()
     basis = solver.getBasis()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from fleetgym.highs import make_solver
+
 
 def solve_placement(table, nodes, time_limit_s=np.inf):
     """Return the best throughput over all numbers of stages, and whether each was solved to optimality.
@@ -22,12 +24,7 @@ def _solve(rows, stages, time_limit_s):
     if stages > layers:
         return 0.0, True
     scale = float(rows.max()) or 1.0
-    solver = highspy.Highs()
-    solver.setOptionValue("output_flag", False)
-    solver.setOptionValue("threads", 1)
-    solver.setOptionValue("mip_rel_gap", 0.0)
-    solver.setOptionValue("mip_abs_gap", 1e-9)
-    solver.setOptionValue("time_limit", float(time_limit_s))
+    solver = make_solver(mip_rel_gap=0.0, mip_abs_gap=1e-9, time_limit=float(time_limit_s))
     throughput = solver.addVariable(lb=0.0, ub=count)
     x = [[solver.addBinary() for _ in range(layers)] for _ in range(stages)]
     y = [[solver.addBinary() for _ in range(count)] for _ in range(stages)]
