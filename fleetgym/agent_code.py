@@ -1,12 +1,16 @@
-"""Which files an agent's code consists of, as far as its imports tell: its own and the modules beside it."""
+"""Which files an agent consists of, as far as its code tells: its own, modules beside it, and data that it names."""
 
 from __future__ import annotations
 
 import ast
 import importlib.util
-from pathlib import Path
+import os
+from pathlib import Path, PurePath
 
 from fleetgym.files import canonical_hash, file_sha256
+
+#: Longer texts are no names of files.
+_LONGEST_NAME = 200
 
 
 def neighbours(path: Path) -> dict[str, Path]:
@@ -34,19 +38,34 @@ def neighbours(path: Path) -> dict[str, Path]:
     return found
 
 
-def _imported(path: Path) -> set[str]:
-    """Return the top-level modules that a file names in its imports; none if it cannot be read."""
+def _nodes(path: Path) -> list[ast.AST]:
+    """Return the syntax of a file; nothing if it cannot be read."""
     try:
-        nodes = list(ast.walk(ast.parse(path.read_bytes())))
+        return list(ast.walk(ast.parse(path.read_bytes())))
     except (SyntaxError, ValueError):
-        return set()  # the import will say what is wrong
+        return []  # the import will say what is wrong
+
+
+def _imported(path: Path) -> set[str]:
+    """Return the top-level modules that a file names in its imports."""
+    nodes = _nodes(path)
     whole = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     parts = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 0]
     return {name.partition(".")[0] for name in whole + parts}
 
 
+def _data(path: Path) -> set[Path]:
+    """Return the files in a Python file's folder, or below it, that it names in a text of its own."""
+    texts = {
+        node.value for node in _nodes(path) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    names = [PurePath(text) for text in texts if len(text) <= _LONGEST_NAME and text.isprintable()]
+    inside = [name for name in names if not name.is_absolute() and ".." not in name.parts]
+    return {path.parent / name for name in inside if os.path.isfile(path.parent / name)}
+
+
 def code_sha256(place: str) -> str | None:
-    """Return one checksum of an agent's own code, wherever its folder lies.
+    """Return one checksum of an agent's own code and of the data files that it names, wherever its folder lies.
 
     Parameters
     ----------
@@ -76,5 +95,6 @@ def _checksum(path: Path) -> str:
     files: set[Path] = set()
     for file in (path, *neighbours(path).values()):
         files.update(file.parent.rglob("*.py") if file.name == "__init__.py" else [file])
+    files.update(*[_data(file) for file in files])
     named = sorted((file.relative_to(path.parent).as_posix(), file) for file in files)
     return canonical_hash([[name, file_sha256(file)] for name, file in named])

@@ -277,15 +277,18 @@ def test_resume_refuses_another_run(expected: str, tmp_path: Path) -> None:
 
 
 def test_edited_agents_do_not_go_on(tmp_path: Path) -> None:
-    """A file holds episodes of one state of the code: of the agent's file and of the modules that it imports."""
+    """A file holds episodes of one state of the code: the agent's file, modules that it imports, data they name."""
     folder, path = tmp_path / "code", tmp_path / "r.jsonl"
     (folder / "parts").mkdir(parents=True)
     files = {
-        "edited_agent.py": "import edited_helper\nMine = edited_helper.Mine\n",
+        "edited_agent.py": "import edited_helper\nMine, DATA = edited_helper.Mine, 'weights.txt'\n",
         "edited_helper.py": "from parts.hold import Mine\n",
         "parts/__init__.py": "",
-        "parts/hold.py": "from fleetgym.agents import Hold as Mine\n",
+        "parts/hold.py": "from fleetgym.agents import Hold as Mine\n\nTABLE = 'table.csv'\n",
+        "parts/table.csv": "1,2\n",
+        "weights.txt": "0.5\n",
         "unused.py": "",
+        "unused.txt": "",
     }
     for name, text in files.items():
         (folder / name).write_text(text)
@@ -295,7 +298,7 @@ def test_edited_agents_do_not_go_on(tmp_path: Path) -> None:
     for name in files:
         path.write_text(whole[:-10])
         (folder / name).write_text(files[name] + "# edited\n")
-        if name == "unused.py":
+        if name.startswith("unused"):
             evaluate([agent], SUITE, resume=path)
             assert path.read_text() == whole
         else:

@@ -50,13 +50,18 @@ def test_code_must_be_what_was_declared(private: Path, tmp_path: Path) -> None:
     """An agent of one's own is run from the folder whose checksum was declared, and from no other."""
     code = tmp_path / "code"
     code.mkdir()
-    (code / "mine.py").write_text(AGENT)
+    (code / "weights.txt").write_text("0.5")
+    source = AGENT + "\nWEIGHTS = 'weights.txt'\n"
+    (code / "mine.py").write_text(source)
     results = evaluate([f"{code}/mine.py:Mine"], SUITE)
     folder = tmp_path / "2026-11-21-mine"
-    (code / "mine.py").write_text(AGENT + "# edited\n")
-    with pytest.raises(FleetgymError, match="is not what it was in this run"):
-        submit(results, folder, date="2026-11-21", division="open", code=code)
-    (code / "mine.py").write_text(AGENT)
+    for name, text in (("mine.py", source), ("weights.txt", "0.5")):
+        (code / name).write_text(text + "# edited\n")
+        with pytest.raises(FleetgymError, match="is not what it was in this run"):
+            submit(results, folder, date="2026-11-21", division="open", code=code)
+        (code / name).write_text(text)
+    with pytest.raises(FleetgymError, match=r"mine\.py is no folder; name the one that holds"):
+        submit(results, folder, date="2026-11-21", division="open", code=code / "mine.py")
     submit(results, folder, date="2026-11-21", division="open", time_class="online", code=code)
     text = (folder / "submission.toml").read_text()
     assert folder_sha256(code) in text

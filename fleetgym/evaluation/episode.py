@@ -107,7 +107,7 @@ class Header:
     code_sha256: Mapping[str, str] | None = spec(
         MapOf(SHA256),
         default=None,
-        doc="of each agent that did not come with fleetgym: its file and what lies beside",
+        doc="of each agent that did not come with fleetgym: its file, and what it uses of those beside",
     )
 
 

@@ -395,7 +395,7 @@ def _check_same(found: Header, wanted: Header, source: str) -> None:
         "jobs_hash": "list of jobs (other agents, scenarios or seed)",
         "instances": "instances",
         "official": "set of rules",
-        "code_sha256": "state of the agents' code, which was edited since",
+        "code_sha256": "state of the agents' code or data, which were edited since",
     }
     for name, meaning in names.items():
         theirs, ours = getattr(found, name), getattr(wanted, name)

@@ -90,6 +90,8 @@ def submit(
     submission_id(target)
     if target.exists():
         raise FleetgymError(f"{out} exists; choose another folder")
+    if code is not None and not Path(code).is_dir():
+        raise FleetgymError(f"{code} is no folder; name the one that holds the agent's code and nothing else")
     run = results if isinstance(results, Results) else read_results(results)
     name = _the_agent(run, agent)
     suite = suite or run.header.suite
@@ -166,7 +168,7 @@ def _check_code(run: Results, agent: str, entry: str, code: Path) -> None:
         raise FleetgymError(f"there is no {' or '.join(names)} in the code's folder {code}")
     if code_sha256(str(files[0])) != played:
         raise FleetgymError(
-            f"{files[0]}, or a module beside it, is not what it was in this run: play it again, or name the folder "
+            f"{files[0]}, or a file beside it, is not what it was in this run: play it again, or name the folder "
             "with the code that played"
         )
 
