@@ -189,7 +189,7 @@ def test_rows_by_plain_loops() -> None:
             logs: dict[str, list[float]] = {}
             for task in (task for task in tasks if task.family == family):
                 logs.setdefault(task.instance, []).append(log_ratio(task))
-            assert row.family_intervals[family] == pytest.approx(bootstrap_interval({family: logs}))
+            assert row.family_intervals[family] == pytest.approx(score_interval({family: logs}))
         above = mean_of_means(tasks, scored, lambda t: math.log(t.cost_usd / (t.bound_usd or 0.0)))
         assert row.above_bound == pytest.approx(100 * math.expm1(above))
         for term, share in row.breakdown.items():

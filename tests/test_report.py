@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import io
+import itertools
 import json
 import math
 import re
@@ -17,7 +18,14 @@ from fleetgym.cli import main
 from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.results import Results
 from fleetgym.evaluation.run import evaluate
-from fleetgym.leaderboard.charts import LogScale, bars_chart, interval_chart, profile_chart, standalone
+from fleetgym.leaderboard.charts import (
+    LogScale,
+    bars_chart,
+    interval_chart,
+    profile_chart,
+    scatter_chart,
+    standalone,
+)
 from fleetgym.leaderboard.report import figures, played_rows, report
 from fleetgym.leaderboard.table import make_table
 from fleetgym.scoring.score import score
@@ -193,3 +201,33 @@ def test_columns_that_say_nothing_are_left_out(tmp_path: Path) -> None:
     bare = report(tmp_path / "one.jsonl", tmp_path / "bare.html").read_text(encoding="utf-8")
     assert "CPU s/episode" in page
     assert "CPU s/episode" not in bare
+
+
+def test_settings_of_one_agent_are_told_apart(results: Results, tmp_path: Path) -> None:
+    """By pictures and table; the numbers keep the full names."""
+    import dataclasses
+
+    place = "a/folder/with/a/long/name/agent.py"
+    names = {
+        "hold": "hold",
+        "gh": f"{place}:SafetyMargin",
+        "random": f"{place}:SafetyMargin(every=12, samples=8)",
+    }
+    named = tuple(dataclasses.replace(e, agent=names[e.agent]) for e in results.episodes)
+    page = report(Results(results.header, named), tmp_path / "report.html", files=tmp_path).read_text()
+    for picture in ("families", "profile", "breakdown", "cpu-time"):
+        root = ElementTree.fromstring((tmp_path / f"{picture}.svg").read_text(encoding="utf-8"))
+        texts = [element.text or "" for element in root.iter("{http://www.w3.org/2000/svg}text")]
+        assert "SafetyMargin" in texts
+        assert [text for text in texts if text.startswith("Safety") and text.endswith("samples=8)")]
+        assert names["random"] in (tmp_path / f"{picture}.csv").read_text(encoding="utf-8")
+    assert place not in re.sub(r'href="[^"]*"', "", page)
+
+
+def test_labels_of_points_do_not_meet() -> None:
+    """Agents that cost and take nearly the same stand beside one another."""
+    points = {f"agent-{k}(margin=0.{k})": (0.1 * (1 + 0.02 * k), 50.0 + 0.3 * k) for k in range(6)}
+    found = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)">agent', scatter_chart(points))
+    assert len(found) == 6
+    for one, two in itertools.combinations([(float(x), float(y), side) for x, y, side in found], 2):
+        assert one[2] != two[2] or abs(one[1] - two[1]) >= 11

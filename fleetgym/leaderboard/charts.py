@@ -144,7 +144,8 @@ _FIFTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def _short(name: str, most: int) -> str:
-    return name if len(name) <= most else name[: most - 1] + "…"
+    """Cut out the middle of a long name: settings of one agent differ at its end."""
+    return name if len(name) <= most else f"{name[: most // 2 - 1]}…{name[-(most - most // 2) :]}"
 
 
 def bars_chart(rows: Mapping[str, Mapping[str, float]]) -> Markup:
@@ -237,6 +238,31 @@ def interval_chart(rows: Mapping[str, Mapping[str, tuple[float, tuple[float, flo
     )
 
 
+Box = tuple[float, float, float, float]  # left, top, right, bottom
+
+
+def _label(x: float, y: float, text: str, taken: list[Box], within: Box) -> Markup:
+    """Write beside a point where nothing stands yet, as near as that is possible, and note the place as taken."""
+    wide = 7.0 * len(text)
+    for up in sorted(range(-100, 101, 4), key=abs):
+        for begin, anchor in ((x + 9, "start"), (x - 9 - wide, "end")):
+            box = begin, y + up - 6, begin + wide, y + up + 6
+            is_inside = (
+                box[0] >= within[0] and box[1] >= within[1] and box[2] <= within[2] and box[3] <= within[3]
+            )
+            if is_inside and not any(_overlap(box, other) for other in taken):
+                taken.append(box)
+                edge = begin if anchor == "start" else begin + wide
+                line = _grid(x, y, edge, y + up, 0.4) if up else Markup("")
+                return join(line, _text(edge, y + up + 4, text, anchor))
+    end = x + 9 + wide > within[2]  # no room: over others
+    return _text(x - 9 if end else x + 9, y + 4, text, "end" if end else "start")
+
+
+def _overlap(one: Box, other: Box) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
 def scatter_chart(points: Mapping[str, tuple[float, float]]) -> Markup:
     """Return score against CPU seconds per episode: `points[row]` is (CPU seconds, percent above best-known)."""
     width, left, right, top, bottom = 680.0, 64.0, 600.0, 12.0, 280.0
@@ -261,8 +287,10 @@ def scatter_chart(points: Mapping[str, tuple[float, float]]) -> Markup:
                 _grid(left, last, right, last, 0.15),
                 _text(left - 6, last + 4, percent_label(tick), "end"),
             ]
+    spots = {name: (across(max(cpu, 1e-3)), up(1 + score / 100)) for name, (cpu, score) in points.items()}
+    taken = [(x - 6, y - 6, x + 6, y + 6) for x, y in spots.values()]
     for k, (name, (cpu, score)) in enumerate(points.items()):
-        x, y = across(max(cpu, 1e-3)), up(1 + score / 100)
+        x, y = spots[name]
         parts.append(
             tag(
                 "circle",
@@ -273,7 +301,6 @@ def scatter_chart(points: Mapping[str, tuple[float, float]]) -> Markup:
                 fill=_look(k)[0],
             )
         )
-        end = x > right - 90
-        parts.append(_text(x - 9 if end else x + 9, y + 4, _short(name, 22), "end" if end else "start"))
+        parts.append(_label(x, y, _short(name, 26), taken, (left, 0.0, width, bottom)))
     caption = _text((left + right) / 2, bottom + 36, "CPU seconds per episode", "middle", fill_opacity=0.7)
     return _svg(width, bottom + 44, "CPU time and score, percent above best-known", *parts, caption)

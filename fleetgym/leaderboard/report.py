@@ -146,15 +146,31 @@ def _played(episode: EpisodeResult, run: Results, best_usd: float, bound_usd: fl
 # -- pictures
 
 
+def labels(agents: Sequence[str]) -> dict[str, str]:
+    """Return what agents are called on the page: without the places of their files, if that tells them apart.
+
+    Examples
+    --------
+    >>> labels(["gh", "work/mine.py:Mine(every=6)"])
+    {'gh': 'gh', 'work/mine.py:Mine(every=6)': 'Mine(every=6)'}
+    >>> labels(["one.py:Mine", "two.py:Mine"])
+    {'one.py:Mine': 'one.py:Mine', 'two.py:Mine': 'two.py:Mine'}
+    """
+    parts = {agent: agent.partition("(") for agent in agents}
+    short = {agent: "".join((head.rpartition(":")[2], *rest)) for agent, (head, *rest) in parts.items()}
+    return short if len(set(short.values())) == len(short) else {agent: agent for agent in agents}
+
+
 def figures(table: Table) -> list[Figure]:
-    """Return all pictures of a table of scores."""
+    """Return all pictures of a table of scores; the numbers have the agents' full names."""
     rows = {row.key: row for row in table.rows}
+    label = labels(list(rows))
     found = [
         _families(table, rows),
         Figure(
             "profile",
             "Performance profile: share of tasks whose cost is at most so far above best-known (Dolan and Moré 2002).",
-            profile_chart({name: row.profile for name, row in rows.items()}),
+            profile_chart({label[name]: row.profile for name, row in rows.items()}),
             [
                 ["agent", "ratio", "share"],
                 *([name, ratio, share] for name, row in rows.items() for ratio, share in row.profile),
@@ -163,7 +179,7 @@ def figures(table: Table) -> list[Figure]:
         Figure(
             "breakdown",
             "What the cost is made of, relative to best-known: mean over families of the mean over instances.",
-            bars_chart({name: row.breakdown for name, row in rows.items()}),
+            bars_chart({label[name]: row.breakdown for name, row in rows.items()}),
             [
                 ["agent", *next(iter(rows.values())).breakdown],
                 *([name, *row.breakdown.values()] for name, row in rows.items()),
@@ -176,7 +192,7 @@ def figures(table: Table) -> list[Figure]:
             Figure(
                 "cpu-time",
                 "CPU time of an episode (reset and all decisions, one machine) and score.",
-                scatter_chart(timed),
+                scatter_chart({label[name]: point for name, point in timed.items()}),
                 [
                     ["agent", "cpu_s_per_episode", "score_percent"],
                     *([n, *point] for n, point in timed.items()),
@@ -199,7 +215,9 @@ def _families(table: Table, rows: Mapping[str, TableRow]) -> Figure:
         for family, (score, bounds) in scores.items():
             numbers.append([name, family, score, *(bounds or ("", ""))])
     caption = "Score by family, percent above best-known, with 95 % intervals over instances."
-    return Figure("families", caption, interval_chart(groups), numbers)
+    label = labels(list(rows))
+    chart = interval_chart({label[name]: scores for name, scores in groups.items()})
+    return Figure("families", caption, chart, numbers)
 
 
 def _instances(table: Table) -> Figure:
@@ -242,9 +260,10 @@ def _render(run: Results, best: str, table: Table, pictures: Sequence[Figure]) -
 
 def _scores(table: Table) -> Markup:
     rows = table.rows
+    label = labels([row.key for row in rows])
     shown = [
         Column("rank", lambda r: r.rank, lambda r: r.rank),
-        Column("agent", lambda r: r.key, kind="name"),
+        Column("agent", lambda r: label[r.key], kind="name"),
         Column("score %", lambda r: number(r.score, 2), lambda r: r.score, kind="score"),
         Column("95 % interval", lambda r: interval(r.interval), lambda r: r.interval and r.interval[0]),
         *(_family(table.head(name), name) for name in (table.families if len(table.families) > 1 else ())),
@@ -286,12 +305,13 @@ def _data_url(kind: str, text: str) -> str:
 
 
 def _task_table(table: Table) -> Markup:
+    label = labels([row.key for row in table.rows])
     tasks: list[Any] = list(zip(*(row.tasks for row in table.rows), strict=True))
     shown = [
         Column("task", lambda t: f"{t[0].instance.rpartition('/')[2]}#{t[0].scenario}", kind="name"),
         Column("family", lambda t: t[0].family, kind="text"),
         Column("best-known USD", lambda t: number(t[0].best_usd, 2), lambda t: t[0].best_usd),
-        *(_agent(k, row.key) for k, row in enumerate(table.rows)),
+        *(_agent(k, label[row.key]) for k, row in enumerate(table.rows)),
     ]
     return html_table(shown, tasks)
 
