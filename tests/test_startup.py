@@ -128,6 +128,19 @@ def test_an_edit_of_any_kernel_file_starts_a_new_cache(tmp_path: Path) -> None:
     assert Path(where) == kernels, "the copy was tried, not the checkout"
 
 
+def test_every_installation_has_its_own_cache(tmp_path: Path) -> None:
+    """Numba does not find what was compiled in another place, so a folder that holds only that must not look warm."""
+    roots = [copy_of_package(tmp_path / name) for name in ("one", "two")]
+    code = "from fleetgym.kernels import compile; print(compile.source_digest(), compile.__file__)"
+    runs = [python(code, PYTHONPATH=str(root)).stdout.split() for root in (*roots, roots[0])]
+    assert [Path(place).is_relative_to(root) for (_, place), root in zip(runs, roots, strict=False)] == [
+        True,
+        True,
+    ]
+    assert runs[0] == runs[2]
+    assert runs[0][0] != runs[1][0]
+
+
 @pytest.mark.slow
 def test_first_step_without_home_or_writable_install(tmp_path: Path) -> None:
     """A folder that cannot be written and no home are no obstacle; a cold cache is announced, a warm one is not."""

@@ -1,8 +1,9 @@
 """Give every kernel its ``jit`` decorator, and find a place where compiled code can be kept.
 
 Numba keys its cache by the file that holds a function, so an edit of a *callee* in another file would go
-unseen. Here the cache folder's name is a digest of all kernel sources and of the compiler's version: any edit
-starts a new folder. Where no folder is writable the kernels are compiled afresh in each process.
+unseen. Here the cache folder's name is a digest of all kernel sources, of where they lie and of the compiler's
+version: any edit starts a new folder, and so does another installation, for Numba does not find what was compiled
+elsewhere. Where no folder is writable the kernels are compiled afresh in each process.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _SOURCES = Path(__file__).parent
 
 
 def source_digest() -> str:
-    """Return a digest of every kernel source, of Numba's version and of the processor.
+    """Return a digest of every kernel source and of its place, of Numba's version and of the processor.
 
     Returns
     -------
@@ -41,7 +42,15 @@ def source_digest() -> str:
     """
     digest = hashlib.sha256()
     profile = os.environ.get("FLEETGYM_PROFILE", "")  # changes what is compiled, see `kernels.profile`
-    for part in (numba.__version__, platform.python_version(), platform.machine(), _cpu_name(), profile):
+    place = str(_SOURCES)  # Numba looks nowhere else for what it compiled there
+    for part in (
+        numba.__version__,
+        platform.python_version(),
+        platform.machine(),
+        _cpu_name(),
+        profile,
+        place,
+    ):
         digest.update(part.encode() + b"\0")
     for path in sorted(_SOURCES.glob("*.py")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
