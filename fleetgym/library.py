@@ -17,7 +17,7 @@ from fleetgym.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.files import file_sha256, read_json
 from fleetgym.instance import Instance, load_instance_file
 from fleetgym.scenario import Scenario, load_scenario_file
-from fleetgym.schema import SHA256, Choice, Integer, ListOf, Nested, Text, read_object, spec
+from fleetgym.schema import SHA256, Choice, Integer, ListOf, Nested, Text, read_object, shown, spec
 
 MANIFEST_FORMAT = "fleetgym-manifest-1"
 ENVIRONMENT_VARIABLE = "FLEETGYM_INSTANCES"
@@ -225,8 +225,6 @@ def load_instance(id_or_path: str | os.PathLike[str]) -> Instance:
     >>> load_instance("fleet-v0/toy/two-pools").family
     'toy'
     """
-    if not isinstance(id_or_path, (str, os.PathLike)):
-        raise FleetgymError(f"expected the id or the file of an instance, got {id_or_path!r}")
     if is_path(id_or_path):
         return load_instance_file(id_or_path)
     entry = find_entry(str(id_or_path))
@@ -267,7 +265,9 @@ def load_scenarios(id_or_path: str | os.PathLike[str]) -> tuple[Scenario, ...]:
 
 
 def is_path(id_or_path: str | os.PathLike[str]) -> bool:
-    """Return whether the argument names a file rather than a stored instance."""
+    """Return whether this names a file, not a stored instance; raise FleetgymError for what is no name."""
+    if not isinstance(id_or_path, (str, os.PathLike)):
+        raise FleetgymError(f"expected the id or the file of an instance, got {shown(id_or_path)}")
     return not isinstance(id_or_path, str) or id_or_path.endswith((".json", ".json.gz"))
 
 

@@ -82,6 +82,22 @@ def test_instances_have_names(wrong: object) -> None:
     """Only an id or a file names an instance."""
     with pytest.raises(FleetgymError, match="expected the id or the file of an instance"):
         fleetgym.load_instance(wrong)  # type: ignore[arg-type]
+    with pytest.raises(FleetgymError, match="expected the id or the file of an instance"):
+        fleetgym.load_scenarios(wrong)  # type: ignore[arg-type]
+
+
+def test_evaluate_takes_names() -> None:
+    """Objects in the places of agents, suites and lists, alone or among others, are told what would be valid."""
+    toy = "fleet-v0/toy/two-pools"
+    instance, agent = fleetgym.load_instance(toy), fleetgym.make_agent("hold")
+    for suite in (instance, [toy, instance]):
+        with pytest.raises(FleetgymError, match=r"expected the id or the file of an instance, got Instance"):
+            fleetgym.evaluate("hold", suite)  # type: ignore[arg-type]
+    for agents in (agent, ["gh", agent]):
+        with pytest.raises(FleetgymError, match="an agent is given by its name"):
+            fleetgym.evaluate(agents, toy)  # type: ignore[arg-type]
+    with pytest.raises(FleetgymError, match=r"scenarios are several numbers, such as \[0, 1\]; got 0"):
+        fleetgym.evaluate("hold", toy, scenarios=0)  # type: ignore[arg-type]
 
 
 def test_an_agent_file_needs_its_class() -> None:

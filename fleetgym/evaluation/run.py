@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fleetgym.errors import FleetgymError, UnknownNameError
 from fleetgym.evaluation.agent_process import Limits
@@ -55,9 +55,11 @@ def make_jobs(
     FleetgymError
         For a name that does not exist, or one that is given twice.
     """
-    names = [agents] if isinstance(agents, str) else list(agents)
+    names = _listed(agents)
     for name in names:
         parse_agent(name)
+    if scenarios is not None and not isinstance(scenarios, Iterable):
+        raise FleetgymError(f"scenarios are several numbers, such as [0, 1]; got {scenarios!r}")
     tasks = list(_tasks(suite, None if scenarios is None else list(scenarios)))
     jobs = [Job(name, instance, scenario, int(seed)) for name in names for instance, scenario in tasks]
     if not jobs:
@@ -67,8 +69,14 @@ def make_jobs(
     return jobs
 
 
+def _listed(names: Any) -> list[Any]:
+    """Return one name, or whatever stands in its place, as a list of one; several as they are."""
+    is_one = isinstance(names, (str, os.PathLike)) or not isinstance(names, Iterable)
+    return [names] if is_one else list(names)
+
+
 def _tasks(suite: str | Sequence[str], scenarios: list[int] | None) -> Iterator[tuple[str, int]]:
-    for part in [str(suite)] if isinstance(suite, (str, os.PathLike)) else suite:
+    for part in _listed(suite):
         for instance in instances_of(part):
             count = len(load_scenarios(instance))
             for number in range(count) if scenarios is None else scenarios:
@@ -87,8 +95,10 @@ def full_suite(suite: str | Sequence[str]) -> str | list[str]:
     >>> full_suite("toy"), full_suite(["fleet-v0/dev"])
     ('fleet-v0/toy', ['fleet-v0/dev'])
     """
-    if not isinstance(suite, (str, os.PathLike)):
+    if isinstance(suite, Iterable) and not isinstance(suite, (str, os.PathLike)):
         return [str(full_suite(part)) for part in suite]
+    if is_path(suite):
+        return str(suite)
     full = f"{DEFAULT_SUITE.partition('/')[0]}/{suite}"
     return full if full in {entry.suite for entry in entries().values()} else str(suite)
 
