@@ -34,15 +34,40 @@ _PER_POOL = ("available_gpus", "price_factor")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Outcome:
-    """The realised numbers of one window of a scenario."""
+    """The realised numbers of one window of a scenario; I workloads, G pools.
 
-    rate_rps: np.ndarray  # (I,) arrivals per second
-    input_scale: np.ndarray  # (I,) mean input length / nominal
-    output_scale: np.ndarray  # (I,)
-    delay_factor: np.ndarray  # (I,) multiplies every duration
-    error_factor: np.ndarray  # (I,)
-    available_gpus: np.ndarray  # (G,) int64
-    price_factor: np.ndarray  # (G,)
+    Attributes
+    ----------
+    rate_rps : ndarray, shape (I,)
+        Arrivals per second.
+    input_scale : ndarray, shape (I,)
+        Mean input length / nominal.
+    output_scale : ndarray, shape (I,)
+        Mean output length / nominal.
+    delay_factor : ndarray, shape (I,)
+        Multiplies every duration.
+    error_factor : ndarray, shape (I,)
+        Multiplies the error.
+    available_gpus : ndarray of int64, shape (G,)
+        Most GPUs that the fleet may hold.
+    price_factor : ndarray, shape (G,)
+        Multiplies the list price.
+
+    Examples
+    --------
+    >>> import fleetgym
+    >>> outcome = Outcome.nominal(fleetgym.load_instance("fleet-v0/toy/drop"))
+    >>> outcome.rate_rps.tolist(), outcome.available_gpus.tolist()
+    ([20.0], [2, 2])
+    """
+
+    rate_rps: np.ndarray
+    input_scale: np.ndarray
+    output_scale: np.ndarray
+    delay_factor: np.ndarray
+    error_factor: np.ndarray
+    available_gpus: np.ndarray
+    price_factor: np.ndarray
 
     #: Fields per workload, in the kernels' order.
     WORKLOAD_FIELDS: ClassVar = _PER_WORKLOAD

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import re
 from pathlib import Path
 
@@ -146,3 +148,13 @@ def test_long_names_line_up() -> None:
     env.step(np.asarray(env.action_space.sample()))
     lines = [line for line in env.render().splitlines() if " held " in line]
     assert len({line.index(" held ") for line in lines}) == 1
+
+
+@pytest.mark.parametrize("kind", [fleetgym.Snapshot, fleetgym.Outcome])
+def test_help_says_what_fields_hold(kind: type) -> None:
+    """All of them, in their order, with a shape where they are arrays."""
+    text = inspect.getdoc(kind) or ""
+    told = re.findall(r"^(\w+) : (.+)\n    \S", text[text.index("Attributes") :], flags=re.MULTILINE)
+    fields = {field.name: field.type for field in dataclasses.fields(kind)}
+    assert [name for name, _ in told] == list(fields)
+    assert all(("shape (" in what) == (fields[name] == "np.ndarray") for name, what in told)
