@@ -15,7 +15,9 @@ import pytest
 from sample_agents import agent
 
 import fleetgym
+from fleetgym.cli import doctor
 from fleetgym.cli.parser import make_parser
+from fleetgym.kernels import compile
 
 TOY = "fleet-v0/toy/drop"
 
@@ -181,6 +183,19 @@ def test_doctor(run: Run) -> None:
     assert code == 0, out
     for part in ("packages", "baselines", "agents", "instances", "cache", "episode"):
         assert part in out
+
+
+def test_doctor_sees_the_cache_as_it_found_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What doctor itself compiles, from the first look on, does not make the cache warm."""
+    monkeypatch.setattr(compile, "cache_folder", lambda: tmp_path)
+    for look in ("_version", "_packages", "_baselines", "_agents", "_instances", "_best_known"):
+        monkeypatch.setattr(doctor, look, lambda: str((tmp_path / "kernel.nbi").write_text("")))
+    for look in ("_episode", "_isolated_episode"):
+        monkeypatch.setattr(doctor, look, lambda: "played")
+    first, second = ({check.name: check for check in doctor.doctor()}["cache"] for _ in range(2))
+    assert not first.passed
+    assert first.detail == f"{tmp_path} is cold; `fleetgym warmup` fills it"
+    assert second.passed
 
 
 def test_doctor_finds_a_changed_instance(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,8 +27,9 @@ def doctor() -> list[Check]:
         ("instances", _instances),
         ("best-known costs", _best_known),
     ]
+    cache = _cache()  # as it is before the looks below compile anything
     checks = [attempt(name, look) for name, look in looks]
-    return [*checks, _cache(), attempt("episode", _episode), attempt("process", _isolated_episode)]
+    return [*checks, cache, attempt("episode", _episode), attempt("process", _isolated_episode)]
 
 
 def _version() -> str:
