@@ -102,7 +102,7 @@ def test_best_known_costs_are_needed(board: Path, private: Path, tmp_path: Path)
     """Without best-known costs of the fresh tasks nothing is played."""
     bare = Path(shutil.copytree(private, tmp_path / "bare"))
     (bare / "fresh-t" / "best_known.json").unlink()
-    with pytest.raises(FleetgymError, match="no best-known costs"):
+    with pytest.raises(FleetgymError, match="no best-known costs: FLEETGYM_INSTANCES=.* fresh-t/toy --name"):
         rerun(board / "submissions" / "2026-11-21-gh", SEASON, bare, official=False)
 
 

@@ -440,7 +440,7 @@ def test_the_command_line_plays_officially(
 
     out = ["--out", str(tmp_path / "r.jsonl")]
     assert main(["evaluate", agent("Burns"), "--suite", TOY, "--official", "reflex", *out]) == 0
-    assert "budget spent in 1 episodes" in capsys.readouterr().err
+    assert "budget spent in 1 episode, whose fleet then stayed" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["evaluate", "hold", "--official", "relaxed"])
 

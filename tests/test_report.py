@@ -65,6 +65,7 @@ def test_one_file_holds_everything(file: Path, tmp_path: Path) -> None:
                 for name in ("families", "profile", "breakdown", "cpu-time")
                 for kind in ("svg", "csv")
             ),
+            "scores.csv",
             "tasks.csv",
         }
     )
@@ -104,6 +105,19 @@ def test_numbers_round_trip(results: Results) -> None:
     for line in found["breakdown"]:
         terms = {term: float(share) for term, share in line.items() if term != "agent"}
         assert sum(terms.values()) > 0.99
+
+
+def test_the_table_of_scores_is_a_file_too(results: Results) -> None:
+    """What the page rounds, in full, one line an agent; what is not known is left empty."""
+    table = make_table(played_rows(results)[1])
+    head, *lines = next(figure for figure in figures(table) if figure.name == "scores").numbers
+    for line, row in zip(lines, table.rows, strict=True):
+        found = dict(zip(head, line, strict=True))
+        assert (found["rank"], found["agent"], found["score_percent"]) == (row.rank, row.key, row.score)
+        assert (found["low_95"], found["high_95"]) == (row.interval or ("", ""))
+        assert {name: found[f"{name}_percent"] for name in table.families} == row.families
+        assert found["tail_usd"] == row.tail_usd
+        assert found["cpu_s"] == ("" if row.cpu_s is None else row.cpu_s)
 
 
 def test_profile_counts_tasks(results: Results) -> None:

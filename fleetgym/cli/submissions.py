@@ -297,10 +297,7 @@ def season(arguments: argparse.Namespace) -> int:
         _print_json({"folder": arguments.out, "instances": made})
     else:
         print(f"{arguments.out}: {len(made)} instances with fresh scenarios; best-known costs come from")
-        print(
-            f"  FLEETGYM_INSTANCES={arguments.out} python -m tools.update_best_known {seasons.fresh_suite(announced)}"
-            f" --actions {arguments.out}/actions"
-        )
+        print(f"  {seasons.best_known_command(announced, arguments.out)}")
     return 0
 
 
@@ -312,7 +309,8 @@ def _end_season(arguments: argparse.Namespace, announced: Any) -> int:
         _print_json({"season": announced.name, "rows": rows})
     else:
         print(f"season {announced.name} has ended: {len(rows)} rows; anybody can now run")
-        print(f"  fleetgym season check {announced.name}")
+        board = "" if arguments.board == BOARD else f" --board {arguments.board}"
+        print(f"  fleetgym season check {announced.name}{board}")
     return 0
 
 

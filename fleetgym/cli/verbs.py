@@ -314,7 +314,8 @@ def _report_episodes(results: Any) -> int:
     if spent:
         agents = ", ".join(dict.fromkeys(e.agent for e in spent))
         print(
-            f"fleetgym: budget spent in {len(spent)} episodes, whose fleet then stayed: {agents}",
+            f"fleetgym: budget spent in {len(spent)} episode{'s' if len(spent) > 1 else ''}, "
+            f"whose fleet then stayed: {agents}",
             file=sys.stderr,
         )
     for check in results.speed_checks:

@@ -166,6 +166,7 @@ def figures(table: Table) -> list[Figure]:
     rows = {row.key: row for row in table.rows}
     label = labels(list(rows))
     found = [
+        _score_numbers(table),
         _families(table, rows),
         Figure(
             "profile",
@@ -220,6 +221,27 @@ def _families(table: Table, rows: Mapping[str, TableRow]) -> Figure:
     return Figure("families", caption, chart, numbers)
 
 
+def _score_numbers(table: Table) -> Figure:
+    head = [
+        "rank",
+        "agent",
+        "score_percent",
+        "low_95",
+        "high_95",
+        *(f"{name}_percent" for name in table.families),
+    ]
+    facts = ["above_bound", "tail_usd", "cost_usd", "miss_share", "unserved_share", "failures", "cpu_s"]
+    numbers: Rows = [[*head, *facts]]
+    for row in table.rows:
+        families = (row.families[name] for name in table.families)
+        line = [row.rank, row.key, row.score, *(row.interval or ("", "")), *families]
+        numbers.append(
+            [*line, *("" if value is None else value for value in (getattr(row, f) for f in facts))]
+        )
+    caption = "Score, percent above best-known, with its 95 % interval; shares are of requests."
+    return Figure("scores", caption, None, numbers)
+
+
 def _instances(table: Table) -> Figure:
     numbers: Rows = [
         ["family", "instance", "scenario", "best_usd", "bound_usd", *(row.key for row in table.rows)]
@@ -246,7 +268,6 @@ def _render(run: Results, best: str, table: Table, pictures: Sequence[Figure]) -
         "main",
         tag("h1", f"Report: {head.suite}"),
         tag("p", told, f" fleetgym {head.version}.", class_="faint"),
-        _scores(table),
         *(_section(figure, table) for figure in pictures),
         tag(
             "footer",
@@ -294,10 +315,10 @@ def _section(figure: Figure, table: Table) -> Markup:
         links.insert(0, tag("a", "SVG", download=f"{figure.name}.svg", href=url))
     told = tag("p", figure.caption, " ", *(join(link, " ") for link in links), class_="faint")
     if figure.svg is None:
-        return join(tag("h2", figure.name.capitalize()), told, _task_table(table))
-    return join(
-        tag("h2", _HEADINGS.get(figure.name, figure.name.capitalize())), told, tag("figure", figure.svg)
-    )
+        shown = {"scores": _scores, "tasks": _task_table}[figure.name](table)
+    else:
+        shown = tag("figure", figure.svg)
+    return join(tag("h2", _HEADINGS.get(figure.name, figure.name.capitalize())), told, shown)
 
 
 def _data_url(kind: str, text: str) -> str:

@@ -34,14 +34,14 @@ from fleetgym.leaderboard.record import (
     write_record,
 )
 from fleetgym.leaderboard.registers import Season
-from fleetgym.leaderboard.season import fresh_suite, instances_from
+from fleetgym.leaderboard.season import best_known_command, fresh_suite, instances_from
 from fleetgym.leaderboard.submission import DECLARATION, Submission, read_submission, submission_id
 from fleetgym.leaderboard.submit import code_files, folder_sha256
 from fleetgym.leaderboard.verify import mark
 from fleetgym.leaderboard.workers import in_order
 from fleetgym.library import load_instance, load_scenarios
 from fleetgym.registry import parse_agent, split_arguments
-from fleetgym.scoring.best_known import load_best_known
+from fleetgym.scoring.best_known import best_known_path, load_best_known
 from fleetgym.variables import environment_variable
 
 #: Where, beside a season's tasks, whole records wait for its end.
@@ -104,6 +104,10 @@ def rerun(
         instances_from(instances),
     ):
         suite = fresh_suite(season)
+        if not best_known_path(suite.partition("/")[0]).is_file():
+            raise FleetgymError(
+                f"{instances} has no best-known costs: {best_known_command(season, instances)}"
+            )
         known = load_best_known([suite])
         results = evaluate(
             [agent],

@@ -36,6 +36,8 @@ from fleetgym.variables import environment_variable
 
 #: Significant digits of the token scales of new instances' scenarios, as in `fleet-v1`.
 SCALE_DIGITS = 4
+#: Where, beside a season's tasks, the actions of their best-known costs lie.
+ACTIONS = "actions"
 
 
 def new_seed(path: str | os.PathLike[str]) -> str:
@@ -88,7 +90,9 @@ def revealed_seed(season: Season) -> str:
         If it is not revealed yet, or is not the one announced.
     """
     if not season.seed:
-        raise FleetgymError(f"the seed of {season.name} is not revealed yet; name the file that holds it")
+        raise FleetgymError(
+            f"the seed of {season.name} is not revealed yet: only `season draw` and `season end` take its file"
+        )
     if seed_sha256(season.seed) != season.seed_sha256:
         raise FleetgymError(f"the seed revealed for {season.name} is not the one announced")
     return season.seed
@@ -104,6 +108,19 @@ def fresh_suite(season: Season) -> str:
     'fresh-w/dev'
     """
     return f"fresh-{season.name}/{season.suite.partition('/')[2] or 'all'}"
+
+
+def best_known_command(season: Season, private: str | os.PathLike[str]) -> str:
+    """Return the command that searches for the best-known costs of a season's tasks, and keeps their actions.
+
+    Examples
+    --------
+    >>> winter = Season(name="w", suite="fleet-v0/dev", scenarios=2, seed_sha256="0" * 64, opened="2026-12-01")
+    >>> best_known_command(winter, "x")
+    'FLEETGYM_INSTANCES=x python -m tools.update_best_known fresh-w/dev --name bks-w-fresh --actions x/actions'
+    """
+    search = f"python -m tools.update_best_known {fresh_suite(season)} --name bks-{season.name}-fresh"
+    return f"FLEETGYM_INSTANCES={os.fspath(private)} {search} --actions {Path(private) / ACTIONS}"
 
 
 def published_best_known(board: str | os.PathLike[str], season: Season) -> Path:

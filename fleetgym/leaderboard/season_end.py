@@ -12,11 +12,14 @@ from fleetgym.files import read_text, write_atomically
 from fleetgym.leaderboard.record import Record, read_record, write_record
 from fleetgym.leaderboard.registers import Season, read_registers
 from fleetgym.leaderboard.rerun import RECORDS, without_actions
-from fleetgym.leaderboard.season import fresh_suite, published_best_known, read_seed
+from fleetgym.leaderboard.season import (
+    ACTIONS,
+    best_known_command,
+    fresh_suite,
+    published_best_known,
+    read_seed,
+)
 from fleetgym.leaderboard.standings import read_records
-
-#: Where, beside a season's tasks, the actions of their best-known costs lie.
-ACTIONS = "actions"
 
 
 def end_season(
@@ -60,10 +63,7 @@ def end_season(
     best_known, actions = private / suite / "best_known.json", private / ACTIONS / suite
     for path in (best_known, actions):
         if not path.exists():
-            raise FleetgymError(
-                f"{path} is missing: FLEETGYM_INSTANCES={private} python -m tools.update_best_known"
-                f" {fresh_suite(season)} --actions {private / ACTIONS}"
-            )
+            raise FleetgymError(f"{path} is missing: {best_known_command(season, private)}")
     rows = [record for record in read_records(public, "fresh") if record.season == season.name]
     whole = [_whole(record, private / RECORDS / f"{record.id}.json.gz") for record in rows]
     shutil.copytree(actions, public / "best_known" / suite, dirs_exist_ok=True)
