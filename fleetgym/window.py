@@ -389,7 +389,10 @@ class WindowModel:
             offsets,
             instance.window_s,
         )
-        return LateSegments(offsets=offsets[:-1].copy(), safe_utilization=safe, width=width, slope_usd=slope)
+        first_row = offsets[:-1].copy()
+        for table in (first_row, safe, width, slope):
+            table.setflags(write=False)  # all agents see the same
+        return LateSegments(offsets=first_row, safe_utilization=safe, width=width, slope_usd=slope)
 
     # -- money ----------------------------------------------------------------------------------------
 
@@ -528,7 +531,8 @@ class WindowModel:
     def snapshot(self, state: FleetState, outcome: Outcome) -> Snapshot:
         """Return the coming window's problem, with `outcome` as the forecast.
 
-        A budget of kind ``pool`` is paced evenly over the windows left.
+        A budget of kind ``pool`` is paced evenly over the windows left. What can be written to is a copy: this model
+        plays other agents' windows, too.
         """
         instance, packed = self.instance, self.problem.packed
         stacked = outcome.stacked()
@@ -544,7 +548,7 @@ class WindowModel:
         return Snapshot(
             instance=instance,
             window=state.window,
-            rate_rps=outcome.rate_rps,
+            rate_rps=outcome.rate_rps.copy(),
             requests=outcome.rate_rps * instance.window_s,
             delay_s=coefficient[economics.C_DELAY],
             error=coefficient[economics.C_ERROR],
@@ -556,13 +560,13 @@ class WindowModel:
             route_usd=route_usd,
             unserved_usd=unserved_usd,
             hold_usd=self.hold_usd(outcome.price_factor),
-            startup_usd=self.startup_usd,
-            compute_tflops=packed.configuration[economics.COMPUTE],
-            kv_capacity_gb=packed.configuration[economics.KV_CAPACITY],
-            max_concurrency=packed.configuration[economics.CONCURRENCY],
+            startup_usd=self.startup_usd.copy(),
+            compute_tflops=packed.configuration[economics.COMPUTE].copy(),
+            kv_capacity_gb=packed.configuration[economics.KV_CAPACITY].copy(),
+            max_concurrency=packed.configuration[economics.CONCURRENCY].copy(),
             max_replicas=_column(instance, "max_replicas", int),
             gpu_use=instance.gpu_use,
-            available_gpus=outcome.available_gpus,
+            available_gpus=outcome.available_gpus.copy(),
             budget_usd=budget_usd,
             fleet=state.fleet,
             segments=self.segments,

@@ -367,6 +367,31 @@ def test_preview_is_the_step(instance_id: str) -> None:
     assert all(same(a, b) for a, b in zip(*stories, strict=True))
 
 
+def test_what_a_planner_does_to_its_snapshot_stays_its_own() -> None:
+    """A snapshot can be scribbled on: no window, of this agent or another, is played or previewed otherwise."""
+
+    def played() -> tuple[list[float], float]:
+        env = make()
+        info = env.reset(options={"scenario": 0})[1]
+        view, costs = View(env.instance), []
+        view.update(info)
+        for t in range(env.instance.num_windows):
+            costs.append(env.step(np.minimum(t % 2, env.action_space.nvec - 1))[4]["cost"])
+        return costs, view.preview(env.instance.nominal_fleet)["cost"]
+
+    before = played()
+    view = View(fleetgym.load_instance(TOY))
+    expected = view.preview(view.fleet)
+    snapshot = view.snapshot()
+    for part in (snapshot, snapshot.segments):
+        for field in dataclasses.fields(part):
+            value = getattr(part, field.name)
+            if isinstance(value, np.ndarray) and value.flags.writeable:
+                value *= 0
+    assert view.preview(view.fleet) == pytest.approx(expected, rel=1e-9)
+    assert played() == before
+
+
 def test_ansi_rendering() -> None:
     """The text names every pool and fits a terminal."""
     env = make("fleet-v0/toy/regions", render_mode="ansi")
