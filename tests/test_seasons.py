@@ -55,6 +55,9 @@ def test_a_seed_is_private_and_announced(tmp_path: Path) -> None:
     (tmp_path / "seed").write_text(SEED)
     with pytest.raises(FleetgymError, match="not the seed announced"):
         read_seed(tmp_path / "seed", season)
+    (tmp_path / "seed").write_bytes(b"\xb6" + SEED.encode())
+    with pytest.raises(DataError, match=r"seed: .* not UTF-8 text"):
+        read_seed(tmp_path / "seed", season)
     with pytest.raises(FleetgymError, match="not revealed yet"):
         revealed_seed(season)
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from fleetgym.dynamics import draw_scenario
-from fleetgym.errors import FleetgymError
-from fleetgym.files import file_sha256, write_json, write_private
+from fleetgym.errors import DataError, FleetgymError
+from fleetgym.files import file_sha256, read_text, write_json, write_private
 from fleetgym.generate import SEEDS, generate, stored_scenarios
 from fleetgym.instance import Instance
 from fleetgym.leaderboard.registers import Season
@@ -74,8 +74,13 @@ def read_seed(path: str | os.PathLike[str], season: Season) -> str:
     ------
     FleetgymError
         If its checksum is another.
+    DataError
+        If the file is no short text.
     """
-    seed = Path(path).read_text(encoding="ascii").strip()
+    try:
+        seed = read_text(path, 2**10).strip()
+    except DataError as error:
+        raise error.in_file(path) from None
     if seed_sha256(seed) != season.seed_sha256:
         raise FleetgymError(f"{path} is not the seed announced for {season.name}: its SHA-256 is another")
     return seed
