@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import pickle
 
@@ -12,7 +13,7 @@ from exact_queues import gi_m_c
 import fleetgym
 from fleetgym.errors import FleetgymError, UnknownNameError
 from fleetgym.kernels.queueing import erlang_c, wait_exceeds
-from fleetgym.simulation.arrivals import GammaPoisson, Poisson, Renewal, Trace
+from fleetgym.simulation.arrivals import Arrivals, GammaPoisson, Poisson, Renewal, Trace
 from fleetgym.simulation.fleet import Fleet, Pool, Requests, TokenTime, Workload
 from fleetgym.simulation.laws import LAWS, unit_draws
 from fleetgym.simulation.routers import (
@@ -419,6 +420,19 @@ def test_arrival_streams() -> None:
     for wrong in ([2.0, 1.0], [-1.0], [np.nan], [[1.0]]):
         with pytest.raises(FleetgymError, match="ascending"):
             Trace(np.array(wrong))
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [Poisson(0.1), Renewal(0.1, 0.0), GammaPoisson(0.1, 3.0, 10.0)],
+    ids=lambda stream: type(stream).__name__,
+)
+def test_no_request_arrives_after_the_horizon(stream: Arrivals) -> None:
+    """A horizon shorter than most gaps sees few arrivals, all within it and as many as the rate says; rate 0 none."""
+    drawn = [stream.draw(np.random.default_rng(seed), 2.0) for seed in range(2_000)]
+    assert all(np.all((times >= 0.0) & (times < 2.0)) for times in drawn)
+    assert sum(times.size for times in drawn) == pytest.approx(400, abs=120)
+    assert dataclasses.replace(stream, rate_rps=0.0).draw(np.random.default_rng(0), 2.0).size == 0
 
 
 def test_a_trace_is_simulated_as_it_is() -> None:

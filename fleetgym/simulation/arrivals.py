@@ -68,7 +68,10 @@ class Renewal:
         """Return ascending times in [0, until_s)."""
         if self.cv2 == 0.0:
             phase = rng.random()
-            return (phase + np.arange(int(until_s * self.rate_rps - phase) + 1)) / max(self.rate_rps, 1e-300)
+            if self.rate_rps == 0.0:
+                return np.empty(0)
+            times = (phase + np.arange(np.ceil(until_s * self.rate_rps))) / self.rate_rps
+            return times[times < until_s]
         shape = 1.0 / self.cv2
         return _renewal(lambda n: rng.gamma(shape, self.cv2, n), self.rate_rps, self.cv2, until_s)
 
