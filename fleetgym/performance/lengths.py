@@ -77,7 +77,7 @@ class Lengths:
         input_share : float
             A request of L tokens has max(1, floor(share x L)) of input, the rest, at least 1, of output.
         low, high : int
-            Lengths are kept to this range; bins beyond `high` become the point `high`.
+            Lengths are kept to this range; bins without any length in it become the point `high`, as in fleet-sim.
 
         Examples
         --------
