@@ -72,7 +72,7 @@ class Rolling:
         keep_best: bool = True,
         payback_windows: int = 12,
     ):
-        if not callable(getattr(planner, "plan", None)):
+        if isinstance(planner, type) or not callable(getattr(planner, "plan", None)):
             raise FleetgymError(
                 f"planner is {planner!r}; expected an object with plan(snapshot), such as "
                 "fleetgym.registry.make_planner('agh')"

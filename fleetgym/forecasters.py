@@ -185,7 +185,7 @@ def make_forecaster(name: str | Forecaster) -> Forecaster:
     >>> type(make_forecaster("ewma")).__name__
     'EWMA'
     """
-    if isinstance(name, Forecaster):
+    if isinstance(name, Forecaster) and not isinstance(name, type):
         return name
     if not isinstance(name, str):
         raise FleetgymError(f"forecaster is {name!r}; expected one of {', '.join(FORECASTERS)}, or an object")

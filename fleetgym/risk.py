@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fleetgym.agents import Agent, Static
+from fleetgym.arguments import whole_at_least
 from fleetgym.dynamics import draw_scenario
 from fleetgym.errors import FleetgymError
 from fleetgym.instance import Instance
@@ -100,8 +101,8 @@ def worst_decile(values: np.ndarray) -> float:
 
 def generated_days(instance: Instance, days: int, seed: int) -> list[Scenario]:
     """Return days drawn from the instance's processes; day k is the same however many are drawn."""
-    if days < 1 or seed < 0:
-        raise FleetgymError(f"expected at least 1 day and a seed of at least 0, got {days} and {seed}")
+    whole_at_least(1, days=days)
+    whole_at_least(0, seed=seed)
     return [
         draw_scenario(instance, np.random.default_rng([_STREAM, seed, k]), f"risk-{k}") for k in range(days)
     ]

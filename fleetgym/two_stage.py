@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.arguments import one_of
+from fleetgym.arguments import is_number, one_of, whole_at_least
 from fleetgym.errors import FleetgymError
 from fleetgym.instance import Instance
 from fleetgym.kernels.compile import announce_compilation
 from fleetgym.kernels.routing import route
 from fleetgym.kernels.routing_data import new_basis, new_workspace
 from fleetgym.planning import Plan
+from fleetgym.schema import shown
 from fleetgym.window import Outcome, window_model
 
 #: Which pairs may carry demand in the second stage, and how its SLO rows read.
@@ -65,7 +66,7 @@ class SecondStage:
     Raises
     ------
     FleetgymError
-        For an unknown mode, a fleet of the wrong shape, or frozen routes of a plan that names none.
+        For an unknown mode, a fleet that is none, or frozen routes of a plan that names none.
 
     Notes
     -----
@@ -207,10 +208,11 @@ class SecondStage:
 def _check(instance: Instance, plan: Plan, fleet: np.ndarray, routes: str, slo: str) -> None:
     one_of(ROUTES, routes=routes)
     one_of(SLO, slo=slo)
-    if fleet.shape != (instance.num_configurations,) or np.any(fleet < 0):
+    fits = fleet.shape == (instance.num_configurations,) and fleet.dtype.kind in "iuf"
+    if not fits or not ((fleet >= 0) & (fleet == np.floor(fleet)) & (fleet < np.inf)).all():
         raise FleetgymError(
             f"expected a fleet of {instance.num_configurations} replica counts, none negative, "
-            f"got shape {fleet.shape}"
+            f"got {shown(fleet.tolist())}"
         )
     if routes == "frozen":
         shape = (instance.num_workloads, instance.num_configurations)
@@ -330,11 +332,12 @@ def two_stage_evaluate(
     ['cost_usd', 'scenarios', 'terms_usd', 'unserved_share', 'violation_rate']
     """
     spreads = (delay_spread, error_spread, arrival_spread)
-    if scenarios < 1 or seed < 0 or stress <= 0.0 or not all(0.0 <= spread < 1.0 for spread in spreads):
-        raise FleetgymError(
-            "expected at least 1 scenario, a seed of at least 0, a stress above 0 and spreads from 0 to below 1; "
-            f"got scenarios={scenarios}, seed={seed}, stress={stress}, spreads={spreads}"
-        )
+    whole_at_least(1, scenarios=scenarios)
+    whole_at_least(0, seed=seed)
+    if not (is_number(stress) and 0.0 < stress < math.inf):
+        raise FleetgymError(f"stress is {stress!r}; expected a finite number above 0")
+    if not all(is_number(spread) and 0.0 <= spread < 1.0 for spread in spreads):
+        raise FleetgymError(f"expected spreads from 0 to below 1, got {spreads}")
     stage = SecondStage(instance, plan, routes=routes, slo=slo, memory=memory)
     rate = np.array([w.rate_rps for w in instance.workloads])
     slot = np.empty(instance.num_configurations, dtype=np.int64)

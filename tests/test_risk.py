@@ -126,7 +126,7 @@ def test_the_best_margin_pays(instance: Instance) -> None:
 
 def test_wrong_calls(instance: Instance, fleet: np.ndarray) -> None:
     """Days, seeds, shapes and margins are checked."""
-    for options in ({"days": 0}, {"days": 2, "seed": -1}):
+    for options in ({"days": 0}, {"days": 1.5}, {"days": 2, "seed": -1}, {"days": 2, "seed": 0.5}):
         with pytest.raises(FleetgymError, match="at least"):
             fleet_risk(instance, fleet, **options)
     with pytest.raises(FleetgymError, match="18 replicas, got shape"):

@@ -171,8 +171,17 @@ def test_wrong_arguments_say_what_is_valid(instance):
     cases = [
         (plan, {"routes": "free"}, "frozen, deployed"),
         (plan, {"slo": "served-mean"}, "mean, elastic"),
-        (plan, {"scenarios": 0}, "at least 1 scenario"),
+        (plan, {"scenarios": 0}, "scenarios is 0; expected a whole number of at least 1"),
+        (plan, {"scenarios": 1.5}, "scenarios is 1.5"),
+        (plan, {"seed": 0.5}, "seed is 0.5"),
+        (plan, {"stress": np.nan}, "stress is nan"),
+        (plan, {"stress": np.inf}, "stress is inf"),
         (plan, {"delay_spread": 1.0}, "below 1"),
+        (plan, {"error_spread": np.nan}, "below 1"),
+        *(
+            (fleetgym.Plan(fleet=plan.fleet + change), {"routes": "deployed"}, "replica counts")
+            for change in (0.5, np.nan, np.inf, -99)
+        ),
         (fleetgym.Plan(fleet=plan.fleet), {}, "names no routes"),
         (fleetgym.Plan(fleet=plan.fleet[:-1]), {"routes": "deployed"}, "replica counts"),
     ]

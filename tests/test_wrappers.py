@@ -131,13 +131,15 @@ def test_bad_arguments_are_named() -> None:
         {"margin": nan},
         {"switch_cost": -1.0},
         {"forecaster": 3},
+        {"forecaster": Kalman},
     ):
         with pytest.raises(FleetgymError):
             Rolling(Wants([1]), **arguments)
     with pytest.raises(UnknownNameError, match="kalman"):
         make_forecaster("kalmann")
-    with pytest.raises(FleetgymError, match="planner is 'agh'; expected an object with plan"):
-        Rolling("agh")
+    for planner in ("agh", Wants):
+        with pytest.raises(FleetgymError, match="planner is .*; expected an object with plan"):
+            Rolling(planner)
 
 
 def test_descent_pays_for_its_changes() -> None:
