@@ -150,7 +150,7 @@ def _short(name: str, most: int) -> str:
 
 def bars_chart(rows: Mapping[str, Mapping[str, float]]) -> Markup:
     """Return stacked bars of the cost terms, in units of the best-known cost; longer bars are cut off and say so."""
-    width, left, right, step = 680.0, 170.0, 640.0, 24.0
+    width, left, right, step = 680.0, 190.0, 640.0, 24.0
     totals = [sum(terms.values()) for terms in rows.values()]
     high = max([1.5, *(total for total in totals if total <= 3.0 * min(totals))]) * 1.02
     bottom = 8 + step * len(rows)
