@@ -71,6 +71,35 @@ def check_options(
     return options
 
 
+def most_that_fit(
+    gpu_use: np.ndarray, available_gpus: np.ndarray, hold_usd: np.ndarray, budget_usd: float
+) -> np.ndarray:
+    """Return how many replicas of each configuration would fit if they alone were held: float (C,), perhaps inf.
+
+    Parameters
+    ----------
+    gpu_use : ndarray, shape (G, C)
+        GPUs of one replica.
+    available_gpus : ndarray, shape (G,)
+        Most GPUs the fleet may hold.
+    hold_usd : ndarray, shape (C,)
+        Rent and model storage of one replica in a window.
+    budget_usd : float
+        Most the fleet may cost to hold, up to the tolerance of admission; inf for no budget.
+
+    Examples
+    --------
+    >>> most_that_fit(np.array([[2, 4, 0]]), np.array([8]), np.array([1.0, 2.0, 0.0]), 3.0).tolist()
+    [3.0, 1.0, inf]
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        fits = np.where(gpu_use > 0, available_gpus[:, None] // gpu_use, np.inf).min(axis=0, initial=np.inf)
+        if budget_usd < np.inf:
+            tolerance = 1e-9 * max(1.0, budget_usd)
+            fits = np.minimum(fits, np.where(hold_usd > 0, (budget_usd + tolerance) // hold_usd, np.inf))
+    return fits
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class ActionSpace:
     """The options of every slot of an instance, flattened.
@@ -250,13 +279,7 @@ class ActionSpace:
         budget_usd : float
             Most the fleet may cost to hold; inf for no budget.
         """
-        use = self.instance.gpu_use
-        with np.errstate(divide="ignore", invalid="ignore"):
-            fits = np.where(use > 0, available_gpus[:, None] // use, np.iinfo(np.int64).max).min(axis=0)
-            if budget_usd < np.inf:
-                tolerance = 1e-9 * max(1.0, budget_usd)
-                affordable = np.where(hold_usd > 0, (budget_usd + tolerance) // hold_usd, np.inf)
-                fits = np.minimum(fits, affordable)
+        fits = most_that_fit(self.instance.gpu_use, available_gpus, hold_usd, budget_usd)
         configurations, replicas = self._options
         return replicas <= fits[configurations]
 

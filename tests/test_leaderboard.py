@@ -26,12 +26,12 @@ from fleetgym.leaderboard.readme import with_tables
 from fleetgym.leaderboard.record import read_record, write_record
 from fleetgym.leaderboard.registers import freeze, read_registers, read_releases
 from fleetgym.leaderboard.site import build_site
-from fleetgym.leaderboard.standings import make_boards, shift, unverified
+from fleetgym.leaderboard.standings import make_boards, public_tasks, shift, unverified
 from fleetgym.leaderboard.statistics import holm, profile, ranks_of, tail_mean, tie_groups
 from fleetgym.leaderboard.table import Played, make_table
 from fleetgym.leaderboard.verify import verify
 from fleetgym.library import ENVIRONMENT_VARIABLE, instances_folder
-from fleetgym.scoring.best_known import BestKnownSet, best_known_path
+from fleetgym.scoring.best_known import BestKnownSet, best_known_path, read_best_known, task_name
 from fleetgym.scoring.score import score, score_interval
 
 AGENTS = ("hold", "gh", "random")
@@ -342,7 +342,33 @@ def test_seasons_with_instances_of_their_own_compare_family_means() -> None:
         assert (shift(public, other).mean, shift(public, other).interval) == (0.0, None)
 
 
+def test_cpu_time_is_told_of_rows_that_were_measured_throughout() -> None:
+    """A mean over the days that happened to be measured would be of other days than the score."""
+    days = [
+        dataclasses.replace(played("f", name, 2.0), cpu_s=seconds)
+        for name, seconds in (("x", 1.0), ("y", 4.0))
+    ]
+    torn = [days[0], dataclasses.replace(days[1], cpu_s=None)]
+    table = make_table({"whole": days, "torn": torn})
+    assert {row.key: row.cpu_s for row in table.rows} == {"whole": 2.5, "torn": None}
+
+
 # -- the board
+
+
+def test_no_row_is_cheaper_than_what_is_proven(made: Path) -> None:
+    """A certified cost below a lower bound says that the one or the other is wrong."""
+    record = read_record(made / "verified" / "2026-11-21-gh.json.gz")
+    known = read_best_known(best_known_path(record.suite))
+    task, usd = task_name(*record.episodes[0].task), record.episodes[0].cost_usd
+    for bound_usd in (usd, usd * (1.0 + 1e-6)):
+        best = dataclasses.replace(known.tasks[task], value_usd=2.0 * usd, bound_usd=bound_usd, proven=False)
+        changed = dataclasses.replace(known, tasks={**known.tasks, task: best})
+        if bound_usd == usd:
+            assert public_tasks(record, changed)[0].bound_usd == usd
+        else:
+            with pytest.raises(DataError, match="costs less than its lower bound"):
+                public_tasks(record, changed)
 
 
 def test_board_from_records(board: Path) -> None:

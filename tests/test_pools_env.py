@@ -90,6 +90,27 @@ def test_what_does_not_fit_is_denied(two_kinds) -> None:
     assert info["cost_usd_per_h"] == pytest.approx(20.0)
 
 
+@pytest.mark.parametrize("kind", ["rate", "pool"])
+def test_masks_say_what_is_granted(two_kinds, kind: str) -> None:
+    """A configuration is allowed if one replica of it alone is granted, a number if so many of one are."""
+    hours = two_kinds.window_s / 3600.0
+    usd = 11.0 * (1.0 if kind == "rate" else hours)  # enough for four of the cheap ones, or two of the dear
+    instance = two_kinds.replace(budget={"kind": kind, "usd": usd})
+    env, scenario = made(instance, pools=1), nominal_scenario(instance)
+
+    def granted(action: list[int]) -> np.ndarray:
+        env.reset(options={"scenario": scenario})
+        return env.step(np.array(action))[4]["granted"]
+
+    mask = env.reset(options={"scenario": scenario})[1]["action_mask"].tolist()
+    assert mask[:2] == [bool(granted([c, 1])[c]) for c in (0, 1)] == [True, True]
+    assert mask[2:] == [any(granted([c, n])[c] == n for c in (0, 1)) for n in range(len(mask) - 2)]
+    dear = made(instance.replace(budget={"kind": kind, "usd": usd * 4.0 / 11.0}), pools=1)
+    assert dear.reset(options={"scenario": nominal_scenario(dear.instance)})[1]["action_mask"].tolist()[
+        :2
+    ] == [True, False]
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_rewards_add_up_on_random_instances(seed: int) -> None:
     """Caps hold, the reward is rent plus worst values, and the same action gives the same bytes."""

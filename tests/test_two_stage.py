@@ -138,6 +138,51 @@ def test_absent_workload_costs_and_misses_nothing(instance):
     assert routed.terms_usd[0, 5] <= sum(w.unserved_usd for k, w in enumerate(instance.workloads) if k != 1)
 
 
+def test_without_demand_only_the_fleet_is_paid(instance):
+    """Penalties of a regime by the day are due for workloads that are there only."""
+    plan = random_plan(instance, np.random.default_rng(1))
+    routed = SecondStage(instance, plan, routes="deployed").solve(np.zeros((1, instance.num_workloads)))
+    assert np.all(routed.terms_usd[0, :2] > 0.0)
+    assert np.all(routed.terms_usd[0, 2:] == 0.0)
+    assert np.all(routed.unserved_share == 0.0)
+
+
+def test_data_storage_is_paid_by_the_request(instance):
+    """A day's requests times the share and the price of each route: it is no part of (12a)."""
+    prices = np.random.default_rng(8).random(instance.performance.storage_usd.shape)
+    performance = {**instance.to_dict()["performance"], "storage_usd": prices.tolist()}
+    stage = SecondStage(
+        instance.replace(performance=performance),
+        random_plan(instance, np.random.default_rng(1)),
+        routes="deployed",
+    )
+    rate = np.array([[w.rate_rps for w in instance.workloads]])
+    routed = stage.solve(rate)
+    expected = (86400.0 * rate[0][:, None] * prices[:, stage.active] * routed.routing[0]).sum()
+    assert expected > 0.0
+    assert routed.terms_usd[0, 2] == pytest.approx(expected, rel=1e-9)
+
+
+def test_each_spread_spreads_what_it_says(instance):
+    """Without errors a spread of errors changes nothing, and one of delays does."""
+    performance = instance.to_dict()["performance"]
+    performance["error"] = np.zeros_like(instance.performance.error).tolist()
+    exact, plan = instance.replace(performance=performance), random_plan(instance, np.random.default_rng(1))
+    still = {
+        "scenarios": 6,
+        "routes": "deployed",
+        "delay_spread": 0.0,
+        "error_spread": 0.0,
+        "arrival_spread": 0.0,
+    }
+    calm = two_stage_evaluate(exact, plan, **still).terms_usd
+    errors = two_stage_evaluate(exact, plan, **{**still, "error_spread": 0.5}).terms_usd
+    delays = two_stage_evaluate(exact, plan, **{**still, "delay_spread": 0.01}).terms_usd
+    assert np.array_equal(errors, calm)
+    assert np.ptp(calm, axis=0) == pytest.approx(0.0, abs=1e-9)
+    assert np.ptp(delays[:, 3:].sum(axis=1)) > 0.0
+
+
 def test_scenarios_are_common_and_reproducible(instance):
     """Scenario k is the same for every plan and count; more routes never cost more in (12a)."""
     plan = random_plan(instance, np.random.default_rng(2))
@@ -160,7 +205,9 @@ def test_summary_is_the_papers_measures(instance):
     assert summary["cost_usd"]["mean"] == pytest.approx(sum(summary["terms_usd"].values()))
     assert summary["violation_rate"]["mean"] == pytest.approx(np.mean(found.unserved_share > 0.01))
     low, high = summary["cost_usd"]["interval"]
-    assert low <= summary["cost_usd"]["mean"] <= high
+    error = np.sqrt(np.sum((found.cost_usd - found.cost_usd.mean()) ** 2) / (50 * 49))
+    assert (low + high) / 2 == pytest.approx(summary["cost_usd"]["mean"])
+    assert (high - low) / 2 == pytest.approx(1.96 * error, rel=1e-9)
     hold = fleetgym.View(instance).snapshot().hold_usd @ plan.fleet * 288
     assert found.terms_usd[:, :2].sum(axis=1) == pytest.approx(hold)
 

@@ -49,7 +49,7 @@ from fleetgym.evaluation.results import (
 from fleetgym.files import canonical_json, parse_json, read_text, write_atomically
 from fleetgym.library import load_instance
 from fleetgym.schema import Integer, Nested, Number, read_object, spec
-from fleetgym.scoring.best_known import TOLERANCE
+from fleetgym.scoring.best_known import is_same_cost, task_name
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -186,8 +186,8 @@ def replayed(known: Episode, header: Header) -> EpisodeResult:
         raise DataError("another version of the instance was played", "$.instance")
     actions = decode_actions(known.actions, facts.num_windows, facts.options)
     played = play_actions(known.instance, known.scenario, actions, known.agent, known.seed)
-    if abs(played.cost_usd - known.cost_usd) > TOLERANCE * known.cost_usd:
-        task = f"{known.agent} on {known.instance}#{known.scenario}"
+    if not is_same_cost(known.cost_usd, played.cost_usd):
+        task = f"{known.agent} on {task_name(known.instance, known.scenario)}"
         raise FleetgymError(f"{task} cost {known.cost_usd!r} USD, its replay costs {played.cost_usd!r}")
     spent = known.budget_spent_at_window
     return dataclasses.replace(

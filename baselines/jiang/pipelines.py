@@ -21,7 +21,6 @@ from fleetgym.performance.roofline import RooflineOptions, StepTime, kv_gb_per_t
 
 #: Nothing was measured on four of the paper's six GPUs, so all are modelled alike.
 MODELLED = RooflineOptions(measured="ignore")
-LABEL = "modelled"
 
 
 @dataclasses.dataclass(frozen=True)

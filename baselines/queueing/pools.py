@@ -92,12 +92,6 @@ class PoolQueue:
         object.__setattr__(other, "rate_rps", rate_rps)
         return other
 
-    @property
-    def mean_prefill_s(self) -> float:
-        """Mean prefill at batch 1."""
-        times, shares = self._prefill
-        return float(times @ shares / shares.sum())
-
     def prefill_quantile_s(self, share: float) -> float:
         """Return the prefill time that at least `share` of the requests do not exceed."""
         times, shares = self._prefill

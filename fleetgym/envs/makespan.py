@@ -260,8 +260,7 @@ class FleetMakespanEnv(OneWindowEnv):
         return -self._makespan_s
 
     def _mask(self) -> np.ndarray:
-        budget_usd = self._model.budget_usd(0.0)
-        return self.actions.mask(self._outcome.available_gpus, self._snapshot.hold_usd, budget_usd)
+        return self.actions.mask(*self._room())
 
     def _result(self) -> str:
         return f"makespan {self._makespan_s:.6g} s  (worst {self._worst_s:.6g} s)"

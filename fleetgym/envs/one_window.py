@@ -169,6 +169,10 @@ class OneWindowEnv(gymnasium.Env, abc.ABC):
             raise gymnasium.error.ResetNeeded("call reset() before action_masks()")
         return self._mask()
 
+    def _room(self) -> tuple[np.ndarray, np.ndarray, float]:
+        """Return what limits the fleet: GPUs of each pool, USD per replica, and USD in all, none of it spent yet."""
+        return self._outcome.available_gpus, self._snapshot.hold_usd, self._model.budget_usd(0.0)
+
     def render(self) -> str | None:
         """Return the fleet and how the window went as text, for ``render_mode="ansi"``."""
         if not has_render_mode(self.render_mode):

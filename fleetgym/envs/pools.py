@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from fleetgym.actions import check_options
+from fleetgym.actions import check_options, most_that_fit
 from fleetgym.arguments import is_number
 from fleetgym.envs.one_window import OneWindowEnv
 from fleetgym.envs.scenarios import ScenarioChoice
@@ -223,16 +223,8 @@ class FleetPoolsEnv(OneWindowEnv):
         All thresholds; configurations of which one replica fits availability and budget alone; replicas up to the most
         that fit of any of these. Without a configuration that fits, all are allowed, and every replica is denied.
         """
-        snapshot = self._snapshot
         counts = np.arange(1, int(self._most.max()) + 1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            by_gpus = np.where(
-                snapshot.gpu_use > 0, snapshot.available_gpus[:, None] // snapshot.gpu_use, np.inf
-            )
-            by_budget = np.where(snapshot.hold_usd > 0.0, snapshot.budget_usd / snapshot.hold_usd, np.inf)
-        most = np.minimum(
-            np.minimum(by_gpus.min(axis=0, initial=np.inf), by_budget * (1.0 + 1e-12)), self._most
-        )
+        most = np.minimum(most_that_fit(self.instance.gpu_use, *self._room()), self._most)
         fits = most >= 1.0
         replicas = np.concatenate(([True], counts <= most.max()))
         configurations = fits if fits.any() else np.ones_like(fits)

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fleetgym.errors import DataError, FleetgymError
-from fleetgym.leaderboard.judging import TOLERANCE, judge
+from fleetgym.leaderboard.judging import judge
 from fleetgym.leaderboard.workers import in_order
 from fleetgym.library import list_instances, load_instance, load_scenarios
 from fleetgym.scoring.best_known import (
     BestKnown,
     actions_folder,
     best_known_path,
+    is_same_cost,
     read_actions,
     read_best_known,
 )
@@ -73,6 +74,6 @@ def why_not_confirmed(item: Item) -> str | None:
         judged, _ = judge(instance, load_scenarios(name)[number], actions, name, number)
     except (DataError, FileNotFoundError) as error:
         return str(error)
-    if abs(judged.cost_usd - best.value_usd) > TOLERANCE * max(1.0, judged.cost_usd):
+    if not is_same_cost(best.value_usd, judged.cost_usd):
         return f"says {best.value_usd!r} USD, the replay {judged.cost_usd!r}"
     return None

@@ -20,9 +20,8 @@ from fleetgym.library import load_instance, load_scenarios
 from fleetgym.reference import CertificateError
 from fleetgym.scenario import Scenario
 from fleetgym.schema import read_object
+from fleetgym.scoring.best_known import TOLERANCE, task_name
 
-#: A claimed cost may differ by this much, relative: other processors round sums differently.
-TOLERANCE = 1e-9
 #: Claimed shares of requests are compared absolutely.
 SHARE_TOLERANCE = 1e-7
 
@@ -61,7 +60,7 @@ def judge_claim(claim: Claim) -> VerifiedEpisode:
 
 
 def _check_job(episode: EpisodeResult, claim: Claim) -> None:
-    task = f"{claim.instance}#{claim.scenario}"
+    task = task_name(claim.instance, claim.scenario)
     if (episode.instance, episode.scenario) != (claim.instance, claim.scenario):
         raise DataError(f"expected the episode of {task}: each task once, in order", "$.instance")
     if episode.agent != claim.submission.agent.entry:

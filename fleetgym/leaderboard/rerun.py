@@ -24,7 +24,7 @@ from fleetgym.evaluation.episode import EpisodeResult
 from fleetgym.evaluation.run import evaluate
 from fleetgym.evaluation.sandbox import HIDE_VARIABLE, SHOW_VARIABLE, probe_isolation
 from fleetgym.files import file_sha256
-from fleetgym.leaderboard.judging import TOLERANCE, check_one_shot, judge
+from fleetgym.leaderboard.judging import check_one_shot, judge
 from fleetgym.leaderboard.record import (
     ISOLATED,
     RECORD_FORMAT,
@@ -41,7 +41,7 @@ from fleetgym.leaderboard.verify import mark
 from fleetgym.leaderboard.workers import in_order
 from fleetgym.library import load_instance, load_scenarios
 from fleetgym.registry import parse_agent, split_arguments
-from fleetgym.scoring.best_known import best_known_path, load_best_known
+from fleetgym.scoring.best_known import best_known_path, is_same_cost, load_best_known, task_name
 from fleetgym.variables import environment_variable
 
 #: Where, beside a season's tasks, whole records wait for its end.
@@ -262,8 +262,8 @@ def confirm(replay: Replay) -> VerifiedEpisode:
     scenario = load_scenarios(played.instance)[played.scenario]
     problem = load_instance(played.instance)
     judged, _ = judge(problem, scenario, replay.actions, played.instance, played.scenario)
-    if abs(judged.cost_usd - played.cost_usd) > TOLERANCE * max(1.0, judged.cost_usd):
-        task = f"{played.instance}#{played.scenario}"
+    if not is_same_cost(played.cost_usd, judged.cost_usd):
+        task = task_name(played.instance, played.scenario)
         raise DataError(f"{task}: played at {played.cost_usd!r} USD, the replay says {judged.cost_usd!r}")
     failure = played.failure
     if replay.one_shot:

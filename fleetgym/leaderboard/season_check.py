@@ -12,14 +12,14 @@ from fleetgym.actions import ActionSpace
 from fleetgym.errors import DataError, FleetgymError
 from fleetgym.evaluation.episode import decode_actions
 from fleetgym.leaderboard.best_known import why_not_confirmed
-from fleetgym.leaderboard.judging import TOLERANCE, judge
+from fleetgym.leaderboard.judging import judge
 from fleetgym.leaderboard.record import Record, VerifiedEpisode
 from fleetgym.leaderboard.registers import Season
 from fleetgym.leaderboard.season import draw_season, instances_from, published_best_known, revealed_seed
 from fleetgym.leaderboard.standings import read_records
 from fleetgym.leaderboard.workers import in_order
 from fleetgym.library import load_instance, load_scenarios
-from fleetgym.scoring.best_known import read_best_known, task_name
+from fleetgym.scoring.best_known import is_same_cost, read_best_known, task_name
 
 
 def check_season(
@@ -94,6 +94,6 @@ def _reason(row: tuple[Record, VerifiedEpisode]) -> str | None:
         judged, _ = judge(instance, scenario, actions, *episode.task)
     except (DataError, IndexError) as error:
         return str(error)
-    if abs(judged.cost_usd - episode.cost_usd) > TOLERANCE * max(1.0, judged.cost_usd):
+    if not is_same_cost(episode.cost_usd, judged.cost_usd):
         return f"says {episode.cost_usd!r} USD, the replay {judged.cost_usd!r}"
     return None

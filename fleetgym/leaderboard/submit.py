@@ -28,7 +28,7 @@ from fleetgym.leaderboard.submission import (
 )
 from fleetgym.library import find_entry
 from fleetgym.schema import read_object
-from fleetgym.scoring.best_known import load_best_known
+from fleetgym.scoring.best_known import load_best_known, task_name
 
 _README = """\
 # {name}
@@ -185,7 +185,7 @@ def _episodes(run: Results, agent: str, suite: str) -> list[EpisodeResult]:
     """Return the agent's episodes in the suite's order."""
     played = {(e.instance, e.scenario): e for e in run.episodes if e.agent == agent}
     tasks = suite_tasks(suite)
-    missing = [f"{name}#{k}" for name, k in tasks if (name, k) not in played]
+    missing = [task_name(*task) for task in tasks if task not in played]
     if missing:
         held = f"{len(tasks) - len(missing)} of the {len(tasks)} tasks of {suite}"
         raise FleetgymError(f"{agent} has played {held}; missing: {missing[0]}")

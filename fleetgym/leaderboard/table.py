@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.episode import COST_TERMS, Costs
 from fleetgym.leaderboard.statistics import profile, tail_mean, tie_groups
+from fleetgym.scoring.best_known import task_name
 from fleetgym.scoring.family_mean import Cluster, FamilyMean
 from fleetgym.scoring.score import column_head, percent, percents, scored_families
 
@@ -100,7 +101,7 @@ def make_table(rows: Mapping[str, Sequence[Played]], *, suite: str | None = None
     every = sorted({played.task for tasks in rows.values() for played in tasks})
     for key, tasks in rows.items():
         if missing := set(every) - {played.task for played in tasks}:
-            raise FleetgymError(f"{key} has not played {'#'.join(map(str, min(missing)))}")
+            raise FleetgymError(f"{key} has not played {task_name(*min(missing))}")
     first = next(iter(rows.values()))
     scored = scored_families({played.instance: played.family for played in first}, suite)
     means = {key: cluster_means(tasks) for key, tasks in rows.items()}

@@ -84,6 +84,17 @@ class BestKnownSet:
         return found
 
 
+def is_same_cost(cost_usd: float, judged_usd: float) -> bool:
+    """Tell whether a cost is what the judge computes, up to how processors round sums.
+
+    Examples
+    --------
+    >>> is_same_cost(100.0, 100.0 + 1e-8), is_same_cost(100.0, 100.001)
+    (True, False)
+    """
+    return abs(cost_usd - judged_usd) <= TOLERANCE * max(1.0, judged_usd)
+
+
 def task_name(instance: str, scenario: int) -> str:
     """Return how a task is written.
 
@@ -331,7 +342,7 @@ def verified_cost_usd(instance: str, scenario: int, actions: np.ndarray, *, judg
             load_instance(instance), stored_scenario(instance, scenario), np.asarray(actions).tolist()
         )
         judged = sum(step["cost"] for step in steps)
-        if abs(judged - episode.cost_usd) > TOLERANCE * max(1.0, judged):
+        if not is_same_cost(episode.cost_usd, judged):
             task = task_name(instance, scenario)
             raise FleetgymError(f"{task}: the judge says {judged!r} USD, the fast path {episode.cost_usd!r}")
     return episode.cost_usd

@@ -1,4 +1,4 @@
-"""A file with actions in, better best-known costs out: every episode is replayed by the judge, no claim is believed."""
+"""A file with actions in, better best-known costs out: every episode is played again, a better one by the judge too."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Proposal:
     """What became of a candidate."""
 
     candidate: Candidate
-    cost_usd: float  # by the judge
+    cost_usd: float  # as played here; an improvement's by the judge too
     known: BestKnown | None
     better: BestKnown | None  # None: no improvement
 
@@ -109,7 +109,7 @@ def candidates_of(results: Results) -> list[Candidate]:
 
 
 def propose(candidates: Iterable[Candidate], date: str) -> list[Proposal]:
-    """Replay candidates through the reference implementation and compare them with the best-known costs.
+    """Play candidates and compare them with the best-known costs; what is cheaper, the judge must find so too.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.episode import EpisodeResult
 from fleetgym.evaluation.results import Results, read_results
 from fleetgym.library import headline_families
-from fleetgym.scoring.best_known import BestKnownSet, load_best_known
+from fleetgym.scoring.best_known import BestKnownSet, load_best_known, task_name
 from fleetgym.scoring.family_mean import LEVEL, FamilyMean
 
 RELATIVE_TO = ("best-known", "best-in-run")
@@ -292,7 +292,7 @@ def _row(
 ) -> ScoreRow:
     missing = set(best) - {(e.instance, e.scenario) for e in episodes}
     if missing:
-        raise FleetgymError(f"{agent} has not played {'#'.join(map(str, min(missing)))}")
+        raise FleetgymError(f"{agent} has not played {task_name(*min(missing))}")
     ratios = log_ratios(episodes, results, best)
     counted = {family: ratios[family] for family in scored}
     failures = sum(e.failure is not None for e in episodes)
