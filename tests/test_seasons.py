@@ -257,11 +257,16 @@ def test_best_known_costs_of_an_ended_season_may_fall(board: Path, tmp_path: Pat
 
 
 OWN = Path(__file__).parents[1] / "leaderboard"
-ENDED = [season for season in read_registers(OWN).seasons if season.seed]
+#: Making a hundred instances takes minutes; days of those that there are, seconds.
+ENDED = [
+    pytest.param(season, id=season.name, marks=pytest.mark.full if season.draws == "instances" else ())
+    for season in read_registers(OWN).seasons
+    if season.seed
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("announced", ENDED, ids=[season.name for season in ENDED])
+@pytest.mark.parametrize("announced", ENDED)
 def test_our_ended_seasons_can_be_drawn_again(announced: Season, tmp_path: Path) -> None:
     """The revealed seed gives the tasks of the records; the best-known actions achieve what these are compared with."""
     draw_season(announced, revealed_seed(announced), tmp_path / announced.name)
