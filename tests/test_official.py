@@ -20,11 +20,12 @@ import numpy as np
 import official_agents
 import pytest
 from official_agents import WINDOW, agent
+from submissions import RULES
 
 import fleetgym
 from fleetgym.calibration import machine_name
 from fleetgym.errors import DataError, FleetgymError
-from fleetgym.evaluation import official, run
+from fleetgym.evaluation import jobs, official, run
 from fleetgym.evaluation.agent_runner import AgentFailure
 from fleetgym.evaluation.episode import PROTOCOL, Rules
 from fleetgym.evaluation.jobs import Job, close_agents, play_actions, run_job
@@ -115,6 +116,35 @@ def _assert_replays(episode: Any) -> None:
     assert again.costs == episode.costs
     assert again.cost_per_window_usd == episode.cost_per_window_usd
     assert actions.shape == (instance.num_windows, len(instance.slots))
+
+
+def test_what_starts_goes_on_when_the_budget_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The running fleet stays, and so do replicas that were asked for and do not serve yet."""
+
+    class Spent:
+        """Asks for a second replica, which takes two windows to start, and never answers again."""
+
+        speed = 1.0
+
+        def __init__(self, *_: object):
+            pass
+
+        def reset(self, *_: object) -> float:
+            return 0.0
+
+        def act(self, _: object, info: dict[str, Any]) -> tuple[list[int], float]:
+            if info["window"] == 2:
+                assert (info["running"].tolist(), info["starting"].sum()) == ([1], 1)
+                raise official.BudgetSpent
+            return [1 + info["window"]], 0.0
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(jobs, "OfficialAgent", Spent)
+    episode = run_job(Job("hold", "fleet-v0/toy/startup", 0), official=RULES)
+    assert episode.budget_spent_at_window == 2
+    assert episode.actions == ((0, 0, 1), (1, 0, 2))
 
 
 def test_a_run_of_bad_agents_leaves_the_good_ones_unharmed(quick: None, tmp_path: Path) -> None:
