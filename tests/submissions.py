@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fleetgym.evaluation.episode import PROTOCOL, Rules
+from fleetgym.evaluation.episode import COST_TERMS, PROTOCOL, Rules
 from fleetgym.evaluation.run import evaluate
 from fleetgym.leaderboard.record import ISOLATED
 from fleetgym.leaderboard.submission import DECLARATION, EPISODES
@@ -244,9 +244,11 @@ HOSTILE = [
     # forged numbers
     _edit("forged-cost", "claims", "cost_usd", lambda usd: usd * 0.9),
     _edit("forged-in-the-ninth-digit", "claims", "cost_usd", lambda usd: usd * (1 - 1e-8)),
-    _edit("forged-term", "claims", "costs.rental", lambda usd: usd - 0.5),
+    *(_edit(f"forged-{term}", "claims", f"costs.{term}", lambda usd: usd + 0.5) for term in COST_TERMS),
     _edit("forged-window", "claims", "cost_per_window_usd", _one_window_less_and_one_more),
     _edit("forged-miss-share", "claims", "miss_share", lambda share: share + 0.01),
+    _edit("forged-unserved-share", "claims", "unserved_share", lambda share: share + 1e-6),
+    _edit("forged-outages", "claims", "forced_outages", lambda count: count + 1),
     _edit("forged-denied", "claims", "denied", lambda count: count + 1),
     _edit("forged-lost", "claims", "lost", 10**9),
     _lines("forged-consistently", "claims", _cheaper_and_consistent),

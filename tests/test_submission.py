@@ -89,9 +89,11 @@ def test_rounding_of_another_processor_is_accepted(results: Results, tmp_path: P
     assert [e.cost_usd for e in rounded.episodes] == [e.cost_usd for e in exact.episodes]
 
 
-def test_failures_are_kept(tmp_path: Path) -> None:
-    """An agent that failed is accepted with its failures: the empty fleet's costs are its costs."""
-    record = verify(submitted(evaluate([sample("Raises")], SUITE, isolate="never"), tmp_path / "a"))
+@pytest.mark.parametrize("division", ["closed", "one-shot"])
+def test_failures_are_kept(tmp_path: Path, division: str) -> None:
+    """An agent that failed is accepted with its failures: the empty fleet's costs are its costs, and its own doing."""
+    failed = evaluate([sample("Raises")], SUITE, isolate="never")
+    record = verify(submitted(failed, tmp_path / "a", division=division))
     assert all(e.failure is not None and e.failure.kind == "raised" for e in record.episodes)
 
 
