@@ -259,6 +259,19 @@ def test_resume_keeps_what_is_done(expected: str, tmp_path: Path) -> None:
         assert len(played) == len(AGENTS) * len(SUITE) - max(0, expected[:length].count("\n") - 1)
 
 
+def test_resume_keeps_the_timings_of_what_is_done(tmp_path: Path) -> None:
+    """A run that was killed while it wrote a timing goes on: each episode has one, those done that they had."""
+    path = tmp_path / "r.jsonl"
+    done = evaluate(AGENTS, SUITE, out=path).episodes
+    timings, lines = timings_path(path), path.read_text().splitlines(keepends=True)
+    timings.write_text("".join(timings.read_text().splitlines(keepends=True)[:2]) + '{"act_cpu_s":[0.0')
+    path.write_text("".join(lines[:3]))
+    evaluate(AGENTS, SUITE, resume=path)
+    found = read_results(path).episodes
+    assert all(episode.timing is not None for episode in found)
+    assert [episode.timing for episode in found[:2]] == [episode.timing for episode in done[:2]]
+
+
 def test_resume_refuses_another_run(expected: str, tmp_path: Path) -> None:
     """Other jobs, another version, other instances: the file is left as it is."""
     path = tmp_path / "r.jsonl"
