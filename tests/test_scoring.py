@@ -122,6 +122,10 @@ def test_headline_by_hand() -> None:
     assert row.cost_usd == pytest.approx(2 + 16 + 8 + 12)
     assert (row.miss_share, row.unserved_share, row.failures) == (pytest.approx(0.1), pytest.approx(0.05), 0)
     assert row.cpu_ms_per_decision == pytest.approx(5.0)
+    assert row.reset_cpu_s == pytest.approx(1.0)
+    first, *rest = episodes("x", 1.0, 4.0, 8.0, 1.5)
+    (torn,) = score(run(dataclasses.replace(first, timing=None), *rest, families=FAMILIES), BEST).rows
+    assert (torn.score, torn.cpu_ms_per_decision, torn.reset_cpu_s) == (row.score, None, None)
     assert (table.num_tasks, table.families, table.best_known) == (4, ("drop", "ou"), "bks-2026-11")
 
 

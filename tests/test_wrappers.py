@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from toys import configuration, make_instance, nominal_scenario, pool
 
 import fleetgym
 from fleetgym.agents import Agent, Rolling, Static
@@ -11,6 +12,7 @@ from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.forecasters import FORECASTERS, Kalman, Quantile, make_forecaster
 from fleetgym.planning import Plan, Snapshot
+from fleetgym.scenario import Scenario
 
 TOY = "fleet-v0/toy/startup"
 
@@ -27,10 +29,14 @@ class Wants:
         return Plan(fleet=np.array(self.fleets[min(len(self.seen), len(self.fleets)) - 1]))
 
 
-def play(agent: Agent, instance: str | fleetgym.Instance = TOY) -> list[list[int]]:
-    """Return the targets over stored scenario 0, or over a drawn one."""
+def play(
+    agent: Agent, instance: str | fleetgym.Instance = TOY, scenario: int | Scenario | None = None
+) -> list[list[int]]:
+    """Return the targets over a scenario; by default over stored scenario 0, or over a drawn one."""
     env = FleetAllocEnv(instance)
-    options = {"scenario": 0} if isinstance(instance, str) else None
+    if scenario is None and isinstance(instance, str):
+        scenario = 0
+    options = {"scenario": scenario}
     observation, info = env.reset(seed=0, options=options)
     view, targets, done = fleetgym.View(env.instance), [], False
     view.update(info)
@@ -65,6 +71,33 @@ def test_keep_best_refuses_what_does_not_pay() -> None:
     """A planner that wants to give up is not listened to."""
     targets = play(Rolling(Wants([0]), every=1, keep_best=True))
     assert all(target == [1] for target in targets)
+
+
+def test_a_grant_is_priced_by_hand() -> None:
+    """Its fee, and its rent while it starts, over the windows until it must have paid for itself."""
+    instance, planner = fleetgym.load_instance(TOY), Wants([1])
+    play(Rolling(planner, every=2, switch_cost=3.0, payback_windows=5))
+    (one,), fee_usd = instance.configurations, fleetgym.View(instance).snapshot().startup_usd[0]
+    assert (one.startup_windows, instance.num_windows) == (2, 10)
+    for snapshot, waits, payback in zip(planner.seen, (0, 2, 2, 2, 2), (5, 5, 5, 4, 2), strict=True):
+        rent_usd = waits * snapshot.hold_usd[0]
+        assert snapshot.startup_usd[0] == pytest.approx(3.0 * (fee_usd + rent_usd) / payback)
+
+
+def test_what_a_drop_took_is_no_alternative() -> None:
+    """After a drop a new fleet has to beat what is left, not the cheaper one that was wanted."""
+    instance = make_instance(
+        [pool("cheap", 1, price_usd_per_gpu_h=1.0), pool("dear", 1, price_usd_per_gpu_h=5.0)],
+        [configuration("small", {"cheap": 1}), configuration("large", {"dear": 1})],
+        nominal_fleet=[1, 0],
+        num_windows=4,
+    )
+    scenario = nominal_scenario(instance, available_gpus=[[1, 1], [1, 1], [0, 1], [0, 1]])
+    view = fleetgym.View(instance)
+    wanted, second, left = (view.steady_cost_usd(fleet) for fleet in ([1, 0], [0, 1], [0, 0]))
+    assert wanted < second < left
+    targets = play(Rolling(Wants([1, 0], [1, 0], [1, 0], [0, 1])), instance, scenario)
+    assert targets == [[1, 0], [1, 0], [1, 0], [0, 1]]
 
 
 def test_switch_cost_delays_a_change() -> None:
