@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from sample_agents import WINDOW, agent
 
+from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.agent_process import Limits
 from fleetgym.evaluation.jobs import Job, close_agents, play_actions, run_job
 from fleetgym.evaluation.results import Results
@@ -86,12 +87,26 @@ def test_failure_in_reset_costs_the_whole_episode() -> None:
     assert (episode.failure.window, episode.actions) == (0, ())
 
 
-def test_an_import_error_is_a_failed_episode(tmp_path: Path) -> None:
-    """A file that cannot be imported fails its own episodes only, and says where."""
+def test_an_agent_that_cannot_be_made_is_refused_before_the_run(tmp_path: Path) -> None:
+    """It would fail every episode: the error says why and where, nothing is written, and an edit is seen."""
+    out, broken = tmp_path / "r.jsonl", tmp_path / "broken.py"
+    broken.write_text("import no_such_module\n")
+    with pytest.raises(FleetgymError, match=r"broken\.py:Agent'.*No module named 'no_such_module' \(broken\.py:1"):
+        evaluate([agent("Good"), f"{broken}:Agent"], TOY, out=out)
+    assert not out.exists()
+    broken.write_text((Path(__file__).parent / "sample_agents.py").read_text())
+    assert evaluate(f"{broken}:Good", TOY, out=out).failures == ()
+    with pytest.raises(FleetgymError, match="marginn"):
+        evaluate("gh(marginn=1)", TOY)
+
+
+def test_an_import_error_where_the_agent_plays_is_a_failed_episode(tmp_path: Path) -> None:
+    """As on a worker that lacks a package."""
     (tmp_path / "broken.py").write_text("import no_such_module\n")
-    run = evaluate([f"{tmp_path}/broken.py:Agent", agent("Good")], TOY)
-    assert [e.failure is not None for e in run.episodes] == [True, False]
-    assert "No module named 'no_such_module' (broken.py:1" in run.episodes[0].failure.message  # type: ignore[union-attr]
+    failure = run_job(Job(f"{tmp_path}/broken.py:Agent", TOY, 0), "always").failure
+    close_agents()
+    assert failure is not None
+    assert "No module named 'no_such_module' (broken.py:1" in failure.message
 
 
 def test_prints_do_not_break_the_protocol() -> None:

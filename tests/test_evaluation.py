@@ -297,7 +297,7 @@ def test_edited_agents_do_not_go_on(tmp_path: Path) -> None:
         "edited_agent.py": "import edited_helper\nMine, DATA = edited_helper.Mine, 'weights.txt'\n",
         "edited_helper.py": "from parts.hold import Mine\n",
         "parts/__init__.py": "",
-        "parts/hold.py": "from fleetgym.agents import Hold as Mine\n\nTABLE = 'table.csv'\n",
+        "parts/hold.py": "from baselines.hold import HoldAgent as Mine\n\nTABLE = 'table.csv'\n",
         "parts/table.csv": "1,2\n",
         "weights.txt": "0.5\n",
         "unused.py": "",

@@ -110,6 +110,7 @@ def test_calls_that_are_wrong_say_so(tmp_path: Path) -> None:
     taken.write_text("{}\n")
     for words, message in (
         (["--fleetgym-agent=holdd"], "did you mean 'hold'"),
+        ([f"--fleetgym-agent={agent('Goood')}", "--fleetgym-suite=toy"], "did you mean 'Good'"),
         (["--fleetgym-agent=hold", "--fleetgym-suite=tooy"], "tooy"),
         (["--fleetgym-agent=hold", "--fleetgym-scenarios=a"], "expects numbers"),
         (["--fleetgym-agent=hold", "--fleetgym-suite=toy", f"--fleetgym-out={taken}"], "exists"),

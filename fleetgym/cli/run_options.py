@@ -8,7 +8,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from fleetgym.cli.progress import ProgressBar
-from fleetgym.cli.trial import try_agents
 from fleetgym.cli.words import numbers, positive, whole
 from fleetgym.errors import FleetgymError
 
@@ -86,6 +85,7 @@ def given(arguments: argparse.Namespace) -> dict[str, Any]:
     """
     from fleetgym.evaluation.results import new_results_path
     from fleetgym.evaluation.run import make_jobs
+    from fleetgym.evaluation.trial import try_agents
 
     limits = _limits(arguments)
     make_jobs(agents(arguments), arguments.suite, arguments.scenarios)  # names first, files after

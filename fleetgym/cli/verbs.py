@@ -16,7 +16,6 @@ from fleetgym.cli.named import instance_name
 from fleetgym.cli.pictures import check_picture
 from fleetgym.cli.progress import ProgressBar
 from fleetgym.cli.tables import align, number, score_table
-from fleetgym.cli.trial import try_agents
 from fleetgym.errors import FleetgymError
 from fleetgym.variables import environment_variable
 
@@ -174,6 +173,7 @@ def plan(arguments: argparse.Namespace) -> int:
     """Plan the nominal window, and play the plan over generated days."""
     from fleetgym.cli.plan_plot import plot_plan
     from fleetgym.cli.plan_report import describe_plan, plan_facts
+    from fleetgym.evaluation.trial import try_agents
     from fleetgym.library import load_instance
     from fleetgym.risk import plan_with_risk
 
@@ -210,6 +210,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Play one episode and print its windows."""
     from fleetgym.evaluation.agent_runner import TRACEBACK
     from fleetgym.evaluation.jobs import Job, close_agents, run_job, stored_scenario
+    from fleetgym.evaluation.trial import try_agents
 
     frames = print if arguments.render == "ansi" and not arguments.json else None
     job = Job(arguments.agent, instance_name(arguments.instance), arguments.scenario, arguments.seed)
@@ -237,6 +238,7 @@ def simulate(arguments: argparse.Namespace) -> int:
     """Simulate one window of an agent's episode."""
     from fleetgym.cli.simulate_report import describe_simulation, plot_simulation, simulate_facts
     from fleetgym.evaluation.jobs import stored_scenario
+    from fleetgym.evaluation.trial import try_agents
     from fleetgym.simulation.referee import judge_window, played_windows
 
     check_picture(arguments.plot)

@@ -112,7 +112,7 @@ class LocalAgent:
             self._agent = make_agent(self.name)
             self._agent.reset(self._view, seed=seed)
 
-        return _guarded(prepare)[1]
+        return guarded(prepare)[1]
 
     def act(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> tuple[list[int], float]:
         """Return the agent's action and the CPU seconds it took.
@@ -123,7 +123,7 @@ class LocalAgent:
             If the agent raises, or its action is not valid.
         """
         self._view.update(info)
-        action, cpu_s = _guarded(lambda: self._agent.act(observation, info))
+        action, cpu_s = guarded(lambda: self._agent.act(observation, info))
         try:
             return self._view.actions.check(action).tolist(), cpu_s
         except DataError as error:
@@ -133,7 +133,7 @@ class LocalAgent:
         """Nothing to release: an `AgentProcess` has something."""
 
 
-def _guarded(call: Callable[[], Any]) -> tuple[Any, float]:
+def guarded(call: Callable[[], Any]) -> tuple[Any, float]:
     """Return what the agent's code returned and its CPU seconds; whatever it raises is its failure.
 
     What it prints goes to stderr, since stdout is the run's.

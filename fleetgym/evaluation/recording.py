@@ -22,6 +22,7 @@ from fleetgym.evaluation.episode import (
 )
 from fleetgym.evaluation.jobs import Job, close_agents, run_job
 from fleetgym.evaluation.results import Results, ResultsWriter, SpeedCheck, hash_jobs
+from fleetgym.evaluation.trial import try_agents
 from fleetgym.instance import Instance
 from fleetgym.library import load_instance
 from fleetgym.registry import parse_agent
@@ -63,7 +64,7 @@ class Recording:
     Raises
     ------
     FleetgymError
-        If the file exists and shall not be resumed, or belongs to other jobs or rules.
+        If an agent cannot be made, or the file exists and shall not be resumed, or belongs to other jobs or rules.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Recording:
     ):
         self.player = player
         _check_names(jobs)
+        try_agents(dict.fromkeys(job.agent for job in jobs), player.limits.reset_wall_s)
         self.header = make_header(jobs, suite, player.official)
         self._writer = None if path is None else ResultsWriter(path, self.header, resume=resume)
         done = {} if self._writer is None else self._writer.done

@@ -184,7 +184,7 @@ def evaluate(
     Raises
     ------
     FleetgymError
-        For names that do not exist, or a results file that belongs to other jobs.
+        For names that do not exist, an agent that cannot be made, or a results file that belongs to other jobs.
 
     Examples
     --------
