@@ -32,6 +32,7 @@ from fleetgym.schema import (
     Text,
     TextMap,
     check_unique_ids,
+    documented,
     object_schema,
     read_object,
     spec,
@@ -43,6 +44,7 @@ INSTANCE_FORMAT = "fleetgym-instance-1"
 _PAIR = ("workload", "configuration")
 
 
+@documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Workload:
     """A class of requests: arrival rate, token lengths, SLOs and what breaking them costs."""
@@ -64,6 +66,7 @@ class Workload:
     arrival_cv2: float = spec(NOT_NEGATIVE, 1.0, doc="squared coefficient of variation of interarrival times")
 
 
+@documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pool:
     """Rentable hardware in one region: GPU type, price, and how many GPUs a fleet may hold."""
@@ -77,6 +80,7 @@ class Pool:
     gpus_per_node: int = spec(Integer(1, 1024), 1, doc="GPUs are granted in whole multiples of this")
 
 
+@documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tier:
     """GPU type and precision; tiers on the same hardware share its pool."""
@@ -89,6 +93,7 @@ class Tier:
     )
 
 
+@documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Use:
     """GPUs of one tier that one replica occupies."""
@@ -97,6 +102,7 @@ class Use:
     gpus: int = spec(Integer(1, 10**6))
 
 
+@documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Configuration:
     """One deployable replica: model, GPUs, cost, capacity."""
@@ -118,6 +124,7 @@ class Configuration:
     pipeline_parallel: int = spec(Integer(1, 1024), 1)
 
 
+@documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Slot:
     """One component of the action: an exclusive group of configurations, or one configuration's replicas."""
@@ -128,6 +135,7 @@ class Slot:
     )
 
 
+@documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Affine:
     """A quantity per workload and configuration that is affine in the mean token lengths."""
@@ -137,6 +145,7 @@ class Affine:
     per_output_token: np.ndarray = spec(Array(_PAIR, NOT_NEGATIVE))  # (workloads, configurations)
 
 
+@documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Performance:
     """What each configuration does to each workload's requests; arrays of (workloads, configurations)."""
@@ -152,6 +161,7 @@ class Performance:
     tie_break: np.ndarray = spec(Array(_PAIR, SHARE), doc="h in [0, 1]: makes routing unique")
 
 
+@documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Budget:
     """A cap on what the fleet costs to hold: per hour in every window, or in all over the episode."""
@@ -160,6 +170,7 @@ class Budget:
     usd: float = spec(NOT_NEGATIVE, doc="USD per hour (rate) or USD per episode (pool)")
 
 
+@documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class History:
     """Past demand that agents may study: rows are windows, the last one just before the episode."""
@@ -167,6 +178,7 @@ class History:
     rate_rps: np.ndarray = spec(Array(("window", "workload"), NOT_NEGATIVE))  # (windows, workloads)
 
 
+@documented
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Instance:
     """All parameters of one problem, without the realised future.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from fleetgym.errors import DataError, suggestion
-from fleetgym.schema import ID, Nested, NumberMap, spec
+from fleetgym.schema import ID, Nested, NumberMap, documented, spec
 
 
 class Parameter(NamedTuple):
@@ -64,6 +64,7 @@ PROCESSES: Mapping[str, Mapping[str, Mapping[str, Parameter]]] = {
 }
 
 
+@documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Process:
     """A random process by name, with its parameters."""
@@ -72,6 +73,7 @@ class Process:
     parameters: Mapping[str, Any] = spec(NumberMap(), doc="which ones each kind takes: `PROCESSES`")
 
 
+@documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Dynamics:
     """The processes from which fresh scenarios are drawn."""

@@ -22,6 +22,7 @@ from fleetgym.schema import (
     ListOf,
     Nested,
     check_unique_ids,
+    documented,
     object_schema,
     read_object,
     shown,
@@ -34,6 +35,7 @@ _PER_WORKLOAD = ("window", "workload")
 _PER_POOL = ("window", "pool")
 
 
+@documented
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Scenario:
     """Every realised number of one episode. A field with a single row holds that row in every window."""
@@ -82,6 +84,7 @@ class Scenario:
         return dataclasses.replace(self, **arrays)
 
 
+@documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScenarioFile:
     """The stored scenarios of one instance."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import inspect
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -71,6 +72,10 @@ class Kind:
         """Return the checked value, or raise `DataError` with its path."""
         raise DataError(f"no reader for {type(self).__name__}", path)
 
+    def words(self) -> str:
+        """Return the bounds in words; empty where the type says it all."""
+        return ""
+
     def json_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of this kind."""
         return {}
@@ -98,7 +103,8 @@ class Number(Kind):
             raise DataError(f"expected a number{self._range()}, got {shown(value)}", path)
         return number
 
-    def _range(self) -> str:
+    def words(self) -> str:
+        """Return the bounds."""
         parts = []
         if self.above > -math.inf:
             parts.append(f"above {self.above:g}")
@@ -106,7 +112,10 @@ class Number(Kind):
             parts.append(f"at least {self.minimum:g}")
         if self.maximum < math.inf:
             parts.append(f"at most {self.maximum:g}")
-        return " " + " and ".join(parts) if parts else ""
+        return " and ".join(parts)
+
+    def _range(self) -> str:
+        return f" {words}" if (words := self.words()) else ""
 
     def json_schema(self) -> dict[str, Any]:
         """Return type and bounds."""
@@ -131,10 +140,12 @@ class Integer(Kind):
         """Return the number as an int."""
         whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
         if not whole or not self.minimum <= value <= self.maximum:
-            raise DataError(
-                f"expected a whole number from {self.minimum} to {self.maximum}, got {shown(value)}", path
-            )
+            raise DataError(f"expected a whole number {self.words()}, got {shown(value)}", path)
         return int(value)
+
+    def words(self) -> str:
+        """Return the bounds."""
+        return f"from {self.minimum} to {self.maximum}"
 
     def json_schema(self) -> dict[str, Any]:
         """Return type and bounds."""
@@ -214,8 +225,12 @@ class Choice(Kind):
     def read(self, value: Any, path: str) -> str:
         """Return the word."""
         if not isinstance(value, str) or value not in self.options:
-            raise DataError(f"expected one of {', '.join(self.options)}; got {shown(value)}", path)
+            raise DataError(f"expected {self.words()}; got {shown(value)}", path)
         return value
+
+    def words(self) -> str:
+        """Return the options."""
+        return f"one of {', '.join(self.options)}"
 
     def json_schema(self) -> dict[str, Any]:
         """Return the enumeration."""
@@ -285,6 +300,10 @@ class Array(Kind):
                     f"expected {len(value[0])} numbers as in the first row, got {len(element)}",
                     f"{path}[{k}]",
                 )
+
+    def words(self) -> str:
+        """Return the bounds of a number in it."""
+        return self.item.words()
 
     def json_schema(self) -> dict[str, Any]:
         """Return nested array types."""
@@ -484,6 +503,42 @@ def object_schema(cls: type) -> dict[str, Any]:
         "required": required,
         "additionalProperties": False,
     }
+
+
+def documented(cls: type[T]) -> type[T]:
+    """Put a "Parameters" section into the docstring of a dataclass whose fields were declared with `spec`.
+
+    Examples
+    --------
+    >>> @documented
+    ... @dataclasses.dataclass
+    ... class Pool:
+    ...     "What can be rented."
+    ...     price: float = spec(Number(minimum=0), 1.5, doc="USD/h")
+    >>> print(Pool.__doc__)
+    What can be rented.
+    <BLANKLINE>
+
+    Parameters
+    ----------
+    price : float, at least 0, default 1.5
+        USD/h
+    """
+    section = ["Parameters", "----------"]
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        if "kind" not in field.metadata:
+            continue
+        kind = field.metadata["kind"]
+        is_array = isinstance(kind, Array)
+        about = [f"ndarray of {kind.dtype}, per {' and '.join(kind.dims)}" if is_array else str(field.type)]
+        about += [words] if (words := kind.words()) else []
+        about += [] if field.default is dataclasses.MISSING else [f"default {field.default!r}"]
+        section.append(f"{field.name} : {', '.join(about)}")
+        section += [f"    {field.metadata['doc']}"] if field.metadata["doc"] else []
+    text = inspect.cleandoc(cls.__doc__ or "")
+    before, heading, after = text.partition("\n\nExamples\n")
+    cls.__doc__ = "\n".join([before, "", *section]) + heading + after
+    return cls
 
 
 def to_jsonable(value: Any) -> Any:

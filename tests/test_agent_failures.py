@@ -91,7 +91,9 @@ def test_an_agent_that_cannot_be_made_is_refused_before_the_run(tmp_path: Path) 
     """It would fail every episode: the error says why and where, nothing is written, and an edit is seen."""
     out, broken = tmp_path / "r.jsonl", tmp_path / "broken.py"
     broken.write_text("import no_such_module\n")
-    with pytest.raises(FleetgymError, match=r"broken\.py:Agent'.*No module named 'no_such_module' \(broken\.py:1"):
+    with pytest.raises(
+        FleetgymError, match=r"broken\.py:Agent'.*No module named 'no_such_module' \(broken\.py:1"
+    ):
         evaluate([agent("Good"), f"{broken}:Agent"], TOY, out=out)
     assert not out.exists()
     broken.write_text((Path(__file__).parent / "sample_agents.py").read_text())
