@@ -515,14 +515,8 @@ def documented(cls: type[T]) -> type[T]:
     ... class Pool:
     ...     "What can be rented."
     ...     price: float = spec(Number(minimum=0), 1.5, doc="USD/h")
-    >>> print(Pool.__doc__)
-    What can be rented.
-    <BLANKLINE>
-
-    Parameters
-    ----------
-    price : float, at least 0, default 1.5
-        USD/h
+    >>> Pool.__doc__.splitlines()[-2:]
+    ['price : float, at least 0, default 1.5', '    USD/h']
     """
     section = ["Parameters", "----------"]
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
