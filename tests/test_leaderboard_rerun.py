@@ -14,6 +14,7 @@ from submissions import RULES, SUITE, declare, make_good, submitted
 from fleetgym.cli import main
 from fleetgym.errors import DataError, FleetgymError
 from fleetgym.evaluation.run import evaluate
+from fleetgym.leaderboard.columns import fresh_columns
 from fleetgym.leaderboard.record import read_record, write_record
 from fleetgym.leaderboard.rerun import RECORDS, rerun, without_actions
 from fleetgym.leaderboard.season import (
@@ -34,6 +35,18 @@ def test_fresh_rows_are_ranked(board: Path) -> None:
     page = build_site(board).read_text(encoding="utf-8")
     assert "Season t: 14 tasks" in page
     assert "fresh vs public" in page
+
+
+def test_the_page_says_how_often_the_budget_was_spent(board: Path, tmp_path: Path) -> None:
+    """Of the ranked rows: an agent that runs out of CPU time looks bad for another reason than its plans."""
+    own = Path(shutil.copytree(board, tmp_path / "board"))
+    record = read_record(own / "fresh" / "t" / "2026-11-21-gh.json.gz")
+    spent = [dataclasses.replace(e, budget_spent_at_window=k) for k, e in enumerate(record.episodes[:3])]
+    write_record(own / "fresh" / "t", dataclasses.replace(record, episodes=(*spent, *record.episodes[3:])))
+    (made,) = make_boards(own)
+    (column,) = (column for column in fresh_columns(made) if column.head == "budget spent")
+    shown = {row.key: (column.show(row), column.sort(row)) for row in made.fresh.rows if column.sort}
+    assert shown == {"2026-11-21-gh": ("3 of 14", 3), "2026-11-21-hold": ("0 of 14", 0)}
 
 
 def test_fresh_costs_are_the_judges(board: Path, private: Path) -> None:

@@ -38,11 +38,24 @@ def fresh_columns(board: Board) -> list[Column]:
     )
     found.append(
         Column(
+            "budget spent",
+            lambda r: f"{_spent(board, r)} of {len(r.tasks)}",
+            lambda r: _spent(board, r),
+            hint="episodes in which the class's CPU seconds ran out: from then on the running fleet stayed",
+        )
+    )
+    found.append(
+        Column(
             "CPU s/episode", lambda r: number(r.cpu_s, 2), lambda r: r.cpu_s, hint="measured, reset included"
         )
     )
     found.append(Column("machine", lambda r: _machine(board.fresh_records[r.key]), kind="text"))
     return found
+
+
+def _spent(board: Board, row: TableRow) -> int:
+    """Return in how many episodes of a fresh row the CPU budget ran out."""
+    return sum(e.budget_spent_at_window is not None for e in board.fresh_records[row.key].episodes)
 
 
 def _known(column: Column, table: Table) -> bool:
