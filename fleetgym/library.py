@@ -22,6 +22,9 @@ from fleetgym.schema import SHA256, Choice, Integer, ListOf, Nested, Text, read_
 MANIFEST_FORMAT = "fleetgym-manifest-1"
 ENVIRONMENT_VARIABLE = "FLEETGYM_INSTANCES"
 
+#: What stands for an instance: itself, its id in the standard set, or its file.
+InstanceSource = Instance | str | os.PathLike[str]
+
 _FULL_ID = Text(r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+/[A-Za-z0-9._+@:-]+$")
 _FILE = Text(r"^[A-Za-z0-9][A-Za-z0-9._/+@:-]*\.json(\.gz)?$")
 
@@ -198,13 +201,13 @@ def find_entry(name: str) -> Entry:
     return known[name]
 
 
-def load_instance(id_or_path: str | os.PathLike[str]) -> Instance:
+def load_instance(source: InstanceSource) -> Instance:
     """Load an instance by its id in the standard set, or from a file.
 
     Parameters
     ----------
-    id_or_path : str or path-like
-        Such as ``fleet-v0/dev/ou-m-003`` or ``my/instance.json.gz``.
+    source : str, path-like or Instance
+        Such as ``fleet-v0/dev/ou-m-003`` or ``my/instance.json.gz``; an instance is returned as it is.
 
     Returns
     -------
@@ -225,9 +228,11 @@ def load_instance(id_or_path: str | os.PathLike[str]) -> Instance:
     >>> load_instance("fleet-v0/toy/two-pools").family
     'toy'
     """
-    if is_path(id_or_path):
-        return load_instance_file(id_or_path)
-    entry = find_entry(str(id_or_path))
+    if isinstance(source, Instance):
+        return source
+    if is_path(source):
+        return load_instance_file(source)
+    entry = find_entry(str(source))
     path = _verified(entry.instance_file, entry.instance_sha256)
     return _load_instance(str(path), entry.instance_sha256)
 

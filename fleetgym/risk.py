@@ -14,6 +14,7 @@ from fleetgym.arguments import whole_at_least
 from fleetgym.dynamics import draw_scenario
 from fleetgym.errors import FleetgymError
 from fleetgym.instance import Instance
+from fleetgym.library import InstanceSource, load_instance
 from fleetgym.planning import Plan, Planner, Snapshot
 from fleetgym.registry import make_agent, make_planner, parse_agent
 from fleetgym.scenario import Scenario
@@ -109,7 +110,7 @@ def generated_days(instance: Instance, days: int, seed: int) -> list[Scenario]:
 
 
 def fleet_risk(
-    instance: Instance,
+    instance: InstanceSource,
     fleet: Sequence[int] | np.ndarray,
     *,
     days: int = 100,
@@ -123,8 +124,8 @@ def fleet_risk(
 
     Parameters
     ----------
-    instance : Instance
-        The problem.
+    instance : Instance, str or path-like
+        The problem, its id or its file.
     fleet : array_like of int, shape (C,)
         Replicas per configuration, within caps and budget.
     days : int
@@ -151,6 +152,7 @@ def fleet_risk(
     >>> found["cost_usd"]["mean"] <= found["cost_usd"]["worst_decile"]
     True
     """
+    instance = load_instance(instance)
     model = window_model(instance)
     view = View(instance)
     target = view.action_to_fleet(view.fleet_to_action(fleet))
@@ -170,14 +172,19 @@ def fleet_risk(
 
 
 def agent_risk(
-    instance: Instance, agent: Agent, *, days: int = 100, seed: int = 0, progress: Progress | None = None
+    instance: InstanceSource,
+    agent: Agent,
+    *,
+    days: int = 100,
+    seed: int = 0,
+    progress: Progress | None = None,
 ) -> Risk:
     """Let an agent play generated days, each an episode of its own from the nominal fleet on.
 
     Parameters
     ----------
-    instance : Instance
-        The problem.
+    instance : Instance, str or path-like
+        The problem, its id or its file.
     agent : Agent
         Reset before every day, with the day's number as its seed.
     days, seed, progress
@@ -189,6 +196,7 @@ def agent_risk(
     """
     from fleetgym.envs.fleet_alloc import FleetAllocEnv
 
+    instance = load_instance(instance)
     env, ledger = FleetAllocEnv(instance), _Ledger(seed)
     for done, scenario in enumerate(generated_days(instance, days, seed), start=1):
         observation, info = env.reset(seed=0, options={"scenario": scenario})
@@ -242,7 +250,12 @@ class _Ledger:
 
 
 def best_margin(
-    instance: Instance, planner: Planner, *, days: int = 30, seed: int = 0, progress: Progress | None = None
+    instance: InstanceSource,
+    planner: Planner,
+    *,
+    days: int = 30,
+    seed: int = 0,
+    progress: Progress | None = None,
 ) -> float:
     """Return the margin over nominal demand whose plan costs least on generated days.
 
@@ -251,8 +264,8 @@ def best_margin(
 
     Parameters
     ----------
-    instance : Instance
-        The problem.
+    instance : Instance, str or path-like
+        The problem, its id or its file.
     planner : Planner
         Plans for (1 + margin) times nominal demand, for each of `MARGINS`.
     days, seed, progress
@@ -263,6 +276,7 @@ def best_margin(
     float
         One of `MARGINS`; the smallest of equals.
     """
+    instance = load_instance(instance)
     view = View(instance)
     fleets: dict[tuple[int, ...], float] = {}
     for margin in MARGINS:
@@ -312,7 +326,7 @@ class RiskyPlan:
 
 
 def plan_with_risk(
-    instance: Instance,
+    instance: InstanceSource,
     agent: str = "agh",
     *,
     margin: float | Literal["best"] | None = None,
@@ -324,8 +338,8 @@ def plan_with_risk(
 
     Parameters
     ----------
-    instance : Instance
-        The problem.
+    instance : Instance, str or path-like
+        The problem, its id or its file.
     agent : str
         The name of an agent that has a planner. If it plans again and again, as those named ``-rolling``, the plan
         is its first and the risk that of the agent; otherwise the risk is that of the plan's fleet.
@@ -350,6 +364,7 @@ def plan_with_risk(
     >>> found.plan.fleet.tolist(), found.risk.summary()["cost_usd"]["mean"]
     ([2, 0], 20.0)
     """
+    instance = load_instance(instance)
     made = make_agent(agent)
     planner = make_planner(agent)
     plays = not isinstance(made, Static)

@@ -16,6 +16,7 @@ from fleetgym.instance import Instance
 from fleetgym.kernels.compile import announce_compilation
 from fleetgym.kernels.routing import route
 from fleetgym.kernels.routing_data import new_basis, new_workspace
+from fleetgym.library import InstanceSource, load_instance
 from fleetgym.planning import Plan
 from fleetgym.schema import shown
 from fleetgym.window import Outcome, window_model
@@ -273,7 +274,7 @@ def _measures(values: np.ndarray) -> Mapping[str, Any]:
 
 
 def two_stage_evaluate(
-    instance: Instance,
+    instance: InstanceSource,
     plan: Plan,
     *,
     scenarios: int = 500,
@@ -293,8 +294,8 @@ def two_stage_evaluate(
 
     Parameters
     ----------
-    instance : Instance
-        The problem.
+    instance : Instance, str or path-like
+        The problem, its id or its file.
     plan : Plan
         The first stage's answer.
     scenarios : int
@@ -331,6 +332,7 @@ def two_stage_evaluate(
     >>> sorted(found.summary())
     ['cost_usd', 'scenarios', 'terms_usd', 'unserved_share', 'violation_rate']
     """
+    instance = load_instance(instance)
     spreads = (delay_spread, error_spread, arrival_spread)
     whole_at_least(1, scenarios=scenarios)
     whole_at_least(0, seed=seed)

@@ -9,7 +9,7 @@ import numpy as np
 
 from fleetgym.actions import ActionSpace
 from fleetgym.errors import DataError, FleetgymError
-from fleetgym.instance import Instance
+from fleetgym.library import InstanceSource, load_instance
 from fleetgym.planning import LateSegments, Snapshot
 from fleetgym.window import FleetState, Outcome, WindowModel, WindowResult, window_model
 
@@ -21,8 +21,8 @@ class View:
 
     Parameters
     ----------
-    instance : Instance
-        The public parameters. The realised future is no part of it.
+    instance : Instance, str or path-like
+        The public parameters, their id or their file. The realised future is no part of them.
 
     Examples
     --------
@@ -36,8 +36,8 @@ class View:
     >>> cost = view.preview([1, 0])["cost"]
     """
 
-    def __init__(self, instance: Instance):
-        self.instance = instance
+    def __init__(self, instance: InstanceSource):
+        self.instance = instance = load_instance(instance)
         self.actions = ActionSpace(instance)
         self._model: WindowModel = window_model(instance)
         self._router = self._model.new_router()

@@ -11,11 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import fleetgym
 from fleetgym import library
 from fleetgym.errors import DataError, UnknownNameError
 from fleetgym.exact import optimal_fleets
 from fleetgym.instance import instance_schema
 from fleetgym.library import list_instances, load_instance, load_scenarios
+from fleetgym.risk import plan_with_risk
 from fleetgym.scenario import scenario_schema
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -207,3 +209,24 @@ def test_dev_instances_are_priced_as_stated(name: str) -> None:
     )
     bound = 0.8 * np.array([[w.ttft_slo_s] for w in instance.workloads], dtype=float)
     assert np.all((nominal <= bound * (1 + 1e-5)) | ~instance.performance.compatible)
+
+
+def test_what_takes_an_instance_takes_its_name(tmp_path: Path) -> None:
+    """An id, a file and the object are one to every public function; a wrong name is told as by `load_instance`."""
+    name = "fleet-v0/toy/two-pools"
+    instance = load_instance(name)
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(instance.to_dict()))
+    planned = fleetgym.Plan(fleet=np.array([1, 0]))
+    calls = (
+        lambda source: fleetgym.View(source).instance.content_hash,
+        lambda source: fleetgym.plan(source, "gh").fleet.tolist(),
+        lambda source: fleetgym.fleet_risk(source, [1, 0], days=2).summary(),
+        lambda source: fleetgym.agent_risk(source, fleetgym.make_agent("hold"), days=2).summary(),
+        lambda source: fleetgym.two_stage_evaluate(source, planned, scenarios=5, routes="deployed").summary(),
+        lambda source: plan_with_risk(source, "gh", days=2, margin="best").plan.fleet.tolist(),
+    )
+    for call in calls:
+        assert call(instance) == call(name) == call(path) == call(str(path))
+        with pytest.raises(UnknownNameError, match="did you mean 'fleet-v0/toy/two-pools'"):
+            call("fleet-v0/toy/two-pool")

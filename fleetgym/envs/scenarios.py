@@ -61,7 +61,7 @@ class ScenarioChoice:
         if source not in SOURCES:
             raise FleetgymError(f"scenarios must be one of {SOURCES}, got {source!r}")
         self._home = None if isinstance(instance, Instance) else instance
-        self.instance = instance if isinstance(instance, Instance) else load_instance(instance)
+        self.instance = load_instance(instance)
         self.source = source
         if source == "stored" and not self.stored:
             raise FleetgymError(f"{self.instance.id!r} has no stored scenarios: use scenarios='drawn'")

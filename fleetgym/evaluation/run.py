@@ -17,8 +17,14 @@ from fleetgym.evaluation.official import make_rules
 from fleetgym.evaluation.recording import JobPlayer, Recording
 from fleetgym.evaluation.recording import make_header as make_header
 from fleetgym.evaluation.results import Results
-from fleetgym.instance import Instance
-from fleetgym.library import entries, is_path, list_instances, load_instance, load_scenarios
+from fleetgym.library import (
+    InstanceSource,
+    entries,
+    is_path,
+    list_instances,
+    load_instance,
+    load_scenarios,
+)
 from fleetgym.registry import make_planner, parse_agent
 
 if TYPE_CHECKING:
@@ -218,7 +224,7 @@ def evaluate(
 # -- one plan
 
 
-def plan(instance: Instance | str | os.PathLike[str], planner: Planner | str = "agh") -> Plan:
+def plan(instance: InstanceSource, planner: Planner | str = "agh") -> Plan:
     """Plan for an instance's nominal window, from its nominal fleet.
 
     Parameters
@@ -240,6 +246,5 @@ def plan(instance: Instance | str | os.PathLike[str], planner: Planner | str = "
     """
     from fleetgym.view import View
 
-    problem = instance if isinstance(instance, Instance) else load_instance(instance)
     solver = make_planner(planner) if isinstance(planner, str) else planner
-    return solver.plan(View(problem).snapshot())
+    return solver.plan(View(instance).snapshot())
