@@ -147,11 +147,13 @@ class LazyCapacity:
         """Return what a window costs at each capacity, as far as the limits allow it, (n + 1,)."""
         snapshot, outcome = self.view.snapshot(), {"rate_rps": rate_rps}
         known: dict[bytes, float] = {}
-        for level in self.levels:
+        costs = np.empty(len(self.levels))
+        for k, level in enumerate(self.levels):
             held = within_limits(level, snapshot)
-            if held.tobytes() not in known:
-                known[held.tobytes()] = self.view.steady_cost_usd(held, outcome=outcome)
-        return np.array([known[within_limits(level, snapshot).tobytes()] for level in self.levels])
+            if (name := held.tobytes()) not in known:
+                known[name] = self.view.steady_cost_usd(held, outcome=outcome)
+            costs[k] = known[name]
+        return costs
 
 
 def proportional_levels(fleet: np.ndarray) -> np.ndarray:
@@ -174,11 +176,23 @@ def within_limits(fleet: np.ndarray, snapshot: Snapshot) -> np.ndarray:
     """Return the fleet without what pools and budget cannot hold, the last configurations first, (C,)."""
     kept = fleet.copy()
     for use, available in zip(snapshot.gpu_use, snapshot.available_gpus, strict=True):
-        while use @ kept > available:
-            kept[np.flatnonzero((use > 0) & (kept > 0))[-1]] -= 1
-    while kept @ snapshot.hold_usd > snapshot.budget_usd * (1 + 1e-9):
-        kept[np.flatnonzero((snapshot.hold_usd > 0) & (kept > 0))[-1]] -= 1
+        _shed(kept, use, available)
+    _shed(kept, snapshot.hold_usd, snapshot.budget_usd * (1 + 1e-9))
     return kept
+
+
+def _shed(kept: np.ndarray, use: np.ndarray, limit: float) -> None:
+    """Take replicas away, in place and from the last configurations on, until what they use is within the limit."""
+    if use @ kept <= limit:
+        return
+    for c in np.flatnonzero((use > 0) & (kept > 0))[::-1]:
+        most = kept[c]
+        kept[c] = 0
+        if (room := limit - use @ kept) >= 0.0:  # the rest fits: give back as many of these as do
+            kept[c] = min(most, int(room / use[c]) + 1)
+            while use @ kept > limit:
+                kept[c] -= 1
+            return
 
 
 @passes_on(LazyCapacity)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -251,6 +252,27 @@ def test_levels_grow_in_proportion_and_keep_the_limits() -> None:
     snapshot = View(instance).snapshot()
     assert within_limits(np.array([4, 3]), snapshot).tolist() == [4, 0]  # pool: 2 of b; budget: 5 USD
     assert within_limits(np.array([0, 0]), snapshot).tolist() == [0, 0]
+
+
+def test_limits_take_off_one_replica_after_the_other() -> None:
+    """The same fleet as of the plain loop: pools in turn, then the budget, each from the last configuration on."""
+    rng = np.random.default_rng(3)
+    for _ in range(300):
+        pools, count = rng.integers(1, 4), rng.integers(1, 6)
+        fleet = rng.integers(0, 40, count)
+        snapshot = SimpleNamespace(
+            gpu_use=rng.integers(0, 5, (pools, count)),
+            available_gpus=rng.integers(0, 200, pools),
+            hold_usd=rng.choice([0.0, 0.1, 0.3, 1e-9, 7.0], count),
+            budget_usd=rng.choice([0.0, 0.3, 1.2, 2.1, 40.0, np.inf]),
+        )
+        expected = fleet.copy()
+        for use, most in zip(snapshot.gpu_use, snapshot.available_gpus, strict=True):
+            while use @ expected > most:
+                expected[max(c for c in range(count) if use[c] and expected[c])] -= 1
+        while snapshot.hold_usd @ expected > snapshot.budget_usd * (1 + 1e-9):
+            expected[max(c for c in range(count) if snapshot.hold_usd[c] and expected[c])] -= 1
+        assert within_limits(fleet, snapshot).tolist() == expected.tolist()  # type: ignore[arg-type]
 
 
 def test_lcp_arguments() -> None:
