@@ -16,10 +16,12 @@ from fleetgym.bounds.relaxation import Problem, relax
 from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.run import evaluate
 from fleetgym.exact import StateSpaceError, optimal_fleets
-from fleetgym.instance import Budget
+from fleetgym.instance import Budget, Instance
 from fleetgym.library import entries, list_instances, load_instance, load_scenarios
+from fleetgym.scenario import Scenario
 from fleetgym.scoring.best_known import best_known_path, read_best_known
 from fleetgym.view import View
+from tools.separable_bound import separable_bound
 
 TOYS = list_instances("fleet-v0/toy")
 SMALL = [name for name, entry in entries().items() if "/dev/" in name and entry.size == "s"]
@@ -29,8 +31,13 @@ def small_problem(seed: int):
     """Return a random instance of three windows, its scenario and its optimum; skip what has too many states."""
     instance = random_instance(seed, num_windows=3)
     scenario = random_scenario(instance, seed)
+    return instance, scenario, optimal_cost(instance, scenario)
+
+
+def optimal_cost(instance: Instance, scenario: Scenario) -> float:
+    """Return what the dynamic program finds, USD."""
     try:
-        return instance, scenario, optimal_fleets(instance, scenario, max_transitions=6_000).cost
+        return optimal_fleets(instance, scenario, max_transitions=6_000).cost
     except StateSpaceError:
         pytest.skip("too many states for the dynamic program")
 
@@ -45,6 +52,28 @@ def test_bounds_are_below_the_optimum(seed: int) -> None:
     slack = 1e-9 * max(1.0, optimum)
     assert 0.0 <= hindsight_bound(instance, scenario).bound_usd <= optimum + slack
     assert 0.0 <= windows_bound(instance, scenario, effort=Effort(nodes=50)).bound_usd <= optimum + slack
+
+
+@pytest.mark.parametrize("seed", range(0, 80, 2))
+def test_windows_that_are_solved_by_the_milp_agent(seed: int) -> None:
+    """Where fleets may change at once and for nothing, its proofs are valid, and as good as those of the programs."""
+    drawn = random_instance(seed, num_windows=3)
+    parts = [dataclasses.replace(c, startup_windows=0, startup_usd=0.0) for c in drawn.configurations]
+    budget = None if drawn.budget is None else dataclasses.replace(drawn.budget, kind="rate")
+    instance = drawn.replace(configurations=parts, budget=budget)
+    scenario = random_scenario(instance, seed)
+    general, optimum = hindsight_bound(instance, scenario), optimal_cost(instance, scenario)
+    assert general.method == "windows"
+    found = separable_bound(instance, scenario)
+    assert found.bound_usd <= optimum + 1e-9 * max(1.0, optimum)
+    assert found.bound_usd == pytest.approx(general.bound_usd, rel=1e-3, abs=1e-6)
+
+
+def test_windows_that_depend_on_each_other_are_refused() -> None:
+    """A start-up takes time: the sum over windows would be valid, but weak."""
+    instance = load_instance("fleet-v0/toy/startup")
+    with pytest.raises(ValueError, match="depend on each other"):
+        separable_bound(instance, load_scenarios("fleet-v0/toy/startup")[0])
 
 
 @pytest.mark.parametrize("seed", range(0, 80, 4))

@@ -22,14 +22,17 @@ from pathlib import Path
 
 import numpy as np
 
-from fleetgym.bounds import hindsight_bound
+from fleetgym.bounds import HindsightBound, hindsight_bound
+from fleetgym.bounds.relaxation import relax
 from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.executors import play
 from fleetgym.evaluation.jobs import stored_scenario
 from fleetgym.evaluation.run import evaluate, instances_of
 from fleetgym.exact import StateSpaceError
+from fleetgym.instance import Instance
 from fleetgym.leaderboard.registers import read_registers
 from fleetgym.library import list_instances, load_instance, load_scenarios
+from fleetgym.scenario import Scenario
 from fleetgym.scoring.best_known import (
     BEST_KNOWN_FORMAT,
     TOLERANCE,
@@ -47,6 +50,7 @@ from fleetgym.scoring.best_known import (
 from fleetgym.scoring.comparison import nominal_actions, optimal_actions
 from fleetgym.scoring.hindsight import plan_in_hindsight
 from fleetgym.scoring.propose import Candidate, candidates_of, read_candidates
+from tools.separable_bound import is_separable, separable_bound
 
 MAX_STARTS = 2  # episodes that the search starts from, besides the relaxation
 MAX_REPLAYED = 3  # of a task's episodes those that claim to be cheapest
@@ -85,7 +89,7 @@ class Searcher:
                 pass
         scenario = stored_scenario(search.instance, search.scenario)
         who, start = search.starts[0]
-        bound = hindsight_bound(problem, scenario, solver=self.solver) if self.solver else None
+        bound = best_bound(problem, scenario, self.solver) if self.solver else None
         bound_usd, serving = (bound.bound_usd, bound.serving) if bound else (None, None)
         if self.steps == 0:
             return self._best(search, bound_usd, start, who)
@@ -124,6 +128,13 @@ class Searcher:
             assert known is not None  # offer takes anything where nothing is known
             better, actions = known, search.starts[0][1]
         return tightened(better, bound_usd, task_name(search.instance, search.scenario)), actions
+
+
+def best_bound(instance: Instance, scenario: Scenario, solver: str) -> HindsightBound:
+    """Return the bound that is proven in the least time: window by window by our own method where that is possible."""
+    if is_separable(relax(instance, scenario)):
+        return separable_bound(instance, scenario)
+    return hindsight_bound(instance, scenario, solver=solver)
 
 
 def tightened(best: BestKnown, bound_usd: float | None, task: str) -> BestKnown:

@@ -1,0 +1,67 @@
+"""A task whose windows do not depend on each other in, the sum of what each costs at least out.
+
+`fleetgym.bounds.hindsight_bound` proves the same with a general program; the reference agent `milp` knows the problem,
+and takes a twentieth of the time where there are hundreds of configurations.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from baselines.milp.planner import MilpPlanner
+from fleetgym.bounds.certificate import certified_usd
+from fleetgym.bounds.hindsight import HindsightBound
+from fleetgym.bounds.relaxation import Problem, relax
+from fleetgym.bounds.window import Effort
+from fleetgym.instance import Instance
+from fleetgym.scenario import Scenario
+from fleetgym.view import View
+from fleetgym.window import Outcome
+
+
+def is_separable(problem: Problem) -> bool:
+    """Tell whether every window's fleet may be chosen anew: nothing starts slowly, costs a fee, adds up or drains."""
+    return problem.is_separable and problem.drain_windows == 0
+
+
+def separable_bound(
+    instance: Instance, scenario: Scenario, *, effort: Effort | None = None
+) -> HindsightBound:
+    """Return a lower bound on the cost of an episode.
+
+    Parameters
+    ----------
+    instance, scenario : Instance, Scenario
+        A task that `is_separable`.
+    effort : Effort, optional
+        Of each window's branch and bound.
+
+    Returns
+    -------
+    HindsightBound
+        With the windows' fleets.
+
+    Raises
+    ------
+    ValueError
+        If windows depend on each other.
+
+    Examples
+    --------
+    >>> import fleetgym
+    >>> scenario, = fleetgym.load_scenarios("fleet-v0/toy/two-pools")
+    >>> found = separable_bound(fleetgym.load_instance("fleet-v0/toy/two-pools"), scenario)
+    >>> 13.9 < found.bound_usd <= 14.0
+    True
+    """
+    if not is_separable(relax(instance, scenario)):
+        raise ValueError(f"the windows of {instance.id} depend on each other")
+    limits = effort or Effort()
+    planner = MilpPlanner(gap=limits.relative_gap, node_limit=limits.nodes, late="omit")
+    view = View(instance)
+    planner.prepare(view.snapshot())
+    outcomes = [Outcome.of(scenario, window) for window in range(instance.num_windows)]
+    plans = [planner.plan(view.snapshot(outcome=outcome)) for outcome in outcomes]
+    values = np.array([plan.bound_usd for plan in plans])
+    serving = np.array([plan.fleet for plan in plans], dtype=float)
+    return HindsightBound(certified_usd(values, 0.0, 0.0), serving, "windows")
