@@ -6,11 +6,14 @@ import math
 from collections.abc import Mapping
 
 from fleetgym.leaderboard.cells import DASH, interval, number
+from fleetgym.registry import agent_entries
 from fleetgym.scoring.family_mean import FamilyMean
 from fleetgym.scoring.score import percent, percents
 from tools.markdown import table
-from tools.tune_agents.grid import MOST_TRIALS, OWN, WRAPPER
-from tools.tune_agents.race import CONFIRMATION, RACE, Costs, Outcome, above
+from tools.tune_agents.grid import MOST_TRIALS, OWN, WRAPPER, grid_of
+from tools.tune_agents.race import CONFIRMATION, RACE, Costs, Outcome, Round, above
+
+_ALL = Round((), range(0), MOST_TRIALS)  # who comes to the first round
 
 
 def page(outcomes: Mapping[str, Outcome]) -> str:
@@ -38,6 +41,7 @@ than {MOST_TRIALS} points, {MOST_TRIALS - 1} are drawn without replacement, the 
 once takes the margin only. One without the wrapper has the arguments that its docstring names, or none.
 
 {_grid(outcomes)}
+{_untuned(outcomes)}
 **Race.** After each round the settings are ordered by the score's own formula over all tasks that they have played. The
 published setting stays in to the end, and may win.
 
@@ -73,6 +77,22 @@ def _grid(outcomes: Mapping[str, Outcome]) -> str:
         for name, values in grid.items()
     ]
     return table(["agents", "argument", "values"], rows, text_columns=3)
+
+
+def _untuned(outcomes: Mapping[str, Outcome]) -> str:
+    """Return what is to be said of the agents without a log."""
+    left = [name for name, entry in agent_entries().items() if entry.is_reference and name not in outcomes]
+    dear = [f"`{name}`" for name in left if grid_of(name)]
+    bare = [f"`{name}`" for name in left if not grid_of(name)]
+    days = sum(
+        len(part.tasks) * before.stay for before, part in zip((_ALL, *RACE), RACE, strict=False)
+    ) + 2 * len(CONFIRMATION.tasks)
+    found = ""
+    if dear:
+        found += f"**Not tuned**: {', '.join(dear)}. A race plays {days} days, and theirs take long.\n"
+    if bare:
+        found += f"Without any of these arguments: {', '.join(bare)}.\n"
+    return found
 
 
 def _tuned(outcome: Outcome) -> Costs:
