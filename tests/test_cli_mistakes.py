@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from sample_agents import agent
 
+from fleetgym.cli import parser
+
 TOY = "fleet-v0/toy/drop"
 SCENARIOS = Path(__file__).resolve().parents[1] / "instances/fleet-v0/dev/ou-s-001.scenarios.json.gz"
 
@@ -319,3 +321,18 @@ def test_stopping_names_the_file_if_there_is_one(tmp_path: Path, words: tuple[st
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert err.splitlines()[-1] == f"fleetgym: stopped{told}"
+
+
+def test_words_too_many_are_told_with_the_verbs_own_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    """Most often it is an agent's name, which some verbs take as an option and others as a word."""
+    for words, hint in (
+        (["run", "hold", "fleet-v0/toy/drop"], "fleet-v0/toy/drop; name an agent by --agent"),
+        (["plan", "fleet-v0/toy/drop", "gh"], "gh; name an agent by --agent"),
+        (["run", "fleet-v0/toy/drop", "--scenaro", "0"], "--scenaro 0"),
+        (["evaluate", "hold", "--scenaros", "0"], "--scenaros 0"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            parser.main(words)
+        err = capsys.readouterr().err
+        assert err.startswith(f"usage: fleetgym {words[0]} ")
+        assert err.endswith(f"fleetgym {words[0]}: error: unrecognized arguments: {hint}\n")

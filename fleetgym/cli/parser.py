@@ -38,6 +38,7 @@ def _verb(
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
+    parser.set_defaults(own_parser=parser)
     return parser
 
 
@@ -301,7 +302,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     int
         0: done. 1: the work failed, as with a failed episode or a rejected file. 2: the call was wrong.
     """
-    arguments = make_parser().parse_args(argv)
+    arguments, left = make_parser().parse_known_args(argv)
+    if left:
+        own = arguments.own_parser
+        is_agent = "[--agent AGENT]" in own.format_usage() and not left[0].startswith("-")
+        own.error(
+            f"unrecognized arguments: {' '.join(left)}" + ("; name an agent by --agent" if is_agent else "")
+        )
     if os.getcwd() not in sys.path:
         sys.path.append(
             os.getcwd()
