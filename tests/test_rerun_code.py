@@ -153,19 +153,24 @@ def test_a_module_in_the_code_is_run(private: Path, tmp_path: Path) -> None:
 SPY = """
 import glob, os, socket
 
+def look():
+    seen = [place for place in PLACES if os.path.isfile(place) or glob.glob(place + "/*")]
+    assert not seen, f"sees {seen}"
+    assert not glob.glob("*.seed"), "sees the current folder"
+    assert "SOME_PASSWORD" not in os.environ
+    door = socket.socket(socket.AF_UNIX)
+    try:
+        door.connect(PLACES[0] + "/door")
+    except OSError:
+        return
+    raise AssertionError("a door is open")
+
+look()  # wherever it is imported
+
 class Mine:
     def reset(self, view, *, seed):
         self.view = view
-        seen = [place for place in PLACES if os.path.isfile(place) or glob.glob(place + "/*")]
-        assert not seen, f"sees {seen}"
-        assert not glob.glob("*.seed"), "sees the current folder"
-        assert "SOME_PASSWORD" not in os.environ
-        door = socket.socket(socket.AF_UNIX)
-        try:
-            door.connect(PLACES[0] + "/door")
-        except OSError:
-            return
-        raise AssertionError("a door is open")
+        look()
 
     def act(self, observation, info):
         return self.view.fleet_to_action(self.view.fleet)
