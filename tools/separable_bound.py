@@ -1,4 +1,4 @@
-"""A task whose windows do not depend on each other in, the sum of what each costs at least out.
+"""A task in; where its windows do not depend on each other, the sum of what each costs at least out.
 
 `fleetgym.bounds.hindsight_bound` proves the same with a general program; the reference agent `milp` knows the problem,
 and takes a twentieth of the time where there are hundreds of configurations.
@@ -11,7 +11,7 @@ import numpy as np
 from baselines.milp.planner import MilpPlanner
 from fleetgym.bounds.certificate import certified_usd
 from fleetgym.bounds.hindsight import HindsightBound
-from fleetgym.bounds.relaxation import Problem, relax
+from fleetgym.bounds.relaxation import relax
 from fleetgym.bounds.window import Effort
 from fleetgym.instance import Instance
 from fleetgym.scenario import Scenario
@@ -19,32 +19,22 @@ from fleetgym.view import View
 from fleetgym.window import Outcome
 
 
-def is_separable(problem: Problem) -> bool:
-    """Tell whether every window's fleet may be chosen anew: nothing starts slowly, costs a fee, adds up or drains."""
-    return problem.is_separable and problem.drain_windows == 0
-
-
 def separable_bound(
     instance: Instance, scenario: Scenario, *, effort: Effort | None = None
-) -> HindsightBound:
-    """Return a lower bound on the cost of an episode.
+) -> HindsightBound | None:
+    """Return a lower bound on the cost of an episode of which every window's fleet may be chosen anew.
 
     Parameters
     ----------
     instance, scenario : Instance, Scenario
-        A task that `is_separable`.
+        A task.
     effort : Effort, optional
         Of each window's branch and bound.
 
     Returns
     -------
-    HindsightBound
-        With the windows' fleets.
-
-    Raises
-    ------
-    ValueError
-        If windows depend on each other.
+    HindsightBound or None
+        With the windows' fleets; None where something starts slowly, costs a fee, adds up or drains.
 
     Examples
     --------
@@ -54,8 +44,9 @@ def separable_bound(
     >>> 13.9 < found.bound_usd <= 14.0
     True
     """
-    if not is_separable(relax(instance, scenario)):
-        raise ValueError(f"the windows of {instance.id} depend on each other")
+    problem = relax(instance, scenario)
+    if not problem.is_separable or problem.drain_windows > 0:
+        return None
     limits = effort or Effort()
     planner = MilpPlanner(gap=limits.relative_gap, node_limit=limits.nodes, late="omit")
     view = View(instance)

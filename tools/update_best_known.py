@@ -23,7 +23,6 @@ from pathlib import Path
 import numpy as np
 
 from fleetgym.bounds import HindsightBound, hindsight_bound
-from fleetgym.bounds.relaxation import relax
 from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.executors import play
 from fleetgym.evaluation.jobs import stored_scenario
@@ -50,7 +49,7 @@ from fleetgym.scoring.best_known import (
 from fleetgym.scoring.comparison import nominal_actions, optimal_actions
 from fleetgym.scoring.hindsight import plan_in_hindsight
 from fleetgym.scoring.propose import Candidate, candidates_of, read_candidates
-from tools.separable_bound import is_separable, separable_bound
+from tools.separable_bound import separable_bound
 
 MAX_STARTS = 2  # episodes that the search starts from, besides the relaxation
 MAX_REPLAYED = 3  # of a task's episodes those that claim to be cheapest
@@ -132,9 +131,8 @@ class Searcher:
 
 def best_bound(instance: Instance, scenario: Scenario, solver: str) -> HindsightBound:
     """Return the bound that is proven in the least time: window by window by our own method where that is possible."""
-    if is_separable(relax(instance, scenario)):
-        return separable_bound(instance, scenario)
-    return hindsight_bound(instance, scenario, solver=solver)
+    found = separable_bound(instance, scenario)
+    return hindsight_bound(instance, scenario, solver=solver) if found is None else found
 
 
 def tightened(best: BestKnown, bound_usd: float | None, task: str) -> BestKnown:

@@ -11,9 +11,7 @@ from fleetgym.scoring.family_mean import FamilyMean
 from fleetgym.scoring.score import percent, percents
 from tools.markdown import table
 from tools.tune_agents.grid import MOST_TRIALS, OWN, WRAPPER, grid_of
-from tools.tune_agents.race import CONFIRMATION, RACE, Costs, Outcome, Round, above
-
-_ALL = Round((), range(0), MOST_TRIALS)  # who comes to the first round
+from tools.tune_agents.race import CONFIRMATION, RACE, Costs, Outcome, above
 
 
 def page(outcomes: Mapping[str, Outcome]) -> str:
@@ -84,9 +82,9 @@ def _untuned(outcomes: Mapping[str, Outcome]) -> str:
     left = [name for name, entry in agent_entries().items() if entry.is_reference and name not in outcomes]
     dear = [f"`{name}`" for name in left if grid_of(name)]
     bare = [f"`{name}`" for name in left if not grid_of(name)]
-    days = sum(
-        len(part.tasks) * before.stay for before, part in zip((_ALL, *RACE), RACE, strict=False)
-    ) + 2 * len(CONFIRMATION.tasks)
+    playing = [MOST_TRIALS, *(part.stay for part in RACE)]
+    days = sum(len(part.tasks) * count for part, count in zip(RACE, playing, strict=False))
+    days += 2 * len(CONFIRMATION.tasks)
     found = ""
     if dear:
         found += f"**Not tuned**: {', '.join(dear)}. A race plays {days} days, and theirs take long.\n"
