@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from fleetgym.files import canonical_json, read_json, write_atomically
+from fleetgym.scoring.family_mean import Cluster, FamilyMean
+from fleetgym.scoring.score import percent, percents
 from tools.fleet_v1 import HEADLINE
 from tools.markdown import table
 
@@ -44,6 +46,25 @@ def compared(scores: FamilyScores) -> FamilyScores:
         for agent, by in scores.items()
         if agent not in FLOOR
     }
+
+
+def cheaper_by(log_ratios: Mapping[Cluster, float]) -> tuple[float, tuple[float, float] | None]:
+    """Return by how many percent one agent is cheaper than another, with a 95 % interval over instances.
+
+    Parameters
+    ----------
+    log_ratios : mapping
+        ln(cost / the other's cost) by family and instance.
+
+    Examples
+    --------
+    >>> saved, (least, most) = cheaper_by({("ou", "1"): -0.11, ("ou", "2"): -0.09, ("ou", "3"): -0.1})
+    >>> round(least, 1), round(saved, 1), round(most, 1)
+    (7.2, 9.5, 11.7)
+    """
+    found = FamilyMean.of(log_ratios)
+    bounds = percents(found.interval())
+    return -percent(found.mean), None if bounds is None else (-bounds[1], -bounds[0])
 
 
 def spread(scores: FamilyScores) -> dict[str, float]:

@@ -1,10 +1,12 @@
-"""Results files of agents on one suite in, ``docs/results.md`` and ``docs/data/family_scores.json`` out.
+r"""Results files of agents on one suite in, ``docs/results.md`` and ``docs/data/family_scores.json`` out.
 
-    python -m tools.score_suite results/v1-test/*.jsonl --sample results/v1-sample/*.jsonl
+    python -m tools.score_suite results/v1-test/*.jsonl \
+        --tuned results/v1-test-tuned/*.jsonl --sample results/v1-sample/*.jsonl
 
-Files that are not complete are named on the page and left out. Agents too slow for all tasks play a sample of them; the
-page ranks them there, with all others. Scores, intervals, ties and breakdowns are those of the
-leaderboard. What stands outside the page's marks, the reasons, is written by hand and stays.
+Files that are not complete are named on the page and left out. Tuned settings stand beside the published ones of the
+same agents, task by task. Agents too slow for all tasks play a sample of them; the page ranks them there, with all
+others. Scores, intervals, ties and breakdowns are those of the leaderboard. What stands outside the page's marks, the
+reasons, is written by hand and stays.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from fleetgym.library import entries
 from fleetgym.scoring.best_known import load_best_known, task_name
 from fleetgym.scoring.score import family_means
 from tools.family_cards import CARDS
-from tools.family_statistics import FamilyScores, section, write_scores
+from tools.family_statistics import FamilyScores, cheaper_by, section, write_scores
 from tools.markdown import rewrite, table
 from tools.window_excess import BUSY, KINDS, QUIET, SHORT, excess
 
@@ -51,6 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "results", nargs="+", type=Path, help="results files; timings beside them are passed over"
     )
     parser.add_argument(
+        "--tuned", nargs="+", type=Path, default=[], help="results of tuned settings of some of the agents"
+    )
+    parser.add_argument(
         "--sample", nargs="+", type=Path, default=[], help="results of slower agents on some of the tasks"
     )
     parser.add_argument("--page", type=Path, default=PAGE)
@@ -62,6 +67,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     about = played_tasks(run)
     text = written(run, reference, rows, about, unfinished)
     scores = {about: family_scores(rows)}
+    if arguments.tuned:
+        complete, unfinished = read(arguments.tuned)
+        tuned_reference, tuned_rows = compared(merged([run, *complete]))
+        text += "\n" + tuned(rows, tuned_reference, tuned_rows, unfinished)
     if arguments.sample:
         complete, unfinished = read(arguments.sample)
         slower = merged(complete)
@@ -197,6 +206,55 @@ and how many replicas were lost to pools and budgets, or denied.
 ### Do the families disagree?
 
 {section(family_scores(rows))}"""
+
+
+def tuned(rows: Rows, reference: str, with_tuned: Rows, unfinished: Mapping[str, str]) -> str:
+    """Return what the page says of tuned settings: how they rank among all, and what tuning saves.
+
+    Raises
+    ------
+    FleetgymError
+        If a setting's agent is not among the others, or has two settings.
+    """
+    published: dict[str, str] = {}
+    for setting in (key for key in with_tuned if key not in rows):
+        agent = setting.partition("(")[0]
+        if agent not in rows:
+            raise FleetgymError(f"{setting} is tuned, but {agent} as published is not among the results")
+        if agent in published.values():
+            raise FleetgymError(f"{agent} is in two results files of tuned settings")
+        published[setting] = agent
+    named = {
+        f"{published[key]} tuned" if key in published else key: tasks for key, tasks in with_tuned.items()
+    }
+    return f"""### What tuning is worth
+
+Settings of these agents were raced on training instances ([tuned settings](../leaderboard/tuning/README.md)); here the
+winners play the same tasks as the published settings. Scores are percent above
+{_stated(reference)}.
+{_left_out(unfinished)}
+
+{_ranking(make_table(named))}
+By how many percent an agent is cheaper when tuned, with 95 % intervals over instances; the mean of the headline
+families, then every family.
+
+{_gains(named)}"""
+
+
+def _gains(rows: Rows) -> str:
+    suffix = " tuned"
+    agents = [row.key.removesuffix(suffix) for row in make_table(rows).rows if row.key.endswith(suffix)]
+    scored = make_table(rows).scored
+    families = [name for name in CARDS if any(task.family == name for task in next(iter(rows.values())))]
+    lines = []
+    for agent in agents:
+        before, after = cluster_means(rows[agent]), cluster_means(rows[agent + suffix])
+        logs = {cluster: after[cluster] - before[cluster] for cluster in before}
+        saved, bounds = cheaper_by({cluster: v for cluster, v in logs.items() if cluster[0] in scored})
+        by = [cheaper_by({c: v for c, v in logs.items() if c[0] == family})[0] for family in families]
+        lines.append([f"`{agent}`", number(saved), interval(bounds), *map(number, by)])
+    head = ["agent", "cheaper by %", "95 % interval", *(f"`{family}`" for family in families)]
+    return table(head, lines)
 
 
 def sampled(

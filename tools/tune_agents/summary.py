@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 from fleetgym.leaderboard.cells import DASH, interval, number
 from fleetgym.registry import agent_entries
-from fleetgym.scoring.family_mean import FamilyMean
-from fleetgym.scoring.score import percent, percents
+from tools.family_statistics import cheaper_by
 from tools.markdown import table
 from tools.tune_agents.grid import MOST_TRIALS, OWN, WRAPPER, grid_of
 from tools.tune_agents.race import CONFIRMATION, RACE, Costs, Outcome, above
@@ -110,7 +109,6 @@ def cheapest(outcomes: Mapping[str, Outcome]) -> Costs:
 def gain(outcome: Outcome, published: str) -> tuple[float, tuple[float, float] | None]:
     """Return by how many percent the tuned setting is cheaper than the published one, with its interval."""
     before, after = outcome.confirmed[published], _tuned(outcome)
-    logs = {(task.partition("-")[0], task): math.log(after[task] / before[task]) for task in before}
-    found = FamilyMean.of(logs)
-    bounds = percents(found.interval())
-    return -percent(found.mean), None if bounds is None else (-bounds[1], -bounds[0])
+    return cheaper_by(
+        {(task.partition("-")[0], task): math.log(after[task] / before[task]) for task in before}
+    )
