@@ -23,6 +23,7 @@ from fleetgym.schema import (
     POSITIVE,
     SHARE,
     Array,
+    Checked,
     Choice,
     Flag,
     Integer,
@@ -46,7 +47,7 @@ _PAIR = ("workload", "configuration")
 
 @documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Workload:
+class Workload(Checked):
     """A class of requests: arrival rate, token lengths, SLOs and what breaking them costs."""
 
     id: str = spec(ID)
@@ -68,7 +69,7 @@ class Workload:
 
 @documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Pool:
+class Pool(Checked):
     """Rentable hardware in one region: GPU type, price, and how many GPUs a fleet may hold."""
 
     id: str = spec(ID)
@@ -82,7 +83,7 @@ class Pool:
 
 @documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Tier:
+class Tier(Checked):
     """GPU type and precision; tiers on the same hardware share its pool."""
 
     id: str = spec(ID)
@@ -95,7 +96,7 @@ class Tier:
 
 @documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Use:
+class Use(Checked):
     """GPUs of one tier that one replica occupies."""
 
     tier: str = spec(ID, doc="id of a tier")
@@ -104,7 +105,7 @@ class Use:
 
 @documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Configuration:
+class Configuration(Checked):
     """One deployable replica: model, GPUs, cost, capacity."""
 
     id: str = spec(ID)
@@ -126,7 +127,7 @@ class Configuration:
 
 @documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Slot:
+class Slot(Checked):
     """One component of the action: an exclusive group of configurations, or one configuration's replicas."""
 
     configurations: tuple[str, ...] = spec(ListOf(ID, minimum=1), doc="ids of configurations")
@@ -137,7 +138,7 @@ class Slot:
 
 @documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Affine:
+class Affine(Checked):
     """A quantity per workload and configuration that is affine in the mean token lengths."""
 
     base: np.ndarray = spec(Array(_PAIR, NOT_NEGATIVE))  # (workloads, configurations)
@@ -147,7 +148,7 @@ class Affine:
 
 @documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Performance:
+class Performance(Checked):
     """What each configuration does to each workload's requests; arrays of (workloads, configurations)."""
 
     compatible: np.ndarray = spec(Array(_PAIR, Flag(), "bool"))
@@ -163,7 +164,7 @@ class Performance:
 
 @documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Budget:
+class Budget(Checked):
     """A cap on what the fleet costs to hold: per hour in every window, or in all over the episode."""
 
     kind: str = spec(Choice(("rate", "pool")))
@@ -172,7 +173,7 @@ class Budget:
 
 @documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class History:
+class History(Checked):
     """Past demand that agents may study: rows are windows, the last one just before the episode."""
 
     rate_rps: np.ndarray = spec(Array(("window", "workload"), NOT_NEGATIVE))  # (windows, workloads)
@@ -180,7 +181,7 @@ class History:
 
 @documented
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Instance:
+class Instance(Checked):
     """All parameters of one problem, without the realised future.
 
     Build one with `Instance.from_dict` or `load_instance`; both validate everything. Arrays are read-only.
@@ -219,6 +220,7 @@ class Instance:
     provenance: Mapping[str, str] = spec(TextMap(), doc="where each group of numbers comes from")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check(self)
 
     # -- counts and names

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from fleetgym.errors import DataError, suggestion
-from fleetgym.schema import ID, Nested, NumberMap, documented, spec
+from fleetgym.schema import ID, Checked, Nested, NumberMap, documented, spec
 
 
 class Parameter(NamedTuple):
@@ -66,7 +66,7 @@ PROCESSES: Mapping[str, Mapping[str, Mapping[str, Parameter]]] = {
 
 @documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Process:
+class Process(Checked):
     """A random process by name, with its parameters."""
 
     kind: str = spec(ID)
@@ -75,7 +75,7 @@ class Process:
 
 @documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Dynamics:
+class Dynamics(Checked):
     """The processes from which fresh scenarios are drawn."""
 
     demand: Process = spec(Nested(Process))

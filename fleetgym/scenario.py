@@ -17,6 +17,7 @@ from fleetgym.schema import (
     POSITIVE,
     SHA256,
     Array,
+    Checked,
     Choice,
     Integer,
     ListOf,
@@ -25,7 +26,6 @@ from fleetgym.schema import (
     documented,
     object_schema,
     read_object,
-    shown,
     spec,
 )
 
@@ -37,7 +37,7 @@ _PER_POOL = ("window", "pool")
 
 @documented
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Scenario:
+class Scenario(Checked):
     """Every realised number of one episode. A field with a single row holds that row in every window."""
 
     id: str = spec(ID)
@@ -54,20 +54,17 @@ class Scenario:
     price_factor: np.ndarray = spec(Array(_PER_POOL, NOT_NEGATIVE), doc="multiplies the list price")
 
     def check(self, instance: Instance, path: str = "$") -> Scenario:
-        """Return self if every shape and value fits `instance`; raise `DataError` otherwise."""
+        """Return self if every array's shape and the pools' GPUs fit `instance`; raise `DataError` otherwise."""
         counts = {"workload": instance.num_workloads, "pool": instance.num_pools}
         for field in dataclasses.fields(self):
-            kind, value, where = field.metadata["kind"], getattr(self, field.name), f"{path}.{field.name}"
+            kind = field.metadata["kind"]
             if isinstance(kind, Array):
-                if not isinstance(value, np.ndarray):
-                    raise DataError(f"expected an array, got {shown(value)}", where)
-                shape, width = value.shape, counts[kind.dims[1]]
-                if len(shape) != 2 or shape[0] not in (1, instance.num_windows) or shape[1] != width:
+                shape, width = getattr(self, field.name).shape, counts[kind.dims[1]]
+                if shape[0] not in (1, instance.num_windows) or shape[1] != width:
                     raise DataError(
                         f"expected shape ({instance.num_windows}, {width}) or (1, {width}), got {shape}",
-                        where,
+                        f"{path}.{field.name}",
                     )
-            kind.read(value, where)
         nodes = np.array([pool.gpus_per_node for pool in instance.pools])
         caps = np.array([pool.cap_gpus for pool in instance.pools])
         if np.any(self.available_gpus % nodes) or np.any(self.available_gpus > caps):
@@ -75,7 +72,7 @@ class Scenario:
         return self
 
     def expanded(self, num_windows: int) -> Scenario:
-        """Return the scenario with every field at full length, as read-only views."""
+        """Return the scenario with every field at full length."""
         arrays: dict[str, Any] = {
             f.name: np.broadcast_to(getattr(self, f.name), (num_windows, getattr(self, f.name).shape[1]))
             for f in dataclasses.fields(self)
@@ -86,7 +83,7 @@ class Scenario:
 
 @documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ScenarioFile:
+class ScenarioFile(Checked):
     """The stored scenarios of one instance."""
 
     format: str = spec(Choice((SCENARIO_FORMAT,)))

@@ -51,7 +51,7 @@ def spec(kind: Kind, default: Any = _REQUIRED, doc: str = "") -> Any:
 
 def shown(value: object) -> str:
     """Return a short form of a bad value for a message."""
-    text = repr(value)
+    text = repr(value.item() if isinstance(value, np.generic) else value)
     return text if len(text) <= 40 else text[:37] + "..."
 
 
@@ -96,8 +96,11 @@ class Number(Kind):
             return None
         if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
             raise DataError(f"expected a number{self._range()}, got {shown(value)}", path)
-        number = float(value) if -1e308 < value < 1e308 else math.nan
-        if not math.isfinite(number):
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if not abs(number) < 1e308:
             raise DataError(f"expected a finite number{self._range()}, got {shown(value)}", path)
         if number < self.minimum or number > self.maximum or number <= self.above:
             raise DataError(f"expected a number{self._range()}, got {shown(value)}", path)
@@ -135,9 +138,12 @@ class Integer(Kind):
 
     minimum: int = 0
     maximum: int = 10**9
+    nullable: bool = False
 
-    def read(self, value: Any, path: str) -> int:
+    def read(self, value: Any, path: str) -> int | None:
         """Return the number as an int."""
+        if value is None and self.nullable:
+            return None
         whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
         if not whole or not self.minimum <= value <= self.maximum:
             raise DataError(f"expected a whole number {self.words()}, got {shown(value)}", path)
@@ -149,7 +155,8 @@ class Integer(Kind):
 
     def json_schema(self) -> dict[str, Any]:
         """Return type and bounds."""
-        return {"type": "integer", "minimum": self.minimum, "maximum": self.maximum}
+        integer = ["integer", "null"] if self.nullable else "integer"
+        return {"type": integer, "minimum": self.minimum, "maximum": self.maximum}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -343,9 +350,9 @@ class Nested(Kind):
     nullable: bool = False
 
     def read(self, value: Any, path: str) -> Any:
-        """Return the dataclass."""
-        if value is None and self.nullable:
-            return None
+        """Return the dataclass; one that is made already is taken as it is."""
+        if isinstance(value, self.cls) or (value is None and self.nullable):
+            return value
         return read_object(self.cls, value, path)
 
     def json_schema(self) -> dict[str, Any]:
@@ -482,6 +489,29 @@ def read_object(cls: type[T], data: Any, path: str = "$") -> T:
         elif field.default is dataclasses.MISSING:
             raise DataError(f"missing key {name!r} ({field.metadata['doc'] or 'required'})", path)
     return cls(**values)
+
+
+class Checked:
+    """Base of dataclasses whose fields, declared with `spec`, are checked however an object is made.
+
+    Examples
+    --------
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Pool(Checked):
+    ...     price: float = spec(Number(minimum=0), 1.5)
+    >>> Pool(price=2)
+    Pool(price=2.0)
+    >>> Pool(price=-2)
+    Traceback (most recent call last):
+    ...
+    fleetgym.errors.DataError: Pool.price: expected a number at least 0, got -2
+    """
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            if kind := field.metadata.get("kind"):
+                value = kind.read(getattr(self, field.name), f"{type(self).__name__}.{field.name}")
+                object.__setattr__(self, field.name, value)
 
 
 def object_schema(cls: type) -> dict[str, Any]:

@@ -238,6 +238,54 @@ def test_replace_validates(small: Instance, changes: dict[str, Any], path: str) 
     assert caught.value.path == path
 
 
+def parts_of(whole: Any) -> list[Any]:
+    """Return one object of every class that an instance or scenario is made of."""
+    found = {type(whole): whole}
+    for field in dataclasses.fields(whole):
+        value = getattr(whole, field.name)
+        for part in value if isinstance(value, tuple) else [value]:
+            if dataclasses.is_dataclass(part):
+                found |= {type(p): p for p in parts_of(part)}
+    return list(found.values())
+
+
+def test_what_python_makes_is_checked_as_a_file_is(small: Instance) -> None:
+    """No field of any class takes what its kind forbids; what a file would give too is stored in the same form."""
+    parts = parts_of(small.replace(budget=Budget(kind="pool", usd=7.0))) + parts_of(nominal_scenario(small))
+    assert {type(part).__name__ for part in parts} >= {
+        "Workload",
+        "Pool",
+        "Use",
+        "Affine",
+        "Budget",
+        "Scenario",
+    }
+    for part in parts:
+        for field in dataclasses.fields(part):
+            with pytest.raises(DataError) as caught:
+                dataclasses.replace(part, **{field.name: object()})
+            assert caught.value.path == f"{type(part).__name__}.{field.name}"
+        assert schema.to_jsonable(dataclasses.replace(part)) == schema.to_jsonable(part)
+    workload = small.workloads[0]
+    for bad in (0.0, -1.0, np.nan, np.inf, "3", True, None):
+        with pytest.raises(
+            DataError, match=r"^Workload\.rate_rps: expected a (finite )?number above 0, got "
+        ):
+            dataclasses.replace(workload, rate_rps=bad)
+    again = dataclasses.replace(small, workloads=list(small.workloads), window_s=np.float32(small.window_s))
+    assert again == small
+    assert type(again.window_s) is float
+
+
+def test_what_python_makes_takes_no_writable_array(small: Instance) -> None:
+    """An array that the caller may change later is copied."""
+    rates = np.array(nominal_scenario(small).rate_rps)
+    made = dataclasses.replace(nominal_scenario(small), rate_rps=rates)
+    rates[:] = -1.0
+    assert (made.rate_rps >= 0.0).all()
+    assert not made.rate_rps.flags.writeable
+
+
 def test_replace_takes_no_writable_array(small: Instance) -> None:
     """An array that the caller may change later is copied."""
     fleet = np.array([0, 0, 1])

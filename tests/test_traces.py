@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -571,6 +573,28 @@ def test_caps_that_are_too_small_are_told(hour: Path) -> None:
 
 
 # -- service level objectives
+
+
+@pytest.mark.parametrize(
+    ("make", "path"),
+    [
+        (lambda: Slo(ttft=0.0), "Slo.ttft"),
+        (lambda: Slo(delay=-20.0), "Slo.delay"),
+        (lambda: Slo(error=1.5), "Slo.error"),
+        (lambda: Slo(unserved_usd=1e10), "Slo.unserved_usd"),
+        (lambda: Slo(late_usd=math.nan), "Slo.late_usd"),
+        (lambda: Offer(gpu="", usd_per_gpu_h=1.0), "Offer.gpu"),
+        (lambda: Offer(gpu="H100", usd_per_gpu_h=-1.0), "Offer.usd_per_gpu_h"),
+        (lambda: Offer(gpu="H100", usd_per_gpu_h=1.0, max_gpus=0), "Offer.max_gpus"),
+        (lambda: Offer(gpu="H100", usd_per_gpu_h=1.0, market="reserve"), "Offer.market"),
+        (lambda: Offer(gpu="H100", usd_per_gpu_h=1.0, region="../x"), "Offer.region"),
+    ],
+)
+def test_objects_are_checked_as_files_are(make: Callable[[], object], path: str) -> None:
+    """An SLO or an offer made in Python has the bounds of one that was read."""
+    with pytest.raises(DataError) as caught:
+        make()
+    assert caught.value.path == path
 
 
 def test_slos(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ class ScenarioGenerator:
         self._tokens = _tokens(instance)
         self._factors = _factors(instance)
         self._availability = _availability(instance)
-        self._prices = _readonly(np.ones((1, instance.num_pools)))
+        self._prices = np.ones((1, instance.num_pools))
 
     def draw(self, rng: np.random.Generator, scenario_id: str = "drawn") -> Scenario:
         """Draw one scenario; everything random comes from `rng`, in a fixed order.
@@ -67,12 +67,12 @@ class ScenarioGenerator:
         delay_factor, error_factor = self._factors(rng)
         return Scenario(
             id=scenario_id,
-            rate_rps=_readonly(rate),
-            input_scale=_readonly(input_scale),
-            output_scale=_readonly(output_scale),
-            delay_factor=_readonly(delay_factor),
-            error_factor=_readonly(error_factor),
-            available_gpus=_readonly(self._availability(rng)),
+            rate_rps=rate,
+            input_scale=input_scale,
+            output_scale=output_scale,
+            delay_factor=delay_factor,
+            error_factor=error_factor,
+            available_gpus=self._availability(rng),
             price_factor=self._prices,
         )
 
@@ -105,11 +105,6 @@ def draw_scenario(instance: Instance, rng: np.random.Generator, scenario_id: str
 
 
 # -- parameters
-
-
-def _readonly(array: np.ndarray) -> np.ndarray:
-    array.setflags(write=False)
-    return array
 
 
 def _vector(process: Process, name: str, length: int) -> np.ndarray:

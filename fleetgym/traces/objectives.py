@@ -3,31 +3,48 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fleetgym.errors import DataError, FleetgymError, UnknownNameError, suggestion
 from fleetgym.files import parse_json, read_text
+from fleetgym.schema import POSITIVE, Checked, Number, documented, spec
 from fleetgym.traces.source import fail
 from fleetgym.traces.tables import SMALL_FILE_BYTES, amount, csv_rows
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Slo:
-    """What a workload is promised, and optionally what breaking it costs."""
-
-    ttft: float = 2.0  # seconds to the first token
-    delay: float | None = None  # mean seconds per request; None: 1.3 times the median of good configurations
-    error: float = 0.05  # mean share of wrong answers
-    unserved_usd: float | None = None  # per request; None: from the rent, see `import_trace`
-    late_usd: float | None = None  # per request whose first token is late; None: a third of unserved_usd
-
-
 MAX_USD = 1e9  # per request
-_MOST = {"error": 1.0, "unserved_usd": MAX_USD, "late_usd": MAX_USD}
-_SLO_NAMES = tuple(field.name for field in dataclasses.fields(Slo))
+_USD = Number(above=0.0, maximum=MAX_USD, nullable=True)
+
+
+@documented
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Slo(Checked):
+    """What a workload is promised, and optionally what breaking it costs.
+
+    Examples
+    --------
+    >>> Slo(ttft=-1)
+    Traceback (most recent call last):
+    ...
+    fleetgym.errors.DataError: Slo.ttft: expected a number above 0, got -1
+    """
+
+    ttft: float = spec(POSITIVE, 2.0, doc="seconds to the first token")
+    delay: float | None = spec(
+        Number(above=0.0, nullable=True),
+        None,
+        doc="mean seconds per request; None: 1.3 times the median of good configurations",
+    )
+    error: float = spec(Number(above=0.0, maximum=1.0), 0.05, doc="mean share of wrong answers")
+    unserved_usd: float | None = spec(_USD, None, doc="per request; None: from the rent, see `import_trace`")
+    late_usd: float | None = spec(
+        _USD, None, doc="per request whose first token is late; None: a third of unserved_usd"
+    )
+
+
+#: The most that each may be, by name.
+_MOST = {field.name: field.metadata["kind"].maximum for field in dataclasses.fields(Slo)}
 
 
 def parse_slo(text: str, source: str = "") -> Slo:
@@ -54,9 +71,9 @@ def parse_slo(text: str, source: str = "") -> Slo:
 
 def _slo(values: Mapping[str, Any]) -> Slo:
     for name in values:
-        if name not in _SLO_NAMES:
-            raise ValueError(f"unknown SLO {name!r}{suggestion(name, _SLO_NAMES)}")
-    return Slo(**{name: amount(name, value, _MOST.get(name, math.inf)) for name, value in values.items()})
+        if name not in _MOST:
+            raise ValueError(f"unknown SLO {name!r}{suggestion(name, _MOST)}")
+    return Slo(**{name: amount(name, value, _MOST[name]) for name, value in values.items()})
 
 
 def without_words(slo: str | Slo | Mapping[str, Slo] | None) -> str | Slo | Mapping[str, Slo] | None:
@@ -108,7 +125,7 @@ def _read_slos(path: str, names: Sequence[str]) -> dict[str, Slo]:
     if path.endswith((".json", ".json.gz")):
         return _read_slo_json(path, names)
     found: dict[str, Slo] = {}
-    for line, row in csv_rows(path, ("workload", *_SLO_NAMES), required=("workload",)):
+    for line, row in csv_rows(path, ("workload", *_MOST), required=("workload",)):
         name = row.pop("workload")
         try:
             _known_workload(name, names)

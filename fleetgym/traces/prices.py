@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fleetgym import catalog
 from fleetgym.errors import DataError, FleetgymError, UnknownNameError
-from fleetgym.schema import ID_PATTERN
+from fleetgym.schema import ID, Checked, Choice, Integer, Number, Text, documented, spec
 from fleetgym.traces.source import fail
 from fleetgym.traces.tables import amount, csv_rows
 
@@ -19,17 +19,21 @@ DEFAULT_GPUS = ("L40S", "A100-80GB", "H100", "H200")
 DEFAULT_REGION = "us-east-1"
 MAX_CAP = 100_000
 MAX_USD_PER_GPU_H = 1e6
+_REGION = Text(r"[A-Za-z0-9][A-Za-z0-9_.+x@:-]{0,29}")
 
 
+@documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Offer:
+class Offer(Checked):
     """GPUs of one type, market and region at a price."""
 
-    gpu: str
-    usd_per_gpu_h: float
-    max_gpus: int | None = None  # None: as many as could be of use
-    market: str = "on-demand"
-    region: str = "region-1"
+    gpu: str = spec(ID, doc="a type of the catalogue")
+    usd_per_gpu_h: float = spec(Number(minimum=0.0, maximum=MAX_USD_PER_GPU_H))
+    max_gpus: int | None = spec(
+        Integer(1, MAX_CAP, nullable=True), None, doc="None: as many as could be of use"
+    )
+    market: str = spec(Choice(MARKETS), "on-demand")
+    region: str = spec(_REGION, "region-1")
 
     @property
     def pool(self) -> str:
@@ -86,7 +90,7 @@ def _offer(row: Mapping[str, str]) -> Offer:
     if market not in MARKETS:
         raise UnknownNameError("market", market, MARKETS)
     region = row.get("region") or "region-1"
-    if not re.match(ID_PATTERN, region) or len(region) > 30:
+    if not re.fullmatch(_REGION.pattern, region):
         raise ValueError(f"expected a region of letters, digits and dashes, got {region!r}")
     return Offer(
         gpu=row["gpu"],
