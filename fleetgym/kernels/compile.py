@@ -18,9 +18,13 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import llvmlite.binding
 import numba
+import numba.core.cgutils
+import numba.core.compiler_lock
+import numba.core.typing
 
 from fleetgym.kernels.parts import KernelCompiler, PartCompiler
 
@@ -58,8 +62,6 @@ def source_digest() -> str:
 
 
 def _cpu_name() -> str:
-    import llvmlite.binding
-
     return str(llvmlite.binding.get_host_cpu_name())
 
 
@@ -164,18 +166,74 @@ def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     elsewhere = config.CACHE_DIR
     try:
         config.CACHE_DIR = str(folder or "")
-        return numba.njit(**options)(function)
+        kernel = numba.njit(**options)(function)
     except RuntimeError:  # no cache locator, as for functions typed at a prompt
-        return numba.njit(**{**options, "cache": False})(function)
+        kernel = numba.njit(**{**options, "cache": False})(function)
     finally:
         config.CACHE_DIR = elsewhere  # other people's kernels stay where they were
+    compile_or_load = kernel.compile
+
+    def compile_after_callees(signature: Any) -> Any:
+        _Distant.locate_all()  # also what is loaded from the cache may refer to them
+        return compile_or_load(signature)
+
+    kernel.compile = compile_after_callees
+    return kernel
+
+
+class _Distant:
+    """A kernel that others call by its symbol; compiled once any kernel is, so that imports compile nothing."""
+
+    _waiting: ClassVar[list[_Distant]] = []  # callees before their callers
+    _is_locating: ClassVar[bool] = False
+
+    def __init__(self, kernel: Any, types: tuple[Any, ...]):
+        self.kernel, self.types = kernel, types
+        self.symbol = f"{kernel.__module__}.{kernel.py_func.__qualname__}"
+        self.signature: Any = None
+        self._waiting.append(self)
+
+    @classmethod
+    def locate_all(cls) -> None:
+        """Compile what waits, and tell the linker where it is."""
+        if not cls._waiting:
+            return
+        with numba.core.compiler_lock.global_compiler_lock:
+            if cls._is_locating:  # one of them is being compiled; its callees came before it
+                return
+            cls._is_locating = True
+            try:
+                while cls._waiting:
+                    cls._waiting[0]._locate()
+                    del cls._waiting[0]
+            finally:
+                cls._is_locating = False
+
+    def _locate(self) -> None:
+        announce_compilation(self.kernel)
+        self.kernel.compile(self.types)
+        compiled = self.kernel.overloads[self.types]
+        address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
+        llvmlite.binding.add_symbol(self.symbol, address)
+        self.signature = numba.core.typing.signature(compiled.signature.return_type, *self.types)
+
+    def call(self, context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        """Generate the code of a call."""
+        convention, result = context.call_conv, signature.return_type
+        kind = convention.get_function_type(result, signature.args)
+        callee = numba.core.cgutils.get_or_insert_function(builder.module, kind, self.symbol)
+        status, value = convention.call_function(builder, callee, result, signature.args, arguments)
+        with numba.core.cgutils.if_unlikely(builder, status.is_error):
+            convention.return_status_propagate(builder, status)
+        return value
 
 
 def separate(kernel: Any, *examples: Any) -> Any:
-    """Compile a kernel for the types of `examples` now; return what other kernels call it by.
+    """Keep a kernel apart from its callers, for the types of `examples`; return what they call it by.
 
     What a kernel calls is otherwise joined to it and optimised once more, at each level of calls. This keeps
-    a large callee apart: its caller refers to it by a symbol, known from here on in this process.
+    a large callee apart: its caller refers to it by a symbol, known in this process once any kernel is compiled or
+    loaded.
 
     Parameters
     ----------
@@ -187,7 +245,7 @@ def separate(kernel: Any, *examples: Any) -> Any:
     Returns
     -------
     callable
-        To be called from kernels only.
+        To be called only from kernels that `jit` returned.
 
     Examples
     --------
@@ -201,29 +259,10 @@ def separate(kernel: Any, *examples: Any) -> Any:
     >>> fourth_power(2.0)
     16.0
     """
-    import llvmlite.binding
-    from numba.core import cgutils, typing
-
-    announce_compilation(kernel)
-    types = tuple(numba.typeof(example) for example in examples)
-    kernel.compile(types)
-    compiled = kernel.overloads[types]
-    symbol = f"{kernel.__module__}.{kernel.py_func.__qualname__}"
-    address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
-    llvmlite.binding.add_symbol(symbol, address)
-    signature = typing.signature(compiled.signature.return_type, *types)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        convention, result = context.call_conv, signature.return_type
-        kind = convention.get_function_type(result, signature.args)
-        callee = cgutils.get_or_insert_function(builder.module, kind, symbol)
-        status, value = convention.call_function(builder, callee, result, signature.args, arguments)
-        with cgutils.if_unlikely(builder, status.is_error):
-            convention.return_status_propagate(builder, status)
-        return value
+    callee = _Distant(kernel, tuple(numba.typeof(example) for example in examples))
 
     def distant(typing_context: Any, *arguments: Any) -> Any:
-        return signature, generate
+        return callee.signature, callee.call
 
     names = ["typing_context", *inspect.signature(kernel.py_func).parameters]
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
