@@ -102,7 +102,7 @@ def stacked(pairs):
         for n in ("compatible", "error", "storage_usd", "service_cv2")
     }
     shape = plain["error"].shape
-    return Performance(**{name: affine(name) for name in AFFINE}, **plain, tie_break=np.zeros(shape))
+    return Performance(**{name: affine(name) for name in AFFINE}, **plain, tie_break=np.full(shape, 0.5))
 
 
 def best_cost(problem, keep, seed):

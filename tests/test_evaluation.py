@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
+import json
 import math
 import os
 import random
@@ -26,6 +28,7 @@ from fleetgym.evaluation.agent_process import decode, encode
 from fleetgym.evaluation.jobs import Job, close_agents, play_actions, run_job
 from fleetgym.evaluation.results import read_results, timings_path
 from fleetgym.evaluation.run import evaluate, make_jobs, plan
+from fleetgym.files import canonical_json
 from fleetgym.reference import replay
 from fleetgym.threads import THREADS, one_thread
 
@@ -287,6 +290,15 @@ def test_resume_refuses_another_run(expected: str, tmp_path: Path) -> None:
     path.write_text(expected.replace(hashes, "0" * 64))
     with pytest.raises(DataError, match="another instances"):
         evaluate(AGENTS, SUITE, resume=path)
+    installed = importlib.metadata.version("highspy")
+    path.write_text(expected.replace(f'"highspy":"{installed}"', '"highspy":"1.0"', 1))
+    with pytest.raises(DataError, match=rf"another set of libraries \(highspy 1\.0; this run: {installed}\)"):
+        evaluate(AGENTS, SUITE, resume=path)
+    header, _, episodes = expected.partition("\n")
+    stated = json.loads(header)
+    assert set(stated.pop("packages")) == {"numpy", "scipy", "numba", "highspy"}
+    path.write_text(f"{canonical_json(stated)}\n{episodes}")  # as files were before headers said so
+    assert evaluate(AGENTS, SUITE, resume=path).to_text().partition("\n")[2] == episodes
 
 
 def test_edited_agents_do_not_go_on(tmp_path: Path) -> None:

@@ -109,6 +109,11 @@ class Header:
         default=None,
         doc="of each agent that did not come with fleetgym: its file, and what it uses of those beside",
     )
+    packages: Mapping[str, str] | None = spec(
+        MapOf(Text(r"\A[0-9A-Za-z.+!-]{1,40}\Z")),
+        default=None,
+        doc="versions of the libraries on which the last bit of a result may depend",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

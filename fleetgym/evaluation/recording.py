@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import os
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -127,6 +128,10 @@ class Recording:
             self._writer.close()
 
 
+#: What a result's last bit may depend on.
+PACKAGES = ("numpy", "scipy", "numba", "highspy")
+
+
 def make_header(jobs: Sequence[Job], suite: str | Sequence[str], official: Rules | None = None) -> Header:
     """Return the header of the results file of these jobs."""
     parts = [suite] if isinstance(suite, str) else [str(part) for part in suite]
@@ -144,6 +149,7 @@ def make_header(jobs: Sequence[Job], suite: str | Sequence[str], official: Rules
         instances={name: _facts(load_instance(name)) for name in instances},
         official=official,
         code_sha256={agent: checksum for agent, checksum in code.items() if checksum is not None} or None,
+        packages={name: importlib.metadata.version(name) for name in PACKAGES},
     )
 
 

@@ -11,7 +11,7 @@ import datetime
 import functools
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -396,10 +396,25 @@ def _check_same(found: Header, wanted: Header, source: str) -> None:
         "instances": "instances",
         "official": "set of rules",
         "code_sha256": "state of the agents' code or data, which were edited since",
+        "packages": "set of libraries",
     }
     for name, meaning in names.items():
         theirs, ours = getattr(found, name), getattr(wanted, name)
+        if name == "packages" and theirs is None:  # files of earlier versions do not say
+            continue
         if theirs != ours:
-            which = f" ({theirs}; this run: {ours})" if isinstance(ours, str) and name != "jobs_hash" else ""
+            which = "" if name == "jobs_hash" else _contrast(theirs, ours)
             message = f"belongs to another {meaning}{which}, so it cannot be resumed; choose another file"
             raise _located(DataError(message, f"$.{name}"), 0, source)
+
+
+def _contrast(theirs: object, ours: object) -> str:
+    """Return two texts, or the first entry in which two mappings of texts differ, in parentheses."""
+    if isinstance(theirs, str):
+        return f" ({theirs}; this run: {ours})"
+    if isinstance(theirs, Mapping) and isinstance(ours, Mapping):
+        for name in sorted({*theirs, *ours}):
+            old, new = theirs.get(name, "none"), ours.get(name, "none")
+            if old != new and isinstance(old, str) and isinstance(new, str) and len(old + new) <= 80:
+                return f" ({name} {old}; this run: {new})"
+    return ""
