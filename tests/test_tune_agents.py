@@ -10,11 +10,11 @@ import pytest
 from fleetgym.errors import DataError
 from fleetgym.generate import SEEDS
 from fleetgym.library import entries
-from fleetgym.registry import parse_agent
+from fleetgym.registry import agent_entries, parse_agent
 from tools.tune_agents import race as racing
 from tools.tune_agents.__main__ import main, outcomes
 from tools.tune_agents.grid import OWN, WRAPPER, grid_of, settings
-from tools.tune_agents.race import CONFIRMATION, RACE, Log, Round, Unfinished, above, race
+from tools.tune_agents.race import CONFIRMATION, RACE, SHORT_RACE, SLOW, Log, Round, Unfinished, above, race
 from tools.tune_agents.summary import cheapest, gain, page
 
 SHORT = (Round(("ou", "drop"), range(1), 2), Round(("ou",), range(1, 2), 1))
@@ -23,7 +23,8 @@ LAST = Round(("ou", "drop"), range(2, 4), 2)
 
 def price(setting: str, task: str) -> float:
     """Return a made-up cost: 100 USD times a factor of the setting, and more where the seed is larger."""
-    factor = {"agh": 1.0, "agh(margin=0.1)": 0.9, "agh(margin=0.2)": 1.2, "agh(margin=0.3)": 0.95}[setting]
+    factors = {"agh(margin=0.1)": 0.9, "agh(margin=0.2)": 1.2, "agh(margin=0.3)": 0.95}
+    factor = factors.get(setting, 1.0)
     return 100.0 * factor + int(task.rpartition("-")[2]) / 1e6
 
 
@@ -71,10 +72,11 @@ def test_an_agent_gets_what_it_takes() -> None:
     assert len(settings("autoscale")) == 65
 
 
-def test_nothing_is_tuned_on_what_is_scored() -> None:
+@pytest.mark.parametrize("rounds", [RACE, SHORT_RACE])
+def test_nothing_is_tuned_on_what_is_scored(rounds: tuple[Round, ...]) -> None:
     """Tasks are of the training seeds, the confirmation's were in no round, and all headline families are in both."""
     stored = {entry.id.rpartition("/")[2] for entry in entries().values()}
-    raced = [task for part in RACE for task in part.tasks]
+    raced = [task for part in rounds for task in part.tasks]
     confirmed = CONFIRMATION.tasks
     assert not set(raced) & set(confirmed)
     assert len(set(raced)) == len(raced)
@@ -113,6 +115,20 @@ def test_a_log_goes_on_and_a_finished_one_plays_nothing(
         race(TRIED, Log(path))
     assert race(TRIED, Log(path, tasks)) == whole
     assert len(played) == count + len(LAST.tasks)
+
+
+def test_slow_agents_run_the_shorter_race(tmp_path: Path, tasks: Path, played: list[tuple[str, str]]) -> None:
+    """They exist, and all of their settings are tried on the first task; the page says so."""
+    assert agent_entries().keys() >= SLOW
+    tried = settings("saa")
+    assert len(tried) == 100
+    found = race(tried, Log(tmp_path / "saa.jsonl", tasks))
+    assert {task for _, task in played[:100]} == set(SHORT_RACE[0].tasks)
+    assert found.best == tried[0]  # all cost the same: the published one comes first
+    text = page({"saa": found})
+    assert "**A shorter race**, for `saa`" in text
+    assert "1. 1 task (`multi`); 10 stay." in text
+    assert "Not tuned**: `agh`" in text
 
 
 def test_other_instances_are_noticed(tmp_path: Path, tasks: Path, played: list[tuple[str, str]]) -> None:

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fleetgym.leaderboard.cells import DASH, interval, number
 from fleetgym.registry import agent_entries
 from tools.family_statistics import cheaper_by
 from tools.markdown import table
 from tools.tune_agents.grid import MOST_TRIALS, OWN, WRAPPER, grid_of
-from tools.tune_agents.race import CONFIRMATION, RACE, Costs, Outcome, above
+from tools.tune_agents.race import (
+    CONFIRMATION,
+    RACE,
+    SHORT_RACE,
+    SLOW,
+    Costs,
+    Outcome,
+    Round,
+    above,
+    rounds_of,
+)
 
 
 def page(outcomes: Mapping[str, Outcome]) -> str:
     """Return the page as Markdown."""
-    rounds = "\n".join(
-        f"{k}. {len(part.tasks)} tasks ({', '.join(f'`{name}`' for name in part.families)}); {part.stay} "
-        f"{'stay' if part.stay > 1 else 'stays'}."
-        for k, part in enumerate(RACE, start=1)
-    )
     return f"""# Tuned settings of the reference agents
 
 Written by `python -m tools.tune_agents --agent NAME ...` from the logs beside this page. A log holds every trial: one
@@ -42,8 +47,7 @@ once takes the margin only. One without the wrapper has the arguments that its d
 **Race.** After each round the settings are ordered by the score's own formula over all tasks that they have played. The
 published setting stays in to the end, and may win.
 
-{rounds}
-"""
+{_rounds(RACE)}{_short_race(outcomes)}"""
 
 
 def _outcomes(outcomes: Mapping[str, Outcome]) -> str:
@@ -66,6 +70,35 @@ def _outcomes(outcomes: Mapping[str, Outcome]) -> str:
     return table(head, rows, text_columns=2)
 
 
+def _rounds(race: Sequence[Round]) -> str:
+    lines = []
+    for k, part in enumerate(race, start=1):
+        count, families = len(part.tasks), ", ".join(f"`{name}`" for name in part.families)
+        tasks, stays = "task" if count == 1 else "tasks", "stays" if part.stay == 1 else "stay"
+        lines.append(f"{k}. {count} {tasks} ({families}); {part.stay} {stays}.\n")
+    return "".join(lines)
+
+
+def _short_race(outcomes: Mapping[str, Outcome]) -> str:
+    """Return what is to be said of the race of slow agents, if one has run it."""
+    slow = ", ".join(f"`{agent}`" for agent in sorted(SLOW & outcomes.keys()))
+    if not slow:
+        return ""
+    return f"""
+**A shorter race**, for {slow}, whose days take long. The first task alone decides who goes on: on it, the setting
+with the best mean of the first six tasks is among the best five of 100, with each of the six quick planners of the
+table that replan. The tasks of the last columns are the same for all agents.
+
+{_rounds(SHORT_RACE)}"""
+
+
+def _days(race: Sequence[Round]) -> int:
+    """Return how many days a race of the most trials plays, the confirmation's included."""
+    playing = [MOST_TRIALS, *(part.stay for part in race)]
+    days = sum(len(part.tasks) * count for part, count in zip(race, playing, strict=False))
+    return days + 2 * len(CONFIRMATION.tasks)
+
+
 def _grid(outcomes: Mapping[str, Outcome]) -> str:
     own = {f"`{agent}`": grid for agent, grid in OWN.items() if agent in outcomes}
     rows = [
@@ -81,12 +114,10 @@ def _untuned(outcomes: Mapping[str, Outcome]) -> str:
     left = [name for name, entry in agent_entries().items() if entry.is_reference and name not in outcomes]
     dear = [f"`{name}`" for name in left if grid_of(name)]
     bare = [f"`{name}`" for name in left if not grid_of(name)]
-    playing = [MOST_TRIALS, *(part.stay for part in RACE)]
-    days = sum(len(part.tasks) * count for part, count in zip(RACE, playing, strict=False))
-    days += 2 * len(CONFIRMATION.tasks)
     found = ""
     if dear:
-        found += f"**Not tuned**: {', '.join(dear)}. A race plays {days} days, and theirs take long.\n"
+        days = max(_days(rounds_of(name)) for name in left if grid_of(name))
+        found += f"**Not tuned**: {', '.join(dear)}. A race plays up to {days} days, and theirs take long.\n"
     if bare:
         found += f"Without any of these arguments: {', '.join(bare)}.\n"
     return found
