@@ -10,14 +10,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fleetgym.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.files import file_sha256, read_json
 from fleetgym.instance import Instance, load_instance_file
 from fleetgym.scenario import Scenario, load_scenario_file
-from fleetgym.schema import SHA256, Choice, Integer, ListOf, Nested, Text, read_object, shown, spec
+from fleetgym.schema import SHA256, Choice, Integer, Line, ListOf, Nested, Text, read_object, shown, spec
 
 MANIFEST_FORMAT = "fleetgym-manifest-1"
 ENVIRONMENT_VARIABLE = "FLEETGYM_INSTANCES"
@@ -26,6 +26,11 @@ ENVIRONMENT_VARIABLE = "FLEETGYM_INSTANCES"
 InstanceSource = Instance | str | os.PathLike[str]
 
 _FULL_ID = Text(r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+/[A-Za-z0-9._+@:-]+$")
+#: Id of an instance, and number of one of its stored scenarios.
+Task = tuple[str, int]
+
+_SUITE = Text(r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$")
+_TASK = Text(r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+/[A-Za-z0-9._+@:-]+#[0-9]{1,4}$")
 _FILE = Text(r"^[A-Za-z0-9][A-Za-z0-9._/+@:-]*\.json(\.gz)?$")
 
 
@@ -53,6 +58,17 @@ class Entry:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Sample:
+    """A suite of some of a set's tasks, for agents that take too long for all of them."""
+
+    id: str = spec(_SUITE, doc="set/sample, as a suite is named")
+    about: str = spec(Line(1, 200), doc="which tasks these are")
+    tasks: tuple[str, ...] = spec(
+        ListOf(_TASK, minimum=1), doc="instance#scenario, in the order in which they are played"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
     """The list of everything in the standard set."""
 
@@ -61,6 +77,7 @@ class Manifest:
     headline: tuple[str, ...] = spec(
         ListOf(Text()), (), doc="families whose mean is the score; the others are shown only; [] for all"
     )
+    samples: tuple[Sample, ...] = spec(ListOf(Nested(Sample)), ())
 
 
 def instances_folder() -> Path:
@@ -87,16 +104,51 @@ def instances_folder() -> Path:
     raise DataError(f"no manifest.json in {looked}; {hint}")
 
 
+#: Path and time of modification of each manifest.
+_Paths = tuple[tuple[str, int], ...]
+
+
 def entries() -> Mapping[str, Entry]:
-    """Return the manifest's entries by id, in the manifest's order."""
+    """Return the manifests' entries by id, in the manifests' order."""
+    return _entries(_manifest_paths())
+
+
+def suites() -> Mapping[str, Sequence[Task]]:
+    """Return the tasks of every suite by its name: of the splits of all sets, and of samples of them.
+
+    Examples
+    --------
+    >>> suites()["fleet-v0/toy"][0]
+    ('fleet-v0/toy/two-pools', 0)
+    """
+    return _suites(_manifest_paths())
+
+
+def _manifest_paths() -> _Paths:
     folder = instances_folder()
     paths = [folder / "manifest.json", *sorted(folder.glob("*/manifest.json"))]
-    return _entries(tuple((str(path), path.stat().st_mtime_ns) for path in paths))
+    return tuple((str(path), path.stat().st_mtime_ns) for path in paths)
 
 
 @functools.lru_cache(maxsize=4)
-def _entries(paths: tuple[tuple[str, int], ...]) -> dict[str, Entry]:
+def _entries(paths: _Paths) -> dict[str, Entry]:
     return {entry.id: entry for path, modified in paths for entry in _manifest(path, modified).entries}
+
+
+@functools.lru_cache(maxsize=4)
+def _suites(paths: _Paths) -> dict[str, tuple[Task, ...]]:
+    found: dict[str, list[Task]] = {}
+    for entry in _entries(paths).values():
+        found.setdefault(entry.suite, []).extend((entry.id, k) for k in range(entry.scenarios))
+    for path, modified in paths:
+        for sample in _manifest(path, modified).samples:
+            found[sample.id] = [_task(name) for name in sample.tasks]
+    return {name: tuple(tasks) for name, tasks in found.items()}
+
+
+def _task(name: str) -> Task:
+    instance, _, scenario = name.rpartition("#")
+    return instance, int(scenario)
 
 
 @functools.lru_cache(maxsize=16)
@@ -146,9 +198,26 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
         for k, family in enumerate(found.headline):
             if family not in families:
                 raise DataError(f"no instance is of family {family!r}", f"$.headline[{k}]")
+        _check_samples(found)
         return found
     except DataError as error:
         raise error.in_file(str(path)) from None
+
+
+def _check_samples(manifest: Manifest) -> None:
+    """Refuse samples of tasks that there are not, or under a name that is taken."""
+    stored = {entry.id: entry.scenarios for entry in manifest.entries}
+    taken = {entry.suite for entry in manifest.entries}
+    for k, sample in enumerate(manifest.samples):
+        if sample.id in taken:
+            raise DataError(f"there is a suite {sample.id} already", f"$.samples[{k}].id")
+        taken.add(sample.id)
+        seen: set[Task] = set()
+        for n, (instance, scenario) in enumerate(map(_task, sample.tasks)):
+            if scenario >= stored.get(instance, 0) or (instance, scenario) in seen:
+                message = f"{sample.tasks[n]} is no stored task, or is there twice"
+                raise DataError(message, f"$.samples[{k}].tasks[{n}]")
+            seen.add((instance, scenario))
 
 
 def list_instances(suite: str | None = None) -> list[str]:
@@ -157,7 +226,7 @@ def list_instances(suite: str | None = None) -> list[str]:
     Parameters
     ----------
     suite : str, optional
-        ``fleet-v0/dev`` for one split, ``fleet-v0`` for all of them; by default everything.
+        ``fleet-v0/dev`` for one split or sample, ``fleet-v0`` for all splits of a set; by default everything.
 
     Returns
     -------
@@ -178,11 +247,40 @@ def list_instances(suite: str | None = None) -> list[str]:
     if suite is None:
         return list(known)
     wanted = suite.strip("/")
+    if wanted in suites():
+        return list(dict.fromkeys(name for name, _ in suites()[wanted]))
     found = [name for name, entry in known.items() if f"{entry.suite}/".startswith(f"{wanted}/")]
     if not found:
-        suites = {entry.suite for entry in known.values()}
-        raise UnknownNameError("suite", suite, suites | {name.partition("/")[0] for name in suites})
+        raise UnknownNameError("suite", suite, {*suites(), *(name.partition("/")[0] for name in suites())})
     return found
+
+
+def list_tasks(suite: str) -> list[Task]:
+    """Return instance and scenario of every task of a suite, in the manifest's order.
+
+    Parameters
+    ----------
+    suite : str
+        As for `list_instances`.
+
+    Returns
+    -------
+    list of (str, int)
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such suite.
+
+    Examples
+    --------
+    >>> list_tasks("fleet-v0/toy")[0]
+    ('fleet-v0/toy/two-pools', 0)
+    """
+    names = list_instances(suite)
+    if suite.strip("/") in suites():
+        return list(suites()[suite.strip("/")])
+    return [(name, k) for name in names for k in range(entries()[name].scenarios)]
 
 
 def find_entry(name: str) -> Entry:

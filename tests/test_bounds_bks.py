@@ -194,7 +194,7 @@ def test_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bks", "show", "fleet-v0/toy", "--json"]) == 0
     assert {row["gap"] for row in json.loads(capsys.readouterr().out)} == {0.0}
     assert main(["bks", "show", "fleet-v0/nothing"]) == 2
-    assert len(standings(["fleet-v0/toy/drop"])) == 1
+    assert len(standings([("fleet-v0/toy/drop", 0)])) == 1
 
 
 # -- the clairvoyant

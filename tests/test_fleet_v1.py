@@ -14,7 +14,7 @@ from fleetgym.files import canonical_hash, read_json
 from fleetgym.generate import SEEDS, generate, stored_scenarios
 from fleetgym.leaderboard.registers import read_registers
 from fleetgym.leaderboard.submission import suite_sha256
-from fleetgym.library import list_instances, load_instance, load_scenarios
+from fleetgym.library import list_instances, list_tasks, load_instance, load_scenarios
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "instances" / "fleet-v1"
@@ -23,6 +23,7 @@ HEADLINE = {"ou", "drop", "trace", "budget", "tail", "multi"}
 FROZEN = {
     "dev": "fb7ab3d7cb0829fac85958bdd2ee91397ed3e50b8c84c36fdc9adec57f0434ae",
     "test": "88c397fbe7a9baeaae85403a050c3559b4a7c62d0d74324352391dd2a6c74753",
+    "sample": "c091e2cd753a9e38b9687088bce3931931b0b1c47c358a4628dd16ad5eca5949",
 }
 SMALL = [
     f"fleet-v1/dev/{family}-s-101" for family in ("ou", "drop", "budget", "tail", "multi", "grw", "warp")
@@ -46,6 +47,20 @@ def test_splits_have_the_stated_instances() -> None:
 def test_frozen_splits_do_not_change(split: str, checksum: str) -> None:
     """Instances, scenarios, and their order are those of the day on which the set was frozen."""
     assert suite_sha256(f"fleet-v1/{split}") == checksum
+
+
+def test_the_sample_has_the_stated_tasks() -> None:
+    """Twelve of each headline family, three of every other, all of test's smallest sizes, a day each."""
+    tasks = list_tasks("fleet-v1/sample")
+    count = Counter(library.entries()[name].family for name, _ in tasks)
+    assert count == {**dict.fromkeys(HEADLINE, 12), **dict.fromkeys(("grw", "fastllm", "warp"), 3)}
+    assert {scenario for _, scenario in tasks} == {0}
+    assert all(name.startswith("fleet-v1/test/") and 201 <= int(name[-3:]) <= 212 for name, _ in tasks)
+    assert {library.entries()[name].size for name, _ in tasks} == {
+        "s",
+        "m",
+        "4-4-5",
+    }  # trace has no smaller one
 
 
 def test_every_file_is_listed_and_the_set_is_small() -> None:

@@ -1,4 +1,4 @@
-"""What is in `fleet-v1`: families, sizes and seeds of its splits.
+"""What is in `fleet-v1`: families, sizes and seeds of its splits, and the sample of them for slow agents.
 
 Every instance is `fleetgym.generate.generate(family, size, seed)` with its `stored_scenarios`. Seeds tell the splits
 apart: `fleetgym.generate.SEEDS`. The fresh split is drawn by `fleetgym.leaderboard.season`.
@@ -39,6 +39,9 @@ PLAN = (
     ("warp", "s", 4, 8),
 )
 
+#: Test instances of each family in the sample: those of the smallest size, one scenario each.
+SAMPLED = {"headline": 12, "other": 3}
+
 
 @dataclasses.dataclass(frozen=True)
 class Task:
@@ -62,3 +65,14 @@ def tasks(split: str) -> list[Task]:
         for row in PLAN
         for k in range(row[column])  # type: ignore[call-overload]
     ]
+
+
+def sample() -> dict[str, object]:
+    """Return the manifest's sample of test."""
+    names = []
+    for family in dict.fromkeys(row[0] for row in PLAN):
+        mine = [task for task in tasks("test") if task.family == family]
+        count = SAMPLED["headline" if family in HEADLINE else "other"]
+        names += [f"{SUITE}/test/{t.id}#0" for t in mine if t.size == mine[0].size][:count]
+    about = "scenario 0 of the first test instances of each family, in its smallest size"
+    return {"id": f"{SUITE}/sample", "about": about, "tasks": names}

@@ -170,8 +170,11 @@ def manifest(out: Path, splits: tuple[str, ...]) -> dict:
 
 
 def fleet_v1_manifest(entries: list[dict]) -> dict:
-    """Return a manifest that names the headline families."""
-    return {"format": MANIFEST_FORMAT, "headline": list(fleet_v1.HEADLINE), "entries": entries}
+    """Return a manifest that names the headline families, and the sample if its tasks are there."""
+    found = {"format": MANIFEST_FORMAT, "headline": list(fleet_v1.HEADLINE), "entries": entries}
+    sample = fleet_v1.sample()
+    is_there = {task.rpartition("#")[0] for task in sample["tasks"]} <= {entry["id"] for entry in entries}
+    return {**found, "samples": [sample]} if is_there else found
 
 
 # -- both

@@ -22,17 +22,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 def show(arguments: argparse.Namespace) -> int:
     """Print value, bound and gap of every task."""
-    from fleetgym.evaluation.run import instances_of
+    from fleetgym.evaluation.run import tasks_of
     from fleetgym.library import is_path
 
-    names = [name for part in arguments.suite for name in instances_of(part)]
-    own = [name for name in names if is_path(name)]
+    own = [part for part in arguments.suite if is_path(part)]
     if own:
         raise FleetgymError(
             f"{own[0]} is your own: best-known costs are kept for stored instances; "
             "`fleetgym compare ... --relative-to best-in-run` needs none"
         )
-    found = standings(names)
+    found = standings([task for part in arguments.suite for task in tasks_of(part)])
     if arguments.json:
         print(json.dumps([standing.to_dict() for standing in found], indent=2, allow_nan=False))
         return 0

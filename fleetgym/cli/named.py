@@ -32,10 +32,9 @@ def instance_name(text: str) -> str:
     fleetgym.errors.FleetgymError: 'fleet-v0/toy' is a suite of 7 instances; expected one: fleet-v0/toy/two-pools, ...
     """
     from fleetgym.evaluation.run import refuse_other_file
-    from fleetgym.library import entries, is_path, list_instances
+    from fleetgym.library import is_path, list_instances, suites
 
-    suites = {entry.suite for entry in entries().values()}
-    if text in suites | {suite.partition("/")[0] for suite in suites}:
+    if text in {*suites(), *(suite.partition("/")[0] for suite in suites())}:
         members = list_instances(text)
         raise FleetgymError(
             f"{text!r} is a suite of {len(members)} instances; expected one: {members[0]}, ..."

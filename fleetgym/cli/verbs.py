@@ -40,14 +40,17 @@ def list_things(arguments: argparse.Namespace) -> int:
     if arguments.what == "suites":
         return _list_suites(arguments.json)
     from fleetgym.evaluation.run import full_suite
-    from fleetgym.library import entries, list_instances
+    from fleetgym.library import entries, list_tasks
 
-    found = [entries()[name] for name in list_instances(str(full_suite(arguments.what)))]
+    scenarios = Counter(name for name, _ in list_tasks(str(full_suite(arguments.what))))
+    found = [(entries()[name], count) for name, count in scenarios.items()]
     if arguments.json:
-        facts = ("id", "family", "size", "scenarios", "content_hash")
-        _print_json([{name: getattr(entry, name) for name in facts} for entry in found])
+        facts = ("id", "family", "size", "content_hash")
+        _print_json(
+            [{**{name: getattr(e, name) for name in facts}, "scenarios": count} for e, count in found]
+        )
         return 0
-    rows = [[entry.id, entry.family, entry.size, str(entry.scenarios)] for entry in found]
+    rows = [[entry.id, entry.family, entry.size, str(count)] for entry, count in found]
     print(align(["instance", "family", "size", "scenarios"], rows, left=3))
     return 0
 
@@ -94,13 +97,14 @@ def _list_arguments(name: str, as_json: bool) -> int:
 
 
 def _list_suites(as_json: bool) -> int:
-    from fleetgym.library import entries
+    from fleetgym.library import list_instances, suites
 
-    counts = Counter(entry.suite for entry in entries().values())
+    counts = {suite: len(list_instances(suite)) for suite in suites()}
     if as_json:
-        _print_json(dict(counts))
+        _print_json(counts)
         return 0
-    print(align(["suite", "instances"], [[suite, str(count)] for suite, count in counts.items()]))
+    rows = [[suite, str(count), str(len(suites()[suite]))] for suite, count in counts.items()]
+    print(align(["suite", "instances", "tasks"], rows))
     print("\n`fleetgym list SUITE` lists its instances, `fleetgym list agents` the agents.")
     return 0
 

@@ -19,11 +19,14 @@ from fleetgym.evaluation.recording import make_header as make_header
 from fleetgym.evaluation.results import Results
 from fleetgym.library import (
     InstanceSource,
+    Task,
     entries,
     is_path,
     list_instances,
+    list_tasks,
     load_instance,
     load_scenarios,
+    suites,
 )
 from fleetgym.registry import make_planner, parse_agent
 
@@ -81,16 +84,22 @@ def _listed(names: Any) -> list[Any]:
     return [names] if is_one else list(names)
 
 
-def _tasks(suite: str | Sequence[str], scenarios: list[int] | None) -> Iterator[tuple[str, int]]:
+def _tasks(suite: str | Sequence[str], scenarios: list[int] | None) -> Iterator[Task]:
     for part in _listed(suite):
-        for instance in instances_of(part):
-            count = len(load_scenarios(instance))
-            for number in range(count) if scenarios is None else scenarios:
-                if not 0 <= number < count:
-                    raise FleetgymError(
-                        f"{instance} has {count} stored scenarios, numbered from 0; got {number}"
-                    )
+        stored: dict[str, list[int]] = {}
+        for instance, number in tasks_of(part):
+            stored.setdefault(instance, []).append(number)
+        for instance, numbers in stored.items():
+            for number in numbers if scenarios is None else scenarios:
+                if number not in numbers:
+                    raise FleetgymError(_no_such_scenario(part, instance, numbers, number))
                 yield instance, number
+
+
+def _no_such_scenario(part: str, instance: str, numbers: list[int], number: int) -> str:
+    if numbers == [*range(len(numbers))]:
+        return f"{instance} has {len(numbers)} stored scenarios, numbered from 0; got {number}"
+    return f"{part} has scenario {', '.join(map(str, numbers))} of {instance}; got {number}"
 
 
 def full_suite(suite: str | Sequence[str]) -> str | list[str]:
@@ -106,23 +115,38 @@ def full_suite(suite: str | Sequence[str]) -> str | list[str]:
     if is_path(suite):
         return str(suite)
     full = f"{DEFAULT_SUITE.partition('/')[0]}/{suite}"
-    return full if full in {entry.suite for entry in entries().values()} else str(suite)
+    return full if full in suites() else str(suite)
+
+
+def tasks_of(part: str) -> list[Task]:
+    """Return the tasks that a suite (see `full_suite`), the id of an instance, or a path stands for.
+
+    Examples
+    --------
+    >>> tasks_of("fleet-v0/toy/two-pools")
+    [('fleet-v0/toy/two-pools', 0)]
+    """
+    if is_path(part):
+        return [(str(part), number) for number in range(len(load_scenarios(part)))]
+    if part in entries():
+        return [(part, number) for number in range(entries()[part].scenarios)]
+    refuse_other_file(part)
+    if part.count("/") > 1:
+        raise UnknownNameError("instance", part, list_instances())
+    return list_tasks(str(full_suite(part)))
 
 
 def instances_of(part: str) -> list[str]:
-    """Return the instances that a suite (see `full_suite`), the id of an instance, or a path stands for.
+    """Return the instances of `tasks_of`, each once.
 
     Examples
     --------
     >>> instances_of("fleet-v0/toy/two-pools")
     ['fleet-v0/toy/two-pools']
     """
-    if is_path(part) or part in list_instances():
+    if is_path(part):
         return [str(part)]
-    refuse_other_file(part)
-    if part.count("/") > 1:
-        raise UnknownNameError("instance", part, list_instances())
-    return list_instances(str(full_suite(part)))
+    return list(dict.fromkeys(instance for instance, _ in tasks_of(part)))
 
 
 def refuse_other_file(part: str) -> None:

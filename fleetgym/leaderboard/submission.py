@@ -21,7 +21,7 @@ from fleetgym.errors import DataError, UnknownNameError
 from fleetgym.evaluation.episode import SEED, TIME_CLASSES
 from fleetgym.files import canonical_hash, file_sha256, read_text
 from fleetgym.leaderboard.toml import MAX_TOML_BYTES, SUITE, read_toml, write_toml
-from fleetgym.library import entries, list_instances
+from fleetgym.library import entries, list_tasks
 from fleetgym.schema import DAY, SHA256, Choice, Integer, Line, Nested, Text, shown, spec, to_jsonable
 
 SUBMISSION_FORMAT = "fleetgym-submission-1"
@@ -199,7 +199,7 @@ def _check_readme(path: Path) -> None:
 
 def _check_suite(run: RunCard) -> None:
     try:
-        here, count = suite_sha256(run.suite), len(suite_tasks(run.suite))
+        here, count = suite_sha256(run.suite), len(list_tasks(run.suite))
     except UnknownNameError as error:
         raise DataError(str(error), "$.run.suite") from None
     if run.suite_sha256 != here:
@@ -217,21 +217,17 @@ def _check_checksum(expected: str, path: Path, episodes: int) -> None:
         raise DataError(f"{path.name} has SHA-256 {found[:12]}..., not this one", "$.files.episodes_sha256")
 
 
-def suite_tasks(suite: str) -> list[tuple[str, int]]:
-    """Return instance and scenario of every task of a suite, in the manifest's order.
-
-    Examples
-    --------
-    >>> suite_tasks("fleet-v0/toy")[0]
-    ('fleet-v0/toy/two-pools', 0)
-    """
-    return [(name, k) for name in list_instances(suite) for k in range(entries()[name].scenarios)]
-
-
 def suite_sha256(suite: str) -> str:
-    """Return one checksum of all that a suite's tasks consist of: instances and scenarios."""
-    parts = [entries()[name] for name in list_instances(suite)]
-    return canonical_hash([[e.id, e.content_hash, e.scenario_sha256] for e in parts])
+    """Return one checksum of all that a suite's tasks consist of: instances and scenarios, and which of these."""
+    played: dict[str, list[int]] = {}
+    for name, scenario in list_tasks(suite):
+        played.setdefault(name, []).append(scenario)
+    parts = []
+    for name, scenarios in played.items():
+        entry = entries()[name]
+        some = [] if scenarios == [*range(entry.scenarios)] else [scenarios]
+        parts.append([entry.id, entry.content_hash, entry.scenario_sha256, *some])
+    return canonical_hash(parts)
 
 
 # -- the episodes

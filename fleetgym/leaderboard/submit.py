@@ -24,9 +24,8 @@ from fleetgym.leaderboard.submission import (
     Submission,
     submission_id,
     suite_sha256,
-    suite_tasks,
 )
-from fleetgym.library import find_entry
+from fleetgym.library import find_entry, list_tasks
 from fleetgym.schema import read_object
 from fleetgym.scoring.best_known import load_best_known, task_name
 
@@ -184,7 +183,7 @@ def _the_agent(run: Results, agent: str | None) -> str:
 def _episodes(run: Results, agent: str, suite: str) -> list[EpisodeResult]:
     """Return the agent's episodes in the suite's order."""
     played = {(e.instance, e.scenario): e for e in run.episodes if e.agent == agent}
-    tasks = suite_tasks(suite)
+    tasks = list_tasks(suite)
     missing = [task_name(*task) for task in tasks if task not in played]
     if missing:
         held = f"{len(tasks) - len(missing)} of the {len(tasks)} tasks of {suite}"

@@ -26,10 +26,9 @@ from fleetgym.leaderboard.submission import (
     read_lines,
     read_submission,
     submission_id,
-    suite_tasks,
 )
 from fleetgym.leaderboard.workers import in_order
-from fleetgym.library import find_entry, load_instance
+from fleetgym.library import find_entry, list_tasks, load_instance
 from fleetgym.schema import read_object
 
 
@@ -106,7 +105,7 @@ def mark(instance: str) -> InstanceMark:
 def _replayed(
     submission: Submission, path: Path, workers: int, progress: Callable[[int, int], None] | None
 ) -> list[VerifiedEpisode]:
-    tasks = suite_tasks(submission.run.suite)
+    tasks = list_tasks(submission.run.suite)
     lines = read_lines(path, 1 + len(tasks))
     _check_header(next(lines), submission, tasks)
     numbered = enumerate(zip(lines, tasks, strict=True), start=1)

@@ -11,7 +11,7 @@ import numpy as np
 from fleetgym.errors import DataError, FleetgymError
 from fleetgym.evaluation.results import Results, read_results
 from fleetgym.files import read_json
-from fleetgym.library import find_entry, load_instance
+from fleetgym.library import Task, find_entry, load_instance
 from fleetgym.scoring.best_known import (
     ACTIONS_FORMAT,
     BestKnown,
@@ -165,21 +165,19 @@ class Standing:
         return {"task": self.task, **dataclasses.asdict(self.known), "gap": self.gap}
 
 
-def standings(instances: Sequence[str]) -> list[Standing]:
-    """Return what is known of the stored tasks of some instances.
+def standings(tasks: Sequence[Task]) -> list[Standing]:
+    """Return what is known of stored tasks.
 
     Raises
     ------
     FleetgymError
         If nothing is.
     """
-    found = []
-    for name in instances:
-        path = best_known_path(name)
-        known = read_best_known(path).tasks if path.is_file() else {}
-        for k in range(find_entry(name).scenarios):
-            if task_name(name, k) in known:
-                found.append(Standing(task_name(name, k), known[task_name(name, k)]))
+    known: dict[str, BestKnown] = {}
+    for path in {best_known_path(name) for name, _ in tasks}:
+        known |= read_best_known(path).tasks if path.is_file() else {}
+    named = [task_name(*task) for task in tasks]
+    found = [Standing(name, known[name]) for name in named if name in known]
     if not found:
         raise FleetgymError("there are no best-known costs of these tasks")
     return found
