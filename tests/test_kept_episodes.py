@@ -51,15 +51,6 @@ def test_kept_episodes_come_back_to_the_byte(results: Path, tmp_path: Path) -> N
     assert episodes.keep(back, tmp_path / "again").read_bytes() == file.read_bytes()
 
 
-def test_another_agent_plays_the_same_instances(
-    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """They are printed once each, in the order in which they were played."""
-    kept = episodes.keep(results, tmp_path / "kept")
-    assert episodes.main(["instances", str(kept)]) == 0
-    assert capsys.readouterr().out.split() == TOYS
-
-
 def test_an_unfinished_run_goes_on(results: Path, tmp_path: Path) -> None:
     """What is restored is a results file like any other: the rest is played, and the whole is as if in one go."""
     whole = results.read_bytes()

@@ -8,9 +8,7 @@ without playing everything again.
     python -m tools.episodes restore leaderboard/episodes/v1-test results/v1-test
 
 A run that is not finished is kept too; restored, it goes on with `fleetgym evaluate AGENT --resume FILE`. Of CPU times
-the sum over the decisions of an episode is kept. Another agent plays the same sample of a suite with
-
-    fleetgym evaluate AGENT --scenarios 0 --suite $(python -m tools.episodes instances KEPT) --out FILE
+the sum over the decisions of an episode is kept.
 """
 
 from __future__ import annotations
@@ -86,13 +84,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     restore_ = verbs.add_parser("restore", help="kept episodes to results files, replayed")
     restore_.add_argument("kept", type=Path, help="folder")
     restore_.add_argument("folder", type=Path, help="where results files go; those that exist stay")
-    instances_ = verbs.add_parser("instances", help="print what was played, for --suite")
-    instances_.add_argument("kept", type=Path, help="file of kept episodes")
     arguments = parser.parse_args(argv)
     try:
-        if arguments.verb == "instances":
-            print(*dict.fromkeys(episode.instance for episode in read_kept(arguments.kept)[1]))
-        elif arguments.verb == "keep":
+        if arguments.verb == "keep":
             for path in arguments.results:
                 if not path.name.endswith(timings_path("").name):
                     keep(path, arguments.folder)

@@ -26,7 +26,7 @@ from fleetgym.files import write_atomically
 from fleetgym.leaderboard.cells import interval, number
 from fleetgym.leaderboard.report import played_rows
 from fleetgym.leaderboard.table import Played, Table, Task, cluster_means, make_table
-from fleetgym.library import entries
+from fleetgym.library import entries, suites
 from fleetgym.scoring.best_known import load_best_known, task_name
 from fleetgym.scoring.score import family_means
 from tools.family_cards import CARDS
@@ -143,9 +143,12 @@ def is_known(run: Results) -> bool:
 def played_tasks(run: Results) -> str:
     """Return which tasks of which suites were played; in detail if not all were."""
     played = {(episode.instance, episode.scenario) for episode in run.episodes}
-    suites = sorted({name.rpartition("/")[0] for name, _ in played})
-    every = sum(entry.scenarios for entry in entries().values() if entry.suite in suites)
-    named = ", ".join(f"`{suite}`" for suite in suites)
+    for name, tasks in suites().items():
+        if played == set(tasks):
+            return f"all {len(tasks)} tasks of `{name}`"
+    splits = sorted({name.rpartition("/")[0] for name, _ in played})
+    every = sum(entry.scenarios for entry in entries().values() if entry.suite in splits)
+    named = ", ".join(f"`{split}`" for split in splits)
     if len(played) == every:
         return f"all {every} tasks of {named}"
     kinds = Counter(name.rpartition("/")[2].rpartition("-")[0] for name, _ in sorted(played))
