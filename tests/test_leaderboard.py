@@ -7,6 +7,7 @@ import gzip
 import itertools
 import json
 import math
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -380,6 +381,21 @@ def test_board_from_records(board: Path) -> None:
     expected = score(fleetgym.evaluate(list(AGENTS), SUITE))
     for row in suite_board.certified.rows:
         assert row.score == pytest.approx(expected.row(row.key.removeprefix("2026-11-21-")).score)
+
+
+def test_rows_with_the_same_actions_name_each_other(board: Path) -> None:
+    """A copy under another name is told on both rows; without one there is no such column, and README has none."""
+    build_site(board)
+    page = (board / "site" / "index.html").read_text()
+    assert "same costs as" not in page
+    copy = board / "submissions" / "2026-11-22-mine"
+    shutil.copytree(board / "submissions" / "2026-11-21-gh", copy)
+    verify(copy, out=board / "verified")
+    build_site(board)
+    page = (board / "site" / "index.html").read_text()
+    assert "same costs as" in page
+    cells = re.findall(r'<td[^>]* data-value="(2026-[^"]*)">([^<]*)</td>', page)
+    assert sorted(cells) == [("2026-11-21-gh", "2026-11-21-gh"), ("2026-11-22-mine", "2026-11-22-mine")]
 
 
 def test_same_records_same_page(board: Path, tmp_path: Path) -> None:

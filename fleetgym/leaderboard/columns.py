@@ -67,6 +67,7 @@ def _columns(table: Table, records: Mapping[str, Record], place: str) -> list[Co
     def agent(row: TableRow) -> AgentCard:
         return records[row.key].submission.agent
 
+    twins = _same_costs(table)
     found = [
         Column(
             place,
@@ -108,8 +109,28 @@ def _columns(table: Table, records: Mapping[str, Record], place: str) -> list[Co
         Column("unserved %", lambda r: number(100 * r.unserved_share, 2), lambda r: r.unserved_share),
         Column("failures", lambda r: r.failures, lambda r: r.failures),
         Column("date", lambda r: records[r.key].submission.date, kind="text"),
+        Column(
+            "same costs as",
+            lambda r: twins.get(r.key, DASH),
+            lambda r: twins.get(r.key),
+            kind="text",
+            hint="every task cost exactly the same: the same actions under two names",
+        ),
     ]
     return [column for column in found if _known(column, table)]
+
+
+def _same_costs(table: Table) -> dict[str, str]:
+    """Return, for each row that costs what others cost on every task, the names of these."""
+    groups: dict[tuple[float, ...], list[str]] = {}
+    for row in table.rows:
+        groups.setdefault(tuple(played.cost_usd for played in row.tasks), []).append(row.key)
+    return {
+        key: ", ".join(other for other in group if other != key)
+        for group in groups.values()
+        if len(group) > 1
+        for key in group
+    }
 
 
 def _machine(record: Record) -> str:
