@@ -9,7 +9,7 @@ import pytest
 
 from fleetgym.evaluation.results import parse_results, read_results, read_timings, timings_path
 from fleetgym.evaluation.run import evaluate
-from fleetgym.files import parse_json, read_text
+from fleetgym.files import canonical_json, parse_json, read_text
 from fleetgym.schema import read_object
 from tools import episodes
 
@@ -49,6 +49,17 @@ def test_kept_episodes_come_back_to_the_byte(results: Path, tmp_path: Path) -> N
         {key: sum(t.act_cpu_s) for key, t in before.items()}
     )
     assert episodes.keep(back, tmp_path / "again").read_bytes() == file.read_bytes()
+
+
+def test_files_that_name_no_libraries_come_back_too(results: Path, tmp_path: Path) -> None:
+    """Headers of earlier versions lack them: what is restored lacks them as well, and is read."""
+    header, _, rest = results.read_text(encoding="utf-8").partition("\n")
+    facts = parse_json(header)
+    del facts["packages"]
+    results.write_text(f"{canonical_json(facts)}\n{rest}", encoding="utf-8")
+    back = episodes.restore(episodes.keep(results, tmp_path / "kept"), tmp_path / "back")
+    assert back.read_bytes() == results.read_bytes()
+    assert read_results(back).header.packages is None
 
 
 def test_an_unfinished_run_goes_on(results: Path, tmp_path: Path) -> None:

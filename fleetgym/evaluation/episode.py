@@ -199,13 +199,10 @@ class EpisodeResult:
             raise DataError(f"the episode {self.key} holds a number that is not finite") from None
 
 
-def stated(value: object) -> dict[str, Any]:
-    """Return a dataclass as JSON values, without the optional keys that say nothing."""
-    data = to_jsonable(value)
-    for name in ("official", "code_sha256", "budget_spent_at_window", "speed"):
-        if data.get(name, 0) is None:
-            del data[name]
-    return data
+def stated(value: Any) -> dict[str, Any]:
+    """Return a dataclass as JSON values, without the keys that say nothing: those that are None by default."""
+    silent = {field.name for field in dataclasses.fields(value) if field.default is None}
+    return {key: part for key, part in to_jsonable(value).items() if part is not None or key not in silent}
 
 
 def encode_actions(actions: np.ndarray) -> tuple[tuple[int, int, int], ...]:
