@@ -520,7 +520,7 @@ def cover_level(p, i, group):
 
 
 @inner
-def cover_set(p, s, levels, covered, group):
+def cover_set(levels, covered, group):
     """Return how many uncovered workloads a group would cover, (10), and the level for all, (11)."""
     count, level = _OFF, _OFF
     for i in range(covered.size):
@@ -544,7 +544,7 @@ def cover(p, s, scratch):
     while True:
         best, best_level, best_score = _NONE, _OFF, 0.0
         for group in range(groups):
-            count, level = cover_set(p, s, levels, covered, group)
+            count, level = cover_set(levels, covered, group)
             if count == 0 or s.level[group] > 0 or not resources_fit(p, s, group, level, 0.0):
                 continue
             cost = held_at(p, group, level, BUDGET)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fleetgym.errors import DataError, FleetgymError, UnknownNameError
-from fleetgym.files import file_sha256, read_json
+from fleetgym.files import canonical_hash, file_sha256, read_json
 from fleetgym.instance import Instance, load_instance_file
 from fleetgym.scenario import Scenario, load_scenario_file
 from fleetgym.schema import SHA256, Choice, Integer, Line, ListOf, Nested, Text, read_object, shown, spec
@@ -30,7 +30,7 @@ _FULL_ID = Text(r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+/[A-Za-z0-9._+@:-]+$")
 Task = tuple[str, int]
 
 _SUITE = Text(r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$")
-_TASK = Text(r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+/[A-Za-z0-9._+@:-]+#[0-9]{1,4}$")
+TASK_NAME = Text(r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+/[A-Za-z0-9._+@:-]+#[0-9]{1,4}$")
 _FILE = Text(r"^[A-Za-z0-9][A-Za-z0-9._/+@:-]*\.json(\.gz)?$")
 
 
@@ -64,7 +64,7 @@ class Sample:
     id: str = spec(_SUITE, doc="set/sample, as a suite is named")
     about: str = spec(Line(1, 200), doc="which tasks these are")
     tasks: tuple[str, ...] = spec(
-        ListOf(_TASK, minimum=1), doc="instance#scenario, in the order in which they are played"
+        ListOf(TASK_NAME, minimum=1), doc="instance#scenario, in the order in which they are played"
     )
 
 
@@ -142,13 +142,31 @@ def _suites(paths: _Paths) -> dict[str, tuple[Task, ...]]:
         found.setdefault(entry.suite, []).extend((entry.id, k) for k in range(entry.scenarios))
     for path, modified in paths:
         for sample in _manifest(path, modified).samples:
-            found[sample.id] = [_task(name) for name in sample.tasks]
+            found[sample.id] = [parse_task(name) for name in sample.tasks]
     return {name: tuple(tasks) for name, tasks in found.items()}
 
 
-def _task(name: str) -> Task:
+def parse_task(name: str) -> Task:
+    """Take a task's name apart.
+
+    Raises
+    ------
+    DataError
+        If it is none.
+
+    Examples
+    --------
+    >>> parse_task("fleet-v0/toy/two-pools#0")
+    ('fleet-v0/toy/two-pools', 0)
+    """
+    TASK_NAME.read(name, "task")
     instance, _, scenario = name.rpartition("#")
     return instance, int(scenario)
+
+
+def manifests_sha256() -> str:
+    """Return one checksum of all manifests: of what every instance and scenario file hashes to."""
+    return canonical_hash([file_sha256(path) for path, _ in _manifest_paths()])
 
 
 @functools.lru_cache(maxsize=16)
@@ -213,7 +231,7 @@ def _check_samples(manifest: Manifest) -> None:
             raise DataError(f"there is a suite {sample.id} already", f"$.samples[{k}].id")
         taken.add(sample.id)
         seen: set[Task] = set()
-        for n, (instance, scenario) in enumerate(map(_task, sample.tasks)):
+        for n, (instance, scenario) in enumerate(map(parse_task, sample.tasks)):
             if scenario >= stored.get(instance, 0) or (instance, scenario) in seen:
                 message = f"{sample.tasks[n]} is no stored task, or is there twice"
                 raise DataError(message, f"$.samples[{k}].tasks[{n}]")

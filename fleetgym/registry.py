@@ -239,11 +239,41 @@ def summary(target: str) -> str:
     return inspect.cleandoc(documentation or "").partition("\n")[0]
 
 
+#: The state of each file's code when it was imported, by the module's name.
+_imported_state: dict[str, str | None] = {}
+
+
+def refuse_edited(target: str) -> None:
+    """Raise if an agent's code is no longer what this process has imported.
+
+    Parameters
+    ----------
+    target : str
+        ``file.py:attribute``; what names a module is not looked at.
+
+    Raises
+    ------
+    FleetgymError
+        If the file, or one that it uses of those beside it, was edited since.
+    """
+    place = target.rpartition(":")[0]
+    name = _module_name(Path(place))
+    if name in _imported_state and _imported_state[name] != code_sha256(place):
+        raise FleetgymError(
+            f"{place} was edited since it was imported here: start Python anew, or let the agent play in a process "
+            "of its own (isolate='always')"
+        )
+
+
+def _module_name(path: Path) -> str:
+    """Return what an imported file is called: it appears in messages, so it does not depend on the process."""
+    return f"fleetgym_agent_{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
+
+
 def _import_file(place: str) -> ModuleType:
     """Import a file by its path, once; its folder comes first on the path, so it finds its neighbours."""
     path = Path(place).resolve()
-    # The name appears in messages, so it may not depend on the process (as hash() does).
-    name = f"fleetgym_agent_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    name = _module_name(path)
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
@@ -254,6 +284,7 @@ def _import_file(place: str) -> ModuleType:
     if str(path.parent) != sys.path[0]:
         sys.path.insert(0, str(path.parent))
     sys.modules[name] = module
+    _imported_state[name] = code_sha256(place)
     try:
         spec.loader.exec_module(module)
     except BaseException:

@@ -335,6 +335,29 @@ def test_edited_agents_do_not_go_on(tmp_path: Path) -> None:
     assert code_sha256(f"{tmp_path}/moved/edited_agent.py") in whole
 
 
+def test_an_edited_agent_plays_as_it_is_now(tmp_path: Path) -> None:
+    """In a process that was kept, the new code plays; in this one, which cannot forget the old, it is refused."""
+    path = tmp_path / "edited_between.py"
+    text = (
+        "import numpy as np\n\n\nclass Mine:\n    def reset(self, view, *, seed): self.view = view\n"
+        "    def act(self, observation, info): return np.full(self.view.nvec.size, WANTED)\n\n\nWANTED = "
+    )
+    agent, played = f"{path}:Mine", {}
+    with ThreadPoolExecutor(1) as pool:  # whose thread outlives a run
+        for wanted in (0, 1):
+            path.write_text(f"{text}{wanted}\n")
+            (episode,) = evaluate([agent], "fleet-v0/toy/drop", executor=pool).episodes
+            assert episode.failure is None
+            played[wanted] = episode.actions
+        pool.submit(close_agents).result()
+    assert played[0] == ()
+    assert played[1]
+    evaluate([agent], "fleet-v0/toy/drop", isolate="never")
+    path.write_text(f"{text}0\n")
+    with pytest.raises(FleetgymError, match=r"edited_between\.py was edited since it was imported here"):
+        evaluate([agent], "fleet-v0/toy/drop", isolate="never")
+
+
 def test_one_run_at_a_time_writes_a_file(expected: str, tmp_path: Path) -> None:
     """A second one is refused at once, and harms nothing; so is a file that lacks an episode in its middle."""
     path = tmp_path / "r.jsonl"

@@ -11,6 +11,7 @@ from fleetgym.evaluation.results import parse_results, read_results, read_timing
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files import canonical_json, parse_json, read_text
 from fleetgym.schema import read_object
+from fleetgym.scoring.score import score
 from tools import episodes
 
 KEPT = Path(__file__).resolve().parents[1] / "leaderboard" / "episodes"
@@ -49,6 +50,15 @@ def test_kept_episodes_come_back_to_the_byte(results: Path, tmp_path: Path) -> N
         {key: sum(t.act_cpu_s) for key, t in before.items()}
     )
     assert episodes.keep(back, tmp_path / "again").read_bytes() == file.read_bytes()
+
+
+def test_times_per_decision_are_those_of_the_run(results: Path, tmp_path: Path) -> None:
+    """Only their sum is kept, and the score's table says what it said before."""
+    before = score(results, relative_to="best-in-run")
+    back = episodes.restore(episodes.keep(results, tmp_path / "kept"), tmp_path / "back")
+    after = score(back, relative_to="best-in-run")
+    for row, again in zip(before.rows, after.rows, strict=True):
+        assert again.cpu_ms_per_decision == pytest.approx(row.cpu_ms_per_decision, rel=1e-9)
 
 
 def test_files_that_name_no_libraries_come_back_too(results: Path, tmp_path: Path) -> None:

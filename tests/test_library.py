@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import subprocess
@@ -16,9 +17,11 @@ from fleetgym import library
 from fleetgym.errors import DataError, UnknownNameError
 from fleetgym.exact import optimal_fleets
 from fleetgym.instance import instance_schema
+from fleetgym.leaderboard.best_known import why_not_confirmed
 from fleetgym.library import list_instances, load_instance, load_scenarios
 from fleetgym.risk import plan_with_risk
 from fleetgym.scenario import scenario_schema
+from fleetgym.scoring.best_known import best_known_path, read_best_known, write_best_known
 
 ROOT = Path(__file__).resolve().parents[1]
 ALL = list_instances("fleet-v0")
@@ -139,6 +142,18 @@ def test_a_set_names_the_families_of_its_score(copy: Path) -> None:
     own.write_text(json.dumps({**manifest, "headline": ["toy", "oú"]}))
     with pytest.raises(DataError, match=r"manifest\.json: \$\.headline\[1\]: no instance is of family 'oú'"):
         library.headline_families("fleet-v0")
+
+
+def test_best_known_costs_are_of_tasks(tmp_path: Path) -> None:
+    """A key that names no task is refused where the file is read; one that nobody has drawn is told by the replay."""
+    known = read_best_known(best_known_path("fleet-v0"))
+    best = known.tasks["fleet-v0/toy/drop#0"]
+    for name in ("x", "fleet-v0/toy/drop", "fleet-v0/toy/drop#x"):
+        write_best_known(tmp_path / "b.json", dataclasses.replace(known, tasks={name: best}))
+        with pytest.raises(DataError, match=r"b\.json: \$\.tasks"):
+            read_best_known(tmp_path / "b.json")
+    assert "unknown instance" in str(why_not_confirmed((tmp_path, "fleet-v0/toy/none#0", best)))
+    assert "no such file" in str(why_not_confirmed((tmp_path, "fleet-v0/toy/drop#0", best))).lower()
 
 
 def test_published_schemas_are_the_code_s() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 from collections.abc import Callable
@@ -13,9 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetgym.errors import DataError
-from fleetgym.evaluation.episode import decode_actions, encode_actions
-from fleetgym.evaluation.results import Results, parse_results, read_results
+from fleetgym.errors import DataError, FleetgymError
+from fleetgym.evaluation.episode import Failure, Timing, decode_actions, encode_actions
+from fleetgym.evaluation.results import (
+    Results,
+    ResultsWriter,
+    parse_results,
+    read_results,
+    timings_path,
+)
 from fleetgym.evaluation.run import evaluate
 from fleetgym.window import COST_TERMS
 
@@ -233,6 +240,32 @@ def test_a_torn_last_line_is_an_error_unless_the_run_goes_on(results: Results) -
     assert len(partial.episodes) == 3
     assert text[:length].endswith("\n")
     assert not partial.is_complete
+
+
+def test_timings_of_a_file_that_was_packed_are_not_overwritten(results: Results, tmp_path: Path) -> None:
+    """They belong to `x.jsonl.gz` now: a new run of the name `x.jsonl` is refused, and loses nothing."""
+    path = tmp_path / "x.jsonl"
+    timings_path(path).write_text("of another run\n")
+    with pytest.raises(FleetgymError, match="holds the timings of another run"):
+        ResultsWriter(path, results.header)
+    assert timings_path(path).read_text() == "of another run\n"
+    timings_path(path).write_text("")
+    ResultsWriter(path, results.header).close()
+
+
+def test_decisions_end_with_the_agent(results: Results) -> None:
+    """They are counted to the failure, or to the window in which the budget was spent."""
+    episode = results.episodes[0]
+    windows = len(episode.cost_per_window_usd)
+    failed = Failure(window=3, kind="raised", message="x")
+    assert episode.decisions == windows
+    assert dataclasses.replace(episode, failure=failed).decisions == 3
+    assert dataclasses.replace(episode, budget_spent_at_window=1).decisions == 2
+    assert dataclasses.replace(episode, budget_spent_at_window=windows - 1).decisions == windows
+    timing = Timing(reset_cpu_s=2.0, act_cpu_s=(0.25, 0.5))
+    assert (timing.acting_s, timing.total_s) == (0.75, 2.75)
+    slow = dataclasses.replace(timing, speed=0.5)
+    assert (slow.acting_s, slow.total_s) == (0.375, 1.375)
 
 
 def test_numbers_that_are_not_finite_are_never_written(results: Results) -> None:

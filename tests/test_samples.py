@@ -12,7 +12,11 @@ import pytest
 from fleetgym import library
 from fleetgym.cli import main
 from fleetgym.errors import DataError, FleetgymError, UnknownNameError
+from fleetgym.evaluation.dask_cluster import worker_facts
 from fleetgym.evaluation.run import evaluate, make_jobs
+from fleetgym.leaderboard.best_known import replay_best_known
+from fleetgym.leaderboard.history import history
+from fleetgym.leaderboard.standings import make_boards
 from fleetgym.leaderboard.submission import suite_sha256
 from fleetgym.leaderboard.submit import submit
 from fleetgym.leaderboard.verify import verify
@@ -89,6 +93,27 @@ def test_a_run_of_it_is_submitted_and_verified(manifest: Path, tmp_path: Path) -
     manifest.write_text(json.dumps(content))
     with pytest.raises(DataError, match="another version"):
         verify(folder)
+
+
+def test_its_best_known_costs_are_its_own_tasks(manifest: Path, tmp_path: Path) -> None:
+    """The board's history and the replay know the scenarios that are played, and no others."""
+    board = tmp_path / "board"
+    folder = board / "submissions" / "2026-11-24-few"
+    submit(evaluate(["hold"], FEW), folder, date="2026-11-24", division="one-shot")
+    verify(folder, out=board / "verified")
+    (found,) = make_boards(board)
+    assert "All 2 tasks" in str(history(found))
+    seen: list[int] = []
+    assert replay_best_known(FEW, progress=lambda done, total: seen.append(total)) == {}
+    assert seen == [2, 2]
+
+
+def test_workers_with_another_sample_are_told(manifest: Path) -> None:
+    """What a Dask worker says of its standard set covers every manifest, those of the sets too."""
+    before = worker_facts()
+    own = manifest.parent / "fleet-v0" / "manifest.json"
+    own.write_text(manifest.read_text().replace('"entries"', ' "entries"'))
+    assert worker_facts() != before
 
 
 @pytest.mark.parametrize(

@@ -283,14 +283,25 @@ def test_offer_takes_only_what_is_cheaper() -> None:
         offer(wrong, actions=good, **task)  # type: ignore[arg-type]
 
 
+def test_a_proof_above_what_was_achieved_is_no_proof() -> None:
+    """Actions that are said to be optimal and cost more than what is known: one of the two is wrong."""
+    task = {"instance": "fleet-v0/toy/drop", "scenario": 0, "method": "test", "date": "2026-11-02"}
+    known = offer(None, actions=optimal_actions("fleet-v0/toy/drop", 0), **task)
+    worse = nominal_actions("fleet-v0/toy/drop")
+    with pytest.raises(FleetgymError, match=r"is said to cost at least .*, but 34\..* was achieved"):
+        offer(known, actions=worse, proven=True, **task)
+    assert offer(known, actions=worse, **task) is None
+
+
 def test_best_known_files_are_checked(tmp_path: Path) -> None:
     """Round trip; a bound above its value and an unproven proof are refused with their place."""
     path = tmp_path / "best_known.json"
-    write_best_known(path, BEST)
-    assert read_best_known(path) == BEST
+    named = dataclasses.replace(BEST, tasks={f"set/dev/{task}": best for task, best in BEST.tasks.items()})
+    write_best_known(path, named)
+    assert read_best_known(path) == named
     for changes, where in (({"bound_usd": 9.0}, "bound_usd"), ({"proven": True}, "proven")):
         bad = dataclasses.replace(BEST.tasks["a#0"], **changes)
-        write_best_known(path, dataclasses.replace(BEST, tasks={"a#0": bad}))
+        write_best_known(path, dataclasses.replace(BEST, tasks={"set/dev/a#0": bad}))
         with pytest.raises(DataError, match=where):
             read_best_known(path)
 
@@ -349,7 +360,7 @@ def test_local_search_is_seeded_and_bounded() -> None:
 
 def test_yardsticks_frame_the_agents() -> None:
     """On toys the clairvoyant scores 0 and nobody is below it; nominal-static equals holding the nominal fleet."""
-    _, table = compare(["hold", "random", "gh"], "fleet-v0/toy")
+    _, table = compare(["hold", "random", "gh"], "fleet-v0/toy", scenarios=(k for k in [0]))
     assert table.row("clairvoyant").score == pytest.approx(0.0, abs=1e-7)
     assert table.rows[0].agent == "clairvoyant"
     assert table.row("nominal-static").score == pytest.approx(table.row("hold").score)

@@ -22,6 +22,7 @@ from fleetgym.leaderboard.record import read_record, write_record
 from fleetgym.leaderboard.registers import Season, read_registers
 from fleetgym.leaderboard.rerun import rerun
 from fleetgym.leaderboard.season import (
+    best_known_command,
     draw_season,
     fresh_suite,
     instances_from,
@@ -36,6 +37,7 @@ from fleetgym.leaderboard.season_end import end_season
 from fleetgym.leaderboard.standings import make_boards, read_records
 from fleetgym.library import instances_folder, list_instances, load_instance, load_scenarios
 from fleetgym.scoring.best_known import (
+    SET_NAME,
     read_actions,
     read_best_known,
     task_name,
@@ -60,6 +62,14 @@ def test_a_seed_is_private_and_announced(tmp_path: Path) -> None:
         read_seed(tmp_path / "seed", season)
     with pytest.raises(FleetgymError, match="not revealed yet"):
         revealed_seed(season)
+
+
+@pytest.mark.parametrize("name", ["winter", "2026-12", "w"])
+def test_best_known_costs_of_any_season_can_be_read_back(name: str) -> None:
+    """The command names a set as sets are named."""
+    season = dataclasses.replace(SEASON, name=name)
+    words = best_known_command(season, "private").split()
+    assert SET_NAME.read(words[words.index("--name") + 1], "name").endswith(f"-fresh-{name}")
 
 
 def test_same_seed_same_tasks(private: Path, tmp_path: Path) -> None:
@@ -114,7 +124,7 @@ def test_new_instances_do_not_tell_their_seeds(tmp_path: Path) -> None:
             entry[key] = f"some/dev/{Path(entry[key]).name}"
         entry["id"] = f"some/dev/{entry['id'].rpartition('/')[2]}"
     (tmp_path / "public" / "manifest.json").write_text(
-        json.dumps({**manifest, "headline": ["ou"], "entries": entries})
+        json.dumps({**manifest, "headline": ["ou"], "entries": entries, "samples": []})
     )
     season = dataclasses.replace(SEASON, suite="some/dev", scenarios=1, draws="instances")
     with instances_from(tmp_path / "public"):

@@ -88,6 +88,11 @@ def test_the_class_is_the_least_that_every_episode_kept(tmp_path: Path) -> None:
     assert class_of(with_seconds(2.9, 3.0), SUITE) == "reflex"
     assert class_of(with_seconds(2.9, 3.1), SUITE) == "online"
     assert class_of(with_seconds(60.1, 3.1), SUITE) == "offline"
+    slow = [
+        dataclasses.replace(e, timing=dataclasses.replace(e.timing, speed=0.5))
+        for e in with_seconds(4.0, 5.9).episodes
+    ]
+    assert class_of(dataclasses.replace(run, episodes=tuple(slow)), SUITE) == "reflex"  # reference seconds
     with pytest.raises(FleetgymError, match="took 1801 CPU seconds"):
         class_of(with_seconds(1.0, 1801.0), SUITE)
     with pytest.raises(FleetgymError, match="no timing on fleet-v0/toy/drop#0"):

@@ -121,7 +121,7 @@ def episode(agent: str, instance: str) -> dict:
         "instance": instance,
         "instance_hash": load_instance(instance).content_hash,
         "cost_usd": result.cost_usd,
-        "act_cpu_s": None if timing is None else float(sum(timing.act_cpu_s)),
+        "act_cpu_s": None if timing is None else timing.acting_s,
         "windows": len(result.cost_per_window_usd),
         "failure": None if result.failure is None else result.failure.message,
     }

@@ -11,7 +11,6 @@ A submission that exists is left alone.
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -120,7 +119,7 @@ def class_of(run: Results, suite: str) -> str:
             continue
         if episode.timing is None:
             raise FleetgymError(f"{run.agents[0]} has no timing on {episode.instance}#{episode.scenario}")
-        longest = max(longest, math.fsum(episode.timing.act_cpu_s))
+        longest = max(longest, episode.timing.acting_s)
     for name, seconds in TIME_CLASSES.items():
         if longest <= seconds:
             return name

@@ -26,14 +26,15 @@ from fleetgym.bounds import HindsightBound, hindsight_bound
 from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.executors import play
 from fleetgym.evaluation.jobs import stored_scenario
-from fleetgym.evaluation.run import evaluate, instances_of
+from fleetgym.evaluation.run import evaluate, tasks_of
 from fleetgym.exact import StateSpaceError
 from fleetgym.instance import Instance
 from fleetgym.leaderboard.registers import read_registers
-from fleetgym.library import list_instances, load_instance, load_scenarios
+from fleetgym.library import Task, list_instances, load_instance
 from fleetgym.scenario import Scenario
 from fleetgym.scoring.best_known import (
     BEST_KNOWN_FORMAT,
+    SET_NAME,
     TOLERANCE,
     BestKnown,
     BestKnownSet,
@@ -110,11 +111,8 @@ class Searcher:
     def _best(
         self, search: Search, bound_usd: float | None, actions: np.ndarray, method: str, proven: bool = False
     ) -> tuple[BestKnown, np.ndarray]:
-        known = search.known
-        if known is not None and known.instance_hash != load_instance(search.instance).content_hash:
-            known = None
         better = offer(
-            known,
+            search.known,
             instance=search.instance,
             scenario=search.scenario,
             actions=actions,
@@ -124,8 +122,8 @@ class Searcher:
             judge=self.judge,
         )
         if better is None:
-            assert known is not None  # offer takes anything where nothing is known
-            better, actions = known, search.starts[0][1]
+            assert search.known is not None  # offer takes anything where nothing is known
+            better, actions = search.known, search.starts[0][1]
         return tightened(better, bound_usd, task_name(search.instance, search.scenario)), actions
 
 
@@ -147,32 +145,31 @@ def tightened(best: BestKnown, bound_usd: float | None, task: str) -> BestKnown:
 
 
 def searches(
-    candidates: list[Candidate], instances: list[str], known: BestKnownSet | None, folder: Path
+    candidates: list[Candidate], tasks: list[Task], known: BestKnownSet | None, folder: Path
 ) -> list[Search]:
     """Return one search per task, with the episodes there are to start from, the cheapest first."""
     by_task: dict[str, list[Candidate]] = {}
     for candidate in candidates:
         by_task.setdefault(candidate.task, []).append(candidate)
     found = []
-    for name in instances:
-        for k in range(len(load_scenarios(name))):
-            starts = [("nominal-static", nominal_actions(name))]
-            starts += [(c.method, c.actions) for c in by_task.get(task_name(name, k), ())]
-            if _is_current(known, name, k):
-                starts.append(("best-known", read_actions(folder, name, k)))
-            costs = {id(actions): verified_cost_usd(name, k, actions) for _, actions in starts}
-            starts.sort(key=lambda start: costs[id(start[1])])
-            old = known.tasks.get(task_name(name, k)) if known else None
-            found.append(Search(name, k, tuple(starts), old))
+    for name, k in tasks:
+        starts = [("nominal-static", nominal_actions(name))]
+        starts += [(c.method, c.actions) for c in by_task.get(task_name(name, k), ())]
+        if _is_current(known, name, k):
+            starts.append(("best-known", read_actions(folder, name, k)))
+        costs = {id(actions): verified_cost_usd(name, k, actions) for _, actions in starts}
+        starts.sort(key=lambda start: costs[id(start[1])])
+        old = known.tasks.get(task_name(name, k)) if known else None
+        found.append(Search(name, k, tuple(starts), old))
     return found
 
 
 def cheapest(candidates: list[Candidate]) -> list[Candidate]:
-    """Return of each task the episodes that claim to be cheapest, and those that claim nothing."""
+    """Return of each task the episodes that claim to be cheapest."""
     kept: dict[str, list[Candidate]] = {}
-    for candidate in sorted(candidates, key=lambda c: c.claimed_usd or 0.0):
+    for candidate in sorted(candidates, key=lambda c: c.claimed_usd):
         found = kept.setdefault(candidate.task, [])
-        if candidate.claimed_usd is None or len(found) < MAX_REPLAYED:
+        if len(found) < MAX_REPLAYED:
             found.append(candidate)
     return [candidate for found in kept.values() for candidate in found]
 
@@ -183,7 +180,7 @@ def _is_current(known: BestKnownSet | None, name: str, k: int) -> bool:
 
 
 def update(
-    suite: str, instances: list[str], candidates: list[Candidate], arguments: argparse.Namespace
+    suite: str, wanted: list[Task], candidates: list[Candidate], arguments: argparse.Namespace
 ) -> None:
     """Search all tasks of one suite such as fleet-v0 and write its file, anew after every task."""
     path = best_known_path(suite)
@@ -196,7 +193,8 @@ def update(
     name = arguments.name or next_name(known, frozen, arguments.date)
     if name in frozen:
         raise FleetgymError(f"{name} of {suite} is frozen; new values need a new name")
-    todo = searches(candidates, instances, known, arguments.actions)
+    SET_NAME.read(name, "--name")
+    todo = searches(candidates, wanted, known, arguments.actions)
     searcher = Searcher(
         arguments.steps,
         arguments.seed,
@@ -263,15 +261,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--date", default=f"{datetime.date.today():%Y-%m-%d}")
     parser.add_argument("--actions", type=Path, default=ROOT / "leaderboard" / "best_known")
     arguments = parser.parse_args(argv)
-    instances = [name for part in arguments.suite for name in instances_of(part)]
+    tasks = [task for part in arguments.suite for task in tasks_of(part)]
     candidates: list[Candidate] = []
     for path in arguments.files:
         candidates = cheapest([*candidates, *read_candidates(path)])
     if arguments.agents:
-        results = evaluate(arguments.agents, instances, workers=arguments.workers)
+        results = evaluate(arguments.agents, arguments.suite, workers=arguments.workers)
         candidates += candidates_of(results)
-    for suite in sorted({name.partition("/")[0] for name in instances}):
-        update(suite, [n for n in instances if n.startswith(f"{suite}/")], candidates, arguments)
+    for suite in sorted({name.partition("/")[0] for name, _ in tasks}):
+        update(suite, [task for task in tasks if task[0].startswith(f"{suite}/")], candidates, arguments)
     return 0
 
 

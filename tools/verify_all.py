@@ -12,6 +12,7 @@ import numpy as np
 
 import fleetgym
 from fleetgym import reference
+from fleetgym.library import list_tasks
 from fleetgym.window import Outcome, window_model
 
 
@@ -48,11 +49,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2, help="processes (default: %(default)s)")
     parser.add_argument("--tolerance", type=float, default=1e-9, help="relative (default: %(default)s)")
     options = parser.parse_args()
-    tasks = [
-        (name, k)
-        for name in fleetgym.list_instances(options.suite)
-        for k in range(len(fleetgym.load_scenarios(name)))
-    ]
+    tasks = list_tasks(options.suite)
     start, failed = time.perf_counter(), 0
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(options.workers, mp_context=context) as pool:

@@ -30,14 +30,14 @@ import itertools
 import numpy as np
 
 from fleetgym.instance import Instance
+from fleetgym.kernels.admission import MONEY_TOLERANCE
+from fleetgym.kernels.queueing import U_MAX
 from fleetgym.planning import Snapshot
 from fleetgym.scenario import Scenario
 from fleetgym.window import Outcome, window_model
 
-#: Largest utilisation of queue servers that routing allows (section 3).
-MAX_UTILIZATION = 0.95
 #: Limits are widened by this share: the environment's routing and admission keep them up to round-off.
-WIDENING = 1e-9
+WIDENING = MONEY_TOLERANCE
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -163,7 +163,7 @@ def relax_window(snapshot: Snapshot) -> Window:
     delay_slo = np.array([w.mean_delay_slo_s for w in workloads]).reshape(-1, 1)
     error_slo = np.array([w.error_slo for w in workloads]).reshape(-1, 1)
     rate = snapshot.rate_rps[present, None]
-    servers = MAX_UTILIZATION * snapshot.max_concurrency
+    servers = U_MAX * snapshot.max_concurrency
     need = np.array(
         [
             _replicas(rate * snapshot.work_tflop[present], snapshot.compute_tflops),

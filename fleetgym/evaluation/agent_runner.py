@@ -57,8 +57,9 @@ def describe_error(error: BaseException) -> str:
     """Return an error's class, text, and the agent's line that it came from, whatever of ours it called."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     here = str(Path(__file__).resolve().parents[1])
+    ours = tuple(f"{folder}{os.sep}" for folder in (here, sys.prefix, sys.base_prefix))
     frames = traceback.extract_tb(error.__traceback__)
-    outside = [f for f in frames if not f.filename.startswith((here, sys.prefix, sys.base_prefix, "<"))]
+    outside = [f for f in frames if not f.filename.startswith((*ours, "<"))]
     if not outside:
         return text
     return f"{text} ({Path(outside[-1].filename).name}:{outside[-1].lineno} in {outside[-1].name})"

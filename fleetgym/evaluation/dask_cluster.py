@@ -75,8 +75,6 @@ def _check_workers(client: object) -> None:
 def worker_facts() -> tuple[str, str]:
     """Return version and standard set, on which results depend."""
     import fleetgym
-    from fleetgym.files import file_sha256
-    from fleetgym.library import instances_folder
+    from fleetgym.library import manifests_sha256
 
-    manifest = file_sha256(instances_folder() / "manifest.json")
-    return f"fleetgym {fleetgym.__version__}", f"instances {manifest[:12]}"
+    return f"fleetgym {fleetgym.__version__}", f"instances {manifests_sha256()[:12]}"

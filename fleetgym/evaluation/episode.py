@@ -151,10 +151,22 @@ class Timing:
     """CPU seconds that an agent took; measured, so never a part of the results."""
 
     reset_cpu_s: float = spec(NOT_NEGATIVE)
-    act_cpu_s: tuple[float, ...] = spec(ListOf(NOT_NEGATIVE), doc="per window")
+    act_cpu_s: tuple[float, ...] = spec(
+        ListOf(NOT_NEGATIVE), doc="per decision; of episodes that were kept, one number for all"
+    )
     speed: float | None = spec(
         POSITIVE, default=None, doc="official runs: reference CPU seconds per CPU second"
     )
+
+    @property
+    def acting_s(self) -> float:
+        """CPU seconds of all decisions: of the reference machine if the speed is known."""
+        return math.fsum(self.act_cpu_s) * (self.speed or 1.0)
+
+    @property
+    def total_s(self) -> float:
+        """The same with `reset`."""
+        return self.reset_cpu_s * (self.speed or 1.0) + self.acting_s
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -190,6 +202,13 @@ class EpisodeResult:
     def key(self) -> tuple[str, str, int, int]:
         """The job: agent, instance, scenario and seed."""
         return self.agent, self.instance, self.scenario, self.seed
+
+    @property
+    def decisions(self) -> int:
+        """In how many windows the agent decided, before it failed or its budget was spent if it did."""
+        ends = [] if self.failure is None else [self.failure.window]
+        ends += [] if self.budget_spent_at_window is None else [self.budget_spent_at_window + 1]
+        return min([len(self.cost_per_window_usd), *ends])
 
     def to_line(self) -> str:
         """Return the episode's line of a results file; NaN and infinity are refused."""

@@ -32,7 +32,7 @@ from fleetgym.evaluation.official import BudgetSpent, OfficialAgent
 from fleetgym.files import canonical_json
 from fleetgym.instance import Instance
 from fleetgym.library import load_scenarios
-from fleetgym.registry import parse_agent
+from fleetgym.registry import parse_agent, refuse_edited
 from fleetgym.scenario import Scenario
 from fleetgym.threads import one_thread
 
@@ -150,28 +150,31 @@ class _Script:
         return self.actions[info["window"]].tolist(), 0.0
 
 
-#: The isolated agents that this process keeps for their next job, one per thread.
-_kept: dict[int, AgentProcess] = {}
+#: The isolated agents that this process keeps for their next job, one per thread, with the state of their code.
+_kept: dict[int, tuple[AgentProcess, str | None]] = {}
 
 
 def _agent_for(name: str, isolate: str, limits: Limits) -> LocalAgent | AgentProcess:
     one_of(ISOLATION, isolate=isolate)
-    if isolate == "never" or (isolate == "auto" and parse_agent(name).is_reference):
+    spec = parse_agent(name)
+    if isolate == "never" or (isolate == "auto" and spec.is_reference):
+        refuse_edited(spec.target)
         return LocalAgent(name)
-    thread = threading.get_ident()
-    kept = _kept.get(thread)
-    if kept is None or (kept.name, kept.limits) != (name, limits):
+    thread, state = threading.get_ident(), spec.code_sha256
+    kept, its_state = _kept.get(thread, (None, None))
+    if kept is None or (kept.name, kept.limits, its_state) != (name, limits, state):
         if kept is not None:
             kept.close()
-        _kept[thread] = AgentProcess(name, limits)
-    return _kept[thread]
+        kept = AgentProcess(name, limits)
+        _kept[thread] = kept, state
+    return kept
 
 
 @atexit.register
 def close_agents() -> None:
     """End the agent processes that this process keeps."""
     while _kept:
-        _kept.popitem()[1].close()
+        _kept.popitem()[1][0].close()
 
 
 class _Episode:
@@ -211,7 +214,8 @@ class _Episode:
     def _reset(self, agent: LocalAgent | AgentProcess | _Script, info: dict[str, Any]) -> None:
         try:
             self.reset_cpu_s = agent.reset(self.instance, info, self.job.agent_seed)
-        except BudgetSpent:
+        except BudgetSpent as spent:
+            self.reset_cpu_s = spent.cpu_s
             self.budget_spent_at = 0
         except AgentFailure as failure:
             self.failure = Failure(window=0, kind=failure.kind, message=failure.message)
@@ -233,7 +237,8 @@ class _Episode:
             action, cpu_s = agent.act(observation, info)
             self.act_cpu_s.append(cpu_s)
             return self._checked(action)
-        except BudgetSpent:
+        except BudgetSpent as spent:
+            self.act_cpu_s.append(spent.cpu_s)
             self.budget_spent_at = window
             return self._as_it_runs(info)
         except AgentFailure as failure:

@@ -31,7 +31,17 @@ _POLL_S = 0.02
 
 
 class BudgetSpent(Exception):
-    """The agent has used its CPU seconds: from here on the running fleet stays."""
+    """The agent has used its CPU seconds: from here on the running fleet stays.
+
+    Parameters
+    ----------
+    cpu_s : float
+        What it had used since its last answer.
+    """
+
+    def __init__(self, cpu_s: float):
+        super().__init__(f"the budget was spent after another {cpu_s:g} CPU seconds")
+        self.cpu_s = cpu_s
 
 
 def make_rules(time_class: str, memory_gb: float = MEMORY_GB) -> Rules:
@@ -185,7 +195,7 @@ class OfficialAgent(AgentProcess):
         usage = self._sandbox.tree.usage()
         self._used_s = usage.cpu_s
         if usage.cpu_s - self._charged_s > self._cpu_left_s:
-            raise BudgetSpent
+            raise BudgetSpent(usage.cpu_s - self._charged_s)
         limit = self.rules.memory_gb * 1e9
         if usage.resident_bytes > limit and self._sandbox.tree.private_bytes() > limit:
             raise AgentFailure("resources", f"took over {self.rules.memory_gb:g} GB of memory")

@@ -336,6 +336,10 @@ class ResultsWriter:
                 if not resume:
                     raise FleetgymError(f"{path} exists; resume it, or choose another name")
                 self._continue(header)
+            elif timings_path(path).exists() and timings_path(path).stat().st_size > 0 and not resume:
+                raise FleetgymError(
+                    f"{timings_path(path)} holds the timings of another run; choose another name"
+                )
             self._timings: IO[str] = self._open_timings()
         except BaseException:
             self._stream.close()

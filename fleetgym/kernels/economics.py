@@ -43,7 +43,6 @@ NUM_WORKLOAD_ROWS = 9
 
 #: Rows of an outcome.
 RATE, INPUT_SCALE, OUTPUT_SCALE, DELAY_FACTOR, ERROR_FACTOR = range(5)
-NUM_OUTCOME_ROWS = 5
 
 #: Rows of coefficients: per workload and active configuration.
 C_DELAY, C_WORK, C_SERVICE, C_PREFILL, C_KV, C_ERROR = range(6)

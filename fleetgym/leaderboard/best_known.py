@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from fleetgym.errors import DataError, FleetgymError
+from fleetgym.errors import FleetgymError
 from fleetgym.leaderboard.judging import judge
 from fleetgym.leaderboard.workers import in_order
-from fleetgym.library import list_instances, load_instance, load_scenarios
+from fleetgym.library import list_tasks, load_instance, load_scenarios, parse_task
 from fleetgym.scoring.best_known import (
     BestKnown,
     actions_folder,
@@ -16,6 +16,7 @@ from fleetgym.scoring.best_known import (
     is_same_cost,
     read_actions,
     read_best_known,
+    task_name,
 )
 
 #: Folder of the actions, task, and what it is said to cost.
@@ -49,9 +50,9 @@ def replay_best_known(
     folder = actions_folder()
     if folder is None:
         raise FleetgymError("the actions of best-known costs are in the project's checkout only")
-    names = set(list_instances(suite))
+    wanted = {task_name(*task) for task in list_tasks(suite)}
     known = read_best_known(best_known_path(suite))
-    items = [(folder, task, best) for task, best in known.tasks.items() if task.rpartition("#")[0] in names]
+    items = [(folder, task, best) for task, best in known.tasks.items() if task in wanted]
     wrong = {}
     for k, reason in enumerate(in_order(why_not_confirmed, items, workers)):
         if reason is not None:
@@ -64,15 +65,14 @@ def replay_best_known(
 def why_not_confirmed(item: Item) -> str | None:
     """Return why the judge does not confirm a best-known cost, or None."""
     folder, task, best = item
-    name, _, digits = task.rpartition("#")
-    number = int(digits)
+    name, number = parse_task(task)
     try:
         instance = load_instance(name)
         if best.instance_hash != instance.content_hash:
             return "found on another version of the instance"
         actions = read_actions(folder, name, number)
         judged, _ = judge(instance, load_scenarios(name)[number], actions, name, number)
-    except (DataError, FileNotFoundError) as error:
+    except (FleetgymError, FileNotFoundError, IndexError) as error:
         return str(error)
     if not is_same_cost(best.value_usd, judged.cost_usd):
         return f"says {best.value_usd!r} USD, the replay {judged.cost_usd!r}"

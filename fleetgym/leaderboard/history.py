@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Collection
 
 from fleetgym.leaderboard.cells import DASH, Column, html_table, number
 from fleetgym.leaderboard.markup import Markup, join, tag
 from fleetgym.leaderboard.standings import Board
-from fleetgym.scoring.best_known import BestKnownSet
+from fleetgym.library import list_tasks
+from fleetgym.scoring.best_known import BestKnownSet, task_name
 from fleetgym.scoring.score import percent
 
 
 def history(board: Board) -> Markup:
-    """Return a table of the sets, and one of every task's value in each of them."""
+    """Return a table of what the sets say of the board's tasks, and one of every task's value in each of them."""
+    wanted = {task_name(*task) for task in list_tasks(board.suite)}
+    shown = [(release, _of_tasks(best, wanted)) for release, best in board.history]
+    sets = [best for _, best in shown]
+    tasks = sorted({task for best in sets for task in best.tasks})
     columns = [
         Column("set", lambda e: e[1].name, kind="name"),
         Column("frozen", lambda e: e[0].date if e[0] else "not yet", kind="text"),
@@ -22,13 +29,11 @@ def history(board: Board) -> Markup:
         Column("above it %", lambda e: number(_gap(e[1])), hint="geometric mean over these tasks"),
         Column(
             "below the first set %",
-            lambda e: number(_fall(board.history[0][1], e[1])),
+            lambda e: number(_fall(sets[0], e[1])),
             hint="by how much the tasks in both have become cheaper, geometric mean",
         ),
         Column("SHA-256", lambda e: tag("code", e[0].sha256[:16]) if e[0] else DASH, kind="text"),
     ]
-    sets = [best for _, best in board.history]
-    tasks = sorted({task for best in sets for task in best.tasks if task.startswith(f"{board.suite}/")})
     per_task = [
         Column("task", lambda t: t, kind="name"),
         *(_set_column(best) for best in sets),
@@ -40,9 +45,14 @@ def history(board: Board) -> Markup:
         Column("found by", lambda t: sets[-1].tasks[t].method if t in sets[-1].tasks else DASH, kind="wrap"),
     ]
     return join(
-        html_table(columns, board.history),
+        html_table(columns, shown),
         tag("details", tag("summary", f"All {len(tasks)} tasks"), html_table(per_task, tasks)),
     )
+
+
+def _of_tasks(best: BestKnownSet, wanted: Collection[str]) -> BestKnownSet:
+    """Return what a set says of some tasks."""
+    return dataclasses.replace(best, tasks={task: b for task, b in best.tasks.items() if task in wanted})
 
 
 def _set_column(best: BestKnownSet) -> Column:

@@ -7,10 +7,9 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from fleetgym.errors import DataError
-from fleetgym.evaluation.episode import FAILURE_KINDS, Changes, Costs, Rules
+from fleetgym.evaluation.episode import FAILURE_KINDS, Changes, Costs, Rules, stated
 from fleetgym.files import file_sha256, read_json, write_json
 from fleetgym.leaderboard.submission import DECLARATION, EPISODES, Submission
 from fleetgym.leaderboard.toml import SUITE, read_toml
@@ -29,7 +28,6 @@ from fleetgym.schema import (
     Text,
     read_object,
     spec,
-    to_jsonable,
 )
 
 RECORD_FORMAT = "fleetgym-verified-1"
@@ -112,15 +110,8 @@ class Record:
 def write_record(folder: str | os.PathLike[str], record: Record) -> Path:
     """Write a record as ``<id>.json.gz`` below a folder; the same verification gives the same bytes."""
     path = Path(folder) / f"{record.id}.json.gz"
-    data = to_jsonable(record)
-    data["episodes"] = [_stated(episode) for episode in data["episodes"]]
-    write_json(path, _stated(data))
+    write_json(path, {**stated(record), "episodes": [stated(episode) for episode in record.episodes]})
     return path
-
-
-def _stated(data: dict[str, Any]) -> dict[str, Any]:
-    """Return an object without the optional keys that say nothing."""
-    return {key: value for key, value in data.items() if value is not None or key == "failure"}
 
 
 def read_record(path: str | os.PathLike[str]) -> Record:

@@ -17,6 +17,7 @@ from fleetgym.files import canonical_hash, write_atomically
 from fleetgym.leaderboard.toml import SUITE, read_list
 from fleetgym.schema import DAY, POSITIVE, SHA256, Choice, Integer, Line, Text, spec, to_jsonable
 from fleetgym.scoring.best_known import (
+    SET_NAME,
     TOLERANCE,
     BestKnownSet,
     best_known_path,
@@ -69,7 +70,7 @@ class Season:
 class Release:
     """A frozen set of best-known costs."""
 
-    name: str = spec(Text(r"\Abks-\d{4}-\d{2}[a-z0-9.-]{0,40}\Z"))
+    name: str = spec(SET_NAME)
     suite: str = spec(Text(r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,60}\Z"))
     date: str = spec(DAY)
     sha256: str = spec(SHA256, doc="of the set's canonical form")

@@ -129,7 +129,7 @@ def rerun(
                 verified,
                 best_known_usd=best.value_usd,
                 bound_usd=best.bound_usd,
-                cpu_s=_cpu_s(played) if official else None,
+                cpu_s=played.timing.total_s if official and played.timing else None,
                 actions=played.actions,
             )
             episodes.append(fresh)
@@ -240,11 +240,6 @@ def _on_module_path(folder: str) -> Iterator[None]:
         yield
     finally:
         sys.path.remove(folder)
-
-
-def _cpu_s(episode: EpisodeResult) -> float | None:
-    timing = episode.timing
-    return None if timing is None else (timing.reset_cpu_s + sum(timing.act_cpu_s)) * (timing.speed or 1.0)
 
 
 @dataclasses.dataclass(frozen=True)

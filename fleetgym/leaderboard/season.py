@@ -122,9 +122,10 @@ def best_known_command(season: Season, private: str | os.PathLike[str]) -> str:
     --------
     >>> winter = Season(name="w", suite="fleet-v0/dev", scenarios=2, seed_sha256="0" * 64, opened="2026-12-01")
     >>> best_known_command(winter, "x")
-    'FLEETGYM_INSTANCES=x python -m tools.update_best_known fresh-w/dev --name bks-w-fresh --actions x/actions'
+    'FLEETGYM_INSTANCES=x python -m tools.update_best_known fresh-w/dev --name bks-2026-12-fresh-w --actions x/actions'
     """
-    search = f"python -m tools.update_best_known {fresh_suite(season)} --name bks-{season.name}-fresh"
+    name = f"bks-{season.opened[:7]}-fresh-{season.name}"
+    search = f"python -m tools.update_best_known {fresh_suite(season)} --name {name}"
     return f"FLEETGYM_INSTANCES={os.fspath(private)} {search} --actions {Path(private) / ACTIONS}"
 
 

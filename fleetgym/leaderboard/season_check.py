@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fleetgym.actions import ActionSpace
-from fleetgym.errors import DataError, FleetgymError
+from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.episode import decode_actions
 from fleetgym.leaderboard.best_known import why_not_confirmed
 from fleetgym.leaderboard.judging import judge
@@ -92,7 +92,7 @@ def _reason(row: tuple[Record, VerifiedEpisode]) -> str | None:
         options = ActionSpace(instance).nvec.tolist()
         actions = decode_actions(episode.actions, instance.num_windows, options)
         judged, _ = judge(instance, scenario, actions, *episode.task)
-    except (DataError, IndexError) as error:
+    except (FleetgymError, IndexError) as error:
         return str(error)
     if not is_same_cost(episode.cost_usd, judged.cost_usd):
         return f"says {episode.cost_usd!r} USD, the replay {judged.cost_usd!r}"

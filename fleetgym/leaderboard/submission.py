@@ -23,6 +23,7 @@ from fleetgym.files import canonical_hash, file_sha256, read_text
 from fleetgym.leaderboard.toml import MAX_TOML_BYTES, SUITE, read_toml, write_toml
 from fleetgym.library import entries, list_tasks
 from fleetgym.schema import DAY, SHA256, Choice, Integer, Line, Nested, Text, shown, spec, to_jsonable
+from fleetgym.scoring.best_known import SET_NAME
 
 SUBMISSION_FORMAT = "fleetgym-submission-1"
 DECLARATION, EPISODES, README = "submission.toml", "episodes.jsonl.gz", "README.md"
@@ -83,7 +84,7 @@ class RunCard:
     fleetgym: str = spec(Text(r"\A[0-9A-Za-z.+-]{1,40}\Z"), doc="version")
     suite: str = spec(SUITE)
     suite_sha256: str = spec(SHA256, doc="of the suite's checksums, see `suite_sha256`")
-    best_known: str = spec(Text(r"\Abks-\d{4}-\d{2}[a-z0-9.-]{0,40}\Z"), doc="the set at that time")
+    best_known: str = spec(SET_NAME, doc="the set at that time")
     episodes: int = spec(Integer(1, 100_000))
     seed: int = spec(SEED)
 

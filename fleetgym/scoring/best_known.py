@@ -37,6 +37,9 @@ from fleetgym.schema import (
 BEST_KNOWN_FORMAT = "fleetgym-best-known-1"
 ACTIONS_FORMAT = "fleetgym-actions-1"
 
+#: What a set of best-known values is called: bks-YYYY-MM and perhaps more.
+SET_NAME = Text(r"\Abks-\d{4}-\d{2}[a-z0-9.-]{0,60}\Z")
+
 #: Two computations of one cost may differ by this much, relative.
 TOLERANCE = 1e-9
 
@@ -60,7 +63,7 @@ class BestKnownSet:
     """Best-known values of a suite under one name, which is printed beside every score."""
 
     format: str = spec(Choice((BEST_KNOWN_FORMAT,)))
-    name: str = spec(Text(r"\Abks-\d{4}-\d{2}[a-z0-9.-]*\Z"), doc="bks-YYYY-MM")
+    name: str = spec(SET_NAME, doc="bks-YYYY-MM")
     tasks: Mapping[str, BestKnown] = spec(MapOf(Nested(BestKnown)))
 
     def find(self, instance: str, scenario: int, instance_hash: str) -> BestKnown:
@@ -123,9 +126,12 @@ def read_best_known(path: str | os.PathLike[str]) -> BestKnownSet:
     FileNotFoundError
         If there is no such file.
     """
+    from fleetgym.library import TASK_NAME
+
     try:
         found = read_object(BestKnownSet, read_json(path))
         for name, best in found.tasks.items():
+            TASK_NAME.read(name, "$.tasks")
             _check(best, f"$.tasks[{name!r}]")
         return found
     except DataError as error:
@@ -162,7 +168,8 @@ def load_best_known(instances: Iterable[str]) -> BestKnownSet:
     if not sets:
         raise FleetgymError("there is nothing to score")
     tasks = {task: best for found in sets for task, best in found.tasks.items()}
-    return BestKnownSet(format=BEST_KNOWN_FORMAT, name=max(s.name for s in sets), tasks=tasks)
+    name = " and ".join(dict.fromkeys(found.name for found in sets))
+    return BestKnownSet(format=BEST_KNOWN_FORMAT, name=name, tasks=tasks)
 
 
 def write_best_known(path: str | os.PathLike[str], best: BestKnownSet) -> None:
@@ -222,7 +229,7 @@ def read_actions(folder: str | os.PathLike[str], instance: str, scenario: int) -
     """
     path = actions_path(folder, instance, scenario)
     try:
-        named, number, actions = parse_actions(read_json(path))
+        named, number, actions, _ = parse_actions(read_json(path))
         if (named, number) != (instance, scenario):
             expected = task_name(instance, scenario)
             raise DataError(f"holds {task_name(named, number)}, not {expected}", "$.instance")
@@ -231,8 +238,8 @@ def read_actions(folder: str | os.PathLike[str], instance: str, scenario: int) -
         raise error.in_file(path) from None
 
 
-def parse_actions(data: Any) -> tuple[str, int, np.ndarray]:
-    """Return instance, scenario and actions, int64 (windows, slots), of an actions file that was read.
+def parse_actions(data: Any) -> tuple[str, int, np.ndarray, float]:
+    """Return instance, scenario, actions, int64 (windows, slots), and claimed USD of an actions file that was read.
 
     Raises
     ------
@@ -252,7 +259,8 @@ def parse_actions(data: Any) -> tuple[str, int, np.ndarray]:
     if stored.instance_hash != problem.content_hash:
         raise DataError("made for another version of the instance", "$.instance_hash")
     options = ActionSpace(problem).nvec.tolist()
-    return stored.instance, stored.scenario, decode_actions(stored.actions, problem.num_windows, options)
+    actions = decode_actions(stored.actions, problem.num_windows, options)
+    return stored.instance, stored.scenario, actions, stored.value_usd
 
 
 # -- improvement
@@ -289,7 +297,8 @@ def offer(
     Raises
     ------
     FleetgymError
-        If the actions beat a proven optimum or a lower bound, or the two implementations disagree.
+        If the actions beat a proven optimum or a lower bound, are said to be optimal and cost more than what is
+        known, or the two implementations disagree.
     """
     from fleetgym.library import load_instance
 
@@ -298,7 +307,7 @@ def offer(
         known = None
     cost_usd = verified_cost_usd(instance, scenario, actions)
     if known is not None:
-        _check_possible(task_name(instance, scenario), cost_usd, known)
+        _check_possible(task_name(instance, scenario), cost_usd, known, proven)
         if cost_usd >= known.value_usd * (1.0 - TOLERANCE) and not (proven and not known.proven):
             return None
     if judge:
@@ -314,8 +323,12 @@ def offer(
     )
 
 
-def _check_possible(task: str, cost_usd: float, known: BestKnown) -> None:
-    """Raise if a cost contradicts what is proven."""
+def _check_possible(task: str, cost_usd: float, known: BestKnown, proven: bool) -> None:
+    """Raise if a cost contradicts what is proven, or its own proof what is known."""
+    if proven and cost_usd > known.value_usd * (1.0 + TOLERANCE):
+        raise FleetgymError(
+            f"{task} is said to cost at least {cost_usd!r}, but {known.value_usd!r} was achieved"
+        )
     if known.bound_usd is not None and cost_usd < known.bound_usd * (1.0 - TOLERANCE):
         what = "the proven optimum" if known.proven else "the lower bound"
         raise FleetgymError(f"{task} costs {cost_usd!r}, less than {what} {known.bound_usd!r}")

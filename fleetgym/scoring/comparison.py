@@ -56,6 +56,8 @@ def compare(
     ['nominal-static']
     """
     known = None
+    if isinstance(options.get("scenarios"), Iterable):  # which may be iterated only once
+        options["scenarios"] = list(options["scenarios"])
     if relative_to == "best-known":
         known = best_known_of(agents, suite, options.get("scenarios"), given=best_known)
     results = evaluate(agents, suite, **options)

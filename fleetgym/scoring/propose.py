@@ -33,7 +33,7 @@ class Candidate:
     scenario: int
     actions: np.ndarray  # (windows, slots)
     method: str  # who or what found it
-    claimed_usd: float | None = None  # what the file says that it costs; nobody believes it
+    claimed_usd: float  # what the file says that it costs; nobody believes it
 
     @property
     def task(self) -> str:
@@ -77,10 +77,10 @@ def read_candidates(path: str | os.PathLike[str]) -> list[Candidate]:
         data = read_json(path)
         if not isinstance(data, dict) or data.get("format") != ACTIONS_FORMAT:
             raise DataError(f"expected an actions file ({ACTIONS_FORMAT}) or a results file (.jsonl)", "$")
-        instance, scenario, actions = parse_actions(data)
+        instance, scenario, actions, claimed_usd = parse_actions(data)
     except DataError as error:
         raise error if error.source else error.in_file(path) from None
-    return [Candidate(instance, scenario, actions, "submitted actions")]
+    return [Candidate(instance, scenario, actions, "submitted actions", claimed_usd)]
 
 
 def candidates_of(results: Results) -> list[Candidate]:

@@ -298,8 +298,8 @@ def _row(
     failures = sum(e.failure is not None for e in episodes)
     episodes = [e for e in episodes if results.header.instances[e.instance].family in counted]
     timings = [e.timing for e in episodes if e.timing is not None]
-    decisions = sum(len(t.act_cpu_s) for t in timings)
-    acting_s = math.fsum(s for t in timings for s in t.act_cpu_s)
+    decisions = sum(e.decisions for e in episodes)
+    acting_s = math.fsum(t.acting_s for t in timings)
     measured = len(timings) == len(episodes)
     return ScoreRow(
         agent=agent,

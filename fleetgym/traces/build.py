@@ -107,7 +107,7 @@ def build(
         {**w, "ttft_slo_s": slo.ttft, "arrival_cv2": float(six(cv2))}
         for w, slo, cv2 in zip(data["workloads"], slos, found.arrival_cv2, strict=True)
     ]
-    data["provenance"] = _provenance(draft, days, found, context, penalty, source)
+    data["provenance"] = _provenance(days, found, context, penalty, source)
     most = largest_load(relaxed, peak * rate, cap)
     notes = []
     if most < 1.0:
@@ -244,7 +244,7 @@ def _dynamics(draft: parts.Draft) -> dict[str, Any]:
 
 
 def _provenance(
-    draft: parts.Draft, days: Days, found: TraceStatistics, context: int, penalty: float, source: str
+    days: Days, found: TraceStatistics, context: int, penalty: float, source: str
 ) -> Mapping[str, str]:
     return {
         "trace": f"{source}: {found.requests} requests in {found.span_s:.0f} s; workloads: {found.rule}; "

@@ -47,7 +47,7 @@ class Slo(Checked):
 _MOST = {field.name: field.metadata["kind"].maximum for field in dataclasses.fields(Slo)}
 
 
-def parse_slo(text: str, source: str = "") -> Slo:
+def parse_slo(text: str) -> Slo:
     """Read SLOs such as ``ttft=2,delay=20,error=0.05``.
 
     Examples

@@ -412,7 +412,7 @@ def test_two_phases(demand: Demand) -> None:
         candidates[0],
         pools=tuple(dataclasses.replace(p, needed=max(1, p.needed - 1)) for p in candidates[0].pools),
     )
-    assert verify(shrunk, demand.slos, seeds=4, requests=4_000, most_added=5).grown >= 0
+    assert verify(shrunk, demand.slos, seeds=4, requests=4_000, most_added=5).grown > 0
 
 
 # -- studies --------------------------------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ def problem(
     )
 
 
-def estimated_need(setup: Setup, templates: Templates, drawn: Draw) -> float:
+def estimated_need(templates: Templates, drawn: Draw) -> float:
     """Return the least availability that serves the mean demand, in units of the drawn one, by the linear relaxation.
 
     This is the "estimated demand" above which the scarce cases leave 25 or 75 %. Solved by column generation.

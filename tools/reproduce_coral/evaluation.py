@@ -84,7 +84,7 @@ def _all_serve(
 
 def availability_scale(setup: Setup, case: str, found: Templates, drawn: Draw) -> tuple[float, float]:
     """Return the scale of the drawn availability, and its ratio to the estimated need."""
-    need = estimated_need(setup, found, drawn)
+    need = estimated_need(found, drawn)
     known = methods(setup, QUICK)
     if case == "scarce":
         ratios = [(1.0 + setup.scarce_margin) * SCARCE_STEP**k for k in range(SCARCE_STEPS)]

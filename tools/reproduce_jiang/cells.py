@@ -166,12 +166,12 @@ def _table7() -> dict[str, Any]:
     left = policies.without_gpus(problem, before.replicas, np.maximum(0, held - 4 * h100s))
     return {
         "before": before.throughput_rps(problem),
-        "before kinds": _kinds(problem, found, before),
+        "before kinds": _kinds(found, before),
         "H100 before": int(held[h100s][0]),
         "surge, plan kept": stale.throughput_rps(changed),
         "surge, reassigned": plan_of(changed, before.replicas).throughput_rps(changed),
         "surge, replanned": replanned.throughput_rps(changed),
-        "surge kinds": _kinds(changed, found, replanned),
+        "surge kinds": _kinds(found, replanned),
         "drop, reassigned": plan_of(dropped, left).throughput_rps(dropped),
         "drop, replanned": fastest(dropped).throughput_rps(dropped),
     }
@@ -213,13 +213,13 @@ def _facts(problem: MakespanProblem, found: tuple[Pipeline, ...], plan: Makespan
         "throughput": plan.throughput_rps(problem),
         "bound": float(problem.requests.sum() / plan.bound_s),
         "spent": float(problem.price_usd_per_h @ plan.replicas),
-        "kinds": _kinds(problem, found, plan),
+        "kinds": _kinds(found, plan),
         "models": _spent_by_model(problem, found, plan),
         "fleet": {found[c].name: int(plan.replicas[c]) for c in np.flatnonzero(plan.replicas)},
     }
 
 
-def _kinds(problem: MakespanProblem, found: tuple[Pipeline, ...], plan: MakespanPlan) -> dict[str, float]:
+def _kinds(found: tuple[Pipeline, ...], plan: MakespanPlan) -> dict[str, float]:
     """Return the share of each kind of GPU in the rent."""
     usd = dict.fromkeys(paper.KINDS, 0.0)
     for c in np.flatnonzero(plan.replicas):
