@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
+import shlex
+import shutil
 from pathlib import Path, PurePath
 
 from fleetgym.files import canonical_hash, file_sha256
@@ -89,6 +91,23 @@ def code_sha256(place: str) -> str | None:
     if top in ("fleetgym", "baselines") or spec is None or not (spec.origin or "").endswith(".py"):
         return None
     return _checksum(Path(str(spec.origin)))
+
+
+def command_sha256(command: str) -> str | None:
+    """Return one checksum of the files that a command names: its program, and arguments that are files.
+
+    Examples
+    --------
+    >>> command_sha256("no-such-program") is None
+    True
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return None
+    named = [shutil.which(words[0]) or "", *words[1:]] if words else []
+    files = [word for word in named if os.path.isfile(word)]
+    return canonical_hash([file_sha256(file) for file in files]) if files else None
 
 
 def _checksum(path: Path) -> str:

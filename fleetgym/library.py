@@ -124,6 +124,11 @@ def suites() -> Mapping[str, Sequence[Task]]:
     return _suites(_manifest_paths())
 
 
+def samples() -> Mapping[str, Sample]:
+    """Return the samples of all sets by their names."""
+    return _samples(_manifest_paths())
+
+
 def _manifest_paths() -> _Paths:
     folder = instances_folder()
     paths = [folder / "manifest.json", *sorted(folder.glob("*/manifest.json"))]
@@ -136,14 +141,29 @@ def _entries(paths: _Paths) -> dict[str, Entry]:
 
 
 @functools.lru_cache(maxsize=4)
+def _samples(paths: _Paths) -> dict[str, Sample]:
+    return {s.id: s for path, modified in paths for s in _manifest(path, modified).samples}
+
+
+@functools.lru_cache(maxsize=4)
 def _suites(paths: _Paths) -> dict[str, tuple[Task, ...]]:
     found: dict[str, list[Task]] = {}
     for entry in _entries(paths).values():
         found.setdefault(entry.suite, []).extend((entry.id, k) for k in range(entry.scenarios))
-    for path, modified in paths:
-        for sample in _manifest(path, modified).samples:
-            found[sample.id] = [parse_task(name) for name in sample.tasks]
+    for sample in _samples(paths).values():
+        found[sample.id] = [parse_task(name) for name in sample.tasks]
     return {name: tuple(tasks) for name, tasks in found.items()}
+
+
+def task_name(instance: str, scenario: int) -> str:
+    """Return how a task is written.
+
+    Examples
+    --------
+    >>> task_name("fleet-v0/toy/two-pools", 0)
+    'fleet-v0/toy/two-pools#0'
+    """
+    return f"{instance}#{scenario}"
 
 
 def parse_task(name: str) -> Task:

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from fleetgym.agent_code import code_sha256, neighbours
+from fleetgym.agent_code import code_sha256, command_sha256, neighbours
 from fleetgym.arguments import check_arguments
 from fleetgym.errors import FleetgymError, UnknownNameError
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 GROUP = "fleetgym.agents"
 OUR_DISTRIBUTION = "fleetgym"
+PROGRAM = "fleetgym.evaluation.program:Program"  # an agent of any language
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,8 +59,15 @@ class AgentSpec:
 
     @property
     def code_sha256(self) -> str | None:
-        """Checksum of a third party's code (see `fleetgym.agent_code.code_sha256`); None of a reference agent."""
-        return None if self.is_reference else code_sha256(self.target.rpartition(":")[0])
+        """Checksum of a third party's code (see `fleetgym.agent_code.code_sha256`); None of a reference agent.
+
+        Of a program of another language it is that of the files that its command names.
+        """
+        if self.is_reference:
+            return None
+        if self.target == PROGRAM:
+            return command_sha256(str(self.arguments.get("command", "")))
+        return code_sha256(self.target.rpartition(":")[0])
 
 
 def agent_entries() -> dict[str, AgentEntry]:

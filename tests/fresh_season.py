@@ -18,13 +18,12 @@ from fleetgym.leaderboard.season import (
     seed_sha256,
 )
 from fleetgym.leaderboard.verify import verify
-from fleetgym.library import list_instances, load_instance
+from fleetgym.library import list_instances, load_instance, task_name
 from fleetgym.scoring.best_known import (
     BEST_KNOWN_FORMAT,
     BestKnown,
     BestKnownSet,
     read_best_known,
-    task_name,
     verified_cost_usd,
     write_actions,
     write_best_known,

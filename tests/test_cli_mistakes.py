@@ -130,7 +130,7 @@ MISTAKES = [
     (("plan", TOY, "--margin", "30%"), "0.3 for 30 % more"),
     (("compare", "hold", "--seed", "-1"), "at least 0"),
     (("compare", "hold", "--suite", "nosuch.json"), "No such file or directory: nosuch.json"),
-    (("list", "toy", "agh"), "expected `fleetgym list agents agh`"),
+    (("list", "toy", "agh"), "as in `fleetgym list agents agh`"),
     (("run", TOY, "--agent", "descent(every=0)"), "every is 0; expected a whole number of at least 1"),
     (("compare", "hold", "--act-limit", "0"), "above 0"),
     (("compare", "--suite", TOY, "hold"), f"compare hold --suite {TOY}"),

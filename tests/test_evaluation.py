@@ -227,7 +227,7 @@ def test_calls_that_are_wrong_say_so() -> None:
         evaluate("hold", "fleet-v0/toy/dropp")
     with pytest.raises(FleetgymError, match="1 stored scenarios"):
         evaluate("hold", SUITE, scenarios=[3])
-    with pytest.raises(FleetgymError, match="named twice"):
+    with pytest.raises(FleetgymError, match="the agent hold is named twice|the task .* is named twice"):
         evaluate(["hold", "hold"], SUITE)
     with pytest.raises(FleetgymError, match="at least 1"):
         evaluate("hold", SUITE, workers=0)

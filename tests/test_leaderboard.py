@@ -31,8 +31,8 @@ from fleetgym.leaderboard.standings import make_boards, public_tasks, shift, unv
 from fleetgym.leaderboard.statistics import holm, profile, ranks_of, tail_mean, tie_groups
 from fleetgym.leaderboard.table import Played, make_table
 from fleetgym.leaderboard.verify import verify
-from fleetgym.library import ENVIRONMENT_VARIABLE, instances_folder, list_tasks
-from fleetgym.scoring.best_known import BestKnownSet, best_known_path, read_best_known, task_name
+from fleetgym.library import ENVIRONMENT_VARIABLE, instances_folder, list_tasks, task_name
+from fleetgym.scoring.best_known import BestKnownSet, best_known_path, read_best_known
 from fleetgym.scoring.score import score, score_interval
 
 AGENTS = ("hold", "gh", "random")

@@ -13,6 +13,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from submissions import make_good
 
 from fleetgym.cli import main
 from fleetgym.errors import FleetgymError
@@ -28,6 +29,7 @@ from fleetgym.leaderboard.charts import (
 )
 from fleetgym.leaderboard.report import figures, played_rows, report
 from fleetgym.leaderboard.table import make_table
+from fleetgym.leaderboard.verify import verify
 from fleetgym.scoring.score import score
 
 AGENTS = ("hold", "gh", "random")
@@ -245,3 +247,12 @@ def test_labels_of_points_do_not_meet() -> None:
     assert len(found) == 6
     for one, two in itertools.combinations([(float(x), float(y), side) for x, y, side in found], 2):
         assert one[2] != two[2] or abs(one[1] - two[1]) >= 11
+
+
+def test_a_submission_stays_one_when_it_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folder holds three files and nothing else: the page is written into the current folder."""
+    folder = make_good(tmp_path / "2026-11-21-gh")
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", str(folder / "episodes.jsonl.gz")]) == 0
+    assert (tmp_path / "2026-11-21-gh.html").is_file()
+    assert len(verify(folder).episodes) == 7

@@ -49,6 +49,8 @@ def test_a_sample_is_listed_beside_the_splits(manifest: Path, capsys: pytest.Cap
         list_tasks("fleet-v0/fewer")
     assert main(["list", "suites"]) == main(["list", "few"]) == main(["bks", "show", "few"]) == 0
     text = capsys.readouterr().out
+    assert "fleet-v0/few: a day and a toy" in text
+    assert ("fleet-v0/dev/ou-s-001", "ou", "s", "#1") in {tuple(row.split()) for row in text.splitlines()}
     assert {("fleet-v0/few", "2", "2"), ("fleet-v0/dev", "26", "48")} <= {
         tuple(row.split()) for row in text.splitlines()
     }
@@ -60,8 +62,11 @@ def test_a_sample_is_listed_beside_the_splits(manifest: Path, capsys: pytest.Cap
 def test_its_tasks_are_played_and_no_others(manifest: Path) -> None:
     """Scenarios that it leaves out are refused; the results say which suite was played."""
     assert [(job.instance, job.scenario) for job in make_jobs("hold", FEW)] == list_tasks(FEW)
-    with pytest.raises(FleetgymError, match="fleet-v0/few has scenario 1 of fleet-v0/dev/ou-s-001; got 0"):
-        make_jobs("hold", FEW, scenarios=[0])
+    for name in (FEW, "few", f"{FEW}/"):
+        with pytest.raises(FleetgymError, match=rf"{name} has scenario 1 of fleet-v0/dev/ou-s-001; got 0"):
+            make_jobs("hold", name, scenarios=[0])
+    with pytest.raises(FleetgymError, match="the task fleet-v0/toy/drop#0 is named twice"):
+        make_jobs("hold", [FEW, "toy"])
     results = evaluate(["hold"], "few")
     assert results.header.suite == FEW
     assert [e.key for e in results.episodes] == [("hold", *task, 0) for task in list_tasks(FEW)]

@@ -35,12 +35,11 @@ from fleetgym.leaderboard.season import (
 from fleetgym.leaderboard.season_check import check_season
 from fleetgym.leaderboard.season_end import end_season
 from fleetgym.leaderboard.standings import make_boards, read_records
-from fleetgym.library import instances_folder, list_instances, load_instance, load_scenarios
+from fleetgym.library import instances_folder, list_instances, load_instance, load_scenarios, task_name
 from fleetgym.scoring.best_known import (
     SET_NAME,
     read_actions,
     read_best_known,
-    task_name,
     verified_cost_usd,
     write_best_known,
 )

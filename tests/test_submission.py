@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 from sample_agents import agent as sample
-from submissions import RULES, SUITE, submitted
+from submissions import RULES, SUITE, declare, submitted
 
 from fleetgym.cli import main
 from fleetgym.errors import DataError, FleetgymError, UnknownNameError
-from fleetgym.evaluation.results import Results, read_results
+from fleetgym.evaluation.episode import Timing
+from fleetgym.evaluation.results import Results, read_results, timing_line, timings_path
 from fleetgym.evaluation.run import evaluate
 from fleetgym.leaderboard.record import read_record
 from fleetgym.leaderboard.submission import read_submission, submission_id, suite_sha256
@@ -101,7 +102,8 @@ def test_one_shot_holds_its_first_action(results: Results, tmp_path: Path) -> No
     """An agent that plans once is accepted in the one-shot division, one that replans is not."""
     once = evaluate(["gh"], SUITE)
     assert len(verify(submitted(once, tmp_path / "a", division="one-shot")).episodes) == 7
-    folder = submitted(results, tmp_path / "b", division="one-shot", agent="gh-rolling")
+    folder = submitted(results, tmp_path / "b", agent="gh-rolling")
+    declare(folder, "agent.division", "one-shot")
     with pytest.raises(DataError, match="one-shot division"):
         verify(folder)
 
@@ -135,8 +137,8 @@ def test_what_cannot_be_submitted(results: Results, tmp_path: Path) -> None:
         submit(results, tmp_path / "a", **DETAILS)
     with pytest.raises(UnknownNameError, match="did you mean 'hold'"):
         submit(results, tmp_path / "a", agent="hodl", **DETAILS)
-    with pytest.raises(FleetgymError, match="7 of the 55 tasks of fleet-v0; missing"):
-        submit(results, tmp_path / "a", agent="hold", suite="fleet-v0", **DETAILS)
+    with pytest.raises(FleetgymError, match="0 of the 48 tasks of fleet-v0/dev; missing"):
+        submit(results, tmp_path / "a", agent="hold", suite="fleet-v0/dev", **DETAILS)
     with pytest.raises(DataError, match="named by small letters"):
         submit(results, tmp_path / "My Agent!", agent="hold", **DETAILS)
     with pytest.raises(DataError, match="closed, open, one-shot"):
@@ -215,7 +217,8 @@ def test_command_line(results: Results, tmp_path: Path, capsys: pytest.CaptureFi
     assert main(words) == 2
     assert main(["verify"]) == 2
     assert main(["verify", str(tmp_path / "nowhere")]) == 1
-    assert main(["verify", "--best-known", "fleet-v0/toy"]) == 0
+    assert main(["verify", "--best-known", "toy"]) == 0
+    assert main(["verify", "--best-known", "toy", str(tmp_path / "nowhere")]) == 2
 
 
 @pytest.fixture(scope="module")
@@ -249,3 +252,69 @@ def test_swapped_scenarios_are_noticed(dev_results: Results, tmp_path: Path) -> 
     write_lines(folder, lines)
     with pytest.raises(DataError, match=r"\$\[1\].cost_usd: claims"):
         verify(folder)
+
+
+def test_what_a_submission_would_be_rejected_for_is_told_when_it_is_made(
+    results: Results, tmp_path: Path
+) -> None:
+    """No suite, actions that change in the one-shot division, a code's folder that it would be a part of."""
+    with pytest.raises(UnknownNameError, match="unknown suite 'fleet-v0'"):
+        submit(results, tmp_path / "a", agent="hold", suite="fleet-v0", **DETAILS)
+    with pytest.raises(
+        FleetgymError, match=r"fleet-v0/toy/.*#0: in the one-shot division the first action holds"
+    ):
+        submit(results, tmp_path / "b", agent="gh-rolling", **(DETAILS | {"division": "one-shot"}))
+    code = tmp_path / "code"
+    code.mkdir()
+    with pytest.raises(FleetgymError, match=r"code/c lies in the code's folder .*a folder of its own"):
+        submit(results, code / "c", agent="hold", code=code, **DETAILS)
+    assert not list(code.iterdir())
+
+
+def test_a_class_that_was_not_kept_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the timings of the run; the submission is made all the same, as machines differ."""
+    path = tmp_path / "r.jsonl"
+    run = evaluate(["hold"], SUITE, out=path)
+    slow = [
+        dataclasses.replace(e, timing=Timing(reset_cpu_s=99.0, act_cpu_s=(2.0, 1.5))) for e in run.episodes
+    ]
+    timings_path(path).write_text("".join(timing_line(episode) for episode in slow))
+    words = ["submit", str(path), "--division", "one-shot", "--time-class"]
+    assert main([*words, "reflex", "--out", str(tmp_path / "a")]) == 0
+    assert "took 3.5 CPU seconds here; the class reflex allows 3" in capsys.readouterr().err
+    assert main([*words, "online", "--out", str(tmp_path / "b")]) == 0
+    assert "CPU seconds here" not in capsys.readouterr().err
+
+
+def test_programs_are_submitted_by_a_file_that_names_them(tmp_path: Path) -> None:
+    """A command says nothing of the code's folder; an edited program does not go on; a file beside it can be rerun."""
+    code = tmp_path / "code"
+    code.mkdir()
+    script = code / "held"
+    script.write_text(
+        """#!/bin/sh
+while read -r line; do
+    id=$(printf '%s' "$line" | sed 's/^{"do": "[a-z]*", "id": \\([0-9]*\\),.*/\\1/')
+    echo "{\\"id\\": $id, \\"action\\": [1, 1]}"
+done
+"""
+    )
+    script.chmod(0o755)
+    program, path = f"fleetgym.evaluation.program:Program(command='{script}')", tmp_path / "r.jsonl"
+    run = evaluate([program], "fleet-v0/toy/two-pools", out=path)
+    assert not run.failures
+    with pytest.raises(FleetgymError, match="name the program in a Python file of the code's folder"):
+        submit(run, tmp_path / "a", code=code, suite="fleet-v0/toy", **DETAILS)
+    whole = path.read_text()
+    path.write_text(whole[:-10])
+    script.write_text(script.read_text() + "# edited\n")
+    with pytest.raises(DataError, match="edited since"):
+        evaluate([program], "fleet-v0/toy/two-pools", resume=path)
+    (code / "agent.py").write_text(
+        "from pathlib import Path\n\nfrom fleetgym.evaluation.program import Program\n\n\n"
+        "class Mine(Program):\n    def __init__(self):\n"
+        "        super().__init__(str(Path(__file__).with_name('held')))\n"
+    )
+    (episode,) = evaluate([f"{code}/agent.py:Mine"], "fleet-v0/toy/two-pools").episodes
+    assert episode.failure is None
+    assert episode.actions == run.episodes[0].actions

@@ -45,9 +45,9 @@ from fleetgym.evaluation.results import (
     timings_path,
 )
 from fleetgym.files import canonical_json, parse_json, read_text, write_atomically
-from fleetgym.library import load_instance
+from fleetgym.library import load_instance, task_name
 from fleetgym.schema import Integer, Nested, Number, read_object, spec
-from fleetgym.scoring.best_known import is_same_cost, task_name
+from fleetgym.scoring.best_known import is_same_cost
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from fleetgym.leaderboard.cells import interval, number
 from fleetgym.leaderboard.report import played_rows
 from fleetgym.leaderboard.table import Played, Table, Task, cluster_means, make_table
 from fleetgym.library import entries, suites
-from fleetgym.scoring.best_known import load_best_known, task_name
+from fleetgym.scoring.comparison import is_known
 from fleetgym.scoring.score import family_means
 from tools.family_cards import CARDS
 from tools.family_statistics import FamilyScores, cheaper_by, section, write_scores
@@ -129,15 +129,6 @@ def merged(runs: Sequence[Results]) -> Results:
 def compared(run: Results) -> tuple[str, dict[str, list[Played]]]:
     """Return what costs are compared with, best-known if every task has them, and every agent's played tasks."""
     return played_rows(run, "best-known" if is_known(run) else "best-in-run")
-
-
-def is_known(run: Results) -> bool:
-    """Return whether every task has a best-known cost."""
-    try:
-        known = load_best_known(run.header.instances)
-    except FleetgymError:
-        return False
-    return all(task_name(episode.instance, episode.scenario) in known.tasks for episode in run.episodes)
 
 
 def played_tasks(run: Results) -> str:

@@ -20,7 +20,7 @@ from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.episode import TIME_CLASSES
 from fleetgym.evaluation.results import Results, read_results, timings_path
 from fleetgym.leaderboard.submission import README, AgentCard
-from fleetgym.leaderboard.submit import submit
+from fleetgym.leaderboard.submit import longest_s, submit
 from fleetgym.library import list_tasks
 from fleetgym.registry import AgentSpec, make_agent, parse_agent, summary
 
@@ -113,13 +113,10 @@ def class_of(run: Results, suite: str) -> str:
     FleetgymError
         If a timing is missing, or no class is that long.
     """
-    tasks, longest = set(list_tasks(suite)), 0.0
-    for episode in run.episodes:
-        if (episode.instance, episode.scenario) not in tasks:
-            continue
-        if episode.timing is None:
-            raise FleetgymError(f"{run.agents[0]} has no timing on {episode.instance}#{episode.scenario}")
-        longest = max(longest, episode.timing.acting_s)
+    tasks = set(list_tasks(suite))
+    longest = longest_s(e for e in run.episodes if (e.instance, e.scenario) in tasks)
+    if longest is None:
+        raise FleetgymError(f"{run.agents[0]} was not timed on every task of {suite}")
     for name, seconds in TIME_CLASSES.items():
         if longest <= seconds:
             return name

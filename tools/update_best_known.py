@@ -30,7 +30,7 @@ from fleetgym.evaluation.run import evaluate, tasks_of
 from fleetgym.exact import StateSpaceError
 from fleetgym.instance import Instance
 from fleetgym.leaderboard.registers import read_registers
-from fleetgym.library import Task, list_instances, load_instance
+from fleetgym.library import Task, list_instances, load_instance, task_name
 from fleetgym.scenario import Scenario
 from fleetgym.scoring.best_known import (
     BEST_KNOWN_FORMAT,
@@ -42,7 +42,6 @@ from fleetgym.scoring.best_known import (
     offer,
     read_actions,
     read_best_known,
-    task_name,
     verified_cost_usd,
     write_actions,
     write_best_known,

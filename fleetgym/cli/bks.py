@@ -31,7 +31,7 @@ def show(arguments: argparse.Namespace) -> int:
             f"{own[0]} is your own: best-known costs are kept for stored instances; "
             "`fleetgym compare ... --relative-to best-in-run` needs none"
         )
-    found = standings([task for part in arguments.suite for task in tasks_of(part)])
+    found = standings(list(dict.fromkeys(task for part in arguments.suite for task in tasks_of(part))))
     if arguments.json:
         print(json.dumps([standing.to_dict() for standing in found], indent=2, allow_nan=False))
         return 0

@@ -65,8 +65,12 @@ def leaderboard(arguments: argparse.Namespace) -> int:
 def report(arguments: argparse.Namespace) -> int:
     """Draw a results file."""
     from fleetgym.leaderboard import report as drawing
+    from fleetgym.leaderboard.submission import DECLARATION
 
     stem = arguments.results.removesuffix(".gz").removesuffix(".jsonl")
+    folder = Path(os.path.abspath(stem)).parent
+    if (folder / DECLARATION).is_file():  # a submission, which holds no other files
+        stem = folder.name
     out = arguments.out or f"{stem}.html"
     if os.path.exists(out) and os.path.samefile(out, arguments.results):
         raise FleetgymError(f"--out {out} is the results file itself; name the page, such as {stem}.html")

@@ -141,6 +141,7 @@ def _add_rerun(verb: AddVerb) -> None:
 
 def submit(arguments: argparse.Namespace) -> int:
     """Make a submission."""
+    from fleetgym.evaluation.episode import TIME_CLASSES
     from fleetgym.evaluation.results import read_results
     from fleetgym.evaluation.run import full_suite
     from fleetgym.leaderboard import submit as making
@@ -170,6 +171,14 @@ def submit(arguments: argparse.Namespace) -> int:
             f"{made.agent.division}, {made.agent.time_class}"
         )
         print(f"Fill in {arguments.out}/README.md, then try: fleetgym verify {arguments.out}")
+    longest_s = making.longest_s(e for e in results.episodes if arguments.agent in (None, e.agent))
+    allowed_s = TIME_CLASSES[made.agent.time_class]
+    if longest_s is not None and longest_s > allowed_s:
+        print(
+            f"fleetgym: an episode took {longest_s:.1f} CPU seconds here; the class {made.agent.time_class} "
+            f"allows {allowed_s:g}",
+            file=sys.stderr,
+        )
     failures = [e.failure for e in results.failures if e.failure and arguments.agent in (None, e.agent)]
     if failures:
         first = failures[0]
@@ -187,15 +196,15 @@ def submit(arguments: argparse.Namespace) -> int:
 
 def verify(arguments: argparse.Namespace) -> int:
     """Replay submissions, or best-known costs."""
-    if arguments.best_known:
-        return _verify_best_known(arguments)
     from fleetgym.cli.progress import ProgressBar
     from fleetgym.errors import FleetgymError, one_line, printable
     from fleetgym.leaderboard import verify as judging
     from fleetgym.leaderboard.record import write_record
 
-    if not arguments.folders:
-        raise FleetgymError("name at least one submission, or --best-known SUITE")
+    if bool(arguments.folders) == bool(arguments.best_known):
+        raise FleetgymError("name submissions, or --best-known SUITE: one of the two")
+    if arguments.best_known:
+        return _verify_best_known(arguments)
     _check_apart(arguments.folders)
     if arguments.out:
         Path(arguments.out).mkdir(parents=True, exist_ok=True)
@@ -253,11 +262,11 @@ def _tell(verdict: dict[str, Any]) -> None:
 
 def _verify_best_known(arguments: argparse.Namespace) -> int:
     from fleetgym.cli.progress import ProgressBar
+    from fleetgym.evaluation.run import full_suite
     from fleetgym.leaderboard.best_known import replay_best_known
 
-    wrong = replay_best_known(
-        arguments.best_known, workers=arguments.workers, progress=ProgressBar("replaying")
-    )
+    suite = str(full_suite(arguments.best_known))
+    wrong = replay_best_known(suite, workers=arguments.workers, progress=ProgressBar("replaying"))
     if arguments.json:
         _print_json(wrong)
     else:
@@ -266,7 +275,7 @@ def _verify_best_known(arguments: argparse.Namespace) -> int:
         verdict = (
             f"{len(wrong)} best-known costs are wrong" if wrong else "every best-known cost is confirmed"
         )
-        print(f"{arguments.best_known}: {verdict}")
+        print(f"{suite}: {verdict}")
     return 1 if wrong else 0
 
 
@@ -293,11 +302,14 @@ def season(arguments: argparse.Namespace) -> int:
         else seasons.revealed_seed(announced)
     )
     made = seasons.draw_season(announced, seed, arguments.out, progress=ProgressBar("drawing"))
+    known = seasons.add_best_known(arguments.board, announced, arguments.out)
     if arguments.json:
         _print_json({"folder": arguments.out, "instances": made})
     else:
-        print(f"{arguments.out}: {len(made)} instances with fresh scenarios; best-known costs come from")
-        print(f"  {seasons.best_known_command(announced, arguments.out)}")
+        rest = "with the best-known costs that were published" if known else "best-known costs come from"
+        print(f"{arguments.out}: {len(made)} instances with fresh scenarios; {rest}")
+        if not known:
+            print(f"  {seasons.best_known_command(announced, arguments.out)}")
     return 0
 
 

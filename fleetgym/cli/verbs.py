@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,24 +32,35 @@ def list_things(arguments: argparse.Namespace) -> int:
     """List suites, agents, instances, or the arguments of an agent."""
     if arguments.agent is not None:
         if arguments.what != "agents":
-            raise FleetgymError(f"expected `fleetgym list agents {arguments.agent}`")
+            raise FleetgymError(
+                f"only an agent's name may follow, as in `fleetgym list agents agh`; got {arguments.agent} after "
+                f"{arguments.what}"
+            )
         return _list_arguments(arguments.agent, arguments.json)
     if arguments.what == "agents":
         return _list_agents(arguments.json)
     if arguments.what == "suites":
         return _list_suites(arguments.json)
     from fleetgym.evaluation.run import full_suite
-    from fleetgym.library import entries, list_tasks
+    from fleetgym.library import entries, list_tasks, samples
 
-    scenarios = Counter(name for name, _ in list_tasks(str(full_suite(arguments.what))))
-    found = [(entries()[name], count) for name, count in scenarios.items()]
+    suite = str(full_suite(arguments.what)).strip("/")
+    scenarios: dict[str, list[int]] = {}
+    for name, scenario in list_tasks(suite):
+        scenarios.setdefault(name, []).append(scenario)
+    found = [(entries()[name], numbers) for name, numbers in scenarios.items()]
+    sample = samples().get(suite)
     if arguments.json:
-        facts = ("id", "family", "size", "content_hash")
+        facts = ("id", "family", "size", "scenarios", "content_hash")
+        played = [{} if sample is None else {"played": numbers} for _, numbers in found]
         _print_json(
-            [{**{name: getattr(e, name) for name in facts}, "scenarios": count} for e, count in found]
+            [{**{n: getattr(e, n) for n in facts}, **p} for (e, _), p in zip(found, played, strict=True)]
         )
         return 0
-    rows = [[entry.id, entry.family, entry.size, str(count)] for entry, count in found]
+    shown = [str(len(n)) if sample is None else ", ".join(f"#{k}" for k in n) for _, n in found]
+    rows = [[e.id, e.family, e.size, text] for (e, _), text in zip(found, shown, strict=True)]
+    if sample is not None:
+        print(f"{sample.id}: {sample.about}\n")
     print(align(["instance", "family", "size", "scenarios"], rows, left=3))
     return 0
 
@@ -99,12 +109,11 @@ def _list_arguments(name: str, as_json: bool) -> int:
 def _list_suites(as_json: bool) -> int:
     from fleetgym.library import list_instances, suites
 
-    counts = {suite: len(list_instances(suite)) for suite in suites()}
+    counts = {suite: (len(list_instances(suite)), len(tasks)) for suite, tasks in suites().items()}
     if as_json:
-        _print_json(counts)
+        _print_json({suite: {"instances": n, "tasks": tasks} for suite, (n, tasks) in counts.items()})
         return 0
-    rows = [[suite, str(count), str(len(suites()[suite]))] for suite, count in counts.items()]
-    print(align(["suite", "instances", "tasks"], rows))
+    print(align(["suite", "instances", "tasks"], [[s, str(n), str(k)] for s, (n, k) in counts.items()]))
     print("\n`fleetgym list SUITE` lists its instances, `fleetgym list agents` the agents.")
     return 0
 
@@ -279,6 +288,8 @@ def study(arguments: argparse.Namespace) -> int:
 
 def evaluate(arguments: argparse.Namespace) -> int:
     """Play agents on a suite."""
+    from fleetgym.scoring.comparison import is_known
+
     run_options.check(arguments)
     with run_options.executor(arguments) as executor:
         options = run_options.given(arguments) | {"executor": executor}
@@ -289,7 +300,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
         _print_json({"results": where, "cost_usd": costs, "failures": len(results.failures)})
     else:
         print(align(["agent", "cost USD"], [[agent, number(usd, 2)] for agent, usd in costs.items()]))
-        print(f"\nnext: fleetgym score {where}")
+        print(f"\nnext: fleetgym score {where}{'' if is_known(results) else ' --relative-to best-in-run'}")
     return _report_episodes(results)
 
 

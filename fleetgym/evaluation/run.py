@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
@@ -26,7 +27,9 @@ from fleetgym.library import (
     list_tasks,
     load_instance,
     load_scenarios,
+    samples,
     suites,
+    task_name,
 )
 from fleetgym.registry import make_planner, parse_agent
 
@@ -73,8 +76,9 @@ def make_jobs(
     jobs = [Job(name, instance, scenario, int(seed)) for name in names for instance, scenario in tasks]
     if not jobs:
         raise FleetgymError("nothing to do: name at least one agent and one instance")
-    if len(set(jobs)) < len(jobs):
-        raise FleetgymError("an agent, an instance or a scenario is named twice")
+    for what, found in (("the agent", names), ("the task", [task_name(*task) for task in tasks])):
+        if twice := [name for name, count in Counter(found).items() if count > 1]:
+            raise FleetgymError(f"{what} {twice[0]} is named twice")
     return jobs
 
 
@@ -97,9 +101,9 @@ def _tasks(suite: str | Sequence[str], scenarios: list[int] | None) -> Iterator[
 
 
 def _no_such_scenario(part: str, instance: str, numbers: list[int], number: int) -> str:
-    if numbers == [*range(len(numbers))]:
-        return f"{instance} has {len(numbers)} stored scenarios, numbered from 0; got {number}"
-    return f"{part} has scenario {', '.join(map(str, numbers))} of {instance}; got {number}"
+    if str(full_suite(part)) in samples():
+        return f"{part} has scenario {', '.join(map(str, numbers))} of {instance}; got {number}"
+    return f"{instance} has {len(numbers)} stored scenarios, numbered from 0; got {number}"
 
 
 def full_suite(suite: str | Sequence[str]) -> str | list[str]:
@@ -114,8 +118,9 @@ def full_suite(suite: str | Sequence[str]) -> str | list[str]:
         return [str(full_suite(part)) for part in suite]
     if is_path(suite):
         return str(suite)
-    full = f"{DEFAULT_SUITE.partition('/')[0]}/{suite}"
-    return full if full in suites() else str(suite)
+    name = str(suite).strip("/")
+    full = f"{DEFAULT_SUITE.partition('/')[0]}/{name}"
+    return full if full in suites() else name
 
 
 def tasks_of(part: str) -> list[Task]:
@@ -131,7 +136,7 @@ def tasks_of(part: str) -> list[Task]:
     if part in entries():
         return [(part, number) for number in range(entries()[part].scenarios)]
     refuse_other_file(part)
-    if part.count("/") > 1:
+    if part.strip("/").count("/") > 1:
         raise UnknownNameError("instance", part, list_instances())
     return list_tasks(str(full_suite(part)))
 

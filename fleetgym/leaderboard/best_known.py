@@ -8,7 +8,7 @@ from pathlib import Path
 from fleetgym.errors import FleetgymError
 from fleetgym.leaderboard.judging import judge
 from fleetgym.leaderboard.workers import in_order
-from fleetgym.library import list_tasks, load_instance, load_scenarios, parse_task
+from fleetgym.library import list_tasks, load_instance, load_scenarios, parse_task, task_name
 from fleetgym.scoring.best_known import (
     BestKnown,
     actions_folder,
@@ -16,7 +16,6 @@ from fleetgym.scoring.best_known import (
     is_same_cost,
     read_actions,
     read_best_known,
-    task_name,
 )
 
 #: Folder of the actions, task, and what it is said to cost.

@@ -9,8 +9,8 @@ from collections.abc import Collection
 from fleetgym.leaderboard.cells import DASH, Column, html_table, number
 from fleetgym.leaderboard.markup import Markup, join, tag
 from fleetgym.leaderboard.standings import Board
-from fleetgym.library import list_tasks
-from fleetgym.scoring.best_known import BestKnownSet, task_name
+from fleetgym.library import list_tasks, task_name
+from fleetgym.scoring.best_known import BestKnownSet
 from fleetgym.scoring.score import percent
 
 

@@ -16,11 +16,11 @@ from fleetgym.files import parse_json
 from fleetgym.instance import Instance
 from fleetgym.leaderboard.record import FailureMark, VerifiedEpisode
 from fleetgym.leaderboard.submission import DECLARATION, Submission
-from fleetgym.library import load_instance, load_scenarios
+from fleetgym.library import load_instance, load_scenarios, task_name
 from fleetgym.reference import CertificateError
 from fleetgym.scenario import Scenario
 from fleetgym.schema import read_object
-from fleetgym.scoring.best_known import TOLERANCE, task_name
+from fleetgym.scoring.best_known import TOLERANCE
 
 #: Claimed shares of requests are compared absolutely.
 SHARE_TOLERANCE = 1e-7

@@ -39,9 +39,9 @@ from fleetgym.leaderboard.submission import DECLARATION, Submission, read_submis
 from fleetgym.leaderboard.submit import code_files, folder_sha256
 from fleetgym.leaderboard.verify import mark
 from fleetgym.leaderboard.workers import in_order
-from fleetgym.library import load_instance, load_scenarios
+from fleetgym.library import load_instance, load_scenarios, task_name
 from fleetgym.registry import parse_agent, split_arguments
-from fleetgym.scoring.best_known import best_known_path, is_same_cost, load_best_known, task_name
+from fleetgym.scoring.best_known import best_known_path, is_same_cost, load_best_known
 from fleetgym.variables import environment_variable
 
 #: Where, beside a season's tasks, whole records wait for its end.
@@ -204,7 +204,7 @@ def _agent(submission: Submission, code: str | os.PathLike[str] | None) -> Itera
         for name in code_files(code):
             target = Path(copy, name)
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(Path(code, name), target)
+            shutil.copy(Path(code, name), target)  # with its mode: a program may be run
         if folder_sha256(copy) != submission.agent.code_sha256:
             raise FleetgymError(f"{code} is not the declared code: its checksum is another")
         shown = os.pathsep.join(filter(None, [os.environ.get(SHOW_VARIABLE), copy]))

@@ -195,6 +195,24 @@ def draw_season(
     return [entry["id"] for entry in made]
 
 
+def add_best_known(board: str | os.PathLike[str], season: Season, folder: str | os.PathLike[str]) -> bool:
+    """Copy the best-known costs that an ended season published to where its tasks were drawn; False if there are none.
+
+    Parameters
+    ----------
+    board : path-like
+        The leaderboard's folder.
+    season : Season
+    folder : path-like
+        As for `draw_season`.
+    """
+    published = published_best_known(board, season)
+    if not season.seed or not published.is_file():
+        return False
+    shutil.copyfile(published, Path(folder) / fresh_suite(season).partition("/")[0] / published.name)
+    return True
+
+
 def _write(
     root: Path, suite: str, entry: Entry, instance: Instance, scenarios: Sequence[Scenario]
 ) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from fleetgym.leaderboard.registers import Season
 from fleetgym.leaderboard.season import draw_season, instances_from, published_best_known, revealed_seed
 from fleetgym.leaderboard.standings import read_records
 from fleetgym.leaderboard.workers import in_order
-from fleetgym.library import load_instance, load_scenarios
-from fleetgym.scoring.best_known import is_same_cost, read_best_known, task_name
+from fleetgym.library import load_instance, load_scenarios, task_name
+from fleetgym.scoring.best_known import is_same_cost, read_best_known
 
 
 def check_season(

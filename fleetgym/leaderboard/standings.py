@@ -19,14 +19,8 @@ from fleetgym.leaderboard.registers import Registers, Release, read_registers, r
 from fleetgym.leaderboard.season import published_best_known
 from fleetgym.leaderboard.submission import is_submission_id
 from fleetgym.leaderboard.table import Played, Table, cluster_means, make_table
-from fleetgym.library import find_entry
-from fleetgym.scoring.best_known import (
-    TOLERANCE,
-    BestKnownSet,
-    best_known_path,
-    read_best_known,
-    task_name,
-)
+from fleetgym.library import find_entry, task_name
+from fleetgym.scoring.best_known import TOLERANCE, BestKnownSet, best_known_path, read_best_known
 from fleetgym.scoring.family_mean import Cluster, FamilyMean
 from fleetgym.scoring.score import percent, percents, scored_families
 
@@ -119,7 +113,7 @@ def unverified(board: str | os.PathLike[str]) -> list[str]:
 
 
 def make_boards(board: str | os.PathLike[str], release: str | None = None) -> list[Board]:
-    """Return one leaderboard per suite that somebody has submitted to, of the newest set first.
+    """Return one leaderboard per suite that somebody has submitted to: of the newest set first, ranked ones first.
 
     Parameters
     ----------
@@ -138,7 +132,12 @@ def make_boards(board: str | os.PathLike[str], release: str | None = None) -> li
     if not replayed:
         raise FleetgymError(f"there are no verified submissions in {Path(board) / 'verified'}")
     registers = read_registers(board)
-    suites = sorted({record.suite for record in replayed}, reverse=True)
+    ranked = {season.suite for season in registers.seasons if _has_rows(season.name, fresh)}
+    suites = sorted(
+        {record.suite for record in replayed},
+        key=lambda suite: (suite.partition("/")[0], suite in ranked, suite),
+        reverse=True,
+    )
     if release is not None:
         frozen = {(entry.suite, entry.name) for entry in registers.releases}
         suites = [suite for suite in suites if (suite.partition("/")[0], release) in frozen]
@@ -211,10 +210,14 @@ def _ranked(
     """Return the newest season of a suite that has rows of isolated runs, and these."""
     seasons = [season.name for season in registers.seasons if season.suite == suite]
     for name in reversed(seasons):
-        rows = {record.id: record for record in fresh if record.season == name and record.is_isolated}
-        if rows:
-            return name, rows
+        if _has_rows(name, fresh):
+            return name, {r.id: r for r in fresh if r.season == name and r.is_isolated}
     return None, {}
+
+
+def _has_rows(season: str, fresh: Sequence[Record]) -> bool:
+    """Return whether a season has rows of isolated runs."""
+    return any(record.season == season and record.is_isolated for record in fresh)
 
 
 def _published(

@@ -21,7 +21,7 @@ from fleetgym.errors import DataError, UnknownNameError
 from fleetgym.evaluation.episode import SEED, TIME_CLASSES
 from fleetgym.files import canonical_hash, file_sha256, read_text
 from fleetgym.leaderboard.toml import MAX_TOML_BYTES, SUITE, read_toml, write_toml
-from fleetgym.library import entries, list_tasks
+from fleetgym.library import entries, list_tasks, suites
 from fleetgym.schema import DAY, SHA256, Choice, Integer, Line, Nested, Text, shown, spec, to_jsonable
 from fleetgym.scoring.best_known import SET_NAME
 
@@ -199,10 +199,9 @@ def _check_readme(path: Path) -> None:
 
 
 def _check_suite(run: RunCard) -> None:
-    try:
-        here, count = suite_sha256(run.suite), len(list_tasks(run.suite))
-    except UnknownNameError as error:
-        raise DataError(str(error), "$.run.suite") from None
+    if run.suite not in suites():
+        raise DataError(str(UnknownNameError("suite", run.suite, suites())), "$.run.suite")
+    here, count = suite_sha256(run.suite), len(list_tasks(run.suite))
     if run.suite_sha256 != here:
         message = f"made for another version of {run.suite}; here it is {here[:12]}..."
         raise DataError(message, "$.run.suite_sha256")

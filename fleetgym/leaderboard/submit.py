@@ -8,7 +8,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fleetgym.agent_code import code_sha256
@@ -16,6 +16,7 @@ from fleetgym.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.evaluation.episode import EpisodeResult
 from fleetgym.evaluation.results import Results, hash_jobs, header_line, read_results
 from fleetgym.files import canonical_hash, file_sha256
+from fleetgym.leaderboard.judging import check_one_shot
 from fleetgym.leaderboard.submission import (
     DECLARATION,
     EPISODES,
@@ -25,9 +26,10 @@ from fleetgym.leaderboard.submission import (
     submission_id,
     suite_sha256,
 )
-from fleetgym.library import find_entry, list_tasks
+from fleetgym.library import find_entry, list_tasks, suites, task_name
+from fleetgym.registry import PROGRAM
 from fleetgym.schema import read_object
-from fleetgym.scoring.best_known import load_best_known, task_name
+from fleetgym.scoring.best_known import load_best_known
 
 _README = """\
 # {name}
@@ -89,30 +91,35 @@ def submit(
     submission_id(target)
     if target.exists():
         raise FleetgymError(f"{out} exists; choose another folder")
-    if code is not None and not Path(code).is_dir():
-        raise FleetgymError(f"{code} is no folder; name the one that holds the agent's code and nothing else")
+    if code is not None:
+        _check_folder_of_code(Path(code), target, None if isinstance(results, Results) else Path(results))
     run = results if isinstance(results, Results) else read_results(results)
     name = _the_agent(run, agent)
     suite = suite or run.header.suite
+    if suite not in suites():
+        raise UnknownNameError("suite", suite, suites())
     entry = public_entry(name, code)
     if code is not None:
         _check_code(run, name, entry, Path(code))
-    episodes = [dataclasses.replace(e, agent=entry) for e in _episodes(run, name, suite)]
+    played = _episodes(run, name, suite)
+    if division == "one-shot":
+        _check_one_shot(run, played)
+    episodes = [dataclasses.replace(e, agent=entry) for e in played]
     lines = _lines(run, episodes, suite)
-    played = None if run.header.official is None else run.header.official.time_class
-    if None not in (played, time_class) and played != time_class:
+    official = None if run.header.official is None else run.header.official.time_class
+    if None not in (official, time_class) and official != time_class:
         raise FleetgymError(
-            f"this was an official run of the class {played}; it cannot be submitted as {time_class}"
+            f"this was an official run of the class {official}; it cannot be submitted as {time_class}"
         )
     packed = gzip.compress("".join(lines).encode(), compresslevel=9, mtime=0)
     declared = {
         "format": SUBMISSION_FORMAT,
         "date": date,
         "agent": {
-            "name": entry.rpartition("/")[2],
+            "name": entry.removeprefix(entry.partition("(")[0].rpartition("/")[0]).removeprefix("/"),
             "entry": entry,
             "division": division,
-            "time_class": time_class or played or "online",
+            "time_class": time_class or official or "online",
             **(card or {}),
             **({"code_sha256": folder_sha256(code)} if code else {}),
         },
@@ -154,8 +161,40 @@ def public_entry(agent: str, code: str | os.PathLike[str] | None) -> str:
     return f"{relative}:{attribute}{bracket}{arguments}"
 
 
+def longest_s(episodes: Iterable[EpisodeResult]) -> float | None:
+    """Return the reference CPU seconds of the decisions of the episode that took longest; None if one is not timed."""
+    times = [None if e.timing is None else e.timing.acting_s for e in episodes]
+    return None if None in times else max((time for time in times if time is not None), default=0.0)
+
+
+def _check_folder_of_code(code: Path, target: Path, results: Path | None) -> None:
+    """Refuse what is no folder, or one whose checksum the submission itself, or its results, would be a part of."""
+    if not code.is_dir():
+        raise FleetgymError(f"{code} is no folder; name the one that holds the agent's code and nothing else")
+    for path in (target, results):
+        if path is not None and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(code)):
+            raise FleetgymError(
+                f"{path} lies in the code's folder {code}, all of which is in the declared checksum; "
+                "give the agent's code a folder of its own"
+            )
+
+
+def _check_one_shot(run: Results, episodes: Iterable[EpisodeResult]) -> None:
+    for episode in episodes:
+        ends = None if episode.failure is None else episode.failure.window
+        try:
+            check_one_shot(run.actions(episode)[:ends])
+        except DataError as error:
+            raise FleetgymError(f"{task_name(episode.instance, episode.scenario)}: {error.message}") from None
+
+
 def _check_code(run: Results, agent: str, entry: str, code: Path) -> None:
     """Refuse code that is not what played."""
+    if entry.startswith(PROGRAM):
+        raise FleetgymError(
+            "a command does not say where its files will be: name the program in a Python file of the code's folder, "
+            "as docs/official-runs.md shows, and play that"
+        )
     played = (run.header.code_sha256 or {}).get(agent)
     if played is None:
         return

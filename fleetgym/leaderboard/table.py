@@ -9,11 +9,9 @@ from collections.abc import Mapping, Sequence
 from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.episode import COST_TERMS, Costs
 from fleetgym.leaderboard.statistics import profile, tail_mean, tie_groups
-from fleetgym.scoring.best_known import task_name
+from fleetgym.library import Task, task_name
 from fleetgym.scoring.family_mean import Cluster, FamilyMean
 from fleetgym.scoring.score import column_head, percent, percents, scored_families
-
-Task = tuple[str, int]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,6 +18,7 @@ import numpy as np
 from fleetgym.errors import DataError, FleetgymError
 from fleetgym.evaluation.episode import Changes, decode_actions, encode_actions
 from fleetgym.files import read_json, write_atomically, write_json
+from fleetgym.library import TASK_NAME, find_entry, instances_folder, is_path, load_instance, task_name
 from fleetgym.schema import (
     DAY,
     POSITIVE,
@@ -98,21 +99,8 @@ def is_same_cost(cost_usd: float, judged_usd: float) -> bool:
     return abs(cost_usd - judged_usd) <= TOLERANCE * max(1.0, judged_usd)
 
 
-def task_name(instance: str, scenario: int) -> str:
-    """Return how a task is written.
-
-    Examples
-    --------
-    >>> task_name("fleet-v0/toy/two-pools", 0)
-    'fleet-v0/toy/two-pools#0'
-    """
-    return f"{instance}#{scenario}"
-
-
 def best_known_path(suite: str) -> Path:
     """Return where the best-known values of a suite such as ``fleet-v0`` or ``fleet-v0/dev`` lie."""
-    from fleetgym.library import instances_folder
-
     return instances_folder() / suite.partition("/")[0] / "best_known.json"
 
 
@@ -126,8 +114,6 @@ def read_best_known(path: str | os.PathLike[str]) -> BestKnownSet:
     FileNotFoundError
         If there is no such file.
     """
-    from fleetgym.library import TASK_NAME
-
     try:
         found = read_object(BestKnownSet, read_json(path))
         for name, best in found.tasks.items():
@@ -153,8 +139,6 @@ def load_best_known(instances: Iterable[str]) -> BestKnownSet:
     FleetgymError
         If a suite, or a file of one's own, has none.
     """
-    from fleetgym.library import is_path
-
     suites = sorted({name if is_path(name) else name.partition("/")[0] for name in instances})
     sets = []
     for suite in suites:
@@ -249,7 +233,6 @@ def parse_actions(data: Any) -> tuple[str, int, np.ndarray, float]:
         If there is no such instance.
     """
     from fleetgym.actions import ActionSpace
-    from fleetgym.library import find_entry, load_instance
 
     stored = read_object(_ActionFile, data)
     count = find_entry(stored.instance).scenarios
@@ -300,8 +283,6 @@ def offer(
         If the actions beat a proven optimum or a lower bound, are said to be optimal and cost more than what is
         known, or the two implementations disagree.
     """
-    from fleetgym.library import load_instance
-
     problem = load_instance(instance)
     if known is not None and known.instance_hash != problem.content_hash:
         known = None
@@ -343,7 +324,6 @@ def verified_cost_usd(instance: str, scenario: int, actions: np.ndarray, *, judg
         If an action is not valid, or the implementations differ by more than 1e-9 relative.
     """
     from fleetgym.evaluation.jobs import play_actions, stored_scenario
-    from fleetgym.library import load_instance
 
     episode = play_actions(instance, scenario, actions)
     if episode.failure is not None:

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from fleetgym.actions import ActionSpace
+from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.episode import EpisodeResult
 from fleetgym.evaluation.jobs import play_actions, stored_scenario
 from fleetgym.evaluation.results import Results
 from fleetgym.evaluation.run import evaluate, make_jobs
-from fleetgym.library import load_instance
+from fleetgym.library import load_instance, task_name
 from fleetgym.scoring.best_known import (
     BestKnownSet,
     actions_folder,
@@ -100,6 +101,15 @@ def best_known_of(
     for name, k in dict.fromkeys((job.instance, job.scenario) for job in jobs):
         known.find(name, k, load_instance(name).content_hash)
     return known
+
+
+def is_known(run: Results) -> bool:
+    """Return whether every task has a best-known cost."""
+    try:
+        known = load_best_known(run.header.instances)
+    except FleetgymError:
+        return False
+    return all(task_name(episode.instance, episode.scenario) in known.tasks for episode in run.episodes)
 
 
 def yardsticks(results: Results, known: BestKnownSet | None = None) -> list[EpisodeResult]:

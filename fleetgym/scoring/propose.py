@@ -11,7 +11,7 @@ import numpy as np
 from fleetgym.errors import DataError, FleetgymError
 from fleetgym.evaluation.results import Results, read_results
 from fleetgym.files import read_json
-from fleetgym.library import Task, find_entry, load_instance
+from fleetgym.library import Task, find_entry, load_instance, task_name
 from fleetgym.scoring.best_known import (
     ACTIONS_FORMAT,
     BestKnown,
@@ -20,7 +20,6 @@ from fleetgym.scoring.best_known import (
     offer,
     parse_actions,
     read_best_known,
-    task_name,
     verified_cost_usd,
 )
 

@@ -17,8 +17,8 @@ from fleetgym.arguments import one_of
 from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.episode import EpisodeResult
 from fleetgym.evaluation.results import Results, read_results
-from fleetgym.library import headline_families
-from fleetgym.scoring.best_known import BestKnownSet, load_best_known, task_name
+from fleetgym.library import Task, headline_families, task_name
+from fleetgym.scoring.best_known import BestKnownSet, load_best_known
 from fleetgym.scoring.family_mean import LEVEL, FamilyMean
 
 RELATIVE_TO = ("best-known", "best-in-run")
@@ -185,9 +185,6 @@ class ScoreTable:
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists and mappings."""
         return {**dataclasses.asdict(self), "rows": [row.to_dict() for row in self.rows]}
-
-
-Task = tuple[str, int]
 
 
 def score(
