@@ -143,12 +143,14 @@ class Rolling:
 class Static(Rolling):
     """Plan once, for nominal demand with a margin, and keep the fleet for the whole episode.
 
+    Where an instance shows the coming window (`lead` = 0), the first window's demand is known and planned for.
+
     Parameters
     ----------
     planner : Planner
         Solves one window's problem.
     margin : float
-        Plans for (1 + margin) times nominal demand.
+        Plans for (1 + margin) times that demand.
     """
 
     def __init__(self, planner: Planner, margin: float = 0.0):

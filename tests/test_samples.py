@@ -16,6 +16,7 @@ from fleetgym.evaluation.dask_cluster import worker_facts
 from fleetgym.evaluation.run import evaluate, make_jobs
 from fleetgym.leaderboard.best_known import replay_best_known
 from fleetgym.leaderboard.history import history
+from fleetgym.leaderboard.site import build_site
 from fleetgym.leaderboard.standings import make_boards
 from fleetgym.leaderboard.submission import suite_sha256
 from fleetgym.leaderboard.submit import submit
@@ -108,6 +109,8 @@ def test_its_best_known_costs_are_its_own_tasks(manifest: Path, tmp_path: Path) 
     verify(folder, out=board / "verified")
     (found,) = make_boards(board)
     assert "All 2 tasks" in str(history(found))
+    page = build_site(board, tmp_path / "site").read_text()
+    assert "Actions on the 2 public tasks (a day and a toy), replayed." in page
     seen: list[int] = []
     assert replay_best_known(FEW, progress=lambda done, total: seen.append(total)) == {}
     assert seen == [2, 2]

@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 
+from fleetgym.arguments import one_of
 from fleetgym.bounds.certificate import (
     Lives,
     WindowPrices,
@@ -86,6 +87,7 @@ def hindsight_bound(
     >>> 13.9 < found.bound_usd <= 14.0
     True
     """
+    one_of(("ipx", "hipo"), solver=solver)
     problem = relax(instance, scenario)
     return _windows_bound(problem, effort) if problem.is_separable else _horizon_bound(problem, solver)
 

@@ -142,7 +142,7 @@ def read_record(path: str | os.PathLike[str]) -> Record:
 def check_unchanged(record: Record, folder: Path) -> None:
     """Raise if a submission is no longer what was verified.
 
-    Its declaration names the checksum of its episodes, so the declaration's own is all there is to compare.
+    Compared are the declaration's checksum, that of the episodes, and what the record repeats of the declaration.
 
     Raises
     ------

@@ -20,6 +20,7 @@ from fleetgym.leaderboard.registers import Registers, read_registers
 from fleetgym.leaderboard.standings import Board, make_boards, unverified
 from fleetgym.leaderboard.submission import DIVISIONS
 from fleetgym.leaderboard.table import Table, TableRow
+from fleetgym.library import samples
 
 #: Rows that the pictures show: more lines than this cannot be told apart.
 MOST_CURVES = 16
@@ -108,14 +109,15 @@ def _controls() -> Markup:
 
 
 def _board(board: Board) -> list[Markup]:
-    suite = board.suite
+    suite, sample = board.suite, samples().get(board.suite)
+    which = f" ({sample.about})" if sample else ""
     return [
         tag("h2", f"{suite}: ranked, fresh tasks"),
         _fresh(board),
         tag("h2", f"{suite}: certified costs"),
         tag(
             "p",
-            f"Actions on the {board.certified.num_tasks} public tasks, replayed. "
+            f"Actions on the {board.certified.num_tasks} public tasks{which}, replayed. "
             "These tasks are known to everybody, so the rows are certified but not ranked for merit. "
             "Scores are relative to ",
             tag("code", board.release),
