@@ -249,6 +249,7 @@ def test_timings_of_a_file_that_was_packed_are_not_overwritten(results: Results,
     with pytest.raises(FleetgymError, match="holds the timings of another run"):
         ResultsWriter(path, results.header)
     assert timings_path(path).read_text() == "of another run\n"
+    assert not path.exists()
     timings_path(path).write_text("")
     ResultsWriter(path, results.header).close()
 

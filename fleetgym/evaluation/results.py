@@ -328,6 +328,9 @@ class ResultsWriter:
                 f"{path}: a run writes line by line, so not packed; name it {self.path.with_suffix('')}, and run "
                 "gzip on it afterwards"
             )
+        timings = timings_path(path)
+        if not resume and not self.path.exists() and timings.exists() and timings.stat().st_size > 0:
+            raise FleetgymError(f"{timings} holds the timings of another run; choose another name")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._stream: IO[str] = open(self.path, "a", encoding="utf-8", newline="\n")  # noqa: SIM115
         try:
@@ -336,10 +339,6 @@ class ResultsWriter:
                 if not resume:
                     raise FleetgymError(f"{path} exists; resume it, or choose another name")
                 self._continue(header)
-            elif timings_path(path).exists() and timings_path(path).stat().st_size > 0 and not resume:
-                raise FleetgymError(
-                    f"{timings_path(path)} holds the timings of another run; choose another name"
-                )
             self._timings: IO[str] = self._open_timings()
         except BaseException:
             self._stream.close()
