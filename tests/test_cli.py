@@ -142,8 +142,11 @@ def test_evaluate_resumes(run: Run, tmp_path: Path) -> None:
     code, out, err = run(*words, "--resume", "r.jsonl")
     assert code == 1  # one episode failed, and the file has both
     assert "failed: " in err
+    assert "there is no r.jsonl yet: this is a new run" in err
     first = (tmp_path / "r.jsonl").read_bytes()
-    assert run(*words, "--resume", "r.jsonl", "--json")[0] == 1
+    code, _, err = run(*words, "--resume", "r.jsonl", "--json")
+    assert code == 1
+    assert "a new run" not in err
     assert (tmp_path / "r.jsonl").read_bytes() == first
     code, _, err = run(*words, "--out", "r.jsonl")
     assert code == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fleetgym.cli.progress import ProgressBar
@@ -124,7 +125,7 @@ def _limits(arguments: argparse.Namespace) -> Limits:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Refuse options that have no effect beside others, and agents among the suites.
+    """Refuse options that have no effect beside others, and agents among the suites; say if there is nothing to resume.
 
     Raises
     ------
@@ -140,6 +141,8 @@ def check(arguments: argparse.Namespace) -> None:
                 f"{word!r} is an agent, and --suite takes all words after it; name agents first, as in "
                 f"fleetgym {arguments.verb} {word} --suite {arguments.suite[0]}"
             )
+    if arguments.resume is not None and not Path(arguments.resume).exists():
+        print(f"fleetgym: there is no {arguments.resume} yet: this is a new run", file=sys.stderr)
 
 
 def executor(arguments: argparse.Namespace) -> contextlib.AbstractContextManager[Any]:

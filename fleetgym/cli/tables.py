@@ -74,7 +74,7 @@ def score_table(table: ScoreTable) -> str:
     families = f"{len(table.families)} famil{'ies' if several else 'y'}"
     foot = [f"{table.suite}: {tasks}, {families} ({', '.join(table.families)}); {what}."]
     if len(table.scored) < len(table.families):
-        foot.append("Families in (brackets) are shown, and are no part of the score.")
+        foot.append("Families in (brackets) are shown, and are no part of the score, the cost or the shares.")
     if any(row.is_reference for row in table.rows):
         foot.append("Rows in (brackets) are yardsticks, no agents.")
     return "\n".join([align(head, rows), "", *foot])
