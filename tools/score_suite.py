@@ -133,7 +133,7 @@ def compared(run: Results) -> tuple[str, dict[str, list[Played]]]:
 
 def played_tasks(run: Results) -> str:
     """Return which tasks of which suites were played; in detail if not all were."""
-    played = {(episode.instance, episode.scenario) for episode in run.episodes}
+    played = {episode.task for episode in run.episodes}
     for name, tasks in suites().items():
         if played == set(tasks):
             return f"all {len(tasks)} tasks of `{name}`"
@@ -288,15 +288,13 @@ def shared_tasks(runs: Iterable[Results]) -> set[Task]:
     played: dict[str, set[Task]] = {}
     for run in runs:
         for episode in run.episodes:
-            played.setdefault(episode.agent, set()).add((episode.instance, episode.scenario))
+            played.setdefault(episode.agent, set()).add(episode.task)
     return set.intersection(*played.values())
 
 
 def restricted(run: Results, tasks: Collection[Task]) -> Results:
     """Return the episodes of some tasks, in their order."""
-    return dataclasses.replace(
-        run, episodes=tuple(e for e in run.episodes if (e.instance, e.scenario) in tasks)
-    )
+    return dataclasses.replace(run, episodes=tuple(e for e in run.episodes if e.task in tasks))
 
 
 def tables_by_family(rows: Rows) -> dict[str, Table]:
@@ -369,7 +367,7 @@ def _excess(run: Results, found: Table) -> str:
     more = excess(run, leader.key, best, found.scored)
     rows = []
     for row in found.rows:
-        mine = [e for e in run.episodes if e.agent == row.key and (e.instance, e.scenario) in best]
+        mine = [e for e in run.episodes if e.agent == row.key and e.task in best]
         days = [math.fsum(values) / len(mine) for values in _counts(mine)]
         shares = [f"{more[row.key][kind]:+.1f}" for kind in KINDS]
         rows.append([f"`{row.key}`", *shares, *(number(value, 0) for value in days)])

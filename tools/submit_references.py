@@ -114,7 +114,7 @@ def class_of(run: Results, suite: str) -> str:
         If a timing is missing, or no class is that long.
     """
     tasks = set(list_tasks(suite))
-    longest = longest_s(e for e in run.episodes if (e.instance, e.scenario) in tasks)
+    longest = longest_s(e for e in run.episodes if e.task in tasks)
     if longest is None:
         raise FleetgymError(f"{run.agents[0]} was not timed on every task of {suite}")
     for name, seconds in TIME_CLASSES.items():

@@ -55,12 +55,12 @@ def excess(
     dict
         By agent and kind: percent of the reference cost, mean over families of the mean over instances.
     """
-    led = {(e.instance, e.scenario): e for e in run.episodes if e.agent == leader}
+    led = {e.task: e for e in run.episodes if e.agent == leader}
     found = {}
     for agent in run.agents:
         shares: dict[str, dict[str, dict[str, list[float]]]] = {kind: {} for kind in KINDS}
         for episode in (e for e in run.episodes if e.agent == agent):
-            family, task = run.header.instances[episode.instance].family, (episode.instance, episode.scenario)
+            family, task = run.header.instances[episode.instance].family, episode.task
             if family in families:
                 for kind, usd in _differences(episode, led[task]).items():
                     by_instance = shares[kind].setdefault(family, {})

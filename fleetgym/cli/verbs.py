@@ -354,7 +354,7 @@ def _report_cheaper(results: Any, file: str) -> None:
     for e in results.episodes:
         best = known.find(e.instance, e.scenario, results.header.instances[e.instance].content_hash)
         if e.cost_usd < best.value_usd * (1.0 - 1e-6):
-            tasks.add((e.instance, e.scenario))
+            tasks.add(e.task)
     if tasks:
         count = f"{len(tasks)} task{'s' if len(tasks) > 1 else ''}"
         print(

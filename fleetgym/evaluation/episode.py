@@ -204,6 +204,11 @@ class EpisodeResult:
         return self.agent, self.instance, self.scenario, self.seed
 
     @property
+    def task(self) -> tuple[str, int]:
+        """Instance and scenario."""
+        return self.instance, self.scenario
+
+    @property
     def decisions(self) -> int:
         """In how many windows the agent decided, before it failed or its budget was spent if it did."""
         ends = [] if self.failure is None else [self.failure.window]

@@ -6,14 +6,11 @@ import base64
 import csv
 import dataclasses
 import io
-import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fleetgym.arguments import one_of
-from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.episode import EpisodeResult
 from fleetgym.evaluation.results import Results, read_results
 from fleetgym.files import write_atomically
@@ -21,8 +18,7 @@ from fleetgym.leaderboard.cells import Column, html_table, interval, number
 from fleetgym.leaderboard.charts import bars_chart, interval_chart, profile_chart, scatter_chart, standalone
 from fleetgym.leaderboard.markup import Markup, join, page, tag
 from fleetgym.leaderboard.table import Played, Table, TableRow, make_table
-from fleetgym.scoring.best_known import BestKnownSet, load_best_known
-from fleetgym.scoring.score import RELATIVE_TO
+from fleetgym.scoring.score import reference_of
 
 Rows = list[list[object]]
 
@@ -96,34 +92,12 @@ def report(
 
 def played_rows(run: Results, relative_to: str = "best-known") -> tuple[str, dict[str, list[Played]]]:
     """Return the name of what costs are compared with, and every agent's played tasks."""
-    one_of(RELATIVE_TO, relative_to=relative_to)
-    if not run.is_complete:
-        raise FleetgymError(
-            f"{len(run.episodes)} of {run.header.num_jobs} episodes are done; finish the run first"
-        )
-    known = load_best_known(run.header.instances) if relative_to == "best-known" else None
-    cheapest: dict[tuple[str, int], float] = {}
-    for episode in run.episodes:
-        task = episode.instance, episode.scenario
-        cheapest[task] = min(cheapest.get(task, math.inf), episode.cost_usd)
+    reference = reference_of(run, relative_to)
     rows: dict[str, list[Played]] = {}
     for episode in run.episodes:
-        best = _best(episode, run, known, cheapest)
-        rows.setdefault(episode.agent, []).append(_played(episode, run, *best))
-    return relative_to if known is None else known.name, rows
-
-
-def _best(
-    episode: EpisodeResult,
-    run: Results,
-    known: BestKnownSet | None,
-    cheapest: Mapping[tuple[str, int], float],
-) -> tuple[float, float | None]:
-    if known is None:
-        return cheapest[episode.instance, episode.scenario], None
-    content_hash = run.header.instances[episode.instance].content_hash
-    best = known.find(episode.instance, episode.scenario, content_hash)
-    return best.value_usd, best.bound_usd
+        best_usd, bound_usd = reference.value_usd[episode.task], reference.bound_usd[episode.task]
+        rows.setdefault(episode.agent, []).append(_played(episode, run, best_usd, bound_usd))
+    return reference.name, rows
 
 
 def _played(episode: EpisodeResult, run: Results, best_usd: float, bound_usd: float | None) -> Played:

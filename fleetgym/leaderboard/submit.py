@@ -185,7 +185,7 @@ def _check_one_shot(run: Results, episodes: Iterable[EpisodeResult]) -> None:
         try:
             check_one_shot(run.actions(episode)[:ends])
         except DataError as error:
-            raise FleetgymError(f"{task_name(episode.instance, episode.scenario)}: {error.message}") from None
+            raise FleetgymError(f"{task_name(*episode.task)}: {error.message}") from None
 
 
 def _check_code(run: Results, agent: str, entry: str, code: Path) -> None:
@@ -221,7 +221,7 @@ def _the_agent(run: Results, agent: str | None) -> str:
 
 def _episodes(run: Results, agent: str, suite: str) -> list[EpisodeResult]:
     """Return the agent's episodes in the suite's order."""
-    played = {(e.instance, e.scenario): e for e in run.episodes if e.agent == agent}
+    played = {e.task: e for e in run.episodes if e.agent == agent}
     tasks = list_tasks(suite)
     missing = [task_name(*task) for task in tasks if task not in played]
     if missing:

@@ -109,7 +109,7 @@ def is_known(run: Results) -> bool:
         known = load_best_known(run.header.instances)
     except FleetgymError:
         return False
-    return all(task_name(episode.instance, episode.scenario) in known.tasks for episode in run.episodes)
+    return all(task_name(*episode.task) in known.tasks for episode in run.episodes)
 
 
 def yardsticks(results: Results, known: BestKnownSet | None = None) -> list[EpisodeResult]:
@@ -126,7 +126,7 @@ def yardsticks(results: Results, known: BestKnownSet | None = None) -> list[Epis
     -------
     list of EpisodeResult
     """
-    tasks = list(dict.fromkeys((e.instance, e.scenario) for e in results.episodes))
+    tasks = list(dict.fromkeys(e.task for e in results.episodes))
     rows = [play_actions(name, k, nominal_actions(name), "nominal-static") for name, k in tasks]
     if known is None:
         return rows

@@ -187,6 +187,51 @@ class ScoreTable:
         return {**dataclasses.asdict(self), "rows": [row.to_dict() for row in self.rows]}
 
 
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """What the costs of a run's tasks are compared with."""
+
+    name: str  # of the best-known set, or best-in-run
+    value_usd: Mapping[Task, float]
+    bound_usd: Mapping[Task, float | None]
+
+
+def reference_of(
+    results: Results, relative_to: str = "best-known", best_known: BestKnownSet | None = None
+) -> Reference:
+    """Return what a run is compared with.
+
+    Parameters
+    ----------
+    results : Results
+    relative_to, best_known
+        As for `score`.
+
+    Raises
+    ------
+    FleetgymError
+        If the run is not complete, or a task has no best-known cost.
+    """
+    one_of(RELATIVE_TO, relative_to=relative_to)
+    if not results.is_complete:
+        raise FleetgymError(
+            f"{len(results.episodes)} of {results.header.num_jobs} episodes are done; finish the run first"
+        )
+    if relative_to == "best-in-run":
+        cheapest: dict[Task, float] = {}
+        for episode in results.episodes:
+            cheapest[episode.task] = min(cheapest.get(episode.task, math.inf), episode.cost_usd)
+        return Reference(relative_to, cheapest, dict.fromkeys(cheapest))
+    known = best_known or load_best_known(results.header.instances)
+    hashes = {name: facts.content_hash for name, facts in results.header.instances.items()}
+    found = {e.task: known.find(*e.task, hashes[e.instance]) for e in results.episodes}
+    return Reference(
+        known.name,
+        {task: best.value_usd for task, best in found.items()},
+        {task: best.bound_usd for task, best in found.items()},
+    )
+
+
 def score(
     results: Results | str | os.PathLike[str],
     best_known: BestKnownSet | None = None,
@@ -217,18 +262,10 @@ def score(
     FleetgymError
         If the run is not complete, or a task has no best-known cost.
     """
-    one_of(RELATIVE_TO, relative_to=relative_to)
     if isinstance(results, (str, os.PathLike)):
         results = read_results(results)
-    if not results.is_complete:
-        raise FleetgymError(
-            f"{len(results.episodes)} of {results.header.num_jobs} episodes are done; finish the run first"
-        )
-    if relative_to == "best-in-run":
-        name, best = relative_to, _best_in_run(results.episodes)
-    else:
-        known = best_known or load_best_known(results.header.instances)
-        name, best = known.name, _best_of_tasks(results, known)
+    reference = reference_of(results, relative_to, best_known)
+    best = reference.value_usd
     families = {name: facts.family for name, facts in results.header.instances.items()}
     scored = scored_families(families)
     rows = [_row(agent, episodes, results, best, scored) for agent, episodes in _by_agent(results.episodes)]
@@ -241,7 +278,7 @@ def score(
         scored=scored,
         num_tasks=len(best),
         suite=results.header.suite,
-        best_known=name,
+        best_known=reference.name,
         version=results.header.version,
     )
 
@@ -253,21 +290,6 @@ def _by_agent(episodes: Sequence[EpisodeResult]) -> list[tuple[str, list[Episode
     return list(found.items())
 
 
-def _best_in_run(episodes: Sequence[EpisodeResult]) -> dict[Task, float]:
-    best: dict[Task, float] = {}
-    for episode in episodes:
-        task = episode.instance, episode.scenario
-        best[task] = min(best.get(task, math.inf), episode.cost_usd)
-    return best
-
-
-def _best_of_tasks(results: Results, known: BestKnownSet) -> dict[Task, float]:
-    tasks = dict.fromkeys((e.instance, e.scenario) for e in results.episodes)
-    return {
-        task: known.find(*task, results.header.instances[task[0]].content_hash).value_usd for task in tasks
-    }
-
-
 def log_ratios(
     episodes: Sequence[EpisodeResult], results: Results, best: Mapping[Task, float]
 ) -> dict[str, dict[str, list[float]]]:
@@ -275,7 +297,7 @@ def log_ratios(
     found: dict[str, dict[str, list[float]]] = {}
     for episode in episodes:
         family = results.header.instances[episode.instance].family
-        ratio = episode.cost_usd / best[episode.instance, episode.scenario]
+        ratio = episode.cost_usd / best[episode.task]
         found.setdefault(family, {}).setdefault(episode.instance, []).append(math.log(ratio))
     return found
 
@@ -287,7 +309,7 @@ def _row(
     best: Mapping[Task, float],
     scored: Sequence[str],
 ) -> ScoreRow:
-    missing = set(best) - {(e.instance, e.scenario) for e in episodes}
+    missing = set(best) - {e.task for e in episodes}
     if missing:
         raise FleetgymError(f"{agent} has not played {task_name(*min(missing))}")
     ratios = log_ratios(episodes, results, best)
