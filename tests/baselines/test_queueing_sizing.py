@@ -408,11 +408,16 @@ def test_two_phases(demand: Demand) -> None:
     found = plan_fleet(candidates, demand.slos, seeds=4, requests=4_000)
     assert found.is_kept
     assert found.fleet.usd_per_h >= candidates[0].usd_per_h - 1e-9
-    shrunk = dataclasses.replace(
+    overloaded = dataclasses.replace(
         candidates[0],
-        pools=tuple(dataclasses.replace(p, needed=max(1, p.needed - 1)) for p in candidates[0].pools),
+        pools=tuple(
+            dataclasses.replace(p, queue=dataclasses.replace(p.queue, rate_rps=8.0 * p.queue.rate_rps))
+            for p in candidates[0].pools
+        ),
     )
-    assert verify(shrunk, demand.slos, seeds=4, requests=4_000, most_added=5).grown > 0
+    grown = verify(overloaded, demand.slos, seeds=4, requests=4_000, most_added=20)
+    assert grown.grown > 0
+    assert grown.is_kept
 
 
 # -- studies --------------------------------------------------------------------------------------------------------
