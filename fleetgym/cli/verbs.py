@@ -44,7 +44,7 @@ def list_things(arguments: argparse.Namespace) -> int:
     from fleetgym.evaluation.run import full_suite
     from fleetgym.library import entries, list_tasks, samples
 
-    suite = str(full_suite(arguments.what)).strip("/")
+    suite = str(full_suite(arguments.what))
     scenarios: dict[str, list[int]] = {}
     for name, scenario in list_tasks(suite):
         scenarios.setdefault(name, []).append(scenario)
