@@ -63,23 +63,23 @@ docs-env: .venv/ready-dev  ## Write docs/environments from the environments' doc
 
 train-ppo: .venv/ready-dev  ## Train the agent ppo (half an hour of CPU) into results/ppo; goes on where it stopped
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[rl]'
-	OMP_NUM_THREADS=1 $(BIN)/python -m baselines.ppo.train --folder results/ppo --rounds $(ROUNDS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m fleetgym.baselines.ppo.train --folder results/ppo --rounds $(ROUNDS)
 
 verify-all: .venv/ready-dev  ## The rest of the slow proofs, and every stored task through the reference evaluator
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m full tests
 	$(BIN)/python -m tools.verify_all --workers $(WORKERS)
 
 reproduce-fastllm: .venv/ready-dev  ## Repeat FastLLM's evaluation and write docs/reproduce-fastllm.md (80 CPU minutes)
-	$(BIN)/python -m tools.reproduce_fastllm
+	$(BIN)/python -m fleetgym.papers.fastllm
 
 reproduce-fleet-sim: .venv/ready-dev  ## Repeat inference-fleet-sim's tables and write docs/reproduce-fleet-sim.md (2 CPU minutes)
-	$(BIN)/python -m tools.reproduce_fleet_sim
+	$(BIN)/python -m fleetgym.papers.inference_fleet_sim
 
 reproduce-jiang: .venv/ready-dev  ## Repeat Jiang et al.'s evaluation and write docs/reproduce-jiang.md
-	$(BIN)/python -m tools.reproduce_jiang
+	$(BIN)/python -m fleetgym.papers.jiang
 
 reproduce-coral: .venv/ready-dev  ## Repeat Coral's evaluation and write docs/reproduce-coral.md
-	$(BIN)/python -m tools.reproduce_coral
+	$(BIN)/python -m fleetgym.papers.coral
 
 leaderboard: .venv/ready  ## Verify every submission anew and build leaderboard/site/index.html (a CPU minute a row, four on fleet-v1)
 	$(BIN)/fleetgym verify leaderboard/submissions/* --workers $(WORKERS) --out leaderboard/verified

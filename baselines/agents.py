@@ -12,19 +12,20 @@ import inspect
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
-from baselines.agh import AdaptiveGreedyHeuristic
-from baselines.best_forecaster import BestForecaster
-from baselines.columns import ColumnPool
-from baselines.gh import GreedyHeuristic
-from baselines.homogeneous import HomogeneousPlanner
-from baselines.milp import MilpPlanner
-from baselines.newsvendor import NewsvendorForecaster
-from baselines.saa import SaaPlanner
-from fleetgym.agents import Rolling, Static
-from fleetgym.arguments import passes_on
-from fleetgym.planning import Planner
+from fleetgym.agents.arguments import passes_on
+from fleetgym.agents.rolling import Rolling, Static
+from fleetgym.model.planning import Planner
 
-#: What `fleetgym.agents.Rolling` is told where nothing else is asked for.
+from .agh import AdaptiveGreedyHeuristic
+from .best_forecaster import BestForecaster
+from .columns import ColumnPool
+from .gh import GreedyHeuristic
+from .homogeneous import HomogeneousPlanner
+from .milp import MilpPlanner
+from .newsvendor import NewsvendorForecaster
+from .saa import SaaPlanner
+
+#: What `fleetgym.agents.rolling.Rolling` is told where nothing else is asked for.
 ROLLING: dict[str, Any] = {
     "every": 6,
     "forecaster": "last",
@@ -118,20 +119,20 @@ def milp_hourly(**arguments: Any) -> Rolling:
 def milp_rolling(**arguments: Any) -> Rolling:
     """The exact MILP, planning in every window.
 
-    It considers the configurations of `baselines.columns`, from `samples` windows (0: all configurations). Start-up is
-    in its objective as in that of `milp_hourly`.
+    It considers the configurations of `fleetgym.baselines.columns`, from `samples` windows (0: all configurations).
+    Start-up is in its objective as in that of `milp_hourly`.
     """
     return rolling(_milp_planner, arguments)
 
 
 @passes_on(milp_rolling, margin=0.0, every=3)
 def newsvendor(forecaster: str = "auto", **arguments: Any) -> Rolling:
-    """The exact MILP for each workload's critical quantile of demand; see `baselines.newsvendor`.
+    """The exact MILP for each workload's critical quantile of demand; see `fleetgym.baselines.newsvendor`.
 
     Parameters
     ----------
     forecaster : str
-        Centre of the distribution of demand, as for `baselines.best_forecaster.BestForecaster`.
+        Centre of the distribution of demand, as for `fleetgym.baselines.best_forecaster.BestForecaster`.
     **arguments
         As for `milp_rolling`.
     """
@@ -140,16 +141,16 @@ def newsvendor(forecaster: str = "auto", **arguments: Any) -> Rolling:
 
 @rolls(SaaPlanner, without=("allowed",), margin=0.0, every=1, keep_best=False)
 def saa(forecaster: str = "auto", samples: int = 6, **arguments: Any) -> Rolling:
-    """The two-stage MILP over demand scenarios; see `baselines.saa`.
+    """The two-stage MILP over demand scenarios; see `fleetgym.baselines.saa`.
 
     Parameters
     ----------
     forecaster : str
-        Centre of the scenarios, and whose errors they are, as for `baselines.best_forecaster.BestForecaster`.
+        Centre of the scenarios, and whose errors they are, as for `fleetgym.baselines.best_forecaster.BestForecaster`.
     samples : int
-        Windows that the configurations considered come from, see `baselines.columns`; 0: all configurations.
+        Windows that the configurations considered come from, see `fleetgym.baselines.columns`; 0: all configurations.
     **arguments
-        Of `Rolling` and of `baselines.saa.SaaPlanner`.
+        Of `Rolling` and of `fleetgym.baselines.saa.SaaPlanner`.
     """
     names = set(inspect.signature(Rolling).parameters)
     search = {name: arguments.pop(name) for name in set(arguments) - names}

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from baselines.greedy_packing import Layout, Rules, solve
-from baselines.orderings import ORDERINGS, ordering
-from fleetgym.arguments import at_least, passes_on, whole_at_least
-from fleetgym.planning import Plan, Snapshot
+from fleetgym.agents.arguments import at_least, passes_on, whole_at_least
+from fleetgym.model.planning import Plan, Snapshot
+
+from .greedy_packing import Layout, Rules, solve
+from .orderings import ORDERINGS, ordering
 
 
 def adaptive_starts(num_candidates: int) -> int:
@@ -34,7 +35,7 @@ class AdaptiveGreedyHeuristic:
     """Algorithm 2: GH from eight sorted and R random orders, relocation, consolidation; the best is kept.
 
     GH's own order is the first of the eight, so the result never costs more than GH's. Construction
-    and its reading of the paper are those of `baselines.gh.GreedyHeuristic`. Where the paper is silent:
+    and its reading of the paper are those of `fleetgym.baselines.gh.GreedyHeuristic`. Where the paper is silent:
 
     - *relocate* takes a workload's whole share off a slot, shrinks or closes that slot, and moves the share
       to the place that M2 ranks first; the move stays if the objective falls;
@@ -56,7 +57,7 @@ class AdaptiveGreedyHeuristic:
     allowed : ndarray of bool, shape (C,), optional
         Configurations that may be used; None: all.
     **rules
-        See `baselines.greedy_packing.Rules`.
+        See `fleetgym.baselines.greedy_packing.Rules`.
 
     Raises
     ------

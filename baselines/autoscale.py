@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.arguments import passes_on, positive_share, whole_at_least
-from fleetgym.instance import Instance
-from fleetgym.planning import Snapshot
-from fleetgym.view import View
+from fleetgym.agents.arguments import passes_on, positive_share, whole_at_least
+from fleetgym.agents.view import View
+from fleetgym.model.instance import Instance
+from fleetgym.model.planning import Snapshot
 
 _TINY = 1e-9
 

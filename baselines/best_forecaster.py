@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from baselines.descent import candidates, study
 from fleetgym import Instance
-from fleetgym.arguments import at_least
-from fleetgym.forecasters import Forecaster
+from fleetgym.agents.arguments import at_least
+from fleetgym.agents.forecasters import Forecaster
+
+from .descent import candidates, study
 
 
 class BestForecaster:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from baselines.milp import MilpPlanner
 from fleetgym import Instance, Outcome, Plan, Planner, Snapshot, View
-from fleetgym.arguments import whole_at_least
-from fleetgym.dynamics import draw_scenario
+from fleetgym.agents.arguments import whole_at_least
+from fleetgym.model.dynamics import draw_scenario
+
+from .milp import MilpPlanner
 
 
 def sample_snapshots(instance: Instance, count: int, seed: int) -> list[Snapshot]:

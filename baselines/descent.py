@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from baselines.agh import AdaptiveGreedyHeuristic
 from fleetgym import Instance, Outcome, View
-from fleetgym.arguments import whole_at_least
-from fleetgym.forecasters import Forecaster, make_forecaster
+from fleetgym.agents.arguments import whole_at_least
+from fleetgym.agents.forecasters import Forecaster, make_forecaster
+
+from .agh import AdaptiveGreedyHeuristic
 
 FORECASTERS = ("last", "ewma", "kalman")
 

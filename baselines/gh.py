@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from baselines.greedy_packing import Layout, Rules, solve
-from baselines.orderings import check_ordering
-from baselines.orderings import ordering as make_order
-from fleetgym.arguments import passes_on
-from fleetgym.planning import Plan, Snapshot
+from fleetgym.agents.arguments import passes_on
+from fleetgym.model.planning import Plan, Snapshot
+
+from .greedy_packing import Layout, Rules, solve
+from .orderings import check_ordering
+from .orderings import ordering as make_order
 
 
 class GreedyHeuristic:
@@ -41,9 +42,9 @@ class GreedyHeuristic:
     Parameters
     ----------
     ordering : str or sequence of int
-        Order of phase 2: one of `baselines.orderings.ORDERINGS`, or a permutation of the workloads.
+        Order of phase 2: one of `fleetgym.baselines.orderings.ORDERINGS`, or a permutation of the workloads.
     **rules
-        See `baselines.greedy_packing.Rules`.
+        See `fleetgym.baselines.greedy_packing.Rules`.
 
     Raises
     ------

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from baselines import greedy_kernels as kernels
-from fleetgym.arguments import at_least, one_of
-from fleetgym.instance import Instance
-from fleetgym.planning import Plan, Snapshot
+from fleetgym.agents.arguments import at_least, one_of
+from fleetgym.model.instance import Instance
+from fleetgym.model.planning import Plan, Snapshot
+
+from . import greedy_kernels as kernels
 
 #: How the SLOs are read, see `Rules`.
 SLO_RULES: Mapping[str, float] = {

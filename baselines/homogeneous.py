@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from baselines.agh import AdaptiveGreedyHeuristic
-from fleetgym.arguments import passes_on
-from fleetgym.instance import Instance
-from fleetgym.planning import Plan, Snapshot
+from fleetgym.agents.arguments import passes_on
+from fleetgym.model.instance import Instance
+from fleetgym.model.planning import Plan, Snapshot
+
+from .agh import AdaptiveGreedyHeuristic
 
 
 def gpu_type_masks(instance: Instance) -> dict[str, np.ndarray]:
@@ -30,7 +31,7 @@ class HomogeneousPlanner:
     Parameters
     ----------
     **arguments
-        See `baselines.agh.AdaptiveGreedyHeuristic`.
+        See `fleetgym.baselines.agh.AdaptiveGreedyHeuristic`.
 
     Raises
     ------

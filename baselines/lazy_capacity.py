@@ -24,10 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from baselines.best_forecaster import BestForecaster
-from baselines.milp import MilpPlanner
 from fleetgym import FleetgymError, Snapshot, View
-from fleetgym.arguments import passes_on
+from fleetgym.agents.arguments import passes_on
+
+from .best_forecaster import BestForecaster
+from .milp import MilpPlanner
 
 
 class LazyBounds:
@@ -85,7 +86,7 @@ class LazyCapacity:
     Parameters
     ----------
     forecaster : str
-        As for `baselines.best_forecaster.BestForecaster`.
+        As for `fleetgym.baselines.best_forecaster.BestForecaster`.
     margin : float
         The window to come is taken to have (1 + margin) times the forecast; not if its demand is known already.
     switch_cost : float

@@ -8,15 +8,16 @@ Adapted to fleets, workload by workload: a unit is one request. Left over, it co
 have taken on the configuration that serves it cheapest; short, it costs the penalty for not serving it, less that rent
 and what its route would have cost. Demand is the forecast times the exponential of a log error that the same
 forecaster made on the instance's history. Each workload is treated as if it had a fleet of its own, so what workloads
-sharing replicas lend each other is not seen, and the total tends to be too much; `baselines.saa` sees it.
+sharing replicas lend each other is not seen, and the total tends to be too much; `fleetgym.baselines.saa` sees it.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from baselines.best_forecaster import BestForecaster
 from fleetgym import Instance, Snapshot, View
+
+from .best_forecaster import BestForecaster
 
 
 def critical_ratios(snapshot: Snapshot) -> np.ndarray:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fleetgym.errors import FleetgymError
-from fleetgym.planning import Snapshot
+from fleetgym.files.errors import FleetgymError
+from fleetgym.model.planning import Snapshot
 
 #: What the deterministic orderings sort by; AGH takes each descending and ascending.
 KEYS = ("rate", "unserved", "storage", "error")

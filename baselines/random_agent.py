@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.view import View
+from fleetgym.agents.view import View
 
 
 class RandomAgent:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from fleetgym.envs.makespan import busy_seconds
-from fleetgym.instance import Instance
-from fleetgym.planning import Snapshot
+from fleetgym.model.instance import Instance
+from fleetgym.model.planning import Snapshot
 
 
 def placeable(snapshot: Snapshot) -> np.ndarray:

@@ -19,12 +19,13 @@ import dataclasses
 
 import numpy as np
 
-from baselines.best_forecaster import BestForecaster
-from baselines.milp import Modes
-from baselines.milp.highs import Program
-from baselines.milp.problem import COMPUTE, MEMORY, SERVERS, Problem, make_problem
 from fleetgym import Plan, Snapshot
-from fleetgym.arguments import at_least, whole_at_least
+from fleetgym.agents.arguments import at_least, whole_at_least
+
+from .best_forecaster import BestForecaster
+from .milp import Modes
+from .milp.highs import Program
+from .milp.problem import COMPUTE, MEMORY, SERVERS, Problem, make_problem
 
 _DRAWN_PER_SCENARIO = 16
 
@@ -73,7 +74,7 @@ class SaaPlanner:
     allowed : ndarray of bool, shape (C,), optional
         Configurations that may be used; None: all.
     late, switch_weight
-        See `baselines.milp.problem.Modes`.
+        See `fleetgym.baselines.milp.problem.Modes`.
     seed : int
         Of the sample.
 

@@ -11,38 +11,38 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
-__version__ = "0.1.0"
+from fleetgym.runtime.version import __version__ as __version__
 
 #: Where each public name lives.
 _HOME = {
-    "ActionSpace": "actions",
-    "Agent": "agents",
-    "Rolling": "agents",
-    "Static": "agents",
-    "DataError": "errors",
-    "FleetgymError": "errors",
-    "UnknownNameError": "errors",
+    "ActionSpace": "model.actions",
+    "Agent": "agents.agent",
+    "Rolling": "agents.rolling",
+    "Static": "agents.rolling",
+    "DataError": "files.errors",
+    "FleetgymError": "files.errors",
+    "UnknownNameError": "files.errors",
     "evaluate": "evaluation.run",
-    "Instance": "instance",
-    "Scenario": "scenario",
-    "list_instances": "library",
-    "load_instance": "library",
-    "load_scenarios": "library",
-    "Plan": "planning",
-    "Planner": "planning",
+    "Instance": "model.instance",
+    "Scenario": "model.scenario",
+    "list_instances": "model.library",
+    "load_instance": "model.library",
+    "load_scenarios": "model.library",
+    "Plan": "model.planning",
+    "Planner": "model.planning",
     "read_results": "evaluation.results",
-    "agent_risk": "risk",
-    "fleet_risk": "risk",
-    "import_trace": "traces.importing",
-    "Snapshot": "planning",
-    "plan": "evaluation.run",
-    "make_agent": "registry",
+    "agent_risk": "capacity.risk",
+    "fleet_risk": "capacity.risk",
+    "import_trace": "capacity.traces.importing",
+    "Snapshot": "model.planning",
+    "plan": "capacity.plan",
+    "make_agent": "agents.registry",
     "score": "scoring.score",
-    "simulate": "simulation.run",
-    "two_stage_evaluate": "two_stage",
-    "View": "view",
+    "simulate": "capacity.simulation.run",
+    "two_stage_evaluate": "capacity.two_stage",
+    "View": "agents.view",
     "verify": "leaderboard.verify",
-    "Outcome": "window",
+    "Outcome": "model.window",
 }
 
 __all__ = ["__version__", *_HOME]
@@ -76,31 +76,31 @@ def _register() -> None:
 _register()
 
 if TYPE_CHECKING:
-    from fleetgym.actions import ActionSpace as ActionSpace
-    from fleetgym.agents import Agent as Agent
-    from fleetgym.agents import Rolling as Rolling
-    from fleetgym.agents import Static as Static
-    from fleetgym.errors import DataError as DataError
-    from fleetgym.errors import FleetgymError as FleetgymError
-    from fleetgym.errors import UnknownNameError as UnknownNameError
+    from fleetgym.agents.agent import Agent as Agent
+    from fleetgym.agents.registry import make_agent as make_agent
+    from fleetgym.agents.rolling import Rolling as Rolling
+    from fleetgym.agents.rolling import Static as Static
+    from fleetgym.agents.view import View as View
+    from fleetgym.capacity.plan import plan as plan
+    from fleetgym.capacity.risk import agent_risk as agent_risk
+    from fleetgym.capacity.risk import fleet_risk as fleet_risk
+    from fleetgym.capacity.simulation.run import simulate as simulate
+    from fleetgym.capacity.traces.importing import import_trace as import_trace
+    from fleetgym.capacity.two_stage import two_stage_evaluate as two_stage_evaluate
     from fleetgym.evaluation.results import read_results as read_results
     from fleetgym.evaluation.run import evaluate as evaluate
-    from fleetgym.evaluation.run import plan as plan
-    from fleetgym.instance import Instance as Instance
+    from fleetgym.files.errors import DataError as DataError
+    from fleetgym.files.errors import FleetgymError as FleetgymError
+    from fleetgym.files.errors import UnknownNameError as UnknownNameError
     from fleetgym.leaderboard.verify import verify as verify
-    from fleetgym.library import list_instances as list_instances
-    from fleetgym.library import load_instance as load_instance
-    from fleetgym.library import load_scenarios as load_scenarios
-    from fleetgym.planning import Plan as Plan
-    from fleetgym.planning import Planner as Planner
-    from fleetgym.planning import Snapshot as Snapshot
-    from fleetgym.registry import make_agent as make_agent
-    from fleetgym.risk import agent_risk as agent_risk
-    from fleetgym.risk import fleet_risk as fleet_risk
-    from fleetgym.scenario import Scenario as Scenario
+    from fleetgym.model.actions import ActionSpace as ActionSpace
+    from fleetgym.model.instance import Instance as Instance
+    from fleetgym.model.library import list_instances as list_instances
+    from fleetgym.model.library import load_instance as load_instance
+    from fleetgym.model.library import load_scenarios as load_scenarios
+    from fleetgym.model.planning import Plan as Plan
+    from fleetgym.model.planning import Planner as Planner
+    from fleetgym.model.planning import Snapshot as Snapshot
+    from fleetgym.model.scenario import Scenario as Scenario
+    from fleetgym.model.window import Outcome as Outcome
     from fleetgym.scoring.score import score as score
-    from fleetgym.simulation.run import simulate as simulate
-    from fleetgym.traces.importing import import_trace as import_trace
-    from fleetgym.two_stage import two_stage_evaluate as two_stage_evaluate
-    from fleetgym.view import View as View
-    from fleetgym.window import Outcome as Outcome

@@ -11,7 +11,7 @@ from typing import Any
 
 from toys import instance_data, nominal_scenario, one_pool_data, scenario_file_data
 
-from fleetgym.instance import Instance
+from fleetgym.model.instance import Instance
 
 DELETED = object()
 

@@ -11,8 +11,8 @@ import toys
 from fresh_season import draw_with_best_known, make_board
 
 from fleetgym.cli.parser import main
-from fleetgym.evaluation.agent_runner import TRACEBACK
-from fleetgym.instance import Instance
+from fleetgym.evaluation.isolation.agent_runner import TRACEBACK
+from fleetgym.model.instance import Instance
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -18,7 +18,7 @@ from fleetgym.leaderboard.season import (
     seed_sha256,
 )
 from fleetgym.leaderboard.verify import verify
-from fleetgym.library import list_instances, load_instance, task_name
+from fleetgym.model.library import list_instances, load_instance, task_name
 from fleetgym.scoring.best_known import (
     BEST_KNOWN_FORMAT,
     BestKnown,

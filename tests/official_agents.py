@@ -153,14 +153,14 @@ class LeavesAChild(Bad):
         os._exit(5)
 
 
-class EndsItsWarden(Bad):
+class EndsItsSupervisor(Bad):
     """Where it can: ends what stands between it and the run, and goes on."""
 
     def misbehave(self):
         if self.view.window == WINDOW:
             init = os.getppid()
-            warden = int(Path(f"/proc/{init}/stat").read_text().rpartition(")")[2].split()[1])
-            os.kill(warden, signal.SIGKILL)
+            supervisor = int(Path(f"/proc/{init}/stat").read_text().rpartition(")")[2].split()[1])
+            os.kill(supervisor, signal.SIGKILL)
             os.kill(init, signal.SIGKILL)
         time.sleep(0.1)
         return self.view.fleet_to_action(self.view.fleet)
@@ -227,7 +227,7 @@ class Spy(Good):
         return super().act(observation, info)
 
     def scenarios(self):
-        from fleetgym.library import instances_folder
+        from fleetgym.model.library import instances_folder
 
         return list(instances_folder().rglob("*.json*"))
 
@@ -247,7 +247,7 @@ class Spy(Good):
     def unmounts(self):
         import ctypes
 
-        from fleetgym.library import instances_folder
+        from fleetgym.model.library import instances_folder
 
         libc = ctypes.CDLL(None, use_errno=True)
         folder = str(instances_folder()).encode()

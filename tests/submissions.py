@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fleetgym.evaluation.episode import COST_TERMS, PROTOCOL, Rules
+from fleetgym.evaluation.isolation.rules import PROTOCOL, Rules
+from fleetgym.evaluation.results_format import COST_TERMS
 from fleetgym.evaluation.run import evaluate
 from fleetgym.leaderboard.record import ISOLATED
 from fleetgym.leaderboard.submission import DECLARATION, EPISODES

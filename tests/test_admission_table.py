@@ -11,9 +11,9 @@ import pytest
 from toys import configuration, make_instance, nominal_scenario, pool
 
 from fleetgym import reference
-from fleetgym.instance import Instance
-from fleetgym.scenario import Scenario
-from fleetgym.window import Outcome, WindowModel
+from fleetgym.model.instance import Instance
+from fleetgym.model.scenario import Scenario
+from fleetgym.model.window import Outcome, WindowModel
 
 Counts = Mapping[str, int]
 ByWindows = Mapping[str, Mapping[int, int]]

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from sample_agents import WINDOW, agent
 
-from fleetgym.errors import FleetgymError
-from fleetgym.evaluation.agent_process import Limits
+from fleetgym.evaluation.isolation.agent_process import Limits
 from fleetgym.evaluation.jobs import Job, close_agents, play_actions, run_job
 from fleetgym.evaluation.results import Results
 from fleetgym.evaluation.run import evaluate
+from fleetgym.files.errors import FleetgymError
 
 TOY = "fleet-v0/toy/startup"
 

@@ -10,17 +10,17 @@ import pytest
 from scipy.optimize import linprog
 from toys import configuration, make_instance, nominal_scenario, pool, random_instance, random_scenario
 
+from fleetgym.agents.view import View
 from fleetgym.bounds import Effort, certificate, hindsight, hindsight_bound, window_bound, windows_bound
+from fleetgym.bounds.exact import StateSpaceError, optimal_fleets
 from fleetgym.bounds.horizon import HorizonProgram, HorizonSolution
 from fleetgym.bounds.relaxation import Problem, relax
-from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.run import evaluate
-from fleetgym.exact import StateSpaceError, optimal_fleets
-from fleetgym.instance import Budget, Instance
-from fleetgym.library import entries, list_instances, load_instance, load_scenarios
-from fleetgym.scenario import Scenario
+from fleetgym.files.errors import FleetgymError
+from fleetgym.model.instance import Budget, Instance
+from fleetgym.model.library import entries, list_instances, load_instance, load_scenarios
+from fleetgym.model.scenario import Scenario
 from fleetgym.scoring.best_known import best_known_path, read_best_known
-from fleetgym.view import View
 from tools.separable_bound import separable_bound
 
 TOYS = list_instances("fleet-v0/toy")

@@ -11,12 +11,12 @@ import pytest
 from toys import action_sizes, random_actions, random_instance, random_scenario
 
 from fleetgym.bounds import hindsight_bound
+from fleetgym.bounds.exact import optimal_fleets
 from fleetgym.cli.parser import main
-from fleetgym.errors import DataError, FleetgymError
 from fleetgym.evaluation.jobs import play_actions
 from fleetgym.evaluation.run import evaluate
-from fleetgym.exact import optimal_fleets
-from fleetgym.library import instances_folder, list_instances, load_instance, load_scenarios
+from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.model.library import instances_folder, list_instances, load_instance, load_scenarios
 from fleetgym.reference import replay
 from fleetgym.scoring.best_known import (
     BestKnown,

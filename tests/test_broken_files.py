@@ -15,11 +15,11 @@ from broken_files import (
     good_scenarios,
 )
 
-from fleetgym import files
 from fleetgym.cli import main
-from fleetgym.errors import DataError
-from fleetgym.instance import Instance, load_instance_file
-from fleetgym.scenario import load_scenario_file
+from fleetgym.files import documents as files
+from fleetgym.files.errors import DataError
+from fleetgym.model.instance import Instance, load_instance_file
+from fleetgym.model.scenario import load_scenario_file
 
 
 def written(folder: Path, broken: BrokenFile) -> Path:

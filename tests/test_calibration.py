@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fleetgym import calibration
-from fleetgym.calibration import Parts
-from fleetgym.calibration_work import workload
 from fleetgym.cli import main
-from fleetgym.errors import FleetgymError
+from fleetgym.evaluation.isolation import calibration
+from fleetgym.evaluation.isolation.calibration import Parts
+from fleetgym.evaluation.isolation.calibration_work import workload
+from fleetgym.files.errors import FleetgymError
 
 AS_REFERENCE = Parts(**calibration._REFERENCE_S)
 

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from fleetgym import catalog
-from fleetgym.errors import UnknownNameError
+from fleetgym.files.errors import UnknownNameError
+from fleetgym.hardware import catalog
 
 
 @pytest.mark.parametrize("name", catalog.gpu_names())
@@ -89,6 +89,6 @@ def test_error_shares_say_how_they_are_known():
 
 def test_import_is_light():
     """Reading the catalogue needs neither pandas nor numba."""
-    code = "import sys, fleetgym.catalog as c; c.gpu('H100'); print({'pandas', 'numba'} & set(sys.modules))"
+    code = "import sys, fleetgym.hardware.catalog as c; c.gpu('H100'); print({'pandas', 'numba'} & set(sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "set()"

@@ -50,7 +50,9 @@ def test_list(run: Run) -> None:
     assert run("bks", "show", "toy") == run("bks", "show", "fleet-v0/toy")
     assert "agh-rolling" in run("list", "agents")[1]
     told = run("list", "agents", "agh-rolling")[1]
-    assert told.startswith("agh-rolling: AGH, planning again and again. (baselines.agents:agh_rolling)")
+    assert told.startswith(
+        "agh-rolling: AGH, planning again and again. (fleetgym.baselines.agents:agh_rolling)"
+    )
     assert re.search(r"^switch_cost +2\.0$", told, flags=re.MULTILINE)
     assert "allowed" not in told  # an array cannot be written
     assert json.loads(run("list", "agents", "descent", "--json")[1])["arguments"]["forecaster"] == "'auto'"
@@ -183,14 +185,14 @@ def test_doctor(run: Run) -> None:
     """Everything is in order here, and the report says what was looked at."""
     code, out, _ = run("doctor")
     assert code == 0, out
-    for part in ("packages", "baselines", "agents", "instances", "cache", "episode"):
+    for part in ("packages", "agents", "instances", "cache", "episode"):
         assert part in out
 
 
 def test_doctor_sees_the_cache_as_it_found_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What doctor itself compiles, from the first look on, does not make the cache warm."""
     monkeypatch.setattr(compile, "cache_folder", lambda: tmp_path)
-    for look in ("_version", "_packages", "_baselines", "_agents", "_instances", "_best_known"):
+    for look in ("_version", "_packages", "_agents", "_instances", "_best_known"):
         monkeypatch.setattr(doctor, look, lambda: str((tmp_path / "kernel.nbi").write_text("")))
     for look in ("_episode", "_isolated_episode"):
         monkeypatch.setattr(doctor, look, lambda: "played")
@@ -204,7 +206,7 @@ def test_doctor_finds_a_changed_instance(run: Run, tmp_path: Path, monkeypatch: 
     """A file that differs from the manifest is named."""
     import shutil
 
-    from fleetgym.library import instances_folder
+    from fleetgym.model.library import instances_folder
 
     shutil.copytree(instances_folder(), tmp_path / "copy")
     monkeypatch.setenv("FLEETGYM_INSTANCES", str(tmp_path / "copy"))
@@ -334,11 +336,11 @@ def test_progress_shows_the_time_left_on_a_terminal_only() -> None:
 
 def test_without_names_all_reference_agents_play(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     """``fleetgym compare`` alone compares ours, and nobody else's."""
+    from fleetgym.agents.registry import AgentEntry, agent_entries
     from fleetgym.cli import run_options
-    from fleetgym.registry import AgentEntry, agent_entries
 
     entries = {**agent_entries(), "theirs": AgentEntry("theirs", "a:B", "them")}
-    monkeypatch.setattr("fleetgym.registry.agent_entries", lambda: entries)
+    monkeypatch.setattr("fleetgym.agents.registry.agent_entries", lambda: entries)
     names = run_options.agents(make_parser().parse_args(["compare"]))
     assert {"hold", "agh-rolling"} <= set(names)
     assert "theirs" not in names

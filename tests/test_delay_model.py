@@ -2,8 +2,9 @@
 
 import pytest
 
-from fleetgym.errors import UnknownNameError
-from fleetgym.performance import Coefficients, delay
+from fleetgym.files.errors import UnknownNameError
+from fleetgym.hardware.performance import delay
+from fleetgym.hardware.performance.coefficients import Coefficients
 
 PAPER = delay.DelayOptions.paper()
 
@@ -72,7 +73,7 @@ def test_error_share_by_hand():
 
 def test_service_variability_by_hand():
     """Independent lengths add variances; fully correlated ones add deviations."""
-    from fleetgym.performance import service_cv2
+    from fleetgym.hardware.performance.coefficients import service_cv2
 
     service = Coefficients(1.0, 0.01, 0.1)
     mean = 1.0 + 1.0 + 5.0

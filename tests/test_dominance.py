@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from fleetgym.configurations.dominance import dominated
-from fleetgym.instance import Affine, Configuration, Performance, Pool, Slot, Tier, Use
+from fleetgym.hardware.configurations.dominance import dominated
+from fleetgym.model.instance import Affine, Configuration, Performance, Pool, Slot, Tier, Use
 
 WORKLOADS, POOLS = 2, 2
 AFFINE = ("delay_s", "service_s", "prefill_s", "work_tflop")

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import toys
 
-from fleetgym.dynamics import ScenarioGenerator, draw_scenario
-from fleetgym.dynamics.availability import Drops, mean_duration_windows
-from fleetgym.dynamics.demand import (
+from fleetgym.files.errors import DataError
+from fleetgym.model.dynamics import ScenarioGenerator, draw_scenario
+from fleetgym.model.dynamics.availability import Drops, mean_duration_windows
+from fleetgym.model.dynamics.demand import (
     DiurnalOU,
     autoregression,
     draw_counts,
@@ -20,8 +21,7 @@ from fleetgym.dynamics.demand import (
     split_counts,
     stationary_ou,
 )
-from fleetgym.errors import DataError
-from fleetgym.instance import Instance
+from fleetgym.model.instance import Instance
 
 DAY = 288
 

@@ -13,10 +13,10 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import fleetgym
+from fleetgym.agents.view import View
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
-from fleetgym.errors import DataError, FleetgymError, UnknownNameError
-from fleetgym.view import View
-from fleetgym.window import COST_TERMS, Outcome, window_model
+from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
+from fleetgym.model.window import COST_TERMS, Outcome, window_model
 
 ALL = fleetgym.list_instances("fleet-v0")
 TOY = "fleet-v0/toy/startup"

@@ -62,7 +62,7 @@ def test_tables_name_what_there_is(env_id: str) -> None:
     _, info = env.reset(seed=0)
     told = set(re.findall(r"`(\w+)`", parts["Info"]))
     if "the cost terms" in parts["Info"]:
-        from fleetgym.window import COST_TERMS
+        from fleetgym.model.window import COST_TERMS
 
         told |= set(COST_TERMS)
     assert set(info) <= told

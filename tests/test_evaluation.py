@@ -21,16 +21,17 @@ from sample_agents import agent
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import fleetgym
-from fleetgym.agent_code import code_sha256
+from fleetgym.agents.agent_code import code_sha256
+from fleetgym.capacity.plan import plan
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
-from fleetgym.errors import DataError, FleetgymError, UnknownNameError
-from fleetgym.evaluation.agent_process import decode, encode
+from fleetgym.evaluation.isolation.agent_process import decode, encode
 from fleetgym.evaluation.jobs import Job, close_agents, play_actions, run_job
 from fleetgym.evaluation.results import read_results, timings_path
-from fleetgym.evaluation.run import evaluate, make_jobs, plan
-from fleetgym.files import canonical_json
+from fleetgym.evaluation.run import evaluate, make_jobs
+from fleetgym.files.documents import canonical_json
+from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.reference import replay
-from fleetgym.threads import THREADS, one_thread
+from fleetgym.runtime.threads import THREADS, one_thread
 
 AGENTS = ["hold", "random", "agh-rolling", agent("Dice")]
 SUITE = ["fleet-v0/toy/drop", "fleet-v0/toy/group", "fleet-v0/toy/budget-pool"]
@@ -239,7 +240,7 @@ def test_calls_that_are_wrong_say_so() -> None:
 
 def test_plan_works_on_the_nominal_window() -> None:
     """A planner by name, and an object."""
-    from fleetgym.registry import make_planner
+    from fleetgym.agents.registry import make_planner
 
     assert plan("fleet-v0/toy/drop", "gh").fleet.tolist() == [2, 0]
     assert plan("fleet-v0/toy/drop", make_planner("agh")).fleet.tolist() == [2, 0]
@@ -309,7 +310,7 @@ def test_edited_agents_do_not_go_on(tmp_path: Path) -> None:
         "edited_agent.py": "import edited_helper\nMine, DATA = edited_helper.Mine, 'weights.txt'\n",
         "edited_helper.py": "from parts.hold import Mine\n",
         "parts/__init__.py": "",
-        "parts/hold.py": "from baselines.hold import HoldAgent as Mine\n\nTABLE = 'table.csv'\n",
+        "parts/hold.py": "from fleetgym.baselines.hold import HoldAgent as Mine\n\nTABLE = 'table.csv'\n",
         "parts/table.csv": "1,2\n",
         "weights.txt": "0.5\n",
         "unused.py": "",

@@ -16,7 +16,7 @@ from toys import (
     random_scenario,
 )
 
-from fleetgym import exact
+from fleetgym.bounds import exact
 from fleetgym.reference import replay
 
 

@@ -13,10 +13,10 @@ import pytest
 from sample_agents import agent
 
 from fleetgym.cli import main
-from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.dask_cluster import dask_executor
 from fleetgym.evaluation.executors import play
 from fleetgym.evaluation.run import evaluate
+from fleetgym.files.errors import FleetgymError
 
 AGENTS = ["hold", agent("Slow"), "agh-rolling"]
 SUITE = ["fleet-v0/toy/drop", "fleet-v0/toy/group", "fleet-v0/toy/budget-pool"]
@@ -168,10 +168,11 @@ def test_dask_with_an_agent_that_kills_its_workers(cluster: Any) -> None:
 @pytest.mark.slow
 def test_official_runs_on_dask(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The workers play by the rules of the header: the bytes of one process."""
-    from fleetgym.evaluation import official, run
+    from fleetgym.evaluation import run
+    from fleetgym.evaluation.isolation import official
 
-    monkeypatch.setattr("fleetgym.calibration.speed", lambda: 1.0)
-    monkeypatch.setattr("fleetgym.calibration.drift", lambda reference: 0.0)
+    monkeypatch.setattr("fleetgym.evaluation.isolation.calibration.speed", lambda: 1.0)
+    monkeypatch.setattr("fleetgym.evaluation.isolation.calibration.drift", lambda reference: 0.0)
     rules = official.make_rules("online")
     monkeypatch.setattr(run, "make_rules", lambda time_class: rules)
     names = ["gh", agent("Raises")]
@@ -189,7 +190,7 @@ def test_dask_from_the_command_line(cluster: Any, expected: str, tmp_path: Path)
     assert main(call) == 0
     assert path.read_text() == expected
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fleetgym.__version__", "9.9")
+        patch.setattr("fleetgym.runtime.version.__version__", "9.9")
         with (
             pytest.raises(FleetgymError, match=r"has fleetgym .*; here are fleetgym 9\.9"),
             dask_executor(cluster.scheduler_address),

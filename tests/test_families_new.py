@@ -7,12 +7,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fleetgym.configurations.templates.selection import LIMIT
-from fleetgym.dynamics import draw_scenario
 from fleetgym.families import demand
+from fleetgym.families.generate import FAMILIES, SEEDS, generate, stored_scenarios
 from fleetgym.families.multi import ROUND_TRIP_S
-from fleetgym.generate import FAMILIES, SEEDS, generate, stored_scenarios
-from fleetgym.instance import Instance
+from fleetgym.hardware.configurations.templates.selection import LIMIT
+from fleetgym.model.dynamics import draw_scenario
+from fleetgym.model.instance import Instance
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fleetgym.scoring.family_mean import FamilyMean
+from fleetgym.scoring.statistics import FamilyMean
 
 V0_DEV = (6, 4, 4, 6, 4, 2)  # instances by family, as in fleet-v0/dev
 

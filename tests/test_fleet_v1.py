@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from fleetgym import library
-from fleetgym.files import canonical_hash, read_json
-from fleetgym.generate import SEEDS, generate, stored_scenarios
+from fleetgym.families.generate import SEEDS, generate, stored_scenarios
+from fleetgym.files.documents import canonical_hash, read_json
 from fleetgym.leaderboard.registers import read_registers
 from fleetgym.leaderboard.submission import suite_sha256
-from fleetgym.library import list_instances, list_tasks, load_instance, load_scenarios
+from fleetgym.model import library
+from fleetgym.model.library import list_instances, list_tasks, load_instance, load_scenarios
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "instances" / "fleet-v1"

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fleetgym.errors import FleetgymError, UnknownNameError
 from fleetgym.families import demand, serving
 from fleetgym.families.caps import rates_and_caps
 from fleetgym.families.draft import pools_alone
+from fleetgym.families.generate import FAMILIES, generate, stored_scenarios
 from fleetgym.families.plans import SIZES
 from fleetgym.families.static import allocate, largest_load
 from fleetgym.families.text import six, tie_break
-from fleetgym.generate import FAMILIES, generate, stored_scenarios
-from fleetgym.instance import Instance
-from fleetgym.scenario import Scenario
+from fleetgym.files.errors import FleetgymError, UnknownNameError
+from fleetgym.model.instance import Instance
+from fleetgym.model.scenario import Scenario
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fleetgym
-from fleetgym.window import Outcome, window_model
+from fleetgym.model.window import Outcome, window_model
 
 GOLDEN = Path(__file__).parent / "golden" / "fleet_alloc_v0.json"
 TASKS = [*fleetgym.list_instances("fleet-v0/toy"), "fleet-v0/dev/ou-s-001", "fleet-v0/dev/drop-s-001"]

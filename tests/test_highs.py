@@ -9,8 +9,8 @@ import highspy
 import pytest
 
 import fleetgym
-from fleetgym.errors import FleetgymError
-from fleetgym.highs import make_solver
+from fleetgym.files.errors import FleetgymError
+from fleetgym.runtime.highs import make_solver
 
 _ROOT = Path(fleetgym.__file__).parent.parent
 

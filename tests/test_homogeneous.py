@@ -2,8 +2,8 @@
 
 import pytest
 
-from fleetgym import catalog
-from fleetgym.configurations.homogeneous import (
+from fleetgym.hardware import catalog
+from fleetgym.hardware.configurations.homogeneous import (
     TierType,
     columns,
     deployments,
@@ -11,7 +11,7 @@ from fleetgym.configurations.homogeneous import (
     replica_slots,
     startup_windows,
 )
-from fleetgym.performance import roofline
+from fleetgym.hardware.performance import roofline
 
 
 def tier(name, precision="fp16", **more):

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 from toys import nominal_scenario, one_pool_data, random_instance, random_scenario, scenario_file_data
 
-from fleetgym import files, schema
-from fleetgym.errors import DataError
-from fleetgym.instance import Budget, Instance, instance_schema, load_instance_file
-from fleetgym.scenario import Scenario, load_scenario_file, scenario_schema
+from fleetgym.files import documents as files
+from fleetgym.files import schema
+from fleetgym.files.errors import DataError
+from fleetgym.model.instance import Budget, Instance, instance_schema, load_instance_file
+from fleetgym.model.scenario import Scenario, load_scenario_file, scenario_schema
 
 
 def arrays_of(part: Any) -> list[np.ndarray]:

@@ -9,10 +9,10 @@ import pytest
 
 from fleetgym.evaluation.results import parse_results, read_results, read_timings, timings_path
 from fleetgym.evaluation.run import evaluate
-from fleetgym.files import canonical_json, parse_json, read_text
-from fleetgym.schema import read_object
+from fleetgym.files.documents import canonical_json, parse_json, read_text
+from fleetgym.files.schema import read_object
 from fleetgym.scoring.score import score
-from tools import episodes
+from tools import kept_episodes as episodes
 
 KEPT = Path(__file__).resolve().parents[1] / "leaderboard" / "episodes"
 

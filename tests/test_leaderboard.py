@@ -19,8 +19,8 @@ from submissions import SUITE, make_good
 
 import fleetgym
 from fleetgym.cli import main
-from fleetgym.errors import DataError, FleetgymError
-from fleetgym.evaluation.episode import Costs
+from fleetgym.evaluation.results_format import Costs
+from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.leaderboard import best_known as replaying
 from fleetgym.leaderboard.history import history
 from fleetgym.leaderboard.readme import with_tables
@@ -28,12 +28,12 @@ from fleetgym.leaderboard.record import read_record, write_record
 from fleetgym.leaderboard.registers import freeze, read_registers, read_releases
 from fleetgym.leaderboard.site import build_site
 from fleetgym.leaderboard.standings import make_boards, public_tasks, shift, unverified
-from fleetgym.leaderboard.statistics import holm, profile, ranks_of, tail_mean, tie_groups
-from fleetgym.leaderboard.table import Played, make_table
 from fleetgym.leaderboard.verify import verify
-from fleetgym.library import ENVIRONMENT_VARIABLE, instances_folder, list_tasks, task_name
+from fleetgym.model.library import ENVIRONMENT_VARIABLE, instances_folder, list_tasks, task_name
 from fleetgym.scoring.best_known import BestKnownSet, best_known_path, read_best_known
+from fleetgym.scoring.ranks import holm, profile, ranks_of, tail_mean, tie_groups
 from fleetgym.scoring.score import score, score_interval
+from fleetgym.scoring.table import Played, make_table
 
 AGENTS = ("hold", "gh", "random")
 ZERO = Costs(rental=1, model_storage=0, data_storage=0, delay=0, slo=0, unserved=0, late=0, startup=0)

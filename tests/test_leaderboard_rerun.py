@@ -12,8 +12,8 @@ from fresh_season import SEASON, SEED
 from submissions import RULES, SUITE, declare, make_good, submitted
 
 from fleetgym.cli import main
-from fleetgym.errors import DataError, FleetgymError
 from fleetgym.evaluation.run import evaluate
+from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.leaderboard.columns import fresh_columns
 from fleetgym.leaderboard.record import read_record, write_record
 from fleetgym.leaderboard.rerun import RECORDS, rerun, without_actions

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 import fleetgym
-from fleetgym import library
-from fleetgym.errors import DataError, UnknownNameError
-from fleetgym.exact import optimal_fleets
-from fleetgym.instance import instance_schema
+from fleetgym.bounds.exact import optimal_fleets
+from fleetgym.capacity.risk import plan_with_risk
+from fleetgym.files.errors import DataError, UnknownNameError
 from fleetgym.leaderboard.best_known import why_not_confirmed
-from fleetgym.library import list_instances, load_instance, load_scenarios
-from fleetgym.risk import plan_with_risk
-from fleetgym.scenario import scenario_schema
+from fleetgym.model import library
+from fleetgym.model.instance import instance_schema
+from fleetgym.model.library import list_instances, load_instance, load_scenarios
+from fleetgym.model.scenario import scenario_schema
 from fleetgym.scoring.best_known import best_known_path, read_best_known, write_best_known
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -195,7 +195,7 @@ def test_toys_are_made_as_stored() -> None:
 def test_importing_the_library_stays_light() -> None:
     """No heavy package is loaded by the modules that `import fleetgym` may touch."""
     code = (
-        "import sys, fleetgym, fleetgym.library, fleetgym.generate, fleetgym.dynamics\n"
+        "import sys, fleetgym, fleetgym.model.library, fleetgym.families.generate, fleetgym.model.dynamics\n"
         "print([m for m in ('pandas', 'scipy', 'numba', 'highspy', 'matplotlib') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

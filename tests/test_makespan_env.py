@@ -24,7 +24,7 @@ from toys import (
 
 import fleetgym
 from fleetgym.envs.makespan import FleetMakespanEnv, best_assignment, busy_seconds, worst_makespan_s
-from fleetgym.errors import DataError, FleetgymError
+from fleetgym.files.errors import DataError, FleetgymError
 
 TOYS = [name for name in fleetgym.list_instances("fleet-v0") if "/toy/" in name]
 SOME = [*TOYS, "fleet-v0/dev/ou-s-001", "fleet-v0/dev/grw-s-001", "fleet-v0/dev/fastllm-4-4-5-001"]

@@ -23,16 +23,18 @@ from official_agents import WINDOW, agent
 from submissions import RULES
 
 import fleetgym
-from fleetgym.calibration import machine_name
-from fleetgym.errors import DataError, FleetgymError
-from fleetgym.evaluation import jobs, official, run
-from fleetgym.evaluation.agent_runner import AgentFailure
-from fleetgym.evaluation.episode import PROTOCOL, Rules
+from fleetgym.evaluation import jobs, run
+from fleetgym.evaluation.isolation import official
+from fleetgym.evaluation.isolation.agent_runner import AgentFailure
+from fleetgym.evaluation.isolation.calibration import machine_name
+from fleetgym.evaluation.isolation.process_tree import ProcessTree
+from fleetgym.evaluation.isolation.rules import PROTOCOL, Rules
+from fleetgym.evaluation.isolation.wire import MAX_REPLY_CHARS, read_reply
 from fleetgym.evaluation.jobs import Job, close_agents, play_actions, run_job
-from fleetgym.evaluation.process_tree import ProcessTree
+from fleetgym.evaluation.recording import make_header
 from fleetgym.evaluation.results import Results, read_results, timings_path
-from fleetgym.evaluation.wire import MAX_REPLY_CHARS, read_reply
-from fleetgym.files import write_json
+from fleetgym.files.documents import write_json
+from fleetgym.files.errors import DataError, FleetgymError
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="official runs need Linux")
 
@@ -84,7 +86,7 @@ def play(name: str, instance: str = TOY, **changes: Any) -> Any:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `evaluate` play by `make_rules`, on a machine whose speed need not be measured."""
     monkeypatch.setattr(run, "make_rules", lambda time_class: make_rules(time_class=time_class))
-    monkeypatch.setattr("fleetgym.calibration.drift", lambda reference: 0.01)
+    monkeypatch.setattr("fleetgym.evaluation.isolation.calibration.drift", lambda reference: 0.01)
 
 
 # -- misbehaviour
@@ -108,7 +110,7 @@ def test_misbehaviour_costs_the_episode_or_the_budget(name: str, kind: str | Non
 
 def _assert_replays(episode: Any) -> None:
     instance = fleetgym.load_instance(episode.instance)
-    header = run.make_header([Job(*episode.key)], "toy")
+    header = make_header([Job(*episode.key)], "toy")
     actions = Results(header, (episode,)).actions(episode)
     again = play_actions(episode.instance, 0, actions)
     assert again.costs == episode.costs
@@ -203,7 +205,7 @@ def test_the_budget_is_in_reference_seconds() -> None:
     assert time.monotonic() - begin < 60
 
 
-@pytest.mark.parametrize("name", ["BurnsInOrphans", "LeavesAChild", "ForksWithoutEnd", "EndsItsWarden"])
+@pytest.mark.parametrize("name", ["BurnsInOrphans", "LeavesAChild", "ForksWithoutEnd", "EndsItsSupervisor"])
 def test_without_namespaces_nothing_escapes_either(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the system forbids namespaces, orphans are adopted, counted and ended all the same."""
     monkeypatch.setenv("FLEETGYM_NO_NAMESPACES", "1")
@@ -228,13 +230,13 @@ def _processes_with(mark: str) -> list[int]:
 def test_nothing_is_left_when_the_run_is_killed(
     namespaces: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SIGKILL to the run ends warden, init and agent."""
+    """SIGKILL to the run ends supervisor, init and agent."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # whoever is killed leaves the agent's folder behind
     if not namespaces:
         monkeypatch.setenv("FLEETGYM_NO_NAMESPACES", "1")
     rules = dataclasses.asdict(make_rules(cpu_s=100.0))
     script = (
-        "from fleetgym.evaluation.jobs import *; from fleetgym.evaluation.episode import Rules\n"
+        "from fleetgym.evaluation.jobs import *; from fleetgym.evaluation.results_format import Rules\n"
         f"run_job(Job({agent('Sleeps')!r}, {TOY!r}, 0), official=Rules(**{rules!r}))"
     )
     parent = subprocess.Popen([sys.executable, "-c", script])
@@ -304,7 +306,7 @@ def _own_instance(folder: Path) -> tuple[Path, Path]:
     instance = fleetgym.load_instance(TOY)
     write_json(folder / "mine.json", instance.to_dict())
     scenarios = folder / "mine.scenarios.json"
-    stored = fleetgym.library.instances_folder() / "fleet-v0" / "toy" / "startup.scenarios.json"
+    stored = fleetgym.model.library.instances_folder() / "fleet-v0" / "toy" / "startup.scenarios.json"
     scenarios.write_bytes(stored.read_bytes())
     return folder / "mine.json", scenarios
 
@@ -312,7 +314,7 @@ def _own_instance(folder: Path) -> tuple[Path, Path]:
 def test_the_wire_carries_the_past_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages have the documented keys, and no number of a window that has not been seen."""
     sent: list[str] = []
-    from fleetgym.evaluation import agent_process
+    from fleetgym.evaluation.isolation import agent_process
 
     def note(message: Any) -> str:
         sent.append(json.dumps(message) + "\n")
@@ -389,7 +391,7 @@ def test_a_shell_script_is_an_agent(tmp_path: Path) -> None:
     """Twenty words of shell play an official episode, and the same without its rules."""
     script = tmp_path / "agent.sh"
     script.write_text(SHELL_AGENT)
-    name = f"fleetgym.evaluation.program:Program(command='sh {script}')"
+    name = f"fleetgym.evaluation.isolation.program:Program(command='sh {script}')"
     task = "fleet-v0/toy/two-pools"
     free = run_job(Job(name, task, 0), "never")
     assert free.failure is None
@@ -406,7 +408,7 @@ def test_a_program_that_ends_or_talks_nonsense(tmp_path: Path) -> None:
         ("yes nonsense", "protocol", "wrote something else"),
         (f"sh {tmp_path}/sorry.sh", "resources", "gave up"),
     ):
-        name = f"fleetgym.evaluation.program:Program(command='{command}')"
+        name = f"fleetgym.evaluation.isolation.program:Program(command='{command}')"
         episode = run_job(Job(name, TOY, 0), "never")
         assert episode.failure is not None
         assert episode.failure.kind == kind
@@ -454,7 +456,7 @@ def test_a_budget_needs_rules(tmp_path: Path) -> None:
 def test_drift_is_marked(quick: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that is slower after than before: the run says so, wherever its file goes."""
     found = iter([0.0, -0.3])
-    monkeypatch.setattr("fleetgym.calibration.drift", lambda reference: next(found))
+    monkeypatch.setattr("fleetgym.evaluation.isolation.calibration.drift", lambda reference: next(found))
     path = tmp_path / "r.jsonl"
     results = fleetgym.evaluate("hold", TOY, official="reflex", out=path)
     assert results.has_drifted

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import fleetgym
-from fleetgym.actions import check_options
-from fleetgym.errors import DataError, FleetgymError
-from fleetgym.registry import parse_agent
-from fleetgym.traces.reader import read_trace
+from fleetgym.agents.registry import parse_agent
+from fleetgym.capacity.traces.reader import read_trace
+from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.model.actions import check_options
 
 IDS = ("FleetAlloc-v0", "FleetPools-v0", "FleetMakespan-v0")
 

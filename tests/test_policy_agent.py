@@ -15,7 +15,7 @@ from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.envs.policy_agent import Policy, PolicyAgent
 from fleetgym.envs.wrappers import FlattenDict, for_learning
 from fleetgym.envs.wrappers.layers import layers
-from fleetgym.errors import FleetgymError
+from fleetgym.files.errors import FleetgymError
 
 INSTANCE = "fleet-v0/dev/ou-s-001"
 

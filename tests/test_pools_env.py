@@ -10,7 +10,7 @@ from toys import configuration, make_instance, nominal_scenario, pool, random_in
 
 import fleetgym
 from fleetgym.envs.pools import pool_serves
-from fleetgym.errors import DataError, FleetgymError
+from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.kernels.queueing import late_probability
 
 

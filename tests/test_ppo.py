@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import fleetgym
-from baselines.ppo.agent import WEIGHTS, PPOAgent
-from baselines.ppo.environment import make_env
-from baselines.ppo.features import FLEET_FEATURES, NUM_FEATURES, SLOT_FEATURES, TARGETS, SlotFeatures
-from baselines.ppo.kernels import fill
-from baselines.ppo.network import SHAPES, load_weights, slot_scores
+from fleetgym.baselines.ppo.agent import WEIGHTS, PPOAgent
+from fleetgym.baselines.ppo.environment import make_env
+from fleetgym.baselines.ppo.features import FLEET_FEATURES, NUM_FEATURES, SLOT_FEATURES, TARGETS, SlotFeatures
+from fleetgym.baselines.ppo.kernels import fill
+from fleetgym.baselines.ppo.network import SHAPES, load_weights, slot_scores
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
-from fleetgym.errors import FleetgymError, UnknownNameError
+from fleetgym.files.errors import FleetgymError, UnknownNameError
 
 COUNTED = [
     "fleet-v0/dev/ou-s-001",

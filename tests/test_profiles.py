@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fleetgym.errors import FleetgymError, UnknownNameError
-from fleetgym.performance.lengths import Lengths, mixture, published, published_totals
-from fleetgym.performance.profiles import PROFILES, Profile, fleet_sim_profile, measured_profiles
+from fleetgym.files.errors import FleetgymError, UnknownNameError
+from fleetgym.hardware.performance.lengths import Lengths, mixture, published, published_totals
+from fleetgym.hardware.performance.profiles import PROFILES, Profile, fleet_sim_profile, measured_profiles
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"  # beside the checkout
 FIXTURES = SHARED / "fixtures" / "fleet_sim"

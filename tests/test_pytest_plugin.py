@@ -21,7 +21,7 @@ _INSTALLED = any(p.name == "fleetgym" for p in importlib.metadata.entry_points(g
 
 def run_pytest(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Return what pytest did in a folder of its own."""
-    plugin = [] if _INSTALLED else ["-p", "fleetgym.pytest_plugin"]
+    plugin = [] if _INSTALLED else ["-p", "fleetgym.evaluation.pytest_plugin"]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin, *words]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
 
@@ -47,7 +47,7 @@ def test_it_is_an_entry_point() -> None:
 
     project = Path(__file__).parent.parent / "pyproject.toml"
     points = tomllib.loads(project.read_text())["project"]["entry-points"]["pytest11"]
-    assert points == {"fleetgym": "fleetgym.pytest_plugin"}
+    assert points == {"fleetgym": "fleetgym.evaluation.pytest_plugin"}
 
 
 def test_one_process_writes_the_bytes_of_evaluate(expected: str, tmp_path: Path) -> None:

@@ -28,9 +28,9 @@ from toys import (
 )
 
 from fleetgym import reference
-from fleetgym.errors import DataError
-from fleetgym.instance import Instance
+from fleetgym.files.errors import DataError
 from fleetgym.kernels import queueing
+from fleetgym.model.instance import Instance
 from fleetgym.reference import certified_lp, routing
 
 P4 = [pool("p", 4)]
@@ -755,7 +755,9 @@ def test_no_step_after_the_end() -> None:
 
 def test_the_judge_shares_no_code() -> None:
     """Of the package it imports data, errors, threads, solvers and itself: nothing that plays or plans."""
-    allowed = re.compile(r"fleetgym\.(errors|highs|instance|scenario|threads|reference(\.\w+)?)|[^.]*")
+    allowed = re.compile(
+        r"fleetgym\.(files\.errors|runtime\.(highs|threads)|model\.(instance|scenario)|reference(\.\w+)?)|[^.]*"
+    )
     sources = list(Path(reference.__file__).parent.glob("*.py"))
     assert len(sources) > 5
     for path in sources:

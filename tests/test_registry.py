@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +11,11 @@ import pytest
 from sample_agents import agent
 
 import fleetgym
-from fleetgym import registry
-from fleetgym.agents import Rolling, Static
-from fleetgym.arguments import parameters_of, written
-from fleetgym.errors import FleetgymError, UnknownNameError
-from fleetgym.registry import agent_entries, load_target, make_agent, make_planner, parse_agent
+from fleetgym.agents import registry
+from fleetgym.agents.arguments import parameters_of, written
+from fleetgym.agents.registry import agent_entries, load_target, make_agent, make_planner, parse_agent
+from fleetgym.agents.rolling import Rolling, Static
+from fleetgym.files.errors import FleetgymError, UnknownNameError
 
 OURS = {
     "hold",
@@ -223,20 +222,31 @@ def test_two_packages_with_one_name_are_told_apart(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: points)
     assert parse_agent("clever").target == "one:A"
     assert not parse_agent("clever").is_reference
-    assert parse_agent("agh").target == registry.agent_entries()["agh"].target == "baselines.agents:agh"
+    assert (
+        parse_agent("agh").target == registry.agent_entries()["agh"].target == "fleetgym.baselines.agents:agh"
+    )
     points.append(_Point("clever", "two:A", "two"))
     with pytest.raises(FleetgymError, match="claimed by one and two"):
         parse_agent("clever")
 
 
-def test_a_foreign_baselines_package_is_named(tmp_path: Path) -> None:
-    """A folder of that name that hides ours is reported with its place."""
-    (tmp_path / "theirs" / "baselines").mkdir(parents=True)
-    (tmp_path / "theirs" / "baselines" / "__init__.py").write_text("")
-    code = "import fleetgym; fleetgym.make_agent('agh')"
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "theirs")}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True
+@pytest.mark.parametrize("own", ["baselines", "papers", "tools", "agents"])
+def test_a_folder_of_the_users_hides_no_reference_agent(tmp_path: Path, own: str) -> None:
+    """Python started in a folder with a package of one's own of that name finds both it and all of ours."""
+    (tmp_path / own).mkdir()
+    (tmp_path / own / "__init__.py").write_text("mine = True\n")
+    code = (
+        f"import {own}; assert {own}.mine\n"
+        "from fleetgym.agents.registry import agent_entries, load_target\n"
+        "ours = [entry for entry in agent_entries().values() if entry.is_reference]\n"
+        "print(len([load_target(entry.target) for entry in ours]))"
     )
-    assert "another 'baselines' at" in done.stderr.splitlines()[-1]
-    assert str(tmp_path) in done.stderr.splitlines()[-1]
+    (tmp_path / "train.py").write_text(code)
+    for command in (["-c", code], ["train.py"]):
+        done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True)
+        assert int(done.stdout) >= 24, done.stderr
+    listed = subprocess.run(
+        [sys.executable, "-m", "fleetgym", "list", "agents"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert "cannot be imported" not in listed.stdout
+    assert "agh-rolling" in listed.stdout, listed.stderr

@@ -18,9 +18,9 @@ from fleetgym.envs import picture
 from fleetgym.envs.picture import HEIGHT, WIDTH, Picture
 from fleetgym.envs.record import EpisodeRecord
 from fleetgym.envs.rendering import Viewer
-from fleetgym.errors import FleetgymError
-from fleetgym.generate import generate
-from fleetgym.window import COST_TERMS
+from fleetgym.families.generate import generate
+from fleetgym.files.errors import FleetgymError
+from fleetgym.model.window import COST_TERMS
 
 pytest.importorskip("PIL", reason="Pillow is not there")
 

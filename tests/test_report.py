@@ -16,9 +16,9 @@ import pytest
 from submissions import make_good
 
 from fleetgym.cli import main
-from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.results import Results
 from fleetgym.evaluation.run import evaluate
+from fleetgym.files.errors import FleetgymError
 from fleetgym.leaderboard.charts import (
     LogScale,
     bars_chart,
@@ -28,9 +28,9 @@ from fleetgym.leaderboard.charts import (
     standalone,
 )
 from fleetgym.leaderboard.report import figures, played_rows, report
-from fleetgym.leaderboard.table import make_table
 from fleetgym.leaderboard.verify import verify
 from fleetgym.scoring.score import score
+from fleetgym.scoring.table import make_table
 
 AGENTS = ("hold", "gh", "random")
 SUITE = "fleet-v0/toy"

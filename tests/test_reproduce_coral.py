@@ -8,14 +8,15 @@ import re
 import numpy as np
 import pytest
 
-from baselines.coral import allocate
-from tools.reproduce_coral import __main__ as command
-from tools.reproduce_coral import cells, published
-from tools.reproduce_coral.epochs import draw, problem
-from tools.reproduce_coral.evaluation import load_templates
-from tools.reproduce_coral.page import page
-from tools.reproduce_coral.plain import compare, every_column, solve, within_cpu_limit
-from tools.reproduce_coral.setup import CORE
+from fleetgym.baselines.coral import allocate
+from fleetgym.papers.coral import __main__ as command
+from fleetgym.papers.coral import measurements as cells
+from fleetgym.papers.coral import published
+from fleetgym.papers.coral.coral_page import page
+from fleetgym.papers.coral.epochs import draw, problem
+from fleetgym.papers.coral.evaluation import load_templates
+from fleetgym.papers.coral.plain import compare, every_column, solve, within_cpu_limit
+from fleetgym.papers.coral.setup import CORE
 
 SMALL = {"max_nodes": 2, "memory_ratio": 6.0}
 

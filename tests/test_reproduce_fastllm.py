@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from fleetgym.planning import Plan
-from tools.reproduce_fastllm import __main__ as command
-from tools.reproduce_fastllm import published, regime, rolling, statistics
-from tools.reproduce_fastllm.batches import full, quick
-from tools.reproduce_fastllm.store import Batch, Store
+from fleetgym.model.planning import Plan
+from fleetgym.papers.fastllm import __main__ as command
+from fleetgym.papers.fastllm import published, regime, rolling, statistics
+from fleetgym.papers.fastllm.batches import full, quick
+from fleetgym.papers.fastllm.store import Batch, Store
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,11 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from tools.reproduce_fleet_sim import __main__ as command
-from tools.reproduce_fleet_sim import cells, published
-from tools.reproduce_fleet_sim.insights import insights
-from tools.reproduce_fleet_sim.page import page
+from fleetgym.papers.inference_fleet_sim import __main__ as command
+from fleetgym.papers.inference_fleet_sim import measurements as cells
+from fleetgym.papers.inference_fleet_sim import published
+from fleetgym.papers.inference_fleet_sim.fleet_sim_page import page
+from fleetgym.papers.inference_fleet_sim.insights import insights
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = cells.Effort(seeds=2, requests=500, many_seeds=3)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from baselines.queueing import fleet_sim
-from fleetgym.performance.profiles import PROFILES, Profile
+from fleetgym.hardware.performance.profiles import PROFILES, Profile
+from fleetgym.papers.inference_fleet_sim import fleet_sim
 
 FIXTURES = Path(__file__).resolve().parents[2] / "shared" / "fixtures" / "fleet_sim"  # beside the checkout
 NAMES = {"A100_80GB": "A100-80GB", "H100_80GB": "H100-80GB", "A10G": "A10G"}

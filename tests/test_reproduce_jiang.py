@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from baselines.jiang import paper
-from baselines.jiang.exact import minimal_makespan
-from baselines.jiang.program import Limits
-from tools.reproduce_jiang import __main__ as command
-from tools.reproduce_jiang import cells
-from tools.reproduce_jiang.page import page
+from fleetgym.baselines.jiang.exact import minimal_makespan
+from fleetgym.baselines.jiang.program import Limits
+from fleetgym.papers.jiang import __main__ as command
+from fleetgym.papers.jiang import measurements as cells
+from fleetgym.papers.jiang import paper
+from fleetgym.papers.jiang.jiang_page import page
 
 
 def test_cells_cover_every_availability_trace_and_budget():

@@ -12,10 +12,10 @@ import pytest
 from fresh_season import SEASON, SEED
 from submissions import SUITE, declare, lines_of, write_lines
 
-from fleetgym.errors import FleetgymError
+from fleetgym.evaluation.isolation.sandbox import probe_isolation
 from fleetgym.evaluation.results import Results, hash_jobs
 from fleetgym.evaluation.run import evaluate
-from fleetgym.evaluation.sandbox import probe_isolation
+from fleetgym.files.errors import FleetgymError
 from fleetgym.leaderboard.rerun import rerun
 from fleetgym.leaderboard.submit import folder_sha256, submit
 from fleetgym.leaderboard.verify import verify
@@ -109,7 +109,7 @@ def test_what_python_has_compiled_is_not_run(private: Path, tmp_path: Path) -> N
     [
         "subprocess:check_output(args='touch owned', shell=True)",
         "os.path:join",
-        "fleetgym.evaluation.program:Program(command='touch owned')",
+        "fleetgym.evaluation.isolation.program:Program(command='touch owned')",
         "a.py:d/../../evil.py:Mine",
         "nothing.py:Mine",
         "nothing:Mine",

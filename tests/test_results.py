@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetgym.errors import DataError, FleetgymError
-from fleetgym.evaluation.episode import Failure, Timing, decode_actions, encode_actions
+from fleetgym.evaluation.changes import decode_actions, encode_actions
 from fleetgym.evaluation.results import (
     Results,
     ResultsWriter,
@@ -23,8 +22,10 @@ from fleetgym.evaluation.results import (
     read_results,
     timings_path,
 )
+from fleetgym.evaluation.results_format import Failure, Timing
 from fleetgym.evaluation.run import evaluate
-from fleetgym.window import COST_TERMS
+from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.model.window import COST_TERMS
 
 Lines = list[Any]
 
@@ -57,7 +58,7 @@ def test_round_trip(results: Results, tmp_path: Path) -> None:
 def test_cost_terms_are_the_environments() -> None:
     """Results use the names of the environment's info."""
     from fleetgym import reference
-    from fleetgym.evaluation import episode
+    from fleetgym.evaluation import results_format as episode
 
     assert episode.COST_TERMS == tuple(COST_TERMS) == reference.COST_TERMS
 

@@ -10,13 +10,8 @@ import numpy as np
 import pytest
 
 import fleetgym
-from fleetgym.cli.parser import main
-from fleetgym.cli.plan_report import describe_plan, plan_facts
-from fleetgym.dynamics import draw_scenario
-from fleetgym.errors import DataError, FleetgymError
-from fleetgym.instance import Budget, Instance
-from fleetgym.registry import make_agent, make_planner
-from fleetgym.risk import (
+from fleetgym.agents.registry import make_agent, make_planner
+from fleetgym.capacity.risk import (
     MARGINS,
     agent_risk,
     best_margin,
@@ -25,6 +20,11 @@ from fleetgym.risk import (
     plan_with_risk,
     worst_decile,
 )
+from fleetgym.cli.parser import main
+from fleetgym.cli.plan_report import describe_plan, plan_facts
+from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.model.dynamics import draw_scenario
+from fleetgym.model.instance import Budget, Instance
 
 DEV = "fleet-v0/dev/ou-s-001"
 TOY = "fleet-v0/toy/drop"

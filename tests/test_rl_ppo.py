@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from baselines.ppo.agent import PPOAgent
-from baselines.ppo.environment import make_env
-from baselines.ppo.features import TARGETS
-from baselines.ppo.network import slot_scores
-from baselines.ppo.plot import draw, read_curve
-from fleetgym.errors import FleetgymError
+from fleetgym.baselines.ppo.agent import PPOAgent
+from fleetgym.baselines.ppo.environment import make_env
+from fleetgym.baselines.ppo.features import TARGETS
+from fleetgym.baselines.ppo.network import slot_scores
+from fleetgym.baselines.ppo.plot import draw, read_curve
+from fleetgym.files.errors import FleetgymError
 
 pytestmark = pytest.mark.rl
 pytest.importorskip("sb3_contrib", reason="sb3-contrib is not there")
@@ -21,7 +21,7 @@ pytest.importorskip("sb3_contrib", reason="sb3-contrib is not there")
 
 def run(folder: Path, *more: str) -> None:
     """Train a little."""
-    from baselines.ppo import train
+    from fleetgym.baselines.ppo import train
 
     train.train(
         train.parser().parse_args(["--folder", str(folder), "--instances", "2", "--steps", "192", *more])
@@ -59,7 +59,7 @@ def test_numpy_computes_what_pytorch_does() -> None:
     import torch
     from sb3_contrib.common.maskable.distributions import MaskableMultiCategoricalDistribution
 
-    from baselines.ppo.policy import SlotNetwork, SlotSteps
+    from fleetgym.baselines.ppo.policy import SlotNetwork, SlotSteps
 
     torch.manual_seed(3)
     env = make_env("fleet-v0/dev/drop-s-001")

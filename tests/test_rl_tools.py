@@ -11,7 +11,7 @@ from gymnasium.wrappers import RecordEpisodeStatistics
 
 from fleetgym import load_scenarios
 from fleetgym.envs.wrappers import RelativeActions, for_learning
-from fleetgym.errors import FleetgymError
+from fleetgym.files.errors import FleetgymError
 
 pytestmark = pytest.mark.rl
 
@@ -185,7 +185,7 @@ def test_maskable_ppo_on_the_batched_environment() -> None:
     from stable_baselines3.common.vec_env import VecMonitor
 
     from fleetgym.envs.sb3 import BatchedVecEnv
-    from fleetgym.errors import FleetgymError
+    from fleetgym.files.errors import FleetgymError
 
     envs = gymnasium.make_vec("FleetAlloc-v0", num_envs=8, instance=TOY, autoreset_mode="SameStep")
     model = contrib.MaskablePPO("MultiInputPolicy", VecMonitor(BatchedVecEnv(envs)), **SMALL)

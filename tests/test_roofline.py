@@ -5,8 +5,9 @@ import statistics
 
 import pytest
 
-from fleetgym import catalog
-from fleetgym.performance import Deployment, performance_table, roofline
+from fleetgym.hardware import catalog
+from fleetgym.hardware.performance import roofline
+from fleetgym.hardware.performance.coefficients import Deployment, performance_table
 
 IGNORE = roofline.RooflineOptions(measured="ignore")
 

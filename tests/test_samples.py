@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from fleetgym import library
 from fleetgym.cli import main
-from fleetgym.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.evaluation.dask_cluster import worker_facts
 from fleetgym.evaluation.run import evaluate, make_jobs
+from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.leaderboard.best_known import replay_best_known
 from fleetgym.leaderboard.history import history
 from fleetgym.leaderboard.site import build_site
@@ -21,7 +20,8 @@ from fleetgym.leaderboard.standings import make_boards
 from fleetgym.leaderboard.submission import suite_sha256
 from fleetgym.leaderboard.submit import submit
 from fleetgym.leaderboard.verify import verify
-from fleetgym.library import list_instances, list_tasks, suites
+from fleetgym.model import library
+from fleetgym.model.library import list_instances, list_tasks, suites
 
 INSTANCES = Path(__file__).resolve().parents[1] / "instances"
 FEW = "fleet-v0/few"

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.results import read_results
 from fleetgym.evaluation.run import evaluate
+from fleetgym.files.errors import FleetgymError
+from fleetgym.files.markdown import BEGIN, END, between_marks
 from tools import family_cards, family_statistics, score_suite, window_excess
-from tools.markdown import BEGIN, END, between_marks
 
 TASKS = [f"fleet-v1/test/{name}" for name in ("ou-s-201", "ou-s-202", "drop-s-201", "drop-s-202")]
 AGENTS = ("hold", "autoscale", "random")

@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fleetgym.cli.tables import score_table
-from fleetgym.errors import DataError, FleetgymError
-from fleetgym.evaluation.episode import Costs, EpisodeResult, Header, InstanceFacts, Timing
+from fleetgym.bounds.exact import optimal_fleets
+from fleetgym.cli.text_tables import score_table
 from fleetgym.evaluation.jobs import play_actions
 from fleetgym.evaluation.results import Results, hash_jobs
+from fleetgym.evaluation.results_format import Costs, EpisodeResult, Header, InstanceFacts, Timing
 from fleetgym.evaluation.run import evaluate
-from fleetgym.exact import optimal_fleets
-from fleetgym.library import list_instances, load_instance, load_scenarios
+from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.model.library import list_instances, load_instance, load_scenarios
 from fleetgym.scoring.best_known import (
     BEST_KNOWN_FORMAT,
     BestKnown,
@@ -32,9 +32,9 @@ from fleetgym.scoring.best_known import (
     write_best_known,
 )
 from fleetgym.scoring.comparison import compare, nominal_actions, optimal_actions, yardsticks
-from fleetgym.scoring.family_mean import FamilyMean
 from fleetgym.scoring.improvement import improve
 from fleetgym.scoring.score import family_means, headline, score, score_interval
+from fleetgym.scoring.statistics import FamilyMean
 
 HASH = "0" * 64
 TOYS = list_instances("fleet-v0/toy")

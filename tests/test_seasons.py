@@ -17,7 +17,7 @@ from submissions import SUITE, make_good
 
 import fleetgym
 from fleetgym.cli import main
-from fleetgym.errors import DataError, FleetgymError
+from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.leaderboard.record import read_record, write_record
 from fleetgym.leaderboard.registers import Season, read_registers
 from fleetgym.leaderboard.rerun import rerun
@@ -35,7 +35,7 @@ from fleetgym.leaderboard.season import (
 from fleetgym.leaderboard.season_check import check_season
 from fleetgym.leaderboard.season_end import end_season
 from fleetgym.leaderboard.standings import make_boards, read_records
-from fleetgym.library import instances_folder, list_instances, load_instance, load_scenarios, task_name
+from fleetgym.model.library import instances_folder, list_instances, load_instance, load_scenarios, task_name
 from fleetgym.scoring.best_known import (
     SET_NAME,
     read_actions,

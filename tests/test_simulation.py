@@ -11,12 +11,11 @@ import pytest
 from exact_queues import gi_m_c
 
 import fleetgym
-from fleetgym.errors import FleetgymError, UnknownNameError
-from fleetgym.kernels.queueing import erlang_c, wait_exceeds
-from fleetgym.simulation.arrivals import Arrivals, GammaPoisson, Poisson, Renewal, Trace
-from fleetgym.simulation.fleet import Fleet, Pool, Requests, TokenTime, Workload
-from fleetgym.simulation.laws import LAWS, unit_draws
-from fleetgym.simulation.routers import (
+from fleetgym.capacity.simulation.arrivals import Arrivals, GammaPoisson, Poisson, Renewal, Trace
+from fleetgym.capacity.simulation.estimates import Estimate, looks, ratio, student_t
+from fleetgym.capacity.simulation.fleet import Fleet, Pool, Requests, TokenTime, Workload
+from fleetgym.capacity.simulation.laws import LAWS, unit_draws
+from fleetgym.capacity.simulation.routers import (
     ROUTERS,
     CompressAndRoute,
     LeastLoaded,
@@ -26,8 +25,9 @@ from fleetgym.simulation.routers import (
     Router,
     as_router,
 )
-from fleetgym.simulation.run import Simulation, default_warmup_s, simulate
-from fleetgym.simulation.statistics import Estimate, looks, ratio, student_t
+from fleetgym.capacity.simulation.run import Simulation, default_warmup_s, simulate
+from fleetgym.files.errors import FleetgymError, UnknownNameError
+from fleetgym.kernels.queueing import erlang_c, wait_exceeds
 
 FIXED = {"min_replications": 16, "max_replications": 16}
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import simulation_twin as twin
 
-from fleetgym.simulation import kernel
-from fleetgym.simulation.kernel import LEAST_LOADED, NONE, SPILLOVER, STATUSES, UNLIMITED
+from fleetgym.capacity.simulation import kernel
+from fleetgym.capacity.simulation.kernel import LEAST_LOADED, NONE, SPILLOVER, STATUSES, UNLIMITED
 
 POLICIES = {LEAST_LOADED: "least-loaded", SPILLOVER: "spillover"}
 

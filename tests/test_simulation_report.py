@@ -9,12 +9,18 @@ import numpy as np
 import pytest
 import toys
 
+from fleetgym.capacity.simulation.fidelity import kendall_tau, mean_tau, rank_fidelity
+from fleetgym.capacity.simulation.window import (
+    PlayedWindow,
+    _terms_usd,
+    judge_window,
+    played_windows,
+    window_fleet,
+)
 from fleetgym.cli.parser import main
-from fleetgym.errors import FleetgymError
-from fleetgym.instance import Instance
-from fleetgym.simulation.fidelity import kendall_tau, mean_tau, rank_fidelity
-from fleetgym.simulation.referee import PlayedWindow, _terms_usd, judge_window, played_windows, window_fleet
-from fleetgym.window import Outcome, window_model
+from fleetgym.files.errors import FleetgymError
+from fleetgym.model.instance import Instance
+from fleetgym.model.window import Outcome, window_model
 
 DEV = "fleet-v0/dev/ou-s-001"
 FEW = {"min_replications": 2, "max_replications": 2, "max_requests": 50_000}

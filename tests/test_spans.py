@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from toys import random_actions, random_instance, random_scenario
 
-from fleetgym.actions import ActionSpace
-from fleetgym.instance import Instance
+from fleetgym.model.actions import ActionSpace
+from fleetgym.model.instance import Instance
+from fleetgym.model.scenario import Scenario
+from fleetgym.model.window import Outcome, window_model
 from fleetgym.reference import replay
-from fleetgym.scenario import Scenario
 from fleetgym.scoring.response import Responder
-from fleetgym.scoring.spans import KnownScenario
-from fleetgym.window import Outcome, window_model
+from fleetgym.scoring.rollouts import KnownScenario
 
 WINDOWS = 8
 SEEDS = range(16)

@@ -13,16 +13,16 @@ from sample_agents import agent as sample
 from submissions import RULES, SUITE, declare, submitted
 
 from fleetgym.cli import main
-from fleetgym.errors import DataError, FleetgymError, UnknownNameError
-from fleetgym.evaluation.episode import Timing
 from fleetgym.evaluation.results import Results, read_results, timing_line, timings_path
+from fleetgym.evaluation.results_format import Timing
 from fleetgym.evaluation.run import evaluate
+from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
+from fleetgym.files.schema import to_jsonable
+from fleetgym.files.toml import write_toml
 from fleetgym.leaderboard.record import read_record
 from fleetgym.leaderboard.submission import read_submission, submission_id, suite_sha256
 from fleetgym.leaderboard.submit import folder_sha256, submit
-from fleetgym.leaderboard.toml import write_toml
 from fleetgym.leaderboard.verify import verify
-from fleetgym.schema import to_jsonable
 
 DETAILS = {"date": "2026-11-21", "division": "open", "time_class": "online"}
 
@@ -300,7 +300,7 @@ done
 """
     )
     script.chmod(0o755)
-    program, path = f"fleetgym.evaluation.program:Program(command='{script}')", tmp_path / "r.jsonl"
+    program, path = f"fleetgym.evaluation.isolation.program:Program(command='{script}')", tmp_path / "r.jsonl"
     run = evaluate([program], "fleet-v0/toy/two-pools", out=path)
     assert not run.failures
     with pytest.raises(FleetgymError, match="name the program in a Python file of the code's folder"):
@@ -311,7 +311,7 @@ done
     with pytest.raises(DataError, match="edited since"):
         evaluate([program], "fleet-v0/toy/two-pools", resume=path)
     (code / "agent.py").write_text(
-        "from pathlib import Path\n\nfrom fleetgym.evaluation.program import Program\n\n\n"
+        "from pathlib import Path\n\nfrom fleetgym.evaluation.isolation.program import Program\n\n\n"
         "class Mine(Program):\n    def __init__(self):\n"
         "        super().__init__(str(Path(__file__).with_name('held')))\n"
     )

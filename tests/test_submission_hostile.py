@@ -16,7 +16,7 @@ import pytest
 from submissions import HOSTILE, Hostile, bomb, make_good
 
 from fleetgym.cli import main
-from fleetgym.errors import DataError
+from fleetgym.files.errors import DataError
 from fleetgym.leaderboard.submission import read_lines
 from fleetgym.leaderboard.verify import verify
 

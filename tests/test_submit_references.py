@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from sample_agents import agent as sample
 
-from fleetgym.errors import FleetgymError
 from fleetgym.evaluation.results import Results, timings_path
 from fleetgym.evaluation.run import evaluate
+from fleetgym.files.errors import FleetgymError
 from fleetgym.leaderboard.submission import read_submission
 from fleetgym.leaderboard.verify import verify
 from tools.submit_references import class_of, main, submitted

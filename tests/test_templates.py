@@ -6,12 +6,13 @@ import itertools
 import numpy as np
 import pytest
 
-from fleetgym import catalog
-from fleetgym.configurations.templates import best_plan, enumeration, generate, replicas, select
-from fleetgym.errors import DataError, FleetgymError, UnknownNameError
-from fleetgym.performance import Deployment, replica, roofline
-from fleetgym.performance.replica import NodeType, Service, throughput_table
-from tools.reproduce_coral.placement_ilp import solve_placement
+from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
+from fleetgym.hardware import catalog
+from fleetgym.hardware.configurations.templates import best_plan, enumeration, generate, replicas, select
+from fleetgym.hardware.performance import replica, roofline
+from fleetgym.hardware.performance.coefficients import Deployment
+from fleetgym.hardware.performance.replica import NodeType, Service, throughput_table
+from fleetgym.papers.coral.placement_ilp import solve_placement
 
 NODES = [NodeType(catalog.gpu(gpu), n) for gpu in ("L4", "A10G", "L40S") for n in (1, 2)]
 PHI = Service(

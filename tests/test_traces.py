@@ -15,21 +15,21 @@ import pytest
 from sample_traces import HEADER, requests, stamp, write_azure, write_generic
 
 import fleetgym
+from fleetgym.agents.registry import make_planner
+from fleetgym.agents.view import View
+from fleetgym.capacity.risk import generated_days
+from fleetgym.capacity.traces import import_trace
+from fleetgym.capacity.traces.calendar import lay_calendar
+from fleetgym.capacity.traces.candidates import bound_models
+from fleetgym.capacity.traces.objectives import Slo, slos_for
+from fleetgym.capacity.traces.prices import Offer, catalogue_prices, parse_caps, read_prices, with_caps
+from fleetgym.capacity.traces.process import fit_process, typical
+from fleetgym.capacity.traces.reader import read_trace
+from fleetgym.capacity.traces.workloads import BINS, TraceStatistics, study
 from fleetgym.cli.parser import main
 from fleetgym.cli.trace_report import describe_trace, trace_facts
-from fleetgym.dynamics.demand import DiurnalOU, draw_counts
-from fleetgym.errors import DataError, FleetgymError
-from fleetgym.registry import make_planner
-from fleetgym.risk import generated_days
-from fleetgym.traces import import_trace
-from fleetgym.traces.calendar import lay_calendar
-from fleetgym.traces.candidates import bound_models
-from fleetgym.traces.objectives import Slo, slos_for
-from fleetgym.traces.prices import Offer, catalogue_prices, parse_caps, read_prices, with_caps
-from fleetgym.traces.process import fit_process, typical
-from fleetgym.traces.reader import read_trace
-from fleetgym.traces.workloads import BINS, TraceStatistics, study
-from fleetgym.view import View
+from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.model.dynamics.demand import DiurnalOU, draw_counts
 
 SHARED = Path(os.environ.get("FLEETGYM_SHARED", Path(__file__).parents[1].parent / "shared"))
 SMALL = {"models": ["Llama-3.1-8B"], "gpus": ["L40S", "H100"]}
@@ -127,7 +127,7 @@ def test_requests_that_no_candidate_can_hold(tmp_path: Path) -> None:
 
 def test_burstiness() -> None:
     """Poisson arrivals have a ratio of 1 on both scales; batches of four have 4."""
-    from fleetgym.traces.reader import ROW, Trace
+    from fleetgym.capacity.traces.reader import ROW, Trace
 
     rng = np.random.default_rng(1)
     times = np.sort(rng.uniform(0.0, 6 * 3600.0, 40_000))
@@ -719,9 +719,9 @@ def test_a_real_hour(tmp_path: Path) -> None:
 @pytest.mark.parametrize("agent", ["agh", "milp"])
 def test_from_a_trace_to_a_plan_with_its_risk(agent: str, tmp_path: Path) -> None:
     """A real hour, or one like it: fleet, bound and risk in far under two minutes; no plan beats the bound."""
+    from fleetgym.agents.registry import agent_entries
+    from fleetgym.capacity.risk import plan_with_risk
     from fleetgym.cli.plan_report import plan_facts
-    from fleetgym.registry import agent_entries
-    from fleetgym.risk import plan_with_risk
 
     if agent not in agent_entries():
         pytest.skip(f"there is no agent {agent!r} here")

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from sample_traces import HEADER, requests, stamp, write_azure, write_generic
 
+from fleetgym.capacity.traces.reader import Trace, read_trace
 from fleetgym.cli.parser import main
-from fleetgym.errors import DataError, FleetgymError
-from fleetgym.traces.reader import Trace, read_trace
+from fleetgym.files.errors import DataError, FleetgymError
 
 ROWS = [f"{stamp(66_000 + 10.5 * k)},{300 + k},{40 + k}" for k in range(100)]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fleetgym.errors import DataError
-from fleetgym.generate import SEEDS
-from fleetgym.library import entries
-from fleetgym.registry import agent_entries, parse_agent
+from fleetgym.agents.registry import agent_entries, parse_agent
+from fleetgym.families.generate import SEEDS
+from fleetgym.files.errors import DataError
+from fleetgym.model.library import entries
 from tools.tune_agents import race as racing
 from tools.tune_agents.__main__ import main, outcomes
 from tools.tune_agents.grid import OWN, WRAPPER, grid_of, settings

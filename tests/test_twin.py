@@ -11,9 +11,9 @@ from toys import random_instance, random_scenario
 
 import fleetgym
 from fleetgym import reference
-from fleetgym.instance import Instance
-from fleetgym.scenario import Scenario
-from fleetgym.window import COST_TERMS, Outcome, window_model
+from fleetgym.model.instance import Instance
+from fleetgym.model.scenario import Scenario
+from fleetgym.model.window import COST_TERMS, Outcome, window_model
 
 TOY = fleetgym.list_instances("fleet-v0/toy")
 DEV = [name for name in fleetgym.list_instances("fleet-v0") if "/dev/" in name]

@@ -7,8 +7,8 @@ import pytest
 from scipy.optimize import linprog
 
 import fleetgym
-from fleetgym.generate import generate
-from fleetgym.two_stage import SecondStage, two_stage_evaluate
+from fleetgym.capacity.two_stage import SecondStage, two_stage_evaluate
+from fleetgym.families.generate import generate
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics
 import fleetgym
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.envs.vector import FleetAllocVectorEnv
-from fleetgym.errors import DataError, FleetgymError
+from fleetgym.files.errors import DataError, FleetgymError
 
 TOYS = fleetgym.list_instances("fleet-v0/toy")
 DEV = fleetgym.list_instances("fleet-v0/dev")

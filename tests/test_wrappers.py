@@ -7,12 +7,13 @@ import pytest
 from toys import configuration, make_instance, nominal_scenario, pool
 
 import fleetgym
-from fleetgym.agents import Agent, Rolling, Static
+from fleetgym.agents.agent import Agent
+from fleetgym.agents.forecasters import FORECASTERS, Kalman, Quantile, make_forecaster
+from fleetgym.agents.rolling import Rolling, Static
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
-from fleetgym.errors import DataError, FleetgymError, UnknownNameError
-from fleetgym.forecasters import FORECASTERS, Kalman, Quantile, make_forecaster
-from fleetgym.planning import Plan, Snapshot
-from fleetgym.scenario import Scenario
+from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
+from fleetgym.model.planning import Plan, Snapshot
+from fleetgym.model.scenario import Scenario
 
 TOY = "fleet-v0/toy/startup"
 

@@ -13,6 +13,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.wrappers import FlattenObservation, NormalizeReward, RecordEpisodeStatistics, TransformReward
 
 import fleetgym
+from fleetgym.agents.forecasters import Kalman
 from fleetgym.envs.wrappers import (
     FlattenDict,
     ForecastFeatures,
@@ -22,8 +23,7 @@ from fleetgym.envs.wrappers import (
     ScaleReward,
     for_learning,
 )
-from fleetgym.errors import DataError, FleetgymError, UnknownNameError
-from fleetgym.forecasters import Kalman
+from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
 
 COUNTED = "fleet-v0/dev/drop-s-001"
 EXCLUSIVE = "fleet-v0/dev/fastllm-4-4-5-001"  # lead = 0, exclusive slots, a budget

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.instance import INSTANCE_FORMAT, Instance
-from fleetgym.scenario import SCENARIO_FORMAT, Scenario
+from fleetgym.model.instance import INSTANCE_FORMAT, Instance
+from fleetgym.model.scenario import SCENARIO_FORMAT, Scenario
 
 #: With windows of 300 s, a GPU at this price costs exactly one USD per window.
 ONE_USD_PER_WINDOW = 12.0

@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fleetgym.dynamics.availability import Drops
-from fleetgym.files import canonical_json, write_atomically, write_json
+from fleetgym.files.documents import canonical_json, write_atomically, write_json
+from fleetgym.model.dynamics.availability import Drops
 
 DATA = Path(__file__).resolve().parents[1] / "fleetgym" / "data"
 

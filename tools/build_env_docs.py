@@ -15,7 +15,7 @@ import gymnasium
 
 import fleetgym
 from fleetgym.envs import wrappers
-from tools.markdown import table
+from fleetgym.files.markdown import table
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "environments"
 

@@ -18,9 +18,9 @@ from scipy.optimize import least_squares
 sys.path.insert(0, str(Path(__file__).parent))
 from build_catalog import GPU_NAMES, PRECISIONS, model_name
 
-from fleetgym import catalog
-from fleetgym.performance import Deployment
-from fleetgym.performance.roofline import Efficiency, _roofline, step_time
+from fleetgym.hardware import catalog
+from fleetgym.hardware.performance.coefficients import Deployment
+from fleetgym.hardware.performance.roofline import Efficiency, _roofline, step_time
 
 # Nobody reads weights, cache or operands faster than this; layers cost at most 0.2 ms.
 LOWER = (1.1, 1.05, 1.2, 0.2, 0.0, 0.0)

@@ -28,14 +28,14 @@ from typing import Any
 import numpy as np
 
 from fleetgym.bounds import hindsight_bound
-from fleetgym.dynamics import draw_scenario
 from fleetgym.evaluation.jobs import play_actions
 from fleetgym.evaluation.run import evaluate
-from fleetgym.files import canonical_json, read_json, write_atomically, write_json
-from fleetgym.instance import Instance
-from fleetgym.library import entries, load_instance
-from fleetgym.scenario import SCENARIO_FORMAT, Scenario
-from fleetgym.schema import to_jsonable
+from fleetgym.files.documents import canonical_json, read_json, write_atomically, write_json
+from fleetgym.files.schema import to_jsonable
+from fleetgym.model.dynamics import draw_scenario
+from fleetgym.model.instance import Instance
+from fleetgym.model.library import entries, load_instance
+from fleetgym.model.scenario import SCENARIO_FORMAT, Scenario
 from fleetgym.scoring.hindsight import plan_in_hindsight
 from tools.fleet_v1 import HEADLINE
 

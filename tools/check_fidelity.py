@@ -20,14 +20,14 @@ from pathlib import Path
 
 import numpy as np
 
-from fleetgym.cli.tables import align
-from fleetgym.dynamics import draw_scenario
-from fleetgym.files import write_json
-from fleetgym.instance import Instance
-from fleetgym.library import entries, list_instances, load_instance
-from fleetgym.scenario import SCENARIO_FORMAT
-from fleetgym.schema import to_jsonable
-from fleetgym.simulation.fidelity import EpisodeRanking, mean_tau, rank_fidelity
+from fleetgym.capacity.simulation.fidelity import EpisodeRanking, mean_tau, rank_fidelity
+from fleetgym.cli.text_tables import align
+from fleetgym.files.documents import write_json
+from fleetgym.files.schema import to_jsonable
+from fleetgym.model.dynamics import draw_scenario
+from fleetgym.model.instance import Instance
+from fleetgym.model.library import entries, list_instances, load_instance
+from fleetgym.model.scenario import SCENARIO_FORMAT
 
 AGENTS = ("hold", "autoscale", "homogeneous-rolling", "gh-rolling", "agh-rolling", "descent")
 TARGET = 0.8

@@ -14,11 +14,11 @@ import sys
 import time
 from collections.abc import Sequence
 
-from baselines.milp import MilpPlanner
 from fleetgym import View
-from fleetgym.cli.tables import align
-from fleetgym.evaluation.run import instances_of
-from fleetgym.library import load_instance
+from fleetgym.baselines.milp import MilpPlanner
+from fleetgym.cli.text_tables import align
+from fleetgym.model.library import load_instance
+from fleetgym.model.suites import instances_of
 
 TARGET = 0.8
 HEAD = ["instance", "workloads", "columns", "USD/window", "bound", "gap", "", "nodes", "CPU s"]
@@ -44,7 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("instances", nargs="*", default=["fleet-v0/dev"], help="instances or suites")
     parser.add_argument("--time-limit", type=float, default=120.0, help="CPU seconds (default: 120)")
-    parser.add_argument("--late", default="safe", help="as for `baselines.milp.Modes` (default: safe)")
+    parser.add_argument(
+        "--late", default="safe", help="as for `fleetgym.baselines.milp.Modes` (default: safe)"
+    )
     a = parser.parse_args(argv)
     names = [name for suite in a.instances for name in instances_of(suite)]
     prove(names[0], 1.0, a.late)  # compiles

@@ -18,11 +18,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fleetgym.cli.tables import align
+from fleetgym.capacity.simulation.arrivals import Poisson, Renewal
+from fleetgym.capacity.simulation.fleet import Pool, Workload
+from fleetgym.capacity.simulation.run import simulate
+from fleetgym.cli.text_tables import align
 from fleetgym.kernels.queueing import erlang_c, wait_exceeds
-from fleetgym.simulation.arrivals import Poisson, Renewal
-from fleetgym.simulation.fleet import Pool, Workload
-from fleetgym.simulation.run import simulate
 
 THRESHOLDS = (0.02, 0.1, 0.5, 2.0)  # mean service times
 BURSTS = (4.0, 16.0)  # cv2 of arrivals beside Poisson's 1

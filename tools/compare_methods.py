@@ -20,11 +20,11 @@ from pathlib import Path
 
 import numpy as np
 
+from fleetgym.agents.registry import agent_entries
 from fleetgym.evaluation.jobs import Job, run_job
-from fleetgym.files import canonical_json, write_atomically
-from fleetgym.library import entries, load_instance
-from fleetgym.registry import agent_entries
-from tools.markdown import table
+from fleetgym.files.documents import canonical_json, write_atomically
+from fleetgym.files.markdown import table
+from fleetgym.model.library import entries, load_instance
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / "results" / "methods.jsonl"
@@ -64,11 +64,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def methods() -> list[str]:
     """Return the reference agents that are compared."""
-    return [
-        name
-        for name, entry in agent_entries().items()
-        if entry.target.startswith("baselines.") and name not in LEFT_OUT
-    ]
+    return [name for name, entry in agent_entries().items() if entry.is_reference and name not in LEFT_OUT]
 
 
 def chosen_instances() -> dict[str, str]:

@@ -17,14 +17,14 @@ from pathlib import Path
 
 import numpy as np
 
-from fleetgym.files import write_atomically
-from fleetgym.library import entries
+from fleetgym.files.documents import write_atomically
+from fleetgym.files.markdown import table
+from fleetgym.model.library import entries
 from fleetgym.scoring.best_known import best_known_path, read_best_known
 from fleetgym.scoring.score import percent
 from tools.check_families import Verdict, judge, read_costs
 from tools.family_statistics import compared, read_scores, section
 from tools.fleet_v1 import HEADLINE
-from tools.markdown import table
 
 ROOT = Path(__file__).resolve().parents[1]
 COSTS = ROOT / "docs" / "data" / "families.json"

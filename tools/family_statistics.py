@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fleetgym.files import canonical_json, read_json, write_atomically
-from fleetgym.scoring.family_mean import Cluster, FamilyMean
+from fleetgym.files.documents import canonical_json, read_json, write_atomically
+from fleetgym.files.markdown import table
 from fleetgym.scoring.score import percent, percents
+from fleetgym.scoring.statistics import Cluster, FamilyMean
 from tools.fleet_v1 import HEADLINE
-from tools.markdown import table
 
 #: agent -> family -> mean of ln(cost / reference cost); every agent has every family.
 FamilyScores = Mapping[str, Mapping[str, float]]

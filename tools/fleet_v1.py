@@ -1,14 +1,14 @@
 """What is in `fleet-v1`: families, sizes and seeds of its splits, and the sample of them for slow agents.
 
-Every instance is `fleetgym.generate.generate(family, size, seed)` with its `stored_scenarios`. Seeds tell the splits
-apart: `fleetgym.generate.SEEDS`. The fresh split is drawn by `fleetgym.leaderboard.season`.
+Every instance is `fleetgym.families.generate.generate(family, size, seed)` with its `stored_scenarios`. Seeds tell
+the splits apart: `fleetgym.families.generate.SEEDS`. The fresh split is drawn by `fleetgym.leaderboard.season`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-from fleetgym.generate import SEEDS
+from fleetgym.families.generate import SEEDS
 
 SUITE = "fleet-v1"
 SCENARIOS = 3  # stored with each instance; `trace` has one day, `warp` two

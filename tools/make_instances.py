@@ -26,12 +26,12 @@ import fleet_v1
 from fleet_v1 import Task
 from toy_instances import all_toys
 
-from fleetgym import generate
-from fleetgym.files import canonical_hash, canonical_json, read_json, write_atomically
-from fleetgym.instance import Instance, instance_schema
-from fleetgym.library import MANIFEST_FORMAT, read_manifest
-from fleetgym.scenario import SCENARIO_FORMAT, Scenario, scenario_schema
-from fleetgym.schema import to_jsonable
+from fleetgym.families import generate
+from fleetgym.files.documents import canonical_hash, canonical_json, read_json, write_atomically
+from fleetgym.files.schema import to_jsonable
+from fleetgym.model.instance import Instance, instance_schema
+from fleetgym.model.library import MANIFEST_FORMAT, read_manifest
+from fleetgym.model.scenario import SCENARIO_FORMAT, Scenario, scenario_schema
 
 INSTANCES = Path(__file__).resolve().parents[1] / "instances"
 

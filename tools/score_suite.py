@@ -19,19 +19,19 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from fleetgym.errors import FleetgymError
-from fleetgym.evaluation.episode import EpisodeResult, InstanceFacts
 from fleetgym.evaluation.results import Results, hash_jobs, read_results, timings_path
-from fleetgym.files import write_atomically
-from fleetgym.leaderboard.cells import interval, number
+from fleetgym.evaluation.results_format import EpisodeResult, InstanceFacts
+from fleetgym.files.documents import write_atomically
+from fleetgym.files.errors import FleetgymError
+from fleetgym.files.markdown import rewrite, table
+from fleetgym.leaderboard.html_tables import interval, number
 from fleetgym.leaderboard.report import played_rows
-from fleetgym.leaderboard.table import Played, Table, Task, cluster_means, make_table
-from fleetgym.library import entries, suites
+from fleetgym.model.library import entries, suites
 from fleetgym.scoring.comparison import is_known
 from fleetgym.scoring.score import family_means
+from fleetgym.scoring.table import Played, Table, Task, cluster_means, make_table
 from tools.family_cards import CARDS
 from tools.family_statistics import FamilyScores, cheaper_by, section, write_scores
-from tools.markdown import rewrite, table
 from tools.window_excess import BUSY, KINDS, QUIET, SHORT, excess
 
 ROOT = Path(__file__).resolve().parents[1]

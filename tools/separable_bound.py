@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from baselines.milp.planner import MilpPlanner
+from fleetgym.agents.view import View
+from fleetgym.baselines.milp.milp_planner import MilpPlanner
 from fleetgym.bounds.certificate import certified_usd
 from fleetgym.bounds.hindsight import HindsightBound
 from fleetgym.bounds.relaxation import relax
 from fleetgym.bounds.window import Effort
-from fleetgym.instance import Instance
-from fleetgym.scenario import Scenario
-from fleetgym.view import View
-from fleetgym.window import Outcome
+from fleetgym.model.instance import Instance
+from fleetgym.model.scenario import Scenario
+from fleetgym.model.window import Outcome
 
 
 def separable_bound(

@@ -15,14 +15,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fleetgym.agents import Static
-from fleetgym.errors import FleetgymError
-from fleetgym.evaluation.episode import TIME_CLASSES
+from fleetgym.agents.registry import AgentSpec, make_agent, parse_agent, summary
+from fleetgym.agents.rolling import Static
+from fleetgym.evaluation.isolation.rules import TIME_CLASSES
 from fleetgym.evaluation.results import Results, read_results, timings_path
+from fleetgym.files.errors import FleetgymError
 from fleetgym.leaderboard.submission import README, AgentCard
 from fleetgym.leaderboard.submit import longest_s, submit
-from fleetgym.library import list_tasks
-from fleetgym.registry import AgentSpec, make_agent, parse_agent, summary
+from fleetgym.model.library import list_tasks
 
 SUBMISSIONS = Path(__file__).resolve().parents[1] / "leaderboard" / "submissions"
 

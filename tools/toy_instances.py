@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from fleetgym.instance import INSTANCE_FORMAT, Instance
-from fleetgym.scenario import Scenario
-from fleetgym.schema import read_object
+from fleetgym.files.schema import read_object
+from fleetgym.model.instance import INSTANCE_FORMAT, Instance
+from fleetgym.model.scenario import Scenario
 
 DOLLAR_PER_WINDOW = 12.0  # USD/h
 

@@ -23,15 +23,16 @@ from pathlib import Path
 import numpy as np
 
 from fleetgym.bounds import HindsightBound, hindsight_bound
-from fleetgym.errors import FleetgymError
+from fleetgym.bounds.exact import StateSpaceError
 from fleetgym.evaluation.executors import play
 from fleetgym.evaluation.jobs import stored_scenario
-from fleetgym.evaluation.run import evaluate, tasks_of
-from fleetgym.exact import StateSpaceError
-from fleetgym.instance import Instance
+from fleetgym.evaluation.run import evaluate
+from fleetgym.files.errors import FleetgymError
 from fleetgym.leaderboard.registers import read_registers
-from fleetgym.library import Task, list_instances, load_instance, task_name
-from fleetgym.scenario import Scenario
+from fleetgym.model.instance import Instance
+from fleetgym.model.library import Task, list_instances, load_instance, task_name
+from fleetgym.model.scenario import Scenario
+from fleetgym.model.suites import tasks_of
 from fleetgym.scoring.best_known import (
     BEST_KNOWN_FORMAT,
     SET_NAME,

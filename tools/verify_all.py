@@ -12,8 +12,8 @@ import numpy as np
 
 import fleetgym
 from fleetgym import reference
-from fleetgym.library import list_tasks
-from fleetgym.window import Outcome, window_model
+from fleetgym.model.library import list_tasks
+from fleetgym.model.window import Outcome, window_model
 
 
 def largest_difference(task: tuple[str, int]) -> tuple[str, int, float, float]:

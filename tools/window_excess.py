@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fleetgym.evaluation.episode import EpisodeResult
 from fleetgym.evaluation.jobs import stored_scenario
 from fleetgym.evaluation.results import Results
-from fleetgym.library import load_instance
+from fleetgym.evaluation.results_format import EpisodeResult
+from fleetgym.model.library import load_instance
 from fleetgym.scoring.score import family_means
 
 #: Demand is busy above, quiet below this share of the nominal, each request weighted with the price of not serving it.

@@ -4,7 +4,7 @@ Source: Mei et al., "Coral: Cost-Efficient Multi-LLM Serving over Heterogeneous 
 arXiv:2605.04357, section 4.3.
 """
 
-from baselines.coral.allocator import Options, allocate
-from baselines.coral.problem import Allocation, Problem, Running
+from .allocator import Options, allocate
+from .problem import Allocation, Problem, Running
 
 __all__ = ["Allocation", "Options", "Problem", "Running", "allocate"]

@@ -24,16 +24,17 @@ from typing import Any
 
 import numpy as np
 
-from baselines.agents import rolling, rolls
-from baselines.coral.allocator import Options, allocate
-from baselines.coral.cauchy import cauchy as allocate_cauchy
-from baselines.coral.homo import homo as allocate_homo
-from baselines.coral.problem import Allocation, Problem, Running
-from baselines.rates import slo_excess
-from fleetgym.agents import Rolling
-from fleetgym.arguments import one_of, positive_share, whole_at_least
-from fleetgym.instance import Instance
-from fleetgym.planning import Plan, Snapshot
+from fleetgym.agents.arguments import one_of, positive_share, whole_at_least
+from fleetgym.agents.rolling import Rolling
+from fleetgym.model.instance import Instance
+from fleetgym.model.planning import Plan, Snapshot
+
+from ..agents import rolling, rolls
+from ..rates import slo_excess
+from .allocator import Options, allocate
+from .cauchy import cauchy as allocate_cauchy
+from .homo import homo as allocate_homo
+from .problem import Allocation, Problem, Running
 
 METHODS = ("coral", "homo", "cauchy")
 #: Leaving a demand unserved costs so many times the rent of every configuration once.

@@ -1,12 +1,12 @@
 """Coral's online allocator: an epoch's problem in, the cheapest allocation found and a proven bound out.
 
 1. Column generation solves the linear relaxation; its duals price the nodes.
-2. With prices on nodes every demand is a covering knapsack (`baselines.coral.lagrangian`): a bound far above
+2. With prices on nodes every demand is a covering knapsack (`fleetgym.baselines.coral.lagrangian`): a bound far above
    the relaxation's. Subgradient steps raise it; what the coverings use joins a small program, whose MIP gives
    allocations.
 3. A (template, region) whose use alone lifts the bound to the cost of an allocation in hand is dropped for good.
 4. Where an allocation leaves something unserved and much survives, one more program looks for any that serves all, and
-   large-neighbourhood search (`baselines.coral.neighbourhoods`) makes it cheaper.
+   large-neighbourhood search (`fleetgym.baselines.coral.neighbourhoods`) makes it cheaper.
 5. A MIP over the survivors proves the optimum, or gives what it found and what is left of the gap.
 """
 
@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from baselines.coral.lagrangian import Columns, cheapest, relaxed
-from baselines.coral.neighbourhoods import improve
-from baselines.coral.problem import Allocation, Problem, evaluate
-from baselines.coral.program import Restricted
+from .lagrangian import Columns, cheapest, relaxed
+from .neighbourhoods import improve
+from .problem import Allocation, Problem, evaluate
+from .program import Restricted
 
 _CLOSE = 1e-9  # relative: costs this near are equal
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from baselines.coral.homo import homogeneous_templates
-from baselines.coral.problem import Allocation, Problem, evaluate
-from baselines.milp.highs import Program
+from ..milp.highs import Program
+from .homo import homogeneous_templates
+from .problem import Allocation, Problem, evaluate
 
 #: Branch-and-bound nodes and gap at which the search ends.
 NODE_LIMIT, GAP = 5_000, 1e-3

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from baselines.coral.problem import Allocation, Problem, evaluate
+from .problem import Allocation, Problem, evaluate
 
 
 def homogeneous_templates(problem: Problem, *, single_node: bool) -> np.ndarray:

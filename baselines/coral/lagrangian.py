@@ -11,8 +11,8 @@ import dataclasses
 
 import numpy as np
 
-from baselines.coral.covering import cover, replicas, with_one_more
-from baselines.coral.problem import Problem
+from .covering import cover, replicas, with_one_more
+from .problem import Problem
 
 
 @dataclasses.dataclass(eq=False)

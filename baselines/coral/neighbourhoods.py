@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from baselines.coral.problem import Allocation, Problem, Running, evaluate
+from .problem import Allocation, Problem, Running, evaluate
 
 _ROWS = 3  # demands solved anew together
 _UNSERVED_WEIGHT = 10.0  # how much likelier than others demands are taken that are not served in full

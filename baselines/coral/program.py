@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from baselines.coral.problem import Allocation, Problem, evaluate
-from baselines.milp.highs import Answer, Program
+from ..milp.highs import Answer, Program
+from .problem import Allocation, Problem, evaluate
 
 
 @dataclasses.dataclass(eq=False)

@@ -1,5 +1,5 @@
 """Jiang et al., ICML 2025: the fastest fleet for a budget, exactly and by the published search."""
 
-from baselines.jiang.planner import JiangPlanner, jiang
+from .jiang_planner import JiangPlanner, jiang
 
 __all__ = ["JiangPlanner", "jiang"]

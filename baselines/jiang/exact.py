@@ -17,10 +17,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from baselines.jiang.problem import MakespanPlan, MakespanProblem, longest_s, plan_of, shortest_s
-from baselines.jiang.program import Columns, Limits, fleet_rows, solve_or_none, within
-from baselines.jiang.search import minimal_makespan_by_search
-from baselines.milp.highs import Program
+from ..milp.highs import Program
+from .problem import MakespanPlan, MakespanProblem, longest_s, plan_of, shortest_s
+from .program import Columns, Limits, fleet_rows, solve_or_none, within
+from .search import minimal_makespan_by_search
 
 #: Room for the relaxation's round-off, in units of theta.
 ROUND_OFF = 1e-7
@@ -46,7 +46,7 @@ def minimal_makespan(problem: MakespanProblem, limits: Limits | None = None) -> 
 
     Examples
     --------
-    >>> from baselines.jiang.problem import MakespanProblem
+    >>> from fleetgym.baselines.jiang.problem import MakespanProblem
     >>> problem = MakespanProblem(
     ...     requests=np.array([80.0, 20.0]),
     ...     rate_rps=np.array([[1.0, 2.4], [1.2, 1.5]]),

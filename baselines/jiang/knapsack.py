@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from baselines.jiang.problem import MakespanProblem
-from baselines.jiang.program import Limits
+from .problem import MakespanProblem
+from .program import Limits
 
 
 def knapsack_check(problem: MakespanProblem, makespan_s: float, limits: Limits) -> np.ndarray | None:

@@ -12,7 +12,7 @@ import dataclasses
 import numpy as np
 
 from fleetgym.envs.makespan import best_assignment
-from fleetgym.errors import FleetgymError
+from fleetgym.files.errors import FleetgymError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

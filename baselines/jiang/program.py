@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from baselines.jiang.problem import MakespanPlan, MakespanProblem, plan_of
-from baselines.milp.highs import Answer, Program
+from ..milp.highs import Answer, Program
+from .problem import MakespanPlan, MakespanProblem, plan_of
 
 #: HiGHS without the heuristics that solve programs within the program, and without restarts: here a start is at
 #: hand, and they take most of the time (4.7 CPU seconds against 0.5 on trace 2 at 60 USD/h).

@@ -1,7 +1,7 @@
 """The published binary search on the makespan, with both of its feasibility checks.
 
 Jiang et al., ICML 2025, appendix F and algorithm 1. The check is a mixed-integer program with T fixed, or a
-knapsack-like approximation, which the paper mentions and does not define; ours is `baselines.jiang.knapsack`.
+knapsack-like approximation, which the paper mentions and does not define; ours is `fleetgym.baselines.jiang.knapsack`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from baselines.jiang.knapsack import knapsack_check
-from baselines.jiang.problem import MakespanPlan, MakespanProblem, longest_s, plan_of, shortest_s
-from baselines.jiang.program import Limits, solve_or_none, within
-from fleetgym.arguments import one_of
-from fleetgym.errors import FleetgymError
+from fleetgym.agents.arguments import one_of
+from fleetgym.files.errors import FleetgymError
+
+from .knapsack import knapsack_check
+from .problem import MakespanPlan, MakespanProblem, longest_s, plan_of, shortest_s
+from .program import Limits, solve_or_none, within
 
 #: A check takes a problem, a makespan in seconds and limits, and returns a fleet that achieves it, or None.
 Check = Callable[[MakespanProblem, float, Limits], "np.ndarray | None"]

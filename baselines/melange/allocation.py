@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from baselines.milp.highs import Program
-from fleetgym.errors import FleetgymError
+from fleetgym.files.errors import FleetgymError
+
+from ..milp.highs import Program
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fleetgym.errors import FleetgymError
+from fleetgym.files.errors import FleetgymError
 
 
 def distribution(

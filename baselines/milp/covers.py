@@ -12,7 +12,7 @@ import dataclasses
 
 import numpy as np
 
-from baselines.milp.problem import Problem
+from .problem import Problem
 
 #: Weights of the delay in the mixtures; the error has the rest.
 WEIGHTS = np.linspace(0.0, 1.0, 41)

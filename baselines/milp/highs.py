@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.highs import make_solver
+from fleetgym.runtime.highs import make_solver
 
 #: Entries below this share of their row's largest are dropped from it.
 NEGLIGIBLE = 1e-6

@@ -10,8 +10,8 @@ import dataclasses
 
 import numpy as np
 
-from baselines.milp.highs import Program
-from baselines.milp.problem import COMPUTE, MEMORY, SERVERS, Problem
+from .highs import Program
+from .problem import COMPUTE, MEMORY, SERVERS, Problem
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fleetgym.arguments import at_least, one_of
-from fleetgym.planning import Snapshot
+from fleetgym.agents.arguments import at_least, one_of
+from fleetgym.model.planning import Snapshot
 
 COMPUTE, MEMORY, SERVERS = 0, 1, 2
 
@@ -35,9 +35,9 @@ class Modes:
     Parameters
     ----------
     slo : str
-        As in `baselines.greedy_packing.Rules`: ``"elastic"`` (an excess of a mean costs as much as not serving that
-        share), ``"mean"`` ((5i) and (5j), which unserved demand relaxes), ``"served-mean"`` (over what is served),
-        ``"per-route"`` (each route's delay (6), and (5j)).
+        As in `fleetgym.baselines.greedy_packing.Rules`: ``"elastic"`` (an excess of a mean costs as much as not
+        serving that share), ``"mean"`` ((5i) and (5j), which unserved demand relaxes), ``"served-mean"`` (over what
+        is served), ``"per-route"`` (each route's delay (6), and (5j)).
     kv : str
         ``"littles-law"``: memory holds rate x residency x tokens. ``"paper"``: (5f), which has no arrival rate.
     late : str

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from baselines.milp.problem import COMPUTE, MEMORY, SERVERS, Options, Problem, most_saved_usd
+from .problem import COMPUTE, MEMORY, SERVERS, Options, Problem, most_saved_usd
 
 
 def prune(problem: Problem) -> Problem:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from baselines.milp.lagrangian_kernels import Relaxation
-from baselines.milp.problem import SERVERS, Problem
+from .lagrangian_kernels import Relaxation
+from .problem import SERVERS, Problem
 
 
 def is_binary(problem: Problem) -> bool:

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from baselines.milp.highs import ALLOWANCE, Answer
-from baselines.milp.lagrangian_kernels import ascend, price
-from baselines.milp.problem import Problem
-from baselines.milp.relaxation import binding_limits, is_binary, relax
-from baselines.milp.routing import Solution
-from baselines.milp.tight import Tight, tight_program
+from .highs import ALLOWANCE, Answer
+from .lagrangian_kernels import ascend, price
+from .problem import Problem
+from .relaxation import binding_limits, is_binary, relax
+from .routing import Solution
+from .tight import Tight, tight_program
 
 ROUNDS = 30
 #: Columns of the first restricted program, and most that a round adds.

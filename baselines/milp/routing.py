@@ -6,8 +6,8 @@ import dataclasses
 
 import numpy as np
 
-from baselines.milp.problem import COMPUTE, MEMORY, SERVERS, Options, Problem, within
-from baselines.milp.tight import tight_program
+from .problem import COMPUTE, MEMORY, SERVERS, Options, Problem, within
+from .tight import tight_program
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

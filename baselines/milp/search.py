@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from baselines.milp.highs import ALLOWANCE, Answer
-from baselines.milp.mccormick import McCormick, mccormick_program
-from baselines.milp.problem import Problem
-from baselines.milp.pruning import prune
-from baselines.milp.root import solve_root, tighten
-from baselines.milp.routing import Solution, best_routing, is_feasible
-from baselines.milp.tight import Tight, tight_program
+from .highs import ALLOWANCE, Answer
+from .mccormick import McCormick, mccormick_program
+from .problem import Problem
+from .pruning import prune
+from .root import solve_root, tighten
+from .routing import Solution, best_routing, is_feasible
+from .tight import Tight, tight_program
 
 #: Options of the restricted searches, tried while they are fewer than this share of what is left.
 CORES, CORE_SHARE = (40, 120), 0.5

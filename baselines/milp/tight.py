@@ -1,7 +1,7 @@
 """A `Problem` in, the tight mixed-integer program out: one share per pair, bounded by what its column can take.
 
-Against the paper's formulation (see `baselines.milp.mccormick`): x is gone, being the sum of its v; a share's bound is
-what capacity and SLOs leave of 1, times the column's binary; memory is a row per column, linear in v.
+Against the paper's formulation (see `fleetgym.baselines.milp.mccormick`): x is gone, being the sum of its v; a
+share's bound is what capacity and SLOs leave of 1, times the column's binary; memory is a row per column, linear in v.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import dataclasses
 
 import numpy as np
 
-from baselines.milp.covers import find_covers
-from baselines.milp.highs import Program
-from baselines.milp.problem import COMPUTE, MEMORY, SERVERS, Problem
+from .covers import find_covers
+from .highs import Program
+from .problem import COMPUTE, MEMORY, SERVERS, Problem
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ def tight_program(problem: Problem, unit_usd: float, *, most_lost: np.ndarray | 
     unit_usd : float
         What counts as one in the objective.
     most_lost : ndarray, shape (I,), optional
-        Add cuts, which hold for all solutions that lose at most these shares (see `baselines.milp.covers`).
+        Add cuts, which hold for all solutions that lose at most these shares (see `fleetgym.baselines.milp.covers`).
     """
     program, options = Program(), problem.options
     i, c = np.nonzero(problem.open)

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from baselines.ppo.features import NUM_FEATURES, TARGETS, SlotFeatures
-from baselines.ppo.network import load_weights, slot_scores
 from fleetgym import UnknownNameError, View
-from fleetgym.arguments import passes_on
+from fleetgym.agents.arguments import passes_on
+
+from .features import NUM_FEATURES, TARGETS, SlotFeatures
+from .network import load_weights, slot_scores
 
 WEIGHTS = Path(__file__).with_name("weights.npz")
 
@@ -28,7 +29,7 @@ class PPOAgent:
     Parameters
     ----------
     weights : path-like, optional
-        An ``.npz`` file from `baselines.ppo.train`; by default the one that ships.
+        An ``.npz`` file from `fleetgym.baselines.ppo.train`; by default the one that ships.
     always : str, optional
         One of `TARGETS` that every slot takes where it may, whatever the network says: ``"ideal"`` is the rule that
         training starts from.

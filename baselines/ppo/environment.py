@@ -8,8 +8,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from baselines.ppo.features import NUM_FEATURES, TARGETS, SlotFeatures
 from fleetgym import FleetgymError, Instance, View
+
+from .features import NUM_FEATURES, TARGETS, SlotFeatures
 
 _LARGEST = 100.0  # of a feature
 _LARGEST_REWARD = 3.0  # either way: what a drop costs in its window would drown the rest

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from baselines.ppo.kernels import fill
-from baselines.rates import safe_utilization
 from fleetgym import Instance, Snapshot, View
-from fleetgym.forecasters import make_forecaster
+from fleetgym.agents.forecasters import make_forecaster
+
+from ..rates import safe_utilization
+from .kernels import fill
 
 SLOT_FEATURES = (
     "held",

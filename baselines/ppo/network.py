@@ -49,7 +49,7 @@ def slot_scores(weights: Mapping[str, np.ndarray], features: np.ndarray) -> np.n
 
 
 def load_weights(path: str | os.PathLike[str], num_features: int, num_targets: int) -> dict[str, np.ndarray]:
-    """Read weights that `baselines.ppo.train` wrote.
+    """Read weights that `fleetgym.baselines.ppo.train` wrote.
 
     Parameters
     ----------

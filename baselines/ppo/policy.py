@@ -1,4 +1,4 @@
-"""The policy for sb3-contrib's MaskablePPO: the network of `baselines.ppo.network` in PyTorch, with a critic.
+"""The policy for sb3-contrib's MaskablePPO: the network of `fleetgym.baselines.ppo.network` in PyTorch, with a critic.
 
 Its weights do not depend on the number of slots, so that one policy can be trained on instances of different
 shapes in turn.
@@ -14,7 +14,7 @@ from sb3_contrib.common.maskable.distributions import MaskableCategorical, Maska
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from torch import nn
 
-from baselines.ppo.network import SHAPES
+from .network import SHAPES
 
 #: Logits to start with, in the order of TARGETS: mostly the ideal number, or staying where there is no other choice.
 _START = (1.0, 2.0, -0.5, -0.5, 0.5)
@@ -110,7 +110,7 @@ class SlotNetwork(nn.Module):
         return self.critic(torch.cat((embedded.mean(dim=1), embedded.amax(dim=1)), dim=1))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the actor's weights as `baselines.ppo.network` wants them."""
+        """Return the actor's weights as `fleetgym.baselines.ppo.network` wants them."""
         state = self.state_dict()
         return {name: state[name].numpy().astype(np.float32) for name in SHAPES}
 

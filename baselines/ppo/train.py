@@ -23,12 +23,13 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from baselines.ppo.environment import make_env
-from baselines.ppo.features import NUM_FEATURES
-from baselines.ppo.policy import SlotPolicy
 from fleetgym import FleetgymError, Instance
-from fleetgym.arguments import whole_at_least
-from fleetgym.generate import generate
+from fleetgym.agents.arguments import whole_at_least
+from fleetgym.families.generate import generate
+
+from .environment import make_env
+from .features import NUM_FEATURES
+from .policy import SlotPolicy
 
 #: Seeds of training instances begin here; those of the standard set are far below.
 FIRST_SEED = 100_000
@@ -169,7 +170,9 @@ def parser() -> argparse.ArgumentParser:
         "--rounds", type=int, default=1, help="each with new instances (default: %(default)s)"
     )
     result.add_argument("--steps", type=int, default=100_000, help="windows per round (default: %(default)s)")
-    result.add_argument("--families", nargs="+", default=["ou", "drop"], help="of `fleetgym.generate`")
+    result.add_argument(
+        "--families", nargs="+", default=["ou", "drop"], help="of `fleetgym.families.generate`"
+    )
     result.add_argument("--size", default="s")
     result.add_argument(
         "--instances", type=int, default=24, help="played side by side (default: %(default)s)"

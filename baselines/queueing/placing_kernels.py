@@ -1,7 +1,7 @@
 """A window's problem and the pools so far in, the cheapest place for a part of a workload out: compiled loops.
 
 All kernels are in this file, because a cached kernel does not notice edits of its callees in other files of this
-folder. What each of them decides is said in `baselines.queueing.planner`.
+folder. What each of them decides is said in `fleetgym.baselines.queueing.queueing_planner`.
 """
 
 from __future__ import annotations

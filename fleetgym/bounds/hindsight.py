@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from fleetgym.arguments import one_of
+from fleetgym.agents.arguments import one_of
 from fleetgym.bounds.certificate import (
     Lives,
     WindowPrices,
@@ -23,8 +23,8 @@ from fleetgym.bounds.certificate import (
 from fleetgym.bounds.horizon import HorizonProgram, HorizonSolution, likely_configurations
 from fleetgym.bounds.relaxation import Problem, relax
 from fleetgym.bounds.window import Effort, WindowProgram
-from fleetgym.instance import Instance
-from fleetgym.scenario import Scenario
+from fleetgym.model.instance import Instance
+from fleetgym.model.scenario import Scenario
 
 #: Every so many windows are looked at to guess which configurations matter; the others are priced in.
 GUESS_EVERY = 6

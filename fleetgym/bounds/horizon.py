@@ -10,7 +10,7 @@ import numpy as np
 from fleetgym.bounds.certificate import Prices, WindowPrices
 from fleetgym.bounds.programs import Rows, linear_program, routing_rows
 from fleetgym.bounds.relaxation import Problem
-from fleetgym.highs import make_solver
+from fleetgym.runtime.highs import make_solver
 
 #: An average window without service costs this many units in the solver.
 SCALE = 1000.0

@@ -29,12 +29,12 @@ import itertools
 
 import numpy as np
 
-from fleetgym.instance import Instance
 from fleetgym.kernels.admission import MONEY_TOLERANCE
 from fleetgym.kernels.queueing import U_MAX
-from fleetgym.planning import Snapshot
-from fleetgym.scenario import Scenario
-from fleetgym.window import Outcome, window_model
+from fleetgym.model.instance import Instance
+from fleetgym.model.planning import Snapshot
+from fleetgym.model.scenario import Scenario
+from fleetgym.model.window import Outcome, window_model
 
 #: Limits are widened by this share: the environment's routing and admission keep them up to round-off.
 WIDENING = MONEY_TOLERANCE

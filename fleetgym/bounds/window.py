@@ -9,9 +9,9 @@ import numpy as np
 
 from fleetgym.bounds.programs import Rows, linear_program, routing_rows
 from fleetgym.bounds.relaxation import WIDENING, Window, relax_window
-from fleetgym.errors import FleetgymError
-from fleetgym.highs import make_solver
-from fleetgym.planning import Snapshot
+from fleetgym.files.errors import FleetgymError
+from fleetgym.model.planning import Snapshot
+from fleetgym.runtime.highs import make_solver
 
 #: Not serving anybody costs this many units in the solver: its tolerances are absolute.
 SCALE = 1000.0

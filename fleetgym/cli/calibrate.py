@@ -18,10 +18,16 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, or show; the exit code is 1 if the machine has drifted beyond the bound, or nothing is kept."""
-    from fleetgym.calibration import MAX_DRIFT, calibrate, calibration_path, drift, read_calibration
-    from fleetgym.cli.tables import align, number
-    from fleetgym.errors import FleetgymError
-    from fleetgym.schema import to_jsonable
+    from fleetgym.cli.text_tables import align, number
+    from fleetgym.evaluation.isolation.calibration import (
+        MAX_DRIFT,
+        calibrate,
+        calibration_path,
+        drift,
+        read_calibration,
+    )
+    from fleetgym.files.errors import FleetgymError
+    from fleetgym.files.schema import to_jsonable
 
     if not 1 <= arguments.rounds <= 1000:
         raise FleetgymError(f"rounds must be from 1 to 1000, got {arguments.rounds}")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 from fleetgym.cli.checks import Check
-from fleetgym.errors import FleetgymError
-from fleetgym.evaluation.agent_process import Limits
-from fleetgym.evaluation.episode import TIME_CLASSES as CLASS_CPU_S
-from fleetgym.evaluation.episode import EpisodeResult
+from fleetgym.evaluation.isolation.agent_process import Limits
+from fleetgym.evaluation.isolation.preflight import try_agents
+from fleetgym.evaluation.isolation.rules import TIME_CLASSES as CLASS_CPU_S
 from fleetgym.evaluation.jobs import Job, close_agents, run_job
-from fleetgym.evaluation.run import instances_of
-from fleetgym.evaluation.trial import try_agents
+from fleetgym.evaluation.results_format import EpisodeResult
+from fleetgym.files.errors import FleetgymError
+from fleetgym.model.suites import instances_of
 
 #: CPU seconds per episode of 288 windows within which an agent belongs to a class.
 TIME_CLASSES = tuple(CLASS_CPU_S.items())

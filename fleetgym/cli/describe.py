@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fleetgym.cli.tables import NOTHING, align, number
-from fleetgym.instance import Configuration, Instance
-from fleetgym.scenario import Scenario
+from fleetgym.cli.text_tables import NOTHING, align, number
+from fleetgym.model.instance import Configuration, Instance
+from fleetgym.model.scenario import Scenario
 
 _MOST_ROWS = 40
 

@@ -22,7 +22,6 @@ def doctor() -> list[Check]:
     looks: list[tuple[str, Callable[[], str]]] = [
         ("fleetgym", _version),
         ("packages", _packages),
-        ("baselines", _baselines),
         ("agents", _agents),
         ("instances", _instances),
         ("best-known costs", _best_known),
@@ -33,25 +32,18 @@ def doctor() -> list[Check]:
 
 
 def _version() -> str:
-    import fleetgym
+    from fleetgym.runtime.places import PACKAGE
+    from fleetgym.runtime.version import __version__
 
-    return f"{fleetgym.__version__} at {fleetgym.__path__[0]}, Python {platform.python_version()}"
+    return f"{__version__} at {PACKAGE}, Python {platform.python_version()}"
 
 
 def _packages() -> str:
     return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _NEEDED)
 
 
-def _baselines() -> str:
-    from fleetgym.registry import shadowed_baselines
-
-    if problem := shadowed_baselines():
-        raise ImportError(problem)
-    return "ours"
-
-
 def _agents() -> str:
-    from fleetgym.registry import agent_entries, load_target
+    from fleetgym.agents.registry import agent_entries, load_target
 
     entries = agent_entries()
     broken = []
@@ -67,8 +59,8 @@ def _agents() -> str:
 
 
 def _instances() -> str:
-    from fleetgym.files import file_sha256
-    from fleetgym.library import entries, instances_folder
+    from fleetgym.files.documents import file_sha256
+    from fleetgym.model.library import entries, instances_folder
 
     folder, known = instances_folder(), entries()
     for entry in known.values():
@@ -82,7 +74,7 @@ def _instances() -> str:
 
 
 def _best_known() -> str:
-    from fleetgym.library import entries
+    from fleetgym.model.library import entries
     from fleetgym.scoring.best_known import best_known_path, read_best_known
 
     suites = sorted({name.partition("/")[0] for name in entries()})
@@ -103,7 +95,7 @@ def _cache() -> Check:
 
 
 def _toy() -> str:
-    from fleetgym.library import list_instances
+    from fleetgym.model.library import list_instances
 
     toys = [name for name in list_instances() if "/toy/" in name]
     return (toys or list_instances())[0]

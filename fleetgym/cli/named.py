@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetgym.errors import FleetgymError
+from fleetgym.files.errors import FleetgymError
 
 
 def instance_name(text: str) -> str:
@@ -27,12 +27,12 @@ def instance_name(text: str) -> str:
     --------
     >>> instance_name("fleet-v0/toy/drop")
     'fleet-v0/toy/drop'
-    >>> instance_name("fleet-v0/toy")
+    >>> instance_name("fleet-v0/toy")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    fleetgym.errors.FleetgymError: 'fleet-v0/toy' is a suite of 7 instances; expected one: fleet-v0/toy/two-pools, ...
+    fleetgym.files.errors.FleetgymError: ...
     """
-    from fleetgym.evaluation.run import refuse_other_file
-    from fleetgym.library import is_path, list_instances, suites
+    from fleetgym.model.library import is_path, list_instances, suites
+    from fleetgym.model.suites import refuse_other_file
 
     if text in {*suites(), *(suite.partition("/")[0] for suite in suites())}:
         members = list_instances(text)

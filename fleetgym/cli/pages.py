@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from fleetgym.cli.submissions import BOARD, AddVerb
-from fleetgym.errors import FleetgymError
+from fleetgym.files.errors import FleetgymError
 
 
 def add(verb: AddVerb) -> None:

@@ -8,9 +8,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-import fleetgym
 from fleetgym.cli import calibrate, pages, run_options, submissions
 from fleetgym.cli.words import margin, names, numbers, whole
+from fleetgym.runtime.version import __version__
 
 _DESCRIPTION = """\
 Allocate GPUs to LLM serving, and compare every way of doing it on the same problem.
@@ -47,7 +47,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fleetgym", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--version", action="version", version=f"fleetgym {fleetgym.__version__}")
+    parser.add_argument("--version", action="version", version=f"fleetgym {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     _add_looking(verbs)
     _add_planning(verbs)
@@ -327,7 +327,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(arguments: argparse.Namespace) -> int:
     from fleetgym.cli import verbs
-    from fleetgym.errors import DataError, FleetgymError, one_line
+    from fleetgym.files.errors import DataError, FleetgymError, one_line
 
     try:
         return verbs.VERBS[arguments.verb](arguments)

@@ -6,8 +6,8 @@ import io
 from pathlib import Path
 from typing import Any
 
-from fleetgym.errors import FleetgymError
-from fleetgym.files import write_atomically
+from fleetgym.files.documents import write_atomically
+from fleetgym.files.errors import FleetgymError
 
 FORMATS = ("png", "svg", "pdf")
 
@@ -29,7 +29,7 @@ def check_picture(path: str | None) -> None:
     --------
     >>> check_picture("misses.txt")
     Traceback (most recent call last):
-    fleetgym.errors.FleetgymError: cannot draw 'misses.txt'; expected a name that ends in .png, .svg or .pdf
+    fleetgym.files.errors.FleetgymError: cannot draw 'misses.txt'; expected a name that ends in .png, .svg or .pdf
     """
     if path is None:
         return

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from fleetgym.capacity.risk import Risk
 from fleetgym.cli.pictures import new_figure, save_picture
 from fleetgym.cli.plan_report import planned_demand
-from fleetgym.cli.tables import number
-from fleetgym.instance import Instance
-from fleetgym.risk import Risk
+from fleetgym.cli.text_tables import number
+from fleetgym.model.instance import Instance
 
 #: Colours that are told apart by colour-blind readers too (Okabe and Ito).
 _COLOURS = ("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#cc79a7", "#d55e00", "#f0e442", "#8c8c8c")
@@ -94,7 +94,7 @@ def _words(term: str) -> str:
 
 def _draw_days(costs: Any, missed: Any, risk: Risk) -> None:
     """Draw generated days from the cheapest to the dearest: cost by term above, shares of requests below."""
-    from fleetgym.window import COST_TERMS
+    from fleetgym.model.window import COST_TERMS
 
     order = np.argsort(risk.cost_usd, kind="stable")
     days = np.arange(1, len(order) + 1)

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.cli.tables import NOTHING, align, number, share
-from fleetgym.instance import Configuration, Instance
-from fleetgym.planning import Plan
-from fleetgym.risk import MARGINS, Risk
+from fleetgym.capacity.risk import MARGINS, Risk
+from fleetgym.cli.text_tables import NOTHING, align, number, share
+from fleetgym.model.instance import Configuration, Instance
+from fleetgym.model.planning import Plan
 
 _MUCH_UNSERVED = 0.02
 #: Branch and bound nodes for a window's lower bound.
@@ -46,10 +46,10 @@ def plan_facts(
     DataError
         If no action wants the plan's fleet.
     """
+    from fleetgym.agents.view import View
     from fleetgym.bounds import Effort, window_bound
-    from fleetgym.risk import window_to_plan
-    from fleetgym.view import View
-    from fleetgym.window import COST_TERMS, window_model
+    from fleetgym.capacity.risk import window_to_plan
+    from fleetgym.model.window import COST_TERMS, window_model
 
     model, view = window_model(instance), View(instance)
     fleet = view.actions.check_fleet(plan.fleet)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from fleetgym.cli.progress import ProgressBar
 from fleetgym.cli.words import numbers, positive, whole
-from fleetgym.errors import FleetgymError
+from fleetgym.files.errors import FleetgymError
 
 if TYPE_CHECKING:
-    from fleetgym.evaluation.agent_process import Limits
+    from fleetgym.evaluation.isolation.agent_process import Limits
 
 
 def add(parser: argparse.ArgumentParser, agent_help: str) -> None:
@@ -71,7 +71,7 @@ def add(parser: argparse.ArgumentParser, agent_help: str) -> None:
 
 def agents(arguments: argparse.Namespace) -> list[str]:
     """Return the agents that were named, or all of ours."""
-    from fleetgym.registry import agent_entries
+    from fleetgym.agents.registry import agent_entries
 
     return arguments.agents or [name for name, entry in agent_entries().items() if entry.is_reference]
 
@@ -84,9 +84,9 @@ def given(arguments: argparse.Namespace) -> dict[str, Any]:
     FleetgymError
         For an agent that cannot be made or a suite that there is not.
     """
+    from fleetgym.evaluation.isolation.preflight import try_agents
     from fleetgym.evaluation.results import new_results_path
     from fleetgym.evaluation.run import make_jobs
-    from fleetgym.evaluation.trial import try_agents
 
     limits = _limits(arguments)
     make_jobs(agents(arguments), arguments.suite, arguments.scenarios)  # names first, files after
@@ -109,7 +109,7 @@ def given(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _limits(arguments: argparse.Namespace) -> Limits:
     """Return the limits of isolated agents; options that would have no effect are refused."""
-    from fleetgym.evaluation.agent_process import Limits
+    from fleetgym.evaluation.isolation.agent_process import Limits
 
     seconds = {name: getattr(arguments, f"{name}_limit") for name in ("act", "reset", "episode")}
     words = [f"--{name}-limit" for name, limit in seconds.items() if limit is not None]
@@ -133,7 +133,7 @@ def check(arguments: argparse.Namespace) -> None:
         For the first.
     """
     _limits(arguments)
-    from fleetgym.registry import agent_entries
+    from fleetgym.agents.registry import agent_entries
 
     for word in arguments.suite[1:]:
         if word.partition("(")[0] in agent_entries() or ".py:" in word:

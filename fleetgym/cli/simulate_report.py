@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from fleetgym.capacity.simulation.window import Verdict
 from fleetgym.cli.pictures import new_figure, save_picture
-from fleetgym.cli.tables import NOTHING, align, number, share
-from fleetgym.simulation.referee import Verdict
+from fleetgym.cli.text_tables import NOTHING, align, number, share
 
 
 def simulate_facts(verdict: Verdict, law: str) -> dict[str, Any]:

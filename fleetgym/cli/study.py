@@ -13,10 +13,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from fleetgym.agents.registry import load_target, named_entries, split_arguments, summary
 from fleetgym.cli.pictures import check_picture, save_picture
-from fleetgym.cli.tables import NOTHING, align
-from fleetgym.errors import FleetgymError, UnknownNameError
-from fleetgym.registry import load_target, named_entries, split_arguments, summary
+from fleetgym.cli.text_tables import NOTHING, align
+from fleetgym.files.errors import FleetgymError, UnknownNameError
 
 GROUP = "fleetgym.studies"
 

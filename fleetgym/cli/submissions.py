@@ -141,11 +141,11 @@ def _add_rerun(verb: AddVerb) -> None:
 
 def submit(arguments: argparse.Namespace) -> int:
     """Make a submission."""
-    from fleetgym.evaluation.episode import TIME_CLASSES
+    from fleetgym.evaluation.isolation.rules import TIME_CLASSES
     from fleetgym.evaluation.results import read_results
-    from fleetgym.evaluation.run import full_suite
+    from fleetgym.files.schema import to_jsonable
     from fleetgym.leaderboard import submit as making
-    from fleetgym.schema import to_jsonable
+    from fleetgym.model.suites import full_suite
 
     card = {
         name: getattr(arguments, name)
@@ -197,7 +197,7 @@ def submit(arguments: argparse.Namespace) -> int:
 def verify(arguments: argparse.Namespace) -> int:
     """Replay submissions, or best-known costs."""
     from fleetgym.cli.progress import ProgressBar
-    from fleetgym.errors import FleetgymError, one_line, printable
+    from fleetgym.files.errors import FleetgymError, one_line, printable
     from fleetgym.leaderboard import verify as judging
     from fleetgym.leaderboard.record import write_record
 
@@ -236,7 +236,7 @@ def verify(arguments: argparse.Namespace) -> int:
 
 def _check_apart(folders: Sequence[str]) -> None:
     """Refuse submissions of the same name: their records would be one file."""
-    from fleetgym.errors import FleetgymError, printable
+    from fleetgym.files.errors import FleetgymError, printable
 
     seen: dict[str, str] = {}
     for folder in folders:
@@ -262,8 +262,8 @@ def _tell(verdict: dict[str, Any]) -> None:
 
 def _verify_best_known(arguments: argparse.Namespace) -> int:
     from fleetgym.cli.progress import ProgressBar
-    from fleetgym.evaluation.run import full_suite
     from fleetgym.leaderboard.best_known import replay_best_known
+    from fleetgym.model.suites import full_suite
 
     suite = str(full_suite(arguments.best_known))
     wrong = replay_best_known(suite, workers=arguments.workers, progress=ProgressBar("replaying"))
@@ -343,7 +343,7 @@ def _check_season(arguments: argparse.Namespace, announced: Any) -> int:
 
 
 def _season(board: str, name: str) -> Any:
-    from fleetgym.errors import FleetgymError, UnknownNameError
+    from fleetgym.files.errors import FleetgymError, UnknownNameError
     from fleetgym.leaderboard.registers import read_registers
 
     seasons = {season.name: season for season in read_registers(board).seasons}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fleetgym.errors import FleetgymError
+from fleetgym.files.errors import FleetgymError
 
 
 def given(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the options that were given, as arguments of `fleetgym.traces.import_trace`.
+    """Return the options that were given, as arguments of `fleetgym.capacity.traces.import_trace`.
 
     Raises
     ------

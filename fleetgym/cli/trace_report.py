@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-from fleetgym.cli.tables import align, number
-from fleetgym.traces import ImportedTrace
-from fleetgym.traces.candidates import bound_models
+from fleetgym.capacity.traces import ImportedTrace
+from fleetgym.capacity.traces.candidates import bound_models
+from fleetgym.cli.text_tables import align, number
 
 _WIDTH = 110
 

@@ -9,14 +9,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import fleetgym
 from fleetgym.cli import calibrate, pages, run_options, submissions, trace_options
 from fleetgym.cli.named import instance_name
 from fleetgym.cli.pictures import check_picture
 from fleetgym.cli.progress import ProgressBar
-from fleetgym.cli.tables import align, number, score_table
-from fleetgym.errors import FleetgymError
-from fleetgym.variables import environment_variable
+from fleetgym.cli.text_tables import align, number, score_table
+from fleetgym.files.errors import FleetgymError
+from fleetgym.runtime.variables import environment_variable
 
 _MOST_FAILURES = 5
 
@@ -41,8 +40,8 @@ def list_things(arguments: argparse.Namespace) -> int:
         return _list_agents(arguments.json)
     if arguments.what == "suites":
         return _list_suites(arguments.json)
-    from fleetgym.evaluation.run import full_suite
-    from fleetgym.library import entries, list_tasks, samples
+    from fleetgym.model.library import entries, list_tasks, samples
+    from fleetgym.model.suites import full_suite
 
     suite = str(full_suite(arguments.what))
     scenarios: dict[str, list[int]] = {}
@@ -66,7 +65,7 @@ def list_things(arguments: argparse.Namespace) -> int:
 
 
 def _list_agents(as_json: bool) -> int:
-    from fleetgym.registry import agent_entries, summary
+    from fleetgym.agents.registry import agent_entries, summary
 
     found = agent_entries().values()
     if as_json:
@@ -88,8 +87,8 @@ def _list_agents(as_json: bool) -> int:
 
 
 def _list_arguments(name: str, as_json: bool) -> int:
-    from fleetgym.arguments import written
-    from fleetgym.registry import load_target, parse_agent, summary
+    from fleetgym.agents.arguments import written
+    from fleetgym.agents.registry import load_target, parse_agent, summary
 
     spec = parse_agent(name)
     try:
@@ -107,7 +106,7 @@ def _list_arguments(name: str, as_json: bool) -> int:
 
 
 def _list_suites(as_json: bool) -> int:
-    from fleetgym.library import list_instances, suites
+    from fleetgym.model.library import list_instances, suites
 
     counts = {suite: (len(list_instances(suite)), len(tasks)) for suite, tasks in suites().items()}
     if as_json:
@@ -121,7 +120,7 @@ def _list_suites(as_json: bool) -> int:
 def show(arguments: argparse.Namespace) -> int:
     """Print an instance."""
     from fleetgym.cli.describe import describe_instance
-    from fleetgym.library import load_instance, load_scenarios
+    from fleetgym.model.library import load_instance, load_scenarios
 
     name = instance_name(arguments.instance)
     instance = load_instance(name)
@@ -141,10 +140,10 @@ def show(arguments: argparse.Namespace) -> int:
 
 def import_trace(arguments: argparse.Namespace) -> int:
     """Make an instance from a trace."""
+    from fleetgym.capacity.traces import import_trace as make
+    from fleetgym.capacity.traces.importing import output_files
+    from fleetgym.capacity.traces.prices import parse_caps
     from fleetgym.cli.trace_report import describe_trace, trace_facts
-    from fleetgym.traces import import_trace as make
-    from fleetgym.traces.importing import output_files
-    from fleetgym.traces.prices import parse_caps
 
     chosen = trace_options.given(arguments)
     name = Path(arguments.trace).name.removesuffix(".gz").removesuffix(".csv")
@@ -177,18 +176,18 @@ def import_trace(arguments: argparse.Namespace) -> int:
 
 
 def _id_of(out: Path) -> str:
-    from fleetgym.traces.importing import id_from_name
+    from fleetgym.capacity.traces.importing import id_from_name
 
     return id_from_name(out.name.removesuffix(".gz").removesuffix(".json"))
 
 
 def plan(arguments: argparse.Namespace) -> int:
     """Plan the nominal window, and play the plan over generated days."""
+    from fleetgym.capacity.risk import plan_with_risk
     from fleetgym.cli.plan_plot import plot_plan
     from fleetgym.cli.plan_report import describe_plan, plan_facts
-    from fleetgym.evaluation.trial import try_agents
-    from fleetgym.library import load_instance
-    from fleetgym.risk import plan_with_risk
+    from fleetgym.evaluation.isolation.preflight import try_agents
+    from fleetgym.model.library import load_instance
 
     check_picture(arguments.plot)
     instance = load_instance(instance_name(arguments.instance))
@@ -221,9 +220,9 @@ def plan(arguments: argparse.Namespace) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Play one episode and print its windows."""
-    from fleetgym.evaluation.agent_runner import TRACEBACK
+    from fleetgym.evaluation.isolation.agent_runner import TRACEBACK
+    from fleetgym.evaluation.isolation.preflight import try_agents
     from fleetgym.evaluation.jobs import Job, close_agents, run_job, stored_scenario
-    from fleetgym.evaluation.trial import try_agents
 
     frames = print if arguments.render == "ansi" and not arguments.json else None
     job = Job(arguments.agent, instance_name(arguments.instance), arguments.scenario, arguments.seed)
@@ -249,10 +248,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def simulate(arguments: argparse.Namespace) -> int:
     """Simulate one window of an agent's episode."""
+    from fleetgym.capacity.simulation.window import judge_window, played_windows
     from fleetgym.cli.simulate_report import describe_simulation, plot_simulation, simulate_facts
+    from fleetgym.evaluation.isolation.preflight import try_agents
     from fleetgym.evaluation.jobs import stored_scenario
-    from fleetgym.evaluation.trial import try_agents
-    from fleetgym.simulation.referee import judge_window, played_windows
 
     check_picture(arguments.plot)
     instance = instance_name(arguments.instance)
@@ -288,12 +287,13 @@ def study(arguments: argparse.Namespace) -> int:
 
 def evaluate(arguments: argparse.Namespace) -> int:
     """Play agents on a suite."""
+    from fleetgym.evaluation.run import evaluate as play
     from fleetgym.scoring.comparison import is_known
 
     run_options.check(arguments)
     with run_options.executor(arguments) as executor:
         options = run_options.given(arguments) | {"executor": executor}
-        results = fleetgym.evaluate(run_options.agents(arguments), arguments.suite, **options)
+        results = play(run_options.agents(arguments), arguments.suite, **options)
     costs = {a: sum(e.cost_usd for e in results.episodes if e.agent == a) for a in results.agents}
     where = str(arguments.resume or arguments.out)
     if arguments.json:
@@ -397,9 +397,10 @@ def _report_checks(checks: Sequence[Any], as_json: bool) -> int:
 def score(arguments: argparse.Namespace) -> int:
     """Score a results file."""
     from fleetgym.evaluation.results import read_results
+    from fleetgym.scoring.score import score as score_of
 
     results = read_results(arguments.results)
-    table = fleetgym.score(results, relative_to=arguments.relative_to)
+    table = score_of(results, relative_to=arguments.relative_to)
     if arguments.json:
         _print_json(table.to_dict())
     else:
@@ -411,7 +412,7 @@ def score(arguments: argparse.Namespace) -> int:
 
 def best_known(arguments: argparse.Namespace) -> int:
     """Show best-known costs, or examine proposals."""
-    from fleetgym.cli import bks
+    from fleetgym.cli import best_known as bks
 
     return bks.run(arguments)
 

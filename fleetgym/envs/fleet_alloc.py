@@ -9,14 +9,14 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from fleetgym.actions import ActionSpace
+from fleetgym.envs.batch import BEGIN, PLAY, EpisodeBatch
 from fleetgym.envs.rendering import Viewer, checked_render_mode, has_render_mode, render_ansi
 from fleetgym.envs.scenarios import ScenarioChoice
-from fleetgym.episodes import BEGIN, PLAY, EpisodeBatch
-from fleetgym.instance import Instance
 from fleetgym.kernels.episodes import MAX_LOG_RATIO, MAX_PRICE_FACTOR
-from fleetgym.scenario import Scenario
-from fleetgym.window import Outcome, WindowResult
+from fleetgym.model.actions import ActionSpace
+from fleetgym.model.instance import Instance
+from fleetgym.model.scenario import Scenario
+from fleetgym.model.window import Outcome, WindowResult
 
 
 class FleetAllocEnv(gymnasium.Env):

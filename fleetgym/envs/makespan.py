@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from fleetgym.actions import ActionSpace
-from fleetgym.arguments import is_number
+from fleetgym.agents.arguments import is_number
 from fleetgym.envs.one_window import OneWindowEnv
 from fleetgym.envs.scenarios import ScenarioChoice
-from fleetgym.errors import FleetgymError
-from fleetgym.highs import make_solver
-from fleetgym.instance import Budget, Instance
-from fleetgym.planning import Snapshot
+from fleetgym.files.errors import FleetgymError
+from fleetgym.model.actions import ActionSpace
+from fleetgym.model.instance import Budget, Instance
+from fleetgym.model.planning import Snapshot
+from fleetgym.runtime.highs import make_solver
 
 
 def busy_seconds(snapshot: Snapshot) -> np.ndarray:

@@ -9,14 +9,14 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from fleetgym.arguments import is_number
+from fleetgym.agents.arguments import is_number
 from fleetgym.envs.rendering import checked_render_mode, has_render_mode, render_ansi
 from fleetgym.envs.scenarios import ScenarioChoice, reset_options
-from fleetgym.errors import FleetgymError
-from fleetgym.instance import Instance
+from fleetgym.files.errors import FleetgymError
 from fleetgym.kernels.episodes import MAX_LOG_RATIO, MAX_PRICE_FACTOR
-from fleetgym.scenario import Scenario
-from fleetgym.window import Admission, FleetState, Outcome, window_model
+from fleetgym.model.instance import Instance
+from fleetgym.model.scenario import Scenario
+from fleetgym.model.window import Admission, FleetState, Outcome, window_model
 
 
 class OneWindowEnv(gymnasium.Env, abc.ABC):

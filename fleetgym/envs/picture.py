@@ -11,9 +11,9 @@ import functools
 import numpy as np
 
 from fleetgym.envs.record import EpisodeRecord
-from fleetgym.errors import FleetgymError
-from fleetgym.instance import Instance
-from fleetgym.window import COST_TERMS
+from fleetgym.files.errors import FleetgymError
+from fleetgym.model.instance import Instance
+from fleetgym.model.window import COST_TERMS
 
 WIDTH, HEIGHT = 960, 600
 

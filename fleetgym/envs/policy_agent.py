@@ -9,11 +9,11 @@ import gymnasium
 import numpy as np
 from gymnasium.wrappers import NormalizeObservation
 
+from fleetgym.agents.view import View
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.envs.wrappers import RelativeActions, for_learning
 from fleetgym.envs.wrappers.layers import layers
-from fleetgym.errors import FleetgymError
-from fleetgym.view import View
+from fleetgym.files.errors import FleetgymError
 
 Policy = Callable[[Any, np.ndarray | None], Any]
 

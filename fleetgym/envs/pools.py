@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from fleetgym.actions import check_options, most_that_fit
-from fleetgym.arguments import is_number
+from fleetgym.agents.arguments import is_number
 from fleetgym.envs.one_window import OneWindowEnv
 from fleetgym.envs.scenarios import ScenarioChoice
-from fleetgym.errors import FleetgymError
-from fleetgym.instance import Instance
+from fleetgym.files.errors import FleetgymError
 from fleetgym.kernels.queueing import U_MAX, late_probability
-from fleetgym.planning import Snapshot
+from fleetgym.model.actions import check_options, most_that_fit
+from fleetgym.model.instance import Instance
+from fleetgym.model.planning import Snapshot
 
 
 def pool_serves(

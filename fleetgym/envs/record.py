@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fleetgym.instance import Instance
-from fleetgym.window import COST_TERMS, FleetState, Outcome, WindowResult
+from fleetgym.model.instance import Instance
+from fleetgym.model.window import COST_TERMS, FleetState, Outcome, WindowResult
 
 
 class EpisodeRecord:

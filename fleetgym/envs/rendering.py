@@ -9,9 +9,9 @@ import numpy as np
 
 from fleetgym.envs.record import EpisodeRecord
 from fleetgym.envs.screen import Screen
-from fleetgym.errors import FleetgymError
-from fleetgym.instance import Instance
-from fleetgym.window import FleetState, Outcome, WindowResult
+from fleetgym.files.errors import FleetgymError
+from fleetgym.model.instance import Instance
+from fleetgym.model.window import FleetState, Outcome, WindowResult
 
 _BAR = 20
 

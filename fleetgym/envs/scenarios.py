@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.dynamics.scenario import draw_scenario
-from fleetgym.errors import FleetgymError, UnknownNameError
-from fleetgym.instance import Instance
-from fleetgym.library import load_instance, load_scenarios
-from fleetgym.scenario import Scenario
+from fleetgym.files.errors import FleetgymError, UnknownNameError
+from fleetgym.model.dynamics.scenario import draw_scenario
+from fleetgym.model.instance import Instance
+from fleetgym.model.library import load_instance, load_scenarios
+from fleetgym.model.scenario import Scenario
 
 #: Where scenarios come from when `reset` does not name one.
 SOURCES = ("drawn", "stored")

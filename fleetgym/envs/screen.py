@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.errors import FleetgymError
+from fleetgym.files.errors import FleetgymError
 
 
 class Screen:

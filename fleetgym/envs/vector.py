@@ -13,16 +13,16 @@ from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from fleetgym.actions import ActionSpace, check_options
-from fleetgym.arguments import flag, is_number, whole_at_least
+from fleetgym.agents.arguments import flag, is_number, whole_at_least
+from fleetgym.envs.batch import BEGIN, PLAY, REST, EpisodeBatch
 from fleetgym.envs.fleet_alloc import observation_space
 from fleetgym.envs.scenarios import ScenarioChoice, reset_options
-from fleetgym.episodes import BEGIN, PLAY, REST, EpisodeBatch
-from fleetgym.errors import FleetgymError
-from fleetgym.instance import Instance
-from fleetgym.scenario import Scenario
-from fleetgym.schema import shown
-from fleetgym.window import COST_TERMS
+from fleetgym.files.errors import FleetgymError
+from fleetgym.files.schema import shown
+from fleetgym.model.actions import ActionSpace, check_options
+from fleetgym.model.instance import Instance
+from fleetgym.model.scenario import Scenario
+from fleetgym.model.window import COST_TERMS
 
 #: What infos hold unless all of it is asked for.
 _BRIEF = frozenset(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import Executor
 from pathlib import Path
 
-from fleetgym.errors import FleetgymError
+from fleetgym.files.errors import FleetgymError
 
 _START_WAIT_S = 30
 
@@ -74,7 +74,7 @@ def _check_workers(client: object) -> None:
 
 def worker_facts() -> tuple[str, str]:
     """Return version and standard set, on which results depend."""
-    import fleetgym
-    from fleetgym.library import manifests_sha256
+    from fleetgym.model.library import manifests_sha256
+    from fleetgym.runtime.version import __version__
 
-    return f"fleetgym {fleetgym.__version__}", f"instances {manifests_sha256()[:12]}"
+    return f"fleetgym {__version__}", f"instances {manifests_sha256()[:12]}"

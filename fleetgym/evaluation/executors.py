@@ -23,7 +23,7 @@ from concurrent.futures import (
 )
 from typing import Any, Protocol
 
-from fleetgym.errors import FleetgymError
+from fleetgym.files.errors import FleetgymError
 
 #: Jobs handed out beyond what is being played: enough to keep workers busy while an early job takes long.
 _AHEAD = 64

@@ -15,26 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.arguments import one_of
-from fleetgym.errors import DataError, FleetgymError
-from fleetgym.evaluation.agent_process import AgentProcess, Limits
-from fleetgym.evaluation.agent_runner import AgentFailure, LocalAgent
-from fleetgym.evaluation.episode import (
-    COST_TERMS,
-    Costs,
-    EpisodeResult,
-    Failure,
-    Rules,
-    Timing,
-    encode_actions,
-)
-from fleetgym.evaluation.official import BudgetSpent, OfficialAgent
-from fleetgym.files import canonical_json
-from fleetgym.instance import Instance
-from fleetgym.library import load_scenarios
-from fleetgym.registry import parse_agent, refuse_edited
-from fleetgym.scenario import Scenario
-from fleetgym.threads import one_thread
+from fleetgym.agents.arguments import one_of
+from fleetgym.agents.registry import parse_agent, refuse_edited
+from fleetgym.evaluation.changes import encode_actions
+from fleetgym.evaluation.isolation.agent_process import AgentProcess, Limits
+from fleetgym.evaluation.isolation.agent_runner import AgentFailure, LocalAgent
+from fleetgym.evaluation.isolation.official import BudgetSpent, OfficialAgent
+from fleetgym.evaluation.isolation.rules import Rules
+from fleetgym.evaluation.results_format import COST_TERMS, Costs, EpisodeResult, Failure, Timing
+from fleetgym.files.documents import canonical_json
+from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.model.instance import Instance
+from fleetgym.model.library import load_scenarios
+from fleetgym.model.scenario import Scenario
+from fleetgym.runtime.threads import one_thread
 
 ISOLATION = ("auto", "always", "never")
 

@@ -8,25 +8,19 @@ import os
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-import fleetgym
-from fleetgym.actions import ActionSpace
-from fleetgym.errors import DataError, FleetgymError
-from fleetgym.evaluation.agent_process import Limits
-from fleetgym.evaluation.episode import (
-    NAME,
-    RESULTS_FORMAT,
-    SEED,
-    EpisodeResult,
-    Header,
-    InstanceFacts,
-    Rules,
-)
+from fleetgym.agents.registry import parse_agent
+from fleetgym.evaluation.isolation.agent_process import Limits
+from fleetgym.evaluation.isolation.preflight import try_agents
+from fleetgym.evaluation.isolation.rules import Rules
 from fleetgym.evaluation.jobs import Job, close_agents, run_job
 from fleetgym.evaluation.results import Results, ResultsWriter, SpeedCheck, hash_jobs
-from fleetgym.evaluation.trial import try_agents
-from fleetgym.instance import Instance
-from fleetgym.library import load_instance
-from fleetgym.registry import parse_agent
+from fleetgym.evaluation.results_format import RESULTS_FORMAT, SEED, EpisodeResult, Header, InstanceFacts
+from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.files.schema import NAME
+from fleetgym.model.actions import ActionSpace
+from fleetgym.model.instance import Instance
+from fleetgym.model.library import load_instance
+from fleetgym.runtime.version import __version__
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +95,7 @@ class Recording:
 
     def check_speed(self, moment: str) -> None:
         """Measure the machine ``"before"`` or ``"after"`` an official run; nothing for other runs."""
-        from fleetgym.calibration import MAX_DRIFT, drift
+        from fleetgym.evaluation.isolation.calibration import MAX_DRIFT, drift
 
         if self.player.official is None or not self.todo:
             return
@@ -142,7 +136,7 @@ def make_header(jobs: Sequence[Job], suite: str | Sequence[str], official: Rules
     code = {agent: parse_agent(agent).code_sha256 for agent in dict.fromkeys(job.agent for job in jobs)}
     return Header(
         format=RESULTS_FORMAT,
-        version=fleetgym.__version__,
+        version=__version__,
         suite=name,
         num_jobs=len(jobs),
         jobs_hash=hash_jobs(job.key for job in jobs),

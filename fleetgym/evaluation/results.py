@@ -17,10 +17,11 @@ from typing import IO, Any, NoReturn
 
 import numpy as np
 
-from fleetgym.errors import DataError, FleetgymError
-from fleetgym.evaluation.episode import NAME, SEED, EpisodeResult, Header, Timing, decode_actions, stated
-from fleetgym.files import canonical_hash, canonical_json, lock, parse_json, read_text
-from fleetgym.schema import Choice, Flag, Integer, Nested, Number, read_object, spec, to_jsonable
+from fleetgym.evaluation.changes import decode_actions
+from fleetgym.evaluation.results_format import SEED, EpisodeResult, Header, Timing, stated
+from fleetgym.files.documents import canonical_hash, canonical_json, lock, parse_json, read_text
+from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.files.schema import NAME, Choice, Flag, Integer, Nested, Number, read_object, spec, to_jsonable
 
 _TOLERANCE = 1e-9  # relative, of sums that must add up
 

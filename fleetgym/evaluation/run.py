@@ -6,37 +6,27 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fleetgym.errors import FleetgymError, UnknownNameError
-from fleetgym.evaluation.agent_process import Limits
-from fleetgym.evaluation.agent_runner import load_kernels
+from fleetgym.agents.registry import parse_agent
 from fleetgym.evaluation.executors import play
+from fleetgym.evaluation.isolation.agent_process import Limits
+from fleetgym.evaluation.isolation.agent_runner import load_kernels
+from fleetgym.evaluation.isolation.official import make_rules
 from fleetgym.evaluation.jobs import Job
-from fleetgym.evaluation.official import make_rules
 from fleetgym.evaluation.recording import JobPlayer, Recording
-from fleetgym.evaluation.recording import make_header as make_header
 from fleetgym.evaluation.results import Results
-from fleetgym.library import (
-    InstanceSource,
+from fleetgym.files.errors import FleetgymError
+from fleetgym.model.library import (
     Task,
-    entries,
-    is_path,
-    list_instances,
-    list_tasks,
     load_instance,
-    load_scenarios,
     samples,
-    suites,
     task_name,
 )
-from fleetgym.registry import make_planner, parse_agent
+from fleetgym.model.suites import DEFAULT_SUITE, full_suite, tasks_of
 
 if TYPE_CHECKING:
-    from fleetgym.planning import Plan, Planner
-
-DEFAULT_SUITE = "fleet-v0/dev"
+    pass
 
 
 def make_jobs(
@@ -104,63 +94,6 @@ def _no_such_scenario(part: str, instance: str, numbers: list[int], number: int)
     if str(full_suite(part)) in samples():
         return f"{part} has scenario {', '.join(map(str, numbers))} of {instance}; got {number}"
     return f"{instance} has {len(numbers)} stored scenarios, numbered from 0; got {number}"
-
-
-def full_suite(suite: str | Sequence[str]) -> str | list[str]:
-    """Return suites by their full names: a split alone means that of the default suite's set.
-
-    Examples
-    --------
-    >>> full_suite("toy"), full_suite(["fleet-v0/dev"])
-    ('fleet-v0/toy', ['fleet-v0/dev'])
-    """
-    if isinstance(suite, Iterable) and not isinstance(suite, (str, os.PathLike)):
-        return [str(full_suite(part)) for part in suite]
-    if is_path(suite):
-        return str(suite)
-    name = str(suite).strip("/")
-    full = f"{DEFAULT_SUITE.partition('/')[0]}/{name}"
-    return full if full in suites() else name
-
-
-def tasks_of(part: str) -> list[Task]:
-    """Return the tasks that a suite (see `full_suite`), the id of an instance, or a path stands for.
-
-    Examples
-    --------
-    >>> tasks_of("fleet-v0/toy/two-pools")
-    [('fleet-v0/toy/two-pools', 0)]
-    """
-    if is_path(part):
-        return [(str(part), number) for number in range(len(load_scenarios(part)))]
-    if part in entries():
-        return [(part, number) for number in range(entries()[part].scenarios)]
-    refuse_other_file(part)
-    if part.strip("/").count("/") > 1:
-        raise UnknownNameError("instance", part, list_instances())
-    return list_tasks(str(full_suite(part)))
-
-
-def instances_of(part: str) -> list[str]:
-    """Return the instances of `tasks_of`, each once.
-
-    Examples
-    --------
-    >>> instances_of("fleet-v0/toy/two-pools")
-    ['fleet-v0/toy/two-pools']
-    """
-    if is_path(part):
-        return [str(part)]
-    return list(dict.fromkeys(instance for instance, _ in tasks_of(part)))
-
-
-def refuse_other_file(part: str) -> None:
-    """Raise FleetgymError for a file that is no instance file, such as the trace that one is to be made of."""
-    if Path(part).is_file():
-        raise FleetgymError(
-            f"{part} is no instance file (.json or .json.gz); if it is a trace of requests, "
-            f"`fleetgym import-trace {part}` makes one of it"
-        )
 
 
 def evaluate(
@@ -251,29 +184,3 @@ def evaluate(
 
 
 # -- one plan
-
-
-def plan(instance: InstanceSource, planner: Planner | str = "agh") -> Plan:
-    """Plan for an instance's nominal window, from its nominal fleet.
-
-    Parameters
-    ----------
-    instance : Instance, str or path-like
-        An instance, its id or its file.
-    planner : Planner or str
-        A planner, or the name of an agent that has one.
-
-    Returns
-    -------
-    Plan
-        The fleet, and what the planner knows about it.
-
-    Examples
-    --------
-    >>> plan("fleet-v0/toy/drop", "gh").fleet.tolist()
-    [2, 0]
-    """
-    from fleetgym.view import View
-
-    solver = make_planner(planner) if isinstance(planner, str) else planner
-    return solver.plan(View(instance).snapshot())

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.dynamics.demand import DiurnalOU, draw_counts, geometric_random_walk, split_counts
-from fleetgym.files import read_json
+from fleetgym.files.documents import read_json
+from fleetgym.model.dynamics.demand import DiurnalOU, draw_counts, geometric_random_walk, split_counts
 
 DAY = 288  # windows
 WINDOW_S = 300.0

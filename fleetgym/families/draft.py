@@ -1,6 +1,7 @@
 """The parts of a serving instance while it is made: pools, columns, and the draft that holds them, in file form.
 
-Generated families (`fleetgym.families.serving`) and imported traces (`fleetgym.traces`) are put together from these.
+Generated families (`fleetgym.families.serving`) and imported traces (`fleetgym.capacity.traces`) are put together
+from these.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fleetgym import catalog
-from fleetgym.configurations.homogeneous import Column
 from fleetgym.families import demand
 from fleetgym.families.static import Columns, allocate
 from fleetgym.families.text import six, tie_break
-from fleetgym.instance import Affine, Configuration, Performance, Slot
-from fleetgym.schema import to_jsonable
+from fleetgym.files.schema import to_jsonable
+from fleetgym.hardware import catalog
+from fleetgym.hardware.configurations.homogeneous import Column
+from fleetgym.model.instance import Affine, Configuration, Performance, Slot
 
 STORAGE_USD_PER_GB_H = 0.00075  # the middle of FastLLM's range of cloud object storage
 TEXT_GB_PER_TOKEN = 2e-6  # assumed: text and logs, kept for an hour

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym import catalog
 from fleetgym.families.demand import DAY, WINDOW_S, history_rps, walk
 from fleetgym.families.static import Columns, allocate, restrict
 from fleetgym.families.text import six, tie_break
-from fleetgym.instance import INSTANCE_FORMAT, Instance
-from fleetgym.performance import Coefficients, delay
+from fleetgym.hardware import catalog
+from fleetgym.hardware.performance import delay
+from fleetgym.hardware.performance.coefficients import Coefficients
+from fleetgym.model.instance import INSTANCE_FORMAT, Instance
 
 #: Workloads, models, tiers.
 SIZES = {

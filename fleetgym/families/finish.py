@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym import catalog
-from fleetgym.configurations import homogeneous
 from fleetgym.families import budget, demand
 from fleetgym.families.draft import (
     COPULA,
@@ -24,7 +22,9 @@ from fleetgym.families.draft import (
 from fleetgym.families.plans import FAMILIES, request_class
 from fleetgym.families.static import allocate, restrict
 from fleetgym.families.text import six
-from fleetgym.instance import INSTANCE_FORMAT, Instance
+from fleetgym.hardware import catalog
+from fleetgym.hardware.configurations import homogeneous
+from fleetgym.model.instance import INSTANCE_FORMAT, Instance
 
 #: Requests that come in bunches wait as if the bunches were no larger than this.
 _MOST_BURSTY = 20.0

@@ -2,7 +2,7 @@
 
 Every region has pools of several GPU types and users of its own; a template spans nodes of one region, and serves
 users of another one a round trip later. Per model and set of GPU types two templates are taken, see
-`fleetgym.configurations.templates.selection`, and at most 512 configurations in all.
+`fleetgym.hardware.configurations.templates.selection`, and at most 512 configurations in all.
 """
 
 from __future__ import annotations
@@ -12,10 +12,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fleetgym import catalog
-from fleetgym.configurations import homogeneous
-from fleetgym.configurations.templates import Library, generate, replicas, select
-from fleetgym.configurations.templates.selection import LIMIT
 from fleetgym.families import demand
 from fleetgym.families.draft import (
     STORAGE_USD_PER_GB_H,
@@ -30,9 +26,14 @@ from fleetgym.families.draft import (
 from fleetgym.families.plans import TEMPLATE_PRECISION, request_class
 from fleetgym.families.slos import delay_slos, error_slos
 from fleetgym.families.text import six
-from fleetgym.instance import Configuration
-from fleetgym.performance import Coefficients, PairPerformance, delay, performance_table
-from fleetgym.performance.replica import NodeType, Service
+from fleetgym.hardware import catalog
+from fleetgym.hardware.configurations import homogeneous
+from fleetgym.hardware.configurations.templates import Library, generate, replicas, select
+from fleetgym.hardware.configurations.templates.selection import LIMIT
+from fleetgym.hardware.performance import delay
+from fleetgym.hardware.performance.coefficients import Coefficients, PairPerformance, performance_table
+from fleetgym.hardware.performance.replica import NodeType, Service
+from fleetgym.model.instance import Configuration
 
 #: Users get up so much later.
 LATER_H = {"region-1": 0.0, "region-2": 12.0, "region-3": 6.0}

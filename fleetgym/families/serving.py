@@ -11,9 +11,6 @@ import dataclasses
 
 import numpy as np
 
-from fleetgym import catalog
-from fleetgym.configurations import homogeneous
-from fleetgym.configurations.homogeneous import Column, TierType
 from fleetgym.families import demand
 from fleetgym.families.caps import rates_and_caps
 from fleetgym.families.draft import (
@@ -31,9 +28,13 @@ from fleetgym.families.finish import finish
 from fleetgym.families.plans import FAMILIES, MULTI_SIZES, SIZES, RequestClass, request_class
 from fleetgym.families.slos import delay_slos, error_slos
 from fleetgym.families.text import six
-from fleetgym.instance import Instance
-from fleetgym.performance import PairPerformance, delay, performance_table, roofline
-from fleetgym.performance.roofline import RooflineOptions
+from fleetgym.hardware import catalog
+from fleetgym.hardware.configurations import homogeneous
+from fleetgym.hardware.configurations.homogeneous import Column, TierType
+from fleetgym.hardware.performance import delay, roofline
+from fleetgym.hardware.performance.coefficients import PairPerformance, performance_table
+from fleetgym.hardware.performance.roofline import RooflineOptions
+from fleetgym.model.instance import Instance
 
 _LONGEST_PREFILL = 0.8  # of the TTFT SLO
 

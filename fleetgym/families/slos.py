@@ -7,8 +7,8 @@ import numpy as np
 from fleetgym.families.draft import SizePlan, effective_params_b
 from fleetgym.families.plans import request_class
 from fleetgym.families.text import six
-from fleetgym.instance import Performance
-from fleetgym.performance import delay
+from fleetgym.hardware.performance import delay
+from fleetgym.model.instance import Performance
 
 
 def error_slos(plan: SizePlan, precision: str = "fp8") -> np.ndarray:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.highs import make_solver
+from fleetgym.runtime.highs import make_solver
 
 #: Queue servers are planned to this share of their number, so that few requests are late.
 PLANNED_UTILIZATION = 0.85

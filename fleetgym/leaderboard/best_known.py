@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from fleetgym.errors import FleetgymError
-from fleetgym.leaderboard.judging import judge
+from fleetgym.files.errors import FleetgymError
+from fleetgym.leaderboard.replay import judge
 from fleetgym.leaderboard.workers import in_order
-from fleetgym.library import list_tasks, load_instance, load_scenarios, parse_task, task_name
+from fleetgym.model.library import list_tasks, load_instance, load_scenarios, parse_task, task_name
 from fleetgym.scoring.best_known import (
     BestKnown,
     actions_folder,

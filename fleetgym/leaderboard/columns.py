@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fleetgym.evaluation.episode import TIME_CLASSES
-from fleetgym.leaderboard.cells import DASH, Column, interval, number
+from fleetgym.evaluation.isolation.rules import TIME_CLASSES
+from fleetgym.leaderboard.html_tables import DASH, Column, interval, number
 from fleetgym.leaderboard.markup import Markup, join, tag
 from fleetgym.leaderboard.record import Record
 from fleetgym.leaderboard.standings import Board, Shift
 from fleetgym.leaderboard.submission import AgentCard
-from fleetgym.leaderboard.table import Table, TableRow
+from fleetgym.scoring.table import Table, TableRow
 
 
 def columns(board: Board, table: Table) -> list[Column]:

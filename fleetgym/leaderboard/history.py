@@ -6,10 +6,10 @@ import dataclasses
 import math
 from collections.abc import Collection
 
-from fleetgym.leaderboard.cells import DASH, Column, html_table, number
+from fleetgym.leaderboard.html_tables import DASH, Column, html_table, number
 from fleetgym.leaderboard.markup import Markup, join, tag
 from fleetgym.leaderboard.standings import Board
-from fleetgym.library import list_tasks, task_name
+from fleetgym.model.library import list_tasks, task_name
 from fleetgym.scoring.best_known import BestKnownSet
 from fleetgym.scoring.score import percent
 

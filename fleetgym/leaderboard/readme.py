@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fleetgym.leaderboard.cells import DASH, Column, markdown_table
 from fleetgym.leaderboard.columns import columns, fresh_columns
+from fleetgym.leaderboard.html_tables import DASH, Column, markdown_table
 from fleetgym.leaderboard.standings import Board
 
 _BEGIN, _END = "<!-- table: begin -->", "<!-- table: end -->"

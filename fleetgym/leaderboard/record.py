@@ -8,12 +8,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from fleetgym.errors import DataError
-from fleetgym.evaluation.episode import FAILURE_KINDS, Changes, Costs, Rules, stated
-from fleetgym.files import file_sha256, read_json, write_json
-from fleetgym.leaderboard.submission import DECLARATION, EPISODES, Submission
-from fleetgym.leaderboard.toml import SUITE, read_toml
-from fleetgym.schema import (
+from fleetgym.evaluation.changes import Changes
+from fleetgym.evaluation.isolation.rules import FAILURE_KINDS, Rules
+from fleetgym.evaluation.results_format import Costs, stated
+from fleetgym.files.documents import file_sha256, read_json, write_json
+from fleetgym.files.errors import DataError
+from fleetgym.files.schema import (
     POSITIVE,
     SHA256,
     SHARE,
@@ -29,6 +29,8 @@ from fleetgym.schema import (
     read_object,
     spec,
 )
+from fleetgym.files.toml import SUITE, read_toml
+from fleetgym.leaderboard.submission import DECLARATION, EPISODES, Submission
 
 RECORD_FORMAT = "fleetgym-verified-1"
 KINDS = ("replayed", "fresh")

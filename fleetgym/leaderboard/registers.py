@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fleetgym.errors import DataError, FleetgymError
-from fleetgym.files import canonical_hash, write_atomically
-from fleetgym.leaderboard.toml import SUITE, read_list
-from fleetgym.schema import DAY, POSITIVE, SHA256, Choice, Integer, Line, Text, spec, to_jsonable
+from fleetgym.files.documents import canonical_hash, write_atomically
+from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.files.schema import DAY, POSITIVE, SHA256, Choice, Integer, Line, Text, spec, to_jsonable
+from fleetgym.files.toml import SUITE, read_list
 from fleetgym.scoring.best_known import (
     SET_NAME,
     TOLERANCE,

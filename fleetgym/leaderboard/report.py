@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fleetgym.evaluation.episode import EpisodeResult
 from fleetgym.evaluation.results import Results, read_results
-from fleetgym.files import write_atomically
-from fleetgym.leaderboard.cells import Column, html_table, interval, number
+from fleetgym.evaluation.results_format import EpisodeResult
+from fleetgym.files.documents import write_atomically
 from fleetgym.leaderboard.charts import bars_chart, interval_chart, profile_chart, scatter_chart, standalone
+from fleetgym.leaderboard.html_tables import Column, html_table, interval, number
 from fleetgym.leaderboard.markup import Markup, join, page, tag
-from fleetgym.leaderboard.table import Played, Table, TableRow, make_table
 from fleetgym.scoring.score import reference_of
+from fleetgym.scoring.table import Played, Table, TableRow, make_table
 
 Rows = list[list[object]]
 

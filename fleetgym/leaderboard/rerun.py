@@ -18,13 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
-import fleetgym
-from fleetgym.errors import DataError, FleetgymError
-from fleetgym.evaluation.episode import EpisodeResult
+from fleetgym.agents.registry import parse_agent, split_arguments
+from fleetgym.evaluation.isolation.sandbox import HIDE_VARIABLE, SHOW_VARIABLE, probe_isolation
+from fleetgym.evaluation.results_format import EpisodeResult
 from fleetgym.evaluation.run import evaluate
-from fleetgym.evaluation.sandbox import HIDE_VARIABLE, SHOW_VARIABLE, probe_isolation
-from fleetgym.files import file_sha256
-from fleetgym.leaderboard.judging import check_one_shot, judge
+from fleetgym.files.documents import file_sha256
+from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.leaderboard.record import (
     ISOLATED,
     RECORD_FORMAT,
@@ -34,15 +33,16 @@ from fleetgym.leaderboard.record import (
     write_record,
 )
 from fleetgym.leaderboard.registers import Season
+from fleetgym.leaderboard.replay import check_one_shot, judge
 from fleetgym.leaderboard.season import best_known_command, fresh_suite, instances_from
 from fleetgym.leaderboard.submission import DECLARATION, Submission, read_submission, submission_id
 from fleetgym.leaderboard.submit import code_files, folder_sha256
 from fleetgym.leaderboard.verify import mark
 from fleetgym.leaderboard.workers import in_order
-from fleetgym.library import load_instance, load_scenarios, task_name
-from fleetgym.registry import parse_agent, split_arguments
+from fleetgym.model.library import load_instance, load_scenarios, task_name
+from fleetgym.runtime.variables import environment_variable
+from fleetgym.runtime.version import __version__
 from fleetgym.scoring.best_known import best_known_path, is_same_cost, load_best_known
-from fleetgym.variables import environment_variable
 
 #: Where, beside a season's tasks, whole records wait for its end.
 RECORDS = "records"
@@ -140,7 +140,7 @@ def rerun(
         id=submission_id(folder),
         submission=submission,
         declaration_sha256=file_sha256(Path(folder) / DECLARATION),
-        version=fleetgym.__version__,
+        version=__version__,
         suite=suite,
         instances=marks,
         episodes=tuple(episodes),

@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.dynamics import draw_scenario
-from fleetgym.errors import DataError, FleetgymError
-from fleetgym.files import file_sha256, read_text, write_json, write_private
-from fleetgym.generate import SEEDS, generate, stored_scenarios
-from fleetgym.instance import Instance
+from fleetgym.families.generate import SEEDS, generate, stored_scenarios
+from fleetgym.files.documents import file_sha256, read_text, write_json, write_private
+from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.files.schema import to_jsonable
 from fleetgym.leaderboard.registers import Season
-from fleetgym.library import (
+from fleetgym.model.dynamics import draw_scenario
+from fleetgym.model.instance import Instance
+from fleetgym.model.library import (
     ENVIRONMENT_VARIABLE,
     MANIFEST_FORMAT,
     Entry,
@@ -30,9 +31,8 @@ from fleetgym.library import (
     list_instances,
     load_instance,
 )
-from fleetgym.scenario import SCENARIO_FORMAT, Scenario
-from fleetgym.schema import to_jsonable
-from fleetgym.variables import environment_variable
+from fleetgym.model.scenario import SCENARIO_FORMAT, Scenario
+from fleetgym.runtime.variables import environment_variable
 
 #: Significant digits of the token scales of new instances' scenarios, as in `fleet-v1`.
 SCALE_DIGITS = 4

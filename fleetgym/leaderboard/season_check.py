@@ -8,17 +8,17 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from fleetgym.actions import ActionSpace
-from fleetgym.errors import FleetgymError
-from fleetgym.evaluation.episode import decode_actions
+from fleetgym.evaluation.changes import decode_actions
+from fleetgym.files.errors import FleetgymError
 from fleetgym.leaderboard.best_known import why_not_confirmed
-from fleetgym.leaderboard.judging import judge
 from fleetgym.leaderboard.record import Record, VerifiedEpisode
 from fleetgym.leaderboard.registers import Season
+from fleetgym.leaderboard.replay import judge
 from fleetgym.leaderboard.season import draw_season, instances_from, published_best_known, revealed_seed
 from fleetgym.leaderboard.standings import read_records
 from fleetgym.leaderboard.workers import in_order
-from fleetgym.library import load_instance, load_scenarios, task_name
+from fleetgym.model.actions import ActionSpace
+from fleetgym.model.library import load_instance, load_scenarios, task_name
 from fleetgym.scoring.best_known import is_same_cost, read_best_known
 
 

@@ -7,8 +7,8 @@ import re
 import shutil
 from pathlib import Path
 
-from fleetgym.errors import DataError, FleetgymError
-from fleetgym.files import read_text, write_atomically
+from fleetgym.files.documents import read_text, write_atomically
+from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.leaderboard.record import Record, read_record, write_record
 from fleetgym.leaderboard.registers import Season, read_registers
 from fleetgym.leaderboard.rerun import RECORDS, without_actions

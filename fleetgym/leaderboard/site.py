@@ -6,21 +6,21 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import fleetgym
-from fleetgym.evaluation.episode import TIME_CLASSES
-from fleetgym.files import write_atomically
-from fleetgym.leaderboard.cells import Column, html_table, number
+from fleetgym.evaluation.isolation.rules import TIME_CLASSES
+from fleetgym.files.documents import write_atomically
 from fleetgym.leaderboard.charts import bars_chart, profile_chart
 from fleetgym.leaderboard.columns import about_columns, columns, fresh_columns, titles
 from fleetgym.leaderboard.history import history
+from fleetgym.leaderboard.html_tables import Column, html_table, number
 from fleetgym.leaderboard.markup import Markup, join, page, tag
 from fleetgym.leaderboard.readme import with_tables
 from fleetgym.leaderboard.record import Record
 from fleetgym.leaderboard.registers import Registers, read_registers
 from fleetgym.leaderboard.standings import Board, make_boards, unverified
 from fleetgym.leaderboard.submission import DIVISIONS
-from fleetgym.leaderboard.table import Table, TableRow
-from fleetgym.library import samples
+from fleetgym.model.library import samples
+from fleetgym.runtime.version import __version__
+from fleetgym.scoring.table import Table, TableRow
 
 #: Rows that the pictures show: more lines than this cannot be told apart.
 MOST_CURVES = 16
@@ -78,7 +78,7 @@ def render(boards: Sequence[Board], registers: Registers, waiting: Sequence[str]
         _waiting(waiting),
         tag(
             "footer",
-            f"Built by fleetgym {fleetgym.__version__}. Score: percent above best-known cost, geometric mean over "
+            f"Built by fleetgym {__version__}. Score: percent above best-known cost, geometric mean over "
             "families of the mean over instances; lower is better; families in (brackets) are no part of it. "
             "Intervals: 95 %, Student's, over instances within families. "
             "Rows share a rank if they cannot be told from the first of them at 5 % (Holm).",

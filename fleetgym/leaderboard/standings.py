@@ -13,16 +13,16 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from fleetgym.errors import DataError, FleetgymError, UnknownNameError
+from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.leaderboard.record import Record, VerifiedEpisode, check_unchanged, read_record
 from fleetgym.leaderboard.registers import Registers, Release, read_registers, read_releases
 from fleetgym.leaderboard.season import published_best_known
 from fleetgym.leaderboard.submission import is_submission_id
-from fleetgym.leaderboard.table import Played, Table, cluster_means, make_table
-from fleetgym.library import find_entry, task_name
+from fleetgym.model.library import find_entry, task_name
 from fleetgym.scoring.best_known import TOLERANCE, BestKnownSet, best_known_path, read_best_known
-from fleetgym.scoring.family_mean import Cluster, FamilyMean
 from fleetgym.scoring.score import percent, percents, scored_families
+from fleetgym.scoring.statistics import Cluster, FamilyMean
+from fleetgym.scoring.table import Played, Table, cluster_means, make_table
 
 #: Of the interval beyond which a fresh row is flagged.
 FLAG_LEVEL = 0.99

@@ -17,12 +17,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fleetgym.errors import DataError, UnknownNameError
-from fleetgym.evaluation.episode import SEED, TIME_CLASSES
-from fleetgym.files import canonical_hash, file_sha256, read_text
-from fleetgym.leaderboard.toml import MAX_TOML_BYTES, SUITE, read_toml, write_toml
-from fleetgym.library import entries, list_tasks, suites
-from fleetgym.schema import DAY, SHA256, Choice, Integer, Line, Nested, Text, shown, spec, to_jsonable
+from fleetgym.evaluation.isolation.rules import TIME_CLASSES
+from fleetgym.evaluation.results_format import SEED
+from fleetgym.files.documents import canonical_hash, file_sha256, read_text
+from fleetgym.files.errors import DataError, UnknownNameError
+from fleetgym.files.schema import DAY, SHA256, Choice, Integer, Line, Nested, Text, shown, spec, to_jsonable
+from fleetgym.files.toml import MAX_TOML_BYTES, SUITE, read_toml, write_toml
+from fleetgym.model.library import entries, list_tasks, suites
 from fleetgym.scoring.best_known import SET_NAME
 
 SUBMISSION_FORMAT = "fleetgym-submission-1"

@@ -11,12 +11,14 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from fleetgym.agent_code import code_sha256
-from fleetgym.errors import DataError, FleetgymError, UnknownNameError
-from fleetgym.evaluation.episode import EpisodeResult
+from fleetgym.agents.agent_code import code_sha256
+from fleetgym.agents.registry import PROGRAM
 from fleetgym.evaluation.results import Results, hash_jobs, header_line, read_results
-from fleetgym.files import canonical_hash, file_sha256
-from fleetgym.leaderboard.judging import check_one_shot
+from fleetgym.evaluation.results_format import EpisodeResult
+from fleetgym.files.documents import canonical_hash, file_sha256
+from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
+from fleetgym.files.schema import read_object
+from fleetgym.leaderboard.replay import check_one_shot
 from fleetgym.leaderboard.submission import (
     DECLARATION,
     EPISODES,
@@ -26,9 +28,7 @@ from fleetgym.leaderboard.submission import (
     submission_id,
     suite_sha256,
 )
-from fleetgym.library import find_entry, list_tasks, suites, task_name
-from fleetgym.registry import PROGRAM
-from fleetgym.schema import read_object
+from fleetgym.model.library import find_entry, list_tasks, suites, task_name
 from fleetgym.scoring.best_known import load_best_known
 
 _README = """\

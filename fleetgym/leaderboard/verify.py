@@ -6,12 +6,11 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import fleetgym
-from fleetgym.errors import DataError, FleetgymError
-from fleetgym.evaluation.episode import Header
 from fleetgym.evaluation.results import hash_jobs
-from fleetgym.files import file_sha256, parse_json
-from fleetgym.leaderboard.judging import Claim, judge_claim
+from fleetgym.evaluation.results_format import Header
+from fleetgym.files.documents import file_sha256, parse_json
+from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.files.schema import read_object
 from fleetgym.leaderboard.record import (
     RECORD_FORMAT,
     InstanceMark,
@@ -19,6 +18,7 @@ from fleetgym.leaderboard.record import (
     VerifiedEpisode,
     write_record,
 )
+from fleetgym.leaderboard.replay import Claim, judge_claim
 from fleetgym.leaderboard.submission import (
     DECLARATION,
     EPISODES,
@@ -28,8 +28,8 @@ from fleetgym.leaderboard.submission import (
     submission_id,
 )
 from fleetgym.leaderboard.workers import in_order
-from fleetgym.library import find_entry, list_tasks, load_instance
-from fleetgym.schema import read_object
+from fleetgym.model.library import find_entry, list_tasks, load_instance
+from fleetgym.runtime.version import __version__
 
 
 def verify(
@@ -89,7 +89,7 @@ def make_record(folder: Path, submission: Submission, episodes: Sequence[Verifie
         id=submission_id(folder),
         submission=submission,
         declaration_sha256=file_sha256(folder / DECLARATION),
-        version=fleetgym.__version__,
+        version=__version__,
         suite=submission.run.suite,
         instances={e.instance: mark(e.instance) for e in episodes},
         episodes=tuple(episodes),

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from fleetgym.reference.outcome import HOURS, Book, Outcome
+from fleetgym.reference.conditions import HOURS, Book, Outcome
 
 #: A budget is kept up to this, relative to itself or to a dollar.
 MONEY = 1e-9

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.highs import make_solver
+from fleetgym.runtime.highs import make_solver
 
 #: Relative gap between the vertex and the Lagrangian bound of its duals.
 GAP = 1e-11

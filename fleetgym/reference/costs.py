@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from fleetgym.reference.admission import Admission
-from fleetgym.reference.outcome import Outcome
+from fleetgym.reference.conditions import Outcome
 from fleetgym.reference.routing import Routing
 
 COST_TERMS = (

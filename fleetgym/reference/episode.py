@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.errors import DataError
-from fleetgym.instance import Instance
+from fleetgym.files.errors import DataError
+from fleetgym.model.instance import Instance
+from fleetgym.model.scenario import Scenario
 from fleetgym.reference.admission import Admission, Admitting, FleetState, after_window, pack
 from fleetgym.reference.certified_lp import CertificateError
+from fleetgym.reference.conditions import Book, Outcome
 from fleetgym.reference.costs import COST_TERMS, holding_costs, operating_costs
 from fleetgym.reference.late import LateSegments, late_segments
-from fleetgym.reference.outcome import Book, Outcome
 from fleetgym.reference.routing import RoutingProgram, late_shares
-from fleetgym.scenario import Scenario
-from fleetgym.threads import one_thread
+from fleetgym.runtime.threads import one_thread
 
 
 class ReferenceEpisode:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 
-from fleetgym.reference.outcome import Book
+from fleetgym.reference.conditions import Book
 from fleetgym.reference.tails import Queue, mixture
 
 #: Largest utilisation of servers.

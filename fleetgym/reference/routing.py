@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fleetgym.reference.certified_lp import Program, solve
+from fleetgym.reference.conditions import Outcome
 from fleetgym.reference.late import U_MAX, LateSegments
-from fleetgym.reference.outcome import Outcome
 from fleetgym.reference.tails import Queue, mixture
 
 #: Share of the penalty for not serving that ranks pairs of equal cost.

@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.errors import DataError, FleetgymError
-from fleetgym.evaluation.episode import Changes, decode_actions, encode_actions
-from fleetgym.files import read_json, write_atomically, write_json
-from fleetgym.library import TASK_NAME, find_entry, instances_folder, is_path, load_instance, task_name
-from fleetgym.schema import (
+from fleetgym.evaluation.changes import Changes, decode_actions, encode_actions
+from fleetgym.files.documents import read_json, write_atomically, write_json
+from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.files.schema import (
     DAY,
     POSITIVE,
     SHA256,
@@ -34,6 +33,8 @@ from fleetgym.schema import (
     spec,
     to_jsonable,
 )
+from fleetgym.model.library import TASK_NAME, find_entry, instances_folder, is_path, load_instance, task_name
+from fleetgym.runtime.places import checkout
 
 BEST_KNOWN_FORMAT = "fleetgym-best-known-1"
 ACTIONS_FORMAT = "fleetgym-actions-1"
@@ -177,8 +178,9 @@ class _ActionFile:
 
 def actions_folder() -> Path | None:
     """Return where the checkout keeps the actions of best-known values; None in an installed package."""
-    folder = Path(__file__).resolve().parents[2] / "leaderboard" / "best_known"
-    return folder if folder.is_dir() else None
+    root = checkout()
+    folder = None if root is None else root / "leaderboard" / "best_known"
+    return folder if folder is not None and folder.is_dir() else None
 
 
 def actions_path(folder: str | os.PathLike[str], instance: str, scenario: int) -> Path:
@@ -232,7 +234,7 @@ def parse_actions(data: Any) -> tuple[str, int, np.ndarray, float]:
     UnknownNameError
         If there is no such instance.
     """
-    from fleetgym.actions import ActionSpace
+    from fleetgym.model.actions import ActionSpace
 
     stored = read_object(_ActionFile, data)
     count = find_entry(stored.instance).scenarios

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.actions import ActionSpace
-from fleetgym.errors import FleetgymError
-from fleetgym.evaluation.episode import EpisodeResult
 from fleetgym.evaluation.jobs import play_actions, stored_scenario
 from fleetgym.evaluation.results import Results
+from fleetgym.evaluation.results_format import EpisodeResult
 from fleetgym.evaluation.run import evaluate, make_jobs
-from fleetgym.library import load_instance, task_name
+from fleetgym.files.errors import FleetgymError
+from fleetgym.model.actions import ActionSpace
+from fleetgym.model.library import load_instance, task_name
 from fleetgym.scoring.best_known import (
     BestKnownSet,
     actions_folder,
@@ -168,7 +168,7 @@ def nominal_actions(instance: str) -> np.ndarray:
 
 def optimal_actions(instance: str, scenario: int) -> np.ndarray:
     """Return the cheapest actions for a scenario that is known in advance, int64 (windows, slots); toys only."""
-    from fleetgym.exact import optimal_fleets
+    from fleetgym.bounds.exact import optimal_fleets
 
     found = optimal_fleets(load_instance(instance), stored_scenario(instance, scenario))
     return np.array(found.actions, dtype=np.int64)

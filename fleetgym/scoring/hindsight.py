@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fleetgym.actions import ActionSpace
-from fleetgym.instance import Instance
-from fleetgym.scenario import Scenario
+from fleetgym.model.actions import ActionSpace
+from fleetgym.model.instance import Instance
+from fleetgym.model.scenario import Scenario
 from fleetgym.scoring.improvement import Improvement, improve
 
 #: Fractions of a replica from which on there is one: serving one too few costs more than one too many.

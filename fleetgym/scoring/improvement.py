@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fleetgym.actions import ActionSpace
-from fleetgym.instance import Instance
-from fleetgym.scenario import Scenario
+from fleetgym.model.actions import ActionSpace
+from fleetgym.model.instance import Instance
+from fleetgym.model.scenario import Scenario
 from fleetgym.scoring.response import Responder
-from fleetgym.scoring.spans import KnownScenario
+from fleetgym.scoring.rollouts import KnownScenario
 
 _LENGTHS = (1, 2, 3, 6, 12, 24, 48, 96, 288)  # windows that a move changes
 _LONGEST_ANSWER = 24  # windows in which a slot answers a move of the others

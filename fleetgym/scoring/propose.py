@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from fleetgym.errors import DataError, FleetgymError
 from fleetgym.evaluation.results import Results, read_results
-from fleetgym.files import read_json
-from fleetgym.library import Task, find_entry, load_instance, task_name
+from fleetgym.files.documents import read_json
+from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.model.library import Task, find_entry, load_instance, task_name
 from fleetgym.scoring.best_known import (
     ACTIONS_FORMAT,
     BestKnown,

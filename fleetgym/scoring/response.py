@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fleetgym.scoring.spans import KnownScenario
+from fleetgym.scoring.rollouts import KnownScenario
 
 
 class Responder:

@@ -2,7 +2,7 @@
 
 For a task of cost C and best-known cost B, r = C / B. An instance's score is the mean of ln r over its scenarios, a
 family's the mean over its instances, the headline 100 (exp(mean over families) - 1): percent above best-known. A set
-may name the families that make up the headline (`fleetgym.library.headline_families`); others are shown only.
+may name the families that make up the headline (`fleetgym.model.library.headline_families`); others are shown only.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fleetgym.arguments import one_of
-from fleetgym.errors import FleetgymError
-from fleetgym.evaluation.episode import EpisodeResult
+from fleetgym.agents.arguments import one_of
 from fleetgym.evaluation.results import Results, read_results
-from fleetgym.library import Task, headline_families, task_name
+from fleetgym.evaluation.results_format import EpisodeResult
+from fleetgym.files.errors import FleetgymError
+from fleetgym.model.library import Task, headline_families, task_name
 from fleetgym.scoring.best_known import BestKnownSet, load_best_known
-from fleetgym.scoring.family_mean import LEVEL, FamilyMean
+from fleetgym.scoring.statistics import LEVEL, FamilyMean
 
 RELATIVE_TO = ("best-known", "best-in-run")
 

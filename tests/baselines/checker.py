@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from fleetgym.planning import Plan, Snapshot
+from fleetgym.model.planning import Plan, Snapshot
 
 TOLERANCE = 1e-7
 
 
 def violations(snapshot: Snapshot, plan: Plan, slo: str = "elastic") -> list[str]:
-    """Return which constraints a plan breaks, by name; `slo` as in `baselines.greedy_packing.Rules`."""
+    """Return which constraints a plan breaks, by name; `slo` as in `fleetgym.baselines.greedy_packing.Rules`."""
     y, x, u = plan.fleet, plan.diagnostics["x"], plan.diagnostics["unserved"]
     found = []
 

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.optimize import LinearConstraint, milp
 from scipy.sparse import csr_matrix, vstack
 
-from fleetgym.planning import Snapshot
+from fleetgym.model.planning import Snapshot
 
 
 class _Program:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fleetgym.instance import Affine, Instance
-from fleetgym.planning import LateSegments, Snapshot
+from fleetgym.model.instance import Affine, Instance
+from fleetgym.model.planning import LateSegments, Snapshot
 
 
 def _affine(quantity: Affine, instance: Instance) -> np.ndarray:

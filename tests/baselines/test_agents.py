@@ -20,15 +20,15 @@ from toys import (
     workload,
 )
 
-from baselines.agh import agh
-from baselines.autoscale import AutoscaleAgent, autoscale
-from baselines.hold import hold
-from baselines.homogeneous import gpu_type_masks, homogeneous
-from baselines.random_agent import random
-from fleetgym.errors import FleetgymError
-from fleetgym.instance import Instance
-from fleetgym.scenario import Scenario
-from fleetgym.view import View
+from fleetgym.agents.view import View
+from fleetgym.baselines.agh import agh
+from fleetgym.baselines.autoscale import AutoscaleAgent, autoscale
+from fleetgym.baselines.hold import hold
+from fleetgym.baselines.homogeneous import gpu_type_masks, homogeneous
+from fleetgym.baselines.random_agent import random
+from fleetgym.files.errors import FleetgymError
+from fleetgym.model.instance import Instance
+from fleetgym.model.scenario import Scenario
 
 
 def play(agent, instance: Instance, scenario: Scenario, seed: int = 0) -> tuple[list[list[int]], float]:

@@ -5,16 +5,16 @@ import dataclasses
 import numpy as np
 import pytest
 
-from baselines.coral import Options, Problem, Running, allocate
-from baselines.coral.agent import CoralPlanner, adapt
-from baselines.coral.cauchy import cauchy
-from baselines.coral.covering import cover, replicas, with_one_more
-from baselines.coral.homo import homo
-from baselines.coral.lagrangian import Columns, relaxed
-from baselines.coral.neighbourhoods import improve
-from baselines.coral.problem import evaluate
-from baselines.coral.program import Restricted
-from fleetgym.errors import FleetgymError
+from fleetgym.baselines.coral import Options, Problem, Running, allocate
+from fleetgym.baselines.coral.agent import CoralPlanner, adapt
+from fleetgym.baselines.coral.cauchy import cauchy
+from fleetgym.baselines.coral.covering import cover, replicas, with_one_more
+from fleetgym.baselines.coral.homo import homo
+from fleetgym.baselines.coral.lagrangian import Columns, relaxed
+from fleetgym.baselines.coral.neighbourhoods import improve
+from fleetgym.baselines.coral.problem import evaluate
+from fleetgym.baselines.coral.program import Restricted
+from fleetgym.files.errors import FleetgymError
 
 EXACT = Options(gap=1e-7, units=400)
 
@@ -103,7 +103,7 @@ def test_neighbourhoods_only_make_it_cheaper():
 
 def test_the_paper_s_penalty_rows_are_the_split_in_kept_and_new():
     """I >= (nu - nu') p K, I >= 0 as printed gives the same optimum as columns for kept and new replicas."""
-    from baselines.milp.highs import Program
+    from fleetgym.baselines.milp.highs import Program
 
     random = np.random.default_rng(5)
     for _ in range(6):

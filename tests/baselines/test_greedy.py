@@ -9,12 +9,12 @@ from optimum import optimum_usd
 from problems import snapshot_of
 from toys import affine, configuration, make_instance, pool, random_instance, workload
 
-from baselines.agh import AdaptiveGreedyHeuristic, adaptive_starts, agh
-from baselines.gh import GreedyHeuristic, gh
-from baselines.orderings import ORDERINGS, ordering
-from fleetgym.errors import FleetgymError
-from fleetgym.instance import Instance
-from fleetgym.planning import Planner, Snapshot
+from fleetgym.baselines.agh import AdaptiveGreedyHeuristic, adaptive_starts, agh
+from fleetgym.baselines.gh import GreedyHeuristic, gh
+from fleetgym.baselines.orderings import ORDERINGS, ordering
+from fleetgym.files.errors import FleetgymError
+from fleetgym.model.instance import Instance
+from fleetgym.model.planning import Planner, Snapshot
 
 SLOS = ("elastic", "per-route", "mean", "served-mean")
 
@@ -299,7 +299,7 @@ def test_random_starts_follow_remark_1() -> None:
 )
 def test_fastllm_instances_are_solved_without_violations(size: str) -> None:
     """Four seeds of each of the paper's sizes; `bench_agh.py` does fifty."""
-    generate = pytest.importorskip("fleetgym.generate").generate
+    generate = pytest.importorskip("fleetgym.families.generate").generate
     for seed in range(4):
         snapshot = snapshot_of(generate("fastllm", size, seed))
         for slo in SLOS:

@@ -15,19 +15,20 @@ from problems import snapshot_of
 from toys import nominal_scenario, random_instance, random_scenario
 
 import fleetgym
-from baselines.jiang import JiangPlanner, jiang, paper, policies
-from baselines.jiang.exact import cheapest, cheapest_by_search, minimal_makespan
-from baselines.jiang.knapsack import knapsack_check
-from baselines.jiang.pipelines import Pipeline, Stage, pipeline_rates, pipelines, split_layers
-from baselines.jiang.problem import MakespanProblem, longest_s, plan_of, shortest_s, superfluous
-from baselines.jiang.program import Limits
-from baselines.jiang.search import milp_check, minimal_makespan_by_search
-from baselines.rates import keeps_slos, placeable
-from fleetgym import catalog
-from fleetgym.errors import FleetgymError
+from fleetgym.baselines.jiang import JiangPlanner, jiang
+from fleetgym.baselines.jiang.exact import cheapest, cheapest_by_search, minimal_makespan
+from fleetgym.baselines.jiang.knapsack import knapsack_check
+from fleetgym.baselines.jiang.problem import MakespanProblem, longest_s, plan_of, shortest_s, superfluous
+from fleetgym.baselines.jiang.program import Limits
+from fleetgym.baselines.jiang.search import milp_check, minimal_makespan_by_search
+from fleetgym.baselines.rates import keeps_slos, placeable
+from fleetgym.files.errors import FleetgymError
+from fleetgym.hardware import catalog
+from fleetgym.papers.jiang import paper, policies
+from fleetgym.papers.jiang.pipelines import Pipeline, Stage, pipeline_rates, pipelines, split_layers
 
 SHARED = Path(os.environ.get("FLEETGYM_SHARED", Path(__file__).parents[2].parent / "shared"))
-PAPERS = SHARED / "fixtures" / "papers.json"
+PAPERS = SHARED / "fixtures" / "fleetgym.papers.json"
 EXACT = Limits(gap=0.0)
 #: Section 4.2: t1, t2, t3, and two t2 with tensor parallelism.
 EXAMPLE = MakespanProblem(

@@ -15,13 +15,13 @@ from problems import snapshot_of
 from toys import random_instance, random_scenario
 
 import fleetgym
-from baselines.melange import MelangePlanner, Workload, allocate, allocate_slices, melange
-from baselines.melange.allocation import Limits
-from baselines.melange.buckets import distribution
-from fleetgym.errors import FleetgymError
+from fleetgym.baselines.melange import MelangePlanner, Workload, allocate, allocate_slices, melange
+from fleetgym.baselines.melange.allocation import Limits
+from fleetgym.baselines.melange.buckets import distribution
+from fleetgym.files.errors import FleetgymError
 
 SHARED = Path(os.environ.get("FLEETGYM_SHARED", Path(__file__).parents[2].parent / "shared"))
-PAPERS = SHARED / "fixtures" / "papers.json"
+PAPERS = SHARED / "fixtures" / "fleetgym.papers.json"
 PROFILE = {
     "A10G": {"cost": 1.01, "tputs": [[2, 1], [5, 2]]},
     "A100-80GB": {"cost": 3.67, "tputs": [[20, 20], [40, 20]]},
@@ -191,7 +191,7 @@ def test_planner_serves_a_standard_instance() -> None:
     snapshot = view.snapshot()
     plan = MelangePlanner().plan(snapshot)
     cost = view.steady_cost_usd(plan.fleet)
-    from baselines.agh import agh
+    from fleetgym.baselines.agh import agh
 
     assert cost < 2.0 * view.steady_cost_usd(agh().plan(snapshot).fleet)
     assert plan.diagnostics["slices"].sum(axis=1).tolist() == [8] * snapshot.rate_rps.size

@@ -13,12 +13,12 @@ from scipy.optimize import linprog
 from toys import random_instance
 
 import fleetgym
-from baselines.agh import agh
-from baselines.milp import MilpPlanner
-from baselines.milp.highs import Program
-from fleetgym.errors import FleetgymError
-from fleetgym.generate import generate
-from fleetgym.planning import Snapshot
+from fleetgym.baselines.agh import agh
+from fleetgym.baselines.milp import MilpPlanner
+from fleetgym.baselines.milp.highs import Program
+from fleetgym.families.generate import generate
+from fleetgym.files.errors import FleetgymError
+from fleetgym.model.planning import Snapshot
 
 SLOS = ("elastic", "mean", "served-mean", "per-route")
 TOYS = ("budget-pool", "drop", "group", "heterogeneous", "regions", "startup", "two-pools")

@@ -11,13 +11,13 @@ import pytest
 from test_agents import play
 from toys import affine, configuration, make_instance, pool, random_instance, random_scenario, workload
 
-from baselines.agents import milp, milp_hourly, milp_rolling, newsvendor, saa
-from baselines.columns import ColumnPool, useful_columns
-from baselines.lazy_capacity import LazyBounds, lcp, proportional_levels, within_limits
-from baselines.milp import Modes
-from baselines.newsvendor import NewsvendorForecaster, critical_ratios, critical_rise
-from baselines.saa import at_rates, plan_for, stratified
 from fleetgym import FleetgymError, Rolling, View
+from fleetgym.baselines.agents import milp, milp_hourly, milp_rolling, newsvendor, saa
+from fleetgym.baselines.columns import ColumnPool, useful_columns
+from fleetgym.baselines.lazy_capacity import LazyBounds, lcp, proportional_levels, within_limits
+from fleetgym.baselines.milp import Modes
+from fleetgym.baselines.newsvendor import NewsvendorForecaster, critical_ratios, critical_rise
+from fleetgym.baselines.saa import at_rates, plan_for, stratified
 
 # -- whole episodes
 

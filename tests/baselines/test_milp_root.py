@@ -10,16 +10,16 @@ from problems import snapshot_of
 from toys import random_instance
 
 import fleetgym
-from baselines.milp import MilpPlanner
-from baselines.milp.covers import find_covers
-from baselines.milp.lagrangian_kernels import price
-from baselines.milp.problem import Modes, Problem, make_problem
-from baselines.milp.pruning import prune
-from baselines.milp.relaxation import is_binary, relax
-from baselines.milp.root import solve_root, tighten
-from baselines.milp.routing import best_routing, is_feasible, nothing
-from baselines.milp.tight import tight_program
-from fleetgym.generate import generate
+from fleetgym.baselines.milp import MilpPlanner
+from fleetgym.baselines.milp.covers import find_covers
+from fleetgym.baselines.milp.lagrangian_kernels import price
+from fleetgym.baselines.milp.problem import Modes, Problem, make_problem
+from fleetgym.baselines.milp.pruning import prune
+from fleetgym.baselines.milp.relaxation import is_binary, relax
+from fleetgym.baselines.milp.root import solve_root, tighten
+from fleetgym.baselines.milp.routing import best_routing, is_feasible, nothing
+from fleetgym.baselines.milp.tight import tight_program
+from fleetgym.families.generate import generate
 
 SLOS = ("elastic", "mean", "served-mean", "per-route")
 

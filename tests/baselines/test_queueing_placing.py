@@ -9,10 +9,10 @@ import pytest
 from problems import snapshot_of
 from toys import random_instance
 
-from baselines.queueing.placing_kernels import cheapest_place, fits, miss, needed, price
-from baselines.queueing.planner import QueueingPlanner, _Placing
+from fleetgym.baselines.queueing.placing_kernels import cheapest_place, fits, miss, needed, price
+from fleetgym.baselines.queueing.queueing_planner import QueueingPlanner, _Placing
 from fleetgym.kernels.queueing import chance_to_wait
-from fleetgym.planning import Snapshot
+from fleetgym.model.planning import Snapshot
 
 
 class Plain:

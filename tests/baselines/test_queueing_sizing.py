@@ -17,16 +17,16 @@ from toys import random_instance
 import fleetgym
 import fleetgym.envs.fleet_alloc
 import fleetgym.kernels.queueing
-from baselines.queueing import fleet_sim, plots, studies
-from baselines.queueing.disaggregation import size_disaggregated
-from baselines.queueing.planner import QueueingPlanner, queueing, queueing_rolling
-from baselines.queueing.pools import TAIL, PoolQueue, Slos, slots_within
-from baselines.queueing.power import node_availability
-from baselines.queueing.sizing import Demand, cheapest_fleets, pool_queue, sized_pool
-from baselines.queueing.verification import judge, plan_fleet, simulate_pool, verify
-from fleetgym.errors import FleetgymError
-from fleetgym.performance.lengths import Lengths, published, published_totals
-from fleetgym.performance.profiles import PROFILES, Profile
+from fleetgym.baselines.queueing.queueing_planner import QueueingPlanner, queueing, queueing_rolling
+from fleetgym.files.errors import FleetgymError
+from fleetgym.hardware.performance.lengths import Lengths, published, published_totals
+from fleetgym.hardware.performance.profiles import PROFILES, Profile
+from fleetgym.papers.inference_fleet_sim import fleet_sim, plots, studies
+from fleetgym.papers.inference_fleet_sim.disaggregation import size_disaggregated
+from fleetgym.papers.inference_fleet_sim.pools import TAIL, PoolQueue, Slos, slots_within
+from fleetgym.papers.inference_fleet_sim.power import node_availability
+from fleetgym.papers.inference_fleet_sim.sizing import Demand, cheapest_fleets, pool_queue, sized_pool
+from fleetgym.papers.inference_fleet_sim.verification import judge, plan_fleet, simulate_pool, verify
 
 FIXTURES = Path(__file__).resolve().parents[3] / "shared" / "fixtures" / "fleet_sim"  # beside the checkout
 NAMES = {"A100_80GB": "A100-80GB", "H100_80GB": "H100-80GB", "A10G": "A10G"}

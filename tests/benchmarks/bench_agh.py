@@ -14,9 +14,9 @@ import numpy as np
 from checker import violations
 from problems import snapshot_of
 
-from baselines.agh import agh
-from baselines.gh import gh
-from fleetgym.generate import generate
+from fleetgym.baselines.agh import agh
+from fleetgym.baselines.gh import gh
+from fleetgym.families.generate import generate
 
 #: Size: CPU milliseconds of AGH in the paper, and our target.
 SIZES = {

@@ -13,13 +13,13 @@ import time
 
 import numpy as np
 
-from baselines.coral import Options, allocate
-from tools.reproduce_coral.cells import compile_kernels
-from tools.reproduce_coral.epochs import EPOCHS, draw, problem
-from tools.reproduce_coral.evaluation import availability_scale, load_templates
-from tools.reproduce_coral.placement import place
-from tools.reproduce_coral.plain import every_column, solve
-from tools.reproduce_coral.setup import CORE, EXTENDED
+from fleetgym.baselines.coral import Options, allocate
+from fleetgym.papers.coral.epochs import EPOCHS, draw, problem
+from fleetgym.papers.coral.evaluation import availability_scale, load_templates
+from fleetgym.papers.coral.measurements import compile_kernels
+from fleetgym.papers.coral.placement import place
+from fleetgym.papers.coral.plain import every_column, solve
+from fleetgym.papers.coral.setup import CORE, EXTENDED
 
 PLACEMENT_SETS, ILP_LIMIT_S = 12, 20.0  # the limit holds for each number of stages
 PLAIN_LIMIT_S = 60.0

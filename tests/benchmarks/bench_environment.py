@@ -24,14 +24,14 @@ import numba
 import numpy as np
 
 import fleetgym
-from fleetgym.dynamics.scenario import draw_scenario
+from fleetgym.agents.view import View
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.envs.vector import FleetAllocVectorEnv
-from fleetgym.instance import Affine, Instance, Performance
 from fleetgym.kernels.profile import PARTS
-from fleetgym.processes import Dynamics, Process
-from fleetgym.scenario import Scenario
-from fleetgym.view import View
+from fleetgym.model.dynamics.scenario import draw_scenario
+from fleetgym.model.instance import Affine, Instance, Performance
+from fleetgym.model.processes import Dynamics, Process
+from fleetgym.model.scenario import Scenario
 
 BASE = "fleet-v0/dev/ou-m-001"
 _STILL = Process(kind="constant", parameters={})

@@ -10,10 +10,10 @@ from __future__ import annotations
 import argparse
 import time
 
-from baselines.jiang import paper
-from baselines.jiang.exact import minimal_makespan
-from baselines.jiang.program import Limits
-from baselines.jiang.search import minimal_makespan_by_search
+from fleetgym.baselines.jiang.exact import minimal_makespan
+from fleetgym.baselines.jiang.program import Limits
+from fleetgym.baselines.jiang.search import minimal_makespan_by_search
+from fleetgym.papers.jiang import paper
 
 
 def measure(solve, *arguments, **options):

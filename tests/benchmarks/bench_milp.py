@@ -14,10 +14,10 @@ import time
 import numpy as np
 from problems import snapshot_of
 
-import baselines.milp.mccormick as mccormick
-import baselines.milp.search as search
-from baselines.milp import MilpPlanner
-from fleetgym.generate import generate
+import fleetgym.baselines.milp.mccormick as mccormick
+import fleetgym.baselines.milp.search as search
+from fleetgym.baselines.milp import MilpPlanner
+from fleetgym.families.generate import generate
 
 #: CPU seconds that a size gets, and by when the cost should be within 1 % of the best known.
 SIZES = {

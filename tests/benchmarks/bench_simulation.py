@@ -13,9 +13,9 @@ import random
 import time
 from collections import deque
 
+from fleetgym.capacity.simulation.fleet import Pool, Workload
+from fleetgym.capacity.simulation.run import simulate
 from fleetgym.kernels.queueing import erlang_c
-from fleetgym.simulation.fleet import Pool, Workload
-from fleetgym.simulation.run import simulate
 
 SERVERS = 16
 LOAD = 0.9

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.optimize
 import scipy.sparse
 
-from fleetgym.dynamics.demand import stationary_ou
+from fleetgym.model.dynamics.demand import stationary_ou
 
 EXTENDED = np.longdouble
 SEGMENTS = 3
@@ -246,7 +246,7 @@ def demand_walk(rng, workloads, windows, drift=0.04) -> np.ndarray:
 def drifting_windows(rng, base: RoutingLP, windows, token_sd=0.10, factor_sd=0.0) -> list[RoutingLP]:
     """Return windows in which every coefficient moves, as where all processes of an instance are at work.
 
-    The processes are those of `fleetgym.dynamics`: demand and token lengths are Ornstein-Uhlenbeck series on
+    The processes are those of `fleetgym.model.dynamics`: demand and token lengths are Ornstein-Uhlenbeck series on
     windows of five minutes, delay and error factors lognormal and new in each window. Delays, service times
     and work are affine in the token lengths, and KV memory is tokens times delay, as on the model page; how
     each of the base's coefficients splits into its three parts is drawn at random.

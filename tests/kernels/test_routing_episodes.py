@@ -18,7 +18,7 @@ from fleetgym.kernels.routing import (
     route,
     solve_routing,
 )
-from fleetgym.window import Outcome, window_model
+from fleetgym.model.window import Outcome, window_model
 
 DEV = [name for name in fleetgym.list_instances("fleet-v0") if "/dev/" in name]
 SOME = [name for name in DEV if name.endswith("-001")]

@@ -14,8 +14,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from fleetgym.files import write_atomically
-from fleetgym.registry import agent_entries
+from fleetgym.agents.registry import agent_entries
+from fleetgym.files.documents import write_atomically
 from tools.tune_agents.grid import settings
 from tools.tune_agents.race import Log, Outcome, Unfinished, race
 from tools.tune_agents.summary import page

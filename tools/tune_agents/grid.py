@@ -1,7 +1,8 @@
 """An agent's name in, its settings out: at most a hundred points of one grid, in the order in which they are drawn.
 
-The grid is over the arguments of `fleetgym.agents.Rolling`, the wrapper that every planner runs through, and the same
-for all agents. An agent that plans once takes a margin only; one that is no planner has a grid of its own, or none.
+The grid is over the arguments of `fleetgym.agents.rolling.Rolling`, the wrapper that every planner runs through, and
+the same for all agents. An agent that plans once takes a margin only; one that is no planner has a grid of its own,
+or none.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.agents import Rolling, Static
-from fleetgym.registry import make_agent
+from fleetgym.agents.registry import make_agent
+from fleetgym.agents.rolling import Rolling, Static
 
 Grid = Mapping[str, Sequence[Any]]
 

@@ -15,13 +15,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fleetgym.errors import DataError
 from fleetgym.evaluation.run import evaluate
-from fleetgym.generate import SEEDS, generate, stored_scenarios
-from fleetgym.instance import Instance
-from fleetgym.library import load_instance
+from fleetgym.families.generate import SEEDS, generate, stored_scenarios
+from fleetgym.files import finished_cells
+from fleetgym.files.errors import DataError
+from fleetgym.model.instance import Instance
+from fleetgym.model.library import load_instance
 from fleetgym.scoring.score import headline
-from tools import finished_cells
 from tools.check_families import write_with
 from tools.fleet_v1 import HEADLINE
 

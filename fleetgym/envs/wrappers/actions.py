@@ -9,9 +9,9 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
-from fleetgym.actions import ActionSpace
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
-from fleetgym.errors import DataError, FleetgymError
+from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.model.actions import ActionSpace
 
 
 def step_mask(

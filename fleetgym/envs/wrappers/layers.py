@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium
 
-from fleetgym.errors import FleetgymError
+from fleetgym.files.errors import FleetgymError
 
 
 def layers(env: gymnasium.Env[Any, Any]) -> Iterator[gymnasium.Wrapper[Any, Any, Any, Any]]:

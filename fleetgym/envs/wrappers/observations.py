@@ -12,12 +12,12 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
-from fleetgym.arguments import is_number, whole_at_least
+from fleetgym.agents.arguments import is_number, whole_at_least
+from fleetgym.agents.forecasters import Forecaster, make_forecaster
 from fleetgym.envs.fleet_alloc import MAX_LOG_RATIO, FleetAllocEnv
 from fleetgym.envs.wrappers.layers import refuse_below
-from fleetgym.errors import FleetgymError, UnknownNameError
-from fleetgym.forecasters import Forecaster, make_forecaster
-from fleetgym.instance import Instance
+from fleetgym.files.errors import FleetgymError, UnknownNameError
+from fleetgym.model.instance import Instance
 
 _REPLICAS = ("running", "starting", "draining", "denied", "lost")
 _LEAST_SPREAD = 0.1  # of log demand: below this, noise would be blown up

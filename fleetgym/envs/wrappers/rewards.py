@@ -10,12 +10,12 @@ import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.wrappers import NormalizeReward
 
-from fleetgym.arguments import is_number
+from fleetgym.agents.arguments import is_number
+from fleetgym.agents.view import View
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.envs.wrappers.layers import refuse_below
-from fleetgym.errors import FleetgymError
-from fleetgym.view import View
-from fleetgym.window import Outcome
+from fleetgym.files.errors import FleetgymError
+from fleetgym.model.window import Outcome
 
 
 class ScaleReward(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):

@@ -1,0 +1,1 @@
+"""What an agent is, what it may know, and how it is found by its name."""

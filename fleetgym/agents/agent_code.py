@@ -1,0 +1,119 @@
+"""Which files an agent consists of, as far as its code tells: its own, modules beside it, and data that it names."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import shlex
+import shutil
+from pathlib import Path, PurePath
+
+from fleetgym.files.documents import canonical_hash, file_sha256
+
+#: Longer texts are no names of files.
+_LONGEST_NAME = 200
+
+
+def neighbours(path: Path) -> dict[str, Path]:
+    """Return the modules beside a file that it imports, and those that they import, by their names.
+
+    Parameters
+    ----------
+    path : Path
+        A Python file.
+
+    Returns
+    -------
+    dict of str to Path
+        Without the file itself; of a package, its ``__init__.py``.
+    """
+    found: dict[str, Path] = {}
+    files = [path]
+    while files:
+        for name in _imported(files.pop()):
+            beside = path.parent / name / "__init__.py"
+            beside = beside if beside.is_file() else path.parent / f"{name}.py"
+            if name not in found and name != "fleetgym" and beside != path and beside.is_file():
+                found[name] = beside
+                files.append(beside)
+    return found
+
+
+def _nodes(path: Path) -> list[ast.AST]:
+    """Return the syntax of a file; nothing if it cannot be read."""
+    try:
+        return list(ast.walk(ast.parse(path.read_bytes())))
+    except (SyntaxError, ValueError):
+        return []  # the import will say what is wrong
+
+
+def _imported(path: Path) -> set[str]:
+    """Return the top-level modules that a file names in its imports."""
+    nodes = _nodes(path)
+    whole = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    parts = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 0]
+    return {name.partition(".")[0] for name in whole + parts}
+
+
+def _data(path: Path) -> set[Path]:
+    """Return the files in a Python file's folder, or below it, that it names in a text of its own."""
+    texts = {
+        node.value for node in _nodes(path) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    names = [PurePath(text) for text in texts if len(text) <= _LONGEST_NAME and text.isprintable()]
+    inside = [name for name in names if not name.is_absolute() and ".." not in name.parts]
+    return {path.parent / name for name in inside if os.path.isfile(path.parent / name)}
+
+
+def code_sha256(place: str) -> str | None:
+    """Return one checksum of an agent's own code and of the data files that it names, wherever its folder lies.
+
+    Parameters
+    ----------
+    place : str
+        A Python file, or the name of a module; of a package all its Python files count.
+
+    Returns
+    -------
+    str or None
+        None for a module without a file, and for fleetgym's own, which its version names.
+
+    Examples
+    --------
+    >>> code_sha256("fleetgym.baselines.gh") is None
+    True
+    """
+    if place.endswith(".py"):
+        return _checksum(Path(place))
+    top = place.partition(".")[0]
+    spec = importlib.util.find_spec(top)
+    if top == "fleetgym" or spec is None or not (spec.origin or "").endswith(".py"):
+        return None
+    return _checksum(Path(str(spec.origin)))
+
+
+def command_sha256(command: str) -> str | None:
+    """Return one checksum of the files that a command names: its program, and arguments that are files.
+
+    Examples
+    --------
+    >>> command_sha256("no-such-program") is None
+    True
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return None
+    named = [shutil.which(words[0]) or "", *words[1:]] if words else []
+    files = [word for word in named if os.path.isfile(word)]
+    return canonical_hash([file_sha256(file) for file in files]) if files else None
+
+
+def _checksum(path: Path) -> str:
+    files: set[Path] = set()
+    for file in (path, *neighbours(path).values()):
+        files.update(file.parent.rglob("*.py") if file.name == "__init__.py" else [file])
+    files.update(*[_data(file) for file in files])
+    named = sorted((file.relative_to(path.parent).as_posix(), file) for file in files)
+    return canonical_hash([[name, file_sha256(file)] for name, file in named])

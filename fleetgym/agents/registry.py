@@ -1,0 +1,383 @@
+"""From the name of an agent to a new agent: ours and third parties' come through the same entry points.
+
+A name is an entry point of the group ``fleetgym.agents``, or ``module:Class``, or ``path/to/file.py:Class``;
+each may carry arguments, as in ``agh-rolling(every=6, margin=0.2)``.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import sys
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from fleetgym.agents.agent_code import code_sha256, command_sha256, neighbours
+from fleetgym.agents.arguments import check_arguments
+from fleetgym.files.errors import FleetgymError, UnknownNameError
+from fleetgym.runtime.places import checkout
+
+if TYPE_CHECKING:
+    from fleetgym.agents.agent import Agent
+    from fleetgym.model.planning import Planner
+
+GROUP = "fleetgym.agents"
+OUR_DISTRIBUTION = "fleetgym"
+PROGRAM = "fleetgym.evaluation.isolation.program:Program"  # an agent of any language
+
+
+@dataclasses.dataclass(frozen=True)
+class AgentEntry:
+    """One agent that can be called by its name."""
+
+    name: str
+    target: str  # module:attribute
+    distribution: str  # the package that brought it
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether the agent came with fleetgym itself."""
+        return self.distribution == OUR_DISTRIBUTION
+
+
+@dataclasses.dataclass(frozen=True)
+class AgentSpec:
+    """An agent's name taken apart."""
+
+    text: str  # as given
+    target: str  # module:attribute or file.py:attribute
+    arguments: Mapping[str, Any]
+    is_reference: bool
+
+    @property
+    def code_sha256(self) -> str | None:
+        """Checksum of a third party's code (see `fleetgym.agents.agent_code.code_sha256`); None of a reference agent.
+
+        Of a program of another language it is that of the files that its command names.
+        """
+        if self.is_reference:
+            return None
+        if self.target == PROGRAM:
+            return command_sha256(str(self.arguments.get("command", "")))
+        return code_sha256(self.target.rpartition(":")[0])
+
+
+def agent_entries() -> dict[str, AgentEntry]:
+    """Return every agent with a name, sorted by it.
+
+    Entry points are frozen at install time, so in a checkout its own ``pyproject.toml`` is read as well.
+
+    Returns
+    -------
+    dict of str to AgentEntry
+
+    Raises
+    ------
+    FleetgymError
+        If two packages give different agents the same name; ours keep theirs.
+    """
+    return named_entries(GROUP, "agent")
+
+
+def named_entries(group: str, what: str) -> dict[str, AgentEntry]:
+    """Return all entry points of a group, as `agent_entries` does; `what` one of them is, for the message."""
+    found = dict(_checkout_entries(group))
+    points = importlib.metadata.entry_points(group=group)
+    # Once for each package: reading its name parses a file.
+    packages = {package: _name(package) for package in {point.dist for point in points}}
+    ranked = sorted(points, key=lambda p: (packages[p.dist] != OUR_DISTRIBUTION, packages[p.dist], p.name))
+    for point in ranked:
+        entry = AgentEntry(point.name, point.value.replace(" ", ""), packages[point.dist])
+        known = found.setdefault(entry.name, entry)
+        if known.distribution not in (OUR_DISTRIBUTION, entry.distribution):
+            raise FleetgymError(
+                f"the {what} name {entry.name!r} is claimed by {known.distribution} and {entry.distribution}; "
+                f"uninstall one, or call the {what} by module:Class"
+            )
+    return dict(sorted(found.items()))
+
+
+def _name(distribution: importlib.metadata.Distribution | None) -> str:
+    return distribution.name if distribution is not None else "an unnamed package"
+
+
+@functools.cache
+def _checkout_entries(group: str) -> dict[str, AgentEntry]:
+    """Entry points of the checkout that this file lies in; none in an installed package."""
+    root = checkout()
+    if root is None:
+        return {}
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8")).get("project", {})
+    if project.get("name") != OUR_DISTRIBUTION:
+        return {}
+    targets = project.get("entry-points", {}).get(group, {})
+    return {name: AgentEntry(name, target, OUR_DISTRIBUTION) for name, target in targets.items()}
+
+
+def parse_agent(text: str) -> AgentSpec:
+    """Take an agent's name apart without importing it.
+
+    Parameters
+    ----------
+    text : str
+        A registered name, ``module:Class`` or ``file.py:Class``, optionally with keyword arguments.
+
+    Returns
+    -------
+    AgentSpec
+
+    Raises
+    ------
+    UnknownNameError
+        If no agent has the name.
+    FleetgymError
+        If the text is malformed, or its file or module does not exist.
+
+    Examples
+    --------
+    >>> spec = parse_agent("json:JSONDecoder(strict=False)")
+    >>> spec.target, dict(spec.arguments)
+    ('json:JSONDecoder', {'strict': False})
+    """
+    if not isinstance(text, str):
+        raise FleetgymError(
+            f"an agent is given by its name, got {text!r}; "
+            "put your class into a file and name it as path/to/file.py:Class"
+        )
+    head, arguments = split_arguments(text.strip())
+    if ":" not in head:
+        known = agent_entries()
+        if head.endswith(".py"):
+            raise FleetgymError(f"{head!r} is a file; name the class in it too, as in {head}:MyAgent")
+        if head not in known:
+            raise UnknownNameError("agent", head, known)
+        return AgentSpec(text, known[head].target, arguments, known[head].is_reference)
+    place, _, attribute = head.rpartition(":")
+    if not place or not all(part.isidentifier() for part in attribute.split(".")):
+        raise FleetgymError(f"cannot read the agent {text!r}; expected a name, module:Class or file.py:Class")
+    _check_place(place)
+    return AgentSpec(text, head, arguments, is_reference=False)
+
+
+def split_arguments(text: str) -> tuple[str, dict[str, Any]]:
+    """Take ``name(key=value, ...)`` apart.
+
+    Raises
+    ------
+    FleetgymError
+        If the brackets hold anything but keywords with plain values.
+
+    Examples
+    --------
+    >>> split_arguments("gh(margin=0.2)")
+    ('gh', {'margin': 0.2})
+    """
+    head, bracket, _ = text.partition("(")
+    if not bracket:
+        return text, {}
+    try:
+        call = ast.parse(f"f{text[len(head) :]}", mode="eval").body
+        if not isinstance(call, ast.Call) or call.args or any(k.arg is None for k in call.keywords):
+            raise ValueError
+        return head.strip(), {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
+    except (SyntaxError, ValueError):
+        raise FleetgymError(
+            f"cannot read the arguments of {text!r}; expected keywords with plain values, as in name(every=6)"
+        ) from None
+
+
+def _check_place(place: str) -> None:
+    if place.endswith(".py"):
+        if not Path(place).is_file():
+            raise FleetgymError(f"there is no file {place!r}")
+        return
+    top = place.partition(".")[0]
+    if top not in sys.modules and importlib.util.find_spec(top) is None:
+        raise FleetgymError(
+            f"there is no module {top!r} on the path; a file is named as path/to/{top}.py:Class"
+        )
+
+
+def load_target(target: str) -> Callable[..., Any]:
+    """Import the class or factory that a target names.
+
+    Parameters
+    ----------
+    target : str
+        ``module:attribute`` or ``file.py:attribute``.
+
+    Raises
+    ------
+    FleetgymError
+        If the module has no such attribute.
+    """
+    place, _, attribute = target.rpartition(":")
+    module = _import_file(place) if place.endswith(".py") else importlib.import_module(place)
+    value: Any = module
+    for part in attribute.split("."):
+        if not hasattr(value, part):
+            named = [n for n in dir(module) if not n.startswith("_") and callable(getattr(module, n))]
+            raise UnknownNameError(f"attribute of {place}", attribute, named)
+        value = getattr(value, part)
+    if not callable(value):
+        raise FleetgymError(f"{target} is {type(value).__name__}, expected a class or a factory")
+    return value
+
+
+def summary(target: str) -> str:
+    """Return the first line of what a class or factory says of itself, or why it cannot be imported.
+
+    Examples
+    --------
+    >>> summary("fleetgym.agents.rolling:Static")
+    'Plan once, for nominal demand with a margin, and keep the fleet for the whole episode.'
+    """
+    try:
+        documentation = load_target(target).__doc__
+    except Exception as error:  # whatever a foreign module does when it is imported
+        return f"cannot be imported: {error}"
+    return inspect.cleandoc(documentation or "").partition("\n")[0]
+
+
+#: The state of each file's code when it was imported, by the module's name.
+_imported_state: dict[str, str | None] = {}
+
+
+def refuse_edited(target: str) -> None:
+    """Raise if an agent's code is no longer what this process has imported.
+
+    Parameters
+    ----------
+    target : str
+        ``file.py:attribute``; what names a module is not looked at.
+
+    Raises
+    ------
+    FleetgymError
+        If the file, or one that it uses of those beside it, was edited since.
+    """
+    place = target.rpartition(":")[0]
+    name = _module_name(Path(place))
+    if name in _imported_state and _imported_state[name] != code_sha256(place):
+        raise FleetgymError(
+            f"{place} was edited since it was imported here: start Python anew, or let the agent play in a process "
+            "of its own (isolate='always')"
+        )
+
+
+def _module_name(path: Path) -> str:
+    """Return what an imported file is called: it appears in messages, so it does not depend on the process."""
+    return f"fleetgym_agent_{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
+
+
+def _import_file(place: str) -> ModuleType:
+    """Import a file by its path, once; its folder comes first on the path, so it finds its neighbours."""
+    path = Path(place).resolve()
+    name = _module_name(path)
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    _check_neighbours(path)
+    if str(path.parent) != sys.path[0]:
+        sys.path.insert(0, str(path.parent))
+    sys.modules[name] = module
+    _imported_state[name] = code_sha256(place)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _check_neighbours(path: Path) -> None:
+    """Refuse a file that means a module beside it where another of that name has been imported already."""
+    for name, beside in neighbours(path).items():
+        other = getattr(sys.modules.get(name), "__file__", None)
+        if name in sys.modules and (other is None or Path(other).resolve() != beside.resolve()):
+            raise FleetgymError(
+                f"{path.name} imports {name!r}, but not the {beside.name} beside it would come: "
+                f"{other or 'another module'} has that name already; rename it, or give each agent its own "
+                "process (--isolate always)"
+            )
+
+
+def make_agent(name: str, **arguments: Any) -> Agent:
+    """Return a new agent.
+
+    Parameters
+    ----------
+    name : str
+        A registered name (see ``fleetgym list agents``), ``module:Class`` or ``path/to/file.py:Class``; a
+        function that returns an agent does as well as a class. Arguments may follow in brackets.
+    **arguments
+        Passed on to the class or factory; they win over those in brackets.
+
+    Returns
+    -------
+    Agent
+        A planner is wrapped in `Static`: it plans once and keeps the fleet.
+
+    Raises
+    ------
+    UnknownNameError
+        If no agent has the name, or it has no such argument.
+    FleetgymError
+        If what was found is neither an agent nor a planner, or does not take an argument's value.
+
+    Examples
+    --------
+    >>> type(make_agent("gh")).__name__
+    'Static'
+    """
+    return as_agent(_make(name, arguments), name)
+
+
+def _make(name: str, arguments: Mapping[str, Any]) -> Any:
+    """Call what a name stands for. Annotations bind ours only: others' may say less than is true."""
+    spec = parse_agent(name)
+    target, given = load_target(spec.target), {**spec.arguments, **arguments}
+    check_arguments(target, given, typed=spec.is_reference)
+    return target(**given)
+
+
+def as_agent(made: Any, name: str = "this object") -> Agent:
+    """Return `made` if it is an agent, `Static(made)` if it is a planner; raise otherwise."""
+    from fleetgym.agents.rolling import Static
+
+    if callable(getattr(made, "act", None)):
+        if not callable(getattr(made, "reset", None)):
+            raise FleetgymError(f"{name} has act but no reset(view, *, seed)")
+        return made
+    if callable(getattr(made, "plan", None)):
+        return Static(made)
+    raise FleetgymError(
+        f"{name} made a {type(made).__name__}, which is neither an agent (reset and act) nor a planner (plan)"
+    )
+
+
+def make_planner(name: str, **arguments: Any) -> Planner:
+    """Return the planner of a named agent that plans, such as ``agh``.
+
+    Raises
+    ------
+    FleetgymError
+        If the agent has no planner.
+    """
+    made = _make(name, arguments)
+    planner = made if hasattr(made, "plan") else getattr(made, "planner", None)
+    if planner is None:
+        raise FleetgymError(f"the agent {name!r} is no planner: it acts window by window; try `fleetgym run`")
+    return planner

@@ -1,0 +1,215 @@
+"""What an agent may know and try: the public instance, the last info, and previews without side effects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.model.actions import ActionSpace
+from fleetgym.model.library import InstanceSource, load_instance
+from fleetgym.model.planning import LateSegments, Snapshot
+from fleetgym.model.window import FleetState, Outcome, WindowModel, WindowResult, window_model
+
+_STATE = ("running", "starting", "draining", "window", "spent_usd")
+
+
+class View:
+    """The instance as an agent sees it, kept up to date with the infos of an episode.
+
+    Parameters
+    ----------
+    instance : Instance, str or path-like
+        The public parameters, their id or their file. The realised future is no part of them.
+
+    Examples
+    --------
+    >>> import gymnasium, fleetgym
+    >>> env = gymnasium.make("FleetAlloc-v0", instance="fleet-v0/toy/two-pools")
+    >>> observation, info = env.reset(seed=0)
+    >>> view = fleetgym.View(env.unwrapped.instance)
+    >>> view.update(info)
+    >>> view.fleet.tolist()
+    [1, 0]
+    >>> cost = view.preview([1, 0])["cost"]
+    """
+
+    def __init__(self, instance: InstanceSource):
+        self.instance = instance = load_instance(instance)
+        self.actions = ActionSpace(instance)
+        self._model: WindowModel = window_model(instance)
+        self._router = self._model.new_router()
+        self._state = self._model.initial_state()
+        self._outcome = self._nominal = Outcome.nominal(instance)
+
+    # -- what is known ----------------------------------------------------------------------------------
+
+    def update(self, info: Mapping[str, Any]) -> None:
+        """Take over the state and the outcome from an info of `FleetAlloc-v0`.
+
+        Parameters
+        ----------
+        info : mapping
+            As `reset` or `step` returned it; of a batch, one environment's row of it.
+
+        Raises
+        ------
+        FleetgymError
+            If it lacks the fleet or the outcome, as a batch's infos do that was made without ``full_info=True``.
+        DataError
+            If the outcome is none.
+        """
+        lacking = [name for name in (*_STATE, *Outcome.FIELDS) if name not in info]
+        if lacking:
+            raise FleetgymError(
+                f"the info lacks {', '.join(lacking)}; make a batch with full_info=True to have them"
+            )
+        replicas = np.column_stack((info["running"], info["starting"], info["draining"])).astype(np.int64)
+        self._state = FleetState(replicas, int(info["window"]), float(info["spent_usd"]))
+        self._outcome = Outcome.from_mapping({name: info[name] for name in Outcome.FIELDS}, self._nominal)
+
+    @property
+    def window(self) -> int:
+        """The coming window."""
+        return self._state.window
+
+    @property
+    def outcome(self) -> Outcome:
+        """The window seen last: the previous one, or the coming one where the instance has ``lead = 0``."""
+        return self._outcome
+
+    @property
+    def fleet(self) -> np.ndarray:
+        """Replicas running or starting, int64 (C,): the target that changes nothing."""
+        return self._state.fleet
+
+    @property
+    def running(self) -> np.ndarray:
+        """Running replicas, int64 (C,)."""
+        return self._state.running.copy()
+
+    @property
+    def budget_left_usd(self) -> float:
+        """What is left of a budget of kind ``pool``; of a ``rate``, one window's worth; inf without a budget."""
+        return self._model.budget_usd(self._state.spent_usd)
+
+    @property
+    def late_segments(self) -> LateSegments:
+        """What load on the queue servers costs in late requests, by configuration and replicas."""
+        return self._model.segments
+
+    # -- actions ----------------------------------------------------------------------------------------
+
+    @property
+    def nvec(self) -> np.ndarray:
+        """Number of options of each slot, int64 (slots,)."""
+        return self.actions.nvec
+
+    def fleet_to_action(self, fleet: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Return the action whose target is `fleet`, (C,) replicas per configuration."""
+        return self.actions.from_fleet(fleet)
+
+    def action_to_fleet(self, action: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Return the target, (C,) replicas per configuration, of `action`."""
+        return self.actions.to_fleet(action)
+
+    # -- trying things out --------------------------------------------------------------------------------
+
+    def preview(
+        self, target: Sequence[int] | np.ndarray, *, outcome: Mapping[str, Any] | Outcome | None = None
+    ) -> dict[str, float]:
+        """Return the cost terms that a step with `target` would have. Nothing is changed.
+
+        Parameters
+        ----------
+        target : array_like of int, shape (C,)
+            Replicas per configuration (see `action_to_fleet`).
+        outcome : Outcome or mapping, optional
+            The window to assume; fields that a mapping leaves out, and by default all, are those seen last.
+
+        Returns
+        -------
+        dict
+            The cost terms of a step in USD, and their sum as ``cost``.
+
+        Raises
+        ------
+        UnknownNameError
+            If `outcome` names a field that there is not.
+        DataError
+            If no action wants this target, or a field of `outcome` has the wrong shape or holds what cannot be:
+            negative numbers, those that are not finite, or more or other than whole GPUs that a pool may have.
+        """
+        return self.preview_window(target, outcome=outcome).costs()
+
+    def preview_window(
+        self, target: Sequence[int] | np.ndarray, *, outcome: Mapping[str, Any] | Outcome | None = None
+    ) -> WindowResult:
+        """Return everything that `preview` computes: costs, shares, and what admission does."""
+        wanted = self.action_to_fleet(self.fleet_to_action(target))
+        return self._model.step(self._state.copy(), wanted, self._assume(outcome), self._router)
+
+    def steady_cost_usd(
+        self, fleet: Sequence[int] | np.ndarray, *, outcome: Mapping[str, Any] | Outcome | None = None
+    ) -> float:
+        """Return the cost of a window in which all of `fleet` serves, start-up left out.
+
+        Parameters
+        ----------
+        fleet : array_like of int, shape (C,)
+            Replicas per configuration that an action can want; whether they would be admitted is not asked.
+        outcome : Outcome or mapping, optional
+            As for `preview`.
+
+        Returns
+        -------
+        float
+            USD.
+
+        Raises
+        ------
+        DataError
+            If no action wants this fleet, or for another outcome than `preview` takes.
+        """
+        serving = self.actions.check_fleet(fleet)
+        assumed = self._assume(outcome)
+        terms, _, _, _ = self._model.operate(serving, assumed, self._router)
+        return float(terms.sum() + serving @ self._model.hold_usd(assumed.price_factor))
+
+    def _assume(self, outcome: Mapping[str, Any] | Outcome | None) -> Outcome:
+        if outcome is None:
+            return self._outcome
+        if isinstance(outcome, Outcome):
+            outcome = {name: getattr(outcome, name) for name in Outcome.FIELDS}
+        assumed, caps = Outcome.from_mapping(outcome, self._outcome), self._nominal.available_gpus
+        if np.any(assumed.available_gpus > caps):
+            g = int(np.argmax(assumed.available_gpus > caps))
+            raise DataError(
+                f"expected at most {caps[g]} GPUs (cap_gpus), got {assumed.available_gpus[g]}",
+                f"$.outcome.available_gpus[{g}]",
+            )
+        return assumed
+
+    def snapshot(
+        self, *, rate_rps: np.ndarray | None = None, outcome: Mapping[str, Any] | Outcome | None = None
+    ) -> Snapshot:
+        """Return the coming window's problem for a planner.
+
+        Parameters
+        ----------
+        rate_rps : ndarray, shape (I,), optional
+            Expected arrivals per second; by default those of `outcome`.
+        outcome : Outcome or mapping, optional
+            As for `preview`.
+
+        Raises
+        ------
+        DataError
+            If rates or outcome have another shape, or are not finite numbers of at least 0; see `preview`.
+        """
+        assumed = self._assume(outcome)
+        if rate_rps is not None:
+            assumed = Outcome.from_mapping({"rate_rps": rate_rps}, assumed)
+        return self._model.snapshot(self._state, assumed)

@@ -1,0 +1,270 @@
+"""A trace's statistics, prices and SLOs in; an instance of fleetgym's own format out.
+
+Columns, coefficients, marginal costs and the nominal fleet are made as for the family ``ou``, by the same functions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fleetgym.capacity.traces.candidates import (
+    BASE_ERROR,
+    TOLERANCE,
+    check_slos,
+    context_limit,
+    draft_instance,
+)
+from fleetgym.capacity.traces.days import Days
+from fleetgym.capacity.traces.objectives import Slo
+from fleetgym.capacity.traces.prices import Offer
+from fleetgym.capacity.traces.workloads import TraceStatistics
+from fleetgym.families import draft as parts
+from fleetgym.families.demand import DAY, WINDOW_S
+from fleetgym.families.static import Columns, allocate, largest_load, restrict
+from fleetgym.families.text import six
+from fleetgym.files.errors import FleetgymError
+from fleetgym.model.instance import INSTANCE_FORMAT, Instance
+
+DEFAULT_PENALTY = 10.0
+MAX_PENALTY = 1e6
+_FEE_WINDOWS = 2.0
+_LATE_SHARE = 1.0 / 3.0
+_ROOM = 2.0  # GPUs of an unlimited pool, relative to what the p99 demand needs of it alone
+_LARGEST_POOL = 4096
+_MANY_REPLICAS = 1e4  # of a configuration: as if there were no limit
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Built:
+    """An instance, and what its user should know."""
+
+    instance: Instance
+    context_limit: int
+    notes: tuple[str, ...]
+
+
+def build(
+    name: str,
+    found: TraceStatistics,
+    days: Days,
+    offers: Sequence[Offer],
+    slos: Sequence[Slo],
+    *,
+    models: Sequence[str] | None = None,
+    penalty: float = DEFAULT_PENALTY,
+    source: str = "",
+) -> Built:
+    """Return the instance of a trace.
+
+    Parameters
+    ----------
+    name : str
+        Id of the instance.
+    found : TraceStatistics
+        I workloads.
+    days : Days
+        History and process.
+    offers : sequence of Offer
+        One pool each.
+    slos : sequence of Slo
+        One per workload.
+    models : sequence of str, optional
+        Candidates from the catalogue. By default those that the labels name, or Llama-3.1-8B, Qwen3-32B and
+        Llama-3.1-70B.
+    penalty : float
+        An unserved request costs this many times the rent that serves it: what one more request adds to the rent, and
+        no less than its share of a whole replica.
+    source : str
+        The trace's name, for the provenance.
+
+    Returns
+    -------
+    Built
+
+    Raises
+    ------
+    FleetgymError
+        If nothing can serve a workload within its SLOs, or so much demand.
+    """
+    if not 0.0 < penalty <= MAX_PENALTY:
+        raise FleetgymError(f"expected a penalty above 0 and at most {MAX_PENALTY:g}, got {penalty!r}")
+    context = context_limit(found)
+    draft = draft_instance(found, days, offers, slos, models, context)
+    rate = days.history_rps.mean(axis=0)
+    relaxed = dataclasses.replace(draft.problem, max_replicas=np.full(len(draft.columns), _MANY_REPLICAS))
+    light = rate / max(1.0, rate.sum())  # SLOs are within reach at any demand or at none
+    check_slos(draft, allocate(relaxed, light, parts.dear_penalties(relaxed, light)))
+    free = allocate(relaxed, rate, parts.dear_penalties(relaxed, rate))
+    if free.unserved.max() > TOLERANCE:
+        raise FleetgymError(
+            f"{rate.sum():.3g} requests/s are more than {_MANY_REPLICAS:g} replicas of every configuration serve: "
+            "lower --scale, or give other --models or --gpus"
+        )
+    peak = _peak_factor(days.history_rps, found.lengths)
+    cap = _caps(relaxed, rate * peak, offers)
+    rent = np.maximum(np.abs(free.marginal_usd), _one_replica_usd(relaxed) / rate)
+    unserved, late = _penalties(slos, rent, penalty, offers)
+    data = _data(name, draft, days, rate, cap, unserved, late, np.abs(free.marginal_usd))
+    data["workloads"] = [
+        {**w, "ttft_slo_s": slo.ttft, "arrival_cv2": float(six(cv2))}
+        for w, slo, cv2 in zip(data["workloads"], slos, found.arrival_cv2, strict=True)
+    ]
+    data["provenance"] = _provenance(days, found, context, penalty, source)
+    most = largest_load(relaxed, peak * rate, cap)
+    notes = []
+    if most < 1.0:
+        notes.append(
+            f"all GPUs together bear {100 * most:.0f} % of the p99 demand (SLOs kept): raise max_gpus or --caps"
+        )
+    return Built(instance=Instance.from_dict(data), context_limit=context, notes=tuple(notes))
+
+
+# -- how much of it, and what it costs to fail
+
+
+def _peak_factor(history_rps: np.ndarray, lengths: np.ndarray) -> float:
+    """Return p99 / mean of the demand in tokens."""
+    tokens = history_rps @ (lengths[:, 0] + lengths[:, 1])
+    return max(1.0, float(np.quantile(tokens, 0.99) / tokens.mean()))  # below where most windows are empty
+
+
+def _caps(problem: Columns, rate: np.ndarray, offers: Sequence[Offer]) -> np.ndarray:
+    """Return GPUs per pool: the offer's, or twice what the pool would need to serve the rate alone."""
+    alone, _ = parts.pools_alone(problem, rate, parts.dear_penalties(problem, rate))
+    least = np.array([use[use > 0].max() if np.any(use > 0) else 1.0 for use in problem.gpu_use])
+    ample = np.clip(np.ceil(_ROOM * alone), least, _LARGEST_POOL)
+    return np.array(
+        [a if o.max_gpus is None else float(o.max_gpus) for a, o in zip(ample, offers, strict=True)]
+    )
+
+
+def _one_replica_usd(problem: Columns) -> np.ndarray:
+    """Return the rent per second of the cheapest replica that serves each workload, within its SLOs if one does."""
+    is_good = problem.compatible & (problem.delay_s <= problem.mean_delay_slo_s[:, None])
+    is_good &= problem.error <= problem.error_slo[:, None]
+    serves = np.where(is_good.any(axis=1, keepdims=True), is_good, problem.compatible)
+    return np.where(serves, problem.hold_usd_per_s, np.inf).min(axis=1)
+
+
+def _penalties(
+    slos: Sequence[Slo], rent: np.ndarray, penalty: float, offers: Sequence[Offer]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the given penalties per request, or multiples of the rent that serves one."""
+    free = [o.gpu for o in offers if o.usd_per_gpu_h == 0.0]
+    if free and any(s.unserved_usd is None for s in slos):
+        raise FleetgymError(
+            f"default penalties are multiples of the rent, and {', '.join(free)} costs nothing: give unserved_usd for "
+            "every workload, as in --slo unserved_usd=0.01, or a price above 0"
+        )
+    unserved = np.array(
+        [penalty * r if s.unserved_usd is None else s.unserved_usd for s, r in zip(slos, rent, strict=True)]
+    )
+    late = np.array(
+        [_LATE_SHARE * u if s.late_usd is None else s.late_usd for s, u in zip(slos, unserved, strict=True)]
+    )
+    if np.any(late > unserved):
+        raise FleetgymError("a late request may not cost more than an unserved one (late_usd > unserved_usd)")
+    return six(unserved), six(late)
+
+
+# -- the instance
+
+
+def _data(
+    name: str,
+    draft: parts.Draft,
+    days: Days,
+    rate: np.ndarray,
+    cap: np.ndarray,
+    unserved: np.ndarray,
+    late: np.ndarray,
+    marginal: np.ndarray,
+) -> dict[str, Any]:
+    use = draft.problem.gpu_use
+    replicas = np.array([int((cap[u > 0] // u[u > 0]).min()) for u in use.T])
+    keep = np.flatnonzero((replicas > 0) & draft.table.compatible.any(axis=0))
+    if not len(keep):
+        raise FleetgymError("no configuration fits within the caps: raise max_gpus or --caps")
+    problem = restrict(dataclasses.replace(draft.problem, max_replicas=replicas.astype(float)), keep)
+    fleet = allocate(problem, rate, unserved, cap, integer=True, gap=0.02, node_limit=100).replicas
+    found = [draft.columns[c] for c in keep.tolist()]
+    return {
+        "format": INSTANCE_FORMAT,
+        "id": name,
+        "family": draft.family,
+        "size": "custom",
+        "description": "Made from a trace of requests by import-trace.",
+        "num_windows": DAY,
+        "window_s": WINDOW_S,
+        "lead": 1,
+        "penalty_basis": "request",
+        "workloads": [
+            {
+                "id": workload,
+                "rate_rps": float(f"{rate[i]:.6g}"),
+                "input_tokens": float(draft.lengths[i, 0]),
+                "output_tokens": float(draft.lengths[i, 1]),
+                "mean_delay_slo_s": float(draft.delay_slo[i]),
+                "error_slo": float(draft.error_slo[i]),
+                "unserved_usd": float(unserved[i]),
+                "late_usd": float(late[i]),
+            }
+            for i, workload in enumerate(draft.names)
+        ],
+        "pools": [parts.pool_dict(pool, int(gpus)) for pool, gpus in zip(draft.plan.pools, cap, strict=True)],
+        "tiers": [
+            {"id": f"{pool.id}-{p}", "pool": pool.id, "precision": p}
+            for pool in draft.plan.pools
+            for p in pool.precisions
+        ],
+        "configurations": [
+            parts.configuration_dict(column, int(replicas[c]), _FEE_WINDOWS, draft.problem.hold_usd_per_s[c])
+            for c, column in zip(keep, found, strict=True)
+        ],
+        "slots": parts.slot_dicts(problem, found, marginal, exclusive=False),
+        "performance": parts.performance_dict(draft, keep, name),
+        "nominal_fleet": [int(y) for y in fleet],
+        "dynamics": _dynamics(draft),
+        "history": {"rate_rps": days.history_rps.tolist()},
+    }
+
+
+def _dynamics(draft: parts.Draft) -> dict[str, Any]:
+    constant: dict[str, Any] = {"kind": "constant", "parameters": {}}
+    availability = constant
+    if any(pool.market == "spot" for pool in draft.plan.pools):
+        drops = {key: float(value) for key, value in parts.fits()["drops"].items()}
+        per_day = [parts.DROPS_PER_DAY if p.market == "spot" else 0.0 for p in draft.plan.pools]
+        availability = {"kind": "drops", "parameters": {**drops, "drops_per_day": per_day, **parts.COPULA}}
+    return {
+        "demand": draft.demand.process,
+        "tokens": draft.demand.tokens,
+        "factors": constant,
+        "availability": availability,
+        "prices": constant,
+    }
+
+
+def _provenance(
+    days: Days, found: TraceStatistics, context: int, penalty: float, source: str
+) -> Mapping[str, str]:
+    return {
+        "trace": f"{source}: {found.requests} requests in {found.span_s:.0f} s; workloads: {found.rule}; "
+        f"{days.extension}",
+        "demand": days.plan.provenance,
+        "tokens": "measured in the trace: means, variability and correlation of lengths",
+        "arrivals": "measured in the trace: variance / mean of counts in 10 s, within windows",
+        "performance": "modelled: calibrated roofline of fleetgym.performance.roofline, measured step times where "
+        f"there is a fit (fleetgym/data/SOURCES.md); context limit {context} tokens",
+        "error": f"assumed: {BASE_ERROR:g} at 8 B parameters times (P/8)^-0.35, times 1.15 at 8 bit",
+        "prices": "as given, or measured: cheapest on-demand offer in the region (fleetgym/data/SOURCES.md)",
+        "penalties": f"as given, or assumed: an unserved request costs {penalty:g} times the rent that serves it "
+        "(at least one replica's, shared by the requests of the workload), a late one a third of an unserved one",
+        "startup": f"assumed: 1 window up to 14 B parameters, 2 up to 70 B, 3 above; a fee of {_FEE_WINDOWS:g} windows "
+        "of rent",
+        "availability": "modelled for spot pools: drops as in the family drop; constant for the others",
+    }

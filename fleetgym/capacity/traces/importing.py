@@ -1,0 +1,248 @@
+"""A trace file, a price list and SLOs in; an instance and its stored scenarios out, as objects or as files."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fleetgym.capacity.traces.build import DEFAULT_PENALTY, build
+from fleetgym.capacity.traces.candidates import longest_request
+from fleetgym.capacity.traces.days import Days, make_days
+from fleetgym.capacity.traces.objectives import Slo, slos_for, without_words
+from fleetgym.capacity.traces.prices import DEFAULT_REGION, Offer, catalogue_prices, read_prices, with_caps
+from fleetgym.capacity.traces.process import fit_process
+from fleetgym.capacity.traces.reader import Trace, read_trace
+from fleetgym.capacity.traces.workloads import TraceStatistics, study
+from fleetgym.families.text import six
+from fleetgym.files.documents import write_json
+from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.files.schema import to_jsonable
+from fleetgym.model.dynamics import draw_scenario
+from fleetgym.model.instance import Instance
+from fleetgym.model.scenario import SCENARIO_FORMAT, Scenario
+
+DRAWN_SCENARIOS = 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImportedTrace:
+    """What `import_trace` made."""
+
+    instance: Instance
+    scenarios: tuple[Scenario, ...]  # the trace's own day first, where there is one
+    statistics: TraceStatistics
+    days: Days  # how the trace became days, what was fitted and what assumed
+    context_limit: int  # tokens reserved for one request
+    notes: tuple[str, ...]  # what its user should know
+
+    def write(self, path: str | os.PathLike[str], *, force: bool = False) -> tuple[Path, Path]:
+        """Write the instance, and its scenarios beside it.
+
+        Parameters
+        ----------
+        path : path-like
+            Ends in ``.json`` or ``.json.gz``; the scenarios of ``x.json`` go to ``x.scenarios.json.gz``.
+        force : bool
+            Replace files that exist.
+
+        Returns
+        -------
+        tuple of Path
+            Instance file and scenario file.
+
+        Raises
+        ------
+        FleetgymError
+            For another ending, a folder, or a file that exists.
+        """
+        files = output_files(path, force=force)
+        stored = {
+            "format": SCENARIO_FORMAT,
+            "instance": self.instance.id,
+            "instance_hash": self.instance.content_hash,
+            "scenarios": [to_jsonable(scenario) for scenario in self.scenarios],
+        }
+        write_json(files[1], stored)  # the instance last: where it is, all is there
+        write_json(files[0], self.instance.to_dict())
+        return files
+
+
+def output_files(path: str | os.PathLike[str], *, force: bool = False) -> tuple[Path, Path]:
+    """Return where instance and scenarios go; raise if either is a folder, or exists and `force` is not set."""
+    target = Path(path)
+    stem = target.name.removesuffix(".gz").removesuffix(".json")
+    if not stem or not target.name.endswith((".json", ".json.gz")):
+        raise FleetgymError(f"expected a name that ends in .json or .json.gz, got {target.name!r}")
+    files = (target, target.with_name(f"{stem}.scenarios.json.gz"))
+    for file in files:
+        if file.is_dir():
+            raise FleetgymError(f"{file} is a folder; expected the name of a file")
+        if file.exists() and not force:
+            raise FleetgymError(
+                f"{file} exists; choose another name, or replace it with --force (force=True)"
+            )
+    return files
+
+
+def import_trace(
+    path: str | os.PathLike[str],
+    *,
+    prices: str | os.PathLike[str] | Sequence[Offer] | None = None,
+    slo: str | Slo | Mapping[str, Slo] | None = None,
+    models: Sequence[str] | None = None,
+    gpus: Sequence[str] | None = None,
+    region: str = DEFAULT_REGION,
+    caps: Mapping[str, int] | None = None,
+    by: str = "auto",
+    buckets: int = 3,
+    edges: Sequence[int] | None = None,
+    penalty: float = DEFAULT_PENALTY,
+    extend: str = "model",
+    scale: float = 1.0,
+    any_order: bool = False,
+    unpack_gib: float | None = None,
+    name: str | None = None,
+    seed: int = 0,
+    scenarios: int = DRAWN_SCENARIOS,
+) -> ImportedTrace:
+    """Make an instance from a trace of requests.
+
+    Parameters
+    ----------
+    path : path-like
+        The Azure LLM inference trace, or a CSV of times, input and output tokens, see
+        `fleetgym.capacity.traces.header.COLUMN_NAMES`; either may be gzipped.
+    prices : path-like or sequence of Offer, optional
+        A price list, see `fleetgym.capacity.traces.prices.read_prices`; by default the catalogue's for `region`.
+    slo : str, Slo or mapping, optional
+        See `fleetgym.capacity.traces.objectives.slos_for`. Default: first token within 2 s, mean error up to 0.05,
+        mean delay up to 1.3 times the median of the configurations that are good enough.
+    models : sequence of str, optional
+        Candidate models from the catalogue; a label that names a model binds its requests to it.
+    gpus : sequence of str, optional
+        GPU types to use.
+    region : str
+        Of the catalogue's prices.
+    caps : mapping, optional
+        Most GPUs by type, ``"*"`` for all others. Without one, a pool holds twice what the p99 demand needs.
+    by, buckets, edges
+        How requests become workloads, see `fleetgym.capacity.traces.workloads.study`.
+    penalty : float
+        An unserved request costs this many times the rent that serves it, see `fleetgym.capacity.traces.build.build`.
+    extend : {"model", "stretch"}
+        What to do with a trace shorter than a day, see `fleetgym.capacity.traces.days.make_days`.
+    scale : float
+        Multiplies demand; its shape and the dispersion of counts stay.
+    any_order : bool
+        Accept rows that are not in order of time.
+    unpack_gib : float, optional
+        Most GiB that the file may unpack to.
+    name : str, optional
+        Id of the instance; by default the file's name.
+    seed : int
+        Of what is drawn. The same arguments give the same instance.
+    scenarios : int
+        Days to draw and store, beside the trace's own; at least one where the trace has none of its own.
+
+    Returns
+    -------
+    ImportedTrace
+
+    Raises
+    ------
+    DataError
+        With file and line of what is wrong in the trace, the prices or the SLOs.
+    FleetgymError
+        For options that contradict each other or the trace, and SLOs that are out of reach.
+    """
+    if seed < 0 or not 0 <= scenarios <= 100:
+        raise FleetgymError("expected a seed of at least 0 and 0 to 100 scenarios")
+    offers, slo = _offers(prices, gpus, region, caps or {}), without_words(slo)
+    source = Path(path).name
+    with read_trace(path, any_order=any_order, unpack_gib=unpack_gib) as trace:
+        _leave_out_too_long(trace, longest_request(models, trace.labels), path)
+        found = study(trace, by=by, buckets=buckets, edges=edges, source=os.fspath(path))
+    slos = slos_for(slo, found.names)
+    fit = fit_process(found)
+    days = make_days(found, fit, extend, np.random.default_rng([seed, 0]), scale)
+    if not days.scored and scenarios == 0:
+        raise FleetgymError("the trace has no day of its own to store; expected at least 1 scenario")
+    built = build(
+        name or id_from_name(source.removesuffix(".gz").removesuffix(".csv")),
+        found,
+        days,
+        offers,
+        slos,
+        models=models,
+        penalty=penalty,
+        source=source,
+    )
+    nominal = np.ones((1, len(found.names)))
+    caps_now = np.array([[pool.cap_gpus for pool in built.instance.pools]], dtype=np.int64)
+    stored = [
+        Scenario(
+            id=day,
+            rate_rps=six(rate),
+            input_scale=six(input_scale),
+            output_scale=six(output_scale),
+            delay_factor=nominal,
+            error_factor=nominal,
+            available_gpus=caps_now,
+            price_factor=np.ones_like(caps_now, dtype=float),
+        )
+        for day, rate, input_scale, output_scale in days.scored
+    ]
+    for k in range(scenarios):
+        stored.append(draw_scenario(built.instance, np.random.default_rng([seed, 1 + k]), f"drawn-{k}"))
+    return ImportedTrace(
+        instance=built.instance,
+        scenarios=tuple(scenario.check(built.instance) for scenario in stored),
+        statistics=found,
+        days=days,
+        context_limit=built.context_limit,
+        notes=(*found.notes, *days.notes, *built.notes),
+    )
+
+
+def _leave_out_too_long(trace: Trace, most_tokens: int, path: str | os.PathLike[str]) -> None:
+    """Leave out what no candidate can hold; raise if that is all."""
+    trace.leave_out_longer(most_tokens)
+    if trace.num_rows == 0:
+        raise DataError(
+            f"every request has more tokens than the {most_tokens:,} that the candidates' contexts hold; give other "
+            "--models",
+            "all rows",
+            os.fspath(path),
+        )
+
+
+def _offers(
+    prices: str | os.PathLike[str] | Sequence[Offer] | None,
+    gpus: Sequence[str] | None,
+    region: str,
+    caps: Mapping[str, int],
+) -> tuple[Offer, ...]:
+    if prices is None:
+        offers = catalogue_prices(gpus, region)
+    elif isinstance(prices, (str, os.PathLike)):
+        offers = read_prices(prices, gpus)
+    else:
+        offers = tuple(o for o in prices if gpus is None or o.gpu in gpus)
+    return with_caps(offers, caps)
+
+
+def id_from_name(text: str) -> str:
+    """Return a text as the id of an instance.
+
+    Examples
+    --------
+    >>> id_from_name("Azure LLM (conv)")
+    'Azure-LLM-conv'
+    """
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-._")[:60]
+    return plain or "trace"

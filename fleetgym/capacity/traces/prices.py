@@ -1,0 +1,180 @@
+"""A price list, or the catalogue, and caps in; the offers from which a fleet can be rented out."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from fleetgym.capacity.traces.small_csv import amount, csv_rows
+from fleetgym.capacity.traces.source import fail
+from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
+from fleetgym.files.schema import ID, Checked, Choice, Integer, Number, Text, documented, spec
+from fleetgym.hardware import catalog
+
+MARKETS = ("reserved", "on-demand", "spot")
+DEFAULT_GPUS = ("L40S", "A100-80GB", "H100", "H200")
+DEFAULT_REGION = "us-east-1"
+MAX_CAP = 100_000
+MAX_USD_PER_GPU_H = 1e6
+_REGION = Text(r"[A-Za-z0-9][A-Za-z0-9_.+x@:-]{0,29}")
+
+
+@documented
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Offer(Checked):
+    """GPUs of one type, market and region at a price."""
+
+    gpu: str = spec(ID, doc="a type of the catalogue")
+    usd_per_gpu_h: float = spec(Number(minimum=0.0, maximum=MAX_USD_PER_GPU_H))
+    max_gpus: int | None = spec(
+        Integer(1, MAX_CAP, nullable=True), None, doc="None: as many as could be of use"
+    )
+    market: str = spec(Choice(MARKETS), "on-demand")
+    region: str = spec(_REGION, "region-1")
+
+    @property
+    def pool(self) -> str:
+        """Id of the pool."""
+        return f"{self.gpu}-{self.market}-{self.region}".lower()
+
+
+def read_prices(path: str | os.PathLike[str], gpus: Sequence[str] | None = None) -> tuple[Offer, ...]:
+    """Read a price list.
+
+    Parameters
+    ----------
+    path : path-like
+        CSV with the columns ``gpu,usd_per_gpu_h`` and, in any order, ``max_gpus``, ``market`` (reserved, on-demand
+        or spot) and ``region``. A price may be 0, as of GPUs that are owned.
+    gpus : sequence of str, optional
+        Keep these GPU types only.
+
+    Returns
+    -------
+    tuple of Offer
+
+    Raises
+    ------
+    DataError
+        With file and line of what is wrong.
+    """
+    found: dict[str, Offer] = {}
+    known = ("gpu", "usd_per_gpu_h", "max_gpus", "market", "region")
+    for line, row in csv_rows(path, known, required=("gpu", "usd_per_gpu_h")):
+        try:
+            offer = _offer(row)
+        except (FleetgymError, ValueError) as error:
+            fail(path, line, str(error))
+        if offer.pool in found:
+            fail(path, line, f"{offer.gpu}, {offer.market}, {offer.region} is listed twice")
+        found[offer.pool] = offer
+    kept = tuple(o for o in found.values() if gpus is None or o.gpu in gpus)
+    if not kept:
+        raise DataError(f"no price of {', '.join(gpus) if gpus else 'any GPU'}", source=os.fspath(path))
+    missing = sorted(set(gpus or ()) - {o.gpu for o in kept})
+    if missing:
+        raise DataError(f"no price of {', '.join(missing)}", source=os.fspath(path))
+    return kept
+
+
+def _offer(row: Mapping[str, str]) -> Offer:
+    catalog.gpu(row["gpu"])
+    price = amount("usd_per_gpu_h", row["usd_per_gpu_h"], MAX_USD_PER_GPU_H, or_zero=True)
+    most = row.get("max_gpus", "")
+    if most and not (most.isdecimal() and 1 <= int(most) <= MAX_CAP):
+        raise ValueError(f"expected max_gpus from 1 to {MAX_CAP} or nothing, got {most!r}")
+    market = row.get("market") or "on-demand"
+    if market not in MARKETS:
+        raise UnknownNameError("market", market, MARKETS)
+    region = row.get("region") or "region-1"
+    if not re.fullmatch(_REGION.pattern, region):
+        raise ValueError(f"expected a region of letters, digits and dashes, got {region!r}")
+    return Offer(
+        gpu=row["gpu"],
+        usd_per_gpu_h=price,
+        max_gpus=int(most) if most else None,
+        market=market,
+        region=region,
+    )
+
+
+def catalogue_prices(gpus: Sequence[str] | None = None, region: str = DEFAULT_REGION) -> tuple[Offer, ...]:
+    """Return the cheapest on-demand price of each GPU type in a region, by a hyperscaler or neocloud.
+
+    Parameters
+    ----------
+    gpus : sequence of str, optional
+        GPU types; by default L40S, A100-80GB, H100 and H200, as far as the region has a price.
+    region : str
+        A region of the price table, such as ``us-east-1`` or ``global``.
+
+    Returns
+    -------
+    tuple of Offer
+
+    Raises
+    ------
+    UnknownNameError
+        For a region or GPU type without a price.
+
+    Examples
+    --------
+    >>> [(offer.gpu, offer.usd_per_gpu_h) for offer in catalogue_prices(["H100", "L40S"])]
+    [('H100', 6.88), ('L40S', 1.861)]
+    """
+    offers = [p for p in catalog.prices() if p.market == "on-demand" and p.segment != "marketplace"]
+    regions = {p.region for p in offers}
+    if region not in regions:
+        raise UnknownNameError("region", region, regions)
+    cheapest: dict[str, float] = {}
+    for p in offers:
+        if p.region == region:
+            cheapest[p.gpu] = min(p.usd_per_gpu_h, cheapest.get(p.gpu, math.inf))
+    wanted = (
+        [g for g in DEFAULT_GPUS if g in cheapest] or list(cheapest)
+        if gpus is None
+        else list(dict.fromkeys(gpus))
+    )
+    for name in wanted:
+        if name not in cheapest:
+            raise UnknownNameError(f"GPU type with a price in {region}", name, cheapest)
+    return tuple(Offer(gpu=name, usd_per_gpu_h=cheapest[name], region=region) for name in wanted)
+
+
+def parse_caps(text: str) -> dict[str, int]:
+    """Read caps: one number for every pool, or ``GPU=number`` for some.
+
+    Examples
+    --------
+    >>> parse_caps("64"), parse_caps("H100=16,L40S=32")
+    ({'*': 64}, {'H100': 16, 'L40S': 32})
+    """
+    found = {}
+    for part in text.split(","):
+        name, equals, number = part.partition("=")
+        name, number = (name.strip(), number.strip()) if equals else ("*", name.strip())
+        if not (number.isdecimal() and 1 <= int(number) <= MAX_CAP):
+            raise FleetgymError(f"cannot read the cap {part!r}; expected 64, or H100=16,L40S=32")
+        if name != "*":
+            catalog.gpu(name)
+        if name in found:
+            raise FleetgymError(
+                f"the cap of {'all GPUs' if name == '*' else name} is given twice in {text!r}"
+            )
+        found[name] = int(number)
+    return found
+
+
+def with_caps(offers: Iterable[Offer], caps: Mapping[str, int]) -> tuple[Offer, ...]:
+    """Return the offers with caps by GPU type; ``*`` stands for all others."""
+    offers = tuple(offers)
+    for name in caps:
+        if name != "*" and name not in {o.gpu for o in offers}:
+            raise UnknownNameError("GPU type with a price", name, {o.gpu for o in offers})
+    return tuple(
+        dataclasses.replace(o, max_gpus=caps.get(o.gpu, caps.get("*", o.max_gpus or 0)) or None)
+        for o in offers
+    )

@@ -1,0 +1,146 @@
+"""A trace, or a histogram of lengths, in; the rule by which requests are sorted into workloads out."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from fleetgym.capacity.traces.reader import Trace
+from fleetgym.files.errors import FleetgymError
+
+MAX_WORKLOADS = 16
+_SMALL_SHARE = 0.01
+
+
+@dataclasses.dataclass(frozen=True)
+class Sorting:
+    """How requests become workloads."""
+
+    names: tuple[str, ...]  # ids of the workloads
+    rule: str  # in words
+    classify: Callable[[np.ndarray], np.ndarray]  # rows to numbers of workloads
+    labels: tuple[str, ...] = ()  # as in the file; empty where they do not matter
+
+
+def in_one() -> Sorting:
+    """Return the rule that sorts nothing."""
+    return Sorting(
+        ("all",), "one workload for all requests", lambda rows: np.zeros(len(rows), dtype=np.int64)
+    )
+
+
+def by_label(trace: Trace) -> Sorting:
+    """Return the rule by the label column: at most 16 workloads, rare labels together as the last one.
+
+    Raises
+    ------
+    FleetgymError
+        If the trace has no such column.
+    """
+    if not trace.labels:
+        raise FleetgymError("workloads by label need a column workload, class, label or model")
+    counts = np.zeros(len(trace.labels), dtype=np.int64)
+    for rows in trace.chunks():
+        counts += np.bincount(rows["label"], minlength=len(counts))
+    order = [int(k) for k in np.argsort(-counts, kind="stable")]
+    kept = [k for k in order[: MAX_WORKLOADS - 1] if counts[k] >= _SMALL_SHARE * counts.sum()]
+    if len(kept) >= len(counts) - 1:  # a single label left over stays what it is
+        kept = order
+    labels = [trace.labels[k] for k in kept]
+    rule = f"the column {trace.label_name!r}"
+    if rare := len(counts) - len(kept):
+        labels.append("other")
+        rule += f"; {rare} rare labels (under 1 %, or not among the 15 most frequent) together are {_ids(labels)[-1]!r}"
+    number = np.full(len(counts), len(kept))
+    number[kept] = np.arange(len(kept))
+    return Sorting(_ids(labels), rule, lambda rows: number[rows["label"]], tuple(labels))
+
+
+def _ids(labels: Sequence[str]) -> tuple[str, ...]:
+    """Return labels as ids of workloads, all different.
+
+    Examples
+    --------
+    >>> _ids(["chat", "org/Model 1", "org-Model-1"])
+    ('chat', 'org-Model-1', 'org-Model-1-2')
+    """
+    found: list[str] = []
+    for label in labels:
+        plain = re.sub(r"[^A-Za-z0-9_.+@:-]", "-", label)[:60]
+        plain = plain if plain[0].isascii() and plain[0].isalnum() else f"w{plain}"
+        name, copies = plain, 1
+        while name in found:
+            copies += 1
+            name = f"{plain}-{copies}"
+        found.append(name)
+    return tuple(found)
+
+
+def quantile(histogram: np.ndarray, share: float) -> int:
+    """Return the least value that at least a share of the counts do not exceed.
+
+    Examples
+    --------
+    >>> quantile(np.array([0, 1, 1, 2]), 0.5)
+    2
+    """
+    cumulative = np.cumsum(histogram)
+    return int(np.searchsorted(cumulative, share * cumulative[-1]))
+
+
+def by_length(totals: np.ndarray, buckets: int, edges: Sequence[int] | None) -> Sorting:
+    """Return the rule by input + output tokens; buckets that no request falls into are left out.
+
+    Parameters
+    ----------
+    totals : ndarray of int, shape (lengths,)
+        Requests of each length.
+    buckets : int
+        Number of buckets of equally many requests.
+    edges : sequence of int, optional
+        Bounds instead: a bucket holds what is longer than one and no longer than the next.
+
+    Returns
+    -------
+    Sorting
+
+    Raises
+    ------
+    FleetgymError
+        For numbers that make no buckets.
+    """
+    bounds = _bounds(totals, buckets) if edges is None else _given_bounds(edges)
+    rule = "input + output tokens, " + ("equally many requests each" if edges is None else "bounds as given")
+    up_to = np.cumsum(totals)[np.minimum(bounds, len(totals) - 1)].tolist() if bounds else []
+    filled = np.diff([0, *up_to, int(totals.sum())]) > 0
+    used = [bound for bound, has_requests in zip(bounds, filled[:-1], strict=True) if has_requests]
+    if used and not filled[-1]:
+        used.pop()
+    names = {0: ("all",), 1: ("short", "long"), 2: ("short", "medium", "long")}.get(len(used))
+    if names is None:
+        names = (*(f"up-to-{bound}" for bound in used), f"over-{used[-1]}")
+    if used:
+        rule += f": up to {', '.join(f'{bound:,}' for bound in used)}, and more"
+    levels = np.array(used, dtype=np.int64)
+
+    def classify(rows: np.ndarray) -> np.ndarray:
+        return np.searchsorted(levels, rows["input"].astype(np.int64) + rows["output"], side="left")
+
+    return Sorting(names, rule, classify)
+
+
+def _bounds(totals: np.ndarray, buckets: int) -> list[int]:
+    if not 1 <= buckets <= MAX_WORKLOADS:
+        raise FleetgymError(f"expected 1 to {MAX_WORKLOADS} length buckets, got {buckets}")
+    return [quantile(totals, k / buckets) for k in range(1, buckets)]
+
+
+def _given_bounds(edges: Sequence[int]) -> list[int]:
+    bounds = [int(edge) for edge in edges]
+    rising = all(a < b for a, b in zip([0, *bounds], bounds, strict=False))
+    if not bounds or not rising or len(bounds) >= MAX_WORKLOADS:
+        raise FleetgymError(f"expected 1 to {MAX_WORKLOADS - 1} rising bounds above 0, got {bounds}")
+    return bounds

@@ -1,0 +1,275 @@
+"""Rows of a trace in; per workload its counts in time, token lengths and burstiness out.
+
+Workloads come from the trace's label column, or from the length of requests where there is none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from fleetgym.capacity.traces.calendar import lay_calendar
+from fleetgym.capacity.traces.reader import Trace
+from fleetgym.capacity.traces.sorting import Sorting, by_label, by_length, in_one, quantile
+from fleetgym.families.demand import DAY, WINDOW_S
+from fleetgym.files.errors import DataError, FleetgymError
+
+BIN_S = 10  # about a request's time in service: the time scale on which bursts make requests wait
+BINS = int(WINDOW_S) // BIN_S  # per window
+MAX_DAYS = 93
+_LONGEST_TOTAL = 2**20  # tokens; what is longer counts as this when quantiles are taken
+_FEW_REQUESTS = 50
+_SELDOM_RPS = 0.01
+_SINCE_1970_NS = 10**17  # three years: larger numbers of seconds are dates
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TraceStatistics:
+    """What a trace says about each of its I workloads; times in seconds, lengths in tokens."""
+
+    names: tuple[str, ...]  # ids of the workloads
+    rule: str  # how requests became workloads
+    labels: tuple[str, ...]  # as in the file; empty where lengths made the workloads
+    requests: int
+    too_long: int  # requests that are not among them: no candidate's context holds them
+    span_s: float
+    first_window: int  # window of the day in which the trace begins
+    is_clock: bool  # whether the time of day is known
+    dates: tuple[str, ...]  # of the calendar days that have a window, such as 2023-11-16 or "day 1"
+    notes: tuple[str, ...]  # what of the times looks wrong, or is missing
+    bins: (
+        np.ndarray
+    )  # (30 T, I) requests per 10 s, whole windows only, without calendar days that are missing
+    input_mean: np.ndarray  # (T, I) mean lengths in each window; NaN where there is no request
+    output_mean: np.ndarray
+    lengths: np.ndarray  # (I, 4) input and output means, their squared coefficients of variation
+    correlation: np.ndarray  # (I,) of input and output lengths
+    context_p99: float  # 99 % of the requests have no more tokens, input and output together
+    arrival_cv2: np.ndarray  # (I,) variance / mean of counts in 10 s, within windows
+    dispersion: np.ndarray  # (I,) variance / mean of counts in 5 minutes, from halves of windows; at least 1
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Requests per window, (T, I)."""
+        return self.bins.reshape(-1, BINS, len(self.names)).sum(axis=1)
+
+    @property
+    def num_windows(self) -> int:
+        """Whole windows, T."""
+        return len(self.bins) // BINS
+
+    @property
+    def num_days(self) -> int:
+        """Whole days."""
+        return self.num_windows // DAY
+
+
+def study(
+    trace: Trace, *, by: str = "auto", buckets: int = 3, edges: Sequence[int] | None = None, source: str = ""
+) -> TraceStatistics:
+    """Sort the requests of a trace into workloads and measure these.
+
+    Parameters
+    ----------
+    trace : Trace
+        From `read_trace`.
+    by : {"auto", "label", "length", "one"}
+        Workloads are the values of the label column, buckets of input + output tokens, or one for all.
+        ``"auto"`` takes labels where there are any, else lengths.
+    buckets : int
+        Number of length buckets of equally many requests: 2 or 3 are named short, (medium,) long.
+    edges : sequence of int, optional
+        Bounds between length buckets in tokens, instead of equally many requests.
+    source : str
+        The file's name, for messages.
+
+    Returns
+    -------
+    TraceStatistics
+
+    Raises
+    ------
+    DataError
+        If the trace is too short or too long in time, or has no tokens at all.
+    FleetgymError
+        For options that contradict the trace.
+    """
+    clock = _check_span(trace, source)
+    totals = _total_histogram(trace)
+    if by == "auto":
+        by = "label" if trace.labels else "length"
+    if edges is not None and by != "length":
+        raise FleetgymError("edges of length buckets need workloads by length")
+    if by == "label":
+        sorting = by_label(trace)
+    elif by == "length":
+        sorting = by_length(totals, buckets, edges)
+    elif by == "one":
+        sorting = in_one()
+    else:
+        raise FleetgymError(f"workloads by {by!r}; expected auto, label, length or one")
+    return _measure(trace, clock, totals, sorting, source)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Clock:
+    """Where the trace's windows lie."""
+
+    start_ns: int  # of the first bin
+    windows: int
+
+    @property
+    def first_window(self) -> int:
+        """Window of the day in which the first bin lies."""
+        return int(self.start_ns // 10**9 % 86400 // WINDOW_S)
+
+    def bins(self, time_ns: np.ndarray) -> np.ndarray:
+        """Return the number of the 10 s in which each arrival falls."""
+        return (time_ns - self.start_ns) // (BIN_S * 10**9)
+
+
+def _clock(trace: Trace) -> _Clock:
+    """Lay windows over the trace: they begin with it, or shortly before it at a round five minutes.
+
+    A window at an end of the trace is whole if no more of it is missing than three usual gaps between arrivals.
+    """
+    usual_s = 3.0 * trace.span_s / max(1, trace.num_rows - 1)
+    slack_ns = int(min(max(BIN_S, usual_s), WINDOW_S / 2) * 1e9)
+    bin_ns, window_ns = BIN_S * 10**9, int(WINDOW_S) * 10**9
+    start = trace.first_ns // window_ns * window_ns
+    if trace.first_ns - start > slack_ns:
+        start = trace.first_ns // bin_ns * bin_ns
+    return _Clock(start, (trace.last_ns - start + slack_ns) // window_ns)
+
+
+def _check_span(trace: Trace, source: str) -> _Clock:
+    clock = _clock(trace)
+    windows = clock.windows
+    if windows < 2:
+        raise DataError(
+            f"the trace spans {trace.span_s:.0f} s; a rate of demand needs at least 2 whole windows of "
+            f"{WINDOW_S:.0f} s",
+            "all rows",
+            source,
+        )
+    if windows > MAX_DAYS * DAY:
+        raise DataError(
+            f"the trace spans {trace.span_s / 86400:.0f} days, at most {MAX_DAYS} are read; is a date "
+            "wrong, or are the times milliseconds?",
+            "all rows",
+            source,
+        )
+    return clock
+
+
+def _total_histogram(trace: Trace) -> np.ndarray:
+    found = np.zeros(_LONGEST_TOTAL + 1, dtype=np.int64)
+    for rows in trace.chunks():
+        total = rows["input"].astype(np.int64) + rows["output"]
+        found += np.bincount(np.minimum(total, _LONGEST_TOTAL), minlength=_LONGEST_TOTAL + 1)
+    return found
+
+
+# -- measuring
+
+
+def _doubts(trace: Trace, are_whole: bool) -> list[str]:
+    """Return what looks wrong with the times and the lengths; `are_whole` times are seconds without a fraction."""
+    found = []
+    if trace.num_left_out:
+        found.append(
+            "requests left out because they have more tokens than any candidate's context holds: "
+            f"{trace.num_left_out:,}"
+        )
+    per_s = trace.num_rows / max(trace.span_s, 1.0)
+    if are_whole and per_s < _SELDOM_RPS:
+        found.append(
+            f"only {per_s:.2g} requests/s, and all times are whole numbers: if they are milliseconds, divide them by "
+            "1000"
+        )
+    return found
+
+
+def _measure(
+    trace: Trace, clock: _Clock, totals: np.ndarray, sorting: Sorting, source: str
+) -> TraceStatistics:
+    count, windows = len(sorting.names), clock.windows
+    bins = np.zeros((windows + 1) * BINS * count)
+    sums = np.zeros((2, (windows + 1) * count))  # tokens per window, input and output
+    moments = np.zeros((6, count))
+    are_whole = not trace.is_clock
+    for rows in trace.chunks():
+        are_whole = are_whole and not np.any(rows["time_ns"] % 10**9)
+        workload = sorting.classify(rows)
+        bin_ = clock.bins(rows["time_ns"])
+        bins += np.bincount(bin_ * count + workload, minlength=bins.size)
+        a, b = rows["input"].astype(float), rows["output"].astype(float)
+        for side, tokens in enumerate((a, b)):
+            sums[side] += np.bincount(bin_ // BINS * count + workload, tokens, minlength=sums.shape[1])
+        for k, values in enumerate((np.ones_like(a), a, b, a * a, b * b, a * b)):
+            moments[k] += np.bincount(workload, values, minlength=count)
+    per_window = bins.reshape(-1, BINS, count).sum(axis=1)[:windows]
+    is_date = trace.is_clock or trace.first_ns > _SINCE_1970_NS
+    calendar = lay_calendar(clock.start_ns if is_date else None, clock.first_window, per_window.sum(axis=1))
+    there = np.append(calendar.is_there, False)
+    bins = bins.reshape(-1, BINS, count)[there].reshape(-1, count)
+    per_window = per_window[calendar.is_there]
+    means = sums.reshape(2, -1, count)[:, there]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        means = means / per_window
+    lengths, correlation = _lengths(moments, sorting.names, source)
+    return TraceStatistics(
+        names=sorting.names,
+        rule=sorting.rule,
+        labels=sorting.labels,
+        requests=trace.num_rows,
+        too_long=trace.num_left_out,
+        span_s=trace.span_s,
+        first_window=clock.first_window,
+        is_clock=is_date,
+        dates=calendar.dates,
+        notes=(*_doubts(trace, are_whole), *calendar.notes),
+        bins=bins,
+        input_mean=means[0],
+        output_mean=means[1],
+        lengths=lengths,
+        correlation=correlation,
+        context_p99=float(quantile(totals, 0.99)),
+        arrival_cv2=_dispersion(bins.reshape(-1, BINS, count)),
+        dispersion=np.maximum(1.0, _dispersion(bins.reshape(-1, 2, BINS // 2, count).sum(axis=2))),
+    )
+
+
+def _lengths(moments: np.ndarray, names: Sequence[str], source: str) -> tuple[np.ndarray, np.ndarray]:
+    n, a, b, aa, bb, ab = moments
+    for side, total in (("input", a), ("output", b)):
+        if np.any(total <= 0):
+            name = names[int(np.argmin(total))]
+            raise DataError(
+                f"the requests of workload {name!r} have no {side} tokens at all", "all rows", source
+            )
+    mean_a, mean_b = a / n, b / n
+    var_a, var_b = np.maximum(aa / n - mean_a**2, 0.0), np.maximum(bb / n - mean_b**2, 0.0)
+    spread = np.sqrt(var_a * var_b)
+    correlation = np.where(spread > 0, (ab / n - mean_a * mean_b) / np.where(spread > 0, spread, 1.0), 0.0)
+    columns = (mean_a, mean_b, var_a / mean_a**2, var_b / mean_b**2)
+    return np.column_stack(columns), np.clip(correlation, -1.0, 1.0)
+
+
+def _dispersion(counts: np.ndarray) -> np.ndarray:
+    """Return variance / mean of counts in the parts of windows, the windows' own levels taken out: (I,).
+
+    For a renewal process this tends to the squared coefficient of variation of interarrival times (Cox and
+    Lewis, *The Statistical Analysis of Series of Events*, 4.2). 1 where there are too few requests to tell.
+
+    Parameters
+    ----------
+    counts : ndarray, shape (windows, parts, I)
+    """
+    parts = counts.shape[1]
+    squares = ((counts - counts.mean(axis=1, keepdims=True)) ** 2).sum(axis=(0, 1))
+    total = counts.sum(axis=(0, 1))
+    known = total >= _FEW_REQUESTS
+    return np.where(known, squares * parts / (parts - 1) / np.where(known, total, 1.0), 1.0)

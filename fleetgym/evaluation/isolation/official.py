@@ -1,0 +1,206 @@
+"""Official runs: an agent under a budget of reference CPU seconds in, actions out, until the budget is spent.
+
+The rules stand in the results file's header; `OfficialAgent` enforces them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fleetgym.evaluation.isolation.agent_process import AgentProcess, Limits, agent_command
+from fleetgym.evaluation.isolation.agent_runner import AgentFailure, load_kernels
+from fleetgym.evaluation.isolation.rules import PROTOCOL, TIME_CLASSES, Rules
+from fleetgym.evaluation.isolation.sandbox import Sandbox, hidden_files, probe_isolation
+from fleetgym.files.errors import FleetgymError
+from fleetgym.model.instance import Instance
+
+RESET_CPU_S = 60.0
+WALL_FACTOR = 3.0
+MEMORY_GB = 8.0
+MOST_PROCESSES = 64
+
+_POLL_S = 0.02
+
+
+class BudgetSpent(Exception):
+    """The agent has used its CPU seconds: from here on the running fleet stays.
+
+    Parameters
+    ----------
+    cpu_s : float
+        What it had used since its last answer.
+    """
+
+    def __init__(self, cpu_s: float):
+        super().__init__(f"the budget was spent after another {cpu_s:g} CPU seconds")
+        self.cpu_s = cpu_s
+
+
+def make_rules(time_class: str, memory_gb: float = MEMORY_GB) -> Rules:
+    """Return the rules of a time class on this machine; calibrates it if that was never done.
+
+    Parameters
+    ----------
+    time_class : str
+        ``"reflex"``, ``"online"`` or ``"offline"``.
+    memory_gb : float
+        Most memory of an agent's process tree.
+
+    Raises
+    ------
+    FleetgymError
+        If there is no such class, or the system cannot count the CPU seconds of a process tree.
+    """
+    from fleetgym.evaluation.isolation.calibration import machine_name, speed
+
+    if time_class not in TIME_CLASSES:
+        raise FleetgymError(
+            f"there is no time class {time_class!r}; expected one of {', '.join(TIME_CLASSES)}"
+        )
+    if not sys.platform.startswith("linux"):
+        raise FleetgymError(
+            "official runs need Linux: elsewhere a process tree's CPU seconds cannot be counted"
+        )
+    return Rules(
+        protocol=PROTOCOL,
+        time_class=time_class,
+        cpu_s=TIME_CLASSES[time_class],
+        reset_cpu_s=RESET_CPU_S,
+        wall_factor=WALL_FACTOR,
+        memory_gb=memory_gb,
+        machine=machine_name(),
+        speed=speed(),
+        **probe_isolation(),
+    )
+
+
+class OfficialAgent(AgentProcess):
+    """An agent in a process tree of its own, for one episode, under the rules of an official run.
+
+    Parameters
+    ----------
+    name : str
+        As for `make_agent`.
+    rules : Rules
+        What it may use.
+    instance : str
+        Id or path of the instance that it will play.
+    """
+
+    def __init__(self, name: str, rules: Rules, instance: str):
+        from fleetgym.evaluation.isolation.calibration import machine_name, speed
+
+        super().__init__(name, Limits())
+        self.rules = rules
+        #: Reference CPU seconds per CPU second where this runs: a worker may be another machine than the header's.
+        self.speed: float = rules.speed if machine_name() == rules.machine else speed()
+        self._hide = hidden_files(instance)
+        self._sandbox: Sandbox | None = None
+        self._charged_s = 0.0  # CPU seconds that are accounted for
+
+    def reset(self, instance: Instance, info: Mapping[str, Any], seed: int) -> float:
+        """Start the agent and begin its episode; return the CPU seconds since its start.
+
+        Raises
+        ------
+        BudgetSpent
+            If reset takes over its budget.
+        AgentFailure
+            If the agent raises, dies, takes too much memory, or does not answer by the wall cap.
+        """
+        load_kernels(instance)  # the agent finds them compiled
+        self._allow(self.rules.reset_cpu_s)
+        super().reset(instance, info, seed)
+        used_s = self._charge()
+        self._allow(self.rules.cpu_s)
+        return used_s
+
+    def act(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> tuple[list[int], float]:
+        """Return the agent's action, not yet checked, and the CPU seconds since its last answer.
+
+        Raises
+        ------
+        BudgetSpent
+            If the episode's budget is spent.
+        AgentFailure
+            As `reset`.
+        """
+        action, _ = super().act(observation, info)
+        return action, self._charge()
+
+    def _allow(self, reference_s: float) -> None:
+        self._cpu_left_s = reference_s / self.speed
+        self._wall_left_s = self.rules.wall_factor * self._cpu_left_s
+
+    def _charge(self) -> float:
+        """Return the CPU seconds since the last call."""
+        used_s = self._used_s - self._charged_s
+        self._charged_s += used_s
+        self._cpu_left_s -= used_s
+        return used_s
+
+    # -- the process
+
+    def _start(self) -> None:
+        command = agent_command(None)
+        self._sandbox = Sandbox(command, 2e9 * self.rules.memory_gb, self._hide)
+        self._used_s = 0.0
+        self._begin(self._sandbox.process)
+        allowed = {name: getattr(self.rules, name) for name in self._sandbox.facts}
+        if self._sandbox.facts != allowed:
+            facts = ", ".join(f"{name}: {fact}" for name, fact in self._sandbox.facts.items())
+            raise FleetgymError(f"this worker cannot isolate agents as the results file says; it has {facts}")
+
+    def _kill(self, process: subprocess.Popen[str]) -> None:
+        assert self._sandbox is not None
+        self._sandbox.end()
+
+    def _wait(self, limit_s: float) -> str:
+        """Return the reply; look after the agent's use of CPU, memory and time until it comes."""
+        begin = time.monotonic()
+        while True:
+            with contextlib.suppress(queue.Empty):
+                reply = self._inbox.get(timeout=_POLL_S)
+                self._look(has_answer=reply is not None)
+                self._wall_left_s -= time.monotonic() - begin
+                if reply is None:
+                    raise self._death()
+                return reply
+            self._look(has_answer=False)
+            if time.monotonic() - begin > self._wall_left_s:
+                times = f"{self.rules.wall_factor:g} times the CPU seconds allowed"
+                raise AgentFailure("timeout", f"no answer within {times}, in wall time")
+
+    def _death(self) -> AgentFailure:
+        assert self._sandbox is not None
+        return AgentFailure("died", self._sandbox.cause_of_death())
+
+    def _look(self, has_answer: bool) -> None:
+        """Note what the tree has used.
+
+        Raises
+        ------
+        BudgetSpent, AgentFailure
+            If that is too much.
+        """
+        assert self._sandbox is not None
+        usage = self._sandbox.tree.usage()
+        self._used_s = usage.cpu_s
+        if usage.cpu_s - self._charged_s > self._cpu_left_s:
+            raise BudgetSpent(usage.cpu_s - self._charged_s)
+        limit = self.rules.memory_gb * 1e9
+        if usage.resident_bytes > limit and self._sandbox.tree.private_bytes() > limit:
+            raise AgentFailure("resources", f"took over {self.rules.memory_gb:g} GB of memory")
+        if usage.processes > MOST_PROCESSES:
+            raise AgentFailure("resources", f"ran over {MOST_PROCESSES} processes at a time")
+        # Without a process namespace an agent could end its supervisor and go on uncounted.
+        if self._sandbox.process.poll() is not None and not (has_answer and self.rules.processes == "apart"):
+            raise self._death()

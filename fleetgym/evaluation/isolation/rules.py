@@ -1,0 +1,40 @@
+"""What an agent in a process of its own may use, and how its failures are called: the words of official runs."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from fleetgym.files.schema import (
+    NAME,
+    POSITIVE,
+    Choice,
+    spec,
+)
+
+#: What can go wrong with an agent.
+FAILURE_KINDS = ("raised", "invalid-action", "timeout", "died", "protocol", "resources")
+
+
+#: The wire format between a run and an agent's process; see docs/official-runs.md.
+PROTOCOL = "fleetgym-agent-1"
+
+
+#: Reference CPU seconds of an episode, `reset` not counted.
+TIME_CLASSES = {"reflex": 3.0, "online": 60.0, "offline": 1800.0}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What an agent could use in an official run, and what it was kept from."""
+
+    protocol: str = spec(Choice((PROTOCOL,)))
+    time_class: str = spec(Choice(tuple(TIME_CLASSES)))
+    cpu_s: float = spec(POSITIVE, doc="reference CPU seconds of an episode after reset")
+    reset_cpu_s: float = spec(POSITIVE, doc="reference CPU seconds from the start to reset's answer")
+    wall_factor: float = spec(POSITIVE, doc="wall seconds per CPU second allowed")
+    memory_gb: float = spec(POSITIVE, doc="of the whole process tree")
+    machine: str = spec(NAME, doc="that was calibrated")
+    speed: float = spec(POSITIVE, doc="reference CPU seconds per CPU second of the machine")
+    network: str = spec(Choice(("none", "open")), doc="what the agent could reach")
+    processes: str = spec(Choice(("apart", "shared")), doc="whether the agent saw its own alone")
+    files: str = spec(Choice(("hidden", "open")), doc="whether scenarios were hidden and files read-only")

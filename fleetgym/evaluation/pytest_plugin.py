@@ -1,0 +1,232 @@
+"""Agents and a suite in pytest's options in, one test item per job and the results file of `evaluate` out.
+
+``pytest --fleetgym-agent=agh --fleetgym-suite=dev -n auto`` plays the jobs on all workers of pytest-xdist. The
+process that prints the summary is the one that writes: in the jobs' order, so the bytes are those of `evaluate`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from fleetgym.evaluation.jobs import Job
+    from fleetgym.evaluation.recording import JobPlayer, Recording
+    from fleetgym.evaluation.results_format import EpisodeResult
+
+_PROPERTY = "fleetgym"  # of a report: the job's number and its lines of the results and timings files
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the options; without an agent, pytest does what it always does."""
+    group = parser.getgroup("fleetgym", "fleetgym: play agents instead of collecting tests")
+    group.addoption("--fleetgym-agent", action="append", metavar="AGENT", help="may be given several times")
+    group.addoption(
+        "--fleetgym-suite", action="append", metavar="SUITE", help="suite, instance or file (default: dev)"
+    )
+    group.addoption("--fleetgym-scenarios", metavar="0,1,..", help="numbers of stored scenarios")
+    group.addoption("--fleetgym-seed", type=int, default=0, metavar="N", help="of the run (default: 0)")
+    group.addoption("--fleetgym-isolate", default="auto", metavar="WHEN", help="auto, always or never")
+    group.addoption("--fleetgym-official", metavar="CLASS", help="time class of an official run")
+    group.addoption("--fleetgym-out", metavar="FILE", help="results file to write")
+    group.addoption("--fleetgym-resume", metavar="FILE", help="results file to go on with")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Take over collection if there are agents to play."""
+    if config.getoption("fleetgym_agent"):
+        config.pluginmanager.register(_Run(config), "fleetgym-run")
+
+
+class _Run:
+    """What happens in each process of a run; the one that is no worker of xdist keeps the `Recording`."""
+
+    def __init__(self, config: pytest.Config):
+        self.config = config
+        self.recording: Recording | None = None
+        self.episodes: dict[int, EpisodeResult] = {}  # played, but one before them is not
+        self.lost: set[int] = set()  # jobs whose worker died
+        self.path = ""
+
+    @property
+    def is_worker(self) -> bool:
+        return hasattr(self.config, "workerinput")
+
+    # -- before
+
+    @pytest.hookimpl(tryfirst=True)  # before xdist starts its workers
+    def pytest_sessionstart(self) -> None:
+        from fleetgym.files.errors import FleetgymError
+
+        try:
+            self.jobs = _jobs(self.config)
+            if self.is_worker:
+                told = self.config.workerinput["fleetgym"]  # type: ignore[attr-defined]
+                self.done, self.player = told["done"], _player(self.config, told["rules"])
+            else:
+                self.done, self.player = 0, _player(self.config, None)
+                if not self.config.option.collectonly:
+                    self._start_recording()
+        except (FleetgymError, OSError) as error:
+            raise pytest.UsageError(f"fleetgym: {error}") from None
+
+    def _start_recording(self) -> None:
+        from fleetgym.evaluation.isolation.agent_runner import load_kernels
+        from fleetgym.evaluation.recording import Recording
+        from fleetgym.evaluation.results import new_results_path
+        from fleetgym.model.library import load_instance
+
+        suite, option = _suite(self.config), self.config.getoption
+        self.path = option("fleetgym_resume") or option("fleetgym_out") or str(new_results_path(suite))
+        resume = option("fleetgym_resume") is not None
+        self.recording = Recording(self.jobs, suite, self.player, self.path, resume=resume)
+        self.done = len(self.recording.episodes)
+        load_kernels(load_instance(self.jobs[0].instance))  # or every worker would compile them
+        self.recording.check_speed("before")
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell a worker of xdist what is done, and by which rules to play."""
+        rules = self.player.official
+        told = {"done": self.done, "rules": None if rules is None else dataclasses.asdict(rules)}
+        node.workerinput["fleetgym"] = told
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self, session: pytest.Session) -> bool | None:
+        """Make an item of every job that is not done; other tests are not looked for."""
+        if self.config.pluginmanager.hasplugin("dsession"):
+            return None  # the workers of xdist collect
+        names = _names(self.jobs)
+        session.items = [
+            _JobItem.from_parent(session, name=names[k], number=k, job=self.jobs[k], player=self.player)
+            for k in range(self.done, len(self.jobs))
+        ]
+        session.testscollected = len(session.items)
+        report = pytest.CollectReport("", "passed", None, list(session.items))
+        self.config.hook.pytest_collectreport(report=report)  # pytest counts by it
+        self.config.hook.pytest_collection_finish(session=session)
+        return True
+
+    # -- during
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take over an episode, and write all that are next in order."""
+        if self.recording is None:
+            return
+        for name, value in report.user_properties:
+            if name == _PROPERTY and report.when == "call":
+                number, episode = _read(str(value))
+                self.episodes[number] = episode
+        if report.when not in ("setup", "call", "teardown"):  # xdist's report of a worker that died
+            names = {f"::{name}": k for k, name in enumerate(_names(self.jobs))}
+            self.lost.add(names[report.nodeid])
+        self._write()
+
+    def _write(self) -> None:
+        assert self.recording is not None
+        while (due := len(self.recording.episodes)) in self.episodes:
+            self.recording.add(self.episodes.pop(due))
+
+    # -- after
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Play what a worker took along when it died, with the agent isolated, as `evaluate` does."""
+        if self.recording is None:
+            return
+        try:
+            for number in sorted(self.lost - self.episodes.keys()):
+                if number >= len(self.recording.episodes):
+                    self.episodes[number] = self.player.isolated()(self.jobs[number])
+                    self._write()
+            self.recording.check_speed("after")
+        finally:
+            self.recording.close()
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Say where the results are."""
+        if self.recording is None:
+            return
+        done, total = len(self.recording.episodes), len(self.jobs)
+        rest = "" if done == total else f"; go on with --fleetgym-resume={self.path}"
+        terminalreporter.write_line(f"fleetgym: {done} of {total} episodes are in {self.path}{rest}")
+        for check in self.recording.speed_checks:
+            if not check.is_within:
+                drift = f"{check.drift:+.0%} from its calibration"
+                terminalreporter.write_line(f"fleetgym: marked: {check.moment} the run the speed was {drift}")
+
+
+class _AgentFailed(Exception):
+    """An episode whose agent failed; it is in the results file all the same."""
+
+
+class _JobItem(pytest.Item):
+    """One job; its report carries the episode."""
+
+    def __init__(self, *, number: int, job: Job, player: JobPlayer, **rest: Any):
+        super().__init__(**rest)
+        self.number, self.job, self.player = number, job, player
+
+    def runtest(self) -> None:
+        from fleetgym.evaluation.results import timing_line
+
+        episode = self.player(self.job)
+        lines = [self.number, episode.to_line(), timing_line(episode)]
+        self.user_properties.append((_PROPERTY, json.dumps(lines)))
+        if episode.failure is not None:
+            failure = episode.failure
+            raise _AgentFailed(f"window {failure.window}: {failure.kind}: {failure.message}")
+
+    def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
+        if isinstance(excinfo.value, _AgentFailed):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Any, int | None, str]:
+        return self.path, None, self.name
+
+
+def _jobs(config: pytest.Config) -> list[Job]:
+    from fleetgym.evaluation.run import make_jobs
+    from fleetgym.files.errors import FleetgymError
+
+    text = config.getoption("fleetgym_scenarios")
+    try:
+        scenarios = None if text is None else [int(part) for part in text.split(",")]
+    except ValueError:
+        raise FleetgymError(f"--fleetgym-scenarios expects numbers as 0,1; got {text!r}") from None
+    seed = config.getoption("fleetgym_seed")
+    return make_jobs(config.getoption("fleetgym_agent"), _suite(config), scenarios, seed)
+
+
+def _suite(config: pytest.Config) -> list[str]:
+    from fleetgym.model.suites import DEFAULT_SUITE, full_suite
+
+    return list(full_suite(config.getoption("fleetgym_suite") or [DEFAULT_SUITE]))
+
+
+def _player(config: pytest.Config, rules: dict[str, Any] | None) -> JobPlayer:
+    """Return the player of the options; workers get the rules from the process that probed the machine."""
+    from fleetgym.evaluation.isolation.official import make_rules
+    from fleetgym.evaluation.isolation.rules import Rules
+    from fleetgym.evaluation.recording import JobPlayer
+
+    isolate, time_class = config.getoption("fleetgym_isolate"), config.getoption("fleetgym_official")
+    if time_class is None:
+        return JobPlayer(isolate)
+    return JobPlayer(isolate, official=make_rules(time_class) if rules is None else Rules(**rules))
+
+
+def _names(jobs: list[Job]) -> list[str]:
+    """Return a name for each job, without what pytest and its reports read as marks."""
+    return [f"{j.agent}@{j.instance}#{j.scenario}".replace("::", ":") for j in jobs]
+
+
+def _read(text: str) -> tuple[int, EpisodeResult]:
+    from fleetgym.evaluation.results import read_episode
+
+    number, line, timing = json.loads(text)
+    return number, read_episode(line, timing)

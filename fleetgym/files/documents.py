@@ -1,0 +1,223 @@
+"""JSON files in and out: bounded in size, strict about what JSON is, written whole or not at all."""
+
+from __future__ import annotations
+
+import collections
+import gzip
+import hashlib
+import json
+import os
+import tempfile
+import zlib
+from pathlib import Path
+from typing import IO, Any
+
+from fleetgym.files.errors import DataError, FleetgymError
+
+#: A file that is, or unpacks to, more than this is refused before it is parsed.
+MAX_FILE_BYTES = 256 * 2**20
+
+
+def read_text(path: str | os.PathLike[str], limit: int = MAX_FILE_BYTES) -> str:
+    """Return the text of a UTF-8 file, unpacked if its name ends in ``.gz``.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    limit : int
+        Most bytes it may hold when unpacked.
+
+    Returns
+    -------
+    str
+        The whole text.
+
+    Raises
+    ------
+    DataError
+        If the file is too large, truncated, not gzip or not UTF-8.
+    """
+    try:
+        with _open(path) as stream:
+            data = stream.read(limit + 1)
+    except IsADirectoryError:
+        raise DataError("a directory; expected a file") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"not a complete gzip file ({error})") from None
+    if len(data) > limit:
+        raise DataError(f"larger than {limit // 2**20} MiB when unpacked")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"not UTF-8 text (byte {error.start})") from None
+
+
+def _open(path: str | os.PathLike[str]) -> Any:
+    name = os.fspath(path)
+    return gzip.open(name, "rb") if name.endswith(".gz") else open(name, "rb")
+
+
+def parse_json(text: str) -> Any:
+    """Parse strict JSON: NaN, Infinity, duplicate keys and deep nesting are errors.
+
+    Parameters
+    ----------
+    text : str
+        The document.
+
+    Returns
+    -------
+    object
+        Plain lists, mappings, strings and numbers.
+
+    Raises
+    ------
+    DataError
+        Where the document is not JSON, with line and column.
+
+    Examples
+    --------
+    >>> parse_json('{"a": [1, 2.5]}')
+    {'a': [1, 2.5]}
+    """
+    try:
+        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno} column {error.colno}"
+        raise DataError(f"not JSON: {error.msg} at {where}") from None
+    except RecursionError:
+        raise DataError("nested too deeply") from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise DataError(f"not JSON: {error}") from None
+
+
+def _refuse_constant(name: str) -> float:
+    raise DataError(f"{name} is not a number in JSON; expected a finite number")
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        [(twice, _)] = collections.Counter(key for key, _ in pairs).most_common(1)
+        raise DataError(f"the key {twice[:40]!r} appears twice in one object")
+    return found
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """Read a strict JSON document from a file, which may be gzipped.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+
+    Returns
+    -------
+    object
+        Plain lists, mappings, strings and numbers.
+    """
+    return parse_json(read_text(path))
+
+
+def canonical_json(data: Any) -> str:
+    """Return the one JSON text that stands for `data`: sorted keys, no spaces, shortest floats.
+
+    Examples
+    --------
+    >>> canonical_json({"b": 1.0, "a": [True]})
+    '{"a":[true],"b":1.0}'
+    """
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def canonical_hash(data: Any) -> str:
+    """Return the SHA-256 of `canonical_json`, in hexadecimal."""
+    return hashlib.sha256(canonical_json(data).encode()).hexdigest()
+
+
+def file_sha256(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a file's bytes, in hexadecimal."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write `data` to a temporary file beside `path`, then move it there: never a half-written file.
+
+    Parameters
+    ----------
+    path : path-like
+        Where the file shall be; its folder is created.
+    data : bytes
+        The content.
+
+    Raises
+    ------
+    FleetgymError
+        If there is a folder of this name.
+    OSError
+        If it cannot be written; it names `path`.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise FleetgymError(f"{path} is a folder; expected a file to write")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, str(path)) from None
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, target)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def lock(stream: IO[Any]) -> None:
+    """Keep others from writing to a file until it is closed, where the system can.
+
+    Raises
+    ------
+    FleetgymError
+        If another holds it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise FleetgymError(
+            f"{stream.name} is being written by another run; wait for it, or end it"
+        ) from None
+    except OSError:
+        return  # a file system without locks
+
+
+def write_private(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write `data` to a new file that only its owner may read; a file that exists is a `FileExistsError`."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+        stream.write(data)
+
+
+def write_json(path: str | os.PathLike[str], data: Any) -> None:
+    """Write canonical JSON, gzipped without a time stamp if the name ends in ``.gz``.
+
+    Parameters
+    ----------
+    path : path-like
+        The file; replaced as a whole.
+    data : object
+        Plain lists, mappings, strings and finite numbers.
+    """
+    raw = (canonical_json(data) + "\n").encode()
+    if os.fspath(path).endswith(".gz"):
+        raw = gzip.compress(raw, compresslevel=9, mtime=0)
+    write_atomically(path, raw)

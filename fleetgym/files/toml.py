@@ -1,0 +1,68 @@
+"""Small hand-written TOML files in, dataclasses of specs out, and back: bounded in size, strict about every key."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fleetgym.files.documents import read_text
+from fleetgym.files.errors import DataError
+from fleetgym.files.schema import ListOf, Nested, Text, read_object, spec
+
+T = TypeVar("T")
+
+MAX_TOML_BYTES = 2**16
+
+SUITE = Text(r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,60}(/[A-Za-z0-9][A-Za-z0-9._-]{0,60})?\Z")
+
+
+def write_toml(data: Mapping[str, Any]) -> str:
+    r"""Return one level of tables of texts and whole numbers as TOML.
+
+    Examples
+    --------
+    >>> print(write_toml({"format": "x", "agent": {"name": 'a "b"', "seed": 1}}), end="")
+    format = "x"
+    <BLANKLINE>
+    [agent]
+    name = "a \"b\""
+    seed = 1
+    """
+    plain = {key: value for key, value in data.items() if not isinstance(value, Mapping)}
+    tables = {key: value for key, value in data.items() if isinstance(value, Mapping)}
+    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in plain.items()]
+    for name, table in tables.items():
+        lines += ["", f"[{name}]"]
+        lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.items()]
+    return "\n".join(lines) + "\n"
+
+
+def read_toml(cls: type[T], path: Path) -> T:
+    """Read a small TOML file into a dataclass of specs.
+
+    Raises
+    ------
+    DataError
+        With file and path of what is wrong.
+    """
+    try:
+        text = read_text(path, MAX_TOML_BYTES)
+        return read_object(cls, tomllib.loads(text))
+    except DataError as error:
+        raise error.in_file(path) from None
+    except RecursionError:
+        raise DataError("nested too deeply", source=str(path)) from None
+    except ValueError as error:  # TOMLDecodeError, or an integer of thousands of digits
+        raise DataError(f"not TOML: {str(error)[:200]}", source=str(path)) from None
+
+
+def read_list(cls: type[T], path: Path, key: str) -> tuple[T, ...]:
+    """Read a TOML file that holds one array of tables, ``[[key]]``; a missing file holds none."""
+    if not path.is_file():
+        return ()
+    field = (key, tuple, spec(ListOf(Nested(cls)), ()))
+    return getattr(read_toml(dataclasses.make_dataclass(key, [field], frozen=True), path), key)

@@ -1,0 +1,356 @@
+"""From the CSV tables in ``fleetgym/data`` to frozen facts about GPU types, models, accuracy and prices.
+
+Every fact names its source and says how it is known: measured, modelled, datasheet, substituted or assumed.
+``fleetgym/data/SOURCES.md`` explains the columns and lists the licences.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import functools
+from collections.abc import Mapping
+from importlib import resources
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from fleetgym.files.errors import UnknownNameError
+
+T = TypeVar("T")
+
+#: How a number is known, from best to worst.
+LABELS = ("measured", "modelled", "datasheet", "substituted", "assumed")
+
+#: Bytes per weight of each precision.
+WEIGHT_BYTES: Mapping[str, float] = MappingProxyType(
+    {"fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5}
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GpuType:
+    """Facts about one GPU; tensor rates are dense TFLOPS (TOPS for integers), links are per direction."""
+
+    name: str
+    memory_gb: float
+    bandwidth_gb_per_s: float
+    fp16_tflops: float
+    fp8_tflops: float | None
+    int8_tflops: float | None
+    int4_tflops: float | None
+    fp4_tflops: float | None
+    nvlink_gb_per_s: float  # 0 where there is none
+    pcie_gb_per_s: float
+    gpus_per_node: int
+    tdp_w: float | None
+    label: str
+    source: str
+    licence: str
+
+    @property
+    def peer_gb_per_s(self) -> float:
+        """Bandwidth between two GPUs of a node: NVLink where there is one, else PCIe."""
+        return self.nvlink_gb_per_s or self.pcie_gb_per_s
+
+    def tflops(self, precision: str) -> float:
+        """Return the dense peak rate at which weights of a precision are multiplied.
+
+        Where the GPU has no such units, and for 4-bit weights, the weights are unpacked and multiplied in
+        FP16, which is what serving engines do.
+
+        Parameters
+        ----------
+        precision : str
+            A key of `WEIGHT_BYTES`.
+
+        Returns
+        -------
+        float
+            TFLOP per second.
+
+        Raises
+        ------
+        UnknownNameError
+            For an unknown precision.
+        """
+        _known("precision", precision, WEIGHT_BYTES)
+        rate = {"fp8": self.fp8_tflops, "int8": self.int8_tflops}.get(precision)
+        return self.fp16_tflops if rate is None else rate
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelType:
+    """Facts about one LLM: sizes in billions of parameters, weights at 2 bytes, KV cache at 16 bit."""
+
+    name: str
+    params_b: float
+    active_params_b: float
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    experts: int  # 0 for dense models
+    experts_per_token: int
+    max_context: int
+    weight_gb_bf16: float
+    kv_bytes_per_token: float
+    hybrid_attention: bool  # then the KV figure is an upper bound
+    label: str
+    source: str
+    licence: str
+
+    def weight_gb(self, precision: str = "fp16") -> float:
+        """Return the size of the weights at a precision in GB.
+
+        Raises
+        ------
+        UnknownNameError
+            For an unknown precision.
+        """
+        _known("precision", precision, WEIGHT_BYTES)
+        return self.weight_gb_bf16 * WEIGHT_BYTES[precision] / 2.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Score:
+    """One published benchmark score in percent (a relative loss for ``MMLU_rel_loss_pct``)."""
+
+    model: str
+    precision: str
+    task: str
+    score: float
+    label: str
+    source: str
+    licence: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class IterationFit:
+    """Time per output token fitted to measured runs of one model, GPU, precision, engine and TP degree.
+
+    With n sequences of mean context L at once, ``w_s + h_s n L/8192``, or more closely
+    ``base_s + context_s n L/8192 + sequence_s n + prefill_s n input/output``.
+    """
+
+    model: str
+    gpu: str
+    precision: str
+    backend: str
+    tensor_parallel: int
+    points: int
+    w_s: float
+    h_s: float
+    mape_wh: float
+    base_s: float
+    context_s: float
+    sequence_s: float
+    prefill_s: float
+    mape: float
+    label: str
+    source: str
+    licence: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Price:
+    """One offer in USD per GPU-hour."""
+
+    gpu: str
+    provider: str
+    segment: str
+    market: str
+    region: str
+    gpus: int
+    usd_per_gpu_h: float
+    date: str
+    label: str
+    source: str
+    licence: str
+
+
+def gpu(name: str) -> GpuType:
+    """Return the facts about a GPU type.
+
+    Parameters
+    ----------
+    name : str
+        Such as ``"H100"``; `gpu_names` lists them.
+
+    Returns
+    -------
+    GpuType
+        Its row of ``gpus.csv``.
+
+    Raises
+    ------
+    UnknownNameError
+        Naming the nearest known name.
+
+    Examples
+    --------
+    >>> gpu("H100").bandwidth_gb_per_s
+    3350.0
+    >>> gpu("A100-80GB").tflops("fp8")  # no FP8 units: weights are unpacked to FP16
+    312.0
+    """
+    return _lookup("GPU type", name, _gpus())
+
+
+def model(name: str) -> ModelType:
+    """Return the facts about a model.
+
+    Parameters
+    ----------
+    name : str
+        Such as ``"Llama-3.1-70B"``; `model_names` lists them.
+
+    Returns
+    -------
+    ModelType
+        Its row of ``models.csv``.
+
+    Raises
+    ------
+    UnknownNameError
+        Naming the nearest known name.
+
+    Examples
+    --------
+    >>> model("Llama-3.1-8B").kv_bytes_per_token
+    131072.0
+    >>> model("Llama-3.1-8B").weight_gb("int4")
+    4.015
+    """
+    return _lookup("model", name, _models())
+
+
+def gpu_names() -> tuple[str, ...]:
+    """Return the names of all GPU types, sorted."""
+    return tuple(sorted(_gpus()))
+
+
+def model_names() -> tuple[str, ...]:
+    """Return the names of all models, sorted."""
+    return tuple(sorted(_models()))
+
+
+@functools.cache
+def scores() -> tuple[Score, ...]:
+    """Return all published benchmark scores."""
+    return _table(Score, "accuracy.csv")
+
+
+@functools.cache
+def iteration_fits() -> tuple[IterationFit, ...]:
+    """Return all fits of the time per output token."""
+    return _table(IterationFit, "iteration_fits.csv")
+
+
+@functools.cache
+def prices() -> tuple[Price, ...]:
+    """Return all price offers."""
+    return _table(Price, "prices.csv")
+
+
+def error_share(model_name: str, task: str, precision: str = "fp16") -> tuple[float, str]:
+    """Return the share of wrong answers of a model on a benchmark, and how it is known.
+
+    Parameters
+    ----------
+    model_name : str
+        A model in ``accuracy.csv``.
+    task : str
+        A benchmark in ``accuracy.csv``, such as ``"GSM8K_CoT"``.
+    precision : str
+        A key of `WEIGHT_BYTES`.
+
+    Returns
+    -------
+    error : float
+        1 - score/100.
+    label : str
+        ``"measured"`` for a published score. ``"modelled"`` where the 16-bit score is lowered by the model's
+        own measured relative MMLU loss, ``"substituted"`` where by the loss of a model from another family
+        (the median of all published losses at that precision).
+
+    Raises
+    ------
+    UnknownNameError
+        Where there is no 16-bit score of this model on this task.
+
+    Examples
+    --------
+    >>> error, label = error_share("Llama-3.1-8B", "GSM8K_CoT")
+    >>> round(error, 3), label
+    (0.155, 'measured')
+    >>> error, label = error_share("Llama-3.1-8B", "GSM8K_CoT", "fp8")
+    >>> round(error, 4), label
+    (0.1677, 'modelled')
+    """
+    _known("precision", precision, WEIGHT_BYTES)
+    precision = "fp16" if precision == "bf16" else precision
+    found = {(s.model, s.task, s.precision): s.score for s in scores()}
+    if (model_name, task, precision) in found:
+        return 1.0 - found[model_name, task, precision] / 100.0, "measured"
+    _known("model", model_name, {s.model for s in scores()})
+    _known("task", task, {t for m, t, p in found if m == model_name and p == "fp16"})
+    score = found[model_name, task, "fp16"]
+    loss = found.get((model_name, "MMLU_rel_loss_pct", precision))
+    if loss is not None:
+        return 1.0 - score / 100.0 * (1.0 - loss / 100.0), "modelled"
+    return 1.0 - score / 100.0 * (1.0 - _median_loss(precision)), "substituted"
+
+
+@functools.cache
+def _median_loss(precision: str) -> float:
+    """Return the median relative MMLU loss of all models that were measured at a precision."""
+    found = {(s.model, s.task, s.precision): s.score for s in scores()}
+    losses = [
+        score / 100.0
+        for (_, task, p), score in found.items()
+        if (task, p) == ("MMLU_rel_loss_pct", precision)
+    ]
+    for (name, task, p), score in found.items():
+        if task == "MMLU" and p == precision and (name, task, "fp16") in found:
+            losses.append(1.0 - score / found[name, task, "fp16"])
+    losses.sort()
+    middle = len(losses) // 2
+    return losses[middle] if len(losses) % 2 else 0.5 * (losses[middle - 1] + losses[middle])
+
+
+def _known(kind: str, name: str, names: Any) -> None:
+    if name not in names:
+        raise UnknownNameError(kind, name, names)
+
+
+def _lookup(kind: str, name: str, table: Mapping[str, T]) -> T:
+    _known(kind, name, table)
+    return table[name]
+
+
+@functools.cache
+def _gpus() -> Mapping[str, GpuType]:
+    return {row.name: row for row in _table(GpuType, "gpus.csv")}
+
+
+@functools.cache
+def _models() -> Mapping[str, ModelType]:
+    return {row.name: row for row in _table(ModelType, "models.csv")}
+
+
+_READERS: Mapping[str, Any] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "float | None": lambda text: float(text) if text else None,
+    "bool": lambda text: text == "1",
+}
+
+
+def _table(cls: type[T], name: str) -> tuple[T, ...]:
+    """Read a CSV table of the package into dataclasses with the same field names."""
+    kinds = {f.name: str(f.type) for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    text = resources.files("fleetgym").joinpath("data", name).read_text(encoding="utf-8")
+    rows = csv.DictReader(text.splitlines())
+    return tuple(cls(**{k: _READERS[kinds[k]](entry) for k, entry in row.items()}) for row in rows)

@@ -1,0 +1,194 @@
+"""From a template that serves both phases to a configuration of an instance, and to what it does to requests."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+
+from fleetgym.files.errors import FleetgymError
+from fleetgym.hardware.configurations.templates.library import Library, Plan
+from fleetgym.hardware.performance.coefficients import Coefficients, PairPerformance, service_cv2
+from fleetgym.hardware.performance.replica import (
+    CALIBRATED,
+    DEFAULT,
+    ReplicaOptions,
+    operating_point,
+    prefill_step_s,
+)
+from fleetgym.hardware.performance.roofline import Efficiency
+from fleetgym.model.instance import Configuration, Use
+
+
+@dataclasses.dataclass(frozen=True)
+class Replica:
+    """A template at its full load: what its pipeline does to a request of the library's lengths."""
+
+    library: Library
+    rank: int
+    plan: Plan
+    decode_s: float  # per output token, through all stages
+    prefill_s: Coefficients  # to the first token, alone
+    compute_tflops: float
+    kv_capacity_gb: float
+    kv_gb_per_token: float
+
+    @property
+    def service_s(self) -> Coefficients:
+        """Time that a request holds its place: its prompt, then a step of every stage per token."""
+        return dataclasses.replace(self.prefill_s, per_output_token=self.decode_s)
+
+    @property
+    def max_concurrency(self) -> int:
+        """Requests at a time: at full load, throughput times service time (Little's law)."""
+        service = self.library.service
+        held_s = self.service_s.at(service.input_tokens, service.output_tokens)
+        return max(1, int(self.plan.throughput_rps * held_s))
+
+
+def replica(library: Library, rank: int, options: ReplicaOptions = DEFAULT) -> Replica:
+    """Return what a template of phase ``"both"`` does when it serves as much as it can.
+
+    A request visits one node of each stage, in proportion to what the nodes serve. Compute and memory are those
+    of the stage with the least of them per layer.
+
+    Parameters
+    ----------
+    library : Library
+        Of phase ``"both"``.
+    rank : int
+        A template of it.
+    options : ReplicaOptions
+        Those that the library was made with.
+
+    Raises
+    ------
+    FleetgymError
+        For a library of another phase, or a rank that is no template.
+    """
+    if library.phase != "both":
+        raise FleetgymError(
+            f"the library's phase is {library.phase!r}; an environment's replicas serve 'both'"
+        )
+    service, plan = library.service, library.plan(rank)
+    model, stages = service.model, len(plan.stages)
+    longer = dataclasses.replace(service, input_tokens=2.0 * service.input_tokens)
+    decode_s = base_s = token_s = 0.0
+    compute, memory, repeated = [], [], 1.0
+    for stage in plan.stages:
+        share = stage.layers / model.layers
+        nodes = [library.nodes[n] for n in stage.nodes]
+        points = [operating_point(service, node, stage.layers, stages, options) for node in nodes]
+        weight = np.array([p.throughput_rps for p in points])
+        weight = weight / weight.sum()
+        twice = np.array([share * prefill_step_s(longer, node, np.ones(1), options)[0] for node in nodes])
+        once = np.array([p.prompt_s for p in points])
+        slope = (twice - once) / service.input_tokens
+        decode_s += float(weight @ [p.decode_s for p in points])
+        token_s += float(weight @ slope)
+        base_s += float(
+            weight @ (np.maximum(0.0, once - slope * service.input_tokens) + [p.hop_s for p in points])
+        )
+        tensor = [
+            n.gpus * n.gpu.tflops(service.precision) * CALIBRATED.get(n.gpu.name, Efficiency()).tensor
+            for n in nodes
+        ]
+        compute.append(sum(tensor) / share)
+        memory.append(sum(max(0.0, p.kv_capacity_gb) for p in points) / share)
+        repeated = max(repeated, max(n.gpus for n in nodes) / model.kv_heads)
+    lengths = service.input_tokens + service.output_tokens
+    return Replica(
+        library=library,
+        rank=rank,
+        plan=plan,
+        decode_s=decode_s,
+        prefill_s=Coefficients(base_s, token_s, 0.0),
+        compute_tflops=min(compute),
+        kv_capacity_gb=min(memory),
+        kv_gb_per_token=model.kv_bytes_per_token * repeated * service.seen_tokens(lengths) / lengths / 1e9,
+    )
+
+
+def configuration(
+    found: Replica, tiers: Mapping[str, str], *, max_replicas: int, startup_windows: int = 0, region: str = ""
+) -> Configuration:
+    """Return the instance's form of a template.
+
+    Parameters
+    ----------
+    found : Replica
+        From `replica`.
+    tiers : mapping
+        GPU type to the id of the tier on which its GPUs are rented.
+    max_replicas : int
+        Most replicas.
+    startup_windows : int
+        Windows from the grant to service.
+    region : str
+        Added to the id, where templates repeat by region.
+
+    Returns
+    -------
+    Configuration
+        Its id has the GPUs and the template's rank: ``"Phi-4-14B@1xL40S+1xL4:t37"``.
+    """
+    gpus: Counter[str] = Counter()
+    for stage in found.plan.stages:
+        for n in stage.nodes:
+            gpus[found.library.nodes[n].gpu.name] += found.library.nodes[n].gpus
+    nodes = "+".join(f"{n}x{name}" for name, n in gpus.items())
+    where = f":{region}" if region else ""
+    return Configuration(
+        id=f"{found.library.service.model.name}@{nodes}:t{found.rank}{where}",
+        model=found.library.service.model.name,
+        uses=tuple(Use(tier=tiers[name], gpus=n) for name, n in gpus.items()),
+        compute_tflops=found.compute_tflops,
+        kv_capacity_gb=found.kv_capacity_gb,
+        kv_gb_per_token=found.kv_gb_per_token,
+        max_concurrency=found.max_concurrency,
+        max_replicas=max_replicas,
+        startup_windows=startup_windows,
+        pipeline_parallel=len(found.plan.stages),
+    )
+
+
+def pair(
+    found: Replica,
+    *,
+    input_tokens: float,
+    output_tokens: float,
+    error: float,
+    input_cv2: float = 1.0,
+    output_cv2: float = 1.0,
+    correlation: float = 0.0,
+    storage_usd: float = 0.0,
+) -> PairPerformance:
+    """Return what a template does to one workload's requests.
+
+    Parameters
+    ----------
+    found : Replica
+        From `replica`.
+    input_tokens, output_tokens : float
+        Mean lengths of the workload.
+    error : float
+        Error share of its requests.
+    input_cv2, output_cv2, correlation : float
+        Variability of the lengths.
+    storage_usd : float
+        Data storage of one request.
+    """
+    token = 2.0 * found.library.service.model.active_params_b / 1000.0
+    service = found.service_s
+    return PairPerformance(
+        delay_s=service,
+        service_s=service,
+        prefill_s=found.prefill_s,
+        work_tflop=Coefficients(0.0, token, token),
+        error=error,
+        service_cv2=service_cv2(service, input_tokens, output_tokens, input_cv2, output_cv2, correlation),
+        storage_usd=storage_usd,
+        label="modelled",
+    )

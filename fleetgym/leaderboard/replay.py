@@ -1,0 +1,172 @@
+"""One claimed episode in, the judge's numbers out: actions are replayed, claims compared, differences named."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from fleetgym import reference
+from fleetgym.evaluation.changes import decode_actions
+from fleetgym.evaluation.results_format import COST_TERMS, Costs, EpisodeResult
+from fleetgym.files.documents import parse_json
+from fleetgym.files.errors import DataError
+from fleetgym.files.schema import read_object
+from fleetgym.leaderboard.record import FailureMark, VerifiedEpisode
+from fleetgym.leaderboard.submission import DECLARATION, Submission
+from fleetgym.model.actions import ActionSpace
+from fleetgym.model.instance import Instance
+from fleetgym.model.library import load_instance, load_scenarios, task_name
+from fleetgym.model.scenario import Scenario
+from fleetgym.reference import CertificateError
+from fleetgym.scoring.best_known import TOLERANCE
+
+#: Claimed shares of requests are compared absolutely.
+SHARE_TOLERANCE = 1e-7
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """One line of the episodes, and the task it must be about."""
+
+    number: int
+    line: str
+    instance: str
+    scenario: int
+    submission: Submission
+
+
+def judge_claim(claim: Claim) -> VerifiedEpisode:
+    """Replay one line; raise `DataError` if it is not what it claims to be."""
+    try:
+        episode = read_object(EpisodeResult, parse_json(claim.line))
+        _check_job(episode, claim)
+        instance = load_instance(claim.instance)
+        scenario = load_scenarios(claim.instance)[claim.scenario]
+        if episode.scenario_id != scenario.id:
+            raise DataError(f"expected {scenario.id!r}", "$.scenario_id")
+        options = ActionSpace(instance).nvec.tolist()
+        actions = decode_actions(episode.actions, instance.num_windows, options)
+        _check_actions(episode, actions, claim.submission.agent.division)
+        judged = judge(instance, scenario, actions, claim.instance, claim.scenario)
+        _compare(episode, *judged)
+    except DataError as error:
+        raise DataError(error.message, f"$[{claim.number}]{error.path.removeprefix('$')}") from None
+    failure = episode.failure
+    marked = None if failure is None else FailureMark(window=failure.window, kind=failure.kind)
+    spent = episode.budget_spent_at_window
+    return dataclasses.replace(judged[0], failure=marked, budget_spent_at_window=spent)
+
+
+def _check_job(episode: EpisodeResult, claim: Claim) -> None:
+    task = task_name(claim.instance, claim.scenario)
+    if (episode.instance, episode.scenario) != (claim.instance, claim.scenario):
+        raise DataError(f"expected the episode of {task}: each task once, in order", "$.instance")
+    if episode.agent != claim.submission.agent.entry:
+        raise DataError(f"expected the agent that {DECLARATION} declares", "$.agent")
+    if episode.seed != claim.submission.run.seed:
+        raise DataError(f"expected {claim.submission.run.seed}", "$.seed")
+
+
+def _check_actions(episode: EpisodeResult, actions: np.ndarray, division: str) -> None:
+    spent, failure = episode.budget_spent_at_window, episode.failure
+    if spent is not None and spent >= len(actions):
+        raise DataError(f"expected a window from 0 to {len(actions) - 1}", "$.budget_spent_at_window")
+    if failure is not None and failure.window >= len(actions):
+        raise DataError(f"expected a window from 0 to {len(actions) - 1}", "$.failure.window")
+    if division == "one-shot":
+        check_one_shot(actions if failure is None else actions[: failure.window])
+    if failure is not None and actions[failure.window :].any():
+        raise DataError("expected the empty fleet from the failure on", "$.actions")
+
+
+def check_one_shot(actions: np.ndarray) -> None:
+    """Raise `DataError` if actions, (windows, slots), do not keep what the first of them wants."""
+    changes = np.flatnonzero(np.any(actions != actions[:1], axis=1))
+    if changes.size:
+        message = f"in the one-shot division the first action holds, this differs in window {changes[0]}"
+        raise DataError(message, "$.actions")
+
+
+def judge(
+    instance: Instance, scenario: Scenario, actions: np.ndarray, name: str, number: int
+) -> tuple[VerifiedEpisode, list[float]]:
+    """Play actions through the reference evaluator.
+
+    Parameters
+    ----------
+    instance, scenario
+        The task.
+    actions : ndarray of int, shape (windows, slots)
+    name, number
+        What the task is called.
+
+    Returns
+    -------
+    episode : VerifiedEpisode
+    cost_per_window_usd : list of float
+
+    Raises
+    ------
+    DataError
+        If an action does not exist, or a window's routing cannot be proven optimal.
+    """
+    try:
+        steps = reference.replay(instance, scenario, actions.tolist())
+    except CertificateError as error:
+        raise DataError(f"cannot be judged: {error}", "$.actions") from None
+    windows = [step["cost"] for step in steps]
+    terms: dict[str, list[float]] = {term: [] for term in COST_TERMS}
+    counts = dict.fromkeys(("forced_outages", "denied", "lost"), 0)
+    shares: dict[str, list[float]] = {"miss_share": [], "unserved_share": []}
+    rates = scenario.expanded(instance.num_windows).rate_rps.tolist()
+    for step, rate in zip(steps, rates, strict=True):
+        for term, values in terms.items():
+            values.append(step[term])
+        counts["forced_outages"] += step["forced_outage"]
+        counts["denied"] += sum(step["denied"])
+        counts["lost"] += sum(step["lost"])
+        for share, values in shares.items():
+            values += [rps * part for rps, part in zip(rate, step[share], strict=True)]
+    requests = math.fsum(rate for row in rates for rate in row)
+
+    def mean(name: str) -> float:
+        return min(1.0, math.fsum(shares[name]) / requests) if requests > 0 else 0.0
+
+    found = VerifiedEpisode(
+        instance=name,
+        scenario=number,
+        cost_usd=math.fsum(windows),
+        costs=Costs(**{term: math.fsum(values) for term, values in terms.items()}),
+        miss_share=mean("miss_share"),
+        unserved_share=mean("unserved_share"),
+        failure=None,
+        forced_outages=counts["forced_outages"],
+        denied=counts["denied"],
+        lost=counts["lost"],
+    )
+    return found, windows
+
+
+def _compare(claimed: EpisodeResult, judged: VerifiedEpisode, windows: Sequence[float]) -> None:
+    """Raise at the first claimed number that is not what the judge found."""
+    allowed = TOLERANCE * max(1.0, judged.cost_usd)
+    _check_number(claimed.cost_usd, judged.cost_usd, allowed, "$.cost_usd")
+    for term in COST_TERMS:
+        _check_number(getattr(claimed.costs, term), getattr(judged.costs, term), allowed, f"$.costs.{term}")
+    if len(claimed.cost_per_window_usd) != len(windows):
+        count = len(claimed.cost_per_window_usd)
+        raise DataError(f"expected {len(windows)} windows, got {count}", "$.cost_per_window_usd")
+    for t, (claim, cost) in enumerate(zip(claimed.cost_per_window_usd, windows, strict=True)):
+        _check_number(claim, cost, TOLERANCE * max(1.0, cost), f"$.cost_per_window_usd[{t}]")
+    for name in ("miss_share", "unserved_share"):
+        _check_number(getattr(claimed, name), getattr(judged, name), SHARE_TOLERANCE, f"$.{name}")
+    for name in ("forced_outages", "denied", "lost"):
+        _check_number(getattr(claimed, name), getattr(judged, name), 0, f"$.{name}")
+
+
+def _check_number(claimed: float, judged: float, allowed: float, path: str) -> None:
+    if not abs(claimed - judged) <= allowed:
+        raise DataError(f"claims {claimed!r}, the replay says {judged!r}", path)

@@ -1,0 +1,227 @@
+"""From an instance and a random generator to a `Scenario`: every realised number of one episode."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+
+from fleetgym.model.dynamics.availability import Drops
+from fleetgym.model.dynamics.demand import (
+    DiurnalOU,
+    draw_counts,
+    geometric_random_walk,
+    resampled_day,
+    stationary_ou,
+)
+from fleetgym.model.instance import Instance
+from fleetgym.model.processes import Process
+from fleetgym.model.scenario import Scenario
+
+_Draw = Callable[[np.random.Generator], np.ndarray]
+_DrawPair = Callable[[np.random.Generator], tuple[np.ndarray, np.ndarray]]
+
+
+class ScenarioGenerator:
+    """The processes of one instance, their parameters read once.
+
+    Parameters
+    ----------
+    instance : Instance
+        Its `dynamics` name the processes.
+
+    Examples
+    --------
+    >>> import fleetgym
+    >>> instance = fleetgym.load_instance("fleet-v0/toy/two-pools")
+    >>> scenario = ScenarioGenerator(instance).draw(np.random.default_rng(7))
+    >>> scenario.rate_rps.shape == (instance.num_windows, 1)
+    True
+    """
+
+    def __init__(self, instance: Instance):
+        self._demand = _demand(instance)
+        self._tokens = _tokens(instance)
+        self._factors = _factors(instance)
+        self._availability = _availability(instance)
+        self._prices = np.ones((1, instance.num_pools))
+
+    def draw(self, rng: np.random.Generator, scenario_id: str = "drawn") -> Scenario:
+        """Draw one scenario; everything random comes from `rng`, in a fixed order.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+            The only source of randomness.
+        scenario_id : str
+            Id of the scenario.
+
+        Returns
+        -------
+        Scenario
+            Fields that do not vary have a single row.
+        """
+        rate = self._demand(rng)
+        input_scale, output_scale = self._tokens(rng)
+        delay_factor, error_factor = self._factors(rng)
+        return Scenario(
+            id=scenario_id,
+            rate_rps=rate,
+            input_scale=input_scale,
+            output_scale=output_scale,
+            delay_factor=delay_factor,
+            error_factor=error_factor,
+            available_gpus=self._availability(rng),
+            price_factor=self._prices,
+        )
+
+
+@functools.lru_cache(maxsize=64)
+def _generator(instance: Instance) -> ScenarioGenerator:
+    return ScenarioGenerator(instance)
+
+
+def draw_scenario(instance: Instance, rng: np.random.Generator, scenario_id: str = "drawn") -> Scenario:
+    """Draw a scenario from the processes in `instance.dynamics`.
+
+    Equal generators give equal scenarios, in any process; there is no other state.
+
+    Parameters
+    ----------
+    instance : Instance
+        The problem.
+    rng : numpy.random.Generator
+        The only source of randomness.
+    scenario_id : str
+        Id of the scenario.
+
+    Returns
+    -------
+    Scenario
+        Rates in requests/s as counts over the window; availability in whole nodes.
+    """
+    return _generator(instance).draw(rng, scenario_id)
+
+
+# -- parameters
+
+
+def _vector(process: Process, name: str, length: int) -> np.ndarray:
+    """Return a parameter that is one number for all, or one per item: shape (length,)."""
+    return np.array(np.broadcast_to(np.asarray(process.parameters[name], dtype=float), (length,)))
+
+
+def _scalar(process: Process, name: str) -> float:
+    value = process.parameters[name]
+    return float(value[0] if isinstance(value, tuple) else value)
+
+
+# -- one drawing function per process
+
+
+def _demand(instance: Instance) -> _Draw:
+    process, length = instance.dynamics.demand, instance.num_workloads
+    windows, window_s = instance.num_windows, instance.window_s
+    if process.kind == "history":
+        return lambda rng: resampled_day(rng, instance.history.rate_rps, windows)
+    if process.kind == "resampled-history":
+        return _resampled(instance)
+    mean = np.array([w.rate_rps for w in instance.workloads]) * window_s
+    dispersion = _vector(process, "dispersion", length)
+    if process.kind == "grw":
+        sigma = _vector(process, "sigma", length)
+
+        def level(rng: np.random.Generator) -> np.ndarray:
+            return geometric_random_walk(rng, windows, sigma)
+    else:
+        ou = diurnal_ou(process, length)
+
+        def level(rng: np.random.Generator) -> np.ndarray:
+            return ou.log_level(rng, windows, window_s)
+
+    return lambda rng: draw_counts(rng, mean * np.exp(level(rng)), dispersion) / window_s
+
+
+def diurnal_ou(process: Process, length: int) -> DiurnalOU:
+    """Return the process ``diurnal-ou`` with one value per workload for each parameter.
+
+    Parameters
+    ----------
+    process : Process
+        Of kind ``diurnal-ou``.
+    length : int
+        Number of workloads.
+
+    Returns
+    -------
+    DiurnalOU
+        Ready to draw from.
+    """
+    names = ("daily_amplitude", "daily_peak_h", "ou_sd", "ou_time_min", "noise_sd")
+    jumps = ("jumps_per_day", "jump_log_mean", "jump_hold_min")
+    vectors = {name: _vector(process, name, length) for name in names + jumps}
+    return DiurnalOU(ou_common=_scalar(process, "ou_common"), **vectors)
+
+
+def _resampled(instance: Instance) -> _Draw:
+    process, window_s = instance.dynamics.demand, instance.window_s
+    roll = int(_scalar(process, "roll_windows"))
+    sd = _vector(process, "level_log_sd", instance.num_workloads)
+
+    def draw(rng: np.random.Generator) -> np.ndarray:
+        rate = resampled_day(rng, instance.history.rate_rps, instance.num_windows, roll, sd)
+        return np.rint(rate * window_s) / window_s
+
+    return draw
+
+
+def _tokens(instance: Instance) -> _DrawPair:
+    process, length = instance.dynamics.tokens, instance.num_workloads
+    if process.kind == "constant":
+        return lambda rng: (np.ones((1, length)), np.ones((1, length)))
+    sd = np.tile(_vector(process, "log_sd", length), 2)
+    phi = np.exp(-instance.window_s / 60.0 / np.tile(_vector(process, "time_min", length), 2))
+
+    def draw(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        scale = np.exp(stationary_ou(rng, instance.num_windows, sd, phi) - 0.5 * sd * sd)
+        return scale[:, :length].copy(), scale[:, length:].copy()
+
+    return draw
+
+
+def _factors(instance: Instance) -> _DrawPair:
+    process, length = instance.dynamics.factors, instance.num_workloads
+    if process.kind == "constant":
+        return lambda rng: (np.ones((1, length)), np.ones((1, length)))
+    delay, error = _vector(process, "delay_sd", length), _vector(process, "error_sd", length)
+
+    def lognormal(rng: np.random.Generator, sd: np.ndarray) -> np.ndarray:
+        return np.exp(sd * rng.standard_normal((instance.num_windows, length)) - 0.5 * sd * sd)
+
+    return lambda rng: (lognormal(rng, delay), lognormal(rng, error))
+
+
+def _availability(instance: Instance) -> _Draw:
+    process = instance.dynamics.availability
+    caps = np.array([pool.cap_gpus for pool in instance.pools], dtype=np.int64)
+    if process.kind == "constant":
+        return lambda rng: caps[None, :].copy()
+    drops = _drops(instance, caps)
+    return lambda rng: drops.draw(rng, instance.num_windows, instance.window_s)
+
+
+def _drops(instance: Instance, caps: np.ndarray) -> Drops:
+    process = instance.dynamics.availability
+    regions = sorted({pool.region for pool in instance.pools})
+    per_node = np.array([pool.gpus_per_node for pool in instance.pools], dtype=np.int64)
+    names = ("depth_a", "depth_b", "duration_log_mean_min", "duration_log_sd", "first_window_share")
+    copula = ("copula_same_region", "copula_other_region")
+    scalars = {name: _scalar(process, name) for name in names + copula}
+    return Drops(
+        drops_per_day=_vector(process, "drops_per_day", instance.num_pools),
+        nodes=caps // per_node,
+        gpus_per_node=per_node,
+        region=np.array([regions.index(pool.region) for pool in instance.pools], dtype=np.int64),
+        **scalars,
+    )

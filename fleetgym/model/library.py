@@ -1,0 +1,458 @@
+"""From the name of a stored instance to a checked `Instance` and its scenarios.
+
+The standard set lies in one folder: ``<suite>/<split>/<id>.json.gz`` beside ``<id>.scenarios.json.gz``, listed in
+``manifest.json`` or, for suites that the wheel does not carry, in ``<suite>/manifest.json``. The folder is looked up
+in the environment variable `FLEETGYM_INSTANCES`, in the installed package, and in the checkout.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fleetgym.files.documents import canonical_hash, file_sha256, read_json
+from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
+from fleetgym.files.schema import (
+    SHA256,
+    Choice,
+    Integer,
+    Line,
+    ListOf,
+    Nested,
+    Text,
+    read_object,
+    shown,
+    spec,
+)
+from fleetgym.model.instance import Instance, load_instance_file
+from fleetgym.model.scenario import Scenario, load_scenario_file
+from fleetgym.runtime.places import PACKAGE
+
+MANIFEST_FORMAT = "fleetgym-manifest-1"
+ENVIRONMENT_VARIABLE = "FLEETGYM_INSTANCES"
+
+#: What stands for an instance: itself, its id in the standard set, or its file.
+InstanceSource = Instance | str | os.PathLike[str]
+
+_FULL_ID = Text(r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+/[A-Za-z0-9._+@:-]+$")
+#: Id of an instance, and number of one of its stored scenarios.
+Task = tuple[str, int]
+
+_SUITE = Text(r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$")
+TASK_NAME = Text(r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+/[A-Za-z0-9._+@:-]+#[0-9]{1,4}$")
+_FILE = Text(r"^[A-Za-z0-9][A-Za-z0-9._/+@:-]*\.json(\.gz)?$")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One instance of the standard set: where it is, and what its files must hash to."""
+
+    id: str = spec(_FULL_ID, doc="suite/split/instance")
+    family: str = spec(Text())
+    size: str = spec(Text())
+    scenarios: int = spec(Integer(0), doc="number of stored scenarios")
+    content_hash: str = spec(SHA256, doc="SHA-256 of the instance's canonical form")
+    instance_file: str = spec(_FILE, doc="relative to the manifest")
+    instance_sha256: str = spec(SHA256, doc="of the file's bytes")
+    scenario_file: str = spec(_FILE, doc="relative to the manifest")
+    scenario_sha256: str = spec(SHA256, doc="of the file's bytes")
+    scenario_hash: str | None = spec(
+        dataclasses.replace(SHA256, nullable=True), None, doc="SHA-256 of the scenario file's canonical form"
+    )
+
+    @property
+    def suite(self) -> str:
+        """Suite and split, such as ``fleet-v0/dev``."""
+        return self.id.rpartition("/")[0]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sample:
+    """A suite of some of a set's tasks, for agents that take too long for all of them."""
+
+    id: str = spec(_SUITE, doc="set/sample, as a suite is named")
+    about: str = spec(Line(1, 200), doc="which tasks these are")
+    tasks: tuple[str, ...] = spec(
+        ListOf(TASK_NAME, minimum=1), doc="instance#scenario, in the order in which they are played"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """The list of everything in the standard set."""
+
+    format: str = spec(Choice((MANIFEST_FORMAT,)))
+    entries: tuple[Entry, ...] = spec(ListOf(Nested(Entry)))
+    headline: tuple[str, ...] = spec(
+        ListOf(Text()), (), doc="families whose mean is the score; the others are shown only; [] for all"
+    )
+    samples: tuple[Sample, ...] = spec(ListOf(Nested(Sample)), ())
+
+
+def instances_folder() -> Path:
+    """Return the folder of the standard set.
+
+    Returns
+    -------
+    Path
+        `FLEETGYM_INSTANCES` if it is set, else the package's own copy, else the checkout's ``instances``.
+
+    Raises
+    ------
+    DataError
+        If there is no manifest in any of them.
+    """
+    named = os.environ.get(ENVIRONMENT_VARIABLE)
+    candidates = [Path(named)] if named else [PACKAGE / "_instances", PACKAGE.parent / "instances"]
+    for folder in candidates:
+        if (folder / "manifest.json").is_file():
+            return folder
+    looked = " or ".join(str(folder) for folder in candidates)
+    hint = f"set {ENVIRONMENT_VARIABLE} to the folder that holds it"
+    raise DataError(f"no manifest.json in {looked}; {hint}")
+
+
+#: Path and time of modification of each manifest.
+_Paths = tuple[tuple[str, int], ...]
+
+
+def entries() -> Mapping[str, Entry]:
+    """Return the manifests' entries by id, in the manifests' order."""
+    return _entries(_manifest_paths())
+
+
+def suites() -> Mapping[str, Sequence[Task]]:
+    """Return the tasks of every suite by its name: of the splits of all sets, and of samples of them.
+
+    Examples
+    --------
+    >>> suites()["fleet-v0/toy"][0]
+    ('fleet-v0/toy/two-pools', 0)
+    """
+    return _suites(_manifest_paths())
+
+
+def samples() -> Mapping[str, Sample]:
+    """Return the samples of all sets by their names."""
+    return _samples(_manifest_paths())
+
+
+def _manifest_paths() -> _Paths:
+    folder = instances_folder()
+    paths = [folder / "manifest.json", *sorted(folder.glob("*/manifest.json"))]
+    return tuple((str(path), path.stat().st_mtime_ns) for path in paths)
+
+
+@functools.lru_cache(maxsize=4)
+def _entries(paths: _Paths) -> dict[str, Entry]:
+    return {entry.id: entry for path, modified in paths for entry in _manifest(path, modified).entries}
+
+
+@functools.lru_cache(maxsize=4)
+def _samples(paths: _Paths) -> dict[str, Sample]:
+    return {s.id: s for path, modified in paths for s in _manifest(path, modified).samples}
+
+
+@functools.lru_cache(maxsize=4)
+def _suites(paths: _Paths) -> dict[str, tuple[Task, ...]]:
+    found: dict[str, list[Task]] = {}
+    for entry in _entries(paths).values():
+        found.setdefault(entry.suite, []).extend((entry.id, k) for k in range(entry.scenarios))
+    for sample in _samples(paths).values():
+        found[sample.id] = [parse_task(name) for name in sample.tasks]
+    return {name: tuple(tasks) for name, tasks in found.items()}
+
+
+def task_name(instance: str, scenario: int) -> str:
+    """Return how a task is written.
+
+    Examples
+    --------
+    >>> task_name("fleet-v0/toy/two-pools", 0)
+    'fleet-v0/toy/two-pools#0'
+    """
+    return f"{instance}#{scenario}"
+
+
+def parse_task(name: str) -> Task:
+    """Take a task's name apart.
+
+    Raises
+    ------
+    DataError
+        If it is none.
+
+    Examples
+    --------
+    >>> parse_task("fleet-v0/toy/two-pools#0")
+    ('fleet-v0/toy/two-pools', 0)
+    """
+    TASK_NAME.read(name, "task")
+    instance, _, scenario = name.rpartition("#")
+    return instance, int(scenario)
+
+
+def manifests_sha256() -> str:
+    """Return one checksum of all manifests: of what every instance and scenario file hashes to."""
+    return canonical_hash([file_sha256(path) for path, _ in _manifest_paths()])
+
+
+@functools.lru_cache(maxsize=16)
+def _manifest(path: str, modified: int) -> Manifest:
+    # The time of modification is a part of the cache's key only: an edited manifest is read again.
+    return read_manifest(path)
+
+
+def headline_families(name: str) -> tuple[str, ...]:
+    """Return the families whose mean is the score of a set.
+
+    Parameters
+    ----------
+    name : str
+        A set, or anything in it: ``fleet-v1``, ``fleet-v1/dev``, ``fleet-v1/dev/ou-s-101``.
+
+    Returns
+    -------
+    tuple of str
+        As the set's manifest names them; empty if every family counts, or no manifest lists the set.
+
+    Examples
+    --------
+    >>> headline_families("fleet-v0")
+    ()
+    """
+    folder, suite = instances_folder(), name.partition("/")[0]
+    for path in (folder / suite / "manifest.json", folder / "manifest.json"):
+        if path.is_file():
+            found = _manifest(str(path), path.stat().st_mtime_ns)
+            if any(entry.id.startswith(f"{suite}/") for entry in found.entries):
+                return found.headline
+    return ()
+
+
+def read_manifest(path: str | os.PathLike[str]) -> Manifest:
+    """Read one manifest.
+
+    Raises
+    ------
+    DataError
+        With file and JSON path of what is wrong.
+    """
+    try:
+        found = read_object(Manifest, read_json(path))
+        families = {entry.family for entry in found.entries}
+        for k, family in enumerate(found.headline):
+            if family not in families:
+                raise DataError(f"no instance is of family {family!r}", f"$.headline[{k}]")
+        _check_samples(found)
+        return found
+    except DataError as error:
+        raise error.in_file(str(path)) from None
+
+
+def _check_samples(manifest: Manifest) -> None:
+    """Refuse samples of tasks that there are not, or under a name that is taken."""
+    stored = {entry.id: entry.scenarios for entry in manifest.entries}
+    taken = {entry.suite for entry in manifest.entries}
+    for k, sample in enumerate(manifest.samples):
+        if sample.id in taken:
+            raise DataError(f"there is a suite {sample.id} already", f"$.samples[{k}].id")
+        taken.add(sample.id)
+        seen: set[Task] = set()
+        for n, (instance, scenario) in enumerate(map(parse_task, sample.tasks)):
+            if scenario >= stored.get(instance, 0) or (instance, scenario) in seen:
+                message = f"{sample.tasks[n]} is no stored task, or is there twice"
+                raise DataError(message, f"$.samples[{k}].tasks[{n}]")
+            seen.add((instance, scenario))
+
+
+def list_instances(suite: str | None = None) -> list[str]:
+    """Return the ids of stored instances.
+
+    Parameters
+    ----------
+    suite : str, optional
+        ``fleet-v0/dev`` for one split or sample, ``fleet-v0`` for all splits of a set; by default everything.
+
+    Returns
+    -------
+    list of str
+        Full ids in the manifest's order.
+
+    Raises
+    ------
+    UnknownNameError
+        If no instance is in such a suite.
+
+    Examples
+    --------
+    >>> list_instances("fleet-v0/toy")[0]
+    'fleet-v0/toy/two-pools'
+    """
+    known = entries()
+    if suite is None:
+        return list(known)
+    wanted = suite.strip("/")
+    if wanted in suites():
+        return list(dict.fromkeys(name for name, _ in suites()[wanted]))
+    found = [name for name, entry in known.items() if f"{entry.suite}/".startswith(f"{wanted}/")]
+    if not found:
+        raise UnknownNameError("suite", suite, {*suites(), *(name.partition("/")[0] for name in suites())})
+    return found
+
+
+def list_tasks(suite: str) -> list[Task]:
+    """Return instance and scenario of every task of a suite, in the manifest's order.
+
+    Parameters
+    ----------
+    suite : str
+        As for `list_instances`.
+
+    Returns
+    -------
+    list of (str, int)
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such suite.
+
+    Examples
+    --------
+    >>> list_tasks("fleet-v0/toy")[0]
+    ('fleet-v0/toy/two-pools', 0)
+    """
+    names = list_instances(suite)
+    if suite.strip("/") in suites():
+        return list(suites()[suite.strip("/")])
+    return [(name, k) for name in names for k in range(entries()[name].scenarios)]
+
+
+def find_entry(name: str) -> Entry:
+    """Return the manifest's entry of an instance.
+
+    Raises
+    ------
+    UnknownNameError
+        If there is none, with the nearest name.
+    """
+    known = entries()
+    if name not in known:
+        # A short name is not looked up, but it is understood well enough to suggest the full one.
+        same = [full for full in known if full.rpartition("/")[2] == name]
+        raise UnknownNameError("instance", name, same or known)
+    return known[name]
+
+
+def load_instance(source: InstanceSource) -> Instance:
+    """Load an instance by its id in the standard set, or from a file.
+
+    Parameters
+    ----------
+    source : str, path-like or Instance
+        Such as ``fleet-v0/dev/ou-m-003`` or ``my/instance.json.gz``; an instance is returned as it is.
+
+    Returns
+    -------
+    Instance
+        Validated and read-only.
+
+    Raises
+    ------
+    UnknownNameError
+        If no stored instance has this id.
+    DataError
+        If the file was changed since it was published, or holds something else.
+    FileNotFoundError
+        If a path was given and there is no such file.
+
+    Examples
+    --------
+    >>> load_instance("fleet-v0/toy/two-pools").family
+    'toy'
+    """
+    if isinstance(source, Instance):
+        return source
+    if is_path(source):
+        return load_instance_file(source)
+    entry = find_entry(str(source))
+    path = _verified(entry.instance_file, entry.instance_sha256)
+    return _load_instance(str(path), entry.instance_sha256)
+
+
+def load_scenarios(id_or_path: str | os.PathLike[str]) -> tuple[Scenario, ...]:
+    """Load the stored scenarios of an instance.
+
+    Parameters
+    ----------
+    id_or_path : str or path-like
+        As for `load_instance`; the scenarios of ``x.json.gz`` lie in ``x.scenarios.json.gz`` or
+        ``x.scenarios.json`` beside it.
+
+    Returns
+    -------
+    tuple of Scenario
+        Checked against the instance.
+
+    Raises
+    ------
+    UnknownNameError, DataError, FileNotFoundError
+        As `load_instance`.
+
+    Examples
+    --------
+    >>> [scenario.id for scenario in load_scenarios("fleet-v0/toy/two-pools")]
+    ['stored-0']
+    """
+    if is_path(id_or_path):
+        instance = load_instance_file(id_or_path)
+        return load_scenario_file(_beside(Path(id_or_path)), instance)
+    entry = find_entry(str(id_or_path))
+    path = _verified(entry.scenario_file, entry.scenario_sha256)
+    return _load_scenarios(str(path), entry.scenario_sha256, load_instance(entry.id))
+
+
+def is_path(id_or_path: str | os.PathLike[str]) -> bool:
+    """Return whether this names a file, not a stored instance; raise FleetgymError for what is no name."""
+    if not isinstance(id_or_path, (str, os.PathLike)):
+        raise FleetgymError(f"expected the id or the file of an instance, got {shown(id_or_path)}")
+    return not isinstance(id_or_path, str) or id_or_path.endswith((".json", ".json.gz"))
+
+
+@functools.lru_cache(maxsize=32)
+def _load_instance(path: str, sha256: str) -> Instance:
+    del sha256  # a part of the cache's key only
+    return load_instance_file(path)
+
+
+@functools.lru_cache(maxsize=32)
+def _load_scenarios(path: str, sha256: str, instance: Instance) -> tuple[Scenario, ...]:
+    del sha256  # a part of the cache's key only
+    return load_scenario_file(path, instance)
+
+
+def _verified(relative: str, sha256: str) -> Path:
+    """Return the file's path if its bytes are the published ones."""
+    path = instances_folder() / relative
+    if not path.is_file():
+        raise DataError("the manifest lists this file, but it is missing", source=str(path))
+    found = file_sha256(path)
+    if found != sha256:
+        raise DataError(
+            f"the file was changed: SHA-256 {found[:12]}..., the manifest says {sha256[:12]}...; "
+            "restore it, or load your own version by its path",
+            source=str(path),
+        )
+    return path
+
+
+def _beside(path: Path) -> Path:
+    stem = path.name.removesuffix(".gz").removesuffix(".json")
+    for suffix in (".scenarios.json.gz", ".scenarios.json"):
+        if (path.parent / f"{stem}{suffix}").is_file():
+            return path.parent / f"{stem}{suffix}"
+    raise FileNotFoundError(f"no {stem}.scenarios.json or {stem}.scenarios.json.gz beside {path}")

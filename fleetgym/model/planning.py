@@ -1,0 +1,169 @@
+"""What a planner gets and gives: `Snapshot` in (one window's problem, all numbers filled in), `Plan` out."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from fleetgym.model.instance import Instance
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class LateSegments:
+    """Piecewise linear cost of load on the queue servers, per configuration and number of replicas.
+
+    Row ``offsets[c] + r - 1`` belongs to configuration c with r replicas (section 3 of the model page).
+
+    Attributes
+    ----------
+    offsets : ndarray of int64, shape (configurations,)
+        First row of each configuration.
+    safe_utilization : ndarray, shape (rows,)
+        Share of the queue servers that costs nothing.
+    width : ndarray, shape (rows, 3)
+        Length of each segment, busy servers.
+    slope_usd : ndarray, shape (rows, 3)
+        USD per busy server and window.
+    """
+
+    offsets: np.ndarray
+    safe_utilization: np.ndarray
+    width: np.ndarray
+    slope_usd: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Snapshot:
+    """The allocation problem of one window, as a planner sees it.
+
+    Money is USD for one window. Arrays are indexed [workload, configuration], [pool, configuration] and so on;
+    I workloads, C configurations, G pools.
+
+    Attributes
+    ----------
+    instance : Instance
+        The public parameters.
+    window : int
+        The coming window, from 0.
+    rate_rps : ndarray, shape (I,)
+        Expected arrivals per second.
+    requests : ndarray, shape (I,)
+        Expected requests in the window.
+    delay_s : ndarray, shape (I, C)
+        Residency of a request, seconds.
+    error : ndarray, shape (I, C)
+        Share of wrong answers.
+    work_tflop : ndarray, shape (I, C)
+        Compute of a request.
+    kv_gb_s : ndarray, shape (I, C)
+        KV memory of a request times its time.
+    service_s : ndarray, shape (I, C)
+        Seconds that a request holds a queue server.
+    prefill_s : ndarray, shape (I, C)
+        Seconds to the first token without waiting.
+    compatible : ndarray of bool, shape (I, C)
+        Whether the configuration may serve the workload.
+    route_usd : ndarray, shape (I, C)
+        Cost of routing the whole workload there.
+    unserved_usd : ndarray, shape (I,)
+        Cost of serving none of it; also of an SLO excess of 100 %.
+    hold_usd : ndarray, shape (C,)
+        Rent and model storage of one replica.
+    startup_usd : ndarray, shape (C,)
+        Fee of starting one replica.
+    compute_tflops : ndarray, shape (C,)
+        Compute of one replica, TFLOP/s.
+    kv_capacity_gb : ndarray, shape (C,)
+        KV memory of one replica.
+    max_concurrency : ndarray, shape (C,)
+        Queue servers of one replica.
+    max_replicas : ndarray of int64, shape (C,)
+        Most replicas that an action can ask for.
+    gpu_use : ndarray, shape (G, C)
+        GPUs of one replica.
+    available_gpus : ndarray, shape (G,)
+        Most GPUs the fleet may hold.
+    budget_usd : float
+        Most the fleet may cost to hold in the window; inf where there is no budget.
+    fleet : ndarray, shape (C,)
+        Replicas running or starting now.
+    segments : LateSegments
+        Cost of late requests under load.
+
+    Examples
+    --------
+    >>> import fleetgym
+    >>> class CheapestReplica:
+    ...     def plan(self, snapshot):
+    ...         fleet = np.zeros_like(snapshot.max_replicas)
+    ...         fleet[np.argmin(snapshot.hold_usd)] = 1
+    ...         return Plan(fleet=fleet)
+    >>> fleetgym.plan("fleet-v0/toy/drop", CheapestReplica()).fleet.tolist()
+    [1, 0]
+    """
+
+    instance: Instance
+    window: int
+    rate_rps: np.ndarray
+    requests: np.ndarray
+    delay_s: np.ndarray
+    error: np.ndarray
+    work_tflop: np.ndarray
+    kv_gb_s: np.ndarray
+    service_s: np.ndarray
+    prefill_s: np.ndarray
+    compatible: np.ndarray
+    route_usd: np.ndarray
+    unserved_usd: np.ndarray
+    hold_usd: np.ndarray
+    startup_usd: np.ndarray
+    compute_tflops: np.ndarray
+    kv_capacity_gb: np.ndarray
+    max_concurrency: np.ndarray
+    max_replicas: np.ndarray
+    gpu_use: np.ndarray
+    available_gpus: np.ndarray
+    budget_usd: float
+    fleet: np.ndarray
+    segments: LateSegments
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Plan:
+    """A fleet, and what the planner knows about it.
+
+    Parameters
+    ----------
+    fleet : ndarray of int, shape (C,)
+        Replicas per configuration.
+    eligible : ndarray of bool, shape (I, C), optional
+        Routes the planner opened (FastLLM's z); None: every compatible one.
+    objective_usd : float
+        The planner's own estimate of the window's cost; NaN if it makes none.
+    bound_usd : float, optional
+        A proven lower bound on the window's cost.
+    status : str
+        ``"optimal"``, ``"feasible"`` or ``"empty"``.
+    diagnostics : mapping
+        Whatever else is worth knowing.
+    """
+
+    fleet: np.ndarray
+    eligible: np.ndarray | None = None
+    objective_usd: float = math.nan
+    bound_usd: float | None = None
+    status: str = "feasible"
+    diagnostics: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@runtime_checkable
+class Planner(Protocol):
+    """One-shot optimisation: a snapshot in, a plan out."""
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Return a fleet for the snapshot's window."""
+        ...

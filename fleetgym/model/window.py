@@ -1,0 +1,579 @@
+"""The one place where a window's economics happen: target fleet and outcome in, new state and costs out.
+
+`WindowModel` holds an instance in the kernels' form, `FleetState` what an episode carries along.
+`docs/model.md` is the specification; `fleetgym/reference/` is the independent twin.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fleetgym.files.errors import DataError, UnknownNameError
+from fleetgym.files.schema import shown
+from fleetgym.kernels import admission, economics, window
+from fleetgym.kernels.compile import announce_compilation
+from fleetgym.kernels.queueing import late_cost_table
+from fleetgym.kernels.routing_data import new_workspace
+from fleetgym.kernels.tables import Outcomes, Packed, Played, Problem, freeze
+from fleetgym.kernels.window import new_memory, new_played
+from fleetgym.model.instance import Affine, Instance
+from fleetgym.model.planning import LateSegments, Snapshot
+from fleetgym.model.scenario import Scenario
+
+#: The cost terms of a window, in USD; they add up to ``cost``.
+COST_TERMS = economics.TERMS
+
+_PER_WORKLOAD = ("rate_rps", "input_scale", "output_scale", "delay_factor", "error_factor")
+_PER_POOL = ("available_gpus", "price_factor")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Outcome:
+    """The realised numbers of one window of a scenario; I workloads, G pools.
+
+    Attributes
+    ----------
+    rate_rps : ndarray, shape (I,)
+        Arrivals per second.
+    input_scale : ndarray, shape (I,)
+        Mean input length / nominal.
+    output_scale : ndarray, shape (I,)
+        Mean output length / nominal.
+    delay_factor : ndarray, shape (I,)
+        Multiplies every duration.
+    error_factor : ndarray, shape (I,)
+        Multiplies the error.
+    available_gpus : ndarray of int64, shape (G,)
+        Most GPUs that the fleet may hold.
+    price_factor : ndarray, shape (G,)
+        Multiplies the list price.
+
+    Examples
+    --------
+    >>> import fleetgym
+    >>> outcome = Outcome.nominal(fleetgym.load_instance("fleet-v0/toy/drop"))
+    >>> outcome.rate_rps.tolist(), outcome.available_gpus.tolist()
+    ([20.0], [2, 2])
+    """
+
+    rate_rps: np.ndarray
+    input_scale: np.ndarray
+    output_scale: np.ndarray
+    delay_factor: np.ndarray
+    error_factor: np.ndarray
+    available_gpus: np.ndarray
+    price_factor: np.ndarray
+
+    #: Fields per workload, in the kernels' order.
+    WORKLOAD_FIELDS: ClassVar = _PER_WORKLOAD
+    #: All fields.
+    FIELDS: ClassVar = _PER_WORKLOAD + _PER_POOL
+
+    @classmethod
+    def nominal(cls, instance: Instance) -> Outcome:
+        """Return the window that an agent expects before it has seen any."""
+        ones = np.ones(instance.num_workloads)
+        return cls(
+            rate_rps=np.array([w.rate_rps for w in instance.workloads]),
+            input_scale=ones,
+            output_scale=ones,
+            delay_factor=ones,
+            error_factor=ones,
+            available_gpus=np.array([p.cap_gpus for p in instance.pools], dtype=np.int64),
+            price_factor=np.ones(instance.num_pools),
+        )
+
+    @classmethod
+    def of(cls, scenario: Scenario, window: int) -> Outcome:
+        """Return window `window` of a scenario."""
+        rows = {}
+        for name in cls.FIELDS:
+            series = getattr(scenario, name)
+            rows[name] = series[window if series.shape[0] > 1 else 0]
+        return cls(**rows)
+
+    @classmethod
+    def from_mapping(cls, data: Mapping[str, Any], default: Outcome) -> Outcome:
+        """Return `default` with the fields that `data` names replaced.
+
+        Raises
+        ------
+        UnknownNameError
+            For a name that no field has.
+        DataError
+            For what is no mapping, and if a field has the wrong shape, or holds what is no finite number of at
+            least 0, or, of `available_gpus`, no whole one.
+        """
+        if not isinstance(data, Mapping):
+            raise DataError(f"expected an outcome or a mapping of its fields, got {shown(data)}", "$.outcome")
+        values = {name: getattr(default, name) for name in cls.FIELDS}
+        for name, given in data.items():
+            if name not in values:
+                raise UnknownNameError("field of an outcome", str(name), cls.FIELDS)
+            values[name] = _like(values[name], given, f"$.outcome.{name}")
+        return cls(**values)
+
+    def as_dict(self) -> dict[str, np.ndarray]:
+        """Return the fields as copies."""
+        return {name: getattr(self, name).copy() for name in self.FIELDS}
+
+    def stacked(self) -> np.ndarray:
+        """Return the workload fields as one array, (5, I), in the kernels' order."""
+        return np.array([getattr(self, name) for name in _PER_WORKLOAD], dtype=np.float64)
+
+    def packed(self) -> Outcomes:
+        """Return the window as the kernels take it."""
+        return Outcomes(self.stacked(), np.array(self.available_gpus), np.array(self.price_factor))
+
+
+def _like(old: np.ndarray, given: object, path: str) -> np.ndarray:
+    """Return numbers that may stand for `old`, in its shape and type, or raise `DataError`."""
+    try:
+        raw = np.asarray(given)
+    except ValueError:  # lists of several lengths
+        raw = np.asarray(given, dtype=object)
+    whole = " whole" if old.dtype.kind == "i" else ""
+    expected = f"expected {old.size} finite{whole} numbers, none negative"
+    fits = raw.dtype.kind in "iuf" and raw.shape == old.shape
+    if not fits or not (np.isfinite(raw) & (raw >= 0)).all() or (whole and (raw != np.floor(raw)).any()):
+        raise DataError(f"{expected}, got {shown(raw.tolist())}", path)
+    return raw.astype(old.dtype)
+
+
+@dataclasses.dataclass(eq=False)
+class FleetState:
+    """What an episode carries from window to window.
+
+    `replicas` has one row per configuration: running; starting that serve in 1, 2, .. K windows; draining
+    that are released in 1, 2, .. K windows.
+    """
+
+    replicas: np.ndarray  # (C, 1 + 2K) int64
+    window: int = 0  # the coming window
+    spent_usd: float = 0.0  # what a budget of kind "pool" has paid
+
+    def copy(self) -> FleetState:
+        """Return an independent copy."""
+        return FleetState(self.replicas.copy(), self.window, self.spent_usd)
+
+    @property
+    def longest(self) -> int:
+        """K, the longest start-up in windows, at least 1."""
+        return (self.replicas.shape[1] - 1) // 2
+
+    @property
+    def running(self) -> np.ndarray:
+        """Running replicas, (C,)."""
+        return self.replicas[:, 0]
+
+    @property
+    def starting(self) -> np.ndarray:
+        """Starting replicas by windows left, (C, K)."""
+        return self.replicas[:, 1 : self.longest + 1]
+
+    @property
+    def draining(self) -> np.ndarray:
+        """Draining replicas by windows left, (C, K)."""
+        return self.replicas[:, self.longest + 1 :]
+
+    @property
+    def fleet(self) -> np.ndarray:
+        """Replicas running or starting, (C,): the target that changes nothing."""
+        return self.replicas[:, : self.longest + 1].sum(axis=1)
+
+
+class Router:
+    """Warm start and work space of the windows of one instance.
+
+    What it has seen changes the speed, and the result by round-off only.
+    Whoever needs equal bits begins with a new one.
+
+    Parameters
+    ----------
+    problem : Problem
+        The instance as arrays.
+    """
+
+    def __init__(self, problem: Problem):
+        _, workloads, configurations = problem.packed.performance.shape
+        self.played = new_played(workloads, configurations, len(problem.gpu_use))
+        self.workspace = new_workspace(workloads, configurations)
+        self.memory = new_memory(workloads, configurations)
+        self._problem = problem  # the note does not keep it alive
+        self.note = freeze(problem, self.workspace, self.played)
+
+    def __getstate__(self) -> Problem:
+        return self._problem
+
+    def __setstate__(self, problem: Problem) -> None:
+        self.__init__(problem)  # type: ignore[misc]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Admission:
+    """What became of a target fleet."""
+
+    granted: np.ndarray  # (C,) int64 replicas that start, or run at once
+    denied: np.ndarray  # (C,) wanted and not granted
+    lost: np.ndarray  # (C,) taken away by availability or budget
+    forced_outage: int  # replicas that gave way to one that does not serve yet
+    fees_usd: float  # start-up fees
+
+    @classmethod
+    def of(cls, moves: np.ndarray, forced_outage: int, fees_usd: float) -> Admission:
+        """Return what the kernel noted in the rows of `moves`."""
+        granted, denied, lost = moves[[admission.GRANTED, admission.DENIED, admission.LOST]]
+        return cls(granted, denied, lost, forced_outage, fees_usd)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class WindowResult:
+    """What one window cost and why."""
+
+    terms_usd: np.ndarray  # (8,) in the order of COST_TERMS
+    unserved_share: np.ndarray  # (I,)
+    miss_share: np.ndarray  # (I,) unserved or late
+    routing: np.ndarray  # (I, C) share of each workload on each configuration
+    serving: np.ndarray  # (C,) replicas that served
+    admission: Admission
+
+    @classmethod
+    def of(cls, played: Played, forced_outage: int) -> WindowResult:
+        """Return copies of what the kernels noted."""
+        terms, moves = played.terms_usd.copy(), played.moves
+        return cls(
+            terms_usd=terms,
+            unserved_share=played.share[0].copy(),
+            miss_share=played.share[1].copy(),
+            routing=played.routing.copy(),
+            serving=played.serving.copy(),
+            admission=Admission.of(moves, forced_outage, float(terms[economics.T_STARTUP])),
+        )
+
+    @property
+    def cost_usd(self) -> float:
+        """Sum of the terms, added up in their order as the kernels do."""
+        return float(self.terms_usd.cumsum()[-1])
+
+    def costs(self) -> dict[str, float]:
+        """Return the terms by name, and their sum as ``cost``."""
+        named = {name: float(usd) for name, usd in zip(COST_TERMS, self.terms_usd, strict=True)}
+        return {**named, "cost": self.cost_usd}
+
+
+def _column(instance: Instance, name: str, dtype: type = float) -> np.ndarray:
+    return np.array([getattr(c, name) for c in instance.configurations], dtype=dtype)
+
+
+def _pack_performance(instance: Instance) -> np.ndarray:
+    performance = instance.performance
+    planes = np.empty((economics.NUM_PLANES, instance.num_workloads, instance.num_configurations))
+    affine: tuple[tuple[int, Affine], ...] = (
+        (economics.DELAY, performance.delay_s),
+        (economics.WORK, performance.work_tflop),
+        (economics.SERVICE, performance.service_s),
+        (economics.PREFILL, performance.prefill_s),
+    )
+    for plane, quantity in affine:
+        planes[plane : plane + 3] = quantity.base, quantity.per_input_token, quantity.per_output_token
+    planes[economics.SERVICE_CV2] = performance.service_cv2
+    planes[economics.ERROR] = performance.error
+    planes[economics.STORAGE_USD] = performance.storage_usd
+    planes[economics.TIE_BREAK] = performance.tie_break
+    planes[economics.COMPATIBLE] = performance.compatible
+    return planes
+
+
+def _pack_workloads(instance: Instance) -> np.ndarray:
+    rows = np.empty((economics.NUM_WORKLOAD_ROWS, instance.num_workloads))
+    for i, w in enumerate(instance.workloads):
+        rows[:, i] = (
+            w.input_tokens,
+            w.output_tokens,
+            w.mean_delay_slo_s,
+            w.error_slo,
+            w.unserved_usd,
+            w.delay_usd_per_s,
+            w.late_usd,
+            np.inf if w.ttft_slo_s is None else w.ttft_slo_s,
+            w.arrival_cv2,
+        )
+    return rows
+
+
+class WindowModel:
+    """An instance in the kernels' form, and everything that can happen to it in a window.
+
+    Parameters
+    ----------
+    instance : Instance
+        The problem. Use `window_model` to share one model among all who need it.
+    """
+
+    def __init__(self, instance: Instance):
+        self.instance = instance
+        self.hours = instance.window_s / 3600.0
+        self.longest_startup = max(1, max(c.startup_windows for c in instance.configurations))
+        self.startup_usd = _column(instance, "startup_usd")
+        self.startup_windows = _column(instance, "startup_windows", int)
+        self.model_storage_usd = _column(instance, "model_storage_usd_per_h") * self.hours
+        packed, self.segments = self._pack()
+        sizes = [len(members) for members in instance.slot_members]
+        self.problem = Problem(
+            packed=packed,
+            order=np.array([c for members in instance.slot_members for c in members], dtype=np.int64),
+            slot_start=np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
+            slot_exclusive=np.array([slot.exclusive for slot in instance.slots], dtype=np.bool_),
+            gpu_use=np.array(instance.gpu_use),
+            rental_usd=instance.rental_usd_per_h * self.hours,
+            model_storage_usd=self.model_storage_usd,
+            startup_usd=self.startup_usd,
+            startup_windows=self.startup_windows,
+            budget=self._pack_budget(),
+        )
+
+    def _pack_budget(self) -> np.ndarray:
+        budget = self.instance.budget
+        if budget is None:
+            return np.array([window.NO_BUDGET, 0.0])
+        if budget.kind == "rate":
+            return np.array([window.RATE_BUDGET, budget.usd * self.hours])
+        return np.array([window.POOL_BUDGET, budget.usd])
+
+    def _pack(self) -> tuple[Packed, LateSegments]:
+        instance = self.instance
+        configuration = np.array(
+            [
+                _column(instance, name)
+                for name in ("compute_tflops", "kv_capacity_gb", "kv_gb_per_token", "max_concurrency")
+            ]
+        )
+        replicas = _column(instance, "max_replicas", int)
+        offsets = np.concatenate(([0], np.cumsum(replicas))).astype(np.int64)
+        clock = np.array([instance.window_s, 1.0 if instance.penalty_basis == "day" else 0.0])
+        packed = Packed(
+            performance=_pack_performance(instance),
+            workload=_pack_workloads(instance),
+            configuration=configuration,
+            segment_offset=offsets[:-1].copy(),
+            segment=np.zeros((0, 7)),
+            clock=clock,
+        )
+        segments = self._late_segments(packed, offsets)
+        rows = np.column_stack((segments.safe_utilization, segments.width, segments.slope_usd))
+        return packed._replace(segment=np.ascontiguousarray(rows)), segments
+
+    def _late_segments(self, packed: Packed, offsets: np.ndarray) -> LateSegments:
+        instance = self.instance
+        everything = np.arange(instance.num_configurations)
+        nominal = Outcome.nominal(instance)
+        coefficient = np.empty((economics.NUM_COEFFICIENTS, instance.num_workloads, everything.size))
+        economics.coefficients(packed, nominal.stacked(), everything, coefficient)
+        mixture = nominal.rate_rps[:, None] * instance.performance.compatible
+        total = mixture.sum(axis=0)
+        shares = mixture / np.where(total > 0, total, 1.0)
+        safe, width, slope = late_cost_table(
+            np.ascontiguousarray(shares),
+            coefficient[economics.C_SERVICE],
+            np.array(instance.performance.service_cv2),
+            packed.workload[economics.ARRIVAL_CV2],
+            coefficient[economics.C_PREFILL],
+            packed.workload[economics.TTFT_SLO],
+            packed.workload[economics.LATE_USD],
+            _column(instance, "max_concurrency", int),
+            offsets,
+            instance.window_s,
+        )
+        first_row = offsets[:-1].copy()
+        for table in (first_row, safe, width, slope):
+            table.setflags(write=False)  # all agents see the same
+        return LateSegments(offsets=first_row, safe_utilization=safe, width=width, slope_usd=slope)
+
+    # -- money ----------------------------------------------------------------------------------------
+
+    def rent_usd(self, price_factor: np.ndarray) -> np.ndarray:
+        """Return the rent of one replica in a window, (C,)."""
+        return (self.problem.rental_usd * price_factor[:, None]).sum(axis=0)
+
+    def hold_usd(self, price_factor: np.ndarray) -> np.ndarray:
+        """Return rent and model storage of one replica in a window, (C,)."""
+        return self.rent_usd(price_factor) + self.model_storage_usd
+
+    def budget_usd(self, spent_usd: float) -> float:
+        """Return the most that holding the fleet may cost in the coming window; inf without a budget."""
+        budget = self.instance.budget
+        if budget is None:
+            return np.inf
+        return budget.usd * self.hours if budget.kind == "rate" else max(0.0, budget.usd - spent_usd)
+
+    # -- the window -----------------------------------------------------------------------------------
+
+    def initial_state(self) -> FleetState:
+        """Return the state before window 0: the nominal fleet runs."""
+        replicas = np.zeros((self.instance.num_configurations, 1 + 2 * self.longest_startup), dtype=np.int64)
+        replicas[:, 0] = self.instance.nominal_fleet
+        return FleetState(replicas)
+
+    def new_router(self) -> Router:
+        """Return a router without memory."""
+        announce_compilation(window.play_noted)
+        return Router(self.problem)
+
+    def admit(self, state: FleetState, target: np.ndarray, outcome: Outcome) -> Admission:
+        """Admit a target fleet: section 2 of the model page.
+
+        Parameters
+        ----------
+        state : FleetState
+            Its replicas are modified in place: afterwards they are what is held during the window.
+        target : ndarray of int64, shape (C,)
+            The fleet wanted.
+        outcome : Outcome
+            Availability and prices of the window.
+
+        Returns
+        -------
+        Admission
+            What was granted, denied and lost, and the fees.
+        """
+        problem = self.problem
+        moves = np.zeros((admission.NUM_MOVES, self.instance.num_configurations), dtype=np.int64)
+        forced_outage, fees_usd = admission.admit(
+            target,
+            state.replicas,
+            moves,
+            problem.order,
+            problem.slot_start,
+            problem.slot_exclusive,
+            problem.gpu_use,
+            outcome.available_gpus,
+            np.zeros(self.instance.num_pools, dtype=np.int64),
+            self.hold_usd(outcome.price_factor),
+            problem.startup_usd,
+            problem.startup_windows,
+            state.window == 0,
+            self.budget_usd(state.spent_usd),
+            problem.budget[window.BUDGET_KIND] == window.POOL_BUDGET,
+        )
+        return Admission.of(moves, int(forced_outage), fees_usd)
+
+    def step(self, state: FleetState, target: np.ndarray, outcome: Outcome, router: Router) -> WindowResult:
+        """Let one window happen: admission, routing, tails, costs.
+
+        Parameters
+        ----------
+        state : FleetState
+            Modified in place; afterwards it stands before the next window.
+        target : ndarray of int64, shape (C,)
+            The fleet wanted.
+        outcome : Outcome
+            What the window brings.
+        router : Router
+            Warm start of the routing, modified in place.
+
+        Returns
+        -------
+        WindowResult
+            Costs, shares and what happened to the fleet.
+        """
+        status, forced_outage, state.spent_usd = window.play_noted(
+            router.note,
+            *router.memory,
+            *outcome.packed(),
+            np.array(target, dtype=np.int64),
+            state.window == 0,
+            state.spent_usd,
+            state.replicas,
+        )
+        self.check(status)
+        state.window += 1
+        return WindowResult.of(router.played, int(forced_outage))
+
+    def operate(
+        self, serving: np.ndarray, outcome: Outcome, router: Router
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Route one window's demand over serving replicas.
+
+        Parameters
+        ----------
+        serving : ndarray of int64, shape (C,)
+            Replicas that serve.
+        outcome : Outcome
+            What the window brings.
+        router : Router
+            Warm start, modified in place.
+
+        Returns
+        -------
+        terms_usd : ndarray, shape (8,)
+            Cost terms; those of holding and starting are zero.
+        unserved_share, miss_share : ndarray, shape (I,)
+        routing : ndarray, shape (I, C)
+        """
+        played = router.played
+        played.serving[:] = serving
+        self.check(window.serve_noted(router.note, *router.memory, *outcome.packed()))
+        holding = [economics.T_RENTAL, economics.T_MODEL, economics.T_STARTUP]
+        terms = played.terms_usd.copy()
+        terms[holding] = 0.0
+        return terms, played.share[0].copy(), played.share[1].copy(), played.routing.copy()
+
+    def check(self, status: int) -> None:
+        """Raise `RuntimeError` if a kernel did not solve a routing LP: it always has an optimum."""
+        if status != 0:
+            raise RuntimeError(f"the routing LP of {self.instance.id!r} was not solved (status {status})")
+
+    def snapshot(self, state: FleetState, outcome: Outcome) -> Snapshot:
+        """Return the coming window's problem, with `outcome` as the forecast.
+
+        A budget of kind ``pool`` is paced evenly over the windows left. What can be written to is a copy: this model
+        plays other agents' windows, too.
+        """
+        instance, packed = self.instance, self.problem.packed
+        stacked = outcome.stacked()
+        everything = np.arange(instance.num_configurations)
+        shape = (instance.num_workloads, everything.size)
+        coefficient = np.empty((economics.NUM_COEFFICIENTS, *shape))
+        economics.coefficients(packed, stacked, everything, coefficient)
+        route_usd, unserved_usd = np.empty(shape), np.empty(shape[0])
+        economics.route_prices(packed, stacked, coefficient, everything, route_usd, unserved_usd)
+        budget_usd = self.budget_usd(state.spent_usd)
+        if instance.budget is not None and instance.budget.kind == "pool":
+            budget_usd /= max(1, instance.num_windows - state.window)
+        return Snapshot(
+            instance=instance,
+            window=state.window,
+            rate_rps=outcome.rate_rps.copy(),
+            requests=outcome.rate_rps * instance.window_s,
+            delay_s=coefficient[economics.C_DELAY],
+            error=coefficient[economics.C_ERROR],
+            work_tflop=coefficient[economics.C_WORK],
+            kv_gb_s=coefficient[economics.C_KV],
+            service_s=coefficient[economics.C_SERVICE],
+            prefill_s=coefficient[economics.C_PREFILL],
+            compatible=instance.performance.compatible,
+            route_usd=route_usd,
+            unserved_usd=unserved_usd,
+            hold_usd=self.hold_usd(outcome.price_factor),
+            startup_usd=self.startup_usd.copy(),
+            compute_tflops=packed.configuration[economics.COMPUTE].copy(),
+            kv_capacity_gb=packed.configuration[economics.KV_CAPACITY].copy(),
+            max_concurrency=packed.configuration[economics.CONCURRENCY].copy(),
+            max_replicas=_column(instance, "max_replicas", int),
+            gpu_use=instance.gpu_use,
+            available_gpus=outcome.available_gpus.copy(),
+            budget_usd=budget_usd,
+            fleet=state.fleet,
+            segments=self.segments,
+        )
+
+
+@functools.lru_cache(maxsize=32)
+def window_model(instance: Instance) -> WindowModel:
+    """Return the one `WindowModel` of an instance that this process shares."""
+    return WindowModel(instance)

@@ -1,0 +1,1 @@
+"""How a process is set up: the solver, the threads of the linear algebra, environment variables."""

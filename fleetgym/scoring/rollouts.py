@@ -1,0 +1,117 @@
+"""A task whose scenario is known, in the kernels' form: many of its windows played or priced in one call."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fleetgym.kernels.spans import Track, play_span, price_options
+from fleetgym.model.instance import Instance
+from fleetgym.model.scenario import Scenario
+from fleetgym.model.window import Outcome, window_model
+
+
+class KnownScenario:
+    """Plays and prices windows of one scenario, and counts them.
+
+    Parameters
+    ----------
+    instance, scenario
+        The task.
+
+    Attributes
+    ----------
+    steps : int
+        Windows played or routed so far.
+    hold_usd : ndarray, shape (T, C)
+        What one replica costs to hold in each window.
+    """
+
+    def __init__(self, instance: Instance, scenario: Scenario):
+        self.instance, self.model = instance, window_model(instance)
+        outcomes = [Outcome.of(scenario, t) for t in range(instance.num_windows)]
+        self.workload = np.array([outcome.stacked() for outcome in outcomes])
+        self.available = np.array([outcome.available_gpus for outcome in outcomes])
+        self.price = np.array([outcome.price_factor for outcome in outcomes])
+        self.hold_usd = np.array([self.model.hold_usd(factor) for factor in self.price])
+        self.steps = 0
+        self._router = self.model.new_router()
+
+    def new_track(self) -> Track:
+        """Return room for an episode, in the state before its first window."""
+        count, state = self.instance.num_windows, self.model.initial_state()
+        track = Track(
+            fleet=np.zeros((count + 1, *state.replicas.shape), dtype=np.int64),
+            spent_usd=np.zeros(count + 1),
+            cost_usd=np.zeros(count),
+            serving=np.zeros((count, self.instance.num_configurations), dtype=np.int64),
+        )
+        track.fleet[0], track.spent_usd[0] = state.replicas, state.spent_usd
+        return track
+
+    def play(self, target: np.ndarray, begin: int, end: int, limit_usd: float, old: Track, new: Track) -> int:
+        """Play from window `begin` until the state is that of `old`, or the end, or a cost above `limit_usd`.
+
+        Parameters
+        ----------
+        target : ndarray of int64, shape (T, C)
+            Fleets wanted, other than those of `old` in [begin, end) only.
+        begin, end : int
+        limit_usd : float
+        old, new : Track
+            What happened then is read from `old`; what happens now is written to `new`.
+
+        Returns
+        -------
+        int
+            The first window that was not played.
+        """
+        status, stop = play_span(
+            self._router.note,
+            *self._router.memory,
+            self.workload,
+            self.available,
+            self.price,
+            np.ascontiguousarray(target),
+            begin,
+            end,
+            limit_usd,
+            old,
+            new,
+        )
+        self.model.check(status)
+        self.steps += stop - begin
+        return int(stop)
+
+    def price_options(
+        self, begin: int, serving: np.ndarray, members: np.ndarray, option: np.ndarray, priced: np.ndarray
+    ) -> np.ndarray:
+        """Return what operating costs with other replicas of some configurations, (n, L).
+
+        Parameters
+        ----------
+        begin : int
+            First of n windows.
+        serving : ndarray of int64, shape (n, C)
+            Replicas that serve.
+        members : ndarray of int64, shape (m,)
+            Configurations whose replicas are replaced ...
+        option : ndarray of int64, shape (L, m)
+            ... by these.
+        priced : ndarray of bool, shape (n, L)
+            Which are asked for; the others cost infinitely much.
+        """
+        usd, end = np.where(priced, 0.0, np.inf), begin + len(serving)
+        status = price_options(
+            self._router.note,
+            *self._router.memory,
+            self.workload[begin:end],
+            self.available[begin:end],
+            self.price[begin:end],
+            np.ascontiguousarray(serving),
+            members,
+            np.ascontiguousarray(option),
+            usd,
+        )
+        self.model.check(status)
+        self.steps += int(np.count_nonzero(priced))
+        return usd

@@ -1,0 +1,180 @@
+"""Played tasks of several rows in, one comparable line per row out; the page and the report print the same lines."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+from fleetgym.evaluation.results_format import COST_TERMS, Costs
+from fleetgym.files.errors import FleetgymError
+from fleetgym.model.library import Task, task_name
+from fleetgym.scoring.ranks import profile, tail_mean, tie_groups
+from fleetgym.scoring.score import column_head, percent, percents, scored_families
+from fleetgym.scoring.statistics import Cluster, FamilyMean
+
+
+@dataclasses.dataclass(frozen=True)
+class Played:
+    """One row's cost on one task, and what it is compared with."""
+
+    family: str
+    instance: str
+    scenario: int
+    cost_usd: float
+    best_usd: float
+    bound_usd: float | None
+    costs: Costs
+    miss_share: float
+    unserved_share: float
+    failed: bool
+    cpu_s: float | None  # of the episode, reset included
+
+    @property
+    def task(self) -> Task:
+        """Instance and scenario."""
+        return self.instance, self.scenario
+
+    @property
+    def ratio(self) -> float:
+        """Cost relative to best-known."""
+        return self.cost_usd / self.best_usd
+
+
+@dataclasses.dataclass(frozen=True)
+class TableRow:
+    """What is shown of one row; without a remark, of the families that make up the score."""
+
+    key: str
+    rank: int
+    score: float  # percent above best-known
+    interval: tuple[float, float] | None  # 95 %
+    families: Mapping[str, float]  # percent above best-known, every family
+    family_intervals: Mapping[str, tuple[float, float] | None]
+    above_bound: float | None  # percent above the lower bounds; None where one is unknown
+    cost_usd: float  # of all tasks together
+    tail_usd: float  # above best-known per task, mean of the worst tenth
+    miss_share: float
+    unserved_share: float
+    failures: int  # in every family
+    cpu_s: float | None  # per episode
+    profile: Sequence[tuple[float, float]]
+    breakdown: Mapping[str, float]  # cost terms relative to best-known, mean as in the score
+    tasks: Sequence[Played]  # of every family
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows, the best first."""
+
+    rows: Sequence[TableRow]
+    families: Sequence[str]
+    scored: Sequence[str]  # families that make up the score
+    num_tasks: int
+
+    def head(self, family: str) -> str:
+        """Return the head of a family's column."""
+        return column_head(family, self.scored)
+
+
+def make_table(rows: Mapping[str, Sequence[Played]], *, suite: str | None = None) -> Table:
+    """Compare rows that have played the same tasks.
+
+    What is told of several families together is told of those that make up the score; failures count everywhere.
+
+    Parameters
+    ----------
+    rows : mapping
+        Played tasks by the row's key.
+    suite : str, optional
+        Whose families make up the score: for tasks under another name, such as a season's.
+
+    Raises
+    ------
+    FleetgymError
+        If a row lacks a task that another one has.
+    """
+    if not rows:
+        return Table((), (), (), 0)
+    every = sorted({played.task for tasks in rows.values() for played in tasks})
+    for key, tasks in rows.items():
+        if missing := set(every) - {played.task for played in tasks}:
+            raise FleetgymError(f"{key} has not played {task_name(*min(missing))}")
+    first = next(iter(rows.values()))
+    scored = scored_families({played.instance: played.family for played in first}, suite)
+    means = {key: cluster_means(tasks) for key, tasks in rows.items()}
+    counted = {key: _of_families(found, scored) for key, found in means.items()}
+    order = sorted(rows, key=lambda key: (FamilyMean.of(counted[key]).mean, key))
+    ranks = tie_groups([counted[key] for key in order])
+    return Table(
+        rows=tuple(
+            _row(key, rank, rows[key], means[key], scored) for key, rank in zip(order, ranks, strict=True)
+        ),
+        families=tuple(sorted({played.family for played in first})),
+        scored=scored,
+        num_tasks=len(every),
+    )
+
+
+def cluster_means(tasks: Sequence[Played]) -> dict[Cluster, float]:
+    """Return the mean of ln(cost / best-known) by family and instance."""
+    found: dict[Cluster, list[float]] = {}
+    for played in tasks:
+        found.setdefault((played.family, played.instance), []).append(math.log(played.ratio))
+    return {cluster: math.fsum(values) / len(values) for cluster, values in found.items()}
+
+
+def _row(
+    key: str,
+    rank: int,
+    tasks: Sequence[Played],
+    means: Mapping[Cluster, float],
+    scored: Sequence[str],
+) -> TableRow:
+    headline = FamilyMean.of(_of_families(means, scored))
+    families = {family: FamilyMean.of(_of_families(means, [family])) for family, _ in sorted(means)}
+    counted = [played for played in tasks if played.family in scored]
+    count = len(counted)
+    times = [played.cpu_s for played in counted if played.cpu_s is not None]
+    return TableRow(
+        key=key,
+        rank=rank,
+        score=percent(headline.mean),
+        interval=percents(headline.interval()),
+        families={family: percent(found.mean) for family, found in families.items()},
+        family_intervals={family: percents(found.interval()) for family, found in families.items()},
+        above_bound=_above_bound(counted),
+        cost_usd=math.fsum(played.cost_usd for played in counted),
+        tail_usd=tail_mean([played.cost_usd - played.best_usd for played in counted]),
+        miss_share=math.fsum(played.miss_share for played in counted) / count,
+        unserved_share=math.fsum(played.unserved_share for played in counted) / count,
+        failures=sum(played.failed for played in tasks),
+        cpu_s=math.fsum(times) / count if len(times) == count else None,
+        profile=profile([played.ratio for played in counted]),
+        breakdown=_breakdown(counted),
+        tasks=tuple(sorted(tasks, key=lambda played: played.task)),
+    )
+
+
+def _of_families(means: Mapping[Cluster, float], families: Sequence[str]) -> dict[Cluster, float]:
+    return {cluster: mean for cluster, mean in means.items() if cluster[0] in families}
+
+
+def _above_bound(tasks: Sequence[Played]) -> float | None:
+    """Return the headline with lower bounds in the place of best-known costs."""
+    if any(not played.bound_usd for played in tasks):
+        return None
+    bounded = [dataclasses.replace(played, best_usd=played.bound_usd or 0.0) for played in tasks]
+    return percent(FamilyMean.of(cluster_means(bounded)).mean)
+
+
+def _breakdown(tasks: Sequence[Played]) -> dict[str, float]:
+    """Return each cost term relative to best-known: mean over tasks, instances and families in turn."""
+    found = {}
+    for term in COST_TERMS:
+        shares: dict[Cluster, list[float]] = {}
+        for played in tasks:
+            share = getattr(played.costs, term) / played.best_usd
+            shares.setdefault((played.family, played.instance), []).append(share)
+        found[term] = FamilyMean.of({cluster: math.fsum(v) / len(v) for cluster, v in shares.items()}).mean
+    return found

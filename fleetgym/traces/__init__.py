@@ -1,4 +1,0 @@
-"""Traces of requests in, instances out: reading, sorting into workloads, fitting demand, pricing, writing."""
-
-from fleetgym.traces.importing import ImportedTrace as ImportedTrace
-from fleetgym.traces.importing import import_trace as import_trace

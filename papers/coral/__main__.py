@@ -1,0 +1,46 @@
+"""Compute what is missing, then write docs/reproduce-coral.md: ``python -m fleetgym.papers.coral [--seeds N]``.
+
+Finished cells are kept in results/reproduce_coral.jsonl, one JSON object a line, so a run that was stopped goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from fleetgym.files.documents import write_atomically
+from fleetgym.files.finished_cells import keep, read
+
+from . import measurements as cells
+from .coral_page import page
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m fleetgym.papers.coral", description=__doc__)
+    parser.add_argument(
+        "--seeds", type=int, default=10, help="of demand and availability (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--only", default="", help="cells whose name begins so, such as 'seed extended scarce'"
+    )
+    parser.add_argument("--cells", type=Path, default=ROOT / "results" / "reproduce_coral.jsonl")
+    parser.add_argument("--libraries", type=Path, default=ROOT / "results" / "coral_libraries")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "reproduce-coral.md")
+    parser.add_argument("--page-only", action="store_true", help="write the page from the finished cells")
+    options = parser.parse_args(argv)
+    done = read(options.cells)
+    wanted = [name for name in cells.names(options.seeds) if name.startswith(options.only)]
+    missing = [] if options.page_only else [name for name in wanted if name not in done]
+    for number, name in enumerate(missing, start=1):
+        print(f"{number}/{len(missing)}  {name}", flush=True)
+        done[name] = cells.compute(name, options.libraries)
+        keep(options.cells, name, done[name])
+    write_atomically(options.out, page(done).encode())
+    print(f"wrote {options.out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""The computations behind the page: a cell's name in, its numbers or records out; each is done once.
+
+Libraries are kept in a folder, so that only the cells that time them make them anew.
+"""
+
+from __future__ import annotations
+
+import functools
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fleetgym.hardware.configurations import templates
+
+from .epochs import Templates
+from .evaluation import CASES, load_templates, play
+from .placement import place
+from .plain import compare
+from .setup import CORE, EXTENDED, Setup, service
+
+SETUPS = {setup.name: setup for setup in (CORE, EXTENDED)}
+#: Section 6.7's (N_max, rho), and what it varies them on.
+RULES = ((1, 2.0), (2, 4.0), (3, 6.0), (4, 8.0), (5, 10.0), (6, 12.0), (7, 14.0))
+RULE_MODEL, RULE_PHASE = "GPT-OSS-120B", "prefill"
+#: Node sets that the paper's ILP places too, and seconds that it gets for each number of stages.
+PLACEMENT_SETS, PLACEMENT_LIMIT_S = 12, 5.0
+#: CPU seconds that plain HiGHS gets.
+PLAIN_LIMIT_S = {"core": 60.0, "extended": 300.0}
+
+
+def names(seeds: int) -> list[str]:
+    """Return every cell to compute, the most telling first: seed by seed rather than case by case."""
+    cells = [f"library {name}" for name in SETUPS]
+    cells += [f"rule {most} {ratio:g}" for most, ratio in RULES]
+    cells += [f"placement {number}" for number in range(PLACEMENT_SETS)]
+    for seed in range(seeds):
+        cells += [f"plain core {seed}"]
+        cells += [f"seed {name} {case} {seed}" for name in SETUPS for case in CASES]
+    return [*cells, "plain extended 0"]
+
+
+def compute(name: str, folder: Path) -> Any:
+    """Return a cell's numbers; libraries are read from a folder, and saved there."""
+    kind, *rest = name.split(" ")
+    return _KINDS[kind](folder, *rest)
+
+
+def _library(folder: Path, setup: str) -> dict[str, float]:
+    """Time a set-up's libraries, dominance included; the peak of memory is the whole process's."""
+    compile_kernels()
+    _, facts = load_templates(SETUPS[setup])
+    return {**facts, "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9}
+
+
+def _rule(folder: Path, max_nodes: str, memory_ratio: str) -> dict[str, float]:
+    """Return how many templates a rule on size gives, how long that takes, and how good the best one is."""
+    compile_kernels()
+    start = time.process_time()
+    found = templates.generate(
+        service(RULE_MODEL),
+        EXTENDED.nodes,
+        RULE_PHASE,
+        max_nodes=int(max_nodes),
+        memory_ratio=float(memory_ratio),
+    )
+    cpu_s = time.process_time() - start
+    ranks = found.templates()
+    usd_per_h = found.counts(ranks) @ np.array(EXTENDED.usd_per_h[0])
+    return {
+        "templates": len(found),
+        "undominated": int(found.undominated().size),
+        "cpu_s": cpu_s,
+        "best_requests_per_usd": float((found.throughput_rps[ranks] / usd_per_h * 3600.0).max(initial=0.0)),
+    }
+
+
+def _placement(folder: Path, number: str) -> dict[str, Any]:
+    return place(int(number), PLACEMENT_LIMIT_S)
+
+
+def _seed(folder: Path, setup: str, case: str, seed: str) -> list[dict[str, Any]]:
+    return play(SETUPS[setup], case, int(seed), _kept(SETUPS[setup], folder))
+
+
+def _plain(folder: Path, setup: str, seed: str) -> dict[str, Any]:
+    return compare(SETUPS[setup], int(seed), _kept(SETUPS[setup], folder), PLAIN_LIMIT_S[setup])
+
+
+@functools.cache
+def _kept(setup: Setup, folder: Path) -> Templates:
+    found, _ = load_templates(setup, folder)
+    return found
+
+
+@functools.cache
+def compile_kernels() -> None:
+    """Load or compile the kernels outside the clock."""
+    templates.generate(service("Phi4-14B"), CORE.nodes[:2], "decode", max_nodes=2).undominated()
+
+
+_KINDS: dict[str, Callable[..., Any]] = {
+    "library": _library,
+    "rule": _rule,
+    "placement": _placement,
+    "seed": _seed,
+    "plain": _plain,
+}

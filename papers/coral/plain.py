@@ -1,0 +1,91 @@
+"""Coral's online program handed whole to HiGHS: a set-up and a seed in; cost, gap and CPU seconds of both out."""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from fleetgym.baselines.coral import Problem, allocate
+from fleetgym.baselines.coral.program import Restricted
+
+from .epochs import Templates, draw, problem
+from .evaluation import CORAL, availability_scale
+from .setup import Setup
+
+GAP = 1e-4
+
+
+def every_column(here: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """Return template and region of every replica that could be rented: both (P,)."""
+    fits = np.stack([(here.use <= row).all(axis=1) for row in here.available])
+    region, template = np.nonzero(fits)
+    return template, region
+
+
+def solve(here: Problem, limit_s: float) -> dict[str, Any]:
+    """Solve the whole program with HiGHS, at its default settings but one thread, up to a time limit.
+
+    Returns
+    -------
+    dict
+        ``cpu_s``, ``status``, ``usd_per_h`` and ``gap`` (None where no allocation was found).
+    """
+    program = Restricted(here, *every_column(here))
+    start = time.process_time()
+    allocation, bound, answer = program.solve({"mip_rel_gap": GAP, "time_limit": limit_s})
+    cpu_s = time.process_time() - start
+    if allocation is None:
+        return {"cpu_s": cpu_s, "status": answer.status, "usd_per_h": None, "gap": None}
+    cost = allocation.objective_usd_per_h(here)
+    return {"cpu_s": cpu_s, "status": answer.status, "usd_per_h": cost, "gap": max(0.0, 1.0 - bound / cost)}
+
+
+def compare(setup: Setup, seed: int, found: Templates, limit_s: float) -> dict[str, Any]:
+    """Return what Coral's allocator and HiGHS do with a seed's first epoch, default availability.
+
+    HiGHS runs in a process of its own, whose CPU time is limited by the system: its presolve looks at no clock.
+    """
+    drawn = draw(setup, "default", seed)
+    scale, _ = availability_scale(setup, "default", found, drawn)
+    here = problem(setup, found, drawn.demand_rps[0], drawn.nodes[0] * scale)
+    start = time.process_time()
+    allocation = allocate(here, CORAL)
+    own_s = time.process_time() - start
+    cut_off = {"cpu_s": limit_s, "status": "cut off", "usd_per_h": None, "gap": None}
+    return {
+        "columns": int(every_column(here)[0].size),
+        "ours": {
+            "cpu_s": own_s,
+            "status": allocation.status,
+            "usd_per_h": allocation.objective_usd_per_h(here),
+            "gap": allocation.gap(here),
+        },
+        "highs": within_cpu_limit(limit_s, solve, here, limit_s) or cut_off,
+    }
+
+
+def within_cpu_limit(limit_s: float, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a function returns, called in a process of its own; None if that took more CPU seconds."""
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_call_and_send, args=(sender, limit_s, function, arguments))
+    child.start()
+    sender.close()
+    try:
+        return receiver.recv()
+    except EOFError:
+        return None
+    finally:
+        child.join()
+
+
+def _call_and_send(sender: Connection, limit_s: float, function: Callable[..., Any], arguments: Any) -> None:
+    most_s = int(time.process_time() + limit_s) + 1  # whole seconds, and no fewer than asked for
+    resource.setrlimit(resource.RLIMIT_CPU, (most_s, most_s))
+    sender.send(function(*arguments))

@@ -1,0 +1,35 @@
+"""Regenerate docs/reproduce-fastllm.md: compute the cells that are missing, then write page, plots and tables."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .batches import full, quick
+from .fastllm_page import write_page
+from .store import Store
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Read the call, compute, write."""
+    parser = argparse.ArgumentParser(prog="python -m fleetgym.papers.fastllm", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("results/fastllm"), help="folder of finished cells")
+    parser.add_argument(
+        "--docs", type=Path, help="folder of the page (default: docs; with --quick: OUT/docs)"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="a few small cells, to see that everything works"
+    )
+    parser.add_argument("--page-only", action="store_true", help="compute nothing; leave out what is missing")
+    parser.add_argument("--only", default="", help="compute the batches whose names begin with this")
+    call = parser.parse_args(arguments)
+    store, batches = Store(call.out), quick() if call.quick else full()
+    for batch in batches:
+        if not call.page_only and batch.name.startswith(call.only):
+            store.run(batch)
+    docs = call.docs or (call.out / "docs" if call.quick else Path("docs"))
+    write_page(docs, {batch.name: store.finished(batch) for batch in batches}, batches)
+
+
+if __name__ == "__main__":
+    main()

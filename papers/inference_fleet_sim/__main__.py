@@ -1,0 +1,52 @@
+"""Compute what is missing and write docs/reproduce-fleet-sim.md: ``python -m fleetgym.papers.inference_fleet_sim``.
+
+Finished cells are kept in results/reproduce_fleet_sim.jsonl (``--quick``: another file), one JSON object a line, so
+a run that was stopped goes on. ``--quick`` simulates less; its page is not for keeping.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from fleetgym.files.documents import write_atomically
+from fleetgym.files.finished_cells import keep, read
+
+from . import figures
+from . import measurements as cells
+from .fleet_sim_page import page
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m fleetgym.papers.inference_fleet_sim", description=__doc__
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="10 seeds of 4,000 requests instead of 20 of 30,000"
+    )
+    parser.add_argument("--cells", type=Path, help="file of finished cells")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "reproduce-fleet-sim.md")
+    parser.add_argument("--page-only", action="store_true", help="write the page from the finished cells")
+    options = parser.parse_args(argv)
+    effort = cells.QUICK if options.quick else cells.FULL
+    path = options.cells or ROOT / "results" / f"reproduce_fleet_sim{'_quick' * options.quick}.jsonl"
+    done = read(path)
+    missing = [] if options.page_only else [name for name in cells.CELLS if name not in done]
+    for number, name in enumerate(missing, start=1):
+        print(f"{number}/{len(missing)}  {name}", flush=True)
+        # Through JSON and back, so that a resumed run writes the same page.
+        numbers = json.loads(json.dumps(cells.CELLS[name](effort), allow_nan=False))
+        keep(path, name, numbers)
+        done[name] = numbers
+    images = figures.write(options.out.parent / "images", done)
+    write_atomically(options.out, page(done, images).encode())
+    print(f"wrote {options.out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,390 @@
+"""One cell per table: what the paper's rules give, what they give without their errors, and what the simulator says."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fleetgym.hardware.performance.lengths import Lengths, published_totals
+from fleetgym.hardware.performance.profiles import PROFILES, Profile, measured_profiles
+
+from . import fleet_sim, published, studies
+from .disaggregation import decode_queue, prefill_queue, size_disaggregated
+from .pools import PoolQueue, Slos
+from .power import node_availability
+from .sizing import Demand, pool_queue
+from .verification import judge, simulate_pool
+
+Row = dict[str, Any]
+H100, A100 = PROFILES["H100-80GB"], PROFILES["A100-80GB"]
+THRESHOLD = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class Effort:
+    """How much is simulated."""
+
+    seeds: int
+    requests: int
+    many_seeds: int  # for Table 2
+
+
+FULL, QUICK = Effort(20, 30_000, 40), Effort(10, 4_000, 10)
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A workload at a rate with one SLO on the TTFT."""
+
+    name: str
+    rate_rps: float
+    context: int
+    ttft_s: float
+
+    @property
+    def breakpoints(self) -> tuple[tuple[int, float], ...]:
+        """CDF of total tokens."""
+        return published_totals()[self.name]
+
+    @property
+    def lengths(self) -> Lengths:
+        """Law of lengths; what exceeds the context counts as just fitting, as in the paper's tool."""
+        return _lengths(self.name, self.context)
+
+    @property
+    def slos(self) -> Slos:
+        """The SLO."""
+        return Slos(ttft_s=self.ttft_s)
+
+    @property
+    def demand(self) -> Demand:
+        """For our sizing."""
+        return Demand(lengths=self.lengths, rate_rps=self.rate_rps, slos=self.slos)
+
+    def queue(self, profile: Profile, above: int, up_to: int) -> PoolQueue:
+        """Return the queue of the pool for a range of lengths."""
+        found, _ = pool_queue(
+            self.demand, profile, above=above, context_tokens=up_to, is_last=up_to == self.context
+        )
+        assert found is not None
+        return found
+
+
+_KEPT: dict[tuple[str, int], Lengths] = {}
+
+
+def _lengths(name: str, context: int) -> Lengths:
+    if (name, context) not in _KEPT:
+        _KEPT[name, context] = Lengths.from_totals(published_totals()[name], high=context)
+    return _KEPT[name, context]
+
+
+LMSYS = Setting("lmsys", 100.0, 65536, 0.5)
+AZURE = Setting("azure", 100.0, 8192, 0.5)
+AGENT = Setting("agent-heavy", 20.0, 65536, 1.0)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _verdict(queue: PoolQueue, replicas: int, slos: Slos, effort: Effort, seeds: int | None = None) -> Row:
+    """Return the simulator's word on a pool, and the queue's."""
+    found = judge(queue, replicas, slos, seeds=seeds or effort.seeds, requests=effort.requests)
+    return {
+        "replicas": replicas,
+        "utilization": queue.utilization(replicas),
+        "analytic_ms": _finite(1e3 * queue.ttft_p99_s(replicas)),
+        "p99_ms": _finite(1e3 * found.ttft_p99_s),
+        "low_ms": _finite(1e3 * found.ttft_p99_low_s),
+        "high_ms": _finite(1e3 * found.ttft_p99_high_s),
+        "late_share": found.late_share,
+        "late_high": found.late_share_high,
+        "within": found.seeds_within,
+        "seeds": found.seeds,
+        "prefill_p99_ms": 1e3 * queue.prefill_quantile_s(0.99),
+        "smallest": queue.smallest(slos),
+    }
+
+
+def _tool(setting: Setting, short: Profile, long: Profile, threshold: int, moments: str = "drawn") -> Row:
+    """Return the tool's sizes of two pools, or of one where the threshold is the whole context."""
+    found = fleet_sim.size_two_pools(
+        setting.breakpoints,
+        setting.rate_rps,
+        threshold=threshold,
+        short=short,
+        long=long,
+        most_tokens=setting.context,
+        slo_s=setting.ttft_s,
+        moments=moments,
+    )
+    return {
+        "short": found.short_gpus,
+        "long": found.long_gpus,
+        "gpus": found.gpus,
+        "kusd": found.usd_per_year / 1e3,
+        "share": 100.0 * fleet_sim.cumulative_share(setting.breakpoints, threshold),
+        "short_ms": 1e3 * found.short_ttft_s,
+        "long_ms": 1e3 * found.long_ttft_s,
+        "kept": found.meets_slo,
+    }
+
+
+def _fleet(setting: Setting, short: Profile, long: Profile, threshold: int, effort: Effort) -> Row:
+    """Return the tool's fleet, the same with exact moments, ours, and the simulator's word on the tool's."""
+    tool = _tool(setting, short, long, threshold)
+    whole = threshold >= setting.context
+    ranges = [(short, 0, min(threshold, setting.context), tool["short"])]
+    ranges += [] if whole else [(long, threshold, setting.context, tool["long"])]
+    verdicts = [_verdict(setting.queue(p, a, b), n, setting.slos, effort) for p, a, b, n in ranges]
+    ours = [verdict["smallest"] for verdict in verdicts]
+    costs = [profile.usd_per_h * 8.76 for profile, *_ in ranges]
+    kusd = None if None in ours else sum(n * c for n, c in zip(ours, costs, strict=True))
+    exact = _tool(setting, short, long, threshold, "exact")
+    return {"tool": tool, "exact": exact, "ours": ours, "ours_kusd": kusd, "pools": verdicts}
+
+
+def table_1(effort: Effort) -> Row:
+    """Split thresholds."""
+    rows = [
+        {"published": row, **_fleet(LMSYS, A100, A100, row["threshold"], effort)} for row in published.TABLE_1
+    ]
+    return {"rows": rows, "homogeneous": _fleet(LMSYS, A100, A100, LMSYS.context, effort)}
+
+
+def table_2(effort: Effort) -> Row:
+    """The agent fleet, and every seed's P99."""
+    one = AGENT.queue(H100, 0, AGENT.context)
+    found = simulate_pool(one, 24, AGENT.slos, seeds=effort.many_seeds, requests=effort.requests)
+    each = sorted(1e3 * float(r.ttft_p99_s[0]) for r in found.replications)
+    two = [
+        _verdict(AGENT.queue(H100, a, b), n, AGENT.slos, effort)
+        for a, b, n in ((0, 4096, 2), (4096, 65536, 23))
+    ]
+    homogeneous = _verdict(one, 24, AGENT.slos, effort, effort.many_seeds)
+    return {
+        "each_ms": each,
+        "homogeneous": homogeneous,
+        "two_pools": two,
+        "tool": _tool(AGENT, H100, H100, 65536),
+    }
+
+
+def table_3(effort: Effort) -> Row:
+    """GPU types and layouts."""
+    rows = []
+    for row in published.TABLE_3:
+        profile, threshold = PROFILES[row["gpu"]], THRESHOLD if row["pools"] == 2 else AZURE.context
+        rows.append({"published": row, **_fleet(AZURE, profile, profile, threshold, effort)})
+    limits = [512, 1024, 1536, 2048, 3072, 4096, 6144, 8192]
+    return {
+        "rows": rows,
+        "best": studies.gpu_layouts(AZURE.demand, list(PROFILES.values()), limits, most_pools=3),
+    }
+
+
+def table_4(effort: Effort) -> Row:
+    """Steps as traffic grows."""
+    rows = []
+    for row in published.TABLE_4:
+        setting = dataclasses.replace(AZURE, rate_rps=float(row["rate"]))
+        fleet = _fleet(setting, H100, H100, THRESHOLD, effort)
+        pools = [(H100, fleet["tool"]["short"], THRESHOLD), (H100, fleet["tool"]["long"], AZURE.context)]
+        at_end = None
+        if row["until"] is not None:
+            end = dataclasses.replace(AZURE, rate_rps=float(row["until"]))
+            ranges = ((0, THRESHOLD), (THRESHOLD, AZURE.context))
+            at_end = [
+                _verdict(end.queue(H100, a, b), n, end.slos, effort)
+                for (a, b), (_, n, _) in zip(ranges, pools, strict=True)
+            ]
+        steps = {"most_rate": studies.most_rate(setting.demand, pools)}
+        uncapped = dataclasses.replace(setting.demand, utilization_cap=1.0)
+        rows.append(
+            {
+                "published": row,
+                **fleet,
+                **steps,
+                "most_rate_slo": studies.most_rate(uncapped, pools),
+                "at_end": at_end,
+            }
+        )
+    return {"rows": rows}
+
+
+def table_5(effort: Effort) -> Row:
+    """Routers."""
+    pools = [(H100, 2, 4096), (H100, 23, 65536)]
+    found = studies.compare_routers(
+        pools, AGENT.lengths, AGENT.rate_rps, AGENT.slos, seeds=effort.seeds, requests=effort.requests
+    )
+    for row in found:
+        row.update({key: _finite(row[key]) for key in ("ttft_p99_s", "low_s", "high_s")})
+    return {"rows": [{"published": p, **row} for p, row in zip(published.TABLE_5, found, strict=True)]}
+
+
+def _mixed(setting: Setting, rows: Sequence[Row], effort: Effort) -> Row:
+    return {
+        "rows": [
+            {
+                "published": row,
+                **_fleet(setting, PROFILES[row["short"]], PROFILES[row["long"]], THRESHOLD, effort),
+            }
+            for row in rows
+        ]
+    }
+
+
+def table_6(effort: Effort) -> Row:
+    """Mixed GPU types on Azure."""
+    return _mixed(AZURE, published.TABLE_6, effort)
+
+
+def table_7(effort: Effort) -> Row:
+    """Mixed GPU types on LMSYS, and the same for one pool at any threshold."""
+    return _mixed(LMSYS, published.TABLE_7, effort)
+
+
+def table_8(effort: Effort) -> Row:
+    """Disaggregation."""
+    slos = Slos(ttft_s=0.5, tpot_s=0.1)
+    rows = []
+    for row in published.TABLE_8:
+        prefill, decode = PROFILES[row["prefill"]], PROFILES[row["decode"]]
+        tool = fleet_sim.disaggregated(
+            prefill,
+            decode,
+            input_tokens=1450,
+            output_tokens=483,
+            most_tokens=8192,
+            rate_rps=100.0,
+            ttft_slo_s=slos.ttft_s,
+            tpot_slo_s=slos.tpot_s,
+        )
+        assert tool is not None
+        ours = size_disaggregated(prefill, decode, AZURE.lengths, 100.0, slos, context_tokens=8192)
+        assert ours is not None
+        first = prefill_queue(prefill, AZURE.lengths, 100.0)
+        second = decode_queue(decode, AZURE.lengths, 100.0, 8192, slos.tpot_s)
+        rows.append(
+            {
+                "published": row,
+                "tool": {
+                    "counts": [tool.prefill_gpus, tool.decode_gpus],
+                    "kusd": tool.usd_per_h * 8.76,
+                    "ttft_ms": 1e3 * tool.ttft_s,
+                    "tpot_ms": 1e3 * tool.tpot_s,
+                },
+                "ours": {
+                    "counts": [ours.prefill_replicas, ours.decode_replicas],
+                    "kusd": ours.usd_per_h * 8.76,
+                    "ttft_ms": 1e3 * ours.ttft_p99_s,
+                    "tpot_ms": 1e3 * ours.tpot_p99_s,
+                },
+                "load": [first.utilization(tool.prefill_gpus), second.utilization(tool.decode_gpus)],
+                "simulated": [
+                    _verdict(first, ours.prefill_replicas, slos, effort),
+                    _verdict(second, ours.decode_replicas, Slos(ttft_s=slos.tpot_s), effort),
+                ],
+            }
+        )
+    aggregated = [
+        {"published": row, **_fleet(AZURE, PROFILES[row["gpu"]], PROFILES[row["gpu"]], AZURE.context, effort)}
+        for row in published.TABLE_8_AGGREGATED
+    ]
+    return {"rows": rows, "aggregated": aggregated}
+
+
+def table_9(effort: Effort) -> Row:
+    """Grid flexibility: a steady state where there is one, and the tool's event of 15,000 requests from empty."""
+    setting = dataclasses.replace(AZURE, rate_rps=200.0)
+    full = setting.queue(H100, 0, AZURE.context)
+    rows = []
+    for row in published.TABLE_9:
+        tool = fleet_sim.grid_flex(
+            setting.breakpoints, 200.0, profile=H100, gpus=40, most_tokens=8192, flex=row["flex"] / 100.0
+        )
+        capped = dataclasses.replace(full, slots=tool.batch)
+        stable = capped.utilization(40) < 1.0
+        event = judge(capped, 40, setting.slos, seeds=effort.seeds, requests=15_000, is_event=True)
+        rows.append(
+            {
+                "published": row,
+                "tool": {
+                    "batch": tool.batch,
+                    "gpu_w": tool.gpu_w,
+                    "kw": tool.fleet_kw,
+                    "p99_ms": _finite(1e3 * tool.ttft_p99_s),
+                },
+                "steady": _verdict(capped, 40, setting.slos, effort) if stable else None,
+                "utilization": capped.utilization(40),
+                "event_ms": 1e3 * event.ttft_p99_s,
+                "event_low_ms": 1e3 * event.ttft_p99_low_s,
+                "event_high_ms": 1e3 * event.ttft_p99_high_s,
+            }
+        )
+    shares = [0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5]
+    curve = studies.grid_flex(full, 40, shares, setting.slos)
+    for point in curve:
+        point["ttft_p99_s"] = _finite(point["ttft_p99_s"])
+    return {"rows": rows, "curve": curve}
+
+
+def beyond(effort: Effort) -> Row:
+    """What the tables do not show: energy, node availability, and real deployments."""
+    energy = []
+    for profile in PROFILES.values():
+        queue = AZURE.queue(profile, 0, AZURE.context)
+        needed = queue.smallest(AZURE.slos)
+        assert needed is not None
+        energy.append(studies.energy(queue, needed))
+    availabilities = {
+        "soft failures, 4 h": node_availability(0.0065, 4),
+        "hard failures, 48 h": node_availability(0.0065, 48),
+        "5 % rule": 0.95,
+    }
+    setting = dataclasses.replace(AZURE, rate_rps=20.0, ttft_s=2.0)
+    layouts = studies.gpu_layouts(
+        setting.demand, list(measured_profiles("Llama-3.1-70B")), [1024, 2048, 4096, 8192]
+    )
+    errors = {p.name: p.fit_error for p in measured_profiles("Llama-3.1-70B")}
+    # The error of 3,000 draws against the exact sums, over the pools of Table 1.
+    draws = []
+    for row in published.TABLE_1:
+        threshold = row["threshold"]
+        pairs = [
+            [fleet_sim.short_calibration(LMSYS.breakpoints, threshold, A100, m) for m in ("drawn", "exact")],
+            [
+                fleet_sim.long_calibration(LMSYS.breakpoints, threshold, 65536, A100, m)
+                for m in ("drawn", "exact")
+            ],
+        ]
+        draws += [exact.gpu_rate / drawn.gpu_rate - 1.0 for drawn, exact in pairs]
+    return {
+        "energy": energy,
+        "reserves": studies.reserves(24, availabilities),
+        "measured": layouts[:8],
+        "fit_errors": errors,
+        "mean_service_error": [float(np.min(draws)), float(np.max(draws))],
+        "seeds": effort.seeds,
+        "requests": effort.requests,
+    }
+
+
+CELLS: dict[str, Callable[[Effort], Row]] = {
+    "table-1": table_1,
+    "table-2": table_2,
+    "table-3": table_3,
+    "table-4": table_4,
+    "table-5": table_5,
+    "table-6": table_6,
+    "table-7": table_7,
+    "table-8": table_8,
+    "table-9": table_9,
+    "beyond": beyond,
+}

@@ -1,0 +1,114 @@
+"""The house cannot decay: every room imports rooms below it only."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+#: Rooms from the ground up; each one may import those before it, and itself.
+ORDER = (
+    "fleetgym/kernels",
+    "fleetgym/files",
+    "fleetgym/runtime",
+    "fleetgym/model",
+    "fleetgym/reference",
+    "fleetgym/hardware",
+    "fleetgym/agents",
+    "fleetgym/bounds",
+    "fleetgym/families",
+    "fleetgym/envs",
+    "fleetgym/evaluation/isolation",
+    "fleetgym/evaluation",
+    "fleetgym/scoring",
+    "fleetgym/capacity",
+    "fleetgym/leaderboard",
+    "fleetgym/cli",
+    "baselines",
+    "papers",
+    "tools",
+)
+
+#: The package's front door: it names everything, and imports on demand. Agents use it, as anybody's do.
+DOOR = {"fleetgym/__init__.py", "fleetgym/__main__.py"}
+MAY_USE_THE_DOOR = {"baselines", "papers", "tools"}
+
+
+def room_of(path: str) -> str:
+    """Return the room of a file or module path: the longest name in `ORDER` that it begins with."""
+    found = [room for room in ORDER if path == room or path.startswith(f"{room}/")]
+    return max(found, key=len, default="door")
+
+
+def place_of(module: str) -> str:
+    """Return where a module lies; the agents and papers are imported by names inside the package."""
+    for name in ("baselines", "papers"):
+        if module == f"fleetgym.{name}" or module.startswith(f"fleetgym.{name}."):
+            module = module.removeprefix("fleetgym.")
+    return module.replace(".", "/")
+
+
+def imports_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield line and place of everything of ours that a file imports."""
+    folder = path.relative_to(ROOT).parent
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, place_of(alias.name)) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = folder
+            for _ in range(node.level - 1):
+                base = base.parent
+            within = node.module or ""
+            start = f"{base}/{within.replace('.', '/')}".rstrip("/") if node.level else place_of(within)
+            for alias in node.names:
+                inside = f"{start}/{alias.name}"
+                is_place = (ROOT / inside).is_dir() or (ROOT / f"{inside}.py").is_file()
+                yield node.lineno, inside if is_place else start
+
+
+def arrows() -> Iterator[tuple[str, int, str, str]]:
+    """Yield file, line, the file's room and the imported room, for every import of ours by ours."""
+    for top in ("fleetgym", "baselines", "papers", "tools"):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            name = path.relative_to(ROOT).as_posix()
+            if name in DOOR:
+                continue
+            for line, place in imports_of(path):
+                if place.split("/")[0] in ("fleetgym", "baselines", "papers", "tools"):
+                    yield name, line, room_of(name), room_of(place)
+
+
+def test_every_file_is_in_a_room() -> None:
+    """No file of the package lies beside the rooms, but for its front door and what finds agents in a checkout."""
+    outside = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "fleetgym").rglob("*.py")
+        if room_of(path.relative_to(ROOT).as_posix()) == "door"
+    }
+    assert outside == DOOR | {"fleetgym/baselines/__init__.py", "fleetgym/papers/__init__.py"}
+
+
+def test_imports_point_down() -> None:
+    """A room imports rooms below it; only agents, papers and tools come in by the front door."""
+    wrong = []
+    for name, line, here, there in arrows():
+        if there == "door":
+            if here not in MAY_USE_THE_DOOR:
+                wrong.append(f"{name}:{line} imports the top of the package")
+        elif ORDER.index(there) > ORDER.index(here):
+            wrong.append(f"{name}:{line} {here} imports {there}, which lies above it")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_nothing_imports_the_papers() -> None:
+    """The evaluations of papers use the rest; tools and agents do not use them."""
+    assert not [a for a in arrows() if a[3] == "papers" and a[2] != "papers"]
+
+
+def test_the_reference_evaluator_and_the_kernels_are_strangers() -> None:
+    """Neither imports the other, so that an error in one cannot be in both."""
+    pairs = {(here, there) for _, _, here, there in arrows()}
+    assert ("fleetgym/reference", "fleetgym/kernels") not in pairs
+    assert {there for here, there in pairs if here == "fleetgym/kernels"} == {"fleetgym/kernels"}

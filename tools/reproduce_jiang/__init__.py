@@ -1,1 +1,0 @@
-"""Reproduce what Jiang et al. (ICML 2025) print: `python -m tools.reproduce_jiang`."""
