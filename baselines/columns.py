@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fleetgym import Instance, Outcome, Plan, Planner, Snapshot, View
+from fleetgym import Conditions, Instance, Plan, Planner, Snapshot, View
 from fleetgym.agents.arguments import whole_at_least
 from fleetgym.model.dynamics import draw_scenario
 
@@ -39,7 +39,7 @@ def sample_snapshots(instance: Instance, count: int, seed: int) -> list[Snapshot
     """
     scenario, view = draw_scenario(instance, np.random.default_rng(seed)), View(instance)
     windows = np.arange(count) * instance.num_windows // count
-    return [view.snapshot(outcome=Outcome.of(scenario, int(window))) for window in windows]
+    return [view.snapshot(conditions=Conditions.of(scenario, int(window))) for window in windows]
 
 
 @functools.lru_cache(maxsize=16)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym import Instance, Outcome, View
+from fleetgym import Conditions, Instance, View
 from fleetgym.agents.arguments import whole_at_least
 from fleetgym.agents.forecasters import Forecaster, make_forecaster
 
@@ -113,7 +113,7 @@ class Descent:
 
     def _start(self) -> np.ndarray:
         """Return the fleet that runs, cut down to what is available."""
-        fleet, available = self.view.fleet, self.view.outcome.available_gpus
+        fleet, available = self.view.fleet, self.view.conditions.available_gpus
         for g in range(self.gpu_use.shape[0]):
             while self.gpu_use[g] @ fleet > available[g]:
                 fleet[np.flatnonzero((self.gpu_use[g] > 0) & (fleet > 0))[-1]] -= 1
@@ -124,7 +124,7 @@ class Descent:
         snapshot = self.view.snapshot()
         self.hold_usd, self.available = snapshot.hold_usd, snapshot.available_gpus
         self.budget_usd = snapshot.budget_usd
-        self.outcomes = self._demand_samples()
+        self.conditions = self._demand_samples()
         left = max(1, min(self.payback_windows, self.view.instance.num_windows - self.view.window))
         waits = self.wait if self.view.window else np.zeros_like(self.wait)
         self.switch_usd = (snapshot.startup_usd + waits * snapshot.hold_usd) / left
@@ -190,26 +190,26 @@ class Descent:
             switch = float(np.maximum(0, fleet - self.running) @ self.switch_usd)
             hold = float(fleet @ self.hold_usd)
             total = 0.0
-            for k, (judge, outcome) in enumerate(zip(self.judges, self.outcomes, strict=True)):
+            for k, (judge, conditions) in enumerate(zip(self.judges, self.conditions, strict=True)):
                 if (total + hold * (self.samples - k)) / self.samples + switch >= limit:
                     total = np.inf
                     break
-                total += judge.steady_cost_usd(fleet, outcome=outcome)
+                total += judge.steady_cost_usd(fleet, conditions=conditions)
             self.known[key] = total / self.samples + switch
         return self.known[key]
 
     # -- demand -----------------------------------------------------------------------------------------
 
     def _forecast(self) -> np.ndarray:
-        return self.forecaster.predict(self.ahead) if self.ahead else self.view.outcome.rate_rps
+        return self.forecaster.predict(self.ahead) if self.ahead else self.view.conditions.rate_rps
 
-    def _demand_samples(self) -> list[Outcome]:
-        """Return outcomes around the forecast, highest demand first: past errors, evenly spaced in their sum."""
+    def _demand_samples(self) -> list[Conditions]:
+        """Return conditions around the forecast, highest demand first: past errors, evenly spaced in their sum."""
         centre = self._forecast()
         drawn = self.errors[self.rng.integers(0, self.errors.shape[0], 16 * self.samples)]
         ranked = drawn[np.argsort(drawn.sum(axis=1), kind="stable")]
         picks = ((np.arange(self.samples) + 0.5) / self.samples * ranked.shape[0]).astype(int)
-        last = self.view.outcome
+        last = self.view.conditions
         return [dataclasses.replace(last, rate_rps=centre * np.exp(error)) for error in ranked[picks[::-1]]]
 
 

@@ -130,7 +130,7 @@ class LazyCapacity:
         view = self.view
         if view.window > 0 or view.instance.lead == 0:
             self.forecaster.update(np.asarray(info["rate_rps"], dtype=float))
-            self.bounds.update(self._costs(view.outcome.rate_rps))
+            self.bounds.update(self._costs(view.conditions.rate_rps))
         bounds = self.bounds
         if view.instance.lead + self.forecaster.wait > 0:
             rate_rps = self.forecaster.predict(view.instance.lead)
@@ -146,13 +146,13 @@ class LazyCapacity:
 
     def _costs(self, rate_rps: np.ndarray) -> np.ndarray:
         """Return what a window costs at each capacity, as far as the limits allow it, (n + 1,)."""
-        snapshot, outcome = self.view.snapshot(), {"rate_rps": rate_rps}
+        snapshot, conditions = self.view.snapshot(), {"rate_rps": rate_rps}
         known: dict[bytes, float] = {}
         costs = np.empty(len(self.levels))
         for k, level in enumerate(self.levels):
             held = within_limits(level, snapshot)
             if (name := held.tobytes()) not in known:
-                known[name] = self.view.steady_cost_usd(held, outcome=outcome)
+                known[name] = self.view.steady_cost_usd(held, conditions=conditions)
             costs[k] = known[name]
         return costs
 

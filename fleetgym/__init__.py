@@ -42,7 +42,7 @@ _HOME = {
     "two_stage_evaluate": "capacity.two_stage",
     "View": "agents.view",
     "verify": "leaderboard.verify",
-    "Outcome": "model.window",
+    "Conditions": "model.conditions",
 }
 
 __all__ = ["__version__", *_HOME]
@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from fleetgym.files.errors import UnknownNameError as UnknownNameError
     from fleetgym.leaderboard.verify import verify as verify
     from fleetgym.model.actions import ActionSpace as ActionSpace
+    from fleetgym.model.conditions import Conditions as Conditions
     from fleetgym.model.instance import Instance as Instance
     from fleetgym.model.library import list_instances as list_instances
     from fleetgym.model.library import load_instance as load_instance
@@ -102,5 +103,4 @@ if TYPE_CHECKING:
     from fleetgym.model.planning import Planner as Planner
     from fleetgym.model.planning import Snapshot as Snapshot
     from fleetgym.model.scenario import Scenario as Scenario
-    from fleetgym.model.window import Outcome as Outcome
     from fleetgym.scoring.score import score as score

@@ -11,9 +11,10 @@ import pytest
 from toys import configuration, make_instance, nominal_scenario, pool
 
 from fleetgym import reference
+from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
 from fleetgym.model.scenario import Scenario
-from fleetgym.model.window import Outcome, WindowModel
+from fleetgym.model.window import WindowModel
 
 Counts = Mapping[str, int]
 ByWindows = Mapping[str, Mapping[int, int]]
@@ -968,7 +969,7 @@ def admit_by_fast_path(case: Case, instance: Instance, scenario: Scenario) -> Ex
             state.starting[c, k] = before.starting.get(name, {}).get(k + 1, 0)
             state.draining[c, k] = before.draining.get(name, {}).get(k + 1, 0)
     target = np.array([case.target.get(name, 0) for name in names])
-    got = model.admit(state, target, Outcome.of(scenario, case.window))
+    got = model.admit(state, target, Conditions.of(scenario, case.window))
     return Expected(
         _named(names, state.running),
         _named_by_windows(names, state.starting),

@@ -16,7 +16,8 @@ import fleetgym
 from fleetgym.agents.view import View
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
-from fleetgym.model.window import COST_TERMS, Outcome, window_model
+from fleetgym.model.conditions import Conditions
+from fleetgym.model.window import COST_TERMS, window_model
 
 ALL = fleetgym.list_instances("fleet-v0")
 TOY = "fleet-v0/toy/startup"
@@ -114,8 +115,8 @@ def test_limits_are_never_exceeded(instance_id: str) -> None:
     for t in range(min(60, env.instance.num_windows)):
         before = env._batch.state(0)
         target = env.actions.to_fleet(env.action_space.sample())
-        window_model(env.instance).admit(before, target, Outcome.of(scenario, t))
-        assert np.all(use @ before.replicas.sum(axis=1) <= Outcome.of(scenario, t).available_gpus)
+        window_model(env.instance).admit(before, target, Conditions.of(scenario, t))
+        assert np.all(use @ before.replicas.sum(axis=1) <= Conditions.of(scenario, t).available_gpus)
         assert before.replicas.min() >= 0
         env.step(env.actions.from_fleet(target))
 
@@ -246,32 +247,39 @@ def test_an_exclusive_slot_has_one_configuration() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "error", "says"),
+    ("conditions", "error", "says"),
     [
         ({"rate_rp": [1.0]}, UnknownNameError, "did you mean 'rate_rps'"),
-        ({"rate_rps": [-1.0]}, DataError, r"\$\.outcome\.rate_rps: expected 1 finite numbers, none negative"),
-        ({"price_factor": [float("nan")]}, DataError, r"\$\.outcome\.price_factor"),
-        ({"input_scale": [1.0, 1.0]}, DataError, r"\$\.outcome\.input_scale"),
-        ({"delay_factor": ["1"]}, DataError, r"\$\.outcome\.delay_factor"),
-        ({"rate_rps": [[1.0], [1.0, 2.0]]}, DataError, r"\$\.outcome\.rate_rps"),
+        (
+            {"rate_rps": [-1.0]},
+            DataError,
+            r"\$\.conditions\.rate_rps: expected 1 finite numbers, none negative",
+        ),
+        ({"price_factor": [float("nan")]}, DataError, r"\$\.conditions\.price_factor"),
+        ({"input_scale": [1.0, 1.0]}, DataError, r"\$\.conditions\.input_scale"),
+        ({"delay_factor": ["1"]}, DataError, r"\$\.conditions\.delay_factor"),
+        ({"rate_rps": [[1.0], [1.0, 2.0]]}, DataError, r"\$\.conditions\.rate_rps"),
         ({"available_gpus": [0.5]}, DataError, "finite whole numbers"),
         (
             {"available_gpus": [10**6]},
             DataError,
             r"available_gpus\[0\]: expected at most \d+ GPUs \(cap_gpus\)",
         ),
-        ([1.0], DataError, "expected an outcome or a mapping"),
+        ([1.0], DataError, "expected conditions or a mapping"),
     ],
     ids=str,
 )
-def test_bad_outcomes_are_refused(outcome: object, error: type, says: str) -> None:
+def test_bad_outcomes_are_refused(conditions: object, error: type, says: str) -> None:
     """A what-if that cannot be is named, wherever one can be given."""
     view = View(make().instance)
-    for ask in (lambda: view.preview([1], outcome=outcome), lambda: view.snapshot(outcome=outcome)):
+    for ask in (
+        lambda: view.preview([1], conditions=conditions),
+        lambda: view.snapshot(conditions=conditions),
+    ):
         with pytest.raises(error, match=says):
             ask()
     with pytest.raises(error, match=says):
-        view.steady_cost_usd([1], outcome=outcome)
+        view.steady_cost_usd([1], conditions=conditions)
 
 
 def test_outcomes_that_can_be_are_taken() -> None:
@@ -281,12 +289,12 @@ def test_outcomes_that_can_be_are_taken() -> None:
     view = View(env.instance)
     view.update(info)
     plain, gpus = view.preview([1]), info["available_gpus"].astype(float).tolist()
-    for outcome in (view.outcome, view.outcome.as_dict(), {"available_gpus": gpus}):
-        assert view.preview([1], outcome=outcome) == pytest.approx(plain)
-    assert view.preview([1], outcome={"rate_rps": 2 * info["rate_rps"]}) != plain
-    other = Outcome.nominal(make("fleet-v0/toy/two-pools").instance)
-    with pytest.raises(DataError, match=r"\$\.outcome\."):
-        view.preview([1], outcome=other)
+    for conditions in (view.conditions, view.conditions.as_dict(), {"available_gpus": gpus}):
+        assert view.preview([1], conditions=conditions) == pytest.approx(plain)
+    assert view.preview([1], conditions={"rate_rps": 2 * info["rate_rps"]}) != plain
+    other = Conditions.nominal(make("fleet-v0/toy/two-pools").instance)
+    with pytest.raises(DataError, match=r"\$\.conditions\."):
+        view.preview([1], conditions=other)
 
 
 def test_a_failed_reset_changes_nothing() -> None:
@@ -333,7 +341,7 @@ def test_lead_zero_shows_the_coming_window() -> None:
     env = gymnasium.make("FleetAlloc-v0", instance=instance).unwrapped
     _, info = env.reset(options={"scenario": scenario})
     for t in range(instance.num_windows):
-        coming = Outcome.of(scenario, t)
+        coming = Conditions.of(scenario, t)
         assert np.array_equal(info["available_gpus"], coming.available_gpus)
         assert np.array_equal(info["rate_rps"], coming.rate_rps)
         info = env.step(env.action_space.nvec * 0)[4]
@@ -353,7 +361,7 @@ def test_preview_is_the_step(instance_id: str) -> None:
             action = env.action_space.sample()
             if previews:
                 target = view.action_to_fleet(action)
-                expected = view.preview(target, outcome=Outcome.of(env._scenario, t))
+                expected = view.preview(target, conditions=Conditions.of(env._scenario, t))
                 view.preview(env.instance.nominal_fleet)
                 view.steady_cost_usd(env.instance.nominal_fleet)
                 view.snapshot()

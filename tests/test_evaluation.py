@@ -121,7 +121,7 @@ def test_played_actions_cost_the_same() -> None:
 
 
 def test_agents_never_get_the_future() -> None:
-    """What crosses the pipe is the last window's outcome and the fleet: nothing has a row per window."""
+    """What crosses the pipe is the last window's conditions and the fleet: nothing has a row per window."""
     seen: dict[str, object] = {}
     instance = fleetgym.load_instance("fleet-v0/toy/drop")
 

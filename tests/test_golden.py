@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import fleetgym
-from fleetgym.model.window import Outcome, window_model
+from fleetgym.model.conditions import Conditions
+from fleetgym.model.window import window_model
 
 GOLDEN = Path(__file__).parent / "golden" / "fleet_alloc_v0.json"
 TASKS = [*fleetgym.list_instances("fleet-v0/toy"), "fleet-v0/dev/ou-s-001", "fleet-v0/dev/drop-s-001"]
@@ -29,7 +30,7 @@ def replay(instance_id: str) -> list[float]:
         if t % 3 == 2:  # one slot after the other goes to another option
             slot = (t // 3) % action.size
             action[slot] = (action[slot] + 1 + t // 3) % space.nvec[slot]
-        costs.append(model.step(state, space.to_fleet(action), Outcome.of(scenario, t), router).cost_usd)
+        costs.append(model.step(state, space.to_fleet(action), Conditions.of(scenario, t), router).cost_usd)
     return costs
 
 

@@ -31,8 +31,16 @@ from fleetgym.leaderboard.standings import make_boards, public_tasks, shift, unv
 from fleetgym.leaderboard.verify import verify
 from fleetgym.model.library import ENVIRONMENT_VARIABLE, instances_folder, list_tasks, task_name
 from fleetgym.scoring.best_known import BestKnownSet, best_known_path, read_best_known
-from fleetgym.scoring.ranks import holm, profile, ranks_of, tail_mean, tie_groups
-from fleetgym.scoring.score import score, score_interval
+from fleetgym.scoring.score import percents, score
+from fleetgym.scoring.statistics import (
+    FamilyMean,
+    cluster_means,
+    holm,
+    profile,
+    ranks_of,
+    tail_mean,
+    tie_groups,
+)
 from fleetgym.scoring.table import Played, make_table
 
 AGENTS = ("hold", "gh", "random")
@@ -187,10 +195,8 @@ def test_rows_by_plain_loops() -> None:
         for family in ("drop", "grw", "ou"):
             expected = 100 * math.expm1(mean_of_means(tasks, [family], log_ratio))
             assert row.families[family] == pytest.approx(expected)
-            logs: dict[str, list[float]] = {}
-            for task in (task for task in tasks if task.family == family):
-                logs.setdefault(task.instance, []).append(log_ratio(task))
-            assert row.family_intervals[family] == pytest.approx(score_interval({family: logs}))
+            means = cluster_means(((family, t.instance), log_ratio(t)) for t in tasks if t.family == family)
+            assert row.family_intervals[family] == pytest.approx(percents(FamilyMean.of(means).interval()))
         above = mean_of_means(tasks, scored, lambda t: math.log(t.cost_usd / (t.bound_usd or 0.0)))
         assert row.above_bound == pytest.approx(100 * math.expm1(above))
         for term, share in row.breakdown.items():
@@ -270,7 +276,7 @@ def test_single_instances_have_no_interval() -> None:
         table = make_table({"a": [played("f", "x", 2.0)], "b": [played("f", "x", other)]})
         assert [row.interval for row in table.rows] == [None, None]
         assert [row.rank for row in table.rows] == [1, 1]
-    assert score_interval({"f": {"x": [0.0]}}) is None
+    assert FamilyMean.of({("f", "x"): 0.0}).interval() is None
 
 
 def test_rows_must_have_played_the_same() -> None:

@@ -150,7 +150,7 @@ def test_long_names_line_up() -> None:
     assert len({line.index(" held ") for line in lines}) == 1
 
 
-@pytest.mark.parametrize("kind", [fleetgym.Snapshot, fleetgym.Outcome])
+@pytest.mark.parametrize("kind", [fleetgym.Snapshot, fleetgym.Conditions])
 def test_help_says_what_fields_hold(kind: type) -> None:
     """All of them, in their order, with a shape where they are arrays."""
     text = inspect.getdoc(kind) or ""

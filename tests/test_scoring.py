@@ -33,8 +33,8 @@ from fleetgym.scoring.best_known import (
 )
 from fleetgym.scoring.comparison import compare, nominal_actions, optimal_actions, yardsticks
 from fleetgym.scoring.improvement import improve
-from fleetgym.scoring.score import family_means, headline, score, score_interval
-from fleetgym.scoring.statistics import FamilyMean
+from fleetgym.scoring.score import score
+from fleetgym.scoring.statistics import FamilyMean, cluster_means, family_means
 
 HASH = "0" * 64
 TOYS = list_instances("fleet-v0/toy")
@@ -176,20 +176,25 @@ def test_best_known_itself_scores_zero_and_cheaper_is_negative() -> None:
 def test_scores_do_not_depend_on_money_or_size() -> None:
     """Multiplying an instance's costs by any factor, or repeating its scenarios, changes no score."""
     rng = np.random.default_rng(3)
-    logs = {"f": {"a": list(rng.random(3)), "b": list(rng.random(2))}, "g": {"c": list(rng.random(4))}}
-    repeated = {f: {i: v * 3 for i, v in instances.items()} for f, instances in logs.items()}
-    assert headline(logs) == pytest.approx(headline(repeated))
-    assert family_means(logs)["g"] == pytest.approx(np.mean(logs["g"]["c"]))
+    sizes = {("f", "a"): 3, ("f", "b"): 2, ("g", "c"): 4}
+    logs = [(cluster, value) for cluster, size in sizes.items() for value in rng.random(size)]
+    once, repeated = cluster_means(logs), cluster_means(logs * 3)
+    assert FamilyMean.of(once).mean == pytest.approx(FamilyMean.of(repeated).mean)
+    assert family_means(once)["g"] == pytest.approx(np.mean([v for c, v in logs if c == ("g", "c")]))
 
 
 def test_the_interval_is_of_the_means_of_instances() -> None:
     """Scenarios of an instance count as one number; the bounds are those of the mean ln ratio, in percent."""
-    logs = {"a": {"x": [0.1], "y": [0.4], "z": [0.2, 0.6]}, "b": {"u": [0.0], "v": [1.0]}}
-    means = {("a", "x"): 0.1, ("a", "y"): 0.4, ("a", "z"): 0.4, ("b", "u"): 0.0, ("b", "v"): 1.0}
-    for level in (0.95, 0.99):
-        expected = FamilyMean.of(means).interval(level)
-        assert expected is not None
-        assert score_interval(logs, level) == pytest.approx(100.0 * np.expm1(expected))
+    ratios = {"x": [1.1], "y": [1.5], "z": [1.2, 1.8], "u": [1.0], "v": [2.7]}
+    family = {"x": "a", "y": "a", "z": "a", "u": "b", "v": "b"}
+    played = [episode("x", name, k, 100.0 * r) for name, of in ratios.items() for k, r in enumerate(of)]
+    row = score(
+        run(*played, families=family), known(**{f"{e.instance}{e.scenario}": 100.0 for e in played})
+    ).rows[0]
+    means = {(family[name], name): float(np.mean(np.log(of))) for name, of in ratios.items()}
+    expected = FamilyMean.of(means).interval()
+    assert expected is not None
+    assert row.interval == pytest.approx(100.0 * np.expm1(expected))
 
 
 def test_no_interval_from_one_instance() -> None:

@@ -12,7 +12,6 @@ from exact_queues import gi_m_c
 
 import fleetgym
 from fleetgym.capacity.simulation.arrivals import Arrivals, GammaPoisson, Poisson, Renewal, Trace
-from fleetgym.capacity.simulation.estimates import Estimate, looks, ratio, student_t
 from fleetgym.capacity.simulation.fleet import Fleet, Pool, Requests, TokenTime, Workload
 from fleetgym.capacity.simulation.laws import LAWS, unit_draws
 from fleetgym.capacity.simulation.routers import (
@@ -28,6 +27,7 @@ from fleetgym.capacity.simulation.routers import (
 from fleetgym.capacity.simulation.run import Simulation, default_warmup_s, simulate
 from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.kernels.queueing import erlang_c, wait_exceeds
+from fleetgym.scoring.statistics import Estimate, looks, ratio, student_t
 
 FIXED = {"min_replications": 16, "max_replications": 16}
 

@@ -19,8 +19,9 @@ from fleetgym.capacity.simulation.window import (
 )
 from fleetgym.cli.parser import main
 from fleetgym.files.errors import FleetgymError
+from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
-from fleetgym.model.window import Outcome, window_model
+from fleetgym.model.window import window_model
 
 DEV = "fleet-v0/dev/ou-s-001"
 FEW = {"min_replications": 2, "max_replications": 2, "max_requests": 50_000}
@@ -62,12 +63,12 @@ def test_the_fleet_is_the_windows(played: PlayedWindow) -> None:
         assert pool.servers == played.result.serving[c] * played.instance.configurations[c].max_concurrency
         rates = np.array([w.rate_rps for w in workloads])
         assert (rates * shares[:, p]).sum() == pytest.approx(
-            (played.outcome.rate_rps * played.result.routing[:, c]).sum()
+            (played.conditions.rate_rps * played.result.routing[:, c]).sum()
         )
     found = judge_window(played, **FEW).simulation
     assert found is not None
     load = [
-        (played.outcome.rate_rps * played.result.routing[:, c] * played.snapshot.service_s[:, c]).sum()
+        (played.conditions.rate_rps * played.result.routing[:, c] * played.snapshot.service_s[:, c]).sum()
         / (played.result.serving[c] * played.instance.configurations[c].max_concurrency)
         for c in map(names.index, [pool.name for pool in pools])
     ]
@@ -80,12 +81,12 @@ def test_an_mmc_window_is_predicted() -> None:
     data = toys.one_pool_data()
     instance = Instance.from_dict(data)
     model = window_model(instance)
-    outcome = Outcome.nominal(instance)
+    conditions = Conditions.nominal(instance)
     serving = np.zeros(instance.num_configurations, dtype=np.int64)
     serving[0] = 1
     state = model.initial_state()
-    result = model.step(state, instance.nominal_fleet, outcome, model.new_router())
-    verdict = judge_window(PlayedWindow(instance, 0, outcome, result), window_s=2000.0)
+    result = model.step(state, instance.nominal_fleet, conditions, model.new_router())
+    verdict = judge_window(PlayedWindow(instance, 0, conditions, result), window_s=2000.0)
     gap = np.abs(verdict.predicted - verdict.simulated.mean)
     assert np.all(np.isnan(gap) | (gap <= verdict.simulated.half_width + 0.01))
 
@@ -94,8 +95,8 @@ def test_an_empty_fleet_is_judged_without_a_simulation(played: PlayedWindow) -> 
     """Everything is unserved, in both."""
     model = window_model(played.instance)
     empty = np.zeros(played.instance.num_configurations, dtype=np.int64)
-    result = model.step(model.initial_state(), empty, played.outcome, model.new_router())
-    still = PlayedWindow(played.instance, 0, played.outcome, result)
+    result = model.step(model.initial_state(), empty, played.conditions, model.new_router())
+    still = PlayedWindow(played.instance, 0, played.conditions, result)
     if result.serving.any():
         pytest.skip("the nominal fleet drains in this window")
     verdict = judge_window(still)

@@ -10,9 +10,10 @@ import pytest
 from toys import random_actions, random_instance, random_scenario
 
 from fleetgym.model.actions import ActionSpace
+from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
 from fleetgym.model.scenario import Scenario
-from fleetgym.model.window import Outcome, window_model
+from fleetgym.model.window import window_model
 from fleetgym.reference import replay
 from fleetgym.scoring.response import Responder
 from fleetgym.scoring.rollouts import KnownScenario
@@ -91,7 +92,7 @@ class PathPrice:
         self.model = window_model(instance)
         self.members = instance.slot_members[slot]
         self.exclusive = instance.slots[slot].exclusive
-        self.outcomes = [Outcome.of(scenario, t) for t in range(instance.num_windows)]
+        self.conditions = [Conditions.of(scenario, t) for t in range(instance.num_windows)]
         self.serving, self.held = serving, held
         self.now = np.array([self.option(row) for row in serving])
         self.known: dict[tuple[int, int], float] = {}
@@ -123,10 +124,10 @@ class PathPrice:
         """Return rent and operating cost of a window; inf where GPUs are missing."""
         if (t, option) not in self.known:
             mine = self.fleet(option)
-            serving, outcome, cost = self.serving[t].copy(), self.outcomes[t], 0.0
+            serving, conditions, cost = self.serving[t].copy(), self.conditions[t], 0.0
             for c, count in mine.items():
                 serving[c] = count
-                cost += count * self.model.hold_usd(outcome.price_factor)[c]
+                cost += count * self.model.hold_usd(conditions.price_factor)[c]
             for g in range(self.instance.num_pools):
                 others = sum(
                     self.instance.gpu_use[g][c] * self.held[t][c]
@@ -134,10 +135,10 @@ class PathPrice:
                     if c not in mine
                 )
                 used = others + sum(self.instance.gpu_use[g][c] * count for c, count in mine.items())
-                if used > outcome.available_gpus[g] and any(mine.values()):
+                if used > conditions.available_gpus[g] and any(mine.values()):
                     cost = math.inf
             if cost < math.inf:
-                cost += float(self.model.operate(serving, outcome, self.model.new_router())[0].sum())
+                cost += float(self.model.operate(serving, conditions, self.model.new_router())[0].sum())
             self.known[t, option] = cost
         return self.known[t, option]
 
@@ -151,7 +152,7 @@ class PathPrice:
                 continue
             if wait and (t - wait < self.begin or t - wait < 1):
                 return math.inf
-            rent = sum(self.model.hold_usd(self.outcomes[s].price_factor)[c] for s in range(t - wait, t))
+            rent = sum(self.model.hold_usd(self.conditions[s].price_factor)[c] for s in range(t - wait, t))
             cost += starts * (self.instance.configurations[c].startup_usd + rent)
         return cost
 

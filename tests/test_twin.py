@@ -11,9 +11,10 @@ from toys import random_instance, random_scenario
 
 import fleetgym
 from fleetgym import reference
+from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
 from fleetgym.model.scenario import Scenario
-from fleetgym.model.window import COST_TERMS, Outcome, window_model
+from fleetgym.model.window import COST_TERMS, window_model
 
 TOY = fleetgym.list_instances("fleet-v0/toy")
 DEV = [name for name in fleetgym.list_instances("fleet-v0") if "/dev/" in name]
@@ -116,7 +117,7 @@ def test_permuting_configurations_and_pools_changes_nothing(instance_id: str) ->
         state, router, total = model.initial_state(), model.new_router(), 0.0
         for t, action in enumerate(random_actions(instance, min(48, instance.num_windows), 9)):
             target = fleetgym.ActionSpace(which).to_fleet(action)
-            total += model.step(state, target, Outcome.of(story, t), router).cost_usd
+            total += model.step(state, target, Conditions.of(story, t), router).cost_usd
         costs.append(total)
     assert costs[1] == pytest.approx(costs[0], rel=1e-9)
 

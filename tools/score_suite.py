@@ -28,8 +28,8 @@ from fleetgym.leaderboard.html_tables import interval, number
 from fleetgym.leaderboard.report import played_rows
 from fleetgym.model.library import entries, suites
 from fleetgym.scoring.comparison import is_known
-from fleetgym.scoring.score import family_means
-from fleetgym.scoring.table import Played, Table, Task, cluster_means, make_table
+from fleetgym.scoring.statistics import family_means
+from fleetgym.scoring.table import Played, Table, Task, make_table, mean_log_ratios
 from tools.family_cards import CARDS
 from tools.family_statistics import FamilyScores, cheaper_by, section, write_scores
 from tools.window_excess import BUSY, KINDS, QUIET, SHORT, excess
@@ -150,10 +150,7 @@ def family_scores(rows: Rows) -> FamilyScores:
     """Return each agent's mean of ln(cost / reference) by family, the best agent first."""
     found = {}
     for agent in (row.key for row in make_table(rows).rows):
-        logs: dict[str, dict[str, list[float]]] = {}
-        for (family, instance), mean in cluster_means(rows[agent]).items():
-            logs.setdefault(family, {})[instance] = [mean]
-        means = family_means(logs)
+        means = family_means(mean_log_ratios(rows[agent]))
         found[agent] = {family: means[family] for family in CARDS if family in means}
     return found
 
@@ -242,7 +239,7 @@ def _gains(rows: Rows) -> str:
     families = [name for name in CARDS if any(task.family == name for task in next(iter(rows.values())))]
     lines = []
     for agent in agents:
-        before, after = cluster_means(rows[agent]), cluster_means(rows[agent + suffix])
+        before, after = mean_log_ratios(rows[agent]), mean_log_ratios(rows[agent + suffix])
         logs = {cluster: after[cluster] - before[cluster] for cluster in before}
         saved, bounds = cheaper_by({cluster: v for cluster, v in logs.items() if cluster[0] in scored})
         by = [cheaper_by({c: v for c, v in logs.items() if c[0] == family})[0] for family in families]

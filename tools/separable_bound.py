@@ -14,9 +14,9 @@ from fleetgym.bounds.certificate import certified_usd
 from fleetgym.bounds.hindsight import HindsightBound
 from fleetgym.bounds.relaxation import relax
 from fleetgym.bounds.window import Effort
+from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
 from fleetgym.model.scenario import Scenario
-from fleetgym.model.window import Outcome
 
 
 def separable_bound(
@@ -51,8 +51,8 @@ def separable_bound(
     planner = MilpPlanner(gap=limits.relative_gap, node_limit=limits.nodes, late="omit")
     view = View(instance)
     planner.prepare(view.snapshot())
-    outcomes = [Outcome.of(scenario, window) for window in range(instance.num_windows)]
-    plans = [planner.plan(view.snapshot(outcome=outcome)) for outcome in outcomes]
+    conditions = [Conditions.of(scenario, window) for window in range(instance.num_windows)]
+    plans = [planner.plan(view.snapshot(conditions=each)) for each in conditions]
     values = np.array([plan.bound_usd for plan in plans])
     serving = np.array([plan.fleet for plan in plans], dtype=float)
     return HindsightBound(certified_usd(values, 0.0, 0.0), serving, "windows")

@@ -12,8 +12,9 @@ import numpy as np
 
 import fleetgym
 from fleetgym import reference
+from fleetgym.model.conditions import Conditions
 from fleetgym.model.library import list_tasks
-from fleetgym.model.window import Outcome, window_model
+from fleetgym.model.window import window_model
 
 
 def largest_difference(task: tuple[str, int]) -> tuple[str, int, float, float]:
@@ -35,7 +36,7 @@ def largest_difference(task: tuple[str, int]) -> tuple[str, int, float, float]:
     for t in range(instance.num_windows):
         redraw = rng.random(action.size) < rng.choice([0.0, 0.05, 0.3, 1.0], p=[0.4, 0.3, 0.2, 0.1])
         action = np.where(redraw, rng.integers(0, space.nvec), action)
-        fast = model.step(state, space.to_fleet(action), Outcome.of(scenario, t), router).cost_usd
+        fast = model.step(state, space.to_fleet(action), Conditions.of(scenario, t), router).cost_usd
         slow = judge.step(reference.action_to_target(instance, action))["cost"]
         worst = max(worst, abs(fast - slow) / max(abs(slow), 1e-9))
         total += slow

@@ -11,7 +11,7 @@ from fleetgym.evaluation.jobs import stored_scenario
 from fleetgym.evaluation.results import Results
 from fleetgym.evaluation.results_format import EpisodeResult
 from fleetgym.model.library import load_instance
-from fleetgym.scoring.score import family_means
+from fleetgym.scoring.statistics import Cluster, cluster_means, family_means
 
 #: Demand is busy above, quiet below this share of the nominal, each request weighted with the price of not serving it.
 BUSY, QUIET = 1.1, 0.9
@@ -58,15 +58,15 @@ def excess(
     led = {e.task: e for e in run.episodes if e.agent == leader}
     found = {}
     for agent in run.agents:
-        shares: dict[str, dict[str, dict[str, list[float]]]] = {kind: {} for kind in KINDS}
+        shares: dict[str, list[tuple[Cluster, float]]] = {kind: [] for kind in KINDS}
         for episode in (e for e in run.episodes if e.agent == agent):
             family, task = run.header.instances[episode.instance].family, episode.task
             if family in families:
                 for kind, usd in _differences(episode, led[task]).items():
-                    by_instance = shares[kind].setdefault(family, {})
-                    by_instance.setdefault(episode.instance, []).append(usd / best_usd[task])
+                    shares[kind].append(((family, episode.instance), usd / best_usd[task]))
         found[agent] = {
-            kind: 100.0 * float(np.mean(list(family_means(of).values()))) for kind, of in shares.items()
+            kind: 100.0 * float(np.mean(list(family_means(cluster_means(of)).values())))
+            for kind, of in shares.items()
         }
     return found
 

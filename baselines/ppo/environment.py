@@ -61,11 +61,11 @@ class SlotTargets(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: np.ndarray) -> tuple[np.ndarray, SupportsFloat, bool, bool, dict[str, Any]]:
         """Let one window happen; the action has an index into `TARGETS` per slot."""
         features, view = self._features, self._features.view
-        target, before = features.targets[np.arange(features.targets.shape[0]), action], view.outcome
+        target, before = features.targets[np.arange(features.targets.shape[0]), action], view.conditions
         _, _, terminated, truncated, info = self.env.step(target)
         observation, info = self._observe(info)
-        played = view.outcome if self._instance.lead > 0 else before
-        saved = view.steady_cost_usd(features.ideal_fleet, outcome=played) - info["cost"]
+        played = view.conditions if self._instance.lead > 0 else before
+        saved = view.steady_cost_usd(features.ideal_fleet, conditions=played) - info["cost"]
         reward = float(np.clip(saved / self._scale_usd, -_LARGEST_REWARD, _LARGEST_REWARD))
         return observation, reward, terminated, truncated, info
 

@@ -124,7 +124,7 @@ class SlotFeatures:
         view, lead = self.view, self.view.instance.lead
         if view.window > 0 or lead == 0:
             self._forecaster.update(np.asarray(info["rate_rps"], dtype=float))
-        now_rps = self._forecaster.predict(lead) if lead > 0 else view.outcome.rate_rps
+        now_rps = self._forecaster.predict(lead) if lead > 0 else view.conditions.rate_rps
         later_rps = self._forecaster.predict(lead + self._wait)
         snapshot = view.snapshot(rate_rps=now_rps)
         growth = later_rps / np.maximum(now_rps, 1e-12)

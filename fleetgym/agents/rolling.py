@@ -100,7 +100,7 @@ class Rolling:
     def _replan(self) -> None:
         view = self.view
         ahead = view.instance.lead + (self.every - 1) // 2  # the middle of the windows planned for
-        rate_rps = self.forecaster.predict(ahead) if ahead > 0 else view.outcome.rate_rps
+        rate_rps = self.forecaster.predict(ahead) if ahead > 0 else view.conditions.rate_rps
         rate_rps = (1.0 + self.margin) * rate_rps
         snapshot = view.snapshot(rate_rps=rate_rps)
         snapshot = dataclasses.replace(snapshot, startup_usd=self._switch_usd(snapshot))
@@ -110,13 +110,15 @@ class Rolling:
             self.target = new
 
     def _is_worth_it(self, new: np.ndarray, snapshot: Snapshot) -> bool:
-        view, outcome = self.view, {"rate_rps": snapshot.rate_rps}
+        view, conditions = self.view, {"rate_rps": snapshot.rate_rps}
         held = self.target
         if np.any(snapshot.gpu_use @ held > snapshot.available_gpus):
             held = view.fleet  # what is left: the rest of the target cannot be had
         if np.array_equal(new, held):
             return False
-        saved = view.steady_cost_usd(held, outcome=outcome) - view.steady_cost_usd(new, outcome=outcome)
+        saved = view.steady_cost_usd(held, conditions=conditions) - view.steady_cost_usd(
+            new, conditions=conditions
+        )
         return saved > float(np.maximum(0, new - view.fleet) @ snapshot.startup_usd)
 
     def _switch_usd(self, snapshot: Snapshot) -> np.ndarray:

@@ -9,9 +9,10 @@ import numpy as np
 
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.model.actions import ActionSpace
+from fleetgym.model.conditions import Conditions
 from fleetgym.model.library import InstanceSource, load_instance
 from fleetgym.model.planning import LateSegments, Snapshot
-from fleetgym.model.window import FleetState, Outcome, WindowModel, WindowResult, window_model
+from fleetgym.model.window import FleetState, WindowModel, WindowResult, window_model
 
 _STATE = ("running", "starting", "draining", "window", "spent_usd")
 
@@ -42,12 +43,12 @@ class View:
         self._model: WindowModel = window_model(instance)
         self._router = self._model.new_router()
         self._state = self._model.initial_state()
-        self._outcome = self._nominal = Outcome.nominal(instance)
+        self._conditions = self._nominal = Conditions.nominal(instance)
 
     # -- what is known ----------------------------------------------------------------------------------
 
     def update(self, info: Mapping[str, Any]) -> None:
-        """Take over the state and the outcome from an info of `FleetAlloc-v0`.
+        """Take over the state and the conditions from an info of `FleetAlloc-v0`.
 
         Parameters
         ----------
@@ -57,18 +58,20 @@ class View:
         Raises
         ------
         FleetgymError
-            If it lacks the fleet or the outcome, as a batch's infos do that was made without ``full_info=True``.
+            If it lacks the fleet or the conditions, as a batch's infos do that was made without ``full_info=True``.
         DataError
-            If the outcome is none.
+            If the conditions are none.
         """
-        lacking = [name for name in (*_STATE, *Outcome.FIELDS) if name not in info]
+        lacking = [name for name in (*_STATE, *Conditions.FIELDS) if name not in info]
         if lacking:
             raise FleetgymError(
                 f"the info lacks {', '.join(lacking)}; make a batch with full_info=True to have them"
             )
         replicas = np.column_stack((info["running"], info["starting"], info["draining"])).astype(np.int64)
         self._state = FleetState(replicas, int(info["window"]), float(info["spent_usd"]))
-        self._outcome = Outcome.from_mapping({name: info[name] for name in Outcome.FIELDS}, self._nominal)
+        self._conditions = Conditions.from_mapping(
+            {name: info[name] for name in Conditions.FIELDS}, self._nominal
+        )
 
     @property
     def window(self) -> int:
@@ -76,9 +79,9 @@ class View:
         return self._state.window
 
     @property
-    def outcome(self) -> Outcome:
+    def conditions(self) -> Conditions:
         """The window seen last: the previous one, or the coming one where the instance has ``lead = 0``."""
-        return self._outcome
+        return self._conditions
 
     @property
     def fleet(self) -> np.ndarray:
@@ -118,7 +121,7 @@ class View:
     # -- trying things out --------------------------------------------------------------------------------
 
     def preview(
-        self, target: Sequence[int] | np.ndarray, *, outcome: Mapping[str, Any] | Outcome | None = None
+        self, target: Sequence[int] | np.ndarray, *, conditions: Mapping[str, Any] | Conditions | None = None
     ) -> dict[str, float]:
         """Return the cost terms that a step with `target` would have. Nothing is changed.
 
@@ -126,7 +129,7 @@ class View:
         ----------
         target : array_like of int, shape (C,)
             Replicas per configuration (see `action_to_fleet`).
-        outcome : Outcome or mapping, optional
+        conditions : Conditions or mapping, optional
             The window to assume; fields that a mapping leaves out, and by default all, are those seen last.
 
         Returns
@@ -137,22 +140,22 @@ class View:
         Raises
         ------
         UnknownNameError
-            If `outcome` names a field that there is not.
+            If `conditions` names a field that there is not.
         DataError
-            If no action wants this target, or a field of `outcome` has the wrong shape or holds what cannot be:
+            If no action wants this target, or a field of `conditions` has the wrong shape or holds what cannot be:
             negative numbers, those that are not finite, or more or other than whole GPUs that a pool may have.
         """
-        return self.preview_window(target, outcome=outcome).costs()
+        return self.preview_window(target, conditions=conditions).costs()
 
     def preview_window(
-        self, target: Sequence[int] | np.ndarray, *, outcome: Mapping[str, Any] | Outcome | None = None
+        self, target: Sequence[int] | np.ndarray, *, conditions: Mapping[str, Any] | Conditions | None = None
     ) -> WindowResult:
         """Return everything that `preview` computes: costs, shares, and what admission does."""
         wanted = self.action_to_fleet(self.fleet_to_action(target))
-        return self._model.step(self._state.copy(), wanted, self._assume(outcome), self._router)
+        return self._model.step(self._state.copy(), wanted, self._assume(conditions), self._router)
 
     def steady_cost_usd(
-        self, fleet: Sequence[int] | np.ndarray, *, outcome: Mapping[str, Any] | Outcome | None = None
+        self, fleet: Sequence[int] | np.ndarray, *, conditions: Mapping[str, Any] | Conditions | None = None
     ) -> float:
         """Return the cost of a window in which all of `fleet` serves, start-up left out.
 
@@ -160,7 +163,7 @@ class View:
         ----------
         fleet : array_like of int, shape (C,)
             Replicas per configuration that an action can want; whether they would be admitted is not asked.
-        outcome : Outcome or mapping, optional
+        conditions : Conditions or mapping, optional
             As for `preview`.
 
         Returns
@@ -171,45 +174,45 @@ class View:
         Raises
         ------
         DataError
-            If no action wants this fleet, or for another outcome than `preview` takes.
+            If no action wants this fleet, or for other conditions than `preview` takes.
         """
         serving = self.actions.check_fleet(fleet)
-        assumed = self._assume(outcome)
+        assumed = self._assume(conditions)
         terms, _, _, _ = self._model.operate(serving, assumed, self._router)
         return float(terms.sum() + serving @ self._model.hold_usd(assumed.price_factor))
 
-    def _assume(self, outcome: Mapping[str, Any] | Outcome | None) -> Outcome:
-        if outcome is None:
-            return self._outcome
-        if isinstance(outcome, Outcome):
-            outcome = {name: getattr(outcome, name) for name in Outcome.FIELDS}
-        assumed, caps = Outcome.from_mapping(outcome, self._outcome), self._nominal.available_gpus
+    def _assume(self, conditions: Mapping[str, Any] | Conditions | None) -> Conditions:
+        if conditions is None:
+            return self._conditions
+        if isinstance(conditions, Conditions):
+            conditions = {name: getattr(conditions, name) for name in Conditions.FIELDS}
+        assumed, caps = Conditions.from_mapping(conditions, self._conditions), self._nominal.available_gpus
         if np.any(assumed.available_gpus > caps):
             g = int(np.argmax(assumed.available_gpus > caps))
             raise DataError(
                 f"expected at most {caps[g]} GPUs (cap_gpus), got {assumed.available_gpus[g]}",
-                f"$.outcome.available_gpus[{g}]",
+                f"$.conditions.available_gpus[{g}]",
             )
         return assumed
 
     def snapshot(
-        self, *, rate_rps: np.ndarray | None = None, outcome: Mapping[str, Any] | Outcome | None = None
+        self, *, rate_rps: np.ndarray | None = None, conditions: Mapping[str, Any] | Conditions | None = None
     ) -> Snapshot:
         """Return the coming window's problem for a planner.
 
         Parameters
         ----------
         rate_rps : ndarray, shape (I,), optional
-            Expected arrivals per second; by default those of `outcome`.
-        outcome : Outcome or mapping, optional
+            Expected arrivals per second; by default those of `conditions`.
+        conditions : Conditions or mapping, optional
             As for `preview`.
 
         Raises
         ------
         DataError
-            If rates or outcome have another shape, or are not finite numbers of at least 0; see `preview`.
+            If rates or conditions have another shape, or are not finite numbers of at least 0; see `preview`.
         """
-        assumed = self._assume(outcome)
+        assumed = self._assume(conditions)
         if rate_rps is not None:
-            assumed = Outcome.from_mapping({"rate_rps": rate_rps}, assumed)
+            assumed = Conditions.from_mapping({"rate_rps": rate_rps}, assumed)
         return self._model.snapshot(self._state, assumed)

@@ -31,10 +31,11 @@ import numpy as np
 
 from fleetgym.kernels.admission import MONEY_TOLERANCE
 from fleetgym.kernels.queueing import U_MAX
+from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
 from fleetgym.model.planning import Snapshot
 from fleetgym.model.scenario import Scenario
-from fleetgym.model.window import Outcome, window_model
+from fleetgym.model.window import window_model
 
 #: Limits are widened by this share: the environment's routing and admission keep them up to round-off.
 WIDENING = MONEY_TOLERANCE
@@ -125,7 +126,7 @@ def relax(instance: Instance, scenario: Scenario) -> Problem:
     """
     model = window_model(instance)
     state = model.initial_state()
-    snapshots = (model.snapshot(state, Outcome.of(scenario, t)) for t in range(instance.num_windows))
+    snapshots = (model.snapshot(state, Conditions.of(scenario, t)) for t in range(instance.num_windows))
     windows = tuple(relax_window(snapshot) for snapshot in snapshots)
     longest = int(model.startup_windows.max())
     members = [

@@ -15,12 +15,13 @@ from fleetgym.agents.registry import make_agent, make_planner, parse_agent
 from fleetgym.agents.rolling import Static
 from fleetgym.agents.view import View
 from fleetgym.files.errors import FleetgymError
+from fleetgym.model.conditions import Conditions
 from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import InstanceSource, load_instance
 from fleetgym.model.planning import Plan, Planner, Snapshot
 from fleetgym.model.scenario import Scenario
-from fleetgym.model.window import COST_TERMS, Outcome, window_model
+from fleetgym.model.window import COST_TERMS, window_model
 
 #: Margins that `best_margin` tries.
 MARGINS = (0.0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.3, 1.6, 2.0)
@@ -163,9 +164,9 @@ def fleet_risk(
         state = model.initial_state()
         state.replicas[:, 0] = target
         for window in range(instance.num_windows):
-            outcome = Outcome.of(scenario, window)
-            result = model.step(state, target, outcome, router)
-            ledger.add(outcome.rate_rps, result.terms_usd, result.miss_share, result.unserved_share)
+            conditions = Conditions.of(scenario, window)
+            result = model.step(state, target, conditions, router)
+            ledger.add(conditions.rate_rps, result.terms_usd, result.miss_share, result.unserved_share)
         ledger.end_day()
         if progress is not None:
             progress(done, days)
@@ -208,7 +209,7 @@ def agent_risk(
             view.update(info)
             observation, _, _, _, info = env.step(np.asarray(agent.act(observation, info)))
             terms_usd = np.array([info[name] for name in COST_TERMS])
-            rate_rps = Outcome.of(scenario, window).rate_rps
+            rate_rps = Conditions.of(scenario, window).rate_rps
             ledger.add(rate_rps, terms_usd, info["miss_share"], info["unserved_share"])
         ledger.end_day()
         if progress is not None:
@@ -307,7 +308,7 @@ def window_to_plan(view: View, margin: float = 0.0) -> Snapshot:
     Snapshot
         Nothing costs a fee to start.
     """
-    window = view.snapshot(rate_rps=(1.0 + margin) * view.outcome.rate_rps)
+    window = view.snapshot(rate_rps=(1.0 + margin) * view.conditions.rate_rps)
     return dataclasses.replace(window, startup_usd=np.zeros_like(window.startup_usd))
 
 

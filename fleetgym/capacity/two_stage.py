@@ -16,10 +16,11 @@ from fleetgym.files.schema import shown
 from fleetgym.kernels.compile import announce_compilation
 from fleetgym.kernels.routing import route
 from fleetgym.kernels.routing_data import new_basis, new_workspace
+from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import InstanceSource, load_instance
 from fleetgym.model.planning import Plan
-from fleetgym.model.window import Outcome, window_model
+from fleetgym.model.window import window_model
 
 #: Which pairs may carry demand in the second stage, and how its SLO rows read.
 ROUTES = ("frozen", "deployed")
@@ -100,7 +101,7 @@ class SecondStage:
         fleet = np.asarray(plan.fleet)
         _check(instance, plan, fleet, routes, slo)
         model = window_model(instance)
-        nominal = Outcome.nominal(instance)
+        nominal = Conditions.nominal(instance)
         snapshot = model.snapshot(model.initial_state(), nominal)
         self.instance, self.hard = instance, slo == "mean"
         self.active = np.flatnonzero(fleet > 0)

@@ -54,10 +54,10 @@ def plan_facts(
     model, view = window_model(instance), View(instance)
     fleet = view.actions.check_fleet(plan.fleet)
     window = window_to_plan(view, margin)
-    outcome = type(view.outcome).from_mapping({"rate_rps": window.rate_rps}, view.outcome)
-    terms, unserved, miss, routing = model.operate(fleet, outcome, model.new_router())
+    conditions = type(view.conditions).from_mapping({"rate_rps": window.rate_rps}, view.conditions)
+    terms, unserved, miss, routing = model.operate(fleet, conditions, model.new_router())
     costs = {name: float(usd) for name, usd in zip(COST_TERMS, terms, strict=True)}
-    costs["rental"] = float(fleet @ model.rent_usd(outcome.price_factor))
+    costs["rental"] = float(fleet @ model.rent_usd(conditions.price_factor))
     costs["model_storage"] = float(fleet @ model.model_storage_usd)
     cost, bound = sum(costs.values()), window_bound(window, Effort(nodes=BOUND_NODES)).bound_usd
     names = [c.id for c in instance.configurations]

@@ -37,7 +37,7 @@ def simulate_facts(verdict: Verdict, law: str) -> dict[str, Any]:
         predicted, mean = float(verdict.predicted[i]), float(verdict.simulated.mean[i])
         half = float(verdict.simulated.half_width[i])
         workloads[w.id] = {
-            "rate_rps": float(played.outcome.rate_rps[i]),
+            "rate_rps": float(played.conditions.rate_rps[i]),
             "unserved": float(played.result.unserved_share[i]),
             "predicted": predicted,
             "simulated": mean,

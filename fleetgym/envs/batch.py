@@ -21,9 +21,10 @@ from fleetgym.kernels.tables import Memory, Outcomes
 from fleetgym.kernels.tables import freeze as freeze_instance
 from fleetgym.kernels.window import new_memory, new_played
 from fleetgym.model.actions import ActionSpace
+from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
 from fleetgym.model.scenario import Scenario
-from fleetgym.model.window import COST_TERMS, FleetState, Outcome, WindowResult, window_model
+from fleetgym.model.window import COST_TERMS, FleetState, WindowResult, window_model
 
 #: What `EpisodeBatch.advance` does with an episode.
 PLAY, BEGIN, REST = range(3)
@@ -134,7 +135,7 @@ class EpisodeBatch:
     def load(self, slot: int, scenario: Scenario) -> None:
         """Store a scenario, which must fit the instances (see `Scenario.check`), under the number `slot`."""
         store = self._setting.scenario
-        for row, name in enumerate(Outcome.WORKLOAD_FIELDS):
+        for row, name in enumerate(Conditions.WORKLOAD_FIELDS):
             store.workload[slot, :, row] = getattr(scenario, name)
         store.available[slot] = scenario.available_gpus
         store.price[slot] = scenario.price_factor
@@ -271,7 +272,7 @@ def _slices(names: dict[str, tuple[int, ...]]) -> list[_Part]:
 def _setting(
     instances: Sequence[Instance], spaces: Sequence[ActionSpace], nvec: np.ndarray, shape: Shape, room: int
 ) -> Setting:
-    nominal = [Outcome.nominal(instance).packed() for instance in instances]
+    nominal = [Conditions.nominal(instance).packed() for instance in instances]
     return Setting(
         nominal=Outcomes(*(np.stack(arrays) for arrays in zip(*nominal, strict=True))),
         nominal_fleet=np.array([instance.nominal_fleet for instance in instances], dtype=np.int64),
@@ -279,7 +280,7 @@ def _setting(
         option_start=np.tile(np.concatenate(([0], np.cumsum(nvec)[:-1])), (len(instances), 1)),
         lead=np.array([instance.lead for instance in instances], dtype=np.int64),
         scenario=Outcomes(
-            workload=np.empty((room, shape.windows, len(Outcome.WORKLOAD_FIELDS), shape.workloads)),
+            workload=np.empty((room, shape.windows, len(Conditions.WORKLOAD_FIELDS), shape.workloads)),
             available=np.empty((room, shape.windows, shape.pools), dtype=np.int64),
             price=np.empty((room, shape.windows, shape.pools)),
         ),

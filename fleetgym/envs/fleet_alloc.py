@@ -14,9 +14,10 @@ from fleetgym.envs.rendering import Viewer, checked_render_mode, has_render_mode
 from fleetgym.envs.scenarios import ScenarioChoice
 from fleetgym.kernels.episodes import MAX_LOG_RATIO, MAX_PRICE_FACTOR
 from fleetgym.model.actions import ActionSpace
+from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
 from fleetgym.model.scenario import Scenario
-from fleetgym.model.window import Outcome, WindowResult
+from fleetgym.model.window import WindowResult
 
 
 class FleetAllocEnv(gymnasium.Env):
@@ -69,7 +70,7 @@ class FleetAllocEnv(gymnasium.Env):
 
     ## Info
     The same keys after every step and reset: the cost terms and ``cost`` (zero at reset), `unserved_share`,
-    `miss_share`, the outcome seen last (`rate_rps`, `input_scale`, `output_scale`, `delay_factor`,
+    `miss_share`, the conditions seen last (`rate_rps`, `input_scale`, `output_scale`, `delay_factor`,
     `error_factor`, `available_gpus`, `price_factor`), the fleet (`running`, `starting` and `draining` by
     windows left, `granted`, `denied`, `lost`, `forced_outage`), `window` (the coming one), `spent_usd`,
     `scenario` and `action_mask`.
@@ -112,7 +113,7 @@ class FleetAllocEnv(gymnasium.Env):
         self._batch = EpisodeBatch([self.instance], [0], room=1)
         self._action = np.zeros((1, self.actions.nvec.size), dtype=np.int64)
         self._scenario: Scenario | None = None
-        self._last: tuple[Outcome, WindowResult] | None = None  # the window played last, only to be shown
+        self._last: tuple[Conditions, WindowResult] | None = None  # the window played last, only to be shown
         self._viewer = Viewer(self.instance, render_mode, self.metadata["render_fps"])
 
     # -- Gymnasium's interface ----------------------------------------------------------------------------
@@ -217,12 +218,12 @@ class FleetAllocEnv(gymnasium.Env):
         """Note the window just played, and add it to the picture."""
         assert self._scenario is not None
         state = self._batch.state(0)
-        self._last = Outcome.of(self._scenario, state.window - 1), self._batch.last_result()
+        self._last = Conditions.of(self._scenario, state.window - 1), self._batch.last_result()
         self._viewer.add(state, *self._last)
 
-    def _seen(self) -> Outcome:
+    def _seen(self) -> Conditions:
         info = self._batch.single_info()
-        return Outcome(**{name: info[name] for name in Outcome.FIELDS})
+        return Conditions(**{name: info[name] for name in Conditions.FIELDS})
 
 
 _BEGIN, _PLAY = (np.full(1, what, dtype=np.uint8) for what in (BEGIN, PLAY))

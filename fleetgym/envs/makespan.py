@@ -254,7 +254,7 @@ class FleetMakespanEnv(OneWindowEnv):
 
     def _serve(self, action: np.ndarray) -> float:
         target = self.actions.to_fleet(action)
-        self._granted = self._model.admit(self._state, target, self._outcome)
+        self._granted = self._model.admit(self._state, target, self._conditions)
         makespan_s, self._assignment = best_assignment(self._requests, self._busy_s, self._state.running)
         self._makespan_s = min(makespan_s, self._worst_s)
         return -self._makespan_s

@@ -14,9 +14,10 @@ from fleetgym.envs.rendering import checked_render_mode, has_render_mode, render
 from fleetgym.envs.scenarios import ScenarioChoice, reset_options
 from fleetgym.files.errors import FleetgymError
 from fleetgym.kernels.episodes import MAX_LOG_RATIO, MAX_PRICE_FACTOR
+from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
 from fleetgym.model.scenario import Scenario
-from fleetgym.model.window import Admission, FleetState, Outcome, window_model
+from fleetgym.model.window import Admission, FleetState, window_model
 
 
 class OneWindowEnv(gymnasium.Env, abc.ABC):
@@ -43,7 +44,7 @@ class OneWindowEnv(gymnasium.Env, abc.ABC):
         self.render_mode = checked_render_mode(render_mode, self.metadata["render_modes"])
         self.instance = instance
         self._choice, self._model = choice, window_model(instance)
-        self._nominal = Outcome.nominal(instance)
+        self._nominal = Conditions.nominal(instance)
         self._most = np.array([c.max_replicas for c in instance.configurations], dtype=np.int64)
         self.observation_space = self._observation_space()
         self._scenario: Scenario | None = None
@@ -66,7 +67,7 @@ class OneWindowEnv(gymnasium.Env, abc.ABC):
 
     @abc.abstractmethod
     def _begin(self) -> None:
-        """Forget the last window; `_outcome`, `_state` and `_snapshot` are the new one's."""
+        """Forget the last window; `_conditions`, `_state` and `_snapshot` are the new one's."""
 
     @abc.abstractmethod
     def _serve(self, action: np.ndarray) -> float:
@@ -117,9 +118,9 @@ class OneWindowEnv(gymnasium.Env, abc.ABC):
         if named is None and window is None:
             window = int(self.np_random.integers(self.instance.num_windows))
         self.window = window or 0
-        self._outcome = Outcome.of(self._scenario, self.window)
+        self._conditions = Conditions.of(self._scenario, self.window)
         self._state = FleetState(np.zeros_like(self._model.initial_state().replicas))
-        self._snapshot = self._model.snapshot(self._state, self._outcome)
+        self._snapshot = self._model.snapshot(self._state, self._conditions)
         self._granted = None
         self._begin()
         return self._observe(), self._info()
@@ -171,7 +172,7 @@ class OneWindowEnv(gymnasium.Env, abc.ABC):
 
     def _room(self) -> tuple[np.ndarray, np.ndarray, float]:
         """Return what limits the fleet: GPUs of each pool, USD per replica, and USD in all, none of it spent yet."""
-        return self._outcome.available_gpus, self._snapshot.hold_usd, self._model.budget_usd(0.0)
+        return self._conditions.available_gpus, self._snapshot.hold_usd, self._model.budget_usd(0.0)
 
     def render(self) -> str | None:
         """Return the fleet and how the window went as text, for ``render_mode="ansi"``."""
@@ -180,12 +181,12 @@ class OneWindowEnv(gymnasium.Env, abc.ABC):
         if self._scenario is None:
             raise gymnasium.error.ResetNeeded("call reset() before render()")
         state = FleetState(self._state.replicas, self.window)
-        return f"{render_ansi(self.instance, state, self._outcome)}\n{self._result()}"
+        return f"{render_ansi(self.instance, state, self._conditions)}\n{self._result()}"
 
     # -- what the agent sees
 
     def _observe(self) -> dict[str, np.ndarray]:
-        seen = self._outcome
+        seen = self._conditions
         values = {
             "demand": _log_ratio(seen.rate_rps, self._nominal.rate_rps),
             "input_scale": _log_ratio(seen.input_scale, 1.0),
@@ -201,7 +202,7 @@ class OneWindowEnv(gymnasium.Env, abc.ABC):
         return {
             **self._own_info(),
             "cost_usd_per_h": self._cost_usd_per_h(),
-            **self._outcome.as_dict(),
+            **self._conditions.as_dict(),
             "window": self.window,
             "scenario": self._scenario.id if self._scenario is not None else "",
             "action_mask": self.action_masks(),

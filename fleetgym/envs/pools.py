@@ -182,7 +182,7 @@ class FleetPoolsEnv(OneWindowEnv):
         thresholds, chosen, wanted = self._split(action)
         self._pool_of = np.searchsorted(np.sort(self._limits[thresholds]), self._tokens)
         target = self._admissible(chosen, wanted)
-        self._granted = self._model.admit(self._state, target, self._outcome)
+        self._granted = self._model.admit(self._state, target, self._conditions)
         left = self._state.running.copy()
         for p, c in enumerate(chosen):
             self._replicas[p] = min(wanted[p], left[c])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
-from fleetgym.model.window import COST_TERMS, FleetState, Outcome, WindowResult
+from fleetgym.model.window import COST_TERMS, FleetState, WindowResult
 
 
 class EpisodeRecord:
@@ -43,14 +44,14 @@ class EpisodeRecord:
         self.rate_rps, self.unserved_share, self.miss_share = np.zeros((3, count, workloads))
         self.terms_usd = np.zeros((count, len(COST_TERMS)))
 
-    def add(self, state: FleetState, played: Outcome, result: WindowResult) -> None:
+    def add(self, state: FleetState, played: Conditions, result: WindowResult) -> None:
         """Note the window just played.
 
         Parameters
         ----------
         state : FleetState
             After the window.
-        played : Outcome
+        played : Conditions
             What it brought.
         result : WindowResult
             What it cost.

@@ -10,8 +10,9 @@ import numpy as np
 from fleetgym.envs.record import EpisodeRecord
 from fleetgym.envs.screen import Screen
 from fleetgym.files.errors import FleetgymError
+from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
-from fleetgym.model.window import FleetState, Outcome, WindowResult
+from fleetgym.model.window import FleetState, WindowResult
 
 _BAR = 20
 
@@ -35,7 +36,7 @@ def _bar(share: float) -> str:
     return "█" * filled + "·" * (_BAR - filled)
 
 
-def _pool_lines(instance: Instance, state: FleetState, seen: Outcome) -> list[str]:
+def _pool_lines(instance: Instance, state: FleetState, seen: Conditions) -> list[str]:
     held = instance.gpu_use @ state.replicas.sum(axis=1)
     lines, width = [], max(24, *(len(pool.id) for pool in instance.pools))
     for g, pool in enumerate(instance.pools):
@@ -47,7 +48,7 @@ def _pool_lines(instance: Instance, state: FleetState, seen: Outcome) -> list[st
     return lines
 
 
-def _workload_lines(instance: Instance, played: Outcome, result: WindowResult) -> list[str]:
+def _workload_lines(instance: Instance, played: Conditions, result: WindowResult) -> list[str]:
     lines, width = [], max(24, *(len(workload.id) for workload in instance.workloads))
     for i, workload in enumerate(instance.workloads):
         served = 1.0 - float(result.unserved_share[i])
@@ -71,7 +72,10 @@ def _fleet_lines(instance: Instance, state: FleetState) -> list[str]:
 
 
 def render_ansi(
-    instance: Instance, state: FleetState, seen: Outcome, last: tuple[Outcome, WindowResult] | None = None
+    instance: Instance,
+    state: FleetState,
+    seen: Conditions,
+    last: tuple[Conditions, WindowResult] | None = None,
 ) -> str:
     """Return the state before the coming window, and what the last one cost, as text.
 
@@ -81,9 +85,9 @@ def render_ansi(
         The problem.
     state : FleetState
         The fleet.
-    seen : Outcome
-        The outcome seen last, whose availability is shown.
-    last : tuple of Outcome and WindowResult, optional
+    seen : Conditions
+        The conditions seen last, whose availability is shown.
+    last : tuple of Conditions and WindowResult, optional
         The window played last and what it cost; None before the first.
 
     Returns
@@ -136,7 +140,7 @@ class Viewer:
             self._record = EpisodeRecord(self.instance)
             self._show()
 
-    def add(self, state: FleetState, played: Outcome, result: WindowResult) -> None:
+    def add(self, state: FleetState, played: Conditions, result: WindowResult) -> None:
         """Note the window just played; a window on the screen shows it at once."""
         if self._record is not None:
             self._record.add(state, played, result)

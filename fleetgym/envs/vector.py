@@ -62,7 +62,7 @@ class FleetAllocVectorEnv(VectorEnv):
         ``"NextStep"``, ``"SameStep"`` or ``"Disabled"``, as for `SyncVectorEnv`.
     full_info : bool
         Whether infos hold everything that the single environment's do. By default they leave out what observations
-        show as well: the outcome seen last and the fleet.
+        show as well: the conditions seen last and the fleet.
     num_threads : int, optional
         Threads to share the work; by default one per 128 environments, and no more than processors. The
         numbers do not depend on it.

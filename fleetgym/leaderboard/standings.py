@@ -22,7 +22,7 @@ from fleetgym.model.library import find_entry, task_name
 from fleetgym.scoring.best_known import TOLERANCE, BestKnownSet, best_known_path, read_best_known
 from fleetgym.scoring.score import percent, percents, scored_families
 from fleetgym.scoring.statistics import Cluster, FamilyMean
-from fleetgym.scoring.table import Played, Table, cluster_means, make_table
+from fleetgym.scoring.table import Played, Table, make_table, mean_log_ratios
 
 #: Of the interval beyond which a fresh row is flagged.
 FLAG_LEVEL = 0.99
@@ -308,5 +308,5 @@ def shift(public: Sequence[Played], fresh: Sequence[Played]) -> Shift:
 
 def _short_named(tasks: Sequence[Played], families: Collection[str]) -> dict[Cluster, float]:
     """Return cluster means by family and short name: a fresh suite calls its instances as the public one does."""
-    means = cluster_means([played for played in tasks if played.family in families])
+    means = mean_log_ratios([played for played in tasks if played.family in families])
     return {(family, name.rpartition("/")[2]): mean for (family, name), mean in means.items()}

@@ -201,7 +201,7 @@ class Instance(Checked):
     description: str = spec(Text())
     num_windows: int = spec(Integer(1, 2016), doc="windows of an episode")
     window_s: float = spec(POSITIVE, doc="length of a window, seconds")
-    lead: int = spec(Integer(0, 1), 1, doc="0: agents see the coming window's outcome; 1: the last one's")
+    lead: int = spec(Integer(0, 1), 1, doc="0: agents see the coming window's conditions; 1: the last one's")
     penalty_basis: str = spec(
         Choice(("request", "day")), "request", doc="day: delay and unserved are USD per 24 h at full share"
     )

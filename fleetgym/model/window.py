@@ -1,4 +1,4 @@
-"""The one place where a window's economics happen: target fleet and outcome in, new state and costs out.
+"""The one place where a window's economics happen: target fleet and conditions in, new state and costs out.
 
 `WindowModel` holds an instance in the kernels' form, `FleetState` what an episode carries along.
 `docs/model.md` is the specification; `fleetgym/reference/` is the independent twin.
@@ -8,141 +8,21 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
-from typing import Any, ClassVar
 
 import numpy as np
 
-from fleetgym.files.errors import DataError, UnknownNameError
-from fleetgym.files.schema import shown
 from fleetgym.kernels import admission, economics, window
 from fleetgym.kernels.compile import announce_compilation
 from fleetgym.kernels.queueing import late_cost_table
 from fleetgym.kernels.routing_data import new_workspace
-from fleetgym.kernels.tables import Outcomes, Packed, Played, Problem, freeze
+from fleetgym.kernels.tables import Packed, Played, Problem, freeze
 from fleetgym.kernels.window import new_memory, new_played
+from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Affine, Instance
 from fleetgym.model.planning import LateSegments, Snapshot
-from fleetgym.model.scenario import Scenario
 
 #: The cost terms of a window, in USD; they add up to ``cost``.
 COST_TERMS = economics.TERMS
-
-_PER_WORKLOAD = ("rate_rps", "input_scale", "output_scale", "delay_factor", "error_factor")
-_PER_POOL = ("available_gpus", "price_factor")
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Outcome:
-    """The realised numbers of one window of a scenario; I workloads, G pools.
-
-    Attributes
-    ----------
-    rate_rps : ndarray, shape (I,)
-        Arrivals per second.
-    input_scale : ndarray, shape (I,)
-        Mean input length / nominal.
-    output_scale : ndarray, shape (I,)
-        Mean output length / nominal.
-    delay_factor : ndarray, shape (I,)
-        Multiplies every duration.
-    error_factor : ndarray, shape (I,)
-        Multiplies the error.
-    available_gpus : ndarray of int64, shape (G,)
-        Most GPUs that the fleet may hold.
-    price_factor : ndarray, shape (G,)
-        Multiplies the list price.
-
-    Examples
-    --------
-    >>> import fleetgym
-    >>> outcome = Outcome.nominal(fleetgym.load_instance("fleet-v0/toy/drop"))
-    >>> outcome.rate_rps.tolist(), outcome.available_gpus.tolist()
-    ([20.0], [2, 2])
-    """
-
-    rate_rps: np.ndarray
-    input_scale: np.ndarray
-    output_scale: np.ndarray
-    delay_factor: np.ndarray
-    error_factor: np.ndarray
-    available_gpus: np.ndarray
-    price_factor: np.ndarray
-
-    #: Fields per workload, in the kernels' order.
-    WORKLOAD_FIELDS: ClassVar = _PER_WORKLOAD
-    #: All fields.
-    FIELDS: ClassVar = _PER_WORKLOAD + _PER_POOL
-
-    @classmethod
-    def nominal(cls, instance: Instance) -> Outcome:
-        """Return the window that an agent expects before it has seen any."""
-        ones = np.ones(instance.num_workloads)
-        return cls(
-            rate_rps=np.array([w.rate_rps for w in instance.workloads]),
-            input_scale=ones,
-            output_scale=ones,
-            delay_factor=ones,
-            error_factor=ones,
-            available_gpus=np.array([p.cap_gpus for p in instance.pools], dtype=np.int64),
-            price_factor=np.ones(instance.num_pools),
-        )
-
-    @classmethod
-    def of(cls, scenario: Scenario, window: int) -> Outcome:
-        """Return window `window` of a scenario."""
-        rows = {}
-        for name in cls.FIELDS:
-            series = getattr(scenario, name)
-            rows[name] = series[window if series.shape[0] > 1 else 0]
-        return cls(**rows)
-
-    @classmethod
-    def from_mapping(cls, data: Mapping[str, Any], default: Outcome) -> Outcome:
-        """Return `default` with the fields that `data` names replaced.
-
-        Raises
-        ------
-        UnknownNameError
-            For a name that no field has.
-        DataError
-            For what is no mapping, and if a field has the wrong shape, or holds what is no finite number of at
-            least 0, or, of `available_gpus`, no whole one.
-        """
-        if not isinstance(data, Mapping):
-            raise DataError(f"expected an outcome or a mapping of its fields, got {shown(data)}", "$.outcome")
-        values = {name: getattr(default, name) for name in cls.FIELDS}
-        for name, given in data.items():
-            if name not in values:
-                raise UnknownNameError("field of an outcome", str(name), cls.FIELDS)
-            values[name] = _like(values[name], given, f"$.outcome.{name}")
-        return cls(**values)
-
-    def as_dict(self) -> dict[str, np.ndarray]:
-        """Return the fields as copies."""
-        return {name: getattr(self, name).copy() for name in self.FIELDS}
-
-    def stacked(self) -> np.ndarray:
-        """Return the workload fields as one array, (5, I), in the kernels' order."""
-        return np.array([getattr(self, name) for name in _PER_WORKLOAD], dtype=np.float64)
-
-    def packed(self) -> Outcomes:
-        """Return the window as the kernels take it."""
-        return Outcomes(self.stacked(), np.array(self.available_gpus), np.array(self.price_factor))
-
-
-def _like(old: np.ndarray, given: object, path: str) -> np.ndarray:
-    """Return numbers that may stand for `old`, in its shape and type, or raise `DataError`."""
-    try:
-        raw = np.asarray(given)
-    except ValueError:  # lists of several lengths
-        raw = np.asarray(given, dtype=object)
-    whole = " whole" if old.dtype.kind == "i" else ""
-    expected = f"expected {old.size} finite{whole} numbers, none negative"
-    fits = raw.dtype.kind in "iuf" and raw.shape == old.shape
-    if not fits or not (np.isfinite(raw) & (raw >= 0)).all() or (whole and (raw != np.floor(raw)).any()):
-        raise DataError(f"{expected}, got {shown(raw.tolist())}", path)
-    return raw.astype(old.dtype)
 
 
 @dataclasses.dataclass(eq=False)
@@ -371,7 +251,7 @@ class WindowModel:
     def _late_segments(self, packed: Packed, offsets: np.ndarray) -> LateSegments:
         instance = self.instance
         everything = np.arange(instance.num_configurations)
-        nominal = Outcome.nominal(instance)
+        nominal = Conditions.nominal(instance)
         coefficient = np.empty((economics.NUM_COEFFICIENTS, instance.num_workloads, everything.size))
         economics.coefficients(packed, nominal.stacked(), everything, coefficient)
         mixture = nominal.rate_rps[:, None] * instance.performance.compatible
@@ -424,7 +304,7 @@ class WindowModel:
         announce_compilation(window.play_noted)
         return Router(self.problem)
 
-    def admit(self, state: FleetState, target: np.ndarray, outcome: Outcome) -> Admission:
+    def admit(self, state: FleetState, target: np.ndarray, conditions: Conditions) -> Admission:
         """Admit a target fleet: section 2 of the model page.
 
         Parameters
@@ -433,7 +313,7 @@ class WindowModel:
             Its replicas are modified in place: afterwards they are what is held during the window.
         target : ndarray of int64, shape (C,)
             The fleet wanted.
-        outcome : Outcome
+        conditions : Conditions
             Availability and prices of the window.
 
         Returns
@@ -451,9 +331,9 @@ class WindowModel:
             problem.slot_start,
             problem.slot_exclusive,
             problem.gpu_use,
-            outcome.available_gpus,
+            conditions.available_gpus,
             np.zeros(self.instance.num_pools, dtype=np.int64),
-            self.hold_usd(outcome.price_factor),
+            self.hold_usd(conditions.price_factor),
             problem.startup_usd,
             problem.startup_windows,
             state.window == 0,
@@ -462,7 +342,9 @@ class WindowModel:
         )
         return Admission.of(moves, int(forced_outage), fees_usd)
 
-    def step(self, state: FleetState, target: np.ndarray, outcome: Outcome, router: Router) -> WindowResult:
+    def step(
+        self, state: FleetState, target: np.ndarray, conditions: Conditions, router: Router
+    ) -> WindowResult:
         """Let one window happen: admission, routing, tails, costs.
 
         Parameters
@@ -471,7 +353,7 @@ class WindowModel:
             Modified in place; afterwards it stands before the next window.
         target : ndarray of int64, shape (C,)
             The fleet wanted.
-        outcome : Outcome
+        conditions : Conditions
             What the window brings.
         router : Router
             Warm start of the routing, modified in place.
@@ -484,7 +366,7 @@ class WindowModel:
         status, forced_outage, state.spent_usd = window.play_noted(
             router.note,
             *router.memory,
-            *outcome.packed(),
+            *conditions.packed(),
             np.array(target, dtype=np.int64),
             state.window == 0,
             state.spent_usd,
@@ -495,7 +377,7 @@ class WindowModel:
         return WindowResult.of(router.played, int(forced_outage))
 
     def operate(
-        self, serving: np.ndarray, outcome: Outcome, router: Router
+        self, serving: np.ndarray, conditions: Conditions, router: Router
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Route one window's demand over serving replicas.
 
@@ -503,7 +385,7 @@ class WindowModel:
         ----------
         serving : ndarray of int64, shape (C,)
             Replicas that serve.
-        outcome : Outcome
+        conditions : Conditions
             What the window brings.
         router : Router
             Warm start, modified in place.
@@ -517,7 +399,7 @@ class WindowModel:
         """
         played = router.played
         played.serving[:] = serving
-        self.check(window.serve_noted(router.note, *router.memory, *outcome.packed()))
+        self.check(window.serve_noted(router.note, *router.memory, *conditions.packed()))
         holding = [economics.T_RENTAL, economics.T_MODEL, economics.T_STARTUP]
         terms = played.terms_usd.copy()
         terms[holding] = 0.0
@@ -528,14 +410,14 @@ class WindowModel:
         if status != 0:
             raise RuntimeError(f"the routing LP of {self.instance.id!r} was not solved (status {status})")
 
-    def snapshot(self, state: FleetState, outcome: Outcome) -> Snapshot:
-        """Return the coming window's problem, with `outcome` as the forecast.
+    def snapshot(self, state: FleetState, conditions: Conditions) -> Snapshot:
+        """Return the coming window's problem, with `conditions` as the forecast.
 
         A budget of kind ``pool`` is paced evenly over the windows left. What can be written to is a copy: this model
         plays other agents' windows, too.
         """
         instance, packed = self.instance, self.problem.packed
-        stacked = outcome.stacked()
+        stacked = conditions.stacked()
         everything = np.arange(instance.num_configurations)
         shape = (instance.num_workloads, everything.size)
         coefficient = np.empty((economics.NUM_COEFFICIENTS, *shape))
@@ -548,8 +430,8 @@ class WindowModel:
         return Snapshot(
             instance=instance,
             window=state.window,
-            rate_rps=outcome.rate_rps.copy(),
-            requests=outcome.rate_rps * instance.window_s,
+            rate_rps=conditions.rate_rps.copy(),
+            requests=conditions.rate_rps * instance.window_s,
             delay_s=coefficient[economics.C_DELAY],
             error=coefficient[economics.C_ERROR],
             work_tflop=coefficient[economics.C_WORK],
@@ -559,14 +441,14 @@ class WindowModel:
             compatible=instance.performance.compatible,
             route_usd=route_usd,
             unserved_usd=unserved_usd,
-            hold_usd=self.hold_usd(outcome.price_factor),
+            hold_usd=self.hold_usd(conditions.price_factor),
             startup_usd=self.startup_usd.copy(),
             compute_tflops=packed.configuration[economics.COMPUTE].copy(),
             kv_capacity_gb=packed.configuration[economics.KV_CAPACITY].copy(),
             max_concurrency=packed.configuration[economics.CONCURRENCY].copy(),
             max_replicas=_column(instance, "max_replicas", int),
             gpu_use=instance.gpu_use,
-            available_gpus=outcome.available_gpus.copy(),
+            available_gpus=conditions.available_gpus.copy(),
             budget_usd=budget_usd,
             fleet=state.fleet,
             segments=self.segments,

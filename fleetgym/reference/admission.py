@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from fleetgym.reference.conditions import HOURS, Book, Outcome
+from fleetgym.reference.conditions import HOURS, Book, Conditions
 
 #: A budget is kept up to this, relative to itself or to a dollar.
 MONEY = 1e-9
@@ -85,8 +85,8 @@ class _Replica:
 class Admitting:
     """Section 2 on a list of replicas, one method per lettered step."""
 
-    def __init__(self, outcome: Outcome, state: FleetState, target: Sequence[int], first_window: bool):
-        self.outcome, self.book = outcome, outcome.book
+    def __init__(self, conditions: Conditions, state: FleetState, target: Sequence[int], first_window: bool):
+        self.conditions, self.book = conditions, conditions.book
         self.target, self.first_window = list(target), first_window
         self.spent_usd = state.spent_usd
         self.replicas = _unpack(state)
@@ -140,7 +140,7 @@ class Admitting:
     def first_violated(self, fees: Sequence[float] = ()) -> int | str | None:
         """Return the first pool over its availability, else "budget" if over it, else None."""
         for g, held in enumerate(self.held_gpus()):
-            if held > self.outcome.available[g]:
+            if held > self.conditions.available[g]:
                 return g
         return "budget" if self.over_budget(fees) else None
 
@@ -157,7 +157,7 @@ class Admitting:
         budget = self.book.budget
         if budget is None:
             return False
-        holding = [self.outcome.hold_usd(r.c) for r in self.replicas]
+        holding = [self.conditions.hold_usd(r.c) for r in self.replicas]
         if budget.kind == "rate":
             limit, paid = budget.usd * self.book.window_s * HOURS, math.fsum(holding)
         else:
@@ -168,14 +168,14 @@ class Admitting:
         """Whether letting the replica go helps with a violated limit."""
         if isinstance(limit, int):
             return self.book.gpus[limit][replica.c] > 0
-        return self.outcome.hold_usd(replica.c) > 0
+        return self.conditions.hold_usd(replica.c) > 0
 
     # (b), (c)
 
     def cut_to_availability(self) -> None:
         """While a pool holds more than there is, lose a replica that uses it."""
         for g in range(self.book.num_pools):
-            while self.held_gpus()[g] > self.outcome.available[g]:
+            while self.held_gpus()[g] > self.conditions.available[g]:
                 self.lose_one(g)
 
     def cut_to_budget(self) -> None:

@@ -53,7 +53,7 @@ class _Lengths:
         return self.base[i][c] + self.per_input[i][c] * tokens_in + self.per_output[i][c] * tokens_out
 
 
-class Outcome:
+class Conditions:
     """Section 1: what window `t` of a scenario brings, and the coefficients that follow from it."""
 
     def __init__(self, book: Book, rows: dict[str, list[list[float]]], t: int):

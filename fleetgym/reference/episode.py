@@ -14,7 +14,7 @@ from fleetgym.model.instance import Instance
 from fleetgym.model.scenario import Scenario
 from fleetgym.reference.admission import Admission, Admitting, FleetState, after_window, pack
 from fleetgym.reference.certified_lp import CertificateError
-from fleetgym.reference.conditions import Book, Outcome
+from fleetgym.reference.conditions import Book, Conditions
 from fleetgym.reference.costs import COST_TERMS, holding_costs, operating_costs
 from fleetgym.reference.late import LateSegments, late_segments
 from fleetgym.reference.routing import RoutingProgram, late_shares
@@ -104,11 +104,11 @@ class ReferenceEpisode:
     def admit(self, state: FleetState, target: Sequence[int], window: int) -> Admission:
         """Return what admission makes of a target in a window (section 2)."""
         _check_target(self.instance, target)
-        return Admitting(self._outcome(window), state, target, window == 0).run()
+        return Admitting(self._conditions(window), state, target, window == 0).run()
 
     def holding_costs(self, admission: Admission, window: int) -> dict[str, float]:
         """Return ``rental``, ``model_storage`` and ``startup`` in USD of the window."""
-        return holding_costs(self._outcome(window), admission)
+        return holding_costs(self._conditions(window), admission)
 
     def operate(self, serving: Sequence[int], window: int) -> dict[str, Any]:
         """Route a window's requests over serving replicas (sections 4 to 6).
@@ -124,18 +124,18 @@ class ReferenceEpisode:
             ``costs``, a dict of the terms that depend on the routing, in USD; ``unserved_share`` and
             ``miss_share`` (workloads,); ``routing`` (workloads, configurations).
         """
-        outcome = self._outcome(window)
+        conditions = self._conditions(window)
         used = [c for c, count in enumerate(serving) if count > 0]
         segments = {c: self.late_segments(c, serving[c]) for c in used}
-        routing = RoutingProgram(outcome, serving, segments).solve()
-        late = late_shares(outcome, serving, routing)
+        routing = RoutingProgram(conditions, serving, segments).solve()
+        late = late_shares(conditions, serving, routing)
         missed = list(routing.unserved)
         table = [[0.0] * self._book.num_configurations for _ in missed]
         for (i, c), x in routing.share.items():
             missed[i] += x * late[i, c]
             table[i][c] = x
         return {
-            "costs": operating_costs(outcome, routing, late),
+            "costs": operating_costs(conditions, routing, late),
             "unserved_share": routing.unserved,
             "miss_share": missed,
             "routing": table,
@@ -155,10 +155,10 @@ class ReferenceEpisode:
             self._segments[key] = late_segments(self._book, c, replicas)
         return self._segments[key]
 
-    def _outcome(self, window: int) -> Outcome:
+    def _conditions(self, window: int) -> Conditions:
         if not 0 <= window < self.instance.num_windows:
             raise IndexError(f"the episode has windows 0 to {self.instance.num_windows - 1}, not {window}")
-        return Outcome(self._book, self._rows, window)
+        return Conditions(self._book, self._rows, window)
 
 
 def replay(instance: Instance, scenario: Scenario, actions: Sequence[Sequence[int]]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fleetgym.reference.certified_lp import Program, solve
-from fleetgym.reference.conditions import Outcome
+from fleetgym.reference.conditions import Conditions
 from fleetgym.reference.late import U_MAX, LateSegments
 from fleetgym.reference.tails import Queue, mixture
 
@@ -40,21 +40,21 @@ class RoutingProgram:
     its column, so that all entries are at most about one.
     """
 
-    def __init__(self, outcome: Outcome, serving: Sequence[int], segments: dict[int, LateSegments]):
-        self.outcome, self.book = outcome, outcome.book
+    def __init__(self, conditions: Conditions, serving: Sequence[int], segments: dict[int, LateSegments]):
+        self.conditions, self.book = conditions, conditions.book
         self.serving, self.segments = serving, segments
         self.rhs: dict[tuple, float] = {}
         self.columns: list[tuple[tuple, float, dict[tuple, float], float, float]] = []
         self.scale: dict[tuple[int, int], float] = {}
         used = [c for c, count in enumerate(serving) if count > 0]
-        for i in outcome.present:
+        for i in conditions.present:
             self.rhs["serve", i] = 1.0
-            self.add(("u", i), outcome.penalty[i], {("serve", i): 1.0}, 1.0)
-        rows = {(i, c): self.coefficients(i, c) for i in outcome.present for c in used}
+            self.add(("u", i), conditions.penalty[i], {("serve", i): 1.0}, 1.0)
+        rows = {(i, c): self.coefficients(i, c) for i in conditions.present for c in used}
         possible = {pair: row for pair, row in rows.items() if row is not None}
         for c in used:
-            self.add_capacity(c, [possible[i, c] for i in outcome.present if (i, c) in possible])
-        for i in outcome.present:
+            self.add_capacity(c, [possible[i, c] for i in conditions.present if (i, c) in possible])
+        for i in conditions.present:
             self.add_slo(i, [possible[i, c] for c in used if (i, c) in possible])
         for pair, row in possible.items():
             self.add_share(pair, row)
@@ -67,26 +67,26 @@ class RoutingProgram:
 
     def limits(self, c: int) -> dict[tuple, tuple[float, Callable[[int, int], float]]]:
         """Return each capacity row of a configuration: its limit, and the use per request/s."""
-        part, outcome, count = self.book.configurations[c], self.outcome, self.serving[c]
+        part, conditions, count = self.book.configurations[c], self.conditions, self.serving[c]
         return {
-            ("compute", c): (part.compute_tflops * count, outcome.work_tflop),
-            ("kv", c): (part.kv_capacity_gb * count, outcome.kv_gb_s),
-            ("slots", c): (U_MAX * part.max_concurrency * count, outcome.service_s),
+            ("compute", c): (part.compute_tflops * count, conditions.work_tflop),
+            ("kv", c): (part.kv_capacity_gb * count, conditions.kv_gb_s),
+            ("slots", c): (U_MAX * part.max_concurrency * count, conditions.service_s),
         }
 
     def coefficients(self, i: int, c: int) -> dict[tuple, float] | None:
         """Return the column of x_ic before scaling; None if it must be 0."""
         if not self.book.compatible[i][c]:
             return None
-        outcome, workload = self.outcome, self.book.workloads[i]
+        conditions, workload = self.conditions, self.book.workloads[i]
         row: dict[tuple, float] = {("serve", i): 1.0}
         for name, (limit, use) in self.limits(c).items():
-            load = outcome.rate[i] * use(i, c)
+            load = conditions.rate[i] * use(i, c)
             if load > 0.0 and limit == 0.0:
                 return None
             row[name] = load / limit if load > 0.0 else 0.0
-        row["delay", i] = (outcome.delay_s(i, c) - workload.mean_delay_slo_s) / workload.mean_delay_slo_s
-        row["error", i] = (outcome.error(i, c) - workload.error_slo) / workload.error_slo
+        row["delay", i] = (conditions.delay_s(i, c) - workload.mean_delay_slo_s) / workload.mean_delay_slo_s
+        row["error", i] = (conditions.error(i, c) - workload.error_slo) / workload.error_slo
         return row
 
     def add_capacity(self, c: int, columns: Sequence[dict[tuple, float]]) -> None:
@@ -108,7 +108,7 @@ class RoutingProgram:
             worst = max((row[kind, i] for row in columns), default=0.0)
             if worst > 0.0:
                 self.rhs[kind, i] = 0.0
-                self.add((kind, i), self.outcome.penalty[i], {(kind, i): -1.0}, math.inf, worst)
+                self.add((kind, i), self.conditions.penalty[i], {(kind, i): -1.0}, math.inf, worst)
 
     def add_share(self, pair: tuple[int, int], row: dict[tuple, float]) -> None:
         """Add x_ic, scaled."""
@@ -120,14 +120,14 @@ class RoutingProgram:
 
     def cost(self, i: int, c: int) -> float:
         """cost_ic, tie-breaking term included."""
-        outcome, workload = self.outcome, self.book.workloads[i]
-        late = workload.late_usd if outcome.always_late(i, c) else 0.0
+        conditions, workload = self.conditions, self.book.workloads[i]
+        late = workload.late_usd if conditions.always_late(i, c) else 0.0
         return math.fsum(
             [
-                outcome.weight[i] * workload.delay_usd_per_s * outcome.delay_s(i, c),
-                outcome.requests[i] * self.book.storage_usd[i][c],
-                outcome.requests[i] * late,
-                TIE_BREAK * outcome.penalty[i] * self.book.tie_break[i][c],
+                conditions.weight[i] * workload.delay_usd_per_s * conditions.delay_s(i, c),
+                conditions.requests[i] * self.book.storage_usd[i][c],
+                conditions.requests[i] * late,
+                TIE_BREAK * conditions.penalty[i] * self.book.tie_break[i][c],
             ]
         )
 
@@ -158,7 +158,7 @@ class RoutingProgram:
         unserved = [0.0] * self.book.num_workloads
         share: dict[tuple[int, int], float] = {}
         if not self.scale:
-            for i in self.outcome.present:
+            for i in self.conditions.present:
                 unserved[i] = 1.0
             return Routing(share, unserved)
         values = solve(self.program()).values.tolist()
@@ -171,31 +171,33 @@ class RoutingProgram:
         return Routing(share, unserved)
 
 
-def late_shares(outcome: Outcome, serving: Sequence[int], routing: Routing) -> dict[tuple[int, int], float]:
+def late_shares(
+    conditions: Conditions, serving: Sequence[int], routing: Routing
+) -> dict[tuple[int, int], float]:
     """P_ic for every pair that is routed."""
     late: dict[tuple[int, int], float] = {}
     for c in sorted({c for _, c in routing.share}):
-        queue = _queue(outcome, serving[c], c, routing)
+        queue = _queue(conditions, serving[c], c, routing)
         for i in [i for i, at in routing.share if at == c]:
-            slo = outcome.book.workloads[i].ttft_slo_s
+            slo = conditions.book.workloads[i].ttft_slo_s
             if slo is None:
                 late[i, c] = 0.0
-            elif outcome.always_late(i, c):
+            elif conditions.always_late(i, c):
                 late[i, c] = 1.0
             else:
-                late[i, c] = queue.waits_longer(slo - outcome.prefill_s(i, c))
+                late[i, c] = queue.waits_longer(slo - conditions.prefill_s(i, c))
     return late
 
 
-def _queue(outcome: Outcome, count: int, c: int, routing: Routing) -> Queue:
+def _queue(conditions: Conditions, count: int, c: int, routing: Routing) -> Queue:
     """Return the queue that the routed mixture forms at a configuration."""
-    book = outcome.book
+    book = conditions.book
     served = [i for i, at in routing.share if at == c]
-    rates = [outcome.rate[i] * routing.share[i, c] for i in served]
+    rates = [conditions.rate[i] * routing.share[i, c] for i in served]
     total = math.fsum(rates)
     shares = [rate / total for rate in rates]
     mean, cv2 = mixture(
-        shares, [outcome.service_s(i, c) for i in served], [book.service_cv2[i][c] for i in served]
+        shares, [conditions.service_s(i, c) for i in served], [book.service_cv2[i][c] for i in served]
     )
     arrival_cv2 = math.fsum(p * book.workloads[i].arrival_cv2 for p, i in zip(shares, served, strict=True))
     servers = count * book.configurations[c].max_concurrency

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from fleetgym.kernels.spans import Track, play_span, price_options
+from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
 from fleetgym.model.scenario import Scenario
-from fleetgym.model.window import Outcome, window_model
+from fleetgym.model.window import window_model
 
 
 class KnownScenario:
@@ -28,10 +29,10 @@ class KnownScenario:
 
     def __init__(self, instance: Instance, scenario: Scenario):
         self.instance, self.model = instance, window_model(instance)
-        outcomes = [Outcome.of(scenario, t) for t in range(instance.num_windows)]
-        self.workload = np.array([outcome.stacked() for outcome in outcomes])
-        self.available = np.array([outcome.available_gpus for outcome in outcomes])
-        self.price = np.array([outcome.price_factor for outcome in outcomes])
+        conditions = [Conditions.of(scenario, t) for t in range(instance.num_windows)]
+        self.workload = np.array([each.stacked() for each in conditions])
+        self.available = np.array([each.available_gpus for each in conditions])
+        self.price = np.array([each.price_factor for each in conditions])
         self.hold_usd = np.array([self.model.hold_usd(factor) for factor in self.price])
         self.steps = 0
         self._router = self.model.new_router()

@@ -19,12 +19,9 @@ from fleetgym.evaluation.results_format import EpisodeResult
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.library import Task, headline_families, task_name
 from fleetgym.scoring.best_known import BestKnownSet, load_best_known
-from fleetgym.scoring.statistics import LEVEL, FamilyMean
+from fleetgym.scoring.statistics import FamilyMean, cluster_means, family_means
 
 RELATIVE_TO = ("best-known", "best-in-run")
-
-#: family -> instance -> ln r of its scenarios
-LogRatios = Mapping[str, Mapping[str, Sequence[float]]]
 
 
 def percent(mean_log_ratio: float) -> float:
@@ -42,20 +39,6 @@ def percent(mean_log_ratio: float) -> float:
 def percents(interval: tuple[float, float] | None) -> tuple[float, float] | None:
     """Return the bounds of an interval of mean ln ratios in percent; None stays."""
     return None if interval is None else (percent(interval[0]), percent(interval[1]))
-
-
-def family_means(log_ratios: LogRatios) -> dict[str, float]:
-    """Return each family's score: the mean over its instances of the mean over their scenarios.
-
-    Examples
-    --------
-    >>> family_means({"ou": {"a": [0.0, 0.2], "b": [0.3]}, "drops": {"c": [0.5]}})
-    {'ou': 0.2, 'drops': 0.5}
-    """
-    return {
-        family: math.fsum(_mean(scenarios) for scenarios in instances.values()) / len(instances)
-        for family, instances in log_ratios.items()
-    }
 
 
 def scored_families(instances: Mapping[str, str], suite: str | None = None) -> tuple[str, ...]:
@@ -93,52 +76,6 @@ def column_head(family: str, scored: Sequence[str]) -> str:
     ('ou', '(grw)')
     """
     return family if family in scored else f"({family})"
-
-
-def headline(log_ratios: LogRatios) -> float:
-    """Return the score in percent above best-known; families count alike, however many instances they have.
-
-    Examples
-    --------
-    One family 10 % above best-known, one 21 %: the geometric mean of 1.1 and 1.21, less one.
-
-    >>> import math
-    >>> score = headline({"ou": {"a": [math.log(1.1)]}, "drops": {"b": [math.log(1.21)], "c": [math.log(1.21)]}})
-    >>> round(score, 6), round(100 * (1.1 * 1.21) ** 0.5 - 100, 6)
-    (15.368973, 15.368973)
-    """
-    return percent(_mean(list(family_means(log_ratios).values())))
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
-def score_interval(log_ratios: LogRatios, level: float = LEVEL) -> tuple[float, float] | None:
-    """Return an interval of the headline, Student's over instances within families: see `FamilyMean`.
-
-    Parameters
-    ----------
-    log_ratios : mapping
-        ln r by family, instance and scenario.
-    level : float
-        How often the interval of such a sample holds the true score.
-
-    Returns
-    -------
-    tuple of float, or None
-        Bounds in percent; None where a family has a single instance, whose spread nobody can tell.
-
-    Examples
-    --------
-    >>> low, high = score_interval({"ou": {"a": [0.1], "b": [0.1]}})  # instances that agree leave no doubt
-    >>> round(low, 6), round(high, 6)
-    (10.517092, 10.517092)
-    >>> score_interval({"ou": {"a": [0.1]}}) is None
-    True
-    """
-    means = {(family, name): _mean(logs) for family, of in log_ratios.items() for name, logs in of.items()}
-    return percents(FamilyMean.of(means).interval(level))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -290,16 +227,8 @@ def _by_agent(episodes: Sequence[EpisodeResult]) -> list[tuple[str, list[Episode
     return list(found.items())
 
 
-def log_ratios(
-    episodes: Sequence[EpisodeResult], results: Results, best: Mapping[Task, float]
-) -> dict[str, dict[str, list[float]]]:
-    """Return ln r of one agent's episodes by family, instance and scenario."""
-    found: dict[str, dict[str, list[float]]] = {}
-    for episode in episodes:
-        family = results.header.instances[episode.instance].family
-        ratio = episode.cost_usd / best[episode.task]
-        found.setdefault(family, {}).setdefault(episode.instance, []).append(math.log(ratio))
-    return found
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
 
 
 def _row(
@@ -312,19 +241,22 @@ def _row(
     missing = set(best) - {e.task for e in episodes}
     if missing:
         raise FleetgymError(f"{agent} has not played {task_name(*min(missing))}")
-    ratios = log_ratios(episodes, results, best)
-    counted = {family: ratios[family] for family in scored}
+    families = {name: facts.family for name, facts in results.header.instances.items()}
+    means = cluster_means(
+        ((families[e.instance], e.instance), math.log(e.cost_usd / best[e.task])) for e in episodes
+    )
+    headline = FamilyMean.of({cluster: mean for cluster, mean in means.items() if cluster[0] in scored})
     failures = sum(e.failure is not None for e in episodes)
-    episodes = [e for e in episodes if results.header.instances[e.instance].family in counted]
+    episodes = [e for e in episodes if families[e.instance] in scored]
     timings = [e.timing for e in episodes if e.timing is not None]
     decisions = sum(e.decisions for e in episodes)
     acting_s = math.fsum(t.acting_s for t in timings)
     measured = len(timings) == len(episodes)
     return ScoreRow(
         agent=agent,
-        score=headline(counted),
-        interval=score_interval(counted),
-        families={family: percent(mean) for family, mean in sorted(family_means(ratios).items())},
+        score=percent(headline.mean),
+        interval=percents(headline.interval()),
+        families={family: percent(mean) for family, mean in sorted(family_means(means).items())},
         cost_usd=math.fsum(e.cost_usd for e in episodes),
         miss_share=_mean([e.miss_share for e in episodes]),
         unserved_share=_mean([e.unserved_share for e in episodes]),

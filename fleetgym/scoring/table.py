@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from fleetgym.evaluation.results_format import COST_TERMS, Costs
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.library import Task, task_name
-from fleetgym.scoring.ranks import profile, tail_mean, tie_groups
 from fleetgym.scoring.score import column_head, percent, percents, scored_families
-from fleetgym.scoring.statistics import Cluster, FamilyMean
+from fleetgym.scoring.statistics import Cluster, FamilyMean, cluster_means, profile, tail_mean, tie_groups
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +101,7 @@ def make_table(rows: Mapping[str, Sequence[Played]], *, suite: str | None = None
             raise FleetgymError(f"{key} has not played {task_name(*min(missing))}")
     first = next(iter(rows.values()))
     scored = scored_families({played.instance: played.family for played in first}, suite)
-    means = {key: cluster_means(tasks) for key, tasks in rows.items()}
+    means = {key: mean_log_ratios(tasks) for key, tasks in rows.items()}
     counted = {key: _of_families(found, scored) for key, found in means.items()}
     order = sorted(rows, key=lambda key: (FamilyMean.of(counted[key]).mean, key))
     ranks = tie_groups([counted[key] for key in order])
@@ -116,12 +115,9 @@ def make_table(rows: Mapping[str, Sequence[Played]], *, suite: str | None = None
     )
 
 
-def cluster_means(tasks: Sequence[Played]) -> dict[Cluster, float]:
+def mean_log_ratios(tasks: Sequence[Played]) -> dict[Cluster, float]:
     """Return the mean of ln(cost / best-known) by family and instance."""
-    found: dict[Cluster, list[float]] = {}
-    for played in tasks:
-        found.setdefault((played.family, played.instance), []).append(math.log(played.ratio))
-    return {cluster: math.fsum(values) / len(values) for cluster, values in found.items()}
+    return cluster_means(((played.family, played.instance), math.log(played.ratio)) for played in tasks)
 
 
 def _row(
@@ -165,16 +161,16 @@ def _above_bound(tasks: Sequence[Played]) -> float | None:
     if any(not played.bound_usd for played in tasks):
         return None
     bounded = [dataclasses.replace(played, best_usd=played.bound_usd or 0.0) for played in tasks]
-    return percent(FamilyMean.of(cluster_means(bounded)).mean)
+    return percent(FamilyMean.of(mean_log_ratios(bounded)).mean)
 
 
 def _breakdown(tasks: Sequence[Played]) -> dict[str, float]:
     """Return each cost term relative to best-known: mean over tasks, instances and families in turn."""
     found = {}
     for term in COST_TERMS:
-        shares: dict[Cluster, list[float]] = {}
-        for played in tasks:
-            share = getattr(played.costs, term) / played.best_usd
-            shares.setdefault((played.family, played.instance), []).append(share)
-        found[term] = FamilyMean.of({cluster: math.fsum(v) / len(v) for cluster, v in shares.items()}).mean
+        shares = cluster_means(
+            ((played.family, played.instance), getattr(played.costs, term) / played.best_usd)
+            for played in tasks
+        )
+        found[term] = FamilyMean.of(shares).mean
     return found

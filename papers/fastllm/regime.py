@@ -59,7 +59,7 @@ def first_stage(method: str, instance: Instance, snapshot: Snapshot | None = Non
     if method.endswith(" + headroom"):
         instance = variant(instance, delay_slo=HEADROOM["slo"], error_slo=HEADROOM["slo"])
         view = View(instance)
-        snapshot = view.snapshot(rate_rps=HEADROOM["demand"] * view.outcome.rate_rps)
+        snapshot = view.snapshot(rate_rps=HEADROOM["demand"] * view.conditions.rate_rps)
         method = method.removesuffix(" + headroom")
     return planner(method, instance, **arguments).plan(nominal(instance) if snapshot is None else snapshot)
 

@@ -26,7 +26,7 @@ def _point(surface: str, first: float, second: float, seed: int, size: str) -> d
     changes = {name_1: first, name_2: second}
     price = changes.pop("price", 1.0)
     instance = variant(fresh(size, seed), **changes)
-    snapshot = View(instance).snapshot(outcome={"price_factor": np.full(instance.num_pools, price)})
+    snapshot = View(instance).snapshot(conditions={"price_factor": np.full(instance.num_pools, price)})
     plan = first_stage("AGH", instance, snapshot)
     gpus = instance.gpu_use.sum(axis=0) * plan.fleet
     tensor = np.array([c.tensor_parallel for c in instance.configurations])

@@ -378,11 +378,11 @@ def test_plan_fits_the_window() -> None:
 def test_no_room_for_everybody() -> None:
     """With too few GPUs the plan serves what pays, instead of nothing."""
     view = fleetgym.View(fleetgym.load_instance("fleet-v0/dev/ou-s-001"))
-    snapshot = view.snapshot(rate_rps=20 * view.outcome.rate_rps)
+    snapshot = view.snapshot(rate_rps=20 * view.conditions.rate_rps)
     plan = JiangPlanner().plan(snapshot)
     assert plan.fleet.any()
     assert (
-        view.steady_cost_usd(plan.fleet, outcome={"rate_rps": snapshot.rate_rps})
+        view.steady_cost_usd(plan.fleet, conditions={"rate_rps": snapshot.rate_rps})
         < snapshot.unserved_usd.sum()
     )
     nothing = dataclasses.replace(snapshot, available_gpus=0 * snapshot.available_gpus)

@@ -159,7 +159,7 @@ def least_cost(
 def test_toys_by_enumeration(toy: str, formulation: str) -> None:
     """On the toys both formulations find what trying every fleet finds, with fees and without."""
     view = fleetgym.View(fleetgym.load_instance(f"fleet-v0/toy/{toy}"))
-    rate = view.outcome.rate_rps
+    rate = view.conditions.rate_rps
     for scale, weight in ((0.5, 0.0), (2.0, 0.0), (2.0, 0.5)):
         snapshot = view.snapshot(rate_rps=scale * rate)
         plan = MilpPlanner(formulation=formulation, switch_weight=weight).plan(snapshot)

@@ -50,7 +50,7 @@ def test_switching_stays_when_a_change_does_not_pay() -> None:
         agent = Rolling(Recorder(), switch_cost=1.0, keep_best=False)
         view = View(instance)
         agent.reset(view, seed=0)
-        action = agent.act({}, {"rate_rps": view.outcome.rate_rps})
+        action = agent.act({}, {"rate_rps": view.conditions.rate_rps})
         assert recorded[0].tolist() == [fee / 12, 0.0]  # twelve windows to pay for itself
         assert view.action_to_fleet(action).tolist() == ([1, 0] if moves else [0, 1])
 
@@ -178,7 +178,7 @@ def test_two_stage_optimum_by_enumeration(low: float, high: float, fee: float) -
     plan = plan_for(view.snapshot(), factors, Modes(late="segments", switch_weight=1.0))
     costs = {}
     for fleet in itertools.product(range(4), range(3)):
-        demands = [view.steady_cost_usd(fleet, outcome={"rate_rps": f * 12.0}) for f in factors]
+        demands = [view.steady_cost_usd(fleet, conditions={"rate_rps": f * 12.0}) for f in factors]
         costs[fleet] = np.mean(demands) + fee * (max(0, fleet[0] - 1) + fleet[1])
     assert plan.status == "optimal"
     assert costs[tuple(plan.fleet.tolist())] == pytest.approx(min(costs.values()), rel=1e-5)

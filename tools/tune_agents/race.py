@@ -21,7 +21,8 @@ from fleetgym.files import finished_cells
 from fleetgym.files.errors import DataError
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import load_instance
-from fleetgym.scoring.score import headline
+from fleetgym.scoring.score import percent
+from fleetgym.scoring.statistics import FamilyMean
 from tools.check_families import write_with
 from tools.fleet_v1 import HEADLINE
 
@@ -145,10 +146,8 @@ def play(setting: str, tasks: Sequence[str], folder: Path) -> Costs:
 
 def above(costs: Costs, reference: Costs) -> float:
     """Return how much dearer costs are than the reference's, in percent: the score's formula on the same tasks."""
-    logs: dict[str, dict[str, list[float]]] = {}
-    for task, usd in costs.items():
-        logs.setdefault(task.partition("-")[0], {})[task] = [math.log(usd / reference[task])]
-    return headline(logs)
+    logs = {(task.partition("-")[0], task): math.log(usd / reference[task]) for task, usd in costs.items()}
+    return percent(FamilyMean.of(logs).mean)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -135,7 +135,7 @@ def _late(verdicts: Sequence[Verdict], *, simulated: bool) -> float:
     """Return the share of all requests that are served late."""
     late = total = 0.0
     for v in verdicts:
-        rate = v.played.outcome.rate_rps
+        rate = v.played.conditions.rate_rps
         missed = v.simulated.mean if simulated else v.predicted
         late += float(rate @ np.nan_to_num(missed - v.played.result.unserved_share))
         total += float(rate.sum())

@@ -11,10 +11,10 @@ from itertools import islice
 import numpy as np
 
 from fleetgym.capacity.simulation import kernel
-from fleetgym.capacity.simulation.estimates import Estimate, looks, ratio
 from fleetgym.capacity.simulation.fleet import Fleet, Pool, Requests, Workload, as_fleet, limit
 from fleetgym.capacity.simulation.routers import Router, as_router
 from fleetgym.files.errors import FleetgymError
+from fleetgym.scoring.statistics import Estimate, looks, ratio
 
 _STREAM = 0x73696D75  # so that no other part of the library draws the same numbers
 

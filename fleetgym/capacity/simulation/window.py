@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from fleetgym.capacity.simulation.arrivals import Arrivals, Poisson, Renewal
-from fleetgym.capacity.simulation.estimates import Estimate
 from fleetgym.capacity.simulation.fleet import Pool, Workload
 from fleetgym.capacity.simulation.routers import Random
 from fleetgym.capacity.simulation.run import Simulation, simulate
@@ -24,10 +23,12 @@ from fleetgym.evaluation.changes import decode_actions
 from fleetgym.evaluation.jobs import Job, run_job, stored_scenario
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.actions import ActionSpace
+from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import load_instance
 from fleetgym.model.planning import Snapshot
-from fleetgym.model.window import COST_TERMS, Outcome, WindowResult, window_model
+from fleetgym.model.window import COST_TERMS, WindowResult, window_model
+from fleetgym.scoring.statistics import Estimate
 
 _REPLACED = tuple(COST_TERMS.index(name) for name in ("delay", "slo", "late"))
 
@@ -38,14 +39,14 @@ class PlayedWindow:
 
     instance: Instance
     window: int
-    outcome: Outcome
+    conditions: Conditions
     result: WindowResult
 
     @functools.cached_property
     def snapshot(self) -> Snapshot:
         """Delays, service times and so on of this window."""
         model = window_model(self.instance)
-        return model.snapshot(model.initial_state(), self.outcome)
+        return model.snapshot(model.initial_state(), self.conditions)
 
 
 def played_windows(
@@ -91,10 +92,10 @@ def played_windows(
     actions = decode_actions(episode.actions, problem.num_windows, space.nvec.tolist())
     found = {}
     for window in range(max(windows) + 1):
-        outcome = Outcome.of(drawn, window)
-        result = model.step(state, space.to_fleet(actions[window]), outcome, router)
+        conditions = Conditions.of(drawn, window)
+        result = model.step(state, space.to_fleet(actions[window]), conditions, router)
         if window in windows:
-            found[window] = PlayedWindow(problem, window, outcome, result)
+            found[window] = PlayedWindow(problem, window, conditions, result)
     return [found[window] for window in windows]
 
 
@@ -126,7 +127,7 @@ def window_fleet(
     """
     instance, result, s = played.instance, played.result, played.snapshot
     columns = np.flatnonzero((result.serving > 0) & (result.routing.sum(axis=0) > 0.0))
-    rows = np.flatnonzero((played.outcome.rate_rps > 0.0) & (result.routing.sum(axis=1) > 1e-9))
+    rows = np.flatnonzero((played.conditions.rate_rps > 0.0) & (result.routing.sum(axis=1) > 1e-9))
     pools = [_pool(instance, int(c), int(result.serving[c])) for c in columns]
     # Families without a queue give no service time: there a request holds its memory for its delay.
     holding_s = np.where(s.service_s > 0.0, s.service_s, s.delay_s)
@@ -137,13 +138,13 @@ def window_fleet(
         workloads.append(
             Workload(
                 name=w.id,
-                arrivals=_arrivals(float(played.outcome.rate_rps[i]), w.arrival_cv2),
+                arrivals=_arrivals(float(played.conditions.rate_rps[i]), w.arrival_cv2),
                 service_s=np.where(here, holding_s[i, columns], np.nan),
                 service_cv2=np.array(instance.performance.service_cv2)[i, columns],
                 law=law,
                 prefill_s=s.prefill_s[i, columns],
-                input_tokens=int(np.ceil(w.input_tokens * played.outcome.input_scale[i])),
-                output_tokens=int(np.ceil(w.output_tokens * played.outcome.output_scale[i])),
+                input_tokens=int(np.ceil(w.input_tokens * played.conditions.input_scale[i])),
+                output_tokens=int(np.ceil(w.output_tokens * played.conditions.output_scale[i])),
                 ttft_slo_s=np.inf if w.ttft_slo_s is None else w.ttft_slo_s,
             )
         )
@@ -220,7 +221,7 @@ def judge_window(
     Verdict
     """
     instance, result = played.instance, played.result
-    present = played.outcome.rate_rps > 0.0
+    present = played.conditions.rate_rps > 0.0
     unserved = np.where(present, result.unserved_share, np.nan)
     predicted = np.where(present, result.miss_share, np.nan)
     mean, half, wait_s = unserved.copy(), np.zeros(len(unserved)), np.zeros(len(unserved))

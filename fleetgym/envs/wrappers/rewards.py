@@ -15,7 +15,7 @@ from fleetgym.agents.view import View
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.envs.wrappers.layers import refuse_below
 from fleetgym.files.errors import FleetgymError
-from fleetgym.model.window import Outcome
+from fleetgym.model.conditions import Conditions
 
 
 class ScaleReward(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
@@ -103,5 +103,5 @@ class ScaleReward(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         if self.reference == "none" or self._view is None:
             return 0.0
         shown = info if self._view.instance.lead > 0 else self._coming
-        played = Outcome(**{field.name: shown[field.name] for field in dataclasses.fields(Outcome)})
-        return self._view.steady_cost_usd(self._nominal_fleet, outcome=played)
+        played = Conditions(**{field.name: shown[field.name] for field in dataclasses.fields(Conditions)})
+        return self._view.steady_cost_usd(self._nominal_fleet, conditions=played)

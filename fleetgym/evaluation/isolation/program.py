@@ -74,7 +74,7 @@ class Program:
             )
         except OSError as error:
             raise FleetgymError(f"cannot start {self.command!r}: {error}") from None
-        info = {**view.outcome.as_dict(), "running": view.running, "window": view.window}
+        info = {**view.conditions.as_dict(), "running": view.running, "window": view.window}
         self._ask(lambda number: reset_message(number, self.command, view.instance, info, seed))
 
     def act(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> np.ndarray:
