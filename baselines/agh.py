@@ -94,11 +94,6 @@ class AdaptiveGreedyHeuristic:
     def plan(self, snapshot: Snapshot) -> Plan:
         """Return the best fleet and routes found for the snapshot's window.
 
-        Parameters
-        ----------
-        snapshot : Snapshot
-            The window's problem; money in USD per window.
-
         Returns
         -------
         Plan

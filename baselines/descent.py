@@ -80,7 +80,7 @@ class Descent:
         """Study the history and choose which configurations are worth adding."""
         self.view, self.rng = view, np.random.default_rng(seed)
         # Each sample has a view of its own: its routing starts from where that sample's last one ended.
-        self.judges = [View(view.instance) for _ in range(self.samples)]
+        self.evaluators = [View(view.instance) for _ in range(self.samples)]
         snapshot = view.snapshot()
         self.candidates = _shortlist(snapshot, self.shortlist)
         self.max_replicas, self.gpu_use = snapshot.max_replicas, snapshot.gpu_use
@@ -190,11 +190,11 @@ class Descent:
             switch = float(np.maximum(0, fleet - self.running) @ self.switch_usd)
             hold = float(fleet @ self.hold_usd)
             total = 0.0
-            for k, (judge, conditions) in enumerate(zip(self.judges, self.conditions, strict=True)):
+            for k, (evaluator, conditions) in enumerate(zip(self.evaluators, self.conditions, strict=True)):
                 if (total + hold * (self.samples - k)) / self.samples + switch >= limit:
                     total = np.inf
                     break
-                total += judge.steady_cost_usd(fleet, conditions=conditions)
+                total += evaluator.steady_cost_usd(fleet, conditions=conditions)
             self.known[key] = total / self.samples + switch
         return self.known[key]
 

@@ -71,11 +71,6 @@ class GreedyHeuristic:
     def plan(self, snapshot: Snapshot) -> Plan:
         """Return the fleet and routes for the snapshot's window.
 
-        Parameters
-        ----------
-        snapshot : Snapshot
-            The window's problem; money in USD per window.
-
         Returns
         -------
         Plan

@@ -53,11 +53,6 @@ class HomogeneousPlanner:
     def plan(self, snapshot: Snapshot) -> Plan:
         """Return the cheapest plan of a single GPU type; its name is ``diagnostics["gpu_type"]``.
 
-        Parameters
-        ----------
-        snapshot : Snapshot
-            The window's problem; money in USD per window.
-
         Returns
         -------
         Plan

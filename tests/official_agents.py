@@ -227,7 +227,7 @@ class Spy(Good):
         return super().act(observation, info)
 
     def scenarios(self):
-        from fleetgym.model.library import instances_folder
+        from fleetgym.model.sets import instances_folder
 
         return list(instances_folder().rglob("*.json*"))
 
@@ -247,7 +247,7 @@ class Spy(Good):
     def unmounts(self):
         import ctypes
 
-        from fleetgym.model.library import instances_folder
+        from fleetgym.model.sets import instances_folder
 
         libc = ctypes.CDLL(None, use_errno=True)
         folder = str(instances_folder()).encode()

@@ -929,7 +929,7 @@ CASES = [
 
 
 def admit_by_reference(case: Case, instance: Instance, scenario: Scenario) -> Expected:
-    """Run the judge's admission."""
+    """Run the reference evaluator's admission."""
     names = [c.id for c in instance.configurations]
     windows = max(1, *(c.startup_windows for c in instance.configurations))
 

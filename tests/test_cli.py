@@ -206,7 +206,7 @@ def test_doctor_finds_a_changed_instance(run: Run, tmp_path: Path, monkeypatch: 
     """A file that differs from the manifest is named."""
     import shutil
 
-    from fleetgym.model.library import instances_folder
+    from fleetgym.model.sets import instances_folder
 
     shutil.copytree(instances_folder(), tmp_path / "copy")
     monkeypatch.setenv("FLEETGYM_INSTANCES", str(tmp_path / "copy"))
@@ -336,10 +336,11 @@ def test_progress_shows_the_time_left_on_a_terminal_only() -> None:
 
 def test_without_names_all_reference_agents_play(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     """``fleetgym compare`` alone compares ours, and nobody else's."""
-    from fleetgym.agents.registry import AgentEntry, agent_entries
+    from fleetgym.agents.registry import agent_entries
     from fleetgym.cli import run_options
+    from fleetgym.runtime.entry_points import Entry
 
-    entries = {**agent_entries(), "theirs": AgentEntry("theirs", "a:B", "them")}
+    entries = {**agent_entries(), "theirs": Entry("theirs", "a:B", "them")}
     monkeypatch.setattr("fleetgym.agents.registry.agent_entries", lambda: entries)
     names = run_options.agents(make_parser().parse_args(["compare"]))
     assert {"hold", "agh-rolling"} <= set(names)

@@ -244,7 +244,10 @@ def test_a_cost_below_the_best_known_is_noticed(run: Run, monkeypatch: pytest.Mo
     assert run("evaluate", "hold", "--suite", TOY, "--out", "r.jsonl")[0] == 0
     assert "cheaper than best known" not in run("score", "r.jsonl")[2]
     monkeypatch.setattr(best_known, "load_best_known", dearer)
-    assert "cheaper than best known in 1 task: `fleetgym bks propose r.jsonl`" in run("score", "r.jsonl")[2]
+    assert (
+        "cheaper than best known in 1 task: `fleetgym best-known propose r.jsonl`"
+        in run("score", "r.jsonl")[2]
+    )
 
 
 def test_compare_promises_no_file_where_best_known_costs_are_missing(

@@ -21,7 +21,7 @@ from fleetgym.reference import replay
 
 
 def total(instance, scenario, actions) -> float:
-    """Return the judge's cost of an episode."""
+    """Return the reference evaluator's cost of an episode."""
     return math.fsum(step["cost"] for step in replay(instance, scenario, actions))
 
 

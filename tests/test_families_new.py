@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fleetgym.families import demand
-from fleetgym.families.generate import FAMILIES, SEEDS, generate, stored_scenarios
+from fleetgym.families.generate import SEEDS, families, generate, stored_scenarios
 from fleetgym.families.multi import ROUND_TRIP_S
 from fleetgym.hardware.configurations.templates.selection import LIMIT
 from fleetgym.model.dynamics import draw_scenario
@@ -128,9 +128,9 @@ def test_trace_days_of_training_are_rolled_and_stretched() -> None:
 
 def test_every_family_has_sizes_and_splits_do_not_overlap() -> None:
     """Sizes go by letters or counts; seed ranges are disjoint."""
-    assert {"multi", "budget", "tail"} <= set(FAMILIES)
-    assert "l" in FAMILIES["ou"]
-    assert "l" in FAMILIES["multi"]
+    assert {"multi", "budget", "tail"} <= set(families())
+    assert "l" in families()["ou"].sizes
+    assert "l" in families()["multi"].sizes
     ranges = sorted(SEEDS.values(), key=lambda r: r.start)
     assert all(a.stop <= b.start for a, b in zip(ranges, ranges[1:], strict=False))
 

@@ -29,7 +29,8 @@ from fleetgym.leaderboard.registers import freeze, read_registers, read_releases
 from fleetgym.leaderboard.site import build_site
 from fleetgym.leaderboard.standings import make_boards, public_tasks, shift, unverified
 from fleetgym.leaderboard.verify import verify
-from fleetgym.model.library import ENVIRONMENT_VARIABLE, instances_folder, list_tasks, task_name
+from fleetgym.model.library import list_tasks, task_name
+from fleetgym.model.sets import ENVIRONMENT_VARIABLE, instances_folder
 from fleetgym.scoring.best_known import BestKnownSet, best_known_path, read_best_known
 from fleetgym.scoring.score import percents, score
 from fleetgym.scoring.statistics import (

@@ -1,4 +1,4 @@
-"""Reruns: fresh rows are the judge's costs, isolated, ranked in their own season and beside the certified ones."""
+"""Reruns: fresh rows are the reference evaluator's costs, isolated, ranked in their own season."""
 
 from __future__ import annotations
 

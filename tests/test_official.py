@@ -306,7 +306,7 @@ def _own_instance(folder: Path) -> tuple[Path, Path]:
     instance = fleetgym.load_instance(TOY)
     write_json(folder / "mine.json", instance.to_dict())
     scenarios = folder / "mine.scenarios.json"
-    stored = fleetgym.model.library.instances_folder() / "fleet-v0" / "toy" / "startup.scenarios.json"
+    stored = fleetgym.model.sets.instances_folder() / "fleet-v0" / "toy" / "startup.scenarios.json"
     scenarios.write_bytes(stored.read_bytes())
     return folder / "mine.json", scenarios
 

@@ -1,4 +1,4 @@
-"""The judge against hand calculations, exact arithmetic and the rules that must always hold."""
+"""The reference evaluator against hand calculations, exact arithmetic and the rules that must always hold."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_tie_break_decides() -> None:
 
 
 def test_tie_break_difference_of_a_billionth() -> None:
-    """The judge resolves differences of 1e-6 · 1e-6 of a penalty, far below a solver's tolerance."""
+    """The reference evaluator resolves differences of 1e-6 · 1e-6 of a penalty, far below a solver's tolerance."""
     parts = [configuration(n, {"p": 1}) for n in "ABCD"]
     h = [[0.5, 0.5 - 1e-6, 0.5 + 1e-6, 0.5]]
     step = first_step(make_instance(P4, parts, performance={"tie_break": h}), [1, 1, 1, 1])
@@ -648,7 +648,7 @@ def test_denials_account_for_the_target() -> None:
 
 
 def test_same_bytes_twice() -> None:
-    """The judge is deterministic."""
+    """The reference evaluator is deterministic."""
     instance = random_instance(5)
     scenario, actions = random_scenario(instance, 5), random_actions(instance, 5)
     assert repr(reference.replay(instance, scenario, actions)) == repr(

@@ -87,7 +87,7 @@ def test_it_has_a_checksum_of_its_own(manifest: Path) -> None:
 
 
 def test_a_run_of_it_is_submitted_and_verified(manifest: Path, tmp_path: Path) -> None:
-    """Of a run of more tasks, those of the sample are taken; the judge replays them and refuses another selection."""
+    """Of a run of more tasks, those of the sample are taken; another selection is refused."""
     run = evaluate(["hold"], ["fleet-v0/toy", "fleet-v0/dev/ou-s-001"])
     folder = tmp_path / "2026-11-24-few"
     submit(run, folder, date="2026-11-24", division="one-shot", suite=FEW)

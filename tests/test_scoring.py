@@ -31,7 +31,7 @@ from fleetgym.scoring.best_known import (
     write_actions,
     write_best_known,
 )
-from fleetgym.scoring.comparison import compare, nominal_actions, optimal_actions, yardsticks
+from fleetgym.scoring.comparison import compare, nominal_actions, optimal_actions, reference_rows
 from fleetgym.scoring.improvement import improve
 from fleetgym.scoring.score import score
 from fleetgym.scoring.statistics import FamilyMean, cluster_means, family_means
@@ -227,7 +227,7 @@ def test_what_cannot_be_scored() -> None:
 
 
 def test_best_in_run_needs_no_values() -> None:
-    """Tasks without best-known costs are scored against the cheapest agent, yardsticks apart."""
+    """Tasks without best-known costs are scored against the cheapest agent, reference_rows apart."""
     results = run(*episodes("x", 1, 2, 1, 1), *episodes("y", 2, 1, 1, 1), families=FAMILIES)
     table = score(results, relative_to="best-in-run", extra=episodes("ruler", 0.5, 0.5, 0.5, 0.5))
     assert table.best_known == "best-in-run"
@@ -267,7 +267,7 @@ def test_published_actions_cost_what_is_claimed() -> None:
     for name in TOYS:
         actions = read_actions(folder, name, 0)
         value = best.tasks[f"{name}#0"].value_usd
-        assert verified_cost_usd(name, 0, actions, judge=True) == pytest.approx(value, rel=1e-9)
+        assert verified_cost_usd(name, 0, actions, by_reference=True) == pytest.approx(value, rel=1e-9)
 
 
 def test_offer_takes_only_what_is_cheaper() -> None:
@@ -278,7 +278,7 @@ def test_offer_takes_only_what_is_cheaper() -> None:
     first = offer(None, actions=poor, **task)  # type: ignore[arg-type]
     assert first is not None
     assert not first.proven
-    second = offer(first, actions=good, judge=True, proven=True, **task)  # type: ignore[arg-type]
+    second = offer(first, actions=good, by_reference=True, proven=True, **task)  # type: ignore[arg-type]
     assert second is not None
     assert second.value_usd < first.value_usd
     assert second.bound_usd == second.value_usd
@@ -360,10 +360,10 @@ def test_local_search_is_seeded_and_bounded() -> None:
     assert helped.cost_usd == pytest.approx(optimal_fleets(instance, scenario).cost)
 
 
-# -- yardsticks
+# -- reference_rows
 
 
-def test_yardsticks_frame_the_agents() -> None:
+def test_reference_rows_frame_the_agents() -> None:
     """On toys the clairvoyant scores 0 and nobody is below it; nominal-static equals holding the nominal fleet."""
     _, table = compare(["hold", "random", "gh"], "fleet-v0/toy", scenarios=(k for k in [0]))
     assert table.row("clairvoyant").score == pytest.approx(0.0, abs=1e-7)
@@ -371,7 +371,7 @@ def test_yardsticks_frame_the_agents() -> None:
     assert table.row("nominal-static").score == pytest.approx(table.row("hold").score)
     assert table.row("nominal-static").is_reference
     results = evaluate("hold", "fleet-v0/toy/drop")
-    assert {e.agent for e in yardsticks(results)} == {"nominal-static"}
+    assert {e.agent for e in reference_rows(results)} == {"nominal-static"}
 
 
 def test_compare_asks_for_best_known_costs_first(tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ from fleetgym.leaderboard.season import (
 from fleetgym.leaderboard.season_check import check_season
 from fleetgym.leaderboard.season_end import end_season
 from fleetgym.leaderboard.standings import make_boards, read_records
-from fleetgym.model.library import instances_folder, list_instances, load_instance, load_scenarios, task_name
+from fleetgym.model.library import list_instances, load_instance, load_scenarios, task_name
+from fleetgym.model.sets import instances_folder
 from fleetgym.scoring.best_known import (
     SET_NAME,
     read_actions,

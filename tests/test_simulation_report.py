@@ -13,7 +13,7 @@ from fleetgym.capacity.simulation.fidelity import kendall_tau, mean_tau, rank_fi
 from fleetgym.capacity.simulation.window import (
     PlayedWindow,
     _terms_usd,
-    judge_window,
+    check_window,
     played_windows,
     window_fleet,
 )
@@ -65,7 +65,7 @@ def test_the_fleet_is_the_windows(played: PlayedWindow) -> None:
         assert (rates * shares[:, p]).sum() == pytest.approx(
             (played.conditions.rate_rps * played.result.routing[:, c]).sum()
         )
-    found = judge_window(played, **FEW).simulation
+    found = check_window(played, **FEW).simulation
     assert found is not None
     load = [
         (played.conditions.rate_rps * played.result.routing[:, c] * played.snapshot.service_s[:, c]).sum()
@@ -86,7 +86,7 @@ def test_an_mmc_window_is_predicted() -> None:
     serving[0] = 1
     state = model.initial_state()
     result = model.step(state, instance.nominal_fleet, conditions, model.new_router())
-    verdict = judge_window(PlayedWindow(instance, 0, conditions, result), window_s=2000.0)
+    verdict = check_window(PlayedWindow(instance, 0, conditions, result), window_s=2000.0)
     gap = np.abs(verdict.predicted - verdict.simulated.mean)
     assert np.all(np.isnan(gap) | (gap <= verdict.simulated.half_width + 0.01))
 
@@ -99,7 +99,7 @@ def test_an_empty_fleet_is_judged_without_a_simulation(played: PlayedWindow) -> 
     still = PlayedWindow(played.instance, 0, played.conditions, result)
     if result.serving.any():
         pytest.skip("the nominal fleet drains in this window")
-    verdict = judge_window(still)
+    verdict = check_window(still)
     assert verdict.simulation is None
     np.testing.assert_allclose(verdict.predicted, 1.0)
     np.testing.assert_allclose(verdict.simulated.mean, 1.0)

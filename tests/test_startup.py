@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import fleetgym.model.library
+import fleetgym.model.sets
 
 PACKAGE = Path(fleetgym.__file__).parent
 HEAVY = ("numba", "pandas", "scipy", "matplotlib", "highspy")
@@ -68,7 +68,7 @@ def test_warm_first_step_is_silent() -> None:
 def copy_of_package(folder: Path) -> Path:
     """Return a folder that holds a copy of the package beside the instances."""
     shutil.copytree(PACKAGE, folder / "fleetgym", ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "instances").symlink_to(fleetgym.model.library.instances_folder())
+    (folder / "instances").symlink_to(fleetgym.model.sets.instances_folder())
     return folder
 
 

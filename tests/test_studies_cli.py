@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fleetgym.agents.registry import named_entries
 from fleetgym.cli import main
 from fleetgym.cli.study import GROUP
+from fleetgym.runtime.entry_points import named_entries
 
 #: The questions that are promised, and settings that make them quick.
 STUDIES = {

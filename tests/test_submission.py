@@ -1,4 +1,4 @@
-"""Making a submission and having it verified: formats round-trip, claims become the judge's numbers."""
+"""Making a submission and having it verified: formats round-trip, claims become the reference evaluator's numbers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_records_do_not_replace_each_other(
 
 
 def test_rounding_of_another_processor_is_accepted(results: Results, tmp_path: Path) -> None:
-    """A claim that is off by 1e-10 is accepted, and the record says what the judge found, not what was claimed."""
+    """A claim that is off by 1e-10 is accepted, and the record says what the replay found."""
     episodes = tuple(
         dataclasses.replace(
             e,

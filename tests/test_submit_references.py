@@ -26,7 +26,7 @@ def played(path: Path, *agents: str) -> Path:
 
 
 def test_published_and_tuned_are_submitted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One folder each, named by day, split, agent and variant; the judge confirms them; a second call leaves them."""
+    """One folder each, named by day, split, agent and variant; they verify; a second call leaves them."""
     files = [str(played(tmp_path / "a.jsonl", "hold")), str(played(tmp_path / "b.jsonl", TUNED))]
     call = [
         *files,

@@ -52,10 +52,10 @@ def compare_episode(instance: str | Instance, scenario: Scenario, windows: int, 
     """Play `windows` windows on both sides."""
     env = gymnasium.make("FleetAlloc-v0", instance=instance).unwrapped
     env.reset(seed=seed, options={"scenario": scenario})
-    judge = reference.ReferenceEpisode(env.instance, scenario)
+    evaluator = reference.ReferenceEpisode(env.instance, scenario)
     for t, action in enumerate(random_actions(env.instance, windows, seed)):
         _, reward, _, _, info = env.step(action)
-        slow = judge.step(reference.action_to_target(env.instance, action))
+        slow = evaluator.step(reference.action_to_target(env.instance, action))
         assert_equal_windows(info, slow, f"{env.instance.id} window {t}")
         assert reward == -info["cost"]
         assert abs(sum(info[term] for term in COST_TERMS) - info["cost"]) <= 1e-9 * max(1.0, info["cost"])

@@ -119,7 +119,7 @@ class Searcher:
             method=method,
             date=self.date,
             proven=proven,
-            judge=self.judge,
+            by_reference=self.judge,
         )
         if better is None:
             assert search.known is not None  # offer takes anything where nothing is known

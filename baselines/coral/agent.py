@@ -210,11 +210,6 @@ class CoralPlanner:
     def plan(self, snapshot: Snapshot) -> Plan:
         """Return the fleet for the snapshot's window.
 
-        Parameters
-        ----------
-        snapshot : Snapshot
-            The window's problem; money in USD per window.
-
         Returns
         -------
         Plan

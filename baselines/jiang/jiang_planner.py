@@ -74,11 +74,6 @@ class JiangPlanner:
     def plan(self, snapshot: Snapshot) -> Plan:
         """Return the fleet for the snapshot's window.
 
-        Parameters
-        ----------
-        snapshot : Snapshot
-            The window's problem; money in USD per window.
-
         Returns
         -------
         Plan

@@ -84,11 +84,6 @@ class MilpPlanner:
     def plan(self, snapshot: Snapshot) -> Plan:
         """Return the cheapest fleet found for the snapshot's window.
 
-        Parameters
-        ----------
-        snapshot : Snapshot
-            The window's problem; money in USD per window.
-
         Returns
         -------
         Plan

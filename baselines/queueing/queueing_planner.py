@@ -80,11 +80,6 @@ class QueueingPlanner:
     def plan(self, snapshot: Snapshot) -> Plan:
         """Return the fleet for the snapshot's window.
 
-        Parameters
-        ----------
-        snapshot : Snapshot
-            The window's problem; money in USD per window.
-
         Returns
         -------
         Plan

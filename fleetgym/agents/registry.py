@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import functools
 import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
 import inspect
 import sys
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -24,29 +22,14 @@ from typing import TYPE_CHECKING, Any
 from fleetgym.agents.agent_code import code_sha256, command_sha256, neighbours
 from fleetgym.agents.arguments import check_arguments
 from fleetgym.files.errors import FleetgymError, UnknownNameError
-from fleetgym.runtime.places import checkout
+from fleetgym.runtime.entry_points import Entry, named_entries
 
 if TYPE_CHECKING:
     from fleetgym.agents.agent import Agent
     from fleetgym.model.planning import Planner
 
 GROUP = "fleetgym.agents"
-OUR_DISTRIBUTION = "fleetgym"
 PROGRAM = "fleetgym.evaluation.isolation.program:Program"  # an agent of any language
-
-
-@dataclasses.dataclass(frozen=True)
-class AgentEntry:
-    """One agent that can be called by its name."""
-
-    name: str
-    target: str  # module:attribute
-    distribution: str  # the package that brought it
-
-    @property
-    def is_reference(self) -> bool:
-        """Whether the agent came with fleetgym itself."""
-        return self.distribution == OUR_DISTRIBUTION
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,14 +54,12 @@ class AgentSpec:
         return code_sha256(self.target.rpartition(":")[0])
 
 
-def agent_entries() -> dict[str, AgentEntry]:
+def agent_entries() -> dict[str, Entry]:
     """Return every agent with a name, sorted by it.
-
-    Entry points are frozen at install time, so in a checkout its own ``pyproject.toml`` is read as well.
 
     Returns
     -------
-    dict of str to AgentEntry
+    dict of str to Entry
 
     Raises
     ------
@@ -86,41 +67,6 @@ def agent_entries() -> dict[str, AgentEntry]:
         If two packages give different agents the same name; ours keep theirs.
     """
     return named_entries(GROUP, "agent")
-
-
-def named_entries(group: str, what: str) -> dict[str, AgentEntry]:
-    """Return all entry points of a group, as `agent_entries` does; `what` one of them is, for the message."""
-    found = dict(_checkout_entries(group))
-    points = importlib.metadata.entry_points(group=group)
-    # Once for each package: reading its name parses a file.
-    packages = {package: _name(package) for package in {point.dist for point in points}}
-    ranked = sorted(points, key=lambda p: (packages[p.dist] != OUR_DISTRIBUTION, packages[p.dist], p.name))
-    for point in ranked:
-        entry = AgentEntry(point.name, point.value.replace(" ", ""), packages[point.dist])
-        known = found.setdefault(entry.name, entry)
-        if known.distribution not in (OUR_DISTRIBUTION, entry.distribution):
-            raise FleetgymError(
-                f"the {what} name {entry.name!r} is claimed by {known.distribution} and {entry.distribution}; "
-                f"uninstall one, or call the {what} by module:Class"
-            )
-    return dict(sorted(found.items()))
-
-
-def _name(distribution: importlib.metadata.Distribution | None) -> str:
-    return distribution.name if distribution is not None else "an unnamed package"
-
-
-@functools.cache
-def _checkout_entries(group: str) -> dict[str, AgentEntry]:
-    """Entry points of the checkout that this file lies in; none in an installed package."""
-    root = checkout()
-    if root is None:
-        return {}
-    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8")).get("project", {})
-    if project.get("name") != OUR_DISTRIBUTION:
-        return {}
-    targets = project.get("entry-points", {}).get(group, {})
-    return {name: AgentEntry(name, target, OUR_DISTRIBUTION) for name, target in targets.items()}
 
 
 def parse_agent(text: str) -> AgentSpec:

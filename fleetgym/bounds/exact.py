@@ -58,7 +58,7 @@ class FleetModel(Protocol):
 
 
 class ReferenceModel:
-    """`FleetModel` on top of the judge.
+    """`FleetModel` on top of the reference evaluator.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def optimal_fleets(
     instance : Instance
     scenario : Scenario
     model : FleetModel, optional
-        The economics; by default the judge's.
+        The economics; by default the reference evaluator's.
     max_states, max_transitions : int
         Give up beyond so many distinct (window, state) pairs, or admitted targets.
 

@@ -1,4 +1,4 @@
-"""What ``fleetgym bks`` does: best-known costs are shown, and a file with better ones is examined."""
+"""What ``fleetgym best-known`` does: best-known costs are shown, and a file with better ones is examined."""
 
 from __future__ import annotations
 

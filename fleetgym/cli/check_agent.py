@@ -6,7 +6,7 @@ import dataclasses
 
 from fleetgym.cli.checks import Check
 from fleetgym.evaluation.isolation.agent_process import Limits
-from fleetgym.evaluation.isolation.preflight import try_agents
+from fleetgym.evaluation.isolation.preflight import preflight
 from fleetgym.evaluation.isolation.rules import TIME_CLASSES as CLASS_CPU_S
 from fleetgym.evaluation.jobs import Job, close_agents, run_job
 from fleetgym.evaluation.results_format import EpisodeResult
@@ -51,7 +51,7 @@ def check_agent(name: str, instances: str = "fleet-v0/toy", limits: Limits | Non
     """
     tasks = instances_of(instances)
     try:
-        try_agents([name])
+        preflight([name])
     except FleetgymError as error:
         return [Check("name", False, str(error))]
     checks = [Check("name", True, "found, and can be made")]

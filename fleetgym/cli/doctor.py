@@ -60,17 +60,19 @@ def _agents() -> str:
 
 def _instances() -> str:
     from fleetgym.files.documents import file_sha256
-    from fleetgym.model.library import entries, instances_folder
+    from fleetgym.model.library import entries
+    from fleetgym.model.sets import folder_of, set_folders
 
-    folder, known = instances_folder(), entries()
+    known = entries()
     for entry in known.values():
+        folder = folder_of(entry.id)
         for relative, sha256 in (
             (entry.instance_file, entry.instance_sha256),
             (entry.scenario_file, entry.scenario_sha256),
         ):
             if file_sha256(folder / relative) != sha256:
                 raise ValueError(f"{folder / relative} was changed; reinstall, or restore it")
-    return f"{len(known)} in {folder}, checksums as published"
+    return f"{len(known)} in {' and '.join(map(str, set_folders()))}, checksums as published"
 
 
 def _best_known() -> str:

@@ -28,17 +28,22 @@ _AGENT_HELP = (
 
 
 def _verb(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str, examples: str = ""
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    text: str,
+    examples: str = "",
+    aliases: Sequence[str] = (),
 ) -> argparse.ArgumentParser:
     parser = verbs.add_parser(
         name,
+        aliases=aliases,
         help=text,
         description=text[0].upper() + text[1:].removesuffix(", ...") + ".",
         epilog=f"examples:\n{examples}" if examples else None,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
-    parser.set_defaults(own_parser=parser)
+    parser.set_defaults(own_parser=parser, verb=name)  # also where an alias was typed
     return parser
 
 
@@ -250,7 +255,7 @@ def _add_keeping(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     p = _verb(verbs, "score", "score a results file", "  fleetgym score results/night.jsonl")
     p.add_argument("results", help="a results file")
     _add_relative(p)
-    _add_bks(verbs)
+    _add_best_known(verbs)
     calibrate.add(
         _verb(
             verbs,
@@ -263,12 +268,14 @@ def _add_keeping(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     _verb(verbs, "warmup", "compile the kernels now, not at the first step", "  fleetgym warmup")
 
 
-def _add_bks(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_best_known(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     p = _verb(
         verbs,
-        "bks",
+        "best-known",
         "show best-known costs and their lower bounds, or propose better ones",
-        "  fleetgym bks show fleet-v0/dev\n  fleetgym bks propose results/night.jsonl --out proposal",
+        "  fleetgym best-known show fleet-v0/dev\n"
+        "  fleetgym best-known propose results/night.jsonl --out proposal",
+        aliases=("bks",),
     )
     actions = p.add_subparsers(dest="action", metavar="ACTION", required=True)
     show = actions.add_parser("show", help="value, bound, gap, method and date of every task")

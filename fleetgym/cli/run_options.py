@@ -84,13 +84,13 @@ def given(arguments: argparse.Namespace) -> dict[str, Any]:
     FleetgymError
         For an agent that cannot be made or a suite that there is not.
     """
-    from fleetgym.evaluation.isolation.preflight import try_agents
+    from fleetgym.evaluation.isolation.preflight import preflight
     from fleetgym.evaluation.results import new_results_path
     from fleetgym.evaluation.run import make_jobs
 
     limits = _limits(arguments)
     make_jobs(agents(arguments), arguments.suite, arguments.scenarios)  # names first, files after
-    try_agents(agents(arguments), limits.reset_wall_s)
+    preflight(agents(arguments), limits.reset_wall_s)
     if arguments.out is None and arguments.resume is None:
         arguments.out = new_results_path(arguments.suite)
         print(f"fleetgym: results go to {arguments.out}", file=sys.stderr)

@@ -18,7 +18,7 @@ def simulate_facts(verdict: Verdict, law: str) -> dict[str, Any]:
     Parameters
     ----------
     verdict : Verdict
-        From `judge_window`.
+        From `check_window`.
     law : str
         Of the service times, as it was simulated.
 

@@ -13,10 +13,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from fleetgym.agents.registry import load_target, named_entries, split_arguments, summary
+from fleetgym.agents.registry import load_target, split_arguments, summary
 from fleetgym.cli.pictures import check_picture, save_picture
 from fleetgym.cli.text_tables import NOTHING, align
 from fleetgym.files.errors import FleetgymError, UnknownNameError
+from fleetgym.runtime.entry_points import named_entries
 
 GROUP = "fleetgym.studies"
 

@@ -76,7 +76,7 @@ def score_table(table: ScoreTable) -> str:
     if len(table.scored) < len(table.families):
         foot.append("Families in (brackets) are shown, and are no part of the score, the cost or the shares.")
     if any(row.is_reference for row in table.rows):
-        foot.append("Rows in (brackets) are yardsticks, no agents.")
+        foot.append("Rows in (brackets) are references, not agents.")
     return "\n".join([align(head, rows), "", *foot])
 
 

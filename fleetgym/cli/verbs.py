@@ -186,12 +186,12 @@ def plan(arguments: argparse.Namespace) -> int:
     from fleetgym.capacity.risk import plan_with_risk
     from fleetgym.cli.plan_plot import plot_plan
     from fleetgym.cli.plan_report import describe_plan, plan_facts
-    from fleetgym.evaluation.isolation.preflight import try_agents
+    from fleetgym.evaluation.isolation.preflight import preflight
     from fleetgym.model.library import load_instance
 
     check_picture(arguments.plot)
     instance = load_instance(instance_name(arguments.instance))
-    try_agents([arguments.agent])
+    preflight([arguments.agent])
     found = plan_with_risk(
         instance,
         arguments.agent,
@@ -221,13 +221,13 @@ def plan(arguments: argparse.Namespace) -> int:
 def run(arguments: argparse.Namespace) -> int:
     """Play one episode and print its windows."""
     from fleetgym.evaluation.isolation.agent_runner import TRACEBACK
-    from fleetgym.evaluation.isolation.preflight import try_agents
+    from fleetgym.evaluation.isolation.preflight import preflight
     from fleetgym.evaluation.jobs import Job, close_agents, run_job, stored_scenario
 
     frames = print if arguments.render == "ansi" and not arguments.json else None
     job = Job(arguments.agent, instance_name(arguments.instance), arguments.scenario, arguments.seed)
     stored_scenario(job.instance, job.scenario)
-    try_agents([job.agent])
+    preflight([job.agent])
     with environment_variable(TRACEBACK, "1"):  # one agent, one episode: whoever watches wants to know
         episode = run_job(job, watch=frames)
         close_agents()
@@ -248,19 +248,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 def simulate(arguments: argparse.Namespace) -> int:
     """Simulate one window of an agent's episode."""
-    from fleetgym.capacity.simulation.window import judge_window, played_windows
+    from fleetgym.capacity.simulation.window import check_window, played_windows
     from fleetgym.cli.simulate_report import describe_simulation, plot_simulation, simulate_facts
-    from fleetgym.evaluation.isolation.preflight import try_agents
+    from fleetgym.evaluation.isolation.preflight import preflight
     from fleetgym.evaluation.jobs import stored_scenario
 
     check_picture(arguments.plot)
     instance = instance_name(arguments.instance)
     scenario = stored_scenario(instance, arguments.scenario)
-    try_agents([arguments.agent])
+    preflight([arguments.agent])
     busiest = int(scenario.rate_rps.sum(axis=1).argmax())
     windows = (busiest if arguments.window is None else arguments.window,)
     (played,) = played_windows(instance, arguments.agent, arguments.scenario, windows, arguments.seed)
-    verdict = judge_window(
+    verdict = check_window(
         played,
         law=arguments.law,
         seed=arguments.seed,
@@ -358,7 +358,7 @@ def _report_cheaper(results: Any, file: str) -> None:
     if tasks:
         count = f"{len(tasks)} task{'s' if len(tasks) > 1 else ''}"
         print(
-            f"fleetgym: cheaper than best known in {count}: `fleetgym bks propose {file}` says where",
+            f"fleetgym: cheaper than best known in {count}: `fleetgym best-known propose {file}` says where",
             file=sys.stderr,
         )
 
@@ -448,7 +448,7 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "compare": compare,
     "check-agent": check_agent,
     "score": score,
-    "bks": best_known,
+    "best-known": best_known,
     "submit": submissions.submit,
     "verify": submissions.verify,
     "season": submissions.season,

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from fleetgym.agents.registry import parse_agent
 from fleetgym.evaluation.isolation.agent_process import Limits
-from fleetgym.evaluation.isolation.preflight import try_agents
+from fleetgym.evaluation.isolation.preflight import preflight
 from fleetgym.evaluation.isolation.rules import Rules
 from fleetgym.evaluation.jobs import Job, close_agents, run_job
 from fleetgym.evaluation.results import Results, ResultsWriter, SpeedCheck, hash_jobs
@@ -74,7 +74,7 @@ class Recording:
         self.player = player
         _check_names(jobs)
         if player.official is None:  # else it may be anybody's code, and is made where it can do no harm
-            try_agents(dict.fromkeys(job.agent for job in jobs), player.limits.reset_wall_s)
+            preflight(dict.fromkeys(job.agent for job in jobs), player.limits.reset_wall_s)
         self.header = make_header(jobs, suite, player.official)
         self._writer = None if path is None else ResultsWriter(path, self.header, resume=resume)
         done = {} if self._writer is None else self._writer.done

@@ -6,26 +6,18 @@ whoever wants more instances of a family.
 
 from __future__ import annotations
 
-import zlib
-
 import numpy as np
 
-from fleetgym.families import demand, fastllm, plans, serving
+from fleetgym.families import demand
+from fleetgym.families.family import Family, stream
 from fleetgym.families.text import significant
 from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.instance import Instance
 from fleetgym.model.scenario import Scenario
+from fleetgym.runtime.entry_points import Entry, named_entries
 
-#: Families and their sizes.
-FAMILIES: dict[str, tuple[str, ...]] = {
-    "fastllm": tuple(fastllm.SIZES),
-    **{
-        family: tuple(size for other, size in plans.SIZES if other == family)
-        for family in dict.fromkeys(family for family, _ in plans.SIZES)
-    },
-    "multi": tuple(plans.MULTI_SIZES),
-}
+GROUP = "fleetgym.families"
 
 STORED_SCENARIOS = 2
 
@@ -40,13 +32,47 @@ SEEDS = {
 }
 
 
+def families() -> dict[str, Family]:
+    """Return every family by its name: ours, and those of other packages' entry points.
+
+    Raises
+    ------
+    FleetgymError
+        If a package's family cannot be loaded, or is none.
+    """
+    return {name: _load(entry) for name, entry in named_entries(GROUP, "family").items()}
+
+
+def _load(entry: Entry) -> Family:
+    try:
+        found = entry.load()
+    except Exception as error:  # whatever a foreign module does when it is imported
+        raise FleetgymError(
+            f"the family {entry.name!r} of {entry.distribution} cannot be loaded ({error})"
+        ) from None
+    if not isinstance(found, Family):
+        raise FleetgymError(
+            f"the family {entry.name!r} of {entry.distribution} is {type(found).__name__}; expected a "
+            "fleetgym.families.family.Family"
+        )
+    return found
+
+
+def _find(family: str) -> Family:
+    """Return one family; the others are not imported."""
+    known = named_entries(GROUP, "family")
+    if family not in known:
+        raise UnknownNameError("family", family, known)
+    return _load(known[family])
+
+
 def generate(family: str, size: str, seed: int) -> Instance:
     """Make an instance.
 
     Parameters
     ----------
     family : str
-        A key of `FAMILIES`.
+        A key of `families()`.
     size : str
         One of the family's sizes, such as ``"s"``, ``"m"`` or ``"6-6-10"``; capitals do not matter.
     seed : int
@@ -68,17 +94,15 @@ def generate(family: str, size: str, seed: int) -> Instance:
     >>> instance.num_workloads, instance.lead, instance.budget.kind
     (4, 0, 'rate')
     """
-    if family not in FAMILIES:
-        raise UnknownNameError("family", family, FAMILIES)
-    size = size.lower()
-    if size not in FAMILIES[family]:
-        raise UnknownNameError(f"size of {family}", size, FAMILIES[family])
+    found, size = _find(family), size.lower()
+    if size not in found.sizes:
+        raise UnknownNameError(f"size of {family}", size, found.sizes)
     if seed < 0:
         raise FleetgymError(f"expected a seed of at least 0, got {seed}")
-    rng = _rng(family, size, seed, 0)
-    if family == "fastllm":
-        return fastllm.build(size, seed, rng)
-    return serving.build(family, size, seed, rng)
+    instance = found.build(size, seed, stream(family, size, seed, 0))
+    if instance.family != family:
+        raise FleetgymError(f"the family {family!r} made an instance of family {instance.family!r}")
+    return instance
 
 
 def stored_scenarios(
@@ -102,44 +126,13 @@ def stored_scenarios(
     tuple of Scenario
         Rounded to six significant digits, as in the files.
     """
-    plan = _replay_plan(instance, seed)
-    if plan is not None:
-        drawn = [_replayed(instance, plan, seed, k) for k in range(min(count, len(plan.scored)))]
+    days = _find(instance.family).days
+    if days is not None:
+        drawn = list(days(instance, seed, count))
     else:
-        streams = [_rng(instance.family, instance.size, seed, 1 + k) for k in range(count)]
+        streams = [stream(instance.family, instance.size, seed, 1 + k) for k in range(count)]
         drawn = [draw_scenario(instance, rng, f"stored-{k}") for k, rng in enumerate(streams)]
     return tuple(_rounded(scenario, scale_digits).check(instance) for scenario in drawn)
-
-
-def _rng(family: str, size: str, seed: int, stream: int) -> np.random.Generator:
-    return np.random.default_rng([zlib.crc32(f"{family}/{size}".encode()), seed, stream])
-
-
-def _replay_plan(instance: Instance, seed: int) -> demand.DemandPlan | None:
-    """Return the demand plan of an instance whose family stores days of its own, else None."""
-    if instance.family not in ("trace", "warp"):
-        return None
-    rng = _rng(instance.family, instance.size, seed, 0)
-    return serving.demand_plan(instance.family, instance.num_workloads, seed, rng)
-
-
-def _replayed(instance: Instance, plan: demand.DemandPlan, seed: int, k: int) -> Scenario:
-    """Return a stored day of the plan at the instance's rates."""
-    level, input_scale, output_scale = plan.scored[k]
-    nominal = np.array([w.rate_rps for w in instance.workloads])
-    rng = _rng(instance.family, instance.size, seed, 1 + k)
-    rate = demand.counted(rng, level, nominal, plan.dispersion)
-    drawn = draw_scenario(instance, rng)
-    return Scenario(
-        id=f"stored-{k}",
-        rate_rps=rate,
-        input_scale=input_scale,
-        output_scale=output_scale,
-        delay_factor=np.ones((1, len(nominal))),
-        error_factor=np.ones((1, len(nominal))),
-        available_gpus=drawn.available_gpus,
-        price_factor=drawn.price_factor,
-    ).check(instance)
 
 
 def _rounded(scenario: Scenario, scale_digits: int) -> Scenario:

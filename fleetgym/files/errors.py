@@ -57,6 +57,8 @@ class UnknownNameError(FleetgymError):
         The name as given.
     known : iterable of str
         The names that exist.
+    hint : str, optional
+        What to do, where that is known better than which name was meant.
 
     Examples
     --------
@@ -64,12 +66,12 @@ class UnknownNameError(FleetgymError):
     unknown agent 'aghh'; did you mean 'agh'? (known: agh, gh)
     """
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]):
-        self.kind, self.name, self.known = kind, name, sorted(known)
-        super().__init__(f"unknown {kind} {name!r}{suggestion(name, self.known)}")
+    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = ""):
+        self.kind, self.name, self.known, self.hint = kind, name, sorted(known), hint
+        super().__init__(f"unknown {kind} {name!r}{f': {hint}' if hint else suggestion(name, self.known)}")
 
-    def __reduce__(self) -> tuple[type[UnknownNameError], tuple[str, str, list[str]]]:
-        return type(self), (self.kind, self.name, self.known)
+    def __reduce__(self) -> tuple[type[UnknownNameError], tuple[str, str, list[str], str]]:
+        return type(self), (self.kind, self.name, self.known, self.hint)
 
 
 def suggestion(name: str, known: Iterable[str], limit: int = 12) -> str:

@@ -1,4 +1,4 @@
-"""A suite's best-known costs in, those out that the judge does not confirm: stored actions replayed, one by one."""
+"""A suite's best-known costs in, those out that the reference evaluator does not confirm, one by one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fleetgym.files.errors import FleetgymError
-from fleetgym.leaderboard.replay import judge
+from fleetgym.leaderboard.replay import replay_episode
 from fleetgym.leaderboard.workers import in_order
 from fleetgym.model.library import list_tasks, load_instance, load_scenarios, parse_task, task_name
 from fleetgym.scoring.best_known import (
@@ -62,7 +62,7 @@ def replay_best_known(
 
 
 def why_not_confirmed(item: Item) -> str | None:
-    """Return why the judge does not confirm a best-known cost, or None."""
+    """Return why the reference evaluator does not confirm a best-known cost, or None."""
     folder, task, best = item
     name, number = parse_task(task)
     try:
@@ -70,9 +70,9 @@ def why_not_confirmed(item: Item) -> str | None:
         if best.instance_hash != instance.content_hash:
             return "found on another version of the instance"
         actions = read_actions(folder, name, number)
-        judged, _ = judge(instance, load_scenarios(name)[number], actions, name, number)
+        replayed, _ = replay_episode(instance, load_scenarios(name)[number], actions, name, number)
     except (FleetgymError, FileNotFoundError, IndexError) as error:
         return str(error)
-    if not is_same_cost(best.value_usd, judged.cost_usd):
-        return f"says {best.value_usd!r} USD, the replay {judged.cost_usd!r}"
+    if not is_same_cost(best.value_usd, replayed.cost_usd):
+        return f"says {best.value_usd!r} USD, the replay {replayed.cost_usd!r}"
     return None

@@ -56,7 +56,7 @@ class FailureMark:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VerifiedEpisode:
-    """What the judge says of one episode."""
+    """What the reference evaluator says of one episode."""
 
     instance: str = spec(Line(1, 200))
     scenario: int = spec(Integer())

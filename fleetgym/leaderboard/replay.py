@@ -1,4 +1,4 @@
-"""One claimed episode in, the judge's numbers out: actions are replayed, claims compared, differences named."""
+"""One claimed episode in, the reference evaluator's numbers out: actions are replayed, claims compared."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Claim:
     submission: Submission
 
 
-def judge_claim(claim: Claim) -> VerifiedEpisode:
+def replay_claim(claim: Claim) -> VerifiedEpisode:
     """Replay one line; raise `DataError` if it is not what it claims to be."""
     try:
         episode = read_object(EpisodeResult, parse_json(claim.line))
@@ -50,14 +50,14 @@ def judge_claim(claim: Claim) -> VerifiedEpisode:
         options = ActionSpace(instance).nvec.tolist()
         actions = decode_actions(episode.actions, instance.num_windows, options)
         _check_actions(episode, actions, claim.submission.agent.division)
-        judged = judge(instance, scenario, actions, claim.instance, claim.scenario)
-        _compare(episode, *judged)
+        replayed = replay_episode(instance, scenario, actions, claim.instance, claim.scenario)
+        _compare(episode, *replayed)
     except DataError as error:
         raise DataError(error.message, f"$[{claim.number}]{error.path.removeprefix('$')}") from None
     failure = episode.failure
     marked = None if failure is None else FailureMark(window=failure.window, kind=failure.kind)
     spent = episode.budget_spent_at_window
-    return dataclasses.replace(judged[0], failure=marked, budget_spent_at_window=spent)
+    return dataclasses.replace(replayed[0], failure=marked, budget_spent_at_window=spent)
 
 
 def _check_job(episode: EpisodeResult, claim: Claim) -> None:
@@ -90,7 +90,7 @@ def check_one_shot(actions: np.ndarray) -> None:
         raise DataError(message, "$.actions")
 
 
-def judge(
+def replay_episode(
     instance: Instance, scenario: Scenario, actions: np.ndarray, name: str, number: int
 ) -> tuple[VerifiedEpisode, list[float]]:
     """Play actions through the reference evaluator.
@@ -116,7 +116,7 @@ def judge(
     try:
         steps = reference.replay(instance, scenario, actions.tolist())
     except CertificateError as error:
-        raise DataError(f"cannot be judged: {error}", "$.actions") from None
+        raise DataError(f"cannot be replayed: {error}", "$.actions") from None
     windows = [step["cost"] for step in steps]
     terms: dict[str, list[float]] = {term: [] for term in COST_TERMS}
     counts = dict.fromkeys(("forced_outages", "denied", "lost"), 0)
@@ -150,23 +150,23 @@ def judge(
     return found, windows
 
 
-def _compare(claimed: EpisodeResult, judged: VerifiedEpisode, windows: Sequence[float]) -> None:
-    """Raise at the first claimed number that is not what the judge found."""
-    allowed = TOLERANCE * max(1.0, judged.cost_usd)
-    _check_number(claimed.cost_usd, judged.cost_usd, allowed, "$.cost_usd")
+def _compare(claimed: EpisodeResult, replayed: VerifiedEpisode, windows: Sequence[float]) -> None:
+    """Raise at the first claimed number that is not what the reference evaluator found."""
+    allowed = TOLERANCE * max(1.0, replayed.cost_usd)
+    _check_number(claimed.cost_usd, replayed.cost_usd, allowed, "$.cost_usd")
     for term in COST_TERMS:
-        _check_number(getattr(claimed.costs, term), getattr(judged.costs, term), allowed, f"$.costs.{term}")
+        _check_number(getattr(claimed.costs, term), getattr(replayed.costs, term), allowed, f"$.costs.{term}")
     if len(claimed.cost_per_window_usd) != len(windows):
         count = len(claimed.cost_per_window_usd)
         raise DataError(f"expected {len(windows)} windows, got {count}", "$.cost_per_window_usd")
     for t, (claim, cost) in enumerate(zip(claimed.cost_per_window_usd, windows, strict=True)):
         _check_number(claim, cost, TOLERANCE * max(1.0, cost), f"$.cost_per_window_usd[{t}]")
     for name in ("miss_share", "unserved_share"):
-        _check_number(getattr(claimed, name), getattr(judged, name), SHARE_TOLERANCE, f"$.{name}")
+        _check_number(getattr(claimed, name), getattr(replayed, name), SHARE_TOLERANCE, f"$.{name}")
     for name in ("forced_outages", "denied", "lost"):
-        _check_number(getattr(claimed, name), getattr(judged, name), 0, f"$.{name}")
+        _check_number(getattr(claimed, name), getattr(replayed, name), 0, f"$.{name}")
 
 
-def _check_number(claimed: float, judged: float, allowed: float, path: str) -> None:
-    if not abs(claimed - judged) <= allowed:
-        raise DataError(f"claims {claimed!r}, the replay says {judged!r}", path)
+def _check_number(claimed: float, replayed: float, allowed: float, path: str) -> None:
+    if not abs(claimed - replayed) <= allowed:
+        raise DataError(f"claims {claimed!r}, the replay says {replayed!r}", path)

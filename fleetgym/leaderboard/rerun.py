@@ -1,4 +1,4 @@
-"""A submission's code and a season's private tasks in, a fresh record out: played isolated, replayed by the judge.
+"""A submission's code and a season's private tasks in, a fresh record out: played isolated, then replayed.
 
 What is run is a copy of the code folder that the maintainer names, made of the files whose checksum was compared with
 the declared one; of the submission itself nothing is executed. Only runs that could see and reach nothing are ranked.
@@ -33,7 +33,7 @@ from fleetgym.leaderboard.record import (
     write_record,
 )
 from fleetgym.leaderboard.registers import Season
-from fleetgym.leaderboard.replay import check_one_shot, judge
+from fleetgym.leaderboard.replay import check_one_shot, replay_episode
 from fleetgym.leaderboard.season import best_known_command, fresh_suite, instances_from
 from fleetgym.leaderboard.submission import DECLARATION, Submission, read_submission, submission_id
 from fleetgym.leaderboard.submit import code_files, folder_sha256
@@ -59,7 +59,7 @@ def rerun(
     out: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Record:
-    """Play a submission's agent on a season's tasks and have the judge replay it.
+    """Play a submission's agent on a season's tasks and have the reference evaluator replay it.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def rerun(
         If the code is not what was declared, or a best-known cost is missing; in an official run also if the season's
         seed is public already, or the system cannot isolate agents.
     DataError
-        If the submission is malformed, or the judge does not confirm an episode.
+        If the submission is malformed, or the reference evaluator does not confirm an episode.
     """
     if official:
         _check_may_rank(season)
@@ -120,9 +120,9 @@ def rerun(
         )
         one_shot = submission.agent.division == "one-shot"
         replays = (Replay(episode, results.actions(episode), one_shot) for episode in results.episodes)
-        judged = list(in_order(confirm, replays, workers))
+        replayed = list(in_order(confirm, replays, workers))
         episodes = []
-        for played, verified in zip(results.episodes, judged, strict=True):
+        for played, verified in zip(results.episodes, replayed, strict=True):
             content_hash = results.header.instances[played.instance].content_hash
             best = known.find(played.instance, played.scenario, content_hash)
             fresh = dataclasses.replace(
@@ -244,7 +244,7 @@ def _on_module_path(folder: str) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class Replay:
-    """An episode that was just played, for the judge."""
+    """An episode that was just played, for the reference evaluator."""
 
     episode: EpisodeResult
     actions: np.ndarray  # (windows, slots)
@@ -252,17 +252,17 @@ class Replay:
 
 
 def confirm(replay: Replay) -> VerifiedEpisode:
-    """Return the judge's numbers of an episode; raise if its cost is another."""
+    """Return the reference evaluator's numbers of an episode; raise if its cost is another."""
     played = replay.episode
     scenario = load_scenarios(played.instance)[played.scenario]
     problem = load_instance(played.instance)
-    judged, _ = judge(problem, scenario, replay.actions, played.instance, played.scenario)
-    if not is_same_cost(played.cost_usd, judged.cost_usd):
+    replayed, _ = replay_episode(problem, scenario, replay.actions, played.instance, played.scenario)
+    if not is_same_cost(played.cost_usd, replayed.cost_usd):
         task = task_name(played.instance, played.scenario)
-        raise DataError(f"{task}: played at {played.cost_usd!r} USD, the replay says {judged.cost_usd!r}")
+        raise DataError(f"{task}: played at {played.cost_usd!r} USD, the replay says {replayed.cost_usd!r}")
     failure = played.failure
     if replay.one_shot:
         check_one_shot(replay.actions if failure is None else replay.actions[: failure.window])
     marked = None if failure is None else FailureMark(window=failure.window, kind=failure.kind)
     spent = played.budget_spent_at_window
-    return dataclasses.replace(judged, failure=marked, budget_spent_at_window=spent)
+    return dataclasses.replace(replayed, failure=marked, budget_spent_at_window=spent)

@@ -23,7 +23,6 @@ from fleetgym.leaderboard.registers import Season
 from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import (
-    ENVIRONMENT_VARIABLE,
     MANIFEST_FORMAT,
     Entry,
     find_entry,
@@ -32,6 +31,7 @@ from fleetgym.model.library import (
     load_instance,
 )
 from fleetgym.model.scenario import SCENARIO_FORMAT, Scenario
+from fleetgym.model.sets import ENVIRONMENT_VARIABLE
 from fleetgym.runtime.variables import environment_variable
 
 #: Significant digits of the token scales of new instances' scenarios, as in `fleet-v1`.

@@ -13,7 +13,7 @@ from fleetgym.files.errors import FleetgymError
 from fleetgym.leaderboard.best_known import why_not_confirmed
 from fleetgym.leaderboard.record import Record, VerifiedEpisode
 from fleetgym.leaderboard.registers import Season
-from fleetgym.leaderboard.replay import judge
+from fleetgym.leaderboard.replay import replay_episode
 from fleetgym.leaderboard.season import draw_season, instances_from, published_best_known, revealed_seed
 from fleetgym.leaderboard.standings import read_records
 from fleetgym.leaderboard.workers import in_order
@@ -91,9 +91,9 @@ def _reason(row: tuple[Record, VerifiedEpisode]) -> str | None:
         scenario = load_scenarios(episode.instance)[episode.scenario]
         options = ActionSpace(instance).nvec.tolist()
         actions = decode_actions(episode.actions, instance.num_windows, options)
-        judged, _ = judge(instance, scenario, actions, *episode.task)
+        replayed, _ = replay_episode(instance, scenario, actions, *episode.task)
     except (FleetgymError, IndexError) as error:
         return str(error)
-    if not is_same_cost(episode.cost_usd, judged.cost_usd):
-        return f"says {episode.cost_usd!r} USD, the replay {judged.cost_usd!r}"
+    if not is_same_cost(episode.cost_usd, replayed.cost_usd):
+        return f"says {episode.cost_usd!r} USD, the replay {replayed.cost_usd!r}"
     return None

@@ -20,10 +20,11 @@ from typing import Any
 from fleetgym.evaluation.isolation.rules import TIME_CLASSES
 from fleetgym.evaluation.results_format import SEED
 from fleetgym.files.documents import canonical_hash, file_sha256, read_text
-from fleetgym.files.errors import DataError, UnknownNameError
+from fleetgym.files.errors import DataError
 from fleetgym.files.schema import DAY, SHA256, Choice, Integer, Line, Nested, Text, shown, spec, to_jsonable
 from fleetgym.files.toml import MAX_TOML_BYTES, SUITE, read_toml, write_toml
 from fleetgym.model.library import entries, list_tasks, suites
+from fleetgym.model.sets import unknown
 from fleetgym.scoring.best_known import SET_NAME
 
 SUBMISSION_FORMAT = "fleetgym-submission-1"
@@ -201,7 +202,7 @@ def _check_readme(path: Path) -> None:
 
 def _check_suite(run: RunCard) -> None:
     if run.suite not in suites():
-        raise DataError(str(UnknownNameError("suite", run.suite, suites())), "$.run.suite")
+        raise DataError(str(unknown("suite", run.suite, suites())), "$.run.suite")
     here, count = suite_sha256(run.suite), len(list_tasks(run.suite))
     if run.suite_sha256 != here:
         message = f"made for another version of {run.suite}; here it is {here[:12]}..."

@@ -29,6 +29,7 @@ from fleetgym.leaderboard.submission import (
     suite_sha256,
 )
 from fleetgym.model.library import find_entry, list_tasks, suites, task_name
+from fleetgym.model.sets import unknown
 from fleetgym.scoring.best_known import load_best_known
 
 _README = """\
@@ -97,7 +98,7 @@ def submit(
     name = _the_agent(run, agent)
     suite = suite or run.header.suite
     if suite not in suites():
-        raise UnknownNameError("suite", suite, suites())
+        raise unknown("suite", suite, suites())
     entry = public_entry(name, code)
     if code is not None:
         _check_code(run, name, entry, Path(code))

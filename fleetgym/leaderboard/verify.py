@@ -1,4 +1,4 @@
-"""A submission in, a record of recomputed numbers out: the judge replays every action, and no claim is believed."""
+"""A submission in, a record of recomputed numbers out: every action is replayed, and no claim is believed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fleetgym.leaderboard.record import (
     VerifiedEpisode,
     write_record,
 )
-from fleetgym.leaderboard.replay import Claim, judge_claim
+from fleetgym.leaderboard.replay import Claim, replay_claim
 from fleetgym.leaderboard.submission import (
     DECLARATION,
     EPISODES,
@@ -58,7 +58,7 @@ def verify(
     Returns
     -------
     Record
-        The judge's numbers.
+        The reference evaluator's numbers.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def _replayed(
     numbered = enumerate(zip(lines, tasks, strict=True), start=1)
     claims = (Claim(k, line, *task, submission) for k, (line, task) in numbered)
     found = []
-    for episode in in_order(judge_claim, claims, workers):
+    for episode in in_order(replay_claim, claims, workers):
         found.append(episode)
         if progress is not None:
             progress(len(found), len(tasks))

@@ -1,9 +1,4 @@
-"""From the name of a stored instance to a checked `Instance` and its scenarios.
-
-The standard set lies in one folder: ``<suite>/<split>/<id>.json.gz`` beside ``<id>.scenarios.json.gz``, listed in
-``manifest.json`` or, for suites that the wheel does not carry, in ``<suite>/manifest.json``. The folder is looked up
-in the environment variable `FLEETGYM_INSTANCES`, in the installed package, and in the checkout.
-"""
+"""From the name of a stored instance to a checked `Instance` and its scenarios, as its set's manifest lists them."""
 
 from __future__ import annotations
 
@@ -14,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fleetgym.files.documents import canonical_hash, file_sha256, read_json
-from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
+from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.files.schema import (
     SHA256,
     Choice,
@@ -29,10 +24,9 @@ from fleetgym.files.schema import (
 )
 from fleetgym.model.instance import Instance, load_instance_file
 from fleetgym.model.scenario import Scenario, load_scenario_file
-from fleetgym.runtime.places import PACKAGE
+from fleetgym.model.sets import MANIFEST, folder_of, manifest_paths, unknown
 
 MANIFEST_FORMAT = "fleetgym-manifest-1"
-ENVIRONMENT_VARIABLE = "FLEETGYM_INSTANCES"
 
 #: What stands for an instance: itself, its id in the standard set, or its file.
 InstanceSource = Instance | str | os.PathLike[str]
@@ -92,29 +86,6 @@ class Manifest:
     samples: tuple[Sample, ...] = spec(ListOf(Nested(Sample)), ())
 
 
-def instances_folder() -> Path:
-    """Return the folder of the standard set.
-
-    Returns
-    -------
-    Path
-        `FLEETGYM_INSTANCES` if it is set, else the package's own copy, else the checkout's ``instances``.
-
-    Raises
-    ------
-    DataError
-        If there is no manifest in any of them.
-    """
-    named = os.environ.get(ENVIRONMENT_VARIABLE)
-    candidates = [Path(named)] if named else [PACKAGE / "_instances", PACKAGE.parent / "instances"]
-    for folder in candidates:
-        if (folder / "manifest.json").is_file():
-            return folder
-    looked = " or ".join(str(folder) for folder in candidates)
-    hint = f"set {ENVIRONMENT_VARIABLE} to the folder that holds it"
-    raise DataError(f"no manifest.json in {looked}; {hint}")
-
-
 #: Path and time of modification of each manifest.
 _Paths = tuple[tuple[str, int], ...]
 
@@ -141,14 +112,22 @@ def samples() -> Mapping[str, Sample]:
 
 
 def _manifest_paths() -> _Paths:
-    folder = instances_folder()
-    paths = [folder / "manifest.json", *sorted(folder.glob("*/manifest.json"))]
-    return tuple((str(path), path.stat().st_mtime_ns) for path in paths)
+    return tuple((str(path), path.stat().st_mtime_ns) for path in manifest_paths())
 
 
 @functools.lru_cache(maxsize=4)
 def _entries(paths: _Paths) -> dict[str, Entry]:
-    return {entry.id: entry for path, modified in paths for entry in _manifest(path, modified).entries}
+    found = {}
+    for path, modified in paths:
+        own = Path(path).parent.name  # of a set's own manifest, the set
+        for k, entry in enumerate(_manifest(path, modified).entries):
+            if Path(path).parent not in (
+                folder_of(entry.id),
+                folder_of(entry.id) / entry.id.partition("/")[0],
+            ):
+                raise DataError(f"{entry.id} is not of the set {own}", f"$.entries[{k}].id", path)
+            found[entry.id] = entry
+    return found
 
 
 @functools.lru_cache(maxsize=4)
@@ -224,8 +203,8 @@ def headline_families(name: str) -> tuple[str, ...]:
     >>> headline_families("fleet-v0")
     ()
     """
-    folder, suite = instances_folder(), name.partition("/")[0]
-    for path in (folder / suite / "manifest.json", folder / "manifest.json"):
+    folder, suite = folder_of(name), name.partition("/")[0]
+    for path in (folder / suite / MANIFEST, folder / MANIFEST):
         if path.is_file():
             found = _manifest(str(path), path.stat().st_mtime_ns)
             if any(entry.id.startswith(f"{suite}/") for entry in found.entries):
@@ -300,7 +279,7 @@ def list_instances(suite: str | None = None) -> list[str]:
         return list(dict.fromkeys(name for name, _ in suites()[wanted]))
     found = [name for name, entry in known.items() if f"{entry.suite}/".startswith(f"{wanted}/")]
     if not found:
-        raise UnknownNameError("suite", suite, {*suites(), *(name.partition("/")[0] for name in suites())})
+        raise unknown("suite", suite, {*suites(), *(name.partition("/")[0] for name in suites())})
     return found
 
 
@@ -344,7 +323,7 @@ def find_entry(name: str) -> Entry:
     if name not in known:
         # A short name is not looked up, but it is understood well enough to suggest the full one.
         same = [full for full in known if full.rpartition("/")[2] == name]
-        raise UnknownNameError("instance", name, same or known)
+        raise unknown("instance", name, same or known)
     return known[name]
 
 
@@ -380,7 +359,7 @@ def load_instance(source: InstanceSource) -> Instance:
     if is_path(source):
         return load_instance_file(source)
     entry = find_entry(str(source))
-    path = _verified(entry.instance_file, entry.instance_sha256)
+    path = _verified(entry, entry.instance_file, entry.instance_sha256)
     return _load_instance(str(path), entry.instance_sha256)
 
 
@@ -412,7 +391,7 @@ def load_scenarios(id_or_path: str | os.PathLike[str]) -> tuple[Scenario, ...]:
         instance = load_instance_file(id_or_path)
         return load_scenario_file(_beside(Path(id_or_path)), instance)
     entry = find_entry(str(id_or_path))
-    path = _verified(entry.scenario_file, entry.scenario_sha256)
+    path = _verified(entry, entry.scenario_file, entry.scenario_sha256)
     return _load_scenarios(str(path), entry.scenario_sha256, load_instance(entry.id))
 
 
@@ -435,9 +414,9 @@ def _load_scenarios(path: str, sha256: str, instance: Instance) -> tuple[Scenari
     return load_scenario_file(path, instance)
 
 
-def _verified(relative: str, sha256: str) -> Path:
-    """Return the file's path if its bytes are the published ones."""
-    path = instances_folder() / relative
+def _verified(entry: Entry, relative: str, sha256: str) -> Path:
+    """Return the path of one of an entry's files if its bytes are the published ones."""
+    path = folder_of(entry.id) / relative
     if not path.is_file():
         raise DataError("the manifest lists this file, but it is missing", source=str(path))
     found = file_sha256(path)

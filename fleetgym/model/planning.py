@@ -165,5 +165,16 @@ class Planner(Protocol):
     """One-shot optimisation: a snapshot in, a plan out."""
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """Return a fleet for the snapshot's window."""
+        """Return a fleet for the snapshot's window.
+
+        Parameters
+        ----------
+        snapshot : Snapshot
+            The window's problem; money in USD per window.
+
+        Returns
+        -------
+        Plan
+            What a planner's ``diagnostics`` hold, its own `plan` says.
+        """
         ...

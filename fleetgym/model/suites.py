@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from fleetgym.files.errors import FleetgymError, UnknownNameError
+from fleetgym.files.errors import FleetgymError
 from fleetgym.model.library import (
     Task,
     entries,
@@ -16,6 +16,7 @@ from fleetgym.model.library import (
     load_scenarios,
     suites,
 )
+from fleetgym.model.sets import unknown
 
 DEFAULT_SUITE = "fleet-v0/dev"
 
@@ -51,7 +52,7 @@ def tasks_of(part: str) -> list[Task]:
         return [(part, number) for number in range(entries()[part].scenarios)]
     refuse_other_file(part)
     if part.strip("/").count("/") > 1:
-        raise UnknownNameError("instance", part, list_instances())
+        raise unknown("instance", part, list_instances())
     return list_tasks(str(full_suite(part)))
 
 

@@ -1,7 +1,7 @@
 """The one place where a window's economics happen: target fleet and conditions in, new state and costs out.
 
 `WindowModel` holds an instance in the kernels' form, `FleetState` what an episode carries along.
-`docs/model.md` is the specification; `fleetgym/reference/` is the independent twin.
+`docs/model.md` is the specification; `fleetgym/reference/` is the independent reference evaluator.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The plain twin that judges: an instance, a scenario and actions in, every cost term of every window out.
+"""The reference evaluator: an instance, a scenario and actions in, every cost term of every window out.
 
 It follows `docs/model.md`, a module for each of its sections, in lists and loops; it shares no code with the fast path.
 """

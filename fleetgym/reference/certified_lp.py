@@ -1,7 +1,7 @@
 """A small linear program in, its certified optimum out: HiGHS proposes a basis, dense pivots finish it.
 
-Used by the judge (`fleetgym.reference`), where a solver's absolute tolerances would be too coarse: costs that
-differ by a millionth of a penalty decide which of two equal replicas serves.
+Used by the reference evaluator, where a solver's absolute tolerances would be too coarse. Costs that differ by a
+millionth of a penalty decide which of two equal replicas serves.
 """
 
 from __future__ import annotations

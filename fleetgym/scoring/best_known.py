@@ -33,7 +33,8 @@ from fleetgym.files.schema import (
     spec,
     to_jsonable,
 )
-from fleetgym.model.library import TASK_NAME, find_entry, instances_folder, is_path, load_instance, task_name
+from fleetgym.model.library import TASK_NAME, find_entry, is_path, load_instance, task_name
+from fleetgym.model.sets import folder_of
 from fleetgym.runtime.places import checkout
 
 BEST_KNOWN_FORMAT = "fleetgym-best-known-1"
@@ -89,20 +90,20 @@ class BestKnownSet:
         return found
 
 
-def is_same_cost(cost_usd: float, judged_usd: float) -> bool:
-    """Tell whether a cost is what the judge computes, up to how processors round sums.
+def is_same_cost(cost_usd: float, reference_usd: float) -> bool:
+    """Tell whether a cost is what the reference evaluator computes, up to how processors round sums.
 
     Examples
     --------
     >>> is_same_cost(100.0, 100.0 + 1e-8), is_same_cost(100.0, 100.001)
     (True, False)
     """
-    return abs(cost_usd - judged_usd) <= TOLERANCE * max(1.0, judged_usd)
+    return abs(cost_usd - reference_usd) <= TOLERANCE * max(1.0, reference_usd)
 
 
 def best_known_path(suite: str) -> Path:
     """Return where the best-known values of a suite such as ``fleet-v0`` or ``fleet-v0/dev`` lie."""
-    return instances_folder() / suite.partition("/")[0] / "best_known.json"
+    return folder_of(suite) / suite.partition("/")[0] / "best_known.json"
 
 
 def read_best_known(path: str | os.PathLike[str]) -> BestKnownSet:
@@ -260,7 +261,7 @@ def offer(
     method: str,
     date: str,
     proven: bool = False,
-    judge: bool = False,
+    by_reference: bool = False,
 ) -> BestKnown | None:
     """Return a better best-known value if these actions achieve one; None if they do not.
 
@@ -276,7 +277,7 @@ def offer(
         Written into the value.
     proven : bool
         Whether the actions are known to be optimal.
-    judge : bool
+    by_reference : bool
         If they are cheaper, play them with the reference implementation too; both must agree.
 
     Raises
@@ -293,8 +294,8 @@ def offer(
         _check_possible(task_name(instance, scenario), cost_usd, known, proven)
         if cost_usd >= known.value_usd * (1.0 - TOLERANCE) and not (proven and not known.proven):
             return None
-    if judge:
-        cost_usd = verified_cost_usd(instance, scenario, actions, judge=True)
+    if by_reference:
+        cost_usd = verified_cost_usd(instance, scenario, actions, by_reference=True)
     bound = None if known is None else known.bound_usd
     return BestKnown(
         instance_hash=problem.content_hash,
@@ -317,8 +318,10 @@ def _check_possible(task: str, cost_usd: float, known: BestKnown, proven: bool) 
         raise FleetgymError(f"{task} costs {cost_usd!r}, less than {what} {known.bound_usd!r}")
 
 
-def verified_cost_usd(instance: str, scenario: int, actions: np.ndarray, *, judge: bool = False) -> float:
-    """Play actions and return their cost; with `judge`, the reference implementation must agree.
+def verified_cost_usd(
+    instance: str, scenario: int, actions: np.ndarray, *, by_reference: bool = False
+) -> float:
+    """Play actions and return their cost; with `by_reference`, the reference implementation must agree.
 
     Raises
     ------
@@ -330,14 +333,16 @@ def verified_cost_usd(instance: str, scenario: int, actions: np.ndarray, *, judg
     episode = play_actions(instance, scenario, actions)
     if episode.failure is not None:
         raise FleetgymError(f"{task_name(instance, scenario)}: {episode.failure.message}")
-    if judge:
+    if by_reference:
         from fleetgym.reference import replay
 
         steps = replay(
             load_instance(instance), stored_scenario(instance, scenario), np.asarray(actions).tolist()
         )
-        judged = sum(step["cost"] for step in steps)
-        if not is_same_cost(episode.cost_usd, judged):
+        replayed = sum(step["cost"] for step in steps)
+        if not is_same_cost(episode.cost_usd, replayed):
             task = task_name(instance, scenario)
-            raise FleetgymError(f"{task}: the judge says {judged!r} USD, the fast path {episode.cost_usd!r}")
+            raise FleetgymError(
+                f"{task}: the reference evaluator says {replayed!r} USD, the fast path {episode.cost_usd!r}"
+            )
     return episode.cost_usd

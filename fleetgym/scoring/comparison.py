@@ -1,4 +1,4 @@
-"""Agents and a suite in, a table of scores out, with yardsticks that are no agents among the rows."""
+"""Agents and a suite in, a table of scores out, with reference_rows that are no agents among the rows."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def compare(
     -------
     results : Results
     table : ScoreTable
-        With the yardsticks ``nominal-static`` (the nominal fleet all day) and, in a checkout, ``clairvoyant``: see
+        With the reference_rows ``nominal-static`` (the nominal fleet all day) and, in a checkout, ``clairvoyant``: see
         `clairvoyant_actions`.
 
     Examples
@@ -62,7 +62,7 @@ def compare(
     if relative_to == "best-known":
         known = best_known_of(agents, suite, options.get("scenarios"), given=best_known)
     results = evaluate(agents, suite, **options)
-    extra = yardsticks(results, known)
+    extra = reference_rows(results, known)
     return results, score(results, known, relative_to=relative_to, extra=extra)
 
 
@@ -112,8 +112,8 @@ def is_known(run: Results) -> bool:
     return all(task_name(*episode.task) in known.tasks for episode in run.episodes)
 
 
-def yardsticks(results: Results, known: BestKnownSet | None = None) -> list[EpisodeResult]:
-    """Return the episodes of the yardsticks on the tasks of a run.
+def reference_rows(results: Results, known: BestKnownSet | None = None) -> list[EpisodeResult]:
+    """Return the episodes of the reference_rows on the tasks of a run.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A file with actions in, better best-known costs out: every episode is played again, a better one by the judge too."""
+"""A file with actions in, better best-known costs out: every episode is played again, a better one twice."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Proposal:
     """What became of a candidate."""
 
     candidate: Candidate
-    cost_usd: float  # as played here; an improvement's by the judge too
+    cost_usd: float  # as played here; an improvement's by the reference evaluator too
     known: BestKnown | None
     better: BestKnown | None  # None: no improvement
 
@@ -108,7 +108,7 @@ def candidates_of(results: Results) -> list[Candidate]:
 
 
 def propose(candidates: Iterable[Candidate], date: str) -> list[Proposal]:
-    """Play candidates and compare them with the best-known costs; what is cheaper, the judge must find so too.
+    """Play candidates and compare them with the best-known costs; the reference evaluator confirms what is cheaper.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def propose(candidates: Iterable[Candidate], date: str) -> list[Proposal]:
         first = None if known_set is None else known_set.tasks.get(candidate.task)
         known = best.get(candidate.task, first)
         task = {"instance": candidate.instance, "scenario": candidate.scenario, "actions": candidate.actions}
-        better = offer(known, **task, method=candidate.method, date=date, judge=True)  # type: ignore[arg-type]
+        better = offer(known, **task, method=candidate.method, date=date, by_reference=True)  # type: ignore[arg-type]
         cost = better.value_usd if better is not None else verified_cost_usd(**task)  # type: ignore[arg-type]
         best[candidate.task] = better or known
         found.append(Proposal(candidate, cost, known, better))

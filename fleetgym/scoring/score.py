@@ -92,7 +92,7 @@ class ScoreRow:
     failures: int  # in every family
     cpu_ms_per_decision: float | None  # None where it was not measured
     reset_cpu_s: float | None  # mean over episodes
-    is_reference: bool = False  # a yardstick, no agent
+    is_reference: bool = False  # a reference row, no agent
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
@@ -188,7 +188,7 @@ def score(
         ``"best-known"``, or ``"best-in-run"`` for tasks that have no best-known cost: then scores of different runs
         cannot be compared.
     extra : sequence of EpisodeResult
-        Yardsticks to show among the agents, such as ``nominal-static``. They set no best in the run.
+        Reference rows to show among the agents, such as ``nominal-static``. They set no best in the run.
 
     Returns
     -------

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.capacity.simulation.window import Verdict, judge_window, played_windows
+from fleetgym.capacity.simulation.window import Verdict, check_window, played_windows
 from fleetgym.model.library import load_instance
 
 
@@ -111,7 +111,7 @@ def rank_fidelity(
         }
         verdicts = {
             agent: [
-                judge_window(p, **options) for p in played_windows(instance, agent, scenario, sample, seed)
+                check_window(p, **options) for p in played_windows(instance, agent, scenario, sample, seed)
             ]
             for agent in agents
         }

@@ -198,7 +198,7 @@ class Verdict:
         return float(self.terms_usd.sum())
 
 
-def judge_window(
+def check_window(
     played: PlayedWindow, *, law: str = "gamma", seed: int = 0, max_requests: int = 1_000_000, **options: Any
 ) -> Verdict:
     """Simulate a window's fleet in the steady state of its demand, and compare with the closed form.

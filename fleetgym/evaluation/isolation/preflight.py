@@ -17,19 +17,19 @@ from fleetgym.evaluation.isolation.agent_process import agent_environment, modul
 from fleetgym.evaluation.isolation.agent_runner import AgentFailure, guarded, tidy
 from fleetgym.files.errors import FleetgymError
 
-_TRY = (
+_MAKE = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]);"
     "from fleetgym.evaluation.isolation.preflight import main; main(sys.argv[2])"
 )
 #: Marks the reason among what the agent's own code prints.
-_REASON = "fleetgym-trial: "
+_REASON = "fleetgym-preflight: "
 
 
 class _NotMade(Exception):
     """Why an agent cannot be made."""
 
 
-def try_agents(agents: Iterable[str], most_s: float = 300.0) -> None:
+def preflight(agents: Iterable[str], most_s: float = 300.0) -> None:
     """Make each agent once: ours in this process, others in one of their own.
 
     Parameters
@@ -46,7 +46,7 @@ def try_agents(agents: Iterable[str], most_s: float = 300.0) -> None:
 
     Examples
     --------
-    >>> try_agents(["hold", "gh(margin=0.2)"])
+    >>> preflight(["hold", "gh(margin=0.2)"])
     """
     for name in agents:
         spec = parse_agent(name)
@@ -70,7 +70,7 @@ def _make_here(name: str) -> None:
 @functools.cache
 def _make_elsewhere(name: str, most_s: float, code_sha256: str | None, path: tuple[str, ...]) -> None:
     """Make an agent in a process of its own; with what it depends on, so that it is done once for each state."""
-    command = [sys.executable, "-c", _TRY, json.dumps(path), name]
+    command = [sys.executable, "-c", _MAKE, json.dumps(path), name]
     try:
         done = subprocess.run(
             command,

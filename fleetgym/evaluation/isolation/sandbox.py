@@ -21,7 +21,8 @@ from typing import IO
 from fleetgym.evaluation.isolation.agent_process import agent_environment, describe_end, module_path
 from fleetgym.evaluation.isolation.process_tree import ProcessTree
 from fleetgym.files.errors import FleetgymError, printable
-from fleetgym.model.library import instances_folder, is_path
+from fleetgym.model.library import is_path
+from fleetgym.model.sets import set_folders
 from fleetgym.runtime.places import PACKAGE, checkout, reference_agents
 from fleetgym.runtime.threads import THREADS
 
@@ -65,7 +66,7 @@ def hidden_files(instance: str | None = None) -> list[str]:
     instance : str, optional
         Id or path of the instance that is played: of a path, the scenarios beside it are hidden.
     """
-    found, root = [instances_folder(), PACKAGE / "_instances"], checkout()
+    found, root = [*set_folders(), PACKAGE / "_instances"], checkout()
     if root is not None:
         found += [root / name for name in ("instances", "leaderboard", "results", ".git")]
     found += [Path(door) for door in _DOORS]

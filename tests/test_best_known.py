@@ -1,4 +1,4 @@
-"""Best-known costs get better: the hindsight search, `fleetgym bks`, and what a proposal has to survive."""
+"""Best-known costs get better: the hindsight search, `fleetgym best-known`, and what a proposal has to survive."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from fleetgym.cli.parser import main
 from fleetgym.evaluation.jobs import play_actions
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files.errors import DataError, FleetgymError
-from fleetgym.model.library import instances_folder, list_instances, load_instance, load_scenarios
+from fleetgym.model.library import list_instances, load_instance, load_scenarios
+from fleetgym.model.sets import instances_folder
 from fleetgym.reference import replay
 from fleetgym.scoring.best_known import (
     BestKnown,
@@ -63,7 +64,7 @@ def test_hindsight_search_starts_from_episodes_alone() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_search_tells_the_truth_on_random_instances(seed: int) -> None:
-    """Never dearer than the start, valid actions, the judge's cost, and the same from the same seed."""
+    """Never dearer than the start, valid actions, the reference evaluator's cost, and the same from the same seed."""
     instance = random_instance(seed, num_windows=6)
     scenario = random_scenario(instance, seed)
     start = np.array(random_actions(instance, seed))
@@ -96,7 +97,7 @@ def test_offers_keep_the_bound_and_respect_it() -> None:
     poor = offer(None, actions=nominal_actions(DROP), **task)  # type: ignore[arg-type]
     assert poor is not None
     bounded = dataclasses.replace(poor, bound_usd=30.0)
-    better = offer(bounded, actions=optimal_actions(DROP, 0), judge=True, **task)  # type: ignore[arg-type]
+    better = offer(bounded, actions=optimal_actions(DROP, 0), by_reference=True, **task)  # type: ignore[arg-type]
     assert better is not None
     assert (better.value_usd, better.bound_usd) == (pytest.approx(34.0), 30.0)
     wrong = dataclasses.replace(poor, bound_usd=35.0)
@@ -139,29 +140,31 @@ def actions_file(folder: Path, actions: np.ndarray, name: str = DROP) -> Path:
 def test_propose_accepts_what_is_cheaper(
     poorer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A cheaper actions file: exit code 0, the judge's cost, and an actions file as the project keeps them."""
+    """A cheaper actions file: exit code 0, its cost as replayed, and an actions file as the project keeps them."""
     path, out = actions_file(tmp_path / "mine", optimal_actions(DROP, 0)), tmp_path / "out"
-    assert main(["bks", "propose", str(path), "--out", str(out), "--date", "2026-11-03", "--json"]) == 0
+    assert (
+        main(["best-known", "propose", str(path), "--out", str(out), "--date", "2026-11-03", "--json"]) == 0
+    )
     (found,) = json.loads(capsys.readouterr().out)
     assert found["task"] == f"{DROP}#0"
     assert (found["cost_usd"], found["known_usd"]) == (pytest.approx(34.0), 40.0)
     assert (found["better"]["date"], found["better"]["bound_usd"]) == ("2026-11-03", 33.0)
     assert np.array_equal(read_actions(out, DROP, 0), optimal_actions(DROP, 0))
-    assert main(["bks", "propose", str(path)]) == 0
+    assert main(["best-known", "propose", str(path)]) == 0
     assert "cheaper by 15.00 %" in capsys.readouterr().out
 
 
 def test_propose_refuses_what_is_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing cheaper: exit code 1. A file that is none: 1 with its name. No file: 2."""
     path = actions_file(tmp_path, nominal_actions(DROP))
-    assert main(["bks", "propose", str(path), "--out", str(tmp_path / "out")]) == 1
+    assert main(["best-known", "propose", str(path), "--out", str(tmp_path / "out")]) == 1
     assert "not cheaper" in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
     other = tmp_path / "other.json"
     other.write_text("{}")
-    assert main(["bks", "propose", str(other)]) == 1
+    assert main(["best-known", "propose", str(other)]) == 1
     assert "expected an actions file" in capsys.readouterr().err
-    assert main(["bks", "propose", str(tmp_path / "nothing.json")]) == 2
+    assert main(["best-known", "propose", str(tmp_path / "nothing.json")]) == 2
 
 
 def test_propose_reads_results(poorer: Path, tmp_path: Path) -> None:
@@ -187,13 +190,13 @@ def test_actions_of_another_task_are_refused(tmp_path: Path) -> None:
 
 def test_show(capsys: pytest.CaptureFixture[str]) -> None:
     """Every task has a line; JSON has the gap."""
-    assert main(["bks", "show", "fleet-v0/toy"]) == 0
+    assert main(["best-known", "show", "fleet-v0/toy"]) == 0
     text = capsys.readouterr().out
     assert all(f"{name}#0" in text for name in TOYS)
     assert "7 tasks, 7 proven optimal" in text
-    assert main(["bks", "show", "fleet-v0/toy", "--json"]) == 0
+    assert main(["best-known", "show", "fleet-v0/toy", "--json"]) == 0
     assert {row["gap"] for row in json.loads(capsys.readouterr().out)} == {0.0}
-    assert main(["bks", "show", "fleet-v0/nothing"]) == 2
+    assert main(["best-known", "show", "fleet-v0/nothing"]) == 2
     assert len(standings([("fleet-v0/toy/drop", 0)])) == 1
 
 
