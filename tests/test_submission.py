@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import tomli_w
 from sample_agents import agent as sample
 from submissions import RULES, SUITE, declare, submitted
 
@@ -18,7 +19,6 @@ from fleetgym.evaluation.results_format import Timing
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.files.schema import to_jsonable
-from fleetgym.files.toml import write_toml
 from fleetgym.leaderboard.record import read_record
 from fleetgym.leaderboard.submission import read_submission, submission_id, suite_sha256
 from fleetgym.leaderboard.submit import folder_sha256, submit
@@ -120,7 +120,7 @@ def test_declaration_round_trips(results: Results, tmp_path: Path) -> None:
     assert read_submission(tmp_path / "a") == made
     assert made.agent.authors == "Ü. Größe"
     assert read_results(tmp_path / "a" / "episodes.jsonl.gz").agents == ("hold",)
-    assert tomllib.loads(write_toml(to_jsonable(made))) == to_jsonable(made)
+    assert tomllib.loads(tomli_w.dumps(to_jsonable(made))) == to_jsonable(made)
 
 
 def test_same_results_same_submission(results: Results, tmp_path: Path) -> None:

@@ -1,13 +1,11 @@
-"""Small hand-written TOML files in, dataclasses of specs out, and back: bounded in size, strict about every key."""
+"""Small hand-written TOML files in, dataclasses of specs out: bounded in size, strict about every key."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fleetgym.files.documents import read_text
 from fleetgym.files.errors import DataError
@@ -18,27 +16,6 @@ T = TypeVar("T")
 MAX_TOML_BYTES = 2**16
 
 SUITE = Text(r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,60}(/[A-Za-z0-9][A-Za-z0-9._-]{0,60})?\Z")
-
-
-def write_toml(data: Mapping[str, Any]) -> str:
-    r"""Return one level of tables of texts and whole numbers as TOML.
-
-    Examples
-    --------
-    >>> print(write_toml({"format": "x", "agent": {"name": 'a "b"', "seed": 1}}), end="")
-    format = "x"
-    <BLANKLINE>
-    [agent]
-    name = "a \"b\""
-    seed = 1
-    """
-    plain = {key: value for key, value in data.items() if not isinstance(value, Mapping)}
-    tables = {key: value for key, value in data.items() if isinstance(value, Mapping)}
-    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in plain.items()]
-    for name, table in tables.items():
-        lines += ["", f"[{name}]"]
-        lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.items()]
-    return "\n".join(lines) + "\n"
 
 
 def read_toml(cls: type[T], path: Path) -> T:

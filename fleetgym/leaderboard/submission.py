@@ -22,7 +22,7 @@ from fleetgym.evaluation.results_format import SEED
 from fleetgym.files.documents import canonical_hash, file_sha256, read_text
 from fleetgym.files.errors import DataError
 from fleetgym.files.schema import DAY, SHA256, Choice, Integer, Line, Nested, Text, shown, spec, to_jsonable
-from fleetgym.files.toml import MAX_TOML_BYTES, SUITE, read_toml, write_toml
+from fleetgym.files.toml import MAX_TOML_BYTES, SUITE, read_toml
 from fleetgym.model.library import entries, list_tasks, suites
 from fleetgym.model.sets import unknown
 from fleetgym.scoring.best_known import SET_NAME
@@ -110,7 +110,9 @@ class Submission:
 
     def to_toml(self) -> str:
         """Return the text of `submission.toml`."""
-        return write_toml(to_jsonable(self))
+        import tomli_w
+
+        return tomli_w.dumps(to_jsonable(self))
 
 
 # -- the folder
