@@ -2,6 +2,8 @@
 
 import dataclasses
 import itertools
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,11 +11,14 @@ import pytest
 from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.hardware import catalog
 from fleetgym.hardware.configurations.templates import best_plan, enumeration, generate, replicas, select
+from fleetgym.hardware.configurations.templates.plans import MOST_STEPS, search_size
 from fleetgym.hardware.performance import replica, roofline
 from fleetgym.hardware.performance.coefficients import Deployment
 from fleetgym.hardware.performance.replica import NodeType, Service, throughput_table
+from fleetgym.papers.coral import helix
 from fleetgym.papers.coral.placement_ilp import solve_placement
 
+SHARED = Path(os.environ.get("FLEETGYM_SHARED", Path(__file__).parents[1].parent / "shared"))
 NODES = [NodeType(catalog.gpu(gpu), n) for gpu in ("L4", "A10G", "L40S") for n in (1, 2)]
 PHI = Service(
     model=catalog.model("Phi-4-14B"),
@@ -76,6 +81,149 @@ def test_equals_brute_force():
         table = random_table(random, count, 3, layers)
         nodes = random.integers(0, 3, count)
         assert best_plan(table, nodes).throughput_rps == pytest.approx(brute_force(table, nodes))
+
+
+def degenerate_table(kind, random, stages, types, layers):
+    """Return a falling table with ties, zeros, values from 1e-30 to 1e30, or types that serve nothing."""
+    shape = (stages, types, layers)
+    if kind == "ties":
+        table = random.integers(0, 3, shape).astype(float)
+    elif kind == "zeros":
+        table = np.zeros(shape)
+    elif kind == "scales":
+        table = 10.0 ** random.uniform(-30.0, 30.0, shape)
+    elif kind == "constant":
+        table = np.full(shape, 0.1)
+    else:
+        table = random.uniform(0.0, 10.0, shape) * (random.uniform(size=(1, types, 1)) < 0.5)
+    return -np.sort(-table, axis=2)
+
+
+@pytest.mark.parametrize("kind", ["ties", "zeros", "scales", "constant", "unable"])
+@pytest.mark.parametrize("types", [1, 2, 3])
+def test_equals_brute_force_on_degenerate_tables(kind, types):
+    """Ties, zeros, bad scales, types that cannot serve; nodes of one type only, and of several."""
+    random = np.random.default_rng([5, types])
+    for _ in range(12):
+        count, layers = int(random.integers(1, 6)), int(random.integers(1, 6))
+        table = degenerate_table(kind, random, count, types, layers)
+        nodes = random.integers(0, types, count)
+        found, best = best_plan(table, nodes).throughput_rps, brute_force(table, nodes)
+        assert found == pytest.approx(best, rel=1e-12, abs=0.0)
+
+
+def test_equal_nodes_are_merged_without_loss():
+    """The plan is, bit for bit, that of the same nodes with a type each."""
+    random = np.random.default_rng(6)
+    for _ in range(60):
+        count, layers = int(random.integers(2, 9)), int(random.integers(1, 30))
+        table = random_table(random, count, 3, layers)
+        nodes = np.sort(random.integers(0, 3, count))
+        merged, apart = best_plan(table, nodes), best_plan(table[:, nodes], range(count))
+        assert merged.throughput_rps == apart.throughput_rps
+        assert [(s.layers, s.nodes) for s in merged.stages] == [
+            (s.layers, tuple(nodes[list(s.nodes)])) for s in apart.stages
+        ]
+
+
+@pytest.mark.parametrize("layers", [2, 3])
+def test_many_small_improvements_do_not_delay_the_best_plan(layers):
+    """Nodes whose powers are 1, 2, 4, ... offer thousands of plans, each a little better than the one before."""
+    count = 14
+    table = np.zeros((count, count, layers))
+    table[:, :, 0] = 2.0 ** np.arange(count)
+    best = 2.0 ** (count - layers + 1) - 1.0  # the large ones alone, all others together
+    assert best_plan(table, range(count)).throughput_rps == best
+
+
+def test_search_size_counts_states():
+    """Every count of nodes of each type is a state, and every stage within a state a step."""
+    nodes = [0, 0, 1, 2, 2, 2]
+    counts = [2, 1, 3]
+    states = list(itertools.product(*(range(c + 1) for c in counts)))
+    pairs = sum(all(a <= b for a, b in zip(x, y, strict=True)) for x in states for y in states)
+    found = search_size(nodes, 40)
+    assert (found.states, found.steps) == (len(states), pairs * sum(range(1, 7)))
+    assert search_size(nodes, 2).steps == pairs * (1 + 2)
+    assert search_size(range(24), 80).states == 2**24
+
+
+def test_a_search_that_is_too_large_is_refused_at_once():
+    """24 different nodes would take 2^24 states."""
+    with pytest.raises(FleetgymError, match=r"16,777,216 states .* at most 2,000,000,000 steps"):
+        best_plan(np.ones((24, 24, 80)), range(24))
+    assert search_size(range(15), 80).steps <= MOST_STEPS < search_size(range(16), 80).steps
+    with pytest.raises(FleetgymError, match="states"):
+        best_plan(np.ones((3000, 1, 80)), np.zeros(3000, dtype=int))
+
+
+def test_a_table_that_rises_is_refused():
+    """The error names the place and both envelopes of the table are accepted."""
+    table = np.ones((2, 3, 4))
+    table[1, 2, 3] = 1.5
+    with pytest.raises(FleetgymError, match=r"rises from 1\.0 to 1\.5 for 2 stages, node type 2, 4 layers"):
+        best_plan(table, [0])
+    upper = np.maximum.accumulate(table[..., ::-1], axis=-1)[..., ::-1]
+    assert best_plan(upper, [2, 2]).throughput_rps == 2.0
+    assert best_plan(np.minimum.accumulate(table, axis=-1), [2, 2]).throughput_rps == 2.0
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.nan, "nan for 2 stages, node type 0, 3 layers"),
+        (np.inf, "inf for 2 stages, node type 0, 3 layers"),
+        (-1.0, r"-1\.0 for 2 stages, node type 0, 3 layers"),
+    ],
+)
+def test_a_table_with_wrong_entries_is_refused(value, message):
+    """No NaN, no infinity, nothing below zero."""
+    table = np.ones((2, 2, 3))
+    table[1, 0, 2] = value
+    with pytest.raises(FleetgymError, match=message):
+        best_plan(table, [0])
+
+
+@pytest.mark.parametrize(
+    ("table", "nodes", "message"),
+    [
+        (np.ones((2, 3)), [0], r"shape \(2, 3\); expected \(stages, node types, layers\)"),
+        (np.ones((2, 3, 0)), [0], "each at least 1"),
+        ([[[1.0], ["x"]]], [0], "no array of numbers"),
+        ([[[1.0], [1.0, 2.0]]], [0], "no array of numbers"),
+        (np.full((2, 1, 3), 1e308), [0, 0], "can be summed"),
+        (np.ones((2, 1, 3)), [], "0 nodes; expected 1 to 2"),
+        (np.ones((2, 1, 3)), [0, 0, 0], "3 nodes; expected 1 to 2"),
+        (np.ones((2, 1, 3)), [0, 1], "nodes has 1; expected 0 to 0"),
+        (np.ones((2, 1, 3)), [-1], "nodes has -1; expected 0 to 0"),
+        (np.ones((2, 1, 3)), [0.5], "whole numbers"),
+        (np.ones((2, 1, 3)), [np.nan], "whole numbers"),
+        (np.ones((2, 1, 3)), [True], "whole numbers"),
+        (np.ones((2, 1, 3)), ["L4"], "whole numbers"),
+        (np.ones((2, 1, 3)), [[0]], r"shape \(1, 1\)"),
+        (np.ones((2, 1, 3)), [[0], [0, 0]], "no list of node types"),
+    ],
+)
+def test_wrong_arguments_are_refused(table, nodes, message):
+    """Shapes, types and indices are checked before the search."""
+    with pytest.raises(FleetgymError, match=message):
+        best_plan(table, nodes)
+
+
+def test_helix_cluster_of_24_nodes():
+    """On Helix's own node throughputs the plan serves more than Helix's published placement does.
+
+    The throughputs reproduce the published objective, so they are those that Helix planned with.
+    """
+    if not (SHARED / "data" / "helix_layer_ms.csv").exists():
+        pytest.skip("Helix's layer times are not here (set FLEETGYM_SHARED to their folder)")
+    table, nodes = helix.throughput_table(SHARED / "data"), helix.nodes()
+    assert helix.max_flow(table, helix.PLACEMENT) == pytest.approx(helix.PUBLISHED, rel=1e-9)
+    assert search_size(nodes, helix.NUM_LAYERS).states == 5 * 9 * 13
+    plan = best_plan(table, nodes)
+    assert plan.throughput_rps >= 1515.7
+    assert plan.throughput_rps == pytest.approx(2045.641, abs=1e-3)
+    assert helix.max_flow(table, helix.placement_of(plan)) == pytest.approx(plan.throughput_rps)
 
 
 def test_plan_is_what_it_says():

@@ -10,7 +10,7 @@ import numpy as np
 
 from fleetgym.hardware.configurations import templates
 from fleetgym.hardware.configurations.templates import Library, enumeration
-from fleetgym.hardware.configurations.templates.library import reach_of
+from fleetgym.hardware.configurations.templates.plans import reach_of
 
 from .placement_ilp import solve_placement
 from .setup import CORE, service

@@ -5,7 +5,8 @@ arXiv:2605.04357, section 4.2. `generate` makes a library, `select` takes what a
 template into a configuration.
 """
 
-from fleetgym.hardware.configurations.templates.library import Library, Plan, Stage, best_plan, generate
+from fleetgym.hardware.configurations.templates.library import Library, generate
+from fleetgym.hardware.configurations.templates.plans import Plan, Stage, best_plan
 from fleetgym.hardware.configurations.templates.selection import Chosen, select
 
 __all__ = ["Chosen", "Library", "Plan", "Stage", "best_plan", "generate", "select"]

@@ -13,6 +13,7 @@ from fleetgym.kernels.compile import jit
 
 EXCLUDED = -1.0
 _SLACK = 1e-12  # relative: sums in another order are equal
+_QUICK = 32  # questions about what serves more than the best so far, before the remaining range is bisected
 
 
 def binomials(size: int) -> np.ndarray:
@@ -69,15 +70,39 @@ def unrank(number, most, binomial, nodes):
 
 
 @jit
-def _most_layers(rows, nodes, count, part, above):
-    """Return how many layers the nodes in `part`, sharing one stage, hold while serving more than `above`."""
-    low, high = 0, rows.shape[1]
+def _merge(nodes, count, kinds, counts, strides):
+    """Write the distinct types, how many nodes each has, and the place value of each in a part's number.
+
+    A part of the nodes is a count of nodes of each type. Its number has these counts as digits, those of the
+    first type last, so numbers run from 0 to the product of (count + 1), exclusive. Return how many types.
+    """
+    number = 0
+    stride = 1
+    for k in range(count):
+        if k == 0 or nodes[k] != nodes[k - 1]:
+            if number > 0:
+                stride *= counts[number - 1] + 1
+            kinds[number] = nodes[k] - 1
+            counts[number] = 0
+            strides[number] = stride
+            number += 1
+        counts[number - 1] += 1
+    return number
+
+
+@jit
+def _most_layers(rows, kinds, part, above, low):
+    """Return how many layers, at least `low`, a stage holds while it serves more than `above`.
+
+    It has `part[i]` nodes of type `kinds[i]`.
+    """
+    high = rows.shape[1]
     while low < high:
         middle = (low + high + 1) // 2
         total = 0.0
-        for k in range(count):
-            if (part >> k) & 1:
-                total += rows[nodes[k] - 1, middle - 1]
+        for i in range(part.size):
+            for _ in range(part[i]):  # not a product: round-off as in a sum over nodes
+                total += rows[kinds[i], middle - 1]
         if total > above:
             low = middle
         else:
@@ -86,45 +111,92 @@ def _most_layers(rows, nodes, count, part, above):
 
 
 @jit
-def _stage_capacities(rows, nodes, count, above, capacity):
-    """Fill `capacity[part]` with `_most_layers`; parts of equal types are looked at once."""
-    for part in range(1, 1 << count):
-        twin = 0  # the same types with the earlier nodes: move one node to its unused left neighbour
-        for k in range(1, count):
-            if (part >> k) & 1 and not (part >> (k - 1)) & 1 and nodes[k] == nodes[k - 1]:
-                twin = part ^ (1 << k) ^ (1 << (k - 1))
-                break
-        if twin:
-            capacity[part] = capacity[twin]
-        else:
-            capacity[part] = _most_layers(rows, nodes, count, part, above)
+def _stage_capacities(rows, kinds, counts, strides, above, digits, capacity):
+    """Fill `capacity[part]` with `_most_layers`: a part holds no less than with one node less.
+
+    The empty part has number 0.
+    """
+    digits[:] = 0
+    capacity[0] = 0
+    states = 1
+    for i in range(counts.size):
+        states *= counts[i] + 1
+    for part in range(1, states):
+        i = 0
+        while digits[i] == counts[i]:
+            digits[i] = 0
+            i += 1
+        digits[i] += 1
+        capacity[part] = _most_layers(rows, kinds, digits, above, capacity[part - strides[i]])
 
 
 @jit
-def _best_partition(capacity, full, stages, best, choice):
-    """Return the most layers that any partition of `full` into `stages` parts holds.
+def _best_split(capacity, rest_best, part, digits, strides, own_digits):
+    """Return the most layers of one stage and the rest of `part`, and the stage's number.
+
+    The stage has a node of the part's first type: stages have no order. The rest holds `rest_best`.
+    """
+    first = 0
+    while digits[first] == 0:
+        first += 1
+    own_digits[:] = 0
+    own_digits[first] = 1
+    own = strides[first]
+    found, chosen = 0, 0
+    while own != part:
+        here, other = capacity[own], rest_best[part - own]
+        if here > 0 and other > 0 and here + other > found:
+            found, chosen = here + other, own
+        i = first
+        while own_digits[i] == digits[i]:
+            least = 1 if i == first else 0
+            own -= (own_digits[i] - least) * strides[i]
+            own_digits[i] = least
+            i += 1
+        own_digits[i] += 1
+        own += strides[i]
+    return found, chosen
+
+
+@jit
+def _best_partition(capacity, counts, strides, stages, best, choice, digits, own_digits):
+    """Return the most layers that any partition of all nodes into `stages` parts holds.
 
     `best[s, part]` and `choice[s, part]` are filled for s + 1 stages: the layers, and the part that has the
-    lowest node. Every stage must hold a layer; 0 says that it cannot be done.
+    first type. Every stage must hold a layer; 0 says that it cannot be done. Parts that leave the
+    other stages too few nodes are not looked at.
     """
+    full = 0
+    total = 0
+    for i in range(counts.size):
+        full += counts[i] * strides[i]
+        total += counts[i]
     for part in range(1, full + 1):
         best[0, part] = capacity[part]
         choice[0, part] = part
     for s in range(1, stages):
-        first = full if s == stages - 1 else 1
-        for part in range(first, full + 1):
-            lowest = part & -part
-            rest = part ^ lowest
-            found, chosen = 0, 0
-            sub = rest
-            while sub > 0:  # sub is what remains for the other stages
-                own = capacity[part ^ sub]
-                other = best[s - 1, sub]
-                if own > 0 and other > 0 and own + other > found:
-                    found, chosen = own + other, part ^ sub
-                sub = (sub - 1) & rest
-            best[s, part] = found
-            choice[s, part] = chosen
+        if s == stages - 1:
+            digits[:] = counts
+            best[s, full], choice[s, full] = _best_split(
+                capacity, best[s - 1], full, digits, strides, own_digits
+            )
+            break
+        digits[:] = 0
+        size = 0
+        for part in range(1, full):
+            i = 0
+            while digits[i] == counts[i]:
+                size -= digits[i]
+                digits[i] = 0
+                i += 1
+            digits[i] += 1
+            size += 1
+            if s < size <= total - (stages - 1 - s):
+                best[s, part], choice[s, part] = _best_split(
+                    capacity, best[s - 1], part, digits, strides, own_digits
+                )
+            else:
+                best[s, part] = 0
     return best[stages - 1, full]
 
 
@@ -159,11 +231,33 @@ def _split_layers(rows, nodes, count, stage_of, stages, layers):
 
 
 @jit
+def _assign(choice, counts, strides, stages, used, stage_of):
+    """Write the stage of every node, the nodes being sorted by type, from the choices of `_best_partition`."""
+    used[:] = 0
+    part = 0
+    for i in range(counts.size):
+        part += counts[i] * strides[i]
+    for s in range(stages):
+        own = choice[stages - 1 - s, part]
+        node = 0
+        for i in range(counts.size):
+            for _ in range(own // strides[i] % (counts[i] + 1)):
+                stage_of[node + used[i]] = s
+                used[i] += 1
+            node += counts[i]
+        part -= own
+
+
+@jit
 def improve(table, reach, nodes, count, known, stage_of, layers, work):
     """Find the best plan of some nodes if it serves more than `known`; return throughput and stages.
 
-    For each number of stages: which partition holds the most layers while every stage serves more than the
-    best so far? If it holds all of them its best split is better; ask again. Otherwise no partition is better.
+    For each number of stages, one question is asked again and again: which partition holds the most layers while
+    every stage serves more than the best so far? If it holds all layers, its best split is better. Otherwise no
+    partition is better. After `_QUICK` questions the range between the best and the bound is bisected, so
+    about a hundred questions are enough. The result is then exact to a relative `_SLACK`.
+
+    Nodes of one type are interchangeable, so a part of the nodes is a count of nodes of each type, see `_merge`.
 
     Parameters
     ----------
@@ -179,8 +273,9 @@ def improve(table, reach, nodes, count, known, stage_of, layers, work):
         Stage of each node.
     layers : (N,) int array, out
         Layers of each stage.
-    work : (2 N + 1, 2^N) int array
-        Scratch.
+    work : (2 N + 1, states) int array
+        Scratch. There are as many states as the product of (nodes + 1) over the types, at most 2^count.
+        Where there are fewer layers than nodes, 2 layers + 1 rows are enough.
 
     Returns
     -------
@@ -189,10 +284,13 @@ def improve(table, reach, nodes, count, known, stage_of, layers, work):
     stages : int
         0 if nothing is better.
     """
-    full = (1 << count) - 1
     num_layers = table.shape[2]
     most = (work.shape[0] - 1) // 2
     capacity, best, choice = work[0], work[1 : most + 1], work[most + 1 :]
+    small = np.zeros((5, count), dtype=np.int64)
+    number = _merge(nodes, count, small[0], small[1], small[2])
+    kinds, counts, strides = small[0, :number], small[1, :number], small[2, :number]
+    digits, own_digits = small[3, :number], small[4, :number]
     found, found_stages = known, 0
     trial = np.zeros(count, dtype=np.int64)
     split = np.zeros(count, dtype=np.int64)
@@ -201,23 +299,30 @@ def improve(table, reach, nodes, count, known, stage_of, layers, work):
         bound = 0.0
         for k in range(count):
             bound += reach[stages - 1, nodes[k] - 1]
+        limit = np.inf  # no plan of so many stages serves more
+        asked = 0
         while bound > found * num_layers:
-            _stage_capacities(rows, nodes, count, found, capacity)
-            if _best_partition(capacity, full, stages, best, choice) < num_layers:
+            above = found
+            if asked >= _QUICK:
+                limit = min(limit, bound / num_layers)
+                if not found < limit * (1.0 - _SLACK):
+                    break
+                above = np.sqrt(found) * np.sqrt(limit)
+            asked += 1
+            _stage_capacities(rows, kinds, counts, strides, above, digits, capacity)
+            held = _best_partition(capacity, counts, strides, stages, best, choice, digits, own_digits)
+            served = 0.0
+            if held >= num_layers:
+                _assign(choice, counts, strides, stages, digits, trial)
+                served = _split_layers(rows, nodes, count, trial, stages, split)
+            if served > found:
+                found, found_stages = served, stages
+                stage_of[:count] = trial
+                layers[:stages] = split[:stages]
+            elif asked <= _QUICK:
                 break
-            part = full
-            for s in range(stages):
-                own = choice[stages - 1 - s, part]
-                for k in range(count):
-                    if (own >> k) & 1:
-                        trial[k] = s
-                part ^= own
-            served = _split_layers(rows, nodes, count, trial, stages, split)
-            if not served > found:  # round-off
-                break
-            found, found_stages = served, stages
-            stage_of[:count] = trial
-            layers[:stages] = split[:stages]
+            if not served > above:  # also where it is by round-off
+                limit = above
     return found, found_stages
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.hardware.configurations.templates import enumeration
+from fleetgym.hardware.configurations.templates.plans import Plan, reach_of, unchecked_plan
 from fleetgym.hardware.performance.replica import (
     DEFAULT,
     NodeType,
@@ -23,22 +24,6 @@ from fleetgym.hardware.performance.replica import (
     Service,
     throughput_table,
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Stage:
-    """One stage of a pipeline: its nodes hold the same layers and share the load."""
-
-    nodes: tuple[int, ...]  # indices of node types, sorted
-    layers: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """The throughput-optimal placement of a model on some nodes."""
-
-    throughput_rps: float
-    stages: tuple[Stage, ...]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -114,7 +99,7 @@ class Library:
             raise FleetgymError(f"rank {rank} is no template of {self.service.model.name}; see `templates()`")
         types = np.zeros(self.max_nodes, dtype=np.int64)
         count = enumeration.unrank(rank, self.max_nodes, self.binomial, types)
-        return best_plan(self.table, types[:count] - 1)
+        return unchecked_plan(self.table, types[:count] - 1)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the throughputs and what they were made from to an ``.npz`` file."""
@@ -126,54 +111,6 @@ class Library:
     def key(self) -> str:
         """A digest of everything that the throughputs follow from."""
         return _key(self.table, self.nodes, self.service, self.max_nodes, self.memory_ratio)
-
-
-def best_plan(table: np.ndarray, nodes: Sequence[int] | np.ndarray) -> Plan:
-    """Return the throughput-optimal placement of some nodes.
-
-    Parameters
-    ----------
-    table : (S, K, L) array
-        T_j(g) by stages, node type and layers, see `fleetgym.hardware.performance.replica.throughput_table`; it must
-        fall along the last axis, and S be at least the number of nodes.
-    nodes : sequence of int
-        Indices of node types.
-
-    Returns
-    -------
-    Plan
-        0 requests per second and no stages where the nodes cannot serve.
-
-    Raises
-    ------
-    FleetgymError
-        For no node, or more than the table has stages.
-
-    Examples
-    --------
-    >>> table = np.array([[[4.0, 2.0, 1.0], [8.0, 4.0, 2.0]], [[4.0, 2.0, 1.0], [8.0, 4.0, 2.0]]])
-    >>> best_plan(table, [0, 1])
-    Plan(throughput_rps=4.0, stages=(Stage(nodes=(0,), layers=1), Stage(nodes=(1,), layers=2)))
-    """
-    types = np.sort(np.asarray(nodes, dtype=np.int64)) + 1
-    count = types.size
-    if not 0 < count <= table.shape[0]:
-        raise FleetgymError(f"{count} nodes; expected 1 to {table.shape[0]}, the stages of the table")
-    stage_of, layers = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-    work = np.zeros((2 * count + 1, 1 << count), dtype=np.int64)
-    served, stages = enumeration.improve(table, reach_of(table), types, count, 0.0, stage_of, layers, work)
-    return Plan(
-        throughput_rps=served,
-        stages=tuple(
-            Stage(nodes=tuple((types[stage_of == s] - 1).tolist()), layers=int(layers[s]))
-            for s in range(stages)
-        ),
-    )
-
-
-def reach_of(table: np.ndarray) -> np.ndarray:
-    """Return the largest j T_j(g) over j, (S, K): what bounds a plan's throughput times layers."""
-    return (table * np.arange(1, table.shape[2] + 1)).max(axis=2)
 
 
 def generate(

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from fleetgym.files.errors import FleetgymError
-from fleetgym.hardware.configurations.templates.library import Library, Plan
+from fleetgym.hardware.configurations.templates.library import Library
+from fleetgym.hardware.configurations.templates.plans import Plan
 from fleetgym.hardware.performance.coefficients import Coefficients, PairPerformance, service_cv2
 from fleetgym.hardware.performance.replica import (
     CALIBRATED,

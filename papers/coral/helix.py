@@ -1,0 +1,191 @@
+"""Helix's single cluster of 24 nodes: its node throughputs from its measured layer times, and its published placement.
+
+Source: Mei et al., "Helix: Serving Large Language Models over Heterogeneous GPUs and Network via Max-Flow", ASPLOS
+2025, and its artifact Thesys-lab/Helix-ASPLOS25 (Apache-2.0). The objective is the max flow in tokens per second,
+prompts included. A node's capacity is what it serves at a batch that is typical of its memory and of its share of a
+request's round trip. The network is no limit here: 10 Gbit/s carry 76,000 tokens per second.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import linprog
+
+from fleetgym.hardware.configurations.templates import Plan
+
+#: A node that holds layers of the model: its type, its first layer, and how many layers it holds.
+Held = tuple[str, int, int]
+
+MODEL, NUM_LAYERS = "llama2_70b", 80
+#: Tokens of a typical request, tokens in a block of vLLM's cache, and the share of the cache in use.
+INPUT_TOKENS, OUTPUT_TOKENS, BLOCK_TOKENS, CACHE_SHARE = 750, 240, 16, 0.3
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """A node type of the cluster, as Helix describes it."""
+
+    name: str
+    nodes: int
+    typical_layers: int
+    first_rate: float  # tokens per second and layer that the iteration starts from
+    blocks: tuple[int, ...]  # of the cache, beside 1, 2, ... layers; no more layers fit
+
+
+MACHINES = (
+    Machine(
+        "a100",
+        4,
+        8,
+        80.0,
+        (498326, 236107, 148700, 104997, 78775, 61294, 48807, 39442, 32158, 26331, 21564, 17591),
+    ),
+    Machine("l4", 8, 4, 20.0, (266146, 121017, 71296, 46944, 32333, 22592, 15634)),
+    Machine("t4", 12, 3, 12.5, (155320, 63484, 32872, 17566)),
+)
+#: The published placement, by node: type, first layer, layers. Its objective is `PUBLISHED`.
+PLACEMENT: tuple[Held, ...] = (
+    ("l4", 7, 4),
+    ("t4", 34, 4),
+    ("t4", 23, 2),
+    ("l4", 53, 7),
+    ("t4", 77, 3),
+    ("l4", 53, 7),
+    ("a100", 68, 9),
+    ("t4", 26, 4),
+    ("t4", 30, 4),
+    ("a100", 37, 12),
+    ("a100", 60, 8),
+    ("l4", 42, 7),
+    ("t4", 33, 4),
+    ("t4", 38, 4),
+    ("l4", 3, 4),
+    ("t4", 0, 3),
+    ("t4", 11, 3),
+    ("a100", 14, 9),
+    ("l4", 46, 7),
+    ("t4", 42, 4),
+    ("t4", 25, 1),
+    ("l4", 53, 7),
+    ("t4", 49, 4),
+    ("l4", 26, 7),
+)
+#: Tokens per second: artifact_evaluation/single_cluster/layout_llama70b/ilp/ilp_solution.sol.
+PUBLISHED = 1289.5557702751735
+
+
+def nodes() -> np.ndarray:
+    """Return the node types of the cluster, as indices of `MACHINES`: (24,)."""
+    return np.repeat(np.arange(len(MACHINES)), [m.nodes for m in MACHINES])
+
+
+def throughput_table(folder: Path) -> np.ndarray:
+    """Return T_j(g) of the cluster in tokens per second, the same for every number of stages.
+
+    Parameters
+    ----------
+    folder : Path
+        With ``helix_layer_ms.csv``.
+
+    Returns
+    -------
+    (24, 3, 80) array
+        By stages, machine and layers; 0 where the layers do not fit.
+    """
+    measured = pd.read_csv(folder / "helix_layer_ms.csv")
+    measured = measured[measured.model == MODEL]
+    curves = {
+        (m.name, phase): _curve(measured[(measured.machine == m.name) & (measured.phase == phase)])
+        for m in MACHINES
+        for phase in ("prefill", "decode")
+    }
+    rate = {m.name: m.first_rate for m in MACHINES}
+    for _ in range(10):  # the share of a round trip depends on the rates, and these on the share
+        rate = {m.name: m.typical_layers * _tokens_per_s(m, m.typical_layers, rate, curves) for m in MACHINES}
+    row = np.zeros((len(MACHINES), NUM_LAYERS))
+    for g, machine in enumerate(MACHINES):
+        for layers in range(1, len(machine.blocks) + 1):
+            row[g, layers - 1] = _tokens_per_s(machine, layers, rate, curves)
+    return np.tile(row, (nodes().size, 1, 1))
+
+
+def placement_of(plan: Plan) -> tuple[Held, ...]:
+    """Return where the nodes of a plan hold layers, its stages one after the other."""
+    held: list[Held] = []
+    first = 0
+    for stage in plan.stages:
+        held += [(MACHINES[n].name, first, stage.layers) for n in stage.nodes]
+        first += stage.layers
+    return tuple(held)
+
+
+def max_flow(table: np.ndarray, placement: Sequence[Held]) -> float:
+    """Return Helix's objective: the most tokens per second that pass all layers.
+
+    A node takes over at any of its layers ("partial inference"), whatever node comes before it. All tokens that it
+    takes count against its capacity in full.
+
+    Parameters
+    ----------
+    table : (S, 3, 80) array
+        From `throughput_table`.
+    placement : sequence of (type, first layer, layers)
+        One entry per node.
+
+    Returns
+    -------
+    float
+        By linear programming.
+    """
+    names = [m.name for m in MACHINES]
+    capacity = [float(table[0, names.index(name), layers - 1]) for name, _, layers in placement]
+    first = [start for _, start, _ in placement]
+    end = [start + layers for _, start, layers in placement]
+    count = len(placement)
+    source, sink = count, count + 1
+    arcs = [(source, n) for n in range(count) if first[n] == 0]
+    arcs += [(n, sink) for n in range(count) if end[n] == NUM_LAYERS]
+    arcs += [(a, b) for a in range(count) for b in range(count) if first[b] <= end[a] < end[b]]
+    leaves, enters = np.zeros((count, len(arcs))), np.zeros((count, len(arcs)))
+    for k, (a, b) in enumerate(arcs):
+        if a < count:
+            leaves[a, k] = 1.0
+        if b < count:
+            enters[b, k] = 1.0
+    reward = [-1.0 if b == sink else 0.0 for _, b in arcs]
+    found = linprog(reward, enters, capacity, enters - leaves, np.zeros(count), method="highs")
+    return float(-found.fun)
+
+
+Curve = tuple[np.ndarray, np.ndarray]
+
+
+def _curve(points: pd.DataFrame) -> Curve:
+    """Return tokens or sequences of a batch, and seconds per layer; an empty batch takes none."""
+    return np.array([0.0, *points.tokens]), np.array([0.0, *points.ms_per_layer]) / 1000.0
+
+
+def _tokens_per_s(
+    machine: Machine, layers: int, rate: Mapping[str, float], curves: Mapping[tuple[str, str], Curve]
+) -> float:
+    """Return the capacity of a machine that holds some layers."""
+    held = {m.name: m.nodes * m.typical_layers for m in MACHINES}
+    layer_s = sum(held[name] / rate[name] for name in held) / sum(held.values())
+    own_s = layers / rate[machine.name]
+    share = own_s / (own_s + (NUM_LAYERS - layers) * layer_s)
+    cached = int(CACHE_SHARE * BLOCK_TOKENS * machine.blocks[layers - 1])
+    sequences = cached / (INPUT_TOKENS + OUTPUT_TOKENS) * share
+    prompts = sequences / OUTPUT_TOKENS  # per step: each sequence lasts as many steps as it has tokens
+    if prompts > 1.0:
+        prompts, prompt_tokens, sequences = 1.0, INPUT_TOKENS, float(OUTPUT_TOKENS)
+    else:
+        prompt_tokens, sequences = round(prompts * INPUT_TOKENS), float(round(sequences))
+    steps = 1.0 / prompts  # until a whole prompt is due
+    prompt_s = np.interp(int(prompt_tokens * steps), *curves[machine.name, "prefill"])
+    decode_s = np.interp(sequences, *curves[machine.name, "decode"])
+    return float(steps * (prompt_tokens + sequences) / (layers * (prompt_s + steps * decode_s)))
