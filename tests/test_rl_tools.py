@@ -228,4 +228,4 @@ def test_batched_vec_env_takes_options_and_tells_instances() -> None:
     )
     assert [one.id for one in mixed.get_attr("instance")] == ["drop-s-001", "drop-s-002", "drop-s-001"]
     assert [one.id for one in mixed.get_attr("instance", [1])] == ["drop-s-002"]
-    assert mixed.get_attr("num_envs") == [3, 3, 3]
+    assert mixed.get_attr("render_mode") == [None, None, None]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
@@ -330,3 +332,65 @@ def test_views_want_the_whole_info() -> None:
         else:
             with pytest.raises(FleetgymError, match="lacks running.*full_info=True"):
                 view.update(row)
+
+
+def test_attributes_and_calls_are_those_of_separate_environments() -> None:
+    """`call`, `get_attr` and `set_attr` answer as `SyncVectorEnv` does, environment by environment."""
+    name = "fleet-v0/dev/drop-s-001"
+    ours = FleetAllocVectorEnv(2, name)
+    theirs = SyncVectorEnv([lambda: FleetAllocEnv(name)] * 2)
+    for envs in (ours, theirs):
+        envs.reset(seed=3)
+        envs.set_attr("label", ["a", "b"])
+        envs.set_attr("level", np.arange(3))
+    assert ours.get_attr("label") == theirs.get_attr("label") == ("a", "b")
+    assert [level.tolist() for level in ours.call("level")] == [[0, 1, 2]] * 2
+    for name in ("np_random_seed", "render_mode", "metadata", "observation_space"):
+        assert ours.get_attr(name) == theirs.get_attr(name), name
+    assert [one.content_hash for one in ours.get_attr("instance")] == [
+        one.content_hash for one in theirs.get_attr("instance")
+    ]
+    assert [space.nvec.tolist() for space in ours.get_attr("actions")] == [
+        space.nvec.tolist() for space in theirs.get_attr("actions")
+    ]
+    assert np.array_equal(ours.call("action_masks"), theirs.call("action_masks"))
+    for envs in (ours, theirs):
+        envs.set_attr("np_random", [np.random.default_rng(5), np.random.default_rng(6)])
+    assert ours.get_attr("np_random_seed") == theirs.get_attr("np_random_seed") == (-1, -1)
+    assert_same(ours.reset()[0], theirs.reset()[0])
+    with pytest.raises(AttributeError):
+        ours.get_attr("nothing")
+    with pytest.raises(ValueError, match="expected 2 values"):
+        ours.set_attr("label", ["a"])
+    for name in ("instance", "action_space", "step"):
+        with pytest.raises(FleetgymError):
+            ours.set_attr(name, None)
+    with pytest.raises(FleetgymError, match="call the batch's step"):
+        ours.call("step", 0)
+
+
+def test_a_copy_plays_by_itself() -> None:
+    """`copy.copy` of a batch or of an environment is a true copy: what one plays, the other does not see."""
+    batch, single = FleetAllocVectorEnv(2, "fleet-v0/toy/two-pools"), FleetAllocEnv("fleet-v0/toy/two-pools")
+    for env in (batch, single):
+        env.reset(seed=1)
+        again = copy.copy(env)
+        action = env.action_space.sample()
+        first = env.step(action)
+        env.step(action)
+        assert_same(first, again.step(action))
+
+
+def test_a_specification_can_be_written() -> None:
+    """An instance in the arguments becomes its file's content, in a batch as in a single environment."""
+    instance = fleetgym.load_instance("fleet-v0/toy/two-pools")
+    for made in (
+        gymnasium.make("fleetgym:FleetAlloc-v0", instance=instance),
+        gymnasium.make("fleetgym:FleetPools-v0", instance=instance),
+        gymnasium.make("fleetgym:FleetMakespan-v0", instance=instance),
+    ):
+        again = gymnasium.make(EnvSpec.from_json(made.spec.to_json()))
+        assert again.unwrapped.instance.content_hash == made.unwrapped.instance.content_hash
+    batch = gymnasium.make_vec("fleetgym:FleetAlloc-v0", num_envs=2, instance=[instance, instance])
+    again = gymnasium.make_vec(EnvSpec.from_json(batch.spec.to_json()), num_envs=2)
+    assert again.instances[1].content_hash == instance.content_hash

@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from fleetgym.envs.base import PortableEnv
 from fleetgym.envs.batch import BEGIN, PLAY, EpisodeBatch
 from fleetgym.envs.rendering import Viewer, checked_render_mode, has_render_mode, render_ansi
 from fleetgym.envs.scenarios import ScenarioChoice
@@ -16,11 +17,12 @@ from fleetgym.kernels.episodes import MAX_LOG_RATIO, MAX_PRICE_FACTOR
 from fleetgym.model.actions import ActionSpace
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
+from fleetgym.model.library import InstanceSource
 from fleetgym.model.scenario import Scenario
 from fleetgym.model.window import WindowResult
 
 
-class FleetAllocEnv(gymnasium.Env):
+class FleetAllocEnv(PortableEnv, gymnasium.Env):
     """Rent GPUs to serve LLM requests, window by window.
 
     ## Description
@@ -80,7 +82,7 @@ class FleetAllocEnv(gymnasium.Env):
 
     | argument | meaning |
     |---|---|
-    | `instance` | an id of the standard set, the path of an instance file, or an `Instance` |
+    | `instance` | an id of the standard set, the path of an instance file, its content, or an `Instance` |
     | `scenarios` | where `reset` finds one that is not named: `"drawn"` from the processes, or any `"stored"` one |
     | `render_mode` | `"ansi"`: text; `"rgb_array"`: a picture of the day so far; `"human"`: the same in a window |
 
@@ -100,7 +102,7 @@ class FleetAllocEnv(gymnasium.Env):
 
     def __init__(
         self,
-        instance: str | Instance = "fleet-v0/dev/ou-s-001",
+        instance: InstanceSource = "fleet-v0/dev/ou-s-001",
         render_mode: str | None = None,
         scenarios: str = "drawn",
     ):

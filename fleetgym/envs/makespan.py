@@ -12,7 +12,8 @@ from fleetgym.envs.one_window import OneWindowEnv
 from fleetgym.envs.scenarios import ScenarioChoice
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.actions import ActionSpace
-from fleetgym.model.instance import Budget, Instance
+from fleetgym.model.instance import Budget
+from fleetgym.model.library import InstanceSource
 from fleetgym.model.planning import Snapshot
 from fleetgym.runtime.highs import make_solver
 
@@ -231,7 +232,7 @@ class FleetMakespanEnv(OneWindowEnv):
 
     def __init__(
         self,
-        instance: str | Instance = "fleet-v0/dev/ou-s-001",
+        instance: InstanceSource = "fleet-v0/dev/ou-s-001",
         budget_usd_per_h: float | None = None,
         render_mode: str | None = None,
     ):

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from fleetgym.agents.arguments import is_number
+from fleetgym.envs.base import PortableEnv
 from fleetgym.envs.rendering import checked_render_mode, has_render_mode, render_ansi
 from fleetgym.envs.scenarios import ScenarioChoice, reset_options
 from fleetgym.files.errors import FleetgymError
@@ -20,7 +21,7 @@ from fleetgym.model.scenario import Scenario
 from fleetgym.model.window import Admission, FleetState, window_model
 
 
-class OneWindowEnv(gymnasium.Env, abc.ABC):
+class OneWindowEnv(PortableEnv, gymnasium.Env, abc.ABC):
     """An episode is one step: a fleet for one window, starting from none.
 
     Parameters

@@ -13,7 +13,7 @@ from fleetgym.envs.scenarios import ScenarioChoice
 from fleetgym.files.errors import FleetgymError
 from fleetgym.kernels.queueing import U_MAX, late_probability
 from fleetgym.model.actions import check_options, most_that_fit
-from fleetgym.model.instance import Instance
+from fleetgym.model.library import InstanceSource
 from fleetgym.model.planning import Snapshot
 
 
@@ -146,7 +146,7 @@ class FleetPoolsEnv(OneWindowEnv):
 
     def __init__(
         self,
-        instance: str | Instance = "fleet-v0/dev/ou-s-001",
+        instance: InstanceSource = "fleet-v0/dev/ou-s-001",
         pools: int = 2,
         miss_share: float = 0.01,
         render_mode: str | None = None,

@@ -97,8 +97,15 @@ class BatchedVecEnv(VecEnv):
         return [own[k] for k in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Refuse: environments of a batch have no attributes of their own."""
-        raise NotImplementedError("environments of a batch have no attributes of their own")
+        """Give some of the environments an attribute; see `FleetAllocVectorEnv.set_attr`."""
+        batch = self.envs.unwrapped
+        try:
+            own = list(batch.get_attr(attr_name))
+        except AttributeError:
+            own = [None] * self.num_envs
+        for k in self._get_indices(indices):
+            own[k] = value
+        batch.set_attr(attr_name, own)
 
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
         """Call a method of the vector environment that returns one row per environment, such as `action_masks`."""

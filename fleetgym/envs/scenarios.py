@@ -11,7 +11,7 @@ import numpy as np
 from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.model.dynamics.scenario import draw_scenario
 from fleetgym.model.instance import Instance
-from fleetgym.model.library import load_instance, load_scenarios
+from fleetgym.model.library import InstanceSource, load_instance, load_scenarios
 from fleetgym.model.scenario import Scenario
 
 #: Where scenarios come from when `reset` does not name one.
@@ -46,8 +46,9 @@ class ScenarioChoice:
 
     Parameters
     ----------
-    instance : str or Instance
-        An id of the standard set or a path, beside which stored scenarios lie; or an instance, which has none.
+    instance : str, path-like, Instance or mapping
+        An id of the standard set or a path, beside which stored scenarios lie; or an instance, or the content of its
+        file, which have none.
     source : str
         ``"drawn"`` from the instance's processes, or any of the ``"stored"`` ones.
 
@@ -57,10 +58,10 @@ class ScenarioChoice:
         If there is no such source, or nothing is stored where that is asked for.
     """
 
-    def __init__(self, instance: str | Instance, source: str = "drawn"):
+    def __init__(self, instance: InstanceSource, source: str = "drawn"):
         if source not in SOURCES:
             raise FleetgymError(f"scenarios must be one of {SOURCES}, got {source!r}")
-        self._home = None if isinstance(instance, Instance) else instance
+        self._home = None if isinstance(instance, Instance | Mapping) else instance
         self.instance = load_instance(instance)
         self.source = source
         if source == "stored" and not self.stored:

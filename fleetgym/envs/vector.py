@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -14,13 +14,15 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from fleetgym.agents.arguments import flag, is_number, whole_at_least
+from fleetgym.envs.base import PortableEnv
 from fleetgym.envs.batch import BEGIN, PLAY, REST, EpisodeBatch
-from fleetgym.envs.fleet_alloc import observation_space
+from fleetgym.envs.fleet_alloc import FleetAllocEnv, observation_space
 from fleetgym.envs.scenarios import ScenarioChoice, reset_options
 from fleetgym.files.errors import FleetgymError
 from fleetgym.files.schema import shown
 from fleetgym.model.actions import ActionSpace, check_options
 from fleetgym.model.instance import Instance
+from fleetgym.model.library import InstanceSource
 from fleetgym.model.scenario import Scenario
 from fleetgym.model.window import COST_TERMS
 
@@ -37,11 +39,18 @@ _BRIEF = frozenset(
         "action_mask",
     )
 )
+#: Attributes of each environment that are the batch's, and what they are called there.
+_FIXED = {
+    "action_space": "single_action_space",
+    "observation_space": "single_observation_space",
+    **{name: name for name in ("spec", "render_mode", "metadata", "instance", "actions", "np_random_seed")},
+}
+_OF_THE_BATCH = ("reset", "step", "render", "close")
 _PLAY, _BEGIN, _REST = (np.uint8(what) for what in (PLAY, BEGIN, REST))
 _EPISODES_PER_THREAD = 128  # fewer are not worth a thread
 
 
-class FleetAllocVectorEnv(VectorEnv):
+class FleetAllocVectorEnv(PortableEnv, VectorEnv):
     """Play many episodes of `FleetAlloc-v0` side by side, with the numbers of the single environment.
 
     ``gymnasium.make_vec("fleetgym:FleetAlloc-v0", num_envs=64)`` makes it. Spaces, rewards, seeding (environment `k` of
@@ -94,7 +103,7 @@ class FleetAllocVectorEnv(VectorEnv):
     def __init__(
         self,
         num_envs: int = 1,
-        instance: str | Instance | Sequence[str | Instance] = "fleet-v0/dev/ou-s-001",
+        instance: InstanceSource | Sequence[InstanceSource] = "fleet-v0/dev/ou-s-001",
         scenarios: str = "drawn",
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         full_info: bool = False,
@@ -114,7 +123,9 @@ class FleetAllocVectorEnv(VectorEnv):
             num_threads = max(1, min(os.cpu_count() or 1, num_envs // _EPISODES_PER_THREAD))
         if not is_number(num_threads, whole=True) or not 1 <= num_threads <= num_envs:
             raise FleetgymError(f"num_threads must be a whole number from 1 to num_envs, got {num_threads!r}")
-        sources = [instance] if isinstance(instance, str | Instance) else list(instance)
+        sources: list[Any] = (
+            [instance] if isinstance(instance, str | Instance | Mapping | os.PathLike) else list(instance)
+        )
         if not sources:
             raise FleetgymError("instance: expected at least one")
         self.num_envs, self.render_mode = num_envs, None
@@ -135,6 +146,7 @@ class FleetAllocVectorEnv(VectorEnv):
         self._everyone.setflags(write=False)
         self._plays = np.full(num_envs, PLAY, dtype=np.uint8)
         self._rngs: list[tuple[np.random.Generator, int] | None] = [None] * num_envs  # with their seeds
+        self._given: dict[str, list[Any]] = {}  # attributes that were set, per environment
         self._scenario_ids = np.full(num_envs, None, dtype=object)
         self._over = np.ones(num_envs, dtype=np.bool_)  # nothing to play before a reset
         self._begun = False
@@ -237,12 +249,92 @@ class FleetAllocVectorEnv(VectorEnv):
         """The environments' seeds."""
         return tuple(self._rng(k)[1] for k in range(self.num_envs))
 
+    # -- what `SyncVectorEnv` offers of each environment ---------------------------------------------------------
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Call a method of each environment, or return an attribute of each, as `SyncVectorEnv` does.
+
+        Parameters
+        ----------
+        name : str
+            ``"action_masks"``, or what `get_attr` takes.
+
+        Raises
+        ------
+        FleetgymError
+            For what a batch does for all at once: ``"reset"``, ``"step"``, ``"render"`` and ``"close"``.
+        AttributeError
+            For what an environment does not have.
+
+        Examples
+        --------
+        >>> envs = FleetAllocVectorEnv(2, "fleet-v0/toy/two-pools")
+        >>> [space.nvec.tolist() for space in envs.call("action_space")]
+        [[2, 3], [2, 3]]
+        """
+        if name in _OF_THE_BATCH:
+            raise FleetgymError(
+                f"environments of a batch have no {name} of their own; call the batch's {name}"
+            )
+        if name == "action_masks":
+            return tuple(self.action_masks(*args, **kwargs))
+        values = self._attributes(name)
+        return tuple(value(*args, **kwargs) if callable(value) else value for value in values)
+
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """Return an attribute once per environment, as `SyncVectorEnv` does; ``"instance"`` is each one's own."""
+        """Return an attribute of each environment: one that it was given, or one of `FleetAllocEnv`'s.
+
+        Parameters
+        ----------
+        name : str
+            ``"instance"``, ``"actions"``, ``"action_space"``, ``"observation_space"``, ``"np_random"``,
+            ``"np_random_seed"``, ``"spec"``, ``"metadata"``, ``"render_mode"``, or what `set_attr` has set.
+        """
+        return self.call(name)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Give each environment an attribute, as `SyncVectorEnv` does.
+
+        Parameters
+        ----------
+        name : str
+            Any name that is not what the batch is played by; ``"np_random"`` replaces the generators.
+        values : list, tuple, or anything else
+            A list or a tuple holds one value for each environment; anything else is given to all.
+
+        Raises
+        ------
+        ValueError
+            If a list or tuple has another length.
+        FleetgymError
+            For what cannot change while the batch lives.
+        """
+        each = list(values) if isinstance(values, list | tuple) else [values] * self.num_envs
+        if len(each) != self.num_envs:
+            raise ValueError(f"{name}: expected {self.num_envs} values, one per environment, got {len(each)}")
+        if name == "np_random":
+            self._rngs = [(rng, -1) for rng in each]  # as in Gymnasium, whoever sets it keeps the seed
+        elif name in _FIXED or name in _OF_THE_BATCH or name == "action_masks":
+            raise FleetgymError(f"{name} cannot be changed in a batch; make another batch")
+        else:
+            self._given[name] = each
+
+    def _attributes(self, name: str) -> Sequence[Any]:
+        """Return an attribute of each environment."""
+        if name in self._given:
+            return self._given[name]
+        if name in ("np_random", "np_random_seed"):
+            return getattr(self, name)
         if name == "instance":
-            return tuple(self.instances[which] for which in self._which)
-        value = getattr(self, name)
-        return (value,) * self.num_envs
+            return [self.instances[which] for which in self._which]
+        if name == "actions":
+            own = [ActionSpace(one) for one in self.instances]
+            return [own[which] for which in self._which]
+        if name == "metadata":
+            return [FleetAllocEnv.metadata] * self.num_envs
+        if name in _FIXED:
+            return [getattr(self, _FIXED[name])] * self.num_envs
+        raise AttributeError(f"environments of a batch have no attribute {name!r}")
 
     def _choose(self, k: int, named: int | Scenario | None = None) -> None:
         """Choose the scenario of environment `k`, and store it if it is not."""

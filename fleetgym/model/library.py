@@ -7,6 +7,7 @@ import functools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fleetgym.files.documents import canonical_hash, file_sha256, read_json
 from fleetgym.files.errors import DataError, FleetgymError
@@ -28,8 +29,8 @@ from fleetgym.model.sets import MANIFEST, folder_of, manifest_paths, unknown
 
 MANIFEST_FORMAT = "fleetgym-manifest-1"
 
-#: What stands for an instance: itself, its id in the standard set, or its file.
-InstanceSource = Instance | str | os.PathLike[str]
+#: What stands for an instance: itself, its id in the standard set, its file, or the content of that.
+InstanceSource = Instance | str | os.PathLike[str] | Mapping[str, Any]
 
 _FULL_ID = Text(r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+/[A-Za-z0-9._+@:-]+$")
 #: Id of an instance, and number of one of its stored scenarios.
@@ -332,8 +333,9 @@ def load_instance(source: InstanceSource) -> Instance:
 
     Parameters
     ----------
-    source : str, path-like or Instance
-        Such as ``fleet-v0/dev/ou-m-003`` or ``my/instance.json.gz``; an instance is returned as it is.
+    source : str, path-like, Instance or mapping
+        Such as ``fleet-v0/dev/ou-m-003``, ``my/instance.json.gz``, or what `Instance.to_dict` returned. An instance is
+        returned as it is.
 
     Returns
     -------
@@ -356,6 +358,8 @@ def load_instance(source: InstanceSource) -> Instance:
     """
     if isinstance(source, Instance):
         return source
+    if isinstance(source, Mapping):
+        return Instance.from_dict(source)
     if is_path(source):
         return load_instance_file(source)
     entry = find_entry(str(source))
