@@ -9,7 +9,7 @@ ROUNDS ?= 10
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help score test test-slow test-rl lint bench docs-env train-ppo verify-all wheel leaderboard reproduce-fastllm reproduce-fleet-sim reproduce-jiang reproduce-coral methods clean
+.PHONY: help score test test-slow test-rl smoke pages lint bench docs-env train-ppo verify-all wheel leaderboard reproduce-fastllm reproduce-fleet-sim reproduce-jiang reproduce-coral methods clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -34,7 +34,7 @@ score: .venv/ready  ## Compare nine reference agents on a day of each fleet-v0/d
 
 test: .venv/ready-dev  ## Run the tests and the doctests
 	$(BIN)/fleetgym warmup
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not rl" --doctest-modules tests fleetgym baselines tools
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not rl and not smoke" --doctest-modules tests fleetgym baselines tools
 
 test-slow: .venv/ready-dev  ## Run the slow proofs: thousands of LPs, whole episodes against the reference
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow and not full" --durations=15 tests
@@ -42,6 +42,9 @@ test-slow: .venv/ready-dev  ## Run the slow proofs: thousands of LPs, whole epis
 test-rl: .venv/ready-dev  ## Run the checks that need stable-baselines3 (installs it, with PyTorch)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[rl]'
 	$(BIN)/python -m pytest -m rl tests
+
+smoke: .venv/ready-dev  ## Run every benchmark and tool on a small input (3 minutes; prints CPU seconds of each)
+	$(BIN)/python -m pytest -m smoke tests/test_programs.py
 
 lint: .venv/ready-dev  ## Check style, docstrings and types
 	$(BIN)/ruff check .
@@ -51,12 +54,18 @@ lint: .venv/ready-dev  ## Check style, docstrings and types
 bench: .venv/ready-dev  ## Measure the kernels against their peers, as ratios within one run; then verify-all
 	$(BIN)/python tests/benchmarks/bench_routing.py
 	$(BIN)/python tests/benchmarks/bench_queueing.py
-	PYTHONPATH=tests/baselines $(BIN)/python tests/benchmarks/bench_agh.py
-	PYTHONPATH=tests/baselines $(BIN)/python tests/benchmarks/bench_milp.py --sizes 6-6-10 10-10-10
+	$(BIN)/python tests/benchmarks/bench_agh.py
+	$(BIN)/python tests/benchmarks/bench_milp.py --sizes 6-6-10 10-10-10
 	$(BIN)/python tests/benchmarks/bench_jiang.py
 	$(BIN)/python tests/benchmarks/bench_environment.py
 	$(BIN)/python tests/benchmarks/bench_simulation.py
 	$(MAKE) verify-all
+
+pages: .venv/ready-dev  ## Write every page and schema anew that tools make from stored data (20 CPU seconds)
+	$(BIN)/python -m tools.build_env_docs
+	$(BIN)/python -m tools.family_cards
+	$(BIN)/python -m tools.tune_agents
+	$(BIN)/python -m tools.make_instances --split toy
 
 docs-env: .venv/ready-dev  ## Write docs/environments from the environments' docstrings
 	$(BIN)/python -m tools.build_env_docs

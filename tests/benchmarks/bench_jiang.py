@@ -32,8 +32,12 @@ def smoke(folder: Path) -> None:
 def main(argv: list[str] | None = None) -> None:
     """Print one line per problem, and the totals."""
     parser = program(__doc__, writes="No file.", takes="A few CPU minutes.", smoke=smoke)
-    parser.add_argument("--traces", nargs="+", type=int, default=list(paper.TRACES), choices=list(paper.TRACES))
-    parser.add_argument("--budgets", nargs="+", type=float, default=list(paper.BUDGETS_USD_PER_H), help="USD/h")
+    parser.add_argument(
+        "--traces", nargs="+", type=int, default=list(paper.TRACES), choices=list(paper.TRACES)
+    )
+    parser.add_argument(
+        "--budgets", nargs="+", type=float, default=list(paper.BUDGETS_USD_PER_H), help="USD/h"
+    )
     parser.add_argument("--availability", type=int, default=1, choices=sorted(paper.AVAILABLE))
     parser.add_argument(
         "--gap", type=float, default=1e-5, help="relative gap at which the exact program stops"
