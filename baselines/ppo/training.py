@@ -21,7 +21,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from fleetgym import FleetgymError, Instance
+from fleetgym import Instance
 from fleetgym.agents.arguments import whole_at_least
 from fleetgym.families.generate import generate
 

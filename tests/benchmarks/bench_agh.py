@@ -1,7 +1,8 @@
 """Time GH and AGH on the paper's sizes, in CPU time, and count broken constraints.
 
-Run ``python tests/benchmarks/bench_agh.py``. The paper's times are those of arXiv:2604.07472, Table 5, on an unnamed machine. Costs are USD per day; the paper
-prints 89.88 for AGH at (6, 6, 10), on an instance that it does not publish. ``--ablation`` repeats Table 3.
+Run ``python tests/benchmarks/bench_agh.py``. The paper's times are those of arXiv:2604.07472, Table 5, on an unnamed
+machine. Costs are USD per day. The paper prints 89.88 for AGH at (6, 6, 10), on an instance that it does not publish.
+``--ablation`` repeats Table 3.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Time the fast exact pipeline against the paper's McCormick program, both with HiGHS on one thread, in CPU seconds.
 
-Run ``python tests/benchmarks/bench_milp.py``. Each size gets fresh instances of the family ``fastllm``. The problem is the paper's, ``slo="mean"`` and ``kv="paper"``; with
-``--slo elastic --kv littles-law`` it is the environment's. McCormick is given the equation that x is the sum of its
-products, which the paper does not print; ``--printed`` leaves it out.
+Run ``python tests/benchmarks/bench_milp.py``. Each size gets fresh instances of the family ``fastllm``. The problem is
+the paper's, ``slo="mean"`` and ``kv="paper"``; with ``--slo elastic --kv littles-law`` it is the environment's.
+McCormick is given the equation that x is the sum of its products, which the paper does not print; ``--printed`` leaves
+it out.
 """
 
 from __future__ import annotations
