@@ -9,7 +9,7 @@ ROUNDS ?= 10
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help score test test-slow test-rl smoke pages lint bench docs-env train-ppo verify-all wheel leaderboard reproduce-fastllm reproduce-fleet-sim reproduce-jiang reproduce-coral methods clean
+.PHONY: help score test test-slow test-rl smoke pages check-pages lint bench docs-env train-ppo verify-all wheel leaderboard reproduce-fastllm reproduce-fleet-sim reproduce-jiang reproduce-coral methods clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -61,11 +61,20 @@ bench: .venv/ready-dev  ## Measure the kernels against their peers, as ratios wi
 	$(BIN)/python tests/benchmarks/bench_simulation.py
 	$(MAKE) verify-all
 
-pages: .venv/ready-dev  ## Write every page and schema anew that tools make from stored data (20 CPU seconds)
+# What `make pages` writes, whole or in part. docs/results.md, docs/methods.md and docs/reproduce-*.md need runs that are
+# not in the repository.
+PAGES := docs/environments docs/families.md leaderboard/tuning/README.md instances/schema instances/fleet-v0/toy
+
+pages: .venv/ready-dev  ## Write every page and schema anew that tools make from stored data (10 CPU seconds)
 	$(BIN)/python -m tools.build_env_docs
 	$(BIN)/python -m tools.family_cards
 	$(BIN)/python -m tools.tune_agents
 	$(BIN)/python -m tools.make_instances --split toy
+
+check-pages: pages  ## Write them anew, and fail if one differs from what is committed
+	@git diff --exit-code -- $(PAGES) && test -z "$$(git status --porcelain -- $(PAGES))" || { \
+		git status --short -- $(PAGES) >&2; \
+		echo "These pages were stale; 'make pages' has written them. Look at them and commit them." >&2; exit 1; }
 
 docs-env: .venv/ready-dev  ## Write docs/environments from the environments' docstrings
 	$(BIN)/python -m tools.build_env_docs
