@@ -61,15 +61,17 @@ bench: .venv/ready-dev  ## Measure the kernels against their peers, as ratios wi
 	$(BIN)/python tests/benchmarks/bench_simulation.py
 	$(MAKE) verify-all
 
-# What `make pages` writes, whole or in part. docs/results.md, docs/methods.md and docs/reproduce-*.md need runs that are
-# not in the repository.
-PAGES := docs/environments docs/families.md leaderboard/tuning/README.md instances/schema instances/fleet-v0/toy
+# What `make pages` writes. docs/results.md, docs/methods.md and the other docs/reproduce-*.md need runs that are not in
+# the repository, and take hours; tests/test_pages.py compares their prose.
+PAGES := docs/environments docs/families.md docs/reproduce-fleet-sim.md leaderboard/tuning/README.md instances/schema instances/fleet-v0/toy
 
-pages: .venv/ready-dev  ## Write every page and schema anew that tools make from stored data (10 CPU seconds)
+pages: .venv/ready-dev  ## Write every page and schema anew that tools make from stored data (half a CPU minute)
 	$(BIN)/python -m tools.build_env_docs
 	$(BIN)/python -m tools.family_cards
 	$(BIN)/python -m tools.tune_agents
 	$(BIN)/python -m tools.make_instances --split toy
+	rm -f results/pages_fleet_sim.jsonl
+	$(BIN)/python -m fleetgym.papers.inference_fleet_sim --cells results/pages_fleet_sim.jsonl
 
 check-pages: pages  ## Write them anew, and fail if one differs from what is committed
 	@git diff --exit-code -- $(PAGES) && test -z "$$(git status --porcelain -- $(PAGES))" || { \
@@ -90,7 +92,7 @@ verify-all: .venv/ready-dev  ## The rest of the slow proofs, and every stored ta
 reproduce-fastllm: .venv/ready-dev  ## Repeat FastLLM's evaluation and write docs/reproduce-fastllm.md (80 CPU minutes)
 	$(BIN)/python -m fleetgym.papers.fastllm
 
-reproduce-fleet-sim: .venv/ready-dev  ## Repeat inference-fleet-sim's tables and write docs/reproduce-fleet-sim.md (2 CPU minutes)
+reproduce-fleet-sim: .venv/ready-dev  ## Repeat inference-fleet-sim's tables and write docs/reproduce-fleet-sim.md (20 CPU seconds)
 	$(BIN)/python -m fleetgym.papers.inference_fleet_sim
 
 reproduce-jiang: .venv/ready-dev  ## Repeat Jiang et al.'s evaluation and write docs/reproduce-jiang.md

@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = program(
         __doc__,
         writes="docs/results.md and docs/data/family_scores.json.",
-        takes="Two minutes for fleet-v1.",
+        takes="20 CPU seconds for fleet-v1/test.",
         smoke=smoke,
     )
     parser.add_argument(

@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = program(
         __doc__,
         writes="docs/reproduce-fleet-sim.md, pictures beside it, and its cells in results/.",
-        takes="Two CPU minutes.",
+        takes="20 CPU seconds.",
         smoke=smoke,
     )
     parser.add_argument(

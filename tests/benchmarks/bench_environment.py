@@ -336,7 +336,7 @@ def smoke(folder: Path) -> None:
 def main(argv: list[str] | None = None) -> None:
     """Measure and print."""
     parser = program(
-        __doc__, writes="No file.", takes="Two minutes, and one more to compile for --profile.", smoke=smoke
+        __doc__, writes="No file.", takes="A minute, and some more if kernels must be compiled.", smoke=smoke
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.4, help="of each measurement (default: 0.4)")

@@ -181,7 +181,7 @@ def smoke(folder: Path) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print all comparisons."""
-    program(__doc__, writes="No file.", takes="Half a CPU minute.", smoke=smoke).parse_args(argv)
+    program(__doc__, writes="No file.", takes="Three CPU seconds.", smoke=smoke).parse_args(argv)
     bench_against_plain_python()
     bench_error()
     bench_search()
