@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = program(
         __doc__,
         writes="docs/methods.md and results/methods.jsonl.",
-        takes="Two CPU hours for all episodes; seconds for the page.",
+        takes="Half a CPU hour for all episodes; seconds for the page.",
         smoke=smoke,
     )
     parser.add_argument("--agents", nargs="+", help="by default every registered one but the slowest")

@@ -61,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = program(
         __doc__,
         writes="The files of a suite in instances/, the schemas and the manifest.",
-        takes="An hour for fleet-v1; some minutes for fleet-v0.",
+        takes="Half a CPU minute for fleet-v0; some minutes for fleet-v1.",
         smoke=smoke,
     )
     parser.add_argument("--suite", choices=tuple(SPLITS), default="fleet-v0")

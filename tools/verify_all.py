@@ -51,7 +51,7 @@ def smoke(folder: Path) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Compare every task; return 1 if any differs by more than the tolerance."""
-    parser = program(__doc__, writes="No file.", takes="A quarter of an hour for fleet-v0.", smoke=smoke)
+    parser = program(__doc__, writes="No file.", takes="Some CPU minutes for fleet-v0.", smoke=smoke)
     parser.add_argument("--suite", default="fleet-v0", help="suite or split (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=2, help="processes (default: %(default)s)")
     parser.add_argument("--tolerance", type=float, default=1e-9, help="relative (default: %(default)s)")

@@ -173,7 +173,7 @@ def smoke(folder: Path) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Fit each GPU, print, and compare with what is in the code."""
-    parser = program(__doc__, writes="No file.", takes="A CPU minute.", smoke=smoke)
+    parser = program(__doc__, writes="No file.", takes="Seconds.", smoke=smoke)
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args(argv).folder
     coded = dict(replica.CALIBRATED)

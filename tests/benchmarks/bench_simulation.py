@@ -157,7 +157,7 @@ def smoke(folder: Path) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print both comparisons."""
-    program(__doc__, writes="No file.", takes="Two CPU minutes.", smoke=smoke).parse_args(argv)
+    program(__doc__, writes="No file.", takes="Half a CPU minute.", smoke=smoke).parse_args(argv)
     bench_mmc()
     bench_size()
 
