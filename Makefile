@@ -9,7 +9,7 @@ ROUNDS ?= 10
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help score test test-slow test-rl lint bench docs-env train-ppo verify-all wheel leaderboard reproduce-fastllm reproduce-fleet-sim reproduce-jiang reproduce-coral methods clean
+.PHONY: help score test test-slow test-rl smoke pages check-pages lint bench docs-env train-ppo verify-all wheel leaderboard reproduce-fastllm reproduce-fleet-sim reproduce-jiang reproduce-coral methods clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -34,7 +34,7 @@ score: .venv/ready  ## Compare nine reference agents on a day of each fleet-v0/d
 
 test: .venv/ready-dev  ## Run the tests and the doctests
 	$(BIN)/fleetgym warmup
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not rl" --doctest-modules tests fleetgym baselines tools
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not rl and not smoke" --doctest-modules tests fleetgym baselines tools
 
 test-slow: .venv/ready-dev  ## Run the slow proofs: thousands of LPs, whole episodes against the reference
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow and not full" --durations=15 tests
@@ -42,6 +42,9 @@ test-slow: .venv/ready-dev  ## Run the slow proofs: thousands of LPs, whole epis
 test-rl: .venv/ready-dev  ## Run the checks that need stable-baselines3 (installs it, with PyTorch)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[rl]'
 	$(BIN)/python -m pytest -m rl tests
+
+smoke: .venv/ready-dev  ## Run every benchmark and tool on a small input (3 minutes; prints CPU seconds of each)
+	$(BIN)/python -m pytest -m smoke tests/test_programs.py
 
 lint: .venv/ready-dev  ## Check style, docstrings and types
 	$(BIN)/ruff check .
@@ -51,12 +54,29 @@ lint: .venv/ready-dev  ## Check style, docstrings and types
 bench: .venv/ready-dev  ## Measure the kernels against their peers, as ratios within one run; then verify-all
 	$(BIN)/python tests/benchmarks/bench_routing.py
 	$(BIN)/python tests/benchmarks/bench_queueing.py
-	PYTHONPATH=tests/baselines $(BIN)/python tests/benchmarks/bench_agh.py
-	PYTHONPATH=tests/baselines $(BIN)/python tests/benchmarks/bench_milp.py --sizes 6-6-10 10-10-10
+	$(BIN)/python tests/benchmarks/bench_agh.py
+	$(BIN)/python tests/benchmarks/bench_milp.py --sizes 6-6-10 10-10-10
 	$(BIN)/python tests/benchmarks/bench_jiang.py
 	$(BIN)/python tests/benchmarks/bench_environment.py
 	$(BIN)/python tests/benchmarks/bench_simulation.py
 	$(MAKE) verify-all
+
+# What `make pages` writes. docs/results.md, docs/methods.md and the other docs/reproduce-*.md need runs that are not in
+# the repository, and take hours; tests/test_pages.py compares their prose.
+PAGES := docs/environments docs/families.md docs/reproduce-fleet-sim.md leaderboard/tuning/README.md instances/schema instances/fleet-v0/toy
+
+pages: .venv/ready-dev  ## Write every page and schema anew that tools make from stored data (half a CPU minute)
+	$(BIN)/python -m tools.build_env_docs
+	$(BIN)/python -m tools.family_cards
+	$(BIN)/python -m tools.tune_agents
+	$(BIN)/python -m tools.make_instances --split toy
+	rm -f results/pages_fleet_sim.jsonl
+	$(BIN)/python -m fleetgym.papers.inference_fleet_sim --cells results/pages_fleet_sim.jsonl
+
+check-pages: pages  ## Write them anew, and fail if one differs from what is committed
+	@git diff --exit-code -- $(PAGES) && test -z "$$(git status --porcelain -- $(PAGES))" || { \
+		git status --short -- $(PAGES) >&2; \
+		echo "These pages were stale; 'make pages' has written them. Look at them and commit them." >&2; exit 1; }
 
 docs-env: .venv/ready-dev  ## Write docs/environments from the environments' docstrings
 	$(BIN)/python -m tools.build_env_docs
@@ -72,7 +92,7 @@ verify-all: .venv/ready-dev  ## The rest of the slow proofs, and every stored ta
 reproduce-fastllm: .venv/ready-dev  ## Repeat FastLLM's evaluation and write docs/reproduce-fastllm.md (80 CPU minutes)
 	$(BIN)/python -m fleetgym.papers.fastllm
 
-reproduce-fleet-sim: .venv/ready-dev  ## Repeat inference-fleet-sim's tables and write docs/reproduce-fleet-sim.md (2 CPU minutes)
+reproduce-fleet-sim: .venv/ready-dev  ## Repeat inference-fleet-sim's tables and write docs/reproduce-fleet-sim.md (20 CPU seconds)
 	$(BIN)/python -m fleetgym.papers.inference_fleet_sim
 
 reproduce-jiang: .venv/ready-dev  ## Repeat Jiang et al.'s evaluation and write docs/reproduce-jiang.md

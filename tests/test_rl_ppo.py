@@ -21,11 +21,10 @@ pytest.importorskip("sb3_contrib", reason="sb3-contrib is not there")
 
 def run(folder: Path, *more: str) -> None:
     """Train a little."""
-    from fleetgym.baselines.ppo import train
+    from fleetgym.baselines.ppo.train import parser
+    from fleetgym.baselines.ppo.training import train
 
-    train.train(
-        train.parser().parse_args(["--folder", str(folder), "--instances", "2", "--steps", "192", *more])
-    )
+    train(parser().parse_args(["--folder", str(folder), "--instances", "2", "--steps", "192", *more]))
 
 
 def test_training_is_reproducible_and_resumes(tmp_path: Path) -> None:

@@ -1,15 +1,17 @@
 """Turn a folder of derived public tables into the small CSV files of facts that ship in ``fleetgym/data``.
 
-Run ``python tools/build_catalog.py FOLDER``. The output is the same bytes for the same input. Every row keeps
+Run ``python -m tools.build_catalog FOLDER``. The output is the same bytes for the same input. Every row keeps
 a label (measured, modelled, datasheet, substituted or assumed), its source and that source's licence.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import re
+from collections.abc import Sequence
 from pathlib import Path
+
+from fleetgym.runtime.programs import program
 
 DATA = Path(__file__).parents[1] / "fleetgym" / "data"
 
@@ -164,14 +166,14 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
-def write(name: str, columns: list[str], rows: list[dict[str, object]]) -> None:
-    """Write rows to ``fleetgym/data/NAME`` with Unix line ends."""
-    DATA.mkdir(exist_ok=True)
-    with open(DATA / name, "w", newline="", encoding="utf-8") as stream:
+def write(path: Path, columns: list[str], rows: list[dict[str, object]]) -> None:
+    """Write rows to a CSV file with Unix line ends."""
+    path.parent.mkdir(exist_ok=True)
+    with open(path, "w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    print(f"{name}: {len(rows)} rows")
+    print(f"{path.name}: {len(rows)} rows")
 
 
 def model_name(raw: str) -> str:
@@ -181,7 +183,7 @@ def model_name(raw: str) -> str:
     return re.sub(r"(-Instruct)?(-FP8)?$", "", name)
 
 
-def build_gpus(folder: Path) -> None:
+def build_gpus(folder: Path, out: Path) -> None:
     """Write gpus.csv: the aiconfigurator table, datasheet rows and the FastLLM regime."""
     rows: list[dict[str, object]] = []
     for row in read(folder / "gpu_specs.csv"):
@@ -199,10 +201,10 @@ def build_gpus(folder: Path) -> None:
         numbers = [name, memory, bandwidth, fp16, fp8, int8, int4, "", nvlink, 32, 8, ""]
         source = "regime found for FastLLM section 4.1, which prints ranges only"
         rows.append(dict(zip(GPU_COLUMNS, [*numbers, "assumed", source, APACHE], strict=True)))
-    write("gpus.csv", GPU_COLUMNS, sorted(rows, key=lambda r: str(r["name"])))
+    write(out / "gpus.csv", GPU_COLUMNS, sorted(rows, key=lambda r: str(r["name"])))
 
 
-def build_models(folder: Path) -> None:
+def build_models(folder: Path, out: Path) -> None:
     """Write models.csv: one row per architecture with known parameters."""
     rows: dict[str, dict[str, object]] = {}
     for row in read(folder / "model_catalog.csv"):
@@ -232,7 +234,7 @@ def build_models(folder: Path) -> None:
     for numbers in MODEL_CARDS:
         values = (*numbers, "assumed", "model card, recalled", "facts")
         rows[numbers[0]] = dict(zip(MODEL_COLUMNS, values, strict=True))
-    write("models.csv", MODEL_COLUMNS, [rows[name] for name in sorted(rows)])
+    write(out / "models.csv", MODEL_COLUMNS, [rows[name] for name in sorted(rows)])
 
 
 def accuracy_licence(source: str) -> str:
@@ -242,17 +244,17 @@ def accuracy_licence(source: str) -> str:
     return "none in snapshot (scores are facts)" if source.startswith("QwenLM") else APACHE
 
 
-def build_accuracy(folder: Path) -> None:
+def build_accuracy(folder: Path, out: Path) -> None:
     """Write accuracy.csv: scores in percent, and relative MMLU losses of quantised models."""
     rows: dict[tuple[str, str, str], dict[str, object]] = {}
     for row in read(folder / "accuracy.csv"):
         key = (model_name(row["model"]), PRECISIONS.get(row["precision"], row["precision"]), row["task"])
         values = (*key, row["score"], "measured", row["source"], accuracy_licence(row["source"]))
         rows.setdefault(key, dict(zip(ACCURACY_COLUMNS, values, strict=True)))
-    write("accuracy.csv", ACCURACY_COLUMNS, [rows[key] for key in sorted(rows)])
+    write(out / "accuracy.csv", ACCURACY_COLUMNS, [rows[key] for key in sorted(rows)])
 
 
-def build_fits(folder: Path) -> None:
+def build_fits(folder: Path, out: Path) -> None:
     """Write iteration_fits.csv: the time per output token that was fitted to measured runs."""
     rows = []
     for row in read(folder / "fit_WH.csv"):
@@ -273,10 +275,10 @@ def build_fits(folder: Path) -> None:
         )
         rows.append(dict(zip(FIT_COLUMNS, values, strict=True)))
     rows.sort(key=lambda r: (r["model"], r["gpu"], r["precision"], r["backend"], int(r["tensor_parallel"])))
-    write("iteration_fits.csv", FIT_COLUMNS, rows)
+    write(out / "iteration_fits.csv", FIT_COLUMNS, rows)
 
 
-def build_prices(folder: Path) -> None:
+def build_prices(folder: Path, out: Path) -> None:
     """Write prices.csv: offers in USD per GPU-hour."""
     rows = []
     for row in read(folder / "prices_2026-10-10.csv"):
@@ -295,18 +297,44 @@ def build_prices(folder: Path) -> None:
         )
         rows.append(dict(zip(PRICE_COLUMNS, values, strict=True)))
     rows.sort(key=lambda r: tuple(str(v) for v in r.values()))
-    write("prices.csv", PRICE_COLUMNS, rows)
+    write(out / "prices.csv", PRICE_COLUMNS, rows)
 
 
-def main() -> None:
+#: The columns of the source tables that are read.
+INPUTS = {
+    "gpu_specs.csv": "gpu mem_gib mem_bw_gb_s bf16_tflops fp8_tflops int8_tflops fp4_tflops nvlink_gb_s pcie_gb_s "
+    "gpus_per_node tdp_w",
+    "model_catalog.csv": "model params_b_est active_b_est layers hidden heads kv_heads head_dim experts top_k "
+    "max_position weight_gb_bf16 kv_bytes_per_token_16bit hybrid_or_sliding",
+    "accuracy.csv": "model precision task score source",
+    "fit_WH.csv": "model system gemm backend n_gpus points W_s H_s_at8192 mape_WH W4_s H4_s_at8192 A4_s_per_seq "
+    "D4_s_per_seq_isl_over_osl mape_4term",
+    "prices_2026-10-10.csv": "gpu provider segment pricing region gpu_count usd_per_gpu_hour date",
+}
+
+
+def smoke(folder: Path) -> None:
+    """Build the tables from one made-up row of each source table."""
+    words = {"gpu": "h100_sxm", "system": "h100_sxm", "gemm": "fp8", "model": "meta-llama/Llama-3.1-8B"}
+    for name, columns in INPUTS.items():
+        head = columns.split()
+        row = [words.get(column, "1") for column in head]
+        (folder / name).write_text(f"{','.join(head)}\n{','.join(row)}\n", encoding="utf-8")
+    main([str(folder), "--out", str(folder / "data")])
+
+
+def main(argv: Sequence[str] | None = None) -> None:
     """Build every table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = program(__doc__, writes="CSV tables in fleetgym/data.", takes="Seconds.", smoke=smoke)
     parser.add_argument(
         "folder", type=Path, help="folder with gpu_specs.csv, model_catalog.csv and the others"
     )
-    folder = parser.parse_args().folder
+    parser.add_argument(
+        "--out", type=Path, default=DATA, help="folder of the tables (default: fleetgym/data)"
+    )
+    arguments = parser.parse_args(argv)
     for build in (build_gpus, build_models, build_accuracy, build_fits, build_prices):
-        build(folder)
+        build(arguments.folder, arguments.out)
 
 
 if __name__ == "__main__":

@@ -2,15 +2,14 @@
 
 Run by the maintainers when a source changes; nothing reads the folder at run time:
 
-    python tools/build_demand_tables.py --shared DIR           # or FLEETGYM_SHARED=DIR
-    python tools/build_demand_tables.py --copula 4             # refit and print the copula for 4 drops a day
+    python -m tools.build_demand_tables --shared DIR           # or FLEETGYM_SHARED=DIR
+    python -m tools.build_demand_tables --copula 4             # refit and print the copula for 4 drops a day
 
 `fleetgym/data/SOURCES-demand.md` states source, commit, licence and unit of every number.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -22,6 +21,7 @@ import pandas as pd
 
 from fleetgym.files.documents import canonical_json, write_atomically, write_json
 from fleetgym.model.dynamics.availability import Drops
+from fleetgym.runtime.programs import program
 
 DATA = Path(__file__).resolve().parents[1] / "fleetgym" / "data"
 
@@ -31,27 +31,95 @@ TENANTS = {"m-large": (61, 143, 104, 34, 78, 20), "m-mid": (60, 101, 66, 30, 14)
 WINDOWS_10MIN = 144
 #: A half window is never less dispersed than pooled chat traffic at the window scale.
 MIN_DISPERSION = 1.5
+REASONING = ("deepseek-r1", 35)  # the client whose token lengths stand for a reasoning model's
+#: What is read of the fits: of demand, and of drops of availability.
+DEMAND_FITS = (
+    "daily_amp_log",
+    "ou_sd",
+    "ou_time_min",
+    "noise_sd",
+    "jumps_gt_1p5x_per_day",
+    "peak_to_mean",
+    "sd_logret_10min",
+)
+DROP_FITS = (
+    "rate_per_day",
+    "depth_beta_a",
+    "depth_beta_b",
+    "dur_ln_mu_min",
+    "dur_ln_sigma",
+    "share_of_depth_in_first_window",
+)
 #: Correlation of the availability of spot pools, measured between zones: same region, other region.
 TARGET_CORRELATION = (0.40, 0.18)
 
 
+def smoke(folder: Path) -> int:
+    """Build the tables from made-up ones, and fit the copula to few days."""
+    make_up(folder)
+    built = main(["--shared", str(folder), "--out", str(folder / "data")])
+    return built or main(["--copula", "4", "--days", "10"])
+
+
+def make_up(folder: Path) -> None:
+    """Write small source tables: tenants whose demand never changes, an empty hour, fits of ones."""
+    times, days, slots = range(9 * WINDOWS_10MIN), range(9), range(288)
+    clients = [(model, client) for model, numbers in TENANTS.items() for client in numbers]
+
+    def table(columns: str, rows: list[tuple]) -> pd.DataFrame:
+        return pd.DataFrame(rows, columns=columns.split())
+
+    rates = [(*client, 600.0 * k, 0.1, 1.0) for client in clients for k in times]
+    table("model client t_s rate_rps cv", rates).to_parquet(folder / "servegen_clients_top20.parquet")
+    lengths = [(*client, d, w, 500.0, 100.0) for client in [*clients, REASONING] for d in days for w in slots]
+    typed = table("model client day window mean_in mean_out", lengths)
+    typed.to_parquet(folder / "demand_days_typed.parquet")
+    csv = {
+        "servegen_demand_10min.csv": table(
+            "model t_s missing", [(m, 600.0 * k, 0) for m in TENANTS for k in times]
+        ),
+        "fit_clients.csv": table("model client robust_sd_10min", [(*clients[0], 0.1)]),
+        "warped_hour_288.csv": table(
+            "kind window requests context_tokens generated_tokens",
+            [("azure_conv", w, 1, 1, 1) for w in slots],
+        ),
+        "tokens_summary.csv": table(
+            "kind field mean cv", [("chat", f, 9.0, 1.0) for f in ("context", "generated")]
+        ),
+    }
+    for name, made in csv.items():
+        made.to_csv(folder / name, index=False)
+    write_json(folder / "fit_params_demand.json", {"demand": {"m-mid": dict.fromkeys(DEMAND_FITS, 1.0)}})
+    write_json(folder / "fit_params_availability.json", {"16": dict.fromkeys(DROP_FITS, 1.0)})
+
+
 def main(argv: list[str] | None = None) -> int:
     """Build the tables, or refit the copula."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = program(
+        __doc__,
+        writes="Three tables in fleetgym/data; nothing with --copula.",
+        takes="Seconds; the copula some minutes.",
+        smoke=smoke,
+    )
     parser.add_argument("--shared", default=os.environ.get("FLEETGYM_SHARED"), help="folder of the inputs")
     parser.add_argument("--copula", type=float, metavar="DROPS", help="fit the copula at so many drops a day")
+    parser.add_argument("--days", type=int, default=20_000, help="simulated for the copula (default: 20,000)")
+    parser.add_argument(
+        "--out", type=Path, default=DATA, help="folder of the tables (default: fleetgym/data)"
+    )
     arguments = parser.parse_args(argv)
+    out = arguments.out
     if arguments.copula:
-        print(json.dumps(fit_copula(arguments.copula), indent=1))
+        print(json.dumps(fit_copula(arguments.copula, arguments.days), indent=1))
         return 0
     if not arguments.shared:
         parser.error("expected --shared DIR or the environment variable FLEETGYM_SHARED")
     shared = Path(arguments.shared)
-    write_json(DATA / "servegen_tenants.json.gz", tenants(shared))
-    write_lines(DATA / "azure_hour.json", azure_hour(shared))
-    write_lines(DATA / "demand_fits.json", demand_fits(shared))
+    write_json(out / "servegen_tenants.json.gz", tenants(shared))
+    write_lines(out / "azure_hour.json", azure_hour(shared))
+    write_lines(out / "demand_fits.json", demand_fits(shared))
     for name in ("servegen_tenants.json.gz", "azure_hour.json", "demand_fits.json"):
-        print(f"{name}: {(DATA / name).stat().st_size} bytes", file=sys.stderr)
+        print(f"{name}: {(out / name).stat().st_size} bytes", file=sys.stderr)
     return 0
 
 
@@ -157,25 +225,18 @@ def demand_fits(shared: Path) -> dict:
     """Return the calibration that the generators use, and the token lengths of request classes."""
     demand = json.loads((shared / "fit_params_demand.json").read_text())["demand"]
     drops = json.loads((shared / "fit_params_availability.json").read_text())
-    keep = (
-        "daily_amp_log",
-        "ou_sd",
-        "ou_time_min",
-        "noise_sd",
-        "jumps_gt_1p5x_per_day",
-        "peak_to_mean",
-        "sd_logret_10min",
+    rate, depth_a, depth_b, log_mean, log_sd, first_share = (
+        round(drops["16"][name], 2) for name in DROP_FITS
     )
-    many = drops["16"]
     return {
-        "demand": {model: {name: fit[name] for name in keep} for model, fit in sorted(demand.items())},
+        "demand": {model: {name: fit[name] for name in DEMAND_FITS} for model, fit in sorted(demand.items())},
         "drops": {
-            "drops_per_day": round(many["rate_per_day"], 2),
-            "depth_a": round(many["depth_beta_a"], 2),
-            "depth_b": round(many["depth_beta_b"], 2),
-            "duration_log_mean_min": round(many["dur_ln_mu_min"], 2),
-            "duration_log_sd": round(many["dur_ln_sigma"], 2),
-            "first_window_share": round(many["share_of_depth_in_first_window"], 2),
+            "drops_per_day": rate,
+            "depth_a": depth_a,
+            "depth_b": depth_b,
+            "duration_log_mean_min": log_mean,
+            "duration_log_sd": log_sd,
+            "first_window_share": first_share,
         },
         "zone_correlation": {"same_region": TARGET_CORRELATION[0], "other_region": TARGET_CORRELATION[1]},
         "tokens": token_classes(shared),
@@ -195,7 +256,7 @@ def token_classes(shared: Path) -> dict:
             "output_cv2": round(float(generated.cv) ** 2, 3),
         }
     typed = pd.read_parquet(shared / "demand_days_typed.parquet")
-    reasoning = typed[(typed.model == "deepseek-r1") & (typed.client == 35)]
+    reasoning = typed[(typed.model == REASONING[0]) & (typed.client == REASONING[1])]
     found["reasoning"] = {
         "input_tokens": round(float(reasoning.mean_in.mean()), 1),
         "input_cv2": 1.0,
@@ -239,7 +300,7 @@ def _excess(
     return simulated_correlation(*pair, days, drops)[which] - TARGET_CORRELATION[which]
 
 
-def fit_copula(drops_per_day: float, days: int = 20_000) -> dict:
+def fit_copula(drops_per_day: float, days: int) -> dict:
     """Fit both parameters by bisection, alternating, with the same random numbers in every evaluation."""
     same, other = 0.92, 0.77
     for _ in range(2):

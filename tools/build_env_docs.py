@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import re
 import sys
@@ -16,6 +15,7 @@ import gymnasium
 import fleetgym
 from fleetgym.envs import wrappers
 from fleetgym.files.markdown import table
+from fleetgym.runtime.programs import program
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "environments"
 
@@ -132,20 +132,28 @@ def pages() -> dict[str, str]:
     return {"README.md": index_page(ids), **made, "wrappers.md": wrappers_page()}
 
 
+def smoke(folder: Path) -> int:
+    """Write all pages elsewhere, and check them."""
+    return main(["--out", str(folder)]) or main(["--out", str(folder), "--check"])
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Write the pages, or check them; return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = program(__doc__, writes="The pages of docs/environments.", takes="Seconds.", smoke=smoke)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is not current")
+    parser.add_argument(
+        "--out", type=Path, default=FOLDER, help="folder of the pages (default: docs/environments)"
+    )
     call = parser.parse_args(arguments)
     stale = 0
     for name, text in pages().items():
-        path = FOLDER / name
+        path = call.out / name
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue
         stale += 1
-        print(f"{path.relative_to(FOLDER.parent.parent)}: {'not current' if call.check else 'written'}")
+        print(f"{path}: {'not current' if call.check else 'written'}")
         if not call.check:
-            FOLDER.mkdir(parents=True, exist_ok=True)
+            call.out.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     return 1 if call.check and stale else 0
 

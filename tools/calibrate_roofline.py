@@ -1,26 +1,24 @@
 """Fit the roofline's efficiencies to measured runs and print them beside the error that remains.
 
-Run ``python tools/calibrate_roofline.py silicon_e2e.csv``. The values go into `Efficiency` by hand, so that
+Run ``python -m tools.calibrate_roofline silicon_e2e.csv``. The values go into `Efficiency` by hand, so that
 a change of the model's numbers is a visible change of the code.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
-sys.path.insert(0, str(Path(__file__).parent))
-from build_catalog import GPU_NAMES, PRECISIONS, model_name
-
 from fleetgym.hardware import catalog
 from fleetgym.hardware.performance.coefficients import Deployment
 from fleetgym.hardware.performance.roofline import Efficiency, _roofline, step_time
+from fleetgym.runtime.programs import program
+from tools.build_catalog import GPU_NAMES, PRECISIONS, model_name
 
 # Nobody reads weights, cache or operands faster than this; layers cost at most 0.2 ms.
 LOWER = (1.1, 1.05, 1.2, 0.2, 0.0, 0.0)
@@ -116,11 +114,37 @@ def report_first_token(runs: pd.DataFrame) -> None:
         print(f"in the code mean {error.mean():.3f}, median {error.median():.3f}")
 
 
-def main() -> None:
+def smoke(folder: Path) -> None:
+    """Fit runs that the model in the code made, of one dense model and one mixture on one GPU type."""
+    rows = [
+        (name, "h100_sxm", "bf16", "vllm", 1, tensor, concurrency, 1000, 200, 0.0, 100.0 + concurrency)
+        for name, tensor in (("meta-llama/Llama-3.1-8B-Instruct", 1), ("mistralai/Mixtral-8x7B-v0.1", 2))
+        for concurrency in (1, 2, 4, 16, 64)
+    ]
+    head = [
+        "model",
+        "system",
+        "gemm",
+        "backend",
+        "dp",
+        "tp",
+        "concurrency",
+        "isl",
+        "osl",
+        "tpot_ms",
+        "ttft_ms",
+    ]
+    runs = pd.DataFrame(rows, columns=head)
+    runs["tpot_ms"] = 1e3 * predict(deployments(runs), runs, Efficiency())
+    runs.to_csv(folder / "runs.csv", index=False)
+    main([str(folder / "runs.csv")])
+
+
+def main(argv: Sequence[str] | None = None) -> None:
     """Fit, print, and compare with what is in the code."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = program(__doc__, writes="No file.", takes="Seconds.", smoke=smoke)
     parser.add_argument("runs", type=Path, help="CSV of measured end-to-end runs")
-    runs = read_runs(parser.parse_args().runs)
+    runs = read_runs(parser.parse_args(argv).runs)
     where = deployments(runs)
     matrix, seconds = columns(where, runs), runs.tpot_ms.to_numpy() / 1e3
     start = np.array([1.2, 1.2, 2.0, 1.0, 2e-5, 1e-5])

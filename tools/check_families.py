@@ -1,8 +1,8 @@
 """From instances and fresh scenarios to a verdict: does a family tell good agents from trivial ones.
 
-    python tools/check_families.py                          # headline families of fleet-v1/dev, 20 scenarios each
-    python tools/check_families.py --quick                  # one instance a size, 3 scenarios, short grids
-    python tools/check_families.py --families multi --sizes s --instances 4 --quick-grids --bounds 1
+    python -m tools.check_families                          # headline families of fleet-v1/dev, 20 scenarios each
+    python -m tools.check_families --quick                  # one instance a size, 3 scenarios, short grids
+    python -m tools.check_families --families multi --sizes s --instances 4 --quick-grids --bounds 1
 
 Gates (design, section 7): the fleet that never changes, its margin tuned, is at least 8 % dearer than the best agent;
 replanning on the last window's demand, its margin tuned, at least 5 %; serving nobody costs 4 to 12 times the best
@@ -15,7 +15,6 @@ best of agents. A family that fails is shown, but no part of the headline: *repr
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import math
 import sys
@@ -36,6 +35,7 @@ from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import entries, load_instance
 from fleetgym.model.scenario import SCENARIO_FORMAT, Scenario
+from fleetgym.runtime.programs import program
 from fleetgym.scoring.hindsight import plan_in_hindsight
 from tools.fleet_v1 import HEADLINE
 
@@ -90,9 +90,20 @@ class Verdict:
         return "headline" if self.passes else "diagnostic"
 
 
+def smoke(folder: Path) -> None:
+    """Judge a toy by one scenario with its bound, whatever the verdict."""
+    few = ["--suite", "fleet-v0/toy", "--families", "toy", "--quick", "--scenarios", "1", "--bounds", "1"]
+    main([*few, "--json", str(folder / "costs.json")])
+
+
 def main(argv: list[str] | None = None) -> int:
     """Print a table with a line per family; 1 if a headline family fails."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = program(
+        __doc__,
+        writes="The file of --json, if it is given.",
+        takes="Hours; with --quick some minutes.",
+        smoke=smoke,
+    )
     parser.add_argument("--suite", default="fleet-v1/dev")
     parser.add_argument("--families", nargs="+", default=list(HEADLINE))
     parser.add_argument("--sizes", nargs="+", help="by default all")

@@ -1,8 +1,8 @@
 """From agents and stored episodes to Kendall's tau: do environment and simulator rank agents by cost alike.
 
-    python tools/check_fidelity.py                      # 30 dev episodes, six agents, about a quarter of an hour
-    python tools/check_fidelity.py --episodes 6 --windows 3
-    python tools/check_fidelity.py --arrival-cv2 4      # the same instances, newly drawn days, bursts
+    python -m tools.check_fidelity                      # 30 dev episodes, six agents, about a quarter of an hour
+    python -m tools.check_fidelity --episodes 6 --windows 3
+    python -m tools.check_fidelity --arrival-cv2 4      # the same instances, newly drawn days, bursts
 
 Prints one line per episode, then of each family the mean tau, how much dearer the fleets are by simulation, and the
 share of requests that are late, predicted and simulated; fails where a tau is below 0.8.
@@ -10,7 +10,6 @@ share of requests that are late, predicted and simulated; fails where a tau is b
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import entries, list_instances, load_instance
 from fleetgym.model.scenario import SCENARIO_FORMAT
+from fleetgym.runtime.programs import program
 
 AGENTS = ("hold", "autoscale", "homogeneous-rolling", "gh-rolling", "agh-rolling", "descent")
 TARGET = 0.8
@@ -106,11 +106,16 @@ def show(ranking: EpisodeRanking) -> None:
     print(f"{ranking.instance}#{ranking.scenario}: tau {ranking.tau:.2f} | {costs}", flush=True)
 
 
+def smoke(folder: Path) -> None:
+    """Rank two agents on one window of one episode, whatever their order; once more with bursts."""
+    few = ["--episodes", "1", "--windows", "1", "--replications", "2", "--agents", "hold", "autoscale"]
+    main(few)
+    main([*few, "--arrival-cv2", "4"])
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the comparison; 1 if a family's tau is below the target."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program(__doc__, writes="No file.", takes="A quarter of an hour.", smoke=smoke)
     parser.add_argument("--suite", default="fleet-v0/dev")
     parser.add_argument("--episodes", type=int, default=30)
     parser.add_argument("--windows", type=int, default=5, help="simulated per episode (default: 5)")

@@ -1,7 +1,7 @@
 """From instances to how many of their nominal problems the `milp` planner proves optimal, and in what time.
 
-    python tools/check_milp.py                          # fleet-v0/dev, at most two CPU-minutes an instance
-    python tools/check_milp.py fleet-v0/dev/ou-s-001 --late segments --time-limit 30
+    python -m tools.check_milp                          # fleet-v0/dev, at most two CPU-minutes an instance
+    python -m tools.check_milp fleet-v0/dev/ou-s-001 --late segments --time-limit 30
 
 A nominal problem is the fleet and routing for nominal demand, all pools available, from an empty fleet: what the agent
 `milp` plans. Fails where less than four fifths are proven.
@@ -9,16 +9,17 @@ A nominal problem is the fleet and routing for nominal demand, all pools availab
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from fleetgym import View
 from fleetgym.baselines.milp import MilpPlanner
 from fleetgym.cli.text_tables import align
 from fleetgym.model.library import load_instance
 from fleetgym.model.suites import instances_of
+from fleetgym.runtime.programs import program
 
 TARGET = 0.8
 HEAD = ["instance", "workloads", "columns", "USD/window", "bound", "gap", "", "nodes", "CPU s"]
@@ -37,10 +38,18 @@ def prove(name: str, limit_s: float, late: str) -> tuple[list[str], bool]:
     return [name, *sizes, *money, *effort], plan.status == "optimal"
 
 
+def smoke(folder: Path) -> int:
+    """Prove one toy optimal."""
+    return main(["fleet-v0/toy/two-pools"])
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table; 1 if too few are proven."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = program(
+        __doc__,
+        writes="No file.",
+        takes="Up to two CPU minutes for each instance.",
+        smoke=smoke,
     )
     parser.add_argument("instances", nargs="*", default=["fleet-v0/dev"], help="instances or suites")
     parser.add_argument("--time-limit", type=float, default=120.0, help="CPU seconds (default: 120)")

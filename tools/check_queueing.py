@@ -1,7 +1,7 @@
 """From a grid of queues to a report: where the closed form of the tails errs, by simulation.
 
-    python tools/check_queueing.py             # the grid, a few CPU-minutes
-    python tools/check_queueing.py --quick
+    python -m tools.check_queueing             # the grid, a few CPU-minutes
+    python -m tools.check_queueing --quick
 
 For each queue (servers, utilisation, law of the service times and its cv2, cv2 of the arrivals) it prints P(W > t) at
 thresholds t in mean service times: by simulation with its 99 % half width, by the closed form, and by the closed form
@@ -10,11 +10,11 @@ with Erlang's chance to wait, in which bursts of arrivals count for nothing.
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from fleetgym.capacity.simulation.fleet import Pool, Workload
 from fleetgym.capacity.simulation.run import simulate
 from fleetgym.cli.text_tables import align
 from fleetgym.kernels.queueing import erlang_c, wait_exceeds
+from fleetgym.runtime.programs import program
 
 THRESHOLDS = (0.02, 0.1, 0.5, 2.0)  # mean service times
 BURSTS = (4.0, 16.0)  # cv2 of arrivals beside Poisson's 1
@@ -90,14 +91,19 @@ def summary(pairs: list[tuple[float, float]]) -> str:
     )
 
 
+def smoke(folder: Path) -> int:
+    """Simulate the quick grid with few requests."""
+    return main(["--quick", "--requests", "500"])
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the report."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = program(__doc__, writes="No file.", takes="A few CPU minutes.", smoke=smoke)
     parser.add_argument("--quick", action="store_true", help="few queues, short runs")
-    quick = parser.parse_args(argv).quick
-    requests = 20_000 if quick else 150_000
+    parser.add_argument("--requests", type=int, help="of each queue (default: 150,000; with --quick 20,000)")
+    arguments = parser.parse_args(argv)
+    quick = arguments.quick
+    requests = arguments.requests or (20_000 if quick else 150_000)
     sizes = (16,) if quick else (1, 16, 256)
     loads = (0.9,) if quick else (0.7, 0.85, 0.95)
     begin, lines = time.process_time(), []

@@ -11,7 +11,6 @@ episodes are kept in ``results/methods.jsonl``.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -25,6 +24,7 @@ from fleetgym.evaluation.jobs import Job, run_job
 from fleetgym.files.documents import canonical_json, write_atomically
 from fleetgym.files.markdown import table
 from fleetgym.model.library import entries, load_instance
+from fleetgym.runtime.programs import program
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / "results" / "methods.jsonl"
@@ -39,10 +39,19 @@ LEFT_OUT = {
 FAMILY_ORDER = ("ou", "drop", "trace", "budget", "tail", "multi", "grw", "fastllm", "warp")
 
 
+def smoke(folder: Path) -> int:
+    """Play one agent on one instance, and write the page elsewhere."""
+    files = ["--records", str(folder / "methods.jsonl"), "--out", str(folder / "methods.md")]
+    return main(["--agents", "gh", "--families", "ou", *files])
+
+
 def main(argv: list[str] | None = None) -> int:
     """Play what is missing within the CPU limit, and write the page."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = program(
+        __doc__,
+        writes="docs/methods.md and results/methods.jsonl.",
+        takes="Half a CPU hour for all episodes; seconds for the page.",
+        smoke=smoke,
     )
     parser.add_argument("--agents", nargs="+", help="by default every registered one but the slowest")
     parser.add_argument("--families", nargs="+", choices=FAMILY_ORDER, help="by default all")
@@ -50,6 +59,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--again", action="store_true", help="play what is chosen even if it is finished")
     parser.add_argument("--records", type=Path, default=RECORDS)
     parser.add_argument("--page", action="store_true", help="write the page only")
+    parser.add_argument("--out", type=Path, default=PAGE, help="the page (default: docs/methods.md)")
     arguments = parser.parse_args(argv)
     records, instances = read_records(arguments.records), chosen_instances()
     if not arguments.page:
@@ -57,8 +67,8 @@ def main(argv: list[str] | None = None) -> int:
         jobs = [(agent, instance) for agent in arguments.agents or methods() for instance in wanted]
         jobs = [job for job in jobs if arguments.again or job not in records]
         play(jobs, records, arguments.records, arguments.seconds)
-    write_atomically(PAGE, page(records, instances).encode())
-    print(f"{len(records)} episodes; {PAGE.relative_to(ROOT)} written", file=sys.stderr)
+    write_atomically(arguments.out, page(records, instances).encode())
+    print(f"{len(records)} episodes; {arguments.out} written", file=sys.stderr)
     return 0
 
 

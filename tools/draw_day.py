@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import gymnasium
@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image
 
 import fleetgym
+from fleetgym.runtime.programs import program
 
 
 def film(agent_name: str, instance_id: str, number: int, every: int) -> list[np.ndarray]:
@@ -39,9 +40,19 @@ def save_gif(frames: list[np.ndarray], path: Path, width: int, colours: int, fra
     reduced[0].save(path, save_all=True, append_images=reduced[1:], duration=shown_ms, loop=0, optimize=True)
 
 
-def main() -> None:
+def smoke(folder: Path) -> None:
+    """Film a toy."""
+    main(["fleet-v0/toy/drop", "--agent", "hold", "--width", "320", "--out", str(folder / "day.gif")])
+
+
+def main(argv: Sequence[str] | None = None) -> None:
     """Read the call, film, write."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = program(
+        __doc__,
+        writes="The GIF of --out and a PNG beside it.",
+        takes="Half a minute.",
+        smoke=smoke,
+    )
     parser.add_argument("instance", nargs="?", default="fleet-v0/dev/drop-s-001")
     parser.add_argument("--agent", default="descent", help="name, module:Class or file.py:Class")
     parser.add_argument("--scenario", type=int, default=0)
@@ -52,7 +63,7 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("docs/images/day.gif"), help="the PNG lies beside it"
     )
-    call = parser.parse_args()
+    call = parser.parse_args(argv)
     frames = film(call.agent, call.instance, call.scenario, call.every)
     save_gif(frames, call.out, call.width, call.colours, call.frame_ms)
     still = call.out.with_suffix(".png")

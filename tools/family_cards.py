@@ -1,13 +1,12 @@
 """From measured costs and what each family is about to a card per family: ``docs/families.md``.
 
-python tools/check_families.py --quick-grids --scenarios 4 --bounds 1 --json docs/data/families.json
+python -m tools.check_families --quick-grids --scenarios 4 --bounds 1 --json docs/data/families.json
 python -m tools.score_suite results/v1-test/*.jsonl     # how agents score by family on the test split
 python -m tools.family_cards
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import math
 import sys
@@ -20,9 +19,10 @@ import numpy as np
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.markdown import table
 from fleetgym.model.library import entries
+from fleetgym.runtime.programs import program
 from fleetgym.scoring.best_known import best_known_path, read_best_known
 from fleetgym.scoring.score import percent
-from tools.check_families import Verdict, judge, read_costs
+from tools.check_families import Verdict, judge, read_costs, write_costs
 from tools.family_statistics import compared, read_scores, section
 from tools.fleet_v1 import HEADLINE
 
@@ -111,9 +111,17 @@ CARDS = {
 }
 
 
+def smoke(folder: Path) -> int:
+    """Write a page of two families elsewhere, from one instance each."""
+    known = read_costs(COSTS)
+    few = {name: known[name] for name in known if name.endswith(("/ou-s-101", "/drop-s-101"))}
+    write_costs(folder / "costs.json", few)
+    return main(["--costs", str(folder / "costs.json"), "--page", str(folder / "families.md")])
+
+
 def main(argv: list[str] | None = None) -> int:
     """Write the page."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = program(__doc__, writes="docs/families.md.", takes="Seconds.", smoke=smoke)
     parser.add_argument("--costs", type=Path, default=COSTS)
     parser.add_argument("--page", type=Path, default=PAGE)
     arguments = parser.parse_args(argv)

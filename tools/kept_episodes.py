@@ -13,7 +13,6 @@ the sum over the decisions of an episode is kept.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import gzip
@@ -34,10 +33,12 @@ from fleetgym.evaluation.results import (
     timings_path,
 )
 from fleetgym.evaluation.results_format import SEED, EpisodeResult, Failure, Header, Timing, stated
+from fleetgym.evaluation.run import evaluate
 from fleetgym.files.documents import canonical_json, parse_json, read_text, write_atomically
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.files.schema import NAME, Integer, Nested, Number, read_object, spec
 from fleetgym.model.library import load_instance, task_name
+from fleetgym.runtime.programs import program
 from fleetgym.scoring.best_known import is_same_cost
 
 
@@ -63,10 +64,21 @@ class Episode:
         return canonical_json({**stated(self), "timing": timing}) + "\n"
 
 
+def smoke(folder: Path) -> int:
+    """Keep and restore an agent's episodes of the toys; 1 if they do not come back to the byte."""
+    played, kept, back = folder / "hold.jsonl", folder / "kept", folder / "back"
+    evaluate(["hold"], "fleet-v0/toy", isolate="never", out=played)
+    code = main(["keep", str(played), str(kept)]) or main(["restore", str(kept), str(back)])
+    return code or int((back / played.name).read_bytes() != played.read_bytes())
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = program(
+        __doc__,
+        writes="The files of the folder that is named last.",
+        takes="40 CPU seconds to restore a thousand episodes.",
+        smoke=smoke,
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
     keep_ = verbs.add_parser("keep", help="results files to kept episodes")

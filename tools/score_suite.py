@@ -11,7 +11,6 @@ reasons, is written by hand and stays.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import math
 import sys
@@ -21,12 +20,14 @@ from pathlib import Path
 
 from fleetgym.evaluation.results import Results, hash_jobs, read_results, timings_path
 from fleetgym.evaluation.results_format import EpisodeResult, InstanceFacts
+from fleetgym.evaluation.run import evaluate
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.errors import FleetgymError
-from fleetgym.files.markdown import rewrite, table
+from fleetgym.files.markdown import BEGIN, END, rewrite, table
 from fleetgym.leaderboard.html_tables import interval, number
 from fleetgym.leaderboard.report import played_rows
 from fleetgym.model.library import entries, suites
+from fleetgym.runtime.programs import program
 from fleetgym.scoring.comparison import is_known
 from fleetgym.scoring.statistics import family_means
 from fleetgym.scoring.table import Played, Table, Task, make_table, mean_log_ratios
@@ -44,10 +45,24 @@ TERMS = ("rental", "unserved", "late", "slo", "startup")
 Rows = Mapping[str, Sequence[Played]]
 
 
+def smoke(folder: Path) -> int:
+    """Score three agents, one of them on the sample, on one short instance."""
+    page, files = folder / "results.md", []
+    page.write_text(f"# Results\n\n{BEGIN}\n{END}\n", encoding="utf-8")
+    for agent in ("hold", "gh", "autoscale"):
+        files.append(str(folder / f"{agent}.jsonl"))
+        evaluate([agent], ["fleet-v0/dev/ou-s-001"], scenarios=[0], isolate="never", out=files[-1])
+    out = ["--page", str(page), "--scores", str(folder / "scores.json")]
+    return main([*files[:2], "--sample", files[2], *out])
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Write page and scores."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = program(
+        __doc__,
+        writes="docs/results.md and docs/data/family_scores.json.",
+        takes="20 CPU seconds for fleet-v1/test.",
+        smoke=smoke,
     )
     parser.add_argument(
         "results", nargs="+", type=Path, help="results files; timings beside them are passed over"

@@ -10,7 +10,6 @@ A submission that exists is left alone.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,10 +18,12 @@ from fleetgym.agents.registry import AgentSpec, make_agent, parse_agent, summary
 from fleetgym.agents.rolling import Static
 from fleetgym.evaluation.isolation.rules import TIME_CLASSES
 from fleetgym.evaluation.results import Results, read_results, timings_path
+from fleetgym.evaluation.run import evaluate
 from fleetgym.files.errors import FleetgymError
 from fleetgym.leaderboard.submission import README, AgentCard
 from fleetgym.leaderboard.submit import longest_s, submit
 from fleetgym.model.library import list_tasks
+from fleetgym.runtime.programs import program
 
 SUBMISSIONS = Path(__file__).resolve().parents[1] / "leaderboard" / "submissions"
 
@@ -32,10 +33,20 @@ OPEN = frozenset({"ppo"})
 HOLDING = frozenset({"hold"})
 
 
+def smoke(folder: Path) -> int:
+    """Submit an agent's episodes of the toys."""
+    evaluate(["hold"], "fleet-v0/toy", isolate="never", out=folder / "hold.jsonl")
+    call = [str(folder / "hold.jsonl"), "--suite", "fleet-v0/toy", "--date", "2026-12-01"]
+    return main([*call, "--out", str(folder / "submissions")])
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = program(
+        __doc__,
+        writes="A folder for each agent in leaderboard/submissions.",
+        takes="Seconds.",
+        smoke=smoke,
     )
     parser.add_argument("results", nargs="+", type=Path, help="timings beside them are passed over")
     parser.add_argument("--suite", required=True)

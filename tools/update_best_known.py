@@ -4,10 +4,10 @@ Agents are played, a lower bound is computed, and the cheapest of the episodes a
 improved by search with the whole scenario known. What comes out is replayed before it is written, task by task. Toys
 are solved to proven optimality. Work is bounded by counts.
 
-    python tools/update_best_known.py fleet-v0/toy fleet-v0/dev --agents hold agh-rolling --steps 200000
-    python tools/update_best_known.py fleet-v0/dev --steps 0 --judge        # bounds only
-    python tools/update_best_known.py fleet-v1/dev --no-bounds --files FOLDER/*  # from episodes, in seconds a task
-    python tools/update_best_known.py fleet-v0 --steps 0 --files FOLDER/*   # what `fleetgym bks propose` found
+    python -m tools.update_best_known fleet-v0/toy fleet-v0/dev --agents hold agh-rolling --steps 200000
+    python -m tools.update_best_known fleet-v0/dev --steps 0 --judge        # bounds only
+    python -m tools.update_best_known fleet-v1/dev --no-bounds --files FOLDER/*  # from episodes, in seconds a task
+    python -m tools.update_best_known fleet-v0 --steps 0 --files FOLDER/*   # what `fleetgym bks propose` found
 
 A set whose name a release has frozen stays as it is there; what is found goes on under the next name.
 """
@@ -17,6 +17,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import datetime
+import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -33,6 +35,7 @@ from fleetgym.model.instance import Instance
 from fleetgym.model.library import Task, list_instances, load_instance, task_name
 from fleetgym.model.scenario import Scenario
 from fleetgym.model.suites import tasks_of
+from fleetgym.runtime.programs import program
 from fleetgym.scoring.best_known import (
     BEST_KNOWN_FORMAT,
     SET_NAME,
@@ -231,10 +234,24 @@ def _line(task: str, before: BestKnown | None, best: BestKnown) -> str:
     return f"{task}: {best.value_usd:.4f} USD ({changed}){gap}; {best.method}"
 
 
+def smoke(folder: Path) -> int:
+    """Solve a toy and search a little for one short instance, in a copy of fleet-v0."""
+    shutil.copytree(ROOT / "instances" / "fleet-v0", folder / "instances" / "fleet-v0")
+    shutil.copy(ROOT / "instances" / "manifest.json", folder / "instances")
+    shutil.copytree(ROOT / "leaderboard" / "best_known" / "fleet-v0", folder / "actions" / "fleet-v0")
+    os.environ["FLEETGYM_INSTANCES"] = str(folder / "instances")
+    tasks = ["fleet-v0/toy/two-pools", "fleet-v0/dev/fastllm-4-4-5-001"]
+    effort = ["--agents", "hold", "--steps", "100", "--no-bounds"]
+    return main([*tasks, *effort, "--actions", str(folder / "actions")])
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the tool."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = program(
+        __doc__,
+        writes="best_known.json of the suite and leaderboard/best_known.",
+        takes="Some CPU minutes for each task; --steps chooses.",
+        smoke=smoke,
     )
     parser.add_argument("suite", nargs="+", help="suites or instances of one set, such as fleet-v0/dev")
     parser.add_argument("--agents", nargs="*", default=[], help="agents to play first")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import concurrent.futures
 import multiprocessing
 import sys
 import time
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from fleetgym import reference
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.library import list_tasks
 from fleetgym.model.window import window_model
+from fleetgym.runtime.programs import program
 
 
 def largest_difference(task: tuple[str, int]) -> tuple[str, int, float, float]:
@@ -43,13 +45,18 @@ def largest_difference(task: tuple[str, int]) -> tuple[str, int, float, float]:
     return name, number, worst, total
 
 
-def main() -> int:
+def smoke(folder: Path) -> int:
+    """Compare the toys."""
+    return main(["--suite", "fleet-v0/toy", "--workers", "1"])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
     """Compare every task; return 1 if any differs by more than the tolerance."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = program(__doc__, writes="No file.", takes="Some CPU minutes for fleet-v0.", smoke=smoke)
     parser.add_argument("--suite", default="fleet-v0", help="suite or split (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=2, help="processes (default: %(default)s)")
     parser.add_argument("--tolerance", type=float, default=1e-9, help="relative (default: %(default)s)")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     tasks = list_tasks(options.suite)
     start, failed = time.perf_counter(), 0
     context = multiprocessing.get_context("spawn")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+
+from fleetgym.runtime.programs import program
 
 
 def read_curve(path: Path) -> tuple[np.ndarray, np.ndarray, list[str]]:
@@ -56,12 +58,17 @@ def draw(path: Path, out: Path, width: int = 10) -> None:
     plt.close(figure)
 
 
-def main() -> None:
+def smoke(folder: Path) -> None:
+    """Draw the curve of the weights that ship, elsewhere."""
+    main(["--out", str(folder / "curve.png")])
+
+
+def main(argv: Sequence[str] | None = None) -> None:
     """Read the call and draw."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = program(__doc__, writes="The PNG of --out.", takes="Seconds.", smoke=smoke)
     parser.add_argument("curve", nargs="?", type=Path, default=Path(__file__).with_name("curve.jsonl"))
     parser.add_argument("--out", type=Path, default=Path("docs/images/ppo-curve.png"))
-    call = parser.parse_args()
+    call = parser.parse_args(argv)
     draw(call.curve, call.out)
 
 

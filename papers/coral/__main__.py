@@ -1,15 +1,15 @@
-"""Compute what is missing, then write docs/reproduce-coral.md: ``python -m fleetgym.papers.coral [--seeds N]``.
+"""Compute what is missing, then write docs/reproduce-coral.md: ``python -m fleetgym.papers.coral``.
 
 Finished cells are kept in results/reproduce_coral.jsonl, one JSON object a line, so a run that was stopped goes on.
 """
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.finished_cells import keep, read
+from fleetgym.runtime.programs import program
 
 from . import measurements as cells
 from .coral_page import page
@@ -17,9 +17,20 @@ from .coral_page import page
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
+def smoke(folder: Path) -> None:
+    """Compute one cell, and write the page elsewhere."""
+    files = ["--cells", str(folder / "cells.jsonl"), "--libraries", str(folder / "libraries")]
+    main(["--seeds", "1", "--only", "rule 2", *files, "--out", str(folder / "page.md")])
+
+
 def main(argv: list[str] | None = None) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(prog="python -m fleetgym.papers.coral", description=__doc__)
+    parser = program(
+        __doc__,
+        writes="docs/reproduce-coral.md and files in results/.",
+        takes="Some CPU hours; seconds with --page-only.",
+        smoke=smoke,
+    )
     parser.add_argument(
         "--seeds", type=int, default=10, help="of demand and availability (default: %(default)s)"
     )

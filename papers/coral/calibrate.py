@@ -7,8 +7,8 @@ the code by hand, so that a change of the model's numbers is a visible change of
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -20,6 +20,7 @@ from fleetgym.hardware import catalog
 from fleetgym.hardware.performance import replica
 from fleetgym.hardware.performance.replica import NodeType, ReplicaOptions, Service
 from fleetgym.hardware.performance.roofline import Efficiency
+from fleetgym.runtime.programs import program
 
 HELIX_CONTEXT = 857.0  # tokens per sequence that the slope of LLaMA-30B's decoding steps on L4 implies
 FEWEST_TOKENS = 8  # below, Helix's milliseconds have one significant digit
@@ -150,11 +151,31 @@ def fit(gpu: str, points: list[Point], options: ReplicaOptions) -> Efficiency:
     return efficiency(found.x)
 
 
-def main() -> None:
+def smoke(folder: Path) -> None:
+    """Fit to a few made-up times."""
+    phases = [("decode", 16), ("decode", 64), ("prefill", 512), ("prefill", 2048)]
+    layers = [
+        ("llama2_70b", machine, phase, tokens, 10.0 + 0.05 * tokens)
+        for machine in ("l4", "a100")
+        for phase, tokens in phases
+    ]
+    helix = pd.DataFrame(layers, columns=["model", "machine", "phase", "tokens", "ms_per_layer"])
+    helix.to_csv(folder / "helix_layer_ms.csv", index=False)
+    model = "meta-llama/Meta-Llama-3.1-8B"
+    steps = [(model, s, "bf16", 1, n, 1000.0, 10.0 + 0.1 * n) for s in SYSTEMS for n in (1, 16, 64)]
+    head = ["model", "system", "gemm", "n_gpus", "batch", "context", "decode_step_ms"]
+    pd.DataFrame(steps, columns=head).to_csv(folder / "aic_decode_step.csv", index=False)
+    prompts = [(model, s, "bf16", 1, n, 0.02 * n) for s in SYSTEMS for n in (512, 2048)]
+    head = ["model", "system", "gemm", "n_gpus", "isl", "prefill_ms"]
+    pd.DataFrame(prompts, columns=head).to_csv(folder / "aic_prefill.csv", index=False)
+    main([str(folder)])
+
+
+def main(argv: Sequence[str] | None = None) -> None:
     """Fit each GPU, print, and compare with what is in the code."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = program(__doc__, writes="No file.", takes="Seconds.", smoke=smoke)
     parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder
+    folder = parser.parse_args(argv).folder
     coded = dict(replica.CALIBRATED)
     sets = {"L4": helix_points(folder, "l4"), "A100-40GB": helix_points(folder, "a100")}
     sets |= {gpu: operator_points(folder, system) for system, gpu in SYSTEMS.items()}

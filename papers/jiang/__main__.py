@@ -1,15 +1,15 @@
-"""Compute what is missing, then write docs/reproduce-jiang.md: ``python -m fleetgym.papers.jiang [--quick]``.
+"""Compute what is missing, then write docs/reproduce-jiang.md: ``python -m fleetgym.papers.jiang``.
 
 Finished cells are kept in results/reproduce_jiang.jsonl, one JSON object a line, so a run that was stopped goes on.
 """
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.finished_cells import keep, read
+from fleetgym.runtime.programs import program
 
 from . import measurements as cells
 from .jiang_page import page
@@ -17,15 +17,27 @@ from .jiang_page import page
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def main() -> None:
+def smoke(folder: Path) -> None:
+    """Compute one cell, and write the page elsewhere."""
+    main(["--only", "table6", "--cells", str(folder / "cells.jsonl"), "--out", str(folder / "page.md")])
+
+
+def main(argv: list[str] | None = None) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(prog="python -m fleetgym.papers.jiang", description=__doc__)
+    parser = program(
+        __doc__,
+        writes="docs/reproduce-jiang.md and results/reproduce_jiang.jsonl.",
+        takes="Some CPU hours; a few minutes with --quick.",
+        smoke=smoke,
+    )
     parser.add_argument("--quick", action="store_true", help="availability 1 only (a few minutes)")
+    parser.add_argument("--only", default="", help="cells whose name begins so, such as 'speed 1'")
     parser.add_argument("--cells", type=Path, default=ROOT / "results" / "reproduce_jiang.jsonl")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "reproduce-jiang.md")
     parser.add_argument("--page-only", action="store_true", help="write the page from the finished cells")
-    options = parser.parse_args()
-    done, wanted = read(options.cells), cells.names(options.quick)
+    options = parser.parse_args(argv)
+    done = read(options.cells)
+    wanted = [name for name in cells.names(options.quick) if name.startswith(options.only)]
     missing = [] if options.page_only else [name for name in wanted if name not in done]
     for number, name in enumerate(missing, start=1):
         print(f"{number}/{len(missing)}  {name}", flush=True)

@@ -1,15 +1,17 @@
 """Coral: templates against the paper's ILP, libraries, online allocation against plain HiGHS. CPU-seconds.
 
-Run ``PYTHONPATH=. python tests/benchmarks/bench_coral.py [placement] [libraries] [core] [extended]
-[scarce] [extended-plain]``; without arguments: all but the last, some minutes.
+Run ``python tests/benchmarks/bench_coral.py``, with names of parts to do only these. Without names it does all parts
+but `extended-plain`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import resource
 import statistics
-import sys
 import time
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -20,16 +22,18 @@ from fleetgym.papers.coral.measurements import compile_kernels
 from fleetgym.papers.coral.placement import place
 from fleetgym.papers.coral.plain import every_column, solve
 from fleetgym.papers.coral.setup import CORE, EXTENDED
+from fleetgym.runtime.programs import program
 
 PLACEMENT_SETS, ILP_LIMIT_S = 12, 20.0  # the limit holds for each number of stages
 PLAIN_LIMIT_S = 60.0
+PARTS = ("placement", "libraries", "core", "extended", "scarce")
 
 
-def placement():
+def placement(sets=PLACEMENT_SETS, limit_s=ILP_LIMIT_S):
     """Time the enumeration and the ILP on the same sets of two and three nodes of the core set-up."""
     ratios, wrong = [], 0
-    for number in range(PLACEMENT_SETS):
-        both = place(number, ILP_LIMIT_S)
+    for number in range(sets):
+        both = place(number, limit_s)
         own, oracle, proven = both["own_rps"], both["ilp_rps"], both["proven"]
         wrong += bool(own < oracle * (1 - 1e-6) or (proven and own > oracle * (1 + 1e-6)))
         ratios.append(both["ilp_cpu_s"] / both["own_cpu_s"])
@@ -43,9 +47,9 @@ def placement():
     )
 
 
-def libraries():
+def libraries(setups=(CORE, EXTENDED)):
     """Time both libraries, dominance included."""
-    for setup in (CORE, EXTENDED):
+    for setup in setups:
         _, facts = load_templates(setup)
         memory_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
         print(
@@ -55,14 +59,14 @@ def libraries():
         )
 
 
-def online(setup, case, seeds, plain_epochs):
+def online(setup, case, seeds, plain_epochs, epochs=EPOCHS):
     """Time the allocator on epochs in sequence, and plain HiGHS on the same programs for some of them."""
     found, _ = load_templates(setup)
     times, gaps = [], []
     for seed in range(seeds):
         drawn, running = draw(setup, case, seed), None
         scale, _ = availability_scale(setup, case, found, drawn)
-        for epoch in range(EPOCHS):
+        for epoch in range(epochs):
             here = problem(setup, found, drawn.demand_rps[epoch], drawn.nodes[epoch] * scale, running)
             start = time.process_time()
             allocation = allocate(here, Options(time_limit_s=60.0))
@@ -92,10 +96,25 @@ def plain(here):
     )
 
 
-def main():
-    """Run what is asked for."""
+def smoke(folder: Path) -> None:
+    """Do each part for a part of the core set-up: one node set, one model, one epoch."""
+    few = dataclasses.replace(CORE, models=CORE.models[:1])
     compile_kernels()
-    wanted = sys.argv[1:] or ["placement", "libraries", "core", "extended", "scarce"]
+    placement(sets=1, limit_s=0.5)
+    libraries([few])
+    online(few, "default", seeds=1, plain_epochs=0, epochs=1)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run what is asked for."""
+    parser = program(
+        __doc__, writes="No file.", takes="Some CPU minutes; `extended-plain` half an hour.", smoke=smoke
+    )
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} or extended-plain")
+    wanted = parser.parse_args(argv).parts or PARTS
+    if unknown := set(wanted) - {*PARTS, "extended-plain"}:
+        parser.error(f"unknown parts: {', '.join(sorted(unknown))}")
+    compile_kernels()
     if "placement" in wanted:
         placement()
     if "libraries" in wanted:

@@ -11,13 +11,13 @@ walk (sigma 0.02, the paper's); in the rows "days" it has the instance's own day
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import gymnasium
 import numba
@@ -32,9 +32,15 @@ from fleetgym.model.dynamics.scenario import draw_scenario
 from fleetgym.model.instance import Affine, Instance, Performance
 from fleetgym.model.processes import Dynamics, Process
 from fleetgym.model.scenario import Scenario
+from fleetgym.runtime.programs import program
 
 BASE = "fleet-v0/dev/ou-m-001"
 _STILL = Process(kind="constant", parameters={})
+
+#: Workloads and configurations: the loads that are measured.
+SHAPES = {(6, 10): (1.0, 0.2), (20, 30): (1.0,)}
+#: Environments and threads of the batches, and of those that play the instance's own days.
+BATCHES, DAY_BATCHES = ((64, 1), (1024, 1), (1024, 2)), ((64, 1), (1024, 2))
 
 #: Row: least ratio to the single CartPole.
 TARGETS = {
@@ -132,8 +138,8 @@ class Stored(FleetAllocVectorEnv):
         super().__init__(num_envs, instance, **options)  # type: ignore[arg-type]
         self._given = scenarios
 
-    def _choose(self, k: int, options: dict | None = None) -> None:
-        super()._choose(k, {"scenario": self._given[k % len(self._given)]})
+    def _choose(self, k: int, named: int | Scenario | None = None) -> None:
+        super()._choose(k, self._given[k % len(self._given)])
 
 
 def sticky(rng: np.random.Generator, nvec: np.ndarray, count: int, steps: int, share: float) -> np.ndarray:
@@ -190,7 +196,11 @@ def vector_row(name: str, envs: gymnasium.vector.VectorEnv, actions: np.ndarray)
     return Row(name, envs.num_envs, play)
 
 
-def rows() -> list[Row]:
+def rows(
+    shapes: Mapping[tuple[int, int], Sequence[float]] = SHAPES,
+    batches: Sequence[tuple[int, int]] = BATCHES,
+    day_batches: Sequence[tuple[int, int]] = DAY_BATCHES,
+) -> list[Row]:
     """Return everything that is measured."""
     rng = np.random.default_rng(1)
     pole = gymnasium.make("CartPole-v1")
@@ -201,31 +211,36 @@ def rows() -> list[Row]:
         vector_row("CartPole-v1 sync 64", poles, rng.integers(0, 2, (50, 64))),
         vector_row("CartPole-v1 own vector 1024", many, rng.integers(0, 2, (50, 1024))),
     ]
-    for (workloads, configurations), loads in {(6, 10): (1.0, 0.2), (20, 30): (1.0,)}.items():
+    for (workloads, configurations), loads in shapes.items():
         for load in loads:
             instance = make_instance(workloads, configurations, load)
             days = [draw_scenario(instance, np.random.default_rng(k)) for k in range(8)]
-            found += _rows_of(
-                f"{workloads}x{configurations} {'tight' if load == 1.0 else 'slack'}", instance, days, rng
-            )
+            label = f"{workloads}x{configurations} {'tight' if load == 1.0 else 'slack'}"
+            found += _rows_of(label, instance, days, batches, rng)
     instance = make_instance(6, 10, 1.0, days=True)
     days = [draw_scenario(instance, np.random.default_rng(k)) for k in range(8)]
     nvec = fleetgym.ActionSpace(instance).nvec
-    for count, threads in ((64, 1), (1024, 2)):
+    for count, threads in day_batches:
         envs = Stored(count, instance, days, num_threads=threads)
         name = f"{count} envs {threads} thread{'s' * (threads > 1)}, 6x10 tight, sticky, days"
         found.append(vector_row(name, envs, sticky(rng, nvec, count, 60, 0.01)))
     return found
 
 
-def _rows_of(label: str, instance: Instance, days: list[Scenario], rng: np.random.Generator) -> list[Row]:
+def _rows_of(
+    label: str,
+    instance: Instance,
+    days: list[Scenario],
+    batches: Sequence[tuple[int, int]],
+    rng: np.random.Generator,
+) -> list[Row]:
     nvec = fleetgym.ActionSpace(instance).nvec
     found = []
     for kind, share in (("sticky", 0.01), ("random", 1.0)):
         env = gymnasium.make("FleetAlloc-v0", instance=instance)
         actions = sticky(rng, nvec, 1, 300, share)[:, 0]
         found.append(single_row(f"single, {label}, {kind}", env, list(actions), {"scenario": days[0]}))
-        for count, threads in ((64, 1), (1024, 1), (1024, 2)):
+        for count, threads in batches:
             if instance.num_workloads > 6 and (count > 64 or kind == "random"):
                 continue
             envs = Stored(count, instance, days, num_threads=threads)
@@ -241,7 +256,7 @@ def _rows_of(label: str, instance: Instance, days: list[Scenario], rng: np.rando
 # --- where the time goes -----------------------------------------------------------------------------------
 
 
-def profile() -> None:
+def profile(rounds: int = 30) -> None:
     """Print what each part of a step takes, beside one pass over the LP's data in first-level cache."""
     rng = np.random.default_rng(1)
     for label, load in (("tight", 1.0), ("slack", 0.2)):
@@ -250,15 +265,15 @@ def profile() -> None:
         envs = Stored(64, instance, days, num_threads=1)
         actions = sticky(rng, fleetgym.ActionSpace(instance).nvec, 64, 60, 0.01)
         print(f"6x10 {label}, sticky, 64 environments, 1 thread: microseconds per step, times one pass")
-        _print_parts(*_profiled(envs, actions), _one_pass_us(6, 10))
+        _print_parts(*_profiled(envs, actions, rounds), _one_pass_us(6, 10))
 
 
-def _profiled(envs: Stored, actions: np.ndarray) -> tuple[np.ndarray, float]:
+def _profiled(envs: Stored, actions: np.ndarray, rounds: int) -> tuple[np.ndarray, float]:
     """Return microseconds per step of each part within the kernel, and of all, at the fastest of some rounds."""
     envs.reset(seed=0)
     batch, best = envs._batch, (np.zeros(0), np.inf)
     ticks = batch._desks[0][0].ticks
-    for _ in range(30):
+    for _ in range(rounds):
         ticks[:-1] = 0
         start, clock = time.perf_counter(), int(ticks[-1])
         for action in actions:
@@ -312,22 +327,34 @@ def draw_microseconds(instance_id: str) -> float:
     return 1e6 * best
 
 
-def main() -> None:
+def smoke(folder: Path) -> None:
+    """Measure a few rows of each kind once, and profile once."""
+    compare(rows({(6, 10): (1.0,)}, ((8, 1),), ((8, 2),)), rounds=1, seconds=0.01)
+    profile_apart(rounds=2)
+
+
+def main(argv: list[str] | None = None) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = program(
+        __doc__, writes="No file.", takes="A minute, and some more if kernels must be compiled.", smoke=smoke
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.4, help="of each measurement (default: 0.4)")
     parser.add_argument("--profile", action="store_true", help="only print where the time of a step goes")
-    options = parser.parse_args()
+    parser.add_argument("--profile-rounds", type=int, default=30, metavar="N", help="(default: 30)")
+    options = parser.parse_args(argv)
     if options.profile:
-        profile()
+        profile(options.profile_rounds)
         return
-    table = rows()
-    for _ in range(options.rounds):
+    compare(rows(), options.rounds, options.seconds)
+    profile_apart(options.profile_rounds)
+
+
+def compare(table: list[Row], rounds: int, seconds: float) -> None:
+    """Measure the rows in turns, and print them."""
+    for _ in range(rounds):
         for row in table:
-            row.measure(options.seconds)
+            row.measure(seconds)
     pole = table[0].rate
     print(f"{'':<44} {'steps/s':>11} {'CPU us/step':>12} {'x CartPole':>11} {'target':>7}")
     for row in table:
@@ -340,7 +367,11 @@ def main() -> None:
     for name in ("ou-s-001", "ou-m-001", "drop-m-001", "trace-m-001", "grw-m-001"):
         print(f"  {name:<14} {draw_microseconds(f'fleet-v0/dev/{name}'):>8.0f} us")
     print(flush=True)
-    again = [sys.executable, __file__, "--profile"]  # the kernels are compiled with laps in them
+
+
+def profile_apart(rounds: int) -> None:
+    """Profile in another process, for which the kernels are compiled with laps in them."""
+    again = [sys.executable, __file__, "--profile", "--profile-rounds", str(rounds)]
     subprocess.run(again, env={**os.environ, "FLEETGYM_PROFILE": "1"}, check=True)
 
 

@@ -1,19 +1,20 @@
 """Time Jiang's exact program against the published binary search, in CPU seconds of one run.
 
-Run with ``python tests/benchmarks/bench_jiang.py``, and ``--help`` for its options. Nine problems: the three traces of
+Run ``python tests/benchmarks/bench_jiang.py``. Nine problems: the three traces of
 the paper's table 5 at its three budgets, Llama-70B, availability 1 of its table 4. The exact program should be at
 least three times faster than the search with its own (integer) check, and nowhere slower to finish the requests.
 """
 
 from __future__ import annotations
 
-import argparse
 import time
+from pathlib import Path
 
 from fleetgym.baselines.jiang.exact import minimal_makespan
 from fleetgym.baselines.jiang.program import Limits
 from fleetgym.baselines.jiang.search import minimal_makespan_by_search
 from fleetgym.papers.jiang import paper
+from fleetgym.runtime.programs import program
 
 
 def measure(solve, *arguments, **options):
@@ -23,9 +24,20 @@ def measure(solve, *arguments, **options):
     return plan, time.process_time() - start
 
 
-def main() -> None:
+def smoke(folder: Path) -> None:
+    """Solve the smallest problem all three ways."""
+    main(["--traces", "1", "--budgets", "15", "--gap", "1e-3", "--tolerance", "0.1", "--nodes", "20"])
+
+
+def main(argv: list[str] | None = None) -> None:
     """Print one line per problem, and the totals."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = program(__doc__, writes="No file.", takes="A few CPU minutes.", smoke=smoke)
+    parser.add_argument(
+        "--traces", nargs="+", type=int, default=list(paper.TRACES), choices=list(paper.TRACES)
+    )
+    parser.add_argument(
+        "--budgets", nargs="+", type=float, default=list(paper.BUDGETS_USD_PER_H), help="USD/h"
+    )
     parser.add_argument("--availability", type=int, default=1, choices=sorted(paper.AVAILABLE))
     parser.add_argument(
         "--gap", type=float, default=1e-5, help="relative gap at which the exact program stops"
@@ -35,7 +47,7 @@ def main() -> None:
     )
     parser.add_argument("--kind", default="single-type", help="pipelines: single-type or mixed")
     parser.add_argument("--nodes", type=int, default=20_000, help="of each integer program")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     limits = Limits(options.gap, options.nodes)
     print(
         "trace  USD/h  configurations   exact: s   CPU s   search: s   CPU s  checks   knapsack: s   CPU s"
@@ -44,8 +56,8 @@ def main() -> None:
     minimal_makespan(paper.problem(1, 1, 15.0, kind=options.kind)[0], limits)  # imports HiGHS
     totals = [0.0, 0.0, 0.0]
     worse = 0.0
-    for trace in paper.TRACES:
-        for budget in paper.BUDGETS_USD_PER_H:
+    for trace in options.traces:
+        for budget in options.budgets:
             problem, found = paper.problem(trace, options.availability, budget, kind=options.kind)
             exact, cpu = measure(minimal_makespan, problem, limits)
             precision = {"tolerance_s": options.tolerance * exact.makespan_s, "limits": limits}

@@ -7,14 +7,19 @@ speed for Erlang C, 1,000 times for the P99 wait (in a compiled loop; at 98 % lo
 takes the whole series, it is close to that), errors of 1e-12, and 10 us for a search for the smallest fleet.
 """
 
+from __future__ import annotations
+
 import math
 import time
+from collections.abc import Sequence
+from pathlib import Path
 
 import mpmath
 import numpy as np
 
 from fleetgym.kernels import queueing as q
 from fleetgym.kernels.compile import jit
+from fleetgym.runtime.programs import program
 
 SERVERS = 1000
 UTILIZATIONS = (0.7, 0.9, 0.98)
@@ -90,58 +95,59 @@ def cpu_seconds(function, *args, repeats):
     return best
 
 
-def report(name, utilization, slow, direct, looped):
-    """Print one line of the comparison."""
+def report(name, utilization, slow, direct, looped, judge):
+    """Print one line of the comparison; with `judge`, end with an error where the target is missed."""
     print(
         f"{name:9s} u={utilization:.2f}  plain {slow * 1e6:7.1f} us   called {direct * 1e9:6.0f} ns "
         f"({slow / direct:6.0f}x)   compiled loop {looped * 1e9:6.0f} ns ({slow / looped:6.0f}x)"
     )
-    assert slow / looped >= LEAST_SPEEDUP[name] or (name, utilization) == ("p99 wait", UTILIZATIONS[-1])
+    if judge and (name, utilization) != ("p99 wait", UTILIZATIONS[-1]):
+        assert slow / looped >= LEAST_SPEEDUP[name]
 
 
-def bench_against_plain_python():
+def bench_against_plain_python(slow_repeats=20, repeats=20_000, judge=True):
     """Time Erlang C and the P99 wait."""
     for u in UTILIZATIONS:
         load = u * SERVERS
         assert math.isclose(q.erlang_c(SERVERS, load), log_sum_erlang_c(SERVERS, load), rel_tol=1e-9)
-        slow = cpu_seconds(log_sum_erlang_c, SERVERS, load, repeats=20)
-        direct = cpu_seconds(q.erlang_c, SERVERS, load, repeats=20_000)
-        report(
-            "erlang_c", u, slow, direct, cpu_seconds(many_erlang_c, SERVERS, load, 20_000, repeats=1) / 20_000
-        )
+        slow = cpu_seconds(log_sum_erlang_c, SERVERS, load, repeats=slow_repeats)
+        direct = cpu_seconds(q.erlang_c, SERVERS, load, repeats=repeats)
+        looped = cpu_seconds(many_erlang_c, SERVERS, load, repeats, repeats=1) / repeats
+        report("erlang_c", u, slow, direct, looped, judge)
     for u in UTILIZATIONS:
         rate = u * SERVERS
         args = (SERVERS, rate, 1.0, 1.5, 1.0)
         assert math.isclose(q.wait_percentile(*args, 0.01), log_sum_p99(*args), rel_tol=1e-9)
-        slow = cpu_seconds(log_sum_p99, *args, repeats=20)
-        direct = cpu_seconds(q.wait_percentile, *args, 0.01, repeats=20_000)
-        report("p99 wait", u, slow, direct, cpu_seconds(many_p99, SERVERS, rate, 20_000, repeats=1) / 20_000)
+        slow = cpu_seconds(log_sum_p99, *args, repeats=slow_repeats)
+        direct = cpu_seconds(q.wait_percentile, *args, 0.01, repeats=repeats)
+        looped = cpu_seconds(many_p99, SERVERS, rate, repeats, repeats=1) / repeats
+        report("p99 wait", u, slow, direct, looped, judge)
 
 
-def bench_error():
+def bench_error(sizes=LARGE):
     """Compare Erlang C with 50-digit values."""
     worst = 0.0
-    for servers in LARGE:
+    for servers in sizes:
         for u in CLOSE:
             load, exact = u * servers, exact_erlang_c(servers, u * servers)
             if exact > 1e-300:
                 with mpmath.workdps(50):
                     worst = max(worst, float(abs(mpmath.mpf(q.erlang_c(servers, load)) - exact) / exact))
-    print(f"erlang_c up to {LARGE[-1]:,} servers: relative error at most {worst:.1e}")
+    print(f"erlang_c up to {sizes[-1]:,} servers: relative error at most {worst:.1e}")
     assert worst <= MOST_ERROR
 
 
-def bench_search():
+def bench_search(repeats=5_000, judge=True):
     """Time the search for the smallest fleet: P99 wait within 0.1 service times, utilisation at most 95 %."""
     for rate in (10.0, 100.0, 1000.0):
         args = (rate, 1.0, 1.5, 1.0, 0.1, 0.01, 0.95)
-        direct = cpu_seconds(q.smallest_servers, *args, repeats=5_000)
-        looped = cpu_seconds(many_searches, rate, 5_000, repeats=1) / 5_000
+        direct = cpu_seconds(q.smallest_servers, *args, repeats=repeats)
+        looped = cpu_seconds(many_searches, rate, repeats, repeats=1) / repeats
         print(
             f"smallest fleet at {rate:5.0f} erlang: {q.smallest_servers(*args)} servers, "
             f"called {direct * 1e6:.2f} us, compiled loop {looped * 1e6:.2f} us"
         )
-        assert direct <= MOST_SEARCH_S
+        assert direct <= MOST_SEARCH_S or not judge
 
 
 def bench_table(workloads=10, configs=512, replicas=8):
@@ -165,8 +171,22 @@ def bench_table(workloads=10, configs=512, replicas=8):
     print(f"late_cost_table {configs} configurations x {replicas} replicas: {seconds * 1e3:.1f} ms")
 
 
-if __name__ == "__main__":
+def smoke(folder: Path) -> None:
+    """Measure everything with few repetitions, and judge the error only."""
+    bench_against_plain_python(slow_repeats=1, repeats=20, judge=False)
+    bench_error([1_000])
+    bench_search(repeats=20, judge=False)
+    bench_table(configs=8)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print all comparisons."""
+    program(__doc__, writes="No file.", takes="Three CPU seconds.", smoke=smoke).parse_args(argv)
     bench_against_plain_python()
     bench_error()
     bench_search()
     bench_table()
+
+
+if __name__ == "__main__":
+    main()

@@ -8,7 +8,7 @@ A run that was stopped goes on from its log. The settings in the table are names
 
 from __future__ import annotations
 
-import argparse
+import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -16,17 +16,29 @@ from pathlib import Path
 
 from fleetgym.agents.registry import agent_entries
 from fleetgym.files.documents import write_atomically
+from fleetgym.runtime.programs import program
 from tools.tune_agents.grid import settings
-from tools.tune_agents.race import Log, Outcome, Unfinished, race
+from tools.tune_agents.race import Log, Outcome, Round, Unfinished, race
 from tools.tune_agents.summary import page
 
 LOGS = Path(__file__).resolve().parents[2] / "leaderboard" / "tuning"
 
 
+def smoke(folder: Path) -> int:
+    """Play one setting on one new instance, and write the page elsewhere from the logs that are kept."""
+    costs = Log(folder / "hold.jsonl", folder / "tasks").costs("hold", Round(("grw",), range(1), 1))
+    print(f"hold: {costs}")
+    logs = shutil.copytree(LOGS, folder / "logs")
+    return main(["--logs", str(logs)])
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Tune what is named, and write the page about all agents whose logs are complete."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = program(
+        __doc__,
+        writes="A log for each agent and README.md in leaderboard/tuning.",
+        takes="Minutes to hours for each agent; seconds for the page.",
+        smoke=smoke,
     )
     parser.add_argument(
         "--agent", action="append", default=[], choices=sorted(agent_entries()), metavar="NAME"

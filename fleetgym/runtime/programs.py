@@ -1,0 +1,63 @@
+"""The command line that all programs of the checkout share: what they say of themselves, and a small trial run.
+
+A program is a file with ``if __name__ == "__main__":`` and a function `main`. Its ``--help`` tells what it writes and
+how long it takes. Its ``--smoke`` runs the same code on the smallest input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+#: A program's trial run: it gets an empty folder for everything that it writes, and returns the exit code.
+Smoke = Callable[[Path], int | None]
+
+
+def program(about: str | None, *, writes: str, takes: str, smoke: Smoke) -> argparse.ArgumentParser:
+    """Return a parser with the options ``--help`` and ``--smoke``.
+
+    Parameters
+    ----------
+    about : str
+        What the program does: the docstring of its module.
+    writes : str
+        The files that it writes, as a sentence.
+    takes : str
+        How long it takes, as a sentence.
+    smoke : callable
+        The trial run.
+
+    Examples
+    --------
+    >>> parser = program("Adds.", writes="Nothing.", takes="No time.", smoke=lambda folder: 0)
+    >>> parser.format_help().splitlines()[-2:]
+    ['Writes: Nothing.', 'Takes: No time.']
+    >>> parser.parse_args(["--smoke"])
+    Traceback (most recent call last):
+    SystemExit: 0
+    """
+    parser = argparse.ArgumentParser(
+        description=about,
+        epilog=f"Writes: {writes}\nTakes: {takes}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--smoke", action=_Smoke, const=smoke)
+    return parser
+
+
+class _Smoke(argparse.Action):
+    """Does the trial run and ends the program, as ``--help`` does: no other argument is needed."""
+
+    def __init__(self, option_strings: list[str], dest: str, const: Smoke):
+        text = "try the program on the smallest input, write into a temporary folder only, and exit"
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, const=const, help=text)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            code = self.const(Path(folder))
+        sys.stdout.flush()
+        parser.exit(code or 0)

@@ -1,0 +1,108 @@
+"""Every program of the checkout answers ``--help``, and its ``--smoke`` runs within seconds and leaves nothing behind.
+
+A program is a file below `FOLDERS` with ``if __name__ == "__main__":``. Files without it are libraries.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("tests/benchmarks", "tools", "papers", "baselines")
+#: CPU seconds that a smoke run may take, with compiled kernels: a busy machine does not lengthen them.
+MOST_CPU_S = 5.0
+MOST_S = 300.0  # ends a run that hangs, or compiles every kernel on a busy machine
+#: Programs that need fleetgym[rl]; without it they say so.
+NEEDS_RL = {"baselines/ppo/train.py"}
+
+
+def is_guard(node: ast.stmt) -> bool:
+    """Return whether a statement is ``if __name__ == "__main__":``."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
+
+
+def programs() -> list[str]:
+    """Return the paths of all programs."""
+    files = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+    found = [path for path in files if any(map(is_guard, ast.parse(path.read_text(encoding="utf-8")).body))]
+    return [path.relative_to(ROOT).as_posix() for path in found]
+
+
+def command(path: str) -> list[str]:
+    """Return how a program is called from the root of the checkout."""
+    if path.startswith("tests/"):
+        return [sys.executable, path]
+    module = path.removesuffix(".py").removesuffix("/__main__").replace("/", ".")
+    return [sys.executable, "-m", module if module.startswith("tools") else f"fleetgym.{module}"]
+
+
+def environment() -> dict[str, str]:
+    """Return variables without hidden help, and without marks in the checkout."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return {**kept, "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def left_behind() -> set[str]:
+    """Return what Git sees as changed or new, ignored files included."""
+    call = ["git", "status", "--porcelain", "--ignored"]
+    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False)
+    return set(done.stdout.splitlines())
+
+
+def children_cpu_s() -> float:
+    """Return CPU seconds of the processes that this one has waited for."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def test_libraries_and_programs_are_told_apart() -> None:
+    """What is known to be a program or a library is taken for one."""
+    found = set(programs())
+    assert {"tools/verify_all.py", "tools/tune_agents/__main__.py", "papers/coral/calibrate.py"} <= found
+    assert not {"tools/fleet_v1.py", "tools/toy_instances.py", "tools/window_excess.py"} & found
+    benchmarks = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests" / "benchmarks").glob("*.py")}
+    assert benchmarks <= found
+
+
+@pytest.mark.parametrize("path", programs())
+def test_help(path: str) -> None:
+    """`--help` says what the program does, what it writes and how long it takes."""
+    call = [*command(path), "--help"]
+    done = subprocess.run(call, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert ast.get_docstring(ast.parse((ROOT / path).read_text(encoding="utf-8"))) in done.stdout
+    assert "--smoke" in done.stdout
+    assert "\nWrites: " in done.stdout
+    assert "\nTakes: " in done.stdout
+
+
+def smoke(path: str) -> float:
+    """Run a program's `--smoke`; return its CPU seconds."""
+    begin, call = children_cpu_s(), [*command(path), "--smoke"]
+    done = subprocess.run(
+        call, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=MOST_S, check=False
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return children_cpu_s() - begin
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("path", programs())
+def test_smoke(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--smoke` ends well, soon, and writes nothing into the checkout; `make smoke` prints the time of each."""
+    if path in NEEDS_RL and importlib.util.find_spec("sb3_contrib") is None:
+        pytest.skip("needs fleetgym[rl]")
+    before, spent = left_behind(), smoke(path)
+    if spent > MOST_CPU_S:
+        spent = smoke(path)  # the first run had kernels to compile
+    with capsys.disabled():
+        print(f"\n{path}: {spent:.1f} of {MOST_CPU_S:.0f} CPU seconds", end=" ", flush=True)
+    assert spent <= MOST_CPU_S, f"{path} --smoke takes {spent:.1f} CPU seconds with compiled kernels"
+    assert left_behind() == before
