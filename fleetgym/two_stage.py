@@ -13,7 +13,6 @@ import numpy as np
 from fleetgym.arguments import is_number, one_of, whole_at_least
 from fleetgym.errors import FleetgymError
 from fleetgym.instance import Instance
-from fleetgym.kernels.compile import announce_compilation
 from fleetgym.kernels.routing import route
 from fleetgym.kernels.routing_data import new_basis, new_workspace
 from fleetgym.library import InstanceSource, load_instance
@@ -96,7 +95,6 @@ class SecondStage:
         slo: str = "mean",
         memory: bool = False,
     ):
-        announce_compilation(route)
         fleet = np.asarray(plan.fleet)
         _check(instance, plan, fleet, routes, slo)
         model = window_model(instance)

@@ -14,7 +14,7 @@ from fleetgym.envs.rendering import Viewer, checked_render_mode, has_render_mode
 from fleetgym.envs.scenarios import ScenarioChoice
 from fleetgym.episodes import BEGIN, PLAY, EpisodeBatch
 from fleetgym.instance import Instance
-from fleetgym.kernels.episodes import MAX_LOG_RATIO, MAX_PRICE_FACTOR
+from fleetgym.kernels.batch import MAX_LOG_RATIO, MAX_PRICE_FACTOR
 from fleetgym.scenario import Scenario
 from fleetgym.window import Outcome, WindowResult
 

@@ -14,7 +14,7 @@ from fleetgym.envs.rendering import checked_render_mode, has_render_mode, render
 from fleetgym.envs.scenarios import ScenarioChoice, reset_options
 from fleetgym.errors import FleetgymError
 from fleetgym.instance import Instance
-from fleetgym.kernels.episodes import MAX_LOG_RATIO, MAX_PRICE_FACTOR
+from fleetgym.kernels.batch import MAX_LOG_RATIO, MAX_PRICE_FACTOR
 from fleetgym.scenario import Scenario
 from fleetgym.window import Admission, FleetState, Outcome, window_model
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetgym.kernels.compile import inner, jit, lean, once, separate
+from fleetgym.kernels.compile import always_inline, extern, inline, jit
 from fleetgym.kernels.routing_basis import compute_loads, compute_values, factorise, is_certified, store_basis
 from fleetgym.kernels.routing_data import (
     DELAY_EXCESS,
@@ -32,9 +32,9 @@ from fleetgym.kernels.routing_data import (
     VALUE,
     new_basis,
     new_workspace,
-    pack,
+    fill_problem,
 )
-from fleetgym.kernels.routing_pivot import choose_leaving, distant_pivot
+from fleetgym.kernels.routing_pivot import choose_leaving, extern_pivot
 
 OPTIMAL = 0
 NUMERIC_FAILURE = 1
@@ -43,7 +43,7 @@ _REFRESH = 500  # pivots between two factorisations
 _ROUNDS = 40  # factorisations: half from the warm start, a quarter cold by smallest index, a quarter cold
 
 
-@once
+@always_inline
 def _pivot_until_feasible(work, live, pairs, size, budget, careful):
     """Pivot until all values, computed anew, are feasible or a refresh is due.
 
@@ -62,7 +62,7 @@ def _pivot_until_feasible(work, live, pairs, size, budget, careful):
                 return pairs, pivots, True
             anew = True
             continue
-        after, anew = distant_pivot(work.note, kind, a, b, live, pairs, size, bland)
+        after, anew = extern_pivot(work.packed, kind, a, b, live, pairs, size, bland)
         if after < 0:
             return pairs, pivots, False
         pairs = after
@@ -71,7 +71,7 @@ def _pivot_until_feasible(work, live, pairs, size, budget, careful):
     return pairs, budget, False
 
 
-@inner
+@inline
 def _write_value(x, slack, i, j, value):
     """Write the value of one basic column; what is below zero by round-off becomes zero."""
     positive = value if value > 0.0 else 0.0
@@ -85,7 +85,7 @@ def _write_value(x, slack, i, j, value):
         slack[i, 2] = positive
 
 
-@once
+@always_inline
 def _write_primal(work, live, pairs, x, slack):
     """Write the routed shares, unserved shares and service-level excesses."""
     for i in range(x.shape[0]):
@@ -99,7 +99,7 @@ def _write_primal(work, live, pairs, x, slack):
         _write_value(x, slack, work.number[work.tight[2, e]], work.tight[3, e], work.extra[e, 3])
 
 
-@once
+@always_inline
 def _write_overload(use, capacity, width, x, overload):
     """Fill the overload segments of each configuration from the cheapest to the dearest."""
     for c in range(width.shape[0]):
@@ -112,7 +112,7 @@ def _write_overload(use, capacity, width, x, overload):
             excess -= width[c, b]
 
 
-@once
+@always_inline
 def _write_duals(work, live, workload_dual, capacity_dual):
     """Write the demand, delay and error duals and the prices of capacity, in the units of the data."""
     for i in range(workload_dual.shape[0]):
@@ -127,7 +127,7 @@ def _write_duals(work, live, workload_dual, capacity_dual):
             capacity_dual[r, c] = price if price > 0.0 else 0.0
 
 
-@once
+@always_inline
 def _close_rows(cost, unserved, delay, error, use, allowed, row, workload_dual, capacity_dual):
     """Price each row without any capacity so high that no column it closes would pay."""
     for r in range(3):
@@ -144,7 +144,7 @@ def _close_rows(cost, unserved, delay, error, use, allowed, row, workload_dual, 
                         capacity_dual[r, c] -= gap / use[r, i, c] * (1.0 + 1e-15)
 
 
-@once
+@always_inline
 def _objective(cost, unserved, slope, x, slack, overload):
     total = 0.0
     for i in range(cost.shape[0]):
@@ -158,7 +158,7 @@ def _objective(cost, unserved, slope, x, slack, overload):
     return total
 
 
-@jit(**lean())
+@jit
 def route(
     cost, unserved, delay, error, use, capacity, width, slope, allowed, basis, work, x, slack, overload, duals
 ):
@@ -184,7 +184,7 @@ def route(
     """
     # The loop stands here since each further level of calls is one more optimisation of everything below it.
     size = cost.shape[1] + FIRST_X
-    live = pack(cost, unserved, delay, error, use, capacity, width, slope, allowed, work)
+    live = fill_problem(cost, unserved, delay, error, use, capacity, width, slope, allowed, work)
     status, pairs, done = NUMERIC_FAILURE, 0, 0
     work.pick[5] = 0.0
     for attempt in range(_ROUNDS):
@@ -193,14 +193,14 @@ def route(
         if attempt == _ROUNDS // 2 or attempt == 3 * _ROUNDS // 4 or pairs < 0:  # this start leads nowhere
             basis[0] = basis[1] = 0
             work.pick[5] += 1.0
-        pairs, sound = factorise(work.note, basis, live, size)
+        pairs, sound = factorise(work.packed, basis, live, size)
         if pairs >= 0:
             budget = _REFRESH * (attempt + 1)
             pairs, pivots, ended = _pivot_until_feasible(work, live, pairs, size, budget, careful)
             done += pivots
             if pivots > 0 or not sound:
                 store_basis(work, basis, live, size)
-            if ended and (pivots == 0 and sound or is_certified(work.note, live, pairs, size)):
+            if ended and (pivots == 0 and sound or is_certified(work.packed, live, pairs, size)):
                 status = OPTIMAL
                 break
     _write_primal(work, live, max(pairs, 0), x, slack)
@@ -222,10 +222,10 @@ def _example_arguments():
     )
 
 
-distant_route = separate(route, *_example_arguments())
+extern_route = extern(route, (0, 0.0, 0), *_example_arguments())
 
 
-@jit(**lean())
+@jit
 def remap_basis(basis, old_active, new_active):
     """Carry a basis over to another set of active configurations, in place.
 
@@ -257,7 +257,7 @@ def remap_basis(basis, old_active, new_active):
     basis[1] = (out - 2 - basis[0]) // 2
 
 
-@inner
+@inline
 def _place_of(label, labels):
     """Return the column that stands for `label`, or -1."""
     for c in range(labels.size):

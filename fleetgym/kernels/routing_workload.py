@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from fleetgym.kernels.compile import inner, once
-from fleetgym.kernels.lanes import WIDTH, are_at_most, are_less, fused, is_zero, load, lowest, spread, store
+from fleetgym.kernels.compile import always_inline, inline
+from fleetgym.kernels.simd import (
+    WIDTH,
+    are_at_most,
+    are_less,
+    fused,
+    is_zero,
+    load,
+    lowest,
+    spread,
+    store,
+)
 from fleetgym.kernels.routing_data import (
     COST,
     DELAY,
@@ -29,7 +39,7 @@ from fleetgym.kernels.routing_data import (
 )
 
 
-@inner
+@inline
 def invert(lp, key, inverse, i, least):
     """Invert the 3x3 matrix of three key columns; tell whether its determinant exceeds `least`, scaled."""
     a, b, c = key[i, 0], key[i, 1], key[i, 2]
@@ -49,7 +59,7 @@ def invert(lp, key, inverse, i, least):
     return True
 
 
-@inner
+@inline
 def represent(lp, inverse, i, j, out, e):
     """Write column `j` of workload `i` as a combination of its key columns into out[e]."""
     d0, d1, d2 = lp[i, DEMAND, j], lp[i, DELAY, j], lp[i, ERROR, j]
@@ -57,7 +67,7 @@ def represent(lp, inverse, i, j, out, e):
         out[e, k] = inverse[i, k, 0] * d0 + inverse[i, k, 1] * d1 + inverse[i, k, 2] * d2
 
 
-@inner
+@inline
 def replace_key(inverse, i, k, column, e):
     """Update a workload's inverse: the column that column[e] represents takes the place of key `k`."""
     for r in range(3):
@@ -68,7 +78,7 @@ def replace_key(inverse, i, k, column, e):
         inverse[i, k, r] = pivot
 
 
-@inner
+@inline
 def priced_cost(lp, i, row, j):
     """Cost of column `j` with what it pays for capacity."""
     return lp[i, COST, j] + (
@@ -78,13 +88,13 @@ def priced_cost(lp, i, row, j):
     )
 
 
-@inner
+@inline
 def column_load(lp, i, j):
     """Sum of what column `j` takes of its configuration's limits."""
     return lp[i, USE, j] + lp[i, USE + 1, j] + lp[i, USE + 2, j]
 
 
-@inner
+@inline
 def set_workload_dual(lp, i, row, key, inverse, local, round_off, price_noise):
     """Set the duals of a workload's three rows from its key columns, and the round-off they carry."""
     y0 = y1 = y2 = noise = 0.0
@@ -98,7 +108,7 @@ def set_workload_dual(lp, i, row, key, inverse, local, round_off, price_noise):
     local[i, NOISE, 0] = noise
 
 
-@inner
+@inline
 def reduced_costs(lp, i, row, y0, y1, y2, j):
     """Return the reduced costs of the columns from `j` on, given the duals of workload `i`."""
     n = lp.shape[2]
@@ -110,7 +120,7 @@ def reduced_costs(lp, i, row, y0, y1, y2, j):
     return paid - fused(y2, load(lp, at + ERROR * n), worth)
 
 
-@inner
+@inline
 def fill_gaps(lp, i, row, local, gap, size):
     """Write the reduced costs of all columns of workload `i`, given its duals."""
     y0, y1, y2 = spread(local[i, DUAL, 0]), spread(local[i, DUAL, 1]), spread(local[i, DUAL, 2])
@@ -118,7 +128,7 @@ def fill_gaps(lp, i, row, local, gap, size):
         store(gap, i * gap.shape[1] + first, reduced_costs(lp, i, row, y0, y1, y2, first))
 
 
-@inner
+@inline
 def _rates(lp, i, row, y0, y1, y2, j):
     """Return how fast these reduced costs fall along the dual direction."""
     n = lp.shape[2]
@@ -130,14 +140,14 @@ def _rates(lp, i, row, y0, y1, y2, j):
     return fused(y2, load(lp, at + ERROR * n), worth) - paid
 
 
-@once
+@always_inline
 def _rate_noise(lp, i, reach, noise, j):
     """Return the smallest rate of column `j` that is more than round-off of the direction it comes from."""
     own = abs(lp[i, DEMAND, j]) + abs(lp[i, DELAY, j]) + abs(lp[i, ERROR, j])
     return TINY_PIVOT * (reach * column_load(lp, i, j) + noise * own)
 
 
-@inner
+@inline
 def offer(pick, gap, rate, slack):
     """Harris's test on one candidate whose gap closes at `rate`; tell whether it becomes the choice.
 
@@ -154,7 +164,7 @@ def offer(pick, gap, rate, slack):
     return False
 
 
-@inner
+@inline
 def offer_columns(lp, i, row, local, gap, fall, flag, pick, number, size, bland):
     """Offer the columns of workload `i` to the ratio test, by their reduced costs `gap`.
 
@@ -178,14 +188,14 @@ def offer_columns(lp, i, row, local, gap, fall, flag, pick, number, size, bland)
                 number[-2], number[-1] = i, j
 
 
-@inner
+@inline
 def reset_pick(pick, number):
     """Forget the choice of the last ratio test."""
     pick[0], pick[1], pick[2] = np.inf, np.inf, 0.0
     number[-1] = -1
 
 
-@inner
+@inline
 def aim_by_key(inverse, i, k, local, pick):
     """Let the reduced cost of key `k` rise while prices rest: write the direction of the workload's duals."""
     size = 0.0
@@ -196,7 +206,7 @@ def aim_by_key(inverse, i, k, local, pick):
     pick[3] = 0.0
 
 
-@once
+@always_inline
 def _worst_key(lp, i, key, inverse, bland):
     """Return the key position with the most negative scaled value, or -1; the smallest column if `bland`."""
     worst, place = 0.0, -1
@@ -207,7 +217,7 @@ def _worst_key(lp, i, key, inverse, bland):
     return place
 
 
-@once
+@always_inline
 def _best_column(lp, i, row, size):
     """Return the cheapest way to serve a workload at these prices, its service levels left aside."""
     best, cost = UNSERVED, lp[i, COST, UNSERVED]
@@ -218,7 +228,7 @@ def _best_column(lp, i, row, size):
     return best
 
 
-@once
+@always_inline
 def solve_workload(work, i, size):
     """Solve one workload's three-row problem at the current prices by its own dual simplex method."""
     lp, key, inverse, local, flag = work.lp, work.key, work.inverse, work.local, work.flag
@@ -249,7 +259,7 @@ def solve_workload(work, i, size):
     return False
 
 
-@once
+@always_inline
 def choose_keys(lp, i, basis, start, stop, key, inverse, column):
     """Choose three independent key columns among a workload's basic ones, by complete pivoting.
 
@@ -280,7 +290,7 @@ def choose_keys(lp, i, basis, start, stop, key, inverse, column):
     return True
 
 
-@once
+@always_inline
 def aim_workload(lp, i, row, key, inverse, local, reach):
     """Let the duals of workload `i` follow the prices so that its keys' reduced costs stay zero."""
     y0 = y1 = y2 = noise = 0.0

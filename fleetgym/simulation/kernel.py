@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fleetgym.kernels.compile import announce_compilation, jit
+from fleetgym.kernels.compile import jit
 from fleetgym.simulation import slots_kernel
 
 # Status of a request when the clock stops.
@@ -530,7 +530,6 @@ def play(
         return
     for name, sizes in (("heap_at", most), ("replica_at", tracked), ("tree_at", 2 * leaves)):
         pools[name] = np.cumsum(sizes) - sizes
-    announce_compilation(run)
     run(
         requests,
         service_s,
@@ -565,7 +564,6 @@ def _serve(
     for at, size in zip(pools["heap_at"], sizes, strict=True):
         free_s[at : at + size] = -np.inf
     codes = (SERVED, IN_SERVICE, WAITING, NO_POOL, TOO_LARGE)
-    announce_compilation(slots_kernel.serve)
     slots_kernel.serve(requests, service_s, candidates, pools, sizes, free_s, end_s, codes)
 
 

@@ -28,7 +28,7 @@ from fleetgym.dynamics.scenario import draw_scenario
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.envs.vector import FleetAllocVectorEnv
 from fleetgym.instance import Affine, Instance, Performance
-from fleetgym.kernels.profile import PARTS
+from fleetgym.kernels.timer import PARTS
 from fleetgym.processes import Dynamics, Process
 from fleetgym.scenario import Scenario
 from fleetgym.view import View
@@ -257,7 +257,7 @@ def _profiled(envs: Stored, actions: np.ndarray) -> tuple[np.ndarray, float]:
     """Return microseconds per step of each part within the kernel, and of all, at the fastest of some rounds."""
     envs.reset(seed=0)
     batch, best = envs._batch, (np.zeros(0), np.inf)
-    ticks = batch._desks[0][0].ticks
+    ticks = batch._workspaces[0][0].timer
     for _ in range(30):
         ticks[:-1] = 0
         start, clock = time.perf_counter(), int(ticks[-1])

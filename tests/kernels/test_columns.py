@@ -4,8 +4,8 @@ import numba
 import numpy as np
 import pytest
 
-from fleetgym.kernels.columns import gather, how_many, quotient, store_bits, store_places, table
-from fleetgym.kernels.lanes import WIDTH, are_less, load_first, spread, store_first
+from fleetgym.kernels.simd import gather, how_many, quotient, store_bits, store_places, table
+from fleetgym.kernels.simd import WIDTH, are_less, load_first, spread, store_first
 
 
 @numba.njit

@@ -158,9 +158,9 @@ def test_same_final_basis_gives_the_same_answer():
 
 
 @jit
-def certifies(note, live, pairs, size):
+def certifies(packed, live, pairs, size):
     """Call `is_certified` from Python."""
-    return is_certified(note, live, pairs, size)
+    return is_certified(packed, live, pairs, size)
 
 
 def test_a_certificate_is_for_the_answer():
@@ -171,7 +171,7 @@ def test_a_certificate_is_for_the_answer():
     size = 8 + FIRST_X
     pairs = int(basis[0]) - 3 * 8
     assert pairs > 0
-    assert certifies(work.note, 8, pairs, size)
+    assert certifies(work.packed, 8, pairs, size)
     busy = int(np.argmax(work.local[:, VALUE, 0]))
     spoiled = (
         (work.local, (busy, VALUE, 0)),
@@ -183,9 +183,9 @@ def test_a_certificate_is_for_the_answer():
         right = array[place]
         for wrong in (right + 1e-6 * max(1.0, abs(right)), np.nan, np.inf):
             array[place] = wrong
-            assert not certifies(work.note, 8, pairs, size)
+            assert not certifies(work.packed, 8, pairs, size)
         array[place] = right
-    assert certifies(work.note, 8, pairs, size)
+    assert certifies(work.packed, 8, pairs, size)
 
 
 def test_any_basis_is_repaired():

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fleetgym.kernels import lanes
-from fleetgym.kernels.lanes import (
+from fleetgym.kernels.simd import (
     WIDTH,
     are_at_most,
     are_less,

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fleetgym.kernels.queueing import chance_to_wait
-from fleetgym.kernels.queueing_lanes import (
+from fleetgym.kernels.erlang_batch import (
     NUM_QUEUE_ROWS,
     Q_ARRIVAL_CV2,
     Q_CHANCE,
