@@ -13,7 +13,7 @@ from fleetgym.kernels import admission, economics
 from fleetgym.kernels.admission import DENIED, GRANTED, LOST
 from fleetgym.kernels.compile import inline, jit
 from fleetgym.kernels.economics import SECONDS_PER_DAY
-from fleetgym.kernels.pointers import Packer
+from fleetgym.kernels.pointers import Packer, borrow
 from fleetgym.kernels.timer import ELSEWHERE, REPORT, count_ticks
 from fleetgym.kernels.records import (
     EXAMPLE_FLEET,
@@ -385,6 +385,7 @@ def advance_episodes(batch, actions, begin, first, stop):
     int
         -1, or the first episode whose routing LP was not solved.
     """
+    actions, begin = borrow((actions, begin))
     setting, episodes, report, problems = _unpack(batch)
     failed = -1
     for e in range(first, stop):

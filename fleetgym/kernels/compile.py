@@ -28,6 +28,7 @@ import numba.core.event
 import numba.extending
 
 from fleetgym.kernels.cache import cache_folder, is_sound, seal, source_digest
+from fleetgym.kernels.pointers import borrowed_type
 
 __all__ = ["always_inline", "cache_folder", "check_cache", "extern", "inline", "jit", "source_digest"]
 
@@ -94,7 +95,7 @@ class _Extern:
     def __init__(self, function: Any, returns: Any, examples: tuple[Any, ...]):
         self.function = function
         self.symbol = f"{function.__module__}.{function.__qualname__}"
-        self.signature = numba.typeof(returns)(*map(numba.typeof, examples))
+        self.signature = numba.typeof(returns)(*(borrowed_type(numba.typeof(example)) for example in examples))
         self._compiled: list[Any] = []  # keeps the code alive
 
     def link(self) -> None:

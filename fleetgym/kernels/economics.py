@@ -35,6 +35,7 @@ from fleetgym.kernels.erlang_batch import (
     fill_chances,
 )
 from fleetgym.kernels.routing import extern_route
+from fleetgym.kernels.pointers import borrow
 from fleetgym.kernels.records import EXAMPLE_MEMORY, EXAMPLE_PACKED, EXAMPLE_CONDITIONS, Scratch, unpack
 
 #: Planes of `Parameters.performance`; affine quantities take three (base, per input token, per output token).
@@ -117,6 +118,7 @@ def _coefficients(parameters, conditions, i, active, first, some):
 @jit
 def coefficients(parameters, conditions, active, out):
     """Fill `out` (6, I, n) with delay, work, service, prefill, KV and error of each route."""
+    parameters, conditions, active, out = borrow((parameters, conditions, active, out))
     count = active.shape[0]
     plane = conditions.shape[1] * count
     for i in range(conditions.shape[1]):
@@ -154,6 +156,8 @@ def _route_usd(parameters, conditions, i, active, first, some, delay, prefill):
 @jit
 def route_prices(parameters, conditions, coefficient, active, route_usd, unserved_usd):
     """Fill `route_usd` (I, n), without tie-breaking, and `unserved_usd` (I,)."""
+    parameters, conditions, active = borrow((parameters, conditions, active))
+    coefficient, route_usd, unserved_usd = borrow((coefficient, route_usd, unserved_usd))
     count = active.shape[0]
     plane = conditions.shape[1] * count
     for i in range(conditions.shape[1]):
@@ -365,11 +369,12 @@ def operate(packed, conditions, active, basis):
         per_segment[1],
         allowed,
         basis,
-        work,
+        work.packed,
         share,
         slack,
         per_segment[2],
-        (per_workload[1], per_column[3:]),
+        per_workload[1],
+        per_column[3:],
     )
     count_ticks(work.timer, ROUTING)
     number = _list_used(share, used)

@@ -2,6 +2,9 @@
 
 To unpack a tuple of fifty arrays from Python takes longer than many a window does (22 us for sixty arrays).
 So callers pack their arrays once; kernels take the addresses as one array and unpack them in place.
+
+Arrays inside kernels are `Borrowed`: Numba counts no references to them, since a caller owns them. Counting took a
+third of a step.
 """
 
 from __future__ import annotations
@@ -11,12 +14,91 @@ from typing import Any
 
 import llvmlite.ir as ir
 import numba
-import numba.extending
 import numpy as np
 from numba.core import cgutils, types
 from numba.core.typing import signature
+from numba.extending import intrinsic, lower_cast, models, register_model
 
 _WORDS = types.Array(types.int64, 1, "C")
+
+
+class Borrowed(types.Array):
+    """Numba's type of an array that somebody else owns; parts of it are borrowed, too."""
+
+    def __init__(self, dtype: Any, ndim: int, layout: str, readonly: bool = False, **options: Any):
+        name = f"Borrowed({dtype}, {ndim}, {layout}, {readonly})"
+        super().__init__(dtype, ndim, layout, readonly=readonly, name=name, **options)
+
+    def copy(
+        self, dtype: Any = None, ndim: int | None = None, layout: str | None = None, readonly: Any = None
+    ) -> Borrowed:
+        """Return the type with some properties replaced."""
+        return Borrowed(
+            self.dtype if dtype is None else dtype,
+            self.ndim if ndim is None else ndim,
+            self.layout if layout is None else layout,
+            readonly=not self.mutable if readonly is None else readonly,
+            aligned=self.aligned,
+        )
+
+
+@register_model(Borrowed)
+class _BorrowedModel(models.StructModel):
+    """The fields of an array, of which `meminfo` is no counter of references."""
+
+    def __init__(self, manager: Any, kind: Any) -> None:
+        lengths = types.UniTuple(types.intp, kind.ndim)
+        members = [
+            ("meminfo", types.voidptr),
+            ("parent", types.pyobject),
+            ("nitems", types.intp),
+            ("itemsize", types.intp),
+            ("data", types.CPointer(kind.dtype)),
+            ("shape", lengths),
+            ("strides", lengths),
+        ]
+        super().__init__(manager, kind, members)
+
+
+def borrowed_type(kind: Any) -> Any:
+    """Return the type of a value whose arrays are borrowed: an array, a (named) tuple, or anything else."""
+    if isinstance(kind, types.BaseTuple):
+        parts = [borrowed_type(part) for part in list(kind)]  # type: ignore[call-overload]
+        return types.BaseTuple.from_types(parts, getattr(kind, "instance_class", None))
+    if isinstance(kind, types.Array):
+        return Borrowed(kind.dtype, kind.ndim, kind.layout, readonly=not kind.mutable, aligned=kind.aligned)
+    return kind
+
+
+@lower_cast(types.Array, Borrowed)
+def _borrowed_array(context: Any, builder: Any, kind: Any, target: Any, value: Any) -> Any:
+    array = cgutils.create_struct_proxy(kind)(context, builder, value=value)
+    found = cgutils.create_struct_proxy(target)(context, builder)
+    for name in ("parent", "nitems", "itemsize", "data", "shape", "strides"):
+        setattr(found, name, getattr(array, name))
+    found.meminfo = found.meminfo.type(None)
+    return found._getvalue()
+
+
+def _borrowed(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    """Return a value with its arrays borrowed."""
+    if not isinstance(kind, types.BaseTuple):
+        return context.cast(builder, value, kind, borrowed_type(kind))
+    parts = [
+        _borrowed(context, builder, part, builder.extract_value(value, k))
+        for k, part in enumerate(list(kind))  # type: ignore[call-overload]
+    ]
+    return context.make_tuple(builder, borrowed_type(kind), parts)
+
+
+@intrinsic
+def borrow(typing_context, value):
+    """Return an array, or a (named) tuple, without counting references; the caller keeps its arrays alive."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _borrowed(context, builder, signature.args[0], arguments[0])
+
+    return signature(borrowed_type(value), value), emit
 
 
 class PackedPointers:
@@ -68,15 +150,16 @@ class Packer:
     """
 
     def __init__(self, *example: Any):
-        self._kind = kind = numba.typeof(example)
+        self._kind = numba.typeof(example)
+        kind = borrowed_type(self._kind)
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return _Reader(context, builder, data_of(context, builder, _WORDS, arguments[0])).read(kind)
+            return _Reader(context, builder, data_of(context, builder, signature.args[0], arguments[0])).read(kind)
 
         def unpack(typing_context: Any, words: Any) -> Any:
-            return signature(kind, _WORDS), generate
+            return signature(kind, borrowed_type(_WORDS)), generate
 
-        self.unpack = numba.extending.intrinsic(unpack)
+        self.unpack = intrinsic(unpack)
 
     def pack(self, *value: Any, owned: Any = None) -> PackedPointers:
         """Return the pointers from which kernels unpack `value`; they own its arrays, and `owned`.

@@ -48,6 +48,7 @@ import math
 import numpy as np
 
 from fleetgym.kernels.compile import always_inline, inline, jit
+from fleetgym.kernels.pointers import borrow
 
 U_MAX = 0.95  # highest utilisation that a fleet may plan for
 SAFE_MISS = 0.001  # miss share up to which a load is free
@@ -490,6 +491,8 @@ def fill_late_costs(
     shares, usd, slack_s, service_s, service_cv2, arrival_cv2, ttft_slo_s, slots, offsets, window_s, segment
 ):
     """Fill `segment` (N, 1 + 2 SEGMENTS): safe utilisation, widths and slopes of `late_cost_table`."""
+    shares, usd, slack_s, service_s, service_cv2 = borrow((shares, usd, slack_s, service_s, service_cv2))
+    arrival_cv2, ttft_slo_s, slots, offsets, segment = borrow((arrival_cv2, ttft_slo_s, slots, offsets, segment))
     for c in range(slots.size):
         share = shares[:, c]
         mean, cv2, bursts = 0.0, 0.0, 1.0

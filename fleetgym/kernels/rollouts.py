@@ -11,6 +11,7 @@ import numpy as np
 
 from fleetgym.kernels.compile import inline, jit
 from fleetgym.kernels.economics import T_MODEL, T_RENTAL, T_STARTUP
+from fleetgym.kernels.pointers import borrow
 from fleetgym.kernels.records import Memory, Conditions, unpack
 from fleetgym.kernels.window import extern_play, serve
 
@@ -77,15 +78,17 @@ def play_rollout(packed, basis, active, workload, available, price, target, begi
     stop : int
         First window that was not played.
     """
+    packed, target, old, new = borrow((packed, target, old, new))
+    season = borrow(Conditions(workload, available, price))
     _copy_fleet(old.fleet[begin], new.fleet[begin])
     new.spent_usd[begin] = old.spent_usd[begin]
     _, _, played = unpack(packed)
-    memory, total = Memory(basis, active), 0.0
+    memory, total = borrow(Memory(basis, active)), 0.0
     for t in range(begin, target.shape[0]):
         if t >= end and _is_back(old, new, t):
             return 0, t
         _copy_fleet(new.fleet[t], new.fleet[t + 1])
-        conditions = Conditions(workload[t], available[t], price[t])
+        conditions = Conditions(season.workload[t], season.available[t], season.price[t])
         status, _, spent_usd = extern_play(
             packed, conditions, target[t], t == 0, new.spent_usd[t], new.fleet[t + 1], memory
         )
@@ -124,10 +127,12 @@ def price_options(packed, basis, active, workload, available, price, serving, me
     int
         Status of the routing that failed; 0 if none did.
     """
+    packed, serving, members, option, usd = borrow((packed, serving, members, option, usd))
+    season = borrow(Conditions(workload, available, price))
     _, _, played = unpack(packed)
-    memory = Memory(basis, active)
+    memory = borrow(Memory(basis, active))
     for t in range(serving.shape[0]):
-        conditions = Conditions(workload[t], available[t], price[t])
+        conditions = Conditions(season.workload[t], season.available[t], season.price[t])
         for k in range(option.shape[0]):
             if not math.isfinite(usd[t, k]):
                 continue

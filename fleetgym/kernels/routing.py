@@ -30,6 +30,7 @@ from fleetgym.kernels.routing_data import (
     UNIT,
     UNSERVED,
     VALUE,
+    unpack_workspace,
     new_basis,
     new_workspace,
     fill_problem,
@@ -158,6 +159,53 @@ def _objective(cost, unserved, slope, x, slack, overload):
     return total
 
 
+def _route(
+    cost, unserved, delay, error, use, capacity, width, slope, allowed, basis, packed, x, slack, overload,
+    workload_dual, capacity_dual,
+):  # fmt: skip
+    """Do what `route` says, in a workspace of which there are packed pointers."""
+    work = unpack_workspace(packed)[0]
+    size = cost.shape[1] + FIRST_X
+    live = fill_problem(cost, unserved, delay, error, use, capacity, width, slope, allowed, work)
+    status, pairs, done = NUMERIC_FAILURE, 0, 0
+    work.pick[5] = 0.0
+    for attempt in range(_ROUNDS):
+        work.pick[4] = 1.0 if attempt < 4 else 2.0 ** min(attempt - 3, 10)
+        careful = _ROUNDS // 2 <= attempt < 3 * _ROUNDS // 4
+        if attempt == _ROUNDS // 2 or attempt == 3 * _ROUNDS // 4 or pairs < 0:  # this start leads nowhere
+            basis[0] = basis[1] = 0
+            work.pick[5] += 1.0
+        pairs, sound = factorise(packed, basis, live, size)
+        if pairs >= 0:
+            budget = _REFRESH * (attempt + 1)
+            pairs, pivots, ended = _pivot_until_feasible(work, live, pairs, size, budget, careful)
+            done += pivots
+            if pivots > 0 or not sound:
+                store_basis(work, basis, live, size)
+            if ended and (pivots == 0 and sound or is_certified(packed, live, pairs, size)):
+                status = OPTIMAL
+                break
+    _write_primal(work, live, max(pairs, 0), x, slack)
+    _write_overload(use, capacity, width, x, overload)
+    _write_duals(work, live, workload_dual, capacity_dual)
+    _close_rows(cost, unserved, delay, error, use, allowed, work.row, workload_dual, capacity_dual)
+    objective = _objective(cost, unserved, slope, x, slack, overload)
+    return status if np.isfinite(objective) else NUMERIC_FAILURE, objective, done
+
+
+def _example_arguments():
+    """Return arguments of `_route` in their types, which do not depend on the size."""
+    money, flags = np.zeros((1, 1)), np.zeros((1, 1), dtype=np.uint8)
+    use = np.zeros((3, 1, 1))
+    return (
+        *(money, np.zeros(1), money, money, use, money, money, money, flags, new_basis(1, 1)),
+        *(new_workspace(1, 1).packed, money, money, money, money, money),
+    )
+
+
+extern_route = extern(_route, (0, 0.0, 0), *_example_arguments())
+
+
 @jit
 def route(
     cost, unserved, delay, error, use, capacity, width, slope, allowed, basis, work, x, slack, overload, duals
@@ -182,47 +230,10 @@ def route(
     pivots : int
         Number of pivots that joined the workloads' own problems.
     """
-    # The loop stands here since each further level of calls is one more optimisation of everything below it.
-    size = cost.shape[1] + FIRST_X
-    live = fill_problem(cost, unserved, delay, error, use, capacity, width, slope, allowed, work)
-    status, pairs, done = NUMERIC_FAILURE, 0, 0
-    work.pick[5] = 0.0
-    for attempt in range(_ROUNDS):
-        work.pick[4] = 1.0 if attempt < 4 else 2.0 ** min(attempt - 3, 10)
-        careful = _ROUNDS // 2 <= attempt < 3 * _ROUNDS // 4
-        if attempt == _ROUNDS // 2 or attempt == 3 * _ROUNDS // 4 or pairs < 0:  # this start leads nowhere
-            basis[0] = basis[1] = 0
-            work.pick[5] += 1.0
-        pairs, sound = factorise(work.packed, basis, live, size)
-        if pairs >= 0:
-            budget = _REFRESH * (attempt + 1)
-            pairs, pivots, ended = _pivot_until_feasible(work, live, pairs, size, budget, careful)
-            done += pivots
-            if pivots > 0 or not sound:
-                store_basis(work, basis, live, size)
-            if ended and (pivots == 0 and sound or is_certified(work.packed, live, pairs, size)):
-                status = OPTIMAL
-                break
-    _write_primal(work, live, max(pairs, 0), x, slack)
-    _write_overload(use, capacity, width, x, overload)
-    _write_duals(work, live, duals[0], duals[1])
-    _close_rows(cost, unserved, delay, error, use, allowed, work.row, duals[0], duals[1])
-    objective = _objective(cost, unserved, slope, x, slack, overload)
-    return status if np.isfinite(objective) else NUMERIC_FAILURE, objective, done
-
-
-def _example_arguments():
-    """Return arguments of `route` in their types, which do not depend on the size."""
-    money, flags = np.zeros((1, 1)), np.zeros((1, 1), dtype=np.uint8)
-    duals = np.zeros((1, 3)), np.zeros((3, 1))
-    use = np.zeros((3, 1, 1))
-    return (
-        *(money, np.zeros(1), money, money, use, money, money, money, flags, new_basis(1, 1)),
-        *(new_workspace(1, 1), money, money, money, duals),
-    )
-
-
-extern_route = extern(route, (0, 0.0, 0), *_example_arguments())
+    return extern_route(
+        cost, unserved, delay, error, use, capacity, width, slope, allowed, basis, work.packed, x, slack, overload,
+        duals[0], duals[1],
+    )  # fmt: skip
 
 
 @jit

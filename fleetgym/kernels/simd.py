@@ -20,7 +20,7 @@ from numba.core import cgutils, types
 from numba.core.typing import signature
 from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
 
-from fleetgym.kernels.pointers import array_at, data_of
+from fleetgym.kernels.pointers import Borrowed, array_at, data_of
 
 #: How many numbers a `Lanes` holds.
 WIDTH = 8
@@ -407,7 +407,7 @@ def store_bits(typing_context, array, place, bits, count):
 @intrinsic
 def table(typing_context, buffer, first, shape):
     """Return a C-contiguous table of some shape that lies in a buffer from the place `first` on."""
-    kind = types.Array(buffer.dtype, len(shape), "C")
+    kind = Borrowed(buffer.dtype, len(shape), "C")
 
     def emit(context, builder, signature, arguments):
         data = data_of(context, builder, signature.args[0], arguments[0])

@@ -26,6 +26,7 @@ from fleetgym.kernels.simd import (
 from fleetgym.kernels.timer import ADMISSION, DYNAMICS, count_ticks
 from fleetgym.kernels.routing import remap_basis
 from fleetgym.kernels.routing_data import new_basis
+from fleetgym.kernels.pointers import borrow
 from fleetgym.kernels.records import (
     EXAMPLE_FLEET,
     EXAMPLE_MEMORY,
@@ -195,11 +196,12 @@ extern_play = extern(
 @jit
 def play_from_python(packed, basis, active, workload, available, price, target, first, spent_usd, fleet):
     """Call `play` from Python, with the fields of `Memory` and of `Conditions`."""
-    conditions, memory = Conditions(workload, available, price), Memory(basis, active)
+    conditions, memory = borrow(Conditions(workload, available, price)), borrow(Memory(basis, active))
     return extern_play(packed, conditions, target, first, spent_usd, fleet, memory)
 
 
 @jit
 def serve_from_python(packed, basis, active, workload, available, price):
     """Call `serve` from Python, with the fields of `Memory` and of `Conditions`."""
-    return serve(packed, Conditions(workload, available, price), Memory(basis, active))
+    conditions, memory = borrow(Conditions(workload, available, price)), borrow(Memory(basis, active))
+    return serve(borrow(packed), conditions, memory)
