@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fleetgym.kernels.compile import inline, jit
+from fleetgym.kernels.pointers import borrow
 
 # NumPy integers, because Numba compiles a kernel anew for every Python constant that it is called with.
 # Columns of `Problem.pairs`. Loads are those of the whole workload, at columns LOAD, LOAD + 1, LOAD + 2.
@@ -704,6 +705,7 @@ def solve(p, states, scratch, orders, passes, patience):
 
     `states` are four empty ones; the last becomes the best. Return its cost and the number of orders tried.
     """
+    p, states, scratch, orders = borrow((p, states, scratch, orders))
     covered, s, backup, best = states
     cover(p, covered, scratch)
     best_cost, waited = np.inf, 0
