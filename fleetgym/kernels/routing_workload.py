@@ -29,6 +29,7 @@ from fleetgym.kernels.routing_data import (
     NOISE,
     PRICE,
     RATE,
+    RESIDUAL,
     ROUND_OFF,
     SCALE,
     STEP,
@@ -37,6 +38,8 @@ from fleetgym.kernels.routing_data import (
     UNSERVED,
     USE,
 )
+
+_LEAST_RATE = 1e-13  # a key that changes less as a column enters does not change
 
 
 @inline
@@ -228,27 +231,53 @@ def _best_column(lp, i, row, size):
     return best
 
 
-@always_inline
-def solve_workload(work, i, size):
-    """Solve one workload's three-row problem at the current prices by its own dual simplex method."""
-    lp, key, inverse, local, flag = work.lp, work.key, work.inverse, work.local, work.flag
-    row, column, last = work.row, work.extra, work.extra.shape[0] - 1
+@inline
+def _start_with(work, i, first):
+    """Make keys of one column and of both slacks."""
+    key, flag = work.key, work.flag
     for k in range(3):
         flag[i, key[i, k]] = 0
-    key[i, 0], key[i, 1], key[i, 2] = _best_column(lp, i, row, size), DELAY_SLACK, ERROR_SLACK
+    key[i, 0], key[i, 1], key[i, 2] = first, DELAY_SLACK, ERROR_SLACK
     for k in range(3):
         flag[i, key[i, k]] = 1
-    invert(lp, key, inverse, i, 0.0)
+    invert(work.lp, key, work.inverse, i, 0.0)
+
+
+@inline
+def _price_columns(work, i, size):
+    """Compute the duals of a workload, and the reduced costs of its columns."""
+    set_workload_dual(work.lp, i, work.row, work.key, work.inverse, work.local, ROUND_OFF, 0.0)
+    fill_gaps(work.lp, i, work.row, work.local, work.gap, size)
+
+
+@always_inline
+def solve_workload(work, i, size):
+    """Solve one workload's three-row problem at the current prices by its own dual simplex method.
+
+    Where columns are nearly equal, that method may fail or end in noise: it may pass a basis with two of them, whose
+    inverse is worth nothing, and a pivot that would mend a reduced cost below zero looks like round-off. So where it
+    fails, and from the fifth attempt of `route` on, the primal method does it.
+    """
+    if work.pick[4] == 1.0 and _solve_dual(work, i, size):
+        return True
+    return _solve_primal(work, i, size)
+
+
+@always_inline
+def _solve_dual(work, i, size):
+    """Solve one workload's problem from the cheapest column on, its service levels left aside at first."""
+    lp, key, inverse, local, flag = work.lp, work.key, work.inverse, work.local, work.flag
+    column, last = work.extra, work.extra.shape[0] - 1
+    _start_with(work, i, _best_column(lp, i, work.row, size))
     for count in range(200):
         bland = count > 30
         leaving = _worst_key(lp, i, key, inverse, bland)
-        set_workload_dual(lp, i, row, key, inverse, local, ROUND_OFF, 0.0)
-        fill_gaps(lp, i, row, local, work.gap, size)
+        _price_columns(work, i, size)
         if leaving < 0:
             return True
         aim_by_key(inverse, i, leaving, local, work.pick)
         reset_pick(work.pick, work.number)
-        offer_columns(lp, i, row, local, work.gap, work.fall, flag, work.pick, work.number, size, bland)
+        offer_columns(lp, i, work.row, local, work.gap, work.fall, flag, work.pick, work.number, size, bland)
         entering = work.number[-1]
         if entering < 0:
             return False
@@ -256,6 +285,58 @@ def solve_workload(work, i, size):
         replace_key(inverse, i, leaving, column, last)
         flag[i, key[i, leaving]], flag[i, entering] = 0, 1
         key[i, leaving] = entering
+    return False
+
+
+@inline
+def _entering_column(work, i, size, bland):
+    """Return the column with the lowest reduced cost, or the first one below zero if `bland`; -1 if there is none."""
+    best, choice = -0.5 * RESIDUAL * abs(work.local[i, DUAL, 0]), -1
+    for j in range(size):
+        if work.flag[i, j] == 0 and work.gap[i, j] < best:
+            choice = j
+            if bland:
+                return j
+            best = work.gap[i, j]
+    return choice
+
+
+@inline
+def _leaving_key(work, i, column, e, scale):
+    """Return the key that reaches zero first as column[e] enters, of nearly equal ones that with the largest pivot."""
+    lp, key, inverse, bound = work.lp, work.key, work.inverse, np.inf
+    for k in range(3):
+        size = lp[i, SCALE, key[i, k]]
+        rate, value = column[e, k] * size / scale, max(inverse[i, k, 0], 0.0) * size
+        if rate > _LEAST_RATE:
+            bound = min(bound, (value + RESIDUAL) / rate)
+    most, choice = 0.0, -1
+    for k in range(3):
+        size = lp[i, SCALE, key[i, k]]
+        rate, value = column[e, k] * size / scale, max(inverse[i, k, 0], 0.0) * size
+        if rate > _LEAST_RATE and rate > most and value <= bound * rate:
+            most, choice = rate, k
+    return choice
+
+
+@inline
+def _solve_primal(work, i, size):
+    """Solve one workload's problem by the primal simplex method, with a new inverse at each step."""
+    lp, key, column, last = work.lp, work.key, work.extra, work.extra.shape[0] - 1
+    _start_with(work, i, UNSERVED)
+    for count in range(500):
+        _price_columns(work, i, size)
+        entering = _entering_column(work, i, size, count > 100)
+        if entering < 0:
+            return True
+        represent(lp, work.inverse, i, entering, column, last)
+        leaving = _leaving_key(work, i, column, last, lp[i, SCALE, entering])
+        if leaving < 0:
+            return False
+        work.flag[i, key[i, leaving]], work.flag[i, entering] = 0, 1
+        key[i, leaving] = entering
+        if not invert(lp, key, work.inverse, i, 0.0):
+            return False
     return False
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import numba.core.options
 import numpy as np
 import pytest
 import routing_lps
 from routing_lps import KINDS, certify
 
 import fleetgym
-from fleetgym.kernels import compile
 from fleetgym.kernels.routing import (
     NUMERIC_FAILURE,
     new_basis,
@@ -157,13 +155,6 @@ def test_data_without_meaning_are_not_reported_as_solved():
     lp = lp._replace(unserved=np.full(3, np.inf), capacity=np.zeros((3, 3)))
     out = np.empty((3, 3)), np.empty((3, 3)), np.empty((3, 3)), (np.empty((3, 3)), np.empty((3, 3)))
     assert route(*lp, new_basis(3, 3), new_workspace(3, 3), *out)[0] == NUMERIC_FAILURE
-
-
-def test_numba_may_lack_the_lean_option(monkeypatch):
-    """The option that saves compile time is private to Numba, so its absence is no error."""
-    assert set(compile.lean()) <= {"_nrt", "pipeline_class"}
-    monkeypatch.delattr(numba.core.options.DefaultOptions, "_nrt", raising=False)
-    assert set(compile.lean()) == {"pipeline_class"}
 
 
 def test_an_old_basis_may_name_segments_that_are_gone() -> None:
