@@ -212,9 +212,13 @@ def _ratio_test(work, kind, only, live, pairs, size, bland):
 
 
 @inline
-def _is_off(pivot, rate):
-    """Tell whether the two ways to compute a pivot differ so much that the inverses need a refresh."""
-    return not abs(abs(pivot) - rate) <= 1e-7 * rate
+def _is_off(work, pivot):
+    """Tell whether the two ways to compute a pivot differ so much that the inverses need a refresh.
+
+    A small pivot between nearly equal columns is known less well, whatever the inverses: later attempts allow for that.
+    """
+    rate = work.pick[2]
+    return not abs(abs(pivot) - rate) <= 1e-7 * work.pick[4] * rate
 
 
 @always_inline
@@ -222,7 +226,7 @@ def _exchange_key(work, i, k, pairs):
     """Exchange a key that no extra depends on: within its workload, so that the working matrix stays."""
     lp, inverse, tied, j = work.lp, work.inverse, work.tight, work.number[-1]
     represent(lp, inverse, i, j, work.extra, pairs)
-    if _is_off(work.extra[pairs, k], work.pick[2]):
+    if _is_off(work, work.extra[pairs, k]):
         return -1
     replace_key(inverse, i, k, work.extra, pairs)
     work.flag[i, work.key[i, k]], work.flag[i, j] = 0, 1
@@ -286,7 +290,7 @@ def _exchange_pair(work, e, r, at, level, pairs):
     t = j if i < 0 else pairs
     if i >= 0:
         _border_column(work, i, j, r, at, pairs)
-    if _is_off(work.working[e, t], work.pick[2]):
+    if _is_off(work, work.working[e, t]):
         return -1
     missing = work.segment[0, r, level, at] - work.row[LOAD, r, at] if e == pairs else -work.extra[e, 3]
     _move_values(work, i, j, t, missing / work.working[e, t], pairs)
