@@ -26,6 +26,7 @@ from fleetgym.kernels.routing_data import (
     FIRST_X,
     NONE,
     PRICE,
+    RESIDUAL,
     STRIDE,
     UNIT,
     UNSERVED,
@@ -36,6 +37,7 @@ from fleetgym.kernels.routing_data import (
     fill_problem,
 )
 from fleetgym.kernels.routing_pivot import choose_leaving, extern_pivot
+from fleetgym.kernels.simd import WIDTH, are_less, load_first, lowest, spread
 
 OPTIMAL = 0
 NUMERIC_FAILURE = 1
@@ -98,6 +100,40 @@ def _write_primal(work, live, pairs, x, slack):
             _write_value(x, slack, work.number[w], work.key[w, k], work.local[w, VALUE, k])
     for e in range(pairs):
         _write_value(x, slack, work.number[work.tight[2, e]], work.tight[3, e], work.extra[e, 3])
+
+
+@always_inline
+def _keep_capacity(use, capacity, width, x, slack):
+    """Serve less where round-off lets shares exceed a limit by more than `RESIDUAL`, relative to the limit."""
+    workloads, count = x.shape
+    for r in range(3):
+        for first in range(0, count, WIDTH):
+            some, load = count - first, spread(0.0)
+            for i in range(workloads):
+                amount = load_first(use, (r * workloads + i) * count + first, some)
+                load = load + amount * load_first(x, i * count + first, some)
+            limit = load_first(capacity, r * count + first, some)
+            bits = are_less(limit + limit * spread(RESIDUAL), load)
+            while bits != 0:
+                _cut(use, capacity, width, x, slack, r, first + lowest(bits))
+                bits &= bits - 1
+
+
+@inline
+def _cut(use, capacity, width, x, slack, r, c):
+    """Leave unserved what a configuration is sent beyond a limit."""
+    load, limit = 0.0, capacity[r, c]
+    for i in range(x.shape[0]):
+        load += use[r, i, c] * x[i, c]
+    if r == 2:
+        for b in range(width.shape[1]):
+            limit += width[c, b]
+    if load > limit * (1.0 + RESIDUAL):
+        for i in range(x.shape[0]):
+            if use[r, i, c] > 0.0:
+                kept = x[i, c] * (limit / load)
+                slack[i, 0] += x[i, c] - kept
+                x[i, c] = kept
 
 
 @always_inline
@@ -186,6 +222,7 @@ def _route(
                 status = OPTIMAL
                 break
     _write_primal(work, live, max(pairs, 0), x, slack)
+    _keep_capacity(use, capacity, width, x, slack)
     _write_overload(use, capacity, width, x, overload)
     _write_duals(work, live, workload_dual, capacity_dual)
     _close_rows(cost, unserved, delay, error, use, allowed, work.row, workload_dual, capacity_dual)
