@@ -18,8 +18,8 @@ from fleetgym.errors import FleetgymError
 from fleetgym.instance import Instance
 from fleetgym.kernels.batch import Episodes, Report, Setting, Shape, advance_episodes, columns, pack_batch
 from fleetgym.kernels.pointers import PackedPointers
-from fleetgym.kernels.routing_data import new_workspace
 from fleetgym.kernels.records import Conditions, Memory, pack_problem
+from fleetgym.kernels.routing_data import new_workspace
 from fleetgym.kernels.window import new_memory, new_played
 from fleetgym.scenario import Scenario
 from fleetgym.window import COST_TERMS, FleetState, Outcome, WindowResult, window_model

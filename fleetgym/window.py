@@ -17,8 +17,8 @@ from fleetgym.errors import DataError, UnknownNameError
 from fleetgym.instance import Affine, Instance
 from fleetgym.kernels import admission, economics, window
 from fleetgym.kernels.queueing import late_cost_table
-from fleetgym.kernels.routing_data import new_workspace
 from fleetgym.kernels.records import Conditions, Parameters, Played, Problem, pack_problem
+from fleetgym.kernels.routing_data import new_workspace
 from fleetgym.kernels.window import new_memory, new_played
 from fleetgym.planning import LateSegments, Snapshot
 from fleetgym.scenario import Scenario

@@ -14,16 +14,16 @@ from fleetgym.kernels.admission import DENIED, GRANTED, LOST
 from fleetgym.kernels.compile import inline, jit
 from fleetgym.kernels.economics import SECONDS_PER_DAY
 from fleetgym.kernels.pointers import Packer, borrow
-from fleetgym.kernels.timer import ELSEWHERE, REPORT, count_ticks
 from fleetgym.kernels.records import (
+    EXAMPLE_CONDITIONS,
     EXAMPLE_FLEET,
     EXAMPLE_MEMORY,
     EXAMPLE_PACKED,
-    EXAMPLE_CONDITIONS,
-    Memory,
     Conditions,
+    Memory,
     unpack,
 )
+from fleetgym.kernels.timer import ELSEWHERE, REPORT, count_ticks
 from fleetgym.kernels.window import BUDGET_KIND, BUDGET_USD, POOL_BUDGET, budget_usd, extern_play
 
 #: Most that the demand of a workload may differ from nominal in an observation, as a natural logarithm.
@@ -334,7 +334,9 @@ def _example_batch():
         lead=whole[0],
         scenario=_example(EXAMPLE_CONDITIONS, 2),
     )
-    fleet, memory, limits = (_example(part, 1) for part in (EXAMPLE_FLEET, EXAMPLE_MEMORY, EXAMPLE_CONDITIONS))
+    fleet, memory, limits = (
+        _example(part, 1) for part in (EXAMPLE_FLEET, EXAMPLE_MEMORY, EXAMPLE_CONDITIONS)
+    )
     episodes = Episodes(whole, fleet, number[0], memory, limits, number[0])
     report = Report(number.astype(np.float32), number, whole, number.astype(np.bool_))
     return setting, episodes, report, _example(EXAMPLE_PACKED, 1)

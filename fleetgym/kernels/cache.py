@@ -19,7 +19,8 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import llvmlite.binding
@@ -66,8 +67,9 @@ def _candidates() -> Iterator[Path]:
         yield Path(os.environ["XDG_CACHE_HOME"]) / "fleetgym"
     with contextlib.suppress(RuntimeError):  # no home directory can be determined
         yield Path.home() / ".cache" / "fleetgym"
-    user = str(os.getuid()) if hasattr(os, "getuid") else "user"
-    yield Path(tempfile.gettempdir()) / f"fleetgym-{user}"
+    with contextlib.suppress(OSError):  # there is no temporary folder
+        user = str(os.getuid()) if hasattr(os, "getuid") else "user"
+        yield Path(tempfile.gettempdir()) / f"fleetgym-{user}"
 
 
 def _is_ours_and_writable(folder: Path) -> bool:
@@ -168,19 +170,19 @@ def remove_damaged(folder: Path) -> list[Path]:
     return removed
 
 
-def seal(folder: Path, start: str) -> None:
-    """Seal the files of one kernel; what cannot be sealed counts as missing in the next process.
+def seal(folder: Path, starts: Collection[str]) -> None:
+    """Seal the files of some kernels; what cannot be sealed counts as missing in the next process.
 
     Parameters
     ----------
     folder : Path
         From `cache_folder`.
-    start : str
-        How the names of the kernel's files begin.
+    starts : collection of str
+        How the names of the kernels' files begin.
     """
     for path in folder.rglob("*"):
-        if path.name.startswith(start) and path.suffix in _KEPT and not is_sound(path):
+        if path.suffix in _KEPT and path.name.startswith(tuple(starts)) and not is_sound(path):
             with contextlib.suppress(OSError):
-                temporary = path.with_name(f"{path.name}.tmp.{os.getpid()}")
+                temporary = path.with_name(f"{path.name}.tmp.{uuid.uuid4().hex[:16]}")
                 temporary.write_text(_checksum(path))
                 temporary.replace(_seal_of(path))

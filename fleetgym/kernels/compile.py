@@ -95,7 +95,9 @@ class _Extern:
     def __init__(self, function: Any, returns: Any, examples: tuple[Any, ...]):
         self.function = function
         self.symbol = f"{function.__module__}.{function.__qualname__}"
-        self.signature = numba.typeof(returns)(*(borrowed_type(numba.typeof(example)) for example in examples))
+        self.signature = numba.typeof(returns)(
+            *(borrowed_type(numba.typeof(example)) for example in examples)
+        )
         self._compiled: list[Any] = []  # keeps the code alive
 
     def link(self) -> None:
@@ -109,7 +111,7 @@ class _Extern:
         if compiled.cache_hits == 0:
             _note_compilation(self.function)
             if folder is not None:
-                seal(folder, _file_start(self.function))
+                seal(folder, [_file_start(self.function)])
         llvmlite.binding.add_symbol(self.symbol, compiled.address)
         self._compiled.append(compiled)
 
@@ -224,8 +226,8 @@ class _OnLock(numba.core.event.Listener):
         _thread.depth -= 1
         if _thread.depth == 0 and _thread.unsealed:
             folder = cache_folder()
-            for start in _thread.unsealed if folder else ():
-                seal(folder, start)
+            if folder is not None:
+                seal(folder, _thread.unsealed)
             _thread.unsealed.clear()
 
 
@@ -272,6 +274,6 @@ def check_cache() -> CacheState:
     ()
     """
     folder = cache_folder()
-    files = [] if folder is None else [path for path in folder.rglob("*.nb[ic]")]
+    files = [] if folder is None else list(folder.rglob("*.nb[ic]"))
     damaged = tuple(path for path in files if not is_sound(path))
     return CacheState(folder, len(files) - len(damaged), damaged, tuple(_compiled))

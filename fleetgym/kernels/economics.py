@@ -6,6 +6,19 @@
 
 import numpy as np
 
+from fleetgym.kernels.compile import always_inline, extern, inline, jit
+from fleetgym.kernels.erlang_batch import (
+    NUM_QUEUE_ROWS,
+    Q_ARRIVAL_CV2,
+    Q_CHANCE,
+    Q_OFFERED,
+    Q_SERVERS,
+    fill_chances,
+)
+from fleetgym.kernels.pointers import borrow
+from fleetgym.kernels.queueing import wait_decay
+from fleetgym.kernels.records import EXAMPLE_CONDITIONS, EXAMPLE_MEMORY, EXAMPLE_PACKED, Scratch, unpack
+from fleetgym.kernels.routing import extern_route
 from fleetgym.kernels.simd import (
     WIDTH,
     are_at_most,
@@ -23,20 +36,7 @@ from fleetgym.kernels.simd import (
     table,
     zeros,
 )
-from fleetgym.kernels.compile import always_inline, extern, inline, jit
 from fleetgym.kernels.timer import COEFFICIENTS, COSTS, ROUTING, TAILS, count_ticks
-from fleetgym.kernels.queueing import wait_decay
-from fleetgym.kernels.erlang_batch import (
-    NUM_QUEUE_ROWS,
-    Q_ARRIVAL_CV2,
-    Q_CHANCE,
-    Q_OFFERED,
-    Q_SERVERS,
-    fill_chances,
-)
-from fleetgym.kernels.routing import extern_route
-from fleetgym.kernels.pointers import borrow
-from fleetgym.kernels.records import EXAMPLE_MEMORY, EXAMPLE_PACKED, EXAMPLE_CONDITIONS, Scratch, unpack
 
 #: Planes of `Parameters.performance`; affine quantities take three (base, per input token, per output token).
 DELAY, WORK, SERVICE, PREFILL = 0, 3, 6, 9
@@ -124,7 +124,9 @@ def coefficients(parameters, conditions, active, out):
     for i in range(conditions.shape[1]):
         for first in range(0, count, WIDTH):
             some, at = count - first, i * count + first
-            delay, work, service, prefill, kv, error = _coefficients(parameters, conditions, i, active, first, some)
+            delay, work, service, prefill, kv, error = _coefficients(
+                parameters, conditions, i, active, first, some
+            )
             store_first(out, C_DELAY * plane + at, delay, some)
             store_first(out, C_WORK * plane + at, work, some)
             store_first(out, C_SERVICE * plane + at, service, some)
@@ -161,7 +163,9 @@ def route_prices(parameters, conditions, coefficient, active, route_usd, unserve
     count = active.shape[0]
     plane = conditions.shape[1] * count
     for i in range(conditions.shape[1]):
-        unserved_usd[i] = penalty_weight(parameters, conditions[RATE, i]) * parameters.workload[UNSERVED_USD, i]
+        unserved_usd[i] = (
+            penalty_weight(parameters, conditions[RATE, i]) * parameters.workload[UNSERVED_USD, i]
+        )
         for first in range(0, count, WIDTH):
             some, at = count - first, i * count + first
             delay = load_first(coefficient, C_DELAY * plane + at, some)
@@ -187,7 +191,9 @@ def _fill_routes(parameters, conditions, active, unserved_usd, routes, allowed):
         tie_break = spread(TIE_BREAK_SCALE * unserved)
         for first in range(0, count, WIDTH):
             some, at = count - first, i * count + first
-            delay, work, service, prefill, kv, error = _coefficients(parameters, conditions, i, active, first, some)
+            delay, work, service, prefill, kv, error = _coefficients(
+                parameters, conditions, i, active, first, some
+            )
             usd = _route_usd(parameters, conditions, i, active, first, some, delay, prefill)
             here = (TIE_BREAK * workloads + i) * configurations
             usd = usd + tie_break * gather(parameters.performance, here, active, first, some)
@@ -329,8 +335,8 @@ def operate(packed, conditions, active, basis):
     Parameters
     ----------
     packed : (W,) int64
-        Words of `records.pack_problem`. `Played.serving` is read; its terms of operating, its shares and, where it has room for
-        it, its routing are overwritten.
+        Words of `records.pack_problem`. `Played.serving` is read. The terms of operating and the shares are
+        overwritten, and so is the routing where it has space.
     conditions : (5, I) float64
     active : (n,) int64
         Configurations with serving replicas, ascending.

@@ -8,6 +8,8 @@ import math
 
 import numpy as np
 
+from fleetgym.kernels.compile import always_inline, inline
+from fleetgym.kernels.queueing import POISSON, SPLIT, TAIL, four_terms, residual
 from fleetgym.kernels.simd import (
     WIDTH,
     are_at_most,
@@ -18,8 +20,6 @@ from fleetgym.kernels.simd import (
     spread,
     store_first,
 )
-from fleetgym.kernels.compile import always_inline, inline
-from fleetgym.kernels.queueing import POISSON, SPLIT, TAIL, four_terms, residual
 
 #: Rows of a table of queues: servers, offered load, arrivals' cv2, chance to wait; the others are work space.
 Q_SERVERS, Q_OFFERED, Q_ARRIVAL_CV2, Q_CHANCE, Q_LOW, Q_LOAD, Q_PART = range(7)

@@ -14,10 +14,14 @@ from typing import Any
 
 import llvmlite.ir as ir
 import numba
+import numba.extending
 import numpy as np
 from numba.core import cgutils, types
 from numba.core.typing import signature
-from numba.extending import intrinsic, lower_cast, models, register_model
+from numba.extending import lower_cast, models, register_model
+
+#: Lets kernels call what a function emits; mypy would take its first argument for that of the call.
+intrinsic: Any = numba.extending.intrinsic
 
 _WORDS = types.Array(types.int64, 1, "C")
 
@@ -25,13 +29,11 @@ _WORDS = types.Array(types.int64, 1, "C")
 class Borrowed(types.Array):
     """Numba's type of an array that somebody else owns; parts of it are borrowed, too."""
 
-    def __init__(self, dtype: Any, ndim: int, layout: str, readonly: bool = False, **options: Any):
-        name = f"Borrowed({dtype}, {ndim}, {layout}, {readonly})"
-        super().__init__(dtype, ndim, layout, readonly=readonly, name=name, **options)
+    def __init__(self, dtype: Any, ndim: int, layout: Any, readonly: bool = False, aligned: bool = True):
+        name = f"Borrowed({dtype}, {ndim}, {layout}, {readonly}, {aligned})"
+        super().__init__(dtype, ndim, layout, readonly=readonly, name=name, aligned=aligned)
 
-    def copy(
-        self, dtype: Any = None, ndim: int | None = None, layout: str | None = None, readonly: Any = None
-    ) -> Borrowed:
+    def copy(self, dtype: Any = None, ndim: Any = None, layout: Any = None, readonly: Any = None) -> Any:
         """Return the type with some properties replaced."""
         return Borrowed(
             self.dtype if dtype is None else dtype,
@@ -154,7 +156,9 @@ class Packer:
         kind = borrowed_type(self._kind)
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return _Reader(context, builder, data_of(context, builder, signature.args[0], arguments[0])).read(kind)
+            return _Reader(context, builder, data_of(context, builder, signature.args[0], arguments[0])).read(
+                kind
+            )
 
         def unpack(typing_context: Any, words: Any) -> Any:
             return signature(kind, borrowed_type(_WORDS)), generate

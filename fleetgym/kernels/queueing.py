@@ -492,7 +492,9 @@ def fill_late_costs(
 ):
     """Fill `segment` (N, 1 + 2 SEGMENTS): safe utilisation, widths and slopes of `late_cost_table`."""
     shares, usd, slack_s, service_s, service_cv2 = borrow((shares, usd, slack_s, service_s, service_cv2))
-    arrival_cv2, ttft_slo_s, slots, offsets, segment = borrow((arrival_cv2, ttft_slo_s, slots, offsets, segment))
+    arrival_cv2, ttft_slo_s, slots, offsets, segment = borrow(
+        (arrival_cv2, ttft_slo_s, slots, offsets, segment)
+    )
     for c in range(slots.size):
         share = shares[:, c]
         mean, cv2, bursts = 0.0, 0.0, 1.0

@@ -12,7 +12,7 @@ import numpy as np
 from fleetgym.kernels.compile import inline, jit
 from fleetgym.kernels.economics import T_MODEL, T_RENTAL, T_STARTUP
 from fleetgym.kernels.pointers import borrow
-from fleetgym.kernels.records import Memory, Conditions, unpack
+from fleetgym.kernels.records import Conditions, Memory, unpack
 from fleetgym.kernels.window import extern_play, serve
 
 

@@ -31,10 +31,10 @@ from fleetgym.kernels.routing_data import (
     UNIT,
     UNSERVED,
     VALUE,
-    unpack_workspace,
+    fill_problem,
     new_basis,
     new_workspace,
-    fill_problem,
+    unpack_workspace,
 )
 from fleetgym.kernels.routing_pivot import choose_leaving, extern_pivot
 from fleetgym.kernels.simd import WIDTH, are_less, load_first, lowest, spread

@@ -4,19 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from fleetgym.kernels.simd import (
-    WIDTH,
-    are_at_most,
-    are_less,
-    choose,
-    gather,
-    is_zero,
-    load,
-    lowest,
-    sizes,
-    spread,
-    store,
-)
 from fleetgym.kernels.compile import always_inline, extern, inline
 from fleetgym.kernels.matrix import add_row, clear_row, exchange, largest_of, row_product
 from fleetgym.kernels.routing_data import (
@@ -52,6 +39,19 @@ from fleetgym.kernels.routing_workload import (
     represent,
     set_workload_dual,
     solve_workload,
+)
+from fleetgym.kernels.simd import (
+    WIDTH,
+    are_at_most,
+    are_less,
+    choose,
+    gather,
+    is_zero,
+    load,
+    lowest,
+    sizes,
+    spread,
+    store,
 )
 
 

@@ -5,15 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from fleetgym.kernels.compile import always_inline, extern, inline
-from fleetgym.kernels.simd import (
-    WIDTH,
-    are_less,
-    larger,
-    load,
-    lowest,
-    spread,
-    store,
-)
 from fleetgym.kernels.matrix import add_row, clear_row, exchange, row_product
 from fleetgym.kernels.routing_basis import net_entry, release_row, scatter, tie_row
 from fleetgym.kernels.routing_data import (
@@ -45,6 +36,15 @@ from fleetgym.kernels.routing_workload import (
     replace_key,
     represent,
     reset_pick,
+)
+from fleetgym.kernels.simd import (
+    WIDTH,
+    are_less,
+    larger,
+    load,
+    lowest,
+    spread,
+    store,
 )
 
 

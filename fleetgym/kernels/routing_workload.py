@@ -5,17 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from fleetgym.kernels.compile import always_inline, inline
-from fleetgym.kernels.simd import (
-    WIDTH,
-    are_at_most,
-    are_less,
-    fused,
-    is_zero,
-    load,
-    lowest,
-    spread,
-    store,
-)
 from fleetgym.kernels.routing_data import (
     COST,
     DELAY,
@@ -37,6 +26,17 @@ from fleetgym.kernels.routing_data import (
     TINY_PIVOT,
     UNSERVED,
     USE,
+)
+from fleetgym.kernels.simd import (
+    WIDTH,
+    are_at_most,
+    are_less,
+    fused,
+    is_zero,
+    load,
+    lowest,
+    spread,
+    store,
 )
 
 _LEAST_RATE = 1e-13  # a key that changes less as a column enters does not change

@@ -18,16 +18,15 @@ import llvmlite.ir as ir
 import numpy as np
 from numba.core import cgutils, types
 from numba.core.typing import signature
-from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
+from numba.extending import lower_builtin, models, register_model, type_callable
 
-from fleetgym.kernels.pointers import Borrowed, array_at, data_of
+from fleetgym.kernels.pointers import Borrowed, array_at, data_of, intrinsic
 
 #: How many numbers a `Lanes` holds.
 WIDTH = 8
 
 DOUBLE, INT, BYTE, BIT = ir.DoubleType(), ir.IntType(64), ir.IntType(8), ir.IntType(1)
 VECTOR, MASK = ir.VectorType(DOUBLE, WIDTH), ir.VectorType(BIT, WIDTH)
-
 
 
 class LanesType(types.Type):

@@ -17,6 +17,19 @@ from fleetgym.kernels.admission import (
 )
 from fleetgym.kernels.compile import always_inline, extern, inline, jit
 from fleetgym.kernels.economics import T_MODEL, T_RENTAL, T_STARTUP, extern_operate, new_scratch
+from fleetgym.kernels.pointers import borrow
+from fleetgym.kernels.records import (
+    EXAMPLE_CONDITIONS,
+    EXAMPLE_FLEET,
+    EXAMPLE_MEMORY,
+    EXAMPLE_PACKED,
+    Conditions,
+    Memory,
+    Played,
+    unpack,
+)
+from fleetgym.kernels.routing import remap_basis
+from fleetgym.kernels.routing_data import new_basis
 from fleetgym.kernels.simd import (
     WIDTH,
     load_first,
@@ -24,19 +37,6 @@ from fleetgym.kernels.simd import (
     store_first,
 )
 from fleetgym.kernels.timer import ADMISSION, DYNAMICS, count_ticks
-from fleetgym.kernels.routing import remap_basis
-from fleetgym.kernels.routing_data import new_basis
-from fleetgym.kernels.pointers import borrow
-from fleetgym.kernels.records import (
-    EXAMPLE_FLEET,
-    EXAMPLE_MEMORY,
-    EXAMPLE_PACKED,
-    EXAMPLE_CONDITIONS,
-    Memory,
-    Conditions,
-    Played,
-    unpack,
-)
 
 #: Rows of `Problem.budget`; a kind is 0 (none), 1 (so much per window) or 2 (so much for the whole episode).
 BUDGET_KIND, BUDGET_USD = range(2)
@@ -189,7 +189,15 @@ def play(packed, conditions, target, first, spent_usd, fleet, memory):
 
 
 extern_play = extern(
-    play, (0, 0, 0.0), EXAMPLE_PACKED, EXAMPLE_CONDITIONS, EXAMPLE_PACKED, False, 0.0, EXAMPLE_FLEET, EXAMPLE_MEMORY
+    play,
+    (0, 0, 0.0),
+    EXAMPLE_PACKED,
+    EXAMPLE_CONDITIONS,
+    EXAMPLE_PACKED,
+    False,
+    0.0,
+    EXAMPLE_FLEET,
+    EXAMPLE_MEMORY,
 )
 
 
