@@ -1,4 +1,4 @@
-"""Admission of a target fleet (section 2 of the model page): target and limits in, the fleet's new state out.
+"""Admission takes a target fleet and its limits, and returns the fleet's new state (section 2 of the model page).
 
 A fleet state is an int64 array of shape (configurations, 1 + 2 K), K being the longest start-up in windows (at
 least 1): column 0 counts running replicas, column k those that start serving in k windows, column K + k

@@ -1,4 +1,4 @@
-"""Many episodes at once: actions in, one window of each episode, and what is seen, paid and allowed after it.
+"""A batch takes actions, plays one window of each episode, and writes what is seen, paid and allowed after it.
 
 Episodes of instances of one shape lie in arrays whose first axis counts instances, scenarios or episodes. The
 environment with one episode uses the same kernel as a batch, so that their numbers are the same.

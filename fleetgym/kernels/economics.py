@@ -1,7 +1,8 @@
-"""What one window costs once a fleet serves: coefficients, routing, tails, costs (sections 1 and 4 to 6).
+"""From serving replicas and conditions to what one window costs (sections 1 and 4 to 6 of the model page).
 
-`Parameters` holds an instance as arrays; an conditions is a float array of shape (5, workloads). Only
-*active* configurations, those with serving replicas, enter: arrays with a last axis of n are compact.
+The steps are coefficients, routing, tails and costs. `Parameters` holds an instance as arrays. The conditions of
+workloads are a float array of shape (5, workloads). Only *active* configurations enter, those with serving replicas:
+arrays with a last axis of n are compact.
 """
 
 import numpy as np
@@ -47,7 +48,7 @@ NUM_PLANES = 17
 INPUT, OUTPUT, DELAY_SLO, ERROR_SLO, UNSERVED_USD, DELAY_USD, LATE_USD, TTFT_SLO, ARRIVAL_CV2 = range(9)
 NUM_WORKLOAD_ROWS = 9
 
-#: Rows of an conditions.
+#: Rows of the conditions of workloads.
 RATE, INPUT_SCALE, OUTPUT_SCALE, DELAY_FACTOR, ERROR_FACTOR = range(5)
 
 #: Rows of coefficients: per workload and active configuration.
@@ -76,12 +77,12 @@ TIE_BREAK_SCALE = 1e-6
 
 
 def new_scratch(num_workloads: int, num_configurations: int) -> Scratch:
-    """Return room for windows of at most this size."""
+    """Return scratch arrays for windows of at most this size."""
     size = num_workloads * num_configurations
     per_configuration = 9 + 6 + NUM_MOMENTS + NUM_QUEUE_ROWS
-    room = (NUM_ROUTE_ROWS + 1) * size + 7 * num_workloads + per_configuration * num_configurations
+    capacity = (NUM_ROUTE_ROWS + 1) * size + 7 * num_workloads + per_configuration * num_configurations
     return Scratch(
-        numbers=zeros(room),
+        numbers=zeros(capacity),
         flags=np.zeros(size, dtype=np.uint8),
         used=np.zeros((2, size), dtype=np.int64),
     )
@@ -227,12 +228,12 @@ def _fill_limits(parameters, serving, active, capacity, width, slope):
 @always_inline
 def _list_used(share, used):
     """Write workload and column of each route with a positive share, in order; return their number."""
-    number, count, room = 0, share.shape[1], used.shape[1]
+    number, count, capacity = 0, share.shape[1], used.shape[1]
     for i in range(share.shape[0]):
         before = number
         for first in range(0, count, WIDTH):
             bits = are_less(spread(0.0), load_first(share, i * count + first, count - first))
-            store_places(used, room + number, bits, first)
+            store_places(used, capacity + number, bits, first)
             number += how_many(bits)
         for r in range(before, number):
             used[0, r] = i

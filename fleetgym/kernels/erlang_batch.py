@@ -1,7 +1,7 @@
-"""Chances to wait of many queues at once: a table of loads in, `queueing.chance_to_wait` of each out, bit for bit.
+"""A batch of queues takes a table of loads and returns each queue's chance to wait, bit for bit as `queueing` does.
 
-Erlang's series are summed side by side, eight at a time. What a queue has found is noted as its series ends, so that no
-step of the others waits for it.
+Erlang's series are summed side by side, eight at a time. What a queue has found is stored as its series ends, so that
+no step of the others waits for it.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Rows of dense matrices, eight numbers at a time: matrices in, changed in place; rows are filled up to whole lanes."""
+"""Rows of dense matrices go in and are changed in place, eight numbers at a time; rows are filled up to whole lanes."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def _example() -> tuple[Problem, Workspace, Played]:
 _packer = Packer(*_example())
 unpack: Any = _packer.unpack  # what kernels read problem, work space and answer with
 
-#: Arguments of kernels in their types: a packed, an conditions, a memory, a fleet.
+#: Arguments of kernels in their types: words of packed pointers, conditions, a memory, a fleet.
 EXAMPLE_PACKED = np.zeros(1, dtype=np.int64)
 EXAMPLE_CONDITIONS = Conditions(np.zeros((1, 1)), np.zeros(1, dtype=np.int64), np.zeros(1))
 EXAMPLE_MEMORY = Memory(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))

@@ -1,4 +1,4 @@
-"""Windows of a known scenario in one call: played in a row, or priced for each option of one slot.
+"""One call takes windows of a known scenario, and plays them in a row or prices each option of one slot.
 
 The search for best-known costs does little else. Window by window from Python, it would spend three quarters of its
 time between the kernels.

@@ -1,4 +1,4 @@
-"""Solve the second-stage routing LP: a window's costs and limits in, routed shares and certifying duals out.
+"""The second-stage routing LP takes a window's costs and limits, and returns routed shares and certifying duals.
 
 The LP (see `solve_routing`) is block-angular: each workload has three rows of its own (demand, delay, error),
 and a configuration's three capacity rows couple the workloads. The kernel is a dual simplex method on a

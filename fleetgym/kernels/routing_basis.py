@@ -1,4 +1,4 @@
-"""A basis of the routing LP: what is stored in; factors, values and duals that are feasible out."""
+"""From a stored basis of the routing LP to its factors, its values, and duals that are feasible."""
 
 from __future__ import annotations
 

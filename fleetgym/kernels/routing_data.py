@@ -1,4 +1,4 @@
-"""The routing LP in memory: a window's costs and limits in, scaled columns and rows in a `Workspace` out.
+"""From a window's costs and limits to the scaled columns and rows of the routing LP in a `Workspace`.
 
 Columns of a workload are its unserved share, slack and excess of its delay and of its error row, then one per
 configuration. Rows of the scaled data are cost, demand, delay, error, three uses and a scale.

@@ -1,4 +1,4 @@
-"""One pivot of the dual simplex method on the routing LP: a basis in, its neighbour with less infeasibility out."""
+"""One pivot of the dual simplex method takes a basis of the routing LP to a neighbour that is less infeasible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One workload's three rows in the routing LP: prices in, key columns, duals and reduced costs out."""
+"""From prices of capacity to one workload's key columns, duals and reduced costs in the routing LP."""
 
 from __future__ import annotations
 

@@ -121,9 +121,9 @@ def zeros(*shape: int) -> np.ndarray:
     0
     """
     count, line = math.prod(shape), 8 * WIDTH
-    room = np.zeros(count + WIDTH)
-    start = -room.ctypes.data % line // room.itemsize
-    return room[start : start + count].reshape(shape)
+    buffer = np.zeros(count + WIDTH)
+    start = -buffer.ctypes.data % line // buffer.itemsize
+    return buffer[start : start + count].reshape(shape)
 
 
 # --- operators --------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""One window as a whole: target fleet and conditions in; the fleet after it, its costs and its shares out.
+"""One window takes a target fleet and conditions, and returns the fleet after it, its costs and its shares.
 
 `play` is what single steps, previews and batches of episodes have in
 common: admission, serving replicas, routing, tails, costs, and the passing of time (docs/model.md).
