@@ -252,15 +252,20 @@ def _price_columns(work, i, size):
 
 @always_inline
 def solve_workload(work, i, size):
-    """Solve one workload's three-row problem at the current prices by its own dual simplex method.
+    """Solve one workload's three-row problem at the current prices; tell whether that succeeded.
 
-    Where columns are nearly equal, that method may fail or end in noise: it may pass a basis with two of them, whose
-    inverse is worth nothing, and a pivot that would mend a reduced cost below zero looks like round-off. So where it
-    fails, and from the fifth attempt of `route` on, the primal method does it.
+    The dual simplex method comes first. Where columns are nearly equal it may fail or end in noise: it may pass a basis
+    with two of them, whose inverse is worth nothing, and a pivot that would mend a reduced cost below zero looks like
+    round-off. So from the fifth attempt of `route` on, the primal method comes first.
     """
-    if work.pick[4] == 1.0 and _solve_dual(work, i, size):
-        return True
-    return _solve_primal(work, i, size)
+    for turn in range(2):
+        if (turn == 0) == (work.pick[4] == 1.0):
+            solved = _solve_dual(work, i, size)
+        else:
+            solved = _solve_primal(work, i, size)
+        if solved:
+            return True
+    return False
 
 
 @always_inline
