@@ -202,7 +202,7 @@ def _note_compilation(function: Any) -> None:
 
 def _link_all() -> None:
     """Link what waits. Another thread may do so at the same time: that costs time and does no harm."""
-    if _thread.is_linking:
+    if _thread.is_linking or not _unlinked:
         return
     _thread.is_linking = True
     try:
@@ -218,12 +218,11 @@ class _OnLock(numba.core.event.Listener):
     """Numba takes the lock to load or compile a function, and has written its files when it lets go."""
 
     def on_start(self, event: Any) -> None:
-        if _thread.depth == 0:
-            _link_all()
+        _link_all()
         _thread.depth += 1
 
     def on_end(self, event: Any) -> None:
-        _thread.depth -= 1
+        _thread.depth = max(0, _thread.depth - 1)
         if _thread.depth == 0 and _thread.unsealed:
             folder = cache_folder()
             if folder is not None:

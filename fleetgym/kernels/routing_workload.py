@@ -258,12 +258,10 @@ def solve_workload(work, i, size):
     with two of them, whose inverse is worth nothing, and a pivot that would mend a reduced cost below zero looks like
     round-off. So from the fifth attempt of `route` on, the primal method comes first.
     """
+    dual_first = work.pick[4] == 1.0
     for turn in range(2):
-        if (turn == 0) == (work.pick[4] == 1.0):
-            solved = _solve_dual(work, i, size)
-        else:
-            solved = _solve_primal(work, i, size)
-        if solved:
+        by_dual = (turn == 0) == dual_first
+        if _solve_dual(work, i, size) if by_dual else _solve_primal(work, i, size):
             return True
     return False
 

@@ -249,7 +249,7 @@ def test_every_damage_heals(damage: Callable[[Path], None], suffix: str, warm_ca
     """Whatever happened to a file of the kernels of a step, the cost is right, and the next run is warm."""
     right = python(STEP, warm_cache).stdout
     used = [
-        p for p in kept(warm_cache, suffix) if p.name.startswith(("window.play", "routing_pivot", "batch."))
+        p for p in kept(warm_cache, suffix) if p.name.startswith(("window.play-", "routing_pivot.", "batch."))
     ]
     path = used[DAMAGES.index(damage) % len(used)]
     damage(path)
