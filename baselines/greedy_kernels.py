@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetgym.kernels.compile import inner, jit, lean
+from fleetgym.kernels.compile import inline, jit
+from fleetgym.kernels.pointers import borrow
 
 # NumPy integers, because Numba compiles a kernel anew for every Python constant that it is called with.
 # Columns of `Problem.pairs`. Loads are those of the whole workload, at columns LOAD, LOAD + 1, LOAD + 2.
@@ -75,20 +76,20 @@ class Scratch(NamedTuple):
 # -- what a level is
 
 
-@inner
+@inline
 def config_at(p, group, level):
     """Return the configuration that a group runs at a level of at least 1."""
     first = p.groups[group, START]
     return p.members[first + level - 1 if p.groups[group, EXCLUSIVE] else first]
 
 
-@inner
+@inline
 def replicas_at(p, group, level):
     """Return how many replicas a group runs at a level."""
     return min(level, 1) if p.groups[group, EXCLUSIVE] else level
 
 
-@inner
+@inline
 def held_at(p, group, level, resource):
     """Return how much of a resource a group holds at a level."""
     if level == 0:
@@ -96,7 +97,7 @@ def held_at(p, group, level, resource):
     return replicas_at(p, group, level) * p.config[config_at(p, group, level), HELD + resource]
 
 
-@inner
+@inline
 def capacity_at(p, group, level, kind):
     """Return the capacity of a level: (5g) compute, (5f) KV memory, or queue servers at safe utilisation."""
     config = config_at(p, group, level)
@@ -105,7 +106,7 @@ def capacity_at(p, group, level, kind):
     return capacity * p.safe[int(p.config[config, OFFSET]) + replicas - 1] if kind == SERVERS else capacity
 
 
-@inner
+@inline
 def load_at(p, s, group, level, kind):
     """Return the load that the group's present routes put on it at another level."""
     config = config_at(p, group, level)
@@ -120,7 +121,7 @@ def load_at(p, s, group, level, kind):
 # -- what fits
 
 
-@inner
+@inline
 def resources_fit(p, s, group, level, data_usd):
     """Tell whether budget (5c), storage (5h) and pools allow the level."""
     now = s.level[group]
@@ -133,7 +134,7 @@ def resources_fit(p, s, group, level, data_usd):
     return True
 
 
-@inner
+@inline
 def capacity_share(p, s, group, level, i, want):
     """Return the largest share of workload i, at most `want`, that the level has room for."""
     config = config_at(p, group, level)
@@ -147,7 +148,7 @@ def capacity_share(p, s, group, level, i, want):
     return want
 
 
-@inner
+@inline
 def allowance(p, unserved):
     """Return how far a workload's `excess` may rise, given what is unserved of it.
 
@@ -157,7 +158,7 @@ def allowance(p, unserved):
     return 0.0 if p.rules[SLO] == SERVED_MEAN else unserved
 
 
-@inner
+@inline
 def slo_share(p, s, i, config, want, strictness):
     """Return the effective coverage of (8): what the bounds on mean delay and error allow."""
     if p.rules[SLO] == ELASTIC:
@@ -173,7 +174,7 @@ def slo_share(p, s, i, config, want, strictness):
     return want
 
 
-@inner
+@inline
 def delay_allows(p, s, i, config, want):
     """Tell whether a route keeps the delay SLO: its own delay, or else the mean."""
     excess = p.pairs[i, config, DELAY]
@@ -182,7 +183,7 @@ def delay_allows(p, s, i, config, want):
     return s.excess[i, DELAY] + want * excess <= allowance(p, s.unserved[i] - want) + _SLACK
 
 
-@inner
+@inline
 def others_allow(p, s, group, config):
     """Tell whether the workloads routed to the group keep their SLOs on another of its configurations."""
     old = config_at(p, group, s.level[group])
@@ -207,7 +208,7 @@ def others_allow(p, s, group, config):
 # -- what it costs
 
 
-@inner
+@inline
 def slo_usd(p, s, i):
     """Return the elastic cost of workload i's mean SLOs: an excess of 1 % costs as much as 1 % unserved."""
     if p.rules[SLO] != ELASTIC:
@@ -215,7 +216,7 @@ def slo_usd(p, s, i):
     return p.unserved_usd[i] * (max(0.0, s.excess[i, 0]) + max(0.0, s.excess[i, 1]))
 
 
-@inner
+@inline
 def slo_change_usd(p, s, i, old, new, kept, added):
     """Return how `slo_usd` changes if `kept` moves from one configuration to another that takes `added`."""
     change = 0.0
@@ -229,7 +230,7 @@ def slo_change_usd(p, s, i, old, new, kept, added):
     return change * p.unserved_usd[i]
 
 
-@inner
+@inline
 def activation_usd(p, s, group, level, i, share):
     """Return what else changes when a share goes to a level: held replicas, other routes, elastic SLOs."""
     now = s.level[group]
@@ -247,7 +248,7 @@ def activation_usd(p, s, group, level, i, share):
     return cost
 
 
-@inner
+@inline
 def objective_usd(p, s):
     """Return the cost of a solution for the window: (5a), with the model stored once per replica."""
     total = s.used[BUDGET]
@@ -264,7 +265,7 @@ def objective_usd(p, s):
 # -- changes of a solution
 
 
-@inner
+@inline
 def set_level(p, s, group, level):
     """Switch a group to a level and carry its routes over."""
     old = s.level[group]
@@ -285,7 +286,7 @@ def set_level(p, s, group, level):
     s.level[group] = level
 
 
-@inner
+@inline
 def add_share(p, s, i, group, share):
     """Route a share (negative: take it back) of workload i to a group that is on."""
     config = config_at(p, group, s.level[group])
@@ -298,7 +299,7 @@ def add_share(p, s, i, group, share):
         s.excess[i, q] += share * p.pairs[i, config, q]
 
 
-@inner
+@inline
 def clear_share(p, s, i, group):
     """Take back all of a workload's share, and what round-off leaves behind; return the share."""
     share = s.share[group, i]
@@ -312,7 +313,7 @@ def clear_share(p, s, i, group):
     return share
 
 
-@inner
+@inline
 def serves(s, group):
     """Tell whether anything is routed to a group."""
     for i in range(s.unserved.size):
@@ -321,7 +322,7 @@ def serves(s, group):
     return False
 
 
-@inner
+@inline
 def copy_state(source, target):
     """Overwrite one state with another."""
     for k in range(source.flat.size):
@@ -333,7 +334,7 @@ def copy_state(source, target):
 # -- candidates: M1, M3 and effective coverage
 
 
-@inner
+@inline
 def highest_count(p, s, group):
     """Return the most replicas of a counted group that budget, storage and pools allow."""
     config = p.members[p.groups[group, START]]
@@ -346,7 +347,7 @@ def highest_count(p, s, group):
     return max(s.level[group], int(most))
 
 
-@inner
+@inline
 def count_level(p, s, group, i, want):
     """Return the fewest replicas that have room for a share, at most what can be held."""
     now = s.level[group]
@@ -365,7 +366,7 @@ def count_level(p, s, group, i, want):
     return level
 
 
-@inner
+@inline
 def level_share(p, s, i, group, level, want, strictness):
     """Return the share that a level can take; 0 if it may not be used."""
     config = config_at(p, group, level)
@@ -385,7 +386,7 @@ def level_share(p, s, i, group, level, want, strictness):
     return share
 
 
-@inner
+@inline
 def option_level(p, s, i, group, want, strictness):
     """Return the level of an exclusive group for a share, and how much of it fits: M1 (6) or M3 (9).
 
@@ -406,7 +407,7 @@ def option_level(p, s, i, group, want, strictness):
     return best, most
 
 
-@inner
+@inline
 def cheapest_level(p, s, i, group, want):
     """Return the level of an exclusive group with the least cost per share, whatever its delay."""
     now = s.level[group]
@@ -421,7 +422,7 @@ def cheapest_level(p, s, i, group, want):
     return best, most
 
 
-@inner
+@inline
 def candidate(p, s, i, group, want):
     """Return level, effective coverage (8) and activation cost of a group for workload i; level 0: none."""
     if p.groups[group, EXCLUSIVE]:
@@ -437,7 +438,7 @@ def candidate(p, s, i, group, want):
     return level, share, activation_usd(p, s, group, level, i, share)
 
 
-@inner
+@inline
 def hopeless(p, s, i, group, want, key):
     """Tell at once that a group that is off cannot beat a unit cost.
 
@@ -449,7 +450,7 @@ def hopeless(p, s, i, group, want, key):
     return holds and p.rules[M2] > 0.0 and p.bound[i, group] >= key
 
 
-@inner
+@inline
 def keeps_slos(p, s, i, config, share):
     """Tell whether workload i's means stay within its SLOs; where these are hard, candidates see to it."""
     if p.rules[SLO] != ELASTIC:
@@ -460,7 +461,7 @@ def keeps_slos(p, s, i, config, share):
     return True
 
 
-@inner
+@inline
 def best_group(p, s, i, want, choice, limit):
     """Return group, level and share that M2 ranks first: full coverage before partial, then unit cost.
 
@@ -490,7 +491,7 @@ def best_group(p, s, i, want, choice, limit):
     return best, best_level, best_share
 
 
-@inner
+@inline
 def place(p, s, i, choice):
     """Serve as much as possible of what workload i lacks, the best candidate first."""
     for _ in range(s.level.size):
@@ -506,7 +507,7 @@ def place(p, s, i, choice):
 # -- Algorithm 1
 
 
-@inner
+@inline
 def cover_level(p, i, group):
     """Return the level that M1 gives workload i in an unused group; 0 if none, or if it errs too much."""
     last = p.groups[group, TOP] if p.groups[group, EXCLUSIVE] else 1
@@ -519,7 +520,7 @@ def cover_level(p, i, group):
     return _OFF
 
 
-@inner
+@inline
 def cover_set(levels, covered, group):
     """Return how many uncovered workloads a group would cover, (10), and the level for all, (11)."""
     count, level = _OFF, _OFF
@@ -530,7 +531,7 @@ def cover_set(levels, covered, group):
     return count, level
 
 
-@inner
+@inline
 def cover(p, s, scratch):
     """Phase 1: switch on groups until every workload has one that suits it, within a share of the budget."""
     groups, workloads = s.share.shape
@@ -557,7 +558,7 @@ def cover(p, s, scratch):
             covered[i] = covered[i] or levels[best, i] > 0
 
 
-@inner
+@inline
 def construct(p, s, order):
     """Phase 2: place the workloads in order."""
     for i in order:
@@ -568,7 +569,7 @@ def construct(p, s, order):
 # -- Algorithm 2
 
 
-@inner
+@inline
 def slos_hold(p, s):
     """Tell whether every mean SLO that is a hard one holds."""
     if p.rules[SLO] == ELASTIC:
@@ -580,7 +581,7 @@ def slos_hold(p, s):
     return True
 
 
-@inner
+@inline
 def shrink(p, s, group):
     """Give a group the smallest level that still serves its routes for less; switch it off without routes."""
     if not serves(s, group):
@@ -597,7 +598,7 @@ def shrink(p, s, group):
             return
 
 
-@inner
+@inline
 def improves(p, s, cost):
     """Return the cost of a state that keeps its SLOs and is cheaper than `cost`, else `cost`."""
     if not slos_hold(p, s):  # a mean may rest on a route that was moved away
@@ -606,7 +607,7 @@ def improves(p, s, cost):
     return new if new < cost - _TINY * abs(cost) else cost
 
 
-@inner
+@inline
 def relocate(p, s, backup, passes, cost):
     """Up to `passes` rounds of moves of whole shares to the best other place; return the lower cost."""
     for _ in range(passes):
@@ -633,7 +634,7 @@ def relocate(p, s, backup, passes, cost):
     return cost
 
 
-@inner
+@inline
 def utilization(p, s, group):
     """Return how full the fullest capacity of an active group is."""
     most = 0.0
@@ -643,7 +644,7 @@ def utilization(p, s, group):
     return most
 
 
-@inner
+@inline
 def dissolve(p, s, group, served):
     """Switch a group off and spread what it served over the other active ones, as far as they take it."""
     for i in range(served.size):
@@ -656,7 +657,7 @@ def dissolve(p, s, group, served):
             place(p, s, i, ACTIVE)
 
 
-@inner
+@inline
 def least_loaded(p, s, tried):
     """Return the active group with the lowest utilisation that was not tried yet, or none."""
     group, least = _NONE, np.inf
@@ -666,7 +667,7 @@ def least_loaded(p, s, tried):
     return group
 
 
-@inner
+@inline
 def consolidate(p, s, backup, scratch):
     """Shrink what is idle, then try to close active groups, the least loaded first; return the cost.
 
@@ -698,12 +699,13 @@ def consolidate(p, s, backup, scratch):
     return cost
 
 
-@jit(**lean())
+@jit
 def solve(p, states, scratch, orders, passes, patience):
     """Construct from each order and, with `passes` of at least 0, improve by local search; keep the best.
 
     `states` are four empty ones; the last becomes the best. Return its cost and the number of orders tried.
     """
+    p, states, scratch, orders = borrow((p, states, scratch, orders))
     covered, s, backup, best = states
     cover(p, covered, scratch)
     best_cost, waited = np.inf, 0

@@ -75,14 +75,14 @@ def copy_of_package(folder: Path) -> Path:
 #: Two kernels in files of their own: one calls the other, joined to it and by its symbol.
 CALLEE = "from fleetgym.kernels.compile import jit\n\n\n@jit\ndef callee(x):\n    return {factor} * x\n"
 CALLER = """from fleetgym.kernels.callee import callee
-from fleetgym.kernels.compile import jit, separate
+from fleetgym.kernels.compile import extern, jit
 
-apart = separate(callee, 1.0)
+extern_callee = extern(callee, 1.0, 1.0)
 
 
 @jit
 def caller(x):
-    return callee(x) + apart(x)
+    return callee(x) + extern_callee(x)
 """
 
 
@@ -96,17 +96,6 @@ def test_an_edit_of_a_callee_is_seen(tmp_path: Path) -> None:
         (kernels / "callee.py").write_text(CALLEE.format(factor=factor))
         run = python(call, **environment)
         assert run.stdout.strip() == printed, run.stderr
-
-
-def test_the_garbage_collector_is_left_as_it_was() -> None:
-    """Compilation does without it, and leaves it on or off as it found it, also where a kernel does not compile."""
-    run = python(
-        "import gc\nfrom fleetgym.kernels.compile import jit, lean\nsound = jit(lambda x: 2.0 * x, **lean())\n"
-        "unsound = jit(lambda x: x.no_such_field, **lean())\nfor wanted in (True, False):\n"
-        "    (gc.enable if wanted else gc.disable)()\n    sound(1.0 if wanted else 1)\n    print(gc.isenabled())\n"
-        "    try: unsound(1.0)\n    except Exception as error: print(type(error).__name__, gc.isenabled())",
-    )
-    assert run.stdout.split() == ["True", "TypingError", "True", "False", "TypingError", "False"], run.stderr
 
 
 def test_an_edit_of_any_kernel_file_starts_a_new_cache(tmp_path: Path) -> None:

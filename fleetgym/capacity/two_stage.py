@@ -13,7 +13,6 @@ import numpy as np
 from fleetgym.agents.arguments import is_number, one_of, whole_at_least
 from fleetgym.files.errors import FleetgymError
 from fleetgym.files.schema import shown
-from fleetgym.kernels.compile import announce_compilation
 from fleetgym.kernels.routing import route
 from fleetgym.kernels.routing_data import new_basis, new_workspace
 from fleetgym.model.conditions import Conditions
@@ -97,7 +96,6 @@ class SecondStage:
         slo: str = "mean",
         memory: bool = False,
     ):
-        announce_compilation(route)
         fleet = np.asarray(plan.fleet)
         _check(instance, plan, fleet, routes, slo)
         model = window_model(instance)

@@ -1,7 +1,7 @@
 """Episodes in arrays: instances and scenarios in, and for each window actions in, observations and infos out.
 
 `EpisodeBatch` is what `FleetAlloc-v0` stands on, with one episode or thousands; the work is done in
-`fleetgym.kernels.episodes`.
+`fleetgym.kernels.batch`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from fleetgym.files.errors import FleetgymError
-from fleetgym.kernels.compile import announce_compilation
-from fleetgym.kernels.episodes import Episodes, Report, Setting, Shape, advance_episodes, columns, freeze
+from fleetgym.kernels.batch import Episodes, Report, Setting, Shape, advance_episodes, columns, pack_batch
+from fleetgym.kernels.pointers import PackedPointers
+from fleetgym.kernels.records import Memory, PackedConditions, pack_problem
 from fleetgym.kernels.routing_data import new_workspace
-from fleetgym.kernels.tables import Memory, Outcomes
-from fleetgym.kernels.tables import freeze as freeze_instance
 from fleetgym.kernels.window import new_memory, new_played
 from fleetgym.model.actions import ActionSpace
 from fleetgym.model.conditions import Conditions
@@ -97,19 +96,20 @@ class EpisodeBatch:
         self._prepare()
 
     def _prepare(self) -> None:
-        announce_compilation(advance_episodes)
         size, count = (self.shape.workloads, self.shape.configurations), len(self._episodes.position)
-        self._desks = [
+        self._workspaces = [
             (new_workspace(*size), new_played(*size, self.shape.pools)) for _ in range(self.threads)
         ]
         if count > 1:  # nobody looks at the routing of many episodes
             unseen = np.zeros((self.shape.workloads, 0))
-            self._desks = [(work, played._replace(routing=unseen)) for work, played in self._desks]
-        self._notes = [
-            np.stack([freeze_instance(problem, *desk) for problem in self._problems]) for desk in self._desks
+            self._workspaces = [(work, played._replace(routing=unseen)) for work, played in self._workspaces]
+        self._packed = [
+            pack_batch(
+                *(self._setting, self._episodes, self._report),
+                PackedPointers.stack([pack_problem(problem, *workspace) for problem in self._problems]),
+            )
+            for workspace in self._workspaces
         ]
-        known = self._setting, self._episodes, self._report
-        self._tables = [freeze(*known, notes) for notes in self._notes]
         cuts = np.linspace(0, count, self.threads + 1).astype(int).tolist()
         self._ranges = list(itertools.pairwise(cuts))
         self._pool = ThreadPoolExecutor(self.threads - 1) if self.threads > 1 else None
@@ -118,7 +118,7 @@ class EpisodeBatch:
         return {
             name: value
             for name, value in vars(self).items()
-            if name not in ("_desks", "_notes", "_tables", "_pool")
+            if name not in ("_workspaces", "_packed", "_pool")
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -166,7 +166,7 @@ class EpisodeBatch:
                 raise RuntimeError(f"the routing LP of {instance.id!r} was not solved (episode {episode})")
 
     def _advance(self, thread: int, actions: np.ndarray, what: np.ndarray) -> int:
-        failed: int = advance_episodes(self._tables[thread], actions, what, *self._ranges[thread])
+        failed: int = advance_episodes(self._packed[thread].words, actions, what, *self._ranges[thread])
         return failed
 
     # -- what there is to see -------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class EpisodeBatch:
 
     def last_result(self) -> WindowResult:
         """Return what the episode that was played last has cost and why; for a batch of one."""
-        return WindowResult.of(self._desks[0][1], int(self._report.counts[0, 1]))
+        return WindowResult.of(self._workspaces[0][1], int(self._report.counts[0, 1]))
 
     def state(self, episode: int) -> FleetState:
         """Return an independent copy of what an episode carries along."""
@@ -274,12 +274,12 @@ def _setting(
 ) -> Setting:
     nominal = [Conditions.nominal(instance).packed() for instance in instances]
     return Setting(
-        nominal=Outcomes(*(np.stack(arrays) for arrays in zip(*nominal, strict=True))),
+        nominal=PackedConditions(*(np.stack(arrays) for arrays in zip(*nominal, strict=True))),
         nominal_fleet=np.array([instance.nominal_fleet for instance in instances], dtype=np.int64),
         option=np.stack([space.options(nvec) for space in spaces]),
         option_start=np.tile(np.concatenate(([0], np.cumsum(nvec)[:-1])), (len(instances), 1)),
         lead=np.array([instance.lead for instance in instances], dtype=np.int64),
-        scenario=Outcomes(
+        scenario=PackedConditions(
             workload=np.empty((room, shape.windows, len(Conditions.WORKLOAD_FIELDS), shape.workloads)),
             available=np.empty((room, shape.windows, shape.pools), dtype=np.int64),
             price=np.empty((room, shape.windows, shape.pools)),
@@ -296,7 +296,7 @@ def _episodes(which: np.ndarray, shape: Shape) -> Episodes:
         fleet=np.zeros((count, shape.configurations, 1 + 2 * shape.longest_startup), dtype=np.int64),
         spent_usd=np.zeros(count),
         memory=Memory(*(np.zeros((count, part.size), dtype=np.int64) for part in memory)),
-        limits=Outcomes(
+        limits=PackedConditions(
             workload=np.zeros((count, 0, 0)),
             available=np.zeros((count, shape.pools), dtype=np.int64),
             price=np.zeros((count, shape.pools)),

@@ -13,7 +13,7 @@ from fleetgym.envs.base import PortableEnv
 from fleetgym.envs.batch import BEGIN, PLAY, EpisodeBatch
 from fleetgym.envs.rendering import Viewer, checked_render_mode, has_render_mode, render_ansi
 from fleetgym.envs.scenarios import ScenarioChoice
-from fleetgym.kernels.episodes import MAX_LOG_RATIO, MAX_PRICE_FACTOR
+from fleetgym.kernels.batch import MAX_LOG_RATIO, MAX_PRICE_FACTOR
 from fleetgym.model.actions import ActionSpace
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance

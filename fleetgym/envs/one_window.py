@@ -14,7 +14,7 @@ from fleetgym.envs.base import PortableEnv
 from fleetgym.envs.rendering import checked_render_mode, has_render_mode, render_ansi
 from fleetgym.envs.scenarios import ScenarioChoice, reset_options
 from fleetgym.files.errors import FleetgymError
-from fleetgym.kernels.episodes import MAX_LOG_RATIO, MAX_PRICE_FACTOR
+from fleetgym.kernels.batch import MAX_LOG_RATIO, MAX_PRICE_FACTOR
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
 from fleetgym.model.scenario import Scenario

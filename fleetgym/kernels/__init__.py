@@ -1,1 +1,1 @@
-"""All compiled code: plain functions over NumPy arrays that trust their input."""
+"""All compiled code: plain functions that take NumPy arrays, trust them, and return arrays or numbers."""

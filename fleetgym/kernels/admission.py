@@ -1,4 +1,4 @@
-"""Admission of a target fleet (section 2 of the model page): target and limits in, the fleet's new state out.
+"""Admission takes a target fleet and its limits, and returns the fleet's new state (section 2 of the model page).
 
 A fleet state is an int64 array of shape (configurations, 1 + 2 K), K being the longest start-up in windows (at
 least 1): column 0 counts running replicas, column k those that start serving in k windows, column K + k
@@ -7,7 +7,7 @@ those that are draining and released in k windows.
 
 import numpy as np
 
-from fleetgym.kernels.compile import inner, jit, lean, separate
+from fleetgym.kernels.compile import extern, inline, jit
 
 #: Rows of the array of moves that `admit` fills, each of shape (configurations,).
 LEAVING, PENDING, GRANTED, DENIED, LOST = range(5)
@@ -17,7 +17,7 @@ NUM_MOVES = 5
 MONEY_TOLERANCE = 1e-9
 
 
-@inner
+@inline
 def held_replicas(state, moves, c):
     """Replicas of configuration c that hold GPUs and pay."""
     total = moves[LEAVING, c]
@@ -26,7 +26,7 @@ def held_replicas(state, moves, c):
     return total
 
 
-@inner
+@inline
 def holding_usd(state, moves, hold_usd):
     """Rent and model storage of everything held in this window."""
     total = 0.0
@@ -35,12 +35,12 @@ def holding_usd(state, moves, hold_usd):
     return total
 
 
-@inner
+@inline
 def _over_budget(usd, limit_usd):
     return usd > limit_usd + MONEY_TOLERANCE * max(1.0, limit_usd)
 
 
-@inner
+@inline
 def _remove_draining(state, moves, c):
     """Remove one draining replica of c: leaving ones first, then fewest windows left. False if there is none."""
     if moves[LEAVING, c] > 0:
@@ -54,7 +54,7 @@ def _remove_draining(state, moves, c):
     return False
 
 
-@inner
+@inline
 def _remove_starting(state, moves, c):
     """Remove one starting replica of c, most windows left first. False if there is none."""
     for k in range((state.shape[1] - 1) // 2, 0, -1):
@@ -65,7 +65,7 @@ def _remove_starting(state, moves, c):
     return False
 
 
-@inner
+@inline
 def _remove_running(state, c):
     if state[c, 0] > 0:
         state[c, 0] -= 1
@@ -73,7 +73,7 @@ def _remove_running(state, c):
     return False
 
 
-@inner
+@inline
 def _remove_last(state, moves, order, weight, only_draining):
     """Remove one replica whose `weight` is positive: draining, else starting, else running; last rank first.
 
@@ -95,7 +95,7 @@ def _remove_last(state, moves, order, weight, only_draining):
     return -1
 
 
-@inner
+@inline
 def _leave(target, state, moves, order, slot_start, slot_exclusive):
     """(a) Cancel or drain what exceeds the target."""
     for s in range(slot_start.shape[0] - 1):
@@ -108,7 +108,7 @@ def _leave(target, state, moves, order, slot_start, slot_exclusive):
             _leave_one(target[c], switches, state, moves, c)
 
 
-@inner
+@inline
 def _leave_one(wanted, switches, state, moves, c):
     longest = (state.shape[1] - 1) // 2
     surplus = -wanted
@@ -127,7 +127,7 @@ def _leave_one(wanted, switches, state, moves, c):
         moves[LEAVING, c] += surplus
 
 
-@inner
+@inline
 def _fill_used(state, moves, gpu_use, used):
     """Write the GPUs held of each pool."""
     for g in range(gpu_use.shape[0]):
@@ -139,7 +139,7 @@ def _fill_used(state, moves, gpu_use, used):
                 used[g] += gpu_use[g, c] * held
 
 
-@inner
+@inline
 def _shed(state, moves, order, gpu_use, available, hold_usd, budget_usd, used):
     """(b), (c) Remove replicas until availability and budget hold."""
     for g in range(gpu_use.shape[0]):
@@ -159,7 +159,7 @@ def _shed(state, moves, order, gpu_use, available, hold_usd, budget_usd, used):
             used[h] -= gpu_use[h, c]
 
 
-@inner
+@inline
 def _grant(state, moves, c, count, delay, gpu_use, used):
     """Let `count` replicas of configuration c come."""
     state[c, delay] += count
@@ -168,7 +168,7 @@ def _grant(state, moves, c, count, delay, gpu_use, used):
         used[g] += gpu_use[g, c] * count
 
 
-@inner
+@inline
 def _free_replicas(c, gpu_use, available, used, most):
     """Return for how many replicas of configuration c, up to `most`, there are free GPUs."""
     for g in range(gpu_use.shape[0]):
@@ -177,7 +177,7 @@ def _free_replicas(c, gpu_use, available, used, most):
     return max(most, 0)
 
 
-@inner
+@inline
 def _take_back(state, moves, c):
     """(d) 1. Return a draining replica of c to running, most windows left first. False if there is none."""
     if moves[LEAVING, c] > 0:
@@ -193,7 +193,7 @@ def _take_back(state, moves, c):
     return False
 
 
-@inner
+@inline
 def _first_violation(state, moves, c, gpu_use, available, used, hold_usd, fee_usd, budget_usd):
     """Return the first pool that one more replica of c overfills, G for the budget, -1 if it fits."""
     num_pools = gpu_use.shape[0]
@@ -207,7 +207,7 @@ def _first_violation(state, moves, c, gpu_use, available, used, hold_usd, fee_us
     return -1
 
 
-@inner
+@inline
 def _draining(state, moves, c):
     """Replicas of configuration c that leave or drain."""
     longest = (state.shape[1] - 1) // 2
@@ -217,7 +217,7 @@ def _draining(state, moves, c):
     return total
 
 
-@inner
+@inline
 def _fits_undrained(state, moves, c, gpu_use, available, used, hold_usd, fee_usd, budget_usd):
     """Tell whether one more replica of c would fit if nothing left or drained."""
     for g in range(gpu_use.shape[0]):
@@ -235,7 +235,7 @@ def _fits_undrained(state, moves, c, gpu_use, available, used, hold_usd, fee_usd
     return not _over_budget(usd + hold_usd[c] + fee_usd, budget_usd)
 
 
-@inner
+@inline
 def _make_room(state, moves, c, order, gpu_use, available, used, hold_usd, fee_usd, budget_usd):
     """(d) 2.-3. Let draining replicas give way to one of c. Returns how many did, -1 if that is not enough."""
     short = _first_violation(state, moves, c, gpu_use, available, used, hold_usd, fee_usd, budget_usd)
@@ -256,7 +256,7 @@ def _make_room(state, moves, c, order, gpu_use, available, used, hold_usd, fee_u
     return gave_way
 
 
-@inner
+@inline
 def _settle_switch(state, moves, c, granted, order, first, last):
     """(d) End of an exclusive slot: cancel what was pending if c came, keep the old option if not.
 
@@ -277,7 +277,7 @@ def _settle_switch(state, moves, c, granted, order, first, last):
     return cancelled
 
 
-@inner
+@inline
 def _present(state, c):
     total = 0
     for k in range((state.shape[1] - 1) // 2 + 1):
@@ -285,7 +285,7 @@ def _present(state, c):
     return total
 
 
-@inner
+@inline
 def _drain(state, moves, wait):
     """(e) What still leaves drains until everything granted in this window serves."""
     longest = (state.shape[1] - 1) // 2
@@ -296,7 +296,7 @@ def _drain(state, moves, wait):
             moves[LEAVING, c] = 0
 
 
-@inner
+@inline
 def clear(moves):
     """Note that nothing has happened yet."""
     for row in range(moves.shape[0]):
@@ -304,7 +304,7 @@ def clear(moves):
             moves[row, c] = 0
 
 
-@inner
+@inline
 def count_held(state, held):
     """Write the replicas that hold GPUs and pay into `held` (C,)."""
     for c in range(state.shape[0]):
@@ -313,7 +313,7 @@ def count_held(state, held):
             held[c] += state[c, k]
 
 
-@inner
+@inline
 def is_settled(target, state, held, gpu_use, available, hold_usd, budget_usd):
     """Tell whether the fleet is the target and within all limits, so that `admit` would change nothing."""
     for c in range(target.shape[0]):
@@ -332,7 +332,7 @@ def is_settled(target, state, held, gpu_use, available, hold_usd, budget_usd):
     return not _over_budget(usd, budget_usd)
 
 
-@jit(**lean())
+@jit
 def admit(
     target,
     state,
@@ -437,10 +437,10 @@ def _example_arguments():
     )
 
 
-distant_admit = separate(admit, *_example_arguments())
+extern_admit = extern(admit, (0, 0.0), *_example_arguments())
 
 
-@inner
+@inline
 def count_serving(state, serving):
     """Write the replicas that serve in this window, running and draining, into `serving` (C,)."""
     longest = (state.shape[1] - 1) // 2
@@ -450,7 +450,7 @@ def count_serving(state, serving):
             serving[c] += state[c, k]
 
 
-@inner
+@inline
 def advance(state):
     """Let one window pass: starting replicas come closer to serving, draining ones to release."""
     longest = (state.shape[1] - 1) // 2

@@ -1,139 +1,54 @@
-"""Give every kernel its ``jit`` decorator, and find a place where compiled code can be kept.
+"""The decorators of all kernels: plain functions over arrays go in, compiled functions come out.
 
-Numba keys its cache by the file that holds a function, so an edit of a *callee* in another file would go
-unseen. Here the cache folder's name is a digest of all kernel sources, of where they lie and of the compiler's
-version: any edit starts a new folder, and so does another installation, for Numba does not find what was compiled
-elsewhere. Where no folder is writable the kernels are compiled afresh in each process.
+- `jit` compiles what Python calls, and keeps it on disk.
+- `inline` compiles what only kernels call. It is not kept, since each caller keeps its own copy.
+- `always_inline` does so for a function with one caller. To pass many arrays on would take as long as many of them run.
+- `extern` compiles a large function once, and lets kernels call it by a symbol. Otherwise LLVM would optimise it again
+  at each level of callers, which takes most of the time of a compilation.
+
+An import compiles nothing. Numba tells when it begins to load or compile a function (`numba.core.event`); that is
+when `extern` functions are loaded or compiled first, so that whatever comes next finds their symbols.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import inspect
-import os
-import platform
 import sys
-import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, NamedTuple
 
 import llvmlite.binding
+import llvmlite.ir
 import numba
-import numba.core.cgutils
-import numba.core.compiler_lock
-import numba.core.typing
+import numba.core.event
+import numba.extending
 
-from fleetgym.kernels.parts import KernelCompiler, PartCompiler
+from fleetgym.kernels.cache import cache_folder, is_sound, seal, source_digest
+from fleetgym.kernels.pointers import borrowed_type
 
-_SOURCES = Path(__file__).parent
+__all__ = ["always_inline", "cache_folder", "check_cache", "extern", "inline", "jit", "source_digest"]
 
-
-def source_digest() -> str:
-    """Return a digest of every kernel source and of its place, of Numba's version and of the processor.
-
-    Returns
-    -------
-    str
-        Sixteen hexadecimal digits.
-
-    Examples
-    --------
-    >>> len(source_digest())
-    16
-    """
-    digest = hashlib.sha256()
-    profile = os.environ.get("FLEETGYM_PROFILE", "")  # changes what is compiled, see `kernels.profile`
-    place = str(_SOURCES)  # Numba looks nowhere else for what it compiled there
-    for part in (
-        numba.__version__,
-        platform.python_version(),
-        platform.machine(),
-        _cpu_name(),
-        profile,
-        place,
-    ):
-        digest.update(part.encode() + b"\0")
-    for path in sorted(_SOURCES.glob("*.py")):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
+_OPTIONS: dict[str, Any] = {"error_model": "numpy"}  # no division raises
 
 
-def _cpu_name() -> str:
-    return str(llvmlite.binding.get_host_cpu_name())
-
-
-def _candidates() -> Iterator[Path]:
-    """Folders to try, best first."""
-    for name in ("FLEETGYM_CACHE_DIR", "NUMBA_CACHE_DIR"):
-        if os.environ.get(name):
-            yield Path(os.environ[name])
-    if os.environ.get("XDG_CACHE_HOME"):
-        yield Path(os.environ["XDG_CACHE_HOME"]) / "fleetgym"
-    with contextlib.suppress(RuntimeError):  # no home directory can be determined
-        yield Path.home() / ".cache" / "fleetgym"
-    user = str(os.getuid()) if hasattr(os, "getuid") else "user"
-    yield Path(tempfile.gettempdir()) / f"fleetgym-{user}"
-
-
-def _is_ours_and_writable(folder: Path) -> bool:
-    """Create `folder` if need be; tell whether we own it and can write to it.
-
-    Compiled code is loaded from there, so a folder that somebody else owns is refused.
-    """
+@contextlib.contextmanager
+def _kept_in(folder: Path | None) -> Iterator[None]:
+    """Let Numba keep what is decorated meanwhile in `folder`; other people's kernels stay where they were."""
+    config: Any = numba.config
+    elsewhere = config.CACHE_DIR
+    config.CACHE_DIR = str(folder or "")
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if hasattr(os, "getuid") and folder.stat().st_uid != os.getuid():
-            return False
-        with tempfile.NamedTemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
-
-
-@functools.cache
-def cache_folder() -> Path | None:
-    """Return the folder that holds this version's compiled kernels, or None where none is writable.
-
-    ``FLEETGYM_CACHE_DIR`` and ``NUMBA_CACHE_DIR`` are tried first, then the user's cache folder, then a
-    temporary one.
-    """
-    digest = source_digest()
-    for base in _candidates():
-        folder = base / f"kernels-{digest}"
-        if _is_ours_and_writable(folder):
-            return folder
-    return None
-
-
-def announce_compilation(last_kernel: Any) -> None:
-    """Print one line to stderr if `last_kernel`, which needs all the others, was never compiled here.
-
-    Parameters
-    ----------
-    last_kernel : callable
-        A function that `jit` returned.
-    """
-    if last_kernel.signatures or not sys.stderr or _announced:
-        return
-    folder = cache_folder()
-    name = last_kernel.py_func.__qualname__
-    if folder is None or not any(folder.rglob(f"*.{name}-*.nbi")):
-        print(
-            "fleetgym: compiling kernels (once per version, about half a minute) ...",
-            file=sys.stderr,
-            flush=True,
-        )
-        _announced.append(True)
-
-
-_announced: list[bool] = []  # said in this process
+        yield
+    finally:
+        config.CACHE_DIR = elsewhere
 
 
 def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """Compile with Numba: no Python objects, no interpreter lock, cached where that is possible.
+    """Compile with Numba: no Python objects, no interpreter lock, kept on disk where that is possible.
 
     Parameters
     ----------
@@ -158,140 +73,206 @@ def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     if function is None:
         return functools.partial(jit, **options)
     folder = cache_folder()
-    options = {"cache": folder is not None, "nogil": True, "error_model": "numpy", **options}
+    options = {"cache": folder is not None, "nogil": True, **_OPTIONS, **options}
     options["no_cfunc_wrapper"] = True  # nobody calls kernels from C
     if function.__name__.startswith("_"):  # only called by other kernels: a third less to compile
         options["no_cpython_wrapper"] = True
-    config: Any = numba.config
-    elsewhere = config.CACHE_DIR
-    try:
-        config.CACHE_DIR = str(folder or "")
-        kernel = numba.njit(**options)(function)
-    except RuntimeError:  # no cache locator, as for functions typed at a prompt
-        kernel = numba.njit(**{**options, "cache": False})(function)
-    finally:
-        config.CACHE_DIR = elsewhere  # other people's kernels stay where they were
-    compile_or_load = kernel.compile
-
-    def compile_after_callees(signature: Any) -> Any:
-        _Distant.locate_all()  # also what is loaded from the cache may refer to them
-        return compile_or_load(signature)
-
-    kernel.compile = compile_after_callees
-    return kernel
+    _ours.add(function.__code__)
+    with _kept_in(folder):
+        try:
+            return numba.njit(**options)(function)
+        except RuntimeError:  # no cache locator, as for functions typed at a prompt
+            return numba.njit(**{**options, "cache": False})(function)
 
 
-class _Distant:
-    """A kernel that others call by its symbol; compiled once any kernel is, so that imports compile nothing."""
+inline: Any = functools.partial(jit, cache=False, no_cpython_wrapper=True)
+always_inline: Any = functools.partial(inline, forceinline=True)
 
-    _waiting: ClassVar[list[_Distant]] = []  # callees before their callers
-    _is_locating: ClassVar[bool] = False
 
-    def __init__(self, kernel: Any, types: tuple[Any, ...]):
-        self.kernel, self.types = kernel, types
-        self.symbol = f"{kernel.__module__}.{kernel.py_func.__qualname__}"
-        self.signature: Any = None
-        self._waiting.append(self)
+class _Extern:
+    """A function that kernels call by its symbol."""
 
-    @classmethod
-    def locate_all(cls) -> None:
-        """Compile what waits, and tell the linker where it is."""
-        if not cls._waiting:
-            return
-        with numba.core.compiler_lock.global_compiler_lock:
-            if cls._is_locating:  # one of them is being compiled; its callees came before it
-                return
-            cls._is_locating = True
+    def __init__(self, function: Any, returns: Any, examples: tuple[Any, ...]):
+        self.function = function
+        self.symbol = f"{function.__module__}.{function.__qualname__}"
+        self.signature = numba.typeof(returns)(
+            *(borrowed_type(numba.typeof(example)) for example in examples)
+        )
+        self._compiled: list[Any] = []  # keeps the code alive
+
+    def link(self) -> None:
+        """Load or compile the function, and tell the linker where it is."""
+        folder = cache_folder()
+        with _kept_in(folder):
             try:
-                while cls._waiting:
-                    cls._waiting[0]._locate()
-                    del cls._waiting[0]
-            finally:
-                cls._is_locating = False
-
-    def _locate(self) -> None:
-        announce_compilation(self.kernel)
-        self.kernel.compile(self.types)
-        compiled = self.kernel.overloads[self.types]
-        address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
-        llvmlite.binding.add_symbol(self.symbol, address)
-        self.signature = numba.core.typing.signature(compiled.signature.return_type, *self.types)
+                compiled = numba.cfunc(self.signature, cache=folder is not None, **_OPTIONS)(self.function)
+            except (OSError, RuntimeError):  # it cannot be kept: the disk is full, or there is no source file
+                compiled = numba.cfunc(self.signature, **_OPTIONS)(self.function)
+        if compiled.cache_hits == 0:
+            _note_compilation(self.function)
+            if folder is not None:
+                seal(folder, [_file_start(self.function)])
+        llvmlite.binding.add_symbol(self.symbol, compiled.address)
+        self._compiled.append(compiled)
 
     def call(self, context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         """Generate the code of a call."""
-        convention, result = context.call_conv, signature.return_type
-        kind = convention.get_function_type(result, signature.args)
-        callee = numba.core.cgutils.get_or_insert_function(builder.module, kind, self.symbol)
-        status, value = convention.call_function(builder, callee, result, signature.args, arguments)
-        with numba.core.cgutils.if_unlikely(builder, status.is_error):
-            convention.return_status_propagate(builder, status)
-        return value
+        values = [context.get_value_type(kind) for kind in signature.args]
+        kind = llvmlite.ir.FunctionType(context.get_value_type(signature.return_type), values)
+        module = builder.module
+        callee = module.globals.get(self.symbol) or llvmlite.ir.Function(module, kind, self.symbol)
+        return builder.call(callee, arguments)
 
 
-def separate(kernel: Any, *examples: Any) -> Any:
-    """Keep a kernel apart from its callers, for the types of `examples`; return what they call it by.
-
-    What a kernel calls is otherwise joined to it and optimised once more, at each level of calls. This keeps
-    a large callee apart: its caller refers to it by a symbol, known in this process once any kernel is compiled or
-    loaded.
+def extern(function: Any, returns: Any, *examples: Any) -> Any:
+    """Compile a function once for all kernels that call it; return what they call it by.
 
     Parameters
     ----------
-    kernel : callable
-        A function that `jit` returned.
+    function : callable
+        A plain function, or a kernel that `jit` returned.
+    returns
+        A result of the type that it returns.
     *examples
-        Arguments of the types it will get.
+        Arguments of the types that it takes.
 
     Returns
     -------
     callable
-        To be called only from kernels that `jit` returned.
+        To be called only from kernels.
 
     Examples
     --------
-    >>> @jit
-    ... def square(x):
+    >>> def square(x):
     ...     return x * x
-    >>> distant_square = separate(square, 1.0)
+    >>> extern_square = extern(square, 1.0, 1.0)
     >>> @jit
     ... def fourth_power(x):
-    ...     return distant_square(distant_square(x))
+    ...     return extern_square(extern_square(x))
     >>> fourth_power(2.0)
     16.0
     """
-    callee = _Distant(kernel, tuple(numba.typeof(example) for example in examples))
+    function = getattr(function, "py_func", function)
+    callee = _Extern(function, returns, examples)
+    _unlinked.append(callee)
 
-    def distant(typing_context: Any, *arguments: Any) -> Any:
+    def type_call(typing_context: Any, *arguments: Any) -> Any:
         return callee.signature, callee.call
 
-    names = ["typing_context", *inspect.signature(kernel.py_func).parameters]
+    names = ["typing_context", *inspect.signature(function).parameters]
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    distant.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n in names])  # type: ignore[attr-defined]
-    distant.__name__ = kernel.py_func.__name__
-    return numba.extending.intrinsic(distant)
+    type_call.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n in names])  # type: ignore[attr-defined]
+    type_call.__name__ = function.__name__
+    return numba.extending.intrinsic(type_call)
 
 
-def lean() -> dict[str, Any]:
-    """Return options for a kernel that allocates nothing and whose parts are `inner`: they save compile time.
+_ours: set[Any] = set()  # code of all kernels
+_unlinked: list[_Extern] = []  # callees before their callers
+_compiled: list[str] = []  # names of kernels that this process had to compile
 
-    It is optimised once (see `kernels.parts`), without reference counts where this Numba can leave them out.
+
+class _Thread(threading.local):
+    """What Numba does in one thread."""
+
+    depth = 0  # how often it holds the compiler's lock
+    is_linking = False
+
+    def __init__(self) -> None:
+        self.unsealed: set[str] = set()  # how the names of files begin that are being written
+
+
+_thread = _Thread()
+
+
+def _file_start(function: Any) -> str:
+    """Return how the names of the files begin that Numba keeps a function in."""
+    name = f"{Path(inspect.getfile(function)).stem}.{function.__qualname__}-"
+    return name.replace("<", "").replace(">", "")
+
+
+def _note_compilation(function: Any) -> None:
+    """Remember that a kernel is compiled, and say so the first time."""
+    if not _compiled and sys.stderr:
+        kept = "once per version, about half a minute"
+        if cache_folder() is None:
+            kept = "in each process, since no cache folder can be written; set FLEETGYM_CACHE_DIR"
+        print(f"fleetgym: compiling kernels ({kept}) ...", file=sys.stderr, flush=True)
+    _compiled.append(f"{function.__module__}.{function.__qualname__}")
+
+
+def _link_all() -> None:
+    """Link what waits. Another thread may do so at the same time: that costs time and does no harm."""
+    if _thread.is_linking or not _unlinked:
+        return
+    _thread.is_linking = True
+    try:
+        for callee in tuple(_unlinked):
+            callee.link()
+            with contextlib.suppress(ValueError):
+                _unlinked.remove(callee)
+    finally:
+        _thread.is_linking = False
+
+
+class _OnLock(numba.core.event.Listener):
+    """Numba takes the lock to load or compile a function, and has written its files when it lets go."""
+
+    def on_start(self, event: Any) -> None:
+        _link_all()
+        _thread.depth += 1
+
+    def on_end(self, event: Any) -> None:
+        _thread.depth = max(0, _thread.depth - 1)
+        if _thread.depth == 0 and _thread.unsealed:
+            folder = cache_folder()
+            if folder is not None:
+                seal(folder, _thread.unsealed)
+            _thread.unsealed.clear()
+
+
+class _OnCompilation(numba.core.event.Listener):
+    """Numba compiles a function."""
+
+    def on_start(self, event: Any) -> None:
+        function = event.data["dispatcher"].py_func
+        if function.__code__ in _ours:
+            _note_compilation(function)
+            _thread.unsealed.add(_file_start(function))
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+numba.core.event.register("numba:compiler_lock", _OnLock())
+numba.core.event.register("numba:compile", _OnCompilation())
+
+
+class CacheState(NamedTuple):
+    """What `check_cache` found."""
+
+    folder: Path | None  # None: no folder can be written
+    sound: int  # files that are what was sealed
+    damaged: tuple[Path, ...]  # files that are not; the next process removes them
+    compiled: tuple[str, ...]  # kernels that this process had to compile
+
+
+def check_cache() -> CacheState:
+    """Return the state of the compiled kernels' folder, and what this process had to compile.
+
+    Whoever asks whether the cache is warm runs the kernels in question first. The cache was warm for them if nothing
+    was compiled.
 
     Returns
     -------
-    dict
-        Options for `jit`.
+    CacheState
+        Folder, numbers of sound files, damaged files, and names of compiled kernels.
+
+    Examples
+    --------
+    >>> check_cache().damaged
+    ()
     """
-    import numba.core.options
-
-    counts = {"_nrt": False} if hasattr(numba.core.options.DefaultOptions, "_nrt") else {}
-    return {"pipeline_class": KernelCompiler, **counts}
-
-
-# Whoever calls a kernel loads all of it from one file of the cache, so that files for its parts would be idle.
-inner: Any = functools.partial(
-    jit, **{**lean(), "cache": False, "no_cpython_wrapper": True, "pipeline_class": PartCompiler}
-)
-# A function with one caller joins it: passing many arrays on would take as long as many of them run.
-once: Any = functools.partial(inner, forceinline=True)
-# What most calls never reach is kept apart by `separate`, or each caller would optimise it again.
-apart: Any = functools.partial(jit, **lean())
+    folder = cache_folder()
+    files = [] if folder is None else list(folder.rglob("*.nb[ic]"))
+    damaged = tuple(path for path in files if not is_sound(path))
+    return CacheState(folder, len(files) - len(damaged), damaged, tuple(_compiled))

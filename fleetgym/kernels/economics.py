@@ -1,27 +1,14 @@
-"""What one window costs once a fleet serves: coefficients, routing, tails, costs (sections 1 and 4 to 6).
+"""From serving replicas and conditions to what one window costs (sections 1 and 4 to 6 of the model page).
 
-`Packed` holds an instance as arrays; an outcome is a float array of shape (5, workloads). Only
-*active* configurations, those with serving replicas, enter: arrays with a last axis of n are compact.
+The steps are coefficients, routing, tails and costs. `Parameters` holds an instance as arrays. The conditions of
+workloads are a float array of shape (5, workloads). Only *active* configurations enter, those with serving replicas:
+arrays with a last axis of n are compact.
 """
 
 import numpy as np
 
-from fleetgym.kernels.columns import gather, how_many, quotient, store_bits, store_places, table
-from fleetgym.kernels.compile import inner, jit, lean, once, separate
-from fleetgym.kernels.lanes import (
-    WIDTH,
-    are_at_most,
-    are_less,
-    choose,
-    larger,
-    load_first,
-    spread,
-    store_first,
-    zeros,
-)
-from fleetgym.kernels.profile import COEFFICIENTS, COSTS, ROUTING, TAILS, lap
-from fleetgym.kernels.queueing import wait_decay
-from fleetgym.kernels.queueing_lanes import (
+from fleetgym.kernels.compile import always_inline, extern, inline, jit
+from fleetgym.kernels.erlang_batch import (
     NUM_QUEUE_ROWS,
     Q_ARRIVAL_CV2,
     Q_CHANCE,
@@ -29,26 +16,46 @@ from fleetgym.kernels.queueing_lanes import (
     Q_SERVERS,
     fill_chances,
 )
-from fleetgym.kernels.routing import distant_route
-from fleetgym.kernels.tables import EXAMPLE_MEMORY, EXAMPLE_NOTE, EXAMPLE_OUTCOME, Sheet, thaw
+from fleetgym.kernels.pointers import borrow
+from fleetgym.kernels.queueing import wait_decay
+from fleetgym.kernels.records import EXAMPLE_CONDITIONS, EXAMPLE_MEMORY, EXAMPLE_PACKED, Scratch, unpack
+from fleetgym.kernels.routing import extern_route
+from fleetgym.kernels.simd import (
+    WIDTH,
+    are_at_most,
+    are_less,
+    choose,
+    gather,
+    how_many,
+    larger,
+    load_first,
+    quotient,
+    spread,
+    store_bits,
+    store_first,
+    store_places,
+    table,
+    zeros,
+)
+from fleetgym.kernels.timer import COEFFICIENTS, COSTS, ROUTING, TAILS, count_ticks
 
-#: Planes of `Packed.performance`; affine quantities take three (base, per input token, per output token).
+#: Planes of `Parameters.performance`; affine quantities take three (base, per input token, per output token).
 DELAY, WORK, SERVICE, PREFILL = 0, 3, 6, 9
 SERVICE_CV2, ERROR, STORAGE_USD, TIE_BREAK, COMPATIBLE = 12, 13, 14, 15, 16
 NUM_PLANES = 17
 
-#: Rows of `Packed.workload`.
+#: Rows of `Parameters.workload`.
 INPUT, OUTPUT, DELAY_SLO, ERROR_SLO, UNSERVED_USD, DELAY_USD, LATE_USD, TTFT_SLO, ARRIVAL_CV2 = range(9)
 NUM_WORKLOAD_ROWS = 9
 
-#: Rows of an outcome.
+#: Rows of the conditions of workloads.
 RATE, INPUT_SCALE, OUTPUT_SCALE, DELAY_FACTOR, ERROR_FACTOR = range(5)
 
 #: Rows of coefficients: per workload and active configuration.
 C_DELAY, C_WORK, C_SERVICE, C_PREFILL, C_KV, C_ERROR = range(6)
 NUM_COEFFICIENTS = 6
 
-#: Rows of `Sheet.routes`: the LP's columns, its answer, and what tails and costs need of a route.
+#: Rows of `Scratch.routes`: the LP's columns, its answer, and what tails and costs need of a route.
 R_COST, R_DELAY, R_ERROR, R_USE, R_SHARE, R_DELAY_S, R_SERVICE_S, R_PREFILL_S = 0, 1, 2, 3, 6, 7, 8, 9
 NUM_ROUTE_ROWS = 10
 
@@ -56,7 +63,7 @@ NUM_ROUTE_ROWS = 10
 M_FLOW, M_MEAN, M_SECOND, M_ARRIVAL, M_SPREAD, M_OFFERED, M_SERVERS, M_WAITING = range(8)
 NUM_MOMENTS = 8
 
-#: Rows of `Packed.configuration`.
+#: Rows of `Parameters.configuration`.
 COMPUTE, KV_CAPACITY, KV_PER_TOKEN, CONCURRENCY = range(4)
 NUM_CONFIGURATION_ROWS = 4
 
@@ -69,19 +76,19 @@ NEGLIGIBLE = 1e-20  # a smaller share of late requests is none
 TIE_BREAK_SCALE = 1e-6
 
 
-def new_sheet(num_workloads: int, num_configurations: int) -> Sheet:
-    """Return room for windows of at most this size."""
+def new_scratch(num_workloads: int, num_configurations: int) -> Scratch:
+    """Return scratch arrays for windows of at most this size."""
     size = num_workloads * num_configurations
     per_configuration = 9 + 6 + NUM_MOMENTS + NUM_QUEUE_ROWS
-    room = (NUM_ROUTE_ROWS + 1) * size + 7 * num_workloads + per_configuration * num_configurations
-    return Sheet(
-        numbers=zeros(room),
+    capacity = (NUM_ROUTE_ROWS + 1) * size + 7 * num_workloads + per_configuration * num_configurations
+    return Scratch(
+        numbers=zeros(capacity),
         flags=np.zeros(size, dtype=np.uint8),
         used=np.zeros((2, size), dtype=np.int64),
     )
 
 
-@once
+@always_inline
 def _affine(performance, plane, i, active, first, some, length_in, length_out):
     """Return an affine quantity of up to eight routes of workload i."""
     size = performance.shape[1] * performance.shape[2]
@@ -91,33 +98,36 @@ def _affine(performance, plane, i, active, first, some, length_in, length_out):
     return total + gather(performance, at + 2 * size, active, first, some) * spread(length_out)
 
 
-@once
-def _coefficients(packed, outcome, i, active, first, some):
+@always_inline
+def _coefficients(parameters, conditions, i, active, first, some):
     """Return delay, work, service, prefill, KV and error of the routes of workload i to up to eight configurations."""
-    performance, count = packed.performance, packed.performance.shape[2]
-    length_in = packed.workload[INPUT, i] * outcome[INPUT_SCALE, i]
-    length_out = packed.workload[OUTPUT, i] * outcome[OUTPUT_SCALE, i]
-    factor = spread(outcome[DELAY_FACTOR, i])
+    performance, count = parameters.performance, parameters.performance.shape[2]
+    length_in = parameters.workload[INPUT, i] * conditions[INPUT_SCALE, i]
+    length_out = parameters.workload[OUTPUT, i] * conditions[OUTPUT_SCALE, i]
+    factor = spread(conditions[DELAY_FACTOR, i])
     delay = factor * _affine(performance, DELAY, i, active, first, some, length_in, length_out)
     work = _affine(performance, WORK, i, active, first, some, length_in, length_out)
     service = factor * _affine(performance, SERVICE, i, active, first, some, length_in, length_out)
     prefill = factor * _affine(performance, PREFILL, i, active, first, some, length_in, length_out)
-    per_token = gather(packed.configuration, KV_PER_TOKEN * count, active, first, some)
+    per_token = gather(parameters.configuration, KV_PER_TOKEN * count, active, first, some)
     kv = per_token * spread(length_in + length_out) * delay
-    at = (ERROR * outcome.shape[1] + i) * count
-    error = spread(outcome[ERROR_FACTOR, i]) * gather(performance, at, active, first, some)
+    at = (ERROR * conditions.shape[1] + i) * count
+    error = spread(conditions[ERROR_FACTOR, i]) * gather(performance, at, active, first, some)
     return delay, work, service, prefill, kv, error
 
 
-@jit(**lean())
-def coefficients(packed, outcome, active, out):
+@jit
+def coefficients(parameters, conditions, active, out):
     """Fill `out` (6, I, n) with delay, work, service, prefill, KV and error of each route."""
+    parameters, conditions, active, out = borrow((parameters, conditions, active, out))
     count = active.shape[0]
-    plane = outcome.shape[1] * count
-    for i in range(outcome.shape[1]):
+    plane = conditions.shape[1] * count
+    for i in range(conditions.shape[1]):
         for first in range(0, count, WIDTH):
             some, at = count - first, i * count + first
-            delay, work, service, prefill, kv, error = _coefficients(packed, outcome, i, active, first, some)
+            delay, work, service, prefill, kv, error = _coefficients(
+                parameters, conditions, i, active, first, some
+            )
             store_first(out, C_DELAY * plane + at, delay, some)
             store_first(out, C_WORK * plane + at, work, some)
             store_first(out, C_SERVICE * plane + at, service, some)
@@ -126,65 +136,71 @@ def coefficients(packed, outcome, active, out):
             store_first(out, C_ERROR * plane + at, error, some)
 
 
-@inner
-def penalty_weight(packed, rate):
+@inline
+def penalty_weight(parameters, rate):
     """w_i: requests in the window, or the window's share of a day; 0 without arrivals."""
     if rate <= 0.0:
         return 0.0
-    return packed.clock[0] / SECONDS_PER_DAY if packed.clock[1] > 0.0 else rate * packed.clock[0]
+    return parameters.clock[0] / SECONDS_PER_DAY if parameters.clock[1] > 0.0 else rate * parameters.clock[0]
 
 
-@once
-def _route_usd(packed, outcome, i, active, first, some, delay, prefill):
+@always_inline
+def _route_usd(parameters, conditions, i, active, first, some, delay, prefill):
     """Return the prices of the routes of workload i to up to eight configurations, without tie-breaking."""
-    workload, count = packed.workload, packed.performance.shape[2]
-    requests = outcome[RATE, i] * packed.clock[0]
-    usd = spread(penalty_weight(packed, outcome[RATE, i]) * workload[DELAY_USD, i]) * delay
-    at = (STORAGE_USD * outcome.shape[1] + i) * count
-    usd = usd + spread(requests) * gather(packed.performance, at, active, first, some)
+    workload, count = parameters.workload, parameters.performance.shape[2]
+    requests = conditions[RATE, i] * parameters.clock[0]
+    usd = spread(penalty_weight(parameters, conditions[RATE, i]) * workload[DELAY_USD, i]) * delay
+    at = (STORAGE_USD * conditions.shape[1] + i) * count
+    usd = usd + spread(requests) * gather(parameters.performance, at, active, first, some)
     late = are_at_most(spread(workload[TTFT_SLO, i]), prefill)
     return choose(late, usd + spread(requests * workload[LATE_USD, i]), usd)
 
 
-@jit(**lean())
-def route_prices(packed, outcome, coefficient, active, route_usd, unserved_usd):
+@jit
+def route_prices(parameters, conditions, coefficient, active, route_usd, unserved_usd):
     """Fill `route_usd` (I, n), without tie-breaking, and `unserved_usd` (I,)."""
+    parameters, conditions, active = borrow((parameters, conditions, active))
+    coefficient, route_usd, unserved_usd = borrow((coefficient, route_usd, unserved_usd))
     count = active.shape[0]
-    plane = outcome.shape[1] * count
-    for i in range(outcome.shape[1]):
-        unserved_usd[i] = penalty_weight(packed, outcome[RATE, i]) * packed.workload[UNSERVED_USD, i]
+    plane = conditions.shape[1] * count
+    for i in range(conditions.shape[1]):
+        unserved_usd[i] = (
+            penalty_weight(parameters, conditions[RATE, i]) * parameters.workload[UNSERVED_USD, i]
+        )
         for first in range(0, count, WIDTH):
             some, at = count - first, i * count + first
             delay = load_first(coefficient, C_DELAY * plane + at, some)
             prefill = load_first(coefficient, C_PREFILL * plane + at, some)
-            usd = _route_usd(packed, outcome, i, active, first, some, delay, prefill)
+            usd = _route_usd(parameters, conditions, i, active, first, some, delay, prefill)
             store_first(route_usd, at, usd, some)
 
 
-@once
+@always_inline
 def _beyond(value, slo):
     """Return (value - slo) / slo."""
     return quotient(value - spread(slo), spread(slo))
 
 
-@once
-def _fill_routes(packed, outcome, active, unserved_usd, routes, allowed):
+@always_inline
+def _fill_routes(parameters, conditions, active, unserved_usd, routes, allowed):
     """Fill the LP's columns, and prefill and service times."""
-    count, (workloads, configurations) = active.shape[0], packed.performance.shape[1:]
+    count, (workloads, configurations) = active.shape[0], parameters.performance.shape[1:]
     plane = workloads * count
     for i in range(workloads):
-        rate, unserved = spread(outcome[RATE, i]), penalty_weight(packed, outcome[RATE, i])
-        unserved_usd[i] = unserved = unserved * packed.workload[UNSERVED_USD, i]
+        rate, unserved = spread(conditions[RATE, i]), penalty_weight(parameters, conditions[RATE, i])
+        unserved_usd[i] = unserved = unserved * parameters.workload[UNSERVED_USD, i]
         tie_break = spread(TIE_BREAK_SCALE * unserved)
         for first in range(0, count, WIDTH):
             some, at = count - first, i * count + first
-            delay, work, service, prefill, kv, error = _coefficients(packed, outcome, i, active, first, some)
-            usd = _route_usd(packed, outcome, i, active, first, some, delay, prefill)
+            delay, work, service, prefill, kv, error = _coefficients(
+                parameters, conditions, i, active, first, some
+            )
+            usd = _route_usd(parameters, conditions, i, active, first, some, delay, prefill)
             here = (TIE_BREAK * workloads + i) * configurations
-            usd = usd + tie_break * gather(packed.performance, here, active, first, some)
+            usd = usd + tie_break * gather(parameters.performance, here, active, first, some)
             store_first(routes, R_COST * plane + at, usd, some)
-            store_first(routes, R_DELAY * plane + at, _beyond(delay, packed.workload[DELAY_SLO, i]), some)
-            store_first(routes, R_ERROR * plane + at, _beyond(error, packed.workload[ERROR_SLO, i]), some)
+            store_first(routes, R_DELAY * plane + at, _beyond(delay, parameters.workload[DELAY_SLO, i]), some)
+            store_first(routes, R_ERROR * plane + at, _beyond(error, parameters.workload[ERROR_SLO, i]), some)
             store_first(routes, R_DELAY_S * plane + at, delay, some)
             store_first(routes, R_SERVICE_S * plane + at, service, some)
             store_first(routes, R_PREFILL_S * plane + at, prefill, some)
@@ -192,55 +208,55 @@ def _fill_routes(packed, outcome, active, unserved_usd, routes, allowed):
             store_first(routes, (R_USE + 1) * plane + at, rate * kv, some)
             store_first(routes, (R_USE + 2) * plane + at, rate * service, some)
             here = (COMPATIBLE * workloads + i) * configurations
-            compatible = gather(packed.performance, here, active, first, some)
+            compatible = gather(parameters.performance, here, active, first, some)
             store_bits(allowed, at, are_less(spread(0.0), compatible), some)
 
 
-@inner
-def _fill_limits(packed, serving, active, capacity, width, slope):
+@inline
+def _fill_limits(parameters, serving, active, capacity, width, slope):
     for k in range(active.shape[0]):
         c = active[k]
-        row = packed.segment[packed.segment_offset[c] + serving[c] - 1]
-        capacity[0, k] = packed.configuration[COMPUTE, c] * serving[c]
-        capacity[1, k] = packed.configuration[KV_CAPACITY, c] * serving[c]
-        capacity[2, k] = row[0] * packed.configuration[CONCURRENCY, c] * serving[c]
+        row = parameters.segment[parameters.segment_offset[c] + serving[c] - 1]
+        capacity[0, k] = parameters.configuration[COMPUTE, c] * serving[c]
+        capacity[1, k] = parameters.configuration[KV_CAPACITY, c] * serving[c]
+        capacity[2, k] = row[0] * parameters.configuration[CONCURRENCY, c] * serving[c]
         for b in range(3):
             width[k, b] = row[1 + b]
             slope[k, b] = row[4 + b]
 
 
-@once
+@always_inline
 def _list_used(share, used):
     """Write workload and column of each route with a positive share, in order; return their number."""
-    number, count, room = 0, share.shape[1], used.shape[1]
+    number, count, capacity = 0, share.shape[1], used.shape[1]
     for i in range(share.shape[0]):
         before = number
         for first in range(0, count, WIDTH):
             bits = are_less(spread(0.0), load_first(share, i * count + first, count - first))
-            store_places(used, room + number, bits, first)
+            store_places(used, capacity + number, bits, first)
             number += how_many(bits)
         for r in range(before, number):
             used[0, r] = i
     return number
 
 
-@once
-def _mix(packed, outcome, used, number, serving, active, routes, mixture):
+@always_inline
+def _mix(parameters, conditions, used, number, serving, active, routes, mixture):
     """Add up flow, service time, its second moment and the arrivals' cv2 of what each configuration is sent."""
     for k in range(active.shape[0]):
         for row in range(M_SPREAD):
             mixture[row, k] = 0.0
         c = active[k]
-        mixture[M_SERVERS, k] = packed.configuration[CONCURRENCY, c] * serving[c]
+        mixture[M_SERVERS, k] = parameters.configuration[CONCURRENCY, c] * serving[c]
     for r in range(number):
         i, k = used[0, r], used[1, r]
-        flow, service = outcome[RATE, i] * routes[R_SHARE, i, k], routes[R_SERVICE_S, i, k]
+        flow, service = conditions[RATE, i] * routes[R_SHARE, i, k], routes[R_SERVICE_S, i, k]
         mixture[M_FLOW, k] += flow
         mixture[M_MEAN, k] += flow * service
         mixture[M_SECOND, k] += (
-            flow * (1.0 + packed.performance[SERVICE_CV2, i, active[k]]) * service * service
+            flow * (1.0 + parameters.performance[SERVICE_CV2, i, active[k]]) * service * service
         )
-        mixture[M_ARRIVAL, k] += flow * packed.workload[ARRIVAL_CV2, i]
+        mixture[M_ARRIVAL, k] += flow * parameters.workload[ARRIVAL_CV2, i]
     n, zero = active.shape[0], spread(0.0)
     for first in range(0, n, WIDTH):
         some = n - first
@@ -257,12 +273,12 @@ def _mix(packed, outcome, used, number, serving, active, routes, mixture):
         store_first(mixture, M_WAITING * n + first, zero, some)
 
 
-@once
-def _fill_late(packed, used, number, active, routes, mixture, queues, late):
+@always_inline
+def _fill_late(parameters, used, number, active, routes, mixture, queues, late):
     """Fill `late`: the share of each used route's requests whose first token is late."""
     for r in range(number):
         i, k = used[0, r], used[1, r]
-        slo, servers = packed.workload[TTFT_SLO, i], mixture[M_SERVERS, k]
+        slo, servers = parameters.workload[TTFT_SLO, i], mixture[M_SERVERS, k]
         slack_s = slo - routes[R_PREFILL_S, i, k]
         beyond = wait_decay(servers, mixture[M_OFFERED, k], mixture[M_MEAN, k], mixture[M_SPREAD, k], slack_s)
         if beyond <= NEGLIGIBLE or slo == np.inf:
@@ -285,13 +301,13 @@ def _fill_late(packed, used, number, active, routes, mixture, queues, late):
         late[r] = late[r] * mixture[M_WAITING, used[1, r]] if late[r] >= 0.0 else 1.0
 
 
-@once
-def _charge(packed, outcome, used, number, late, routes, slack, active, unserved_usd, terms, miss):
+@always_inline
+def _charge(parameters, conditions, used, number, late, routes, slack, active, unserved_usd, terms, miss):
     """Add up the terms of operating; fill the miss shares."""
     terms[T_DATA] = terms[T_DELAY] = terms[T_SLO] = terms[T_UNSERVED] = terms[T_LATE] = 0.0
     r = 0
-    for i in range(outcome.shape[1]):
-        rate = outcome[RATE, i]
+    for i in range(conditions.shape[1]):
+        rate = conditions[RATE, i]
         miss[i] = 0.0
         if rate <= 0.0:
             continue
@@ -300,30 +316,29 @@ def _charge(packed, outcome, used, number, late, routes, slack, active, unserved
             k = used[1, r]
             x = routes[R_SHARE, i, k]
             delay_s += x * routes[R_DELAY_S, i, k]
-            storage += x * packed.performance[STORAGE_USD, i, active[k]]
+            storage += x * parameters.performance[STORAGE_USD, i, active[k]]
             late_share += x * late[r]
             over_delay += x * routes[R_DELAY, i, k]
             over_error += x * routes[R_ERROR, i, k]
             r += 1
-        requests, weight = rate * packed.clock[0], penalty_weight(packed, rate)
+        requests, weight = rate * parameters.clock[0], penalty_weight(parameters, rate)
         terms[T_DATA] += requests * storage
-        terms[T_DELAY] += weight * packed.workload[DELAY_USD, i] * delay_s
+        terms[T_DELAY] += weight * parameters.workload[DELAY_USD, i] * delay_s
         terms[T_SLO] += unserved_usd[i] * (max(0.0, over_delay) + max(0.0, over_error))
         terms[T_UNSERVED] += unserved_usd[i] * slack[i, 0]
-        terms[T_LATE] += requests * packed.workload[LATE_USD, i] * late_share
+        terms[T_LATE] += requests * parameters.workload[LATE_USD, i] * late_share
         miss[i] = min(1.0, slack[i, 0] + late_share)
 
 
-@jit(no_cpython_wrapper=True, **lean())
-def operate(note, outcome, active, basis):
+def operate(packed, conditions, active, basis):
     """Route one window's demand over the serving replicas and charge for it.
 
     Parameters
     ----------
-    note : (W,) int64
-        From `tables.freeze`. `Played.serving` is read; its terms of operating, its shares and, where it has room for
-        it, its routing are overwritten.
-    outcome : (5, I) float64
+    packed : (W,) int64
+        Words of `records.pack_problem`. `Played.serving` is read. The terms of operating and the shares are
+        overwritten, and so is the routing where it has space.
+    conditions : (5, I) float64
     active : (n,) int64
         Configurations with serving replicas, ascending.
     basis : (L,) int64
@@ -334,9 +349,9 @@ def operate(note, outcome, active, basis):
     int
         Status of `route`: 0 is optimal.
     """
-    problem, work, played = thaw(note)
-    packed, serving, sheet, shares = problem.packed, played.serving, played.sheet, played.routing
-    count_w, count_c, numbers = outcome.shape[1], active.shape[0], sheet.numbers
+    problem, work, played = unpack(packed)
+    parameters, serving, scratch, shares = problem.parameters, played.serving, played.scratch, played.routing
+    count_w, count_c, numbers = conditions.shape[1], active.shape[0], scratch.numbers
     routes = table(numbers, 0, (NUM_ROUTE_ROWS, count_w, count_c))
     end = routes.size
     per_workload, end = table(numbers, end, (2, count_w, 3)), end + 6 * count_w
@@ -345,12 +360,12 @@ def operate(note, outcome, active, basis):
     mixture, end = table(numbers, end, (NUM_MOMENTS, count_c)), end + NUM_MOMENTS * count_c
     queues, end = table(numbers, end, (NUM_QUEUE_ROWS, count_c)), end + NUM_QUEUE_ROWS * count_c
     unserved_usd, late = numbers[end : end + count_w], numbers[end + count_w :]
-    allowed = table(sheet.flags, 0, (count_w, count_c))
-    share, slack, used = routes[R_SHARE], per_workload[0], sheet.used
-    _fill_routes(packed, outcome, active, unserved_usd, routes, allowed)
-    _fill_limits(packed, serving, active, per_column, per_segment[0], per_segment[1])
-    lap(work.ticks, COEFFICIENTS)
-    status, _, _ = distant_route(
+    allowed = table(scratch.flags, 0, (count_w, count_c))
+    share, slack, used = routes[R_SHARE], per_workload[0], scratch.used
+    _fill_routes(parameters, conditions, active, unserved_usd, routes, allowed)
+    _fill_limits(parameters, serving, active, per_column, per_segment[0], per_segment[1])
+    count_ticks(work.timer, COEFFICIENTS)
+    status, _, _ = extern_route(
         routes[R_COST],
         unserved_usd,
         routes[R_DELAY],
@@ -361,19 +376,20 @@ def operate(note, outcome, active, basis):
         per_segment[1],
         allowed,
         basis,
-        work,
+        work.packed,
         share,
         slack,
         per_segment[2],
-        (per_workload[1], per_column[3:]),
+        per_workload[1],
+        per_column[3:],
     )
-    lap(work.ticks, ROUTING)
+    count_ticks(work.timer, ROUTING)
     number = _list_used(share, used)
-    _mix(packed, outcome, used, number, serving, active, routes, mixture)
-    _fill_late(packed, used, number, active, routes, mixture, queues, late)
-    lap(work.ticks, TAILS)
+    _mix(parameters, conditions, used, number, serving, active, routes, mixture)
+    _fill_late(parameters, used, number, active, routes, mixture, queues, late)
+    count_ticks(work.timer, TAILS)
     _charge(
-        *(packed, outcome, used, number, late, routes, slack, active, unserved_usd),
+        *(parameters, conditions, used, number, late, routes, slack, active, unserved_usd),
         *(played.terms_usd, played.share[1]),
     )
     for i in range(count_w):
@@ -383,10 +399,10 @@ def operate(note, outcome, active, basis):
     if shares.shape[1] > 0:
         for r in range(number):
             shares[used[0, r], active[used[1, r]]] = share[used[0, r], used[1, r]]
-    lap(work.ticks, COSTS)
+    count_ticks(work.timer, COSTS)
     return status
 
 
-distant_operate = separate(
-    operate, EXAMPLE_NOTE, EXAMPLE_OUTCOME.workload, EXAMPLE_NOTE, EXAMPLE_MEMORY.basis
+extern_operate = extern(
+    operate, 0, EXAMPLE_PACKED, EXAMPLE_CONDITIONS.workload, EXAMPLE_PACKED, EXAMPLE_MEMORY.basis
 )

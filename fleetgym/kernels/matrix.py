@@ -1,19 +1,29 @@
-"""Rows of dense matrices, eight numbers at a time: matrices in, changed in place; rows are filled up to whole lanes."""
+"""Rows of dense matrices go in and are changed in place, eight numbers at a time; rows are filled up to whole lanes."""
 
 from __future__ import annotations
 
-from fleetgym.kernels.compile import inner
-from fleetgym.kernels.lanes import WIDTH, larger, largest, load, load_first, sizes, spread, store, total
+from fleetgym.kernels.compile import inline
+from fleetgym.kernels.simd import (
+    WIDTH,
+    larger,
+    largest,
+    load,
+    load_first,
+    sizes,
+    spread,
+    store,
+    total,
+)
 
 
-@inner
+@inline
 def clear_row(matrix, e, size):
     """Set the first `size` cells of a row to zero; those behind, up to full lanes, mean nothing."""
     for t in range(0, size, WIDTH):
         store(matrix, e * matrix.shape[1] + t, spread(0.0))
 
 
-@inner
+@inline
 def add_row(matrix, e, factor, other, a, size):
     """Add to a row of a matrix a multiple of a row of another one."""
     to, by, factors = e * matrix.shape[1], a * other.shape[1], spread(factor)
@@ -21,7 +31,7 @@ def add_row(matrix, e, factor, other, a, size):
         store(matrix, to + t, load(matrix, to + t) + factors * load(other, by + t))
 
 
-@inner
+@inline
 def row_product(matrix, e, vector, a, size):
     """Return the product of two rows' first `size` cells."""
     sums = spread(0.0)
@@ -31,7 +41,7 @@ def row_product(matrix, e, vector, a, size):
     return total(sums)
 
 
-@inner
+@inline
 def largest_of(matrix, e, size):
     """Return the largest absolute value among a row's first `size` cells."""
     most = spread(0.0)
@@ -40,7 +50,7 @@ def largest_of(matrix, e, size):
     return largest(most)
 
 
-@inner
+@inline
 def exchange(matrix, size, a, b, vector, k):
     """Swap row `a` and column `b` of a linear map: output a becomes an input, input b an output.
 

@@ -47,7 +47,8 @@ import math
 
 import numpy as np
 
-from fleetgym.kernels.compile import inner, jit, lean, once
+from fleetgym.kernels.compile import always_inline, inline, jit
+from fleetgym.kernels.pointers import borrow
 
 U_MAX = 0.95  # highest utilisation that a fleet may plan for
 SAFE_MISS = 0.001  # miss share up to which a load is free
@@ -61,7 +62,7 @@ SPLIT = 134217729.0  # 2^27 + 1 splits a number into halves whose products are e
 _BISECTIONS = 40  # narrows [0, U_MAX] to below 1e-12
 
 
-@inner
+@inline
 def four_terms(left, part, one, two, three):
     """Return the sum of four terms of the series, relative to the one before them, and the last of them.
 
@@ -73,7 +74,7 @@ def four_terms(left, part, one, two, three):
     return r0 + r01 * (one + r2 * (one + r3)), r01 * (r2 * r3)
 
 
-@inner
+@inline
 def residual(value, reciprocal, one, split):
     """Return 1 - value * reciprocal without rounding: what the reciprocal lacks (Dekker's product)."""
     high = value * split - (value * split - value)
@@ -85,7 +86,7 @@ def residual(value, reciprocal, one, split):
     return (one - product) - error
 
 
-@inner
+@inline
 def _inverse_blocking(servers, offered, enough):
     """Sum 1/B, the reciprocal of Erlang B, until it is complete or at least `enough`.
 
@@ -339,7 +340,7 @@ def wait_percentile(servers, arrival_rate, mean_service_s, service_cv2, arrival_
     return math.log(waiting / tail) * cv2_sum * mean_service_s / (2.0 * (servers - offered))
 
 
-@inner
+@inline
 def _is_enough(servers, arrival_rate, mean_service_s, service_cv2, arrival_cv2, threshold_s, tail, cap):
     """Tell whether `servers` keep to the utilisation cap and to P(W > threshold) <= tail."""
     if arrival_rate * mean_service_s > cap * servers:
@@ -394,7 +395,7 @@ def smallest_servers(
     return high
 
 
-@inner
+@inline
 def _mixture(shares, service_s, service_cv2, arrival_cv2):
     """Return the mean service time of a mixture, the sum of its service and arrival cv2, and the latter."""
     mean = 0.0
@@ -409,7 +410,7 @@ def _mixture(shares, service_s, service_cv2, arrival_cv2):
     return mean, max(0.0, second / (mean * mean) - 1.0) + arrivals, arrivals
 
 
-@inner
+@inline
 def _weighted_late(weights, slack_s, servers, busy, mean_service_s, cv2_sum, arrival_cv2):
     """Return sum_i weights_i P(W > slack_i) over the workloads with time to spare after their prefill.
 
@@ -422,7 +423,7 @@ def _weighted_late(weights, slack_s, servers, busy, mean_service_s, cv2_sum, arr
     return total * chance_to_wait(servers, busy, arrival_cv2, 0.0) if total > 0.0 else 0.0
 
 
-@inner
+@inline
 def _safe_utilization(shares, slack_s, servers, mean_service_s, cv2_sum, arrival_cv2):
     """Return the largest utilisation up to `U_MAX` with a miss share of at most `SAFE_MISS`."""
     if (
@@ -444,7 +445,7 @@ def _safe_utilization(shares, slack_s, servers, mean_service_s, cv2_sum, arrival
     return low
 
 
-@once
+@always_inline
 def _late_cost_row(shares, usd, slack_s, mean_service_s, cv2_sum, arrival_cv2, servers, window_s, segment):
     """Write safe utilisation, widths and slopes to `segment`.
 
@@ -475,7 +476,7 @@ def _late_cost_row(shares, usd, slack_s, mean_service_s, cv2_sum, arrival_cv2, s
         before = cost
 
 
-@once
+@always_inline
 def _can_be_late(shares, ttft_slo_s, late_usd):
     """Tell whether any late request could cost something."""
     priced = limited = False
@@ -485,11 +486,15 @@ def _can_be_late(shares, ttft_slo_s, late_usd):
     return priced and limited
 
 
-@jit(**lean())
+@jit
 def fill_late_costs(
     shares, usd, slack_s, service_s, service_cv2, arrival_cv2, ttft_slo_s, slots, offsets, window_s, segment
 ):
     """Fill `segment` (N, 1 + 2 SEGMENTS): safe utilisation, widths and slopes of `late_cost_table`."""
+    shares, usd, slack_s, service_s, service_cv2 = borrow((shares, usd, slack_s, service_s, service_cv2))
+    arrival_cv2, ttft_slo_s, slots, offsets, segment = borrow(
+        (arrival_cv2, ttft_slo_s, slots, offsets, segment)
+    )
     for c in range(slots.size):
         share = shares[:, c]
         mean, cv2, bursts = 0.0, 0.0, 1.0

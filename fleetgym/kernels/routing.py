@@ -1,4 +1,4 @@
-"""Solve the second-stage routing LP: a window's costs and limits in, routed shares and certifying duals out.
+"""The second-stage routing LP takes a window's costs and limits, and returns routed shares and certifying duals.
 
 The LP (see `solve_routing`) is block-angular: each workload has three rows of its own (demand, delay, error),
 and a configuration's three capacity rows couple the workloads. The kernel is a dual simplex method on a
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetgym.kernels.compile import inner, jit, lean, once, separate
+from fleetgym.kernels.compile import always_inline, extern, inline, jit
 from fleetgym.kernels.routing_basis import compute_loads, compute_values, factorise, is_certified, store_basis
 from fleetgym.kernels.routing_data import (
     DELAY_EXCESS,
@@ -26,15 +26,18 @@ from fleetgym.kernels.routing_data import (
     FIRST_X,
     NONE,
     PRICE,
+    RESIDUAL,
     STRIDE,
     UNIT,
     UNSERVED,
     VALUE,
+    fill_problem,
     new_basis,
     new_workspace,
-    pack,
+    unpack_workspace,
 )
-from fleetgym.kernels.routing_pivot import choose_leaving, distant_pivot
+from fleetgym.kernels.routing_pivot import choose_leaving, extern_pivot
+from fleetgym.kernels.simd import WIDTH, are_less, load_first, lowest, spread
 
 OPTIMAL = 0
 NUMERIC_FAILURE = 1
@@ -43,7 +46,7 @@ _REFRESH = 500  # pivots between two factorisations
 _ROUNDS = 40  # factorisations: half from the warm start, a quarter cold by smallest index, a quarter cold
 
 
-@once
+@always_inline
 def _pivot_until_feasible(work, live, pairs, size, budget, careful):
     """Pivot until all values, computed anew, are feasible or a refresh is due.
 
@@ -62,7 +65,7 @@ def _pivot_until_feasible(work, live, pairs, size, budget, careful):
                 return pairs, pivots, True
             anew = True
             continue
-        after, anew = distant_pivot(work.note, kind, a, b, live, pairs, size, bland)
+        after, anew = extern_pivot(work.packed, kind, a, b, live, pairs, size, bland)
         if after < 0:
             return pairs, pivots, False
         pairs = after
@@ -71,7 +74,7 @@ def _pivot_until_feasible(work, live, pairs, size, budget, careful):
     return pairs, budget, False
 
 
-@inner
+@inline
 def _write_value(x, slack, i, j, value):
     """Write the value of one basic column; what is below zero by round-off becomes zero."""
     positive = value if value > 0.0 else 0.0
@@ -85,7 +88,7 @@ def _write_value(x, slack, i, j, value):
         slack[i, 2] = positive
 
 
-@once
+@always_inline
 def _write_primal(work, live, pairs, x, slack):
     """Write the routed shares, unserved shares and service-level excesses."""
     for i in range(x.shape[0]):
@@ -99,7 +102,41 @@ def _write_primal(work, live, pairs, x, slack):
         _write_value(x, slack, work.number[work.tight[2, e]], work.tight[3, e], work.extra[e, 3])
 
 
-@once
+@always_inline
+def _keep_capacity(use, capacity, width, x, slack):
+    """Serve less where round-off lets shares exceed a limit by more than `RESIDUAL`, relative to the limit."""
+    workloads, count = x.shape
+    for r in range(3):
+        for first in range(0, count, WIDTH):
+            some, load = count - first, spread(0.0)
+            for i in range(workloads):
+                amount = load_first(use, (r * workloads + i) * count + first, some)
+                load = load + amount * load_first(x, i * count + first, some)
+            limit = load_first(capacity, r * count + first, some)
+            bits = are_less(limit + limit * spread(RESIDUAL), load)
+            while bits != 0:
+                _cut(use, capacity, width, x, slack, r, first + lowest(bits))
+                bits &= bits - 1
+
+
+@inline
+def _cut(use, capacity, width, x, slack, r, c):
+    """Leave unserved what a configuration is sent beyond a limit."""
+    load, limit = 0.0, capacity[r, c]
+    for i in range(x.shape[0]):
+        load += use[r, i, c] * x[i, c]
+    if r == 2:
+        for b in range(width.shape[1]):
+            limit += width[c, b]
+    if load > limit * (1.0 + RESIDUAL):
+        for i in range(x.shape[0]):
+            if use[r, i, c] > 0.0:
+                kept = x[i, c] * (limit / load)
+                slack[i, 0] += x[i, c] - kept
+                x[i, c] = kept
+
+
+@always_inline
 def _write_overload(use, capacity, width, x, overload):
     """Fill the overload segments of each configuration from the cheapest to the dearest."""
     for c in range(width.shape[0]):
@@ -112,7 +149,7 @@ def _write_overload(use, capacity, width, x, overload):
             excess -= width[c, b]
 
 
-@once
+@always_inline
 def _write_duals(work, live, workload_dual, capacity_dual):
     """Write the demand, delay and error duals and the prices of capacity, in the units of the data."""
     for i in range(workload_dual.shape[0]):
@@ -127,7 +164,7 @@ def _write_duals(work, live, workload_dual, capacity_dual):
             capacity_dual[r, c] = price if price > 0.0 else 0.0
 
 
-@once
+@always_inline
 def _close_rows(cost, unserved, delay, error, use, allowed, row, workload_dual, capacity_dual):
     """Price each row without any capacity so high that no column it closes would pay."""
     for r in range(3):
@@ -144,7 +181,7 @@ def _close_rows(cost, unserved, delay, error, use, allowed, row, workload_dual, 
                         capacity_dual[r, c] -= gap / use[r, i, c] * (1.0 + 1e-15)
 
 
-@once
+@always_inline
 def _objective(cost, unserved, slope, x, slack, overload):
     total = 0.0
     for i in range(cost.shape[0]):
@@ -158,7 +195,55 @@ def _objective(cost, unserved, slope, x, slack, overload):
     return total
 
 
-@jit(**lean())
+def _route(
+    cost, unserved, delay, error, use, capacity, width, slope, allowed, basis, packed, x, slack, overload,
+    workload_dual, capacity_dual,
+):  # fmt: skip
+    """Do what `route` says, in a workspace of which there are packed pointers."""
+    work = unpack_workspace(packed)[0]
+    size = cost.shape[1] + FIRST_X
+    live = fill_problem(cost, unserved, delay, error, use, capacity, width, slope, allowed, work)
+    status, pairs, done = NUMERIC_FAILURE, 0, 0
+    work.pick[5] = 0.0
+    for attempt in range(_ROUNDS):
+        work.pick[4] = 1.0 if attempt < 4 else 2.0 ** min(attempt - 3, 10)
+        careful = _ROUNDS // 2 <= attempt < 3 * _ROUNDS // 4
+        if attempt == _ROUNDS // 2 or attempt == 3 * _ROUNDS // 4 or pairs < 0:  # this start leads nowhere
+            basis[0] = basis[1] = 0
+            work.pick[5] += 1.0
+        pairs, sound = factorise(packed, basis, live, size)
+        if pairs >= 0:
+            budget = _REFRESH * (attempt + 1)
+            pairs, pivots, ended = _pivot_until_feasible(work, live, pairs, size, budget, careful)
+            done += pivots
+            if pivots > 0 or not sound:
+                store_basis(work, basis, live, size)
+            if ended and (pivots == 0 and sound or is_certified(packed, live, pairs, size)):
+                status = OPTIMAL
+                break
+    _write_primal(work, live, max(pairs, 0), x, slack)
+    _keep_capacity(use, capacity, width, x, slack)
+    _write_overload(use, capacity, width, x, overload)
+    _write_duals(work, live, workload_dual, capacity_dual)
+    _close_rows(cost, unserved, delay, error, use, allowed, work.row, workload_dual, capacity_dual)
+    objective = _objective(cost, unserved, slope, x, slack, overload)
+    return status if np.isfinite(objective) else NUMERIC_FAILURE, objective, done
+
+
+def _example_arguments():
+    """Return arguments of `_route` in their types, which do not depend on the size."""
+    money, flags = np.zeros((1, 1)), np.zeros((1, 1), dtype=np.uint8)
+    use = np.zeros((3, 1, 1))
+    return (
+        *(money, np.zeros(1), money, money, use, money, money, money, flags, new_basis(1, 1)),
+        *(new_workspace(1, 1).packed, money, money, money, money, money),
+    )
+
+
+extern_route = extern(_route, (0, 0.0, 0), *_example_arguments())
+
+
+@jit
 def route(
     cost, unserved, delay, error, use, capacity, width, slope, allowed, basis, work, x, slack, overload, duals
 ):
@@ -182,50 +267,13 @@ def route(
     pivots : int
         Number of pivots that joined the workloads' own problems.
     """
-    # The loop stands here since each further level of calls is one more optimisation of everything below it.
-    size = cost.shape[1] + FIRST_X
-    live = pack(cost, unserved, delay, error, use, capacity, width, slope, allowed, work)
-    status, pairs, done = NUMERIC_FAILURE, 0, 0
-    work.pick[5] = 0.0
-    for attempt in range(_ROUNDS):
-        work.pick[4] = 1.0 if attempt < 4 else 2.0 ** min(attempt - 3, 10)
-        careful = _ROUNDS // 2 <= attempt < 3 * _ROUNDS // 4
-        if attempt == _ROUNDS // 2 or attempt == 3 * _ROUNDS // 4 or pairs < 0:  # this start leads nowhere
-            basis[0] = basis[1] = 0
-            work.pick[5] += 1.0
-        pairs, sound = factorise(work.note, basis, live, size)
-        if pairs >= 0:
-            budget = _REFRESH * (attempt + 1)
-            pairs, pivots, ended = _pivot_until_feasible(work, live, pairs, size, budget, careful)
-            done += pivots
-            if pivots > 0 or not sound:
-                store_basis(work, basis, live, size)
-            if ended and (pivots == 0 and sound or is_certified(work.note, live, pairs, size)):
-                status = OPTIMAL
-                break
-    _write_primal(work, live, max(pairs, 0), x, slack)
-    _write_overload(use, capacity, width, x, overload)
-    _write_duals(work, live, duals[0], duals[1])
-    _close_rows(cost, unserved, delay, error, use, allowed, work.row, duals[0], duals[1])
-    objective = _objective(cost, unserved, slope, x, slack, overload)
-    return status if np.isfinite(objective) else NUMERIC_FAILURE, objective, done
+    return extern_route(
+        cost, unserved, delay, error, use, capacity, width, slope, allowed, basis, work.packed, x, slack, overload,
+        duals[0], duals[1],
+    )  # fmt: skip
 
 
-def _example_arguments():
-    """Return arguments of `route` in their types, which do not depend on the size."""
-    money, flags = np.zeros((1, 1)), np.zeros((1, 1), dtype=np.uint8)
-    duals = np.zeros((1, 3)), np.zeros((3, 1))
-    use = np.zeros((3, 1, 1))
-    return (
-        *(money, np.zeros(1), money, money, use, money, money, money, flags, new_basis(1, 1)),
-        *(new_workspace(1, 1), money, money, money, duals),
-    )
-
-
-distant_route = separate(route, *_example_arguments())
-
-
-@jit(**lean())
+@jit
 def remap_basis(basis, old_active, new_active):
     """Carry a basis over to another set of active configurations, in place.
 
@@ -257,7 +305,7 @@ def remap_basis(basis, old_active, new_active):
     basis[1] = (out - 2 - basis[0]) // 2
 
 
-@inner
+@inline
 def _place_of(label, labels):
     """Return the column that stands for `label`, or -1."""
     for c in range(labels.size):

@@ -1,23 +1,10 @@
-"""A basis of the routing LP: what is stored in; factors, values and duals that are feasible out."""
+"""From a stored basis of the routing LP to its factors, its values, and duals that are feasible."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from fleetgym.kernels.columns import gather
-from fleetgym.kernels.compile import apart, inner, once, separate
-from fleetgym.kernels.lanes import (
-    WIDTH,
-    are_at_most,
-    are_less,
-    choose,
-    is_zero,
-    load,
-    lowest,
-    sizes,
-    spread,
-    store,
-)
+from fleetgym.kernels.compile import always_inline, extern, inline
 from fleetgym.kernels.matrix import add_row, clear_row, exchange, largest_of, row_product
 from fleetgym.kernels.routing_data import (
     COST,
@@ -40,7 +27,7 @@ from fleetgym.kernels.routing_data import (
     VALUE,
     new_basis,
     new_workspace,
-    thaw_work,
+    unpack_workspace,
 )
 from fleetgym.kernels.routing_workload import (
     choose_keys,
@@ -53,9 +40,22 @@ from fleetgym.kernels.routing_workload import (
     set_workload_dual,
     solve_workload,
 )
+from fleetgym.kernels.simd import (
+    WIDTH,
+    are_at_most,
+    are_less,
+    choose,
+    gather,
+    is_zero,
+    load,
+    lowest,
+    sizes,
+    spread,
+    store,
+)
 
 
-@inner
+@inline
 def scatter(lp, i, key, place, j, column, e, out, at):
     """Add to out[at, t] what column `j` of workload `i` loads row t by, net of the keys that represent it."""
     for k in range(4):
@@ -66,7 +66,7 @@ def scatter(lp, i, key, place, j, column, e, out, at):
                     out[at, place[r, col]] += factor * lp[i, USE + r, col]
 
 
-@inner
+@inline
 def net_entry(lp, i, key, j, column, e, r, at):
     """Return what `scatter` adds for the one row (r, at)."""
     share = 1.0 if j == at else 0.0
@@ -76,7 +76,7 @@ def net_entry(lp, i, key, j, column, e, r, at):
     return share * lp[i, USE + r, at]
 
 
-@inner
+@inline
 def release_row(work, r, j, segment):
     """Take a row out of the tight ones: its load is free within a segment, and its price is that slope."""
     work.place[r, j] = -1
@@ -86,7 +86,7 @@ def release_row(work, r, j, segment):
     work.span[1, r, j] = work.segment[0, r, segment, j]
 
 
-@inner
+@inline
 def tie_row(work, t, r, j, level):
     """Put row (r, j) into position `t` of the tight rows, at breakpoint `level`."""
     work.tight[0, t], work.tight[1, t] = r, j
@@ -94,7 +94,7 @@ def tie_row(work, t, r, j, level):
     work.span[0, r, j], work.span[1, r, j] = -np.inf, np.inf
 
 
-@once
+@always_inline
 def _reset_rows(work, size):
     """Leave every row in its first segment, without a price; one without capacity is never out of bounds."""
     n, none, wide = work.row.shape[2], spread(0.0), spread(np.inf)
@@ -112,7 +112,7 @@ def _reset_rows(work, size):
             store(work.span, 3 * n + at, choose(some, load(work.segment, 6 * r * n + first), wide))
 
 
-@once
+@always_inline
 def _load_rows(work, basis, size):
     """Take each row's state from the stored basis; return the number of tight rows."""
     _reset_rows(work, size)
@@ -130,7 +130,7 @@ def _load_rows(work, basis, size):
     return tight
 
 
-@once
+@always_inline
 def _load_keys(lp, i, key, inverse, basis, start, stop, column):
     """Make keys of three of a workload's stored basic columns; tell whether the stored ones sufficed."""
     if stop - start >= 3:  # the first three will do unless others are much better
@@ -143,7 +143,7 @@ def _load_keys(lp, i, key, inverse, basis, start, stop, column):
     return complete
 
 
-@once
+@always_inline
 def _load_columns(lp, key, inverse, flag, number, tied, column, basis, live, size):
     """Split the stored columns into keys and extras; return how many extras, and whether they sufficed."""
     extras, complete, stop, end = 0, True, 2, 2 + basis[0]
@@ -168,7 +168,7 @@ def _load_columns(lp, key, inverse, flag, number, tied, column, basis, live, siz
     return extras, complete
 
 
-@once
+@always_inline
 def _eliminate(matrix, extra, rows, columns, match, vector):
     """Invert in place by exchanges: each row takes its largest open column, match[0, row] = column.
 
@@ -194,7 +194,7 @@ def _eliminate(matrix, extra, rows, columns, match, vector):
             exchange(matrix, max(rows, columns), e, choice, vector, 2)
 
 
-@once
+@always_inline
 def _build(work, tight, extras):
     """Write the working matrix, one row per extra, and beside each extra the least pivot to trust."""
     matrix = work.scratch
@@ -206,7 +206,7 @@ def _build(work, tight, extras):
         work.extra[e, 3] = TINY_PIVOT * largest_of(matrix, e, tight)
 
 
-@once
+@always_inline
 def _keep_pairs(work, tight, extras, repaired):
     """Put rows and extras that pair in the same order, release the other rows; return how many pair.
 
@@ -243,7 +243,7 @@ def _keep_pairs(work, tight, extras, repaired):
     return pairs
 
 
-@once
+@always_inline
 def store_basis(work, basis, live, size):
     """Write the basis in its canonical order: columns by workload and number, then rows that are not free."""
     n = 2
@@ -261,7 +261,7 @@ def store_basis(work, basis, live, size):
     basis[1] = (n - 2 - basis[0]) // 2
 
 
-@once
+@always_inline
 def compute_values(work, live, pairs):
     """Compute the values of all basic columns."""
     rhs, tied = work.vector[0], work.tight
@@ -282,7 +282,7 @@ def compute_values(work, live, pairs):
             work.local[tied[2, e], VALUE, k] -= work.extra[e, k] * value
 
 
-@once
+@always_inline
 def compute_loads(work, live, pairs, size):
     """Compute the load of every capacity row, as a share of its limit."""
     carried = work.row[LOAD]
@@ -301,7 +301,7 @@ def compute_loads(work, live, pairs, size):
             carried[r, j] += work.extra[e, 3] * work.lp[i, USE + r, j]
 
 
-@once
+@always_inline
 def _prices(lp, row, key, tied, extra, working, vector, pairs):
     """Compute the tight rows' prices, which make the reduced costs of the extras zero; return their noise."""
     n = vector.shape[1]
@@ -327,7 +327,7 @@ def _prices(lp, row, key, tied, extra, working, vector, pairs):
     return noise
 
 
-@inner
+@inline
 def _duals(work, live, pairs):
     """Compute the prices of the tight rows and each workload's duals; return the noise of the prices."""
     lp, row, key, inverse, local = work.lp, work.row, work.key, work.inverse, work.local
@@ -338,7 +338,7 @@ def _duals(work, live, pairs):
     return noise
 
 
-@once
+@always_inline
 def _is_priced_out(lp, i, row, local, gap, flag, size, noise):
     """Write the reduced costs of workload `i`; tell whether a column outside the basis would lower its cost."""
     fill_gaps(lp, i, row, local, gap, size)
@@ -354,7 +354,7 @@ def _is_priced_out(lp, i, row, local, gap, flag, size, noise):
     return False
 
 
-@once
+@always_inline
 def _is_price_outside(work, t, noise):
     """Tell whether the price of tight row `t` is beyond the slopes beside its breakpoint."""
     r, j = work.tight[0, t], work.tight[1, t]
@@ -362,7 +362,7 @@ def _is_price_outside(work, t, noise):
     return not work.segment[1, r, level, j] - noise <= price <= work.segment[1, r, level + 1, j] + noise
 
 
-@once
+@always_inline
 def _untie(work, r, j):
     """Turn a tight row into one that merely has a price: between two slopes it must become tight again."""
     level, price = work.state[r, j] // 2, work.row[PRICE, r, j]
@@ -375,7 +375,7 @@ def _untie(work, r, j):
         _demand_pivot(work, r, j, level)
 
 
-@inner
+@inline
 def _demand_pivot(work, r, j, level):
     """Let a row count as out of bounds, whatever its load."""
     least = 2.0 * FEASIBLE * work.pick[4]
@@ -383,7 +383,7 @@ def _demand_pivot(work, r, j, level):
     work.span[1, r, j] = work.segment[0, r, level, j] - least
 
 
-@once
+@always_inline
 def _clip_prices(work, pairs, noise):
     """Release the tight rows whose prices are beyond the slopes beside them, marked by a rate; return how many.
 
@@ -400,14 +400,14 @@ def _clip_prices(work, pairs, noise):
     return released
 
 
-@inner
+@inline
 def _is_touched(work, i, j):
     """Tell whether column `j` of workload `i` loads a row whose price was clipped."""
     row, lp = work.row[RATE], work.lp
     return (row[0, j] * lp[i, USE, j] + row[1, j] * lp[i, USE + 1, j] + row[2, j] * lp[i, USE + 2, j]) != 0.0
 
 
-@once
+@always_inline
 def _mark_faults(work, live, pairs, size, noise, clipped):
     """Mark the workloads that must be solved again: one with extras also where a clipped price touches it.
 
@@ -434,7 +434,7 @@ def _mark_faults(work, live, pairs, size, noise, clipped):
     return faults > 0.0
 
 
-@once
+@always_inline
 def _drop_faults(work, pairs):
     """Take clipped rows and the extras of marked workloads out; return the numbers of rows and extras left."""
     tied, tight, extras = work.tight, 0, 0
@@ -452,10 +452,9 @@ def _drop_faults(work, pairs):
     return tight, extras
 
 
-@apart
-def _mend(note, live, pairs, size):
+def _mend(packed, live, pairs, size):
     """Solve the marked workloads again, without extras; return the numbers of tight rows and extras left."""
-    work = thaw_work(note)[0]
+    work = unpack_workspace(packed)[0]
     tight, extras = _drop_faults(work, pairs)
     if tight == pairs and extras == pairs:  # no other workload's factors are touched
         for e in range(pairs):
@@ -469,10 +468,10 @@ def _mend(note, live, pairs, size):
     return tight, extras
 
 
-_distant_mend = separate(_mend, new_workspace(1, 1).note, 0, 0, 0)
+_extern_mend = extern(_mend, (0, 0), new_workspace(1, 1).packed, 0, 0, 0)
 
 
-@once
+@always_inline
 def _repair(work, live, pairs, size):
     """Compute the duals and repair the basis where they are infeasible, at as few changes as possible.
 
@@ -487,13 +486,12 @@ def _repair(work, live, pairs, size):
         for i in range(live):
             work.local[i, NOISE, 1] = 0.0
         return pairs, pairs, False
-    tight, extras = _distant_mend(work.note, live, pairs, size)
+    tight, extras = _extern_mend(work.packed, live, pairs, size)
     return tight, extras, True
 
 
-@apart
-def _factorise(note, basis, live, size):
-    work = thaw_work(note)[0]
+def _factorise(packed, basis, live, size):
+    work = unpack_workspace(packed)[0]
     tight = _load_rows(work, basis, size)
     extras, sound = _load_columns(
         work.lp, work.key, work.inverse, work.flag, work.number, work.tight, work.extra, basis, live, size
@@ -513,10 +511,10 @@ def _factorise(note, basis, live, size):
 
 #: Load and factorise the stored basis, and repair it until it is dual feasible. Returns the number of pairs
 #: (-1 where a workload could not be solved) and whether nothing was changed.
-factorise = separate(_factorise, new_workspace(1, 1).note, new_basis(1, 1), 0, 0)
+factorise = extern(_factorise, (0, False), new_workspace(1, 1).packed, new_basis(1, 1), 0, 0)
 
 
-@once
+@always_inline
 def _is_served(work, live, pairs):
     """Tell whether the values fulfil the workloads' rows and the limits of the tight rows."""
     local, lp, tied = work.local, work.lp, work.tight
@@ -537,7 +535,7 @@ def _is_served(work, live, pairs):
     return True
 
 
-@inner
+@inline
 def _add_column(lp, i, j, value, local):
     """Add a column's part to the sums of its workload's rows, and to the size of what is summed up."""
     for r in range(3):
@@ -546,7 +544,7 @@ def _add_column(lp, i, j, value, local):
         local[i, NOISE, 2] += abs(part)
 
 
-@once
+@always_inline
 def _are_priced(lp, row, local, flag, live, size):
     """Tell whether no column has a negative reduced cost, and no basic one a positive one."""
     for i in range(live):
@@ -562,9 +560,8 @@ def _are_priced(lp, row, local, flag, live, size):
     return True
 
 
-@apart
-def _certify(note, live, pairs, size):
-    work = thaw_work(note)[0]
+def _certify(packed, live, pairs, size):
+    work = unpack_workspace(packed)[0]
     for t in range(pairs):
         if _is_price_outside(work, t, RESIDUAL * abs(work.local[work.tight[2, t], DUAL, 0])):
             return False
@@ -572,4 +569,4 @@ def _certify(note, live, pairs, size):
 
 
 #: Tell whether values and duals, of whatever origin, certify each other on the data.
-is_certified = separate(_certify, new_workspace(1, 1).note, 0, 0, 0)
+is_certified = extern(_certify, False, new_workspace(1, 1).packed, 0, 0, 0)

@@ -1,7 +1,7 @@
-"""The routing LP in memory: a window's costs and limits in, scaled columns and rows in a `Workspace` out.
+"""From a window's costs and limits to the scaled columns and rows of the routing LP in a `Workspace`.
 
 Columns of a workload are its unserved share, slack and excess of its delay and of its error row, then one per
-configuration. Rows of the packed data are cost, demand, delay, error, three uses and a scale.
+configuration. Rows of the scaled data are cost, demand, delay, error, three uses and a scale.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fleetgym.kernels.compile import inner, once
-from fleetgym.kernels.frozen import Freezer
-from fleetgym.kernels.lanes import (
+from fleetgym.kernels.compile import always_inline, inline
+from fleetgym.kernels.pointers import Packer
+from fleetgym.kernels.simd import (
     WIDTH,
     are_at_most,
     are_less,
@@ -26,11 +26,11 @@ from fleetgym.kernels.lanes import (
     store_first,
     zeros,
 )
-from fleetgym.kernels.profile import new_ticks
+from fleetgym.kernels.timer import new_timer
 
 # Columns of one workload: unserved share, slack and excess of the delay row, of the error row, then x[i, c].
 UNSERVED, DELAY_SLACK, DELAY_EXCESS, ERROR_SLACK, ERROR_EXCESS, FIRST_X = 0, 1, 2, 3, 4, 5
-# Rows of the packed data of one workload.
+# Rows of the scaled data of one workload.
 COST, DEMAND, DELAY, ERROR, USE, SCALE = 0, 1, 2, 3, 4, 7
 # Blocks of `Workspace.local`, one triple each per workload.
 VALUE, DUAL, STEP, NOISE = 0, 1, 2, 3
@@ -48,7 +48,7 @@ TINY_PIVOT = 1e-11  # pivots below this share of their terms are noise
 class Workspace(NamedTuple):
     """Arrays that `route` overwrites: allocate once per thread with `new_workspace`."""
 
-    lp: np.ndarray  # (I, 8, N) packed data, N = C + 5 columns and what fills up the last lanes
+    lp: np.ndarray  # (I, 8, N) scaled data, N = C + 5 columns and what fills up the last lanes
     inverse: np.ndarray  # (I, 3, 3) inverse of each workload's key columns
     local: np.ndarray  # (I, 4, 3) values, duals, dual direction and noise of each workload
     row: np.ndarray  # (4, 3, N) price, its rate, load and unit of each capacity row
@@ -68,12 +68,12 @@ class Workspace(NamedTuple):
     tight: np.ndarray  # (4, R) resource and column of tight rows, workload and column of extras
     flag: np.ndarray  # (I, N) whether a column is basic
     number: np.ndarray  # (I + 8,) live workloads, then the choice of the ratio test
-    ticks: np.ndarray  # of `profile.lap`
-    note: np.ndarray  # where all these lie, see `frozen`: what kernels pass on, as it is short
+    timer: np.ndarray  # from `new_timer`
+    packed: np.ndarray  # words of `Packer.pack` for all these: what kernels pass on, as it is short
 
 
 def _allocate(num_workloads: int, num_configurations: int) -> Workspace:
-    """Return work arrays without their note."""
+    """Return work arrays without their packed pointers."""
     workloads, columns = num_workloads, padded(num_configurations + FIRST_X)
     rows = padded(3 * num_configurations + 2)
     lp = zeros(workloads, 8, columns)
@@ -104,13 +104,13 @@ def _allocate(num_workloads: int, num_configurations: int) -> Workspace:
         tight=np.zeros((4, rows), dtype=np.int64),
         flag=np.zeros((workloads, columns), dtype=np.uint8),
         number=np.zeros(workloads + 8, dtype=np.int64),
-        ticks=new_ticks(),
-        note=np.zeros(0, dtype=np.int64),
+        timer=new_timer(),
+        packed=np.zeros(0, dtype=np.int64),
     )
 
 
-_freezer = Freezer(_allocate(1, 1))
-thaw_work: Any = _freezer.thaw  # what kernels read the work arrays with, given their note
+_packer = Packer(_allocate(1, 1))
+unpack_workspace: Any = _packer.unpack  # what kernels get the work arrays with, from `Workspace.packed`
 
 
 def new_workspace(num_workloads: int, num_configurations: int) -> Workspace:
@@ -127,8 +127,8 @@ def new_workspace(num_workloads: int, num_configurations: int) -> Workspace:
         Arrays without state: one per thread is enough, whatever number of environments it serves.
     """
     work = _allocate(num_workloads, num_configurations)
-    work = work._replace(note=_freezer.freeze(work))
-    work.note[:] = _freezer.freeze(work)  # with its own place
+    work = work._replace(packed=_packer.pack(work).words)
+    work.packed[:] = _packer.pack(work).words  # with its own place
     return work
 
 
@@ -149,7 +149,7 @@ def new_basis(num_workloads: int, num_configurations: int) -> np.ndarray:
     return np.zeros(2 + 3 * num_workloads + 9 * num_configurations, dtype=np.int64)
 
 
-@once
+@always_inline
 def _pack_rows(capacity, width, slope, segment, row):
     """Scale each capacity row to a limit of one, or give it unit 0; merge empty segments and equal slopes."""
     for c in range(capacity.shape[1]):
@@ -176,7 +176,7 @@ def _pack_rows(capacity, width, slope, segment, row):
         row[UNIT, 2, j] = unit
 
 
-@once
+@always_inline
 def _pack_workload(cost, delay, error, use, allowed, i, lp, w, row):
     """Copy one workload's columns; a column that may not be used costs infinity and is otherwise zero."""
     count, n, none, one = cost.shape[1], lp.shape[2], spread(0.0), spread(1.0)
@@ -207,7 +207,7 @@ def _pack_workload(cost, delay, error, use, allowed, i, lp, w, row):
         _close_column(lp, w, j)
 
 
-@inner
+@inline
 def _close_column(lp, w, j):
     """Let a column cost infinity and do nothing."""
     for r in range(SCALE):
@@ -215,9 +215,9 @@ def _close_column(lp, w, j):
     lp[w, COST, j], lp[w, SCALE, j] = np.inf, 1.0
 
 
-@once
-def pack(cost, unserved, delay, error, use, capacity, width, slope, allowed, work):
-    """Fill the packed data; return the number of workloads with arrivals, listed in `work.number`."""
+@always_inline
+def fill_problem(cost, unserved, delay, error, use, capacity, width, slope, allowed, work):
+    """Fill the scaled data; return the number of workloads with arrivals, listed in `work.number`."""
     _pack_rows(capacity, width, slope, work.segment, work.row)
     lp, row, number, live = work.lp, work.row, work.number, 0
     for i in range(cost.shape[0]):

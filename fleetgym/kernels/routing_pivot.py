@@ -1,11 +1,10 @@
-"""One pivot of the dual simplex method on the routing LP: a basis in, its neighbour with less infeasibility out."""
+"""One pivot of the dual simplex method takes a basis of the routing LP to a neighbour that is less infeasible."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from fleetgym.kernels.compile import apart, inner, once, separate
-from fleetgym.kernels.lanes import WIDTH, are_less, larger, load, lowest, spread, store
+from fleetgym.kernels.compile import always_inline, extern, inline
 from fleetgym.kernels.matrix import add_row, clear_row, exchange, row_product
 from fleetgym.kernels.routing_basis import net_entry, release_row, scatter, tie_row
 from fleetgym.kernels.routing_data import (
@@ -27,7 +26,7 @@ from fleetgym.kernels.routing_data import (
     USE,
     VALUE,
     new_workspace,
-    thaw_work,
+    unpack_workspace,
 )
 from fleetgym.kernels.routing_workload import (
     aim_by_key,
@@ -38,9 +37,18 @@ from fleetgym.kernels.routing_workload import (
     represent,
     reset_pick,
 )
+from fleetgym.kernels.simd import (
+    WIDTH,
+    are_less,
+    larger,
+    load,
+    lowest,
+    spread,
+    store,
+)
 
 
-@inner
+@inline
 def _violation(work, r, j):
     """How far a row's load is beyond its segment: positive above it, negative below it."""
     load, level = work.row[LOAD, r, j], work.state[r, j] // 2
@@ -53,7 +61,7 @@ def _violation(work, r, j):
     return min(load - work.segment[0, r, level - 1, j], 0.0)
 
 
-@once
+@always_inline
 def choose_leaving(work, live, pairs, size, bland):
     """Return kind and place of what should leave: the column or row that is furthest out of bounds.
 
@@ -90,7 +98,7 @@ def choose_leaving(work, live, pairs, size, bland):
     return kind, a, b
 
 
-@inner
+@inline
 def _badness(violation, number, least, bland):
     """Rank what may leave: by its violation, or by its number."""
     if violation <= least:
@@ -98,7 +106,7 @@ def _badness(violation, number, least, bland):
     return 1.0 / (1.0 + number) if bland else violation
 
 
-@once
+@always_inline
 def _dependent_extra(work, i, k, pairs):
     """Return the extra of workload `i` that depends most on key `k`, or -1."""
     best, choice, lp = TINY_PIVOT, -1, work.lp[i]
@@ -110,7 +118,7 @@ def _dependent_extra(work, i, k, pairs):
     return choice
 
 
-@once
+@always_inline
 def _swap_key(work, i, k, pairs):
     """Let an extra of workload `i` that depends on key `k` take its place; return which, or -1.
 
@@ -139,7 +147,7 @@ def _swap_key(work, i, k, pairs):
     return choice
 
 
-@once
+@always_inline
 def _border_row(work, r, at, pairs):
     """Write the load of row (r, at), by the limits of the tight rows, into the working matrix's border."""
     matrix = work.working
@@ -150,7 +158,7 @@ def _border_row(work, r, at, pairs):
             add_row(matrix, pairs, entry, matrix, e, pairs)
 
 
-@once
+@always_inline
 def _border_column(work, i, j, r, at, pairs):
     """Write what column (i, j) takes from the extras, and adds to row (r, at), into the border."""
     matrix, loads = work.working, work.scratch
@@ -163,7 +171,7 @@ def _border_column(work, i, j, r, at, pairs):
     matrix[pairs, pairs] += corner
 
 
-@inner
+@inline
 def _aim(work, a, sign, pairs):
     """Let the tight rows' prices follow what leaves, row `a` of the working matrix: write their rates."""
     reach = 0.0
@@ -174,7 +182,7 @@ def _aim(work, a, sign, pairs):
     work.pick[3] = reach
 
 
-@once
+@always_inline
 def _ratio_of_rows(work, pairs):
     """Offer the tight rows, whose prices must stay between two slopes, to the ratio test."""
     end = work.number.size
@@ -188,7 +196,7 @@ def _ratio_of_rows(work, pairs):
                 work.number[end - 2], work.number[end - 1] = -1, t
 
 
-@once
+@always_inline
 def _ratio_test(work, kind, only, live, pairs, size, bland):
     """Find what enters: a column, or a tight row that becomes free."""
     lp, row, local, flag = work.lp, work.row, work.local, work.flag
@@ -203,18 +211,22 @@ def _ratio_test(work, kind, only, live, pairs, size, bland):
             offer_columns(lp, i, row, local, work.gap, work.fall, flag, pick, number, size, bland)
 
 
-@inner
-def _is_off(pivot, rate):
-    """Tell whether the two ways to compute a pivot differ so much that the inverses need a refresh."""
-    return not abs(abs(pivot) - rate) <= 1e-7 * rate
+@inline
+def _is_off(work, pivot):
+    """Tell whether the two ways to compute a pivot differ so much that the inverses need a refresh.
+
+    A small pivot between nearly equal columns is known less well, whatever the inverses: later attempts allow for that.
+    """
+    rate = work.pick[2]
+    return not abs(abs(pivot) - rate) <= 1e-7 * work.pick[4] * rate
 
 
-@once
+@always_inline
 def _exchange_key(work, i, k, pairs):
     """Exchange a key that no extra depends on: within its workload, so that the working matrix stays."""
     lp, inverse, tied, j = work.lp, work.inverse, work.tight, work.number[-1]
     represent(lp, inverse, i, j, work.extra, pairs)
-    if _is_off(work.extra[pairs, k], work.pick[2]):
+    if _is_off(work, work.extra[pairs, k]):
         return -1
     replace_key(inverse, i, k, work.extra, pairs)
     work.flag[i, work.key[i, k]], work.flag[i, j] = 0, 1
@@ -225,7 +237,7 @@ def _exchange_key(work, i, k, pairs):
     return pairs
 
 
-@once
+@always_inline
 def _move_last(work, e, t, last):
     """Close the gaps that extra `e` and tight row `t` left in the working matrix."""
     matrix, tied = work.working, work.tight
@@ -241,7 +253,7 @@ def _move_last(work, e, t, last):
         work.place[tied[0, t], tied[1, t]] = t
 
 
-@inner
+@inline
 def _move_column(work, i, j, column, e, amount):
     """Serve more by column `j` of workload `i`, which column[e] represents, and less by its keys."""
     lp, carried = work.lp, work.row[LOAD]
@@ -255,7 +267,7 @@ def _move_column(work, i, j, column, e, amount):
                 carried[r, key] -= share * lp[i, USE + r, key]
 
 
-@once
+@always_inline
 def _move_values(work, i, j, t, amount, pairs):
     """Let column (i, j), or tight row `t` if i < 0, enter by this amount: move values and loads along."""
     for e in range(pairs):
@@ -268,7 +280,7 @@ def _move_values(work, i, j, t, amount, pairs):
         _move_column(work, i, j, work.extra, pairs, amount)
 
 
-@once
+@always_inline
 def _exchange_pair(work, e, r, at, level, pairs):
     """Let extra `e`, or row (r, at) if e == pairs, make place for what the ratio test chose.
 
@@ -278,7 +290,7 @@ def _exchange_pair(work, e, r, at, level, pairs):
     t = j if i < 0 else pairs
     if i >= 0:
         _border_column(work, i, j, r, at, pairs)
-    if _is_off(work.working[e, t], work.pick[2]):
+    if _is_off(work, work.working[e, t]):
         return -1
     missing = work.segment[0, r, level, at] - work.row[LOAD, r, at] if e == pairs else -work.extra[e, 3]
     _move_values(work, i, j, t, missing / work.working[e, t], pairs)
@@ -299,13 +311,13 @@ def _exchange_pair(work, e, r, at, level, pairs):
     return pairs + (1 if e == pairs else 0) - (1 if i < 0 else 0)
 
 
-@once
+@always_inline
 def _next_segment(work, t):
     """Return the segment towards which the price of tight row `t` was moving."""
     return work.state[work.tight[0, t], work.tight[1, t]] // 2 + (1 if work.vector[1, t] > 0.0 else 0)
 
 
-@once
+@always_inline
 def _step(work, kind, only, r, at, step, live, pairs, size):
     """Move prices, duals and reduced costs along their direction, and forget the prices' rates."""
     row, local, gap, fall, by = work.row, work.local, work.gap, work.fall, spread(step)
@@ -323,13 +335,12 @@ def _step(work, kind, only, r, at, step, live, pairs, size):
             store(gap, column, load(gap, column) - by * load(fall, column))
 
 
-@apart
-def _pivot(note, kind, a, b, live, pairs, size, bland):
+def _pivot(packed, kind, a, b, live, pairs, size, bland):
     """Do one pivot for what leaves.
 
     Returns the number of pairs, or -1 where the inverses need a refresh, and whether values must be computed anew.
     """
-    work = thaw_work(note)[0]
+    work = unpack_workspace(packed)[0]
     e, r, at, level, segment = pairs, 0, FIRST_X, 0, -1
     if kind == KEY:
         e = _swap_key(work, a, b, pairs)
@@ -370,4 +381,4 @@ def _pivot(note, kind, a, b, live, pairs, size, bland):
     return _exchange_pair(work, e, r, at, level, pairs), False
 
 
-distant_pivot = separate(_pivot, new_workspace(1, 1).note, 0, 0, 0, 0, 0, 0, False)
+extern_pivot = extern(_pivot, (0, False), new_workspace(1, 1).packed, 0, 0, 0, 0, 0, 0, False)

@@ -1,11 +1,10 @@
-"""One workload's three rows in the routing LP: prices in, key columns, duals and reduced costs out."""
+"""From prices of capacity to one workload's key columns, duals and reduced costs in the routing LP."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from fleetgym.kernels.compile import inner, once
-from fleetgym.kernels.lanes import WIDTH, are_at_most, are_less, fused, is_zero, load, lowest, spread, store
+from fleetgym.kernels.compile import always_inline, inline
 from fleetgym.kernels.routing_data import (
     COST,
     DELAY,
@@ -19,6 +18,7 @@ from fleetgym.kernels.routing_data import (
     NOISE,
     PRICE,
     RATE,
+    RESIDUAL,
     ROUND_OFF,
     SCALE,
     STEP,
@@ -27,9 +27,22 @@ from fleetgym.kernels.routing_data import (
     UNSERVED,
     USE,
 )
+from fleetgym.kernels.simd import (
+    WIDTH,
+    are_at_most,
+    are_less,
+    fused,
+    is_zero,
+    load,
+    lowest,
+    spread,
+    store,
+)
+
+_LEAST_RATE = 1e-13  # a key that changes less as a column enters does not change
 
 
-@inner
+@inline
 def invert(lp, key, inverse, i, least):
     """Invert the 3x3 matrix of three key columns; tell whether its determinant exceeds `least`, scaled."""
     a, b, c = key[i, 0], key[i, 1], key[i, 2]
@@ -49,7 +62,7 @@ def invert(lp, key, inverse, i, least):
     return True
 
 
-@inner
+@inline
 def represent(lp, inverse, i, j, out, e):
     """Write column `j` of workload `i` as a combination of its key columns into out[e]."""
     d0, d1, d2 = lp[i, DEMAND, j], lp[i, DELAY, j], lp[i, ERROR, j]
@@ -57,7 +70,7 @@ def represent(lp, inverse, i, j, out, e):
         out[e, k] = inverse[i, k, 0] * d0 + inverse[i, k, 1] * d1 + inverse[i, k, 2] * d2
 
 
-@inner
+@inline
 def replace_key(inverse, i, k, column, e):
     """Update a workload's inverse: the column that column[e] represents takes the place of key `k`."""
     for r in range(3):
@@ -68,7 +81,7 @@ def replace_key(inverse, i, k, column, e):
         inverse[i, k, r] = pivot
 
 
-@inner
+@inline
 def priced_cost(lp, i, row, j):
     """Cost of column `j` with what it pays for capacity."""
     return lp[i, COST, j] + (
@@ -78,13 +91,13 @@ def priced_cost(lp, i, row, j):
     )
 
 
-@inner
+@inline
 def column_load(lp, i, j):
     """Sum of what column `j` takes of its configuration's limits."""
     return lp[i, USE, j] + lp[i, USE + 1, j] + lp[i, USE + 2, j]
 
 
-@inner
+@inline
 def set_workload_dual(lp, i, row, key, inverse, local, round_off, price_noise):
     """Set the duals of a workload's three rows from its key columns, and the round-off they carry."""
     y0 = y1 = y2 = noise = 0.0
@@ -98,7 +111,7 @@ def set_workload_dual(lp, i, row, key, inverse, local, round_off, price_noise):
     local[i, NOISE, 0] = noise
 
 
-@inner
+@inline
 def reduced_costs(lp, i, row, y0, y1, y2, j):
     """Return the reduced costs of the columns from `j` on, given the duals of workload `i`."""
     n = lp.shape[2]
@@ -110,7 +123,7 @@ def reduced_costs(lp, i, row, y0, y1, y2, j):
     return paid - fused(y2, load(lp, at + ERROR * n), worth)
 
 
-@inner
+@inline
 def fill_gaps(lp, i, row, local, gap, size):
     """Write the reduced costs of all columns of workload `i`, given its duals."""
     y0, y1, y2 = spread(local[i, DUAL, 0]), spread(local[i, DUAL, 1]), spread(local[i, DUAL, 2])
@@ -118,7 +131,7 @@ def fill_gaps(lp, i, row, local, gap, size):
         store(gap, i * gap.shape[1] + first, reduced_costs(lp, i, row, y0, y1, y2, first))
 
 
-@inner
+@inline
 def _rates(lp, i, row, y0, y1, y2, j):
     """Return how fast these reduced costs fall along the dual direction."""
     n = lp.shape[2]
@@ -130,14 +143,14 @@ def _rates(lp, i, row, y0, y1, y2, j):
     return fused(y2, load(lp, at + ERROR * n), worth) - paid
 
 
-@once
+@always_inline
 def _rate_noise(lp, i, reach, noise, j):
     """Return the smallest rate of column `j` that is more than round-off of the direction it comes from."""
     own = abs(lp[i, DEMAND, j]) + abs(lp[i, DELAY, j]) + abs(lp[i, ERROR, j])
     return TINY_PIVOT * (reach * column_load(lp, i, j) + noise * own)
 
 
-@inner
+@inline
 def offer(pick, gap, rate, slack):
     """Harris's test on one candidate whose gap closes at `rate`; tell whether it becomes the choice.
 
@@ -154,7 +167,7 @@ def offer(pick, gap, rate, slack):
     return False
 
 
-@inner
+@inline
 def offer_columns(lp, i, row, local, gap, fall, flag, pick, number, size, bland):
     """Offer the columns of workload `i` to the ratio test, by their reduced costs `gap`.
 
@@ -178,14 +191,14 @@ def offer_columns(lp, i, row, local, gap, fall, flag, pick, number, size, bland)
                 number[-2], number[-1] = i, j
 
 
-@inner
+@inline
 def reset_pick(pick, number):
     """Forget the choice of the last ratio test."""
     pick[0], pick[1], pick[2] = np.inf, np.inf, 0.0
     number[-1] = -1
 
 
-@inner
+@inline
 def aim_by_key(inverse, i, k, local, pick):
     """Let the reduced cost of key `k` rise while prices rest: write the direction of the workload's duals."""
     size = 0.0
@@ -196,7 +209,7 @@ def aim_by_key(inverse, i, k, local, pick):
     pick[3] = 0.0
 
 
-@once
+@always_inline
 def _worst_key(lp, i, key, inverse, bland):
     """Return the key position with the most negative scaled value, or -1; the smallest column if `bland`."""
     worst, place = 0.0, -1
@@ -207,7 +220,7 @@ def _worst_key(lp, i, key, inverse, bland):
     return place
 
 
-@once
+@always_inline
 def _best_column(lp, i, row, size):
     """Return the cheapest way to serve a workload at these prices, its service levels left aside."""
     best, cost = UNSERVED, lp[i, COST, UNSERVED]
@@ -218,27 +231,56 @@ def _best_column(lp, i, row, size):
     return best
 
 
-@once
-def solve_workload(work, i, size):
-    """Solve one workload's three-row problem at the current prices by its own dual simplex method."""
-    lp, key, inverse, local, flag = work.lp, work.key, work.inverse, work.local, work.flag
-    row, column, last = work.row, work.extra, work.extra.shape[0] - 1
+@inline
+def _start_with(work, i, first):
+    """Make keys of one column and of both slacks."""
+    key, flag = work.key, work.flag
     for k in range(3):
         flag[i, key[i, k]] = 0
-    key[i, 0], key[i, 1], key[i, 2] = _best_column(lp, i, row, size), DELAY_SLACK, ERROR_SLACK
+    key[i, 0], key[i, 1], key[i, 2] = first, DELAY_SLACK, ERROR_SLACK
     for k in range(3):
         flag[i, key[i, k]] = 1
-    invert(lp, key, inverse, i, 0.0)
+    invert(work.lp, key, work.inverse, i, 0.0)
+
+
+@inline
+def _price_columns(work, i, size):
+    """Compute the duals of a workload, and the reduced costs of its columns."""
+    set_workload_dual(work.lp, i, work.row, work.key, work.inverse, work.local, ROUND_OFF, 0.0)
+    fill_gaps(work.lp, i, work.row, work.local, work.gap, size)
+
+
+@always_inline
+def solve_workload(work, i, size):
+    """Solve one workload's three-row problem at the current prices; tell whether that succeeded.
+
+    The dual simplex method comes first. Where columns are nearly equal it may fail or end in noise: it may pass a basis
+    with two of them, whose inverse is worth nothing, and a pivot that would mend a reduced cost below zero looks like
+    round-off. So from the fifth attempt of `route` on, the primal method comes first.
+    """
+    dual_first = work.pick[4] == 1.0
+    for turn in range(2):
+        by_dual = (turn == 0) == dual_first
+        if _solve_dual(work, i, size) if by_dual else _solve_primal(work, i, size):
+            return True
+    return False
+
+
+@always_inline
+def _solve_dual(work, i, size):
+    """Solve one workload's problem from the cheapest column on, its service levels left aside at first."""
+    lp, key, inverse, local, flag = work.lp, work.key, work.inverse, work.local, work.flag
+    column, last = work.extra, work.extra.shape[0] - 1
+    _start_with(work, i, _best_column(lp, i, work.row, size))
     for count in range(200):
         bland = count > 30
         leaving = _worst_key(lp, i, key, inverse, bland)
-        set_workload_dual(lp, i, row, key, inverse, local, ROUND_OFF, 0.0)
-        fill_gaps(lp, i, row, local, work.gap, size)
+        _price_columns(work, i, size)
         if leaving < 0:
             return True
         aim_by_key(inverse, i, leaving, local, work.pick)
         reset_pick(work.pick, work.number)
-        offer_columns(lp, i, row, local, work.gap, work.fall, flag, work.pick, work.number, size, bland)
+        offer_columns(lp, i, work.row, local, work.gap, work.fall, flag, work.pick, work.number, size, bland)
         entering = work.number[-1]
         if entering < 0:
             return False
@@ -249,7 +291,59 @@ def solve_workload(work, i, size):
     return False
 
 
-@once
+@inline
+def _entering_column(work, i, size, bland):
+    """Return the column with the lowest reduced cost, or the first one below zero if `bland`; -1 if there is none."""
+    best, choice = -0.5 * RESIDUAL * abs(work.local[i, DUAL, 0]), -1
+    for j in range(size):
+        if work.flag[i, j] == 0 and work.gap[i, j] < best:
+            choice = j
+            if bland:
+                return j
+            best = work.gap[i, j]
+    return choice
+
+
+@inline
+def _leaving_key(work, i, column, e, scale):
+    """Return the key that reaches zero first as column[e] enters, of nearly equal ones that with the largest pivot."""
+    lp, key, inverse, bound = work.lp, work.key, work.inverse, np.inf
+    for k in range(3):
+        size = lp[i, SCALE, key[i, k]]
+        rate, value = column[e, k] * size / scale, max(inverse[i, k, 0], 0.0) * size
+        if rate > _LEAST_RATE:
+            bound = min(bound, (value + RESIDUAL) / rate)
+    most, choice = 0.0, -1
+    for k in range(3):
+        size = lp[i, SCALE, key[i, k]]
+        rate, value = column[e, k] * size / scale, max(inverse[i, k, 0], 0.0) * size
+        if rate > _LEAST_RATE and rate > most and value <= bound * rate:
+            most, choice = rate, k
+    return choice
+
+
+@inline
+def _solve_primal(work, i, size):
+    """Solve one workload's problem by the primal simplex method, with a new inverse at each step."""
+    lp, key, column, last = work.lp, work.key, work.extra, work.extra.shape[0] - 1
+    _start_with(work, i, UNSERVED)
+    for count in range(500):
+        _price_columns(work, i, size)
+        entering = _entering_column(work, i, size, count > 100)
+        if entering < 0:
+            return True
+        represent(lp, work.inverse, i, entering, column, last)
+        leaving = _leaving_key(work, i, column, last, lp[i, SCALE, entering])
+        if leaving < 0:
+            return False
+        work.flag[i, key[i, leaving]], work.flag[i, entering] = 0, 1
+        key[i, leaving] = entering
+        if not invert(lp, key, work.inverse, i, 0.0):
+            return False
+    return False
+
+
+@always_inline
 def choose_keys(lp, i, basis, start, stop, key, inverse, column):
     """Choose three independent key columns among a workload's basic ones, by complete pivoting.
 
@@ -280,7 +374,7 @@ def choose_keys(lp, i, basis, start, stop, key, inverse, column):
     return True
 
 
-@once
+@always_inline
 def aim_workload(lp, i, row, key, inverse, local, reach):
     """Let the duals of workload `i` follow the prices so that its keys' reduced costs stay zero."""
     y0 = y1 = y2 = noise = 0.0

@@ -1,4 +1,4 @@
-"""One window as a whole: target fleet and outcome in; the fleet after it, its costs and its shares out.
+"""One window takes a target fleet and conditions, and returns the fleet after it, its costs and its shares.
 
 `play` is what single steps, previews and batches of episodes have in
 common: admission, serving replicas, routing, tails, costs, and the passing of time (docs/model.md).
@@ -12,25 +12,31 @@ from fleetgym.kernels.admission import (
     clear,
     count_held,
     count_serving,
-    distant_admit,
+    extern_admit,
     is_settled,
 )
-from fleetgym.kernels.compile import inner, jit, lean, once, separate
-from fleetgym.kernels.economics import T_MODEL, T_RENTAL, T_STARTUP, distant_operate, new_sheet
-from fleetgym.kernels.lanes import WIDTH, load_first, spread, store_first
-from fleetgym.kernels.profile import ADMISSION, DYNAMICS, lap
-from fleetgym.kernels.routing import remap_basis
-from fleetgym.kernels.routing_data import new_basis
-from fleetgym.kernels.tables import (
+from fleetgym.kernels.compile import always_inline, extern, inline, jit
+from fleetgym.kernels.economics import T_MODEL, T_RENTAL, T_STARTUP, extern_operate, new_scratch
+from fleetgym.kernels.pointers import borrow
+from fleetgym.kernels.records import (
+    EXAMPLE_CONDITIONS,
     EXAMPLE_FLEET,
     EXAMPLE_MEMORY,
-    EXAMPLE_NOTE,
-    EXAMPLE_OUTCOME,
+    EXAMPLE_PACKED,
     Memory,
-    Outcomes,
+    PackedConditions,
     Played,
-    thaw,
+    unpack,
 )
+from fleetgym.kernels.routing import remap_basis
+from fleetgym.kernels.routing_data import new_basis
+from fleetgym.kernels.simd import (
+    WIDTH,
+    load_first,
+    spread,
+    store_first,
+)
+from fleetgym.kernels.timer import ADMISSION, DYNAMICS, count_ticks
 
 #: Rows of `Problem.budget`; a kind is 0 (none), 1 (so much per window) or 2 (so much for the whole episode).
 BUDGET_KIND, BUDGET_USD = range(2)
@@ -53,11 +59,11 @@ def new_played(num_workloads: int, num_configurations: int, num_pools: int) -> P
         routing=np.zeros((num_workloads, num_configurations)),
         usd=np.zeros((2, num_configurations)),
         numbers=np.zeros((4, max(num_configurations, num_pools)), dtype=np.int64),
-        sheet=new_sheet(num_workloads, num_configurations),
+        scratch=new_scratch(num_workloads, num_configurations),
     )
 
 
-@inner
+@inline
 def budget_usd(budget, spent_usd):
     """Return the most that holding the fleet may cost in the coming window; inf without a budget."""
     kind, usd = budget[BUDGET_KIND], budget[BUDGET_USD]
@@ -66,7 +72,7 @@ def budget_usd(budget, spent_usd):
     return usd if kind == RATE_BUDGET else max(0.0, usd - spent_usd)
 
 
-@once
+@always_inline
 def _fill_rent(problem, price, rent_usd, hold_usd):
     """Write the rent of one replica in a window, (C,), and the rent with model storage."""
     for first in range(0, rent_usd.shape[0], WIDTH):
@@ -78,7 +84,7 @@ def _fill_rent(problem, price, rent_usd, hold_usd):
         store_first(hold_usd, first, total + load_first(problem.model_storage_usd, first, some), some)
 
 
-@inner
+@inline
 def _prepare(memory, serving, active):
     """Carry the warm start over to the configurations that serve; write them, and return their number."""
     basis, known = memory.basis, memory.active
@@ -98,24 +104,23 @@ def _prepare(memory, serving, active):
     return count
 
 
-@inner
-def serve(note, outcome, memory):
+@inline
+def serve(packed, conditions, memory):
     """Route one window's demand over `Played.serving` and charge for it; return the status of the routing."""
-    _, _, played = thaw(note)
+    _, _, played = unpack(packed)
     active = played.numbers[1]
     active = active[: _prepare(memory, played.serving, active)]
-    return distant_operate(note, outcome.workload, active, memory.basis)
+    return extern_operate(packed, conditions.workload, active, memory.basis)
 
 
-@jit(no_cpython_wrapper=True, **lean())
-def play(note, outcome, target, first, spent_usd, fleet, memory):
+def play(packed, conditions, target, first, spent_usd, fleet, memory):
     """Let one window happen.
 
     Parameters
     ----------
-    note : (W,) int64
-        From `tables.freeze`: the instance, and what is overwritten.
-    outcome : Outcomes
+    packed : (W,) int64
+        Words of `records.pack_problem`: the instance, and what is overwritten.
+    conditions : PackedConditions
         Of this window.
     target : (C,) int64
         The fleet wanted.
@@ -137,17 +142,17 @@ def play(note, outcome, target, first, spent_usd, fleet, memory):
     spent_usd : float
         With this window.
     """
-    problem, work, played = thaw(note)
+    problem, work, played = unpack(packed)
     count, rent_usd, hold_usd = fleet.shape[0], played.usd[0], played.usd[1]
-    _fill_rent(problem, outcome.price, rent_usd, hold_usd)
+    _fill_rent(problem, conditions.price, rent_usd, hold_usd)
     pays_fees = problem.budget[BUDGET_KIND] == POOL_BUDGET
     limit_usd, forced_outages, fees_usd = budget_usd(problem.budget, spent_usd), 0, 0.0
     held = played.numbers[3, :count]
     count_held(fleet, held)
-    if is_settled(target, fleet, held, problem.gpu_use, outcome.available, hold_usd, limit_usd):
+    if is_settled(target, fleet, held, problem.gpu_use, conditions.available, hold_usd, limit_usd):
         clear(played.moves)
     else:
-        forced_outages, fees_usd = distant_admit(
+        forced_outages, fees_usd = extern_admit(
             target,
             fleet,
             played.moves,
@@ -155,7 +160,7 @@ def play(note, outcome, target, first, spent_usd, fleet, memory):
             problem.slot_start,
             problem.slot_exclusive,
             problem.gpu_use,
-            outcome.available,
+            conditions.available,
             played.numbers[2],
             hold_usd,
             problem.startup_usd,
@@ -165,37 +170,46 @@ def play(note, outcome, target, first, spent_usd, fleet, memory):
             pays_fees,
         )
         count_held(fleet, held)
-    lap(work.ticks, ADMISSION)
+    count_ticks(work.timer, ADMISSION)
     count_serving(fleet, played.serving)
     rental_usd = storage_usd = 0.0
     for c in range(count):
         rental_usd += held[c] * rent_usd[c]
         storage_usd += held[c] * problem.model_storage_usd[c]
-    lap(work.ticks, DYNAMICS)
-    status = serve(note, outcome, memory)
+    count_ticks(work.timer, DYNAMICS)
+    status = serve(packed, conditions, memory)
     played.terms_usd[T_RENTAL] = rental_usd
     played.terms_usd[T_MODEL] = storage_usd
     played.terms_usd[T_STARTUP] = fees_usd
     advance(fleet)
-    lap(work.ticks, DYNAMICS)
+    count_ticks(work.timer, DYNAMICS)
     if pays_fees:
         spent_usd += rental_usd + storage_usd + fees_usd
     return status, forced_outages, spent_usd
 
 
-distant_play = separate(
-    play, EXAMPLE_NOTE, EXAMPLE_OUTCOME, EXAMPLE_NOTE, False, 0.0, EXAMPLE_FLEET, EXAMPLE_MEMORY
+extern_play = extern(
+    play,
+    (0, 0, 0.0),
+    EXAMPLE_PACKED,
+    EXAMPLE_CONDITIONS,
+    EXAMPLE_PACKED,
+    False,
+    0.0,
+    EXAMPLE_FLEET,
+    EXAMPLE_MEMORY,
 )
 
 
-@jit(**lean())
-def play_noted(note, basis, active, workload, available, price, target, first, spent_usd, fleet):
-    """Call `play` from Python, with the fields of `Memory` and of `Outcomes`."""
-    outcome, memory = Outcomes(workload, available, price), Memory(basis, active)
-    return distant_play(note, outcome, target, first, spent_usd, fleet, memory)
+@jit
+def play_from_python(packed, basis, active, workload, available, price, target, first, spent_usd, fleet):
+    """Call `play` from Python, with the fields of `Memory` and of `PackedConditions`."""
+    conditions, memory = borrow(PackedConditions(workload, available, price)), borrow(Memory(basis, active))
+    return extern_play(packed, conditions, target, first, spent_usd, fleet, memory)
 
 
-@jit(**lean())
-def serve_noted(note, basis, active, workload, available, price):
-    """Call `serve` from Python, with the fields of `Memory` and of `Outcomes`."""
-    return serve(note, Outcomes(workload, available, price), Memory(basis, active))
+@jit
+def serve_from_python(packed, basis, active, workload, available, price):
+    """Call `serve` from Python, with the fields of `Memory` and of `PackedConditions`."""
+    conditions, memory = borrow(PackedConditions(workload, available, price)), borrow(Memory(basis, active))
+    return serve(borrow(packed), conditions, memory)

@@ -10,7 +10,7 @@ import numpy as np
 
 from fleetgym.files.errors import DataError, UnknownNameError
 from fleetgym.files.schema import shown
-from fleetgym.kernels.tables import Outcomes
+from fleetgym.kernels.records import PackedConditions
 from fleetgym.model.instance import Instance
 from fleetgym.model.scenario import Scenario
 
@@ -116,9 +116,9 @@ class Conditions:
         """Return the workload fields as one array, (5, I), in the kernels' order."""
         return np.array([getattr(self, name) for name in _PER_WORKLOAD], dtype=np.float64)
 
-    def packed(self) -> Outcomes:
+    def packed(self) -> PackedConditions:
         """Return the window as the kernels take it."""
-        return Outcomes(self.stacked(), np.array(self.available_gpus), np.array(self.price_factor))
+        return PackedConditions(self.stacked(), np.array(self.available_gpus), np.array(self.price_factor))
 
 
 def _like(old: np.ndarray, given: object, path: str) -> np.ndarray:

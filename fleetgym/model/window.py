@@ -12,10 +12,9 @@ import functools
 import numpy as np
 
 from fleetgym.kernels import admission, economics, window
-from fleetgym.kernels.compile import announce_compilation
 from fleetgym.kernels.queueing import late_cost_table
+from fleetgym.kernels.records import Parameters, Played, Problem, pack_problem
 from fleetgym.kernels.routing_data import new_workspace
-from fleetgym.kernels.tables import Packed, Played, Problem, freeze
 from fleetgym.kernels.window import new_memory, new_played
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Affine, Instance
@@ -80,12 +79,12 @@ class Router:
     """
 
     def __init__(self, problem: Problem):
-        _, workloads, configurations = problem.packed.performance.shape
+        _, workloads, configurations = problem.parameters.performance.shape
         self.played = new_played(workloads, configurations, len(problem.gpu_use))
         self.workspace = new_workspace(workloads, configurations)
         self.memory = new_memory(workloads, configurations)
-        self._problem = problem  # the note does not keep it alive
-        self.note = freeze(problem, self.workspace, self.played)
+        self._problem = problem
+        self.packed = pack_problem(problem, self.workspace, self.played)
 
     def __getstate__(self) -> Problem:
         return self._problem
@@ -205,7 +204,7 @@ class WindowModel:
         packed, self.segments = self._pack()
         sizes = [len(members) for members in instance.slot_members]
         self.problem = Problem(
-            packed=packed,
+            parameters=packed,
             order=np.array([c for members in instance.slot_members for c in members], dtype=np.int64),
             slot_start=np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
             slot_exclusive=np.array([slot.exclusive for slot in instance.slots], dtype=np.bool_),
@@ -225,7 +224,7 @@ class WindowModel:
             return np.array([window.RATE_BUDGET, budget.usd * self.hours])
         return np.array([window.POOL_BUDGET, budget.usd])
 
-    def _pack(self) -> tuple[Packed, LateSegments]:
+    def _pack(self) -> tuple[Parameters, LateSegments]:
         instance = self.instance
         configuration = np.array(
             [
@@ -236,7 +235,7 @@ class WindowModel:
         replicas = _column(instance, "max_replicas", int)
         offsets = np.concatenate(([0], np.cumsum(replicas))).astype(np.int64)
         clock = np.array([instance.window_s, 1.0 if instance.penalty_basis == "day" else 0.0])
-        packed = Packed(
+        packed = Parameters(
             performance=_pack_performance(instance),
             workload=_pack_workloads(instance),
             configuration=configuration,
@@ -248,7 +247,7 @@ class WindowModel:
         rows = np.column_stack((segments.safe_utilization, segments.width, segments.slope_usd))
         return packed._replace(segment=np.ascontiguousarray(rows)), segments
 
-    def _late_segments(self, packed: Packed, offsets: np.ndarray) -> LateSegments:
+    def _late_segments(self, packed: Parameters, offsets: np.ndarray) -> LateSegments:
         instance = self.instance
         everything = np.arange(instance.num_configurations)
         nominal = Conditions.nominal(instance)
@@ -301,7 +300,6 @@ class WindowModel:
 
     def new_router(self) -> Router:
         """Return a router without memory."""
-        announce_compilation(window.play_noted)
         return Router(self.problem)
 
     def admit(self, state: FleetState, target: np.ndarray, conditions: Conditions) -> Admission:
@@ -363,8 +361,8 @@ class WindowModel:
         WindowResult
             Costs, shares and what happened to the fleet.
         """
-        status, forced_outage, state.spent_usd = window.play_noted(
-            router.note,
+        status, forced_outage, state.spent_usd = window.play_from_python(
+            router.packed.words,
             *router.memory,
             *conditions.packed(),
             np.array(target, dtype=np.int64),
@@ -399,7 +397,7 @@ class WindowModel:
         """
         played = router.played
         played.serving[:] = serving
-        self.check(window.serve_noted(router.note, *router.memory, *conditions.packed()))
+        self.check(window.serve_from_python(router.packed.words, *router.memory, *conditions.packed()))
         holding = [economics.T_RENTAL, economics.T_MODEL, economics.T_STARTUP]
         terms = played.terms_usd.copy()
         terms[holding] = 0.0
@@ -416,7 +414,7 @@ class WindowModel:
         A budget of kind ``pool`` is paced evenly over the windows left. What can be written to is a copy: this model
         plays other agents' windows, too.
         """
-        instance, packed = self.instance, self.problem.packed
+        instance, packed = self.instance, self.problem.parameters
         stacked = conditions.stacked()
         everything = np.arange(instance.num_configurations)
         shape = (instance.num_workloads, everything.size)

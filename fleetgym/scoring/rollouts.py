@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fleetgym.kernels.spans import Track, play_span, price_options
+from fleetgym.kernels.rollouts import Track, play_rollout, price_options
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
 from fleetgym.model.scenario import Scenario
@@ -66,8 +66,8 @@ class KnownScenario:
         int
             The first window that was not played.
         """
-        status, stop = play_span(
-            self._router.note,
+        status, stop = play_rollout(
+            self._router.packed.words,
             *self._router.memory,
             self.workload,
             self.available,
@@ -103,7 +103,7 @@ class KnownScenario:
         """
         usd, end = np.where(priced, 0.0, np.inf), begin + len(serving)
         status = price_options(
-            self._router.note,
+            self._router.packed.words,
             *self._router.memory,
             self.workload[begin:end],
             self.available[begin:end],

@@ -27,7 +27,7 @@ import fleetgym
 from fleetgym.agents.view import View
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.envs.vector import FleetAllocVectorEnv
-from fleetgym.kernels.profile import PARTS
+from fleetgym.kernels.timer import PARTS
 from fleetgym.model.dynamics.scenario import draw_scenario
 from fleetgym.model.instance import Affine, Instance, Performance
 from fleetgym.model.processes import Dynamics, Process
@@ -272,7 +272,7 @@ def _profiled(envs: Stored, actions: np.ndarray, rounds: int) -> tuple[np.ndarra
     """Return microseconds per step of each part within the kernel, and of all, at the fastest of some rounds."""
     envs.reset(seed=0)
     batch, best = envs._batch, (np.zeros(0), np.inf)
-    ticks = batch._desks[0][0].ticks
+    ticks = batch._workspaces[0][0].timer
     for _ in range(rounds):
         ticks[:-1] = 0
         start, clock = time.perf_counter(), int(ticks[-1])

@@ -195,6 +195,38 @@ def dear_overload(rng, workloads, configurations) -> RoutingLP:
     return lp._replace(capacity=lp.capacity * np.array([[100.0], [100.0], [1.0]]))
 
 
+def near_ties(rng, workloads, configurations) -> RoutingLP:
+    """Configurations come in copies of some kind that differ by relative noise of 1e-12 to 1e-6."""
+    kinds = (
+        tight,
+        overloaded,
+        slack,
+        slo_infeasible,
+        dear_overload,
+        duplicates,
+        badly_scaled,
+        flat_slopes,
+        zero_capacity,
+    )
+    different = int(rng.integers(1, configurations)) if configurations > 2 else 1
+    lp = kinds[rng.integers(len(kinds))](rng, workloads, different)
+    c, noise = rng.integers(0, different, configurations), 10.0 ** rng.uniform(-12.0, -6.0)
+
+    def near(values):
+        return values * (1.0 + noise * rng.uniform(-1.0, 1.0, values.shape))
+
+    return lp._replace(
+        cost=near(lp.cost[:, c]),
+        delay=near(lp.delay[:, c]),
+        error=near(lp.error[:, c]),
+        use=near(lp.use[:, :, c]),
+        capacity=near(lp.capacity[:, c]),
+        width=near(lp.width[c]),
+        slope=np.sort(near(lp.slope[c]), axis=1),
+        allowed=lp.allowed[:, c],
+    )
+
+
 KINDS = {
     kind.__name__: kind
     for kind in (
@@ -427,6 +459,16 @@ def primal_violation(lp: RoutingLP, solution) -> float:
     worst += list(((load - limit) / np.where(limit > 0.0, limit, 1.0)).ravel())
     worst += list((-solution.overload).ravel()) + list((solution.overload - lp.width).ravel())
     return float(max(worst))
+
+
+def overload(lp: RoutingLP, solution) -> float:
+    """Return by how much a capacity is exceeded at most, relative to it; negative where none is."""
+    limit = lp.capacity.astype(EXTENDED)
+    limit[2] += lp.width.sum(axis=1)
+    load = (lp.use * solution.x.astype(EXTENDED)).sum(axis=1)
+    if np.any(load[limit == 0.0] > 0.0):
+        return math.inf
+    return float(np.max(load[limit > 0.0] / limit[limit > 0.0], initial=0.0)) - 1.0
 
 
 def primal_objective(lp: RoutingLP, solution) -> np.longdouble:

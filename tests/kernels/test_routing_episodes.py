@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import numba.core.options
 import numpy as np
 import pytest
 import routing_lps
 from routing_lps import KINDS, certify
 
 import fleetgym
-from fleetgym.kernels import compile
 from fleetgym.kernels.routing import (
     NUMERIC_FAILURE,
     new_basis,
@@ -18,7 +16,8 @@ from fleetgym.kernels.routing import (
     route,
     solve_routing,
 )
-from fleetgym.model.window import Outcome, window_model
+from fleetgym.model.conditions import Conditions
+from fleetgym.model.window import window_model
 
 DEV = [name for name in fleetgym.list_instances("fleet-v0") if "/dev/" in name]
 SOME = [name for name in DEV if name.endswith("-001")]
@@ -42,7 +41,7 @@ def play_random(instance_id, windows, seed):
     stored = fleetgym.load_scenarios(instance_id)
     scenario, state, router = stored[seed % len(stored)], model.initial_state(), model.new_router()
     for t, fleet in enumerate(random_fleets(instance, min(windows, instance.num_windows), rng)):
-        result = model.step(state, fleet, Outcome.of(scenario, t), router)
+        result = model.step(state, fleet, Conditions.of(scenario, t), router)
         assert router.workspace.pick[5] == 0.0, f"{instance_id}: restart in window {t}"
         assert np.isfinite(result.terms_usd).all()
 
@@ -157,13 +156,6 @@ def test_data_without_meaning_are_not_reported_as_solved():
     lp = lp._replace(unserved=np.full(3, np.inf), capacity=np.zeros((3, 3)))
     out = np.empty((3, 3)), np.empty((3, 3)), np.empty((3, 3)), (np.empty((3, 3)), np.empty((3, 3)))
     assert route(*lp, new_basis(3, 3), new_workspace(3, 3), *out)[0] == NUMERIC_FAILURE
-
-
-def test_numba_may_lack_the_lean_option(monkeypatch):
-    """The option that saves compile time is private to Numba, so its absence is no error."""
-    assert set(compile.lean()) <= {"_nrt", "pipeline_class"}
-    monkeypatch.delattr(numba.core.options.DefaultOptions, "_nrt", raising=False)
-    assert set(compile.lean()) == {"pipeline_class"}
 
 
 def test_an_old_basis_may_name_segments_that_are_gone() -> None:

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fleetgym.capacity.simulation import slots_kernel
-from fleetgym.kernels.compile import announce_compilation, jit
+from fleetgym.kernels.compile import inline, jit
+from fleetgym.kernels.pointers import borrow
 
 # Status of a request when the clock stops.
 SERVED = 0
@@ -72,20 +73,16 @@ _ENTRY = np.dtype([("time_s", "f8"), ("request", "i8")])
 _REPLICA = np.dtype([("slots", "i8"), ("tokens", "i8")])  # what is free
 
 
-# Without reference counts, which would take most of the time: these kernels get all arrays from their caller.
-_jit = jit(_nrt=False)
-
-
 # -- heap of finish times: four children per node, since large fleets have deep heaps
 
 
-@_jit
+@inline
 def _is_before(time_a, request_a, time_b, request_b):
     # Bitwise, for one comparison without branches: which way they go cannot be predicted.
     return (time_a < time_b) | ((time_a == time_b) & (request_a < request_b))
 
 
-@_jit
+@inline
 def _push(heap, at, size, time_s, request):
     """Add an entry to the heap of `size` entries that begins at `at`."""
     k = size
@@ -101,14 +98,14 @@ def _push(heap, at, size, time_s, request):
     heap[at + k].request = request
 
 
-@_jit
+@inline
 def _first(heap, at, size, one, other):
     """Return the earlier of two entries of a heap, of which the second need not exist."""
     a, b = heap[at + one], heap[at + min(other, size - 1)]
     return other if (other < size) & _is_before(b.time_s, b.request, a.time_s, a.request) else one
 
 
-@_jit
+@inline
 def _replace_root(heap, at, size, time_s, request):
     """Put an entry in the place of the root of a heap of `size` entries."""
     k = 0
@@ -136,7 +133,7 @@ def _replace_root(heap, at, size, time_s, request):
 # -- memory of the replicas: a tournament tree of how large a request each may start
 
 
-@_jit
+@inline
 def _set_room(pool, replicas, tree, r):
     """Bring the pool's tree up to date after a change of its replica r."""
     free = replicas[pool.replica_at + r]
@@ -148,7 +145,7 @@ def _set_room(pool, replicas, tree, r):
         tree[at + k] = max(tree[at + 2 * k], tree[at + 2 * k + 1])
 
 
-@_jit
+@inline
 def _roomiest(pool, tree):
     """Return the replica with most free memory among those with a free slot; the first of equals."""
     at = pool.tree_at
@@ -160,7 +157,7 @@ def _roomiest(pool, tree):
     return k - pool.leaves
 
 
-@_jit
+@inline
 def _fits(pool, tree, tokens):
     """Tell whether the pool can start a request now."""
     if pool.leaves > 0:
@@ -168,7 +165,7 @@ def _fits(pool, tree, tokens):
     return pool.busy < pool.replicas * pool.slots
 
 
-@_jit
+@inline
 def _is_free(pool, tree, tokens):
     """Tell whether an arrival would start at once."""
     return pool.waiting == 0 and _fits(pool, tree, tokens)
@@ -177,13 +174,13 @@ def _is_free(pool, tree, tokens):
 # -- one pool in time
 
 
-@_jit
+@inline
 def _service_s(service_s, index, p):
     """Return how long a request holds a slot of pool p."""
     return service_s[index, p if service_s.shape[1] > 1 else 0]
 
 
-@_jit
+@inline
 def _tick(pool, time_s):
     """Move the pool's clock."""
     inside = pool.busy + pool.waiting
@@ -192,7 +189,7 @@ def _tick(pool, time_s):
     pool.clock_s = time_s
 
 
-@_jit
+@inline
 def _start(pool, p, request, index, duration_s, heap, replicas, tree):
     """Start a request in pool p, where it fits."""
     if pool.leaves > 0:
@@ -208,7 +205,7 @@ def _start(pool, p, request, index, duration_s, heap, replicas, tree):
     request.status = IN_SERVICE
 
 
-@_jit
+@inline
 def _hand_over(pool, p, requests, service_s, heap):
     """Give the slot of the request that finishes first to the head of the queue, where only slots count."""
     at = pool.heap_at
@@ -220,7 +217,7 @@ def _hand_over(pool, p, requests, service_s, heap):
     request.status = IN_SERVICE
 
 
-@_jit
+@inline
 def _finish(pool, requests, heap, replicas, tree):
     """Let the request that finishes first leave the pool."""
     at = pool.heap_at
@@ -235,7 +232,7 @@ def _finish(pool, requests, heap, replicas, tree):
         _set_room(pool, replicas, tree, request.replica)
 
 
-@_jit
+@inline
 def _leave_queue(pool, requests):
     """Take the head from the queue and return it."""
     index = pool.head
@@ -244,19 +241,19 @@ def _leave_queue(pool, requests):
     return index
 
 
-@_jit
+@inline
 def _leave_s(pool, heap):
     """Return when the next request finishes; infinite if none is served."""
     return heap[pool.heap_at].time_s if pool.busy > 0 else np.inf
 
 
-@_jit
+@inline
 def _give_up_s(pool, requests):
     """Return when the head of the queue gives up; infinite if nobody waits."""
     return requests[pool.head].arrival_s + pool.patience_s if pool.waiting > 0 else np.inf
 
 
-@_jit
+@inline
 def _advance(pools, p, until_s, requests, service_s, heap, replicas, tree):
     """Let everything happen in pool p up to `until_s`."""
     pool = pools[p]
@@ -278,7 +275,7 @@ def _advance(pools, p, until_s, requests, service_s, heap, replicas, tree):
 # -- an arrival
 
 
-@_jit
+@inline
 def _choose(pools, policy, candidates, request, tree):
     """Return the pool that a request goes to, or NONE, and in that case why.
 
@@ -315,7 +312,7 @@ def _choose(pools, policy, candidates, request, tree):
     return best, reason
 
 
-@_jit
+@inline
 def _join_queue(pool, p, requests, index):
     """Let a request wait in pool p."""
     if pool.waiting == 0:
@@ -328,7 +325,7 @@ def _join_queue(pool, p, requests, index):
     requests[index].status = WAITING
 
 
-@_jit
+@inline
 def _arrive(pools, policy, candidates, index, requests, service_s, heap, replicas, tree):
     """Bring the candidates of a request up to date; let it start, wait or go."""
     request = requests[index]
@@ -359,7 +356,7 @@ def _arrive(pools, policy, candidates, index, requests, service_s, heap, replica
 # -- all of it
 
 
-@_jit
+@inline
 def _fill_memory(pool, replicas, tree):
     """Make every replica of an empty pool free."""
     for r in range(pool.replicas):
@@ -368,9 +365,11 @@ def _fill_memory(pool, replicas, tree):
         _set_room(pool, replicas, tree, r)
 
 
-@_jit
+@jit
 def run(requests, service_s, candidates, policy, pools, heap, replicas, tree, end_s):
     """Do what `play` says; `heap`, `replicas` and `tree` are work space that it laid out."""
+    requests, service_s, candidates, pools = borrow((requests, service_s, candidates, pools))
+    heap, replicas, tree = borrow((heap, replicas, tree))
     for p in range(pools.size):
         if pools[p].leaves > 0:
             _fill_memory(pools[p], replicas, tree)
@@ -382,9 +381,10 @@ def run(requests, service_s, candidates, policy, pools, heap, replicas, tree, en
             _tick(pools[p], end_s)
 
 
-@_jit
+@jit
 def fill(requests, arrival_s, tokens, kind):
     """Write new requests, all fields in one pass."""
+    requests, arrival_s, tokens, kind = borrow((requests, arrival_s, tokens, kind))
     for index in range(requests.size):
         request = requests[index]
         request.arrival_s = arrival_s[index]
@@ -397,7 +397,7 @@ def fill(requests, arrival_s, tokens, kind):
         request.status = NO_POOL
 
 
-@_jit
+@jit
 def count(
     requests,
     owner,
@@ -446,6 +446,9 @@ def count(
     float
         Sum of the times that requests spent in the pools.
     """
+    requests, owner, service_s, prefill_s, slo_s = borrow((requests, owner, service_s, prefill_s, slo_s))
+    thresholds_s, pools, totals, longer = borrow((thresholds_s, pools, totals, longer))
+    busy_s, statuses, ttft_s = borrow((busy_s, statuses, ttft_s))
     inside_s = 0.0
     for index in range(requests.size):
         request = requests[index]
@@ -530,7 +533,6 @@ def play(
         return
     for name, sizes in (("heap_at", most), ("replica_at", tracked), ("tree_at", 2 * leaves)):
         pools[name] = np.cumsum(sizes) - sizes
-    announce_compilation(run)
     run(
         requests,
         service_s,
@@ -565,7 +567,6 @@ def _serve(
     for at, size in zip(pools["heap_at"], sizes, strict=True):
         free_s[at : at + size] = -np.inf
     codes = (SERVED, IN_SERVICE, WAITING, NO_POOL, TOO_LARGE)
-    announce_compilation(slots_kernel.serve)
     slots_kernel.serve(requests, service_s, candidates, pools, sizes, free_s, end_s, codes)
 
 

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from fleetgym.kernels.compile import jit
+from fleetgym.kernels.compile import inline, jit
+from fleetgym.kernels.pointers import borrow
 
 #: Children of a node, and so the entries beyond its end that a heap needs: all infinite.
 ARITY = 4
 
-_jit = jit(_nrt=False)  # without reference counts: all arrays come from the caller
 
-
-@_jit
+@inline
 def _replace_first(free_s, at, size, time_s):
     """Replace the earliest of the `size` times of the heap that begins at `at`."""
     k = 0
@@ -37,7 +36,7 @@ def _replace_first(free_s, at, size, time_s):
     free_s[at + k] = time_s
 
 
-@_jit
+@inline
 def _settle(pool, free_s, size, end_s):
     """Bring a pool to the end: its clock, who is still in service, and the area, from which only arrivals are taken."""
     stop_s = end_s
@@ -56,7 +55,7 @@ def _settle(pool, free_s, size, end_s):
     pool.clock_s = stop_s
 
 
-@_jit
+@jit
 def serve(requests, service_s, candidates, pools, sizes, free_s, end_s, codes):
     """Start every request; write into requests and pools what the event loop would.
 
@@ -71,6 +70,8 @@ def serve(requests, service_s, candidates, pools, sizes, free_s, end_s, codes):
     codes : tuple of int
         Statuses: served, in service, waiting, no pool, too large.
     """
+    requests, service_s, candidates = borrow((requests, service_s, candidates))
+    pools, sizes, free_s = borrow((pools, sizes, free_s))
     served, in_service, waiting, no_pool, too_large = codes
     several = service_s.shape[1] > 1
     for index in range(requests.size):

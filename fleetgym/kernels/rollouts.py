@@ -1,4 +1,4 @@
-"""Windows of a known scenario in one call: played in a row, or priced for each option of one slot.
+"""One call takes windows of a known scenario, and plays them in a row or prices each option of one slot.
 
 The search for best-known costs does little else. Window by window from Python, it would spend three quarters of its
 time between the kernels.
@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetgym.kernels.compile import inner, jit, lean
+from fleetgym.kernels.compile import inline, jit
 from fleetgym.kernels.economics import T_MODEL, T_RENTAL, T_STARTUP
-from fleetgym.kernels.tables import Memory, Outcomes, thaw
-from fleetgym.kernels.window import distant_play, serve
+from fleetgym.kernels.pointers import borrow
+from fleetgym.kernels.records import Memory, PackedConditions, unpack
+from fleetgym.kernels.window import extern_play, serve
 
 
 class Track(NamedTuple):
@@ -24,7 +25,7 @@ class Track(NamedTuple):
     serving: np.ndarray  # (T, C) int64
 
 
-@inner
+@inline
 def _is_back(old, new, t):
     """Tell whether two episodes stand alike before window t."""
     if old.spent_usd[t] != new.spent_usd[t]:
@@ -36,31 +37,31 @@ def _is_back(old, new, t):
     return True
 
 
-@inner
+@inline
 def _copy_fleet(source, target):
     for c in range(target.shape[0]):
         for k in range(target.shape[1]):
             target[c, k] = source[c, k]
 
 
-@inner
+@inline
 def _copy(source, target):
     for c in range(target.shape[0]):
         target[c] = source[c]
 
 
-@jit(**lean())
-def play_span(note, basis, active, workload, available, price, target, begin, end, limit_usd, old, new):
+@jit
+def play_rollout(packed, basis, active, workload, available, price, target, begin, end, limit_usd, old, new):
     """Play windows from `begin` until the old state is reached, the episode ends, or a cost is exceeded.
 
     Parameters
     ----------
-    note : (W,) int64
-        From `tables.freeze`.
+    packed : (W,) int64
+        Words of `records.pack_problem`.
     basis, active : ndarray
         Fields of `Memory`, modified in place.
     workload, available, price : ndarray
-        Fields of `Outcomes` for all windows, (T, 5, I), (T, G) and (T, G).
+        Fields of `PackedConditions` for all windows, (T, 5, I), (T, G) and (T, G).
     target : (T, C) int64
         The fleet wanted in each window.
     begin, end : int
@@ -77,17 +78,19 @@ def play_span(note, basis, active, workload, available, price, target, begin, en
     stop : int
         First window that was not played.
     """
+    packed, target, old, new = borrow((packed, target, old, new))
+    season = borrow(PackedConditions(workload, available, price))
     _copy_fleet(old.fleet[begin], new.fleet[begin])
     new.spent_usd[begin] = old.spent_usd[begin]
-    _, _, played = thaw(note)
-    memory, total = Memory(basis, active), 0.0
+    _, _, played = unpack(packed)
+    memory, total = borrow(Memory(basis, active)), 0.0
     for t in range(begin, target.shape[0]):
         if t >= end and _is_back(old, new, t):
             return 0, t
         _copy_fleet(new.fleet[t], new.fleet[t + 1])
-        outcome = Outcomes(workload[t], available[t], price[t])
-        status, _, spent_usd = distant_play(
-            note, outcome, target[t], t == 0, new.spent_usd[t], new.fleet[t + 1], memory
+        conditions = PackedConditions(season.workload[t], season.available[t], season.price[t])
+        status, _, spent_usd = extern_play(
+            packed, conditions, target[t], t == 0, new.spent_usd[t], new.fleet[t + 1], memory
         )
         if status != 0:
             return status, t
@@ -102,14 +105,14 @@ def play_span(note, basis, active, workload, available, price, target, begin, en
     return 0, target.shape[0]
 
 
-@jit(**lean())
-def price_options(note, basis, active, workload, available, price, serving, members, option, usd):
+@jit
+def price_options(packed, basis, active, workload, available, price, serving, members, option, usd):
     """Write what operating costs if some configurations had other replicas.
 
     Parameters
     ----------
-    note, basis, active, workload, available, price
-        As for `play_span`, for n windows.
+    packed, basis, active, workload, available, price
+        As for `play_rollout`, for n windows.
     serving : (n, C) int64
         Replicas that serve.
     members : (m,) int64
@@ -124,17 +127,19 @@ def price_options(note, basis, active, workload, available, price, serving, memb
     int
         Status of the routing that failed; 0 if none did.
     """
-    _, _, played = thaw(note)
-    memory = Memory(basis, active)
+    packed, serving, members, option, usd = borrow((packed, serving, members, option, usd))
+    season = borrow(PackedConditions(workload, available, price))
+    _, _, played = unpack(packed)
+    memory = borrow(Memory(basis, active))
     for t in range(serving.shape[0]):
-        outcome = Outcomes(workload[t], available[t], price[t])
+        conditions = PackedConditions(season.workload[t], season.available[t], season.price[t])
         for k in range(option.shape[0]):
             if not math.isfinite(usd[t, k]):
                 continue
             _copy(serving[t], played.serving)
             for m in range(members.shape[0]):
                 played.serving[members[m]] = option[k, m]
-            status = serve(note, outcome, memory)
+            status = serve(packed, conditions, memory)
             if status != 0:
                 return status
             cost = 0.0

@@ -1,17 +1,25 @@
-"""Chances to wait of many queues at once: a table of loads in, `queueing.chance_to_wait` of each out, bit for bit.
+"""A batch of queues takes a table of loads and returns each queue's chance to wait, bit for bit as `queueing` does.
 
-Erlang's series are summed side by side, eight at a time. What a queue has found is noted as its series ends, so that no
-step of the others waits for it.
+Erlang's series are summed side by side, eight at a time. What a queue has found is stored as its series ends, so that
+no step of the others waits for it.
 """
 
 import math
 
 import numpy as np
 
-from fleetgym.kernels.columns import quotient
-from fleetgym.kernels.compile import inner, once
-from fleetgym.kernels.lanes import WIDTH, are_at_most, are_less, choose, load_first, spread, store_first
+from fleetgym.kernels.compile import always_inline, inline
 from fleetgym.kernels.queueing import POISSON, SPLIT, TAIL, four_terms, residual
+from fleetgym.kernels.simd import (
+    WIDTH,
+    are_at_most,
+    are_less,
+    choose,
+    load_first,
+    quotient,
+    spread,
+    store_first,
+)
 
 #: Rows of a table of queues: servers, offered load, arrivals' cv2, chance to wait; the others are work space.
 Q_SERVERS, Q_OFFERED, Q_ARRIVAL_CV2, Q_CHANCE, Q_LOW, Q_LOAD, Q_PART = range(7)
@@ -20,7 +28,7 @@ NUM_QUEUE_ROWS = 7
 _ALL = 255  # bits of all lanes
 
 
-@once
+@always_inline
 def _inverse_blocking(servers, offered, enough):
     """Return `queueing._inverse_blocking` of eight queues, and bits that tell which reached `enough`."""
     zero, one, two, three, four = spread(0.0), spread(1.0), spread(2.0), spread(3.0), spread(4.0)
@@ -54,7 +62,7 @@ def _inverse_blocking(servers, offered, enough):
     return choose(many, exact, found), reached
 
 
-@inner
+@inline
 def _fill_erlang(queues, count, negligible):
     """Write `queueing.noticeable_erlang_c` of Q_LOW servers and a load of Q_LOAD into Q_CHANCE."""
     n, zero, one = queues.shape[1], spread(0.0), spread(1.0)
@@ -73,7 +81,7 @@ def _fill_erlang(queues, count, negligible):
         store_first(queues, Q_CHANCE * n + first, chance, some)
 
 
-@inner
+@inline
 def fill_chances(queues, count, negligible):
     """Write the chance to wait of each of the first `count` queues, as `queueing.chance_to_wait` returns it.
 

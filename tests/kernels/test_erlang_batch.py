@@ -4,8 +4,7 @@ import numba
 import numpy as np
 import pytest
 
-from fleetgym.kernels.queueing import chance_to_wait
-from fleetgym.kernels.queueing_lanes import (
+from fleetgym.kernels.erlang_batch import (
     NUM_QUEUE_ROWS,
     Q_ARRIVAL_CV2,
     Q_CHANCE,
@@ -13,6 +12,7 @@ from fleetgym.kernels.queueing_lanes import (
     Q_SERVERS,
     fill_chances,
 )
+from fleetgym.kernels.queueing import chance_to_wait
 
 
 @numba.njit

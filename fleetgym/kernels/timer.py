@@ -1,7 +1,8 @@
-"""Where a window's time goes: laps in, processor ticks by part out; nothing at all unless it is asked for.
+"""Where a window's time goes: parts of a window go in as they end, and the processor's ticks in each come out.
 
-With ``FLEETGYM_PROFILE=1`` in the environment when the kernels are compiled, `lap` adds up the ticks of the processor's
-clock since the last lap. Otherwise it is an empty function, which the compiler removes.
+With ``FLEETGYM_PROFILE=1`` in the environment when the kernels are compiled, `count_ticks` reads the processor's clock.
+It adds the ticks since its last call to the part that ended. Otherwise it is an empty function, which the compiler
+removes.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ import os
 from typing import Any
 
 import llvmlite.ir
-import numba
+import numba.extending
 import numpy as np
 from numba.core import types
 from numba.core.typing import signature
 
-from fleetgym.kernels.compile import inner
+from fleetgym.kernels.compile import inline
 
-#: Whether laps are taken.
+#: Whether ticks are counted.
 IS_ON = os.environ.get("FLEETGYM_PROFILE", "") not in ("", "0")
 
 #: Parts of a window in the order in which they are played; `ELSEWHERE` is what lies between windows.
@@ -25,8 +26,8 @@ PARTS = ("elsewhere", "admission", "dynamics", "coefficients", "routing LP", "ta
 ELSEWHERE, ADMISSION, DYNAMICS, COEFFICIENTS, ROUTING, TAILS, COSTS, REPORT = range(8)
 
 
-def new_ticks() -> np.ndarray:
-    """Return the ticks of each part, and the time of the last lap: int64 (9,)."""
+def new_timer() -> np.ndarray:
+    """Return the ticks of each part, and the time of the last count: int64 (9,)."""
     return np.zeros(len(PARTS) + 1, dtype=np.int64)
 
 
@@ -46,15 +47,15 @@ _now: Any = numba.extending.intrinsic(_take_time)
 
 if IS_ON:
 
-    @inner
-    def lap(ticks, part):
-        """Add the ticks since the last lap to a part."""
+    @inline
+    def count_ticks(timer, part):
+        """Add the ticks since the last count to a part."""
         now = _now()
-        ticks[part] += now - ticks[-1]
-        ticks[-1] = now
+        timer[part] += now - timer[-1]
+        timer[-1] = now
 
 else:
 
-    @inner
-    def lap(ticks, part):
+    @inline
+    def count_ticks(timer, part):
         """Do nothing."""

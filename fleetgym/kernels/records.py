@@ -1,7 +1,7 @@
-"""What the kernels of a window work on, as arrays: an instance, what a window brings, memory and room for the answer.
+"""The arrays that the kernels of a window read and write: an instance, its conditions, a memory and an answer.
 
-Kernels get instance and work space as one note of addresses (see `frozen`): to pass a hundred arrays on at each level
-of calls takes longer than what some of them do.
+Kernels get instance and workspace as packed pointers (see `pointers`). To pass a hundred arrays on at each level of
+calls takes 0.7 us of a window.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fleetgym.kernels.frozen import Freezer
+from fleetgym.kernels.pointers import PackedPointers, Packer
 from fleetgym.kernels.routing_data import Workspace, new_workspace
 
 
-class Packed(NamedTuple):
+class Parameters(NamedTuple):
     """An instance's performance and prices; rows as in `economics`."""
 
     performance: np.ndarray  # (NUM_PLANES, I, C)
@@ -28,7 +28,7 @@ class Packed(NamedTuple):
 class Problem(NamedTuple):
     """An instance."""
 
-    packed: Packed
+    parameters: Parameters
     order: np.ndarray  # (C,) int64 configurations by rank
     slot_start: np.ndarray  # (S + 1,) int64 where each slot begins in `order`
     slot_exclusive: np.ndarray  # (S,) bool
@@ -40,8 +40,8 @@ class Problem(NamedTuple):
     budget: np.ndarray  # (2,) kind and USD
 
 
-class Outcomes(NamedTuple):
-    """What windows bring; the first axis, where there is one, counts windows."""
+class PackedConditions(NamedTuple):
+    """What a window brings from outside; the first axis, where there is one, counts windows."""
 
     workload: np.ndarray  # (5, I) rates and factors, rows as in `economics`
     available: np.ndarray  # (G,) int64 GPUs
@@ -55,8 +55,8 @@ class Memory(NamedTuple):
     active: np.ndarray  # (C + 1,) int64: how many configurations the basis is for, and which
 
 
-class Sheet(NamedTuple):
-    """Room for tables whose widths change with the number of active configurations."""
+class Scratch(NamedTuple):
+    """Space for tables whose widths change with the number of active configurations."""
 
     numbers: np.ndarray  # float64
     flags: np.ndarray  # uint8
@@ -73,37 +73,37 @@ class Played(NamedTuple):
     routing: np.ndarray  # (I, C) share of each workload on each configuration; (I, 0) to leave it out
     usd: np.ndarray  # (2, C) rent of one replica, and what it pays in all, in this window
     numbers: np.ndarray  # (4, max(C, G)) int64 work space: target, active configurations, GPUs used, held
-    sheet: Sheet  # work space
+    scratch: Scratch  # work space
 
 
 def _example() -> tuple[Problem, Workspace, Played]:
     """Return an instance and work space in their types, which do not depend on the size."""
     row, plane, cube = (np.zeros((1,) * axes) for axes in (1, 2, 3))
     whole, wholes = row.astype(np.int64), plane.astype(np.int64)
-    packed = Packed(cube, plane, plane, whole, plane, row)
+    parameters = Parameters(cube, plane, plane, whole, plane, row)
     problem = Problem(
-        *(packed, whole, whole, row.astype(np.bool_), wholes, plane, row, row, whole, row),
+        *(parameters, whole, whole, row.astype(np.bool_), wholes, plane, row, row, whole, row),
     )
-    sheet = Sheet(row, row.astype(np.uint8), wholes)
-    return problem, new_workspace(1, 1), Played(row, plane, wholes, whole, plane, plane, wholes, sheet)
+    scratch = Scratch(row, row.astype(np.uint8), wholes)
+    return problem, new_workspace(1, 1), Played(row, plane, wholes, whole, plane, plane, wholes, scratch)
 
 
-_freezer = Freezer(*_example())
-thaw: Any = _freezer.thaw  # what kernels read problem, work space and answer with
+_packer = Packer(*_example())
+unpack: Any = _packer.unpack  # what kernels read problem, work space and answer with
 
-#: Arguments of kernels in their types: a note, an outcome, a memory, a fleet.
-EXAMPLE_NOTE = np.zeros(1, dtype=np.int64)
-EXAMPLE_OUTCOME = Outcomes(np.zeros((1, 1)), np.zeros(1, dtype=np.int64), np.zeros(1))
+#: Arguments of kernels in their types: words of packed pointers, conditions, a memory, a fleet.
+EXAMPLE_PACKED = np.zeros(1, dtype=np.int64)
+EXAMPLE_CONDITIONS = PackedConditions(np.zeros((1, 1)), np.zeros(1, dtype=np.int64), np.zeros(1))
 EXAMPLE_MEMORY = Memory(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
 EXAMPLE_FLEET = np.zeros((1, 1), dtype=np.int64)
 
 
-def freeze(problem: Problem, work: Workspace, played: Played) -> np.ndarray:
-    """Return the note that kernels take for an instance, their work space and their answer.
+def pack_problem(problem: Problem, work: Workspace, played: Played) -> PackedPointers:
+    """Return what kernels take for an instance, their workspace and their answer.
 
     Returns
     -------
-    ndarray of int64
-        Valid as long as the arrays live. Notes of instances of one batch are equally long.
+    PackedPointers
+        Equally long for all instances of one batch.
     """
-    return _freezer.freeze(problem, work, played)
+    return _packer.pack(problem, work, played)

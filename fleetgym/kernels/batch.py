@@ -1,4 +1,4 @@
-"""Many episodes at once: actions in, one window of each episode, and what is seen, paid and allowed after it.
+"""A batch takes actions, plays one window of each episode, and writes what is seen, paid and allowed after it.
 
 Episodes of instances of one shape lie in arrays whose first axis counts instances, scenarios or episodes. The
 environment with one episode uses the same kernel as a batch, so that their numbers are the same.
@@ -11,20 +11,20 @@ import numpy as np
 
 from fleetgym.kernels import admission, economics
 from fleetgym.kernels.admission import DENIED, GRANTED, LOST
-from fleetgym.kernels.compile import inner, jit, lean
+from fleetgym.kernels.compile import inline, jit
 from fleetgym.kernels.economics import SECONDS_PER_DAY
-from fleetgym.kernels.frozen import Freezer
-from fleetgym.kernels.profile import ELSEWHERE, REPORT, lap
-from fleetgym.kernels.tables import (
+from fleetgym.kernels.pointers import Packer, borrow
+from fleetgym.kernels.records import (
+    EXAMPLE_CONDITIONS,
     EXAMPLE_FLEET,
     EXAMPLE_MEMORY,
-    EXAMPLE_NOTE,
-    EXAMPLE_OUTCOME,
+    EXAMPLE_PACKED,
     Memory,
-    Outcomes,
-    thaw,
+    PackedConditions,
+    unpack,
 )
-from fleetgym.kernels.window import BUDGET_KIND, BUDGET_USD, POOL_BUDGET, budget_usd, distant_play
+from fleetgym.kernels.timer import ELSEWHERE, REPORT, count_ticks
+from fleetgym.kernels.window import BUDGET_KIND, BUDGET_USD, POOL_BUDGET, budget_usd, extern_play
 
 #: Most that the demand of a workload may differ from nominal in an observation, as a natural logarithm.
 MAX_LOG_RATIO = 5.0
@@ -46,12 +46,12 @@ class Shape(NamedTuple):
 class Setting(NamedTuple):
     """What stays the same: instances, first axis M, and scenarios, first axis the number of the scenario."""
 
-    nominal: Outcomes  # the window expected before any was seen
+    nominal: PackedConditions  # the window expected before any was seen
     nominal_fleet: np.ndarray  # (M, C) int64
     option: np.ndarray  # (M, 2, A) int64 configuration and replicas of each option of the flat mask
     option_start: np.ndarray  # (M, S) int64 where each slot's options begin
     lead: np.ndarray  # (M,) int64 windows between the last one seen and the coming one
-    scenario: Outcomes  # second axis: windows
+    scenario: PackedConditions  # second axis: windows
 
 
 class Episodes(NamedTuple):
@@ -61,7 +61,7 @@ class Episodes(NamedTuple):
     fleet: np.ndarray  # (N, C, 1 + 2K) int64
     spent_usd: np.ndarray  # (N,)
     memory: Memory
-    limits: Outcomes  # availability and prices that `Report.mask` is for
+    limits: PackedConditions  # availability and prices that `Report.mask` is for
     limit_usd: np.ndarray  # (N,) budget that `Report.mask` is for; NaN for none yet
 
 
@@ -69,7 +69,7 @@ class Report(NamedTuple):
     """What episodes show after a window; first axis N. The columns are those of `columns`."""
 
     observation: np.ndarray  # (N, ...) float32
-    money: np.ndarray  # (N, ...) float64: costs, shares, the outcome seen last
+    money: np.ndarray  # (N, ...) float64: costs, shares, the conditions seen last
     counts: np.ndarray  # (N, ...) int64: the fleet and what happened to it
     mask: np.ndarray  # (N, A) bool: options that fit
 
@@ -112,12 +112,12 @@ def columns(shape):
     return observation, money, count
 
 
-@inner
-def _window(outcomes, s, t):
-    return Outcomes(outcomes.workload[s, t], outcomes.available[s, t], outcomes.price[s, t])
+@inline
+def _window(conditions, s, t):
+    return PackedConditions(conditions.workload[s, t], conditions.available[s, t], conditions.price[s, t])
 
 
-@inner
+@inline
 def _log_ratio(value, nominal):
     if value == nominal:
         return 0.0
@@ -126,7 +126,7 @@ def _log_ratio(value, nominal):
     return min(max(math.log(value / nominal), -MAX_LOG_RATIO), MAX_LOG_RATIO)
 
 
-@inner
+@inline
 def _write_money(terms_usd, share, workload, price, spent_usd, out):
     """Write the columns of `Report.money`."""
     total, n = 0.0, terms_usd.shape[0] + 2
@@ -146,7 +146,7 @@ def _write_money(terms_usd, share, workload, price, spent_usd, out):
         out[n + g] = price[g]
 
 
-@inner
+@inline
 def _write_count(fleet, moves, available, window, forced_outages, out):
     """Write the columns of `Report.counts`."""
     count, longest, n = fleet.shape[0], (fleet.shape[1] - 1) // 2, 2 + available.shape[0]
@@ -165,7 +165,7 @@ def _write_count(fleet, moves, available, window, forced_outages, out):
         out[n + 2 * count + c] = moves[LOST, c]
 
 
-@inner
+@inline
 def _write_observation(workload, available, price, nominal, caps, fleet, moves, out):
     """Write the columns of `Report.observation` up to the clock; return the column of that."""
     n, pools = workload.shape[0] * workload.shape[1], available.shape[0]
@@ -191,7 +191,7 @@ def _write_observation(workload, available, price, nominal, caps, fleet, moves, 
     return n + 5 * count
 
 
-@inner
+@inline
 def _write_time(window, window_s, windows, budget, spent_usd, out, n):
     """Write the clock, the progress and the share of the budget that is left."""
     day = 2.0 * math.pi * window * window_s / SECONDS_PER_DAY
@@ -200,7 +200,7 @@ def _write_time(window, window_s, windows, budget, spent_usd, out, n):
         out[n + 3] = min(1.0, max(0.0, 1.0 - spent_usd / budget[BUDGET_USD]))
 
 
-@inner
+@inline
 def _fits(gpu_use, rental_usd, model_storage_usd, available, price, limit_usd, c):
     """Return how many replicas of configuration `c` would fit if they alone were held."""
     most, hold_usd = _ANY, model_storage_usd[c]
@@ -214,7 +214,7 @@ def _fits(gpu_use, rental_usd, model_storage_usd, available, price, limit_usd, c
     return most
 
 
-@inner
+@inline
 def _write_mask(gpu_use, rental_usd, model_storage_usd, available, price, limit_usd, option, mask):
     """Write which options fit."""
     known, most = -1, 0
@@ -226,9 +226,9 @@ def _write_mask(gpu_use, rental_usd, model_storage_usd, available, price, limit_
         mask[a] = option[1, a] <= most
 
 
-@inner
+@inline
 def _is_limit_known(limits, limit_usd, available, price, now_usd, e):
-    """Tell whether the mask of episode `e` is for these limits; note them."""
+    """Tell whether the mask of episode `e` is for these limits; keep them."""
     same = now_usd == limit_usd[e]
     limit_usd[e] = now_usd
     for g in range(available.shape[0]):
@@ -237,7 +237,7 @@ def _is_limit_known(limits, limit_usd, available, price, now_usd, e):
     return same
 
 
-@inner
+@inline
 def _tell(setting, episodes, report, problem, played, forced_outages, e):
     """Write everything that is seen of episode `e`."""
     m, s, window = episodes.position[e, 0], episodes.position[e, 1], episodes.position[e, 2]
@@ -251,7 +251,7 @@ def _tell(setting, episodes, report, problem, played, forced_outages, e):
     n = _write_observation(
         workload, available, price, nominal.workload[m], nominal.available[m], fleet, played.moves, out
     )
-    _write_time(window, problem.packed.clock[0], windows, budget, spent_usd, out, n)
+    _write_time(window, problem.parameters.clock[0], windows, budget, spent_usd, out, n)
     _write_money(played.terms_usd, played.share, workload, price, spent_usd, report.money[e])
     _write_count(fleet, played.moves, available, window, forced_outages, report.counts[e])
     limit_usd = budget_usd(budget, spent_usd)
@@ -268,7 +268,7 @@ def _tell(setting, episodes, report, problem, played, forced_outages, e):
         )
 
 
-@inner
+@inline
 def _begin(setting, episodes, played, e):
     """Put episode `e` before window 0, with the nominal fleet running and nothing played."""
     m = episodes.position[e, 0]
@@ -290,8 +290,8 @@ def _begin(setting, episodes, played, e):
             played.moves[row, c] = 0
 
 
-@inner
-def _play(setting, episodes, note, played, action, e):
+@inline
+def _play(setting, episodes, packed, played, action, e):
     """Let one window of episode `e` happen; return the status of the routing and the forced outages."""
     m, s, window = episodes.position[e, 0], episodes.position[e, 1], episodes.position[e, 2]
     option, start = setting.option[m], setting.option_start[m]
@@ -301,8 +301,8 @@ def _play(setting, episodes, note, played, action, e):
     for k in range(start.shape[0]):
         chosen = start[k] + action[k]
         target[option[0, chosen]] = option[1, chosen]
-    status, forced_outages, spent_usd = distant_play(
-        note,
+    status, forced_outages, spent_usd = extern_play(
+        packed,
         _window(setting.scenario, s, window),
         target,
         window == 0,
@@ -323,29 +323,31 @@ def _example(arrays, axes):
     return np.zeros((1,) * (axes + arrays.ndim), dtype=arrays.dtype)
 
 
-def _example_table():
+def _example_batch():
     """Return what `advance_episodes` works on, in its types."""
     whole, number = np.zeros((1, 1), dtype=np.int64), np.zeros((1, 1))
     setting = Setting(
-        nominal=_example(EXAMPLE_OUTCOME, 1),
+        nominal=_example(EXAMPLE_CONDITIONS, 1),
         nominal_fleet=whole,
         option=_example(whole, 1),
         option_start=whole,
         lead=whole[0],
-        scenario=_example(EXAMPLE_OUTCOME, 2),
+        scenario=_example(EXAMPLE_CONDITIONS, 2),
     )
-    fleet, memory, limits = (_example(part, 1) for part in (EXAMPLE_FLEET, EXAMPLE_MEMORY, EXAMPLE_OUTCOME))
+    fleet, memory, limits = (
+        _example(part, 1) for part in (EXAMPLE_FLEET, EXAMPLE_MEMORY, EXAMPLE_CONDITIONS)
+    )
     episodes = Episodes(whole, fleet, number[0], memory, limits, number[0])
     report = Report(number.astype(np.float32), number, whole, number.astype(np.bool_))
-    return setting, episodes, report, _example(EXAMPLE_NOTE, 1)
+    return setting, episodes, report, _example(EXAMPLE_PACKED, 1)
 
 
-_freezer = Freezer(*_example_table())
-_thaw: Any = _freezer.thaw
+_packer = Packer(*_example_batch())
+_unpack: Any = _packer.unpack
 
 
-def freeze(setting, episodes, report, notes):
-    """Return the note that `advance_episodes` takes for what it works on.
+def pack_batch(setting, episodes, report, problems):
+    """Return what `advance_episodes` works on.
 
     Parameters
     ----------
@@ -354,25 +356,24 @@ def freeze(setting, episodes, report, notes):
         Modified by `advance_episodes`.
     report : Report
         Overwritten by it.
-    notes : (M, W) int64
-        From `tables.freeze`, one per instance, with work space that no other thread uses.
+    problems : PackedPointers
+        From `records.pack_problem`, stacked: one row per instance, with a workspace that no other thread uses.
 
     Returns
     -------
-    ndarray of int64
-        Valid as long as the arrays live.
+    PackedPointers
     """
-    return _freezer.freeze(setting, episodes, report, notes)
+    return _packer.pack(setting, episodes, report, problems.words, owned=problems)
 
 
-@jit(**lean())
-def advance_episodes(table, actions, begin, first, stop):
+@jit
+def advance_episodes(batch, actions, begin, first, stop):
     """Begin some episodes and let one window of the others happen.
 
     Parameters
     ----------
-    table : ndarray of int64
-        From `freeze`.
+    batch : ndarray of int64
+        Words of `pack_batch`.
     actions : (N, S) int64
         Valid options; those of episodes that begin are not read.
     begin : (N,) uint8
@@ -386,21 +387,22 @@ def advance_episodes(table, actions, begin, first, stop):
     int
         -1, or the first episode whose routing LP was not solved.
     """
-    setting, episodes, report, notes = _thaw(table)
+    actions, begin = borrow((actions, begin))
+    setting, episodes, report, problems = _unpack(batch)
     failed = -1
     for e in range(first, stop):
         if begin[e] == 2:
             continue
-        note = notes[episodes.position[e, 0]]
-        problem, work, played = thaw(note)
-        lap(work.ticks, ELSEWHERE)
+        packed = problems[episodes.position[e, 0]]
+        problem, work, played = unpack(packed)
+        count_ticks(work.timer, ELSEWHERE)
         forced_outages = 0
         if begin[e] == 1:
             _begin(setting, episodes, played, e)
         else:
-            status, forced_outages = _play(setting, episodes, note, played, actions[e], e)
+            status, forced_outages = _play(setting, episodes, packed, played, actions[e], e)
             if status != 0 and failed < 0:
                 failed = e
         _tell(setting, episodes, report, problem, played, forced_outages, e)
-        lap(work.ticks, REPORT)
+        count_ticks(work.timer, REPORT)
     return failed

@@ -1,0 +1,269 @@
+"""The folder of compiled kernels: whatever is damaged counts as missing, is compiled again and replaced."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fleetgym.kernels import cache
+from fleetgym.kernels.compile import cache_folder, check_cache
+
+STEP = """
+import gymnasium, fleetgym
+env = gymnasium.make("FleetAlloc-v0", instance="fleet-v0/toy/two-pools")
+env.reset(options={"scenario": 0})
+print("cost", env.step(env.action_space.nvec * 0)[4]["cost"])
+"""
+ROLLOUT = """
+import numpy as np, fleetgym
+from fleetgym.scoring.rollouts import KnownScenario
+name = "fleet-v0/toy/two-pools"
+instance = fleetgym.load_instance(name)
+known = KnownScenario(instance, fleetgym.load_scenarios(name)[0])
+target = np.tile(instance.nominal_fleet, (instance.num_windows, 1))
+old, new = known.new_track(), known.new_track()
+known.play(target, 0, instance.num_windows, np.inf, old, new)
+print("cost", new.cost_usd.sum())
+"""
+#: Two small kernels: one of them is called by its symbol.
+SMALL = """
+from fleetgym.kernels.compile import extern, jit
+
+def square(x):
+    return x * x
+
+extern_square = extern(square, 1.0, 1.0)
+
+@jit
+def fourth_power(x):
+    return extern_square(extern_square(x))
+"""
+
+
+def python(code: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a new process that keeps its kernels in `folder`."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "FLEETGYM_CACHE_DIR": str(folder), **environment},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        cwd=folder,
+    )
+
+
+def kept(folder: Path, suffix: str = ".nb[ic]") -> list[Path]:
+    """Return the files of kernels in a folder."""
+    return sorted(folder.rglob(f"*{suffix}"))
+
+
+def truncate(path: Path) -> None:
+    """Lose the second half."""
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def zero(path: Path) -> None:
+    """Keep the length only."""
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def flip(path: Path) -> None:
+    """Change one bit in the middle."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def empty(path: Path) -> None:
+    """Keep the name only."""
+    path.write_bytes(b"")
+
+
+def replace_by_folder(path: Path) -> None:
+    """Put a folder with a file in it where the file was."""
+    path.unlink()
+    path.mkdir()
+    (path / "something").write_text("else")
+
+
+def make_unreadable(path: Path) -> None:
+    """Leave nobody any right, and as root may read all the same, a wrong seal."""
+    path.chmod(0)
+    path.with_name(path.name + ".sha256").write_text("")
+
+
+def replace_by_foreign(path: Path) -> None:
+    """Put a pickle of something else there."""
+    path.write_bytes(pickle.dumps({"version": "0.0", "data": list(range(1000))}))
+
+
+def take_seal(path: Path) -> None:
+    """Stop between a file and its seal, as a killed process does."""
+    path.with_name(path.name + ".sha256").unlink()
+
+
+DAMAGES = (truncate, zero, flip, empty, replace_by_folder, make_unreadable, replace_by_foreign, take_seal)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """Return a folder with the small kernels, compiled."""
+    (tmp_path / "small.py").write_text(SMALL)
+    run = python("import small; print('cost', small.fourth_power(2.0))", tmp_path)
+    assert run.stdout == "cost 16.0\n", run.stderr
+    assert run.stderr.count("\n") == 1
+    assert len(kept(tmp_path)) == 4
+    return tmp_path
+
+
+def play_small(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Call the small kernels in a new process, and print what it had to compile."""
+    code = "import small; from fleetgym.kernels.compile import check_cache\n"
+    return python(code + "print(small.fourth_power(2.0), check_cache())", folder)
+
+
+def test_a_damaged_file_is_replaced(small: Path) -> None:
+    """All files are damaged, each in its own way; the kernels are compiled again, once."""
+    for damage, path in zip((flip, zero, replace_by_folder, empty), kept(small), strict=True):
+        damage(path)
+    again, warm = play_small(small), play_small(small)
+    assert again.stdout.startswith("16.0 "), again.stderr
+    assert "compiling kernels" in again.stderr
+    assert "Traceback" not in again.stderr
+    assert "compiled=()" in warm.stdout
+    assert "sound=4, damaged=()" in warm.stdout
+    assert warm.stderr == ""
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_seen(damage: Callable[[Path], None], tmp_path: Path) -> None:
+    """What is not as it was sealed is removed, with its seal; what is sound stays."""
+    good, bad = tmp_path / "module.good-1.py311.nbi", tmp_path / "module.bad-1.py311.1.nbc"
+    for path in (good, bad):
+        path.write_bytes(os.urandom(1000))
+    cache.seal(tmp_path, ["module."])
+    assert cache.remove_damaged(tmp_path) == []
+    damage(bad)
+    assert cache.remove_damaged(tmp_path) == [bad]
+    assert sorted(tmp_path.iterdir()) == [good, good.with_name(good.name + ".sha256")]
+
+
+def test_a_file_cannot_take_the_place_of_another(tmp_path: Path) -> None:
+    """A sound file under another name is damaged, even with its seal."""
+    first, second = tmp_path / "module.first-1.py311.1.nbc", tmp_path / "module.second-1.py311.1.nbc"
+    first.write_bytes(b"code")
+    cache.seal(tmp_path, ["module.first"])
+    for suffix in ("", ".sha256"):
+        shutil.copy(f"{first}{suffix}", f"{second}{suffix}")
+    assert cache.remove_damaged(tmp_path) == [second]
+
+
+def test_what_killed_processes_left_is_removed(tmp_path: Path) -> None:
+    """Temporary files go when they are old, since a process may still write to younger ones."""
+    old, young = tmp_path / "module.nbi.tmp.1", tmp_path / "module.nbi.tmp.2"
+    for path in (old, young):
+        path.write_bytes(b"half")
+    os.utime(old, (time.time() - 7200,) * 2)
+    assert cache.remove_damaged(tmp_path) == []
+    assert list(tmp_path.iterdir()) == [young]
+
+
+def test_only_the_kernels_that_were_compiled_are_sealed(tmp_path: Path) -> None:
+    """A file that somebody else put there gets no seal."""
+    for name in ("module.mine-1.py311.nbi", "module.other-1.py311.nbi"):
+        (tmp_path / name).write_bytes(b"index")
+    cache.seal(tmp_path, ["module.mine-"])
+    assert cache.remove_damaged(tmp_path) == [tmp_path / "module.other-1.py311.nbi"]
+
+
+def test_a_full_folder_is_no_obstacle(small: Path) -> None:
+    """Where nothing can be written, kernels are compiled and not kept, and one line says so."""
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))\n"
+    run = python(f"{limit}import small; print('cost', small.fourth_power(2.0))", small)
+    assert run.stdout == "cost 16.0\n", run.stderr
+    assert run.stderr.count("\n") == 1
+    assert "no cache folder can be written" in run.stderr
+
+
+def test_processes_may_compile_at_once(tmp_path: Path) -> None:
+    """Four processes that start together all succeed, and the next one finds everything."""
+    (tmp_path / "small.py").write_text(SMALL)
+    command = [sys.executable, "-c", "import small; print(small.fourth_power(2.0))"]
+    environment = {**os.environ, "FLEETGYM_CACHE_DIR": str(tmp_path)}
+    runs = [
+        subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    assert [run.communicate(timeout=600)[0] for run in runs] == ["16.0\n"] * 4
+    play_small(tmp_path)
+    assert "compiled=()" in play_small(tmp_path).stdout
+
+
+def test_a_new_signature_is_kept_too(small: Path) -> None:
+    """A kernel that is compiled for other types in another process rewrites its index; both stay warm."""
+    more = "import numpy as np, small; from fleetgym.kernels.compile import jit, check_cache\n"
+    more += "print(small.fourth_power(np.float32(2)), small.fourth_power(2.0), check_cache().compiled)"
+    cold, warm = python(more, small), python(more, small)
+    assert "fourth_power" in cold.stdout
+    assert warm.stdout == "16.0 16.0 ()\n", warm.stderr
+    assert cold.stdout.startswith("16.0 16.0 (")
+
+
+# --- the kernels of a step --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def warm_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the kernels of a step and of a rollout, compiled."""
+    folder = tmp_path_factory.mktemp("cache")
+    here = cache_folder()
+    if here is not None:
+        shutil.copytree(here, folder / here.name, ignore=shutil.ignore_patterns("*.tmp.*"))
+    for code in (STEP, ROLLOUT):
+        assert python(code, folder).returncode == 0
+    return folder
+
+
+def test_nothing_is_said_where_all_is_warm(warm_cache: Path) -> None:
+    """Neither a step nor a process that only plays rollouts compiles anything, so no line says so."""
+    for code in (STEP, ROLLOUT):
+        run = python(code, warm_cache)
+        assert run.stdout.startswith("cost "), run.stderr
+        assert run.stderr == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_every_damage_heals(damage: Callable[[Path], None], suffix: str, warm_cache: Path) -> None:
+    """Whatever happened to a file of the kernels of a step, the cost is right, and the next run is warm."""
+    right = python(STEP, warm_cache).stdout
+    used = [
+        p for p in kept(warm_cache, suffix) if p.name.startswith(("window.play-", "routing_pivot.", "batch."))
+    ]
+    path = used[DAMAGES.index(damage) % len(used)]
+    damage(path)
+    again, warm = python(STEP, warm_cache), python(STEP, warm_cache)
+    assert (again.returncode, again.stdout) == (0, right), again.stderr
+    assert "Traceback" not in again.stderr
+    assert (warm.returncode, warm.stdout, warm.stderr) == (0, right, "")
+    assert path.is_file()
+    assert path.stat().st_mode & stat.S_IRUSR
+
+
+def test_the_state_of_the_cache_can_be_asked_for() -> None:
+    """Folder, sound files and what this process compiled."""
+    state = check_cache()
+    assert state.folder == cache_folder()
+    assert state.damaged == () or state.compiled  # another worker may be compiling
+    assert state.sound >= 0
