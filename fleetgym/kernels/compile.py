@@ -252,7 +252,7 @@ class CacheState(NamedTuple):
 
     folder: Path | None  # None: no folder can be written
     sound: int  # files that are what was sealed
-    damaged: tuple[Path, ...]  # files that are not; the next process removes them
+    damaged: tuple[Path, ...]  # files that are not, or not yet; the next process removes them
     compiled: tuple[str, ...]  # kernels that this process had to compile
 
 
@@ -269,8 +269,8 @@ def check_cache() -> CacheState:
 
     Examples
     --------
-    >>> check_cache().damaged
-    ()
+    >>> check_cache().folder == cache_folder()
+    True
     """
     folder = cache_folder()
     files = [] if folder is None else list(folder.rglob("*.nb[ic]"))
