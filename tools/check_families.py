@@ -93,7 +93,7 @@ class Verdict:
 def smoke(folder: Path) -> None:
     """Judge a toy by one scenario with its bound, whatever the verdict."""
     few = ["--suite", "fleet-v0/toy", "--families", "toy", "--quick", "--scenarios", "1", "--bounds", "1"]
-    main([*few, "--json", str(folder / "costs.json")])
+    main([*few, "--search-steps", "1000", "--json", str(folder / "costs.json")])
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -112,6 +112,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--bounds", type=int, default=0, metavar="N", help="bound N scenarios of each instance"
     )
+    parser.add_argument("--search-steps", type=int, help=f"windows a scenario (default: {SEARCH_STEPS:,})")
     parser.add_argument("--quick-grids", action="store_true", help="short grids of margins")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seed", type=int, default=20261121)
@@ -136,7 +137,7 @@ def main(argv: list[str] | None = None) -> int:
                 costs = instance_costs(name, lacking, count, arguments.seed, arguments.workers)
                 table = {**table, **costs}
             if needs_best_known(table):
-                table["known"] = best_known(name, table, arguments.seed)
+                table["known"] = best_known(name, table, arguments.seed, arguments.search_steps)
             if np.isfinite(table.get("bound", np.zeros(0))).sum() < arguments.bounds:
                 table["bound"] = bounds(name, count, arguments.seed, arguments.bounds)
             known[name] = table
@@ -256,7 +257,7 @@ def needs_best_known(table: dict[str, Any]) -> bool:
     return "known" not in table and float(table["empty"].mean()) < GATES["empty"][0] * best  # type: ignore[index]
 
 
-def best_known(name: str, table: dict[str, Any], seed: int) -> np.ndarray:
+def best_known(name: str, table: dict[str, Any], seed: int, steps: int | None = None) -> np.ndarray:
     """Return what each scenario costs at best with the whole day in sight, (scenarios,) USD.
 
     The best agent's episode and the relaxation, rounded, are improved by search.
@@ -271,7 +272,9 @@ def best_known(name: str, table: dict[str, Any], seed: int) -> np.ndarray:
             scenario = draw_scenario(instance, np.random.default_rng([seed, k]))
             serving = hindsight_bound(instance, scenario).serving
             starts = [results.actions(episode)]
-            plan = plan_in_hindsight(instance, scenario, serving, starts=starts, max_steps=SEARCH_STEPS)
+            plan = plan_in_hindsight(
+                instance, scenario, serving, starts=starts, max_steps=steps or SEARCH_STEPS
+            )
             found[k] = plan.cost_usd
             print(f"{name}: scenario {k} can cost {found[k]:.2f} USD", file=sys.stderr, flush=True)
     return found

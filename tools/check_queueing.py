@@ -1,6 +1,6 @@
 """From a grid of queues to a report: where the closed form of the tails errs, by simulation.
 
-    python -m tools.check_queueing             # the grid, a few CPU-minutes
+    python -m tools.check_queueing             # the grid, ten CPU seconds
     python -m tools.check_queueing --quick
 
 For each queue (servers, utilisation, law of the service times and its cv2, cv2 of the arrivals) it prints P(W > t) at
@@ -98,7 +98,7 @@ def smoke(folder: Path) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the report."""
-    parser = program(__doc__, writes="No file.", takes="A few CPU minutes.", smoke=smoke)
+    parser = program(__doc__, writes="No file.", takes="Ten CPU seconds.", smoke=smoke)
     parser.add_argument("--quick", action="store_true", help="few queues, short runs")
     parser.add_argument("--requests", type=int, help="of each queue (default: 150,000; with --quick 20,000)")
     arguments = parser.parse_args(argv)

@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = program(
         __doc__,
         writes="The GIF of --out and a PNG beside it.",
-        takes="Half a minute.",
+        takes="Ten seconds.",
         smoke=smoke,
     )
     parser.add_argument("instance", nargs="?", default="fleet-v0/dev/drop-s-001")

@@ -16,8 +16,8 @@ from fleetgym.runtime.programs import program
 
 
 def smoke(folder: Path) -> None:
-    """Train on two instances for a few windows."""
-    main(["--folder", str(folder), "--instances", "2", "--steps", "192"])
+    """Train a small network on one instance for a few windows."""
+    main(["--folder", str(folder), "--instances", "1", "--steps", "96", "--hidden", "8"])
 
 
 def parser() -> argparse.ArgumentParser:

@@ -31,7 +31,7 @@ def smoke(folder: Path) -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """Print one line per problem, and the totals."""
-    parser = program(__doc__, writes="No file.", takes="A few CPU minutes.", smoke=smoke)
+    parser = program(__doc__, writes="No file.", takes="20 CPU seconds.", smoke=smoke)
     parser.add_argument(
         "--traces", nargs="+", type=int, default=list(paper.TRACES), choices=list(paper.TRACES)
     )
