@@ -14,9 +14,7 @@ import pytest
 from sample_agents import agent
 
 import fleetgym
-from fleetgym.cli import doctor
 from fleetgym.cli.parser import make_parser
-from fleetgym.kernels import compile
 
 TOY = "fleet-v0/toy/drop"
 
@@ -189,17 +187,19 @@ def test_doctor(run: Run) -> None:
         assert part in out
 
 
-def test_doctor_sees_the_cache_as_it_found_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What doctor itself compiles, from the first look on, does not make the cache warm."""
-    monkeypatch.setattr(compile, "cache_folder", lambda: tmp_path)
-    for look in ("_version", "_packages", "_agents", "_instances", "_best_known"):
-        monkeypatch.setattr(doctor, look, lambda: str((tmp_path / "kernel.nbi").write_text("")))
-    for look in ("_episode", "_isolated_episode"):
-        monkeypatch.setattr(doctor, look, lambda: "played")
-    first, second = ({check.name: check for check in doctor.doctor()}["cache"] for _ in range(2))
-    assert not first.passed
-    assert first.detail == f"{tmp_path} is cold; `fleetgym warmup` fills it"
-    assert second.passed
+@pytest.mark.slow
+def test_doctor_runs_the_kernels_before_it_calls_the_cache_warm(tmp_path: Path) -> None:
+    """A cold cache and one with a damaged file are told; once the kernels come from the cache, it is warm."""
+    folder = str(tmp_path / "cache")
+    first, second = (shell("doctor", FLEETGYM_CACHE_DIR=folder) for _ in range(2))
+    assert "kernels were compiled now, and kept" in first.stdout
+    assert "is warm: the kernels were loaded from it, and ran" in second.stdout
+    for path in (tmp_path / "cache").rglob("*.nbc"):
+        path.write_bytes(path.read_bytes()[:-100])
+    third, fourth = (shell("doctor", FLEETGYM_CACHE_DIR=folder) for _ in range(2))
+    assert "kernels were compiled now, and kept" in third.stdout
+    assert "is warm" in fourth.stdout
+    assert [done.returncode for done in (first, second, third, fourth)] == [0, 0, 0, 0]
 
 
 def test_doctor_finds_a_changed_instance(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,9 +26,8 @@ def doctor() -> list[Check]:
         ("instances", _instances),
         ("best-known costs", _best_known),
     ]
-    cache = _cache()  # as it is before the looks below compile anything
-    checks = [attempt(name, look) for name, look in looks]
-    return [*checks, cache, attempt("episode", _episode), attempt("process", _isolated_episode)]
+    checks = [attempt(name, look) for name, look in [*looks, ("episode", _episode)]]
+    return [*checks, _cache(), attempt("process", _isolated_episode)]
 
 
 def _version() -> str:
@@ -85,15 +84,20 @@ def _best_known() -> str:
 
 
 def _cache() -> Check:
-    from fleetgym.kernels.compile import cache_folder
+    """Say whether the kernels of the episode that was just played came from the cache."""
+    from fleetgym.kernels.compile import check_cache
 
-    folder = cache_folder()
-    if folder is None:
+    state = check_cache()
+    if state.folder is None:
         detail = "no folder is writable, so kernels compile in every process; set FLEETGYM_CACHE_DIR"
         return Check("cache", False, detail, is_warning=True)
-    if not any(folder.rglob("*.nbi")):  # Numba's index of a compiled function
-        return Check("cache", False, f"{folder} is cold; `fleetgym warmup` fills it", is_warning=True)
-    return Check("cache", True, f"{folder} is warm")
+    if state.damaged:
+        detail = f"{state.folder} has damaged files ({len(state.damaged)}); the next process replaces them"
+        return Check("cache", False, detail, is_warning=True)
+    if state.compiled:
+        detail = f"{state.folder} was cold: {len(state.compiled)} kernels were compiled now, and kept"
+        return Check("cache", False, detail, is_warning=True)
+    return Check("cache", True, f"{state.folder} is warm: the kernels were loaded from it, and ran")
 
 
 def _toy() -> str:
