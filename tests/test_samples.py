@@ -20,7 +20,7 @@ from fleetgym.leaderboard.standings import make_boards
 from fleetgym.leaderboard.submission import suite_sha256
 from fleetgym.leaderboard.submit import submit
 from fleetgym.leaderboard.verify import verify
-from fleetgym.model import library
+from fleetgym.model import sets
 from fleetgym.model.library import list_instances, list_tasks, suites
 
 INSTANCES = Path(__file__).resolve().parents[1] / "instances"
@@ -37,7 +37,7 @@ def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     content = json.loads((INSTANCES / "manifest.json").read_text())
     sample = {"id": FEW, "about": "a day and a toy", "tasks": TASKS}
     path.write_text(json.dumps({**content, "samples": [sample]}))
-    monkeypatch.setenv(library.ENVIRONMENT_VARIABLE, str(folder))
+    monkeypatch.setenv(sets.ENVIRONMENT_VARIABLE, str(folder))
     return path
 
 

@@ -43,7 +43,7 @@ def assert_equal_windows(fast: dict, slow: dict, where: str) -> None:
         assert abs(fast[term] - slow[term]) <= RELATIVE * scale, f"{where}: {term} {fast[term]} {slow[term]}"
     for share in ("unserved_share", "miss_share"):
         np.testing.assert_allclose(fast[share], slow[share], atol=1e-8, err_msg=where)
-    for counts in ("granted", "denied", "lost"):
+    for counts in ("granted", "denied", "lost", "held", "running", "starting", "draining"):
         np.testing.assert_array_equal(fast[counts], slow[counts], err_msg=f"{where}: {counts}")
     assert fast["forced_outage"] == slow["forced_outage"], where
 

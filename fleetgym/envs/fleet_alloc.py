@@ -73,9 +73,10 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
     ## Info
     The same keys after every step and reset: the cost terms and ``cost`` (zero at reset), `unserved_share`,
     `miss_share`, the conditions seen last (`rate_rps`, `input_scale`, `output_scale`, `delay_factor`,
-    `error_factor`, `available_gpus`, `price_factor`), the fleet (`running`, `starting` and `draining` by
-    windows left, `granted`, `denied`, `lost`, `forced_outage`), `window` (the coming one), `spent_usd`,
-    `scenario` and `action_mask`.
+    `error_factor`, `available_gpus`, `price_factor`), `window` (the coming one), `spent_usd`, `scenario` and
+    `action_mask`. Replicas by configuration that tell of the last window: `held` (held and paid for: running,
+    starting and draining ones), `granted`, `denied`, `lost`; and `forced_outage`. The fleet after that window:
+    `running`, `starting` and `draining` by windows left.
 
     ## Arguments
     ``gymnasium.make("fleetgym:FleetAlloc-v0", instance="fleet-v0/dev/ou-s-001", render_mode=None)``
@@ -219,9 +220,9 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
     def _show(self) -> None:
         """Note the window just played, and add it to the picture."""
         assert self._scenario is not None
-        state = self._batch.state(0)
-        self._last = Conditions.of(self._scenario, state.window - 1), self._batch.last_result()
-        self._viewer.add(state, *self._last)
+        played = int(self._batch.window[0]) - 1
+        self._last = Conditions.of(self._scenario, played), self._batch.last_result()
+        self._viewer.add(*self._last)
 
     def _seen(self) -> Conditions:
         info = self._batch.single_info()

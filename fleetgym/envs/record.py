@@ -6,7 +6,7 @@ import numpy as np
 
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
-from fleetgym.model.window import COST_TERMS, FleetState, WindowResult
+from fleetgym.model.window import COST_TERMS, WindowResult
 
 
 class EpisodeRecord:
@@ -44,20 +44,18 @@ class EpisodeRecord:
         self.rate_rps, self.unserved_share, self.miss_share = np.zeros((3, count, workloads))
         self.terms_usd = np.zeros((count, len(COST_TERMS)))
 
-    def add(self, state: FleetState, played: Conditions, result: WindowResult) -> None:
+    def add(self, played: Conditions, result: WindowResult) -> None:
         """Note the window just played.
 
         Parameters
         ----------
-        state : FleetState
-            After the window.
         played : Conditions
             What it brought.
         result : WindowResult
             What it cost.
         """
         t = self.windows
-        self.held[t] = state.replicas.sum(axis=1)
+        self.held[t] = result.held
         self.available_gpus[t], self.rate_rps[t] = played.available_gpus, played.rate_rps
         self.unserved_share[t], self.miss_share[t] = result.unserved_share, result.miss_share
         self.terms_usd[t] = result.terms_usd

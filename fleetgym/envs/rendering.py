@@ -140,10 +140,10 @@ class Viewer:
             self._record = EpisodeRecord(self.instance)
             self._show()
 
-    def add(self, state: FleetState, played: Conditions, result: WindowResult) -> None:
+    def add(self, played: Conditions, result: WindowResult) -> None:
         """Note the window just played; a window on the screen shows it at once."""
         if self._record is not None:
-            self._record.add(state, played, result)
+            self._record.add(played, result)
             self._show()
 
     def render(self) -> np.ndarray | None:

@@ -107,7 +107,7 @@ def columns(shape):
         "available_gpus": pool,
         "running": configuration,
         **dict.fromkeys(("starting", "draining"), pipeline),
-        **dict.fromkeys(("granted", "denied", "lost"), configuration),
+        **dict.fromkeys(("granted", "denied", "lost", "held"), configuration),
     }
     return observation, money, count
 
@@ -147,7 +147,7 @@ def _write_money(terms_usd, share, workload, price, spent_usd, out):
 
 
 @inline
-def _write_count(fleet, moves, available, window, forced_outages, out):
+def _write_count(fleet, moves, held, available, window, forced_outages, out):
     """Write the columns of `Report.counts`."""
     count, longest, n = fleet.shape[0], (fleet.shape[1] - 1) // 2, 2 + available.shape[0]
     out[0], out[1] = window, forced_outages
@@ -163,6 +163,7 @@ def _write_count(fleet, moves, available, window, forced_outages, out):
         out[n + c] = moves[GRANTED, c]
         out[n + count + c] = moves[DENIED, c]
         out[n + 2 * count + c] = moves[LOST, c]
+        out[n + 3 * count + c] = held[c]
 
 
 @inline
@@ -253,7 +254,7 @@ def _tell(setting, episodes, report, problem, played, forced_outages, e):
     )
     _write_time(window, problem.parameters.clock[0], windows, budget, spent_usd, out, n)
     _write_money(played.terms_usd, played.share, workload, price, spent_usd, report.money[e])
-    _write_count(fleet, played.moves, available, window, forced_outages, report.counts[e])
+    _write_count(fleet, played.moves, played.held, available, window, forced_outages, report.counts[e])
     limit_usd = budget_usd(budget, spent_usd)
     if not _is_limit_known(episodes.limits, episodes.limit_usd, available, price, limit_usd, e):
         _write_mask(
@@ -285,8 +286,9 @@ def _begin(setting, episodes, played, e):
     for row in range(2):
         for i in range(played.share.shape[1]):
             played.share[row, i] = 0.0
-    for row in range(played.moves.shape[0]):
-        for c in range(played.moves.shape[1]):
+    for c in range(played.moves.shape[1]):
+        played.held[c] = 0
+        for row in range(played.moves.shape[0]):
             played.moves[row, c] = 0
 
 

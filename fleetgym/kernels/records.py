@@ -70,9 +70,10 @@ class Played(NamedTuple):
     share: np.ndarray  # (2, I) unserved; missed: unserved or late
     moves: np.ndarray  # (5, C) int64, rows as in `admission`
     serving: np.ndarray  # (C,) int64 replicas that served
+    held: np.ndarray  # (C,) int64 replicas that were held and paid for
     routing: np.ndarray  # (I, C) share of each workload on each configuration; (I, 0) to leave it out
     usd: np.ndarray  # (2, C) rent of one replica, and what it pays in all, in this window
-    numbers: np.ndarray  # (4, max(C, G)) int64 work space: target, active configurations, GPUs used, held
+    numbers: np.ndarray  # (3, max(C, G)) int64 work space: target, active configurations, GPUs used
     scratch: Scratch  # work space
 
 
@@ -85,7 +86,11 @@ def _example() -> tuple[Problem, Workspace, Played]:
         *(parameters, whole, whole, row.astype(np.bool_), wholes, plane, row, row, whole, row),
     )
     scratch = Scratch(row, row.astype(np.uint8), wholes)
-    return problem, new_workspace(1, 1), Played(row, plane, wholes, whole, plane, plane, wholes, scratch)
+    return (
+        problem,
+        new_workspace(1, 1),
+        Played(row, plane, wholes, whole, whole, plane, plane, wholes, scratch),
+    )
 
 
 _packer = Packer(*_example())

@@ -56,9 +56,10 @@ def new_played(num_workloads: int, num_configurations: int, num_pools: int) -> P
         share=np.zeros((2, num_workloads)),
         moves=np.zeros((admission.NUM_MOVES, num_configurations), dtype=np.int64),
         serving=np.zeros(num_configurations, dtype=np.int64),
+        held=np.zeros(num_configurations, dtype=np.int64),
         routing=np.zeros((num_workloads, num_configurations)),
         usd=np.zeros((2, num_configurations)),
-        numbers=np.zeros((4, max(num_configurations, num_pools)), dtype=np.int64),
+        numbers=np.zeros((3, max(num_configurations, num_pools)), dtype=np.int64),
         scratch=new_scratch(num_workloads, num_configurations),
     )
 
@@ -147,7 +148,7 @@ def play(packed, conditions, target, first, spent_usd, fleet, memory):
     _fill_rent(problem, conditions.price, rent_usd, hold_usd)
     pays_fees = problem.budget[BUDGET_KIND] == POOL_BUDGET
     limit_usd, forced_outages, fees_usd = budget_usd(problem.budget, spent_usd), 0, 0.0
-    held = played.numbers[3, :count]
+    held = played.held
     count_held(fleet, held)
     if is_settled(target, fleet, held, problem.gpu_use, conditions.available, hold_usd, limit_usd):
         clear(played.moves)

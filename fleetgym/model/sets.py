@@ -115,7 +115,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
     Examples
     --------
     >>> print(unknown("suite", "fleet-v9/test", ["fleet-v0/dev"]))
-    unknown suite 'fleet-v9/test' (known: fleet-v0/dev)
+    unknown suite 'fleet-v9/test'; did you mean 'fleet-v0/dev'? (known: fleet-v0/dev)
     """
     own, known = name.strip("/").partition("/")[0], list(known)
     is_here = any(other.partition("/")[0] == own for other in known)

@@ -12,13 +12,13 @@ import functools
 import numpy as np
 
 from fleetgym.kernels import admission, economics, window
-from fleetgym.kernels.queueing import late_cost_table
-from fleetgym.kernels.records import Parameters, Played, Problem, pack_problem
+from fleetgym.kernels.records import Played, Problem, pack_problem
 from fleetgym.kernels.routing_data import new_workspace
 from fleetgym.kernels.window import new_memory, new_played
 from fleetgym.model.conditions import Conditions
-from fleetgym.model.instance import Affine, Instance
-from fleetgym.model.planning import LateSegments, Snapshot
+from fleetgym.model.instance import Instance
+from fleetgym.model.packing import pack_instance
+from fleetgym.model.planning import Snapshot
 
 #: The cost terms of a window, in USD; they add up to ``cost``.
 COST_TERMS = economics.TERMS
@@ -119,6 +119,7 @@ class WindowResult:
     miss_share: np.ndarray  # (I,) unserved or late
     routing: np.ndarray  # (I, C) share of each workload on each configuration
     serving: np.ndarray  # (C,) replicas that served
+    held: np.ndarray  # (C,) replicas that were held and paid for: running, starting and draining ones
     admission: Admission
 
     @classmethod
@@ -131,6 +132,7 @@ class WindowResult:
             miss_share=played.share[1].copy(),
             routing=played.routing.copy(),
             serving=played.serving.copy(),
+            held=played.held.copy(),
             admission=Admission.of(moves, forced_outage, float(terms[economics.T_STARTUP])),
         )
 
@@ -143,46 +145,6 @@ class WindowResult:
         """Return the terms by name, and their sum as ``cost``."""
         named = {name: float(usd) for name, usd in zip(COST_TERMS, self.terms_usd, strict=True)}
         return {**named, "cost": self.cost_usd}
-
-
-def _column(instance: Instance, name: str, dtype: type = float) -> np.ndarray:
-    return np.array([getattr(c, name) for c in instance.configurations], dtype=dtype)
-
-
-def _pack_performance(instance: Instance) -> np.ndarray:
-    performance = instance.performance
-    planes = np.empty((economics.NUM_PLANES, instance.num_workloads, instance.num_configurations))
-    affine: tuple[tuple[int, Affine], ...] = (
-        (economics.DELAY, performance.delay_s),
-        (economics.WORK, performance.work_tflop),
-        (economics.SERVICE, performance.service_s),
-        (economics.PREFILL, performance.prefill_s),
-    )
-    for plane, quantity in affine:
-        planes[plane : plane + 3] = quantity.base, quantity.per_input_token, quantity.per_output_token
-    planes[economics.SERVICE_CV2] = performance.service_cv2
-    planes[economics.ERROR] = performance.error
-    planes[economics.STORAGE_USD] = performance.storage_usd
-    planes[economics.TIE_BREAK] = performance.tie_break
-    planes[economics.COMPATIBLE] = performance.compatible
-    return planes
-
-
-def _pack_workloads(instance: Instance) -> np.ndarray:
-    rows = np.empty((economics.NUM_WORKLOAD_ROWS, instance.num_workloads))
-    for i, w in enumerate(instance.workloads):
-        rows[:, i] = (
-            w.input_tokens,
-            w.output_tokens,
-            w.mean_delay_slo_s,
-            w.error_slo,
-            w.unserved_usd,
-            w.delay_usd_per_s,
-            w.late_usd,
-            np.inf if w.ttft_slo_s is None else w.ttft_slo_s,
-            w.arrival_cv2,
-        )
-    return rows
 
 
 class WindowModel:
@@ -198,80 +160,10 @@ class WindowModel:
         self.instance = instance
         self.hours = instance.window_s / 3600.0
         self.longest_startup = max(1, max(c.startup_windows for c in instance.configurations))
-        self.startup_usd = _column(instance, "startup_usd")
-        self.startup_windows = _column(instance, "startup_windows", int)
-        self.model_storage_usd = _column(instance, "model_storage_usd_per_h") * self.hours
-        packed, self.segments = self._pack()
-        sizes = [len(members) for members in instance.slot_members]
-        self.problem = Problem(
-            parameters=packed,
-            order=np.array([c for members in instance.slot_members for c in members], dtype=np.int64),
-            slot_start=np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
-            slot_exclusive=np.array([slot.exclusive for slot in instance.slots], dtype=np.bool_),
-            gpu_use=np.array(instance.gpu_use),
-            rental_usd=instance.rental_usd_per_h * self.hours,
-            model_storage_usd=self.model_storage_usd,
-            startup_usd=self.startup_usd,
-            startup_windows=self.startup_windows,
-            budget=self._pack_budget(),
-        )
-
-    def _pack_budget(self) -> np.ndarray:
-        budget = self.instance.budget
-        if budget is None:
-            return np.array([window.NO_BUDGET, 0.0])
-        if budget.kind == "rate":
-            return np.array([window.RATE_BUDGET, budget.usd * self.hours])
-        return np.array([window.POOL_BUDGET, budget.usd])
-
-    def _pack(self) -> tuple[Parameters, LateSegments]:
-        instance = self.instance
-        configuration = np.array(
-            [
-                _column(instance, name)
-                for name in ("compute_tflops", "kv_capacity_gb", "kv_gb_per_token", "max_concurrency")
-            ]
-        )
-        replicas = _column(instance, "max_replicas", int)
-        offsets = np.concatenate(([0], np.cumsum(replicas))).astype(np.int64)
-        clock = np.array([instance.window_s, 1.0 if instance.penalty_basis == "day" else 0.0])
-        packed = Parameters(
-            performance=_pack_performance(instance),
-            workload=_pack_workloads(instance),
-            configuration=configuration,
-            segment_offset=offsets[:-1].copy(),
-            segment=np.zeros((0, 7)),
-            clock=clock,
-        )
-        segments = self._late_segments(packed, offsets)
-        rows = np.column_stack((segments.safe_utilization, segments.width, segments.slope_usd))
-        return packed._replace(segment=np.ascontiguousarray(rows)), segments
-
-    def _late_segments(self, packed: Parameters, offsets: np.ndarray) -> LateSegments:
-        instance = self.instance
-        everything = np.arange(instance.num_configurations)
-        nominal = Conditions.nominal(instance)
-        coefficient = np.empty((economics.NUM_COEFFICIENTS, instance.num_workloads, everything.size))
-        economics.coefficients(packed, nominal.stacked(), everything, coefficient)
-        mixture = nominal.rate_rps[:, None] * instance.performance.compatible
-        total = mixture.sum(axis=0)
-        shares = mixture / np.where(total > 0, total, 1.0)
-        safe, width, slope = late_cost_table(
-            np.ascontiguousarray(shares),
-            coefficient[economics.C_SERVICE],
-            np.array(instance.performance.service_cv2),
-            packed.workload[economics.ARRIVAL_CV2],
-            coefficient[economics.C_PREFILL],
-            packed.workload[economics.TTFT_SLO],
-            packed.workload[economics.LATE_USD],
-            _column(instance, "max_concurrency", int),
-            offsets,
-            instance.window_s,
-        )
-        first_row = offsets[:-1].copy()
-        for table in (first_row, safe, width, slope):
-            table.setflags(write=False)  # all agents see the same
-        return LateSegments(offsets=first_row, safe_utilization=safe, width=width, slope_usd=slope)
+        self.problem, self.segments = pack_instance(instance)
+        self.startup_usd = self.problem.startup_usd
+        self.startup_windows = self.problem.startup_windows
+        self.model_storage_usd = self.problem.model_storage_usd
 
     # -- money ----------------------------------------------------------------------------------------
 
@@ -444,7 +336,7 @@ class WindowModel:
             compute_tflops=packed.configuration[economics.COMPUTE].copy(),
             kv_capacity_gb=packed.configuration[economics.KV_CAPACITY].copy(),
             max_concurrency=packed.configuration[economics.CONCURRENCY].copy(),
-            max_replicas=_column(instance, "max_replicas", int),
+            max_replicas=np.array([c.max_replicas for c in instance.configurations]),
             gpu_use=instance.gpu_use,
             available_gpus=conditions.available_gpus.copy(),
             budget_usd=budget_usd,

@@ -64,9 +64,9 @@ class ReferenceEpisode:
         -------
         dict
             The cost terms and their sum ``cost``, in USD of this window; ``unserved_share`` and
-            ``miss_share`` (workloads,); the fleet during this window: ``running`` (configurations,),
-            ``starting`` and ``draining`` (configurations, K), ``serving``, ``held``, ``denied``, ``lost``,
-            ``granted`` (configurations,); ``forced_outage``; ``routing`` (workloads, configurations).
+            ``miss_share`` (workloads,); in this window: ``serving``, ``held``, ``denied``, ``lost`` and ``granted``
+            (configurations,), ``forced_outage``, ``routing`` (workloads, configurations); the fleet after it, as in the
+            environment's info: ``running`` (configurations,), ``starting`` and ``draining`` (configurations, K).
 
         Raises
         ------
@@ -81,16 +81,15 @@ class ReferenceEpisode:
         costs = {name: {**holding, **operation["costs"]}[name] for name in COST_TERMS}
         self.state = self.next_state(admission, self.window)
         self.window += 1
-        fleet = admission.fleet
         return {
             **costs,
             "cost": math.fsum(costs.values()),
             "unserved_share": operation["unserved_share"],
             "miss_share": operation["miss_share"],
             "routing": operation["routing"],
-            "running": fleet.running,
-            "starting": fleet.starting,
-            "draining": fleet.draining,
+            "running": self.state.running,
+            "starting": self.state.starting,
+            "draining": self.state.draining,
             "serving": admission.serving,
             "held": admission.held,
             "denied": admission.denied,
