@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fleetgym
+from fleetgym.files.errors import UnknownNameError
 from tools import check_families, compare_methods, family_cards
 
 
@@ -219,3 +220,15 @@ def test_the_comparison_covers_every_family_and_method() -> None:
     assert {"gh", "agh", "milp", "coral", "homo", "cauchy", "jiang", "melange", "queueing"} <= set(
         compare_methods.methods()
     )
+
+
+def test_a_family_can_be_checked_that_no_suite_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its instances are generated from train seeds, so that a package's family needs no file and no edit here."""
+    names = check_families.to_generate("ou", ["s", "m"], 2)
+    assert names == ["ou-s-1000", "ou-s-1001", "ou-m-1000", "ou-m-1001"]
+    assert check_families.instance_of("fastllm-4-4-5-1000").id == "fastllm-4-4-5-1000"
+    with pytest.raises(UnknownNameError, match="unknown family 'storm'"):
+        check_families.to_generate("storm", None, 1)
+    with pytest.raises(SystemExit):
+        check_families.main(["--families", "ou", "--sizes", "xl", "--generate", "1"])
+    assert "nothing is generated: no instance of family 'ou'" in capsys.readouterr().err

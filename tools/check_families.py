@@ -3,6 +3,7 @@
     python -m tools.check_families                          # headline families of fleet-v1/dev, 20 scenarios each
     python -m tools.check_families --quick                  # one instance a size, 3 scenarios, short grids
     python -m tools.check_families --families multi --sizes s --instances 4 --quick-grids --bounds 1
+    python -m tools.check_families --families mine --generate 4   # a family that a package brings
 
 Gates (design, section 7): the fleet that never changes, its margin tuned, is at least 8 % dearer than the best agent;
 replanning on the last window's demand, its margin tuned, at least 5 %; serving nobody costs 4 to 12 times the best
@@ -16,6 +17,7 @@ best of agents. A family that fails is shown, but no part of the headline: *repr
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import sys
 import tempfile
@@ -29,7 +31,9 @@ import numpy as np
 from fleetgym.bounds import hindsight_bound
 from fleetgym.evaluation.jobs import play_actions
 from fleetgym.evaluation.run import evaluate
+from fleetgym.families.generate import SEEDS, families, generate
 from fleetgym.files.documents import canonical_json, read_json, write_atomically, write_json
+from fleetgym.files.errors import UnknownNameError
 from fleetgym.files.schema import to_jsonable
 from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.instance import Instance
@@ -105,6 +109,12 @@ def main(argv: list[str] | None = None) -> int:
         smoke=smoke,
     )
     parser.add_argument("--suite", default="fleet-v1/dev")
+    parser.add_argument(
+        "--generate",
+        type=int,
+        metavar="N",
+        help="generate N instances of each family and size, from train seeds, instead of taking a suite's",
+    )
     parser.add_argument("--families", nargs="+", default=list(HEADLINE))
     parser.add_argument("--sizes", nargs="+", help="by default all")
     parser.add_argument("--instances", type=int, default=99, help="at most so many of each family and size")
@@ -126,9 +136,13 @@ def main(argv: list[str] | None = None) -> int:
     known = read_costs(arguments.json)
     verdicts = []
     for family in arguments.families:
-        names = chosen(arguments.suite, family, arguments.sizes, arguments.instances)
+        if arguments.generate is not None:
+            names = to_generate(family, arguments.sizes, arguments.generate)
+        else:
+            names = chosen(arguments.suite, family, arguments.sizes, arguments.instances)
         if not names:
-            parser.error(f"{arguments.suite} has no instance of family {family!r}")
+            where = "nothing is generated" if arguments.generate is not None else arguments.suite
+            parser.error(f"{where}: no instance of family {family!r}; sizes: {arguments.sizes or 'all'}")
         found = {}
         for name in names:
             table = usable(known.get(name, {}), name, arguments.scenarios)
@@ -175,7 +189,7 @@ def write_costs(path: Path | None, known: dict[str, dict[str, Any]]) -> None:
 
 def usable(table: dict[str, Any], name: str, scenarios: int) -> dict[str, Any]:
     """Return stored costs, or nothing if they are of another version of the instance, or of fewer scenarios."""
-    same = table.get("hash") == entries()[name].content_hash and len(table["empty"]) >= scenarios
+    same = table.get("hash") == instance_of(name).content_hash and len(table["empty"]) >= scenarios
     return table if same else {}
 
 
@@ -188,6 +202,32 @@ def chosen(suite: str, family: str, sizes: Sequence[str] | None, most: int) -> l
     return [name for group in found.values() for name in group[:most]]
 
 
+def to_generate(family: str, sizes: Sequence[str] | None, count: int) -> list[str]:
+    """Return the names of instances to generate: family, size and a train seed.
+
+    Examples
+    --------
+    >>> to_generate("multi", ["s"], 2)
+    ['multi-s-1000', 'multi-s-1001']
+    """
+    seeds = SEEDS["train"][:count]
+    known = families()
+    if family not in known:
+        raise UnknownNameError("family", family, known)
+    wanted = [size for size in known[family].sizes if sizes is None or size in sizes]
+    return [f"{family}-{size}-{seed}" for size in wanted for seed in seeds]
+
+
+@functools.cache
+def instance_of(name: str) -> Instance:
+    """Return a stored instance by its id, or generate the one that a name of `to_generate` stands for."""
+    if name in entries():
+        return load_instance(name)
+    family_and_size, _, seed = name.rpartition("-")
+    family = max((f for f in families() if family_and_size.startswith(f"{f}-")), key=len)
+    return generate(family, family_and_size.removeprefix(f"{family}-"), int(seed))
+
+
 def instance_costs(
     name: str, agents: Sequence[str], scenarios: int, seed: int, workers: int
 ) -> dict[str, Any]:
@@ -196,7 +236,7 @@ def instance_costs(
     ``empty`` serves nobody.
     """
     began = time.perf_counter()
-    instance = load_instance(name)
+    instance = instance_of(name)
     with tempfile.TemporaryDirectory() as folder:
         path = fresh(instance, scenarios, seed, Path(folder))
         results = evaluate(agents, str(path), workers=workers)
@@ -243,7 +283,7 @@ def empty(path: str, scenario: int) -> float:
 
 def bounds(name: str, scenarios: int, seed: int, most: int) -> np.ndarray:
     """Return what nobody undercuts, late penalties left out, (scenarios,) USD; NaN from scenario `most` on."""
-    instance, found = load_instance(name), np.full(scenarios, math.nan)
+    instance, found = instance_of(name), np.full(scenarios, math.nan)
     for k in range(min(most, scenarios)):
         drawn = draw_scenario(instance, np.random.default_rng([seed, k]))
         found[k] = hindsight_bound(instance, drawn).bound_usd
@@ -262,7 +302,7 @@ def best_known(name: str, table: dict[str, Any], seed: int, steps: int | None = 
 
     The best agent's episode and the relaxation, rounded, are improved by search.
     """
-    instance, count = load_instance(name), len(table["empty"])
+    instance, count = instance_of(name), len(table["empty"])
     best = min(rivals(table), key=lambda agent: float(table[agent].mean()))
     found = np.empty(count)
     with tempfile.TemporaryDirectory() as folder:
