@@ -34,7 +34,7 @@ score: .venv/ready  ## Compare nine reference agents on a day of each fleet-v0/d
 
 test: .venv/ready-dev  ## Run the tests and the doctests
 	$(BIN)/fleetgym warmup
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not rl and not smoke" --doctest-modules tests fleetgym baselines tools
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not rl and not smoke" --doctest-modules tests fleetgym baselines papers tools
 
 test-slow: .venv/ready-dev  ## Run the slow proofs: thousands of LPs, whole episodes against the reference
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow and not full" --durations=15 tests

@@ -50,8 +50,8 @@ class EpisodeBatch:
         longest start-up.
     which : sequence of int, shape (N,)
         The instance of each episode.
-    room : int
-        For how many scenarios there is room.
+    capacity : int
+        How many scenarios it can hold.
     threads : int
         That share the work of `advance`. The numbers do not depend on it.
 
@@ -64,7 +64,7 @@ class EpisodeBatch:
     --------
     >>> import fleetgym
     >>> instance = fleetgym.load_instance("fleet-v0/toy/two-pools")
-    >>> batch = EpisodeBatch([instance], [0, 0], room=1)
+    >>> batch = EpisodeBatch([instance], [0, 0], capacity=1)
     >>> batch.load(0, fleetgym.load_scenarios("fleet-v0/toy/two-pools")[0])
     >>> batch.advance(np.zeros((2, 2)), np.full(2, BEGIN, dtype=np.uint8))
     >>> batch.advance(np.array([[1, 0], [1, 1]]), np.full(2, PLAY, dtype=np.uint8))
@@ -73,7 +73,7 @@ class EpisodeBatch:
     True
     """
 
-    def __init__(self, instances: Sequence[Instance], which: Sequence[int], room: int, threads: int = 1):
+    def __init__(self, instances: Sequence[Instance], which: Sequence[int], capacity: int, threads: int = 1):
         spaces = [ActionSpace(instance) for instance in instances]
         shapes = {(*shape_of(instance), len(instance.slots)) for instance in instances}
         if len(shapes) != 1:
@@ -86,9 +86,9 @@ class EpisodeBatch:
         self.nvec = np.max([space.nvec for space in spaces], axis=0)
         self.threads = threads
         self._problems = [window_model(instance).problem for instance in instances]
-        self._setting = _setting(instances, spaces, self.nvec, self.shape, room)
+        self._setting = _setting(instances, spaces, self.nvec, self.shape, capacity)
         self._episodes = _episodes(np.asarray(which, dtype=np.int64), self.shape)
-        self._spans: dict[frozenset[str] | None, list[_Span]] = {}
+        self._shown: dict[frozenset[str] | None, list[_Columns]] = {}
         self._columns = [_slices(names) for names in columns(self.shape)]
         self._report = _report(
             len(which), [int(sum(map(_size, n.values()))) for n in columns(self.shape)], self.nvec
@@ -204,11 +204,11 @@ class EpisodeBatch:
             found["action_mask"] = self.mask
         return found
 
-    def _wanted(self, names: frozenset[str] | None) -> list[_Span]:
+    def _wanted(self, names: frozenset[str] | None) -> list[_Columns]:
         """Return the columns of money and counts that `info` shows, found once for each set of names."""
-        if names not in self._spans:
-            self._spans[names] = [_span(parts, names) for parts in self._columns[1:]]
-        return self._spans[names]
+        if names not in self._shown:
+            self._shown[names] = [_columns_from(parts, names) for parts in self._columns[1:]]
+        return self._shown[names]
 
     def single_observation(self) -> dict[str, np.ndarray]:
         """Return the observation of the first episode."""
@@ -246,10 +246,10 @@ def _size(shape: tuple[int, ...]) -> int:
 
 
 _Part = tuple[str, slice, tuple[int, ...]]  # name, columns and shape
-_Span = tuple[slice, list[tuple[str, slice | int, tuple[int, ...]]]]
+_Columns = tuple[slice, list[tuple[str, slice | int, tuple[int, ...]]]]
 
 
-def _span(parts: Sequence[_Part], names: frozenset[str] | None) -> _Span:
+def _columns_from(parts: Sequence[_Part], names: frozenset[str] | None) -> _Columns:
     """Return the columns from the first to the last part with one of the names, and where in them each part lies."""
     wanted = [part for part in parts if names is None or part[0] in names]
     first = min((part.start for _, part, _ in wanted), default=0)
@@ -270,7 +270,11 @@ def _slices(names: dict[str, tuple[int, ...]]) -> list[_Part]:
 
 
 def _setting(
-    instances: Sequence[Instance], spaces: Sequence[ActionSpace], nvec: np.ndarray, shape: Shape, room: int
+    instances: Sequence[Instance],
+    spaces: Sequence[ActionSpace],
+    nvec: np.ndarray,
+    shape: Shape,
+    capacity: int,
 ) -> Setting:
     nominal = [Conditions.nominal(instance).packed() for instance in instances]
     return Setting(
@@ -280,9 +284,9 @@ def _setting(
         option_start=np.tile(np.concatenate(([0], np.cumsum(nvec)[:-1])), (len(instances), 1)),
         lead=np.array([instance.lead for instance in instances], dtype=np.int64),
         scenario=PackedConditions(
-            workload=np.empty((room, shape.windows, len(Conditions.WORKLOAD_FIELDS), shape.workloads)),
-            available=np.empty((room, shape.windows, shape.pools), dtype=np.int64),
-            price=np.empty((room, shape.windows, shape.pools)),
+            workload=np.empty((capacity, shape.windows, len(Conditions.WORKLOAD_FIELDS), shape.workloads)),
+            available=np.empty((capacity, shape.windows, shape.pools), dtype=np.int64),
+            price=np.empty((capacity, shape.windows, shape.pools)),
         ),
     )
 

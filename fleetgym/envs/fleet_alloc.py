@@ -113,7 +113,7 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
         self.actions = ActionSpace(self.instance)
         self.action_space = spaces.MultiDiscrete(self.actions.nvec)
         self.observation_space = observation_space([self.instance])
-        self._batch = EpisodeBatch([self.instance], [0], room=1)
+        self._batch = EpisodeBatch([self.instance], [0], capacity=1)
         self._action = np.zeros((1, self.actions.nvec.size), dtype=np.int64)
         self._scenario: Scenario | None = None
         self._last: tuple[Conditions, WindowResult] | None = None  # the window played last, only to be shown

@@ -261,7 +261,7 @@ class FleetMakespanEnv(OneWindowEnv):
         return -self._makespan_s
 
     def _mask(self) -> np.ndarray:
-        return self.actions.mask(*self._room())
+        return self.actions.mask(*self._fitting())
 
     def _result(self) -> str:
         return f"makespan {self._makespan_s:.6g} s  (worst {self._worst_s:.6g} s)"

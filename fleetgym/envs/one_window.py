@@ -171,7 +171,7 @@ class OneWindowEnv(PortableEnv, gymnasium.Env, abc.ABC):
             raise gymnasium.error.ResetNeeded("call reset() before action_masks()")
         return self._mask()
 
-    def _room(self) -> tuple[np.ndarray, np.ndarray, float]:
+    def _fitting(self) -> tuple[np.ndarray, np.ndarray, float]:
         """Return what limits the fleet: GPUs of each pool, USD per replica, and USD in all, none of it spent yet."""
         return self._conditions.available_gpus, self._snapshot.hold_usd, self._model.budget_usd(0.0)
 

@@ -224,7 +224,7 @@ class FleetPoolsEnv(OneWindowEnv):
         that fit of any of these. Without a configuration that fits, all are allowed, and every replica is denied.
         """
         counts = np.arange(1, int(self._most.max()) + 1)
-        most = np.minimum(most_that_fit(self.instance.gpu_use, *self._room()), self._most)
+        most = np.minimum(most_that_fit(self.instance.gpu_use, *self._fitting()), self._most)
         fits = most >= 1.0
         replicas = np.concatenate(([True], counts <= most.max()))
         configurations = fits if fits.any() else np.ones_like(fits)

@@ -153,11 +153,11 @@ class FleetAllocVectorEnv(PortableEnv, VectorEnv):
         self._most_steps = np.inf if max_episode_steps is None else max_episode_steps
 
     def _reserve(self, num_threads: int) -> None:
-        """Make room for the stored scenarios of all instances, then for one scenario per environment."""
+        """Make space for the stored scenarios of all instances, then for one scenario per environment."""
         counts = [len(choice.stored) for choice in self._choices]
         self._first_slot = np.concatenate(([0], np.cumsum(counts)))
-        room = int(self._first_slot[-1]) + self.num_envs
-        self._batch = EpisodeBatch(self.instances, self._which.tolist(), room, num_threads)
+        capacity = int(self._first_slot[-1]) + self.num_envs
+        self._batch = EpisodeBatch(self.instances, self._which.tolist(), capacity, num_threads)
         for first, choice in zip(self._first_slot, self._choices, strict=False):
             for k, scenario in enumerate(choice.stored):
                 self._batch.load(int(first) + k, scenario)
