@@ -6,6 +6,14 @@ Everything is imported on first use, so that ``import fleetgym`` stays light.
 
 from __future__ import annotations
 
+import os
+import sys
+
+if sys.orig_argv[1:3] == ["-m", "fleetgym"] and sys.path[:1] in ([""], [os.getcwd()]):
+    # `python -m` puts the current folder first on the module path. It may hold a submission, whose files must not take
+    # the place of modules that packages import. Verbs that take agents add the folder again, last.
+    del sys.path[0]
+
 import importlib
 from typing import TYPE_CHECKING, Any
 

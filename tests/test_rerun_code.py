@@ -5,6 +5,7 @@ from __future__ import annotations
 import py_compile
 import shutil
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -148,6 +149,92 @@ def test_a_module_in_the_code_is_run(private: Path, tmp_path: Path) -> None:
     record = rerun(folder, SEASON, private, official=False, code=code)
     assert not [episode for episode in record.episodes if episode.failure]
     assert sys.path == before
+
+
+#: Modules that installed packages import if they are there, and that few environments have.
+OPTIONAL = (
+    "cffi",
+    "coverage",
+    "colorama",
+    "brotli",
+    "simplejson",
+    "ujson",
+    "rich",
+    "dask",
+    "numexpr",
+    "bottleneck",
+)
+
+
+TRAP = """
+import sys
+
+if not any("isolation.agent_server" in word or "isolation.preflight" in word for word in sys.orig_argv):
+    open({marker!r}, "a").write({name!r} + "\\n")
+raise ImportError({name!r})
+"""
+
+
+def trap(folder: Path, marker: Path) -> None:
+    """Write a module of each optional name, which tells if another process than an agent's imports it."""
+    for name in OPTIONAL:
+        (folder / f"{name}.py").write_text(TRAP.format(marker=str(marker), name=name))
+
+
+def test_nothing_beside_the_agent_is_imported_by_the_run(private: Path, tmp_path: Path) -> None:
+    """A submission's modules with names that packages look for are found by no process but the agent's."""
+    code, marker = tmp_path / "code", tmp_path / "imported"
+    code.mkdir()
+    (code / "my_agents").mkdir()
+    (code / "my_agents" / "mine.py").write_text(AGENT)
+    (code / "mine.py").write_text(AGENT)
+    trap(code, marker)
+    for entry in ("mine.py:Mine", "my_agents.mine:Mine"):
+        results = evaluate([f"{code}/mine.py:Mine"], SUITE, isolate="always")
+        folder = tmp_path / entry.partition(":")[0]
+        submit(results, folder, date="2026-11-21", division="open", time_class="online", code=code)
+        rename(folder, entry)
+        marker.unlink(missing_ok=True)
+        path, modules = list(sys.path), set(sys.modules)
+        record = rerun(folder, SEASON, private, official=False, code=code, workers=2)
+        assert not [episode for episode in record.episodes if episode.failure]
+        assert sys.path == path
+        assert not {name for name in set(sys.modules) - modules if name in OPTIONAL}
+        assert not marker.exists(), marker.read_text()
+
+
+def test_the_run_notices_a_submission_on_the_module_path(private: Path, tmp_path: Path) -> None:
+    """Whoever puts the code's folder there, before or meanwhile: nothing is ranked."""
+    code, folder = own_code(tmp_path)
+    sys.path.append(str(code))
+    try:
+        with pytest.raises(FleetgymError, match="this process looks for modules in"):
+            rerun(folder, SEASON, private, official=False, code=code)
+    finally:
+        sys.path.remove(str(code))
+
+
+@pytest.mark.parametrize("words", [["verify", "."], ["score", "."], ["season", "list"], ["leaderboard", "."]])
+def test_no_verb_of_a_maintainer_imports_what_lies_in_the_current_folder(
+    tmp_path: Path, words: list[str]
+) -> None:
+    """Neither as a module nor as a command; `python -m` would put the folder first."""
+    trap(tmp_path, tmp_path / "imported")
+    console = Path(sys.executable).with_name("fleetgym")
+    for command in ([sys.executable, "-m", "fleetgym"], [str(console)]):
+        subprocess.run([*command, *words], cwd=tmp_path, capture_output=True, check=False)
+    assert not (tmp_path / "imported").exists(), (tmp_path / "imported").read_text()
+
+
+def rename(folder: Path, entry: str) -> None:
+    """Let a submission name another entry."""
+    lines = lines_of(folder)
+    for line in lines[1:]:
+        line["agent"] = entry
+    tasks = [(line["instance"], line["scenario"], line["seed"]) for line in lines[1:]]
+    lines[0]["jobs_hash"] = hash_jobs([(entry, *task) for task in tasks])
+    write_lines(folder, lines)
+    declare(folder, "agent.entry", entry)
 
 
 SPY = """

@@ -10,9 +10,10 @@ import ast
 import dataclasses
 import hashlib
 import importlib
-import importlib.metadata
+import importlib.machinery
 import importlib.util
 import inspect
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from fleetgym.model.planning import Planner
 
 GROUP = "fleetgym.agents"
+#: Environment variable: folders in which agents' processes look for modules, and no other process does.
+AGENT_PATH = "FLEETGYM_AGENT_PATH"
 PROGRAM = "fleetgym.evaluation.isolation.program:Program"  # an agent of any language
 
 
@@ -147,10 +150,21 @@ def _check_place(place: str) -> None:
             raise FleetgymError(f"there is no file {place!r}")
         return
     top = place.partition(".")[0]
-    if top not in sys.modules and importlib.util.find_spec(top) is None:
+    if top not in sys.modules and importlib.util.find_spec(top) is None and not _lies_in(agent_places(), top):
         raise FleetgymError(
             f"there is no module {top!r} on the path; a file is named as path/to/{top}.py:Class"
         )
+
+
+def agent_places() -> list[str]:
+    """Return the folders of `AGENT_PATH`; nothing in them is ever imported in this process."""
+    return [place for place in os.environ.get(AGENT_PATH, "").split(os.pathsep) if place]
+
+
+def _lies_in(folders: list[str], module: str) -> bool:
+    """Return whether a top-level module lies in one of some folders, without importing anything."""
+    importlib.invalidate_caches()
+    return importlib.machinery.PathFinder.find_spec(module, folders) is not None
 
 
 def load_target(target: str) -> Callable[..., Any]:

@@ -27,6 +27,10 @@ _AGENT_HELP = (
 )
 
 
+#: Verbs that take an agent of the user's own. What others read may be anybody's.
+_TAKING_AGENTS = ("list", "plan", "run", "simulate", "evaluate", "compare", "check-agent", "submit")
+
+
 def _verb(
     verbs: argparse._SubParsersAction[argparse.ArgumentParser],
     name: str,
@@ -316,10 +320,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         own.error(
             f"unrecognized arguments: {' '.join(left)}" + ("; name an agent by --agent" if is_agent else "")
         )
-    if os.getcwd() not in sys.path:
-        sys.path.append(
-            os.getcwd()
-        )  # so that module:Class finds what lies here; last, so that it shadows nothing
+    if arguments.verb in _TAKING_AGENTS and os.getcwd() not in sys.path:
+        # So that module:Class finds what lies here; last, so that it shadows nothing.
+        sys.path.append(os.getcwd())
     try:
         return _dispatch(arguments)
     except BrokenPipeError:  # the reader, such as `head`, has seen enough

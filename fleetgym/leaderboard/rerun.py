@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
+import importlib.machinery
 import importlib.util
 import os
 import shutil
@@ -18,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fleetgym.agents.registry import parse_agent, split_arguments
+from fleetgym.agents.registry import AGENT_PATH, parse_agent, split_arguments
 from fleetgym.evaluation.isolation.sandbox import HIDE_VARIABLE, SHOW_VARIABLE, probe_isolation
 from fleetgym.evaluation.results_format import EpisodeResult
 from fleetgym.evaluation.run import evaluate
@@ -208,8 +210,12 @@ def _agent(submission: Submission, code: str | os.PathLike[str] | None) -> Itera
         if folder_sha256(copy) != submission.agent.code_sha256:
             raise FleetgymError(f"{code} is not the declared code: its checksum is another")
         shown = os.pathsep.join(filter(None, [os.environ.get(SHOW_VARIABLE), copy]))
-        with environment_variable(SHOW_VARIABLE, shown), _on_module_path(copy):
+        for place in (code, copy):
+            check_nothing_of(place)
+        with environment_variable(SHOW_VARIABLE, shown), environment_variable(AGENT_PATH, copy):
             yield _entry_inside(entry, copy)
+        for place in (code, copy):
+            check_nothing_of(place)
 
 
 def _entry_inside(entry: str, copy: str) -> str:
@@ -223,23 +229,45 @@ def _entry_inside(entry: str, copy: str) -> str:
         ):
             raise FleetgymError(f"{entry!r} lies outside the code's folder")
         return path + rest
-    top = importlib.util.find_spec(place.partition(".")[0]) if attribute and place else None
-    places = [top.origin or "", *(top.submodule_search_locations or [])] if top else []
-    if not any(os.path.realpath(found).startswith(os.path.realpath(copy) + os.sep) for found in places):
+    top = place.partition(".")[0] if attribute else ""
+    importlib.invalidate_caches()
+    own = importlib.machinery.PathFinder.find_spec(top, [copy]) if top else None
+    if own is None or top in sys.builtin_module_names or importlib.util.find_spec(top) is not None:
         raise FleetgymError(
             f"{entry!r} lies outside the code's folder, or has the name of an installed module"
         )
     return entry
 
 
-@contextlib.contextmanager
-def _on_module_path(folder: str) -> Iterator[None]:
-    sys.path.append(folder)
-    importlib.invalidate_caches()
-    try:
-        yield
-    finally:
-        sys.path.remove(folder)
+def check_nothing_of(folder: str | os.PathLike[str] | None) -> None:
+    """Raise if this process looks for modules in a folder, or has imported one from it.
+
+    A submission's code runs in its agent's process and nowhere else. So the folder is on no other process's module
+    path, where a file of it could take the place of a module that an installed package imports if it is there.
+
+    Raises
+    ------
+    FleetgymError
+        With the module, or the entry of the module path.
+    """
+    if folder is None:
+        return
+    inside = os.path.realpath(folder)
+    for place in sys.path:
+        if _is_inside(place or os.getcwd(), inside):
+            raise FleetgymError(
+                f"this process looks for modules in {place!r}, a submission's code: nothing was ranked"
+            )
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and _is_inside(file, inside):
+            raise FleetgymError(
+                f"this process has imported {name!r} from a submission's code: nothing was ranked"
+            )
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    return f"{os.path.realpath(path)}{os.sep}".startswith(f"{folder}{os.sep}")
 
 
 @dataclasses.dataclass(frozen=True)

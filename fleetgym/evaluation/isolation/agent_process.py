@@ -20,6 +20,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from fleetgym.agents.registry import agent_places
 from fleetgym.evaluation.isolation.agent_runner import AgentFailure
 from fleetgym.evaluation.isolation.wire import (
     MAX_REPLY_CHARS,
@@ -62,13 +63,18 @@ class Limits:
 
 
 def agent_command(memory_gb: float | None) -> list[str]:
-    """Return the command that serves Python agents with this process's module path."""
-    return [sys.executable, "-c", _START, json.dumps(module_path()), json.dumps(memory_gb)]
+    """Return the command that serves Python agents, with the module path of agents."""
+    return [sys.executable, "-c", _START, json.dumps(agents_module_path()), json.dumps(memory_gb)]
 
 
 def module_path() -> list[str]:
     """Return where this process looks for modules, the current folder by its name."""
     return [place or os.getcwd() for place in sys.path]
+
+
+def agents_module_path() -> list[str]:
+    """Return where agents' processes look for modules: as this one does, then in the folders of `AGENT_PATH`."""
+    return [*module_path(), *agent_places()]
 
 
 def agent_environment() -> dict[str, str]:

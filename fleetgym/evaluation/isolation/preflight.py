@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable
 
 from fleetgym.agents.registry import make_agent, parse_agent
-from fleetgym.evaluation.isolation.agent_process import agent_environment, module_path
+from fleetgym.evaluation.isolation.agent_process import agent_environment, agents_module_path
 from fleetgym.evaluation.isolation.agent_runner import AgentFailure, guarded, tidy
 from fleetgym.files.errors import FleetgymError
 
@@ -54,7 +54,7 @@ def preflight(agents: Iterable[str], most_s: float = 300.0) -> None:
             if spec.is_reference or spec.target.startswith("__main__:"):  # which only this process has
                 _make_here(name)
             else:
-                _make_elsewhere(name, most_s, spec.code_sha256, tuple(module_path()))
+                _make_elsewhere(name, most_s, spec.code_sha256, tuple(agents_module_path()))
         except _NotMade as error:
             raise FleetgymError(f"cannot make the agent {name!r}: {error}") from None
 
