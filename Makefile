@@ -108,11 +108,13 @@ leaderboard: .venv/ready  ## Verify every submission anew and build leaderboard/
 methods: .venv/ready-dev  ## Play every reference agent on a small instance of every family, write docs/methods.md
 	$(BIN)/python -m tools.compare_methods
 
-test-lowest:  ## Install the oldest versions that pyproject.toml states, and run the smoke set with them (two minutes)
-	tools/verify_versions.sh lowest 3.11
+test-lowest:  ## Install the oldest versions that pyproject.toml states, and run a smoke set with them (two minutes)
+	PYTHON="$(PYTHON)" tools/verify_versions.sh lowest 3.11
 
-test-pythons:  ## The smoke set with the newest versions, on every other Python that is found here (four minutes)
-	tools/verify_versions.sh newest 3.12 3.13
+test-pythons: test-python-3.12 test-python-3.13  ## The same with the newest versions, on every Python that is here
+
+test-python-%:
+	PYTHON="$(PYTHON)" tools/verify_versions.sh newest $*
 
 wheel: .venv/ready-dev  ## Build wheel and sdist, and try the wheel in a clean environment
 	PYTHON="$(PYTHON)" tools/verify_wheel.sh
