@@ -7,8 +7,10 @@ Libraries keep what they need. A module of the checkout finds no Unix-only modul
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -148,6 +150,12 @@ def elsewhere(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
         timeout=600,
         check=False,
     )
+
+
+def test_no_extra_is_named_like_a_version() -> None:
+    """Pip 24 takes ``extra == "v1"`` for a comparison of versions, and then cannot install the package at all."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert [name for name in project["optional-dependencies"] if re.match(r"v?\d", name)] == []
 
 
 def test_the_system_is_hidden_from_our_modules_only(tmp_path: Path) -> None:
