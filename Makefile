@@ -9,7 +9,7 @@ ROUNDS ?= 10
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help score test test-slow test-rl smoke pages check-pages lint bench docs-env train-ppo verify-all wheel leaderboard reproduce-fastllm reproduce-fleet-sim reproduce-jiang reproduce-coral methods clean
+.PHONY: help score test test-slow test-rl test-lowest test-pythons smoke pages check-pages lint bench docs-env train-ppo verify-all wheel leaderboard reproduce-fastllm reproduce-fleet-sim reproduce-jiang reproduce-coral methods clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -107,6 +107,14 @@ leaderboard: .venv/ready  ## Verify every submission anew and build leaderboard/
 
 methods: .venv/ready-dev  ## Play every reference agent on a small instance of every family, write docs/methods.md
 	$(BIN)/python -m tools.compare_methods
+
+test-lowest:  ## Install the oldest versions that pyproject.toml states, and run a smoke set with them (two minutes)
+	PYTHON="$(PYTHON)" tools/verify_versions.sh lowest 3.11
+
+test-pythons: test-python-3.12 test-python-3.13  ## The same with the newest versions, on every Python that is here
+
+test-python-%:
+	PYTHON="$(PYTHON)" tools/verify_versions.sh newest $*
 
 wheel: .venv/ready-dev  ## Build wheel and sdist, and try the wheel in a clean environment
 	PYTHON="$(PYTHON)" tools/verify_wheel.sh

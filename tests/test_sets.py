@@ -87,11 +87,11 @@ def test_without_the_package_the_error_says_how_to_install_it(
         lambda: library.load_instance("fleet-v1/dev/ou-s-101"),
         lambda: library.load_scenarios("fleet-v1/dev/ou-s-101"),
     ):
-        with pytest.raises(UnknownNameError, match=r"fleet-v1 comes in .*pip install 'fleetgym\[v1\]'"):
+        with pytest.raises(UnknownNameError, match=r"fleet-v1 comes in .*pip install 'fleetgym\[fleet-v1\]'"):
             call()
     for words in (["compare", "hold", "--suite", "fleet-v1/sample"], ["list", "fleet-v1/dev"]):
         assert main(words) == 2
-        assert "pip install 'fleetgym[v1]'" in capsys.readouterr().err
+        assert "pip install 'fleetgym[fleet-v1]'" in capsys.readouterr().err
     with pytest.raises(UnknownNameError, match="did you mean 'fleet-v0/toy'"):
         library.list_instances("fleet-v0/toys")
 

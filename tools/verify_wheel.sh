@@ -20,7 +20,7 @@ mkdir baselines papers tools && touch {baselines,papers,tools}/__init__.py
 
 echo "== without fleet-v1: the error says how to get it"
 if "$bin/fleetgym" list fleet-v1/dev 2>missing.txt; then echo "fleet-v1 was not expected here" >&2; exit 1; fi
-grep -F "pip install 'fleetgym[v1]'" missing.txt
+grep -F "pip install 'fleetgym[fleet-v1]'" missing.txt
 "$bin/python" -m pip install --quiet --disable-pip-version-check "$place"/dist/fleetgym_fleet_v1-*.whl
 
 echo "== doctor, an episode, the standard set"

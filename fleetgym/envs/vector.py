@@ -440,4 +440,5 @@ class FleetAllocVectorEnv(PortableEnv, VectorEnv):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Let the threads go."""
-        self._batch.close()
+        if hasattr(self, "_batch"):  # Gymnasium closes what its constructor has refused, too
+            self._batch.close()

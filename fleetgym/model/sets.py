@@ -22,7 +22,7 @@ GROUP = "fleetgym.suites"
 MANIFEST = "manifest.json"
 
 #: Sets of ours that come in packages of their own, and how each is installed.
-OWN_PACKAGES: Mapping[str, str] = {"fleet-v1": "pip install 'fleetgym[v1]'"}
+OWN_PACKAGES: Mapping[str, str] = {"fleet-v1": "pip install 'fleetgym[fleet-v1]'"}
 
 
 def instances_folder() -> Path:

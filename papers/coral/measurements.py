@@ -6,7 +6,6 @@ Libraries are kept in a folder, so that only the cells that time them make them 
 from __future__ import annotations
 
 import functools
-import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -51,6 +50,8 @@ def compute(name: str, folder: Path) -> Any:
 
 def _library(folder: Path, setup: str) -> dict[str, float]:
     """Time a set-up's libraries, dominance included; the peak of memory is the whole process's."""
+    import resource  # there is none on Windows
+
     compile_kernels()
     _, facts = load_templates(SETUPS[setup])
     return {**facts, "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9}

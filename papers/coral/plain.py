@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import resource
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -86,6 +85,8 @@ def within_cpu_limit(limit_s: float, function: Callable[..., Any], *arguments: A
 
 
 def _call_and_send(sender: Connection, limit_s: float, function: Callable[..., Any], arguments: Any) -> None:
+    import resource  # there is none on Windows
+
     most_s = int(time.process_time() + limit_s) + 1  # whole seconds, and no fewer than asked for
     resource.setrlimit(resource.RLIMIT_CPU, (most_s, most_s))
     sender.send(function(*arguments))

@@ -117,6 +117,10 @@ class Sandbox:
     def __init__(self, command: list[str], address_space_bytes: float, hide: Sequence[str]):
         from fleetgym.kernels.compile import cache_folder
 
+        if not sys.platform.startswith("linux"):
+            raise FleetgymError(
+                "an agent can be kept apart in a sandbox on Linux only; a run that is not official does without"
+            )
         self._scratch = tempfile.mkdtemp(prefix="fleetgym-agent-")
         cache = cache_folder()
         environment = _passed_on() | {
