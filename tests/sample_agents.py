@@ -101,6 +101,18 @@ class EatsMemory(Bad):
         return np.ones(10**11)
 
 
+class AnswersAhead(Good):
+    """Writes answers to the questions that it expects, by whatever pipe leads to the evaluator."""
+
+    def reset(self, view, *, seed):
+        super().reset(view, seed=seed)
+        answer = view.fleet_to_action(view.fleet).tolist()
+        lines = "".join(f'{{"id": {n}, "action": {answer}, "cpu_s": 0}}\n' for n in range(1, 400))
+        for fd in range(3, 16):
+            with contextlib.suppress(OSError):
+                os.write(fd, lines.encode())
+
+
 class FailsInReset(Good):
     def reset(self, view, *, seed):
         raise RuntimeError("not today")

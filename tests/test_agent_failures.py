@@ -147,7 +147,7 @@ def test_a_worker_that_dies_costs_one_episode() -> None:
     crashed = evaluate(names, TOY, isolate="never", workers=2)
     isolated = evaluate(names, TOY, isolate="always")
     assert [e.agent for e in crashed.failures] == [agent("KillsItself")]
-    assert crashed.to_text() == isolated.to_text()
+    assert crashed.episodes == isolated.episodes
 
 
 def test_the_agents_process_ends_with_its_parent(tmp_path: Path) -> None:
@@ -192,3 +192,11 @@ def test_cpu_seconds_are_measured_not_wall_seconds() -> None:
         assert len(timing.act_cpu_s) == 10
         assert 0.019 <= np.median(timing.act_cpu_s) <= 0.035
     close_agents()
+
+
+def test_answers_ahead_of_questions_are_a_failure() -> None:
+    """Nobody can know a question's number before it is asked; a line that nobody asked for ends the episode."""
+    failure = run_job(Job(agent("AnswersAhead"), TOY, 0), isolate="always").failure
+    assert failure is not None
+    assert (failure.window, failure.kind) == (0, "protocol")
+    assert "nobody asked for" in failure.message or "no reply with id" in failure.message

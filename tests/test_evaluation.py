@@ -380,7 +380,7 @@ def test_one_run_at_a_time_writes_a_file(expected: str, tmp_path: Path) -> None:
 def test_killed_run_goes_on_to_the_same_bytes(tmp_path: Path, workers: int) -> None:
     """SIGKILL at a random moment, several times over, then finish: an uninterrupted run's bytes."""
     agents, path = [agent("Slow"), "random", agent("Slow") + "()"], tmp_path / "r.jsonl"
-    whole = evaluate(agents, SUITE, isolate="never").to_text()
+    whole = evaluate(agents, SUITE).to_text()
     script = tmp_path / "run.py"
     script.write_text(
         "from fleetgym.evaluation.run import evaluate\n"

@@ -6,7 +6,10 @@ import copy
 import dataclasses
 import gzip
 import json
+import os
 import pickle
+import stat
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -350,3 +353,28 @@ def test_every_field_is_described() -> None:
     assert set(published["properties"]) == set(one_pool_data())
     assert published["additionalProperties"] is False
     assert set(published["required"]) == set(one_pool_data()) - {"lead", "penalty_basis", "budget"}
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_files_are_written_with_the_rights_that_the_user_grants(
+    tmp_path: Path, umask: int, mode: int
+) -> None:
+    """The umask holds, as for any new file, and nothing temporary is left."""
+    before = os.umask(umask)
+    try:
+        files.write_atomically(tmp_path / "a.json", b"{}")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == mode
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:
+    """Memory follows what a file holds, however much it might: a limit is no size of a buffer."""
+    path = tmp_path / "small.jsonl"
+    path.write_text("{}\n")
+    tracemalloc.start()
+    files.read_text(path, 2**32)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 2**22

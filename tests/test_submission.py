@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
+import shutil
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tomli_w
 from sample_agents import agent as sample
-from submissions import RULES, SUITE, declare, submitted
+from submissions import RULES, SUITE, declare, lines_of, submitted, write_lines
 
 from fleetgym.cli import main
 from fleetgym.evaluation.results import Results, read_results, timing_line, timings_path
@@ -19,6 +21,7 @@ from fleetgym.evaluation.results_format import Timing
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.files.schema import to_jsonable
+from fleetgym.leaderboard import submission
 from fleetgym.leaderboard.record import read_record
 from fleetgym.leaderboard.submission import read_submission, submission_id, suite_sha256
 from fleetgym.leaderboard.submit import folder_sha256, submit
@@ -49,7 +52,7 @@ def test_claims_become_the_judges_numbers(results: Results, tmp_path: Path) -> N
 
 def test_failures_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Whoever submits an agent that failed, or code that nobody has, reads it; so does who verifies it."""
-    evaluate([sample("Raises")], SUITE, isolate="never", out=tmp_path / "r.jsonl")
+    evaluate([sample("Raises")], SUITE, out=tmp_path / "r.jsonl")
     folder = str(tmp_path / "2026-11-21-raises")
     assert main(["submit", str(tmp_path / "r.jsonl"), "--out", folder]) == 0
     told = capsys.readouterr().err
@@ -93,7 +96,7 @@ def test_rounding_of_another_processor_is_accepted(results: Results, tmp_path: P
 @pytest.mark.parametrize("division", ["closed", "one-shot"])
 def test_failures_are_kept(tmp_path: Path, division: str) -> None:
     """An agent that failed is accepted with its failures: the empty fleet's costs are its costs, and its own doing."""
-    failed = evaluate([sample("Raises")], SUITE, isolate="never")
+    failed = evaluate([sample("Raises")], SUITE)
     record = verify(submitted(failed, tmp_path / "a", division=division))
     assert all(e.failure is not None and e.failure.kind == "raised" for e in record.episodes)
 
@@ -318,3 +321,39 @@ done
     (episode,) = evaluate([f"{code}/agent.py:Mine"], "fleet-v0/toy/two-pools").episodes
     assert episode.failure is None
     assert episode.actions == run.episodes[0].actions
+
+
+def test_runs_in_the_evaluators_process_are_marked_and_refused(results: Results, tmp_path: Path) -> None:
+    """Of third parties' agents only: ours are the evaluator's own code. Such a file is no submission either."""
+    marked = evaluate([sample("Good")], SUITE, isolate="never")
+    assert marked.header.in_process
+    assert '"in_process":true' in marked.to_text().splitlines()[0]
+    assert evaluate(["hold"], SUITE, isolate="never").header.in_process is None
+    assert evaluate([sample("Good")], SUITE).header.in_process is None
+    with pytest.raises(FleetgymError, match="played in the evaluator's own process"):
+        submitted(marked, tmp_path / "a")
+    folder = submitted(results, tmp_path / "b", agent="hold")
+    lines = lines_of(folder)
+    lines[0]["in_process"] = True
+    write_lines(folder, lines)
+    with pytest.raises(DataError, match=r"\$\[0\]\.in_process"):
+        verify(folder)
+
+
+def test_episodes_that_are_swapped_meanwhile_change_nothing(
+    results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was hashed is what is replayed, although the file is another one by then."""
+    folder = submitted(results, tmp_path / "a", agent="hold")
+    other = submitted(results, tmp_path / "b", agent="gh-rolling")
+    expected = verify(folder)
+    whole = submission.open_submission
+
+    def swap(path: Path) -> Any:
+        files = whole(path)
+        for name in ("episodes.jsonl.gz", "submission.toml"):
+            shutil.copy(other / name, folder / name)
+        return files
+
+    monkeypatch.setattr("fleetgym.leaderboard.verify.open_submission", swap)
+    assert verify(folder) == expected

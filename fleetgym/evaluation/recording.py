@@ -35,6 +35,11 @@ class JobPlayer:
         """Return the job's episode."""
         return run_job(job, self.isolate, self.limits, official=self.official)
 
+    @property
+    def plays_in_process(self) -> bool:
+        """Whether every agent plays in the evaluator's own process, where it could reach what it must not."""
+        return self.official is None and self.isolate == "never"
+
     def isolated(self) -> JobPlayer:
         """Return the same, but every agent in its own process: for a job that has killed its worker."""
         return dataclasses.replace(self, isolate="always")
@@ -75,7 +80,7 @@ class Recording:
         _check_names(jobs)
         if player.official is None:  # else it may be anybody's code, and is made where it can do no harm
             preflight(dict.fromkeys(job.agent for job in jobs), player.limits.reset_wall_s)
-        self.header = make_header(jobs, suite, player.official)
+        self.header = make_header(jobs, suite, player.official, in_process=player.plays_in_process)
         self._writer = None if path is None else ResultsWriter(path, self.header, resume=resume)
         done = {} if self._writer is None else self._writer.done
         if list(done) != [job.key for job in jobs[: len(done)]]:
@@ -126,14 +131,22 @@ class Recording:
 PACKAGES = ("numpy", "scipy", "numba", "highspy")
 
 
-def make_header(jobs: Sequence[Job], suite: str | Sequence[str], official: Rules | None = None) -> Header:
-    """Return the header of the results file of these jobs."""
+def make_header(
+    jobs: Sequence[Job],
+    suite: str | Sequence[str],
+    official: Rules | None = None,
+    *,
+    in_process: bool = False,
+) -> Header:
+    """Return the header of the results file of these jobs; `in_process` says that no agent had a process of its own."""
     parts = [suite] if isinstance(suite, str) else [str(part) for part in suite]
     name = ", ".join(parts)
     if len(parts) > 3 or len(name) > NAME.maximum:
         name = f"{len(parts)} selected parts"
     instances = {job.instance: None for job in jobs}
-    code = {agent: parse_agent(agent).code_sha256 for agent in dict.fromkeys(job.agent for job in jobs)}
+    agents = {agent: parse_agent(agent) for agent in dict.fromkeys(job.agent for job in jobs)}
+    code = {agent: found.code_sha256 for agent, found in agents.items()}
+    is_marked = in_process and not all(found.is_reference for found in agents.values())
     return Header(
         format=RESULTS_FORMAT,
         version=__version__,
@@ -143,6 +156,7 @@ def make_header(jobs: Sequence[Job], suite: str | Sequence[str], official: Rules
         instances={name: _facts(load_instance(name)) for name in instances},
         official=official,
         code_sha256={agent: checksum for agent, checksum in code.items() if checksum is not None} or None,
+        in_process=is_marked or None,
         packages={name: importlib.metadata.version(name) for name in PACKAGES},
     )
 

@@ -400,6 +400,7 @@ def _check_same(found: Header, wanted: Header, source: str) -> None:
         "instances": "instances",
         "official": "set of rules",
         "code_sha256": "state of the agents' code or data, which were edited since",
+        "in_process": "way of keeping agents apart",
         "packages": "set of libraries",
     }
     for name, meaning in names.items():

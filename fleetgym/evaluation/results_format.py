@@ -18,6 +18,7 @@ from fleetgym.files.schema import (
     SHA256,
     SHARE,
     Choice,
+    Flag,
     Integer,
     ListOf,
     MapOf,
@@ -61,6 +62,11 @@ class Header:
         MapOf(SHA256),
         default=None,
         doc="of each agent that did not come with fleetgym: its file, and what it uses of those beside",
+    )
+    in_process: bool | None = spec(
+        Flag(),
+        default=None,
+        doc="whether third parties' agents played in the evaluator's own process; else the key is absent",
     )
     packages: Mapping[str, str] | None = spec(
         MapOf(Text(r"\A[0-9A-Za-z.+!-]{1,40}\Z")),

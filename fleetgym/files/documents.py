@@ -7,7 +7,7 @@ import gzip
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 import zlib
 from pathlib import Path
 from typing import IO, Any
@@ -40,17 +40,41 @@ def read_text(path: str | os.PathLike[str], limit: int = MAX_FILE_BYTES) -> str:
     """
     try:
         with _open(path) as stream:
-            data = stream.read(limit + 1)
+            data = read_at_most(stream, limit)
     except IsADirectoryError:
         raise DataError("a directory; expected a file") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"not a complete gzip file ({error})") from None
     if len(data) > limit:
         raise DataError(f"larger than {limit // 2**20} MiB when unpacked")
+    return as_text(data)
+
+
+def as_text(data: bytes) -> str:
+    """Return UTF-8 bytes as text; raise `DataError` for others."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise DataError(f"not UTF-8 text (byte {error.start})") from None
+
+
+_BLOCK_BYTES = 2**20
+
+
+def read_at_most(stream: IO[bytes], limit: int) -> bytes:
+    """Return the rest of a stream, or its first `limit` + 1 bytes: memory follows what is there, not the limit.
+
+    Examples
+    --------
+    >>> import io
+    >>> read_at_most(io.BytesIO(b"abcdef"), 3), read_at_most(io.BytesIO(b"ab"), 3)
+    (b'abcd', b'ab')
+    """
+    blocks, left = [], limit + 1
+    while left > 0 and (block := stream.read(min(left, _BLOCK_BYTES))):
+        blocks.append(block)
+        left -= len(block)
+    return b"".join(blocks)
 
 
 def _open(path: str | os.PathLike[str]) -> Any:
@@ -163,8 +187,9 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
     if target.is_dir():
         raise FleetgymError(f"{path} is a folder; expected a file to write")
     target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    name = target.parent / f".{target.name}.{secrets.token_hex(8)}"
+    try:  # with the rights that the user's umask leaves, as any new file
+        handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
     except OSError as error:
         raise type(error)(error.errno, error.strerror, str(path)) from None
     try:
@@ -172,7 +197,6 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(name, 0o644)
         os.replace(name, target)
     except BaseException:
         os.unlink(name)

@@ -28,6 +28,14 @@ def read_toml(cls: type[T], path: Path) -> T:
     """
     try:
         text = read_text(path, MAX_TOML_BYTES)
+    except DataError as error:
+        raise error.in_file(path) from None
+    return parse_toml(cls, text, path)
+
+
+def parse_toml(cls: type[T], text: str, path: Path) -> T:
+    """Read the text of a TOML file into a dataclass of specs; `path` is for messages."""
+    try:
         return read_object(cls, tomllib.loads(text))
     except DataError as error:
         raise error.in_file(path) from None

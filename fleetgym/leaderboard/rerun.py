@@ -24,7 +24,6 @@ from fleetgym.agents.registry import AGENT_PATH, parse_agent, split_arguments
 from fleetgym.evaluation.isolation.sandbox import HIDE_VARIABLE, SHOW_VARIABLE, probe_isolation
 from fleetgym.evaluation.results_format import EpisodeResult
 from fleetgym.evaluation.run import evaluate
-from fleetgym.files.documents import file_sha256
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.leaderboard.record import (
     ISOLATED,
@@ -37,7 +36,7 @@ from fleetgym.leaderboard.record import (
 from fleetgym.leaderboard.registers import Season
 from fleetgym.leaderboard.replay import check_one_shot, replay_episode
 from fleetgym.leaderboard.season import best_known_command, fresh_suite, instances_from
-from fleetgym.leaderboard.submission import DECLARATION, Submission, read_submission, submission_id
+from fleetgym.leaderboard.submission import Submission, open_submission
 from fleetgym.leaderboard.submit import code_files, folder_sha256
 from fleetgym.leaderboard.verify import mark
 from fleetgym.leaderboard.workers import in_order
@@ -99,7 +98,8 @@ def rerun(
     """
     if official:
         _check_may_rank(season)
-    submission = read_submission(folder)
+    files = open_submission(folder)
+    submission = files.submission
     with (
         _agent(submission, code) as agent,
         environment_variable(HIDE_VARIABLE, os.pathsep.join(_private_places(folder, out))),
@@ -139,9 +139,9 @@ def rerun(
     record = Record(
         format=RECORD_FORMAT,
         kind="fresh",
-        id=submission_id(folder),
+        id=files.id,
         submission=submission,
-        declaration_sha256=file_sha256(Path(folder) / DECLARATION),
+        declaration_sha256=files.declaration_sha256,
         version=__version__,
         suite=suite,
         instances=marks,

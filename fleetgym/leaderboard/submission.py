@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import hashlib
+import io
 import os
 import re
 import stat
@@ -19,10 +21,10 @@ from typing import Any
 
 from fleetgym.evaluation.isolation.rules import TIME_CLASSES
 from fleetgym.evaluation.results_format import SEED
-from fleetgym.files.documents import canonical_hash, file_sha256, read_text
+from fleetgym.files.documents import as_text, canonical_hash, read_at_most
 from fleetgym.files.errors import DataError
 from fleetgym.files.schema import DAY, SHA256, Choice, Integer, Line, Nested, Text, shown, spec, to_jsonable
-from fleetgym.files.toml import MAX_TOML_BYTES, SUITE, read_toml
+from fleetgym.files.toml import MAX_TOML_BYTES, SUITE, parse_toml
 from fleetgym.model.library import entries, list_tasks, suites
 from fleetgym.model.sets import unknown
 from fleetgym.scoring.best_known import SET_NAME
@@ -138,8 +140,27 @@ def is_submission_id(name: str) -> bool:
     return _NAME_OF_FOLDER.fullmatch(name) is not None
 
 
+@dataclasses.dataclass(frozen=True)
+class SubmissionFiles:
+    """A submission's folder as it was read, once: what was checked is what is used, whatever happens to the files."""
+
+    id: str
+    submission: Submission
+    declaration_sha256: str
+    episodes: bytes  # the packed results file, whose checksum is the declared one
+
+    def lines(self, count: int) -> Iterator[str]:
+        """Yield the lines of the results file, never holding more than one of them unpacked; see `read_lines`."""
+        return read_lines(self.episodes, count)
+
+
 def read_submission(folder: str | os.PathLike[str]) -> Submission:
-    """Check a submission's folder and return what it declares.
+    """Check a submission's folder and return what it declares; see `open_submission`."""
+    return open_submission(folder).submission
+
+
+def open_submission(folder: str | os.PathLike[str]) -> SubmissionFiles:
+    """Check a submission's folder and read it, each file once.
 
     Parameters
     ----------
@@ -148,8 +169,8 @@ def read_submission(folder: str | os.PathLike[str]) -> Submission:
 
     Returns
     -------
-    Submission
-        Its checksum holds, and its suite is the one that is stored here.
+    SubmissionFiles
+        The checksum holds, and the suite is the one that is stored here.
 
     Raises
     ------
@@ -158,17 +179,49 @@ def read_submission(folder: str | os.PathLike[str]) -> Submission:
     FileNotFoundError
         If there is no such folder.
     """
-    submission_id(folder)
+    name = submission_id(folder)
     _check_folder(Path(folder))
-    declaration = Path(folder) / DECLARATION
-    found = read_toml(Submission, declaration)
-    _check_readme(Path(folder) / README)
+    declaration, packed = Path(folder) / DECLARATION, Path(folder) / EPISODES
+    if (Path(folder) / README).exists():
+        _text(Path(folder) / README)
+    text = _text(declaration)
+    found = parse_toml(Submission, text, declaration)
     try:
         _check_suite(found.run)
-        _check_checksum(found.files.episodes_sha256, Path(folder) / EPISODES, found.run.episodes)
+        # Gzip's headers alone could keep a reader busy.
+        episodes = _read_regular(packed, min(_MOST_BYTES[EPISODES], found.run.episodes * MAX_PACKED_BYTES))
+        sha256 = hashlib.sha256(episodes).hexdigest()
+        if sha256 != found.files.episodes_sha256:
+            message = f"{packed.name} has SHA-256 {sha256[:12]}..., not this one"
+            raise DataError(message, "$.files.episodes_sha256")
     except DataError as error:
         raise error if error.source else error.in_file(declaration) from None
-    return found
+    return SubmissionFiles(name, found, hashlib.sha256(text.encode()).hexdigest(), episodes)
+
+
+def _text(path: Path) -> str:
+    try:
+        return as_text(_read_regular(path, _MOST_BYTES[path.name]))
+    except DataError as error:
+        raise error if error.source else error.in_file(path) from None
+
+
+def _read_regular(path: Path, limit: int) -> bytes:
+    """Return the bytes of a regular file, whatever has taken its place since the folder was listed."""
+    flags = (
+        os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    )
+    try:
+        handle = os.open(path, flags)
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror})", source=str(path)) from None
+    with os.fdopen(handle, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise DataError("expected a regular file, not a link, a folder or a device", source=str(path))
+        data = read_at_most(stream, limit)
+    if len(data) > limit:
+        raise DataError(f"larger than {limit // 2**10} KiB", source=str(path))
+    return data
 
 
 def _check_folder(folder: Path) -> None:
@@ -194,14 +247,6 @@ def _at_most(listing: Iterator[os.DirEntry[str]], count: int) -> list[os.DirEntr
     return [entry for entry, _ in zip(listing, range(count), strict=False)]
 
 
-def _check_readme(path: Path) -> None:
-    if path.exists():
-        try:
-            read_text(path, _MOST_BYTES[README])
-        except DataError as error:
-            raise error.in_file(path) from None
-
-
 def _check_suite(run: RunCard) -> None:
     if run.suite not in suites():
         raise DataError(str(unknown("suite", run.suite, suites())), "$.run.suite")
@@ -211,14 +256,6 @@ def _check_suite(run: RunCard) -> None:
         raise DataError(message, "$.run.suite_sha256")
     if run.episodes != count:
         raise DataError(f"{run.suite} has {count} tasks, got {run.episodes} episodes", "$.run.episodes")
-
-
-def _check_checksum(expected: str, path: Path, episodes: int) -> None:
-    if path.stat().st_size > episodes * MAX_PACKED_BYTES:  # gzip's headers alone could keep a reader busy
-        raise DataError(f"larger than {episodes * MAX_PACKED_BYTES // 2**10} KiB", source=str(path))
-    found = file_sha256(path)
-    if found != expected:
-        raise DataError(f"{path.name} has SHA-256 {found[:12]}..., not this one", "$.files.episodes_sha256")
 
 
 def suite_sha256(suite: str) -> str:
@@ -237,24 +274,25 @@ def suite_sha256(suite: str) -> str:
 # -- the episodes
 
 
-def read_lines(path: Path, count: int) -> Iterator[str]:
-    """Yield the lines of a gzipped file, never holding more than one of them.
+def read_lines(packed: bytes, count: int) -> Iterator[str]:
+    """Yield the lines of a gzipped file, never holding more than one of them unpacked.
 
     Parameters
     ----------
-    path : Path
+    packed : bytes
+        The file's content.
     count : int
         Lines that there must be.
 
     Raises
     ------
     DataError
-        With file and line (as an element of the file, from 0) of the first thing wrong: a line or a file that is too
+        With the line (as an element of the file, from 0) of the first thing wrong: a line or a file that is too
         long when unpacked, too many or too few lines, or what is neither gzip nor UTF-8.
     """
     number, total = 0, 0
     try:
-        with gzip.open(path, "rb") as stream:
+        with gzip.open(io.BytesIO(packed), "rb") as stream:
             while raw := stream.readline(MAX_LINE_BYTES + 1):
                 total += len(raw)
                 if number == count:
@@ -265,14 +303,12 @@ def read_lines(path: Path, count: int) -> Iterator[str]:
                     raise DataError("the line is cut short", f"$[{number}]")
                 yield raw.decode("utf-8")
                 number += 1
-    except DataError as error:
-        raise error.in_file(path) from None
     except UnicodeDecodeError as error:
-        raise DataError(f"not UTF-8 text (byte {error.start})", f"$[{number}]", str(path)) from None
+        raise DataError(f"not UTF-8 text (byte {error.start})", f"$[{number}]") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"not a complete gzip file ({error})", f"$[{number}]", str(path)) from None
+        raise DataError(f"not a complete gzip file ({error})", f"$[{number}]") from None
     if number < count:
-        raise DataError(f"expected {count} lines, the file ends before", f"$[{number}]", str(path))
+        raise DataError(f"expected {count} lines, the file ends before", f"$[{number}]")
 
 
 def _too_large() -> str:

@@ -95,6 +95,11 @@ def submit(
     if code is not None:
         _check_folder_of_code(Path(code), target, None if isinstance(results, Results) else Path(results))
     run = results if isinstance(results, Results) else read_results(results)
+    if run.header.in_process:
+        raise FleetgymError(
+            "this run's agents played in the evaluator's own process (isolate='never'), where an agent can reach the "
+            "evaluator; play it anew without that"
+        )
     name = _the_agent(run, agent)
     suite = suite or run.header.suite
     if suite not in suites():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fleetgym.evaluation.results import hash_jobs
 from fleetgym.evaluation.results_format import Header
-from fleetgym.files.documents import file_sha256, parse_json
+from fleetgym.files.documents import parse_json
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.files.schema import read_object
 from fleetgym.leaderboard.record import (
@@ -23,9 +23,8 @@ from fleetgym.leaderboard.submission import (
     DECLARATION,
     EPISODES,
     Submission,
-    read_lines,
-    read_submission,
-    submission_id,
+    SubmissionFiles,
+    open_submission,
 )
 from fleetgym.leaderboard.workers import in_order
 from fleetgym.model.library import find_entry, list_tasks, load_instance
@@ -69,26 +68,26 @@ def verify(
     """
     if workers < 1:
         raise FleetgymError(f"workers must be at least 1, got {workers}")
-    submission = read_submission(folder)
-    path = Path(folder) / EPISODES
+    files = open_submission(folder)
     try:
-        episodes = _replayed(submission, path, workers, progress)
+        episodes = _replayed(files, workers, progress)
     except DataError as error:
-        raise error if error.source else error.in_file(path) from None
-    record = make_record(Path(folder), submission, episodes)
+        raise error if error.source else error.in_file(Path(folder) / EPISODES) from None
+    record = make_record(files, episodes)
     if out is not None:
         write_record(out, record)
     return record
 
 
-def make_record(folder: Path, submission: Submission, episodes: Sequence[VerifiedEpisode]) -> Record:
+def make_record(files: SubmissionFiles, episodes: Sequence[VerifiedEpisode]) -> Record:
     """Return the record of a replayed submission."""
+    submission = files.submission
     return Record(
         format=RECORD_FORMAT,
         kind="replayed",
-        id=submission_id(folder),
+        id=files.id,
         submission=submission,
-        declaration_sha256=file_sha256(folder / DECLARATION),
+        declaration_sha256=files.declaration_sha256,
         version=__version__,
         suite=submission.run.suite,
         instances={e.instance: mark(e.instance) for e in episodes},
@@ -103,10 +102,11 @@ def mark(instance: str) -> InstanceMark:
 
 
 def _replayed(
-    submission: Submission, path: Path, workers: int, progress: Callable[[int, int], None] | None
+    files: SubmissionFiles, workers: int, progress: Callable[[int, int], None] | None
 ) -> list[VerifiedEpisode]:
+    submission = files.submission
     tasks = list_tasks(submission.run.suite)
-    lines = read_lines(path, 1 + len(tasks))
+    lines = files.lines(1 + len(tasks))
     _check_header(next(lines), submission, tasks)
     numbered = enumerate(zip(lines, tasks, strict=True), start=1)
     claims = (Claim(k, line, *task, submission) for k, (line, task) in numbered)
@@ -124,6 +124,9 @@ def _check_header(line: str, submission: Submission, tasks: Sequence[tuple[str, 
         header = read_object(Header, parse_json(line), "$[0]")
     except DataError as error:
         raise DataError(error.message, error.path if error.path != "$" else "$[0]") from None
+    if header.in_process:
+        message = "the agent played in the evaluator's own process; expected one of its own"
+        raise DataError(message, "$[0].in_process")
     keys = [(submission.agent.entry, name, k, submission.run.seed) for name, k in tasks]
     if header.jobs_hash != hash_jobs(keys):
         raise DataError("does not belong to this agent's episodes of the suite, in order", "$[0].jobs_hash")

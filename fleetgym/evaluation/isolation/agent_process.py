@@ -27,6 +27,7 @@ from fleetgym.evaluation.isolation.wire import (
     act_message,
     decode,
     encode,
+    new_id,
     read_reply,
     reset_message,
     to_line,
@@ -99,7 +100,6 @@ class AgentProcess:
     def __init__(self, name: str, limits: Limits):
         self.name, self.limits = name, limits
         self._deadline = 0.0
-        self._number = 0
         self._process: subprocess.Popen[str] | None = None
 
     def reset(self, instance: Instance, info: Mapping[str, Any], seed: int) -> float:
@@ -113,8 +113,7 @@ class AgentProcess:
         if self._process is None:
             self._start()
         self._deadline = time.monotonic() + self.limits.episode_wall_s
-        self._number += 1
-        message = reset_message(self._number, self.name, instance, info, seed)
+        message = reset_message(new_id(), self.name, instance, info, seed)
         return self._ask(message, self.limits.reset_wall_s)["cpu_s"]
 
     def act(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> tuple[list[int], float]:
@@ -125,8 +124,7 @@ class AgentProcess:
         AgentFailure
             If the agent raises, dies or is late.
         """
-        self._number += 1
-        reply = self._ask(act_message(self._number, observation, info), self.limits.act_wall_s)
+        reply = self._ask(act_message(new_id(), observation, info), self.limits.act_wall_s)
         return reply["action"], reply["cpu_s"]
 
     def close(self) -> None:
@@ -188,11 +186,19 @@ class AgentProcess:
     def _ask(self, message: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
         """Send a message and return the reply; any trouble ends the process."""
         try:
+            self._refuse_unasked()
             self._outbox.put(to_line(message))
             return read_reply(self._wait(limit_s), message["id"])
         except BaseException:
             self.close()
             raise
+
+    def _refuse_unasked(self) -> None:
+        """Raise if there is a line already: no answer comes before its question."""
+        with contextlib.suppress(queue.Empty):
+            if self._inbox.get_nowait() is None:
+                raise AgentFailure("died", self._cause_of_death())
+            raise AgentFailure("protocol", "the agent's process wrote a line that nobody asked for")
 
     def _wait(self, limit_s: float) -> str:
         left_s = self._deadline - time.monotonic()

@@ -19,6 +19,7 @@ from fleetgym.evaluation.isolation.agent_runner import AgentFailure
 from fleetgym.evaluation.isolation.wire import (
     MAX_REPLY_CHARS,
     act_message,
+    new_id,
     read_reply,
     reset_message,
     to_line,
@@ -49,7 +50,6 @@ class Program:
         if not self.words or shutil.which(self.words[0]) is None:
             raise FleetgymError(f"cannot start {command!r}: there is no such program that may be run")
         self.command = command
-        self._number = 0
 
     def reset(self, view: View, *, seed: int) -> None:
         """Start the program and tell it the instance.
@@ -107,11 +107,11 @@ class Program:
         assert program is not None
         assert program.stdin is not None
         assert program.stdout is not None
-        self._number += 1
+        number = new_id()
         with contextlib.suppress(OSError):  # it has ended: then there is no answer either
-            program.stdin.write(to_line(message(self._number)))
+            program.stdin.write(to_line(message(number)))
             program.stdin.flush()
         line = program.stdout.readline(MAX_REPLY_CHARS)
         if not line:
             raise AgentFailure("died", f"the program ended with exit code {program.wait()}")
-        return read_reply(line, self._number)
+        return read_reply(line, number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,6 +38,17 @@ def decode(values: Mapping[str, Any]) -> dict[str, Any]:
         name: np.array(value["array"], dtype=value["dtype"]) if isinstance(value, dict) else value
         for name, value in values.items()
     }
+
+
+def new_id() -> int:
+    """Return the number of a message: nobody can answer it before it was sent.
+
+    Examples
+    --------
+    >>> 0 < new_id() < 2**53
+    True
+    """
+    return 1 + secrets.randbelow(2**53 - 1)  # whole in every language's floats
 
 
 def reset_message(
