@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import multiprocessing
 import pickle
+import warnings
 from typing import Any
 
 import gymnasium
@@ -394,3 +396,31 @@ def test_a_specification_can_be_written() -> None:
     batch = gymnasium.make_vec("fleetgym:FleetAlloc-v0", num_envs=2, instance=[instance, instance])
     again = gymnasium.make_vec(EnvSpec.from_json(batch.spec.to_json()), num_envs=2)
     assert again.instances[1].content_hash == instance.content_hash
+
+
+def _step_in_child(envs: FleetAllocVectorEnv, actions: np.ndarray, answers: Any) -> None:
+    answers.put(envs.step(actions)[1])
+    envs.close()
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system does not fork")
+def test_threads_are_started_anew_in_a_forked_process() -> None:
+    """A child that inherits a batch with threads, as a data loader's worker does, plays on as its parent does."""
+    envs = FleetAllocVectorEnv(4, "fleet-v0/toy/two-pools", num_threads=2)
+    envs.reset(seed=1)
+    actions = envs.action_space.sample()
+    envs.step(actions)  # the threads run now
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    child = context.Process(target=_step_in_child, args=(envs, actions, answers))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of forks beside threads
+        child.start()
+    try:
+        inherited = answers.get(timeout=120)
+        child.join(timeout=120)
+        assert child.exitcode == 0
+    finally:
+        child.kill()
+    assert np.array_equal(inherited, envs.step(actions)[1])
+    envs.close()

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -112,13 +113,17 @@ class EpisodeBatch:
         ]
         cuts = np.linspace(0, count, self.threads + 1).astype(int).tolist()
         self._ranges = list(itertools.pairwise(cuts))
+        self._start_threads()
+
+    def _start_threads(self) -> None:
         self._pool = ThreadPoolExecutor(self.threads - 1) if self.threads > 1 else None
+        self._owner = os.getpid()
 
     def __getstate__(self) -> dict[str, Any]:
         return {
             name: value
             for name, value in vars(self).items()
-            if name not in ("_workspaces", "_packed", "_pool")
+            if name not in ("_workspaces", "_packed", "_pool", "_owner")
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -127,7 +132,7 @@ class EpisodeBatch:
 
     def close(self) -> None:
         """Let the threads go."""
-        if self._pool is not None:
+        if self._pool is not None and self._owner == os.getpid():
             self._pool.shutdown()
 
     # -- playing --------------------------------------------------------------------------------------------
@@ -158,6 +163,8 @@ class EpisodeBatch:
         if self._pool is None:
             failed = [self._advance(0, actions, what)]
         else:
+            if self._owner != os.getpid():  # a fork takes the pool along, and none of its threads
+                self._start_threads()
             others = [self._pool.submit(self._advance, k, actions, what) for k in range(1, self.threads)]
             failed = [self._advance(0, actions, what), *(other.result() for other in others)]
         for episode in failed:
