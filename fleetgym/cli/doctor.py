@@ -126,17 +126,23 @@ def _isolated_episode() -> str:
 
 
 def warmup() -> str:
-    """Compile all that a first step needs and keep it; return where.
+    """Compile what environments and quick agents need, and keep it; return where.
 
     Returns
     -------
     str
         The cache folder, or a note that nothing can be kept.
     """
+    from fleetgym.agents.view import View
     from fleetgym.evaluation.jobs import Job, run_job
     from fleetgym.kernels.compile import cache_folder
+    from fleetgym.model.window import window_model
 
     for name in ("hold", "gh", "agh"):
         run_job(Job(name, _toy(), 0), isolate="never")
+    view = View(_toy())
+    view.steady_cost_usd(view.fleet)  # as agents ask for it
+    model = window_model(view.instance)
+    model.admit(model.initial_state(), view.fleet, view.conditions)  # as the environments of one step do
     folder = cache_folder()
     return "nothing can be kept: no folder is writable" if folder is None else str(folder)

@@ -214,14 +214,14 @@ class WindowModel:
         problem = self.problem
         moves = np.zeros((admission.NUM_MOVES, self.instance.num_configurations), dtype=np.int64)
         forced_outage, fees_usd = admission.admit(
-            target,
+            np.array(target, dtype=np.int64),  # copies: read-only arrays would be compiled for once more
             state.replicas,
             moves,
             problem.order,
             problem.slot_start,
             problem.slot_exclusive,
             problem.gpu_use,
-            conditions.available_gpus,
+            np.array(conditions.available_gpus),
             np.zeros(self.instance.num_pools, dtype=np.int64),
             self.hold_usd(conditions.price_factor),
             problem.startup_usd,
