@@ -184,7 +184,7 @@ class WritesGarbage(Bad):
         return super().act({}, {"window": 0})
 
 
-class AnswersTwice(WritesGarbage):
+class GuessesANumber(WritesGarbage):
     text = b'{"id": 4, "action": [0], "cpu_s": 0}\n' * 3
 
 

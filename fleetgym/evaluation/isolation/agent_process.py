@@ -186,19 +186,11 @@ class AgentProcess:
     def _ask(self, message: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
         """Send a message and return the reply; any trouble ends the process."""
         try:
-            self._refuse_unasked()
             self._outbox.put(to_line(message))
             return read_reply(self._wait(limit_s), message["id"])
         except BaseException:
             self.close()
             raise
-
-    def _refuse_unasked(self) -> None:
-        """Raise if there is a line already: no answer comes before its question."""
-        with contextlib.suppress(queue.Empty):
-            if self._inbox.get_nowait() is None:
-                raise AgentFailure("died", self._cause_of_death())
-            raise AgentFailure("protocol", "the agent's process wrote a line that nobody asked for")
 
     def _wait(self, limit_s: float) -> str:
         left_s = self._deadline - time.monotonic()
