@@ -87,6 +87,9 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
     | `scenarios` | where `reset` finds one that is not named: `"drawn"` from the processes, or any `"stored"` one |
     | `render_mode` | `"ansi"`: text; `"rgb_array"`: a picture of the day so far; `"human"`: the same in a window |
 
+    ``copy.copy(env.unwrapped)`` plays by itself. What `gymnasium.make` returns wants ``copy.deepcopy``: its
+    wrappers would share the environment.
+
     Pictures need the extra ``fleetgym[render]``. Wrappers for learning are in `fleetgym.envs.wrappers`.
 
     ## Vectorized use
