@@ -47,6 +47,17 @@ def submit_code(results: Results, folder: Path, code: Path) -> Path:
     return target
 
 
+def rename(folder: Path, entry: str) -> None:
+    """Let a submission name another entry."""
+    lines = lines_of(folder)
+    for line in lines[1:]:
+        line["agent"] = entry
+    tasks = [(line["instance"], line["scenario"], line["seed"]) for line in lines[1:]]
+    lines[0]["jobs_hash"] = hash_jobs([(entry, *task) for task in tasks])
+    write_lines(folder, lines)
+    declare(folder, "agent.entry", entry)
+
+
 def test_code_must_be_what_was_declared(private: Path, tmp_path: Path) -> None:
     """An agent of one's own is run from the folder whose checksum was declared, and from no other."""
     code = tmp_path / "code"
@@ -121,13 +132,7 @@ def test_what_runs_lies_in_the_code(entry: str, private: Path, tmp_path: Path) -
     code, folder = own_code(tmp_path)
     (code / "a.py:d").mkdir()
     (tmp_path / "evil.py").write_text("raise SystemExit('owned')")
-    lines = lines_of(folder)
-    for line in lines[1:]:
-        line["agent"] = entry
-    tasks = [(line["instance"], line["scenario"], line["seed"]) for line in lines[1:]]
-    lines[0]["jobs_hash"] = hash_jobs([(entry, *task) for task in tasks])
-    write_lines(folder, lines)
-    declare(folder, "agent.entry", entry)
+    rename(folder, entry)
     assert len(verify(folder).episodes) == 7
     with pytest.raises(FleetgymError, match=r"outside the code's folder"):
         rerun(folder, SEASON, private, official=False, code=code)
@@ -226,17 +231,6 @@ def test_no_verb_of_a_maintainer_imports_what_lies_in_the_current_folder(
     assert not (tmp_path / "imported").exists(), (tmp_path / "imported").read_text()
 
 
-def rename(folder: Path, entry: str) -> None:
-    """Let a submission name another entry."""
-    lines = lines_of(folder)
-    for line in lines[1:]:
-        line["agent"] = entry
-    tasks = [(line["instance"], line["scenario"], line["seed"]) for line in lines[1:]]
-    lines[0]["jobs_hash"] = hash_jobs([(entry, *task) for task in tasks])
-    write_lines(folder, lines)
-    declare(folder, "agent.entry", entry)
-
-
 SPY = """
 import glob, os, socket
 
@@ -289,13 +283,7 @@ def test_ranked_agents_see_nothing_but_their_task(
     entry = "mine.py:Mine"
     results = evaluate(["gh"], SUITE)
     folder = submit_code(results, tmp_path / "board", code)
-    lines = lines_of(folder)
-    for line in lines[1:]:
-        line["agent"] = entry
-    tasks = [(line["instance"], line["scenario"], line["seed"]) for line in lines[1:]]
-    lines[0]["jobs_hash"] = hash_jobs([(entry, *task) for task in tasks])
-    write_lines(folder, lines)
-    declare(folder, "agent.entry", entry)
+    rename(folder, entry)
     monkeypatch.chdir(work)
     monkeypatch.setenv("SOME_PASSWORD", "secret")
     with socket.socket(socket.AF_UNIX) as door:

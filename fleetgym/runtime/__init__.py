@@ -1,1 +1,1 @@
-"""How a process is set up: the solver, the threads of the linear algebra, environment variables."""
+"""How a process is set up: solver, threads, environment variables, places, entry points, and the programs' options."""

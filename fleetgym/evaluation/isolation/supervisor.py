@@ -1,7 +1,7 @@
 """Start an agent's process where it can harm and see little; run as a script by `sandbox`, standard library only.
 
 Two processes stay between the run and the agent: the *supervisor*, which ends everything when the run closes its
-control or is gone, and the *init* below it, which adopts the agent's orphans so that none escapes the count of CPU
+control pipe or is gone, and the *init* below it, which adopts the agent's orphans so that none escapes the count of CPU
 seconds. Where the system allows it, both live in namespaces of their own: no network, no processes but the agent's,
 files read-only, and the stored scenarios hidden. The first line on the status pipe says what was possible, the
 second how the agent ended.
