@@ -26,9 +26,9 @@ help:  ## Show what can be made
 	@touch $@
 
 # Agents that need no more than a few seconds an episode; `fleetgym list agents` names the others.
-QUICK_AGENTS := hold random autoscale gh gh-rolling agh agh-rolling homogeneous 'descent(every=6)'
+QUICK_AGENTS := hold random autoscale gh gh-rolling agh agh-rolling homogeneous 'descent(every=6)' margin
 
-score: .venv/ready  ## Compare nine reference agents on a day of each fleet-v0/dev instance (under 4 minutes)
+score: .venv/ready  ## Compare ten reference agents on a day of each fleet-v0/dev instance (under 4 minutes)
 	$(BIN)/fleetgym warmup
 	$(BIN)/fleetgym compare $(QUICK_AGENTS) --workers $(WORKERS) --scenarios 0
 

@@ -49,6 +49,7 @@ _HOME = {
     "simulate": "capacity.simulation.run",
     "two_stage_evaluate": "capacity.two_stage",
     "View": "agents.view",
+    "Belief": "agents.beliefs.belief",
     "verify": "leaderboard.verify",
     "Conditions": "model.conditions",
 }
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
     from fleetgym.agents.registry import make_agent as make_agent
     from fleetgym.agents.rolling import Rolling as Rolling
     from fleetgym.agents.rolling import Static as Static
+    from fleetgym.agents.beliefs.belief import Belief as Belief
     from fleetgym.agents.view import View as View
     from fleetgym.capacity.plan import plan as plan
     from fleetgym.capacity.risk import agent_risk as agent_risk

@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from fleetgym.agents.beliefs.demand import demand_belief
 from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.model.instance import Instance
 
@@ -167,7 +168,33 @@ class Quantile:
         return np.maximum(self._rate, self._floor) * self._rise[windows_ahead]
 
 
-FORECASTERS = {"last": Last, "ewma": EWMA, "kalman": Kalman, "quantile": Quantile}
+class BeliefMean:
+    """The mean of what `fleetgym.Belief` holds possible, by the instance's own process or by regression on its history.
+
+    Parameters
+    ----------
+    paths : int
+        Over which the mean is taken.
+    """
+
+    def __init__(self, paths: int = 64):
+        self.paths = paths
+
+    def reset(self, instance: Instance) -> None:
+        """Begin before the first window."""
+        self._demand = demand_belief(instance)
+
+    def update(self, rate_rps: np.ndarray) -> None:
+        """Take in one more window of rates, (I,)."""
+        self._demand.update(np.asarray(rate_rps, dtype=float))
+
+    def predict(self, windows_ahead: int = 1) -> np.ndarray:
+        """Return the mean rates, (I,); equal random numbers in every window, so that only what was seen moves them."""
+        drawn = self._demand.sample(self.paths, windows_ahead, np.random.default_rng(0))
+        return drawn[:, -1].mean(axis=0)
+
+
+FORECASTERS = {"last": Last, "ewma": EWMA, "kalman": Kalman, "quantile": Quantile, "belief": BeliefMean}
 
 
 def make_forecaster(name: str | Forecaster) -> Forecaster:

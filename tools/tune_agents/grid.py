@@ -37,6 +37,13 @@ OWN: Mapping[str, Grid] = {
         "target_utilization": (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
         "cooldown_windows": (0, 1, 2, 3, 6, 9, 12, 24),
     },
+    "margin": {
+        "lower": (0.9, 1.0, 1.05, 1.1, 1.15, 1.2, 1.3),
+        "gap": (0.0, 0.05, 0.1, 0.2, 0.3, 0.5),
+        "forecaster": ("last", "ewma", "kalman", "quantile"),
+        "payback_windows": WRAPPER["payback_windows"],
+        "risk": (0.0, 0.2, 0.4, 0.6, 0.8),
+    },
     "lcp": {"margin": WRAPPER["margin"], "forecaster": ("last", "ewma", "kalman", "auto")},
 }
 

@@ -55,11 +55,11 @@ class Drops:
             Whole multiples of the GPUs per node.
         """
         total = BURN_IN_WINDOWS + windows
-        latent = self._normals(rng, total)
-        starts, pools = np.nonzero(latent < self._threshold(window_s))
+        latent = self.normals(rng, total)
+        starts, pools = np.nonzero(latent < self.threshold(window_s))
         # One more set of normals, for the windows with a candidate only: pools that drop together last alike.
         rows, row = np.unique(starts, return_inverse=True)
-        durations = self._durations(self._normals(rng, len(rows))[row, pools], window_s)
+        durations = self.durations(self.normals(rng, len(rows))[row, pools], window_s)
         depths = rng.beta(self.depth_a, self.depth_b, len(starts))
         dice = rng.random(len(starts))
         lost = np.zeros((total, len(self.nodes)), dtype=np.int64)
@@ -76,7 +76,7 @@ class Drops:
         lost = np.minimum(lost, self.nodes)  # a pool without nodes has none to lose
         return (self.nodes - lost[BURN_IN_WINDOWS:]) * self.gpus_per_node
 
-    def _normals(self, rng: np.random.Generator, rows: int) -> np.ndarray:
+    def normals(self, rng: np.random.Generator, rows: int) -> np.ndarray:
         """Draw standard normals that correlate by region: shape (rows, pools)."""
         same, other = self.copula_same_region, self.copula_other_region
         regions = int(self.region.max()) + 1
@@ -87,13 +87,14 @@ class Drops:
             + math.sqrt(1.0 - same) * draws[:, 1 + regions :]
         )
 
-    def _threshold(self, window_s: float) -> np.ndarray:
+    def threshold(self, window_s: float) -> np.ndarray:
         """Return the normal quantile below which a pool that is whole starts to drop: shape (pools,)."""
         mean = mean_duration_windows(self.duration_log_mean_min, self.duration_log_sd, window_s)
         per_day = 86400.0 / window_s
         return np.array([_threshold(float(rate), per_day, mean) for rate in self.drops_per_day])
 
-    def _durations(self, normals: np.ndarray, window_s: float) -> np.ndarray:
+    def durations(self, normals: np.ndarray, window_s: float) -> np.ndarray:
+        """Return lengths of drops in windows, int64, by their normal quantiles; any shape."""
         minutes = np.exp(self.duration_log_mean_min + self.duration_log_sd * normals)
         return np.maximum(1, np.rint(minutes * 60.0 / window_s)).astype(np.int64)
 

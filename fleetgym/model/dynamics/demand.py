@@ -140,9 +140,13 @@ class DiurnalOU:
         level = stationary_ou(rng, windows, self.ou_sd, phi, self.ou_common)
         level += self.noise_sd * rng.standard_normal(level.shape)
         level += self._jumps(rng, windows, window_s)
-        hours = np.arange(windows)[:, None] * (window_s / 3600.0)
-        level += self.daily_amplitude * np.cos((2.0 * math.pi / 24.0) * (hours - self.daily_peak_h))
+        level += self.daily(np.arange(windows)[:, None], window_s)
         return level - _log_mean(self, window_s)
+
+    def daily(self, window: np.ndarray | int, window_s: float) -> np.ndarray:
+        """Return the daily term of log demand in windows (..., 1) or in one: shape (..., workloads)."""
+        hours = window * (window_s / 3600.0)
+        return self.daily_amplitude * np.cos((2.0 * math.pi / 24.0) * (hours - self.daily_peak_h))
 
     def log_mean(self, window_s: float) -> np.ndarray:
         """Return the log of the mean of exp(level) before normalisation: shape (workloads,)."""
@@ -150,20 +154,24 @@ class DiurnalOU:
         daily = np.log(np.i0(self.daily_amplitude))
         spread = self.jump_log_mean - MIN_JUMP_LOG
         mean_factor = 0.5 * (math.exp(MIN_JUMP_LOG) / (1 - spread) + math.exp(-MIN_JUMP_LOG) / (1 + spread))
-        active = self._onset_probability(window_s) / _return_probability(self.jump_hold_min, window_s)
+        active = self.onset_probability(window_s) / self.return_probability(window_s)
         return gauss + daily + active * (mean_factor - 1.0)
 
-    def _onset_probability(self, window_s: float) -> np.ndarray:
-        # Half of the jumps that were counted are returns to the level before.
+    def onset_probability(self, window_s: float) -> np.ndarray:
+        """Return how many jumps begin in a window: half of those that were counted are returns to the level before."""
         return 0.5 * self.jumps_per_day * window_s / 86400.0
+
+    def return_probability(self, window_s: float) -> np.ndarray:
+        """Return how likely a jump that holds ends with a window: shape (workloads,)."""
+        return np.minimum(1.0, window_s / 60.0 / self.jump_hold_min)
 
     def _jumps(self, rng: np.random.Generator, windows: int, window_s: float) -> np.ndarray:
         """Return the sum of the jumps that hold in each window: shape (windows, workloads)."""
         count = len(self.jumps_per_day)
-        stop = _return_probability(self.jump_hold_min, window_s)
+        stop = self.return_probability(window_s)
         # Jumps that began before the episode and still hold: as many as hold at any time.
-        before = rng.poisson(self._onset_probability(window_s) * (1.0 - stop) / stop)
-        during = rng.poisson(windows * self._onset_probability(window_s))
+        before = rng.poisson(self.onset_probability(window_s) * (1.0 - stop) / stop)
+        during = rng.poisson(windows * self.onset_probability(window_s))
         workload = np.repeat(np.concatenate([np.arange(count)] * 2), np.concatenate([before, during]))
         total = len(workload)
         onset = rng.integers(0, windows, total)
@@ -181,10 +189,6 @@ class DiurnalOU:
 @functools.lru_cache(maxsize=64)
 def _log_mean(process: DiurnalOU, window_s: float) -> np.ndarray:
     return process.log_mean(window_s)  # the Bessel function takes longer than drawing a series
-
-
-def _return_probability(hold_min: np.ndarray, window_s: float) -> np.ndarray:
-    return np.minimum(1.0, window_s / 60.0 / hold_min)
 
 
 def draw_counts(rng: np.random.Generator, mean: np.ndarray, dispersion: np.ndarray) -> np.ndarray:

@@ -107,8 +107,14 @@ def draw_scenario(instance: Instance, rng: np.random.Generator, scenario_id: str
 # -- parameters
 
 
-def _vector(process: Process, name: str, length: int) -> np.ndarray:
-    """Return a parameter that is one number for all, or one per item: shape (length,)."""
+def parameter(process: Process, name: str, length: int) -> np.ndarray:
+    """Return a process's parameter that is one number for all, or one per item: shape (length,).
+
+    Examples
+    --------
+    >>> parameter(Process(kind="grw", parameters={"sigma": 0.1}), "sigma", 2).tolist()
+    [0.1, 0.1]
+    """
     return np.array(np.broadcast_to(np.asarray(process.parameters[name], dtype=float), (length,)))
 
 
@@ -128,9 +134,9 @@ def _demand(instance: Instance) -> _Draw:
     if process.kind == "resampled-history":
         return _resampled(instance)
     mean = np.array([w.rate_rps for w in instance.workloads]) * window_s
-    dispersion = _vector(process, "dispersion", length)
+    dispersion = parameter(process, "dispersion", length)
     if process.kind == "grw":
-        sigma = _vector(process, "sigma", length)
+        sigma = parameter(process, "sigma", length)
 
         def level(rng: np.random.Generator) -> np.ndarray:
             return geometric_random_walk(rng, windows, sigma)
@@ -160,14 +166,14 @@ def diurnal_ou(process: Process, length: int) -> DiurnalOU:
     """
     names = ("daily_amplitude", "daily_peak_h", "ou_sd", "ou_time_min", "noise_sd")
     jumps = ("jumps_per_day", "jump_log_mean", "jump_hold_min")
-    vectors = {name: _vector(process, name, length) for name in names + jumps}
+    vectors = {name: parameter(process, name, length) for name in names + jumps}
     return DiurnalOU(ou_common=_scalar(process, "ou_common"), **vectors)
 
 
 def _resampled(instance: Instance) -> _Draw:
     process, window_s = instance.dynamics.demand, instance.window_s
     roll = int(_scalar(process, "roll_windows"))
-    sd = _vector(process, "level_log_sd", instance.num_workloads)
+    sd = parameter(process, "level_log_sd", instance.num_workloads)
 
     def draw(rng: np.random.Generator) -> np.ndarray:
         rate = resampled_day(rng, instance.history.rate_rps, instance.num_windows, roll, sd)
@@ -180,8 +186,8 @@ def _tokens(instance: Instance) -> _DrawPair:
     process, length = instance.dynamics.tokens, instance.num_workloads
     if process.kind == "constant":
         return lambda rng: (np.ones((1, length)), np.ones((1, length)))
-    sd = np.tile(_vector(process, "log_sd", length), 2)
-    phi = np.exp(-instance.window_s / 60.0 / np.tile(_vector(process, "time_min", length), 2))
+    sd = np.tile(parameter(process, "log_sd", length), 2)
+    phi = np.exp(-instance.window_s / 60.0 / np.tile(parameter(process, "time_min", length), 2))
 
     def draw(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         scale = np.exp(stationary_ou(rng, instance.num_windows, sd, phi) - 0.5 * sd * sd)
@@ -194,7 +200,7 @@ def _factors(instance: Instance) -> _DrawPair:
     process, length = instance.dynamics.factors, instance.num_workloads
     if process.kind == "constant":
         return lambda rng: (np.ones((1, length)), np.ones((1, length)))
-    delay, error = _vector(process, "delay_sd", length), _vector(process, "error_sd", length)
+    delay, error = parameter(process, "delay_sd", length), parameter(process, "error_sd", length)
 
     def lognormal(rng: np.random.Generator, sd: np.ndarray) -> np.ndarray:
         return np.exp(sd * rng.standard_normal((instance.num_windows, length)) - 0.5 * sd * sd)
@@ -207,19 +213,21 @@ def _availability(instance: Instance) -> _Draw:
     caps = np.array([pool.cap_gpus for pool in instance.pools], dtype=np.int64)
     if process.kind == "constant":
         return lambda rng: caps[None, :].copy()
-    drops = _drops(instance, caps)
+    drops = drops_of(instance)
     return lambda rng: drops.draw(rng, instance.num_windows, instance.window_s)
 
 
-def _drops(instance: Instance, caps: np.ndarray) -> Drops:
+def drops_of(instance: Instance) -> Drops:
+    """Return the process ``drops`` of an instance whose availability is of this kind."""
     process = instance.dynamics.availability
+    caps = np.array([pool.cap_gpus for pool in instance.pools], dtype=np.int64)
     regions = sorted({pool.region for pool in instance.pools})
     per_node = np.array([pool.gpus_per_node for pool in instance.pools], dtype=np.int64)
     names = ("depth_a", "depth_b", "duration_log_mean_min", "duration_log_sd", "first_window_share")
     copula = ("copula_same_region", "copula_other_region")
     scalars = {name: _scalar(process, name) for name in names + copula}
     return Drops(
-        drops_per_day=_vector(process, "drops_per_day", instance.num_pools),
+        drops_per_day=parameter(process, "drops_per_day", instance.num_pools),
         nodes=caps // per_node,
         gpus_per_node=per_node,
         region=np.array([regions.index(pool.region) for pool in instance.pools], dtype=np.int64),
