@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from fleetgym.agents.beliefs.belief import Paths
 from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.kernels.rollouts import play_targets
 from fleetgym.model.actions import ActionSpace
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.library import InstanceSource, load_instance
@@ -44,6 +46,7 @@ class View:
         self._router = self._model.new_router()
         self._state = self._model.initial_state()
         self._conditions = self._nominal = Conditions.nominal(instance)
+        self._memories: tuple[np.ndarray, ...] | None = None  # warm starts of rollouts
 
     # -- what is known ----------------------------------------------------------------------------------
 
@@ -153,6 +156,92 @@ class View:
         """Return everything that `preview` computes: costs, shares, and what admission does."""
         wanted = self.action_to_fleet(self.fleet_to_action(target))
         return self._model.step(self._state.copy(), wanted, self._assume(conditions), self._router)
+
+    def rollout(
+        self,
+        targets: Sequence[Sequence[int]] | np.ndarray,
+        conditions: Paths,
+        *,
+        weights: np.ndarray | None = None,
+        limit: float = np.inf,
+    ) -> np.ndarray:
+        """Return what targets cost that are wanted in every window of a horizon. Nothing is changed.
+
+        Admission, start-up, fees, losses and denials are those of steps, so with one path and one window this is the
+        ``cost`` of `preview`, up to round-off.
+
+        Parameters
+        ----------
+        targets : array_like of int, shape (n, C)
+            Replicas per configuration that an action can want.
+        conditions : Paths
+            P paths of W windows, as `fleetgym.Belief.sample` draws them; the first one is the coming window. Windows
+            beyond the end of the episode are left out.
+        weights : ndarray, shape (P,), optional
+            Weights of the paths, none negative; by default the paths' own.
+        limit : float
+            USD. A target is given up, at a cost of inf, as soon as it costs more for certain.
+
+        Returns
+        -------
+        ndarray, shape (n,)
+            USD over the horizon, summed over windows and weighted over paths.
+
+        Raises
+        ------
+        DataError
+            If no action wants a target, or an array has another shape.
+        FleetgymError
+            If the episode is over.
+
+        Examples
+        --------
+        >>> import numpy as np, fleetgym
+        >>> view = fleetgym.View("fleet-v0/toy/two-pools")
+        >>> paths = fleetgym.Belief(view.instance).sample(4, 3, np.random.default_rng(0))
+        >>> usd = view.rollout([[0, 0], [1, 1]], paths)
+        >>> bool(usd[0] > usd[1])
+        True
+        """
+        wanted = np.array([self.actions.check_fleet(target) for target in targets], dtype=np.int64)
+        left = self.instance.num_windows - self.window
+        if left < 1:
+            raise FleetgymError("the episode is over; there is no window to play")
+        shape = conditions.workload.shape[:2]
+        weight = np.array(conditions.weight if weights is None else weights, dtype=np.float64)
+        expected = {
+            "workload": (*shape, len(Conditions.WORKLOAD_FIELDS), self.instance.num_workloads),
+            "available": (*shape, self.instance.num_pools),
+            "price": (*shape, self.instance.num_pools),
+        }
+        for name, wide in expected.items():
+            if (given := getattr(conditions, name).shape) != wide:
+                raise DataError(f"expected the shape {wide}, got {given}", f"$.conditions.{name}")
+        if weight.shape != shape[:1] or not np.all(weight >= 0):
+            raise DataError(f"expected {shape[0]} weights, none negative", "$.weights")
+        windows = min(left, shape[1])
+        if self._memories is None or self._memories[0].shape[:2] != (shape[0], windows):
+            self._memories = tuple(
+                np.tile(part, (shape[0], windows, 1)) for part in self._model.new_router().memory
+            )
+        usd = np.empty(len(wanted))
+        status = play_targets(
+            self._router.packed.words,
+            *self._memories,
+            np.ascontiguousarray(conditions.workload[:, :windows]),
+            np.ascontiguousarray(conditions.available[:, :windows], dtype=np.int64),
+            np.ascontiguousarray(conditions.price[:, :windows]),
+            weight,
+            wanted.reshape(len(wanted), -1),
+            self.window == 0,
+            self._state.spent_usd,
+            self._state.replicas,
+            float(limit),
+            np.empty_like(self._state.replicas),
+            usd,
+        )
+        self._model.check(status)
+        return usd
 
     def steady_cost_usd(
         self, fleet: Sequence[int] | np.ndarray, *, conditions: Mapping[str, Any] | Conditions | None = None

@@ -1,7 +1,7 @@
-"""One call takes windows of a known scenario, and plays them in a row or prices each option of one slot.
+"""One call takes many windows, and plays them in a row, prices each option of one slot, or plays many targets in them.
 
-The search for best-known costs does little else. Window by window from Python, it would spend three quarters of its
-time between the kernels.
+The search for best-known costs and agents that look ahead do little else. Window by window from Python, they would
+spend three quarters of their time between the kernels.
 """
 
 import math
@@ -13,7 +13,7 @@ from fleetgym.kernels.compile import inline, jit
 from fleetgym.kernels.economics import T_MODEL, T_RENTAL, T_STARTUP
 from fleetgym.kernels.pointers import borrow
 from fleetgym.kernels.records import Memory, PackedConditions, unpack
-from fleetgym.kernels.window import extern_play, serve
+from fleetgym.kernels.window import BUDGET_KIND, NO_BUDGET, extern_play, serve
 
 
 class Track(NamedTuple):
@@ -147,4 +147,108 @@ def price_options(packed, basis, active, workload, available, price, serving, me
                 if term != T_RENTAL and term != T_MODEL and term != T_STARTUP:
                     cost += played.terms_usd[term]
             usd[t, k] = cost
+    return 0
+
+
+@inline
+def _least_usd(problem, available, price, target):
+    """Return the least that holding a target costs over the windows of a path; 0 where it may not be had."""
+    if problem.budget[BUDGET_KIND] != NO_BUDGET:
+        return 0.0
+    usd = 0.0
+    for t in range(available.shape[0]):
+        for g in range(available.shape[1]):
+            used, rent = 0, 0.0
+            for c in range(target.shape[0]):
+                used += target[c] * problem.gpu_use[g, c]
+                rent += target[c] * problem.rental_usd[g, c]
+            if used > available[t, g]:
+                return 0.0
+            usd += rent * price[t, g]
+    return usd
+
+
+@jit
+def play_targets(
+    packed,
+    basis,
+    active,
+    workload,
+    available,
+    price,
+    weight,
+    target,
+    first,
+    spent_usd,
+    fleet,
+    limit_usd,
+    space,
+    usd,
+):
+    """Write what each target costs if it is wanted in all windows, as a mean over paths.
+
+    Parameters
+    ----------
+    packed : (words,) int64
+        Words of `records.pack_problem`.
+    basis, active : (P, W, ...) int64
+        A `Memory` for each window of each path, modified in place.
+    workload, available, price : ndarray
+        Fields of `PackedConditions`: (P, W, 5, I), (P, W, G) and (P, W, G).
+    weight : (P,) float
+        Of the paths; 0 leaves one out.
+    target : (n, C) int64
+        The fleets wanted.
+    first : bool
+        Whether the first window is that of an episode.
+    spent_usd : float
+        What a budget for the whole episode has paid.
+    fleet : (C, 1 + 2K) int64
+        The present state.
+    limit_usd : float
+        A target that costs more for certain is not played to the end.
+    space : (C, 1 + 2K) int64
+        Overwritten.
+    usd : (n,) float
+        Written: inf beyond `limit_usd`.
+
+    Returns
+    -------
+    int
+        Status of the routing that failed; 0 if none did.
+    """
+    packed, basis, active, workload, available = borrow((packed, basis, active, workload, available))
+    price, weight, target, fleet, space, usd = borrow((price, weight, target, fleet, space, usd))
+    problem, _, played = unpack(packed)
+    for k in range(target.shape[0]):
+        ahead = 0.0  # the least that the paths to come cost
+        for p in range(weight.shape[0]):
+            if weight[p] > 0.0 and limit_usd < np.inf:
+                ahead += weight[p] * _least_usd(problem, available[p], price[p], target[k])
+        total = 0.0
+        for p in range(weight.shape[0]):
+            if not weight[p] > 0.0:
+                continue
+            if limit_usd < np.inf:
+                ahead -= weight[p] * _least_usd(problem, available[p], price[p], target[k])
+            _copy_fleet(fleet, space)
+            spent = spent_usd
+            for t in range(workload.shape[1]):
+                conditions = PackedConditions(workload[p, t], available[p, t], price[p, t])
+                memory = Memory(basis[p, t], active[p, t])
+                status, _, spent = extern_play(
+                    packed, conditions, target[k], first and t == 0, spent, space, memory
+                )
+                if status != 0:
+                    return status
+                cost = 0.0
+                for term in range(played.terms_usd.shape[0]):
+                    cost += played.terms_usd[term]
+                total += weight[p] * cost
+                if total + ahead > limit_usd:
+                    break
+            if total + ahead > limit_usd:
+                total = np.inf
+                break
+        usd[k] = total
     return 0
