@@ -82,7 +82,7 @@ class Descent:
         # Each sample has a view of its own: its routing starts from where that sample's last one ended.
         self.evaluators = [View(view.instance) for _ in range(self.samples)]
         snapshot = view.snapshot()
-        self.candidates = _shortlist(snapshot, self.shortlist)
+        self.candidates = shortlist(snapshot, self.shortlist)
         self.max_replicas, self.gpu_use = snapshot.max_replicas, snapshot.gpu_use
         self.wait = np.array([c.startup_windows for c in view.instance.configurations])
         self.exclusive = [
@@ -265,7 +265,7 @@ def _changed(fleet: np.ndarray, c: int, by: int) -> np.ndarray:
     return changed
 
 
-def _shortlist(snapshot: Any, per_pool: int) -> np.ndarray:
+def shortlist(snapshot: Any, per_pool: int) -> np.ndarray:
     """Return the configurations that serve some workload cheapest in some set of pools.
 
     The price of serving is rent per request at the configuration's tightest capacity, and what delay and storage

@@ -173,6 +173,15 @@ def test_a_trace_begins_where_its_history_ends() -> None:
     assert np.all(belief.expected(1) > HistoryBelief(instance).expected(1) + 0.2)
 
 
+def test_after_a_still_history_what_is_new_stays() -> None:
+    """Where nothing ever moved, nothing says that a new level goes away again."""
+    instance = load_instance("fleet-v0/toy/two-pools")
+    still = np.full((8, 1), instance.workloads[0].rate_rps)
+    belief = HistoryBelief(instance.replace(history={"rate_rps": still}))
+    belief.update(3.0 * belief.nominal)
+    assert np.exp(belief.expected(4)) == pytest.approx(3.0)
+
+
 @pytest.mark.parametrize("name", ["ou-s-101", "drop-s-101", "trace-m-101", "fastllm-4-4-5-101"])
 def test_equal_generators_give_equal_paths(name: str) -> None:
     """Nothing but the instance, what was seen and the generator matters; weights add up to one."""
@@ -210,5 +219,5 @@ def test_its_mean_is_a_forecaster(name: str) -> None:
     before = forecaster.predict(2)
     for _ in range(3):
         forecaster.update(2.0 * before)
-    assert np.all(forecaster.predict(2) >= before)
+    assert np.all(forecaster.predict(2) > before)
     assert np.array_equal(forecaster.predict(2), forecaster.predict(2))

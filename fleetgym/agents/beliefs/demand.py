@@ -182,9 +182,9 @@ def _counted(mean: np.ndarray, dispersion: np.ndarray, normal: np.ndarray) -> np
 class HistoryBelief:
     """What follows, by regression on the history: for demand that is no process with parameters.
 
-    The log rate some windows ahead is regressed on moving averages of the last ones, and on how the mean course of the
-    history's other days moves until then: a ridge regression for each workload and horizon. A path adds the errors that
-    these regressions made together from one past window on, at about the same time of the day.
+    How the log rate moves until some windows ahead is regressed on moving averages of the last ones, and on how the
+    mean course of the history's other days moves: a ridge regression for each workload and horizon. A path adds the
+    errors that these regressions made together from one past window on, at about the same time of the day.
 
     Parameters
     ----------
@@ -241,7 +241,9 @@ class HistoryBelief:
             for h in range(horizon):
                 at = None if course is None else (course[rows, i], course[ahead[:, h], i])
                 features = self._features([a[:, i] for a in averages], at)
-                target = history[ahead[:, h], i]
+                target = (
+                    history[ahead[:, h], i] - history[rows, i]
+                )  # of a still history: nothing, so what is new stays
                 gram = features.T @ features + 1e-3 * len(rows) * np.diag(
                     [0.0] + [1e-2] * (features.shape[1] - 1)
                 )
@@ -292,7 +294,7 @@ class HistoryBelief:
             if self.course is not None:
                 course = self.course[self.window % self.day], self.course[(self.window + 1 + h) % self.day]
             features = self._features(averages, course)  # (I, features)
-            out[h] = (features * self.weights[:, k, : features.shape[1]]).sum(axis=1)
+            out[h] = averages[0] + (features * self.weights[:, k, : features.shape[1]]).sum(axis=1)
         return out
 
     def sample(self, paths: int, windows: int, rng: np.random.Generator) -> np.ndarray:

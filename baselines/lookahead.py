@@ -1,0 +1,211 @@
+"""`lookahead`: a local search over fleets, each of them played over paths of what may come.
+
+In every window each fleet that is tried is *held* for some windows over a few paths that `fleetgym.Belief` draws, from
+the present state: admission, start-up, fees, losses and denials are those of steps (`View.rollout`). The search begins
+anew in the next window (Bertsekas 2020, *Rollout, Policy Iteration, and Distributed Reinforcement Learning*). It starts
+from the running fleet, from the last target and from the fleet of the agent `margin`. Paths are drawn with the same
+random numbers in every window, since a fleet that follows the luck of samples is restless.
+
+Where a budget pays for the whole day, rent counts more than it costs: by the factor with which the budget would last,
+as a mean over rests of the day that may come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from fleetgym import Belief, View
+from fleetgym.agents.arguments import at_least, whole_at_least
+from fleetgym.agents.beliefs.belief import Paths
+from fleetgym.agents.sizing import FleetSizer
+from fleetgym.kernels.records import PackedConditions
+
+from .descent import shortlist
+
+#: Windows between two looks at the price of a budget for the day; rests, and windows of each, that it is a mean over.
+PRICE_EVERY, PRICE_PATHS, PRICE_TIMES = 12, 8, 24
+#: By which rent may count more than it costs.
+FACTORS = np.array([1.0, 1.25, 1.5, 2.0, 3.0, 4.5, 7.0, 12.0])
+#: What fleets cost to hold, over what those cost that are sized anew in each window.
+OVERHEAD = 1.1
+
+_TINY = 1e-9  # a gain below this share of the cost is none
+
+
+class Lookahead:
+    """Search for the fleet that is cheapest to hold over sampled paths.
+
+    Parameters
+    ----------
+    paths, windows : int
+        How many paths, and how far they go.
+    exchanges : int
+        Pairs of replicas exchanged in a round of the search, drawn at random.
+    rounds : int
+        Most rounds of a search.
+    shortlist : int
+        Configurations per workload and pool that may be added.
+    lower, gap : float
+        Margins of the packer from which a search starts; see `margin`.
+
+    Raises
+    ------
+    FleetgymError
+        For a number that is too small.
+
+    Notes
+    -----
+    Work is bounded by counts, never by a clock, so that results do not depend on the machine.
+    """
+
+    def __init__(
+        self,
+        paths: int = 15,
+        windows: int = 6,
+        exchanges: int = 12,
+        rounds: int = 4,
+        shortlist: int = 1,
+        lower: float = 1.05,
+        gap: float = 0.1,
+    ):
+        whole_at_least(1, paths=paths, windows=windows, rounds=rounds, shortlist=shortlist)
+        whole_at_least(0, exchanges=exchanges)
+        at_least(0, lower=lower, gap=gap)
+        self.paths, self.windows, self.exchanges, self.rounds = paths, windows, exchanges, rounds
+        self.shortlist, self.lower, self.upper = shortlist, lower, lower + gap
+
+    def reset(self, view: View, *, seed: int) -> None:
+        """Begin before the first window."""
+        self.view, self.seed, instance = view, seed, view.instance
+        self.belief, self.sizer = Belief(instance), FleetSizer(instance)
+        self.rng = np.random.default_rng(seed)
+        snapshot = view.snapshot()
+        self.candidates = shortlist(snapshot, self.shortlist)
+        self.most, self.gpu_use = snapshot.max_replicas, snapshot.gpu_use
+        self.rivals = [np.zeros(0, dtype=np.int64)] * instance.num_configurations
+        for slot, members in zip(instance.slots, instance.slot_members, strict=True):
+            for c in members if slot.exclusive else ():
+                self.rivals[c] = np.array([other for other in members if other != c], dtype=np.int64)
+        budget = instance.budget
+        self.paid_by_day = budget is not None and budget.kind == "pool"
+        self.target, self.rent_factor = view.fleet, 1.0
+
+    def act(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> np.ndarray:
+        """Return the action of the fleet that the searches end with."""
+        view = self.view
+        seen = view.window - view.instance.lead
+        if seen >= 0:
+            self.belief.update(seen, view.conditions)
+        if self.paid_by_day and view.window % PRICE_EVERY == 0:
+            self.rent_factor = self._rent_factor()
+        self.drawn = self._paths()
+        self.available = self.drawn.available.max(axis=(0, 1))
+        hold_usd = view.snapshot().hold_usd
+        self.extra_usd = (self.rent_factor - 1.0) * self.drawn.workload.shape[1] * hold_usd
+        self.known: dict[bytes, float] = {}
+        starts = [self._packed(), view.fleet, self.target]
+        self.adding = np.union1d(self.candidates, np.flatnonzero(np.sum(starts, axis=0)))
+        costs = [self._cost(fleet) for fleet in starts]
+        self.target = self._descend(starts[int(np.argmin(costs))])
+        return view.fleet_to_action(self.target)
+
+    # -- what may come --------------------------------------------------------------------------------------
+
+    def _paths(self) -> Paths:
+        """Return the windows that fleets are played over; the coming one is known where the instance shows it."""
+        windows = min(self.windows, self.view.instance.num_windows - self.view.window)
+        drawn = self.belief.sample(self.paths, windows, np.random.default_rng(self.seed))
+        if self.view.instance.lead:
+            return drawn
+        fields = []
+        for now, later in zip(self.view.conditions.packed(), drawn[:3], strict=True):
+            first = np.broadcast_to(now, (self.paths, 1, *now.shape))
+            fields.append(np.concatenate((first, later[:, :-1]), axis=1))
+        workload, available, price = fields
+        return Paths(workload, available, price, drawn.weight)
+
+    def _packed(self) -> np.ndarray:
+        """Return the packer's fleet for the mean of the paths when what starts now will serve."""
+        rates = (self.drawn.weight[:, None, None] * self.drawn.workload[:, :, 0]).sum(axis=0)
+        return self.sizer.target(
+            self.view,
+            rates[min(2, len(rates) - 1)],
+            self.lower,
+            self.upper,
+            budget_usd=self.view.budget_left_usd,
+            rent_factor=self.rent_factor,
+        )
+
+    def _rent_factor(self) -> float:
+        """Return by how much rent should count more than it costs for the budget to last: a mean over rests of the day.
+
+        The rent of a rest is that of the packer's fleets at a few of its windows.
+        """
+        instance, view = self.view.instance, self.view
+        left = instance.num_windows - view.window
+        times = np.unique(np.linspace(0, left - 1, PRICE_TIMES).astype(int))
+        rests = self.belief.sample(PRICE_PATHS, left, np.random.default_rng(self.seed))
+        fields = [field[:, times].reshape(-1, *field.shape[2:]) for field in rests[:3]]
+        several = PackedConditions(*(np.concatenate([field] * len(FACTORS)) for field in fields))
+        factors = np.repeat(FACTORS, len(fields[0]))
+        none = np.zeros((len(factors), instance.num_configurations), dtype=np.int64)
+        fleets = self.sizer.targets(
+            several, none, np.asarray(self.lower), np.asarray(self.lower), rent_factor=factors
+        )
+        rents = (
+            (fleets @ view.snapshot().hold_usd).reshape(len(FACTORS), PRICE_PATHS, len(times)).mean(axis=2)
+        )
+        rests_usd = np.minimum.accumulate(OVERHEAD * left * rents, axis=0)
+        lasting = [np.interp(view.budget_left_usd, usd[::-1], FACTORS[::-1]) for usd in rests_usd.T]
+        return float(np.mean(lasting))
+
+    # -- the search -----------------------------------------------------------------------------------------
+
+    def _cost(self, fleet: np.ndarray, limit: float = np.inf) -> float:
+        """Return the cost of holding a fleet over the paths; inf where it is certain to exceed `limit`."""
+        key = fleet.tobytes()
+        if key not in self.known:
+            extra = float(fleet @ self.extra_usd)
+            self.known[key] = extra + float(
+                self.view.rollout(fleet[None], self.drawn, limit=limit - extra)[0]
+            )
+        return self.known[key]
+
+    def _descend(self, fleet: np.ndarray) -> np.ndarray:
+        """Take every move that helps, again as long as it does, until a round finds none."""
+        best = self._cost(fleet)
+        for _ in range(self.rounds):
+            begin = best
+            for less, more in self._moves(fleet):
+                step = 1
+                while (moved := self._moved(fleet, less, more, step)) is not None:
+                    cost = self._cost(moved, best)
+                    if cost >= best - _TINY * abs(best):
+                        break
+                    fleet, best, step = moved, cost, 2 * step
+            if best == begin:
+                break
+        return fleet
+
+    def _moves(self, fleet: np.ndarray) -> Iterator[tuple[int, int]]:
+        """Yield pairs of configurations of which one replica leaves and one comes; -1 is none."""
+        used, adding = self.rng.permutation(np.flatnonzero(fleet)), self.rng.permutation(self.adding)
+        yield from ((int(c), -1) for c in used)
+        yield from ((-1, int(c)) for c in adding)
+        pairs = used.size * adding.size
+        for pair in self.rng.choice(pairs, min(self.exchanges, pairs), replace=False):
+            yield int(used[pair // adding.size]), int(adding[pair % adding.size])
+
+    def _moved(self, fleet: np.ndarray, less: int, more: int, step: int) -> np.ndarray | None:
+        """Return the fleet after `step` such moves, or None if there is none."""
+        moved = fleet.copy()
+        if less >= 0:
+            moved[less] -= step
+        if more >= 0:
+            moved[more] += step
+            moved[self.rivals[more]] = 0
+        wrong = less == more or np.any(moved < 0) or np.any(moved > self.most)
+        return None if wrong or np.any(self.gpu_use @ moved > self.available) else moved

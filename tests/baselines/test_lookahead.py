@@ -1,0 +1,54 @@
+"""`lookahead`: valid on any instance, equal to itself, prepared for what is certain to come, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_agents import demand, play
+from toys import configuration, make_instance, pool, random_instance, random_scenario
+
+from fleetgym import Conditions, View
+from fleetgym.baselines.lookahead import Lookahead
+from fleetgym.files.errors import FleetgymError
+from fleetgym.model.library import load_instance
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_instance(seed: int) -> None:
+    """Every action is valid on random instances with drops, and an agent can be used twice."""
+    instance = random_instance(seed)
+    scenario = random_scenario(instance, seed)
+    agent = Lookahead(paths=4, windows=3)
+    assert play(agent, instance, scenario, seed) == play(agent, instance, scenario, seed)
+
+
+def test_a_fleet_that_is_cheapest_is_found_and_kept() -> None:
+    """On demand that stays, the fleet is soon the cheapest of all, and nothing changes any more."""
+    instance = make_instance([pool("p", 8)], [configuration("a", {"p": 1}, max_replicas=8)])
+    targets, _ = play(Lookahead(), instance, demand(instance, [30.0]))
+    view = View(instance)
+    rate = {"rate_rps": np.array([30.0])}
+    usd = [
+        view.steady_cost_usd([n], conditions=Conditions.from_mapping(rate, view.conditions)) for n in range(9)
+    ]
+    assert targets[-6:] == [[int(np.argmin(usd))]] * 6
+
+
+def test_a_budget_that_runs_short_makes_rent_dear() -> None:
+    """Where the budget for the day lasts easily rent counts as it costs; where it does not, it counts more."""
+    instance = load_instance("fleet-v1/dev/budget-s-106")
+    factors = {}
+    for usd in (1e5, 600.0):
+        tight = instance.replace(budget={"kind": "pool", "usd": usd})
+        agent = Lookahead()
+        agent.reset(View(tight), seed=0)
+        factors[usd] = agent._rent_factor()
+    assert factors[1e5] == 1.0 < factors[600.0]
+
+
+def test_arguments() -> None:
+    """Counts below one are refused."""
+    with pytest.raises(FleetgymError, match="paths is 0; expected"):
+        Lookahead(paths=0)
+    with pytest.raises(FleetgymError, match="exchanges is -1; expected"):
+        Lookahead(exchanges=-1)
