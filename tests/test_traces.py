@@ -113,7 +113,9 @@ def test_requests_that_no_candidate_can_hold(tmp_path: Path) -> None:
     rows = [f"{k},100,20" for k in range(1200)]
     rows[600] = "600,9000000,20"
     (tmp_path / "t.csv").write_text("time,input_tokens,output_tokens\n" + "\n".join(rows))
-    made = import_trace(tmp_path / "t.csv", by="one", **SMALL)
+    with pytest.raises(DataError, match="0.1% of the requests, with 98.4% of all tokens"):
+        import_trace(tmp_path / "t.csv", by="one", **SMALL)
+    made = import_trace(tmp_path / "t.csv", by="one", leave_out_at_most=1.0, **SMALL)
     assert made.instance.workloads[0].input_tokens == 100.0
     assert (made.statistics.requests, made.statistics.too_long) == (1199, 1)
     assert any("left out because they have more tokens" in note for note in made.notes)
@@ -218,9 +220,9 @@ def test_seconds_that_look_like_milliseconds(tmp_path: Path) -> None:
     """A request a second, written in milliseconds: seldom, and whole."""
     rows = [f"{1000 * k},100,20" for k in range(1200)]
     (tmp_path / "t.csv").write_text("time,input_tokens,output_tokens\n" + "\n".join(rows))
-    assert (
-        "if they are milliseconds, divide them by 1000" in import_trace(tmp_path / "t.csv", **SMALL).notes[0]
-    )
+    with pytest.raises(DataError, match="say which with --time-unit s or --time-unit ms"):
+        import_trace(tmp_path / "t.csv", **SMALL)
+    assert import_trace(tmp_path / "t.csv", time_unit="ms", **SMALL).statistics.num_windows == 4
 
 
 WRONG_TRACES = {

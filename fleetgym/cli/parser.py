@@ -139,6 +139,21 @@ def _add_planning(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--scenarios", type=whole(), default=2, metavar="N", help="days to draw and store (default: 2)"
     )
     p.add_argument("--seed", type=whole(), default=0, help="of what is drawn (default: 0)")
+    p.add_argument(
+        "--columns", metavar="time=NAME,..", help="which columns hold time, input, output, label, model"
+    )
+    p.add_argument("--time-format", metavar="FORMAT", help="of dates, such as %%d/%%m/%%Y %%H:%%M:%%S")
+    p.add_argument("--time-unit", choices=("s", "ms", "us", "ns"), help="of times that are numbers")
+    p.add_argument("--from", dest="since", metavar="TIME", help="leave out what arrives before")
+    p.add_argument("--to", dest="until", metavar="TIME", help="leave out what arrives from then on")
+    p.add_argument("--last", metavar="7d", help="take the last part of the trace only")
+    p.add_argument(
+        "--leave-out-at-most",
+        type=float,
+        default=0.05,
+        metavar="SHARE",
+        help="of all tokens, by requests that no candidate's context holds (default: 0.05)",
+    )
     p.add_argument("--unsorted", action="store_true", help="accept rows that are not in order of time")
     p.add_argument("--unpack-limit", type=float, metavar="GIB", help="most that the file may unpack to")
     p = _verb(

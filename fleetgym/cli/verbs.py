@@ -141,6 +141,7 @@ def show(arguments: argparse.Namespace) -> int:
 def import_trace(arguments: argparse.Namespace) -> int:
     """Make an instance from a trace."""
     from fleetgym.capacity.traces import import_trace as make
+    from fleetgym.capacity.traces.header import parse_columns
     from fleetgym.capacity.traces.importing import output_files
     from fleetgym.capacity.traces.prices import parse_caps
     from fleetgym.cli.trace_report import describe_trace, trace_facts
@@ -161,6 +162,13 @@ def import_trace(arguments: argparse.Namespace) -> int:
         penalty=arguments.penalty,
         extend=arguments.extend,
         scale=arguments.scale,
+        columns=None if arguments.columns is None else parse_columns(arguments.columns),
+        time_format=arguments.time_format,
+        time_unit=arguments.time_unit,
+        since=arguments.since,
+        until=arguments.until,
+        last=arguments.last,
+        leave_out_at_most=arguments.leave_out_at_most,
         any_order=arguments.unsorted,
         unpack_gib=arguments.unpack_limit,
         name=_id_of(out),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -43,15 +44,56 @@ class PricedPool(parts.PoolPlan):
         return self.usd_per_gpu_h
 
 
+_WORDS = (  # of a name that do not change the shape of the model
+    r"instruct|chat|it|hf|latest|turbo|fp8|fp16|bf16|awq|gptq|int[48]|w[48]a(8|16)|nvfp4|mxfp4|gguf|dynamic|quantized"
+    r"|q\d\w*|\d{4}|v\d+(\.\d+)?:\d+|v0\.\d"
+)
+
+
+def _plain_name(name: str) -> str:
+    """Return the name of a model without organisation, capitals, and words for tuning and precision.
+
+    Examples
+    --------
+    >>> _plain_name("meta-llama/Meta-Llama-3.1-70B-Instruct-FP8"), _plain_name("llama3.1:70b")
+    ('llama3.1-70b', 'llama3.1-70b')
+    >>> _plain_name("us.meta.llama3-1-70b-instruct-v1:0")
+    'llama3.1-70b'
+    """
+    text = name.rpartition("/")[2].lower()
+    text = re.sub(r"^((us|eu|apac)\.)?(meta|deepseek|mistral|qwen|openai)[.-](?=[a-z])(?!r1|v\d)", "", text)
+    text = re.sub(r"-v\d+:\d+$", "", text).replace(":", "-").replace("_", "-")
+    text = re.sub(r"^(llama)-?(\d)[-.](\d)", r"\1\2.\3", text)
+    text = re.sub(r"^(qwen)-(\d)", r"\1\2", text)
+    while (bare := re.sub(rf"-({_WORDS})$", "", text)) != text:
+        text = bare
+    return text
+
+
 def _named_model(label: str) -> str | None:
     """Return the catalogue's model that a label names, such as ``org/Llama-3.1-8B``; capitals do not matter."""
-    short = label.rpartition("/")[2].lower()
-    return next((name for name in catalog.model_names() if name.lower() == short), None)
+    words = label.split()
+    short = _plain_name(words[-1]) if words else ""
+    return next((name for name in catalog.model_names() if _plain_name(name) == short), None)
 
 
 def bound_models(found: TraceStatistics) -> tuple[str | None, ...]:
     """Return the model to which its label binds each workload; None for one that any may serve."""
     return tuple(_named_model(label) for label in found.labels) or (None,) * len(found.names)
+
+
+def unbound_labels(found: TraceStatistics) -> tuple[str, ...]:
+    """Return what to say of labels that look like models and name none of the catalogue."""
+    looks = re.compile(
+        r"gpt|llama|qwen|mistral|mixtral|claude|gemini|gemma|deepseek|phi|\d+b\b", re.IGNORECASE
+    )
+    pairs = zip(found.labels, bound_models(found), strict=False)
+    unknown = [label for label, model in pairs if model is None and looks.search(label)]
+    if not unknown:
+        return ()
+    return (
+        f"these labels name no model of the catalogue, so any candidate may serve them: {', '.join(unknown)}",
+    )
 
 
 def longest_request(models: Sequence[str] | None, labels: Sequence[str]) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from fleetgym.capacity.traces.build import DEFAULT_PENALTY, build
-from fleetgym.capacity.traces.candidates import longest_request
+from fleetgym.capacity.traces.candidates import longest_request, unbound_labels
 from fleetgym.capacity.traces.days import Days, make_days
 from fleetgym.capacity.traces.objectives import Slo, slos_for, without_words
 from fleetgym.capacity.traces.prices import DEFAULT_REGION, Offer, catalogue_prices, read_prices, with_caps
@@ -104,6 +104,13 @@ def import_trace(
     penalty: float = DEFAULT_PENALTY,
     extend: str = "model",
     scale: float = 1.0,
+    columns: Mapping[str, str] | None = None,
+    time_format: str | None = None,
+    time_unit: str | None = None,
+    since: str | None = None,
+    until: str | None = None,
+    last: str | None = None,
+    leave_out_at_most: float = 0.05,
     any_order: bool = False,
     unpack_gib: float | None = None,
     name: str | None = None,
@@ -138,6 +145,10 @@ def import_trace(
         What to do with a trace shorter than a day, see `fleetgym.capacity.traces.days.make_days`.
     scale : float
         Multiplies demand; its shape and the dispersion of counts stay.
+    columns, time_format, time_unit, since, until, last
+        How the file is read, and which part of it, see `fleetgym.capacity.traces.reader.read_trace`.
+    leave_out_at_most : float
+        Share of all tokens that may be of requests longer than any candidate's context; more is refused.
     any_order : bool
         Accept rows that are not in order of time.
     unpack_gib : float, optional
@@ -164,8 +175,18 @@ def import_trace(
         raise FleetgymError("expected a seed of at least 0 and 0 to 100 scenarios")
     offers, slo = _offers(prices, gpus, region, caps or {}), without_words(slo)
     source = Path(path).name
-    with read_trace(path, any_order=any_order, unpack_gib=unpack_gib) as trace:
-        _leave_out_too_long(trace, longest_request(models, trace.labels), path)
+    with read_trace(
+        path,
+        columns=columns,
+        time_format=time_format,
+        time_unit=time_unit,
+        since=since,
+        until=until,
+        last=last,
+        any_order=any_order,
+        unpack_gib=unpack_gib,
+    ) as trace:
+        _leave_out_too_long(trace, longest_request(models, trace.labels), leave_out_at_most, path)
         found = study(trace, by=by, buckets=buckets, edges=edges, source=os.fspath(path))
     slos = slos_for(slo, found.names)
     fit = fit_process(found)
@@ -205,17 +226,28 @@ def import_trace(
         statistics=found,
         days=days,
         context_limit=built.context_limit,
-        notes=(*found.notes, *days.notes, *built.notes),
+        notes=(*found.notes, *unbound_labels(found), *days.notes, *built.notes),
     )
 
 
-def _leave_out_too_long(trace: Trace, most_tokens: int, path: str | os.PathLike[str]) -> None:
-    """Leave out what no candidate can hold; raise if that is all."""
-    trace.leave_out_longer(most_tokens)
+def _leave_out_too_long(
+    trace: Trace, most_tokens: int, most_share: float, path: str | os.PathLike[str]
+) -> None:
+    """Leave out what no candidate can hold; raise if that is all, or more of the tokens than is accepted."""
+    trace.leave_out_longer(np.full(max(1, len(trace.labels)), most_tokens), "too long")
     if trace.num_rows == 0:
         raise DataError(
             f"every request has more tokens than the {most_tokens:,} that the candidates' contexts hold; give other "
             "--models",
+            "all rows",
+            os.fspath(path),
+        )
+    requests, tokens = trace.share_left_out("too long")
+    if tokens > most_share:
+        raise DataError(
+            f"{requests:.1%} of the requests, with {tokens:.1%} of all tokens, have more than the "
+            f"{most_tokens:,} tokens that the candidates' contexts hold; give other --models, or leave them out with "
+            f"--leave-out-at-most {np.ceil(100 * tokens) / 100:.2f}",
             "all rows",
             os.fspath(path),
         )

@@ -1,26 +1,31 @@
-"""A trace of requests as CSV in, checked rows out: arrival in nanoseconds, input and output tokens, label.
+"""A trace of requests in; checked rows out: arrival in nanoseconds, input, output and cached tokens, label.
 
-Two layouts are told apart by the header alone: the Azure LLM inference trace, ``TIMESTAMP,ContextTokens,
-GeneratedTokens``, and any CSV with a column for each of time, input tokens, output tokens and, optionally, a label;
-`fleetgym.capacity.traces.header.COLUMN_NAMES` lists what they may be called. Rows are parsed in blocks and spooled
-as 18 bytes each, so memory stays bounded however long the trace is.
+CSV, JSON Lines, JSON and Parquet are told apart by how the file begins, their columns by their names, see
+`fleetgym.capacity.traces.header`. Rows are parsed in pieces and spooled as 22 bytes each, so memory stays bounded
+however long the trace is.
 """
 
 from __future__ import annotations
 
+import datetime
 import os
+import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from fleetgym.capacity.traces.header import expected_header, is_clock, read_header
-from fleetgym.capacity.traces.rows import ROW, Parser
-from fleetgym.capacity.traces.source import Block, blocks, fail
-from fleetgym.files.errors import DataError
+from fleetgym.capacity.traces.header import UNITS, Layout, read_layout
+from fleetgym.capacity.traces.rows import MAX_TOKENS, ROW, Parser
+from fleetgym.capacity.traces.source import fail
+from fleetgym.capacity.traces.tables import Piece, open_table
+from fleetgym.capacity.traces.times import Times, how_written
+from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
 
 _SPOOL_BYTES = 256 * 2**20
 _CHUNK_ROWS = 2**20
+_MOST_COUNTED = 50_000_000  # requests that rows of several stand for
+_SELDOM_RPS = 0.1
 
 
 class Trace:
@@ -30,26 +35,36 @@ class Trace:
     ----------
     num_rows : int
         Requests.
-    num_left_out : int
-        Rows that are not among them, see `leave_out_longer`.
+    left_out : dict
+        Requests that are not among them, and their tokens, by why.
     first_ns, last_ns : int
         Earliest and latest arrival, nanoseconds since 1970, or since the trace's zero.
     labels : tuple of str
-        Names of the codes in the column ``label``; empty where the file has no such column.
+        What the codes in the column ``label`` stand for: label, model, or both with a space between; empty where the
+        file has neither.
     label_name : str or None
-        How the file calls the column.
+        How the file calls the column, or both columns.
     is_clock : bool
         Whether arrivals are dates; otherwise seconds, whose zero is taken as midnight.
+    format : str or None
+        The known program whose layout the file has.
+    notes : tuple of str
+        What its user should know of how it was read.
     """
 
     def __init__(self) -> None:
         self._spool = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115 - closed in __exit__
-        self.num_rows = self.num_left_out = 0
-        self._longest: int | None = None
+        self.num_rows = 0
+        self.tokens = 0
+        self.left_out: dict[str, tuple[int, int]] = {}
+        self._longest: np.ndarray | None = None  # by label
+        self._between = (-(2**62), 2**62)
         self.first_ns, self.last_ns = 2**62, -(2**62)
         self.labels: tuple[str, ...] = ()
         self.label_name: str | None = None
         self.is_clock = True
+        self.format: str | None = None
+        self.notes: tuple[str, ...] = ()
 
     def __enter__(self) -> Trace:
         return self
@@ -59,23 +74,58 @@ class Trace:
 
     def append(self, rows: np.ndarray) -> None:
         """Add rows of dtype `ROW`."""
+        if not len(rows):
+            return
         self._spool.write(rows.tobytes())
         self.num_rows += len(rows)
+        self.tokens += int(_tokens(rows).sum())
         self.first_ns = min(self.first_ns, int(rows["time_ns"].min()))
         self.last_ns = max(self.last_ns, int(rows["time_ns"].max()))
+
+    def leave_out(self, why: str, requests: int, tokens: int) -> None:
+        """Count what is not among the rows."""
+        if requests:
+            before = self.left_out.get(why, (0, 0))
+            self.left_out[why] = (before[0] + requests, before[1] + tokens)
+
+    def share_left_out(self, why: str) -> tuple[float, float]:
+        """Return the share of requests, and of tokens, that one reason leaves out."""
+        requests, tokens = self.left_out.get(why, (0, 0))
+        return requests / max(1, requests + self.num_rows), tokens / max(1, tokens + self.tokens)
 
     def chunks(self) -> Iterator[np.ndarray]:
         """Yield all rows from the first on, at most about a million at a time."""
         self._spool.seek(0)
+        first, last = self._between
         while data := self._spool.read(_CHUNK_ROWS * ROW.itemsize):
             rows = np.frombuffer(data, dtype=ROW)
-            yield rows if self._longest is None else rows[_tokens(rows) <= self._longest]
+            keep = (rows["time_ns"] >= first) & (rows["time_ns"] < last)
+            if self._longest is not None:
+                keep &= _tokens(rows) <= self._longest[rows["label"]]
+            yield rows if keep.all() else rows[keep]
 
-    def leave_out_longer(self, tokens: int) -> None:
-        """Leave out, once, the requests with more tokens than this, input and output together."""
-        self.num_left_out = sum(int((_tokens(rows) > tokens).sum()) for rows in self.chunks())
-        self.num_rows -= self.num_left_out
+    def leave_out_longer(self, tokens: np.ndarray, why: str) -> None:
+        """Leave out, once, the requests with more tokens than this by label, input and output together."""
+        for rows in self.chunks():
+            long = _tokens(rows) > tokens[rows["label"]]
+            self.leave_out(why, int(long.sum()), int(_tokens(rows)[long].sum()))
         self._longest = tokens
+        self._count()
+
+    def keep_between(self, first_ns: int, last_ns: int) -> None:
+        """Keep the arrivals from the first to before the last time only."""
+        self._between = (first_ns, last_ns)
+        self._count()
+
+    def _count(self) -> None:
+        self.num_rows, self.tokens = 0, 0
+        self.first_ns, self.last_ns = 2**62, -(2**62)
+        for rows in self.chunks():
+            if len(rows):
+                self.num_rows += len(rows)
+                self.tokens += int(_tokens(rows).sum())
+                self.first_ns = min(self.first_ns, int(rows["time_ns"].min()))
+                self.last_ns = max(self.last_ns, int(rows["time_ns"].max()))
 
     @property
     def span_s(self) -> float:
@@ -88,18 +138,37 @@ def _tokens(rows: np.ndarray) -> np.ndarray:
 
 
 def read_trace(
-    path: str | os.PathLike[str], *, any_order: bool = False, unpack_gib: float | None = None
+    path: str | os.PathLike[str],
+    *,
+    columns: Mapping[str, str] | None = None,
+    time_format: str | None = None,
+    time_unit: str | None = None,
+    since: str | None = None,
+    until: str | None = None,
+    last: str | None = None,
+    any_order: bool = False,
+    unpack_gib: float | None = None,
 ) -> Trace:
     """Read and check a whole trace.
 
     Parameters
     ----------
     path : path-like
-        CSV, or CSV in gzip if the name ends in ``.gz``.
+        CSV, JSON Lines, JSON or Parquet; packed if the name ends so, see `fleetgym.capacity.traces.source.PACKED`.
+    columns : mapping, optional
+        Names of columns by what they hold, a key of `fleetgym.capacity.traces.header.COLUMN_NAMES`.
+    time_format : str, optional
+        Of dates, as of `datetime.datetime.strptime`.
+    time_unit : {"s", "ms", "us", "ns"}, optional
+        Of times that are numbers.
+    since, until : str, optional
+        Keep what arrives from the first on, and before the second: dates, or seconds of a trace without dates.
+    last : str, optional
+        Keep the last part, such as ``"7d"``, ``"24h"`` or ``"90m"``.
     any_order : bool
         Accept rows that are not in order of time.
     unpack_gib : float, optional
-        Most GiB that the file may unpack to, see `fleetgym.capacity.traces.source.blocks`.
+        Most GiB that the file may unpack to, see `fleetgym.capacity.traces.source.Source`.
 
     Returns
     -------
@@ -108,58 +177,180 @@ def read_trace(
     Raises
     ------
     DataError
-        With file and line of the first thing that is wrong.
+        With file and place of the first thing that is wrong.
+    FleetgymError
+        For options that cannot be read, or contradict each other.
     """
-    trace, layout, last_ns = Trace(), None, -(2**62)
-    codes: dict[str, int] = {}
-    for block in blocks(path, unpack_gib):
-        text = _decoded(path, block)
-        if layout is None:
-            head, _, text = text.partition("\n")
-            layout = read_header(path, head)
-            block = Block(text.encode(), block.first_line + 1)
-        if not text:
+    if time_unit is not None and time_unit not in UNITS:
+        raise UnknownNameError("unit of time", time_unit, UNITS)
+    if time_unit is not None and time_format is not None:
+        raise FleetgymError("a unit is of numbers and a format of dates; give one of them")
+    length_ns = None if last is None else _length_ns(last)
+    if last is not None and (since or until):
+        raise FleetgymError("the last part of a trace, or from and to; give one of them")
+    table = open_table(path, unpack_gib)
+    layout = read_layout(path, table.names, columns)
+    trace, parser, before = Trace(), None, -(2**62)
+    totals: list[np.ndarray] = []
+    are_whole, seen = True, 0
+    for piece in table.pieces(sorted(set(layout.columns.values()))):
+        size = len(next(iter(piece.columns.values())))
+        if not size:
             continue
-        if trace.num_rows == 0:
-            trace.is_clock = is_clock(text, layout.time)
-        rows = Parser(path, layout, trace.is_clock, block, text).rows(codes)
-        if not any_order:
-            last_ns = _check_order(path, block.first_line, rows["time_ns"], last_ns)
-        trace.append(rows)
-    if layout is None:
-        raise DataError("the file is empty; " + expected_header(), "line 1", os.fspath(path))
+        if parser is None:
+            first = piece.columns[layout.columns["time"]][0]
+            times = how_written(first, time_unit, layout.unit, time_format)
+            parser = Parser(path, layout, times)
+        seen += size
+        rows, out = parser.rows(piece)
+        are_whole = are_whole and not np.any(rows["time_ns"] % UNITS[times.unit])
+        if layout.ordered and not any_order:
+            before = _check_order(path, piece, rows["time_ns"], before)
+        kept = np.ones(size, dtype=bool)
+        for why, mask in out.items():
+            count = int(rows["count"][mask].sum()) if parser.has_totals else int(mask.sum())
+            trace.leave_out(why, count, int(_tokens(rows)[mask].sum()))
+            kept &= ~mask
+        if parser.has_totals:
+            totals.append(rows[kept])
+        else:
+            trace.append(rows[kept])
+    if parser is None:
+        fail(path, 2, "there is no request after the header")
+    if totals:
+        _append_totals(path, trace, np.concatenate(totals), parser, layout)
     if trace.num_rows == 0:
-        raise DataError("there is no request after the header", "line 2", os.fspath(path))
-    trace.labels = tuple(codes) if layout.label is not None else ()
-    trace.label_name = layout.label_name
+        fail(path, "all rows", f"none of {seen:,} rows is a request with output tokens that did not fail")
+    trace.is_clock, trace.format = parser.times.is_clock, layout.format
+    if "label" in layout.columns or "model" in layout.columns:
+        trace.labels = tuple(" ".join(filter(None, pair)) for pair in parser.codes)
+        named = [layout.name(role) for role in ("label", "model") if role in layout.columns]
+        trace.label_name = " and ".join(named)
+    if "cached" in layout.columns or "hashes" in layout.columns:
+        trace.notes += (
+            "hits in a prefix cache are told by the file, and not used: prompts are computed in full",
+        )
+    _ask_for_unit(path, trace, parser.times, are_whole)
+    _cut(path, trace, since, until, length_ns)
     return trace
 
 
-def _decoded(path: str | os.PathLike[str], block: Block) -> str:
-    try:
-        return block.data.decode("utf-8-sig" if block.first_line == 1 else "utf-8")
-    except UnicodeDecodeError as error:
-        line = block.first_line + block.data.count(b"\n", 0, error.start)
-        hint = next((f"; {what}" for magic, what in _MAGIC.items() if block.data.startswith(magic)), "")
-        fail(path, line, f"not UTF-8 text (byte {block.data[error.start]:#04x}){hint}")
-
-
-#: How files begin that are taken for CSV.
-_MAGIC = {
-    b"\x1f\x8b": "it looks like gzip: name it .gz",
-    b"PK\x03\x04": "it looks like an Excel workbook or a zip file: save the table as CSV in UTF-8",
-    b"\xff\xfe": "it looks like UTF-16: save it as UTF-8",
-    b"\xfe\xff": "it looks like UTF-16: save it as UTF-8",
-}
-
-
-def _check_order(path: str | os.PathLike[str], line: int, time_ns: np.ndarray, before: int) -> int:
+def _check_order(path: str | os.PathLike[str], piece: Piece, time_ns: np.ndarray, before: int) -> int:
     """Return the last arrival; raise where one is earlier than the one before."""
     earlier = np.flatnonzero(np.diff(time_ns, prepend=before) < 0)
     if earlier.size:
         fail(
             path,
-            line + int(earlier[0]),
+            piece.place(int(earlier[0])),
             "earlier than the row before; sort the trace by time, or accept any order with --unsorted (any_order)",
         )
     return int(time_ns[-1])
+
+
+def _ask_for_unit(path: str | os.PathLike[str], trace: Trace, times: Times, are_whole: bool) -> None:
+    """Refuse whole numbers that may as well be milliseconds: nothing says that they are seconds, and they are few."""
+    rate = trace.num_rows / max(trace.span_s, 1.0)
+    if times.is_clock or times.is_stated or not are_whole or rate >= _SELDOM_RPS or trace.num_rows < 100:
+        return
+    fail(
+        path,
+        "all rows",
+        f"the times are whole numbers without a unit: as seconds they are {rate:.2g} requests/s for "
+        f"{trace.span_s / 3600:.3g} h, as milliseconds {1000 * rate:.3g} requests/s for {trace.span_s / 1000:.3g} s; "
+        "say which with --time-unit s or --time-unit ms",
+    )
+
+
+# -- rows that stand for several requests
+
+
+def _append_totals(
+    path: str | os.PathLike[str], trace: Trace, rows: np.ndarray, parser: Parser, layout: Layout
+) -> None:
+    """Add the requests of rows that hold counts and totals: even shares, at random moments of the row's time."""
+    stamps = np.unique(rows["time_ns"])
+    if len(stamps) < 2:
+        fail(path, "all rows", "rows that stand for several requests need at least two different times")
+    step_ns = int(np.median(np.diff(stamps)))
+    count = rows["count"]
+    if count.sum() > _MOST_COUNTED:
+        fail(
+            path,
+            "all rows",
+            f"the rows stand for {count.sum():,} requests, at most {_MOST_COUNTED:,} are read; give a shorter part, "
+            "or divide the counts and give --scale",
+        )
+    owner = np.repeat(np.arange(len(rows)), count)
+    number = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+    found = np.empty(len(owner), dtype=ROW)
+    for name in ("input", "output", "cached"):
+        share, rest = np.divmod(rows[name], count)
+        each = share[owner] + (number < rest[owner])
+        if each.size and each.max() > MAX_TOKENS:
+            fail(path, "all rows", f"a row has more than {MAX_TOKENS:,} {name} tokens per request")
+        found[name] = each
+    moments = np.random.default_rng(0).integers(0, step_ns, len(owner))
+    found["time_ns"] = rows["time_ns"][owner] + moments
+    found["label"] = rows["label"][owner]
+    trace.append(found[np.argsort(found["time_ns"], kind="stable")])
+    trace.notes = (
+        f"a row stands for as many requests as {layout.name('count')!r} says, its tokens being their total: they are "
+        f"shared evenly, and arrive at random in the {step_ns / 1e9:g} s from the row's time on",
+    )
+
+
+# -- a part of a trace
+
+
+def _length_ns(text: str) -> int:
+    """Return a length of time such as ``7d``.
+
+    Examples
+    --------
+    >>> _length_ns("90m") == 90 * 60 * 10**9
+    True
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text.strip(), re.ASCII)
+    if not found or float(found[1]) <= 0:
+        raise FleetgymError(f"cannot read the length of time {text!r}; expected such as 7d, 24h or 90m")
+    seconds = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}[found[2]]
+    return int(float(found[1]) * seconds * 1e9)
+
+
+def _moment_ns(what: str, text: str, is_clock: bool) -> int:
+    """Return a moment: a date (UTC if it names no zone), or seconds."""
+    try:
+        return int(float(text) * 1e9)
+    except (ValueError, OverflowError):
+        pass
+    try:
+        date = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise FleetgymError(
+            f"cannot read the time {text!r} for {what}; expected a date such as 2026-03-02T09:00, or seconds"
+        ) from None
+    if not is_clock:
+        raise FleetgymError(f"{what} is a date, and the times of the trace are seconds; give seconds")
+    date = date if date.tzinfo else date.replace(tzinfo=datetime.UTC)
+    return int(date.timestamp() * 1e9)
+
+
+def _cut(
+    path: str | os.PathLike[str], trace: Trace, since: str | None, until: str | None, length_ns: int | None
+) -> None:
+    if since is None and until is None and length_ns is None:
+        return
+    is_clock = trace.is_clock or trace.first_ns > 10**17
+    first = trace.first_ns if since is None else _moment_ns("--from", since, is_clock)
+    end = trace.last_ns + 1 if until is None else _moment_ns("--to", until, is_clock)
+    if length_ns is not None:
+        first = end - length_ns
+    before = trace.num_rows
+    trace.keep_between(first, end)
+    if trace.num_rows == 0:
+        raise DataError(
+            "no request arrives in the part of the trace that is asked for", "all rows", os.fspath(path)
+        )
+    trace.notes += (
+        f"{trace.num_rows:,} of {before:,} requests are in the part of the trace that is asked for",
+    )

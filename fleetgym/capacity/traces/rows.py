@@ -1,165 +1,244 @@
-"""A block of lines and the layout of a trace in; a vector of checked rows, or the first wrong line, out."""
+"""A piece of a table and its layout in; a vector of checked rows, or the first wrong row, out."""
 
 from __future__ import annotations
 
-import csv
-import io
+import collections
+import math
 import os
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from fleetgym.capacity.traces.header import Layout
-from fleetgym.capacity.traces.source import Block, fail
+from fleetgym.capacity.traces.source import fail
+from fleetgym.capacity.traces.tables import Piece
+from fleetgym.capacity.traces.times import Times, numbers
 
 MAX_TOKENS = 10**7
-MAX_LABELS = 256
-_MAX_SECONDS = 9e9  # as many as fit nanoseconds since 1970 in 64 bits
-_YEARS = (1678, 2261)  # as fit them, too
-_RELATIVE_DATES = ("now", "today")  # pandas knows them; no trace does
+MAX_LABELS = 2**15 - 1
+_MAX_TOTAL = 10**12  # tokens of a row that stands for several requests
+_MAX_COUNT = 10**7
 
-ROW = np.dtype([("time_ns", "<i8"), ("input", "<i4"), ("output", "<i4"), ("label", "<i2")])
+#: Tokens of a block of a prompt of which a hash stands in Mooncake's traces, and how many blocks are kept.
+HASH_BLOCK, HASH_BLOCKS_KEPT = 512, 10_000
+
+#: What says that a request went well; anything else in a column of states says that it did not.
+_SUCCESS = frozenset(
+    ("", "success", "succeeded", "successful", "ok", "completed", "complete", "finished", "done", "true")
+    + ("stop", "length", "unset", "none", "null", "nan", "0", "1", "status_code_ok", "status_code_unset")
+)
+_MISSING = ("", "nan", "none", "null", "na", "n/a")
+
+ROW = np.dtype([("time_ns", "<i8"), ("input", "<i4"), ("output", "<i4"), ("cached", "<i4"), ("label", "<i2")])
+TOTALS = np.dtype(
+    [
+        ("time_ns", "<i8"),
+        ("input", "<i8"),
+        ("output", "<i8"),
+        ("cached", "<i8"),
+        ("label", "<i2"),
+        ("count", "<i8"),
+    ]
+)
+
+#: A workload's label and the model it asks for; either may be missing.
+Label = tuple[str | None, str | None]
+
+
+class PrefixCache:
+    """The blocks of prompts that were used last, which tell how much of a new prompt is there already.
+
+    Examples
+    --------
+    >>> cache = PrefixCache(blocks=2)
+    >>> cache.hits([1, 2]), cache.hits([1, 3]), cache.hits([1, 2])
+    (0, 1, 1)
+    """
+
+    def __init__(self, blocks: int = HASH_BLOCKS_KEPT):
+        self.blocks = blocks
+        self._kept: collections.OrderedDict[Any, None] = collections.OrderedDict()
+
+    def hits(self, hashes: Sequence[Any]) -> int:
+        """Return how many of the first blocks are kept, and keep all of them; the least recently used leave."""
+        found = 0
+        for block in hashes:
+            if block not in self._kept:
+                break
+            found += 1
+        for block in reversed(hashes):  # the beginning of a prompt is used last: it outlives its end
+            self._kept[block] = None
+            self._kept.move_to_end(block)
+        while len(self._kept) > self.blocks:
+            self._kept.popitem(last=False)
+        return found
 
 
 class Parser:
-    """One block of whole lines and the vectors that are made of it."""
+    """What makes rows of pieces: the layout, how times are written, labels so far, and the prefix cache."""
 
-    def __init__(self, path: str | os.PathLike[str], layout: Layout, is_clock: bool, block: Block, text: str):
-        self.path, self.layout, self.is_clock, self.block = path, layout, is_clock, block
-        self.fields = self._split_quoted(text) if '"' in text else self._split_plain()
+    def __init__(self, path: str | os.PathLike[str], layout: Layout, times: Times):
+        self.path, self.layout, self.times = path, layout, times
+        self.codes: dict[Label, int] = {}
+        self.cache = PrefixCache()
         self.bad: list[tuple[int, str]] = []  # the first bad row of each column, and why
+        self.piece = Piece({}, lambda row: row)
 
-    def rows(self, codes: dict[str, int]) -> np.ndarray:
-        """Return the block's rows of dtype `ROW`; new labels get the next codes."""
-        layout = self.layout
-        time_ns = self._dates(layout.time) if self.is_clock else self._seconds(layout.time)
+    @property
+    def has_totals(self) -> bool:
+        """Whether a row stands for several requests."""
+        return "count" in self.layout.columns
+
+    def rows(self, piece: Piece) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Return a piece's rows, of dtype `ROW` or `TOTALS`, and masks of those that are no requests, by why."""
+        self.piece, self.bad = piece, []
+        time_ns, wrong, expected = self.times.read(self._entries("time"))
+        self._reject(wrong, "time", expected)
+        count = self._whole("count", "requests", _MAX_COUNT) if self.has_totals else np.ones(len(time_ns))
+        most = _MAX_TOTAL if self.has_totals else MAX_TOKENS
+        failed = self._failed(len(time_ns))
+        silent = failed | self._is_missing("output")
+        tokens_in = self._whole("input", "input tokens", most, silent)
+        tokens_out = self._whole("output", "output tokens", most, silent)
         columns = {
             "time_ns": time_ns,
-            "input": self._tokens(layout.input, "input"),
-            "output": self._tokens(layout.output, "output"),
-            "label": np.zeros_like(time_ns) if layout.label is None else self._labels(layout.label, codes),
+            "input": tokens_in,
+            "output": tokens_out,
+            "cached": self._cached(tokens_in, most, silent),
+            "label": self._labels(~failed & (tokens_out > 0)),
         }
+        if self.has_totals:
+            columns["count"] = count
         if self.bad:
             row, message = min(self.bad)
-            fail(self.path, self.block.first_line + row, message)
-        rows = np.empty(len(time_ns), dtype=ROW)
+            fail(self.path, piece.place(row), message)
+        rows = np.empty(len(time_ns), dtype=TOTALS if self.has_totals else ROW)
         for name, values in columns.items():
             rows[name] = values
-        return rows
-
-    # -- lines to fields
-
-    def _split_plain(self) -> dict[int, np.ndarray]:
-        """Split lines without quotes; a count of the commas comes first, so that every row has its line."""
-        import pandas
-
-        data = np.frombuffer(self.block.data, dtype=np.uint8)
-        ends = np.append(np.flatnonzero(data == ord("\n")), len(data))
-        commas = np.searchsorted(np.flatnonzero(data == ord(",")), ends)
-        widths, lengths = np.diff(commas, prepend=0) + 1, np.diff(ends, prepend=-1) - 1
-        odd = int(np.argmax(widths != self.layout.width))
-        self._check_width(odd, int(widths[odd]), int(lengths[odd]))
-        self._check_characters(data, ends)
-        wanted = self._wanted()
-        frame = pandas.read_csv(
-            io.BytesIO(self.block.data),
-            header=None,
-            names=range(self.layout.width),
-            usecols=wanted,
-            dtype=object,
-            na_filter=False,
-            quoting=csv.QUOTE_NONE,
-            skip_blank_lines=False,
-            index_col=False,
-        )
-        return {k: frame[k].to_numpy(dtype=object) for k in wanted}
-
-    def _wanted(self) -> list[int]:
-        layout = self.layout
-        found = (layout.time, layout.input, layout.output, layout.label)
-        return sorted(k for k in found if k is not None)
-
-    def _check_width(self, row: int, width: int, length: int) -> None:
-        if width != self.layout.width:
-            found = "an empty line" if length <= 1 else str(width)
-            message = f"expected {self.layout.width} fields as in the header, got {found}"
-            fail(self.path, self.block.first_line + row, message)
-
-    def _check_characters(self, data: np.ndarray, ends: np.ndarray) -> None:
-        """Refuse NUL bytes and carriage returns within a line: they would shift rows against lines."""
-        returns = np.flatnonzero(data == ord("\r"))
-        after = np.append(data, ord("\n"))[returns + 1]
-        bad = np.append(np.flatnonzero(data == 0), returns[after != ord("\n")])
-        if bad.size:
-            row = int(np.searchsorted(ends, bad.min()))
-            fail(self.path, self.block.first_line + row, "a NUL byte or a carriage return within the line")
-
-    def _split_quoted(self, text: str) -> dict[int, np.ndarray]:
-        """Split lines with quotes one by one, by the rules of CSV; no field may run over a line's end."""
-        columns: dict[int, list[str]] = {k: [] for k in self._wanted()}
-        for row, line in enumerate(text.split("\n")):
-            try:
-                (fields,) = csv.reader([line.removesuffix("\r")], strict=True)
-            except (csv.Error, ValueError) as error:
-                fail(self.path, self.block.first_line + row, f"not a row of CSV ({error})")
-            self._check_width(row, len(fields), len(line))
-            for k, values in columns.items():
-                values.append(fields[k])
-        return {k: np.array(values, dtype=object) for k, values in columns.items()}
+        empty = count == 0 if self.has_totals else np.zeros(len(time_ns), dtype=bool)
+        return rows, {
+            "failed": failed & ~empty,
+            "without output": ~failed & (tokens_out == 0) & ~empty,
+            "": empty,
+        }
 
     # -- fields to numbers
 
-    def _reject(self, wrong: np.ndarray, column: int, expected: str) -> None:
+    def _entries(self, role: str) -> np.ndarray:
+        return self.piece.columns[self.layout.columns[role]]
+
+    def _reject(self, wrong: np.ndarray, role: str, expected: str) -> None:
         if wrong.any():
             row = int(np.argmax(wrong))
-            found = str(self.fields[column][row]).strip()
+            entry = self._entries(role)[row]
+            found = "" if entry is None else str(entry).strip()
             shown = repr(found if len(found) <= 40 else found[:37] + "...")
             self.bad.append((row, f"expected {expected}, got {shown}"))
 
-    def _dates(self, column: int) -> np.ndarray:
+    def _whole(
+        self, role: str, what: str, most: int, may_miss: np.ndarray | bool | np.bool_ = False
+    ) -> np.ndarray:
+        found = numbers(self._entries(role))
+        missing = self._is_missing(role) & may_miss
+        wrong = ~((found >= 0) & (found <= most) & (found == np.floor(found))) & ~missing
+        self._reject(wrong, role, f"a whole number of {what} from 0 to {most:,}")
+        return np.where(wrong | missing, 0.0, found)
+
+    def _is_missing(self, role: str) -> np.ndarray:
+        entries = self._entries(role)
+        found = np.isnan(numbers(entries))
+        for k in np.flatnonzero(found):
+            found[k] = _text(entries[k]) in _MISSING
+        return found
+
+    def _failed(self, size: int) -> np.ndarray:
+        """Return which rows say of themselves that they went wrong."""
+        failed = np.zeros(size, dtype=bool)
+        if "status" in self.layout.columns:
+            failed |= self._by_value("status", lambda text: not _is_success(text))
+        if "error" in self.layout.columns:
+            failed |= self._by_value("error", lambda text: text not in (*_MISSING, "false", "0", "{}"))
+        return failed
+
+    def _by_value(self, role: str, says: Callable[[str], bool]) -> np.ndarray:
+        texts = [_text(entry) for entry in self._entries(role)]
+        verdicts = {text: says(text) for text in set(texts)}
+        return np.array([verdicts[text] for text in texts], dtype=bool)
+
+    def _cached(self, tokens_in: np.ndarray, most: int, silent: np.ndarray) -> np.ndarray:
+        """Return the tokens of each prompt that were in a prefix cache."""
+        if "cached" in self.layout.columns:
+            found = self._whole("cached", "cached tokens", most, True)
+            self._reject(
+                found > np.where(silent, np.inf, tokens_in), "cached", "no more than the input tokens"
+            )
+            return np.minimum(found, tokens_in)
+        if "hashes" not in self.layout.columns:
+            return np.zeros_like(tokens_in)
+        wrong = np.zeros(len(tokens_in), dtype=bool)
+        hits = np.zeros(len(tokens_in))
+        for k, hashes in enumerate(self._entries("hashes")):
+            if isinstance(hashes, list):
+                hits[k] = self.cache.hits(hashes)
+            else:
+                wrong[k] = True
+        self._reject(wrong, "hashes", "a list of the hashes of the prompt's blocks")
+        return np.minimum(hits * HASH_BLOCK, tokens_in)
+
+    # -- labels
+
+    def _labels(self, is_request: np.ndarray) -> Any:
+        """Return codes of the pairs of label and model; what is no request needs none."""
         import pandas
 
-        texts = pandas.Series(self.fields[column])
-        stamps = pandas.to_datetime(texts, format="ISO8601", utc=True, errors="coerce")
-        wrong = ~stamps.dt.year.between(*_YEARS) | texts.isin(_RELATIVE_DATES)
-        self._reject(
-            np.asarray(wrong),
-            column,
-            f"a time such as 2023-11-16 18:17:03.9799600, of the years {_YEARS[0]} to {_YEARS[1]} (or seconds in all "
-            "rows)",
-        )
-        return np.asarray(stamps.mask(wrong).dt.as_unit("ns").astype("int64"))
+        parts = [role for role in ("label", "model") if role in self.layout.columns]
+        if not parts:
+            return np.zeros(len(is_request))
+        texts = {role: np.array([_stripped(e) for e in self._entries(role)], dtype=object) for role in parts}
+        for role in parts:
+            empty = np.array([not text for text in texts[role]], dtype=bool)
+            self._reject(empty & is_request, role, "a label" if role == "label" else "a model")
+        none = np.full(len(is_request), None, dtype=object)
+        first, _ = pandas.factorize(texts.get("label", none))
+        second, seconds = pandas.factorize(texts.get("model", none))
+        pairs, inverse = np.unique(first * (len(seconds) + 1) + second, return_inverse=True)
+        known = np.zeros(len(pairs), dtype=np.int64)
+        rows_of = np.full(len(pairs), len(is_request))
+        np.minimum.at(rows_of, inverse, np.arange(len(is_request)))
+        for k in np.argsort(rows_of).tolist():
+            row = int(rows_of[k])
+            pair = (texts["label"][row] if "label" in texts else None,) + (
+                (texts["model"][row] if "model" in texts else None),
+            )
+            if pair not in self.codes and len(self.codes) == MAX_LABELS:
+                self.bad.append(
+                    (row, f"more than {MAX_LABELS:,} different labels in {self.layout.name(parts[0])!r}")
+                )
+                break
+            known[k] = self.codes.setdefault(pair, len(self.codes))
+        return known[inverse]
 
-    def _seconds(self, column: int) -> np.ndarray:
-        seconds = self._numbers(column)
-        self._reject(np.isnan(seconds), column, "seconds (or a time such as 2023-11-16 18:17:03 in all rows)")
-        wrong = ~(np.abs(seconds) < _MAX_SECONDS)
-        self._reject(wrong, column, f"seconds, fewer than {_MAX_SECONDS:g} (of milliseconds, a thousandth)")
-        # To the microsecond: seconds since 1970 have no more digits in floating point.
-        return np.rint(np.where(wrong, 0.0, seconds) * 1e6).astype(np.int64) * 1000
 
-    def _numbers(self, column: int) -> np.ndarray:
-        import pandas
+def _stripped(entry: Any) -> str:
+    return "" if entry is None else str(entry).strip()
 
-        return np.asarray(pandas.to_numeric(self.fields[column], errors="coerce"), dtype=float)
 
-    def _tokens(self, column: int, side: str) -> np.ndarray:
-        tokens = self._numbers(column)
-        wrong = ~((tokens >= 0) & (tokens <= MAX_TOKENS) & (tokens == np.floor(tokens)))
-        self._reject(wrong, column, f"a whole number of {side} tokens from 0 to {MAX_TOKENS:,}")
-        return np.where(wrong, 0.0, tokens)
+def _text(entry: Any) -> str:
+    """Return an entry for comparison; a list or an object as its text."""
+    return (
+        ""
+        if entry is None or (isinstance(entry, float) and math.isnan(entry))
+        else str(entry).strip().lower()
+    )
 
-    def _labels(self, column: int, codes: dict[str, int]) -> Any:
-        import pandas
 
-        local, names = pandas.factorize(self.fields[column])
-        known = np.empty(len(names), dtype=np.int64)
-        for k, name in enumerate(names):
-            label = str(name).strip()
-            if not label:
-                self._reject(local == k, column, "a label")
-            elif label not in codes and len(codes) == MAX_LABELS:
-                what = f"at most {MAX_LABELS} different labels in the column {self.layout.label_name!r}"
-                self._reject(local == k, column, what)
-            known[k] = codes.setdefault(label, len(codes))
-        return known[local]
+def _is_success(text: str) -> bool:
+    """Return whether a state says that all went well; the codes of HTTP from 200 to 299 do.
+
+    Examples
+    --------
+    >>> _is_success("success"), _is_success("200"), _is_success("429"), _is_success("failure")
+    (True, True, False, False)
+    """
+    return text in _SUCCESS or (text.removesuffix(".0").isdecimal() and 200 <= int(float(text)) < 300)

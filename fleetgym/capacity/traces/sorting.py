@@ -45,13 +45,13 @@ def by_label(trace: Trace) -> Sorting:
     counts = np.zeros(len(trace.labels), dtype=np.int64)
     for rows in trace.chunks():
         counts += np.bincount(rows["label"], minlength=len(counts))
-    order = [int(k) for k in np.argsort(-counts, kind="stable")]
+    order = [int(k) for k in np.argsort(-counts, kind="stable") if counts[k]]  # not those of embeddings
     kept = [k for k in order[: MAX_WORKLOADS - 1] if counts[k] >= _SMALL_SHARE * counts.sum()]
-    if len(kept) >= len(counts) - 1:  # a single label left over stays what it is
+    if len(kept) >= len(order) - 1:  # a single label left over stays what it is
         kept = order
     labels = [trace.labels[k] for k in kept]
     rule = f"the column {trace.label_name!r}"
-    if rare := len(counts) - len(kept):
+    if rare := len(order) - len(kept):
         labels.append("other")
         rule += f"; {rare} rare labels (under 1 %, or not among the 15 most frequent) together are {_ids(labels)[-1]!r}"
     number = np.full(len(counts), len(kept))

@@ -1,24 +1,33 @@
-"""A text file in, plain or gzipped; blocks of whole lines out, each with its first line's number, in bounded memory."""
+"""A file in, plain or packed; its bytes, or blocks of whole lines with their first line's number, out."""
 
 from __future__ import annotations
 
+import bz2
 import dataclasses
 import gzip
+import lzma
 import os
+import tarfile
+import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
+
+import numpy as np
 
 from fleetgym.files.errors import DataError, FleetgymError
 
 _BLOCK_BYTES = 4 * 2**20
 _LONGEST_LINE = 2**20
 
-#: What a file may unpack to if nothing else is asked for: a .gz so many times its size, but never more than the
-#: second. Request traces compress 4 to 15 times.
+#: What a file may unpack to if nothing else is asked for: a packed one so many times its size, but never more than
+#: the second. Request traces compress 4 to 15 times.
 UNPACK_RATIO, UNPACK_BYTES = 100, 8 * 2**30
 _ALWAYS_ALLOWED = 16 * 2**20
+
+#: Endings of packed files.
+PACKED = (".tar.gz", ".tgz", ".tar.zst", ".tar", ".gz", ".zst", ".bz2", ".xz", ".zip")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,9 +38,9 @@ class Block:
     first_line: int  # counted from 1
 
 
-def fail(path: str | os.PathLike[str], line: int, message: str) -> NoReturn:
-    """Raise the `DataError` of a line of a file."""
-    raise DataError(message, f"line {line}", os.fspath(path))
+def fail(path: str | os.PathLike[str], place: int | str, message: str) -> NoReturn:
+    """Raise the `DataError` of a line, or of another place, of a file."""
+    raise DataError(message, f"line {place}" if isinstance(place, int) else place, os.fspath(path))
 
 
 def separator_hint(header: Sequence[str]) -> str:
@@ -46,16 +55,92 @@ def separator_hint(header: Sequence[str]) -> str:
     return "" if other is None else f"; the fields are separated by {other!r}, expected commas"
 
 
-def blocks(path: str | os.PathLike[str], unpack_gib: float | None = None) -> Iterator[Block]:
-    """Yield the lines of a file in blocks of a few MiB.
+class Source:
+    """The unpacked bytes of a file.
 
     Parameters
     ----------
     path : path-like
-        Unpacked on the way if its name ends in ``.gz``.
+        Unpacked on the way if its name ends in one of `PACKED`; an archive must hold one file.
     unpack_gib : float, optional
-        Most GiB that the file may hold when unpacked. By default 8 GiB, and for a ``.gz`` no more than 100
+        Most GiB that the file may hold when unpacked. By default 8 GiB, and for a packed one no more than 100
         times its size (16 MiB are always allowed).
+
+    Raises
+    ------
+    DataError
+        For a directory, a truncated or broken file, one that unpacks to too much.
+    FleetgymError
+        For a limit that is not above 0.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], unpack_gib: float | None = None):
+        self.path, self.limit, self.unpacked, self.line = path, _limit(path, unpack_gib), 0, 1
+        if Path(path).is_dir():
+            raise DataError("a directory; expected a file", source=os.fspath(path))
+        self.stream = self._guard(lambda: _open(path))
+        self.head = self.read(16)  # what the file is, is told by how it begins
+        self.start = self.head
+
+    def _guard(self, action: Any) -> Any:
+        try:
+            return action()
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            fail(
+                self.path,
+                self.line,
+                f"the gzip file is broken or truncated at or after this line ({error})",
+            )
+        except (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError) as error:
+            fail(self.path, self.line, f"the packed file is broken or truncated ({error})")
+        except OSError as error:
+            if error.filename is not None:
+                raise
+            fail(self.path, self.line, f"the packed file is broken or truncated ({error})")
+
+    def read(self, size: int = _BLOCK_BYTES) -> bytes:
+        """Return the next bytes; empty at the end."""
+        chunk: bytes = self._guard(lambda: self.stream.read(size))
+        self.unpacked += len(chunk)
+        if self.unpacked > self.limit:
+            fail(
+                self.path,
+                self.line,
+                f"the file holds more than {self.limit / 2**30:.3g} GiB when unpacked, which is too much for its "
+                "size or at all; if it is what it should be, raise the limit with --unpack-limit (unpack_gib)",
+            )
+        return chunk
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield all bytes from the first on, once."""
+        chunk, self.start = self.start + self.read(max(1, _BLOCK_BYTES - len(self.start))), b""
+        while chunk:
+            yield chunk
+            chunk = self.read()
+
+    def first_block(self) -> bytes:
+        """Return the first few MiB; they will be read again."""
+        self.start += self.read(max(1, _BLOCK_BYTES - len(self.start)))
+        return self.start
+
+    def everything(self) -> bytes:
+        """Return all bytes."""
+        return b"".join(self.chunks())
+
+    def close(self) -> None:
+        """Close the file."""
+        self.stream.close()
+
+
+def blocks(source: Source, *, quotes: bool = False) -> Iterator[Block]:
+    """Yield the lines of a file in blocks of a few MiB.
+
+    Parameters
+    ----------
+    source : Source
+        The file.
+    quotes : bool
+        Keep a record of CSV whole where quoted fields run over line breaks.
 
     Yields
     ------
@@ -65,34 +150,37 @@ def blocks(path: str | os.PathLike[str], unpack_gib: float | None = None) -> Ite
     Raises
     ------
     DataError
-        For a directory, a truncated or broken gzip file, one that unpacks to too much, a line of over 1 MiB.
-    FleetgymError
-        For a limit that is not above 0.
+        For a line, or a quoted record, of over 1 MiB.
     """
-    limit = _limit(path, unpack_gib)
-    carry, line, unpacked = b"", 1, 0
-    try:
-        with _open(path) as stream:
-            while chunk := _read(stream, path, line):
-                unpacked += len(chunk)
-                if unpacked > limit:
-                    _too_large(path, line, limit)
-                carry += chunk
-                end = carry.rstrip(b"\r\n").rfind(b"\n") + 1
-                if end:
-                    yield Block(carry[: end - 1], line)
-                    line += carry.count(b"\n", 0, end)
-                    carry = carry[end:]
-                elif len(carry) > _LONGEST_LINE:
-                    fail(
-                        path,
-                        line,
-                        f"longer than {_LONGEST_LINE // 2**20} MiB; expected a short row of a CSV file",
-                    )
-    except IsADirectoryError:
-        raise DataError("a directory; expected a file", source=os.fspath(path)) from None
+    carry = b""
+    for chunk in source.chunks():
+        carry += chunk
+        end = _whole_lines(carry, quotes)
+        if end:
+            yield Block(carry[: end - 1], source.line)
+            source.line += carry.count(b"\n", 0, end)
+            carry = carry[end:]
+        elif len(carry) > _LONGEST_LINE:
+            what = ", or a quote that is left open" if quotes and b'"' in carry else ""
+            fail(
+                source.path,
+                source.line,
+                f"longer than {_LONGEST_LINE // 2**20} MiB{what}; expected a short row of a CSV file",
+            )
     if rest := carry.rstrip(b"\r\n"):
-        yield Block(rest, line)
+        yield Block(rest, source.line)
+
+
+def _whole_lines(data: bytes, quotes: bool) -> int:
+    """Return where the last line ends that is not blank, and not inside a quoted field."""
+    end = data.rstrip(b"\r\n").rfind(b"\n") + 1
+    if not quotes or b'"' not in data:
+        return end
+    characters = np.frombuffer(data[:end], dtype=np.uint8)
+    breaks = np.flatnonzero(characters == ord("\n"))
+    before = np.searchsorted(np.flatnonzero(characters == ord('"')), breaks)
+    outside = breaks[before % 2 == 0]
+    return int(outside[-1]) + 1 if outside.size else 0
 
 
 def _limit(path: str | os.PathLike[str], unpack_gib: float | None) -> float:
@@ -102,27 +190,71 @@ def _limit(path: str | os.PathLike[str], unpack_gib: float | None) -> float:
                 f"expected a limit above 0 GiB for what a file unpacks to, got {unpack_gib:g}"
             )
         return unpack_gib * 2**30
-    if not os.fspath(path).endswith(".gz"):
+    if not os.fspath(path).lower().endswith(PACKED):
         return UNPACK_BYTES
     return min(UNPACK_BYTES, max(_ALWAYS_ALLOWED, UNPACK_RATIO * Path(path).stat().st_size))
 
 
-def _open(path: str | os.PathLike[str]) -> Any:
+def _open(path: str | os.PathLike[str]) -> IO[bytes]:
     name = os.fspath(path)
-    return gzip.open(name, "rb") if name.endswith(".gz") else open(name, "rb")
-
-
-def _read(stream: Any, path: str | os.PathLike[str], line: int) -> bytes:
-    try:
-        return stream.read(_BLOCK_BYTES)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        fail(path, line, f"the gzip file is broken or truncated at or after this line ({error})")
-
-
-def _too_large(path: str | os.PathLike[str], line: int, limit: float) -> NoReturn:
-    fail(
-        path,
-        line,
-        f"the file holds more than {limit / 2**30:.3g} GiB when unpacked, which is too much for its size or at all; "
-        "if it is what it should be, raise the limit with --unpack-limit (unpack_gib)",
+    lower = name.lower()
+    if lower.endswith(".zip"):
+        return _only_file(path, zipfile.ZipFile(name))
+    if lower.endswith((".tar", ".tar.gz", ".tgz", ".tar.zst")):
+        packed: Any = _zstandard(name) if lower.endswith(".zst") else open(name, "rb")  # noqa: SIM115
+        return _first_file(path, tarfile.open(fileobj=packed, mode="r|" if lower.endswith(".zst") else "r|*"))
+    opened: Any = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _zstandard}
+    return next((call(name) for ending, call in opened.items() if lower.endswith(ending)), None) or open(
+        name, "rb"
     )
+
+
+def _zstandard(name: str) -> Any:
+    try:
+        import zstandard
+    except ModuleNotFoundError:
+        raise FleetgymError(
+            f"{name} is packed with Zstandard: pip install 'fleetgym[traces]', or unpack it"
+        ) from None
+    return zstandard.open(name, "rb")
+
+
+def _only_file(path: str | os.PathLike[str], archive: zipfile.ZipFile) -> IO[bytes]:
+    files = [info.filename for info in archive.infolist() if not info.is_dir()]
+    if len(files) != 1:
+        fail(path, "$", f"the archive holds {len(files)} files; expected one: unpack it, and give the trace")
+    return archive.open(files[0])
+
+
+def _first_file(path: str | os.PathLike[str], archive: tarfile.TarFile) -> IO[bytes]:
+    """Return the one file of an archive, which is read from its start to its end."""
+    member = archive.next()
+    while member is not None and not member.isfile():
+        member = archive.next()
+    stream = None if member is None else archive.extractfile(member)
+    if stream is None:
+        fail(path, "$", "the archive holds no file; expected one")
+    return _OneMember(path, archive, stream)  # type: ignore[return-value]
+
+
+class _OneMember:
+    """The first file of an archive; raises at its end if there is another."""
+
+    def __init__(self, path: str | os.PathLike[str], archive: tarfile.TarFile, stream: IO[bytes]):
+        self.path, self.archive, self.stream = path, archive, stream
+
+    def read(self, size: int) -> bytes:
+        found = self.stream.read(size)
+        if not found:
+            while (more := self.archive.next()) is not None:
+                if more.isfile():
+                    fail(
+                        self.path,
+                        "$",
+                        f"the archive holds a second file, {more.name!r}; expected one: unpack it, and give the "
+                        "trace",
+                    )
+        return found
+
+    def close(self) -> None:
+        self.archive.close()

@@ -21,7 +21,6 @@ BINS = int(WINDOW_S) // BIN_S  # per window
 MAX_DAYS = 93
 _LONGEST_TOTAL = 2**20  # tokens; what is longer counts as this when quantiles are taken
 _FEW_REQUESTS = 50
-_SELDOM_RPS = 0.01
 _SINCE_1970_NS = 10**17  # three years: larger numbers of seconds are dates
 
 
@@ -156,8 +155,8 @@ def _check_span(trace: Trace, source: str) -> _Clock:
         )
     if windows > MAX_DAYS * DAY:
         raise DataError(
-            f"the trace spans {trace.span_s / 86400:.0f} days, at most {MAX_DAYS} are read; is a date "
-            "wrong, or are the times milliseconds?",
+            f"the trace spans {trace.span_s / 86400:.0f} days, at most {MAX_DAYS} are read; take a part "
+            f"with --last {MAX_DAYS}d, or --from and --to (is a date wrong, or is --time-unit ms meant?)",
             "all rows",
             source,
         )
@@ -175,20 +174,18 @@ def _total_histogram(trace: Trace) -> np.ndarray:
 # -- measuring
 
 
-def _doubts(trace: Trace, are_whole: bool) -> list[str]:
-    """Return what looks wrong with the times and the lengths; `are_whole` times are seconds without a fraction."""
+def _left_out(trace: Trace) -> list[str]:
+    """Return what is left out, and why, in shares of requests and tokens."""
+    words = {
+        "failed": "requests left out because they failed, as the file says",
+        "without output": "rows left out because they have no output tokens: failed requests, embeddings",
+        "too long": "requests left out because they have more tokens than any candidate's context holds",
+    }
     found = []
-    if trace.num_left_out:
-        found.append(
-            "requests left out because they have more tokens than any candidate's context holds: "
-            f"{trace.num_left_out:,}"
-        )
-    per_s = trace.num_rows / max(trace.span_s, 1.0)
-    if are_whole and per_s < _SELDOM_RPS:
-        found.append(
-            f"only {per_s:.2g} requests/s, and all times are whole numbers: if they are milliseconds, divide them by "
-            "1000"
-        )
+    for why, (count, _) in trace.left_out.items():
+        if why in words:
+            requests, tokens = trace.share_left_out(why)
+            found.append(f"{words[why]}: {count:,} ({requests:.1%} of requests, {tokens:.1%} of tokens)")
     return found
 
 
@@ -199,9 +196,7 @@ def _measure(
     bins = np.zeros((windows + 1) * BINS * count)
     sums = np.zeros((2, (windows + 1) * count))  # tokens per window, input and output
     moments = np.zeros((6, count))
-    are_whole = not trace.is_clock
     for rows in trace.chunks():
-        are_whole = are_whole and not np.any(rows["time_ns"] % 10**9)
         workload = sorting.classify(rows)
         bin_ = clock.bins(rows["time_ns"])
         bins += np.bincount(bin_ * count + workload, minlength=bins.size)
@@ -225,12 +220,12 @@ def _measure(
         rule=sorting.rule,
         labels=sorting.labels,
         requests=trace.num_rows,
-        too_long=trace.num_left_out,
+        too_long=trace.left_out.get("too long", (0, 0))[0],
         span_s=trace.span_s,
         first_window=clock.first_window,
         is_clock=is_date,
         dates=calendar.dates,
-        notes=(*_doubts(trace, are_whole), *calendar.notes),
+        notes=(*trace.notes, *_left_out(trace), *calendar.notes),
         bins=bins,
         input_mean=means[0],
         output_mean=means[1],

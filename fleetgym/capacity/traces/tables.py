@@ -1,0 +1,424 @@
+"""A file of CSV, JSON Lines, JSON or Parquet in; its columns by name, in pieces whose rows know their place, out."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import itertools
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+
+from fleetgym.capacity.traces.source import Block, Source, blocks, fail
+from fleetgym.files.documents import parse_json
+from fleetgym.files.errors import DataError, FleetgymError
+
+_LOOKED_AT = 1000  # records whose names make the columns of a file without a header
+_DEEPEST = 6
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """Some rows of a table."""
+
+    columns: dict[int, np.ndarray]  # of objects, by number of the column; as texts from CSV
+    place: Callable[[int], int | str]  # of a row in the file: a line, or a path
+
+
+class Table(Protocol):
+    """A file whose columns have names."""
+
+    names: tuple[str, ...]
+
+    def pieces(self, wanted: Sequence[int]) -> Iterator[Piece]:
+        """Yield the wanted columns, all rows in order."""
+        ...
+
+
+def open_table(path: str | os.PathLike[str], unpack_gib: float | None = None) -> Table:
+    """Return the table that a file holds, whatever its ending says.
+
+    Parameters
+    ----------
+    path : path-like
+        Packed or not, see `fleetgym.capacity.traces.source.Source`.
+    unpack_gib : float, optional
+        Most GiB that it may unpack to.
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    DataError
+        For what is no table, by what it is.
+    """
+    source = Source(path, unpack_gib)
+    for magic, what in _MAGIC.items():
+        if source.head.startswith(magic):
+            fail(path, 1, f"not UTF-8 text (byte {source.head[0]:#04x}); {what}")
+    if source.head.startswith(b"PAR1"):
+        return _Parquet(source)
+    first = source.head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+    if first in (b"{", b"["):
+        return _json_table(source)
+    return _Csv(source)
+
+
+#: How files begin that hold no table that is read.
+_MAGIC = {
+    b"\x1f\x8b": "it looks like gzip: name it .gz",
+    b"\x28\xb5\x2f\xfd": "it looks like Zstandard: name it .zst",
+    b"BZh": "it looks like bzip2: name it .bz2",
+    b"\xfd7zXZ": "it looks like xz: name it .xz",
+    b"PK\x03\x04": "it looks like an Excel workbook or a zip file: save the table as CSV in UTF-8",
+    b"\xff\xfe": "it looks like UTF-16: save it as UTF-8",
+    b"\xfe\xff": "it looks like UTF-16: save it as UTF-8",
+    b"SQLite format 3": "it is an SQLite database: export the table as CSV",
+    b"ARROW1": "it is an Arrow file: save it as Parquet",
+    b"Obj\x01": "it is an Avro file: save it as Parquet",
+    b"ORC": "it is an ORC file: save it as Parquet",
+}
+
+
+def _decoded(path: str | os.PathLike[str], block: Block) -> str:
+    try:
+        return block.data.decode("utf-8-sig" if block.first_line == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        line = block.first_line + block.data.count(b"\n", 0, error.start)
+        fail(path, line, f"not UTF-8 text (byte {block.data[error.start]:#04x})")
+
+
+# -- CSV
+
+
+class _Csv:
+    """Comma-separated values with a header."""
+
+    def __init__(self, source: Source):
+        from fleetgym.capacity.traces.header import expected_header
+
+        self.path = source.path
+        self._blocks = blocks(source, quotes=True)
+        first = next(self._blocks, None)
+        if first is None:
+            fail(self.path, 1, "the file is empty; " + expected_header())
+        head, _, rest = _decoded(self.path, first).partition("\n")
+        self.names = tuple(_fields(head))
+        self._first = Block(rest.encode(), 2)
+
+    def pieces(self, wanted: Sequence[int]) -> Iterator[Piece]:
+        """Yield the wanted columns, all rows in order."""
+        if self._first.data:
+            yield self._piece(self._first, wanted)
+        for block in self._blocks:
+            yield self._piece(block, wanted)
+
+    def _piece(self, block: Block, wanted: Sequence[int]) -> Piece:
+        text = _decoded(self.path, block)
+        if '"' in text:
+            return self._split_quoted(block, text, wanted)
+        if dates := _DATE_WITH_COMMA.search(text.partition("\n")[0]) and _DATE_WITH_COMMA.sub(r"\1 ", text):
+            block = Block(dates.encode(), block.first_line)
+        return self._split_plain(block, wanted)
+
+    def _split_plain(self, block: Block, wanted: Sequence[int]) -> Piece:
+        """Split lines without quotes; a count of the commas comes first, so that every row has its line."""
+        import pandas
+
+        data = np.frombuffer(block.data, dtype=np.uint8)
+        ends = np.append(np.flatnonzero(data == ord("\n")), len(data))
+        commas = np.searchsorted(np.flatnonzero(data == ord(",")), ends)
+        widths, lengths = np.diff(commas, prepend=0) + 1, np.diff(ends, prepend=-1) - 1
+        odd = int(np.argmax(widths != len(self.names)))
+        self._check_width(block.first_line + odd, int(widths[odd]), int(lengths[odd]))
+        self._check_characters(block, data, ends)
+        frame = pandas.read_csv(
+            io.BytesIO(block.data),
+            header=None,
+            names=range(len(self.names)),
+            usecols=sorted(wanted),
+            dtype=object,
+            na_filter=False,
+            quoting=csv.QUOTE_NONE,
+            skip_blank_lines=False,
+            index_col=False,
+        )
+        return Piece({k: frame[k].to_numpy(dtype=object) for k in wanted}, lambda row: block.first_line + row)
+
+    def _check_width(self, line: int, width: int, length: int) -> None:
+        if width != len(self.names):
+            found = "an empty line" if length <= 1 else str(width)
+            fail(self.path, line, f"expected {len(self.names)} fields as in the header, got {found}")
+
+    def _check_characters(self, block: Block, data: np.ndarray, ends: np.ndarray) -> None:
+        """Refuse NUL bytes and carriage returns within a line: they would shift rows against lines."""
+        returns = np.flatnonzero(data == ord("\r"))
+        after = np.append(data, ord("\n"))[returns + 1]
+        bad = np.append(np.flatnonzero(data == 0), returns[after != ord("\n")])
+        if bad.size:
+            row = int(np.searchsorted(ends, bad.min()))
+            fail(self.path, block.first_line + row, "a NUL byte or a carriage return within the line")
+
+    def _split_quoted(self, block: Block, text: str, wanted: Sequence[int]) -> Piece:
+        """Split by the rules of CSV; a quoted field may run over line breaks."""
+        columns: dict[int, list[str]] = {k: [] for k in wanted}
+        lines: list[int] = []
+        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+        while True:
+            line = block.first_line + reader.line_num
+            try:
+                fields = next(reader)
+            except StopIteration:
+                break
+            except (csv.Error, ValueError) as error:
+                fail(self.path, line, f"not a row of CSV ({error})")
+            self._check_width(line, len(fields), sum(map(len, fields)))
+            lines.append(line)
+            for k, values in columns.items():
+                values.append(fields[k])
+        return Piece({k: np.array(values, dtype=object) for k, values in columns.items()}, lines.__getitem__)
+
+
+#: A date of mail or HTTP, whose comma does not separate fields.
+_DATE_WITH_COMMA = re.compile(r"\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun), (?=\d{1,2} [A-Z][a-z]{2} \d{4} )")
+
+
+def _fields(line: str) -> list[str]:
+    try:
+        return next(csv.reader([line.rstrip("\r")]), [])
+    except csv.Error:
+        return []
+
+
+# -- records
+
+
+class _Records:
+    """Records of JSON; the columns are the names in the first ones, dots being steps into nested objects."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        records: Iterator[tuple[int | str, dict[str, Any]]],
+    ):
+        self._records = records
+        self._seen = list(itertools.islice(records, _LOOKED_AT))
+        if not self._seen:
+            fail(path, 1, "there is no record in the file; expected one per request")
+        names: dict[str, None] = {}
+        for _, record in self._seen:
+            names.update(dict.fromkeys(_flat_names(record)))
+        self.names = tuple(names)
+
+    def pieces(self, wanted: Sequence[int]) -> Iterator[Piece]:
+        """Yield the wanted columns, all records in order."""
+        steps = {k: self.names[k] for k in wanted}
+        rows, places = {k: [] for k in wanted}, []  # type: dict[int, list[Any]], list[int | str]
+        for place, record in itertools.chain(self._seen, self._records):
+            _add(rows, places, steps, place, record)
+            if len(places) >= 100_000:
+                yield _piece_of(rows, places)
+                rows, places = {k: [] for k in wanted}, []
+        yield _piece_of(rows, places)
+
+
+def _add(
+    rows: dict[int, list[Any]],
+    places: list[int | str],
+    steps: dict[int, str],
+    place: int | str,
+    record: dict[str, Any],
+) -> None:
+    places.append(place)
+    for k, name in steps.items():
+        rows[k].append(_value(record, name))
+
+
+def _piece_of(rows: dict[int, list[Any]], places: list[int | str]) -> Piece:
+    columns = {}
+    for k, values in rows.items():
+        columns[k] = np.empty(len(values), dtype=object)
+        columns[k][:] = values
+    return Piece(columns, places.__getitem__)
+
+
+def _flat_names(record: dict[str, Any], depth: int = 0) -> Iterator[str]:
+    for name, value in record.items():
+        if isinstance(value, dict) and value and depth < _DEEPEST:
+            yield from (f"{name}.{inner}" for inner in _flat_names(value, depth + 1))
+        else:
+            yield name
+
+
+def _value(record: Any, name: str) -> Any:
+    """Return the value at a dotted name; a name may have dots of its own."""
+    if not isinstance(record, dict):
+        return None
+    if name in record:
+        return record[name]
+    at = name.find(".")
+    while at > 0:
+        if name[:at] in record:
+            return _value(record[name[:at]], name[at + 1 :])
+        at = name.find(".", at + 1)
+    return None
+
+
+def _json_table(source: Source) -> Table:
+    """Return the table of JSON Lines, or of one JSON document."""
+    path = source.path
+    line, newline, rest = source.first_block().removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")
+    try:
+        is_lines = isinstance(json.loads(line), dict) and bool(rest.strip())
+    except ValueError:
+        is_lines = False
+    if is_lines:
+        return _Records(path, _json_lines(source))
+    data = source.everything()
+    try:
+        value = parse_json(data.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        fail(path, 1, f"not UTF-8 text (byte {data[error.start]:#04x})")
+    except DataError as error:
+        if newline and line.lstrip()[:1] == b"{" and line.rstrip()[-1:] == b"}":
+            fail(path, 1, f"not a line of JSON ({error.message})")
+        raise error.in_file(path) from None
+    return _document_table(path, value)
+
+
+def _json_lines(source: Source) -> Iterator[tuple[int | str, dict[str, Any]]]:
+    for block in blocks(source):
+        for number, line in enumerate(block.data.split(b"\n"), block.first_line):
+            if line.strip():
+                yield number, _record(source.path, number, line)
+
+
+def _record(path: str | os.PathLike[str], number: int, line: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+    except ValueError as error:
+        fail(path, number, f"not a line of JSON ({error})")
+    if not isinstance(record, dict):
+        fail(path, number, "expected an object of JSON in each line")
+    return record
+
+
+def _document_table(path: str | os.PathLike[str], value: Any) -> Table:
+    """Return the records of a document: a list, a list under one name, columns as lists, or spans."""
+    if isinstance(value, dict) and "resourceSpans" in value:
+        return _Records(path, _spans(value))
+    if isinstance(value, dict):
+        lists = {k: v for k, v in value.items() if isinstance(v, list) and v}
+        records = {k: v for k, v in lists.items() if isinstance(v[0], dict)}
+        if len(records) == 1:
+            ((name, found),) = records.items()
+            return _Records(path, _listed(path, found, f"$.{name}"))
+        if not records and len(lists) > 1:
+            return _columns_of_lists(path, value, lists)
+        held = ", ".join(repr(name) for name in value)
+        fail(path, "$", f"expected one list of requests, got the names {held[:200]}")
+    if not isinstance(value, list):
+        fail(path, "$", "expected a list of requests")
+    return _Records(path, _listed(path, value, "$"))
+
+
+def _listed(
+    path: str | os.PathLike[str], found: list[Any], at: str
+) -> Iterator[tuple[int | str, dict[str, Any]]]:
+    for k, record in enumerate(found):
+        if not isinstance(record, dict):
+            fail(path, f"{at}[{k}]", "expected an object, one per request")
+        yield f"{at}[{k}]", record
+
+
+def _columns_of_lists(path: str | os.PathLike[str], value: dict[str, Any], lists: dict[str, Any]) -> Table:
+    """Return the records of a result that holds each column as a list; what is no list holds for all."""
+    longest = max(len(v) for v in lists.values())
+    columns = {k: v for k, v in lists.items() if len(v) == longest}
+    same = {k: v for k, v in value.items() if isinstance(v, (str, int, float))}
+    return _Records(
+        path,
+        (
+            (f"$[{k}]", {**same, **{name: column[k] for name, column in columns.items()}})
+            for k in range(longest)
+        ),
+    )
+
+
+def _spans(value: dict[str, Any]) -> Iterator[tuple[int | str, dict[str, Any]]]:
+    """Yield the spans of an OTLP export that call a model, their attributes as an object."""
+    for r, resource in enumerate(value["resourceSpans"]):
+        for s, scope in enumerate(resource.get("scopeSpans", [])):
+            for k, span in enumerate(scope.get("spans", [])):
+                attributes = {
+                    a.get("key"): next(iter(a.get("value", {"": None}).values()), None)
+                    for a in span.get("attributes", [])
+                }
+                if any(str(name).startswith("gen_ai.usage.") for name in attributes):
+                    yield (
+                        f"$.resourceSpans[{r}].scopeSpans[{s}].spans[{k}]",
+                        {**span, "attributes": attributes},
+                    )
+
+
+# -- Parquet
+
+
+class _Parquet:
+    """A Parquet file, read group by group; needs pyarrow."""
+
+    def __init__(self, source: Source):
+        self.path = source.path
+        try:
+            import pyarrow
+            from pyarrow import parquet
+        except ModuleNotFoundError:
+            raise FleetgymError(
+                f"{self.path} is a Parquet file: pip install 'fleetgym[traces]', or save it as CSV"
+            ) from None
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - read by `pieces`; Parquet begins at its end
+        for chunk in source.chunks():
+            self._file.write(chunk)
+        try:
+            self._table = parquet.ParquetFile(self._file)
+            self.names = tuple(self._table.schema_arrow.names)
+        except (pyarrow.ArrowException, OSError) as error:
+            self._broken(error)
+
+    def _broken(self, error: Exception) -> NoReturn:
+        fail(self.path, "$", f"a Parquet file that is broken or cut off ({str(error).splitlines()[0]})")
+
+    def pieces(self, wanted: Sequence[int]) -> Iterator[Piece]:
+        """Yield the wanted columns, all rows in order."""
+        import pyarrow
+
+        done, chosen = 0, [self.names[k] for k in wanted]
+        try:
+            for batch in self._table.iter_batches(batch_size=100_000, columns=chosen):
+                columns = {k: _objects(batch.column(self.names[k])) for k in wanted}
+                yield Piece(columns, lambda row, before=done: f"row {before + row + 1}")  # type: ignore[misc]
+                done += batch.num_rows
+        except (pyarrow.ArrowException, OSError) as error:
+            self._broken(error)
+
+
+def _objects(column: Any) -> np.ndarray:
+    """Return a column's values; dates as texts of ISO 8601."""
+    import pyarrow
+
+    if pyarrow.types.is_timestamp(column.type) or pyarrow.types.is_date(column.type):
+        column = column.cast(pyarrow.timestamp("ns", getattr(column.type, "tz", None)))
+        stamps = np.array(column.cast("int64").to_numpy(zero_copy_only=False)).astype("datetime64[ns]")
+        return np.where(np.isnat(stamps), "", np.datetime_as_string(stamps)).astype(object)
+    values = column.to_pylist()
+    found = np.empty(len(values), dtype=object)
+    found[:] = values
+    return found

@@ -1,0 +1,132 @@
+"""Columns of times, as dates or as numbers of any unit, in; nanoseconds out, and the first entry that is neither."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from fleetgym.capacity.traces.header import UNITS
+
+_YEARS = (1678, 2261)  # as fit nanoseconds since 1970 in 64 bits
+_MOST_NS = 9e18
+_RELATIVE_DATES = ("now", "today")  # pandas knows them; no trace does
+
+#: Dates beside ISO 8601 that are no other date when read otherwise: those of web servers, and of mail and HTTP.
+_FORMATS = ("%d/%b/%Y:%H:%M:%S %z", "%d %b %Y %H:%M:%S %z", "%d %b %Y %H:%M:%S %Z")
+_WEEKDAY = r"^(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? "
+
+#: Seconds since 1970 of any date are smaller, and so on: what a number of today's time must be, whatever its unit.
+_SINCE_1970 = ((1e17, "ns"), (1e14, "us"), (1e11, "ms"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Times:
+    """How a column of times is read."""
+
+    format: str | None  # of dates; None for numbers
+    unit: str = "s"  # of numbers
+    is_stated: bool = False  # whether names or the user say the unit
+
+    @property
+    def is_clock(self) -> bool:
+        """Whether the times are dates."""
+        return self.format is not None
+
+    def read(self, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray, str]:
+        """Return nanoseconds, which entries are no times, and what was expected."""
+        return self._dates(entries) if self.is_clock else self._numbers(entries)
+
+    def _dates(self, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray, str]:
+        import pandas
+
+        texts = pandas.Series(entries, dtype=object).astype(str)
+        if self.format in _FORMATS:
+            texts = _bare(texts)
+        stamps = pandas.to_datetime(texts, format=self.format, utc=True, errors="coerce")
+        wrong = ~stamps.dt.year.between(*_YEARS) | texts.isin(_RELATIVE_DATES)
+        expected = "a time such as 2023-11-16 18:17:03.9799600"
+        if self.format != "ISO8601":
+            expected = f"a time as {self.format}"
+        return (
+            np.asarray(stamps.mask(wrong).dt.as_unit("ns").astype("int64")),
+            np.asarray(wrong),
+            f"{expected}, of the years {_YEARS[0]} to {_YEARS[1]} (or seconds in all rows; or say how with "
+            "--time-format)",
+        )
+
+    def _numbers(self, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray, str]:
+        values = numbers(entries)
+        scale = UNITS[self.unit]
+        wrong = ~(np.abs(values) < _MOST_NS / scale)
+        safe = np.where(wrong, 0.0, values)
+        step = min(
+            scale, 1000
+        )  # to the microsecond: seconds since 1970 have no more digits in floating point
+        found = np.rint(safe * (scale / step)).astype(np.int64) * step
+        word = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}[self.unit]
+        return (
+            found,
+            wrong,
+            f"{word}, fewer than {_MOST_NS / scale:g} (or a time such as 2023-11-16 18:17:03 in all rows)",
+        )
+
+
+def _bare(texts: Any) -> Any:
+    """Return dates without brackets and weekdays around them."""
+    return texts.str.strip().str.strip("[]").str.replace(_WEEKDAY, "", regex=True)
+
+
+def numbers(entries: np.ndarray) -> np.ndarray:
+    """Return entries as floats; NaN for what is none."""
+    import pandas
+
+    return np.asarray(pandas.to_numeric(pandas.Series(entries, dtype=object), errors="coerce"), dtype=float)
+
+
+def how_written(first: Any, unit: str | None, layout_unit: str | None, given: str | None) -> Times:
+    """Return how times are read, from the first entry and what is known.
+
+    Parameters
+    ----------
+    first : object
+        The first entry.
+    unit : str, optional
+        Of numbers, as the user says.
+    layout_unit : str, optional
+        The same, as the file's format or the column's name says.
+    given : str, optional
+        Format of dates, as of `datetime.datetime.strptime`.
+
+    Returns
+    -------
+    Times
+
+    Examples
+    --------
+    >>> how_written("1700000000123", None, None, None)
+    Times(format=None, unit='ms', is_stated=True)
+    >>> how_written("02/Mar/2026:09:00:00 +0000", None, None, None).format
+    '%d/%b/%Y:%H:%M:%S %z'
+    """
+    import pandas
+
+    if given is not None:
+        return Times(given)
+    try:
+        value = math.nan if first is None else float(first)
+    except (TypeError, ValueError):
+        value = math.nan
+    if math.isfinite(value):
+        if known := unit or layout_unit:
+            return Times(None, known, True)
+        large = next((name for least, name in _SINCE_1970 if abs(value) >= least), None)
+        return Times(None, large or "s", large is not None or abs(value) > 1e8)
+    text = pandas.Series([str(first)])
+    for pattern in ("ISO8601", *_FORMATS):
+        bare = _bare(text) if pattern in _FORMATS else text
+        if pandas.to_datetime(bare, format=pattern, utc=True, errors="coerce").notna().all():
+            return Times(pattern)
+    return Times("ISO8601")
