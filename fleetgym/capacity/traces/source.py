@@ -76,7 +76,7 @@ class Source:
 
     def __init__(self, path: str | os.PathLike[str], unpack_gib: float | None = None):
         self.path, self.limit, self.unpacked, self.line = path, _limit(path, unpack_gib), 0, 1
-        if Path(path).is_dir():
+        if os.path.isdir(path):  # of an empty path, `Path` takes the current folder
             raise DataError("a directory; expected a file", source=os.fspath(path))
         self.stream = self._guard(lambda: _open(path))
         self.head = self.read(16)  # what the file is, is told by how it begins
