@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import hashlib
 import itertools
 import json
 import math
@@ -11,6 +12,7 @@ import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +26,7 @@ from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.leaderboard import best_known as replaying
 from fleetgym.leaderboard.history import history
 from fleetgym.leaderboard.readme import with_tables
-from fleetgym.leaderboard.record import read_record, write_record
+from fleetgym.leaderboard.record import check_unchanged, read_record, write_record
 from fleetgym.leaderboard.registers import freeze, read_registers, read_releases
 from fleetgym.leaderboard.site import build_site
 from fleetgym.leaderboard.standings import make_boards, public_tasks, shift, unverified
@@ -467,6 +469,30 @@ def test_a_changed_declaration_is_noticed(board: Path) -> None:
     path.write_text(path.read_text().replace('name = "gh"', 'name = "the best"'))
     with pytest.raises(DataError, match="changed since it was verified"):
         build_site(board)
+
+
+def test_a_declaration_that_is_swapped_once_it_is_hashed_changes_nothing(
+    board: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was hashed is what is compared with the record."""
+    folder = board / "submissions" / "2026-11-21-gh"
+    record = read_record(board / "verified" / "2026-11-21-gh.json.gz")
+    path = folder / "submission.toml"
+    other = path.read_text().replace('name = "gh"', 'name = "the best"')
+
+    def swapping(hashing: Any) -> Any:
+        def swap(*words: Any) -> Any:
+            found = hashing(*words)
+            path.write_text(other)
+            return found
+
+        return swap
+
+    for name in ("sha256", "file_digest"):
+        monkeypatch.setattr(hashlib, name, swapping(getattr(hashlib, name)))
+    check_unchanged(record, folder)
+    with pytest.raises(DataError, match="changed since it was verified"):
+        check_unchanged(record, folder)
 
 
 def test_a_record_under_another_name_is_noticed(board: Path) -> None:

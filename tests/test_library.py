@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -115,6 +117,35 @@ def test_changed_files_are_refused(copy: Path, ending: str) -> None:
     with pytest.raises(DataError, match=r"was changed.*load your own version by its path") as caught:
         load_scenarios("fleet-v0/toy/drop")
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("ending", [".json", ".scenarios.json"])
+def test_files_that_are_swapped_once_they_are_hashed_change_nothing(
+    copy: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    """What was hashed is what is parsed, although the file is another one by then."""
+    path = copy / "fleet-v0" / "toy" / f"two-pools{ending}"
+    original = path.read_text()
+    expected = load_instance(ROOT / "instances" / "fleet-v0" / "toy" / "two-pools.json")
+    scenarios = load_scenarios(ROOT / "instances" / "fleet-v0" / "toy" / "two-pools.json")
+    swapped = []
+
+    def swapping(hashing: Any) -> Any:
+        def swap(*words: Any) -> Any:
+            found = hashing(*words)
+            path.write_text(original.replace("1", "2"))
+            swapped.append(path)
+            return found
+
+        return swap
+
+    for name in ("sha256", "file_digest"):
+        monkeypatch.setattr(hashlib, name, swapping(getattr(hashlib, name)))
+    if ending == ".json":
+        assert load_instance("fleet-v0/toy/two-pools") == expected
+    else:
+        assert str(load_scenarios("fleet-v0/toy/two-pools")) == str(scenarios)
+    assert swapped
 
 
 def test_missing_files_and_manifests_are_named(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import pytest
 from fresh_season import SEASON, SEED
 from submissions import SUITE, declare, lines_of, write_lines
 
+from fleetgym.agents.agent_code import code_sha256
 from fleetgym.evaluation.isolation.sandbox import probe_isolation
 from fleetgym.evaluation.results import Results, hash_jobs
 from fleetgym.evaluation.run import evaluate
@@ -56,6 +57,25 @@ def rename(folder: Path, entry: str) -> None:
     lines[0]["jobs_hash"] = hash_jobs([(entry, *task) for task in tasks])
     write_lines(folder, lines)
     declare(folder, "agent.entry", entry)
+
+
+def test_code_that_is_swapped_once_it_is_compared_is_not_declared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The declared checksum is of the very bytes that were compared with what played."""
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "mine.py").write_text(AGENT)
+    results, played = evaluate([f"{code}/mine.py:Mine"], SUITE), folder_sha256(code)
+
+    def compare_and_swap(place: str) -> str | None:
+        found = code_sha256(place)
+        (code / "mine.py").write_text(AGENT + "# edited\n")
+        return found
+
+    monkeypatch.setattr("fleetgym.leaderboard.submit.code_sha256", compare_and_swap)
+    made = submit(results, tmp_path / "mine", date="2026-11-21", division="open", code=code)
+    assert made.agent.code_sha256 == played != folder_sha256(code)
 
 
 def test_code_must_be_what_was_declared(private: Path, tmp_path: Path) -> None:

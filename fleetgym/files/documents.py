@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import gzip
 import hashlib
+import io
 import json
 import os
 import secrets
@@ -18,13 +20,59 @@ from fleetgym.files.errors import DataError, FleetgymError
 MAX_FILE_BYTES = 256 * 2**20
 
 
+@dataclasses.dataclass(frozen=True)
+class StoredFile(os.PathLike[str]):
+    """A file as it was read, once: what was hashed is what is parsed, whatever happens to the file meanwhile.
+
+    It stands for its path wherever `read_text` and what builds on it take one. Two are equal if path and checksum are.
+    """
+
+    path: str
+    sha256: str
+    data: bytes = dataclasses.field(repr=False, compare=False)
+
+    def __fspath__(self) -> str:
+        """Return the path."""
+        return self.path
+
+    def __str__(self) -> str:
+        """Return the path, as messages name it."""
+        return self.path
+
+
+def stored_file(path: str | os.PathLike[str], limit: int = MAX_FILE_BYTES) -> StoredFile:
+    """Read a file once, and hash what was read.
+
+    Parameters
+    ----------
+    path : path-like
+        The file; a gzipped one stays packed.
+    limit : int
+        Most bytes it may hold.
+
+    Returns
+    -------
+    StoredFile
+
+    Raises
+    ------
+    DataError
+        If the file is larger.
+    """
+    with open(path, "rb") as stream:
+        data = read_at_most(stream, limit)
+    if len(data) > limit:
+        raise DataError(f"larger than {limit // 2**20} MiB", source=str(path))
+    return StoredFile(os.fspath(path), hashlib.sha256(data).hexdigest(), data)
+
+
 def read_text(path: str | os.PathLike[str], limit: int = MAX_FILE_BYTES) -> str:
     """Return the text of a UTF-8 file, unpacked if its name ends in ``.gz``.
 
     Parameters
     ----------
     path : path-like
-        The file.
+        The file; of a `StoredFile` the bytes that it holds.
     limit : int
         Most bytes it may hold when unpacked.
 
@@ -79,6 +127,9 @@ def read_at_most(stream: IO[bytes], limit: int) -> bytes:
 
 def _open(path: str | os.PathLike[str]) -> Any:
     name = os.fspath(path)
+    if isinstance(path, StoredFile):
+        stream = io.BytesIO(path.data)
+        return gzip.open(stream, "rb") if name.endswith(".gz") else stream
     return gzip.open(name, "rb") if name.endswith(".gz") else open(name, "rb")
 
 

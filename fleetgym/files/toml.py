@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import tomllib
 from pathlib import Path
 from typing import TypeVar
@@ -18,7 +19,7 @@ MAX_TOML_BYTES = 2**16
 SUITE = Text(r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,60}(/[A-Za-z0-9][A-Za-z0-9._-]{0,60})?\Z")
 
 
-def read_toml(cls: type[T], path: Path) -> T:
+def read_toml(cls: type[T], path: str | os.PathLike[str]) -> T:
     """Read a small TOML file into a dataclass of specs.
 
     Raises
@@ -33,7 +34,7 @@ def read_toml(cls: type[T], path: Path) -> T:
     return parse_toml(cls, text, path)
 
 
-def parse_toml(cls: type[T], text: str, path: Path) -> T:
+def parse_toml(cls: type[T], text: str, path: str | os.PathLike[str]) -> T:
     """Read the text of a TOML file into a dataclass of specs; `path` is for messages."""
     try:
         return read_object(cls, tomllib.loads(text))

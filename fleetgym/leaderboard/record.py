@@ -11,7 +11,7 @@ from pathlib import Path
 from fleetgym.evaluation.changes import Changes
 from fleetgym.evaluation.isolation.rules import FAILURE_KINDS, Rules
 from fleetgym.evaluation.results_format import Costs, stated
-from fleetgym.files.documents import file_sha256, read_json, write_json
+from fleetgym.files.documents import read_json, write_json
 from fleetgym.files.errors import DataError
 from fleetgym.files.schema import (
     POSITIVE,
@@ -30,7 +30,7 @@ from fleetgym.files.schema import (
     spec,
 )
 from fleetgym.files.toml import SUITE, read_toml
-from fleetgym.leaderboard.submission import DECLARATION, EPISODES, Submission
+from fleetgym.leaderboard.submission import DECLARATION, EPISODES, Submission, read_part
 
 RECORD_FORMAT = "fleetgym-verified-1"
 KINDS = ("replayed", "fresh")
@@ -149,15 +149,14 @@ def check_unchanged(record: Record, folder: Path) -> None:
     Raises
     ------
     DataError
-        If one of its two files was changed since.
+        If one of its two files was changed since, or is missing.
     """
     for name, expected in (
         (DECLARATION, record.declaration_sha256),
         (EPISODES, record.submission.files.episodes_sha256),
     ):
-        path = folder / name
-        if not path.is_file() or file_sha256(path) != expected:
-            raise DataError("changed since it was verified; run `fleetgym verify` again", source=str(path))
-    if read_toml(Submission, folder / DECLARATION) != record.submission:
-        source = str(folder / DECLARATION)
-        raise DataError("the record says something else; run `fleetgym verify` again", source=source)
+        part = read_part(folder, name)
+        if part.sha256 != expected:
+            raise DataError("changed since it was verified; run `fleetgym verify` again", source=str(part))
+        if name == DECLARATION and read_toml(Submission, part) != record.submission:
+            raise DataError("the record says something else; run `fleetgym verify` again", source=str(part))

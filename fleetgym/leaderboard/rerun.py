@@ -12,7 +12,6 @@ import importlib
 import importlib.machinery
 import importlib.util
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -37,7 +36,7 @@ from fleetgym.leaderboard.registers import Season
 from fleetgym.leaderboard.replay import check_one_shot, replay_episode
 from fleetgym.leaderboard.season import best_known_command, fresh_suite, instances_from
 from fleetgym.leaderboard.submission import Submission, open_submission
-from fleetgym.leaderboard.submit import code_files, folder_sha256
+from fleetgym.leaderboard.submit import copy_code, folder_sha256
 from fleetgym.leaderboard.verify import mark
 from fleetgym.leaderboard.workers import in_order
 from fleetgym.model.library import load_instance, load_scenarios, task_name
@@ -203,10 +202,7 @@ def _agent(submission: Submission, code: str | os.PathLike[str] | None) -> Itera
         yield entry
         return
     with tempfile.TemporaryDirectory(prefix="fleetgym-code-") as copy:
-        for name in code_files(code):
-            target = Path(copy, name)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(Path(code, name), target)  # with its mode: a program may be run
+        copy_code(code, copy)
         if folder_sha256(copy) != submission.agent.code_sha256:
             raise FleetgymError(f"{code} is not the declared code: its checksum is another")
         shown = os.pathsep.join(filter(None, [os.environ.get(SHOW_VARIABLE), copy]))

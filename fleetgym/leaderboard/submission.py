@@ -21,10 +21,10 @@ from typing import Any
 
 from fleetgym.evaluation.isolation.rules import TIME_CLASSES
 from fleetgym.evaluation.results_format import SEED
-from fleetgym.files.documents import as_text, canonical_hash, read_at_most
+from fleetgym.files.documents import StoredFile, as_text, canonical_hash, read_at_most
 from fleetgym.files.errors import DataError
 from fleetgym.files.schema import DAY, SHA256, Choice, Integer, Line, Nested, Text, shown, spec, to_jsonable
-from fleetgym.files.toml import MAX_TOML_BYTES, SUITE, parse_toml
+from fleetgym.files.toml import MAX_TOML_BYTES, SUITE, read_toml
 from fleetgym.model.library import entries, list_tasks, suites
 from fleetgym.model.sets import unknown
 from fleetgym.scoring.best_known import SET_NAME
@@ -181,33 +181,51 @@ def open_submission(folder: str | os.PathLike[str]) -> SubmissionFiles:
     """
     name = submission_id(folder)
     _check_folder(Path(folder))
-    declaration, packed = Path(folder) / DECLARATION, Path(folder) / EPISODES
     if (Path(folder) / README).exists():
-        _text(Path(folder) / README)
-    text = _text(declaration)
-    found = parse_toml(Submission, text, declaration)
+        _check_text(read_part(folder, README))
+    declaration = read_part(folder, DECLARATION)
+    found = read_toml(Submission, declaration)
     try:
         _check_suite(found.run)
         # Gzip's headers alone could keep a reader busy.
-        episodes = _read_regular(packed, min(_MOST_BYTES[EPISODES], found.run.episodes * MAX_PACKED_BYTES))
-        sha256 = hashlib.sha256(episodes).hexdigest()
-        if sha256 != found.files.episodes_sha256:
-            message = f"{packed.name} has SHA-256 {sha256[:12]}..., not this one"
+        packed = read_part(folder, EPISODES, found.run.episodes * MAX_PACKED_BYTES)
+        if packed.sha256 != found.files.episodes_sha256:
+            message = f"{EPISODES} has SHA-256 {packed.sha256[:12]}..., not this one"
             raise DataError(message, "$.files.episodes_sha256")
     except DataError as error:
         raise error if error.source else error.in_file(declaration) from None
-    return SubmissionFiles(name, found, hashlib.sha256(text.encode()).hexdigest(), episodes)
+    return SubmissionFiles(name, found, declaration.sha256, packed.data)
 
 
-def _text(path: Path) -> str:
+def _check_text(part: StoredFile) -> None:
     try:
-        return as_text(_read_regular(path, _MOST_BYTES[path.name]))
+        as_text(part.data)
     except DataError as error:
-        raise error if error.source else error.in_file(path) from None
+        raise error.in_file(part) from None
 
 
-def _read_regular(path: Path, limit: int) -> bytes:
-    """Return the bytes of a regular file, whatever has taken its place since the folder was listed."""
+def read_part(folder: str | os.PathLike[str], name: str, limit: int = 2**62) -> StoredFile:
+    """Read one of a submission's files once, as a regular file of bounded size, and hash what was read.
+
+    Parameters
+    ----------
+    folder : path-like
+        The submission's.
+    name : str
+        `DECLARATION`, `EPISODES` or `README`.
+    limit : int, optional
+        Most bytes, where fewer than a file of this name may have are expected.
+
+    Returns
+    -------
+    StoredFile
+
+    Raises
+    ------
+    DataError
+        If there is no such file, it is larger, or something else has taken its place.
+    """
+    path, limit = Path(folder) / name, min(limit, _MOST_BYTES[name])
     flags = (
         os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     )
@@ -221,7 +239,7 @@ def _read_regular(path: Path, limit: int) -> bytes:
         data = read_at_most(stream, limit)
     if len(data) > limit:
         raise DataError(f"larger than {limit // 2**10} KiB", source=str(path))
-    return data
+    return StoredFile(str(path), hashlib.sha256(data).hexdigest(), data)
 
 
 def _check_folder(folder: Path) -> None:

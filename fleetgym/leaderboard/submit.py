@@ -105,8 +105,7 @@ def submit(
     if suite not in suites():
         raise unknown("suite", suite, suites())
     entry = public_entry(name, code)
-    if code is not None:
-        _check_code(run, name, entry, Path(code))
+    code_checksum = "" if code is None else _check_code(run, name, entry, Path(code))
     played = _episodes(run, name, suite)
     if division == "one-shot":
         _check_one_shot(run, played)
@@ -127,7 +126,7 @@ def submit(
             "division": division,
             "time_class": time_class or official or "online",
             **(card or {}),
-            **({"code_sha256": folder_sha256(code)} if code else {}),
+            "code_sha256": code_checksum,
         },
         "run": {
             "fleetgym": run.header.version,
@@ -194,25 +193,32 @@ def _check_one_shot(run: Results, episodes: Iterable[EpisodeResult]) -> None:
             raise FleetgymError(f"{task_name(*episode.task)}: {error.message}") from None
 
 
-def _check_code(run: Results, agent: str, entry: str, code: Path) -> None:
-    """Refuse code that is not what played."""
+def _check_code(run: Results, agent: str, entry: str, code: Path) -> str:
+    """Return the checksum of the code's folder; refuse code that is not what played."""
     if entry.startswith(PROGRAM):
         raise FleetgymError(
             "a command does not say where its files will be: name the program in a Python file of the code's folder, "
             "as docs/official-runs.md shows, and play that"
         )
-    played = (run.header.code_sha256 or {}).get(agent)
-    if played is None:
-        return
+    with tempfile.TemporaryDirectory(prefix="fleetgym-code-") as copy:  # what is compared is what is declared
+        copy_code(code, copy)
+        played = (run.header.code_sha256 or {}).get(agent)
+        if played is not None:
+            _check_played(entry, code, Path(copy), played)
+        return folder_sha256(copy)
+
+
+def _check_played(entry: str, code: Path, copy: Path, played: str) -> None:
+    """Refuse a copy of code whose agent has another checksum than what played."""
     place = entry.partition("(")[0].rpartition(":")[0]
     top = place.partition(".")[0]
     names = [place] if place.endswith(".py") else [f"{top}/__init__.py", f"{top}.py"]
-    files = [code / name for name in names if (code / name).is_file()]
-    if not files:
+    found = next((name for name in names if (copy / name).is_file()), None)
+    if found is None:
         raise FleetgymError(f"there is no {' or '.join(names)} in the code's folder {code}")
-    if code_sha256(str(files[0])) != played:
+    if code_sha256(str(copy / found)) != played:
         raise FleetgymError(
-            f"{files[0]}, or a file beside it, is not what it was in this run: play it again, or name the folder "
+            f"{code / found}, or a file beside it, is not what it was in this run: play it again, or name the folder "
             "with the code that played"
         )
 
@@ -279,6 +285,14 @@ def folder_sha256(folder: str | os.PathLike[str]) -> str:
         If it is no folder, or holds a link.
     """
     return canonical_hash([[name, file_sha256(Path(folder) / name)] for name in code_files(folder)])
+
+
+def copy_code(code: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Copy the files that code consists of, with their modes, into an empty folder, each read once."""
+    for name in code_files(code):
+        path = Path(target, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(Path(code, name), path)
 
 
 def code_files(folder: str | os.PathLike[str]) -> list[str]:

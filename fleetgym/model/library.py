@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fleetgym.files.documents import canonical_hash, file_sha256, read_json
+from fleetgym.files.documents import StoredFile, canonical_hash, file_sha256, read_json, stored_file
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.files.schema import (
     SHA256,
@@ -363,8 +363,7 @@ def load_instance(source: InstanceSource) -> Instance:
     if is_path(source):
         return load_instance_file(source)
     entry = find_entry(str(source))
-    path = _verified(entry, entry.instance_file, entry.instance_sha256)
-    return _load_instance(str(path), entry.instance_sha256)
+    return _load_instance(_verified(entry, entry.instance_file, entry.instance_sha256))
 
 
 def load_scenarios(id_or_path: str | os.PathLike[str]) -> tuple[Scenario, ...]:
@@ -395,8 +394,8 @@ def load_scenarios(id_or_path: str | os.PathLike[str]) -> tuple[Scenario, ...]:
         instance = load_instance_file(id_or_path)
         return load_scenario_file(_beside(Path(id_or_path)), instance)
     entry = find_entry(str(id_or_path))
-    path = _verified(entry, entry.scenario_file, entry.scenario_sha256)
-    return _load_scenarios(str(path), entry.scenario_sha256, load_instance(entry.id))
+    stored = _verified(entry, entry.scenario_file, entry.scenario_sha256)
+    return _load_scenarios(stored, load_instance(entry.id))
 
 
 def is_path(id_or_path: str | os.PathLike[str]) -> bool:
@@ -407,30 +406,28 @@ def is_path(id_or_path: str | os.PathLike[str]) -> bool:
 
 
 @functools.lru_cache(maxsize=32)
-def _load_instance(path: str, sha256: str) -> Instance:
-    del sha256  # a part of the cache's key only
-    return load_instance_file(path)
+def _load_instance(stored: StoredFile) -> Instance:
+    return load_instance_file(stored)
 
 
 @functools.lru_cache(maxsize=32)
-def _load_scenarios(path: str, sha256: str, instance: Instance) -> tuple[Scenario, ...]:
-    del sha256  # a part of the cache's key only
-    return load_scenario_file(path, instance)
+def _load_scenarios(stored: StoredFile, instance: Instance) -> tuple[Scenario, ...]:
+    return load_scenario_file(stored, instance)
 
 
-def _verified(entry: Entry, relative: str, sha256: str) -> Path:
-    """Return the path of one of an entry's files if its bytes are the published ones."""
+def _verified(entry: Entry, relative: str, sha256: str) -> StoredFile:
+    """Return one of an entry's files, as it was read, if its bytes are the published ones."""
     path = folder_of(entry.id) / relative
     if not path.is_file():
         raise DataError("the manifest lists this file, but it is missing", source=str(path))
-    found = file_sha256(path)
-    if found != sha256:
+    found = stored_file(path)
+    if found.sha256 != sha256:
         raise DataError(
-            f"the file was changed: SHA-256 {found[:12]}..., the manifest says {sha256[:12]}...; "
+            f"the file was changed: SHA-256 {found.sha256[:12]}..., the manifest says {sha256[:12]}...; "
             "restore it, or load your own version by its path",
             source=str(path),
         )
-    return path
+    return found
 
 
 def _beside(path: Path) -> Path:
