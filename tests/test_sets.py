@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from fleetgym.cli.parser import main
-from fleetgym.evaluation.isolation.sandbox import hidden_files
+from fleetgym.evaluation.isolation.visible import hidden_files
 from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.model import library, sets
 from fleetgym.scoring.best_known import load_best_known

@@ -110,10 +110,25 @@ def command_sha256(command: str) -> str | None:
     return canonical_hash([file_sha256(file) for file in files]) if files else None
 
 
-def _checksum(path: Path) -> str:
+def own_files(path: Path) -> list[Path]:
+    """Return the files that an agent consists of, as far as its code tells.
+
+    Parameters
+    ----------
+    path : Path
+        Its Python file; another file is all there is.
+
+    Returns
+    -------
+    list of Path
+        It, the modules beside it that it imports, and the data in its folder that one of them names.
+    """
     files: set[Path] = set()
     for file in (path, *neighbours(path).values()):
         files.update(file.parent.rglob("*.py") if file.name == "__init__.py" else [file])
-    files.update(*[_data(file) for file in files])
-    named = sorted((file.relative_to(path.parent).as_posix(), file) for file in files)
+    return sorted(files.union(*[_data(file) for file in files]))
+
+
+def _checksum(path: Path) -> str:
+    named = sorted((file.relative_to(path.parent).as_posix(), file) for file in own_files(path))
     return canonical_hash([[name, file_sha256(file)] for name, file in named])

@@ -90,7 +90,7 @@ def given(arguments: argparse.Namespace) -> dict[str, Any]:
 
     limits = _limits(arguments)
     make_jobs(agents(arguments), arguments.suite, arguments.scenarios)  # names first, files after
-    preflight(agents(arguments), limits.reset_wall_s)
+    preflight(agents(arguments), limits.reset_wall_s, boxed=arguments.official is not None)
     if arguments.out is None and arguments.resume is None:
         arguments.out = new_results_path(arguments.suite)
         print(f"fleetgym: results go to {arguments.out}", file=sys.stderr)

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from fleetgym.agents.registry import AGENT_PATH, parse_agent, split_arguments
-from fleetgym.evaluation.isolation.sandbox import HIDE_VARIABLE, SHOW_VARIABLE, probe_isolation
+from fleetgym.evaluation.isolation.sandbox import probe_isolation
 from fleetgym.evaluation.results_format import EpisodeResult
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files.errors import DataError, FleetgymError
@@ -101,7 +101,6 @@ def rerun(
     submission = files.submission
     with (
         _agent(submission, code) as agent,
-        environment_variable(HIDE_VARIABLE, os.pathsep.join(_private_places(folder, out))),
         instances_from(instances),
     ):
         suite = fresh_suite(season)
@@ -177,21 +176,6 @@ def _check_may_rank(season: Season) -> None:
         )
 
 
-def _private_places(folder: str | os.PathLike[str], out: str | os.PathLike[str] | None) -> list[str]:
-    """Return what an agent that is ranked must not see: where the maintainer works, and other agents' results."""
-    submission = Path(os.path.abspath(folder))
-    board = submission.parent.parent if submission.parent.name == "submissions" else submission
-    places = [
-        os.getcwd(),
-        Path.home(),
-        tempfile.gettempdir(),
-        board,
-        os.environ.get(HIDE_VARIABLE, ""),
-        out or "",
-    ]
-    return [str(place) for place in places if place]
-
-
 @contextlib.contextmanager
 def _agent(submission: Submission, code: str | os.PathLike[str] | None) -> Iterator[str]:
     """Yield the name by which the agent is made: one of ours, or one in a copy of its code, which is as declared."""
@@ -203,12 +187,13 @@ def _agent(submission: Submission, code: str | os.PathLike[str] | None) -> Itera
         return
     with tempfile.TemporaryDirectory(prefix="fleetgym-code-") as copy:
         copy_code(code, copy)
+        for path in Path(copy).rglob("*"):  # which the user nobody may read, too
+            path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
         if folder_sha256(copy) != submission.agent.code_sha256:
             raise FleetgymError(f"{code} is not the declared code: its checksum is another")
-        shown = os.pathsep.join(filter(None, [os.environ.get(SHOW_VARIABLE), copy]))
         for place in (code, copy):
             check_nothing_of(place)
-        with environment_variable(SHOW_VARIABLE, shown), environment_variable(AGENT_PATH, copy):
+        with environment_variable(AGENT_PATH, copy):  # whose files the agent may see
             yield _entry_inside(entry, copy)
         for place in (code, copy):
             check_nothing_of(place)

@@ -18,7 +18,8 @@ import numpy as np
 from fleetgym.evaluation.isolation.agent_process import AgentProcess, Limits, agent_command
 from fleetgym.evaluation.isolation.agent_runner import AgentFailure, load_kernels
 from fleetgym.evaluation.isolation.rules import PROTOCOL, TIME_CLASSES, Rules
-from fleetgym.evaluation.isolation.sandbox import Sandbox, hidden_files, probe_isolation
+from fleetgym.evaluation.isolation.sandbox import Sandbox, probe_isolation
+from fleetgym.evaluation.isolation.visible import hidden_files
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.instance import Instance
 
@@ -151,11 +152,11 @@ class OfficialAgent(AgentProcess):
 
     def _start(self) -> None:
         command = agent_command(None)
-        self._sandbox = Sandbox(command, 2e9 * self.rules.memory_gb, self._hide)
+        self._sandbox = Sandbox(command, 2e9 * self.rules.memory_gb, self._hide, self.name)
         self._used_s = 0.0
         self._begin(self._sandbox.process)
-        allowed = {name: getattr(self.rules, name) for name in self._sandbox.facts}
-        if self._sandbox.facts != allowed:
+        promised = {name: getattr(self.rules, name) for name in self._sandbox.facts}
+        if any(fact not in (promised[name], "counted") for name, fact in self._sandbox.facts.items()):
             facts = ", ".join(f"{name}: {fact}" for name, fact in self._sandbox.facts.items())
             raise FleetgymError(f"this worker cannot isolate agents as the results file says; it has {facts}")
 
@@ -192,7 +193,7 @@ class OfficialAgent(AgentProcess):
             If that is too much.
         """
         assert self._sandbox is not None
-        usage = self._sandbox.tree.usage()
+        usage = self._sandbox.usage()
         self._used_s = usage.cpu_s
         if usage.cpu_s - self._charged_s > self._cpu_left_s:
             raise BudgetSpent(usage.cpu_s - self._charged_s)

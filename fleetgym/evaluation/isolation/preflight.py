@@ -10,11 +10,15 @@ import functools
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable
 
 from fleetgym.agents.registry import make_agent, parse_agent
-from fleetgym.evaluation.isolation.agent_process import agent_environment, agents_module_path
+from fleetgym.evaluation.isolation.agent_process import agent_environment, agents_module_path, describe_end
 from fleetgym.evaluation.isolation.agent_runner import AgentFailure, guarded, tidy
+from fleetgym.evaluation.isolation.sandbox import Sandbox
+from fleetgym.evaluation.isolation.visible import hidden_files
+from fleetgym.evaluation.isolation.wire import MAX_REPLY_CHARS
 from fleetgym.files.errors import FleetgymError
 
 _MAKE = (
@@ -23,13 +27,14 @@ _MAKE = (
 )
 #: Marks the reason among what the agent's own code prints.
 _REASON = "fleetgym-preflight: "
+_ADDRESS_SPACE_BYTES = 16e9
 
 
 class _NotMade(Exception):
     """Why an agent cannot be made."""
 
 
-def preflight(agents: Iterable[str], most_s: float = 300.0) -> None:
+def preflight(agents: Iterable[str], most_s: float = 300.0, *, boxed: bool = False) -> None:
     """Make each agent once: ours in this process, others in one of their own.
 
     Parameters
@@ -38,6 +43,8 @@ def preflight(agents: Iterable[str], most_s: float = 300.0) -> None:
         As for `make_agent`.
     most_s : float
         Wall seconds that one may take in a process of its own.
+    boxed : bool
+        Make others in the box of an official run.
 
     Raises
     ------
@@ -54,7 +61,7 @@ def preflight(agents: Iterable[str], most_s: float = 300.0) -> None:
             if spec.is_reference or spec.target.startswith("__main__:"):  # which only this process has
                 _make_here(name)
             else:
-                _make_elsewhere(name, most_s, spec.code_sha256, tuple(agents_module_path()))
+                _make_elsewhere(name, most_s, boxed, spec.code_sha256, tuple(agents_module_path()))
         except _NotMade as error:
             raise FleetgymError(f"cannot make the agent {name!r}: {error}") from None
 
@@ -68,26 +75,46 @@ def _make_here(name: str) -> None:
 
 
 @functools.cache
-def _make_elsewhere(name: str, most_s: float, code_sha256: str | None, path: tuple[str, ...]) -> None:
+def _make_elsewhere(
+    name: str, most_s: float, boxed: bool, code_sha256: str | None, path: tuple[str, ...]
+) -> None:
     """Make an agent in a process of its own; with what it depends on, so that it is done once for each state."""
     command = [sys.executable, "-c", _MAKE, json.dumps(path), name]
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            env=agent_environment(),
-            timeout=most_s,
-        )
+        printed, end = (_run_boxed if boxed else _run)(command, name, most_s)
     except subprocess.TimeoutExpired:
         raise _NotMade(f"it takes over {most_s:g} s") from None
-    for line in done.stdout.splitlines():
+    for line in printed.splitlines():
         if line.startswith(_REASON):
             raise _NotMade(line.removeprefix(_REASON))
-    if done.returncode != 0:
-        raise _NotMade(f"its process ended with exit code {done.returncode}")
+    if end != describe_end(0):
+        raise _NotMade(end)
+
+
+def _run(command: list[str], name: str, most_s: float) -> tuple[str, str]:
+    """Return what a command printed, and how it ended."""
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        env=agent_environment(),
+        timeout=most_s,
+    )
+    return done.stdout, describe_end(done.returncode)
+
+
+def _run_boxed(command: list[str], name: str, most_s: float) -> tuple[str, str]:
+    with Sandbox(command, _ADDRESS_SPACE_BYTES, hidden_files(), name) as box:
+        late = threading.Timer(most_s, box.tree.kill)
+        late.start()
+        assert box.process.stdout is not None
+        printed = box.process.stdout.read(MAX_REPLY_CHARS)
+        if not late.is_alive():
+            raise subprocess.TimeoutExpired(command, most_s)
+        late.cancel()
+        return printed, box.cause_of_death()
 
 
 def main(name: str) -> None:

@@ -73,10 +73,15 @@ class ProcessTree:
         """Return the memory of the tree with shared pages counted once; takes longer than `usage`."""
         total = 0
         for pid in self.processes():
-            with contextlib.suppress(OSError, ValueError):
-                for line in (_PROC / str(pid) / "smaps_rollup").read_text().splitlines():
-                    if line.startswith("Pss:"):
-                        total += 1024 * int(line.split()[1])
+            try:
+                lines = (_PROC / str(pid) / "smaps_rollup").read_text().splitlines()
+            except (
+                OSError
+            ):  # it is gone, or does not let itself be looked into: then all of its memory counts
+                fields = _stat(pid)
+                total += 0 if fields is None else int(fields[21]) * _PAGE_BYTES
+                continue
+            total += sum(1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:"))
         return total
 
     def processes(self) -> list[int]:

@@ -38,3 +38,8 @@ class Rules:
     network: str = spec(Choice(("none", "open")), doc="what the agent could reach")
     processes: str = spec(Choice(("apart", "shared")), doc="whether the agent saw its own alone")
     files: str = spec(Choice(("hidden", "open")), doc="whether scenarios were hidden and files read-only")
+    cpu_time: str | None = spec(
+        Choice(("counted", "sampled")),
+        default=None,
+        doc="whether all CPU time was counted, or that of short children could be missed; not in older files",
+    )

@@ -1,0 +1,642 @@
+"""Ways out of a box: each function tries one, and returns what it got; run inside by `check_isolation`.
+
+The standard library alone, so that it starts in any box.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import glob
+import json
+import os
+import platform
+import signal
+import socket
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+with contextlib.suppress(ImportError):  # which other systems do not have: there is nothing to try
+    import fcntl
+    import resource
+
+_LIBC: Any = ctypes.CDLL(None, use_errno=True) if os.name == "posix" else None
+_NEW_USER, _NEW_MOUNTS = 0x10000000, 0x00020000
+#: Numbers of system calls that the C library does not wrap.
+_CALLS = {
+    "x86_64": {
+        "add_key": 248,
+        "keyctl": 250,
+        "bpf": 321,
+        "io_uring_setup": 425,
+        "userfaultfd": 323,
+        "perf_event_open": 298,
+        "shmget": 29,
+        "shmat": 30,
+    },
+    "aarch64": {
+        "add_key": 217,
+        "keyctl": 219,
+        "bpf": 280,
+        "io_uring_setup": 425,
+        "userfaultfd": 282,
+        "perf_event_open": 241,
+        "shmget": 194,
+        "shmat": 196,
+    },
+}.get(platform.machine(), {})
+_SESSION, _USER = -3, -4
+
+#: Title and function of each door, in order.
+DOORS: list[tuple[str, Callable[[dict[str, Any]], Any]]] = []
+#: Doors that root must not try without a box: they would change the machine.
+HARMFUL: set[str] = set()
+
+
+def door(
+    title: str, *, harmful: bool = False
+) -> Callable[[Callable[[dict[str, Any]], Any]], Callable[[dict[str, Any]], Any]]:
+    """Enter a function in `DOORS`."""
+
+    def enter(function: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
+        DOORS.append((title, function))
+        HARMFUL.update([title] if harmful else [])
+        return function
+
+    return enter
+
+
+def main() -> None:
+    """Try all doors; the places outside come as JSON in ``sys.argv[2]``, what each got goes to standard output."""
+    places = json.loads(sys.argv[2])
+    places["descriptors"] = [fd for fd in range(3, 256) if os.path.exists(f"/proc/self/fd/{fd}")]
+    found = {}
+    signal.signal(signal.SIGIO, signal.SIG_IGN)  # that a watch sends
+    for title, function in DOORS:
+        if title in HARMFUL and not places["is_boxed"]:
+            found[title] = [False, "not tried"]
+            continue
+        try:
+            got = function(places)
+            found[title] = [bool(got), str(got)[:80]]
+        except Exception as error:
+            found[title] = [False, f"{type(error).__name__}: {error}"[:80]]
+    print(json.dumps(found), flush=True)
+
+
+def _call(name: str, *arguments: Any) -> int:
+    wide = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]
+    return _checked(_LIBC.syscall(_CALLS[name], *wide))
+
+
+def _checked(returned: int) -> int:
+    if returned < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return returned
+
+
+def _talk(kind: int, address: Any, style: int = socket.SOCK_STREAM) -> str:
+    with socket.socket(kind, style) as made:
+        made.settimeout(2.0)
+        made.connect(address)
+        if style == socket.SOCK_STREAM:
+            return made.recv(64).decode()
+        made.send(b"x")
+        return "sent"
+
+
+# -- network
+
+
+@door("TCP to a port of this machine")
+def _(places: dict[str, Any]) -> Any:
+    return _talk(socket.AF_INET, ("127.0.0.1", places["port"]))
+
+
+@door("TCP to a port of this machine, IPv6")
+def _(places: dict[str, Any]) -> Any:
+    return _talk(socket.AF_INET6, ("::1", places["port6"]))
+
+
+@door("UDP to this machine")
+def _(places: dict[str, Any]) -> Any:
+    return _talk(socket.AF_INET, ("127.0.0.1", places["port"]), socket.SOCK_DGRAM)
+
+
+@door("UDP to the world")
+def _(places: dict[str, Any]) -> Any:
+    return _talk(socket.AF_INET, ("192.0.2.1", 53), socket.SOCK_DGRAM)
+
+
+@door("names of network interfaces but its own")
+def _(places: dict[str, Any]) -> Any:
+    return [name for _, name in socket.if_nameindex() if name != "lo"]
+
+
+@door("raw packets")
+def _(places: dict[str, Any]) -> Any:
+    return socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+
+
+@door("kernel messages over netlink")
+def _(places: dict[str, Any]) -> Any:
+    made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15)
+    made.bind((0, 1))
+    return made
+
+
+@door("virtual machines' sockets (AF_VSOCK)")
+def _(places: dict[str, Any]) -> Any:
+    return socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
+
+
+@door("the kernel's cryptography (AF_ALG)")
+def _(places: dict[str, Any]) -> Any:
+    return socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)
+
+
+@door("Unix socket beside the agent")
+def _(places: dict[str, Any]) -> Any:
+    return _talk(socket.AF_UNIX, places["socket_beside"])
+
+
+@door("Unix socket in the folder for temporary files")
+def _(places: dict[str, Any]) -> Any:
+    return _talk(socket.AF_UNIX, places["socket"])
+
+
+@door("abstract Unix socket")
+def _(places: dict[str, Any]) -> Any:
+    return _talk(socket.AF_UNIX, "\0" + places["abstract"])
+
+
+@door("sockets of services (/run, /var/run)")
+def _(places: dict[str, Any]) -> Any:
+    return os.listdir("/run") or os.listdir("/var/run")
+
+
+# -- files
+
+
+@door("a secret in the current folder")
+def _(places: dict[str, Any]) -> Any:
+    return Path(places["secret"]).read_text()
+
+
+@door("stored scenarios")
+def _(places: dict[str, Any]) -> Any:
+    return [each for folder in places["stored"] for each in _files(folder)]
+
+
+@door("stored scenarios in a wheel")
+def _(places: dict[str, Any]) -> Any:
+    return Path(places["wheel"]).read_bytes()
+
+
+@door("a file of scenarios beside the agent")
+def _(places: dict[str, Any]) -> Any:
+    return Path(places["scenarios_beside"]).read_bytes()
+
+
+@door("the user's home folder")
+def _(places: dict[str, Any]) -> Any:
+    return [each for each in os.listdir(places["home"]) if os.path.isfile(os.path.join(places["home"], each))]
+
+
+@door("other users' passwords (/etc/shadow)")
+def _(places: dict[str, Any]) -> Any:
+    return Path("/etc/shadow").read_bytes()
+
+
+@door("another agent's folder for temporary files")
+def _(places: dict[str, Any]) -> Any:
+    return Path(places["other_scratch"]).read_text()
+
+
+@door("write into Python's folder")
+def _(places: dict[str, Any]) -> Any:
+    return _writes(os.path.dirname(os.__file__))
+
+
+@door("write into fleetgym's package")
+def _(places: dict[str, Any]) -> Any:
+    return _writes(places["package"])
+
+
+@door("write into its own folder")
+def _(places: dict[str, Any]) -> Any:
+    return _writes(os.path.dirname(places["agent"]))
+
+
+@door("change its own file")
+def _(places: dict[str, Any]) -> Any:
+    with open(places["agent"], "a") as stream:
+        return stream.write("\n")
+
+
+@door("write into the folder of compiled kernels")
+def _(places: dict[str, Any]) -> Any:
+    return _writes(places["kernels"])
+
+
+@door("leave a file in the folder for temporary files")
+def _(places: dict[str, Any]) -> Any:
+    made = os.path.join(places["temporary"], places["mark"])
+    Path(made).write_text("x")
+    return made  # who opened the doors looks whether it is there
+
+
+@door("FIFO beside the agent")
+def _(places: dict[str, Any]) -> Any:
+    return os.write(os.open(places["fifo_beside"], os.O_WRONLY | os.O_NONBLOCK), b"x")
+
+
+@door("FIFO in the folder for temporary files")
+def _(places: dict[str, Any]) -> Any:
+    return os.write(os.open(places["fifo"], os.O_WRONLY | os.O_NONBLOCK), b"x")
+
+
+@door("lock a read-only file")
+def _(places: dict[str, Any]) -> Any:
+    with open(os.__file__) as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return "locked"
+
+
+@door("lock a part of a read-only file")
+def _(places: dict[str, Any]) -> Any:
+    with open(os.__file__) as stream:
+        fcntl.lockf(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    return "locked"
+
+
+@door("lock a part of a read-only file, by the open file")
+def _(places: dict[str, Any]) -> Any:
+    with open(os.__file__) as stream:
+        fcntl.fcntl(stream, 37, struct.pack("hhqqi4x", fcntl.F_RDLCK, 0, 0, 0, 0))
+    return "locked"
+
+
+@door("lease of a read-only file")
+def _(places: dict[str, Any]) -> Any:
+    with open(os.__file__) as stream:
+        fcntl.fcntl(stream, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    return "leased"
+
+
+@door("watch a read-only file (inotify)")
+def _(places: dict[str, Any]) -> Any:
+    watch = _checked(_LIBC.inotify_init1(0))
+    return _checked(_LIBC.inotify_add_watch(watch, os.fsencode(os.__file__), 1)) + 1
+
+
+@door("watch a folder (dnotify)")
+def _(places: dict[str, Any]) -> Any:
+    folder = os.open(os.path.dirname(os.__file__), os.O_RDONLY)
+    fcntl.fcntl(folder, fcntl.F_NOTIFY, fcntl.DN_ACCESS)
+    return "watched"
+
+
+@door("open a file by its handle")
+def _(places: dict[str, Any]) -> Any:
+    handle = (ctypes.c_uint * 34)(128)
+    mount = ctypes.c_int()
+    path = os.fsencode(os.__file__)
+    _checked(_LIBC.name_to_handle_at(-100, path, handle, ctypes.byref(mount), 0))
+    return _checked(_LIBC.open_by_handle_at(os.open("/", os.O_RDONLY), handle, os.O_RDONLY))
+
+
+# -- memory and keys that processes share
+
+
+@door("shared memory of another process (/dev/shm)")
+def _(places: dict[str, Any]) -> Any:
+    return Path("/dev/shm", places["shm"]).read_text()
+
+
+@door("System V shared memory of another process")
+def _(places: dict[str, Any]) -> Any:
+    return _call("shmget", places["shm_key"], 1, 0) + 1
+
+
+@door("message queue of another process")
+def _(places: dict[str, Any]) -> Any:
+    return os.listdir("/dev/mqueue")
+
+
+@door("key in the session's keyring")
+def _(places: dict[str, Any]) -> Any:
+    return _call("keyctl", 10, _SESSION, b"user", places["key"].encode(), 0)
+
+
+@door("key in the user's keyring")
+def _(places: dict[str, Any]) -> Any:
+    return _call("keyctl", 10, _USER, b"user", places["key"].encode(), 0)
+
+
+@door("note for the next episode in a keyring")
+def _(places: dict[str, Any]) -> Any:
+    return _call("add_key", b"user", b"fleetgym-note", b"x", 1, _USER)
+
+
+@door("the user's lasting keyring")
+def _(places: dict[str, Any]) -> Any:
+    return _call("keyctl", 22, -1, _SESSION)
+
+
+# -- processes
+
+
+@door("signal to the run")
+def _(places: dict[str, Any]) -> Any:
+    os.kill(places["pid"], 0)
+    return "there" if _is_outside(places) else ""
+
+
+@door("the run's command line")
+def _(places: dict[str, Any]) -> Any:
+    return _is_outside(places)
+
+
+@door("the run's memory")
+def _(places: dict[str, Any]) -> Any:
+    return _is_outside(places) and open(f"/proc/{places['pid']}/mem", "rb")
+
+
+@door("processes of others in /proc")
+def _(places: dict[str, Any]) -> Any:
+    seen = sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
+    return seen if len(seen) > 2 else ""  # its first process, and itself
+
+
+@door("files of its first process (/proc/1/root)")
+def _(places: dict[str, Any]) -> Any:
+    return Path("/proc/1/root" + places["secret"]).read_text()
+
+
+@door("environment of its first process")
+def _(places: dict[str, Any]) -> Any:
+    return Path("/proc/1/environ").read_bytes()
+
+
+@door("memory of its first process")
+def _(places: dict[str, Any]) -> Any:
+    return open("/proc/1/mem", "r+b")
+
+
+@door("trace its first process (ptrace)")
+def _(places: dict[str, Any]) -> Any:
+    return not _checked(_LIBC.ptrace(16, 1, None, None))
+
+
+@door("read its first process's memory")
+def _(places: dict[str, Any]) -> Any:
+    local, remote = (ctypes.c_size_t * 2)(0, 0), (ctypes.c_size_t * 2)(0, 0)
+    return not _checked(_LIBC.process_vm_readv(1, local, 1, remote, 1, 0))
+
+
+@door("take a descriptor of its first process")
+def _(places: dict[str, Any]) -> Any:
+    return _checked(_LIBC.syscall(438, os.pidfd_open(1), 0, 0)) + 1
+
+
+@door("end its first process", harmful=True)
+def _(places: dict[str, Any]) -> Any:
+    os.kill(1, signal.SIGKILL)
+    time.sleep(0.05)
+    return "" if os.path.exists("/proc/1") else "ended"
+
+
+@door("descriptors that it was not given")
+def _(places: dict[str, Any]) -> Any:
+    return places["descriptors"]
+
+
+@door("terminal of the run (/dev/tty, TIOCSTI)", harmful=True)
+def _(places: dict[str, Any]) -> Any:
+    terminal = os.open("/dev/tty", os.O_RDWR)
+    return not fcntl.ioctl(terminal, 0x5412, b"x")
+
+
+@door("ended children that nobody counts (SIGCHLD ignored, no control group)")
+def _(places: dict[str, Any]) -> Any:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    time.sleep(0.05)
+    try:
+        os.waitpid(child, 0)
+    except ChildProcessError:
+        return "" if places["is_counted"] else "gone"
+    finally:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    return ""
+
+
+# -- the system
+
+
+@door("a password in the environment")
+def _(places: dict[str, Any]) -> Any:
+    return os.environ.get("SOME_PASSWORD")
+
+
+@door("settings of the kernel (core_pattern)")
+def _(places: dict[str, Any]) -> Any:
+    return os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY)
+
+
+@door("settings of the kernel (drop_caches)")
+def _(places: dict[str, Any]) -> Any:
+    return os.open("/proc/sys/vm/drop_caches", os.O_WRONLY)
+
+
+@door("the kernel's keys (sysrq-trigger)")
+def _(places: dict[str, Any]) -> Any:
+    return os.open("/proc/sysrq-trigger", os.O_WRONLY)
+
+
+@door("priority for the killer of processes (oom_score_adj)")
+def _(places: dict[str, Any]) -> Any:
+    return os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+
+
+@door("the kernel's log (/dev/kmsg)")
+def _(places: dict[str, Any]) -> Any:
+    return os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+
+
+@door("disks (/dev/loop*, sd*, vd*, nvme*)")
+def _(places: dict[str, Any]) -> Any:
+    kinds = ("loop", "sd", "vd", "nvme", "dm-")
+    return [path for kind in kinds for path in glob.glob(f"/dev/{kind}*") if os.access(path, os.R_OK)]
+
+
+@door("virtual machines (/dev/kvm)")
+def _(places: dict[str, Any]) -> Any:
+    return os.open("/dev/kvm", os.O_RDWR)
+
+
+@door("serial ports and memory (/dev/ttyS0, /dev/mem)")
+def _(places: dict[str, Any]) -> Any:
+    return [path for path in ("/dev/ttyS0", "/dev/mem", "/dev/port") if os.access(path, os.R_OK)]
+
+
+@door("devices beside null, zero, full, random, urandom")
+def _(places: dict[str, Any]) -> Any:
+    known = {"null", "zero", "full", "random", "urandom", "shm", "fd", "stdin", "stdout", "stderr"}
+    return sorted(set(os.listdir("/dev")) - known)
+
+
+@door("make a device", harmful=True)
+def _(places: dict[str, Any]) -> Any:
+    path = os.path.join(tempfile.gettempdir(), "device")
+    os.mknod(path, 0o600 | 0o020000, os.makedev(1, 1))
+    return path
+
+
+@door("facts of the machine (/sys)")
+def _(places: dict[str, Any]) -> Any:
+    return os.listdir("/sys")
+
+
+@door("leave its control group")
+def _(places: dict[str, Any]) -> Any:
+    found = glob.glob("/sys/fs/cgroup/cgroup.procs") + glob.glob("/sys/fs/cgroup/*/cgroup.procs")
+    return [path for path in found if os.access(path, os.W_OK)]
+
+
+@door("mount a file system", harmful=True)
+def _(places: dict[str, Any]) -> Any:
+    return not _checked(_LIBC.mount(b"none", os.fsencode(tempfile.gettempdir()), b"tmpfs", 0, None))
+
+
+@door("make the files writable again", harmful=True)
+def _(places: dict[str, Any]) -> Any:
+    return not _checked(_LIBC.mount(b"none", b"/", b"", 0x20 | 0x1000, None))
+
+
+@door("lift what hides something", harmful=True)
+def _(places: dict[str, Any]) -> Any:
+    return [path for path in (b"/dev", b"/proc", b"/dev/shm") if _LIBC.umount2(path, 2) == 0]
+
+
+@door("a user namespace of its own (unshare)")
+def _(places: dict[str, Any]) -> Any:
+    return _in_child(lambda: _checked(_LIBC.unshare(_NEW_USER | _NEW_MOUNTS)))
+
+
+@door("a user namespace of its own (clone)")
+def _(places: dict[str, Any]) -> Any:
+    number = 56 if platform.machine() == "x86_64" else 220
+    child = _checked(_LIBC.syscall(number, ctypes.c_long(_NEW_USER | signal.SIGCHLD), None, None, None, None))
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    return child
+
+
+@door("another root (chroot)")
+def _(places: dict[str, Any]) -> Any:
+    return _in_child(lambda: os.chroot(tempfile.gettempdir()))
+
+
+@door("become root (setuid)")
+def _(places: dict[str, Any]) -> Any:
+    return _in_child(lambda: os.setuid(0))
+
+
+@door("be root, or have a right of root's")
+def _(places: dict[str, Any]) -> Any:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    held = {line.split()[0]: int(line.split()[1], 16) for line in lines if line.startswith("Cap")}
+    return (os.geteuid() == 0 or any(held.values())) and f"uid {os.geteuid()}, {held}"
+
+
+@door("gain rights by a program (no_new_privs)")
+def _(places: dict[str, Any]) -> Any:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return "NoNewPrivs:\t1" not in lines
+
+
+@door("higher limits of its own")
+def _(places: dict[str, Any]) -> Any:
+    limit = resource.getrlimit(resource.RLIMIT_AS)[1]
+    if limit == resource.RLIM_INFINITY:
+        return "none is set"
+    return _in_child(lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit * 2)))
+
+
+@door("a file of any size")
+def _(places: dict[str, Any]) -> Any:
+    return resource.getrlimit(resource.RLIMIT_FSIZE)[1] == resource.RLIM_INFINITY
+
+
+@door("programs in the kernel (bpf)")
+def _(places: dict[str, Any]) -> Any:
+    return _call("bpf", 0, (ctypes.c_uint * 18)(1, 4, 8, 1), 72) + 1
+
+
+@door("counters of the kernel (perf_event_open)")
+def _(places: dict[str, Any]) -> Any:
+    attributes = (ctypes.c_uint * 28)(1, 112, 1)
+    return _call("perf_event_open", attributes, 0, -1, -1, 0) + 1
+
+
+@door("rings of system calls (io_uring)")
+def _(places: dict[str, Any]) -> Any:
+    return _call("io_uring_setup", 1, (ctypes.c_uint * 30)()) + 1
+
+
+@door("page faults of its own (userfaultfd)")
+def _(places: dict[str, Any]) -> Any:
+    return _call("userfaultfd", 1) + 1
+
+
+@door("the machine's name and clock", harmful=True)
+def _(places: dict[str, Any]) -> Any:
+    changed = [not _LIBC.sethostname(b"x", 1)]
+    with contextlib.suppress(OSError):
+        time.clock_settime(time.CLOCK_REALTIME, time.time())
+        changed.append(True)
+    return any(changed)
+
+
+@door("the machine's name")
+def _(places: dict[str, Any]) -> Any:
+    return socket.gethostname() == places["host"] and places["host"]
+
+
+def _is_outside(places: dict[str, Any]) -> str:
+    """Return the run's command line, if the process of that number is the run."""
+    words = Path(f"/proc/{places['pid']}/cmdline").read_bytes().decode(errors="replace")
+    return words if words == places["words"] else ""
+
+
+def _in_child(action: Callable[[], Any]) -> str:
+    """Return whether an action succeeds in a child, which it may change for good."""
+    child = os.fork()
+    if child == 0:
+        try:
+            action()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    return "" if os.waitpid(child, 0)[1] else "done"
+
+
+def _files(folder: str) -> list[str]:
+    return glob.glob(os.path.join(folder, "**", "*.json*"), recursive=True)[:3]
+
+
+def _writes(folder: str) -> str:
+    path = os.path.join(folder, "fleetgym-was-here")
+    Path(path).write_text("x")
+    os.unlink(path)
+    return path
