@@ -138,7 +138,7 @@ def warmup() -> str:
     from fleetgym.kernels.compile import cache_folder
     from fleetgym.model.window import window_model
 
-    for name in ("hold", "gh", "agh"):
+    for name in ("hold", "gh", "agh", "margin", "lookahead"):
         run_job(Job(name, _toy(), 0), isolate="never")
     view = View(_toy())
     view.steady_cost_usd(view.fleet)  # as agents ask for it
