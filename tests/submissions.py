@@ -217,6 +217,12 @@ def _one_shot_that_failed(folder: Path) -> None:
     declare(folder, "agent.division", "one-shot")
 
 
+def _third_party_as_published(folder: Path) -> None:
+    declare(folder, "agent.name", "mine")
+    declare(folder, "agent.entry", "mine.py:Agent")
+    declare(folder, "agent.variant", "as published")
+
+
 class _Boom:
     def __reduce__(self) -> tuple[Any, ...]:
         return os.system, ("touch owned",)
@@ -408,7 +414,24 @@ HOSTILE = [
     _declared("long-name", "characters", "agent.name", "a" * 10_000),
     _declared("name-of-a-space", "letter or a digit", "agent.name", " "),
     _declared("name-of-a-filler", "letter or a digit", "agent.name", "\u3164"),
-    _declared("name-of-accents", "two accents", "agent.name", "a" + "\u0301" * 50),
+    _declared("name-of-accents", "two accents", "agent.authors", "a" + "\u0301" * 50),
+    _declared("name-in-cyrillic", "ASCII letters", "agent.name", "\u0430gh"),
+    _declared("name-of-full-width", "ASCII letters", "agent.name", "\uff41gh"),
+    _declared("name-with-an-invisible-tail", "ASCII letters", "agent.name", "mine\u3164"),
+    _declared("name-with-a-dot-at-its-end", "ASCII letters", "agent.name", "mine."),
+    _declared("name-of-a-device", "Windows", "agent.name", "aux.1"),
+    *(
+        _declared(f"reads-as-ours-{k}", "reads as the reference agent", "agent.name", name)
+        for k, name in enumerate(("agh", "AGH", "A.G.H", "agh_rolling", "m1lp"))
+    ),
+    _declared("authors-of-two-scripts", "one script", "agent.authors", "P\u0430ul"),
+    _declared("authors-of-full-width", "plain form", "agent.authors", "\uff30aul"),
+    _declared("authors-with-a-filler", "plain form", "agent.authors", "Paul\u3164"),
+    _declared("contact-with-a-picture", "plain form", "agent.contact", "\u2603"),
+    Hostile("as-published-by-a-third-party", _third_party_as_published, "only a reference agent"),
+    *(_declared(f"day-{day}", "expected a day from", "date", day) for day in ("0001-01-01", "9999-12-31")),
+    _declared("no-such-set", "there is no set bks-2031-01", "run.best_known", "bks-2031-01"),
+    *(Hostile(f"folder-{name}", _renamed(name), "is named by") for name in ("con", "aux.1", "nul", "mine.")),
     _declared("tags", "printable", "agent.name", Raw('"agh\U000e0041"')),
     _declared("two-lines", "printable", "agent.description", "a\nb"),
     _declared("script-as-link", "expected text", "agent.code_url", "javascript:alert(1)"),
@@ -420,5 +443,6 @@ HOSTILE = [
     _declared("another-suite", "another version", "run.suite", "fleet-v0/dev"),
     _declared("another-version-of-the-suite", "another version", "run.suite_sha256", "0" * 64),
     _declared("count-of-episodes", "has 7 tasks", "run.episodes", 6),
-    _declared("another-agent-declared", "does not belong", "agent.entry", "hold"),
+    _declared("another-agent-declared", "does not belong", "agent.entry", "gh-rolling(every=2)"),
+    _declared("one-of-ours-as-another", "reads as the reference agent", "agent.entry", "hold"),
 ]

@@ -19,7 +19,6 @@ from fleetgym.leaderboard.verify import verify
 
 #: What could run in a page, in every field that holds free text.
 ATTACKS = {
-    "name": "<script>window.owned=1</script>",
     "authors": "\"><img src=x onerror='window.owned=2'>",
     "contact": "</td></table></main><svg onload=window.owned=3>",
     "description": "<style>*{display:none}</style><iframe srcdoc='<script>parent.owned=4</script>'></iframe>",

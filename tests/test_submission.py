@@ -114,14 +114,14 @@ def test_one_shot_holds_its_first_action(results: Results, tmp_path: Path) -> No
 def test_declaration_round_trips(results: Results, tmp_path: Path) -> None:
     """What was declared is read again, quotes and umlauts included; the episodes are a results file."""
     words = {
-        "name": 'The "best" \\ one',
-        "authors": "Ü. Größe",
+        "name": "The best (one), 2.0",
+        "authors": 'Ü. "Größe" \\ Co',
         "description": "a # b = 'c'",
         "code_url": "https://a.b/c",
     }
     made = submit(results, tmp_path / "a", agent="hold", card=words, **DETAILS)
     assert read_submission(tmp_path / "a") == made
-    assert made.agent.authors == "Ü. Größe"
+    assert made.agent.authors == 'Ü. "Größe" \\ Co'
     assert read_results(tmp_path / "a" / "episodes.jsonl.gz").agents == ("hold",)
     assert tomllib.loads(tomli_w.dumps(to_jsonable(made))) == to_jsonable(made)
 

@@ -357,7 +357,7 @@ def _dispatch(arguments: argparse.Namespace) -> int:
     try:
         return verbs.VERBS[arguments.verb](arguments)
     except DataError as error:
-        print(f"fleetgym: {error}", file=sys.stderr)
+        print(f"fleetgym: {one_line(error)}", file=sys.stderr)
         return 1
     except BrokenPipeError:
         raise

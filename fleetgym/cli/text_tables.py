@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fleetgym.files.errors import printable
+
 if TYPE_CHECKING:
     from fleetgym.scoring.score import ScoreRow, ScoreTable
 
@@ -22,6 +24,7 @@ def align(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> 
     a    10.5
     bcd   2.0
     """
+    head, *rows = [[printable(cell) for cell in line] for line in [head, *rows]]
     widths = [max(len(row[k]) for row in [head, *rows]) for k in range(len(head))]
     lines = [head, ["-" * width for width in widths], *rows]
     return "\n".join(

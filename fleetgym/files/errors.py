@@ -130,12 +130,19 @@ def one_line(error: Exception) -> str:
     return printable(" ".join(text.encode("utf-8", "replace").decode().split()))
 
 
-def printable(text: str) -> str:
+def printable(text: str, keep: str = "") -> str:
     r"""Return text that a terminal only prints: what would move its cursor, hide or reorder is escaped.
+
+    Parameters
+    ----------
+    text : str
+        Anything.
+    keep : str
+        Characters that stay as they are, such as line breaks.
 
     Examples
     --------
     >>> print(printable("ok \x1b[2K"))
     ok \x1b[2K
     """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)

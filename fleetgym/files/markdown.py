@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
+
+from fleetgym.files.errors import printable
 
 BEGIN, END = "<!-- written by a tool: begin -->", "<!-- written by a tool: end -->"
 
@@ -20,7 +23,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]], text_columns: i
     """
     marks = ["---" if k < text_columns else "---:" for k in range(len(head))]
     lines = [head, marks, *rows]
-    return "".join("| " + " | ".join(str(cell) for cell in line) + " |\n" for line in lines)
+    return "".join("| " + " | ".join(map(_cell, line)) + " |\n" for line in lines)
+
+
+def _cell(value: object) -> str:
+    """Return a cell that cannot end itself, or its line; a bar that is escaped already stays so."""
+    return re.sub(r"(?<!\\)\|", r"\|", printable(str(value), keep="\xa0"))
 
 
 def between_marks(page: str, written: str) -> str:

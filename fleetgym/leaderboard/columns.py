@@ -109,6 +109,13 @@ def _columns(table: Table, records: Mapping[str, Record], place: str) -> list[Co
         Column("unserved %", lambda r: number(100 * r.unserved_share, 2), lambda r: r.unserved_share),
         Column("failures", lambda r: r.failures, lambda r: r.failures),
         Column("date", lambda r: records[r.key].submission.date, kind="text"),
+        Column("id", lambda r: tag("code", r.key), lambda r: r.key, kind="text"),
+        Column(
+            "agent of",
+            lambda r: "fleetgym (reference)" if agent(r).reference else "a submitter",
+            kind="text",
+            hint="reference agents come with fleetgym; what others sent in is theirs",
+        ),
         Column(
             "same costs as",
             lambda r: twins.get(r.key, DASH),

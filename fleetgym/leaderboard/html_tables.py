@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from fleetgym.files.errors import printable
 from fleetgym.leaderboard.markup import Markup, join, tag
 
 DASH = "–"
@@ -91,7 +92,7 @@ def markdown_table(columns: Sequence[Column], rows: Sequence[Any]) -> str:
 
 
 def _plain(value: object) -> str:
-    text = str(value)
+    text = printable(str(value))
     for mark in "\\`*_{}[]<>!|~":
         text = text.replace(mark, f"\\{mark}")
     for link in ("://", "."):  # what looks like an address is not to become a link

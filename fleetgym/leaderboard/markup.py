@@ -7,20 +7,26 @@ import hashlib
 import html
 from importlib import resources
 
+from fleetgym.files.errors import printable
+
 
 class Markup(str):
     """Text that is markup: made by `tag`, `join` and `asset` alone."""
 
 
 def escape(value: object) -> Markup:
-    """Return a value as markup; what is no `Markup` is escaped.
+    """Return a value as markup; what is no `Markup` is escaped, and so is what would reorder or hide text.
 
     Examples
     --------
     >>> escape("<b> & 'c'")
     '&lt;b&gt; &amp; &#x27;c&#x27;'
     """
-    return value if isinstance(value, Markup) else Markup(html.escape(str(value), quote=True))
+    return (
+        value
+        if isinstance(value, Markup)
+        else Markup(html.escape(printable(str(value), keep="\n\t\xa0"), quote=True))
+    )
 
 
 def join(*children: object) -> Markup:

@@ -13,6 +13,7 @@ from fleetgym.evaluation.isolation.rules import FAILURE_KINDS, Rules
 from fleetgym.evaluation.results_format import Costs, stated
 from fleetgym.files.documents import read_json, write_json
 from fleetgym.files.errors import DataError
+from fleetgym.files.names import FOLDER_NAME
 from fleetgym.files.schema import (
     POSITIVE,
     SHA256,
@@ -90,7 +91,7 @@ class Record:
 
     format: str = spec(Choice((RECORD_FORMAT,)))
     kind: str = spec(Choice(KINDS))
-    id: str = spec(Text(r"\A[a-z0-9][a-z0-9._-]{0,79}\Z"), doc="of the submission: its folder's name")
+    id: str = spec(FOLDER_NAME, doc="of the submission: its folder's name")
     submission: Submission = spec(Nested(Submission))
     declaration_sha256: str = spec(SHA256, doc="of submission.toml as it was verified")
     version: str = spec(Text(r"\A[0-9A-Za-z.+-]{1,40}\Z"), doc="of the fleetgym that verified")

@@ -14,6 +14,7 @@ from typing import Any
 
 from fleetgym.files.documents import canonical_hash, write_atomically
 from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.files.names import FOLDER_NAME
 from fleetgym.files.schema import DAY, POSITIVE, SHA256, Choice, Integer, Line, Text, spec, to_jsonable
 from fleetgym.files.toml import SUITE, read_list
 from fleetgym.scoring.best_known import (
@@ -25,14 +26,12 @@ from fleetgym.scoring.best_known import (
     write_best_known,
 )
 
-_ID = Text(r"\A[a-z0-9][a-z0-9._-]{0,79}\Z")
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Withdrawn:
     """A row that is no longer ranked, and why."""
 
-    id: str = spec(_ID)
+    id: str = spec(FOLDER_NAME)
     date: str = spec(DAY)
     reason: str = spec(Line(1, 400))
 

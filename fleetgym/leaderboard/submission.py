@@ -7,27 +7,29 @@ claimed costs) and, if its author likes, `README.md`. Nothing else may lie in th
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import gzip
 import hashlib
 import io
 import os
-import re
 import stat
-import unicodedata
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+from fleetgym.agents.registry import agent_entries
 from fleetgym.evaluation.isolation.rules import TIME_CLASSES
 from fleetgym.evaluation.results_format import SEED
 from fleetgym.files.documents import StoredFile, as_text, canonical_hash, read_at_most
-from fleetgym.files.errors import DataError
+from fleetgym.files.errors import DataError, suggestion
+from fleetgym.files.names import FOLDER_NAME, AgentName, PeopleName, likeness
 from fleetgym.files.schema import DAY, SHA256, Choice, Integer, Line, Nested, Text, shown, spec, to_jsonable
 from fleetgym.files.toml import MAX_TOML_BYTES, SUITE, read_toml
+from fleetgym.leaderboard.registers import read_registers
 from fleetgym.model.library import entries, list_tasks, suites
 from fleetgym.model.sets import unknown
-from fleetgym.scoring.best_known import SET_NAME
+from fleetgym.runtime.places import checkout
+from fleetgym.scoring.best_known import SET_NAME, best_known_path, read_best_known
 
 SUBMISSION_FORMAT = "fleetgym-submission-1"
 DECLARATION, EPISODES, README = "submission.toml", "episodes.jsonl.gz", "README.md"
@@ -40,37 +42,21 @@ _MOST_BYTES = {DECLARATION: MAX_TOML_BYTES, README: 2**18, EPISODES: 2**26}
 #: An episode's line and all lines together, unpacked; and what an episode may take packed.
 MAX_LINE_BYTES, MAX_UNPACKED_BYTES, MAX_PACKED_BYTES = 2**22, 2**28, 2**18
 
-#: Letters that show nothing, of Korean.
-_FILLERS = "\u115f\u1160"
-
-_NAME_OF_FOLDER = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
-
-
-class Name(Line):
-    """One line of text that can be seen, and told from other names."""
-
-    def read(self, value: Any, path: str) -> str:
-        """Return the text."""
-        text = super().read(value, path)
-        plain = unicodedata.normalize("NFKC", text)
-        if not any(letter.isalnum() and letter not in _FILLERS for letter in plain):
-            raise DataError("expected a name with a letter or a digit", path)
-        if "^^^" in "".join("^" if unicodedata.combining(letter) else "." for letter in plain):
-            raise DataError("expected at most two accents on a letter", path)
-        return text
+#: No submission is older than the format's first plan.
+_FIRST_DAY = datetime.date(2024, 1, 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AgentCard:
     """Who competes."""
 
-    name: str = spec(Name(1, 60), doc="as the table shows it")
+    name: str = spec(AgentName(1, 60), doc="as the table shows it")
     entry: str = spec(Line(1, 400), doc="what `rerun` makes, as for make_agent: the agent of the episodes")
     division: str = spec(Choice(DIVISIONS))
     time_class: str = spec(Choice(tuple(TIME_CLASSES)), doc="reference CPU seconds per episode: 3, 60, 1800")
     variant: str = spec(Choice(VARIANTS), "")
-    authors: str = spec(Line(), "")
-    contact: str = spec(Line(), "", doc="public: a page or an address that may be shown")
+    authors: str = spec(PeopleName(), "")
+    contact: str = spec(PeopleName(), "", doc="public: a page or an address that may be shown")
     description: str = spec(Line(0, 400), "")
     code_url: str = spec(Text(r"\A(https://[A-Za-z0-9._~/%#?=&+-]{1,200})?\Z"), "")
     code_sha256: str = spec(Text(r"\A([0-9a-f]{64})?\Z"), "", doc="of the code's folder, for `rerun`")
@@ -79,6 +65,13 @@ class AgentCard:
     def title(self) -> str:
         """Name and variant."""
         return f"{self.name} {self.variant}".rstrip()
+
+    @property
+    def reference(self) -> str | None:
+        """The reference agent that competes; None for a third party's agent."""
+        head = self.entry.partition("(")[0].strip()
+        found = agent_entries().get(head)
+        return head if found is not None and found.is_reference else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,14 +123,21 @@ def submission_id(folder: str | os.PathLike[str]) -> str:
     """
     name = Path(os.path.abspath(folder)).name
     if not is_submission_id(name):
-        message = "a submission's folder is named by small letters, digits and . _ -, as in 2026-11-21-agh"
+        message = (
+            "a submission's folder is named by small letters, digits and . _ -, as in 2026-11-21-agh, with no dot at "
+            "its end and not as a device of Windows"
+        )
         raise DataError(f"{message}; got {shown(name)}", source=str(folder))
     return name
 
 
 def is_submission_id(name: str) -> bool:
     """Whether a submission may be called so."""
-    return _NAME_OF_FOLDER.fullmatch(name) is not None
+    try:
+        FOLDER_NAME.read(name, "$")
+    except DataError:
+        return False
+    return True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,6 +186,7 @@ def open_submission(folder: str | os.PathLike[str]) -> SubmissionFiles:
     declaration = read_part(folder, DECLARATION)
     found = read_toml(Submission, declaration)
     try:
+        check_identity(found, Path(os.path.abspath(folder)).parents[1])
         _check_suite(found.run)
         # Gzip's headers alone could keep a reader busy.
         packed = read_part(folder, EPISODES, found.run.episodes * MAX_PACKED_BYTES)
@@ -274,6 +275,47 @@ def _check_suite(run: RunCard) -> None:
         raise DataError(message, "$.run.suite_sha256")
     if run.episodes != count:
         raise DataError(f"{run.suite} has {count} tasks, got {run.episodes} episodes", "$.run.episodes")
+
+
+def check_identity(submission: Submission, board: str | os.PathLike[str]) -> None:
+    """Refuse what a submission cannot be: an agent of ours that it is not, of another time, against no known set.
+
+    Parameters
+    ----------
+    submission : Submission
+        As it was read.
+    board : path-like
+        The leaderboard's folder, whose frozen sets are known beside the checkout's and the present one.
+
+    Raises
+    ------
+    DataError
+        With the field that says it.
+    """
+    agent = submission.agent
+    ours = {likeness(name): name for name, entry in agent_entries().items() if entry.is_reference}
+    taken = ours.get(likeness(agent.name))
+    if taken is not None and taken != agent.reference:
+        raise DataError(
+            f"{agent.name!r} reads as the reference agent {taken!r}; expected another", "$.agent.name"
+        )
+    if agent.variant == "as published" and agent.reference is None:
+        raise DataError("only a reference agent is 'as published'; expected '' or 'tuned'", "$.agent.variant")
+    last = datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=1)
+    if not _FIRST_DAY <= datetime.date.fromisoformat(submission.date) <= last:
+        raise DataError(f"expected a day from {_FIRST_DAY} to {last}, got {submission.date}", "$.date")
+    sets = _set_names(submission.run.suite, board)
+    if submission.run.best_known not in sets:
+        name = submission.run.best_known
+        raise DataError(f"there is no set {name}{suggestion(name, sets)}", "$.run.best_known")
+
+
+def _set_names(suite: str, board: str | os.PathLike[str]) -> set[str]:
+    """Return the names of the sets of best-known costs that were ever frozen, and of the present one."""
+    root, present = checkout(), best_known_path(suite)
+    boards = [board] if root is None else [board, root / "leaderboard"]
+    found = {release.name for folder in boards for release in read_registers(folder).releases}
+    return found | ({read_best_known(present).name} if present.is_file() else set())
 
 
 def suite_sha256(suite: str) -> str:

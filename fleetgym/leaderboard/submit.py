@@ -25,6 +25,7 @@ from fleetgym.leaderboard.submission import (
     README,
     SUBMISSION_FORMAT,
     Submission,
+    check_identity,
     submission_id,
     suite_sha256,
 )
@@ -139,6 +140,7 @@ def submit(
         "files": {"episodes_sha256": hashlib.sha256(packed).hexdigest()},
     }
     submission = read_object(Submission, declared)
+    check_identity(submission, target.parents[1])
     _write(target, submission, packed)
     return submission
 
