@@ -34,12 +34,12 @@ def test_published_and_tuned_are_submitted(tmp_path: Path, capsys: pytest.Captur
         "--suite",
         SUITE,
         "--date",
-        "2026-12-01",
+        "2026-11-21",
         "--out",
         str(tmp_path / "s"),
     ]
     assert main(call) == 0
-    names = ["2026-12-01-toy-hold", "2026-12-01-toy-gh-rolling-tuned"]
+    names = ["2026-11-21-toy-hold", "2026-11-21-toy-gh-rolling-tuned"]
     assert [Path(line).name for line in capsys.readouterr().out.split()] == names
     published, tuned = (read_submission(tmp_path / "s" / name).agent for name in names)
     assert (published.title, published.division, published.time_class) == (
@@ -69,7 +69,7 @@ def test_others_are_refused(
 ) -> None:
     """Several agents in a file, or one that is not ours: nothing is made."""
     path = played(tmp_path / "r.jsonl", *agents)
-    assert main([str(path), "--suite", SUITE, "--date", "2026-12-01", "--out", str(tmp_path / "s")]) == 1
+    assert main([str(path), "--suite", SUITE, "--date", "2026-11-21", "--out", str(tmp_path / "s")]) == 1
     assert message in capsys.readouterr().err
     assert not (tmp_path / "s").exists()
 
@@ -106,5 +106,5 @@ def test_a_run_that_lacks_tasks_is_not_submitted(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     evaluate(["hold"], ["fleet-v0/toy/drop"], out=path)
     with pytest.raises(FleetgymError, match="1 of the 7 tasks"):
-        submitted(path, SUITE, "2026-12-01", tmp_path / "s")
+        submitted(path, SUITE, "2026-11-21", tmp_path / "s")
     assert not (tmp_path / "s").exists()

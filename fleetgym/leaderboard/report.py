@@ -14,6 +14,7 @@ from typing import Any
 from fleetgym.evaluation.results import Results, read_results
 from fleetgym.evaluation.results_format import EpisodeResult
 from fleetgym.files.documents import write_atomically
+from fleetgym.files.errors import printable
 from fleetgym.leaderboard.charts import bars_chart, interval_chart, profile_chart, scatter_chart, standalone
 from fleetgym.leaderboard.html_tables import Column, html_table, interval, number
 from fleetgym.leaderboard.markup import Markup, join, page, tag
@@ -44,8 +45,11 @@ class Figure:
 
 
 def _inert(cell: object) -> object:
-    """Return a cell that no spreadsheet takes for a formula."""
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
+    """Return a cell that no spreadsheet takes for a formula; of text, what would end or hide it is escaped."""
+    if not isinstance(cell, str):
+        return cell
+    text = printable(cell)  # a tab or a line break before a formula is none of its letters then
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 def report(
