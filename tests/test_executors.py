@@ -13,9 +13,12 @@ import pytest
 from sample_agents import agent
 
 from fleetgym.cli import main
+from fleetgym.evaluation import agreement
+from fleetgym.evaluation.agreement import CheckedPlayer, checked
 from fleetgym.evaluation.dask_cluster import dask_executor
-from fleetgym.evaluation.executors import play
-from fleetgym.evaluation.run import evaluate
+from fleetgym.evaluation.executors import play_on
+from fleetgym.evaluation.recording import JobPlayer
+from fleetgym.evaluation.run import evaluate, make_jobs
 from fleetgym.files.errors import FleetgymError
 
 AGENTS = ["hold", agent("Slow"), "agh-rolling"]
@@ -46,9 +49,9 @@ class Deadly:
 def test_a_job_that_kills_workers_is_isolated() -> None:
     """It alone is played again; the order stays; a job that kills even so stops the run with its name."""
     with ThreadPoolExecutor(2) as executor:
-        assert list(play(Deadly(), range(5), executor=executor)) == ["0", "1", "2", "3 isolated", "4"]
+        assert list(play_on(executor, Deadly(), range(5))) == ["0", "1", "2", "3 isolated", "4"]
         with pytest.raises(FleetgymError, match="5 ends its worker even with the agent in its own process"):
-            list(play(Deadly(), [5], executor=executor))
+            list(play_on(executor, Deadly(), [5]))
 
 
 def test_an_error_that_is_no_lost_worker_is_not_hidden() -> None:
@@ -59,7 +62,7 @@ def test_an_error_that_is_no_lost_worker_is_not_hidden() -> None:
             raise ZeroDivisionError
 
     with ThreadPoolExecutor(1) as executor, pytest.raises(ZeroDivisionError):
-        list(play(Wrong(), [1], executor=executor))
+        list(play_on(executor, Wrong(), [1]))
 
 
 def test_an_executor_that_lets_go_of_its_jobs() -> None:
@@ -72,7 +75,47 @@ def test_an_executor_that_lets_go_of_its_jobs() -> None:
             return future
 
     with pytest.raises(FleetgymError, match="resume the results file"):
-        list(play(Deadly(), [1], executor=Gone()))
+        list(play_on(Gone(), Deadly(), [1]))
+
+
+def test_an_executor_that_lets_go_once() -> None:
+    """A scheduler that is restarted cancels what it had: those jobs are handed out again, long ones first."""
+    given: list[int] = []
+
+    class Restarted(Executor):
+        def submit(self, function: Any, /, *arguments: Any, **_: Any) -> Future[Any]:
+            future: Future[Any] = Future()
+            is_first = arguments[0] not in given
+            given.append(arguments[0])
+            if is_first:
+                future.cancel()
+            else:
+                future.set_result(function(*arguments))
+            return future
+
+    assert list(play_on(Restarted(), Deadly(), [0, 1, 2], length=float)) == ["0", "1", "2"]
+    assert given == [2, 1, 0, 2, 1, 0]
+
+
+def test_a_worker_with_something_else_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever hands jobs out and whenever the worker joined: it says who it is and what differs."""
+    jobs = checked(make_jobs("hold", "fleet-v0/toy/drop"))
+    player = CheckedPlayer(JobPlayer())
+    assert player(jobs[0]) == evaluate("hold", "fleet-v0/toy/drop").episodes[0]
+    there = {**agreement.package_versions(), "numpy": "0.9"}
+    monkeypatch.setattr(agreement, "package_versions", lambda: there)
+    with pytest.raises(FleetgymError, match=r"^the worker .*, process \d+ has numpy 0\.9, the run has "):
+        player(jobs[0])
+
+
+def test_a_worker_with_another_state_of_the_agent_refuses(tmp_path: Path) -> None:
+    """An agent's file that is not the run's on that machine is no plausible answer."""
+    path = tmp_path / "mine.py"
+    path.write_text("class Agent:\n    pass\n")
+    (job,) = checked(make_jobs(f"{path}:Agent", "fleet-v0/toy/drop"))
+    path.write_text("class Agent:\n    other = 1\n")
+    with pytest.raises(FleetgymError, match=r"has .*mine\.py:Agent \w{12}, the run has \w{12}; end it"):
+        CheckedPlayer(JobPlayer())(job)
 
 
 def test_a_cluster_that_is_not_there(
@@ -190,9 +233,9 @@ def test_dask_from_the_command_line(cluster: Any, expected: str, tmp_path: Path)
     assert main(call) == 0
     assert path.read_text() == expected
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fleetgym.runtime.version.__version__", "9.9")
+        patch.setattr("fleetgym.evaluation.agreement.__version__", "9.9")
         with (
-            pytest.raises(FleetgymError, match=r"has fleetgym .*; here are fleetgym 9\.9"),
+            pytest.raises(FleetgymError, match=r"Dask worker tcp://.* has fleetgym .*, the run has 9\.9$"),
             dask_executor(cluster.scheduler_address),
         ):
             pass

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fleetgym.cli import main
-from fleetgym.evaluation.dask_cluster import worker_facts
+from fleetgym.evaluation.agreement import machine_facts
 from fleetgym.evaluation.run import evaluate, make_jobs
 from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.leaderboard.best_known import replay_best_known
@@ -118,10 +118,10 @@ def test_its_best_known_costs_are_its_own_tasks(manifest: Path, tmp_path: Path) 
 
 def test_workers_with_another_sample_are_told(manifest: Path) -> None:
     """What a Dask worker says of its standard set covers every manifest, those of the sets too."""
-    before = worker_facts()
+    before = machine_facts()
     own = manifest.parent / "fleet-v0" / "manifest.json"
     own.write_text(manifest.read_text().replace('"entries"', ' "entries"'))
-    assert worker_facts() != before
+    assert machine_facts() != before
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from concurrent.futures import Executor
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor, Executor, Future
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from fleetgym.evaluation.agreement import differences, machine_facts
 from fleetgym.files.errors import FleetgymError
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 _START_WAIT_S = 30
 
@@ -53,28 +59,40 @@ def dask_executor(address: str) -> Iterator[Executor]:
         raise FleetgymError(f"no Dask scheduler answers at {address!r} ({error})") from None
     with client:
         _check_workers(client)
-        yield client.get_executor(pure=False)
+        yield _PatientExecutor(client, address)
 
 
-def _check_workers(client: object) -> None:
-    """Refuse workers whose results would differ from ours."""
+class _PatientExecutor(Executor):
+    """Hands jobs to a client that has its scheduler, and waits for one that is restarted.
+
+    Jobs that were handed out before come back as cancelled, and are handed out again by `play_on`.
+    """
+
+    def __init__(self, client: Client, address: str):
+        self.client, self.address = client, address
+        self.executor = client.get_executor(pure=False)
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        """Return the future of a call; `BrokenExecutor` if the scheduler stays away."""
+        while self.client.status in ("connecting", "newly-connected"):  # for `_START_WAIT_S` at most
+            time.sleep(0.1)
+        if self.client.status != "running":
+            raise BrokenExecutor(f"the Dask scheduler at {self.address!r} is gone")
+        return self.executor.submit(function, *arguments, **named)
+
+
+def _check_workers(client: Client) -> None:
+    """Refuse workers whose results would differ from ours, and say which and why; later ones refuse their jobs."""
     try:
-        client.wait_for_workers(1, timeout=_START_WAIT_S)  # type: ignore[attr-defined]
-        found = client.run(worker_facts)  # type: ignore[attr-defined]
+        client.wait_for_workers(1, timeout=_START_WAIT_S)
     except TimeoutError:
         raise FleetgymError(f"the Dask cluster has had no worker for {_START_WAIT_S} s") from None
-    except ImportError as error:
-        raise FleetgymError(f"a Dask worker cannot import fleetgym ({error}); install it there") from None
-    for worker, facts in found.items():
-        if facts != worker_facts():
+    ours = machine_facts()
+    for worker, theirs in client.run(machine_facts, on_error="return").items():
+        if isinstance(theirs, Exception):
             raise FleetgymError(
-                f"the Dask worker {worker} has {' and '.join(facts)}; here are {' and '.join(worker_facts())}"
+                f"the Dask worker {worker} does not say what it has ({theirs}); install fleetgym {ours['fleetgym']} "
+                "there"
             )
-
-
-def worker_facts() -> tuple[str, str]:
-    """Return version and standard set, on which results depend."""
-    from fleetgym.model.library import manifests_sha256
-    from fleetgym.runtime.version import __version__
-
-    return f"fleetgym {__version__}", f"instances {manifests_sha256()[:12]}"
+        if which := differences(theirs, ours):
+            raise FleetgymError(f"the Dask worker {worker} {which}")

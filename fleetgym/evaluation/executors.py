@@ -10,8 +10,9 @@ import collections
 import contextlib
 import multiprocessing
 import os
+import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -25,8 +26,12 @@ from typing import Any, Protocol
 
 from fleetgym.files.errors import FleetgymError
 
-#: Jobs handed out beyond what is being played: enough to keep workers busy while an early job takes long.
-_AHEAD = 64
+#: Jobs of an executor that are handed out, or done and wait for their turn: enough for a thousand workers, and few
+#: enough to hold their results in memory.
+MAX_AHEAD = 4096
+
+#: Times that a job is handed out again to an executor that let go of it, as a scheduler does that is restarted.
+_TRIES = 3
 
 
 class Player(Protocol):
@@ -41,9 +46,7 @@ class Player(Protocol):
         ...
 
 
-def play(
-    player: Player, jobs: Sequence[Any], *, executor: Executor | None = None, workers: int = 1
-) -> Iterator[Any]:
+def play(player: Player, jobs: Sequence[Any], workers: int = 1) -> Iterator[Any]:
     """Yield the result of every job in order, each as soon as it and all before it are ready.
 
     Parameters
@@ -52,53 +55,110 @@ def play(
         Plays one job.
     jobs : sequence
         What to play.
-    executor : concurrent.futures.Executor, optional
-        Plays them; it is not shut down.
     workers : int
-        Without an executor: the number of spawned processes; 1 plays in this one.
+        The number of spawned processes; 1 plays in this one.
 
     Raises
     ------
     FleetgymError
-        If a given executor breaks, or no worker can be started.
+        If no worker can be started.
     """
-    if executor is not None:
-        yield from _play_on(executor, player, jobs)
-    elif workers == 1 or len(jobs) < 2:
+    if workers == 1 or len(jobs) < 2:
         yield from map(player, jobs)
     else:
         yield from _play_on_pools(player, jobs, min(workers, len(jobs)))
 
 
-def _play_on(executor: Executor, player: Player, jobs: Sequence[Any]) -> Iterator[Any]:
-    window: collections.deque[tuple[Future[Any], Any]] = collections.deque()
+def play_on(
+    executor: Executor,
+    player: Player,
+    jobs: Sequence[Any],
+    length: Callable[[Any], float] = lambda job: 0.0,
+) -> Iterator[Any]:
+    """Yield the result of every job in order, played by an executor that takes long jobs first.
+
+    Parameters
+    ----------
+    executor : concurrent.futures.Executor
+        It is not shut down.
+    player : callable
+        Plays one job.
+    jobs : sequence
+        What to play.
+    length : callable
+        About how long a job takes, in any unit.
+
+    Raises
+    ------
+    FleetgymError
+        If the executor breaks.
+    """
+    hand = _Hand(executor, player, jobs)
+    ready: dict[int, Any] = {}
+    given = due = (
+        0  # the jobs that are handed out, and those whose results are yielded, are the first so many
+    )
     try:
-        for job in jobs:
-            window.append((executor.submit(player, job), job))
-            if len(window) > _AHEAD:
-                yield _result(executor, player, *window.popleft())
-        while window:
-            yield _result(executor, player, *window.popleft())
+        while due < len(jobs):
+            if given < len(jobs) and given - due <= MAX_AHEAD // 2:
+                block = range(given, min(due + MAX_AHEAD, len(jobs)))
+                for k in sorted(block, key=lambda k: -length(jobs[k])):
+                    hand.out(k)
+                given = block.stop
+            k, result = hand.back()
+            ready[k] = result
+            while due in ready:
+                yield ready.pop(due)
+                due += 1
     except (BrokenExecutor, CancelledError) as error:
-        raise FleetgymError(f"the executor broke ({error}); resume the results file to go on") from error
+        why = f" ({error})" if str(error) else ""
+        raise FleetgymError(f"the executor broke{why}; resume the results file to go on") from error
     finally:
-        for future, _ in window:
+        hand.cancel()
+
+
+class _Hand:
+    """Hands jobs out to an executor and takes results back, in the order in which they come."""
+
+    def __init__(self, executor: Executor, player: Player, jobs: Sequence[Any]):
+        self.executor, self.player, self.jobs = executor, player, jobs
+        self.flying: dict[Future[Any], int] = {}
+        self.landed: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
+        self.isolated: set[int] = set()
+        self.let_go: collections.Counter[int] = collections.Counter()
+
+    def out(self, k: int) -> None:
+        """Hand job `k` out."""
+        player = self.player.isolated() if k in self.isolated else self.player
+        future = self.executor.submit(player, self.jobs[k])
+        self.flying[future] = k
+        future.add_done_callback(self.landed.put)
+
+    def back(self) -> tuple[int, Any]:
+        """Return number and result of the next job that is done; those that were lost on the way go out again."""
+        while True:
+            future = self.landed.get()
+            k = self.flying.pop(future)
+            try:
+                return k, future.result()
+            except CancelledError:
+                self.let_go[k] += 1
+                if self.let_go[k] > _TRIES:
+                    raise
+            except Exception as error:
+                if not _has_killed_workers(error):
+                    raise
+                if k in self.isolated:
+                    raise FleetgymError(
+                        f"{self.jobs[k]} ends its worker even with the agent in its own process"
+                    ) from None
+                self.isolated.add(k)
+            self.out(k)
+
+    def cancel(self) -> None:
+        """Let the executor forget what it has not played."""
+        for future in self.flying:
             future.cancel()
-
-
-def _result(executor: Executor, player: Player, future: Future[Any], job: Any) -> Any:
-    """Return a job's result; a job that took several workers along is played once more, its agent isolated."""
-    try:
-        return future.result()
-    except Exception as error:
-        if not _has_killed_workers(error):
-            raise
-    try:
-        return executor.submit(player.isolated(), job).result()
-    except Exception as error:
-        if not _has_killed_workers(error):
-            raise
-        raise FleetgymError(f"{job} ends its worker even with the agent in its own process") from None
 
 
 def _has_killed_workers(error: Exception) -> bool:

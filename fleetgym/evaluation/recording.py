@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import os
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from fleetgym.agents.registry import parse_agent
+from fleetgym.evaluation.agreement import CheckedJob, package_versions
 from fleetgym.evaluation.isolation.agent_process import Limits
 from fleetgym.evaluation.isolation.preflight import preflight
 from fleetgym.evaluation.isolation.rules import Rules
@@ -116,6 +116,11 @@ class Recording:
             self._writer.append(episode)
         self.episodes.append(episode)
 
+    def length(self, job: CheckedJob) -> int:
+        """Return what the time of a job grows with: its decisions, and the options among which each chooses."""
+        facts = self.header.instances[job.job.instance]
+        return facts.num_windows * len(facts.options)
+
     def results(self) -> Results:
         """Return what is done."""
         return Results(self.header, tuple(self.episodes), tuple(self.speed_checks))
@@ -125,10 +130,6 @@ class Recording:
         close_agents()
         if self._writer is not None:
             self._writer.close()
-
-
-#: What a result's last bit may depend on.
-PACKAGES = ("numpy", "scipy", "numba", "highspy")
 
 
 def make_header(
@@ -157,7 +158,7 @@ def make_header(
         official=official,
         code_sha256={agent: checksum for agent, checksum in code.items() if checksum is not None} or None,
         in_process=is_marked or None,
-        packages={name: importlib.metadata.version(name) for name in PACKAGES},
+        packages=package_versions(),
     )
 
 

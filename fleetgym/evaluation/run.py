@@ -9,7 +9,8 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
 from fleetgym.agents.registry import parse_agent
-from fleetgym.evaluation.executors import play
+from fleetgym.evaluation.agreement import CheckedPlayer, checked
+from fleetgym.evaluation.executors import play, play_on
 from fleetgym.evaluation.isolation.agent_process import Limits
 from fleetgym.evaluation.isolation.agent_runner import load_kernels
 from fleetgym.evaluation.isolation.official import make_rules
@@ -173,7 +174,11 @@ def evaluate(
         if workers > 1 and len(recording.todo) > 1:
             load_kernels(load_instance(jobs[0].instance))  # or every worker would compile them
         recording.check_speed("before")
-        for episode in play(player, recording.todo, executor=executor, workers=workers):
+        if executor is None:
+            episodes = play(player, recording.todo, workers)
+        else:
+            episodes = play_on(executor, CheckedPlayer(player), checked(recording.todo), recording.length)
+        for episode in episodes:
             recording.add(episode)
             if progress is not None:
                 progress(len(recording.episodes), len(jobs))

@@ -398,6 +398,25 @@ def load_scenarios(id_or_path: str | os.PathLike[str]) -> tuple[Scenario, ...]:
     return _load_scenarios(stored, load_instance(entry.id))
 
 
+def files_sha256(id_or_path: str | os.PathLike[str]) -> str | None:
+    """Return one checksum of an instance's file and its scenarios'; None of a stored one, which its manifest covers.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+
+    Examples
+    --------
+    >>> files_sha256("fleet-v0/toy/two-pools") is None
+    True
+    """
+    if not is_path(id_or_path):
+        return None
+    path = Path(id_or_path)
+    return canonical_hash([file_sha256(path), file_sha256(_beside(path))])
+
+
 def is_path(id_or_path: str | os.PathLike[str]) -> bool:
     """Return whether this names a file, not a stored instance; raise FleetgymError for what is no name."""
     if not isinstance(id_or_path, (str, os.PathLike)):
