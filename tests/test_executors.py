@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-from collections.abc import Iterator
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -95,6 +100,30 @@ def test_an_executor_that_lets_go_once() -> None:
 
     assert list(play_on(Restarted(), Deadly(), [0, 1, 2], length=float)) == ["0", "1", "2"]
     assert given == [2, 1, 0, 2, 1, 0]
+
+
+@pytest.mark.parametrize(("workers", "most"), [(0, 64), (2, 80), (None, 576), (1000, 4096)])
+def test_no_more_is_handed_out_than_a_crash_may_lose(workers: int | None, most: int) -> None:
+    """While the first job is not done, the jobs done out of turn are bounded, by the number of workers."""
+
+    class Stuck(Executor):
+        given = 0
+
+        def submit(self, function: Any, /, *arguments: Any, **_: Any) -> Future[Any]:
+            self.given += 1
+            future: Future[Any] = Future()
+            if arguments[0] > 0:
+                future.set_result(arguments[0])
+            return future if arguments[0] > 0 else first
+
+    first: Future[Any] = Future()
+    threading.Timer(0.2, first.set_exception, [ZeroDivisionError()]).start()
+    executor = Stuck()
+    if workers is not None:
+        executor.num_workers = workers  # type: ignore[attr-defined]
+    with pytest.raises(ZeroDivisionError):
+        list(play_on(executor, Deadly(), range(9999)))
+    assert executor.given == most
 
 
 def test_a_worker_with_something_else_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,3 +268,78 @@ def test_dask_from_the_command_line(cluster: Any, expected: str, tmp_path: Path)
             dask_executor(cluster.scheduler_address),
         ):
             pass
+
+
+# -- a scheduler that goes away
+
+
+class Dask:
+    """A scheduler and workers, each started by its own command."""
+
+    def __init__(self) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.address = f"tcp://127.0.0.1:{self.port}"
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def _start(self, what: str, *arguments: str) -> None:
+        command = [sys.executable, "-m", f"distributed.cli.dask_{what}", *arguments, "--no-dashboard"]
+        self.processes.append(subprocess.Popen(command, cwd=Path(__file__).parent, stderr=subprocess.DEVNULL))
+
+    def start(self) -> None:
+        """Start a scheduler and one worker."""
+        self._start("scheduler", "--host", "127.0.0.1", "--port", str(self.port))
+        self._start("worker", self.address, "--nthreads", "1", "--no-nanny")
+
+    def kill(self) -> None:
+        """Kill all."""
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        self.processes.clear()
+
+    @contextlib.contextmanager
+    def executor(self, when_given: Callable[[], None]) -> Iterator[Executor]:
+        """Return an executor whose worker hangs; something happens when it has the jobs of `AGENTS` on `SUITE`."""
+        pytest.importorskip("distributed")
+        self.start()
+        try:
+            with dask_executor(self.address) as executor, pytest.MonkeyPatch.context() as patch:
+                os.kill(self.processes[-1].pid, signal.SIGSTOP)
+                submit, given = executor.submit, []
+
+                def counting(*arguments: Any) -> Future[Any]:
+                    given.append(submit(*arguments))
+                    if len(given) == len(AGENTS) * len(SUITE):
+                        threading.Timer(1, when_given).start()  # when the scheduler has them
+                    return given[-1]
+
+                patch.setattr(executor, "submit", counting)
+                patch.chdir(Path(__file__).parent)
+                yield executor
+        finally:
+            self.kill()
+
+
+@pytest.mark.slow
+def test_a_dask_scheduler_that_is_restarted(expected: str) -> None:
+    """It gets again what it had: the bytes of one process."""
+    dask = Dask()
+
+    def restart() -> None:
+        dask.kill()
+        dask.start()
+
+    with dask.executor(restart) as executor:
+        assert evaluate(AGENTS, SUITE, executor=executor).to_text() == expected
+
+
+@pytest.mark.slow
+def test_a_dask_scheduler_that_is_gone_for_good(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One line says so; nothing waits for it for ever."""
+    monkeypatch.setattr("fleetgym.evaluation.dask_cluster._START_WAIT_S", 10)
+    dask = Dask()
+    said = rf"^the executor broke \(the Dask scheduler at '{dask.address}' is gone\); resume the results file"
+    with dask.executor(dask.kill) as executor, pytest.raises(FleetgymError, match=said):
+        evaluate(AGENTS, SUITE, executor=executor, out=tmp_path / "r.jsonl")

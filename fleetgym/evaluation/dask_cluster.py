@@ -72,9 +72,17 @@ class _PatientExecutor(Executor):
         self.client, self.address = client, address
         self.executor = client.get_executor(pure=False)
 
+    @property
+    def num_workers(self) -> int:
+        """How many jobs the cluster plays at once, now; 0 while its scheduler is away."""
+        if self.client.status == "running":
+            with contextlib.suppress(OSError):  # it went away just now
+                return sum(self.client.nthreads().values())
+        return 0
+
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
         """Return the future of a call; `BrokenExecutor` if the scheduler stays away."""
-        while self.client.status in ("connecting", "newly-connected"):  # for `_START_WAIT_S` at most
+        while self.client.status == "connecting":  # for `_START_WAIT_S` at most
             time.sleep(0.1)
         if self.client.status != "running":
             raise BrokenExecutor(f"the Dask scheduler at {self.address!r} is gone")

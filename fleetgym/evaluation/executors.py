@@ -26,9 +26,12 @@ from typing import Any, Protocol
 
 from fleetgym.files.errors import FleetgymError
 
-#: Jobs of an executor that are handed out, or done and wait for their turn: enough for a thousand workers, and few
-#: enough to hold their results in memory.
-MAX_AHEAD = 4096
+#: Jobs from the oldest that is not done on are handed out: so many for each worker and so many more, up to a bound.
+#: Enough to keep all workers busy while an early job takes long; few, as those done out of turn are lost in a crash.
+_AHEAD_EACH, _AHEAD, _MAX_AHEAD = 8, 64, 4096
+
+#: Workers of an executor that does not say how many it has.
+_WORKERS = 64
 
 #: Times that a job is handed out again to an executor that let go of it, as a scheduler does that is restarted.
 _TRIES = 3
@@ -80,7 +83,7 @@ def play_on(
     Parameters
     ----------
     executor : concurrent.futures.Executor
-        It is not shut down.
+        It is not shut down. The more workers it has by its ``num_workers``, the more jobs it is given at once.
     player : callable
         Plays one job.
     jobs : sequence
@@ -95,13 +98,13 @@ def play_on(
     """
     hand = _Hand(executor, player, jobs)
     ready: dict[int, Any] = {}
-    given = due = (
-        0  # the jobs that are handed out, and those whose results are yielded, are the first so many
-    )
+    given = due = 0  # so many jobs are handed out, and of so many the results are yielded
+    ahead = _AHEAD
     try:
         while due < len(jobs):
-            if given < len(jobs) and given - due <= MAX_AHEAD // 2:
-                block = range(given, min(due + MAX_AHEAD, len(jobs)))
+            if given < len(jobs) and given - due <= ahead // 2:
+                ahead = _ahead(executor)
+                block = range(given, max(given, min(due + ahead, len(jobs))))
                 for k in sorted(block, key=lambda k: -length(jobs[k])):
                     hand.out(k)
                 given = block.stop
@@ -115,6 +118,12 @@ def play_on(
         raise FleetgymError(f"the executor broke{why}; resume the results file to go on") from error
     finally:
         hand.cancel()
+
+
+def _ahead(executor: Executor) -> int:
+    """Return how many jobs may be handed out now, from the oldest that is not done on."""
+    workers: int = getattr(executor, "num_workers", _WORKERS)
+    return min(_AHEAD + _AHEAD_EACH * workers, _MAX_AHEAD)
 
 
 class _Hand:
