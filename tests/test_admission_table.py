@@ -767,7 +767,7 @@ CASES = [
         Fleet({"A": 1, "F": 1}),
         {"A": 1, "F": 2},
         Expected({"F": 1}, {"F": {1: 1}}, lost={"A": 1}, denied={"A": 1}, granted={"F": 1}),
-        budget=hourly(0.0),
+        budget=hourly(1e-6),
     ),
     Case(
         "rate-leaves-fees-out",

@@ -71,7 +71,9 @@ def test_the_command_line(measured: list[Parts], capsys: pytest.CaptureFixture[s
     measured[:] = [_times(0.8)]
     assert main(["calibrate", "--show"]) == 1
     assert "now -38%" in capsys.readouterr().out
-    assert main(["calibrate", "--rounds", "0"]) == 2
+    with pytest.raises(SystemExit):
+        main(["calibrate", "--rounds", "0"])
+    assert "expected a whole number from 1 to 1000, got 0" in capsys.readouterr().err
 
 
 def test_machines_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:

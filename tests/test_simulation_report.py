@@ -161,7 +161,7 @@ def test_wrong_calls_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
         assert message in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["simulate", DEV, "--replications", "1"])
-    assert "at least 2" in capsys.readouterr().err
+    assert "from 2 to" in capsys.readouterr().err
 
 
 def test_a_failing_agent_is_reported(tmp_path: Path) -> None:

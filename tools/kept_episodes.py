@@ -32,11 +32,12 @@ from fleetgym.evaluation.results import (
     timing_line,
     timings_path,
 )
-from fleetgym.evaluation.results_format import SEED, EpisodeResult, Failure, Header, Timing, stated
+from fleetgym.evaluation.results_format import EpisodeResult, Failure, Header, Timing, stated
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files.documents import canonical_json, parse_json, read_text, write_atomically
 from fleetgym.files.errors import DataError, FleetgymError
-from fleetgym.files.schema import NAME, Integer, Nested, Number, read_object, spec
+from fleetgym.files.quantities import POSITIVE_COST_USD, SEED
+from fleetgym.files.schema import NAME, Integer, Nested, read_object, spec
 from fleetgym.model.library import load_instance, task_name
 from fleetgym.runtime.programs import program
 from fleetgym.scoring.best_known import is_same_cost
@@ -51,7 +52,7 @@ class Episode:
     scenario: int = spec(Integer())
     seed: int = spec(SEED)
     actions: tuple[tuple[int, int, int], ...] = spec(Changes())
-    cost_usd: float = spec(Number(above=0.0), doc="to compare the replay with")
+    cost_usd: float = spec(POSITIVE_COST_USD, doc="to compare the replay with")
     failure: Failure | None = spec(Nested(Failure, nullable=True))
     budget_spent_at_window: int | None = spec(Integer(0, 2015), default=None)
     timing: Timing | None = spec(

@@ -17,6 +17,9 @@ from fleetgym.files.schema import shown
 
 T = TypeVar("T")
 
+#: Numbers among the arguments of agents are at most so large; whole ones fit 64 bits.
+MOST = 10**9
+
 
 def passes_on(
     *targets: Callable[..., Any], without: Collection[str] = (), **defaults: Any
@@ -182,7 +185,7 @@ def is_number(value: object, whole: bool = False) -> bool:
 
 
 def at_least(least: float, **values: Any) -> None:
-    """Refuse numbers below a bound, and what is none; None is a setting that is off.
+    """Refuse numbers below a bound or above `MOST`, and what is none; None is a setting that is off.
 
     Raises
     ------
@@ -193,15 +196,15 @@ def at_least(least: float, **values: Any) -> None:
     --------
     >>> at_least(1, every=0, samples=6)
     Traceback (most recent call last):
-    fleetgym.files.errors.FleetgymError: every is 0; expected at least 1
+    fleetgym.files.errors.FleetgymError: every is 0; expected at least 1 and at most 1,000,000,000
     """
     for name, value in values.items():
-        if value is not None and not (is_number(value) and value >= least):
-            raise FleetgymError(f"{name} is {value!r}; expected at least {least}")
+        if value is not None and not (is_number(value) and least <= value <= MOST):
+            raise FleetgymError(f"{name} is {value!r}; expected at least {least} and at most {MOST:,}")
 
 
 def whole_at_least(least: int, **values: Any) -> None:
-    """Refuse what is no whole number of at least a bound.
+    """Refuse what is no whole number from a bound on.
 
     Raises
     ------
@@ -212,11 +215,13 @@ def whole_at_least(least: int, **values: Any) -> None:
     --------
     >>> whole_at_least(1, every=2.5)
     Traceback (most recent call last):
-    fleetgym.files.errors.FleetgymError: every is 2.5; expected a whole number of at least 1
+    fleetgym.files.errors.FleetgymError: every is 2.5; expected a whole number of at least 1 and below 2^63
     """
     for name, value in values.items():
-        if not (is_number(value, whole=True) and value >= least):
-            raise FleetgymError(f"{name} is {value!r}; expected a whole number of at least {least}")
+        if not (is_number(value, whole=True) and least <= value < 2**63):
+            raise FleetgymError(
+                f"{name} is {value!r}; expected a whole number of at least {least} and below 2^63"
+            )
 
 
 def above(bound: float, **values: Any) -> None:
@@ -231,11 +236,11 @@ def above(bound: float, **values: Any) -> None:
     --------
     >>> above(-1, margin=-1.0)
     Traceback (most recent call last):
-    fleetgym.files.errors.FleetgymError: margin is -1.0; expected above -1
+    fleetgym.files.errors.FleetgymError: margin is -1.0; expected above -1 and at most 1,000,000,000
     """
     for name, value in values.items():
-        if not (is_number(value) and value > bound):
-            raise FleetgymError(f"{name} is {value!r}; expected above {bound}")
+        if not (is_number(value) and bound < value <= MOST):
+            raise FleetgymError(f"{name} is {value!r}; expected above {bound} and at most {MOST:,}")
 
 
 def flag(**values: Any) -> None:

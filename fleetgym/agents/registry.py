@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from fleetgym.agents.agent_code import code_sha256, command_sha256, neighbours
 from fleetgym.agents.arguments import check_arguments
 from fleetgym.files.errors import FleetgymError, UnknownNameError
+from fleetgym.files.schema import from_text
 from fleetgym.runtime.entry_points import Entry, named_entries
 
 if TYPE_CHECKING:
@@ -137,8 +138,13 @@ def split_arguments(text: str) -> tuple[str, dict[str, Any]]:
         call = ast.parse(f"f{text[len(head) :]}", mode="eval").body
         if not isinstance(call, ast.Call) or call.args or any(k.arg is None for k in call.keywords):
             raise ValueError
+        for part in ast.walk(call):  # numbers as everywhere, where Python would take 1_0, 0x10, 1e999 and 1j
+            if isinstance(part, ast.Constant) and isinstance(part.value, (int, float, complex)):
+                source = ast.get_source_segment(f"f{text[len(head) :]}", part) or ""
+                if not isinstance(part.value, bool) and isinstance(from_text(source), str):
+                    raise ValueError
         return head.strip(), {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         raise FleetgymError(
             f"cannot read the arguments of {text!r}; expected keywords with plain values, as in name(every=6)"
         ) from None

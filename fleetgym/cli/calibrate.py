@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 
+from fleetgym.cli.words import of
+from fleetgym.files.quantities import ROUNDS
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's options."""
     parser.add_argument(
-        "--rounds", type=int, default=5, help="repetitions of the workload, 1 to 1000 (default: 5)"
+        "--rounds", type=of(ROUNDS), default=5, help="repetitions of the workload, 1 to 1000 (default: 5)"
     )
     parser.add_argument(
         "--show", action="store_true", help="show what is kept and how far the machine is from it now"
@@ -29,8 +32,6 @@ def run(arguments: argparse.Namespace) -> int:
     from fleetgym.files.errors import FleetgymError
     from fleetgym.files.schema import to_jsonable
 
-    if not 1 <= arguments.rounds <= 1000:
-        raise FleetgymError(f"rounds must be from 1 to 1000, got {arguments.rounds}")
     kept = read_calibration() if arguments.show else calibrate(arguments.rounds)
     if kept is None:
         raise FleetgymError("this machine has not been calibrated; run `fleetgym calibrate`")

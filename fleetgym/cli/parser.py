@@ -9,7 +9,8 @@ import sys
 from collections.abc import Sequence
 
 from fleetgym.cli import calibrate, pages, run_options, submissions
-from fleetgym.cli.words import margin, names, numbers, whole
+from fleetgym.cli.words import margin, names, numbers, of
+from fleetgym.files import quantities as q
 from fleetgym.runtime.version import __version__
 
 _DESCRIPTION = """\
@@ -117,18 +118,18 @@ def _add_planning(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         default="auto",
         help="what makes a workload (auto: the label column if there is one, else length)",
     )
-    p.add_argument("--buckets", type=whole(1), help="of length, equally many requests each (default: 3)")
+    p.add_argument("--buckets", type=of(q.BUCKETS), help="of length, equally many requests each (default: 3)")
     p.add_argument(
         "--edges", type=numbers, metavar="512,2048", help="bounds of the length buckets, in tokens"
     )
     p.add_argument(
         "--penalty",
-        type=float,
+        type=of(q.PENALTY),
         default=10.0,
         metavar="P",
         help="an unserved request costs P times the rent that serves it (default: 10)",
     )
-    p.add_argument("--scale", type=float, default=1.0, help="multiply demand (default: 1)")
+    p.add_argument("--scale", type=of(q.SCALE), default=1.0, help="multiply demand (default: 1)")
     p.add_argument(
         "--extend",
         choices=("model", "stretch"),
@@ -136,9 +137,9 @@ def _add_planning(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="how a trace shorter than a day becomes one (default: model)",
     )
     p.add_argument(
-        "--scenarios", type=whole(), default=2, metavar="N", help="days to draw and store (default: 2)"
+        "--scenarios", type=of(q.DAYS), default=2, metavar="N", help="days to draw and store (default: 2)"
     )
-    p.add_argument("--seed", type=whole(), default=0, help="of what is drawn (default: 0)")
+    p.add_argument("--seed", type=of(q.SEED), default=0, help="of what is drawn (default: 0)")
     p.add_argument(
         "--columns", metavar="time=NAME,..", help="which columns hold time, input, output, label, model"
     )
@@ -149,13 +150,15 @@ def _add_planning(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p.add_argument("--last", metavar="7d", help="take the last part of the trace only")
     p.add_argument(
         "--leave-out-at-most",
-        type=float,
+        type=of(q.SHARE),
         default=0.05,
         metavar="SHARE",
         help="of all tokens, by requests that no candidate's context holds (default: 0.05)",
     )
     p.add_argument("--unsorted", action="store_true", help="accept rows that are not in order of time")
-    p.add_argument("--unpack-limit", type=float, metavar="GIB", help="most that the file may unpack to")
+    p.add_argument(
+        "--unpack-limit", type=of(q.MEMORY_GB), metavar="GIB", help="most that the file may unpack to"
+    )
     p = _verb(
         verbs,
         "plan",
@@ -173,9 +176,9 @@ def _add_planning(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="plan for 1 + M times nominal demand; best: the one that costs least on other generated days",
     )
     p.add_argument(
-        "--days", type=whole(), default=100, help="generated days to play; 0 for none (default: 100)"
+        "--days", type=of(q.DAYS), default=100, help="generated days to play; 0 for none (default: 100)"
     )
-    p.add_argument("--seed", type=whole(), default=0, help="of the generated days (default: 0)")
+    p.add_argument("--seed", type=of(q.SEED), default=0, help="of the generated days (default: 0)")
     p.add_argument(
         "--plot", metavar="FILE.png", help="draw the fleet and its generated days (needs matplotlib)"
     )
@@ -191,8 +194,10 @@ def _add_playing(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     )
     p.add_argument("instance", help="id or file")
     p.add_argument("--agent", default="gh", help=_AGENT_HELP + " (default: gh)")
-    p.add_argument("--scenario", type=int, default=0, help="number of a stored scenario (default: 0)")
-    p.add_argument("--seed", type=whole(), default=0, help="of the agent (default: 0)")
+    p.add_argument(
+        "--scenario", type=of(q.NUMBER), default=0, help="number of a stored scenario (default: 0)"
+    )
+    p.add_argument("--seed", type=of(q.SEED), default=0, help="of the agent (default: 0)")
     p.add_argument(
         "--render", choices=("ansi", "none"), default="ansi", help="print every window (default: ansi)"
     )
@@ -205,16 +210,22 @@ def _add_playing(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     )
     p.add_argument("instance", help="id or file")
     p.add_argument("--agent", default="agh", help=_AGENT_HELP + " (default: agh)")
-    p.add_argument("--scenario", type=int, default=0, help="number of a stored scenario (default: 0)")
-    p.add_argument("--window", type=int, help="number of the window (default: the one with most arrivals)")
+    p.add_argument(
+        "--scenario", type=of(q.NUMBER), default=0, help="number of a stored scenario (default: 0)"
+    )
+    p.add_argument(
+        "--window", type=of(q.NUMBER), help="number of the window (default: the one with most arrivals)"
+    )
     p.add_argument(
         "--law",
         choices=("gamma", "lognormal", "hyperexponential", "pareto"),
         default="gamma",
         help="of the service times, whose mean and cv2 the instance gives (default: gamma)",
     )
-    p.add_argument("--replications", type=whole(2), default=32, metavar="N", help="at most (default: 32)")
-    p.add_argument("--seed", type=whole(), default=0, help="of agent and simulation (default: 0)")
+    p.add_argument(
+        "--replications", type=of(q.REPLICATIONS), default=32, metavar="N", help="at most (default: 32)"
+    )
+    p.add_argument("--seed", type=of(q.SEED), default=0, help="of agent and simulation (default: 0)")
     p.add_argument("--plot", metavar="FILE.png", help="draw a picture (needs matplotlib)")
     p = _verb(
         verbs,

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fleetgym.cli.progress import ProgressBar
-from fleetgym.cli.words import numbers, positive, whole
+from fleetgym.cli.words import numbers, of
+from fleetgym.files import quantities as q
 from fleetgym.files.errors import FleetgymError
 
 if TYPE_CHECKING:
@@ -30,12 +31,12 @@ def add(parser: argparse.ArgumentParser, agent_help: str) -> None:
     )
     parser.add_argument(
         "--workers",
-        type=whole(1),
+        type=of(q.WORKERS),
         default=1,
         help="processes to play in; the results are the same (default: 1)",
     )
     parser.add_argument(
-        "--seed", type=whole(), default=0, help="from which the agents' own randomness comes (default: 0)"
+        "--seed", type=of(q.SEED), default=0, help="from which the agents' own randomness comes (default: 0)"
     )
     parser.add_argument(
         "--isolate",
@@ -49,7 +50,7 @@ def add(parser: argparse.ArgumentParser, agent_help: str) -> None:
     ):
         parser.add_argument(
             f"--{moment}-limit",
-            type=positive,
+            type=of(q.LIMIT_S),
             metavar="S",
             help=f"wall seconds an isolated agent may take for {meaning} (default: {seconds})",
         )

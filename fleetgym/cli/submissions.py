@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fleetgym.cli.words import whole
+from fleetgym.cli.words import of
+from fleetgym.files.quantities import WORKERS
 
 AddVerb = Callable[..., argparse.ArgumentParser]
 
@@ -72,7 +73,7 @@ def _add_verify(verb: AddVerb) -> None:
         "--best-known", metavar="SUITE", help="replay the stored actions of its best-known costs instead"
     )
     p.add_argument(
-        "--workers", type=whole(1), default=1, help="processes; the record is the same (default: 1)"
+        "--workers", type=of(WORKERS), default=1, help="processes; the record is the same (default: 1)"
     )
     p.add_argument("--out", metavar="FOLDER", help="write <id>.json.gz here, for the leaderboard")
 
@@ -101,7 +102,7 @@ def _add_season(verb: AddVerb) -> None:
     end.add_argument("--instances", metavar="FOLDER", required=True, help="what `season draw` made")
     check = actions.add_parser("check", help="replay the fresh rows of a season that has ended")
     check.add_argument("season", help="name, as in seasons.toml")
-    check.add_argument("--workers", type=whole(1), default=1, help="processes (default: 1)")
+    check.add_argument("--workers", type=of(WORKERS), default=1, help="processes (default: 1)")
     for part in (seed, draw, end, check):
         part.add_argument("--board", default=BOARD, metavar="FOLDER", help=f"(default: {BOARD})")
         part.add_argument(
@@ -131,7 +132,7 @@ def _add_rerun(verb: AddVerb) -> None:
         action="store_true",
         help="without the rules of an official run: no budget of CPU time",
     )
-    p.add_argument("--workers", type=whole(1), default=1, help="processes (default: 1)")
+    p.add_argument("--workers", type=of(WORKERS), default=1, help="processes (default: 1)")
     p.add_argument("--board", default=BOARD, metavar="FOLDER", help=f"(default: {BOARD})")
     p.add_argument("--out", metavar="FOLDER", help="of the record (default: BOARD/fresh/SEASON)")
 

@@ -3,55 +3,37 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Callable
+from typing import Any
+
+from fleetgym.files.errors import DataError
+from fleetgym.files.quantities import MARGIN, NUMBER
+from fleetgym.files.schema import Integer, Number
 
 
-def whole(least: int = 0) -> Callable[[str], int]:
-    """Return a reader of whole numbers from `least` on, for ``type=`` of an option.
+def of(kind: Integer | Number) -> Callable[[str], Any]:
+    """Return a reader of numbers of a kind, for ``type=`` of an option.
 
     Examples
     --------
-    >>> whole(1)("2")
+    >>> of(Integer(1, 1024))("2")
     2
-    >>> whole(1)("none")
+    >>> of(Integer(1, 1024))("1_0")
     Traceback (most recent call last):
-    argparse.ArgumentTypeError: expected a whole number of at least 1, got 'none'
+    argparse.ArgumentTypeError: expected a whole number from 1 to 1024, got '1_0'
     """
 
-    def read(text: str) -> int:
+    def read(text: str) -> Any:
         try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if value < least:
-            raise argparse.ArgumentTypeError(
-                f"expected a whole number of at least {least}, got {text!r}"
-            ) from None
-        return value
+            return kind.parse(text)
+        except DataError as error:
+            raise argparse.ArgumentTypeError(error.message) from None
 
     return read
 
 
-def positive(text: str) -> float:
-    """Return a finite number above 0.
-
-    Examples
-    --------
-    >>> positive("0.5")
-    0.5
-    >>> positive("nan")
-    Traceback (most recent call last):
-    argparse.ArgumentTypeError: expected a number above 0, got 'nan'
-    """
-    value = _number(text)
-    if not (math.isfinite(value) and value > 0.0):
-        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
-    return value
-
-
 def margin(text: str) -> float | str:
-    """Return a safety margin above -1, or ``"best"``.
+    """Return a safety margin, or ``"best"``.
 
     Examples
     --------
@@ -59,23 +41,16 @@ def margin(text: str) -> float | str:
     (0.3, 'best')
     >>> margin("30%")
     Traceback (most recent call last):
-    argparse.ArgumentTypeError: expected a number above -1, such as 0.3 for 30 % more, or best; got '30%'
+    argparse.ArgumentTypeError: expected a number from -0.99 to 1000, such as 0.3 for 30 % more, or best; got '30%'
     """
     if text == "best":
         return text
-    value = _number(text)
-    if not (math.isfinite(value) and value > -1.0):
-        raise argparse.ArgumentTypeError(
-            f"expected a number above -1, such as 0.3 for 30 % more, or best; got {text!r}"
-        )
-    return value
-
-
-def _number(text: str) -> float:
     try:
-        return float(text)
-    except ValueError:
-        return math.nan
+        return MARGIN.parse(text)
+    except DataError:
+        raise argparse.ArgumentTypeError(
+            f"expected a number {MARGIN.words()}, such as 0.3 for 30 % more, or best; got {text!r}"
+        ) from None
 
 
 def numbers(text: str) -> list[int]:
@@ -87,13 +62,13 @@ def numbers(text: str) -> list[int]:
     [0, 1]
     >>> numbers("0;1")
     Traceback (most recent call last):
-    argparse.ArgumentTypeError: expected whole numbers with commas between, such as 0,1; got '0;1'
+    argparse.ArgumentTypeError: expected whole numbers from 0 to 1000000000 with commas between, such as 0,1; got '0;1'
     """
     try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
+        return [NUMBER.parse(part.strip(" ")) for part in text.split(",")]
+    except DataError:
         raise argparse.ArgumentTypeError(
-            f"expected whole numbers with commas between, such as 0,1; got {text!r}"
+            f"expected whole numbers {NUMBER.words()} with commas between, such as 0,1; got {text!r}"
         ) from None
 
 

@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from fleetgym.agents.arguments import is_number
 from fleetgym.envs.one_window import OneWindowEnv
 from fleetgym.envs.scenarios import ScenarioChoice
-from fleetgym.files.errors import FleetgymError
 from fleetgym.model.actions import ActionSpace
 from fleetgym.model.instance import Budget
 from fleetgym.model.library import InstanceSource
@@ -239,11 +237,7 @@ class FleetMakespanEnv(OneWindowEnv):
         choice = ScenarioChoice(instance)
         own = choice.instance
         if budget_usd_per_h is not None:
-            if not is_number(budget_usd_per_h) or not 0.0 <= budget_usd_per_h < np.inf:
-                raise FleetgymError(
-                    f"budget_usd_per_h is {budget_usd_per_h!r}; expected a finite number, at least 0"
-                )
-            own = own.replace(budget=Budget(kind="rate", usd=float(budget_usd_per_h)))
+            own = own.replace(budget=Budget(kind="rate", usd=budget_usd_per_h))
         super().__init__(choice, own, render_mode)
         self.actions = ActionSpace(own)
         self.action_space = spaces.MultiDiscrete(self.actions.nvec)

@@ -28,7 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--fleetgym-suite", action="append", metavar="SUITE", help="suite, instance or file (default: dev)"
     )
     group.addoption("--fleetgym-scenarios", metavar="0,1,..", help="numbers of stored scenarios")
-    group.addoption("--fleetgym-seed", type=int, default=0, metavar="N", help="of the run (default: 0)")
+    group.addoption("--fleetgym-seed", default="0", metavar="N", help="of the run (default: 0)")
     group.addoption("--fleetgym-isolate", default="auto", metavar="WHEN", help="auto, always or never")
     group.addoption("--fleetgym-official", metavar="CLASS", help="time class of an official run")
     group.addoption("--fleetgym-out", metavar="FILE", help="results file to write")
@@ -191,14 +191,15 @@ class _JobItem(pytest.Item):
 
 def _jobs(config: pytest.Config) -> list[Job]:
     from fleetgym.evaluation.run import make_jobs
-    from fleetgym.files.errors import FleetgymError
+    from fleetgym.files.errors import DataError, FleetgymError
+    from fleetgym.files.quantities import NUMBER, SEED
 
     text = config.getoption("fleetgym_scenarios")
     try:
-        scenarios = None if text is None else [int(part) for part in text.split(",")]
-    except ValueError:
+        scenarios = None if text is None else [NUMBER.parse(part) for part in text.split(",")]
+    except DataError:
         raise FleetgymError(f"--fleetgym-scenarios expects numbers as 0,1; got {text!r}") from None
-    seed = config.getoption("fleetgym_seed")
+    seed = SEED.parse(config.getoption("fleetgym_seed"), "--fleetgym-seed")
     return make_jobs(config.getoption("fleetgym_agent"), _suite(config), scenarios, seed)
 
 

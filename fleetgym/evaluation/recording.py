@@ -14,8 +14,9 @@ from fleetgym.evaluation.isolation.preflight import preflight
 from fleetgym.evaluation.isolation.rules import Rules
 from fleetgym.evaluation.jobs import Job, close_agents, run_job
 from fleetgym.evaluation.results import Results, ResultsWriter, SpeedCheck, hash_jobs
-from fleetgym.evaluation.results_format import RESULTS_FORMAT, SEED, EpisodeResult, Header, InstanceFacts
+from fleetgym.evaluation.results_format import RESULTS_FORMAT, EpisodeResult, Header, InstanceFacts
 from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.files.quantities import SEED
 from fleetgym.files.schema import NAME
 from fleetgym.model.actions import ActionSpace
 from fleetgym.model.instance import Instance

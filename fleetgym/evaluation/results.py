@@ -18,10 +18,11 @@ from typing import IO, Any, NoReturn
 import numpy as np
 
 from fleetgym.evaluation.changes import decode_actions
-from fleetgym.evaluation.results_format import SEED, EpisodeResult, Header, Timing, stated
+from fleetgym.evaluation.results_format import EpisodeResult, Header, Timing, stated
 from fleetgym.files.documents import canonical_hash, canonical_json, lock, parse_json, read_text
 from fleetgym.files.errors import DataError, FleetgymError
-from fleetgym.files.schema import NAME, Choice, Flag, Integer, Nested, Number, read_object, spec, to_jsonable
+from fleetgym.files.quantities import DRIFT, SEED
+from fleetgym.files.schema import NAME, Choice, Flag, Integer, Nested, read_object, spec, to_jsonable
 
 _TOLERANCE = 1e-9  # relative, of sums that must add up
 
@@ -233,7 +234,7 @@ class SpeedCheck:
     """How fast the machine was beside an official run: before its first or after its last episode."""
 
     moment: str = spec(Choice(("before", "after")))
-    drift: float = spec(Number(above=-1.0), doc="speed relative to that of the header, minus 1")
+    drift: float = spec(DRIFT, doc="speed relative to that of the header, minus 1")
     is_within: bool = spec(Flag(), doc="whether the drift is within the bound")
 
 

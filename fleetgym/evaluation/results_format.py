@@ -9,14 +9,12 @@ from typing import Any
 
 from fleetgym.evaluation.changes import Changes
 from fleetgym.evaluation.isolation.rules import FAILURE_KINDS, Rules
+from fleetgym.files import quantities as q
 from fleetgym.files.documents import canonical_json
 from fleetgym.files.errors import DataError
 from fleetgym.files.schema import (
     NAME,
-    NOT_NEGATIVE,
-    POSITIVE,
     SHA256,
-    SHARE,
     Choice,
     Flag,
     Integer,
@@ -32,7 +30,6 @@ RESULTS_FORMAT = "fleetgym-results-1"
 
 
 _MESSAGE = Text(r"\A[^\x00-\x1f]{0,300}\Z")
-SEED = Integer(0, 2**63 - 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,14 +76,14 @@ class Header:
 class Costs:
     """Cost terms of an episode, USD; the same names as in the environment's info."""
 
-    rental: float = spec(NOT_NEGATIVE)
-    model_storage: float = spec(NOT_NEGATIVE)
-    data_storage: float = spec(NOT_NEGATIVE)
-    delay: float = spec(NOT_NEGATIVE)
-    slo: float = spec(NOT_NEGATIVE)
-    unserved: float = spec(NOT_NEGATIVE)
-    late: float = spec(NOT_NEGATIVE)
-    startup: float = spec(NOT_NEGATIVE)
+    rental: float = spec(q.COST_USD)
+    model_storage: float = spec(q.COST_USD)
+    data_storage: float = spec(q.COST_USD)
+    delay: float = spec(q.COST_USD)
+    slo: float = spec(q.COST_USD)
+    unserved: float = spec(q.COST_USD)
+    late: float = spec(q.COST_USD)
+    startup: float = spec(q.COST_USD)
 
     def total(self) -> float:
         """Return the sum of the terms."""
@@ -109,12 +106,12 @@ class Failure:
 class Timing:
     """CPU seconds that an agent took; measured, so never a part of the results."""
 
-    reset_cpu_s: float = spec(NOT_NEGATIVE)
+    reset_cpu_s: float = spec(q.TAKEN_S)
     act_cpu_s: tuple[float, ...] = spec(
-        ListOf(NOT_NEGATIVE), doc="per decision; of episodes that were kept, one number for all"
+        ListOf(q.TAKEN_S), doc="per decision; of episodes that were kept, one number for all"
     )
     speed: float | None = spec(
-        POSITIVE, default=None, doc="official runs: reference CPU seconds per CPU second"
+        q.SPEED.or_null(), default=None, doc="official runs: reference CPU seconds per CPU second"
     )
 
     @property
@@ -136,16 +133,16 @@ class EpisodeResult:
     instance: str = spec(NAME)
     scenario: int = spec(Integer(), doc="number of the stored scenario")
     scenario_id: str = spec(NAME)
-    seed: int = spec(SEED)
+    seed: int = spec(q.SEED)
     actions: tuple[tuple[int, int, int], ...] = spec(
         Changes(),
         doc="[window, slot, option] where an option differs from the window before; 0 before the first",
     )
     costs: Costs = spec(Nested(Costs))
-    cost_usd: float = spec(POSITIVE)
-    cost_per_window_usd: tuple[float, ...] = spec(ListOf(NOT_NEGATIVE, 1))
-    miss_share: float = spec(SHARE, doc="of all requests: unserved, or first token too late")
-    unserved_share: float = spec(SHARE, doc="of all requests")
+    cost_usd: float = spec(q.POSITIVE_COST_USD)
+    cost_per_window_usd: tuple[float, ...] = spec(ListOf(q.COST_USD, 1))
+    miss_share: float = spec(q.SHARE, doc="of all requests: unserved, or first token too late")
+    unserved_share: float = spec(q.SHARE, doc="of all requests")
     forced_outages: int = spec(Integer())
     denied: int = spec(Integer(), doc="replicas wanted and not granted, summed over windows")
     lost: int = spec(Integer(), doc="replicas taken away")

@@ -81,55 +81,73 @@ class Kind:
         return {}
 
 
+#: The one way to write a number as text: ASCII digits, a point, an exponent.
+_WHOLE = re.compile(r"[+-]?[0-9]{1,400}")
+_DECIMAL = re.compile(r"[+-]?([0-9]{1,400}(\.[0-9]{0,400})?|\.[0-9]{1,400})([eE][+-]?[0-9]{1,5})?")
+
+
+def from_text(text: str) -> int | float | str:
+    """Return the number that a text writes, or the text where it writes none.
+
+    Cells of CSV files and words of the command line are read by this alone: ASCII digits without separators.
+
+    Examples
+    --------
+    >>> from_text("10"), from_text("-2.5e3"), from_text("1_0"), from_text("0x10"), from_text("nan"), from_text("1e999")
+    (10, -2500.0, '1_0', '0x10', 'nan', '1e999')
+    """
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    if _DECIMAL.fullmatch(text) and math.isfinite(number := float(text)):
+        return number
+    return text
+
+
+def _short(bound: float) -> str:
+    """Return a bound as one writes it: 0.001, 1e9."""
+    return re.sub(r"e([+-])0*", lambda e: "e" + e[1].strip("+"), f"{bound:g}")
+
+
 @dataclasses.dataclass(frozen=True)
 class Number(Kind):
-    """A finite number within bounds."""
+    """A number within two bounds, which are finite, in a unit; see `fleetgym.files.quantities`.
 
-    minimum: float = -math.inf
-    maximum: float = math.inf
-    above: float = -math.inf  # exclusive lower bound
+    Examples
+    --------
+    >>> Number(1e-6, 1e7, "s").words()
+    'from 1e-6 to 1e7 s'
+    """
+
+    minimum: float
+    maximum: float
+    unit: str = ""
     nullable: bool = False
 
     def read(self, value: Any, path: str) -> float | None:
         """Return the number as a float."""
         if value is None and self.nullable:
             return None
-        if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-            raise DataError(f"expected a number{self._range()}, got {shown(value)}", path)
-        try:
-            number = float(value)
-        except OverflowError:
-            number = math.inf
-        if not abs(number) < 1e308:
-            raise DataError(f"expected a finite number{self._range()}, got {shown(value)}", path)
-        if number < self.minimum or number > self.maximum or number <= self.above:
-            raise DataError(f"expected a number{self._range()}, got {shown(value)}", path)
-        return number
+        is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+        if not is_number or not self.minimum <= value <= self.maximum:
+            raise DataError(f"expected a number {self.words()}, got {shown(value)}", path)
+        return float(value)
+
+    def parse(self, text: str, path: str = "$") -> float:
+        """Return the number that a text writes; see `from_text`."""
+        return float(self.or_null(False).read(from_text(text), path))  # type: ignore[arg-type]
+
+    def or_null(self, nullable: bool = True) -> Number:
+        """Return the same kind, where null stands for none."""
+        return dataclasses.replace(self, nullable=nullable)
 
     def words(self) -> str:
         """Return the bounds."""
-        parts = []
-        if self.above > -math.inf:
-            parts.append(f"above {self.above:g}")
-        if self.minimum > -math.inf:
-            parts.append(f"at least {self.minimum:g}")
-        if self.maximum < math.inf:
-            parts.append(f"at most {self.maximum:g}")
-        return " and ".join(parts)
-
-    def _range(self) -> str:
-        return f" {words}" if (words := self.words()) else ""
+        return f"from {_short(self.minimum)} to {_short(self.maximum)} {self.unit}".rstrip()
 
     def json_schema(self) -> dict[str, Any]:
         """Return type and bounds."""
-        schema: dict[str, Any] = {"type": ["number", "null"] if self.nullable else "number"}
-        if self.above > -math.inf:
-            schema["exclusiveMinimum"] = self.above
-        if self.minimum > -math.inf:
-            schema["minimum"] = self.minimum
-        if self.maximum < math.inf:
-            schema["maximum"] = self.maximum
-        return schema
+        number = ["number", "null"] if self.nullable else "number"
+        return {"type": number, "minimum": self.minimum, "maximum": self.maximum}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,6 +166,14 @@ class Integer(Kind):
         if not whole or not self.minimum <= value <= self.maximum:
             raise DataError(f"expected a whole number {self.words()}, got {shown(value)}", path)
         return int(value)
+
+    def parse(self, text: str, path: str = "$") -> int:
+        """Return the number that a text writes; see `from_text`."""
+        return int(self.or_null(False).read(from_text(text), path))  # type: ignore[arg-type]
+
+    def or_null(self, nullable: bool = True) -> Integer:
+        """Return the same kind, where null stands for none."""
+        return dataclasses.replace(self, nullable=nullable)
 
     def words(self) -> str:
         """Return the bounds."""
@@ -170,7 +196,7 @@ class Text(Kind):
         """Return the string."""
         if value is None and self.nullable:
             return None
-        if not isinstance(value, str) or not re.fullmatch(self.pattern, value):
+        if not isinstance(value, str) or not re.fullmatch(self.pattern, value, re.ASCII):
             raise DataError(f"expected text that matches {self.pattern}, got {shown(value)}", path)
         return value
 
@@ -249,7 +275,7 @@ class Array(Kind):
     """Nested lists of numbers, read into a read-only float64 array (int64 or bool with `dtype`)."""
 
     dims: tuple[str, ...]
-    item: Kind = Number()
+    item: Kind
     dtype: str = "float64"
 
     def read(self, value: Any, path: str) -> np.ndarray:
@@ -286,12 +312,8 @@ class Array(Kind):
         return np.ascontiguousarray(array)
 
     def _in_range(self, array: np.ndarray) -> bool:
-        low, high = array.min(), array.max()
-        if not (np.isfinite(low) and np.isfinite(high)):
-            return False
         bounds: Any = self.item
-        above = getattr(bounds, "above", -math.inf)
-        return bool(low >= bounds.minimum and high <= bounds.maximum and low > above)
+        return bool(array.min() >= bounds.minimum and array.max() <= bounds.maximum)  # NaN is not
 
     def _explain(self, value: Any, path: str, depth: int) -> None:
         """Walk the lists and raise at the first wrong element."""
@@ -409,17 +431,19 @@ class MapOf(Kind):
 class NumberMap(Kind):
     """Named numbers, or lists of numbers."""
 
+    item: Number
+
     def read(self, value: Any, path: str) -> dict[str, Any]:
         """Return a mapping from name to a float or to a tuple of floats."""
-        many = ListOf(Number())
+        many = ListOf(self.item)
         return {
-            name: (many if isinstance(entry, (list, tuple)) else Number()).read(entry, f"{path}.{name}")
+            name: (many if isinstance(entry, (list, tuple)) else self.item).read(entry, f"{path}.{name}")
             for name, entry in checked_names(value, path).items()
         }
 
     def json_schema(self) -> dict[str, Any]:
         """Return the mapping's schema."""
-        number = {"type": "number"}
+        number = self.item.json_schema()
         entry = {"anyOf": [number, {"type": "array", "items": number}]}
         return {"type": "object", "additionalProperties": entry}
 
@@ -446,9 +470,6 @@ ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.+x@:-]{0,79}$"
 ID = Text(ID_PATTERN)
 NAME = Line(1, 400)
 SHA256 = Text(r"^[0-9a-f]{64}$")
-SHARE = Number(minimum=0.0, maximum=1.0)
-NOT_NEGATIVE = Number(minimum=0.0)
-POSITIVE = Number(above=0.0)
 DAY = Day()
 
 
@@ -499,13 +520,13 @@ class Checked:
     --------
     >>> @dataclasses.dataclass(frozen=True)
     ... class Pool(Checked):
-    ...     price: float = spec(Number(minimum=0), 1.5)
+    ...     price: float = spec(Number(0, 1e6, "USD/h"), 1.5)
     >>> Pool(price=2)
     Pool(price=2.0)
     >>> Pool(price=-2)
     Traceback (most recent call last):
     ...
-    fleetgym.files.errors.DataError: Pool.price: expected a number at least 0, got -2
+    fleetgym.files.errors.DataError: Pool.price: expected a number from 0 to 1e6 USD/h, got -2
     """
 
     def __post_init__(self) -> None:
@@ -545,9 +566,9 @@ def documented(cls: type[T]) -> type[T]:
     ... @dataclasses.dataclass
     ... class Pool:
     ...     "What can be rented."
-    ...     price: float = spec(Number(minimum=0), 1.5, doc="USD/h")
+    ...     price: float = spec(Number(0, 1e6, "USD/h"), 1.5, doc="of an hour")
     >>> Pool.__doc__.splitlines()[-2:]
-    ['price : float, at least 0, default 1.5', '    USD/h']
+    ['price : float, from 0 to 1e6 USD/h, default 1.5', '    of an hour']
     """
     section = ["Parameters", "----------"]
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]

@@ -11,13 +11,12 @@ from pathlib import Path
 from fleetgym.evaluation.changes import Changes
 from fleetgym.evaluation.isolation.rules import FAILURE_KINDS, Rules
 from fleetgym.evaluation.results_format import Costs, stated
+from fleetgym.files import quantities as q
 from fleetgym.files.documents import read_json, write_json
 from fleetgym.files.errors import DataError
 from fleetgym.files.names import FOLDER_NAME
 from fleetgym.files.schema import (
-    POSITIVE,
     SHA256,
-    SHARE,
     Choice,
     Flag,
     Integer,
@@ -25,7 +24,6 @@ from fleetgym.files.schema import (
     ListOf,
     MapOf,
     Nested,
-    Number,
     Text,
     read_object,
     spec,
@@ -61,17 +59,17 @@ class VerifiedEpisode:
 
     instance: str = spec(Line(1, 200))
     scenario: int = spec(Integer())
-    cost_usd: float = spec(POSITIVE)
+    cost_usd: float = spec(q.POSITIVE_COST_USD)
     costs: Costs = spec(Nested(Costs))
-    miss_share: float = spec(SHARE)
-    unserved_share: float = spec(SHARE)
+    miss_share: float = spec(q.SHARE)
+    unserved_share: float = spec(q.SHARE)
     forced_outages: int = spec(Integer())
     denied: int = spec(Integer())
     lost: int = spec(Integer())
     failure: FailureMark | None = spec(Nested(FailureMark, nullable=True))
-    cpu_s: float | None = spec(Number(minimum=0.0, nullable=True), None, doc="measured in a rerun")
-    best_known_usd: float | None = spec(Number(above=0.0, nullable=True), None, doc="of a fresh task")
-    bound_usd: float | None = spec(Number(minimum=0.0, nullable=True), None, doc="of a fresh task")
+    cpu_s: float | None = spec(q.TAKEN_S.or_null(), None, doc="measured in a rerun")
+    best_known_usd: float | None = spec(q.POSITIVE_COST_USD.or_null(), None, doc="of a fresh task")
+    bound_usd: float | None = spec(q.COST_USD.or_null(), None, doc="of a fresh task")
     budget_spent_at_window: int | None = spec(
         Integer(0, 2015), None, doc="from here on the running fleet stayed: CPU time was up"
     )

@@ -15,7 +15,8 @@ from typing import Any
 from fleetgym.files.documents import canonical_hash, write_atomically
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.files.names import FOLDER_NAME
-from fleetgym.files.schema import DAY, POSITIVE, SHA256, Choice, Integer, Line, Text, spec, to_jsonable
+from fleetgym.files.quantities import MEMORY_GB, SPEED
+from fleetgym.files.schema import DAY, SHA256, Choice, Integer, Line, Text, spec, to_jsonable
 from fleetgym.files.toml import SUITE, read_list
 from fleetgym.scoring.best_known import (
     SET_NAME,
@@ -43,8 +44,8 @@ class Machine:
     name: str = spec(Line(1, 80))
     processor: str = spec(Line(1, 120))
     cores: int = spec(Integer(1, 4096))
-    memory_gb: float = spec(POSITIVE)
-    cpu_s_per_reference_s: float = spec(POSITIVE, 1.0, doc="its CPU seconds for one of the reference machine")
+    memory_gb: float = spec(MEMORY_GB)
+    cpu_s_per_reference_s: float = spec(SPEED, 1.0, doc="its CPU seconds for one of the reference machine")
     note: str = spec(Line(0, 400), "")
 
 

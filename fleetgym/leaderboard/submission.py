@@ -19,10 +19,10 @@ from pathlib import Path
 
 from fleetgym.agents.registry import agent_entries
 from fleetgym.evaluation.isolation.rules import TIME_CLASSES
-from fleetgym.evaluation.results_format import SEED
 from fleetgym.files.documents import StoredFile, as_text, canonical_hash, read_at_most
 from fleetgym.files.errors import DataError, suggestion
 from fleetgym.files.names import FOLDER_NAME, AgentName, PeopleName, likeness
+from fleetgym.files.quantities import SEED
 from fleetgym.files.schema import DAY, SHA256, Choice, Integer, Line, Nested, Text, shown, spec, to_jsonable
 from fleetgym.files.toml import MAX_TOML_BYTES, SUITE, read_toml
 from fleetgym.leaderboard.registers import read_registers

@@ -14,13 +14,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from fleetgym.files import quantities as q
 from fleetgym.files.documents import canonical_hash, read_json
 from fleetgym.files.errors import DataError, suggestion
 from fleetgym.files.schema import (
     ID,
-    NOT_NEGATIVE,
-    POSITIVE,
-    SHARE,
     Array,
     Checked,
     Choice,
@@ -28,7 +26,6 @@ from fleetgym.files.schema import (
     Integer,
     ListOf,
     Nested,
-    Number,
     Text,
     TextMap,
     check_unique_ids,
@@ -51,20 +48,18 @@ class Workload(Checked):
     """A class of requests: arrival rate, token lengths, SLOs and what breaking them costs."""
 
     id: str = spec(ID)
-    rate_rps: float = spec(POSITIVE, doc="nominal arrivals per second: the mean of the history")
-    input_tokens: float = spec(POSITIVE, doc="nominal mean input length")
-    output_tokens: float = spec(POSITIVE, doc="nominal mean output length")
-    mean_delay_slo_s: float = spec(POSITIVE, doc="bound on the mean delay of what is served, seconds")
-    error_slo: float = spec(POSITIVE, doc="bound on the mean error share of what is served")
+    rate_rps: float = spec(q.NOMINAL_RPS, doc="nominal arrivals per second: the mean of the history")
+    input_tokens: float = spec(q.TOKENS, doc="nominal mean input length")
+    output_tokens: float = spec(q.TOKENS, doc="nominal mean output length")
+    mean_delay_slo_s: float = spec(q.SLO_S, doc="bound on the mean delay of what is served")
+    error_slo: float = spec(q.POSITIVE_SHARE, doc="bound on the mean error share of what is served")
     unserved_usd: float = spec(
-        POSITIVE, doc="USD per unserved request (per unserved day if penalty_basis is day)"
+        q.PENALTY_USD, doc="USD per unserved request (per unserved day if penalty_basis is day)"
     )
-    delay_usd_per_s: float = spec(NOT_NEGATIVE, 0.0, doc="USD per second of delay, per request or per day")
-    late_usd: float = spec(NOT_NEGATIVE, 0.0, doc="USD per served request whose TTFT exceeds ttft_slo_s")
-    ttft_slo_s: float | None = spec(
-        Number(above=0.0, nullable=True), None, doc="TTFT bound in seconds; null: none"
-    )
-    arrival_cv2: float = spec(NOT_NEGATIVE, 1.0, doc="squared coefficient of variation of interarrival times")
+    delay_usd_per_s: float = spec(q.USD_PER_S, 0.0, doc="USD per second of delay, per request or per day")
+    late_usd: float = spec(q.FEE_USD, 0.0, doc="USD per served request whose TTFT exceeds ttft_slo_s")
+    ttft_slo_s: float | None = spec(q.SLO_S.or_null(), None, doc="TTFT bound; null: none")
+    arrival_cv2: float = spec(q.CV2, 1.0, doc="squared coefficient of variation of interarrival times")
 
 
 @documented
@@ -74,7 +69,7 @@ class Pool(Checked):
 
     id: str = spec(ID)
     gpu_type: str = spec(ID)
-    price_usd_per_gpu_h: float = spec(NOT_NEGATIVE, doc="list price; scenarios multiply it")
+    price_usd_per_gpu_h: float = spec(q.USD_PER_GPU_H, doc="list price; scenarios multiply it")
     cap_gpus: int = spec(Integer(0, 10**7), doc="most GPUs the fleet may hold when all are available")
     region: str = spec(ID, "region-1")
     market: str = spec(Choice(("reserved", "on-demand", "spot")), "on-demand")
@@ -89,9 +84,7 @@ class Tier(Checked):
     id: str = spec(ID)
     pool: str = spec(ID, doc="id of a pool")
     precision: str = spec(ID, "fp16")
-    price_usd_per_gpu_h: float | None = spec(
-        Number(minimum=0.0, nullable=True), None, doc="null: the pool's price"
-    )
+    price_usd_per_gpu_h: float | None = spec(q.USD_PER_GPU_H.or_null(), None, doc="null: the pool's price")
 
 
 @documented
@@ -111,16 +104,16 @@ class Configuration(Checked):
     id: str = spec(ID)
     model: str = spec(ID)
     uses: tuple[Use, ...] = spec(ListOf(Nested(Use), minimum=1, maximum=64))
-    compute_tflops: float = spec(NOT_NEGATIVE, doc="TFLOP per second that one replica does")
-    kv_capacity_gb: float = spec(NOT_NEGATIVE, doc="memory left for the KV cache of one replica")
-    kv_gb_per_token: float = spec(NOT_NEGATIVE, doc="KV cache of one token")
+    compute_tflops: float = spec(q.TFLOPS, doc="TFLOP per second that one replica does")
+    kv_capacity_gb: float = spec(q.GB, doc="memory left for the KV cache of one replica")
+    kv_gb_per_token: float = spec(q.GB_PER_TOKEN, doc="KV cache of one token")
     max_concurrency: int = spec(
         Integer(1, 10**6), doc="requests one replica serves at a time (queue servers)"
     )
     max_replicas: int = spec(Integer(1, 10**5), 1)
     startup_windows: int = spec(Integer(0, 288), 0, doc="windows from the grant until the replica serves")
-    startup_usd: float = spec(NOT_NEGATIVE, 0.0, doc="fee per grant")
-    model_storage_usd_per_h: float = spec(NOT_NEGATIVE, 0.0, doc="weights storage of one replica")
+    startup_usd: float = spec(q.FEE_USD, 0.0, doc="fee per grant")
+    model_storage_usd_per_h: float = spec(q.USD_PER_H, 0.0, doc="weights storage of one replica")
     tensor_parallel: int = spec(Integer(1, 1024), 1)
     pipeline_parallel: int = spec(Integer(1, 1024), 1)
 
@@ -141,9 +134,9 @@ class Slot(Checked):
 class Affine(Checked):
     """A quantity per workload and configuration that is affine in the mean token lengths."""
 
-    base: np.ndarray = spec(Array(_PAIR, NOT_NEGATIVE))  # (workloads, configurations)
-    per_input_token: np.ndarray = spec(Array(_PAIR, NOT_NEGATIVE))  # (workloads, configurations)
-    per_output_token: np.ndarray = spec(Array(_PAIR, NOT_NEGATIVE))  # (workloads, configurations)
+    base: np.ndarray = spec(Array(_PAIR, q.PER_REQUEST), doc="of a request")
+    per_input_token: np.ndarray = spec(Array(_PAIR, q.PER_TOKEN), doc="of an input token")
+    per_output_token: np.ndarray = spec(Array(_PAIR, q.PER_TOKEN), doc="of an output token")
 
 
 @documented
@@ -152,14 +145,14 @@ class Performance(Checked):
     """What each configuration does to each workload's requests; arrays of (workloads, configurations)."""
 
     compatible: np.ndarray = spec(Array(_PAIR, Flag(), "bool"))
-    delay_s: Affine = spec(Nested(Affine), doc="residency of a request, D in the model")
-    work_tflop: Affine = spec(Nested(Affine), doc="compute of a request")
-    service_s: Affine = spec(Nested(Affine), doc="time a request holds a queue server, S in the model")
-    prefill_s: Affine = spec(Nested(Affine), doc="time to first token without waiting, at batch one")
-    service_cv2: np.ndarray = spec(Array(_PAIR, NOT_NEGATIVE), doc="squared coefficient of variation of S")
-    error: np.ndarray = spec(Array(_PAIR, NOT_NEGATIVE), doc="error share of a request")
-    storage_usd: np.ndarray = spec(Array(_PAIR, NOT_NEGATIVE), doc="data storage of a request")
-    tie_break: np.ndarray = spec(Array(_PAIR, SHARE), doc="h in [0, 1]: makes routing unique")
+    delay_s: Affine = spec(Nested(Affine), doc="seconds of residency of a request, D in the model")
+    work_tflop: Affine = spec(Nested(Affine), doc="TFLOP of a request")
+    service_s: Affine = spec(Nested(Affine), doc="seconds a request holds a queue server, S in the model")
+    prefill_s: Affine = spec(Nested(Affine), doc="seconds to first token without waiting, at batch one")
+    service_cv2: np.ndarray = spec(Array(_PAIR, q.CV2), doc="squared coefficient of variation of S")
+    error: np.ndarray = spec(Array(_PAIR, q.SHARE), doc="error share of a request")
+    storage_usd: np.ndarray = spec(Array(_PAIR, q.FEE_USD), doc="data storage of a request")
+    tie_break: np.ndarray = spec(Array(_PAIR, q.SHARE), doc="h in [0, 1]: makes routing unique")
 
 
 @documented
@@ -168,7 +161,7 @@ class Budget(Checked):
     """A cap on what the fleet costs to hold: per hour in every window, or in all over the episode."""
 
     kind: str = spec(Choice(("rate", "pool")))
-    usd: float = spec(NOT_NEGATIVE, doc="USD per hour (rate) or USD per episode (pool)")
+    usd: float = spec(q.BUDGET_USD, doc="USD per hour (rate) or USD per episode (pool)")
 
 
 @documented
@@ -176,7 +169,7 @@ class Budget(Checked):
 class History(Checked):
     """Past demand that agents may study: rows are windows, the last one just before the episode."""
 
-    rate_rps: np.ndarray = spec(Array(("window", "workload"), NOT_NEGATIVE))  # (windows, workloads)
+    rate_rps: np.ndarray = spec(Array(("window", "workload"), q.RATE_RPS))  # (windows, workloads)
 
 
 @documented
@@ -200,7 +193,7 @@ class Instance(Checked):
     size: str = spec(ID)
     description: str = spec(Text())
     num_windows: int = spec(Integer(1, 2016), doc="windows of an episode")
-    window_s: float = spec(POSITIVE, doc="length of a window, seconds")
+    window_s: float = spec(q.WINDOW_S, doc="length of a window")
     lead: int = spec(Integer(0, 1), 1, doc="0: agents see the coming window's conditions; 1: the last one's")
     penalty_basis: str = spec(
         Choice(("request", "day")), "request", doc="day: delay and unserved are USD per 24 h at full share"

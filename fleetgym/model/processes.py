@@ -3,58 +3,63 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from fleetgym.files.errors import DataError, suggestion
-from fleetgym.files.schema import ID, Checked, Nested, NumberMap, documented, spec
+from fleetgym.files.quantities import DISPERSION, LOG_SD, PARAMETER, PER_DAY, ROLL_WINDOWS, SHARE, TIME_MIN
+from fleetgym.files.schema import ID, Checked, ListOf, Nested, Number, NumberMap, documented, spec
 
 
 class Parameter(NamedTuple):
     """What a process's parameter may be."""
 
     per: str  # "one" number, or one per "workload" or "pool"; one number for all of these will do too
-    low: float = 0.0
-    high: float = math.inf
+    kind: Number
 
 
-_SHORTEST_MIN = 1e-3
-_ANY_PER_WORKLOAD, _SHARE_OF_ONE = Parameter("workload"), Parameter("one", 0.0, 1.0)
-_TIME, _DISPERSION = Parameter("workload", _SHORTEST_MIN), Parameter("workload", 1.0)
+_SHARE_OF_ONE, _SPREAD = Parameter("one", SHARE), Parameter("workload", LOG_SD)
+_TIME, _DISPERSION = Parameter("workload", TIME_MIN), Parameter("workload", DISPERSION)
+_PER_DAY = {per: Parameter(per, PER_DAY) for per in ("workload", "pool")}
+_SHAPE = Parameter("one", Number(1e-3, 1e6))
 
 #: Parameters that each kind of process takes.
 PROCESSES: Mapping[str, Mapping[str, Mapping[str, Parameter]]] = {
     "demand": {
         "history": {},
-        "resampled-history": {"roll_windows": Parameter("one"), "level_log_sd": _ANY_PER_WORKLOAD},
-        "grw": {"sigma": _ANY_PER_WORKLOAD, "dispersion": _DISPERSION},
+        "resampled-history": {
+            "roll_windows": Parameter("one", ROLL_WINDOWS),
+            "level_log_sd": _SPREAD,
+        },
+        "grw": {"sigma": _SPREAD, "dispersion": _DISPERSION},
         "diurnal-ou": {
-            "daily_amplitude": _ANY_PER_WORKLOAD,
-            "daily_peak_h": Parameter("workload", 0.0, 24.0),
-            "ou_sd": _ANY_PER_WORKLOAD,
+            "daily_amplitude": _SPREAD,
+            "daily_peak_h": Parameter("workload", Number(0.0, 24.0, "h")),
+            "ou_sd": _SPREAD,
             "ou_time_min": _TIME,
             "ou_common": _SHARE_OF_ONE,
-            "noise_sd": _ANY_PER_WORKLOAD,
-            "jumps_per_day": _ANY_PER_WORKLOAD,
-            "jump_log_mean": Parameter("workload", 0.4, 1.39),  # beyond, the mean of a jump is infinite
+            "noise_sd": _SPREAD,
+            "jumps_per_day": _PER_DAY["workload"],
+            "jump_log_mean": Parameter(
+                "workload", Number(0.4, 1.39)
+            ),  # beyond, the mean of a jump is infinite
             "jump_hold_min": _TIME,
             "dispersion": _DISPERSION,
         },
     },
-    "tokens": {"constant": {}, "drift": {"log_sd": _ANY_PER_WORKLOAD, "time_min": _TIME}},
+    "tokens": {"constant": {}, "drift": {"log_sd": _SPREAD, "time_min": _TIME}},
     "factors": {
         "constant": {},
-        "lognormal": {"delay_sd": _ANY_PER_WORKLOAD, "error_sd": _ANY_PER_WORKLOAD},
+        "lognormal": {"delay_sd": _SPREAD, "error_sd": _SPREAD},
     },
     "availability": {
         "constant": {},
         "drops": {
-            "drops_per_day": Parameter("pool"),
-            "depth_a": Parameter("one", 1e-3),
-            "depth_b": Parameter("one", 1e-3),
-            "duration_log_mean_min": Parameter("one", -10.0, 20.0),
-            "duration_log_sd": Parameter("one", 0.0, 10.0),
+            "drops_per_day": _PER_DAY["pool"],
+            "depth_a": _SHAPE,
+            "depth_b": _SHAPE,
+            "duration_log_mean_min": Parameter("one", Number(-10.0, 20.0)),
+            "duration_log_sd": Parameter("one", Number(0.0, 10.0)),
             "first_window_share": _SHARE_OF_ONE,
             "copula_same_region": _SHARE_OF_ONE,
             "copula_other_region": _SHARE_OF_ONE,
@@ -70,7 +75,7 @@ class Process(Checked):
     """A random process by name, with its parameters."""
 
     kind: str = spec(ID)
-    parameters: Mapping[str, Any] = spec(NumberMap(), doc="which ones each kind takes: `PROCESSES`")
+    parameters: Mapping[str, Any] = spec(NumberMap(PARAMETER), doc="which ones each kind takes: `PROCESSES`")
 
 
 @documented
@@ -107,12 +112,10 @@ def check_dynamics(dynamics: Dynamics, counts: Mapping[str, int], path: str) -> 
             where = f"{here}.parameters.{name}"
             if name not in expected:
                 _fail(f"unknown parameter{suggestion(name, expected)}", where)
-            per, low, high = expected[name]
+            per, kind = expected[name]
             if isinstance(value, tuple) and len(value) != lengths[per]:
                 _fail(f"expected one number or one per {per} ({lengths[per]})", where)
-            for number in value if isinstance(value, tuple) else (value,):
-                if not low <= number <= high:
-                    _fail(f"expected {_between(low, high)}, got {number:g}", where)
+            (ListOf(kind) if isinstance(value, tuple) else kind).read(value, where)
         for name in expected:
             if name not in process.parameters:
                 _fail(f"missing parameter {name!r}", f"{here}.parameters")
@@ -125,10 +128,6 @@ def check_dynamics(dynamics: Dynamics, counts: Mapping[str, int], path: str) -> 
 def _first(process: Process, name: str) -> float:
     value = process.parameters[name]
     return float(value[0] if isinstance(value, tuple) else value)
-
-
-def _between(low: float, high: float) -> str:
-    return f"at least {low:g}" if high == math.inf else f"a number from {low:g} to {high:g}"
 
 
 def _fail(message: str, path: str) -> NoReturn:

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from fleetgym.files import quantities as q
 from fleetgym.files.documents import read_json
 from fleetgym.files.errors import DataError
 from fleetgym.files.schema import (
     ID,
-    NOT_NEGATIVE,
-    POSITIVE,
     SHA256,
     Array,
     Checked,
@@ -42,16 +41,16 @@ class Scenario(Checked):
 
     id: str = spec(ID)
     rate_rps: np.ndarray = spec(
-        Array(_PER_WORKLOAD, NOT_NEGATIVE), doc="arrivals counted over the window / window_s"
+        Array(_PER_WORKLOAD, q.RATE_RPS), doc="arrivals counted over the window / window_s"
     )
-    input_scale: np.ndarray = spec(Array(_PER_WORKLOAD, POSITIVE), doc="mean input length / nominal")
-    output_scale: np.ndarray = spec(Array(_PER_WORKLOAD, POSITIVE), doc="mean output length / nominal")
-    delay_factor: np.ndarray = spec(Array(_PER_WORKLOAD, POSITIVE), doc="multiplies every duration")
-    error_factor: np.ndarray = spec(Array(_PER_WORKLOAD, POSITIVE), doc="multiplies the error")
+    input_scale: np.ndarray = spec(Array(_PER_WORKLOAD, q.FACTOR), doc="mean input length / nominal")
+    output_scale: np.ndarray = spec(Array(_PER_WORKLOAD, q.FACTOR), doc="mean output length / nominal")
+    delay_factor: np.ndarray = spec(Array(_PER_WORKLOAD, q.FACTOR), doc="multiplies every duration")
+    error_factor: np.ndarray = spec(Array(_PER_WORKLOAD, q.FACTOR), doc="multiplies the error")
     available_gpus: np.ndarray = spec(
         Array(_PER_POOL, Integer(), "int64"), doc="most GPUs the fleet may hold"
     )
-    price_factor: np.ndarray = spec(Array(_PER_POOL, NOT_NEGATIVE), doc="multiplies the list price")
+    price_factor: np.ndarray = spec(Array(_PER_POOL, q.PRICE_FACTOR), doc="multiplies the list price")
 
     def check(self, instance: Instance, path: str = "$") -> Scenario:
         """Return self if every array's shape and the pools' GPUs fit `instance`; raise `DataError` otherwise."""

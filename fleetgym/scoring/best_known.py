@@ -18,16 +18,15 @@ import numpy as np
 from fleetgym.evaluation.changes import Changes, decode_actions, encode_actions
 from fleetgym.files.documents import read_json, write_atomically, write_json
 from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.files.quantities import COST_USD, POSITIVE_COST_USD
 from fleetgym.files.schema import (
     DAY,
-    POSITIVE,
     SHA256,
     Choice,
     Flag,
     Integer,
     MapOf,
     Nested,
-    Number,
     Text,
     read_object,
     spec,
@@ -52,10 +51,8 @@ class BestKnown:
     """The cheapest episode ever verified for one task."""
 
     instance_hash: str = spec(SHA256, doc="content hash of the instance it was found on")
-    value_usd: float = spec(POSITIVE)
-    bound_usd: float | None = spec(
-        Number(minimum=0.0, nullable=True), doc="no actions cost less; null: unknown"
-    )
+    value_usd: float = spec(POSITIVE_COST_USD)
+    bound_usd: float | None = spec(COST_USD.or_null(), doc="no actions cost less; null: unknown")
     method: str = spec(Text(), doc="what found the actions")
     date: str = spec(DAY)
     proven: bool = spec(Flag(), doc="whether no actions cost less than value_usd")
@@ -173,7 +170,7 @@ class _ActionFile:
     instance: str = spec(Text())
     instance_hash: str = spec(SHA256)
     scenario: int = spec(Integer())
-    value_usd: float = spec(POSITIVE)
+    value_usd: float = spec(POSITIVE_COST_USD)
     actions: tuple[tuple[int, int, int], ...] = spec(Changes(), doc="as in a results file")
 
 

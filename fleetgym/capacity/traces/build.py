@@ -27,10 +27,10 @@ from fleetgym.families.demand import DAY, WINDOW_S
 from fleetgym.families.static import Columns, allocate, largest_load, restrict
 from fleetgym.families.text import six
 from fleetgym.files.errors import FleetgymError
+from fleetgym.files.quantities import PENALTY
 from fleetgym.model.instance import INSTANCE_FORMAT, Instance
 
 DEFAULT_PENALTY = 10.0
-MAX_PENALTY = 1e6
 _FEE_WINDOWS = 2.0
 _LATE_SHARE = 1.0 / 3.0
 _ROOM = 2.0  # GPUs of an unlimited pool, relative to what the p99 demand needs of it alone
@@ -90,8 +90,7 @@ def build(
     FleetgymError
         If nothing can serve a workload within its SLOs, or so much demand.
     """
-    if not 0.0 < penalty <= MAX_PENALTY:
-        raise FleetgymError(f"expected a penalty above 0 and at most {MAX_PENALTY:g}, got {penalty!r}")
+    PENALTY.read(penalty, "penalty")
     context = context_limit(found)
     draft = draft_instance(found, days, offers, slos, models, context)
     rate = days.history_rps.mean(axis=0)

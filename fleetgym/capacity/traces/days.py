@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,6 +13,7 @@ from fleetgym.capacity.traces.workloads import TraceStatistics
 from fleetgym.families.demand import DAY, HISTORY_DAYS, WINDOW_S, DemandPlan, history_rps
 from fleetgym.families.text import six
 from fleetgym.files.errors import FleetgymError
+from fleetgym.files.quantities import SCALE
 
 EXTENSIONS = ("model", "stretch")
 _HOUR = 12  # windows
@@ -62,8 +62,7 @@ def make_days(
     Days
     """
     one_of(EXTENSIONS, extend=extend)
-    if not (math.isfinite(scale) and scale > 0.0):
-        raise FleetgymError(f"expected a scale above 0, got {scale!r}")
+    SCALE.read(scale, "scale")
     if extend == "stretch" and found.num_days >= 1:
         raise FleetgymError(
             "stretching (--extend stretch) is for traces shorter than a day, and this one has "

@@ -11,10 +11,8 @@ from fleetgym.capacity.traces.small_csv import SMALL_FILE_BYTES, amount, csv_row
 from fleetgym.capacity.traces.source import fail
 from fleetgym.files.documents import parse_json, read_text
 from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError, suggestion
-from fleetgym.files.schema import POSITIVE, Checked, Number, documented, spec
-
-MAX_USD = 1e9  # per request
-_USD = Number(above=0.0, maximum=MAX_USD, nullable=True)
+from fleetgym.files.quantities import PENALTY_USD, POSITIVE_SHARE, SLO_S
+from fleetgym.files.schema import Checked, Number, documented, spec
 
 
 @documented
@@ -27,24 +25,27 @@ class Slo(Checked):
     >>> Slo(ttft=-1)
     Traceback (most recent call last):
     ...
-    fleetgym.files.errors.DataError: Slo.ttft: expected a number above 0, got -1
+    fleetgym.files.errors.DataError: Slo.ttft: expected a number from 1e-6 to 1e7 s, got -1
     """
 
-    ttft: float = spec(POSITIVE, 2.0, doc="seconds to the first token")
+    ttft: float = spec(SLO_S, 2.0, doc="to the first token")
     delay: float | None = spec(
-        Number(above=0.0, nullable=True),
+        SLO_S.or_null(),
         None,
-        doc="mean seconds per request; None: 1.3 times the median of good configurations",
+        doc="mean of a request; None: 1.3 times the median of good configurations",
     )
-    error: float = spec(Number(above=0.0, maximum=1.0), 0.05, doc="mean share of wrong answers")
-    unserved_usd: float | None = spec(_USD, None, doc="per request; None: from the rent, see `import_trace`")
+    error: float = spec(POSITIVE_SHARE, 0.05, doc="mean share of wrong answers")
+    unserved_usd: float | None = spec(
+        PENALTY_USD.or_null(), None, doc="per request; None: from the rent, see `import_trace`"
+    )
     late_usd: float | None = spec(
-        _USD, None, doc="per request whose first token is late; None: a third of unserved_usd"
+        PENALTY_USD.or_null(),
+        None,
+        doc="per request whose first token is late; None: a third of unserved_usd",
     )
 
 
-#: The most that each may be, by name.
-_MOST = {field.name: field.metadata["kind"].maximum for field in dataclasses.fields(Slo)}
+_KINDS: dict[str, Number] = {field.name: field.metadata["kind"] for field in dataclasses.fields(Slo)}
 
 
 def parse_slo(text: str) -> Slo:
@@ -60,20 +61,18 @@ def parse_slo(text: str) -> Slo:
         name, equals, number = part.partition("=")
         if not equals:
             raise FleetgymError(f"cannot read the SLO {part!r}; expected name=number, as in ttft=2,delay=20")
-        if name.strip() in values:
-            raise FleetgymError(f"the SLO {name.strip()} is given twice")
-        values[name.strip()] = number.strip()
-    try:
-        return _slo(values)
-    except ValueError as error:
-        raise FleetgymError(str(error)) from None
+        name = name.strip(" ")
+        if name in values:
+            raise FleetgymError(f"the SLO {name} is given twice")
+        values[name] = number.strip(" ")
+    return _slo(values)
 
 
 def _slo(values: Mapping[str, Any]) -> Slo:
     for name in values:
-        if name not in _MOST:
-            raise ValueError(f"unknown SLO {name!r}{suggestion(name, _MOST)}")
-    return Slo(**{name: amount(name, value, _MOST[name]) for name, value in values.items()})
+        if name not in _KINDS:
+            raise FleetgymError(f"unknown SLO {name!r}{suggestion(name, _KINDS)}")
+    return Slo(**{name: amount(name, value, _KINDS[name]) for name, value in values.items()})
 
 
 def without_words(slo: str | Slo | Mapping[str, Slo] | None) -> str | Slo | Mapping[str, Slo] | None:
@@ -125,14 +124,14 @@ def _read_slos(path: str, names: Sequence[str]) -> dict[str, Slo]:
     if path.endswith((".json", ".json.gz")):
         return _read_slo_json(path, names)
     found: dict[str, Slo] = {}
-    for line, row in csv_rows(path, ("workload", *_MOST), required=("workload",)):
+    for line, row in csv_rows(path, ("workload", *_KINDS), required=("workload",)):
         name = row.pop("workload")
         try:
             _known_workload(name, names)
             if name in found:
                 raise FleetgymError(f"the workload {name!r} is listed twice")
             found[name] = _slo({key: value for key, value in row.items() if value})
-        except (FleetgymError, ValueError) as error:
+        except FleetgymError as error:
             fail(path, line, str(error))
     return found
 
@@ -147,7 +146,7 @@ def _read_slo_json(path: str, names: Sequence[str]) -> dict[str, Slo]:
             try:
                 _known_workload(name, names)
                 found[name] = _slo(values)
-            except (UnknownNameError, ValueError) as error:
+            except FleetgymError as error:
                 raise DataError(str(error), f"$.{name}") from None
     except DataError as error:
         raise error.in_file(path) from None

@@ -11,14 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from fleetgym.capacity.traces.small_csv import amount, csv_rows
 from fleetgym.capacity.traces.source import fail
 from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
-from fleetgym.files.schema import ID, Checked, Choice, Integer, Number, Text, documented, spec
+from fleetgym.files.quantities import GPU_CAP, USD_PER_GPU_H
+from fleetgym.files.schema import ID, Checked, Choice, Text, documented, spec
 from fleetgym.hardware import catalog
 
 MARKETS = ("reserved", "on-demand", "spot")
 DEFAULT_GPUS = ("L40S", "A100-80GB", "H100", "H200")
 DEFAULT_REGION = "us-east-1"
-MAX_CAP = 100_000
-MAX_USD_PER_GPU_H = 1e6
 _REGION = Text(r"[A-Za-z0-9][A-Za-z0-9_.+x@:-]{0,29}")
 
 
@@ -28,10 +27,8 @@ class Offer(Checked):
     """GPUs of one type, market and region at a price."""
 
     gpu: str = spec(ID, doc="a type of the catalogue")
-    usd_per_gpu_h: float = spec(Number(minimum=0.0, maximum=MAX_USD_PER_GPU_H))
-    max_gpus: int | None = spec(
-        Integer(1, MAX_CAP, nullable=True), None, doc="None: as many as could be of use"
-    )
+    usd_per_gpu_h: float = spec(USD_PER_GPU_H)
+    max_gpus: int | None = spec(GPU_CAP.or_null(), None, doc="None: as many as could be of use")
     market: str = spec(Choice(MARKETS), "on-demand")
     region: str = spec(_REGION, "region-1")
 
@@ -66,7 +63,7 @@ def read_prices(path: str | os.PathLike[str], gpus: Sequence[str] | None = None)
     for line, row in csv_rows(path, known, required=("gpu", "usd_per_gpu_h")):
         try:
             offer = _offer(row)
-        except (FleetgymError, ValueError) as error:
+        except FleetgymError as error:
             fail(path, line, str(error))
         if offer.pool in found:
             fail(path, line, f"{offer.gpu}, {offer.market}, {offer.region} is listed twice")
@@ -82,20 +79,18 @@ def read_prices(path: str | os.PathLike[str], gpus: Sequence[str] | None = None)
 
 def _offer(row: Mapping[str, str]) -> Offer:
     catalog.gpu(row["gpu"])
-    price = amount("usd_per_gpu_h", row["usd_per_gpu_h"], MAX_USD_PER_GPU_H, or_zero=True)
+    price = amount("usd_per_gpu_h", row["usd_per_gpu_h"], USD_PER_GPU_H)
     most = row.get("max_gpus", "")
-    if most and not (most.isdecimal() and 1 <= int(most) <= MAX_CAP):
-        raise ValueError(f"expected max_gpus from 1 to {MAX_CAP} or nothing, got {most!r}")
     market = row.get("market") or "on-demand"
     if market not in MARKETS:
         raise UnknownNameError("market", market, MARKETS)
     region = row.get("region") or "region-1"
-    if not re.fullmatch(_REGION.pattern, region):
-        raise ValueError(f"expected a region of letters, digits and dashes, got {region!r}")
+    if not re.fullmatch(_REGION.pattern, region, re.ASCII):
+        raise FleetgymError(f"expected a region of letters, digits and dashes, got {region!r}")
     return Offer(
         gpu=row["gpu"],
         usd_per_gpu_h=price,
-        max_gpus=int(most) if most else None,
+        max_gpus=amount("max_gpus", most, GPU_CAP) if most else None,
         market=market,
         region=region,
     )
@@ -155,16 +150,20 @@ def parse_caps(text: str) -> dict[str, int]:
     found = {}
     for part in text.split(","):
         name, equals, number = part.partition("=")
-        name, number = (name.strip(), number.strip()) if equals else ("*", name.strip())
-        if not (number.isdecimal() and 1 <= int(number) <= MAX_CAP):
-            raise FleetgymError(f"cannot read the cap {part!r}; expected 64, or H100=16,L40S=32")
+        name, number = (name.strip(" "), number.strip(" ")) if equals else ("*", name.strip(" "))
+        try:
+            cap = GPU_CAP.parse(number)
+        except DataError as error:
+            raise FleetgymError(
+                f"cannot read the cap {part!r}; expected 64, or H100=16,L40S=32: {error.message}"
+            ) from None
         if name != "*":
             catalog.gpu(name)
         if name in found:
             raise FleetgymError(
                 f"the cap of {'all GPUs' if name == '*' else name} is given twice in {text!r}"
             )
-        found[name] = int(number)
+        found[name] = cap
     return found
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import csv
-import math
 import os
 from collections.abc import Sequence
 from typing import Any
 
 from fleetgym.capacity.traces.source import fail, separator_hint
 from fleetgym.files.documents import read_text
-from fleetgym.files.errors import DataError, suggestion
+from fleetgym.files.errors import DataError, FleetgymError, suggestion
+from fleetgym.files.schema import Integer, Number
 
 SMALL_FILE_BYTES = 2**20
 
@@ -26,7 +26,7 @@ def csv_rows(
     reader = csv.reader(text.splitlines(), strict=True)
     rows: list[tuple[int, list[str]]] = []
     try:
-        rows.extend((reader.line_num, [field.strip() for field in row]) for row in reader if row)
+        rows.extend((reader.line_num, [field.strip(" \t") for field in row]) for row in reader if row)
     except csv.Error as error:
         fail(path, reader.line_num, f"not a row of CSV ({error})")
     if not rows:
@@ -48,14 +48,9 @@ def csv_rows(
     return [(line, dict(zip(head, row, strict=True))) for line, row in body]
 
 
-def amount(name: str, text: Any, most: float = math.inf, *, or_zero: bool = False) -> float:
-    """Return a finite number above 0, or from 0; raise ValueError with the name of what it should have been."""
+def amount(name: str, value: Any, kind: Integer | Number) -> Any:
+    """Return a number of a kind, written as text or not; raise `FleetgymError` with the name of what it should be."""
     try:
-        value = math.nan if isinstance(text, bool) else float(text)
-    except (TypeError, ValueError):
-        value = math.nan
-    if not (math.isfinite(value) and (value > 0.0 or (or_zero and value == 0.0)) and value <= most):
-        least = "of at least 0" if or_zero else "above 0"
-        and_most = "" if most == math.inf else f" and at most {most:g}"
-        raise ValueError(f"expected a number {least}{and_most} for {name}, got {text!r}")
-    return value
+        return (kind.parse if isinstance(value, str) else kind.read)(value, name)
+    except DataError as error:
+        raise FleetgymError(f"{name}: {error.message}") from None

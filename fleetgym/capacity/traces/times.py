@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from fleetgym.capacity.traces.header import UNITS
 _YEARS = (1678, 2261)  # as fit nanoseconds since 1970 in 64 bits
 _MOST_NS = 9e18
 _RELATIVE_DATES = ("now", "today")  # pandas knows them; no trace does
+_NOT_OF_A_NUMBER = re.compile(r"[^0-9.eE+\- \t]")  # and of blanks around one
 
 #: Dates beside ISO 8601 that are no other date when read otherwise: those of web servers, and of mail and HTTP.
 _FORMATS = ("%d/%b/%Y:%H:%M:%S %z", "%d %b %Y %H:%M:%S %z", "%d %b %Y %H:%M:%S %Z")
@@ -83,7 +85,11 @@ def numbers(entries: np.ndarray) -> np.ndarray:
     """Return entries as floats; NaN for what is none."""
     import pandas
 
-    return np.asarray(pandas.to_numeric(pandas.Series(entries, dtype=object), errors="coerce"), dtype=float)
+    values = np.array(pandas.to_numeric(pandas.Series(entries, dtype=object), errors="coerce"), dtype=float)
+    if _NOT_OF_A_NUMBER.search("".join(e for e in entries if isinstance(e, str))):
+        # pandas takes more than `from_text` does
+        values[[isinstance(e, str) and bool(_NOT_OF_A_NUMBER.search(e)) for e in entries]] = np.nan
+    return values
 
 
 def how_written(first: Any, unit: str | None, layout_unit: str | None, given: str | None) -> Times:

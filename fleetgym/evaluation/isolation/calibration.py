@@ -20,11 +20,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from fleetgym.files import quantities as q
 from fleetgym.files.documents import read_json, write_json
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.files.schema import (
-    NOT_NEGATIVE,
-    POSITIVE,
     Choice,
     Integer,
     Nested,
@@ -51,10 +50,10 @@ _REFERENCE_S = {"python": 0.30, "numpy": 0.44, "lp": 0.22, "compiled": 0.68}
 class Parts:
     """CPU seconds of each part of the workload."""
 
-    python: float = spec(POSITIVE, doc="loops, dicts and sorting in plain Python")
-    numpy: float = spec(POSITIVE, doc="matrix products, sorting and sums")
-    lp: float = spec(POSITIVE, doc="linear programs by HiGHS, one thread")
-    compiled: float = spec(POSITIVE, doc="compiled loops: recursions, pivots, look-ups")
+    python: float = spec(q.LIMIT_S, doc="loops, dicts and sorting in plain Python")
+    numpy: float = spec(q.LIMIT_S, doc="matrix products, sorting and sums")
+    lp: float = spec(q.LIMIT_S, doc="linear programs by HiGHS, one thread")
+    compiled: float = spec(q.LIMIT_S, doc="compiled loops: recursions, pivots, look-ups")
 
     def speed(self) -> float:
         """Return the geometric mean of the parts' speeds, as multiples of the reference machine's."""
@@ -73,10 +72,10 @@ class Calibration:
     numpy: str = spec(Text())
     cores: int = spec(Integer(1))
     date: str = spec(Text(), doc="UTC")
-    rounds: int = spec(Integer(1), doc="the workload's repetitions; the median counts")
-    spread: float = spec(NOT_NEGATIVE, doc="largest over smallest speed of a round, minus 1")
+    rounds: int = spec(q.ROUNDS, doc="the workload's repetitions; the median counts")
+    spread: float = spec(q.SPREAD, doc="largest over smallest speed of a round, minus 1")
     cpu_s: Parts = spec(Nested(Parts))
-    speed: float = spec(POSITIVE, doc="reference CPU seconds per CPU second")
+    speed: float = spec(q.SPEED, doc="reference CPU seconds per CPU second")
 
 
 @functools.cache

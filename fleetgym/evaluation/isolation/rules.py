@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
+from fleetgym.files import quantities as q
 from fleetgym.files.schema import (
     NAME,
-    POSITIVE,
     Choice,
     spec,
 )
@@ -29,12 +29,12 @@ class Rules:
 
     protocol: str = spec(Choice((PROTOCOL,)))
     time_class: str = spec(Choice(tuple(TIME_CLASSES)))
-    cpu_s: float = spec(POSITIVE, doc="reference CPU seconds of an episode after reset")
-    reset_cpu_s: float = spec(POSITIVE, doc="reference CPU seconds from the start to reset's answer")
-    wall_factor: float = spec(POSITIVE, doc="wall seconds per CPU second allowed")
-    memory_gb: float = spec(POSITIVE, doc="of the whole process tree")
+    cpu_s: float = spec(q.LIMIT_S, doc="reference CPU seconds of an episode after reset")
+    reset_cpu_s: float = spec(q.LIMIT_S, doc="reference CPU seconds from the start to reset's answer")
+    wall_factor: float = spec(q.FACTOR, doc="wall seconds per CPU second allowed")
+    memory_gb: float = spec(q.MEMORY_GB, doc="of the whole process tree")
     machine: str = spec(NAME, doc="that was calibrated")
-    speed: float = spec(POSITIVE, doc="reference CPU seconds per CPU second of the machine")
+    speed: float = spec(q.SPEED, doc="reference CPU seconds per CPU second of the machine")
     network: str = spec(Choice(("none", "open")), doc="what the agent could reach")
     processes: str = spec(Choice(("apart", "shared")), doc="whether the agent saw its own alone")
     files: str = spec(Choice(("hidden", "open")), doc="whether scenarios were hidden and files read-only")

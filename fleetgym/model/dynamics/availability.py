@@ -96,7 +96,7 @@ class Drops:
     def durations(self, normals: np.ndarray, window_s: float) -> np.ndarray:
         """Return lengths of drops in windows, int64, by their normal quantiles; any shape."""
         minutes = np.exp(self.duration_log_mean_min + self.duration_log_sd * normals)
-        return np.maximum(1, np.rint(minutes * 60.0 / window_s)).astype(np.int64)
+        return np.clip(np.rint(minutes * 60.0 / window_s), 1, 2**40).astype(np.int64)
 
 
 @functools.lru_cache(maxsize=256)

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from fleetgym.files.quantities import FACTOR, RATE_RPS
+from fleetgym.files.schema import Number
 from fleetgym.model.dynamics.availability import Drops
 from fleetgym.model.dynamics.demand import (
     DiurnalOU,
@@ -67,11 +69,11 @@ class ScenarioGenerator:
         delay_factor, error_factor = self._factors(rng)
         return Scenario(
             id=scenario_id,
-            rate_rps=rate,
-            input_scale=input_scale,
-            output_scale=output_scale,
-            delay_factor=delay_factor,
-            error_factor=error_factor,
+            rate_rps=_within(RATE_RPS, rate),
+            input_scale=_within(FACTOR, input_scale),
+            output_scale=_within(FACTOR, output_scale),
+            delay_factor=_within(FACTOR, delay_factor),
+            error_factor=_within(FACTOR, error_factor),
             available_gpus=self._availability(rng),
             price_factor=self._prices,
         )
@@ -102,6 +104,11 @@ def draw_scenario(instance: Instance, rng: np.random.Generator, scenario_id: str
         Rates in requests/s as counts over the window; availability in whole nodes.
     """
     return _generator(instance).draw(rng, scenario_id)
+
+
+def _within(kind: Number, drawn: np.ndarray) -> np.ndarray:
+    """Return what was drawn, held within what a scenario may hold: tails of processes have no end."""
+    return np.clip(drawn, kind.minimum, kind.maximum)
 
 
 # -- parameters
@@ -146,7 +153,12 @@ def _demand(instance: Instance) -> _Draw:
         def level(rng: np.random.Generator) -> np.ndarray:
             return ou.log_level(rng, windows, window_s)
 
-    return lambda rng: draw_counts(rng, mean * np.exp(level(rng)), dispersion) / window_s
+    def draw(rng: np.random.Generator) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            expected = np.minimum(mean * np.exp(level(rng)), RATE_RPS.maximum * window_s)
+        return draw_counts(rng, expected, dispersion) / window_s
+
+    return draw
 
 
 def diurnal_ou(process: Process, length: int) -> DiurnalOU:
