@@ -183,14 +183,19 @@ class BeliefMean:
     def reset(self, instance: Instance) -> None:
         """Begin before the first window."""
         self._demand = demand_belief(instance)
+        self._most = instance.num_windows
 
     def update(self, rate_rps: np.ndarray) -> None:
         """Take in one more window of rates, (I,)."""
         self._demand.update(np.asarray(rate_rps, dtype=float))
 
     def predict(self, windows_ahead: int = 1) -> np.ndarray:
-        """Return the mean rates, (I,); equal random numbers in every window, so that only what was seen moves them."""
-        drawn = self._demand.sample(self.paths, windows_ahead, np.random.default_rng(0))
+        """Return the mean rates, (I,), for at most the length of an episode ahead.
+
+        Random numbers are equal in every window, so that only what was seen moves the mean.
+        """
+        windows = min(windows_ahead, self._most)
+        drawn = self._demand.sample(self.paths, windows, np.random.default_rng(0))
         return drawn[:, -1].mean(axis=0)
 
 
