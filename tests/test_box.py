@@ -46,6 +46,8 @@ def test_every_door_is_shut(way: str, box: None) -> None:
 def test_outside_the_doors_are_open() -> None:
     """The list of doors proves something: without a box, most of what matters gives way."""
     found = try_doors(None)
+    page = (ROOT / "docs" / "official-runs.md").read_text(encoding="utf-8")
+    assert f"tries {len(found)} doors" in page
     for title in (
         "TCP to a port of this machine",
         "Unix socket beside the agent",
