@@ -304,6 +304,7 @@ def test_ranked_agents_see_nothing_but_their_task(
     results = evaluate(["gh"], SUITE)
     folder = submit_code(results, tmp_path / "board", code)
     rename(folder, entry)
+    declare(folder, "agent.name", "mine")  # the reference agent's name is the reference agent's
     monkeypatch.chdir(work)
     monkeypatch.setenv("SOME_PASSWORD", "secret")
     with socket.socket(socket.AF_UNIX) as door:
