@@ -1,7 +1,7 @@
 """Results files of reference agents in, their submissions out: cards and READMEs written alike for all.
 
-    python -m tools.submit_references results/v1-sample/*.jsonl --suite fleet-v1/sample --date 2026-12-01
-    fleetgym verify leaderboard/submissions/2026-12-01-sample-* --workers 2 --out leaderboard/verified
+    python -m tools.submit_references results/v1-sample/*.jsonl --suite fleet-v1/sample --date 2026-11-01
+    fleetgym verify leaderboard/submissions/2026-11-01-sample-* --workers 2 --out leaderboard/verified
 
 A results file holds one agent, and may hold more tasks than the suite has. An agent with arguments is the tuned one of
 `leaderboard/tuning`. The time class is the least that every episode of the suite kept, by the timings beside the file.
@@ -36,7 +36,7 @@ HOLDING = frozenset({"hold"})
 def smoke(folder: Path) -> int:
     """Submit an agent's episodes of the toys."""
     evaluate(["hold"], "fleet-v0/toy", isolate="never", out=folder / "hold.jsonl")
-    call = [str(folder / "hold.jsonl"), "--suite", "fleet-v0/toy", "--date", "2026-12-01"]
+    call = [str(folder / "hold.jsonl"), "--suite", "fleet-v0/toy", "--date", "2026-11-01"]
     return main([*call, "--out", str(folder / "submissions")])
 
 
