@@ -96,6 +96,9 @@ def test_an_agent_sees_its_own_files_alone(tmp_path: Path, monkeypatch: pytest.M
     (own / "data" / "weights").write_text("1")
     (own / "x.scenarios.json").write_text("{}")
     os.mkfifo(own / "fifo")
+    (tmp_path / "key").write_text("secret")
+    (own / "link").symlink_to(tmp_path / "key")
+    (own / "stored").symlink_to(own / "x.scenarios.json")
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(str(own / "door"))
         shown = set(visible.visible_files(f"{own}/agent.py:Mine", []))
@@ -168,4 +171,4 @@ def test_root_without_a_box_is_refused_where_nobody_may_run_python(monkeypatch: 
         pytest.skip("this is not root")
     monkeypatch.setenv(sandbox.NO_NAMESPACES, "1")
     with pytest.raises(FleetgymError, match="cannot be run by the user nobody"):
-        Sandbox(["/root/no-such-program"], 2e9, [])
+        Sandbox(["/no-such-program"], 2e9, [])

@@ -98,7 +98,7 @@ class Format:
     ordered: bool = True  # by time
 
 
-#: Sources: SOURCES.md. What is not listed here is read by the names of its columns alone.
+#: What is not listed here is read by the names of its columns alone.
 FORMATS = (
     Format(name="Azure LLM inference trace", marks=("TIMESTAMP", "ContextTokens", "GeneratedTokens")),
     Format(
@@ -119,25 +119,6 @@ FORMATS = (
         ordered=False,
     ),
     Format(
-        name="Langfuse observations",
-        marks=("startTime", "usageDetails.input", "usageDetails.output"),
-        columns={"time": "startTime", "input": "usageDetails.input", "output": "usageDetails.output"},
-        ordered=False,
-    ),
-    Format(
-        name="Langfuse observations",
-        marks=("startTime", "usage.input", "usage.output"),
-        columns={"time": "startTime", "input": "usage.input", "output": "usage.output"},
-        ordered=False,
-    ),
-    Format(
-        name="OpenTelemetry GenAI spans",
-        marks=("startTimeUnixNano", "attributes.gen_ai.usage.input_tokens"),
-        columns={"time": "startTimeUnixNano", "status": "status.code"},
-        unit="ns",
-        ordered=False,
-    ),
-    Format(
         name="vLLM or SGLang bench result",
         marks=("input_lens", "output_lens", "start_times"),
         columns={
@@ -147,24 +128,6 @@ FORMATS = (
             "error": "errors",
             "model": "model_id",
         },
-        unit="s",
-        ordered=False,
-    ),
-    Format(
-        name="aiperf records",
-        marks=("metadata.request_start_ns", "metrics.input_sequence_length.value"),
-        columns={
-            "time": "metadata.request_start_ns",
-            "input": "metrics.input_sequence_length.value",
-            "output": "metrics.output_sequence_length.value",
-        },
-        unit="ns",
-        ordered=False,
-    ),
-    Format(
-        name="inference-perf requests",
-        marks=("start_time", "info.input_tokens", "info.output_tokens"),
-        columns={"time": "start_time", "input": "info.input_tokens", "output": "info.output_tokens"},
         unit="s",
         ordered=False,
     ),

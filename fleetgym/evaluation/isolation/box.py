@@ -65,8 +65,8 @@ def steps(visible: Sequence[str], masked: Sequence[str], scratch: str) -> list[S
 
     Examples
     --------
-    >>> [step.path for step in steps(["/usr/share"], ["/usr/share/doc"], "/tmp/mine")][:5]
-    ['/tmp', '/tmp/mine', '/usr', '/usr/share', '/usr/share/doc']
+    >>> [step.path for step in steps(["/usr/share"], ["/usr/share/doc"], "/scratch")][:5]
+    ['/scratch', '/usr', '/usr/share', '/usr/share/doc', '/dev']
     """
     shown = [
         Step("link", path, os.readlink(path))

@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import os
 import secrets
+import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -76,10 +77,7 @@ class Targets:
             door.close()
         if self._key > 0:
             _call("keyctl", _UNLINK, self._key, _SESSION)
-        for name in ("path", "canary"):
-            with contextlib.suppress(OSError):
-                os.unlink(self._doors[name])
-        os.rmdir(self._folder)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def facts(targets: Mapping[str, Any], secret: Sequence[str], writable: Sequence[str]) -> dict[str, str]:
@@ -137,10 +135,8 @@ def _connect(kind: int, address: Any) -> None:
 def _is_there(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
     return True
 
 

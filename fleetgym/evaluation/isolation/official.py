@@ -156,6 +156,7 @@ class OfficialAgent(AgentProcess):
         self._used_s = 0.0
         self._begin(self._sandbox.process)
         promised = {name: getattr(self.rules, name) for name in self._sandbox.facts}
+        # Counting all CPU time is never less than was promised; older files promise nothing about it.
         if any(fact not in (promised[name], "counted") for name, fact in self._sandbox.facts.items()):
             facts = ", ".join(f"{name}: {fact}" for name, fact in self._sandbox.facts.items())
             raise FleetgymError(f"this worker cannot isolate agents as the results file says; it has {facts}")

@@ -106,8 +106,10 @@ def _run(command: list[str], name: str, most_s: float) -> tuple[str, str]:
 
 
 def _run_boxed(command: list[str], name: str, most_s: float) -> tuple[str, str]:
+    """Return what a command printed in the box of an official run, and how it ended."""
     with Sandbox(command, _ADDRESS_SPACE_BYTES, hidden_files(), name) as box:
         late = threading.Timer(most_s, box.tree.kill)
+        late.daemon = True
         late.start()
         assert box.process.stdout is not None
         printed = box.process.stdout.read(MAX_REPLY_CHARS)

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import IO
 
 from fleetgym.evaluation.isolation.agent_process import agent_environment, describe_end
@@ -148,7 +149,7 @@ class Sandbox:
                 "cwd": os.getcwd(),
                 "scratch": self._scratch,
                 "visible": visible,
-                "masked": [path for path in hidden if _lies_in(path, visible)],
+                "masked": [path for path in hidden if any(Path(path).is_relative_to(v) for v in visible)],
                 "secret": list(hidden),
                 "writable": [self._scratch],
                 "kernels": None if kernels is None else str(kernels),
@@ -185,11 +186,12 @@ class Sandbox:
             self.tree = ProcessTree(self.process.pid)
             self.facts: dict[str, str] = json.loads(self._status.readline() or "{}")
         if "processes" not in self.facts:
-            self.end()
+            self.__exit__()
             why = self.facts.get("error", "official runs need Linux 5.3 or newer")
             raise FleetgymError(f"cannot start an agent's process: {why}")
         self.facts["cpu_time"] = "counted" if self._counts_all() else "sampled"
-        self._before_s = self._cpu_s()  # of the supervisor, and of what it tried
+        # Below the supervisor, what it and its probe used does not count. The group holds the agent alone.
+        self._before_s = 0.0 if self._group is not None else self._cpu_s()
 
     def usage(self) -> Usage:
         """Return what the agent has used until now (CPU seconds), and uses now (memory, processes)."""
@@ -236,10 +238,6 @@ class Sandbox:
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 pipe.close()
-
-
-def _lies_in(path: str, folders: Sequence[str]) -> bool:
-    return any(f"{path}{os.sep}".startswith(f"{folder.rstrip(os.sep)}{os.sep}") for folder in folders)
 
 
 def _pass_on(stderr: IO[str]) -> None:

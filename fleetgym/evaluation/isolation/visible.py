@@ -112,11 +112,7 @@ def _is_shared(place: str, hidden: list[str]) -> bool:
     """Return whether a folder holds more than modules: something hidden, or whatever lies about."""
     real = os.path.realpath(place)
     common = {os.path.realpath(p) for p in ("/", os.getcwd(), os.path.expanduser("~"), tempfile.gettempdir())}
-    return real in common or any(_is_inside(path, real) for path in hidden)
-
-
-def _is_inside(path: str, folder: str) -> bool:
-    return f"{path}{os.sep}".startswith(f"{folder.rstrip(os.sep)}{os.sep}")
+    return real in common or any(Path(path).is_relative_to(real) for path in hidden)
 
 
 def _is_top_link(place: str) -> bool:
@@ -129,13 +125,23 @@ def _files_of(agent: str, hidden: list[str]) -> Iterator[str]:
     if spec.is_reference:
         return
     for place in agent_places():
-        yield from _folder_files(place, hidden)
+        yield from _own(_folder_files(place), place, hidden)
     for file in _roots(spec.target, str(spec.arguments.get("command", ""))):
         folder = os.path.dirname(file)
         if _is_shared(folder, hidden):
-            yield from map(str, own_files(Path(file)))
-        elif not any(_is_inside(folder, place) for place in (*_SYSTEM, *_python())):
-            yield from _folder_files(folder, hidden)
+            yield from _own(map(str, own_files(Path(file))), folder, hidden)
+        elif not any(Path(folder).is_relative_to(place) for place in (*_SYSTEM, *_python())):
+            yield from _own(_folder_files(folder), folder, hidden)
+
+
+def _own(files: Iterable[str], folder: str, hidden: list[str]) -> Iterator[str]:
+    """Drop stored scenarios, whatever is hidden, and links that lead out of the folder: to a scenario, or a key."""
+    root = os.path.realpath(folder)
+    for file in files:
+        real = Path(os.path.realpath(file))
+        is_secret = ".scenarios.json" in real.name or any(real.is_relative_to(place) for place in hidden)
+        if real.is_relative_to(root) and not is_secret:
+            yield file
 
 
 def _roots(target: str, command: str) -> Iterator[str]:
@@ -160,8 +166,8 @@ def _roots(target: str, command: str) -> Iterator[str]:
                 return
 
 
-def _folder_files(folder: str, hidden: list[str]) -> Iterator[str]:
-    """Yield the regular files of a folder and below, but for hidden ones, stored scenarios and other environments."""
+def _folder_files(folder: str) -> Iterator[str]:
+    """Yield the regular files of a folder and below, but for other environments and what begins with a dot."""
     count = 0
     for place, folders, names in os.walk(folder):
         folders[:] = [
@@ -170,11 +176,9 @@ def _folder_files(folder: str, hidden: list[str]) -> Iterator[str]:
             if not name.startswith(".")
             and name != "__pycache__"
             and not os.path.exists(os.path.join(place, name, "pyvenv.cfg"))
-            and os.path.realpath(os.path.join(place, name)) not in hidden
         ]
-        for name in names:
-            path = os.path.join(place, name)
-            if not os.path.isfile(path) or ".scenarios.json" in name or os.path.realpath(path) in hidden:
+        for path in (os.path.join(place, name) for name in names):
+            if not os.path.isfile(path):
                 continue
             yield path
             count += 1
@@ -188,13 +192,13 @@ def _folder_files(folder: str, hidden: list[str]) -> Iterator[str]:
 def _without_repeats(places: list[str], hidden: list[str]) -> list[str]:
     """Drop what lies in a folder that is shown, unless something hidden lies between."""
     shown = set(places)
-    found = []
-    for place in places:
+
+    def is_shown(place: str) -> bool:
         for parent in map(str, Path(place).parents):
-            if os.path.realpath(parent) in hidden or parent in shown:
-                break
-        else:
-            parent = ""
-        if parent not in shown or os.path.realpath(parent) in hidden:
-            found.append(place)
-    return found
+            if os.path.realpath(parent) in hidden:
+                return False
+            if parent in shown:
+                return True
+        return False
+
+    return [place for place in places if not is_shown(place)]
