@@ -22,7 +22,7 @@ from fleetgym.capacity.traces import import_trace
 from fleetgym.capacity.traces.calendar import lay_calendar
 from fleetgym.capacity.traces.candidates import bound_models
 from fleetgym.capacity.traces.objectives import Slo, slos_for
-from fleetgym.capacity.traces.prices import Offer, catalogue_prices, parse_caps, read_prices, with_caps
+from fleetgym.capacity.traces.prices import Offer, catalogue_prices, parse_caps, with_caps
 from fleetgym.capacity.traces.process import fit_process, typical
 from fleetgym.capacity.traces.reader import read_trace
 from fleetgym.capacity.traces.workloads import BINS, TraceStatistics, study
@@ -512,51 +512,6 @@ def test_price_list(hour: Path, tmp_path: Path) -> None:
     assert pools["h100-spot-eu"].market == "spot"
     assert made.instance.dynamics.availability.kind == "drops"
     assert made.instance.dynamics.availability.parameters["drops_per_day"][:2] == (0.0, 4.0)
-    assert [o.gpu for o in read_prices(tmp_path / "p.csv", ["L40S"])] == ["L40S"]
-
-
-BROKEN_PRICES = {
-    "empty": ("", "line 1", "empty"),
-    "no rows": ("gpu,usd_per_gpu_h\n", "line 2", "no row"),
-    "an unknown column": ("gpu,usd_per_gpu_h,cap\nH100,1,2\n", "line 1", "unknown column 'cap'"),
-    "no price column": ("gpu,market\nH100,spot\n", "line 1", "no column 'usd_per_gpu_h'"),
-    "an unknown GPU": ("gpu,usd_per_gpu_h\nL40S,1\nH10,2\n", "line 3", "did you mean 'H100'"),
-    "a price below 0": (
-        "gpu,usd_per_gpu_h\nH100,-1\n",
-        "line 2",
-        "usd_per_gpu_h: expected a number from 0 to 1e6 USD/h, got -1",
-    ),
-    "a price beyond all": (
-        "gpu,usd_per_gpu_h\nH100,1e15\n",
-        "line 2",
-        "usd_per_gpu_h: expected a number from 0 to 1e6 USD/h",
-    ),
-    "a column twice": ("gpu,usd_per_gpu_h,usd_per_gpu_h\nH100,1,2\n", "line 1", "stands there twice"),
-    "semicolons": ("gpu;usd_per_gpu_h\nH100;1\n", "line 1", "separated by ';'"),
-    "a word for a price": ("gpu,usd_per_gpu_h\nH100,cheap\n", "line 2", "got 'cheap'"),
-    "NaN": ("gpu,usd_per_gpu_h\nH100,nan\n", "line 2", "got 'nan'"),
-    "a negative cap": (
-        "gpu,usd_per_gpu_h,max_gpus\nH100,1,-4\n",
-        "line 2",
-        "max_gpus: expected a whole number from 1",
-    ),
-    "an unknown market": ("gpu,usd_per_gpu_h,market\nH100,1,spott\n", "line 2", "did you mean 'spot'"),
-    "a strange region": ("gpu,usd_per_gpu_h,region\nH100,1,a b\n", "line 2", "expected a region"),
-    "twice": ("gpu,usd_per_gpu_h\nH100,1\nH100,2\n", "line 3", "listed twice"),
-    "a field too many": ("gpu,usd_per_gpu_h\nH100,1,2\n", "line 2", "expected 2 fields"),
-    "an open quote": ('gpu,usd_per_gpu_h\n"H100,1\n', "line 2", "not a row of CSV"),
-}
-
-
-@pytest.mark.parametrize("name", BROKEN_PRICES)
-def test_broken_price_lists(name: str, tmp_path: Path) -> None:
-    """File and line, and what would be valid."""
-    content, place, says = BROKEN_PRICES[name]
-    (tmp_path / "p.csv").write_text(content)
-    with pytest.raises(DataError) as caught:
-        read_prices(tmp_path / "p.csv")
-    assert (caught.value.source, caught.value.path) == (str(tmp_path / "p.csv"), place)
-    assert says in str(caught.value)
 
 
 def test_caps() -> None:

@@ -67,3 +67,5 @@ REPLICATIONS = Integer(2, 1_000_000)
 ROUNDS = Integer(1, 1000)
 WORKERS = Integer(1, 1024)  # processes
 GPU_CAP = Integer(1, 100_000)
+GPUS_PER_NODE = Integer(1, 1024)
+TERM_DAYS = Integer(1, 3660)

@@ -12,7 +12,7 @@ import numpy as np
 
 from fleetgym.capacity.traces.days import Days
 from fleetgym.capacity.traces.objectives import Slo
-from fleetgym.capacity.traces.prices import Offer
+from fleetgym.capacity.traces.prices import Offer, pool_ids
 from fleetgym.capacity.traces.workloads import TraceStatistics
 from fleetgym.families import draft as parts
 from fleetgym.families.static import Allocation
@@ -36,7 +36,13 @@ TOLERANCE = 1e-6
 class PricedPool(parts.PoolPlan):
     """A pool whose price comes from an `Offer`."""
 
+    name: str
     usd_per_gpu_h: float
+
+    @property
+    def id(self) -> str:
+        """Name of the pool; a list may have several offers of a GPU, market and region."""
+        return self.name
 
     @property
     def price_usd_per_gpu_h(self) -> float:
@@ -126,6 +132,7 @@ def _candidates(models: Sequence[str] | None, own: Sequence[str | None]) -> tupl
 def _size_plan(found: TraceStatistics, offers: Sequence[Offer], models: tuple[str, ...]) -> parts.SizePlan:
     pools = tuple(
         PricedPool(
+            name=name,
             gpu=o.gpu,
             provider="",
             market=o.market,
@@ -133,7 +140,7 @@ def _size_plan(found: TraceStatistics, offers: Sequence[Offer], models: tuple[st
             precisions=("fp16", "int8" if catalog.gpu(o.gpu).fp8_tflops is None else "fp8"),
             usd_per_gpu_h=o.usd_per_gpu_h,
         )
-        for o in offers
+        for name, o in zip(pool_ids(offers), offers, strict=True)
     )
     return parts.SizePlan(classes=found.names, models=models, pools=pools, gpus=0.0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import os
 import re
@@ -11,13 +12,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from fleetgym.capacity.traces.small_csv import amount, csv_rows
 from fleetgym.capacity.traces.source import fail
 from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
-from fleetgym.files.quantities import GPU_CAP, USD_PER_GPU_H
-from fleetgym.files.schema import ID, Checked, Choice, Text, documented, spec
+from fleetgym.files.quantities import GPU_CAP, GPUS_PER_NODE, TERM_DAYS, USD_PER_GPU_H
+from fleetgym.files.schema import ID, Checked, Choice, Integer, Number, Text, documented, spec
 from fleetgym.hardware import catalog
 
 MARKETS = ("reserved", "on-demand", "spot")
 DEFAULT_GPUS = ("L40S", "A100-80GB", "H100", "H200")
 DEFAULT_REGION = "us-east-1"
+_OTHER_NUMBERS: Mapping[str, Integer | Number] = {
+    "max_gpus": GPU_CAP,
+    "gpus_per_node": GPUS_PER_NODE,
+    "term_days": TERM_DAYS,
+    "power_usd_per_gpu_h": USD_PER_GPU_H,
+}
 _REGION = Text(r"[A-Za-z0-9][A-Za-z0-9_.+x@:-]{0,29}")
 
 
@@ -31,11 +38,36 @@ class Offer(Checked):
     max_gpus: int | None = spec(GPU_CAP.or_null(), None, doc="None: as many as could be of use")
     market: str = spec(Choice(MARKETS), "on-demand")
     region: str = spec(_REGION, "region-1")
+    gpus_per_node: int = spec(
+        GPUS_PER_NODE, 1, doc="whole nodes are rented; the price is still that of one GPU"
+    )
+    term_days: int | None = spec(
+        TERM_DAYS.or_null(), None, doc="how long a reserved offer is paid; null: while it is held"
+    )
+    power_usd_per_gpu_h: float = spec(
+        USD_PER_GPU_H, 0.0, doc="power and cooling of a GPU that is held, beside rent"
+    )
 
-    @property
-    def pool(self) -> str:
-        """Id of the pool."""
-        return f"{self.gpu}-{self.market}-{self.region}".lower()
+
+def pool_ids(offers: Iterable[Offer]) -> tuple[str, ...]:
+    """Return an id for the pool of each offer, all different.
+
+    Examples
+    --------
+    >>> one, eight = Offer(gpu="H100", usd_per_gpu_h=3.0), Offer(gpu="H100", usd_per_gpu_h=2.0, gpus_per_node=8)
+    >>> pool_ids([one, eight, one])
+    ('h100-on-demand-region-1', 'h100-on-demand-region-1-x8', 'h100-on-demand-region-1-2')
+    """
+    found: list[str] = []
+    for o in offers:
+        size = f"-x{o.gpus_per_node}" if o.gpus_per_node > 1 else ""
+        plain = f"{o.gpu}-{o.market}-{o.region}{size}".lower()
+        copies = itertools.count(2)
+        name = plain
+        while name in found:
+            name = f"{plain}-{next(copies)}"
+        found.append(name)
+    return tuple(found)
 
 
 def read_prices(path: str | os.PathLike[str], gpus: Sequence[str] | None = None) -> tuple[Offer, ...]:
@@ -44,8 +76,8 @@ def read_prices(path: str | os.PathLike[str], gpus: Sequence[str] | None = None)
     Parameters
     ----------
     path : path-like
-        CSV with the columns ``gpu,usd_per_gpu_h`` and, in any order, ``max_gpus``, ``market`` (reserved, on-demand
-        or spot) and ``region``. A price may be 0, as of GPUs that are owned.
+        CSV with the columns ``gpu,usd_per_gpu_h`` and, in any order, the other fields of `Offer`. A price may be 0,
+        as of GPUs that are owned.
     gpus : sequence of str, optional
         Keep these GPU types only.
 
@@ -58,17 +90,14 @@ def read_prices(path: str | os.PathLike[str], gpus: Sequence[str] | None = None)
     DataError
         With file and line of what is wrong.
     """
-    found: dict[str, Offer] = {}
-    known = ("gpu", "usd_per_gpu_h", "max_gpus", "market", "region")
+    found: list[Offer] = []
+    known = tuple(field.name for field in dataclasses.fields(Offer))
     for line, row in csv_rows(path, known, required=("gpu", "usd_per_gpu_h")):
         try:
-            offer = _offer(row)
+            found.append(_offer(row))
         except FleetgymError as error:
             fail(path, line, str(error))
-        if offer.pool in found:
-            fail(path, line, f"{offer.gpu}, {offer.market}, {offer.region} is listed twice")
-        found[offer.pool] = offer
-    kept = tuple(o for o in found.values() if gpus is None or o.gpu in gpus)
+    kept = tuple(o for o in found if gpus is None or o.gpu in gpus)
     if not kept:
         raise DataError(f"no price of {', '.join(gpus) if gpus else 'any GPU'}", source=os.fspath(path))
     missing = sorted(set(gpus or ()) - {o.gpu for o in kept})
@@ -80,20 +109,16 @@ def read_prices(path: str | os.PathLike[str], gpus: Sequence[str] | None = None)
 def _offer(row: Mapping[str, str]) -> Offer:
     catalog.gpu(row["gpu"])
     price = amount("usd_per_gpu_h", row["usd_per_gpu_h"], USD_PER_GPU_H)
-    most = row.get("max_gpus", "")
     market = row.get("market") or "on-demand"
     if market not in MARKETS:
         raise UnknownNameError("market", market, MARKETS)
     region = row.get("region") or "region-1"
     if not re.fullmatch(_REGION.pattern, region, re.ASCII):
         raise FleetgymError(f"expected a region of letters, digits and dashes, got {region!r}")
-    return Offer(
-        gpu=row["gpu"],
-        usd_per_gpu_h=price,
-        max_gpus=amount("max_gpus", most, GPU_CAP) if most else None,
-        market=market,
-        region=region,
-    )
+    numbers = {name: amount(name, row[name], kind) for name, kind in _OTHER_NUMBERS.items() if row.get(name)}
+    if "term_days" in numbers and market != "reserved":
+        raise FleetgymError(f"term_days is of the market reserved, and this offer is {market}")
+    return Offer(gpu=row["gpu"], usd_per_gpu_h=price, market=market, region=region, **numbers)
 
 
 def catalogue_prices(gpus: Sequence[str] | None = None, region: str = DEFAULT_REGION) -> tuple[Offer, ...]:
