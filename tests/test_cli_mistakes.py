@@ -145,7 +145,6 @@ MISTAKES = [
     (("evaluate", "hold", "--suite", TOY, "--out", "r.jsonl.gz"), "name it r.jsonl"),
     (("import-trace", "trace.csv", "--edges", "9", "--by", "one"), "--edges is of lengths, and --by is one"),
     (("import-trace", "trace.csv", "--edges", "9", "--buckets", "2"), "give one of them"),
-    (("import-trace", "trace.csv", "--region", "x", "--prices", "p.csv"), "give one of them"),
     (("compare", "hold", "--suite", TOY, "--out", "trace.csv/r.jsonl"), "trace.csv"),
     (("study", "thresholds", "--plot", "picture.doc"), "ends in .png"),
     (("plan", TOY, "--plot", "picture"), "ends in .png"),

@@ -13,7 +13,8 @@ from broken_files import good_instance, good_scenarios
 
 from fleetgym.agents.registry import make_agent
 from fleetgym.capacity.traces.objectives import Slo, parse_slo, slos_for
-from fleetgym.capacity.traces.prices import parse_caps, read_prices
+from fleetgym.capacity.traces.price_lists import read_prices
+from fleetgym.capacity.traces.prices import parse_caps
 from fleetgym.cli import main
 from fleetgym.files import quantities
 from fleetgym.files.errors import DataError, FleetgymError

@@ -1,22 +1,37 @@
-"""Price lists: every field is read or refused with its place."""
+"""Price lists: every field is read or refused with its place; lists of clouds mean what their owners mean by them."""
 
 from __future__ import annotations
 
+import csv
+import json
+from importlib import resources
 from pathlib import Path
 
 import pytest
 
-from fleetgym.capacity.traces.prices import Offer, pool_ids, read_prices
-from fleetgym.files.errors import DataError
+from fleetgym.capacity.traces.importing import import_trace
+from fleetgym.capacity.traces.money import usd
+from fleetgym.capacity.traces.price_lists import MAX_OFFERS, read_prices
+from fleetgym.capacity.traces.prices import Offer, pool_ids
+from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
+from fleetgym.hardware import catalog
+from tests.sample_traces import write_azure
+
+
+def write(folder: Path, content: str, name: str = "p.csv") -> Path:
+    """Write a price list."""
+    (folder / name).write_text(content, encoding="utf-8")
+    return folder / name
 
 
 def test_fields(tmp_path: Path) -> None:
     """Nodes, terms and power come from the file; two rows of one GPU are two offers."""
-    (tmp_path / "p.csv").write_text(
+    path = write(
+        tmp_path,
         "gpu,usd_per_gpu_h,market,gpus_per_node,term_days,power_usd_per_gpu_h\n"
-        "H100,1.9,reserved,8,365,\nH100,2.5,,,,\nH100,2.9,,,,\nL40S,0,reserved,,,0.12\n"
+        "H100,1.9,reserved,8,365,\nH100,2.5,,,,\nH100,2.9,,,,\nL40S,0,reserved,,,0.12\n",
     )
-    offers = read_prices(tmp_path / "p.csv")
+    offers = read_prices(path).offers
     assert offers == (
         Offer(gpu="H100", usd_per_gpu_h=1.9, market="reserved", gpus_per_node=8, term_days=365),
         Offer(gpu="H100", usd_per_gpu_h=2.5),
@@ -24,15 +39,277 @@ def test_fields(tmp_path: Path) -> None:
         Offer(gpu="L40S", usd_per_gpu_h=0.0, market="reserved", power_usd_per_gpu_h=0.12),
     )
     assert len(set(pool_ids(offers))) == 4
-    assert read_prices(tmp_path / "p.csv", ["L40S"]) == offers[3:]
+    assert read_prices(path, ["l40s"]).offers == offers[3:]
+
+
+@pytest.mark.parametrize(
+    ("content", "price", "size"),
+    [
+        ("gpu,usd_per_node_h,gpus_per_node\nH100,23.60,8\n", 2.95, 8),
+        ("gpu,usd_per_node_h\n8x H100,23.60\n", 2.95, 8),
+        ("instance_type,usd_per_node_h\np5.48xlarge,23.60\n", 2.95, 8),
+        ("gpu,usd_per_gpu_h,gpus_per_node\nH100,23.60,1\n", 23.6, 1),
+        ("\ufeffGPU Type;USD per GPU hour\nH100;2,95\n", 2.95, 1),
+        ('gpu,usd_per_gpu_h\nH100,"2,95 USD"\n', 2.95, 1),
+        ("gpu\tusd_per_gpu_h\nNVIDIA H100 80GB HBM3\t$2.95/h\n", 2.95, 1),
+        ("gpu|usd_per_gpu_h|currency\nh100-sxm5|US$ 2.95|USD\n", 2.95, 1),
+    ],
+)
+def test_a_node_and_a_gpu_are_told_apart(content: str, price: float, size: int, tmp_path: Path) -> None:
+    """A price is of one GPU or of a machine as the column says, however numbers are written."""
+    (offer,) = read_prices(write(tmp_path, content)).offers
+    assert (offer.gpu, offer.gpus_per_node) == ("H100", size)
+    assert offer.usd_per_gpu_h == pytest.approx(price)
+
+
+def test_the_same_list_in_json(tmp_path: Path) -> None:
+    """JSON, JSON Lines and Parquet are read as CSV is; what is not used is told."""
+    rows = [
+        {"gpu": "H100", "usd_per_gpu_h": 2.5, "market": "spot", "seller": "a"},
+        {"gpu": "L40S", "usd_per_gpu_h": "$1", "market": None, "seller": "b"},
+    ]
+    lines = write(tmp_path, "\n".join(map(json.dumps, rows)), "p.jsonl")
+    found = read_prices(lines)
+    assert [(o.gpu, o.usd_per_gpu_h, o.market) for o in found.offers] == [
+        ("H100", 2.5, "spot"),
+        ("L40S", 1.0, "on-demand"),
+    ]
+    assert found.notes == ("prices: these columns are not used: 'seller'",)
+    assert read_prices(write(tmp_path, json.dumps(rows), "p.json")) == found
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    pandas.DataFrame(rows).astype({"usd_per_gpu_h": str}).to_parquet(tmp_path / "p.parquet")
+    assert read_prices(tmp_path / "p.parquet") == found
+
+
+def test_money() -> None:
+    """What can be read in two ways, or is of another currency, is refused by the column's name."""
+    assert [usd("p", t) for t in ("2.95", "2,95", "1,234.5", "1.234,5", "USD 1e-1", "3 $")] == [
+        2.95,
+        2.95,
+        1234.5,
+        1234.5,
+        0.1,
+        3.0,
+    ]
+    for text in ("1,234", "€2.95", "2.95 EUR", "£2", "2.95 CHF", "free", "", "-1", "1_0", "٣", "2.9.5"):
+        with pytest.raises(FleetgymError, match=r"^price: "):
+            usd("price", text)
+
+
+# -- lists of clouds, as their documentation shows them
+
+SKYPILOT = """\
+InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,Price,Region,GpuInfo,SpotPrice,AvailabilityZone
+m5.large,,,2,8,0.096,us-east-1,,0.04,us-east-1a
+p5.48xlarge,H100,8,192,2048,55.04,us-east-1,,22.0,us-east-1a
+p5.48xlarge,H100,8,192,2048,55.04,us-east-1,,24.0,us-east-1b
+p4d.24xlarge,A100,8,96,1152,21.9576,us-east-1,,,us-east-1a
+g6f.large,L4,0.125,2,8,0.2,us-east-1,,,us-east-1a
+,T4,1,,,0.35,us-central1,,0.2,us-central1-a
+vm,Gaudi,8,96,768,13.1,us-east-1,,,us-east-1a
+"""
+
+
+def test_a_catalogue_of_skypilot(tmp_path: Path) -> None:
+    """A row is an offer on demand and one on spot; zones of a region are one on demand; the rest is told."""
+    found = read_prices(write(tmp_path, SKYPILOT))
+    assert [
+        (o.gpu, round(o.usd_per_gpu_h, 4), o.market, o.region, o.gpus_per_node) for o in found.offers
+    ] == [
+        ("H100", 6.88, "on-demand", "us-east-1", 8),
+        ("H100", 2.75, "spot", "us-east-1a", 8),
+        ("H100", 3.0, "spot", "us-east-1b", 8),
+        ("A100-40GB", 2.7447, "on-demand", "us-east-1", 8),
+    ]
+    notes = " | ".join(found.notes)
+    for told in ("SkyPilot", "a part of a GPU: L4", "lacks the machine around the GPUs: T4", ": Gaudi"):
+        assert told in notes
+    assert [o.region for o in read_prices(tmp_path / "p.csv", ["H100"], "us-east-1").offers] == [
+        "us-east-1",
+        "us-east-1a",
+        "us-east-1b",
+    ]
+    with pytest.raises(DataError, match="no price of T4.*lacks the machine around the GPUs"):
+        read_prices(tmp_path / "p.csv", ["T4"])
+    with pytest.raises(DataError, match="no price of any GPU in eu-1; the list has us-east-1"):
+        read_prices(tmp_path / "p.csv", None, "eu-1")
+
+
+def aws_row(zone: str, machine: str, price: str, when: str, system: str = "Linux/UNIX") -> dict[str, str]:
+    """Return an entry of ``aws ec2 describe-spot-price-history``."""
+    return {
+        "AvailabilityZone": zone,
+        "InstanceType": machine,
+        "ProductDescription": system,
+        "SpotPrice": price,
+        "Timestamp": when,
+    }
+
+
+def test_a_spot_history_of_aws(tmp_path: Path) -> None:
+    """The latest price of each machine and zone counts."""
+    history = [
+        aws_row("us-east-1a", "p5.48xlarge", "22.104500", "2026-03-02T09:00:00+00:00"),
+        aws_row("us-east-1a", "p5.48xlarge", "19.200000", "2026-03-02T07:00:00+00:00"),
+        aws_row("us-east-1b", "p4d.24xlarge", "9.87", "2026-03-02T10:00:00+00:00"),
+        aws_row("us-east-1b", "m5.large", "0.04", "2026-03-02T10:00:00+00:00"),
+        aws_row("us-east-1b", "p4d.24xlarge", "5.00", "2026-03-02T11:00:00+00:00", "Windows"),
+    ]
+    found = read_prices(write(tmp_path, json.dumps({"SpotPriceHistory": history}), "p.json"))
+    assert [(o.gpu, o.market, o.region, o.gpus_per_node) for o in found.offers] == [
+        ("H100", "spot", "us-east-1a", 8),
+        ("A100-40GB", "spot", "us-east-1b", 8),
+    ]
+    assert [round(8 * o.usd_per_gpu_h, 4) for o in found.offers] == [22.1045, 9.87]
+    notes = " | ".join(found.notes)
+    assert "1 row left out because the list has a newer" in notes
+    assert "m5.large" in notes
+    assert "Windows" in notes
+
+
+def azure_item(**other: object) -> dict[str, object]:
+    """Return an item of Azure's retail prices."""
+    return {
+        "currencyCode": "USD",
+        "tierMinimumUnits": 0.0,
+        "retailPrice": 98.32,
+        "unitPrice": 98.32,
+        "armRegionName": "eastus",
+        "location": "US East",
+        "effectiveStartDate": "2026-01-01T00:00:00Z",
+        "meterName": "ND96isr H100 v5",
+        "productName": "Virtual Machines ND H100 v5 Series",
+        "skuName": "ND96isr H100 v5",
+        "serviceName": "Virtual Machines",
+        "unitOfMeasure": "1 Hour",
+        "type": "Consumption",
+        "armSkuName": "Standard_ND96isr_H100_v5",
+        **other,
+    }
+
+
+def test_retail_prices_of_azure(tmp_path: Path) -> None:
+    """Spot and Low Priority are told by their names; a reservation's price is of its whole term."""
+    items = [
+        azure_item(),
+        azure_item(retailPrice=90.0, effectiveStartDate="2025-01-01T00:00:00Z"),
+        azure_item(retailPrice=40.0, skuName="ND96isr H100 v5 Spot", meterName="ND96isr H100 v5 Spot"),
+        azure_item(retailPrice=20.0, skuName="ND96isr H100 v5 Low Priority", armRegionName="westus"),
+        azure_item(retailPrice=525600.0, type="Reservation", reservationTerm="1 Year"),
+        azure_item(retailPrice=120.0, productName="Virtual Machines ND H100 v5 Series Windows"),
+        azure_item(retailPrice=1.0, type="DevTestConsumption"),
+        azure_item(retailPrice=0.1, armSkuName="Standard_D2s_v5"),
+        azure_item(retailPrice=27.2, armSkuName="Standard_ND96asr_v4"),
+    ]
+    page = {"BillingCurrency": "USD", "Items": items, "NextPageLink": None, "Count": len(items)}
+    found = read_prices(write(tmp_path, json.dumps(page), "p.json"))
+    assert [
+        (o.gpu, o.market, o.region, o.term_days, round(8 * o.usd_per_gpu_h, 3)) for o in found.offers
+    ] == [
+        ("H100", "on-demand", "eastus", None, 98.32),
+        ("H100", "spot", "eastus", None, 40.0),
+        ("H100", "spot", "westus", None, 20.0),
+        ("H100", "reserved", "eastus", 365, 60.0),
+        ("A100-40GB", "on-demand", "eastus", None, 27.2),
+    ]
+    assert "Standard_D2s_v5" in " ".join(found.notes)
+    with pytest.raises(DataError, match=r"\$\.Items\[0\]: currencyCode: prices are in USD, got 'EUR'"):
+        read_prices(write(tmp_path, json.dumps({"Items": [azure_item(currencyCode="EUR")]}), "e.json"))
+
+
+def test_a_list_of_too_many_offers(tmp_path: Path) -> None:
+    """The error says by what to choose."""
+    rows = "".join(f"H100,2,spot,r{k}\n" for k in range(MAX_OFFERS + 1))
+    path = write(tmp_path, "gpu,usd_per_gpu_h,market,region\n" + rows)
+    with pytest.raises(DataError, match=r"--gpus \(H100\) and --region \(r0, r1, "):
+        read_prices(path)
+    assert len(read_prices(path, None, "r7").offers) == 1
+
+
+# -- names of GPUs
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "gpus"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "A100-80GB", 1),
+        ("a100-80gb-sxm", "A100-80GB", 1),
+        ("nvidia-tesla-a100", "A100-40GB", 1),
+        ("nvidia-h100-80gb", "H100", 1),
+        ("H100 SXM5", "H100", 1),
+        ("Standard_ND96asr_v4", "A100-40GB", 8),
+        ("p5.48xlarge", "H100", 8),
+        ("a3-highgpu-8g", "H100", 8),
+        ("g2-standard-4", "L4", 1),
+        ("RTX 4090", "RTX-4090", 1),
+        ("2x L40S", "L40S", 2),
+    ],
+)
+def test_names_that_people_use(name: str, gpu: str, gpus: int) -> None:
+    """Drivers' and clouds' names are the catalogue's types."""
+    assert catalog.gpu_named(name) == (gpu, gpus)
+
+
+@pytest.mark.parametrize("name", ["A100", "H20x", "MI300Z", "A1", "B30", "RTX 6000 Ada", "T40", "L400"])
+def test_no_hint_names_another_gpu(name: str) -> None:
+    """An unknown name is never taken for a GPU of another number, nor is one proposed."""
+    with pytest.raises(UnknownNameError) as caught:
+        catalog.gpu_named(name)
+    assert "did you mean" not in str(caught.value)
+    if name == "A100":
+        assert str(caught.value).endswith("by that number there are A100-40GB, A100-80GB, A100-80GB-PCIe")
+    else:
+        assert "by that number" not in str(caught.value)
+
+
+def test_every_other_name_is_of_the_catalogue() -> None:
+    """The table of names has no name twice, and names no GPU that is not there."""
+    text = resources.files("fleetgym").joinpath("data", "gpu_names.csv").read_text(encoding="utf-8")
+    rows = list(csv.DictReader(text.splitlines()))
+    for row in rows:
+        assert catalog.gpu_named(row["name"]) == (row["gpu"], int(row["gpus"])), row
+    assert len({row["name"].lower() for row in rows}) == len(rows)
+
+
+def test_notes_reach_the_instance(tmp_path: Path) -> None:
+    """What was left out of a price list is told beside what was left out of the trace."""
+    trace = write_azure(tmp_path / "t.csv", hours=0.5)
+    made = import_trace(trace, prices=write(tmp_path, SKYPILOT), models=["Llama-3.1-8B"], scale=20.0)
+    assert {p.id for p in made.instance.pools} == {
+        "h100-on-demand-us-east-1-x8",
+        "h100-spot-us-east-1a-x8",
+        "h100-spot-us-east-1b-x8",
+        "a100-40gb-on-demand-us-east-1-x8",
+    }
+    assert any("a part of a GPU" in note for note in made.notes)
 
 
 BROKEN_PRICES = {
     "empty": ("", "line 1", "empty"),
     "no rows": ("gpu,usd_per_gpu_h\n", "line 2", "no row"),
-    "an unknown column": ("gpu,usd_per_gpu_h,cap\nH100,1,2\n", "line 1", "unknown column 'cap'"),
+    "a misspelt column": ("gpu,usd_per_gpu_h,max_gpu\nH100,1,2\n", "line 1", "did you mean 'max_gpus'"),
+    "a price of what": ("gpu,price\nH100,2\n", "line 1", "is 'price' of one GPU, or of a machine"),
+    "another currency": ("gpu,usd_per_gpu_h\nH100,€2\n", "line 2", "usd_per_gpu_h: expected a number"),
+    "a column of another currency": (
+        "gpu,usd_per_gpu_h,currency\nH100,2,EUR\n",
+        "line 2",
+        "prices are in USD",
+    ),
+    "two readings": ('gpu,usd_per_gpu_h\nH100,"1,234"\n', "line 2", "may be 1.234 or 1234"),
+    "the price of a node": (
+        "gpu,usd_per_gpu_h\nH100,23.60\n",
+        "line 2",
+        "give usd_per_node_h and gpus_per_node",
+    ),
+    "two prices": ("gpu,usd_per_gpu_h,usd_per_node_h\nH100,2,16\n", "line 1", "two prices for one thing"),
+    "two sizes": ("gpu,usd_per_node_h,gpus_per_node\np5.48xlarge,16,4\n", "line 2", "has 8 GPUs, and 4"),
     "no price column": ("gpu,market\nH100,spot\n", "line 1", "no column 'usd_per_gpu_h'"),
-    "an unknown GPU": ("gpu,usd_per_gpu_h\nL40S,1\nH10,2\n", "line 3", "did you mean 'H100'"),
+    "an unknown GPU": (
+        "gpu,usd_per_gpu_h\nL40S,1\nH10,2\n",
+        "line 3",
+        "unknown GPU type 'H10': there are A10, ",
+    ),
     "a price below 0": (
         "gpu,usd_per_gpu_h\nH100,-1\n",
         "line 2",
@@ -43,8 +320,7 @@ BROKEN_PRICES = {
         "line 2",
         "usd_per_gpu_h: expected a number from 0 to 1e6 USD/h",
     ),
-    "a column twice": ("gpu,usd_per_gpu_h,usd_per_gpu_h\nH100,1,2\n", "line 1", "stands there twice"),
-    "semicolons": ("gpu;usd_per_gpu_h\nH100;1\n", "line 1", "separated by ';'"),
+    "a column twice": ("gpu,usd_per_gpu_h,usd_per_gpu_h\nH100,1,2\n", "line 1", "two columns hold"),
     "a word for a price": ("gpu,usd_per_gpu_h\nH100,cheap\n", "line 2", "got 'cheap'"),
     "NaN": ("gpu,usd_per_gpu_h\nH100,nan\n", "line 2", "got 'nan'"),
     "a negative cap": (
@@ -53,7 +329,7 @@ BROKEN_PRICES = {
         "max_gpus: expected a whole number from 1",
     ),
     "an unknown market": ("gpu,usd_per_gpu_h,market\nH100,1,spott\n", "line 2", "did you mean 'spot'"),
-    "a strange region": ("gpu,usd_per_gpu_h,region\nH100,1,a b\n", "line 2", "expected a region"),
+    "a strange region": ("gpu,usd_per_gpu_h,region\nH100,1,../x\n", "line 2", "expected a region"),
     "a term on demand": (
         "gpu,usd_per_gpu_h,term_days\nH100,1,365\n",
         "line 2",

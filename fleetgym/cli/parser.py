@@ -102,13 +102,17 @@ def _add_planning(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     p.add_argument("--out", metavar="FILE", help="instance file to write (default: the trace's name, .json)")
     p.add_argument("--force", action="store_true", help="replace files that exist")
-    p.add_argument("--prices", metavar="FILE", help="CSV: gpu,usd_per_gpu_h[,max_gpus,market,region]")
+    p.add_argument(
+        "--prices",
+        metavar="FILE",
+        help="CSV or JSON: gpu,usd_per_gpu_h[,max_gpus,market,region,..]; or a list of SkyPilot, AWS or Azure",
+    )
     p.add_argument(
         "--slo", metavar="ttft=S,delay=S,error=SHARE", help="for all, or a CSV or JSON file by workload"
     )
     p.add_argument("--models", type=names, metavar="A,B", help="candidate models of the catalogue")
     p.add_argument("--gpus", type=names, metavar="A,B", help="GPU types to use")
-    p.add_argument("--region", help="of the catalogue's prices (default: us-east-1)")
+    p.add_argument("--region", help="of the prices (default: all of --prices; us-east-1 of the catalogue)")
     p.add_argument(
         "--caps", metavar="N or GPU=N,..", help="most GPUs (default: twice what the p99 demand needs)"
     )

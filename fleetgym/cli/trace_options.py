@@ -16,10 +16,6 @@ def given(arguments: argparse.Namespace) -> dict[str, Any]:
     FleetgymError
         If one of them would have no effect beside another.
     """
-    if arguments.region and arguments.prices:
-        raise FleetgymError(
-            "--region is of the catalogue's prices, and --prices has its own; give one of them"
-        )
     options = {name: getattr(arguments, name) for name in ("region", "buckets", "edges")}
     options = {name: value for name, value in options.items() if value is not None}
     return {**options, "by": _sorting_rule(arguments)}

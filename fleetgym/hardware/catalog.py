@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from fleetgym.files.errors import UnknownNameError
+from fleetgym.hardware.gpu_names import named, unknown
 
 T = TypeVar("T")
 
@@ -185,7 +186,7 @@ def gpu(name: str) -> GpuType:
     Raises
     ------
     UnknownNameError
-        Naming the nearest known name.
+        Naming those that share its model number.
 
     Examples
     --------
@@ -194,7 +195,25 @@ def gpu(name: str) -> GpuType:
     >>> gpu("A100-80GB").tflops("fp8")  # no FP8 units: weights are unpacked to FP16
     312.0
     """
-    return _lookup("GPU type", name, _gpus())
+    if name not in _gpus():
+        raise unknown(name, gpu_names())
+    return _gpus()[name]
+
+
+def gpu_named(name: str) -> tuple[str, int]:
+    """Return the GPU type that a name of people's, of a cloud or of a machine means, and how many of it.
+
+    Raises
+    ------
+    UnknownNameError
+        Naming those that share its model number.
+
+    Examples
+    --------
+    >>> gpu_named("nvidia-h100-80gb"), gpu_named("g5.48xlarge")
+    (('H100', 1), ('A10G', 8))
+    """
+    return named(name, gpu_names())
 
 
 def model(name: str) -> ModelType:
@@ -222,7 +241,8 @@ def model(name: str) -> ModelType:
     >>> model("Llama-3.1-8B").weight_gb("int4")
     4.015
     """
-    return _lookup("model", name, _models())
+    _known("model", name, _models())
+    return _models()[name]
 
 
 def gpu_names() -> tuple[str, ...]:
@@ -322,11 +342,6 @@ def _median_loss(precision: str) -> float:
 def _known(kind: str, name: str, names: Any) -> None:
     if name not in names:
         raise UnknownNameError(kind, name, names)
-
-
-def _lookup(kind: str, name: str, table: Mapping[str, T]) -> T:
-    _known(kind, name, table)
-    return table[name]
 
 
 @functools.cache

@@ -14,7 +14,8 @@ from fleetgym.capacity.traces.build import DEFAULT_PENALTY, build
 from fleetgym.capacity.traces.candidates import longest_request, unbound_labels
 from fleetgym.capacity.traces.days import Days, make_days
 from fleetgym.capacity.traces.objectives import Slo, slos_for, without_words
-from fleetgym.capacity.traces.prices import DEFAULT_REGION, Offer, catalogue_prices, read_prices, with_caps
+from fleetgym.capacity.traces.price_lists import PriceList, read_prices
+from fleetgym.capacity.traces.prices import DEFAULT_REGION, Offer, catalogue_prices, with_caps
 from fleetgym.capacity.traces.process import fit_process
 from fleetgym.capacity.traces.reader import Trace, read_trace
 from fleetgym.capacity.traces.workloads import TraceStatistics, study
@@ -96,7 +97,7 @@ def import_trace(
     slo: str | Slo | Mapping[str, Slo] | None = None,
     models: Sequence[str] | None = None,
     gpus: Sequence[str] | None = None,
-    region: str = DEFAULT_REGION,
+    region: str | None = None,
     caps: Mapping[str, int] | None = None,
     by: str = "auto",
     buckets: int = 3,
@@ -125,7 +126,7 @@ def import_trace(
         The Azure LLM inference trace, or a CSV of times, input and output tokens, see
         `fleetgym.capacity.traces.header.COLUMN_NAMES`; either may be gzipped.
     prices : path-like or sequence of Offer, optional
-        A price list, see `fleetgym.capacity.traces.prices.read_prices`; by default the catalogue's for `region`.
+        A price list, see `fleetgym.capacity.traces.price_lists.read_prices`; by default the catalogue's.
     slo : str, Slo or mapping, optional
         See `fleetgym.capacity.traces.objectives.slos_for`. Default: first token within 2 s, mean error up to 0.05,
         mean delay up to 1.3 times the median of the configurations that are good enough.
@@ -133,8 +134,8 @@ def import_trace(
         Candidate models from the catalogue; a label that names a model binds its requests to it.
     gpus : sequence of str, optional
         GPU types to use.
-    region : str
-        Of the catalogue's prices.
+    region : str, optional
+        Of the price list, or of the catalogue's prices (us-east-1).
     caps : mapping, optional
         Most GPUs by type, ``"*"`` for all others. Without one, a pool holds twice what the p99 demand needs.
     by, buckets, edges
@@ -173,7 +174,7 @@ def import_trace(
     """
     if seed < 0 or not 0 <= scenarios <= 100:
         raise FleetgymError("expected a seed of at least 0 and 0 to 100 scenarios")
-    offers, slo = _offers(prices, gpus, region, caps or {}), without_words(slo)
+    listed, slo = _offers(prices, gpus, region, caps or {}), without_words(slo)
     source = Path(path).name
     with read_trace(
         path,
@@ -197,7 +198,7 @@ def import_trace(
         name or id_from_name(source.removesuffix(".gz").removesuffix(".csv")),
         found,
         days,
-        offers,
+        listed.offers,
         slos,
         models=models,
         penalty=penalty,
@@ -226,7 +227,7 @@ def import_trace(
         statistics=found,
         days=days,
         context_limit=built.context_limit,
-        notes=(*found.notes, *unbound_labels(found), *days.notes, *built.notes),
+        notes=(*found.notes, *unbound_labels(found), *listed.notes, *days.notes, *built.notes),
     )
 
 
@@ -256,16 +257,16 @@ def _leave_out_too_long(
 def _offers(
     prices: str | os.PathLike[str] | Sequence[Offer] | None,
     gpus: Sequence[str] | None,
-    region: str,
+    region: str | None,
     caps: Mapping[str, int],
-) -> tuple[Offer, ...]:
+) -> PriceList:
     if prices is None:
-        offers = catalogue_prices(gpus, region)
+        listed = PriceList(catalogue_prices(gpus, region or DEFAULT_REGION), ())
     elif isinstance(prices, (str, os.PathLike)):
-        offers = read_prices(prices, gpus)
+        listed = read_prices(prices, gpus, region)
     else:
-        offers = tuple(o for o in prices if gpus is None or o.gpu in gpus)
-    return with_caps(offers, caps)
+        listed = PriceList(tuple(o for o in prices if gpus is None or o.gpu in gpus), ())
+    return dataclasses.replace(listed, offers=with_caps(listed.offers, caps))
 
 
 def id_from_name(text: str) -> str:

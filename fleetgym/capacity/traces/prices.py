@@ -1,31 +1,21 @@
-"""A price list, or the catalogue, and caps in; the offers from which a fleet can be rented out."""
+"""The catalogue's prices, and caps, in; the offers from which a fleet can be rented out."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import math
-import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from fleetgym.capacity.traces.small_csv import amount, csv_rows
-from fleetgym.capacity.traces.source import fail
 from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.files.quantities import GPU_CAP, GPUS_PER_NODE, TERM_DAYS, USD_PER_GPU_H
-from fleetgym.files.schema import ID, Checked, Choice, Integer, Number, Text, documented, spec
+from fleetgym.files.schema import ID, Checked, Choice, Text, documented, spec
 from fleetgym.hardware import catalog
 
 MARKETS = ("reserved", "on-demand", "spot")
 DEFAULT_GPUS = ("L40S", "A100-80GB", "H100", "H200")
 DEFAULT_REGION = "us-east-1"
-_OTHER_NUMBERS: Mapping[str, Integer | Number] = {
-    "max_gpus": GPU_CAP,
-    "gpus_per_node": GPUS_PER_NODE,
-    "term_days": TERM_DAYS,
-    "power_usd_per_gpu_h": USD_PER_GPU_H,
-}
-_REGION = Text(r"[A-Za-z0-9][A-Za-z0-9_.+x@:-]{0,29}")
+REGION = Text(r"[A-Za-z0-9][A-Za-z0-9_.+x@:-]{0,29}")
 
 
 @documented
@@ -37,7 +27,7 @@ class Offer(Checked):
     usd_per_gpu_h: float = spec(USD_PER_GPU_H)
     max_gpus: int | None = spec(GPU_CAP.or_null(), None, doc="None: as many as could be of use")
     market: str = spec(Choice(MARKETS), "on-demand")
-    region: str = spec(_REGION, "region-1")
+    region: str = spec(REGION, "region-1")
     gpus_per_node: int = spec(
         GPUS_PER_NODE, 1, doc="whole nodes are rented; the price is still that of one GPU"
     )
@@ -68,57 +58,6 @@ def pool_ids(offers: Iterable[Offer]) -> tuple[str, ...]:
             name = f"{plain}-{next(copies)}"
         found.append(name)
     return tuple(found)
-
-
-def read_prices(path: str | os.PathLike[str], gpus: Sequence[str] | None = None) -> tuple[Offer, ...]:
-    """Read a price list.
-
-    Parameters
-    ----------
-    path : path-like
-        CSV with the columns ``gpu,usd_per_gpu_h`` and, in any order, the other fields of `Offer`. A price may be 0,
-        as of GPUs that are owned.
-    gpus : sequence of str, optional
-        Keep these GPU types only.
-
-    Returns
-    -------
-    tuple of Offer
-
-    Raises
-    ------
-    DataError
-        With file and line of what is wrong.
-    """
-    found: list[Offer] = []
-    known = tuple(field.name for field in dataclasses.fields(Offer))
-    for line, row in csv_rows(path, known, required=("gpu", "usd_per_gpu_h")):
-        try:
-            found.append(_offer(row))
-        except FleetgymError as error:
-            fail(path, line, str(error))
-    kept = tuple(o for o in found if gpus is None or o.gpu in gpus)
-    if not kept:
-        raise DataError(f"no price of {', '.join(gpus) if gpus else 'any GPU'}", source=os.fspath(path))
-    missing = sorted(set(gpus or ()) - {o.gpu for o in kept})
-    if missing:
-        raise DataError(f"no price of {', '.join(missing)}", source=os.fspath(path))
-    return kept
-
-
-def _offer(row: Mapping[str, str]) -> Offer:
-    catalog.gpu(row["gpu"])
-    price = amount("usd_per_gpu_h", row["usd_per_gpu_h"], USD_PER_GPU_H)
-    market = row.get("market") or "on-demand"
-    if market not in MARKETS:
-        raise UnknownNameError("market", market, MARKETS)
-    region = row.get("region") or "region-1"
-    if not re.fullmatch(_REGION.pattern, region, re.ASCII):
-        raise FleetgymError(f"expected a region of letters, digits and dashes, got {region!r}")
-    numbers = {name: amount(name, row[name], kind) for name, kind in _OTHER_NUMBERS.items() if row.get(name)}
-    if "term_days" in numbers and market != "reserved":
-        raise FleetgymError(f"term_days is of the market reserved, and this offer is {market}")
-    return Offer(gpu=row["gpu"], usd_per_gpu_h=price, market=market, region=region, **numbers)
 
 
 def catalogue_prices(gpus: Sequence[str] | None = None, region: str = DEFAULT_REGION) -> tuple[Offer, ...]:
@@ -156,7 +95,7 @@ def catalogue_prices(gpus: Sequence[str] | None = None, region: str = DEFAULT_RE
     wanted = (
         [g for g in DEFAULT_GPUS if g in cheapest] or list(cheapest)
         if gpus is None
-        else list(dict.fromkeys(gpus))
+        else list(dict.fromkeys(catalog.gpu_named(name)[0] for name in gpus))
     )
     for name in wanted:
         if name not in cheapest:
@@ -183,7 +122,7 @@ def parse_caps(text: str) -> dict[str, int]:
                 f"cannot read the cap {part!r}; expected 64, or H100=16,L40S=32: {error.message}"
             ) from None
         if name != "*":
-            catalog.gpu(name)
+            name = catalog.gpu_named(name)[0]
         if name in found:
             raise FleetgymError(
                 f"the cap of {'all GPUs' if name == '*' else name} is given twice in {text!r}"

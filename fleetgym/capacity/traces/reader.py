@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from fleetgym.capacity.traces.header import UNITS, Layout, read_layout
+from fleetgym.capacity.traces.header import UNITS, Layout, expected_header, read_layout
 from fleetgym.capacity.traces.rows import MAX_TOKENS, ROW, Parser
 from fleetgym.capacity.traces.source import fail
 from fleetgym.capacity.traces.tables import Piece, open_table
@@ -188,7 +188,7 @@ def read_trace(
     length_ns = None if last is None else _length_ns(last)
     if last is not None and (since or until):
         raise FleetgymError("the last part of a trace, or from and to; give one of them")
-    table = open_table(path, unpack_gib)
+    table = open_table(path, unpack_gib, expected=expected_header())
     layout = read_layout(path, table.names, columns)
     trace, parser, before = Trace(), None, -(2**62)
     totals: list[np.ndarray] = []

@@ -41,7 +41,7 @@ class Table(Protocol):
         ...
 
 
-def open_table(path: str | os.PathLike[str], unpack_gib: float | None = None) -> Table:
+def open_table(path: str | os.PathLike[str], unpack_gib: float | None = None, *, expected: str = "") -> Table:
     """Return the table that a file holds, whatever its ending says.
 
     Parameters
@@ -50,6 +50,8 @@ def open_table(path: str | os.PathLike[str], unpack_gib: float | None = None) ->
         Packed or not, see `fleetgym.capacity.traces.source.Source`.
     unpack_gib : float, optional
         Most GiB that it may unpack to.
+    expected : str
+        What the header of an empty file should have been, for its message.
 
     Returns
     -------
@@ -69,7 +71,7 @@ def open_table(path: str | os.PathLike[str], unpack_gib: float | None = None) ->
     first = source.head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     if first in (b"{", b"["):
         return _json_table(source)
-    return _Csv(source)
+    return _Csv(source, expected)
 
 
 #: How files begin that hold no table that is read.
@@ -100,18 +102,18 @@ def _decoded(path: str | os.PathLike[str], block: Block) -> str:
 
 
 class _Csv:
-    """Comma-separated values with a header."""
+    """Rows with a header, their fields separated by commas, semicolons, tabs or bars."""
 
-    def __init__(self, source: Source):
-        from fleetgym.capacity.traces.header import expected_header
-
+    def __init__(self, source: Source, expected: str):
         self.path = source.path
         self._blocks = blocks(source, quotes=True)
         first = next(self._blocks, None)
         if first is None:
-            fail(self.path, 1, "the file is empty; " + expected_header())
+            fail(self.path, 1, f"the file is empty; {expected}".rstrip("; "))
         head, _, rest = _decoded(self.path, first).partition("\n")
-        self.names = tuple(_fields(head))
+        headers = {mark: tuple(_fields(head, mark)) for mark in _SEPARATORS}
+        self.separator = max(headers, key=lambda mark: len(headers[mark]))  # of equals the first
+        self.names = headers[self.separator]
         self._first = Block(rest.encode(), 2)
 
     def pieces(self, wanted: Sequence[int]) -> Iterator[Piece]:
@@ -125,23 +127,26 @@ class _Csv:
         text = _decoded(self.path, block)
         if '"' in text:
             return self._split_quoted(block, text, wanted)
+        if self.separator != ",":
+            return self._split_plain(block, wanted)
         if dates := _DATE_WITH_COMMA.search(text.partition("\n")[0]) and _DATE_WITH_COMMA.sub(r"\1 ", text):
             block = Block(dates.encode(), block.first_line)
         return self._split_plain(block, wanted)
 
     def _split_plain(self, block: Block, wanted: Sequence[int]) -> Piece:
-        """Split lines without quotes; a count of the commas comes first, so that every row has its line."""
+        """Split lines without quotes; a count of the separators comes first, so that every row has its line."""
         import pandas
 
         data = np.frombuffer(block.data, dtype=np.uint8)
         ends = np.append(np.flatnonzero(data == ord("\n")), len(data))
-        commas = np.searchsorted(np.flatnonzero(data == ord(",")), ends)
-        widths, lengths = np.diff(commas, prepend=0) + 1, np.diff(ends, prepend=-1) - 1
+        marks = np.searchsorted(np.flatnonzero(data == ord(self.separator)), ends)
+        widths, lengths = np.diff(marks, prepend=0) + 1, np.diff(ends, prepend=-1) - 1
         odd = int(np.argmax(widths != len(self.names)))
         self._check_width(block.first_line + odd, int(widths[odd]), int(lengths[odd]))
         self._check_characters(block, data, ends)
         frame = pandas.read_csv(
             io.BytesIO(block.data),
+            sep=self.separator,
             header=None,
             names=range(len(self.names)),
             usecols=sorted(wanted),
@@ -171,7 +176,7 @@ class _Csv:
         """Split by the rules of CSV; a quoted field may run over line breaks."""
         columns: dict[int, list[str]] = {k: [] for k in wanted}
         lines: list[int] = []
-        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=self.separator, strict=True)
         while True:
             line = block.first_line + reader.line_num
             try:
@@ -191,9 +196,12 @@ class _Csv:
 _DATE_WITH_COMMA = re.compile(r"\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun), (?=\d{1,2} [A-Z][a-z]{2} \d{4} )")
 
 
-def _fields(line: str) -> list[str]:
+_SEPARATORS = (",", ";", "\t", "|")
+
+
+def _fields(line: str, separator: str) -> list[str]:
     try:
-        return next(csv.reader([line.rstrip("\r")]), [])
+        return next(csv.reader([line.rstrip("\r")], delimiter=separator), [])
     except csv.Error:
         return []
 
@@ -212,7 +220,7 @@ class _Records:
         self._records = records
         self._seen = list(itertools.islice(records, _LOOKED_AT))
         if not self._seen:
-            fail(path, 1, "there is no record in the file; expected one per request")
+            fail(path, 1, "there is no record in the file")
         names: dict[str, None] = {}
         for _, record in self._seen:
             names.update(dict.fromkeys(_flat_names(record)))
@@ -324,9 +332,9 @@ def _document_table(path: str | os.PathLike[str], value: Any) -> Table:
         if not records and len(lists) > 1:
             return _columns_of_lists(path, value, lists)
         held = ", ".join(repr(name) for name in value)
-        fail(path, "$", f"expected one list of requests, got the names {held[:200]}")
+        fail(path, "$", f"expected one list of records, got the names {held[:200]}")
     if not isinstance(value, list):
-        fail(path, "$", "expected a list of requests")
+        fail(path, "$", "expected a list of records")
     return _Records(path, _listed(path, value, "$"))
 
 
@@ -335,7 +343,7 @@ def _listed(
 ) -> Iterator[tuple[int | str, dict[str, Any]]]:
     for k, record in enumerate(found):
         if not isinstance(record, dict):
-            fail(path, f"{at}[{k}]", "expected an object, one per request")
+            fail(path, f"{at}[{k}]", "expected an object, one per row")
         yield f"{at}[{k}]", record
 
 

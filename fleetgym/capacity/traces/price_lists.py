@@ -1,0 +1,433 @@
+"""A price list of one's own, of SkyPilot, AWS or Azure in; its offers, and what was left out of them, out."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from fleetgym.capacity.traces.money import days, usd
+from fleetgym.capacity.traces.prices import MARKETS, REGION, Offer
+from fleetgym.capacity.traces.small_csv import amount
+from fleetgym.capacity.traces.source import fail
+from fleetgym.capacity.traces.tables import Table, open_table
+from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError, suggestion
+from fleetgym.files.quantities import GPU_CAP, GPUS_PER_NODE
+from fleetgym.hardware import catalog
+
+MAX_OFFERS = 64
+_FILE_GIB = 1.0
+
+#: What the columns of a list of one's own may be called; capitals, blanks, dashes and underscores do not matter.
+COLUMN_NAMES: Mapping[str, tuple[str, ...]] = {
+    "gpu": ("gpu", "gpu_type", "gpu_name", "gpu_model", "accelerator", "accelerator_type"),
+    "machine": ("instance_type", "machine_type", "machine"),
+    "usd_per_gpu_h": ("usd_per_gpu_h", "usd_per_gpu_hour", "price_usd_per_gpu_h", "price_per_gpu_hour"),
+    "usd_per_node_h": ("usd_per_node_h", "usd_per_node_hour", "price_usd_per_node_h", "price_per_node_hour"),
+    "gpus_per_node": ("gpus_per_node", "gpu_count", "num_gpus"),
+    "max_gpus": ("max_gpus",),
+    "market": ("market",),
+    "region": ("region",),
+    "term": ("term_days", "term"),
+    "power": ("power_usd_per_gpu_h",),
+    "currency": ("currency", "currency_code"),
+}
+_MARKETS = {
+    **{name: name for name in MARKETS},
+    "ondemand": "on-demand",
+    "preemptible": "spot",
+    "interruptible": "spot",
+    "reservation": "reserved",
+    "committed": "reserved",
+}
+_DEARER = 1.25  # than the dearest known price of one GPU: then it may be that of a whole machine
+
+
+@dataclasses.dataclass(frozen=True)
+class PriceList:
+    """What `read_prices` found."""
+
+    offers: tuple[Offer, ...]
+    notes: tuple[str, ...]  # what its user should know of how it was read
+
+
+@dataclasses.dataclass(frozen=True)
+class _Row:
+    """A row of a table, its place, and what may be said of it."""
+
+    place: int | str
+    fields: Mapping[str, Any]
+
+    def text(self, name: str) -> str:
+        value = self.fields.get(name)
+        return "" if value is None or value != value else str(value).strip(" \t")
+
+
+class _Tally:
+    """Counts what is left out of a list, and why."""
+
+    def __init__(self) -> None:
+        self._counts: collections.Counter[str] = collections.Counter()
+        self._names: dict[str, dict[str, None]] = {}
+
+    def leave_out(self, why: str, name: str = "") -> None:
+        """Count a row; `name` is of what it was."""
+        self._counts[why] += 1
+        self._names.setdefault(why, {}).update({name: None} if name else {})
+
+    def notes(self) -> tuple[str, ...]:
+        """Return one note for each reason."""
+        found = []
+        for why, count in self._counts.items():
+            names = list(self._names[why])
+            more = ", ..." if len(names) > 8 else ""
+            listed = f": {', '.join(names[:8])}{more}" if names else ""
+            found.append(f"prices: {count:,} {'row' if count == 1 else 'rows'} left out {why}{listed}")
+        return tuple(found)
+
+
+def read_prices(
+    path: str | os.PathLike[str], gpus: Sequence[str] | None = None, region: str | None = None
+) -> PriceList:
+    r"""Read a price list.
+
+    Parameters
+    ----------
+    path : path-like
+        CSV, JSON, JSON Lines or Parquet, packed or not. A list of one's own has columns as in `COLUMN_NAMES`; of
+        SkyPilot's catalogues, ``aws ec2 describe-spot-price-history`` and Azure's retail prices the layouts are known.
+        Prices are in USD, and may be 0 in a list of one's own, as of GPUs that are owned.
+    gpus : sequence of str, optional
+        Keep these GPU types only.
+    region : str, optional
+        Keep what is in this region, or in a zone of it.
+
+    Returns
+    -------
+    PriceList
+
+    Raises
+    ------
+    DataError
+        With file and place of what is wrong.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "prices.csv"
+    >>> _ = file.write_text("gpu;usd_per_node_h;gpus_per_node;seller\nH100 SXM5;23,92;8;us\n")
+    >>> found = read_prices(file)
+    >>> found.offers[0].gpu, round(found.offers[0].usd_per_gpu_h, 2), found.offers[0].gpus_per_node
+    ('H100', 2.99, 8)
+    >>> found.notes
+    ("prices: these columns are not used: 'seller'",)
+    """
+    table = open_table(path, _FILE_GIB, expected="expected a header such as gpu,usd_per_gpu_h,market,region")
+    layout = next((found for found in _LAYOUTS if set(found.marks) <= set(table.names)), None)
+    tally = _Tally()
+    if layout is None:
+        offers, notes = _own_list(path, table)
+    else:
+        offers, notes = _catalogue(path, table, layout, tally), (f"prices: read as {layout.name}",)
+    if gpus is not None:
+        gpus = [catalog.gpu_named(name)[0] for name in gpus]
+    kept = tuple(o for o in offers if (gpus is None or o.gpu in gpus) and _is_in(o.region, region))
+    missing = sorted(set(gpus or ()) - {o.gpu for o in kept})
+    if missing or not kept:
+        what = ", ".join(missing) or "any GPU"
+        where = f" in {region}; the list has {_listed({o.region for o in offers})}" if region else ""
+        left_out = "".join(f"; {note}" for note in tally.notes())
+        raise DataError(f"no price of {what}{where}{left_out}", "all rows", os.fspath(path))
+    if len(kept) > MAX_OFFERS:
+        raise DataError(
+            f"{len(kept):,} offers, at most {MAX_OFFERS} are planned with; choose with --gpus ("
+            f"{_listed({o.gpu for o in kept})}) and --region ({_listed({o.region for o in kept})})",
+            "all rows",
+            os.fspath(path),
+        )
+    return PriceList(kept, (*notes, *tally.notes()))
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(sorted(names)[:24]) + (", ..." if len(names) > 24 else "")
+
+
+def _is_in(place: str, region: str | None) -> bool:
+    """Return whether a place is a region, or a zone of it.
+
+    Examples
+    --------
+    >>> _is_in("us-east-1b", "us-east-1"), _is_in("us-central1-a", "us-central1"), _is_in("us-east-12", "us-east-1")
+    (True, True, False)
+    """
+    return region is None or re.fullmatch(re.escape(region) + "(-?[a-z])?", place) is not None
+
+
+def _rows(table: Table, wanted: Sequence[int]) -> Iterator[_Row]:
+    for piece in table.pieces(wanted):
+        names = {k: table.names[k].strip() for k in piece.columns}
+        size = len(next(iter(piece.columns.values()))) if piece.columns else 0
+        for row in range(size):
+            yield _Row(piece.place(row), {names[k]: column[row] for k, column in piece.columns.items()})
+
+
+def _region(text: str) -> str:
+    """Return a place as the id of a region; a blank, a comma or a bracket in it becomes a dash."""
+    plain = re.sub(r"[\s,()]+", "-", text).strip("-")
+    if not re.fullmatch(REGION.pattern, plain, re.ASCII):
+        raise FleetgymError(f"expected a region of letters, digits and dashes, got {text!r}")
+    return plain
+
+
+# -- lists of one's own
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_-]", "", name).lower()
+
+
+def _own_list(path: str | os.PathLike[str], table: Table) -> tuple[list[Offer], tuple[str, ...]]:
+    where = _own_columns(path, table.names)
+    extra = [name.strip() for k, name in enumerate(table.names) if k not in where.values()]
+    offers = []
+    for row in _rows(table, sorted(where.values())):
+        named = _Row(row.place, {role: row.fields[table.names[k].strip()] for role, k in where.items()})
+        try:
+            offers.append(_own_offer(named, {role: table.names[k].strip() for role, k in where.items()}))
+        except FleetgymError as error:
+            fail(path, row.place, str(error))
+    if not offers:
+        fail(path, 2, "there is no row after the header")
+    notes = (
+        [f"prices: these columns are not used: {', '.join(repr(name) for name in extra)}"] if extra else []
+    )
+    return offers, tuple(notes)
+
+
+def _own_columns(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, int]:
+    """Return the number of the column of each role; raise for what may be meant otherwise than it would be read."""
+    roles = {_plain(name): role for role, usual in COLUMN_NAMES.items() for name in usual}
+    where: dict[str, int] = {}
+    for k, name in enumerate(names):
+        role = roles.get(_plain(name))
+        if role is None:
+            if near := suggestion(name.strip(), _nearly(name, roles)):
+                fail(path, 1, f"unknown column {name!r}{near}")
+        elif role in where:
+            fail(path, 1, f"two columns hold the {role}: {names[where[role]]!r} and {name!r}; leave one out")
+        else:
+            where[role] = k
+    header = "expected a header such as gpu,usd_per_gpu_h[,gpus_per_node,max_gpus,market,region]"
+    if "gpu" not in where and "machine" not in where:
+        fail(path, 1, f"no column 'gpu' or 'instance_type'; {header}")
+    if "usd_per_gpu_h" not in where and "usd_per_node_h" not in where:
+        priced = [name for name in names if re.search(r"price|usd|cost|rate|\$", name, re.IGNORECASE)]
+        hint = f": is {priced[0]!r} of one GPU, or of a machine with several? Rename it" if priced else ""
+        fail(path, 1, f"no column 'usd_per_gpu_h' or 'usd_per_node_h'{hint}; {header}")
+    if "usd_per_gpu_h" in where and "usd_per_node_h" in where:
+        fail(path, 1, "usd_per_gpu_h and usd_per_node_h are two prices for one thing; leave one out")
+    return where
+
+
+def _nearly(name: str, roles: Mapping[str, str]) -> list[str]:
+    """Return the column that a name misspells."""
+    import difflib
+
+    near = difflib.get_close_matches(_plain(name), roles, n=1, cutoff=0.85)
+    return [COLUMN_NAMES[roles[near[0]]][0]] if near else []
+
+
+def _own_offer(row: _Row, called: Mapping[str, str]) -> Offer:
+    gpu, in_name = catalog.gpu_named(row.text("gpu") or row.text("machine"))
+    told = row.text("gpus_per_node")
+    size = amount(called["gpus_per_node"], told, GPUS_PER_NODE) if told else in_name
+    if in_name not in (1, size):
+        raise FleetgymError(
+            f"{row.text('gpu') or row.text('machine')!r} has {in_name} GPUs, and {told} are given"
+        )
+    if row.text("currency").upper() not in ("", "USD"):
+        raise FleetgymError(f"{called['currency']}: prices are in USD, got {row.text('currency')!r}")
+    market = re.sub(r"[\s_]", "-", row.text("market").lower()) or "on-demand"
+    if market not in _MARKETS:
+        raise UnknownNameError("market", row.text("market"), MARKETS)
+    role = "usd_per_gpu_h" if "usd_per_gpu_h" in called else "usd_per_node_h"
+    price = usd(called[role], row.fields[role])
+    if role == "usd_per_node_h":
+        price /= size
+    else:
+        _check_price(gpu, price, size, is_told=bool(told))
+    term = row.text("term")
+    if term and _MARKETS[market] != "reserved":
+        raise FleetgymError(f"{called['term']} is of the market reserved, and this offer is {market}")
+    most = row.text("max_gpus")
+    return Offer(
+        gpu=gpu,
+        usd_per_gpu_h=price,
+        max_gpus=amount(called["max_gpus"], most, GPU_CAP) if most else None,
+        market=_MARKETS[market],
+        region=_region(row.text("region")) if row.text("region") else "region-1",
+        gpus_per_node=size,
+        term_days=days(called["term"], term) if term else None,
+        power_usd_per_gpu_h=usd(called["power"], row.fields["power"]) if row.text("power") else 0.0,
+    )
+
+
+def _check_price(gpu: str, price: float, size: int, *, is_told: bool) -> None:
+    """Raise where a price of one GPU may be that of a whole machine, unless a size of 1 is stated."""
+    known = [p.usd_per_gpu_h for p in catalog.prices() if p.gpu == gpu]
+    if not known or price <= _DEARER * max(known) or (is_told and size == 1):
+        return
+    raise FleetgymError(
+        f"{price:g} USD/h for one {gpu} is more than any known price (up to {max(known):g}): of a machine with several "
+        "GPUs, give usd_per_node_h and gpus_per_node; of one, give gpus_per_node 1"
+    )
+
+
+# -- catalogues of clouds
+
+
+@dataclasses.dataclass(frozen=True)
+class _Layout:
+    """A list whose columns are known."""
+
+    name: str
+    marks: tuple[str, ...]  # columns that all must be there
+    others: tuple[str, ...]  # columns that are used where they are there
+    offers: Callable[[_Row, _Tally], Iterator[tuple[Any, Offer]]]  # with what makes another row newer
+
+
+def _catalogue(path: str | os.PathLike[str], table: Table, layout: _Layout, tally: _Tally) -> list[Offer]:
+    """Return the newest of each offer, or the cheapest where all are as new: zones of a region often repeat it."""
+    wanted = [k for k, name in enumerate(table.names) if name.strip() in (*layout.marks, *layout.others)]
+    best: dict[Any, tuple[Any, Offer]] = {}
+    for row in _rows(table, wanted):
+        try:
+            for age, offer in layout.offers(row, tally):
+                key = (offer.gpu, offer.gpus_per_node, offer.market, offer.region, offer.term_days)
+                held = best.get(key)
+                if (
+                    held is None
+                    or age > held[0]
+                    or (age == held[0] and offer.usd_per_gpu_h < held[1].usd_per_gpu_h)
+                ):
+                    best[key] = (age, offer)
+                if held is not None:
+                    tally.leave_out("because the list has a newer or cheaper one of the same kind")
+        except FleetgymError as error:
+            fail(path, row.place, str(error))
+    return [offer for _, offer in best.values()]
+
+
+def _machine(name: str, tally: _Tally) -> tuple[str, int] | None:
+    """Return GPU type and number of a cloud's machine; None, and told, for one without or unknown."""
+    try:
+        return catalog.gpu_named(name)
+    except UnknownNameError:
+        tally.leave_out("of machines that are not known to have a GPU of the catalogue", name)
+        return None
+
+
+def _offer(
+    found: tuple[str, int], usd_per_node_h: float, market: str, region: str, term: int | None = None
+) -> Offer:
+    gpu, gpus = found
+    return Offer(
+        gpu=gpu,
+        usd_per_gpu_h=usd_per_node_h / gpus,
+        market=market,
+        region=_region(region),
+        gpus_per_node=gpus,
+        term_days=term,
+    )
+
+
+def _skypilot(row: _Row, tally: _Tally) -> Iterator[tuple[Any, Offer]]:
+    name, count = row.text("AcceleratorName"), row.text("AcceleratorCount")
+    if not name:
+        return
+    if not row.text("InstanceType"):
+        tally.leave_out("because their price lacks the machine around the GPUs", name)
+        return
+    if not re.fullmatch(r"\d+(\.0*)?", count) or float(count) < 1:
+        tally.leave_out("because they are of a part of a GPU", name)
+        return
+    if name == "A100":  # SkyPilot's word for the smaller one, unless the row tells its memory
+        name = "A100-80GB" if "81920" in row.text("GpuInfo") else "A100-40GB"
+    found = _machine(name, tally)
+    if found is None:
+        return
+    machine = (found[0], int(float(count)))
+    for column, market, place in (
+        ("Price", "on-demand", row.text("Region")),
+        ("SpotPrice", "spot", row.text("AvailabilityZone") or row.text("Region")),
+    ):
+        if row.text(column):
+            yield 0, _offer(machine, usd(column, row.fields[column]), market, place)
+
+
+def _aws_spot(row: _Row, tally: _Tally) -> Iterator[tuple[Any, Offer]]:
+    system = row.text("ProductDescription")
+    if not system.startswith("Linux/UNIX"):
+        tally.leave_out("of another system than Linux/UNIX", system)
+        return
+    found = _machine(row.text("InstanceType"), tally)
+    if found is None:
+        return
+    when = row.text("Timestamp")
+    if not re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d", when):
+        raise FleetgymError(f"Timestamp: expected a date such as 2026-03-02T09:00:00+00:00, got {when!r}")
+    price = usd("SpotPrice", row.fields["SpotPrice"])
+    yield when, _offer(found, price, "spot", row.text("AvailabilityZone"))
+
+
+def _azure(row: _Row, tally: _Tally) -> Iterator[tuple[Any, Offer]]:
+    words = " ".join(row.text(name) for name in ("skuName", "meterName"))
+    product, kind = row.text("productName"), row.text("type") or row.text("priceType") or "Consumption"
+    if not row.text("armSkuName"):
+        tally.leave_out("because they are of no machine")
+        return
+    if "Windows" in product or "Windows" in words or (product and not product.startswith("Virtual Machines")):
+        tally.leave_out("of Windows, or of something else than a virtual machine")
+        return
+    if kind not in ("Consumption", "Reservation"):
+        tally.leave_out("of another kind than Consumption and Reservation", kind)
+        return
+    found = _machine(row.text("armSkuName"), tally)
+    if found is None:
+        return
+    if row.text("currencyCode") not in ("", "USD"):
+        raise FleetgymError(f"currencyCode: prices are in USD, got {row.text('currencyCode')!r}")
+    if row.text("unitOfMeasure") not in ("", "1 Hour"):
+        raise FleetgymError(f"unitOfMeasure: expected '1 Hour', got {row.text('unitOfMeasure')!r}")
+    price, term = usd("retailPrice", row.fields["retailPrice"]), None
+    market = "spot" if "Spot" in words or "Low Priority" in words else "on-demand"
+    if kind == "Reservation":  # the price is of the whole term
+        market, term = "reserved", days("reservationTerm", row.text("reservationTerm"))
+        price /= 24.0 * term
+    yield row.text("effectiveStartDate"), _offer(found, price, market, row.text("armRegionName"), term)
+
+
+_LAYOUTS = (
+    _Layout(
+        "a catalogue of SkyPilot",
+        ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Region"),
+        ("SpotPrice", "AvailabilityZone", "GpuInfo"),
+        _skypilot,
+    ),
+    _Layout(
+        "a spot price history of AWS",
+        ("InstanceType", "SpotPrice", "AvailabilityZone", "ProductDescription", "Timestamp"),
+        (),
+        _aws_spot,
+    ),
+    _Layout(
+        "retail prices of Azure",
+        ("armSkuName", "retailPrice", "armRegionName"),
+        ("skuName", "meterName", "productName", "type", "priceType", "currencyCode", "unitOfMeasure")
+        + ("reservationTerm", "effectiveStartDate"),
+        _azure,
+    ),
+)
