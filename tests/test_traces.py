@@ -266,6 +266,8 @@ def statistics(counts: np.ndarray, dispersion: np.ndarray) -> TraceStatistics:
         output_mean=np.full(counts.shape, 100.0),
         lengths=np.tile([100.0, 100.0, 1.0, 1.0], (workloads, 1)),
         correlation=np.zeros(workloads),
+        computed=np.tile([100.0, 1.0, 0.0], (workloads, 1)),
+        prefix_hits_from=None,
         context_p99=1000.0,
         arrival_cv2=np.ones(workloads),
         dispersion=dispersion,

@@ -159,6 +159,18 @@ def _add_planning(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="SHARE",
         help="of all tokens, by requests that no candidate's context holds (default: 0.05)",
     )
+    p.add_argument(
+        "--prefix-hit",
+        type=of(q.SHARE),
+        metavar="SHARE",
+        help="of every prompt that a prefix cache holds (default: what the trace says, else 0)",
+    )
+    p.add_argument(
+        "--prefix-cache",
+        type=of(q.PREFIX_CACHE),
+        metavar="TOKENS",
+        help="size of the cache in which a trace with hash_ids has its hits (default: 5120000)",
+    )
     p.add_argument("--unsorted", action="store_true", help="accept rows that are not in order of time")
     p.add_argument(
         "--unpack-limit", type=of(q.MEMORY_GB), metavar="GIB", help="most that the file may unpack to"

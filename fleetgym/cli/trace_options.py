@@ -16,7 +16,13 @@ def given(arguments: argparse.Namespace) -> dict[str, Any]:
     FleetgymError
         If one of them would have no effect beside another.
     """
-    options = {name: getattr(arguments, name) for name in ("region", "buckets", "edges")}
+    if arguments.prefix_hit is not None and arguments.prefix_cache is not None:
+        raise FleetgymError(
+            "--prefix-hit is given instead of the hits in a cache of --prefix-cache; give one of them"
+        )
+    words = {name: name for name in ("region", "buckets", "edges", "prefix_hit")}
+    words["prefix_cache"] = "prefix_cache_tokens"
+    options = {name: getattr(arguments, word) for word, name in words.items()}
     options = {name: value for name, value in options.items() if value is not None}
     return {**options, "by": _sorting_rule(arguments)}
 

@@ -1,4 +1,4 @@
-"""An imported trace in; what was found in it, fitted and assumed, as text or plain values, out."""
+"""An imported trace in; what was found in it, and where each number comes from, as text or plain values, out."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ def trace_facts(made: ImportedTrace, files: tuple[str, str]) -> dict[str, Any]:
                 "input_cv2": float(found.lengths[i, 2]),
                 "output_cv2": float(found.lengths[i, 3]),
                 "arrival_cv2": w.arrival_cv2,
+                "prefix_hits": float(found.prefix_hits[i]),
                 "unserved_usd": w.unserved_usd,
                 "late_usd": w.late_usd,
                 "ttft_slo_s": w.ttft_slo_s,
@@ -52,15 +53,14 @@ def trace_facts(made: ImportedTrace, files: tuple[str, str]) -> dict[str, Any]:
         "candidates": [c.id for c in made.instance.configurations],
         "context_limit": made.context_limit,
         "days": made.days.extension,
-        "fitted": list(made.days.fitted),
-        "assumed": list(made.days.assumed),
+        "provenance": dict(made.instance.provenance),
         "stored_days": [scenario.id for scenario in made.scenarios],
         "notes": list(made.notes),
     }
 
 
 def describe_trace(made: ImportedTrace, files: tuple[str, str]) -> str:
-    """Return what was found in a trace, made of it, fitted and assumed.
+    """Return what was found in a trace, what was made of it, and where each number comes from.
 
     Parameters
     ----------
@@ -81,8 +81,6 @@ def describe_trace(made: ImportedTrace, files: tuple[str, str]) -> str:
     facts = [
         ("workloads", found.rule),
         ("days", made.days.extension),
-        ("fitted", ", ".join(made.days.fitted)),
-        ("assumed", ", ".join(made.days.assumed) or "nothing"),
         ("candidates", _candidates(made)),
         *(("bound", text) for text in [_bound(made)] if text),
         ("stored", ", ".join(scenario.id for scenario in made.scenarios)),
@@ -107,12 +105,15 @@ def describe_trace(made: ImportedTrace, files: tuple[str, str]) -> str:
     )
     text = "\n".join(_paragraph(name, value) for name, value in facts)
     wrote = f"wrote {files[0]} and {files[1]}\nnext: fleetgym plan {files[0]} --agent milp"
-    return f"{head}\n\n{table}\n\n{text}\n\n{wrote}"
+    known = "\n".join(
+        _paragraph(name, value) for name, value in instance.provenance.items() if name != "trace"
+    )
+    return f"{head}\n\n{table}\n\n{text}\n\nwhere the numbers come from\n{known}\n\n{wrote}"
 
 
 def _paragraph(name: str, value: str) -> str:
     return textwrap.fill(
-        value, _WIDTH, initial_indent=f"{name:<11}", subsequent_indent=" " * 11, break_long_words=False
+        value, _WIDTH, initial_indent=f"{name:<13}", subsequent_indent=" " * 13, break_long_words=False
     )
 
 

@@ -61,6 +61,7 @@ POSITIVE_COST_USD = Number(1e-60, 1e60, "USD")
 #: Whole numbers.
 SEED = Integer(0, 2**63 - 1)
 NUMBER = Integer()  # how many, or which: from 0
+PREFIX_CACHE = Integer(512, 10**12)  # tokens
 BUCKETS = Integer(1, 64)  # of lengths
 DAYS = Integer(0, 10_000)  # to draw
 REPLICATIONS = Integer(2, 1_000_000)

@@ -248,6 +248,18 @@ def _dynamics(draft: parts.Draft) -> dict[str, Any]:
     }
 
 
+def _prefix_words(found: TraceStatistics) -> str:
+    """Return what of the prompts a prefix cache holds, how that is known, and what it changes."""
+    if found.prefix_hits_from is None:
+        return "assumed: none; every prompt is computed whole"
+    tokens = found.counts.sum(axis=0) * found.lengths[:, 0]
+    share = float(tokens @ found.prefix_hits / tokens.sum())
+    return (
+        f"{found.prefix_hits_from}; {share:.1%} of the prompt tokens are there, and are not computed again; assumed: "
+        "replicas hit as often, and KV memory holds every prompt whole, nothing shared"
+    )
+
+
 def _provenance(
     days: Days, found: TraceStatistics, context: int, penalty: float, source: str
 ) -> Mapping[str, str]:
@@ -257,8 +269,9 @@ def _provenance(
         "demand": days.plan.provenance,
         "tokens": "measured in the trace: means, variability and correlation of lengths",
         "arrivals": "measured in the trace: variance / mean of counts in 10 s, within windows",
-        "performance": "modelled: calibrated roofline of fleetgym.performance.roofline, measured step times where "
-        f"there is a fit (fleetgym/data/SOURCES.md); context limit {context} tokens",
+        "prefix cache": _prefix_words(found),
+        "performance": "modelled: calibrated roofline of fleetgym.hardware.performance.roofline, measured step times "
+        f"where there is a fit (fleetgym/data/SOURCES.md); context limit {context} tokens",
         "error": f"assumed: {BASE_ERROR:g} at 8 B parameters times (P/8)^-0.35, times 1.15 at 8 bit",
         "prices": "as given, or measured: cheapest on-demand offer in the region (fleetgym/data/SOURCES.md)",
         "penalties": f"as given, or assumed: an unserved request costs {penalty:g} times the rent that serves it "

@@ -226,7 +226,7 @@ def draft_instance(
         row = [
             None
             if own[i] not in (None, column.deployment.model.name)
-            else _pair(column, lengths[i], float(found.correlation[i]), resident, options)
+            else _pair(column, lengths[i], found.computed[i], resident, options)
             for column in columns
         ]
         pairs.append(_in_time(name, row, lengths[i], slos[i].ttft))
@@ -243,11 +243,13 @@ def draft_instance(
 def _pair(
     column: Column,
     lengths: np.ndarray,
-    correlation: float,
+    computed: np.ndarray,
     resident: float,
     options: roofline.RooflineOptions,
 ) -> PairPerformance | None:
-    tokens_in, tokens_out, in_cv2, out_cv2 = (float(v) for v in lengths)
+    """Return what a configuration does to requests of which it computes a part of the prompt only."""
+    tokens_in, tokens_out, _, out_cv2 = (float(v) for v in lengths)
+    computed_in, computed_cv2, correlation = (float(v) for v in computed)
     model = column.deployment.model.name
     return roofline.pair(
         column.deployment,
@@ -255,7 +257,8 @@ def _pair(
         output_tokens=tokens_out,
         error=delay.error_share(BASE_ERROR, parts.effective_params_b(model), column.deployment.precision),
         context_tokens=resident,
-        input_cv2=in_cv2,
+        computed_share=min(1.0, computed_in / tokens_in),
+        input_cv2=computed_cv2,
         output_cv2=out_cv2,
         correlation=correlation,
         storage_usd=parts.STORAGE_USD_PER_GB_H * parts.TEXT_GB_PER_TOKEN * (tokens_in + tokens_out),

@@ -64,14 +64,23 @@ COLUMN_NAMES = {
         "cached_tokens",
         "cached_input_tokens",
         "cache_read_input_tokens",
+        "usage.cache_read_input_tokens",
         "input_cached_tokens",
         "prompt_tokens_details.cached_tokens",
         "usage.prompt_tokens_details.cached_tokens",
+        "input_tokens_details.cached_tokens",
+        "usage.input_tokens_details.cached_tokens",
+        "prompt_cache_hit_tokens",
+        "usage.prompt_cache_hit_tokens",
+        "num_cached_tokens",
+        "gen_ai.usage.cache_read.input_tokens",
+        "attributes.gen_ai.usage.cache_read.input_tokens",
     ),
+    "created": ("cache_creation_input_tokens", "usage.cache_creation_input_tokens"),
     "hashes": ("hash_ids",),
 }
 _NEEDED = ("time", "input", "output")
-_SEVERAL = ("label", "model", "status", "error", "cached")  # the first of the names is taken
+_SEVERAL = ("label", "model", "status", "error", "cached", "created")  # the first of the names is taken
 
 #: Nanoseconds of the units that a time may be in.
 UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
@@ -143,6 +152,16 @@ class Layout:
     unit: str | None  # of times that are numbers, where names tell it
     ordered: bool
     format: str | None  # of a known program
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether input tokens leave out what was read from a cache, or written into it, as in Anthropic's usage."""
+        cached = [_plain(self.name(role)) for role in ("cached", "created") if role in self.columns]
+        return (
+            bool(cached)
+            and cached[0].removeprefix("usage").startswith("cache")
+            and _plain(self.name("input")).removeprefix("usage") == "inputtokens"
+        )
 
     def name(self, role: str) -> str:
         """Return how the file calls the column of a role."""

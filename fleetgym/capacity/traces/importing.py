@@ -18,10 +18,12 @@ from fleetgym.capacity.traces.price_lists import PriceList, read_prices
 from fleetgym.capacity.traces.prices import DEFAULT_REGION, Offer, catalogue_prices, with_caps
 from fleetgym.capacity.traces.process import fit_process
 from fleetgym.capacity.traces.reader import Trace, read_trace
+from fleetgym.capacity.traces.rows import PREFIX_CACHE_TOKENS
 from fleetgym.capacity.traces.workloads import TraceStatistics, study
 from fleetgym.families.text import six
 from fleetgym.files.documents import write_json
 from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.files.quantities import PREFIX_CACHE, SHARE
 from fleetgym.files.schema import to_jsonable
 from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.instance import Instance
@@ -114,6 +116,8 @@ def import_trace(
     leave_out_at_most: float = 0.05,
     any_order: bool = False,
     unpack_gib: float | None = None,
+    prefix_hit: float | None = None,
+    prefix_cache_tokens: int = PREFIX_CACHE_TOKENS,
     name: str | None = None,
     seed: int = 0,
     scenarios: int = DRAWN_SCENARIOS,
@@ -154,6 +158,10 @@ def import_trace(
         Accept rows that are not in order of time.
     unpack_gib : float, optional
         Most GiB that the file may unpack to.
+    prefix_hit : float, optional
+        Share of every prompt that a prefix cache holds; by default what the trace says, and nothing if it does not.
+    prefix_cache_tokens : int
+        Size of the prefix cache in which a trace with hashes of its prompts, such as Mooncake's, has its hits.
     name : str, optional
         Id of the instance; by default the file's name.
     seed : int
@@ -174,6 +182,7 @@ def import_trace(
     """
     if seed < 0 or not 0 <= scenarios <= 100:
         raise FleetgymError("expected a seed of at least 0 and 0 to 100 scenarios")
+    PREFIX_CACHE.read(prefix_cache_tokens, "prefix_cache_tokens")
     listed, slo = _offers(prices, gpus, region, caps or {}), without_words(slo)
     source = Path(path).name
     with read_trace(
@@ -186,9 +195,17 @@ def import_trace(
         last=last,
         any_order=any_order,
         unpack_gib=unpack_gib,
+        prefix_cache_tokens=prefix_cache_tokens,
     ) as trace:
         _leave_out_too_long(trace, longest_request(models, trace.labels), leave_out_at_most, path)
-        found = study(trace, by=by, buckets=buckets, edges=edges, source=os.fspath(path))
+        found = study(
+            trace,
+            by=by,
+            buckets=buckets,
+            edges=edges,
+            prefix_hit=None if prefix_hit is None else SHARE.read(prefix_hit, "prefix_hit"),
+            source=os.fspath(path),
+        )
     slos = slos_for(slo, found.names)
     fit = fit_process(found)
     days = make_days(found, fit, extend, np.random.default_rng([seed, 0]), scale)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from fleetgym.capacity.traces.header import UNITS, Layout, expected_header, read_layout
-from fleetgym.capacity.traces.rows import MAX_TOKENS, ROW, Parser
+from fleetgym.capacity.traces.rows import MAX_TOKENS, PREFIX_CACHE_TOKENS, ROW, Parser
 from fleetgym.capacity.traces.source import fail
 from fleetgym.capacity.traces.tables import Piece, open_table
 from fleetgym.capacity.traces.times import Times, how_written
@@ -48,6 +48,8 @@ class Trace:
         Whether arrivals are dates; otherwise seconds, whose zero is taken as midnight.
     format : str or None
         The known program whose layout the file has.
+    prefix_hits : str or None
+        How the file tells what of a prompt a prefix cache holds; None where it does not.
     notes : tuple of str
         What its user should know of how it was read.
     """
@@ -64,6 +66,7 @@ class Trace:
         self.label_name: str | None = None
         self.is_clock = True
         self.format: str | None = None
+        self.prefix_hits: str | None = None
         self.notes: tuple[str, ...] = ()
 
     def __enter__(self) -> Trace:
@@ -148,6 +151,7 @@ def read_trace(
     last: str | None = None,
     any_order: bool = False,
     unpack_gib: float | None = None,
+    prefix_cache_tokens: int = PREFIX_CACHE_TOKENS,
 ) -> Trace:
     """Read and check a whole trace.
 
@@ -169,6 +173,8 @@ def read_trace(
         Accept rows that are not in order of time.
     unpack_gib : float, optional
         Most GiB that the file may unpack to, see `fleetgym.capacity.traces.source.Source`.
+    prefix_cache_tokens : int
+        Size of the prefix cache in which a trace with hashes of its prompts has its hits.
 
     Returns
     -------
@@ -200,11 +206,11 @@ def read_trace(
         if parser is None:
             first = piece.columns[layout.columns["time"]][0]
             times = how_written(first, time_unit, layout.unit, time_format)
-            parser = Parser(path, layout, times)
+            parser = Parser(path, layout, times, prefix_cache_tokens)
         seen += size
         rows, out = parser.rows(piece)
         are_whole = are_whole and not np.any(rows["time_ns"] % UNITS[times.unit])
-        if layout.ordered and not any_order:
+        if "hashes" in layout.columns or (layout.ordered and not any_order):
             before = _check_order(path, piece, rows["time_ns"], before)
         kept = np.ones(size, dtype=bool)
         for why, mask in out.items():
@@ -226,10 +232,7 @@ def read_trace(
         trace.labels = tuple(" ".join(filter(None, pair)) for pair in parser.codes)
         named = [layout.name(role) for role in ("label", "model") if role in layout.columns]
         trace.label_name = " and ".join(named)
-    if "cached" in layout.columns or "hashes" in layout.columns:
-        trace.notes += (
-            "hits in a prefix cache are told by the file, and not used: prompts are computed in full",
-        )
+    trace.prefix_hits = parser.prefix_hits
     _ask_for_unit(path, trace, parser.times, are_whole)
     _cut(path, trace, since, until, length_ns)
     return trace
@@ -242,7 +245,8 @@ def _check_order(path: str | os.PathLike[str], piece: Piece, time_ns: np.ndarray
         fail(
             path,
             piece.place(int(earlier[0])),
-            "earlier than the row before; sort the trace by time, or accept any order with --unsorted (any_order)",
+            "earlier than the row before; sort the trace by time, or accept any order with --unsorted (any_order), "
+            "which a trace with hashes of its prompts cannot have",
         )
     return int(time_ns[-1])
 

@@ -20,8 +20,9 @@ MAX_LABELS = 2**15 - 1
 _MAX_TOTAL = 10**12  # tokens of a row that stands for several requests
 _MAX_COUNT = 10**7
 
-#: Tokens of a block of a prompt of which a hash stands in Mooncake's traces, and how many blocks are kept.
-HASH_BLOCK, HASH_BLOCKS_KEPT = 512, 10_000
+#: Tokens of the block of a prompt that a hash stands for in Mooncake's traces, and of the cache, by default.
+HASH_BLOCK = 512
+PREFIX_CACHE_TOKENS = 10_000 * HASH_BLOCK
 
 #: What says that a request went well; anything else in a column of states says that it did not.
 _SUCCESS = frozenset(
@@ -56,7 +57,7 @@ class PrefixCache:
     (0, 1, 1)
     """
 
-    def __init__(self, blocks: int = HASH_BLOCKS_KEPT):
+    def __init__(self, blocks: int):
         self.blocks = blocks
         self._kept: collections.OrderedDict[Any, None] = collections.OrderedDict()
 
@@ -78,10 +79,16 @@ class PrefixCache:
 class Parser:
     """What makes rows of pieces: the layout, how times are written, labels so far, and the prefix cache."""
 
-    def __init__(self, path: str | os.PathLike[str], layout: Layout, times: Times):
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        layout: Layout,
+        times: Times,
+        prefix_cache_tokens: int = PREFIX_CACHE_TOKENS,
+    ):
         self.path, self.layout, self.times = path, layout, times
         self.codes: dict[Label, int] = {}
-        self.cache = PrefixCache()
+        self.cache = PrefixCache(prefix_cache_tokens // HASH_BLOCK)
         self.bad: list[tuple[int, str]] = []  # the first bad row of each column, and why
         self.piece = Piece({}, lambda row: row)
 
@@ -89,6 +96,21 @@ class Parser:
     def has_totals(self) -> bool:
         """Whether a row stands for several requests."""
         return "count" in self.layout.columns
+
+    @property
+    def prefix_hits(self) -> str | None:
+        """How the file tells what of a prompt a prefix cache holds; None where it does not."""
+        if "cached" in self.layout.columns:
+            own = self.layout.name("cached")
+            return f"measured: column {own!r}" + (
+                ", beside which the input tokens are the rest of the prompt" if self.layout.has_rest else ""
+            )
+        if "hashes" in self.layout.columns:
+            return (
+                f"computed from {self.layout.name('hashes')!r}: one cache of {self.cache.blocks * HASH_BLOCK:,} "
+                "tokens, least recently used leave first"
+            )
+        return None
 
     def rows(self, piece: Piece) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Return a piece's rows, of dtype `ROW` or `TOTALS`, and masks of those that are no requests, by why."""
@@ -101,6 +123,12 @@ class Parser:
         silent = failed | self._is_missing("output")
         tokens_in = self._whole("input", "input tokens", most, silent)
         tokens_out = self._whole("output", "output tokens", most, silent)
+        if self.layout.has_rest:
+            tokens_in = tokens_in + sum(
+                self._whole(role, "cached tokens", most, True)
+                for role in ("cached", "created")
+                if role in self.layout.columns
+            )
         columns = {
             "time_ns": time_ns,
             "input": tokens_in,

@@ -45,6 +45,10 @@ class TraceStatistics:
     output_mean: np.ndarray
     lengths: np.ndarray  # (I, 4) input and output means, their squared coefficients of variation
     correlation: np.ndarray  # (I,) of input and output lengths
+    computed: (
+        np.ndarray
+    )  # (I, 3) prompt tokens that no prefix cache holds: mean, cv2, correlation with output
+    prefix_hits_from: str | None  # how it is known what a prefix cache holds; None: nothing is
     context_p99: float  # 99 % of the requests have no more tokens, input and output together
     arrival_cv2: np.ndarray  # (I,) variance / mean of counts in 10 s, within windows
     dispersion: np.ndarray  # (I,) variance / mean of counts in 5 minutes, from halves of windows; at least 1
@@ -53,6 +57,11 @@ class TraceStatistics:
     def counts(self) -> np.ndarray:
         """Requests per window, (T, I)."""
         return self.bins.reshape(-1, BINS, len(self.names)).sum(axis=1)
+
+    @property
+    def prefix_hits(self) -> np.ndarray:
+        """Share of the prompt tokens that a prefix cache holds, (I,)."""
+        return 1.0 - self.computed[:, 0] / self.lengths[:, 0]
 
     @property
     def num_windows(self) -> int:
@@ -66,7 +75,13 @@ class TraceStatistics:
 
 
 def study(
-    trace: Trace, *, by: str = "auto", buckets: int = 3, edges: Sequence[int] | None = None, source: str = ""
+    trace: Trace,
+    *,
+    by: str = "auto",
+    buckets: int = 3,
+    edges: Sequence[int] | None = None,
+    prefix_hit: float | None = None,
+    source: str = "",
 ) -> TraceStatistics:
     """Sort the requests of a trace into workloads and measure these.
 
@@ -81,6 +96,8 @@ def study(
         Number of length buckets of equally many requests: 2 or 3 are named short, (medium,) long.
     edges : sequence of int, optional
         Bounds between length buckets in tokens, instead of equally many requests.
+    prefix_hit : float, optional
+        Share of every prompt that a prefix cache holds, from 0 to 1, whatever the trace says.
     source : str
         The file's name, for messages.
 
@@ -109,7 +126,7 @@ def study(
         sorting = in_one()
     else:
         raise FleetgymError(f"workloads by {by!r}; expected auto, label, length or one")
-    return _measure(trace, clock, totals, sorting, source)
+    return _measure(trace, clock, totals, sorting, prefix_hit, source)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,12 +207,17 @@ def _left_out(trace: Trace) -> list[str]:
 
 
 def _measure(
-    trace: Trace, clock: _Clock, totals: np.ndarray, sorting: Sorting, source: str
+    trace: Trace,
+    clock: _Clock,
+    totals: np.ndarray,
+    sorting: Sorting,
+    prefix_hit: float | None,
+    source: str,
 ) -> TraceStatistics:
     count, windows = len(sorting.names), clock.windows
     bins = np.zeros((windows + 1) * BINS * count)
     sums = np.zeros((2, (windows + 1) * count))  # tokens per window, input and output
-    moments = np.zeros((6, count))
+    moments, computed = np.zeros((6, count)), np.zeros((6, count))
     for rows in trace.chunks():
         workload = sorting.classify(rows)
         bin_ = clock.bins(rows["time_ns"])
@@ -203,8 +225,10 @@ def _measure(
         a, b = rows["input"].astype(float), rows["output"].astype(float)
         for side, tokens in enumerate((a, b)):
             sums[side] += np.bincount(bin_ // BINS * count + workload, tokens, minlength=sums.shape[1])
-        for k, values in enumerate((np.ones_like(a), a, b, a * a, b * b, a * b)):
-            moments[k] += np.bincount(workload, values, minlength=count)
+        fresh = a - rows["cached"] if prefix_hit is None else (1.0 - prefix_hit) * a
+        for found, inputs in ((moments, a), (computed, fresh)):
+            for k, values in enumerate((np.ones_like(a), inputs, b, inputs**2, b * b, inputs * b)):
+                found[k] += np.bincount(workload, values, minlength=count)
     per_window = bins.reshape(-1, BINS, count).sum(axis=1)[:windows]
     is_date = trace.is_clock or trace.first_ns > _SINCE_1970_NS
     calendar = lay_calendar(clock.start_ns if is_date else None, clock.first_window, per_window.sum(axis=1))
@@ -214,7 +238,9 @@ def _measure(
     means = sums.reshape(2, -1, count)[:, there]
     with np.errstate(divide="ignore", invalid="ignore"):
         means = means / per_window
-    lengths, correlation = _lengths(moments, sorting.names, source)
+    _check_tokens(moments, sorting.names, source)
+    lengths, correlation = _lengths(moments)
+    own_lengths, own_correlation = _lengths(computed)
     return TraceStatistics(
         names=sorting.names,
         rule=sorting.rule,
@@ -231,25 +257,34 @@ def _measure(
         output_mean=means[1],
         lengths=lengths,
         correlation=correlation,
+        computed=np.column_stack((own_lengths[:, [0, 2]], own_correlation)),
+        prefix_hits_from=trace.prefix_hits
+        if prefix_hit is None
+        else f"assumed, as given: {prefix_hit:.3g} of every prompt",
         context_p99=float(quantile(totals, 0.99)),
         arrival_cv2=_dispersion(bins.reshape(-1, BINS, count)),
         dispersion=np.maximum(1.0, _dispersion(bins.reshape(-1, 2, BINS // 2, count).sum(axis=2))),
     )
 
 
-def _lengths(moments: np.ndarray, names: Sequence[str], source: str) -> tuple[np.ndarray, np.ndarray]:
-    n, a, b, aa, bb, ab = moments
-    for side, total in (("input", a), ("output", b)):
+def _check_tokens(moments: np.ndarray, names: Sequence[str], source: str) -> None:
+    for side, total in (("input", moments[1]), ("output", moments[2])):
         if np.any(total <= 0):
             name = names[int(np.argmin(total))]
             raise DataError(
                 f"the requests of workload {name!r} have no {side} tokens at all", "all rows", source
             )
+
+
+def _lengths(moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return means and squared coefficients of variation, (I, 4), and correlations, (I,); of nothing, 0."""
+    n, a, b, aa, bb, ab = moments
     mean_a, mean_b = a / n, b / n
     var_a, var_b = np.maximum(aa / n - mean_a**2, 0.0), np.maximum(bb / n - mean_b**2, 0.0)
     spread = np.sqrt(var_a * var_b)
     correlation = np.where(spread > 0, (ab / n - mean_a * mean_b) / np.where(spread > 0, spread, 1.0), 0.0)
-    columns = (mean_a, mean_b, var_a / mean_a**2, var_b / mean_b**2)
+    squares = [np.where(mean > 0, mean, 1.0) ** 2 for mean in (mean_a, mean_b)]
+    columns = (mean_a, mean_b, var_a / squares[0], var_b / squares[1])
     return np.column_stack(columns), np.clip(correlation, -1.0, 1.0)
 
 

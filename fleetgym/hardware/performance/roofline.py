@@ -268,6 +268,7 @@ def pair(
     output_tokens: float,
     error: float,
     context_tokens: float | None = None,
+    computed_share: float = 1.0,
     input_cv2: float = 1.0,
     output_cv2: float = 1.0,
     correlation: float = 0.0,
@@ -290,8 +291,10 @@ def pair(
     context_tokens : float, optional
         Mean context of all sequences in the batch; by default that of this workload,
         input + output / 2.
+    computed_share : float
+        Share of the prompts' tokens that are computed; the others are in a prefix cache.
     input_cv2, output_cv2, correlation : float
-        Variability of the lengths, for the second moment of the service time.
+        Variability of the computed and generated lengths, for the second moment of the service time.
     storage_usd : float
         Data storage of one request.
     options : RooflineOptions
@@ -309,10 +312,10 @@ def pair(
     step = step_time(deployment, options)
     batch = max(1.0, options.batch_share * replica.max_concurrency)
     context = input_tokens + output_tokens / 2.0 if context_tokens is None else context_tokens
-    prefill = Coefficients(step.first_base_s, step.first_token_s, 0.0)
+    prefill = Coefficients(step.first_base_s, computed_share * step.first_token_s, 0.0)
     service = Coefficients(
         step.first_base_s,
-        step.first_token_s + (batch - 1.0) * step.prefill_s,
+        computed_share * (step.first_token_s + (batch - 1.0) * step.prefill_s),
         step.per_output_token_s(batch, context),
     )
     token = token_tflop(deployment)
@@ -320,7 +323,7 @@ def pair(
         delay_s=service,
         service_s=service,
         prefill_s=prefill,
-        work_tflop=Coefficients(0.0, token, token),
+        work_tflop=Coefficients(0.0, computed_share * token, token),
         error=error,
         service_cv2=service_cv2(service, input_tokens, output_tokens, input_cv2, output_cv2, correlation),
         storage_usd=storage_usd,
