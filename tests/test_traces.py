@@ -20,7 +20,7 @@ from fleetgym.agents.view import View
 from fleetgym.capacity.risk import generated_days
 from fleetgym.capacity.traces import import_trace
 from fleetgym.capacity.traces.calendar import lay_calendar
-from fleetgym.capacity.traces.candidates import bound_models
+from fleetgym.capacity.traces.labels import bind
 from fleetgym.capacity.traces.objectives import Slo, slos_for
 from fleetgym.capacity.traces.prices import Offer, catalogue_prices, parse_caps, with_caps
 from fleetgym.capacity.traces.process import fit_process, typical
@@ -101,11 +101,11 @@ def test_a_label_that_is_called_other(tmp_path: Path) -> None:
     rows[5], rows[6] = "5,1,1,seldom", "6,1,1,never"
     (tmp_path / "t.csv").write_text("time,input_tokens,output_tokens,model\n" + "\n".join(rows))
     with read_trace(tmp_path / "t.csv") as trace:
-        found = study(trace)
+        found = study(trace, bound=bind(trace.pairs, trace.label_counts()))
     assert found.names == ("other", "org-LLAMA-3.1-8b", "other-2")
     assert "together are 'other-2'" in found.rule
     assert found.counts.sum(axis=0).astype(int).tolist()[2] == 2
-    assert bound_models(found) == (None, "Llama-3.1-8B", None)
+    assert found.models == (None, "Llama-3.1-8B", None)
 
 
 def test_requests_that_no_candidate_can_hold(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def statistics(counts: np.ndarray, dispersion: np.ndarray) -> TraceStatistics:
     return TraceStatistics(
         names=tuple(f"w{i}" for i in range(workloads)),
         rule="",
-        labels=(),
+        models=(None,) * workloads,
         requests=int(counts.sum()),
         too_long=0,
         span_s=300.0 * windows,

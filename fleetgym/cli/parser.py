@@ -111,6 +111,12 @@ def _add_planning(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--slo", metavar="ttft=S,delay=S,error=SHARE", help="for all, or a CSV or JSON file by workload"
     )
     p.add_argument("--models", type=names, metavar="A,B", help="candidate models of the catalogue")
+    p.add_argument(
+        "--bind",
+        action="append",
+        metavar="LABEL=MODEL,..",
+        help="which model serves a label (* stands for any characters; =any for any candidate); may be repeated",
+    )
     p.add_argument("--gpus", type=names, metavar="A,B", help="GPU types to use")
     p.add_argument("--region", help="of the prices (default: all of --prices; us-east-1 of the catalogue)")
     p.add_argument(

@@ -6,7 +6,6 @@ import textwrap
 from typing import Any
 
 from fleetgym.capacity.traces import ImportedTrace
-from fleetgym.capacity.traces.candidates import bound_models
 from fleetgym.cli.text_tables import align, number
 
 _WIDTH = 110
@@ -14,7 +13,7 @@ _WIDTH = 110
 
 def trace_facts(made: ImportedTrace, files: tuple[str, str]) -> dict[str, Any]:
     """Return what `describe_trace` tells, as plain values."""
-    found, bound = made.statistics, bound_models(made.statistics)
+    found = made.statistics
     return {
         "instance": files[0],
         "scenarios": files[1],
@@ -36,7 +35,7 @@ def trace_facts(made: ImportedTrace, files: tuple[str, str]) -> dict[str, Any]:
                 "ttft_slo_s": w.ttft_slo_s,
                 "delay_slo_s": w.mean_delay_slo_s,
                 "error_slo": w.error_slo,
-                "bound_to": bound[i],
+                "bound_to": found.models[i],
             }
             for i, w in enumerate(made.instance.workloads)
         },
@@ -128,12 +127,9 @@ def _candidates(made: ImportedTrace) -> str:
 
 
 def _bound(made: ImportedTrace) -> str:
-    """Return which workloads their labels bind to a model; empty where none does."""
-    found = made.statistics
-    pairs = zip(found.names, bound_models(found), strict=True)
-    return ", ".join(
-        f"{name} is served by {model} alone, as its label says" for name, model in pairs if model
-    )
+    """Return which workloads are served by one model alone; empty where none is."""
+    pairs = zip(made.statistics.names, made.statistics.models, strict=True)
+    return ", ".join(f"{name} is served by {model} alone" for name, model in pairs if model)
 
 
 def _duration(seconds: float) -> str:

@@ -143,6 +143,7 @@ def import_trace(arguments: argparse.Namespace) -> int:
     from fleetgym.capacity.traces import import_trace as make
     from fleetgym.capacity.traces.header import parse_columns
     from fleetgym.capacity.traces.importing import output_files
+    from fleetgym.capacity.traces.labels import parse_binds
     from fleetgym.capacity.traces.prices import parse_caps
     from fleetgym.cli.trace_report import describe_trace, trace_facts
 
@@ -156,6 +157,7 @@ def import_trace(arguments: argparse.Namespace) -> int:
         prices=arguments.prices,
         slo=arguments.slo,
         models=arguments.models,
+        binds=None if arguments.bind is None else parse_binds(arguments.bind),
         gpus=arguments.gpus,
         caps=None if arguments.caps is None else parse_caps(arguments.caps),
         **chosen,

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from fleetgym.files.errors import UnknownNameError
 from fleetgym.hardware.gpu_names import named, unknown
+from fleetgym.hardware.model_names import known_name
 
 T = TypeVar("T")
 
@@ -243,6 +244,22 @@ def model(name: str) -> ModelType:
     """
     _known("model", name, _models())
     return _models()[name]
+
+
+def model_named(name: str) -> str:
+    """Return the model that a name of people's, of a hub or of a cloud means.
+
+    Raises
+    ------
+    UnknownNameError
+        Naming the nearest known name, or saying that no weights are public.
+
+    Examples
+    --------
+    >>> model_named("meta-llama/Llama-3.1-8B-Instruct"), model_named("gpt-oss:20b")
+    ('Llama-3.1-8B', 'gpt-oss-20b')
+    """
+    return known_name(name, model_names())
 
 
 def gpu_names() -> tuple[str, ...]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections.abc import Sequence
 from typing import NoReturn
 
 import numpy as np
 
 from fleetgym.capacity.traces.days import Days
+from fleetgym.capacity.traces.labels import DEFAULT_MODELS
 from fleetgym.capacity.traces.objectives import Slo
 from fleetgym.capacity.traces.prices import Offer, pool_ids
 from fleetgym.capacity.traces.workloads import TraceStatistics
@@ -24,7 +24,6 @@ from fleetgym.hardware.configurations.homogeneous import Column, TierType
 from fleetgym.hardware.performance import delay, roofline
 from fleetgym.hardware.performance.coefficients import PairPerformance, Performance, performance_table
 
-DEFAULT_MODELS = ("Llama-3.1-8B", "Qwen3-32B", "Llama-3.1-70B")
 BASE_ERROR = 0.04  # of an 8 B model at 16 bit, assumed as in FastLLM's regime
 _DELAY_ROOM = 1.3
 _SHORTEST_CONTEXT = 2048
@@ -50,71 +49,18 @@ class PricedPool(parts.PoolPlan):
         return self.usd_per_gpu_h
 
 
-_WORDS = (  # of a name that do not change the shape of the model
-    r"instruct|chat|it|hf|latest|turbo|fp8|fp16|bf16|awq|gptq|int[48]|w[48]a(8|16)|nvfp4|mxfp4|gguf|dynamic|quantized"
-    r"|q\d\w*|\d{4}|v\d+(\.\d+)?:\d+|v0\.\d"
-)
-
-
-def _plain_name(name: str) -> str:
-    """Return the name of a model without organisation, capitals, and words for tuning and precision.
-
-    Examples
-    --------
-    >>> _plain_name("meta-llama/Meta-Llama-3.1-70B-Instruct-FP8"), _plain_name("llama3.1:70b")
-    ('llama3.1-70b', 'llama3.1-70b')
-    >>> _plain_name("us.meta.llama3-1-70b-instruct-v1:0")
-    'llama3.1-70b'
-    """
-    text = name.rpartition("/")[2].lower()
-    text = re.sub(r"^((us|eu|apac)\.)?(meta|deepseek|mistral|qwen|openai)[.-](?=[a-z])(?!r1|v\d)", "", text)
-    text = re.sub(r"-v\d+:\d+$", "", text).replace(":", "-").replace("_", "-")
-    text = re.sub(r"^(llama)-?(\d)[-.](\d)", r"\1\2.\3", text)
-    text = re.sub(r"^(qwen)-(\d)", r"\1\2", text)
-    while (bare := re.sub(rf"-({_WORDS})$", "", text)) != text:
-        text = bare
-    return text
-
-
-def _named_model(label: str) -> str | None:
-    """Return the catalogue's model that a label names, such as ``org/Llama-3.1-8B``; capitals do not matter."""
-    words = label.split()
-    short = _plain_name(words[-1]) if words else ""
-    return next((name for name in catalog.model_names() if _plain_name(name) == short), None)
-
-
-def bound_models(found: TraceStatistics) -> tuple[str | None, ...]:
-    """Return the model to which its label binds each workload; None for one that any may serve."""
-    return tuple(_named_model(label) for label in found.labels) or (None,) * len(found.names)
-
-
-def unbound_labels(found: TraceStatistics) -> tuple[str, ...]:
-    """Return what to say of labels that look like models and name none of the catalogue."""
-    looks = re.compile(
-        r"gpt|llama|qwen|mistral|mixtral|claude|gemini|gemma|deepseek|phi|\d+b\b", re.IGNORECASE
-    )
-    pairs = zip(found.labels, bound_models(found), strict=False)
-    unknown = [label for label, model in pairs if model is None and looks.search(label)]
-    if not unknown:
-        return ()
-    return (
-        f"these labels name no model of the catalogue, so any candidate may serve them: {', '.join(unknown)}",
-    )
-
-
-def longest_request(models: Sequence[str] | None, labels: Sequence[str]) -> int:
-    """Return the most tokens that a candidate's context holds.
+def longest_requests(models: Sequence[str] | None, bound: Sequence[str | None]) -> np.ndarray:
+    """Return the most tokens of a request of each label that what serves it holds, (L,); (1,) without labels.
 
     Parameters
     ----------
     models : sequence of str, optional
-        The candidates; by default `DEFAULT_MODELS`, and what the labels name.
-    labels : sequence of str
-        Of the trace.
+        The candidates; by default `DEFAULT_MODELS`.
+    bound : sequence of str or None
+        What serves each label.
     """
-    if models is None:
-        models = [*DEFAULT_MODELS, *filter(None, map(_named_model, labels))]
-    return max(catalog.model(name).max_context for name in models)
+    any_model = max(catalog.model(name).max_context for name in models or DEFAULT_MODELS)
+    return np.array([catalog.model(m).max_context if m else any_model for m in bound or (None,)])
 
 
 def _candidates(models: Sequence[str] | None, own: Sequence[str | None]) -> tuple[str, ...]:
@@ -125,7 +71,10 @@ def _candidates(models: Sequence[str] | None, own: Sequence[str | None]) -> tupl
         catalog.model(name)
     missing = [name for name in named if name not in models]
     if missing:
-        raise FleetgymError(f"the trace asks for {', '.join(missing)}, which the models given leave out")
+        raise FleetgymError(
+            f"the trace asks for {', '.join(missing)}, which the models given leave out; name them, too, or say what "
+            "serves their labels with --bind LABEL=MODEL"
+        )
     return tuple(dict.fromkeys(models))
 
 
@@ -206,7 +155,7 @@ def draft_instance(
     FleetgymError
         If nothing can serve a workload, or not within its TTFT SLO.
     """
-    own = bound_models(found)
+    own = found.models
     plan = _size_plan(found, offers, _candidates(models, own))
     options = roofline.RooflineOptions(context_limit=context)
     columns = _columns(plan, options)

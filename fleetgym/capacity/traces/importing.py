@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from fleetgym.capacity.traces.build import DEFAULT_PENALTY, build
-from fleetgym.capacity.traces.candidates import longest_request, unbound_labels
+from fleetgym.capacity.traces.candidates import longest_requests
 from fleetgym.capacity.traces.days import Days, make_days
+from fleetgym.capacity.traces.labels import bind, candidate_models
 from fleetgym.capacity.traces.objectives import Slo, slos_for, without_words
 from fleetgym.capacity.traces.price_lists import PriceList, read_prices
 from fleetgym.capacity.traces.prices import DEFAULT_REGION, Offer, catalogue_prices, with_caps
@@ -98,6 +99,7 @@ def import_trace(
     prices: str | os.PathLike[str] | Sequence[Offer] | None = None,
     slo: str | Slo | Mapping[str, Slo] | None = None,
     models: Sequence[str] | None = None,
+    binds: Mapping[str, str] | None = None,
     gpus: Sequence[str] | None = None,
     region: str | None = None,
     caps: Mapping[str, int] | None = None,
@@ -135,7 +137,10 @@ def import_trace(
         See `fleetgym.capacity.traces.objectives.slos_for`. Default: first token within 2 s, mean error up to 0.05,
         mean delay up to 1.3 times the median of the configurations that are good enough.
     models : sequence of str, optional
-        Candidate models from the catalogue; a label that names a model binds its requests to it.
+        Candidate models of the catalogue, as people name them.
+    binds : mapping, optional
+        Models by label or pattern, see `fleetgym.capacity.traces.labels.parse_binds`. Without one, a label that names
+        a model of the catalogue is served by it.
     gpus : sequence of str, optional
         GPU types to use.
     region : str, optional
@@ -184,7 +189,7 @@ def import_trace(
         raise FleetgymError("expected a seed of at least 0 and 0 to 100 scenarios")
     PREFIX_CACHE.read(prefix_cache_tokens, "prefix_cache_tokens")
     listed, slo = _offers(prices, gpus, region, caps or {}), without_words(slo)
-    source = Path(path).name
+    source, models = Path(path).name, candidate_models(models)
     with read_trace(
         path,
         columns=columns,
@@ -197,12 +202,14 @@ def import_trace(
         unpack_gib=unpack_gib,
         prefix_cache_tokens=prefix_cache_tokens,
     ) as trace:
-        _leave_out_too_long(trace, longest_request(models, trace.labels), leave_out_at_most, path)
+        bound = bind(trace.pairs, trace.label_counts(), binds, models)
+        _leave_out_too_long(trace, longest_requests(models, bound.models), leave_out_at_most, path)
         found = study(
             trace,
             by=by,
             buckets=buckets,
             edges=edges,
+            bound=bound,
             prefix_hit=None if prefix_hit is None else SHARE.read(prefix_hit, "prefix_hit"),
             source=os.fspath(path),
         )
@@ -244,15 +251,16 @@ def import_trace(
         statistics=found,
         days=days,
         context_limit=built.context_limit,
-        notes=(*found.notes, *unbound_labels(found), *listed.notes, *days.notes, *built.notes),
+        notes=(*found.notes, *bound.notes, *listed.notes, *days.notes, *built.notes),
     )
 
 
 def _leave_out_too_long(
-    trace: Trace, most_tokens: int, most_share: float, path: str | os.PathLike[str]
+    trace: Trace, longest: np.ndarray, most_share: float, path: str | os.PathLike[str]
 ) -> None:
     """Leave out what no candidate can hold; raise if that is all, or more of the tokens than is accepted."""
-    trace.leave_out_longer(np.full(max(1, len(trace.labels)), most_tokens), "too long")
+    trace.leave_out_longer(longest, "too long")
+    most_tokens = int(longest.max())
     if trace.num_rows == 0:
         raise DataError(
             f"every request has more tokens than the {most_tokens:,} that the candidates' contexts hold; give other "

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from fleetgym.capacity.traces.header import UNITS, Layout, expected_header, read_layout
-from fleetgym.capacity.traces.rows import MAX_TOKENS, PREFIX_CACHE_TOKENS, ROW, Parser
+from fleetgym.capacity.traces.rows import MAX_TOKENS, PREFIX_CACHE_TOKENS, ROW, Label, Parser
 from fleetgym.capacity.traces.source import fail
 from fleetgym.capacity.traces.tables import Piece, open_table
 from fleetgym.capacity.traces.times import Times, how_written
@@ -39,9 +39,8 @@ class Trace:
         Requests that are not among them, and their tokens, by why.
     first_ns, last_ns : int
         Earliest and latest arrival, nanoseconds since 1970, or since the trace's zero.
-    labels : tuple of str
-        What the codes in the column ``label`` stand for: label, model, or both with a space between; empty where the
-        file has neither.
+    pairs : tuple of Label
+        What the codes in the column ``label`` stand for: label, model, or both; empty where the file has neither.
     label_name : str or None
         How the file calls the column, or both columns.
     is_clock : bool
@@ -62,7 +61,7 @@ class Trace:
         self._longest: np.ndarray | None = None  # by label
         self._between = (-(2**62), 2**62)
         self.first_ns, self.last_ns = 2**62, -(2**62)
-        self.labels: tuple[str, ...] = ()
+        self.pairs: tuple[Label, ...] = ()
         self.label_name: str | None = None
         self.is_clock = True
         self.format: str | None = None
@@ -74,6 +73,18 @@ class Trace:
 
     def __exit__(self, *error: object) -> None:
         self._spool.close()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The pairs as texts."""
+        return tuple(pair.text for pair in self.pairs)
+
+    def label_counts(self) -> np.ndarray:
+        """Return the requests of each label, (L,)."""
+        counts = np.zeros(len(self.pairs), dtype=np.int64)
+        for rows in self.chunks() if len(counts) else ():
+            counts += np.bincount(rows["label"], minlength=len(counts))
+        return counts
 
     def append(self, rows: np.ndarray) -> None:
         """Add rows of dtype `ROW`."""
@@ -229,7 +240,7 @@ def read_trace(
         fail(path, "all rows", f"none of {seen:,} rows is a request with output tokens that did not fail")
     trace.is_clock, trace.format = parser.times.is_clock, layout.format
     if "label" in layout.columns or "model" in layout.columns:
-        trace.labels = tuple(" ".join(filter(None, pair)) for pair in parser.codes)
+        trace.pairs = tuple(parser.codes)
         named = [layout.name(role) for role in ("label", "model") if role in layout.columns]
         trace.label_name = " and ".join(named)
     trace.prefix_hits = parser.prefix_hits

@@ -6,7 +6,7 @@ import collections
 import math
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,8 +43,22 @@ TOTALS = np.dtype(
     ]
 )
 
-#: A workload's label and the model it asks for; either may be missing.
-Label = tuple[str | None, str | None]
+
+class Label(NamedTuple):
+    """What a row says of its kind and of the model that it asks for; either may be missing."""
+
+    kind: str | None
+    model: str | None
+
+    @property
+    def text(self) -> str:
+        """Both, with a space between."""
+        return " ".join(filter(None, self))
+
+    @property
+    def asks_for(self) -> str:
+        """What may name a model: the column of models, or else the other."""
+        return (self.kind if self.model is None else self.model) or ""
 
 
 class PrefixCache:
@@ -236,9 +250,7 @@ class Parser:
         np.minimum.at(rows_of, inverse, np.arange(len(is_request)))
         for k in np.argsort(rows_of).tolist():
             row = int(rows_of[k])
-            pair = (texts["label"][row] if "label" in texts else None,) + (
-                (texts["model"][row] if "model" in texts else None),
-            )
+            pair = Label(*(texts[role][row] if role in texts else None for role in ("label", "model")))
             if pair not in self.codes and len(self.codes) == MAX_LABELS:
                 self.bad.append(
                     (row, f"more than {MAX_LABELS:,} different labels in {self.layout.name(parts[0])!r}")

@@ -22,7 +22,7 @@ class Sorting:
     names: tuple[str, ...]  # ids of the workloads
     rule: str  # in words
     classify: Callable[[np.ndarray], np.ndarray]  # rows to numbers of workloads
-    labels: tuple[str, ...] = ()  # as in the file; empty where they do not matter
+    models: tuple[str | None, ...] = ()  # what serves each workload; empty where labels do not make them
 
 
 def in_one() -> Sorting:
@@ -32,31 +32,60 @@ def in_one() -> Sorting:
     )
 
 
-def by_label(trace: Trace) -> Sorting:
-    """Return the rule by the label column: at most 16 workloads, rare labels together as the last one.
+def by_label(trace: Trace, models: Sequence[str | None]) -> Sorting:
+    """Return the rule by label: at most 16 workloads, rare labels that one model serves together.
+
+    Parameters
+    ----------
+    trace : Trace
+        With L labels.
+    models : sequence of str or None
+        What serves each label.
+
+    Returns
+    -------
+    Sorting
 
     Raises
     ------
     FleetgymError
-        If the trace has no such column.
+        If the trace has no such column, or its rare labels ask for more models than there may be workloads.
     """
-    if not trace.labels:
+    if not trace.pairs:
         raise FleetgymError("workloads by label need a column workload, class, label or model")
-    counts = np.zeros(len(trace.labels), dtype=np.int64)
-    for rows in trace.chunks():
-        counts += np.bincount(rows["label"], minlength=len(counts))
+    labels, counts = trace.labels, trace.label_counts()
     order = [int(k) for k in np.argsort(-counts, kind="stable") if counts[k]]  # not those of embeddings
     kept = [k for k in order[: MAX_WORKLOADS - 1] if counts[k] >= _SMALL_SHARE * counts.sum()]
-    if len(kept) >= len(order) - 1:  # a single label left over stays what it is
-        kept = order
-    labels = [trace.labels[k] for k in kept]
-    rule = f"the column {trace.label_name!r}"
-    if rare := len(order) - len(kept):
-        labels.append("other")
-        rule += f"; {rare} rare labels (under 1 %, or not among the 15 most frequent) together are {_ids(labels)[-1]!r}"
-    number = np.full(len(counts), len(kept))
-    number[kept] = np.arange(len(kept))
-    return Sorting(_ids(labels), rule, lambda rows: number[rows["label"]], tuple(labels))
+    while len(kept) + len(rare := _by_model(order, kept, models)) > MAX_WORKLOADS:
+        if not kept:
+            raise FleetgymError(
+                f"the labels ask for {len(rare)} models, at most {MAX_WORKLOADS} make workloads; say what serves some "
+                "together with --bind LABEL=MODEL"
+            )
+        kept.pop()
+    groups = [[k] for k in kept] + list(rare.values())
+    names = [labels[k[0]] if len(k) == 1 else " ".join(filter(None, ("other", models[k[0]]))) for k in groups]
+    ids, rule = _ids(names), f"the column {trace.label_name!r}"
+    if together := [k for k in groups if len(k) > 1]:
+        which = " and ".join(repr(name) for name, k in zip(ids, groups, strict=True) if len(k) > 1)
+        rare_labels = f"{sum(map(len, together))} rare labels (under 1 %, or not among the most frequent)"
+        rule += f"; {rare_labels} together are {which}"
+    number = np.zeros(len(counts), dtype=np.int64)
+    for n, group in enumerate(groups):
+        number[group] = n
+    served = tuple(models[k[0]] for k in groups)
+    return Sorting(ids, rule, lambda rows: number[rows["label"]], served)
+
+
+def _by_model(
+    order: Sequence[int], kept: Sequence[int], models: Sequence[str | None]
+) -> dict[str | None, list[int]]:
+    """Return the labels that are not kept, by what serves them, the most frequent first."""
+    found: dict[str | None, list[int]] = {}
+    for k in order:
+        if k not in kept:
+            found.setdefault(models[k], []).append(k)
+    return found
 
 
 def _ids(labels: Sequence[str]) -> tuple[str, ...]:

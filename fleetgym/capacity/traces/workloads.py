@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fleetgym.capacity.traces.calendar import lay_calendar
+from fleetgym.capacity.traces.labels import Bound, one_for_all
 from fleetgym.capacity.traces.reader import Trace
 from fleetgym.capacity.traces.sorting import Sorting, by_label, by_length, in_one, quantile
 from fleetgym.families.demand import DAY, WINDOW_S
@@ -30,7 +31,9 @@ class TraceStatistics:
 
     names: tuple[str, ...]  # ids of the workloads
     rule: str  # how requests became workloads
-    labels: tuple[str, ...]  # as in the file; empty where lengths made the workloads
+    models: tuple[
+        str | None, ...
+    ]  # (I,) what serves each, as its label or the user says; None: any candidate
     requests: int
     too_long: int  # requests that are not among them: no candidate's context holds them
     span_s: float
@@ -80,6 +83,7 @@ def study(
     by: str = "auto",
     buckets: int = 3,
     edges: Sequence[int] | None = None,
+    bound: Bound | None = None,
     prefix_hit: float | None = None,
     source: str = "",
 ) -> TraceStatistics:
@@ -96,6 +100,8 @@ def study(
         Number of length buckets of equally many requests: 2 or 3 are named short, (medium,) long.
     edges : sequence of int, optional
         Bounds between length buckets in tokens, instead of equally many requests.
+    bound : Bound, optional
+        What serves each label of the trace, from `fleetgym.capacity.traces.labels.bind`; by default any candidate.
     prefix_hit : float, optional
         Share of every prompt that a prefix cache holds, from 0 to 1, whatever the trace says.
     source : str
@@ -115,17 +121,21 @@ def study(
     clock = _check_span(trace, source)
     totals = _total_histogram(trace)
     if by == "auto":
-        by = "label" if trace.labels else "length"
+        by = "label" if trace.pairs else "length"
+    bound = bound or Bound((None,) * len(trace.pairs), ())
     if edges is not None and by != "length":
         raise FleetgymError("edges of length buckets need workloads by length")
     if by == "label":
-        sorting = by_label(trace)
+        sorting = by_label(trace, bound.models)
     elif by == "length":
         sorting = by_length(totals, buckets, edges)
     elif by == "one":
         sorting = in_one()
     else:
         raise FleetgymError(f"workloads by {by!r}; expected auto, label, length or one")
+    if not sorting.models:
+        one = one_for_all(bound, trace.label_counts(), by)
+        sorting = dataclasses.replace(sorting, models=(one,) * len(sorting.names))
     return _measure(trace, clock, totals, sorting, prefix_hit, source)
 
 
@@ -244,7 +254,7 @@ def _measure(
     return TraceStatistics(
         names=sorting.names,
         rule=sorting.rule,
-        labels=sorting.labels,
+        models=sorting.models,
         requests=trace.num_rows,
         too_long=trace.left_out.get("too long", (0, 0))[0],
         span_s=trace.span_s,
