@@ -20,6 +20,7 @@ from fleetgym.capacity.traces.candidates import (
 )
 from fleetgym.capacity.traces.days import Days
 from fleetgym.capacity.traces.objectives import Slo
+from fleetgym.capacity.traces.penalties import Penalties, penalties
 from fleetgym.capacity.traces.prices import Offer
 from fleetgym.capacity.traces.workloads import TraceStatistics
 from fleetgym.families import draft as parts
@@ -32,7 +33,6 @@ from fleetgym.model.instance import INSTANCE_FORMAT, Instance
 
 DEFAULT_PENALTY = 10.0
 _FEE_WINDOWS = 2.0
-_LATE_SHARE = 1.0 / 3.0
 _ROOM = 2.0  # GPUs of an unlimited pool, relative to what the p99 demand needs of it alone
 _LARGEST_POOL = 4096
 _MANY_REPLICAS = 1e4  # of a configuration: as if there were no limit
@@ -76,8 +76,8 @@ def build(
         Candidates from the catalogue. By default those that the labels name, or Llama-3.1-8B, Qwen3-32B and
         Llama-3.1-70B.
     penalty : float
-        An unserved request costs this many times the rent that serves it: what one more request adds to the rent, and
-        no less than its share of a whole replica.
+        An unserved request costs this many times what serving it on demand costs, see
+        `fleetgym.capacity.traces.penalties.request_usd`.
     source : str
         The trace's name, for the provenance.
 
@@ -105,14 +105,13 @@ def build(
         )
     peak = _peak_factor(days.history_rps, found.lengths)
     cap = _caps(relaxed, rate * peak, offers)
-    rent = np.maximum(np.abs(free.marginal_usd), _one_replica_usd(relaxed) / rate)
-    unserved, late = _penalties(slos, rent, penalty, offers)
-    data = _data(name, draft, days, rate, cap, unserved, late, np.abs(free.marginal_usd))
+    failing = penalties(relaxed, rate, offers, slos, penalty)
+    data = _data(name, draft, days, rate, cap, failing)
     data["workloads"] = [
         {**w, "ttft_slo_s": slo.ttft, "arrival_cv2": float(six(cv2))}
         for w, slo, cv2 in zip(data["workloads"], slos, found.arrival_cv2, strict=True)
     ]
-    data["provenance"] = _provenance(days, found, context, penalty, source)
+    data["provenance"] = _provenance(days, found, context, f"{penalty:g} times {failing.basis}", source)
     most = largest_load(relaxed, peak * rate, cap)
     notes = []
     if most < 1.0:
@@ -141,35 +140,6 @@ def _caps(problem: Columns, rate: np.ndarray, offers: Sequence[Offer]) -> np.nda
     )
 
 
-def _one_replica_usd(problem: Columns) -> np.ndarray:
-    """Return the rent per second of the cheapest replica that serves each workload, within its SLOs if one does."""
-    is_good = problem.compatible & (problem.delay_s <= problem.mean_delay_slo_s[:, None])
-    is_good &= problem.error <= problem.error_slo[:, None]
-    serves = np.where(is_good.any(axis=1, keepdims=True), is_good, problem.compatible)
-    return np.where(serves, problem.hold_usd_per_s, np.inf).min(axis=1)
-
-
-def _penalties(
-    slos: Sequence[Slo], rent: np.ndarray, penalty: float, offers: Sequence[Offer]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the given penalties per request, or multiples of the rent that serves one."""
-    free = [o.gpu for o in offers if o.usd_per_gpu_h == 0.0]
-    if free and any(s.unserved_usd is None for s in slos):
-        raise FleetgymError(
-            f"default penalties are multiples of the rent, and {', '.join(free)} costs nothing: give unserved_usd for "
-            "every workload, as in --slo unserved_usd=0.01, or a price above 0"
-        )
-    unserved = np.array(
-        [penalty * r if s.unserved_usd is None else s.unserved_usd for s, r in zip(slos, rent, strict=True)]
-    )
-    late = np.array(
-        [_LATE_SHARE * u if s.late_usd is None else s.late_usd for s, u in zip(slos, unserved, strict=True)]
-    )
-    if np.any(late > unserved):
-        raise FleetgymError("a late request may not cost more than an unserved one (late_usd > unserved_usd)")
-    return six(unserved), six(late)
-
-
 # -- the instance
 
 
@@ -179,9 +149,7 @@ def _data(
     days: Days,
     rate: np.ndarray,
     cap: np.ndarray,
-    unserved: np.ndarray,
-    late: np.ndarray,
-    marginal: np.ndarray,
+    failing: Penalties,
 ) -> dict[str, Any]:
     use = draft.problem.gpu_use
     replicas = np.array([int((cap[u > 0] // u[u > 0]).min()) for u in use.T])
@@ -189,7 +157,7 @@ def _data(
     if not len(keep):
         raise FleetgymError("no configuration fits within the caps: raise max_gpus or --caps")
     problem = restrict(dataclasses.replace(draft.problem, max_replicas=replicas.astype(float)), keep)
-    fleet = allocate(problem, rate, unserved, cap, integer=True, gap=0.02, node_limit=100).replicas
+    fleet = allocate(problem, rate, failing.unserved_usd, cap, integer=True, gap=0.02, node_limit=100).replicas
     found = [draft.columns[c] for c in keep.tolist()]
     return {
         "format": INSTANCE_FORMAT,
@@ -209,8 +177,8 @@ def _data(
                 "output_tokens": float(draft.lengths[i, 1]),
                 "mean_delay_slo_s": float(draft.delay_slo[i]),
                 "error_slo": float(draft.error_slo[i]),
-                "unserved_usd": float(unserved[i]),
-                "late_usd": float(late[i]),
+                "unserved_usd": float(failing.unserved_usd[i]),
+                "late_usd": float(failing.late_usd[i]),
             }
             for i, workload in enumerate(draft.names)
         ],
@@ -224,7 +192,7 @@ def _data(
             parts.configuration_dict(column, int(replicas[c]), _FEE_WINDOWS, draft.problem.hold_usd_per_s[c])
             for c, column in zip(keep, found, strict=True)
         ],
-        "slots": parts.slot_dicts(problem, found, marginal, exclusive=False),
+        "slots": parts.slot_dicts(problem, found, failing.unserved_usd, exclusive=False),
         "performance": parts.performance_dict(draft, keep, name),
         "nominal_fleet": [int(y) for y in fleet],
         "dynamics": _dynamics(draft),
@@ -261,7 +229,7 @@ def _prefix_words(found: TraceStatistics) -> str:
 
 
 def _provenance(
-    days: Days, found: TraceStatistics, context: int, penalty: float, source: str
+    days: Days, found: TraceStatistics, context: int, penalty: str, source: str
 ) -> Mapping[str, str]:
     return {
         "trace": f"{source}: {found.requests} requests in {found.span_s:.0f} s; workloads: {found.rule}; "

@@ -1,0 +1,147 @@
+"""Offers, SLOs and a demand in; what an unserved and a late request cost, out.
+
+A default penalty is a multiple of what the cheapest on-demand way of serving one request costs. So it does not move
+when a spot price is listed, a dearer pool is added, or configurations become few.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from fleetgym.capacity.traces.candidates import TOLERANCE
+from fleetgym.capacity.traces.objectives import Slo
+from fleetgym.capacity.traces.prices import Offer
+from fleetgym.families.static import PLANNED_UTILIZATION, Columns
+from fleetgym.families.text import six
+from fleetgym.files.errors import FleetgymError
+
+_LATE_SHARE = 1.0 / 3.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Penalties:
+    """What failing costs: (I,) USD per request, and which offers the default is a multiple of."""
+
+    unserved_usd: np.ndarray
+    late_usd: np.ndarray
+    basis: str
+
+
+def penalties(
+    problem: Columns, rate_rps: np.ndarray, offers: Sequence[Offer], slos: Sequence[Slo], multiple: float
+) -> Penalties:
+    """Return the penalties that are given, and for the others multiples of what serving a request costs.
+
+    Parameters
+    ----------
+    problem : Columns
+        I workloads, C columns; its pools are the offers.
+    rate_rps : ndarray, shape (I,)
+        Mean demand.
+    offers : sequence of Offer
+        One per pool.
+    slos : sequence of Slo
+        One per workload.
+    multiple : float
+        An unserved request costs this many times `request_usd`; a late one a third of an unserved one.
+
+    Returns
+    -------
+    Penalties
+
+    Raises
+    ------
+    FleetgymError
+        If a default is needed and nothing that serves has a price, or a late request costs more than an unserved one.
+    """
+    usd, market = request_usd(problem, rate_rps, offers)
+    free = [k for k, slo in enumerate(slos) if slo.unserved_usd is None and not usd[k] > 0.0]
+    if free:
+        raise FleetgymError(
+            "default penalties are multiples of what serving a request costs, and every offer that serves has the "
+            "price 0: give unserved_usd for every workload, as in --slo unserved_usd=0.01, or a price above 0"
+        )
+    unserved = np.array(
+        [multiple * r if s.unserved_usd is None else s.unserved_usd for s, r in zip(slos, usd, strict=True)]
+    )
+    late = np.array(
+        [_LATE_SHARE * u if s.late_usd is None else s.late_usd for s, u in zip(slos, unserved, strict=True)]
+    )
+    if np.any(late > unserved):
+        raise FleetgymError("a late request may not cost more than an unserved one (late_usd > unserved_usd)")
+    return Penalties(unserved_usd=six(unserved), late_usd=six(late), basis=" and ".join(dict.fromkeys(market)))
+
+
+def request_usd(
+    problem: Columns, rate_rps: np.ndarray, offers: Sequence[Offer]
+) -> tuple[np.ndarray, list[str]]:
+    """Return what the cheapest way of serving one request of each workload costs, and which market it is of.
+
+    The way is a mix of configurations that keeps the mean SLOs, each used as fully as planned. It costs no less than
+    a whole replica, the cheapest that serves the workload, shared by the workload's requests. It is on demand. Where
+    on-demand offers cannot serve the workload, all offers with a price count.
+
+    Returns
+    -------
+    usd : ndarray, shape (I,)
+        Per request; 0 where nothing that serves has a price.
+    market : list of str
+        "on-demand" or "all" offers.
+    """
+    priced = np.array([o.usd_per_gpu_h + o.power_usd_per_gpu_h > 0.0 for o in offers])
+    on_demand = priced & [o.market == "on-demand" for o in offers]
+    usd, market = np.zeros(len(rate_rps)), []
+    for i, rate in enumerate(rate_rps):
+        for name, pools in (("on-demand", on_demand), ("all", priced)):
+            usable = problem.compatible[i] & ~np.any(problem.gpu_use[~pools] > 0, axis=0)
+            mix = _mix_usd(problem, i, np.flatnonzero(usable))
+            if mix is not None:
+                usd[i] = max(mix, _replica_usd(problem, i, usable) / rate)
+                break
+        market.append(name)
+    return usd, market
+
+
+def _mix_usd(problem: Columns, i: int, columns: np.ndarray) -> float | None:
+    """Return the least rent of a request on a mix of columns that keeps the mean SLOs; None if none does."""
+    from scipy.optimize import linprog
+
+    if not len(columns):
+        return None
+    replicas = np.max(
+        [
+            problem.work_tflop[i, columns] / np.maximum(problem.compute_tflops[columns], 1e-12),
+            problem.kv_gb_s[i, columns] / np.maximum(problem.kv_capacity_gb[columns], 1e-12),
+            problem.service_s[i, columns] / (PLANNED_UTILIZATION * problem.max_concurrency[columns]),
+        ],
+        axis=0,
+    )
+    usd = replicas * problem.hold_usd_per_s[columns]
+    excess = [
+        problem.delay_s[i, columns] / problem.mean_delay_slo_s[i] - 1.0,
+        problem.error[i, columns] / problem.error_slo[i] - 1.0,
+    ]
+    best = int(np.argmin(np.where(np.max(excess, axis=0) <= TOLERANCE, usd, np.inf)))
+    alone = usd[best] if max(e[best] for e in excess) <= TOLERANCE else np.inf
+    scale = usd.max()  # the solver's tolerances are absolute
+    found = linprog(
+        usd / scale,
+        A_ub=np.array(excess),
+        b_ub=np.full(2, TOLERANCE),
+        A_eq=np.ones((1, len(columns))),
+        b_eq=[1.0],
+    )
+    mixed = float(found.fun) * scale if found.status == 0 else np.inf
+    # Round-off of the solver must not depend on what else is listed.
+    least = alone if mixed > (1.0 - 1e-6) * alone else mixed
+    return float(least) if np.isfinite(least) else None
+
+
+def _replica_usd(problem: Columns, i: int, usable: np.ndarray) -> float:
+    """Return the rent per second of the cheapest replica that serves the workload, within its SLOs if one does."""
+    is_good = usable & (problem.delay_s[i] <= problem.mean_delay_slo_s[i])
+    is_good &= problem.error[i] <= problem.error_slo[i]
+    return float(problem.hold_usd_per_s[is_good if is_good.any() else usable].min())
