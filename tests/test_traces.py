@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -9,6 +10,7 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -418,14 +420,71 @@ def test_serving_nobody_is_never_cheapest(scale: float, hour: Path) -> None:
 
 
 def test_free_gpus_need_penalties(hour: Path, tmp_path: Path) -> None:
-    """A price of 0 is accepted where nothing is a multiple of it."""
-    (tmp_path / "p.csv").write_text("gpu,usd_per_gpu_h,max_gpus\nL40S,0,8\nH100,3,\n")
+    """A price of 0 is accepted where nothing is a multiple of it, or something else has a price."""
+    (tmp_path / "p.csv").write_text("gpu,usd_per_gpu_h,max_gpus\nL40S,0,8\n")
     options = {"prices": tmp_path / "p.csv", "models": ["Llama-3.1-8B"]}
-    with pytest.raises(FleetgymError, match="L40S costs nothing: give unserved_usd"):
+    with pytest.raises(FleetgymError, match="price 0: give unserved_usd"):
         import_trace(hour, **options)
     made = import_trace(hour, slo="unserved_usd=0.01", **options)
     assert made.instance.pools[0].price_usd_per_gpu_h == 0.0
+    h100 = penalties_of(hour, [Offer(gpu="H100", usd_per_gpu_h=3.0)])
+    assert (
+        penalties_of(hour, [Offer(gpu="L40S", usd_per_gpu_h=0.0), Offer(gpu="H100", usd_per_gpu_h=3.0)])
+        == h100
+    )
     assert not [note for note in made.notes if "p99" in note]
+
+
+def penalties_of(hour: Path, offers: list[Offer], **options: Any) -> list[float]:
+    """Return what an unserved request of each workload costs by default."""
+    options = {"models": ["Llama-3.1-8B", "Qwen3-32B"], "slo": "delay=20,ttft=4", "scenarios": 1} | options
+    return [w.unserved_usd for w in import_trace(hour, prices=offers, **options).instance.workloads]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_default_penalty_knows_the_cheapest_on_demand_way_alone(hour: Path, seed: int) -> None:
+    """Spot rows, equal GPUs at a higher price, and other GPUs that are far dearer never change it."""
+    rng = np.random.default_rng(seed)
+    gpus = rng.permutation(["H100", "H200", "A100-80GB", "L40S", "B200"])[: rng.integers(1, 4)]
+    offers = [Offer(gpu=str(g), usd_per_gpu_h=float(rng.uniform(1.0, 5.0))) for g in gpus]
+    options = {
+        "scale": float(rng.choice([1.0, 30.0])),
+        "models": ["Llama-3.1-8B", "Qwen3-32B"][: seed % 2 + 1],
+    }
+    found = penalties_of(hour, offers, **options)
+    twin = [dataclasses.replace(o, usd_per_gpu_h=1.2 * o.usd_per_gpu_h, region="far") for o in offers]
+    spot = [dataclasses.replace(o, usd_per_gpu_h=0.3 * o.usd_per_gpu_h, market="spot") for o in offers]
+    for more in (spot, twin, spot + twin, [Offer(gpu="H200", usd_per_gpu_h=500.0, region="moon")]):
+        assert penalties_of(hour, offers + more, **options) == found
+    default = penalties_of(hour, offers, slo=None, **options)
+    for more in (spot, twin):  # the default bound on the delay stays, too
+        assert penalties_of(hour, offers + more, slo=None, **options) == default
+
+
+def test_a_default_penalty_without_on_demand_offers(hour: Path) -> None:
+    """It is a multiple of the cheapest way at any price, and the provenance says so."""
+    offers = [Offer(gpu="H100", usd_per_gpu_h=p, market=m) for p, m in ((1.0, "spot"), (2.0, "reserved"))]
+    options = {"models": ["Llama-3.1-8B"], "slo": "delay=20,ttft=4", "scenarios": 1}
+    made = import_trace(hour, prices=offers, **options)
+    assert "at any price listed above 0" in made.instance.provenance["penalties"]
+    cheapest = penalties_of(hour, [Offer(gpu="H100", usd_per_gpu_h=1.0)], models=["Llama-3.1-8B"])
+    assert [w.unserved_usd for w in made.instance.workloads] == cheapest
+
+
+def test_one_configuration_gets_no_artificial_penalty(hour: Path) -> None:
+    """With one pool as with two equal ones: ten times the rent of what a request takes, or of one replica."""
+    options = {"models": ["Llama-3.1-70B"], "by": "one", "slo": "delay=60,ttft=8,error=0.1"}
+    (one,) = penalties_of(hour, [Offer(gpu="H200", usd_per_gpu_h=3.5)], **options)
+    assert 1e-4 < one < 1.0
+    two = [Offer(gpu="H200", usd_per_gpu_h=3.5, region=r) for r in ("a", "b")]
+    assert penalties_of(hour, two, **options) == [one]
+
+
+def test_power_is_paid_with_the_rent(hour: Path) -> None:
+    """GPUs of one's own cost power and cooling while they are held."""
+    offer = Offer(gpu="H100", usd_per_gpu_h=0.0, market="reserved", power_usd_per_gpu_h=0.15)
+    made = import_trace(hour, prices=[offer], models=["Llama-3.1-8B"], scenarios=1)
+    assert made.instance.pools[0].price_usd_per_gpu_h == 0.15
 
 
 def test_penalty_is_a_multiple_of_the_rent(hour: Path) -> None:

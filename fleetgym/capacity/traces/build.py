@@ -157,7 +157,9 @@ def _data(
     if not len(keep):
         raise FleetgymError("no configuration fits within the caps: raise max_gpus or --caps")
     problem = restrict(dataclasses.replace(draft.problem, max_replicas=replicas.astype(float)), keep)
-    fleet = allocate(problem, rate, failing.unserved_usd, cap, integer=True, gap=0.02, node_limit=100).replicas
+    fleet = allocate(
+        problem, rate, failing.unserved_usd, cap, integer=True, gap=0.02, node_limit=100
+    ).replicas
     found = [draft.columns[c] for c in keep.tolist()]
     return {
         "format": INSTANCE_FORMAT,
@@ -242,8 +244,7 @@ def _provenance(
         f"where there is a fit (fleetgym/data/SOURCES.md); context limit {context} tokens",
         "error": f"assumed: {BASE_ERROR:g} at 8 B parameters times (P/8)^-0.35, times 1.15 at 8 bit",
         "prices": "as given, or measured: cheapest on-demand offer in the region (fleetgym/data/SOURCES.md)",
-        "penalties": f"as given, or assumed: an unserved request costs {penalty:g} times the rent that serves it "
-        "(at least one replica's, shared by the requests of the workload), a late one a third of an unserved one",
+        "penalties": f"as given, or assumed: an unserved request costs {penalty}; a late one a third of that",
         "startup": f"assumed: 1 window up to 14 B parameters, 2 up to 70 B, 3 above; a fee of {_FEE_WINDOWS:g} windows "
         "of rent",
         "availability": "modelled for spot pools: drops as in the family drop; constant for the others",

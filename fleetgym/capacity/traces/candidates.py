@@ -33,7 +33,7 @@ TOLERANCE = 1e-6
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PricedPool(parts.PoolPlan):
-    """A pool whose price comes from an `Offer`."""
+    """A pool whose price comes from an `Offer`: rent, power and cooling."""
 
     name: str
     usd_per_gpu_h: float
@@ -87,7 +87,7 @@ def _size_plan(found: TraceStatistics, offers: Sequence[Offer], models: tuple[st
             market=o.market,
             region=o.region,
             precisions=("fp16", "int8" if catalog.gpu(o.gpu).fp8_tflops is None else "fp8"),
-            usd_per_gpu_h=o.usd_per_gpu_h,
+            usd_per_gpu_h=o.usd_per_gpu_h + o.power_usd_per_gpu_h,
         )
         for name, o in zip(pool_ids(offers), offers, strict=True)
     )
@@ -182,7 +182,7 @@ def draft_instance(
     table = performance_table(pairs)
     at = parts.at_lengths(table, lengths)
     error_slo = six([slo.error for slo in slos])
-    delay_slo = _delay_slos(slos, table, at["delay_s"], error_slo)
+    delay_slo = _delay_slos(slos, table, at["delay_s"], error_slo, _distinct(plan, columns))
     problem = parts.make_problem(plan, columns, table, at, lengths, delay_slo, error_slo, exclusive=False)
     return parts.Draft(
         plan, "trace-import", days.plan, lengths, columns, problem, table, delay_slo, error_slo, found.names
@@ -233,13 +233,32 @@ def _in_time(
     return [p if s <= _LONGEST_PREFILL * ttft_s else None for p, s in zip(row, first, strict=True)]
 
 
+def _distinct(plan: parts.SizePlan, columns: Sequence[Column]) -> np.ndarray:
+    """Return which columns stand for a deployment: one of each, and none of spot pools. (C,) bool."""
+    steady = {f"{pool.id}-{p}" for pool in plan.pools if pool.market != "spot" for p in pool.precisions}
+    seen: set[object] = set()
+    found = []
+    for column in columns:
+        is_new = column.tier in steady and column.deployment not in seen
+        if is_new:
+            seen.add(column.deployment)
+        found.append(is_new)
+    return np.array(found)
+
+
 def _delay_slos(
-    slos: Sequence[Slo], table: Performance, delay_s: np.ndarray, error_slo: np.ndarray
+    slos: Sequence[Slo],
+    table: Performance,
+    delay_s: np.ndarray,
+    error_slo: np.ndarray,
+    distinct: np.ndarray,
 ) -> np.ndarray:
+    """Return the bounds on mean delays; what is listed twice, or on spot, does not move a default one."""
     found = []
     for i, slo in enumerate(slos):
-        good = table.compatible[i] & (table.error[i] <= error_slo[i])
-        usual = float(np.median(delay_s[i][good if good.any() else table.compatible[i]]))
+        may = table.compatible[i] & (distinct if np.any(distinct & table.compatible[i]) else True)
+        good = may & (table.error[i] <= error_slo[i])
+        usual = float(np.median(delay_s[i][good if good.any() else may]))
         found.append(_DELAY_ROOM * usual if slo.delay is None else slo.delay)
     return six(found)
 

@@ -19,6 +19,8 @@ from fleetgym.families.text import six
 from fleetgym.files.errors import FleetgymError
 
 _LATE_SHARE = 1.0 / 3.0
+_ON_DEMAND = "the cheapest on-demand way of serving it"
+_ANY = "the cheapest way of serving it at any price listed above 0, as no on-demand offer serves it"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,7 +29,7 @@ class Penalties:
 
     unserved_usd: np.ndarray
     late_usd: np.ndarray
-    basis: str
+    basis: str  # in words
 
 
 def penalties(
@@ -57,7 +59,7 @@ def penalties(
     FleetgymError
         If a default is needed and nothing that serves has a price, or a late request costs more than an unserved one.
     """
-    usd, market = request_usd(problem, rate_rps, offers)
+    usd, basis = request_usd(problem, rate_rps, offers)
     free = [k for k, slo in enumerate(slos) if slo.unserved_usd is None and not usd[k] > 0.0]
     if free:
         raise FleetgymError(
@@ -72,13 +74,13 @@ def penalties(
     )
     if np.any(late > unserved):
         raise FleetgymError("a late request may not cost more than an unserved one (late_usd > unserved_usd)")
-    return Penalties(unserved_usd=six(unserved), late_usd=six(late), basis=" and ".join(dict.fromkeys(market)))
+    return Penalties(unserved_usd=six(unserved), late_usd=six(late), basis=" or ".join(dict.fromkeys(basis)))
 
 
 def request_usd(
     problem: Columns, rate_rps: np.ndarray, offers: Sequence[Offer]
 ) -> tuple[np.ndarray, list[str]]:
-    """Return what the cheapest way of serving one request of each workload costs, and which market it is of.
+    """Return what the cheapest way of serving one request of each workload costs, and of which offers.
 
     The way is a mix of configurations that keeps the mean SLOs, each used as fully as planned. It costs no less than
     a whole replica, the cheapest that serves the workload, shared by the workload's requests. It is on demand. Where
@@ -88,21 +90,25 @@ def request_usd(
     -------
     usd : ndarray, shape (I,)
         Per request; 0 where nothing that serves has a price.
-    market : list of str
-        "on-demand" or "all" offers.
+    basis : list of str
+        What that is, in words.
     """
     priced = np.array([o.usd_per_gpu_h + o.power_usd_per_gpu_h > 0.0 for o in offers])
     on_demand = priced & [o.market == "on-demand" for o in offers]
-    usd, market = np.zeros(len(rate_rps)), []
+    usd, basis = np.zeros(len(rate_rps)), []
     for i, rate in enumerate(rate_rps):
-        for name, pools in (("on-demand", on_demand), ("all", priced)):
-            usable = problem.compatible[i] & ~np.any(problem.gpu_use[~pools] > 0, axis=0)
-            mix = _mix_usd(problem, i, np.flatnonzero(usable))
-            if mix is not None:
-                usd[i] = max(mix, _replica_usd(problem, i, usable) / rate)
-                break
-        market.append(name)
-    return usd, market
+        usd[i], words = _way_usd(problem, i, on_demand, rate), _ON_DEMAND
+        if usd[i] == 0.0:
+            usd[i], words = _way_usd(problem, i, priced, rate), _ANY
+        basis.append(words)
+    return usd, basis
+
+
+def _way_usd(problem: Columns, i: int, pools: np.ndarray, rate_rps: float) -> float:
+    """Return what the cheapest way on some pools costs per request of a workload; 0 if they cannot serve it."""
+    usable = problem.compatible[i] & ~np.any(problem.gpu_use[~pools] > 0, axis=0)
+    mix = _mix_usd(problem, i, np.flatnonzero(usable))
+    return 0.0 if mix is None else max(mix, _replica_usd(problem, i, usable) / rate_rps)
 
 
 def _mix_usd(problem: Columns, i: int, columns: np.ndarray) -> float | None:
