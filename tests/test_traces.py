@@ -269,6 +269,8 @@ def statistics(counts: np.ndarray, dispersion: np.ndarray) -> TraceStatistics:
         lengths=np.tile([100.0, 100.0, 1.0, 1.0], (workloads, 1)),
         correlation=np.zeros(workloads),
         computed=np.tile([100.0, 1.0, 0.0], (workloads, 1)),
+        output_values=np.array([100.0]),
+        output_shares=np.ones((workloads, 1)),
         prefix_hits_from=None,
         context_p99=1000.0,
         arrival_cv2=np.ones(workloads),

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fleetgym.capacity.risk import MARGINS, Risk
+from fleetgym.capacity.traces.objectives import Slo, stated_slos
 from fleetgym.cli.text_tables import NOTHING, align, number, share
 from fleetgym.model.instance import Configuration, Instance
 from fleetgym.model.planning import Plan
@@ -61,6 +62,7 @@ def plan_facts(
     costs["model_storage"] = float(fleet @ model.model_storage_usd)
     cost, bound = sum(costs.values()), window_bound(window, Effort(nodes=BOUND_NODES)).bound_usd
     names = [c.id for c in instance.configurations]
+    slos = stated_slos(instance.provenance, [w.id for w in instance.workloads])
     return {
         "instance": instance.id,
         "status": plan.status,
@@ -83,11 +85,18 @@ def plan_facts(
                 "delay_slo_s": w.mean_delay_slo_s,
                 "error": _mean(routing[i], window.error[i]),
                 "error_slo": w.error_slo,
+                "slo": None if slos is None else slos[i].words,
+                "missed_at_most": None if slos is None else _missed_at_most(slos[i]),
             }
             for i, w in enumerate(instance.workloads)
         },
         "risk": None if risk is None else risk.summary(),
     }
+
+
+def _missed_at_most(slo: Slo) -> float | None:
+    """Return the share of requests whose first token may be late; None where no percentile was asked for."""
+    return None if slo.ttft_percentile is None else 1.0 - slo.ttft_percentile / 100.0
 
 
 def _mean(shares: np.ndarray, values: np.ndarray) -> float | None:
@@ -271,9 +280,20 @@ def _routes(routing: dict[str, Any], numbers: dict[str, str]) -> str:
         prose.append(", ".join(f"{100 * x:.1f} % {numbers[c]}" for c, x in route["to"].items()) or "nowhere")
     lines = align(head, rows).split("\n")
     # The last column is prose, so it stands apart from the aligned numbers.
-    return "\n".join(
-        f"{a}  {b}".rstrip() for a, b in zip(lines, ["routed to", "---------", *prose], strict=True)
-    )
+    table = [f"{a}  {b}".rstrip() for a, b in zip(lines, ["routed to", "---------", *prose], strict=True)]
+    return "\n".join([*table, *_percentiles(routing)])
+
+
+def _percentiles(routing: dict[str, Any]) -> list[str]:
+    """Return for each percentile of the first token that was asked for whether this window keeps it."""
+    found = []
+    for name, route in routing.items():
+        most = route["missed_at_most"]
+        if most is not None:
+            verdict = "kept" if route["miss"] <= most else "BROKEN"
+            asked = f"at most {100 * most:.3g} % asked for by ttft.p{100 - 100 * most:.6g}"
+            found.append(f"{name}: {share(route['miss'])} % unserved or late, {asked}: {verdict}")
+    return found
 
 
 def _slack(value: float | None, slo: float, digits: int) -> list[str]:

@@ -11,6 +11,7 @@ from fleetgym.files.schema import Integer, Number
 #: Parts of one.
 SHARE = Number(0.0, 1.0)
 POSITIVE_SHARE = Number(1e-9, 1.0)
+PERCENTILE = Number(1.0, 99.99)
 
 #: Time.
 SLO_S = Number(1e-6, 1e7, "s")

@@ -19,7 +19,7 @@ from fleetgym.capacity.traces.candidates import (
     draft_instance,
 )
 from fleetgym.capacity.traces.days import Days
-from fleetgym.capacity.traces.objectives import Slo
+from fleetgym.capacity.traces.objectives import Slo, slo_words
 from fleetgym.capacity.traces.penalties import Penalties, penalties
 from fleetgym.capacity.traces.prices import Offer
 from fleetgym.capacity.traces.workloads import TraceStatistics
@@ -111,7 +111,8 @@ def build(
         {**w, "ttft_slo_s": slo.ttft, "arrival_cv2": float(six(cv2))}
         for w, slo, cv2 in zip(data["workloads"], slos, found.arrival_cv2, strict=True)
     ]
-    data["provenance"] = _provenance(days, found, context, f"{penalty:g} times {failing.basis}", source)
+    words = f"{penalty:g} times {failing.basis}"
+    data["provenance"] = _provenance(days, found, slos, context, words, source)
     most = largest_load(relaxed, peak * rate, cap)
     notes = []
     if most < 1.0:
@@ -231,7 +232,7 @@ def _prefix_words(found: TraceStatistics) -> str:
 
 
 def _provenance(
-    days: Days, found: TraceStatistics, context: int, penalty: str, source: str
+    days: Days, found: TraceStatistics, slos: Sequence[Slo], context: int, penalty: str, source: str
 ) -> Mapping[str, str]:
     return {
         "trace": f"{source}: {found.requests} requests in {found.span_s:.0f} s; workloads: {found.rule}; "
@@ -243,6 +244,7 @@ def _provenance(
         "performance": "modelled: calibrated roofline of fleetgym.hardware.performance.roofline, measured step times "
         f"where there is a fit (fleetgym/data/SOURCES.md); context limit {context} tokens",
         "error": f"assumed: {BASE_ERROR:g} at 8 B parameters times (P/8)^-0.35, times 1.15 at 8 bit",
+        "slo": slo_words(slos, found.names),
         "prices": "as given, or measured: cheapest on-demand offer in the region (fleetgym/data/SOURCES.md)",
         "penalties": f"as given, or assumed: an unserved request costs {penalty}; a late one a third of that",
         "startup": f"assumed: 1 window up to 14 B parameters, 2 up to 70 B, 3 above; a fee of {_FEE_WINDOWS:g} windows "

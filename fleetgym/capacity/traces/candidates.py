@@ -13,6 +13,7 @@ from fleetgym.capacity.traces.days import Days
 from fleetgym.capacity.traces.labels import DEFAULT_MODELS
 from fleetgym.capacity.traces.objectives import Slo
 from fleetgym.capacity.traces.prices import Offer, pool_ids
+from fleetgym.capacity.traces.token_times import Lengths, limited
 from fleetgym.capacity.traces.workloads import TraceStatistics
 from fleetgym.families import draft as parts
 from fleetgym.families.static import Allocation
@@ -108,15 +109,13 @@ def _columns(plan: parts.SizePlan, options: roofline.RooflineOptions) -> list[Co
         for pool in plan.pools
         for precision in pool.precisions
     ]
-    return parts.two_best(
-        homogeneous.columns(
-            [catalog.model(name) for name in plan.models],
-            tiers,
-            pipeline_parallel=(1,),
-            capacity=lambda deployment: roofline.capacity(deployment, options),
-            startup=homogeneous.startup_windows,
-            storage_usd_per_gb_h=parts.STORAGE_USD_PER_GB_H,
-        )
+    return homogeneous.columns(
+        [catalog.model(name) for name in plan.models],
+        tiers,
+        pipeline_parallel=(1,),
+        capacity=lambda deployment: roofline.capacity(deployment, options),
+        startup=homogeneous.startup_windows,
+        storage_usd_per_gb_h=parts.STORAGE_USD_PER_GB_H,
     )
 
 
@@ -158,8 +157,8 @@ def draft_instance(
     own = found.models
     plan = _size_plan(found, offers, _candidates(models, own))
     options = roofline.RooflineOptions(context_limit=context)
-    columns = _columns(plan, options)
-    if not columns:
+    fitting = _columns(plan, options)
+    if not fitting:
         raise FleetgymError(
             f"none of {', '.join(plan.models)} fits {', '.join(pool.gpu for pool in plan.pools)} with a context "
             f"of {options.context_limit} tokens"
@@ -170,13 +169,19 @@ def draft_instance(
             found.lengths[:, 1] @ (found.lengths[:, 0] + found.lengths[:, 1] / 2) / found.lengths[:, 1].sum()
         )
     )
+
+    def pair_at(i: int, column: Column, at_once: int) -> PairPerformance | None:
+        if own[i] not in (None, column.deployment.model.name):
+            return None
+        engine = dataclasses.replace(options, max_num_seqs=at_once)
+        return _pair(column, lengths[i], found.computed[i], resident, engine)
+
+    columns, is_kept = limited(fitting, slos, _lengths(found), found.names, pair_at)
     pairs: list[list[PairPerformance | None]] = []
     for i, name in enumerate(found.names):
         row = [
-            None
-            if own[i] not in (None, column.deployment.model.name)
-            else _pair(column, lengths[i], found.computed[i], resident, options)
-            for column in columns
+            pair_at(i, column, column.configuration.max_concurrency) if kept else None
+            for column, kept in zip(columns, is_kept[i], strict=True)
         ]
         pairs.append(_in_time(name, row, lengths[i], slos[i].ttft))
     table = performance_table(pairs)
@@ -187,6 +192,19 @@ def draft_instance(
     return parts.Draft(
         plan, "trace-import", days.plan, lengths, columns, problem, table, delay_slo, error_slo, found.names
     )
+
+
+def _lengths(found: TraceStatistics) -> list[Lengths]:
+    return [
+        Lengths(
+            input_tokens=float(found.lengths[i, 0]),
+            output_tokens=float(found.lengths[i, 1]),
+            computed_cv2=float(found.computed[i, 1]),
+            output_values=found.output_values,
+            output_shares=found.output_shares[i],
+        )
+        for i in range(len(found.names))
+    ]
 
 
 def _pair(
@@ -259,7 +277,7 @@ def _delay_slos(
         may = table.compatible[i] & (distinct if np.any(distinct & table.compatible[i]) else True)
         good = may & (table.error[i] <= error_slo[i])
         usual = float(np.median(delay_s[i][good if good.any() else may]))
-        found.append(_DELAY_ROOM * usual if slo.delay is None else slo.delay)
+        found.append(slo.delay or slo.e2e or _DELAY_ROOM * usual)
     return six(found)
 
 

@@ -1,8 +1,12 @@
-"""Service level objectives as words, as a file or as objects in; one `Slo` per workload out."""
+"""Service level objectives as words, as a file or as objects in; one `Slo` per workload out.
+
+A name may end in the percentile that is meant, as in ``ttft.p95``. Times have units; a number without one is seconds.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +15,7 @@ from fleetgym.capacity.traces.small_csv import SMALL_FILE_BYTES, amount, csv_row
 from fleetgym.capacity.traces.source import fail
 from fleetgym.files.documents import parse_json, read_text
 from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError, suggestion
-from fleetgym.files.quantities import PENALTY_USD, POSITIVE_SHARE, SLO_S
+from fleetgym.files.quantities import PENALTY_USD, PERCENTILE, POSITIVE_SHARE, SLO_S
 from fleetgym.files.schema import Checked, Number, documented, spec
 
 
@@ -29,10 +33,21 @@ class Slo(Checked):
     """
 
     ttft: float = spec(SLO_S, 2.0, doc="to the first token")
+    ttft_percentile: float | None = spec(
+        PERCENTILE.or_null(), None, doc="of the requests keep ttft; None: as many as late_usd is worth"
+    )
+    tpot: float | None = spec(SLO_S.or_null(), None, doc="per output token after the first; None: any")
+    tpot_percentile: float | None = spec(
+        PERCENTILE.or_null(), None, doc="of the requests keep tpot; None: their mean does"
+    )
+    e2e: float | None = spec(SLO_S.or_null(), None, doc="from arrival to the last token; None: any")
+    e2e_percentile: float | None = spec(
+        PERCENTILE.or_null(), None, doc="of the requests keep e2e; None: their mean does"
+    )
     delay: float | None = spec(
         SLO_S.or_null(),
         None,
-        doc="mean of a request; None: 1.3 times the median of good configurations",
+        doc="mean of a request in service; None: e2e, or 1.3 times the median of good configurations",
     )
     error: float = spec(POSITIVE_SHARE, 0.05, doc="mean share of wrong answers")
     unserved_usd: float | None = spec(
@@ -44,17 +59,77 @@ class Slo(Checked):
         doc="per request whose first token is late; None: a third of unserved_usd",
     )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in _WITH_PERCENTILES:
+            if getattr(self, name) is None and getattr(self, f"{name}_percentile") is not None:
+                raise DataError(f"a percentile needs a bound: {name}", f"Slo.{name}_percentile")
+        if self.e2e is not None and self.e2e <= self.ttft:
+            raise DataError(
+                f"expected more than ttft ({self.ttft:g} s), which is a part of it, got {self.e2e:g} s",
+                "Slo.e2e",
+            )
 
-_KINDS: dict[str, Number] = {field.name: field.metadata["kind"] for field in dataclasses.fields(Slo)}
+    @property
+    def words(self) -> str:
+        """The objectives, without prices, as `parse_slo` reads them.
+
+        Examples
+        --------
+        >>> Slo(ttft=0.5, ttft_percentile=95, tpot=0.05).words
+        'ttft.p95=0.5s,tpot=0.05s,error=0.05'
+        """
+        found = []
+        for name in (*_WITH_PERCENTILES, "delay", "error"):
+            value, percentile = getattr(self, name), getattr(self, f"{name}_percentile", None)
+            if value is not None:
+                which = "" if percentile is None else f".p{percentile:g}"
+                found.append(f"{name}{which}={value:.12g}{'' if name == 'error' else 's'}")
+        return ",".join(found)
+
+
+_WITH_PERCENTILES = ("ttft", "tpot", "e2e")
+
+#: What may be given; `Slo` has the percentile of a name in a field of its own.
+_KINDS: dict[str, Number] = {
+    field.name: field.metadata["kind"]
+    for field in dataclasses.fields(Slo)
+    if not field.name.endswith("_percentile")
+}
+
+#: Seconds above which a number without a unit is more likely to be meant in milliseconds.
+_USUAL_S = {"ttft": 60.0, "tpot": 1.0, "e2e": 600.0, "delay": 600.0}
+_UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+
+#: Objectives that people have and the model cannot express, and what comes nearest.
+_NOT_EXPRESSED = {
+    **dict.fromkeys(
+        ("itl", "tbt", "inter_token_latency", "time_between_tokens"),
+        "the model has no single gaps between tokens, only their mean over a request: give tpot",
+    ),
+    **dict.fromkeys(
+        ("throughput", "tps", "tokens_per_s", "tokens_per_second", "output_speed"),
+        "the model bounds times, not rates: give tpot, the seconds per token of a request",
+    ),
+    **dict.fromkeys(
+        ("goodput", "rps", "qps", "availability", "success_rate", "uptime"),
+        "demand is what the trace has, and what is not served in time costs unserved_usd or late_usd: give these",
+    ),
+    "queue": "waiting is a part of ttft and of e2e: give one of them",
+}
+_MEAN_FIRST_TOKEN = "the model has the share of late first tokens, not their mean: give ttft, or ttft.p50"
+_MEAN_ONLY = "it bounds a mean, and the model has no percentile of it"
 
 
 def parse_slo(text: str) -> Slo:
-    """Read SLOs such as ``ttft=2,delay=20,error=0.05``.
+    """Read SLOs such as ``ttft.p95=500ms,tpot=50ms,e2e=20s,error=5%``.
 
     Examples
     --------
     >>> parse_slo("ttft=1.5,error=0.03").ttft
     1.5
+    >>> parse_slo("ttft.p95=500ms").ttft_percentile
+    95.0
     """
     values = {}
     for part in text.split(","):
@@ -69,10 +144,72 @@ def parse_slo(text: str) -> Slo:
 
 
 def _slo(values: Mapping[str, Any]) -> Slo:
-    for name in values:
-        if name not in _KINDS:
-            raise FleetgymError(f"unknown SLO {name!r}{suggestion(name, _KINDS)}")
-    return Slo(**{name: amount(name, value, _KINDS[name]) for name, value in values.items()})
+    found: dict[str, float] = {}
+    given: dict[str, str] = {}
+    for written, value in values.items():
+        name, percentile = _name(written)
+        if name in given:
+            raise FleetgymError(
+                f"the SLO {name} is given twice, as {given[name]} and {written}: the model has one bound on it"
+            )
+        given[name] = written
+        found[name] = _amount(name, written, value)
+        if percentile is not None:
+            found[f"{name}_percentile"] = percentile
+    try:
+        return Slo(**found)
+    except DataError as error:
+        raise FleetgymError(f"the SLO {error.path.removeprefix('Slo.')}: {error.message}") from None
+
+
+def _name(written: str) -> tuple[str, float | None]:
+    """Return an SLO's name, and the percentile that is meant.
+
+    Examples
+    --------
+    >>> _name("ttft.p99.9"), _name("tpot.mean"), _name("error")
+    (('ttft', 99.9), ('tpot', None), ('error', None))
+    """
+    found = re.fullmatch(
+        r"(\w+?)(?:[._](?:p(\d+(?:\.\d+)?)|(mean|avg|median)))?", written, re.ASCII | re.IGNORECASE
+    )
+    name, digits, word = (found[1].lower(), found[2], found[3]) if found else (written, None, None)
+    if name in _NOT_EXPRESSED:
+        raise FleetgymError(f"the SLO {written} cannot be expressed: {_NOT_EXPRESSED[name]}")
+    if name not in _KINDS:
+        raise FleetgymError(f"unknown SLO {written!r}{suggestion(name, _KINDS)}")
+    if word and word.lower() == "median":
+        digits = "50"
+    elif word and name == "ttft":
+        raise FleetgymError(f"the SLO {written} cannot be expressed: {_MEAN_FIRST_TOKEN}")
+    if digits is None:
+        return name, None
+    if name not in _WITH_PERCENTILES:
+        raise FleetgymError(
+            f"the SLO {written} cannot be expressed: {_MEAN_ONLY}"
+            + ("; give e2e with a percentile" if name == "delay" else "")
+        )
+    return name, amount(f"the percentile of {written}", digits, PERCENTILE)
+
+
+def _amount(name: str, written: str, value: Any) -> Any:
+    """Return a number in the unit of the model; raise where it is likely to be in another."""
+    text = value.strip(" \t") if isinstance(value, str) else value
+    if isinstance(text, str) and _KINDS[name].unit == "s":
+        for unit, seconds in _UNITS_S.items():
+            if found := re.fullmatch(rf"([0-9.eE+-]+) *{unit}", text, re.ASCII):
+                return amount(written, seconds * amount(written, found[1], Number(0.0, 1e13)), _KINDS[name])
+    if isinstance(text, str) and name == "error" and text.endswith("%"):
+        return amount(
+            written, amount(written, text[:-1].rstrip(" "), Number(0.0, 100.0)) / 100.0, _KINDS[name]
+        )
+    number = amount(written, text, _KINDS[name].or_null(False))
+    if number > _USUAL_S.get(name, number):
+        raise FleetgymError(
+            f"{written}={number:g} is {number:g} seconds, more than the usual {_USUAL_S[name]:g}; write "
+            f"{written}={number:g}s if seconds are meant, or {written}={number:g}ms"
+        )
+    return number
 
 
 def without_words(slo: str | Slo | Mapping[str, Slo] | None) -> str | Slo | Mapping[str, Slo] | None:
@@ -92,8 +229,8 @@ def slos_for(slo: str | Slo | Mapping[str, Slo] | None, names: Sequence[str]) ->
     Parameters
     ----------
     slo : str, Slo or mapping, optional
-        ``"ttft=2,delay=20"`` for all; the name of a file (CSV with a column ``workload`` and any of ``ttft,delay,error,
-        unserved_usd,late_usd``, or JSON of the same by workload), where ``*`` stands for all that are not named;
+        ``"ttft=2,delay=20"`` for all; the name of a file (CSV with a column ``workload`` and columns named
+        as in words, or JSON of the same by workload), where ``*`` stands for all that are not named;
         an `Slo`, or one by workload.
     names : sequence of str
         Ids of the workloads.
@@ -124,7 +261,7 @@ def _read_slos(path: str, names: Sequence[str]) -> dict[str, Slo]:
     if path.endswith((".json", ".json.gz")):
         return _read_slo_json(path, names)
     found: dict[str, Slo] = {}
-    for line, row in csv_rows(path, ("workload", *_KINDS), required=("workload",)):
+    for line, row in csv_rows(path, ("workload", *_KINDS), required=("workload",), check=_name):
         name = row.pop("workload")
         try:
             _known_workload(name, names)
@@ -156,3 +293,39 @@ def _read_slo_json(path: str, names: Sequence[str]) -> dict[str, Slo]:
 def _known_workload(name: str, names: Sequence[str]) -> None:
     if name != "*" and name not in names:
         raise UnknownNameError("workload", name, ["*", *names])
+
+
+# -- what an instance says of its SLOs
+
+_STATED = "as given, or by default: "
+
+
+def slo_words(slos: Sequence[Slo], names: Sequence[str]) -> str:
+    """Return the objectives of all workloads as text, which `stated_slos` reads.
+
+    Examples
+    --------
+    >>> slo_words([Slo(ttft=1), Slo(ttft=1)], ["chat", "code"])
+    'as given, or by default: ttft=1s,error=0.05 of every workload'
+    """
+    words = [slo.words for slo in slos]
+    if len(set(words)) == 1:
+        return f"{_STATED}{words[0]} of every workload"
+    return _STATED + "; ".join(f"{word} of {name}" for word, name in zip(words, names, strict=True))
+
+
+def stated_slos(provenance: Mapping[str, str], names: Sequence[str]) -> tuple[Slo, ...] | None:
+    """Return the SLOs of which an instance was made, one per workload; None where it does not say.
+
+    Examples
+    --------
+    >>> text = slo_words([Slo(ttft=1, ttft_percentile=95), Slo()], ["chat", "code"])
+    >>> [slo.ttft_percentile for slo in stated_slos({"slo": text}, ["chat", "code"])]
+    [95.0, None]
+    """
+    text = provenance.get("slo", "")
+    if not text.startswith(_STATED):
+        return None
+    parts = [part.rpartition(" of ") for part in text.removeprefix(_STATED).split("; ")]
+    found = {name: parse_slo(words) for words, _, name in parts}
+    return tuple(found.get("every workload") or found[name] for name in names)

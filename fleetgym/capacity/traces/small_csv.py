@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fleetgym.capacity.traces.source import fail, separator_hint
@@ -16,9 +16,15 @@ SMALL_FILE_BYTES = 2**20
 
 
 def csv_rows(
-    path: str | os.PathLike[str], known: Sequence[str], required: Sequence[str]
+    path: str | os.PathLike[str],
+    known: Sequence[str],
+    required: Sequence[str],
+    check: Callable[[str], object] | None = None,
 ) -> list[tuple[int, dict[str, str]]]:
-    """Return the rows of a small CSV file with a header, each with its line."""
+    """Return the rows of a small CSV file with a header, each with its line.
+
+    `check` raises `FleetgymError` for a column that is not among the known ones; without it none is accepted.
+    """
     try:
         text = read_text(path, SMALL_FILE_BYTES).removeprefix("\ufeff")
     except DataError as error:
@@ -33,7 +39,12 @@ def csv_rows(
         fail(path, 1, f"the file is empty; expected the header {','.join(known)}")
     (_, head), body = rows[0], rows[1:]
     for name in head:
-        if name not in known:
+        if name not in known and check is not None and not separator_hint(head):
+            try:
+                check(name)
+            except FleetgymError as error:
+                fail(path, 1, str(error))
+        elif name not in known:
             fail(path, 1, f"unknown column {name!r}{separator_hint(head) or suggestion(name, known)}")
         if head.count(name) > 1:
             fail(path, 1, f"the column {name!r} stands there twice")

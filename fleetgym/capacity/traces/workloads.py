@@ -21,6 +21,8 @@ BIN_S = 10  # about a request's time in service: the time scale on which bursts 
 BINS = int(WINDOW_S) // BIN_S  # per window
 MAX_DAYS = 93
 _LONGEST_TOTAL = 2**20  # tokens; what is longer counts as this when quantiles are taken
+_OUTPUT_LENGTHS = np.unique(np.floor(1.02 ** np.arange(815)))  # tokens, up to 10 million
+_OUTPUT_BINS = len(_OUTPUT_LENGTHS)
 _FEW_REQUESTS = 50
 _SINCE_1970_NS = 10**17  # three years: larger numbers of seconds are dates
 
@@ -51,6 +53,8 @@ class TraceStatistics:
     computed: (
         np.ndarray
     )  # (I, 3) prompt tokens that no prefix cache holds: mean, cv2, correlation with output
+    output_values: np.ndarray  # (n,) ascending output lengths, at most 2 % above what they stand for
+    output_shares: np.ndarray  # (I, n) share of the requests with each
     prefix_hits_from: str | None  # how it is known what a prefix cache holds; None: nothing is
     context_p99: float  # 99 % of the requests have no more tokens, input and output together
     arrival_cv2: np.ndarray  # (I,) variance / mean of counts in 10 s, within windows
@@ -227,6 +231,7 @@ def _measure(
     count, windows = len(sorting.names), clock.windows
     bins = np.zeros((windows + 1) * BINS * count)
     sums = np.zeros((2, (windows + 1) * count))  # tokens per window, input and output
+    outputs = np.zeros(_OUTPUT_BINS * count)
     moments, computed = np.zeros((6, count)), np.zeros((6, count))
     for rows in trace.chunks():
         workload = sorting.classify(rows)
@@ -235,6 +240,7 @@ def _measure(
         a, b = rows["input"].astype(float), rows["output"].astype(float)
         for side, tokens in enumerate((a, b)):
             sums[side] += np.bincount(bin_ // BINS * count + workload, tokens, minlength=sums.shape[1])
+        outputs += np.bincount(_output_bin(rows["output"]) * count + workload, minlength=outputs.size)
         fresh = a - rows["cached"] if prefix_hit is None else (1.0 - prefix_hit) * a
         for found, inputs in ((moments, a), (computed, fresh)):
             for k, values in enumerate((np.ones_like(a), inputs, b, inputs**2, b * b, inputs * b)):
@@ -251,6 +257,8 @@ def _measure(
     _check_tokens(moments, sorting.names, source)
     lengths, correlation = _lengths(moments)
     own_lengths, own_correlation = _lengths(computed)
+    by_length = outputs.reshape(_OUTPUT_BINS, count)
+    seen = by_length.any(axis=1)
     return TraceStatistics(
         names=sorting.names,
         rule=sorting.rule,
@@ -268,6 +276,8 @@ def _measure(
         lengths=lengths,
         correlation=correlation,
         computed=np.column_stack((own_lengths[:, [0, 2]], own_correlation)),
+        output_values=_OUTPUT_LENGTHS[seen],
+        output_shares=(by_length[seen] / by_length.sum(axis=0)).T,
         prefix_hits_from=trace.prefix_hits
         if prefix_hit is None
         else f"assumed, as given: {prefix_hit:.3g} of every prompt",
@@ -275,6 +285,11 @@ def _measure(
         arrival_cv2=_dispersion(bins.reshape(-1, BINS, count)),
         dispersion=np.maximum(1.0, _dispersion(bins.reshape(-1, 2, BINS // 2, count).sum(axis=2))),
     )
+
+
+def _output_bin(tokens: np.ndarray) -> np.ndarray:
+    """Return the numbers of the bins of output lengths: that of the shortest length that is not below."""
+    return np.searchsorted(_OUTPUT_LENGTHS, tokens)
 
 
 def _check_tokens(moments: np.ndarray, names: Sequence[str], source: str) -> None:

@@ -1,0 +1,245 @@
+"""Objectives of time per output token and of end-to-end latency in; how many requests a replica may serve at once, out.
+
+The more requests a replica serves at once, the longer a token takes. Each objective therefore has a largest
+concurrency, and an engine that is told this limit keeps it at any load. A configuration of an instance is a deployment
+with such a limit; it serves the workloads whose objectives it keeps. ``docs/model.md`` says what is assumed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from fleetgym.capacity.traces.objectives import Slo
+from fleetgym.families.draft import two_best
+from fleetgym.files.errors import FleetgymError
+from fleetgym.hardware.configurations.homogeneous import Column
+from fleetgym.hardware.performance.coefficients import PairPerformance
+
+#: Limits of one deployment, at most: workloads with limits in between take the next lower one.
+_MOST_LIMITS = 3
+_FEWEST_SERVERS = 8  # that a small deployment should have, as for objectives without a limit
+
+#: What a deployment does to a workload's requests if it serves so many at once; None where it cannot serve them.
+PairAt = Callable[[int, Column, int], PairPerformance | None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lengths:
+    """Token lengths of a workload's requests.
+
+    Parameters
+    ----------
+    input_tokens, output_tokens : float
+        Means.
+    computed_cv2 : float
+        Squared coefficient of variation of the computed prompt tokens.
+    output_values, output_shares : ndarray, shape (n,)
+        The distribution of output tokens: ascending lengths, and the share of requests with each.
+    """
+
+    input_tokens: float
+    output_tokens: float
+    computed_cv2: float
+    output_values: np.ndarray
+    output_shares: np.ndarray
+
+    def output_quantile(self, share: float) -> float:
+        """Return the length that a share of the requests does not exceed."""
+        is_shorter = np.cumsum(self.output_shares) < share - 1e-12
+        return float(self.output_values[min(int(is_shorter.sum()), len(is_shorter) - 1)])
+
+
+def tpot_s(pair: PairPerformance, lengths: Lengths, at_once: int, percentile: float | None = None) -> float:
+    """Return the time per output token where a replica serves so many requests at once, in seconds.
+
+    A request's own prefill is no part of it; the prompts of the others are, since they are computed between its tokens.
+
+    Parameters
+    ----------
+    pair : PairPerformance
+        What the deployment does to the requests at this concurrency.
+    lengths : Lengths
+        Of the requests.
+    at_once : int
+        Requests at once.
+    percentile : float, optional
+        Of the requests, from 1 to 99.99; by default their mean.
+
+    Returns
+    -------
+    float
+        In a percentile, the prompts that come while a request generates vary: their number is Poisson, and their work
+        is taken as gamma-distributed.
+    """
+    a, b = lengths.input_tokens, lengths.output_tokens
+    mean = (pair.service_s.at(a, b) - pair.prefill_s.at(a, b)) / b
+    others = (pair.service_s.per_input_token - pair.prefill_s.per_input_token) * a / b
+    if percentile is None or at_once <= 1 or others <= 0.0 or lengths.output_values[-1] <= 1:
+        return mean
+    from scipy.optimize import brentq
+    from scipy.special import gammaincc
+
+    # To a request with o output tokens, the others bring (at_once - 1) o / b prompts of cv2 computed_cv2.
+    several = lengths.output_values > 1  # one token has no time after the first
+    shape = (at_once - 1) * lengths.output_values[several] / b / (1.0 + lengths.computed_cv2)
+    shares = lengths.output_shares[several]
+
+    def exceeds(more: float) -> float:
+        return float(shares @ gammaincc(shape, shape * more)) - (1.0 - percentile / 100.0) * shares.sum()
+
+    most = 2.0
+    while exceeds(most) > 0.0:
+        most *= 2.0
+    return float(mean + others * (brentq(exceeds, 0.0, most) - 1.0))
+
+
+def e2e_s(
+    pair: PairPerformance, lengths: Lengths, at_once: int, ttft_s: float, percentile: float | None = None
+) -> float:
+    """Return the time from arrival to the last token of a request whose first token is just in time, in seconds.
+
+    Parameters
+    ----------
+    pair, lengths, at_once, percentile
+        As for `tpot_s`.
+    ttft_s : float
+        Bound on the time to the first token.
+
+    Returns
+    -------
+    float
+        In a percentile, of a request whose output is that long.
+    """
+    tokens = lengths.output_tokens if percentile is None else lengths.output_quantile(percentile / 100.0)
+    return ttft_s + tokens * tpot_s(pair, lengths, at_once)
+
+
+def _broken(
+    slo: Slo, pair: PairPerformance, lengths: Lengths, at_once: int
+) -> tuple[str, float, float] | None:
+    """Return name, bound and value of the first objective that is broken; None where all are kept."""
+    if slo.tpot is not None:
+        found = tpot_s(pair, lengths, at_once, slo.tpot_percentile)
+        if found > slo.tpot:
+            return "tpot", slo.tpot, found
+    if slo.e2e is not None:
+        found = e2e_s(pair, lengths, at_once, slo.ttft, slo.e2e_percentile)
+        if found > slo.e2e:
+            return "e2e", slo.e2e, found
+    return None
+
+
+def limited(
+    columns: Sequence[Column],
+    slos: Sequence[Slo],
+    lengths: Sequence[Lengths],
+    names: Sequence[str],
+    pair_at: PairAt,
+) -> tuple[list[Column], np.ndarray]:
+    """Return the deployments worth having, at the concurrencies that keep the objectives.
+
+    Without objectives of tokens these are the two smallest of each model and tier, at the concurrency that memory
+    allows. With them, the two smallest that keep each workload's objectives for at least 8 requests at once, or the one
+    that does for most.
+
+    Parameters
+    ----------
+    columns : sequence of Column
+        All deployments that fit, at the concurrency that memory allows.
+    slos, lengths, names : sequence
+        Objectives, lengths and names of the workloads.
+    pair_at : callable
+        See `PairAt`.
+
+    Returns
+    -------
+    columns : list of Column
+        Deployments, each at one or several limits.
+    is_kept : ndarray of bool, shape (workloads, columns)
+        Whether the workload's objectives are kept at this limit.
+
+    Raises
+    ------
+    FleetgymError
+        If no deployment keeps a workload's objectives, even for one request at a time.
+    """
+    if all(slo.tpot is None and slo.e2e is None for slo in slos):
+        kept = two_best(list(columns))
+        return kept, np.ones((len(slos), len(kept)), dtype=bool)
+    most = np.array(
+        [[_most_at_once(i, c, slos[i], lengths[i], pair_at) for c in columns] for i in range(len(slos))]
+    )
+    for i, row in enumerate(most):
+        if not row.any():
+            _refuse(i, columns, slos[i], lengths[i], names[i], pair_at)
+    chosen: dict[int, set[int]] = {}
+    for row in most:
+        for k in _smallest(columns, row):
+            chosen.setdefault(k, set()).add(int(row[k]))
+    found: list[Column] = []
+    kept_by: list[np.ndarray] = []
+    for k in sorted(chosen):
+        limits = np.array(sorted(chosen[k]))
+        shares = np.linspace(0.0, 1.0, min(_MOST_LIMITS, len(limits)))
+        for limit in dict.fromkeys(int(n) for n in np.quantile(limits, shares, method="lower")):
+            found.append(_at(columns[k], limit))
+            kept_by.append(most[:, k] >= limit)
+    return found, np.array(kept_by, dtype=bool).reshape(-1, len(slos)).T
+
+
+def _most_at_once(i: int, column: Column, slo: Slo, lengths: Lengths, pair_at: PairAt) -> int:
+    """Return the largest concurrency at which the objectives are kept; 0 where there is none."""
+
+    def keeps(at_once: int) -> bool:
+        pair = pair_at(i, column, at_once)
+        return pair is not None and _broken(slo, pair, lengths, at_once) is None
+
+    low, high = 0, column.configuration.max_concurrency
+    if keeps(high):
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if keeps(middle) else (low, middle)
+    return low
+
+
+def _smallest(columns: Sequence[Column], most: np.ndarray) -> list[int]:
+    """Return the two smallest deployments of each model and tier that serve enough at once, or the best one."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for k in np.flatnonzero(most).tolist():
+        groups.setdefault((columns[k].configuration.model, columns[k].tier), []).append(k)
+    found = []
+    for group in groups.values():
+        ample = [k for k in group if most[k] >= _FEWEST_SERVERS]
+        by_size = sorted(ample, key=lambda k: columns[k].deployment.gpus)[:2]
+        found += by_size or [max(group, key=lambda k: (most[k], -columns[k].deployment.gpus))]
+    return found
+
+
+def _at(column: Column, limit: int) -> Column:
+    """Return a deployment whose engine serves at most so many requests at once."""
+    whole = column.configuration
+    if limit == whole.max_concurrency:
+        return column
+    named = dataclasses.replace(whole, id=f"{whole.id}:n{limit}", max_concurrency=limit)
+    return dataclasses.replace(column, configuration=named)
+
+
+def _refuse(
+    i: int, columns: Sequence[Column], slo: Slo, lengths: Lengths, name: str, pair_at: PairAt
+) -> None:
+    """Raise `FleetgymError` with the best that can be had; return where nothing can serve the workload at all."""
+    pairs = [pair for column in columns if (pair := pair_at(i, column, 1)) is not None]
+    broken = [found for pair in pairs if (found := _broken(slo, pair, lengths, 1)) is not None]
+    if not broken:
+        return
+    what, bound, best = min(broken, key=lambda found: found[2] / found[1])
+    percentile = getattr(slo, f"{what}_percentile")
+    which = "" if percentile is None else f".p{percentile:g}"
+    raise FleetgymError(
+        f"the SLO {what}{which}={bound:g} of workload {name!r} is out of reach: a request alone has {best:.3g} s "
+        "on the fastest configuration; loosen it, or give other --models or --gpus"
+    )
