@@ -218,6 +218,14 @@ def test_retail_prices_of_azure(tmp_path: Path) -> None:
         read_prices(write(tmp_path, json.dumps({"Items": [azure_item(currencyCode="EUR")]}), "e.json"))
 
 
+def test_instance_types_of_lambda(tmp_path: Path) -> None:
+    """Records under their names, and prices in cents."""
+    kind = {"name": "gpu_8x_h100_sxm5", "price_cents_per_hour": 2392, "specs": {"gpus": 8}}
+    types = {"gpu_8x_h100_sxm5": {"instance_type": kind, "regions_with_capacity_available": []}}
+    (offer,) = read_prices(write(tmp_path, json.dumps({"data": types}), "p.json")).offers
+    assert (offer.gpu, offer.gpus_per_node, offer.usd_per_gpu_h) == ("H100", 8, pytest.approx(2.99))
+
+
 def test_a_list_of_too_many_offers(tmp_path: Path) -> None:
     """The error says by what to choose."""
     rows = "".join(f"H100,2,spot,r{k}\n" for k in range(MAX_OFFERS + 1))

@@ -7,11 +7,12 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
-from fleetgym.capacity.traces.source import fail, separator_hint
+from fleetgym.capacity.traces.source import fail
 from fleetgym.files.errors import FleetgymError, UnknownNameError
 
 #: What the columns may be called; capitals, spaces, dots, dashes and underscores do not matter. Dots are the
-#: steps into nested JSON. A name of a time may end in its unit, as in ``arrival_ms``.
+#: steps into nested JSON: what a name ends with after one counts where no whole name does. A name of a time may end
+#: in its unit, as in ``arrival_ms``.
 COLUMN_NAMES = {
     "time": (
         "timestamp",
@@ -21,6 +22,7 @@ COLUMN_NAMES = {
         "arrived_at",
         "start_time",
         "request_time",
+        "request_start_time",
         "created_at",
         "created",
         "datetime",
@@ -36,10 +38,10 @@ COLUMN_NAMES = {
         "input_len",
         "prompt_len",
         "num_prompt_tokens",
-        "usage.prompt_tokens",
-        "usage.input_tokens",
-        "gen_ai.usage.input_tokens",
-        "attributes.gen_ai.usage.input_tokens",
+        "tokens_prompt",
+        "input_token_count",
+        "prompt_token_count",
+        "llm.token_count.prompt",
     ),
     "output": (
         "generated_tokens",
@@ -50,13 +52,13 @@ COLUMN_NAMES = {
         "output_length",
         "output_len",
         "num_output_tokens",
-        "usage.completion_tokens",
-        "usage.output_tokens",
-        "gen_ai.usage.output_tokens",
-        "attributes.gen_ai.usage.output_tokens",
+        "tokens_completion",
+        "output_token_count",
+        "completion_token_count",
+        "llm.token_count.completion",
     ),
     "label": ("workload", "class", "label"),
-    "model": ("model", "model_name", "gen_ai.request.model", "attributes.gen_ai.request.model"),
+    "model": ("model", "model_name", "gen_ai.request.model", "model_id", "ls_model_name"),
     "count": ("num_requests", "num_model_requests", "request_count", "n_requests", "requests"),
     "status": ("status", "status_code", "state"),
     "error": ("error", "error_message"),
@@ -64,23 +66,21 @@ COLUMN_NAMES = {
         "cached_tokens",
         "cached_input_tokens",
         "cache_read_input_tokens",
-        "usage.cache_read_input_tokens",
+        "cache_read_input_token_count",
         "input_cached_tokens",
-        "prompt_tokens_details.cached_tokens",
-        "usage.prompt_tokens_details.cached_tokens",
-        "input_tokens_details.cached_tokens",
-        "usage.input_tokens_details.cached_tokens",
         "prompt_cache_hit_tokens",
-        "usage.prompt_cache_hit_tokens",
         "num_cached_tokens",
         "gen_ai.usage.cache_read.input_tokens",
-        "attributes.gen_ai.usage.cache_read.input_tokens",
     ),
-    "created": ("cache_creation_input_tokens", "usage.cache_creation_input_tokens"),
+    "created": ("cache_creation_input_tokens", "cache_write_input_token_count"),
     "hashes": ("hash_ids",),
 }
 _NEEDED = ("time", "input", "output")
 _SEVERAL = ("label", "model", "status", "error", "cached", "created")  # the first of the names is taken
+_NESTED = ("time", "input", "output", "model", "cached", "created")  # may be what a name ends with
+
+#: Tokens of the block of a prompt that a hash stands for, by default as in Mooncake's traces.
+HASH_BLOCK = 512
 
 #: Nanoseconds of the units that a time may be in.
 UNITS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
@@ -105,6 +105,7 @@ class Format:
     columns: Mapping[str, str] = dataclasses.field(default_factory=dict)  # beside the usual names
     unit: str | None = None  # of times that are numbers
     ordered: bool = True  # by time
+    hash_block: int = HASH_BLOCK  # tokens
 
 
 #: What is not listed here is read by the names of its columns alone.
@@ -115,6 +116,12 @@ FORMATS = (
         marks=("Timestamp", "Request tokens", "Response tokens", "Log Type"),
         columns={"label": "", "model": "Model"},
         unit="s",
+    ),
+    Format(
+        name="Bailian trace",  # as Mooncake's, in seconds and with shorter blocks
+        marks=("chat_id", "parent_chat_id", "timestamp", "input_length", "output_length", "hash_ids"),
+        unit="s",
+        hash_block=16,
     ),
     Format(
         name="Mooncake trace",
@@ -140,6 +147,57 @@ FORMATS = (
         unit="s",
         ordered=False,
     ),
+    Format(
+        name="aiperf profile export",
+        marks=(
+            "metadata.request_start_ns",
+            "metrics.input_sequence_length.value",
+            "metrics.output_sequence_length.value",
+        ),
+        columns={
+            "time": "metadata.request_start_ns",
+            "input": "metrics.input_sequence_length.value",
+            "output": "metrics.output_sequence_length.value",
+        },
+        unit="ns",
+        ordered=False,
+    ),
+    Format(
+        name="inference-perf lifecycle metrics",
+        marks=("start_time", "end_time", "info.input_tokens", "info.output_tokens"),
+        unit="s",
+        ordered=False,
+    ),
+    Format(
+        name="Langfuse observations",
+        marks=("start_time", "provided_model_name", "usage_details.input", "usage_details.output"),
+        columns={
+            "input": "usage_details.input",
+            "output": "usage_details.output",
+            "model": "provided_model_name",
+            "status": "level",
+        },
+        ordered=False,
+    ),
+    Format(
+        name="Bedrock invocation logs",
+        marks=("modelId", "timestamp", "input.inputTokenCount", "output.outputTokenCount"),
+        columns={"error": "errorCode"},
+        ordered=False,
+    ),
+    Format(
+        name="OpenTelemetry spans",
+        marks=("startTimeUnixNano", "attributes.gen_ai.usage.input_tokens"),
+        columns={"status": "status.code"},
+        unit="ns",
+        ordered=False,
+    ),
+    Format(
+        name="OpenRouter activity",
+        marks=("generation_id", "created_at", "tokens_prompt", "tokens_completion"),
+        columns={"model": "model_permaslug"},
+        ordered=False,
+    ),
 )
 
 
@@ -152,16 +210,29 @@ class Layout:
     unit: str | None  # of times that are numbers, where names tell it
     ordered: bool
     format: str | None  # of a known program
+    hash_block: int = HASH_BLOCK  # tokens
 
     @property
     def has_rest(self) -> bool:
         """Whether input tokens leave out what was read from a cache, or written into it, as in Anthropic's usage."""
-        cached = [_plain(self.name(role)) for role in ("cached", "created") if role in self.columns]
-        return (
-            bool(cached)
-            and cached[0].removeprefix("usage").startswith("cache")
-            and _plain(self.name("input")).removeprefix("usage") == "inputtokens"
+        cached = [self._last(role) for role in ("cached", "created") if role in self.columns]
+        inputs = ("inputtokens", "inputtokencount")
+        return bool(cached) and cached[0].startswith("cache") and self._last("input") in inputs
+
+    def _last(self, role: str) -> str:
+        """Return the last step of a name, plain."""
+        return _plain(self.name(role).rpartition(".")[2])
+
+    @property
+    def words(self) -> str:
+        """Which columns were read, if names alone do not tell."""
+        nested = any("." in self.name(role) for role in self.columns)
+        if self.format is None and not nested:
+            return ""
+        found = ", ".join(
+            f"{role} from {self.name(role)!r}" for role in sorted(self.columns, key=_ROLES.index)
         )
+        return f"read as {self.format}: {found}" if self.format else f"read {found}"
 
     def name(self, role: str) -> str:
         """Return how the file calls the column of a role."""
@@ -189,6 +260,7 @@ def _unit_of(name: str) -> tuple[str, str | None]:
     return name, None
 
 
+_ROLES = list(COLUMN_NAMES)
 _MEANINGS = {_plain(name): role for role, names in COLUMN_NAMES.items() for name in names}
 
 
@@ -266,7 +338,7 @@ def read_layout(
                 path,
                 1,
                 f"no column holds the {what} (it may be called {usual}) among {_listed(names)}"
-                f"{separator_hint(names)}; {expected_header()}",
+                f"{_hint(names)}; {expected_header()}",
             )
     unit = known.unit if known and "time" not in (chosen or {}) else _unit_of(names[where["time"]])[1]
     return Layout(
@@ -275,6 +347,7 @@ def read_layout(
         unit=unit,
         ordered=known is None or known.ordered,
         format=known.name if known else None,
+        hash_block=known.hash_block if known else HASH_BLOCK,
     )
 
 
@@ -282,22 +355,44 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(repr(name) for name in names[:12]) + (", ..." if len(names) > 12 else "")
 
 
+def _hint(names: Sequence[str]) -> str:
+    """Return what else to say of names that lack a column."""
+    if "input_lens" in names and "start_times" not in names:
+        return (
+            ": a bench result without start_times does not tell when requests arrived (vLLM: --save-detailed)"
+        )
+    return ""
+
+
 def _by_name(path: str | os.PathLike[str], names: Sequence[str], chosen: set[str]) -> dict[str, int]:
     """Return the columns whose names are usual; for roles that are not chosen otherwise, each must be alone."""
+    where = _alone(path, names, dict(enumerate(names)), chosen)
+    others = chosen | set(where) | (set(COLUMN_NAMES) - set(_NESTED))
+    for steps in range(1, max((name.count(".") for name in names), default=0) + 1):
+        ends = {k: name.split(".", steps)[-1] for k, name in enumerate(names) if name.count(".") >= steps}
+        found = _alone(path, names, ends, others)
+        where, others = {**found, **where}, others | set(found)
+    return where
+
+
+def _alone(
+    path: str | os.PathLike[str], names: Sequence[str], words: Mapping[int, str], chosen: set[str]
+) -> dict[str, int]:
+    """Return the column of each role that one of the words names, by number of the column."""
     where: dict[str, int] = {}
     rank: dict[str, int] = {}
-    for k, name in enumerate(names):
-        role = _MEANINGS.get(_plain(name)) or _time_in_unit(name)
+    for k, word in words.items():
+        role = _MEANINGS.get(_plain(word)) or _time_in_unit(word)
         if role is None or role in chosen:
             continue
         usual = [_plain(n) for n in COLUMN_NAMES[role]]
-        order = usual.index(_plain(name)) if _plain(name) in usual else len(usual)
+        order = usual.index(_plain(word)) if _plain(word) in usual else len(usual)
         if role in where and role not in _SEVERAL:
             fail(
                 path,
                 1,
-                f"two columns hold the {role}: {names[where[role]]!r} and {name!r}; say which, as in --columns "
-                f"{role}={name.strip()}",
+                f"two columns hold the {role}: {names[where[role]]!r} and {names[k]!r}; say which, as in --columns "
+                f"{role}={names[k].strip()}",
             )
         if role not in where or order < rank[role]:
             where[role], rank[role] = k, order

@@ -1,4 +1,4 @@
-"""A price list of one's own, of SkyPilot, AWS or Azure in; its offers, and what was left out of them, out."""
+"""A price list of one's own, or of a cloud, in; its offers, and what was left out of them, out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COLUMN_NAMES: Mapping[str, tuple[str, ...]] = {
     "machine": ("instance_type", "machine_type", "machine"),
     "usd_per_gpu_h": ("usd_per_gpu_h", "usd_per_gpu_hour", "price_usd_per_gpu_h", "price_per_gpu_hour"),
     "usd_per_node_h": ("usd_per_node_h", "usd_per_node_hour", "price_usd_per_node_h", "price_per_node_hour"),
-    "gpus_per_node": ("gpus_per_node", "gpu_count", "num_gpus"),
+    "gpus_per_node": ("gpus_per_node", "gpu_count", "num_gpus", "gpus"),
     "max_gpus": ("max_gpus",),
     "market": ("market",),
     "region": ("region",),
@@ -98,7 +98,8 @@ def read_prices(
     ----------
     path : path-like
         CSV, JSON, JSON Lines or Parquet, packed or not. A list of one's own has columns as in `COLUMN_NAMES`; of
-        SkyPilot's catalogues, ``aws ec2 describe-spot-price-history`` and Azure's retail prices the layouts are known.
+        SkyPilot's catalogues, ``aws ec2 describe-spot-price-history``, Azure's retail prices and Lambda's instance
+        types the layouts are known.
         Prices are in USD, and may be 0 in a list of one's own, as of GPUs that are owned.
     gpus : sequence of str, optional
         Keep these GPU types only.
@@ -410,6 +411,13 @@ def _azure(row: _Row, tally: _Tally) -> Iterator[tuple[Any, Offer]]:
     yield row.text("effectiveStartDate"), _offer(found, price, market, row.text("armRegionName"), term)
 
 
+def _lambda(row: _Row, tally: _Tally) -> Iterator[tuple[Any, Offer]]:
+    found = _machine(row.text("instance_type.name"), tally)
+    if found is not None:
+        cents = usd("instance_type.price_cents_per_hour", row.fields["instance_type.price_cents_per_hour"])
+        yield 0, _offer(found, cents / 100.0, "on-demand", "region-1")
+
+
 _LAYOUTS = (
     _Layout(
         "a catalogue of SkyPilot",
@@ -429,5 +437,8 @@ _LAYOUTS = (
         ("skuName", "meterName", "productName", "type", "priceType", "currencyCode", "unitOfMeasure")
         + ("reservationTerm", "effectiveStartDate"),
         _azure,
+    ),
+    _Layout(
+        "instance types of Lambda", ("instance_type.name", "instance_type.price_cents_per_hour"), (), _lambda
     ),
 )

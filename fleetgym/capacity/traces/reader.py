@@ -244,6 +244,7 @@ def read_trace(
         named = [layout.name(role) for role in ("label", "model") if role in layout.columns]
         trace.label_name = " and ".join(named)
     trace.prefix_hits = parser.prefix_hits
+    trace.notes += (layout.words,) if layout.words else ()
     _ask_for_unit(path, trace, parser.times, are_whole)
     _cut(path, trace, since, until, length_ns)
     return trace

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fleetgym.capacity.traces.header import Layout
+from fleetgym.capacity.traces.header import HASH_BLOCK, Layout
 from fleetgym.capacity.traces.source import fail
 from fleetgym.capacity.traces.tables import Piece
 from fleetgym.capacity.traces.times import Times, numbers
@@ -20,14 +20,14 @@ MAX_LABELS = 2**15 - 1
 _MAX_TOTAL = 10**12  # tokens of a row that stands for several requests
 _MAX_COUNT = 10**7
 
-#: Tokens of the block of a prompt that a hash stands for in Mooncake's traces, and of the cache, by default.
-HASH_BLOCK = 512
+#: Tokens of the prefix cache, by default.
 PREFIX_CACHE_TOKENS = 10_000 * HASH_BLOCK
 
 #: What says that a request went well; anything else in a column of states says that it did not.
 _SUCCESS = frozenset(
     ("", "success", "succeeded", "successful", "ok", "completed", "complete", "finished", "done", "true")
     + ("stop", "length", "unset", "none", "null", "nan", "0", "1", "status_code_ok", "status_code_unset")
+    + ("default", "debug", "warning")
 )
 _MISSING = ("", "nan", "none", "null", "na", "n/a")
 
@@ -102,7 +102,7 @@ class Parser:
     ):
         self.path, self.layout, self.times = path, layout, times
         self.codes: dict[Label, int] = {}
-        self.cache = PrefixCache(prefix_cache_tokens // HASH_BLOCK)
+        self.cache = PrefixCache(prefix_cache_tokens // layout.hash_block)
         self.bad: list[tuple[int, str]] = []  # the first bad row of each column, and why
         self.piece = Piece({}, lambda row: row)
 
@@ -120,9 +120,10 @@ class Parser:
                 ", beside which the input tokens are the rest of the prompt" if self.layout.has_rest else ""
             )
         if "hashes" in self.layout.columns:
+            tokens = self.cache.blocks * self.layout.hash_block
             return (
-                f"computed from {self.layout.name('hashes')!r}: one cache of {self.cache.blocks * HASH_BLOCK:,} "
-                "tokens, least recently used leave first"
+                f"computed from {self.layout.name('hashes')!r}: one cache of {tokens:,} tokens, least recently used "
+                "leave first"
             )
         return None
 
@@ -226,7 +227,7 @@ class Parser:
             else:
                 wrong[k] = True
         self._reject(wrong, "hashes", "a list of the hashes of the prompt's blocks")
-        return np.minimum(hits * HASH_BLOCK, tokens_in)
+        return np.minimum(hits * self.layout.hash_block, tokens_in)
 
     # -- labels
 

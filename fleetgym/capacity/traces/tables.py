@@ -128,7 +128,8 @@ class _Csv:
         if '"' in text:
             return self._split_quoted(block, text, wanted)
         if self.separator != ",":
-            return self._split_plain(block, wanted)
+            data = _DECIMAL_COMMA.sub(r"\1.\2", text).encode()  # such files often write decimals with commas
+            return self._split_plain(Block(data, block.first_line), wanted)
         if dates := _DATE_WITH_COMMA.search(text.partition("\n")[0]) and _DATE_WITH_COMMA.sub(r"\1 ", text):
             block = Block(dates.encode(), block.first_line)
         return self._split_plain(block, wanted)
@@ -196,6 +197,7 @@ class _Csv:
 _DATE_WITH_COMMA = re.compile(r"\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun), (?=\d{1,2} [A-Z][a-z]{2} \d{4} )")
 
 
+_DECIMAL_COMMA = re.compile(r"(?<![^;\t|\n])([+-]?\d+),(\d+)(?![^;\t|\r\n])")
 _SEPARATORS = (",", ";", "\t", "|")
 
 
@@ -258,9 +260,31 @@ def _piece_of(rows: dict[int, list[Any]], places: list[int | str]) -> Piece:
     return Piece(columns, places.__getitem__)
 
 
+#: Lists within a record whose entries are the rows, the record's own fields being of all of them.
+_INNER_LISTS = (("results",), ("requests", "successful"))
+
+
+def _inner_rows(
+    records: Iterator[tuple[int | str, dict[str, Any]]],
+) -> Iterator[tuple[int | str, dict[str, Any]]]:
+    """Yield the rows of records that hold a list of them, as usage by the hour does; other records as they are."""
+    for place, record in records:
+        for steps in _INNER_LISTS:
+            inner: Any = record
+            for step in steps:
+                inner = inner.get(step) if isinstance(inner, dict) else None
+            if isinstance(inner, list) and all(isinstance(row, dict) for row in inner):
+                shared = {name: value for name, value in record.items() if name != steps[0]}
+                for k, row in enumerate(inner):
+                    yield f"{place}.{'.'.join(steps)}[{k}]", {**shared, **row}
+                break
+        else:
+            yield place, record
+
+
 def _flat_names(record: dict[str, Any], depth: int = 0) -> Iterator[str]:
     for name, value in record.items():
-        if isinstance(value, dict) and value and depth < _DEEPEST:
+        if isinstance(value, dict) and value and depth < _DEEPEST and name != "error":
             yield from (f"{name}.{inner}" for inner in _flat_names(value, depth + 1))
         else:
             yield name
@@ -289,7 +313,12 @@ def _json_table(source: Source) -> Table:
     except ValueError:
         is_lines = False
     if is_lines:
-        return _Records(path, _json_lines(source))
+        first = json.loads(line)
+        if isinstance(first.get("input_lens"), list):
+            fail(path, 2, "a second bench result; give a file with one of them")
+        return _Records(
+            path, _spans_of(_json_lines(source)) if "resourceSpans" in first else _json_lines(source)
+        )
     data = source.everything()
     try:
         value = parse_json(data.decode("utf-8-sig"))
@@ -320,17 +349,21 @@ def _record(path: str | os.PathLike[str], number: int, line: bytes) -> dict[str,
 
 
 def _document_table(path: str | os.PathLike[str], value: Any) -> Table:
-    """Return the records of a document: a list, a list under one name, columns as lists, or spans."""
+    """Return the records of a document: a list, a list or named records under one name, columns as lists, or spans."""
     if isinstance(value, dict) and "resourceSpans" in value:
-        return _Records(path, _spans(value))
+        return _Records(path, _spans_of(iter([("$", value)])))
     if isinstance(value, dict):
         lists = {k: v for k, v in value.items() if isinstance(v, list) and v}
         records = {k: v for k, v in lists.items() if isinstance(v[0], dict)}
         if len(records) == 1:
             ((name, found),) = records.items()
-            return _Records(path, _listed(path, found, f"$.{name}"))
+            return _Records(path, _inner_rows(_listed(path, found, f"$.{name}")))
         if not records and len(lists) > 1:
             return _columns_of_lists(path, value, lists)
+        keyed = {k: v for k, v in value.items() if v and isinstance(v, dict)}
+        if len(keyed) == 1 and all(isinstance(entry, dict) for entry in next(iter(keyed.values())).values()):
+            ((name, under),) = keyed.items()
+            return _Records(path, ((f"$.{name}.{key}", entry) for key, entry in under.items()))
         held = ", ".join(repr(name) for name in value)
         fail(path, "$", f"expected one list of records, got the names {held[:200]}")
     if not isinstance(value, list):
@@ -361,20 +394,28 @@ def _columns_of_lists(path: str | os.PathLike[str], value: dict[str, Any], lists
     )
 
 
-def _spans(value: dict[str, Any]) -> Iterator[tuple[int | str, dict[str, Any]]]:
-    """Yield the spans of an OTLP export that call a model, their attributes as an object."""
-    for r, resource in enumerate(value["resourceSpans"]):
-        for s, scope in enumerate(resource.get("scopeSpans", [])):
-            for k, span in enumerate(scope.get("spans", [])):
-                attributes = {
-                    a.get("key"): next(iter(a.get("value", {"": None}).values()), None)
-                    for a in span.get("attributes", [])
-                }
-                if any(str(name).startswith("gen_ai.usage.") for name in attributes):
-                    yield (
-                        f"$.resourceSpans[{r}].scopeSpans[{s}].spans[{k}]",
-                        {**span, "attributes": attributes},
-                    )
+def _spans_of(
+    exports: Iterator[tuple[int | str, dict[str, Any]]],
+) -> Iterator[tuple[int | str, dict[str, Any]]]:
+    """Yield the spans of OTLP exports that call a model, their attributes as an object."""
+    for place, export in exports:
+        for r, resource in enumerate(export.get("resourceSpans", [])):
+            for s, scope in enumerate(resource.get("scopeSpans", [])):
+                for k, span in enumerate(scope.get("spans", [])):
+                    attributes = {
+                        a.get("key"): next(iter(a.get("value", {"": None}).values()), None)
+                        for a in span.get("attributes", [])
+                    }
+                    if any(str(name).startswith(_CALLS) for name in attributes):
+                        at = (
+                            place
+                            if isinstance(place, int)
+                            else f"$.resourceSpans[{r}].scopeSpans[{s}].spans[{k}]"
+                        )
+                        yield at, {**span, "attributes": attributes}
+
+
+_CALLS = ("gen_ai.usage.", "llm.token_count.")
 
 
 # -- Parquet
