@@ -5,10 +5,19 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from sample_traces import requests, write_azure
 
+from fleetgym.capacity.traces import import_trace
+from fleetgym.capacity.traces.prices import Offer
+from fleetgym.capacity.traces.studied import lengths_of, own_gpus, study_settings
 from fleetgym.cli import main
 from fleetgym.cli.study import GROUP
+from fleetgym.hardware import catalog
+from fleetgym.hardware.performance import roofline
+from fleetgym.hardware.performance.coefficients import Deployment
+from fleetgym.model.library import load_instance
 from fleetgym.runtime.entry_points import named_entries
 
 #: The questions that are promised, and settings that make them quick.
@@ -57,6 +66,80 @@ def test_every_study_prints_and_draws(name: str, capsys: pytest.CaptureFixture[s
     pixels = matplotlib.image.imread(picture)
     assert pixels[..., :3].std() > 0.01
     matplotlib.pyplot.close("all")
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an instance made of an hour of requests, half of every prompt in a cache, on two GPU types."""
+    folder = tmp_path_factory.mktemp("own")
+    made = import_trace(
+        write_azure(folder / "hour.csv", per_second=20.0),
+        slo="ttft=1,tpot=60ms",
+        models=["Llama-3.1-8B"],
+        prices=[Offer(gpu="H100", usd_per_gpu_h=7.5), Offer(gpu="A100-80GB", usd_per_gpu_h=2.5)],
+        prefix_hit=0.5,
+    )
+    made.write(folder / "day.json")
+    return folder / "day.json"
+
+
+@pytest.mark.parametrize("name", sorted(set(STUDIES) - {"routers", "node-availability"}))
+def test_a_study_of_ones_own_traffic(name: str, own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each study about traffic runs on an imported instance, with its GPUs and prices."""
+    assert main(["study", name, "--instance", str(own), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    rows = json.dumps(answer["rows"])
+    assert answer["rows"]
+    assert str(own) in answer["title"]
+    assert "A10G" not in rows
+    if name in ("layouts", "mixed-types", "tokens-per-watt"):
+        assert "Llama-3.1-8B" in rows
+        assert "H100" in rows
+        assert "A100-80GB" in rows
+
+
+def test_what_a_study_takes_from_an_instance(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rate, lengths, SLO, prices and prefix hits are those of the trace; what is given goes before them."""
+    instance, settings = load_instance(own), study_settings(str(own))
+    assert settings["rate_rps"] == pytest.approx(sum(w.rate_rps for w in instance.workloads))
+    assert (settings["ttft_s"], settings["tpot_s"]) == (1.0, 0.06)
+    _, inputs, outputs = requests(1, 1.0, 20.0)
+    law = lengths_of(str(own))
+    assert law.quantile(0.9) == pytest.approx(np.quantile(inputs + outputs, 0.9), rel=0.02)
+    assert law.mean_input + law.mean_output == pytest.approx((inputs + outputs).mean(), rel=0.05)
+    assert law.mean_input / law.mean_output == pytest.approx(inputs.sum() / outputs.sum(), rel=0.05)
+    assert law.most_tokens == (inputs + outputs).max()
+    profiles = own_gpus(str(own))
+    assert {name: profile.usd_per_h / profile.gpus for name, profile in profiles.items()} == {
+        "H100": 7.5,
+        "A100-80GB": 2.5,
+    }
+    step = roofline.step_time(
+        Deployment(model=catalog.model("Llama-3.1-8B"), gpu=catalog.gpu("H100"), precision="fp8")
+    )
+    assert profiles["H100"].first_token_s == pytest.approx(0.5 * step.first_token_s, rel=1e-4)
+    assert main(["study", "layouts(rate_rps=7)", "--instance", str(own)]) == 0
+    assert "7 requests/s, P99 TTFT 1000 ms" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["routers"], "give them, as in"),
+        (["node-availability"], "is about no traffic"),
+        (["layouts(gpus=['L4@{own}'])"], "unknown GPU of"),
+        (["layouts(speed=3)"], "unknown setting of the study layouts"),
+    ],
+)
+def test_what_an_instance_does_not_tell(
+    words: list[str], says: str, own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is asked for by its name; an instance that is made of no trace is no traffic."""
+    study = words[0].replace("{own}", str(own))
+    assert main(["study", study, "--instance", str(own)]) == 2
+    assert says in capsys.readouterr().err
+    assert main(["study", "layouts", "--instance", "fleet-v0/toy/two-pools"]) == 2
+    assert "expected an instance made by import-trace" in capsys.readouterr().err
 
 
 def test_cost_falls_with_the_link(capsys: pytest.CaptureFixture[str]) -> None:

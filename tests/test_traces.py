@@ -269,6 +269,7 @@ def statistics(counts: np.ndarray, dispersion: np.ndarray) -> TraceStatistics:
         lengths=np.tile([100.0, 100.0, 1.0, 1.0], (workloads, 1)),
         correlation=np.zeros(workloads),
         computed=np.tile([100.0, 1.0, 0.0], (workloads, 1)),
+        total_quantiles=((200, 1.0),),
         output_values=np.array([100.0]),
         output_shares=np.ones((workloads, 1)),
         prefix_hits_from=None,

@@ -254,6 +254,7 @@ def _add_playing(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "study",
         "answer a fleet planner's question: where to split pools, when to add GPUs, ...",
         "  fleetgym study\n  fleetgym study thresholds --plot pareto.png\n"
+        "  fleetgym study layouts --instance day.json\n"
         "  fleetgym study \"steps(workload='lmsys', rates=[50, 100, 200], limits=[4096, 65536])\"",
     )
     p.add_argument(
@@ -261,6 +262,11 @@ def _add_playing(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         nargs="?",
         metavar="NAME",
         help="a study; with settings: 'layouts(rate_rps=50)' (default: list studies and their settings)",
+    )
+    p.add_argument(
+        "--instance",
+        metavar="FILE",
+        help="made by import-trace: its traffic, SLOs and GPUs take the place of the settings that are not given",
     )
     p.add_argument("--plot", metavar="FILE.png", help="draw a picture (needs matplotlib)")
     p = _verb(

@@ -37,6 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     name, settings = split_arguments(arguments.study.strip())
     check_picture(arguments.plot)
+    if arguments.instance is not None:
+        settings = _of_instance(name, arguments.instance, settings)
     answer = ask(name, settings)
     if arguments.plot is not None:
         save_picture(answer.draw(), arguments.plot)
@@ -70,6 +72,23 @@ def ask(name: str, settings: Mapping[str, Any]) -> Answer:
             raise
         raise FleetgymError(f"cannot study {name} with these settings: {error}") from error
     return answer
+
+
+def _of_instance(name: str, path: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that an instance tells, and those that were given, which go before them."""
+    from fleetgym.capacity.traces.studied import study_settings
+
+    settings = inspect.signature(_study(name)).parameters
+    if "workload" not in settings:
+        raise FleetgymError(
+            f"the study {name} is about no traffic, so --instance has no effect; leave it away"
+        )
+    if "pools" in settings and "pools" not in given:
+        raise FleetgymError(
+            f"an instance does not tell the pools of the study {name}: give them, as in "
+            f"\"{name}(pools=[('H100@{path}', 2, 4096), ('H100@{path}', 4, 65536)])\""
+        )
+    return {key: value for key, value in study_settings(path).items() if key in settings} | dict(given)
 
 
 def _study(name: str) -> Callable[..., Answer]:

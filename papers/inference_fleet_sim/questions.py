@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fleetgym.capacity.traces.studied import is_file, lengths_of, own_profile
 from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.hardware.performance.lengths import Lengths, published_totals
 from fleetgym.hardware.performance.profiles import PROFILES, Profile, measured_profiles
@@ -36,7 +37,9 @@ class Answer:
 
 
 def _profile(name: str) -> Profile:
-    """Return a published profile, or that of a measured deployment."""
+    """Return a published profile, that of a measured deployment, or of a GPU of an instance (``H100@day.json``)."""
+    if "@" in name:
+        return own_profile(name)
     if name in PROFILES:
         return PROFILES[name]
     measured = {profile.name: profile for profile in measured_profiles()}
@@ -48,11 +51,16 @@ def _profile(name: str) -> Profile:
 def _demand(
     workload: str, rate_rps: float, context_tokens: int, ttft_s: float, tpot_s: float | None = None
 ) -> Demand:
-    """Return the demand of a published length distribution; what exceeds the context counts as just fitting."""
+    """Return the demand of a published length distribution, or of an instance's (``day.json``).
+
+    What exceeds the context counts as just fitting.
+    """
+    slos = Slos(ttft_s=ttft_s) if tpot_s is None else Slos(ttft_s=ttft_s, tpot_s=tpot_s)
+    if is_file(workload):
+        return Demand(lengths=lengths_of(workload, context_tokens), rate_rps=rate_rps, slos=slos)
     known = published_totals()
     if workload not in known:
         raise UnknownNameError("length distribution", workload, known)
-    slos = Slos(ttft_s=ttft_s) if tpot_s is None else Slos(ttft_s=ttft_s, tpot_s=tpot_s)
     lengths = Lengths.from_totals(known[workload], high=context_tokens)
     return Demand(lengths=lengths, rate_rps=rate_rps, slos=slos)
 
@@ -166,13 +174,15 @@ def grid_flex(
     ttft_s: float = 0.5,
     context_tokens: int = 8192,
     gpu: str = "H100-80GB",
-    replicas: int = 40,
+    replicas: int | None = 40,
     shares: Sequence[float] = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5),
 ) -> Answer:
-    """How much of its power a fleet can give up: batch, power and P99 TTFT by the share given up."""
+    """How much of its power a fleet can give up (replicas None: the fewest): batch, power and P99 TTFT by share."""
     demand = _demand(workload, rate_rps, context_tokens, ttft_s)
     queue, _ = pool_queue(demand, _profile(gpu), above=0, context_tokens=context_tokens)
     assert queue is not None  # the pool takes every length
+    if replicas is None and (replicas := queue.smallest(demand.slos)) is None:
+        raise FleetgymError(f"{gpu} keeps no P99 TTFT of {ttft_s:g} s, whatever its number")
     rows = studies.grid_flex(queue, replicas, shares, demand.slos)
     title = f"Power given up by {replicas} {gpu}: {_setting(workload, rate_rps, ttft_s)}"
     return _answer(title, rows, "grid_flex", ttft_s)

@@ -380,7 +380,9 @@ def energy(queue: PoolQueue, replicas: int) -> Row:
 
 def _power(profile: Profile) -> PowerCurve:
     if profile.power is None:
-        raise FleetgymError(f"profile {profile.name!r} has no power curve")
+        raise FleetgymError(
+            f"profile {profile.name!r} has no power curve; published ones are of A10G, A100-80GB and H100"
+        )
     return profile.power
 
 

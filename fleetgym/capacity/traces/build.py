@@ -22,6 +22,7 @@ from fleetgym.capacity.traces.days import Days
 from fleetgym.capacity.traces.objectives import Slo, slo_words
 from fleetgym.capacity.traces.penalties import Penalties, penalties
 from fleetgym.capacity.traces.prices import Offer
+from fleetgym.capacity.traces.studied import length_words
 from fleetgym.capacity.traces.workloads import TraceStatistics
 from fleetgym.families import draft as parts
 from fleetgym.families.demand import DAY, WINDOW_S
@@ -219,6 +220,12 @@ def _dynamics(draft: parts.Draft) -> dict[str, Any]:
     }
 
 
+def _input_share(found: TraceStatistics) -> float:
+    """Return the share of all tokens that are input."""
+    total = found.counts.sum(axis=0) @ found.lengths[:, :2]
+    return float(total[0] / total.sum())
+
+
 def _prefix_words(found: TraceStatistics) -> str:
     """Return what of the prompts a prefix cache holds, how that is known, and what it changes."""
     if found.prefix_hits_from is None:
@@ -239,6 +246,7 @@ def _provenance(
         f"{days.extension}",
         "demand": days.plan.provenance,
         "tokens": "measured in the trace: means, variability and correlation of lengths",
+        "lengths": length_words(found.total_quantiles, _input_share(found)),
         "arrivals": "measured in the trace: variance / mean of counts in 10 s, within windows",
         "prefix cache": _prefix_words(found),
         "performance": "modelled: calibrated roofline of fleetgym.hardware.performance.roofline, measured step times "

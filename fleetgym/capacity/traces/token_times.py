@@ -17,6 +17,7 @@ from fleetgym.families.draft import two_best
 from fleetgym.files.errors import FleetgymError
 from fleetgym.hardware.configurations.homogeneous import Column
 from fleetgym.hardware.performance.coefficients import PairPerformance
+from fleetgym.model.instance import Configuration
 
 #: Limits of one deployment, at most: workloads with limits in between take the next lower one.
 _MOST_LIMITS = 3
@@ -226,6 +227,21 @@ def _at(column: Column, limit: int) -> Column:
         return column
     named = dataclasses.replace(whole, id=f"{whole.id}:n{limit}", max_concurrency=limit)
     return dataclasses.replace(column, configuration=named)
+
+
+def limit_of(configuration: Configuration) -> int | None:
+    """Return how many requests an engine is told to serve at once; None where memory alone is the limit.
+
+    Examples
+    --------
+    >>> from fleetgym.model.instance import Configuration, Use
+    >>> memory = dict(compute_tflops=1.0, kv_capacity_gb=1.0, kv_gb_per_token=1.0, uses=(Use(tier="t", gpus=1),))
+    >>> names = ("8B@t:tp1pp1:n48", "8B@t:tp1pp1")
+    >>> [limit_of(Configuration(id=name, model="8B", max_concurrency=48, **memory)) for name in names]
+    [48, None]
+    """
+    is_told = configuration.id.endswith(f":n{configuration.max_concurrency}")
+    return configuration.max_concurrency if is_told else None
 
 
 def _refuse(

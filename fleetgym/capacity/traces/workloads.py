@@ -23,6 +23,7 @@ MAX_DAYS = 93
 _LONGEST_TOTAL = 2**20  # tokens; what is longer counts as this when quantiles are taken
 _OUTPUT_LENGTHS = np.unique(np.floor(1.02 ** np.arange(815)))  # tokens, up to 10 million
 _OUTPUT_BINS = len(_OUTPUT_LENGTHS)
+_SHARES = (0.01, 0.02, 0.05, *(k / 10 for k in range(1, 10)), 0.95, 0.98, 0.99, 0.995, 0.999, 1.0)
 _FEW_REQUESTS = 50
 _SINCE_1970_NS = 10**17  # three years: larger numbers of seconds are dates
 
@@ -53,6 +54,9 @@ class TraceStatistics:
     computed: (
         np.ndarray
     )  # (I, 3) prompt tokens that no prefix cache holds: mean, cv2, correlation with output
+    total_quantiles: tuple[
+        tuple[int, float], ...
+    ]  # input + output tokens that shares of the requests do not exceed
     output_values: np.ndarray  # (n,) ascending output lengths, at most 2 % above what they stand for
     output_shares: np.ndarray  # (I, n) share of the requests with each
     prefix_hits_from: str | None  # how it is known what a prefix cache holds; None: nothing is
@@ -276,6 +280,7 @@ def _measure(
         lengths=lengths,
         correlation=correlation,
         computed=np.column_stack((own_lengths[:, [0, 2]], own_correlation)),
+        total_quantiles=tuple({quantile(totals, share): share for share in _SHARES}.items()),
         output_values=_OUTPUT_LENGTHS[seen],
         output_shares=(by_length[seen] / by_length.sum(axis=0)).T,
         prefix_hits_from=trace.prefix_hits

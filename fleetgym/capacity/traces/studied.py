@@ -1,0 +1,204 @@
+"""An imported instance in; what a planner's study needs of it out: lengths, and profiles of its GPUs.
+
+A study names the instance by its file: as the workload, ``"day.json"``, and in the name of a GPU, ``"H100@day.json"``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fleetgym.capacity.traces.objectives import stated_slos
+from fleetgym.capacity.traces.token_times import limit_of
+from fleetgym.files.errors import FleetgymError, UnknownNameError
+from fleetgym.hardware import catalog
+from fleetgym.hardware.performance import roofline
+from fleetgym.hardware.performance.coefficients import Deployment
+from fleetgym.hardware.performance.lengths import Lengths
+from fleetgym.hardware.performance.profiles import PROFILES, Profile, deployment_profile
+from fleetgym.model.instance import Instance
+from fleetgym.model.library import load_instance
+
+#: Power of the GPUs of which a curve is published.
+_POWER = {"A10G": "A10G", "A100-80GB": "A100-80GB", "H100": "H100-80GB"}
+_RATES = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # of today's
+
+
+def length_words(quantiles: Sequence[tuple[int, float]], input_share: float) -> str:
+    """Return the law of lengths as text, which `lengths_of` reads.
+
+    Examples
+    --------
+    >>> length_words([(120, 0.5), (900, 1.0)], 0.8)
+    'input + output tokens at most 120 of 50%, 900 of 100% of the requests; 80.00% of them are input'
+    """
+    listed = ", ".join(f"{tokens} of {100.0 * share:g}%" for tokens, share in quantiles)
+    return f"input + output tokens at most {listed} of the requests; {100.0 * input_share:.2f}% of them are input"
+
+
+def is_file(workload: str) -> bool:
+    """Return whether a workload is named by the file of an instance."""
+    return workload.endswith((".json", ".json.gz"))
+
+
+def lengths_of(path: str, high: int | None = None) -> Lengths:
+    """Return the law of an imported instance's token lengths.
+
+    Parameters
+    ----------
+    path : str
+        The instance's file.
+    high : int, optional
+        Longer requests count as having so many tokens.
+
+    Returns
+    -------
+    Lengths
+
+    Raises
+    ------
+    FleetgymError
+        If the instance does not say its lengths, as those that are not made of a trace.
+    """
+    points, input_share = _law(load_instance(path), path)
+    return Lengths.from_totals(points, input_share=input_share, high=high)
+
+
+def _law(instance: Instance, path: str) -> tuple[list[tuple[int, float]], float]:
+    text = instance.provenance.get("lengths", "")
+    points = [(int(a), float(b) / 100.0) for a, b in re.findall(r"(\d+) of (\d+(?:\.\d+)?)%", text)]
+    share = re.search(r"; (\d+\.\d+)% of them are input", text)
+    if len(points) < 1 or share is None:
+        raise FleetgymError(
+            f"{path} does not say the lengths of its requests; expected an instance made by import-trace"
+        )
+    return points, float(share[1]) / 100.0
+
+
+def own_gpus(path: str) -> dict[str, Profile]:
+    """Return a profile for each GPU type of an instance.
+
+    It is that of the configuration that serves all workloads, or if none does most of them, for the least rent. Prices
+    are the instance's.
+
+    Raises
+    ------
+    FleetgymError
+        If a model or a GPU is not of the catalogue.
+    """
+    return dict(_profiles(load_instance(path)))
+
+
+def _profiles(instance: Instance) -> Mapping[str, Profile]:
+    table = instance.performance
+    rates = np.array([w.rate_rps for w in instance.workloads])
+    best: dict[str, tuple[float, float, int]] = {}
+    tiers = {tier.id: tier for tier in instance.tiers}
+    pools = {pool.id: pool for pool in instance.pools}
+    for c, configuration in enumerate(instance.configurations):
+        serves = table.compatible[:, c]
+        service = sum(
+            rates[i]
+            * float(table.service_s.per_output_token[i, c] * w.output_tokens + table.service_s.base[i, c])
+            + rates[i] * float(table.service_s.per_input_token[i, c] * w.input_tokens)
+            for i, w in enumerate(instance.workloads)
+            if serves[i]
+        )
+        usd = float(instance.rental_usd_per_h[:, c].sum()) * service / configuration.max_concurrency
+        gpu = pools[tiers[configuration.uses[0].tier].pool].gpu_type
+        served = float(rates[serves].sum())
+        if served > 0.0:
+            best[gpu] = min(best.get(gpu, (0.0, np.inf, c)), (-served, usd / served, c))
+    return {gpu: _profile(instance, c) for gpu, (_, _, c) in best.items()}
+
+
+def _profile(instance: Instance, c: int) -> Profile:
+    configuration = instance.configurations[c]
+    tier = next(t for t in instance.tiers if t.id == configuration.uses[0].tier)
+    pool = next(p for p in instance.pools if p.id == tier.pool)
+    deployment = Deployment(
+        model=catalog.model(configuration.model),
+        gpu=catalog.gpu(pool.gpu_type),
+        precision=tier.precision,
+        tensor_parallel=configuration.tensor_parallel,
+        pipeline_parallel=configuration.pipeline_parallel,
+    )
+    limit = limit_of(configuration)
+    options = roofline.DEFAULT if limit is None else roofline.RooflineOptions(max_num_seqs=limit)
+    profile = deployment_profile(deployment, pool.price_usd_per_gpu_h, options)
+    rates = np.array([w.rate_rps for w in instance.workloads]) * instance.performance.compatible[:, c]
+    each = float(rates @ instance.performance.prefill_s.per_input_token[:, c] / rates.sum())
+    computed = min(1.0, each / profile.first_token_s)  # the rest of the prompts is in a prefix cache
+    curve = _POWER.get(pool.gpu_type)
+    return dataclasses.replace(
+        profile,
+        first_token_s=profile.first_token_s * computed,
+        prefill_s=profile.prefill_s * computed,
+        power=None if curve is None else PROFILES[curve].power,
+    )
+
+
+def own_profile(name: str) -> Profile:
+    """Return the profile of a GPU of an instance, such as ``"H100@day.json"``.
+
+    Raises
+    ------
+    UnknownNameError
+        If the instance has no such GPU.
+    """
+    gpu, _, path = name.partition("@")
+    known = own_gpus(path)
+    if gpu not in known:
+        raise UnknownNameError(f"GPU of {path}", gpu, known)
+    return known[gpu]
+
+
+def study_settings(path: str) -> dict[str, Any]:
+    """Return the settings of studies that an instance tells, by the names that studies give them.
+
+    Parameters
+    ----------
+    path : str
+        Of a file made by `import-trace`.
+
+    Returns
+    -------
+    dict
+        ``workload``, ``rate_rps``, ``ttft_s`` (the strictest of the workloads), ``gpus`` and so on.
+
+    Raises
+    ------
+    FleetgymError
+        If the instance does not say its lengths.
+    """
+    instance = load_instance(path)
+    points, _ = _law(instance, path)
+    rate = sum(w.rate_rps for w in instance.workloads)
+    profiles = _profiles(instance)
+    gpus = [f"{gpu}@{path}" for gpu in profiles]
+    metered = [f"{gpu}@{path}" for gpu, profile in profiles.items() if profile.power is not None]
+    context = 2 ** int(np.ceil(np.log2(points[-1][0])))
+    limits = [context >> k for k in (4, 3, 2, 1, 0) if context >> k >= 256]
+    found: dict[str, Any] = {
+        "workload": path,
+        "rate_rps": rate,
+        "rates": [rate * factor for factor in _RATES],
+        "ttft_s": min(w.ttft_slo_s for w in instance.workloads if w.ttft_slo_s is not None),
+        "context_tokens": context,
+        "limits": limits,
+        "thresholds": limits[:-1],
+        "threshold": limits[-2],
+        "gpus": gpus,
+        "gpu": (metered or gpus)[0],
+        "short": gpus[0],
+        "long": gpus[0],
+        "replicas": None,
+        "kv_gb_per_token": max(c.kv_gb_per_token for c in instance.configurations),
+    }
+    slos = stated_slos(instance.provenance, [w.id for w in instance.workloads]) or ()
+    bounds = [slo.tpot for slo in slos if slo.tpot is not None]
+    return found | ({"tpot_s": min(bounds)} if bounds else {})
