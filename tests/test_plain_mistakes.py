@@ -132,12 +132,17 @@ def test_columns_of_other_names(tmp_path: Path) -> None:
         (b"PK\x03\x04\xff\xff", "Excel workbook or a zip file"),
         (b"\xff\xfet\x00", "UTF-16"),
         (b"\x1f\x8b\xff", "gzip"),
+        (b"%PDF-1.7", "it is a PDF"),
+        (b"\x80\x04\x95", "pickle"),
+        (b"<!DOCTYPE html>", "HTML or XML"),
+        (b'{"format": "fleetgym-instance-1"}', "it is a file of the format fleetgym-instance-1"),
+        (b"INFO 03-02 09:00:00 engine started\nINFO 03-02 09:00:01 request\n", "looks like a log"),
     ],
 )
 def test_files_of_other_kinds(begin: bytes, says: str, tmp_path: Path) -> None:
     """What is no text is recognised by its first bytes."""
     file = tmp_path / "day.csv"
-    file.write_bytes(begin + bytes(40))
+    file.write_bytes(begin + (b"" if begin[:1] in b"{I" else bytes(40)))
     with pytest.raises(FleetgymError, match=says):
         read_trace(file)
 

@@ -241,7 +241,8 @@ def test_the_same_requests(name: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(seconds, [t - REQUESTS[0][0] for t, _, _ in REQUESTS], atol=1e-6)
         assert rows["input"].tolist() == [i for _, i, _ in REQUESTS]
         assert {pair.model for pair in trace.pairs} - {""} == (models_of(trace) if has_models else set())
-        assert (layout is None) == (not any(note.startswith("read as") for note in trace.notes))
+        assert trace.read_as.startswith(layout or "")
+        assert bool(trace.read_as) == (name not in ("guidellm.json", "european.csv"))
 
 
 def models_of(trace: Trace) -> set[str | None]:

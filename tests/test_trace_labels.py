@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from importlib import resources
 from pathlib import Path
 
@@ -192,6 +193,22 @@ def test_models_as_people_name_them(tmp_path: Path) -> None:
     assert {c.model for c in found.instance.configurations} == {"Llama-3.1-8B"}
     with pytest.raises(UnknownNameError, match="unknown model 'gpt-4o': no weights of it are public"):
         made(path, models=["gpt-4o"])
+
+
+def test_the_instance_never_replaces_its_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A trace of JSON keeps its name, whatever is forced."""
+    monkeypatch.chdir(tmp_path)
+    rows = [{"time": 3.0 * k, "input_tokens": 400 + k % 50, "output_tokens": 60} for k in range(400)]
+    path = tmp_path / "usage.json"
+    path.write_text(json.dumps(rows))
+    before = path.read_bytes()
+    assert main(["import-trace", "usage.json", "--gpus", "H100", "--force"]) == 0
+    assert (tmp_path / "usage-instance.json").exists()
+    assert main(["import-trace", "usage.json", "--gpus", "H100", "--force", "--out", "./usage.json"]) == 2
+    assert "is the trace; expected another name" in capsys.readouterr().err
+    assert path.read_bytes() == before
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -98,9 +98,9 @@ def _add_planning(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "  fleetgym import-trace week.csv --models Llama-3.1-8B,Llama-3.1-70B --gpus H100,L40S --caps H100=16,L40S=64",
     )
     p.add_argument(
-        "trace", help="CSV or .csv.gz: TIMESTAMP,ContextTokens,GeneratedTokens, or see docs/planning.md"
+        "trace", help="CSV, JSON or Parquet, packed or not: a known export, or columns as in docs/planning.md"
     )
-    p.add_argument("--out", metavar="FILE", help="instance file to write (default: the trace's name, .json)")
+    p.add_argument("--out", metavar="FILE", help="instance file to write (default: named after the trace)")
     p.add_argument("--force", action="store_true", help="replace files that exist")
     p.add_argument(
         "--prices",
@@ -113,6 +113,7 @@ def _add_planning(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p.add_argument("--models", type=names, metavar="A,B", help="candidate models of the catalogue")
     p.add_argument(
         "--bind",
+        dest="binds",
         action="append",
         metavar="LABEL=MODEL,..",
         help="which model serves a label (* stands for any characters; =any for any candidate); may be repeated",
@@ -173,13 +174,20 @@ def _add_planning(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     p.add_argument(
         "--prefix-cache",
+        dest="prefix_cache_tokens",
         type=of(q.PREFIX_CACHE),
         metavar="TOKENS",
         help="size of the cache in which a trace with hash_ids has its hits (default: 5120000)",
     )
-    p.add_argument("--unsorted", action="store_true", help="accept rows that are not in order of time")
     p.add_argument(
-        "--unpack-limit", type=of(q.MEMORY_GB), metavar="GIB", help="most that the file may unpack to"
+        "--unsorted", dest="any_order", action="store_true", help="accept rows that are not in order of time"
+    )
+    p.add_argument(
+        "--unpack-limit",
+        dest="unpack_gib",
+        type=of(q.MEMORY_GB),
+        metavar="GIB",
+        help="most that the file may unpack to",
     )
     p = _verb(
         verbs,

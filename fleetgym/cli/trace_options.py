@@ -1,4 +1,4 @@
-"""The options of `import-trace` that depend on each other: checked, and read."""
+"""The options of `import-trace`, checked where they depend on each other, as arguments of its function."""
 
 from __future__ import annotations
 
@@ -16,15 +16,28 @@ def given(arguments: argparse.Namespace) -> dict[str, Any]:
     FleetgymError
         If one of them would have no effect beside another.
     """
-    if arguments.prefix_hit is not None and arguments.prefix_cache is not None:
+    from fleetgym.capacity.traces.header import parse_columns
+    from fleetgym.capacity.traces.labels import parse_binds
+    from fleetgym.capacity.traces.prices import parse_caps
+
+    if arguments.prefix_hit is not None and arguments.prefix_cache_tokens is not None:
         raise FleetgymError(
             "--prefix-hit is given instead of the hits in a cache of --prefix-cache; give one of them"
         )
-    words = {name: name for name in ("region", "buckets", "edges", "prefix_hit")}
-    words["prefix_cache"] = "prefix_cache_tokens"
-    options = {name: getattr(arguments, word) for word, name in words.items()}
+    options = {name: getattr(arguments, name) for name in _AS_THEY_ARE}
+    readers = {"columns": parse_columns, "binds": parse_binds, "caps": parse_caps}
+    for name, reader in readers.items():
+        value = getattr(arguments, name)
+        options[name] = None if value is None else reader(value)
     options = {name: value for name, value in options.items() if value is not None}
     return {**options, "by": _sorting_rule(arguments)}
+
+
+_AS_THEY_ARE = (
+    ("prices", "slo", "models", "gpus", "region", "buckets", "edges", "penalty", "extend", "scale", "seed")
+    + ("scenarios", "time_format", "time_unit", "since", "until", "last", "any_order", "unpack_gib")
+    + ("leave_out_at_most", "prefix_hit", "prefix_cache_tokens")
+)
 
 
 def _sorting_rule(arguments: argparse.Namespace) -> str:

@@ -39,6 +39,7 @@ def trace_facts(made: ImportedTrace, files: tuple[str, str]) -> dict[str, Any]:
             }
             for i, w in enumerate(made.instance.workloads)
         },
+        "columns": found.read_as,
         "workloads_by": found.rule,
         "pools": {
             pool.id: {
@@ -78,6 +79,7 @@ def describe_trace(made: ImportedTrace, files: tuple[str, str]) -> str:
     if not found.is_clock:
         head += "; time zero is taken as midnight"
     facts = [
+        *(("columns", text) for text in [found.read_as] if text),
         ("workloads", found.rule),
         ("days", made.days.extension),
         ("candidates", _candidates(made)),

@@ -141,42 +141,17 @@ def show(arguments: argparse.Namespace) -> int:
 def import_trace(arguments: argparse.Namespace) -> int:
     """Make an instance from a trace."""
     from fleetgym.capacity.traces import import_trace as make
-    from fleetgym.capacity.traces.header import parse_columns
-    from fleetgym.capacity.traces.importing import output_files
-    from fleetgym.capacity.traces.labels import parse_binds
-    from fleetgym.capacity.traces.prices import parse_caps
+    from fleetgym.capacity.traces.importing import instance_name, output_files
     from fleetgym.cli.trace_report import describe_trace, trace_facts
 
     chosen = trace_options.given(arguments)
-    name = Path(arguments.trace).name.removesuffix(".gz").removesuffix(".csv")
-    out, _ = output_files(
-        arguments.out or f"{name or 'trace'}.json", force=arguments.force
-    )  # before the work
-    made = make(
-        arguments.trace,
-        prices=arguments.prices,
-        slo=arguments.slo,
-        models=arguments.models,
-        binds=None if arguments.bind is None else parse_binds(arguments.bind),
-        gpus=arguments.gpus,
-        caps=None if arguments.caps is None else parse_caps(arguments.caps),
-        **chosen,
-        penalty=arguments.penalty,
-        extend=arguments.extend,
-        scale=arguments.scale,
-        columns=None if arguments.columns is None else parse_columns(arguments.columns),
-        time_format=arguments.time_format,
-        time_unit=arguments.time_unit,
-        since=arguments.since,
-        until=arguments.until,
-        last=arguments.last,
-        leave_out_at_most=arguments.leave_out_at_most,
-        any_order=arguments.unsorted,
-        unpack_gib=arguments.unpack_limit,
-        name=_id_of(out),
-        seed=arguments.seed,
-        scenarios=arguments.scenarios,
-    )
+    target = Path(arguments.out or instance_name(arguments.trace))
+    if target.resolve() == Path(arguments.trace).resolve():
+        raise FleetgymError(
+            f"{target} is the trace; expected another name for the instance, as in --out day.json"
+        )
+    out, _ = output_files(target, force=arguments.force)  # before the work
+    made = make(arguments.trace, name=_id_of(out), **chosen)
     instance, scenarios = (str(path) for path in made.write(out, force=arguments.force))
     if arguments.json:
         _print_json(trace_facts(made, (instance, scenarios)))

@@ -232,7 +232,7 @@ class Layout:
         found = ", ".join(
             f"{role} from {self.name(role)!r}" for role in sorted(self.columns, key=_ROLES.index)
         )
-        return f"read as {self.format}: {found}" if self.format else f"read {found}"
+        return f"{self.format}: {found}" if self.format else found
 
     def name(self, role: str) -> str:
         """Return how the file calls the column of a role."""
@@ -361,6 +361,8 @@ def _hint(names: Sequence[str]) -> str:
         return (
             ": a bench result without start_times does not tell when requests arrived (vLLM: --save-detailed)"
         )
+    if len(names) == 1 and names[0].strip().count(" ") > 1:
+        return ": the file looks like a log, not like a table"
     return ""
 
 

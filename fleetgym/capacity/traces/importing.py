@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 
@@ -18,13 +19,13 @@ from fleetgym.capacity.traces.objectives import Slo, slos_for, without_words
 from fleetgym.capacity.traces.price_lists import PriceList, read_prices
 from fleetgym.capacity.traces.prices import DEFAULT_REGION, Offer, catalogue_prices, with_caps
 from fleetgym.capacity.traces.process import fit_process
-from fleetgym.capacity.traces.reader import Trace, read_trace
-from fleetgym.capacity.traces.rows import PREFIX_CACHE_TOKENS
+from fleetgym.capacity.traces.reader import ReadOptions, Trace, read_trace
+from fleetgym.capacity.traces.source import PACKED
 from fleetgym.capacity.traces.workloads import TraceStatistics, study
 from fleetgym.families.text import six
 from fleetgym.files.documents import write_json
 from fleetgym.files.errors import DataError, FleetgymError
-from fleetgym.files.quantities import PREFIX_CACHE, SHARE
+from fleetgym.files.quantities import SHARE
 from fleetgym.files.schema import to_jsonable
 from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.instance import Instance
@@ -109,20 +110,12 @@ def import_trace(
     penalty: float = DEFAULT_PENALTY,
     extend: str = "model",
     scale: float = 1.0,
-    columns: Mapping[str, str] | None = None,
-    time_format: str | None = None,
-    time_unit: str | None = None,
-    since: str | None = None,
-    until: str | None = None,
-    last: str | None = None,
     leave_out_at_most: float = 0.05,
-    any_order: bool = False,
-    unpack_gib: float | None = None,
     prefix_hit: float | None = None,
-    prefix_cache_tokens: int = PREFIX_CACHE_TOKENS,
     name: str | None = None,
     seed: int = 0,
     scenarios: int = DRAWN_SCENARIOS,
+    **reading: Unpack[ReadOptions],
 ) -> ImportedTrace:
     """Make an instance from a trace of requests.
 
@@ -155,24 +148,18 @@ def import_trace(
         What to do with a trace shorter than a day, see `fleetgym.capacity.traces.days.make_days`.
     scale : float
         Multiplies demand; its shape and the dispersion of counts stay.
-    columns, time_format, time_unit, since, until, last
-        How the file is read, and which part of it, see `fleetgym.capacity.traces.reader.read_trace`.
     leave_out_at_most : float
         Share of all tokens that may be of requests longer than any candidate's context; more is refused.
-    any_order : bool
-        Accept rows that are not in order of time.
-    unpack_gib : float, optional
-        Most GiB that the file may unpack to.
     prefix_hit : float, optional
         Share of every prompt that a prefix cache holds; by default what the trace says, and nothing if it does not.
-    prefix_cache_tokens : int
-        Size of the prefix cache in which a trace with hashes of its prompts, such as Mooncake's, has its hits.
     name : str, optional
         Id of the instance; by default the file's name.
     seed : int
         Of what is drawn. The same arguments give the same instance.
     scenarios : int
         Days to draw and store, beside the trace's own; at least one where the trace has none of its own.
+    **reading
+        How the file is read, and which part of it: options of `fleetgym.capacity.traces.reader.read_trace`.
 
     Returns
     -------
@@ -187,21 +174,9 @@ def import_trace(
     """
     if seed < 0 or not 0 <= scenarios <= 100:
         raise FleetgymError("expected a seed of at least 0 and 0 to 100 scenarios")
-    PREFIX_CACHE.read(prefix_cache_tokens, "prefix_cache_tokens")
     listed, slo = _offers(prices, gpus, region, caps or {}), without_words(slo)
     source, models = Path(path).name, candidate_models(models)
-    with read_trace(
-        path,
-        columns=columns,
-        time_format=time_format,
-        time_unit=time_unit,
-        since=since,
-        until=until,
-        last=last,
-        any_order=any_order,
-        unpack_gib=unpack_gib,
-        prefix_cache_tokens=prefix_cache_tokens,
-    ) as trace:
+    with read_trace(path, **reading) as trace:
         bound = bind(trace.pairs, trace.label_counts(), binds, models)
         _leave_out_too_long(trace, longest_requests(models, bound.models), leave_out_at_most, path)
         found = study(
@@ -219,7 +194,7 @@ def import_trace(
     if not days.scored and scenarios == 0:
         raise FleetgymError("the trace has no day of its own to store; expected at least 1 scenario")
     built = build(
-        name or id_from_name(source.removesuffix(".gz").removesuffix(".csv")),
+        name or id_from_name(_stem(source)),
         found,
         days,
         listed.offers,
@@ -292,6 +267,29 @@ def _offers(
     else:
         listed = PriceList(tuple(o for o in prices if gpus is None or o.gpu in gpus), ())
     return dataclasses.replace(listed, offers=with_caps(listed.offers, caps))
+
+
+def _stem(name: str) -> str:
+    """Return the name of a trace without what says how it is packed and written."""
+    for ending in (*PACKED, *_WRITTEN):
+        name = name.removesuffix(ending)
+    return name
+
+
+_WRITTEN = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet")
+
+
+def instance_name(trace: str | os.PathLike[str]) -> str:
+    """Return what the instance of a trace is called if nobody says.
+
+    Examples
+    --------
+    >>> instance_name("logs/week.csv.gz"), instance_name("usage.json"), instance_name(".csv")
+    ('week.json', 'usage-instance.json', 'trace.json')
+    """
+    name = Path(trace).name
+    found = f"{_stem(name) or 'trace'}.json"
+    return found if found != name else f"{_stem(name)}-instance.json"
 
 
 def id_from_name(text: str) -> str:

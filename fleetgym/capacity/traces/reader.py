@@ -12,6 +12,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
+from typing import TypedDict
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from fleetgym.capacity.traces.source import fail
 from fleetgym.capacity.traces.tables import Piece, open_table
 from fleetgym.capacity.traces.times import Times, how_written
 from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
+from fleetgym.files.quantities import PREFIX_CACHE
 
 _SPOOL_BYTES = 256 * 2**20
 _CHUNK_ROWS = 2**20
@@ -47,6 +49,8 @@ class Trace:
         Whether arrivals are dates; otherwise seconds, whose zero is taken as midnight.
     format : str or None
         The known program whose layout the file has.
+    read_as : str
+        Which columns were read, where names alone do not tell.
     prefix_hits : str or None
         How the file tells what of a prompt a prefix cache holds; None where it does not.
     notes : tuple of str
@@ -65,6 +69,7 @@ class Trace:
         self.label_name: str | None = None
         self.is_clock = True
         self.format: str | None = None
+        self.read_as = ""
         self.prefix_hits: str | None = None
         self.notes: tuple[str, ...] = ()
 
@@ -151,6 +156,20 @@ def _tokens(rows: np.ndarray) -> np.ndarray:
     return rows["input"].astype(np.int64) + rows["output"]
 
 
+class ReadOptions(TypedDict, total=False):
+    """The options of `read_trace`."""
+
+    columns: Mapping[str, str] | None
+    time_format: str | None
+    time_unit: str | None
+    since: str | None
+    until: str | None
+    last: str | None
+    any_order: bool
+    unpack_gib: float | None
+    prefix_cache_tokens: int
+
+
 def read_trace(
     path: str | os.PathLike[str],
     *,
@@ -205,6 +224,7 @@ def read_trace(
     length_ns = None if last is None else _length_ns(last)
     if last is not None and (since or until):
         raise FleetgymError("the last part of a trace, or from and to; give one of them")
+    PREFIX_CACHE.read(prefix_cache_tokens, "prefix_cache_tokens")
     table = open_table(path, unpack_gib, expected=expected_header())
     layout = read_layout(path, table.names, columns)
     trace, parser, before = Trace(), None, -(2**62)
@@ -244,7 +264,7 @@ def read_trace(
         named = [layout.name(role) for role in ("label", "model") if role in layout.columns]
         trace.label_name = " and ".join(named)
     trace.prefix_hits = parser.prefix_hits
-    trace.notes += (layout.words,) if layout.words else ()
+    trace.read_as = layout.words
     _ask_for_unit(path, trace, parser.times, are_whole)
     _cut(path, trace, since, until, length_ns)
     return trace

@@ -65,10 +65,12 @@ def open_table(path: str | os.PathLike[str], unpack_gib: float | None = None, *,
     source = Source(path, unpack_gib)
     for magic, what in _MAGIC.items():
         if source.head.startswith(magic):
-            fail(path, 1, f"not UTF-8 text (byte {source.head[0]:#04x}); {what}")
+            fail(path, 1, f"not UTF-8 text (byte {source.head[0]:#04x}); {what}" if magic[0] > 127 else what)
     if source.head.startswith(b"PAR1"):
         return _Parquet(source)
     first = source.head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+    if first == b"<":
+        fail(path, 1, "it looks like HTML or XML: export the table as CSV or JSON")
     if first in (b"{", b"["):
         return _json_table(source)
     return _Csv(source, expected)
@@ -83,6 +85,12 @@ _MAGIC = {
     b"PK\x03\x04": "it looks like an Excel workbook or a zip file: save the table as CSV in UTF-8",
     b"\xff\xfe": "it looks like UTF-16: save it as UTF-8",
     b"\xfe\xff": "it looks like UTF-16: save it as UTF-8",
+    b"\xd0\xcf\x11\xe0": "it is an old Excel workbook: save the table as CSV in UTF-8",
+    b"%PDF": "it is a PDF: export the table as CSV",
+    b"\x89HDF": "it is an HDF5 file: save the table as CSV or Parquet",
+    b"\x93NUMPY": "it is a NumPy array: save the table as CSV or Parquet",
+    b"\x80\x04": "it is a pickle, which is never loaded: save the table as CSV or Parquet",
+    b"\x80\x05": "it is a pickle, which is never loaded: save the table as CSV or Parquet",
     b"SQLite format 3": "it is an SQLite database: export the table as CSV",
     b"ARROW1": "it is an Arrow file: save it as Parquet",
     b"Obj\x01": "it is an Avro file: save it as Parquet",
@@ -352,6 +360,8 @@ def _document_table(path: str | os.PathLike[str], value: Any) -> Table:
     """Return the records of a document: a list, a list or named records under one name, columns as lists, or spans."""
     if isinstance(value, dict) and "resourceSpans" in value:
         return _Records(path, _spans_of(iter([("$", value)])))
+    if isinstance(value, dict) and str(value.get("format")).startswith("fleetgym-"):
+        fail(path, "$.format", f"it is a file of the format {value['format']}; expected a table")
     if isinstance(value, dict):
         lists = {k: v for k, v in value.items() if isinstance(v, list) and v}
         records = {k: v for k, v in lists.items() if isinstance(v[0], dict)}

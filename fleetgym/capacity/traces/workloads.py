@@ -44,6 +44,7 @@ class TraceStatistics:
     is_clock: bool  # whether the time of day is known
     dates: tuple[str, ...]  # of the calendar days that have a window, such as 2023-11-16 or "day 1"
     notes: tuple[str, ...]  # what of the times looks wrong, or is missing
+    read_as: str = ""  # which columns were read, where names alone do not tell
     bins: (
         np.ndarray
     )  # (30 T, I) requests per 10 s, whole windows only, without calendar days that are missing
@@ -273,6 +274,7 @@ def _measure(
         first_window=clock.first_window,
         is_clock=is_date,
         dates=calendar.dates,
+        read_as=trace.read_as,
         notes=(*trace.notes, *_left_out(trace), *calendar.notes),
         bins=bins,
         input_mean=means[0],
