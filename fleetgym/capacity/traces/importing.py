@@ -16,7 +16,7 @@ from fleetgym.capacity.traces.candidates import longest_requests
 from fleetgym.capacity.traces.days import Days, make_days
 from fleetgym.capacity.traces.labels import bind, candidate_models
 from fleetgym.capacity.traces.objectives import Slo, slos_for, without_words
-from fleetgym.capacity.traces.price_lists import PriceList, read_prices
+from fleetgym.capacity.traces.price_lists import PriceList, chosen, read_prices
 from fleetgym.capacity.traces.prices import DEFAULT_REGION, Offer, catalogue_prices, with_caps
 from fleetgym.capacity.traces.process import fit_process
 from fleetgym.capacity.traces.reader import ReadOptions, Trace, read_trace
@@ -265,7 +265,7 @@ def _offers(
     elif isinstance(prices, (str, os.PathLike)):
         listed = read_prices(prices, gpus, region)
     else:
-        listed = PriceList(tuple(o for o in prices if gpus is None or o.gpu in gpus), ())
+        listed = PriceList(chosen(prices, gpus, region), ())
     return dataclasses.replace(listed, offers=with_caps(listed.offers, caps))
 
 

@@ -133,23 +133,49 @@ def read_prices(
         offers, notes = _own_list(path, table)
     else:
         offers, notes = _catalogue(path, table, layout, tally), (f"prices: read as {layout.name}",)
-    if gpus is not None:
-        gpus = [catalog.gpu_named(name)[0] for name in gpus]
-    kept = tuple(o for o in offers if (gpus is None or o.gpu in gpus) and _is_in(o.region, region))
-    missing = sorted(set(gpus or ()) - {o.gpu for o in kept})
-    if missing or not kept:
-        what = ", ".join(missing) or "any GPU"
-        where = f" in {region}; the list has {_listed({o.region for o in offers})}" if region else ""
+    try:
+        kept = chosen(offers, gpus, region)
+    except FleetgymError as error:
         left_out = "".join(f"; {note}" for note in tally.notes())
-        raise DataError(f"no price of {what}{where}{left_out}", "all rows", os.fspath(path))
-    if len(kept) > MAX_OFFERS:
-        raise DataError(
-            f"{len(kept):,} offers, at most {MAX_OFFERS} are planned with; choose with --gpus ("
-            f"{_listed({o.gpu for o in kept})}) and --region ({_listed({o.region for o in kept})})",
-            "all rows",
-            os.fspath(path),
-        )
+        raise DataError(f"{error}{left_out}", "all rows", os.fspath(path)) from None
     return PriceList(kept, (*notes, *tally.notes()))
+
+
+def chosen(
+    offers: Sequence[Offer], gpus: Sequence[str] | None = None, region: str | None = None
+) -> tuple[Offer, ...]:
+    """Return the offers of some GPU types in a region; all of both by default.
+
+    Parameters
+    ----------
+    offers : sequence of Offer
+        A list.
+    gpus : sequence of str, optional
+        GPU types, as people name them.
+    region : str, optional
+        A region, with its zones.
+
+    Returns
+    -------
+    tuple of Offer
+
+    Raises
+    ------
+    FleetgymError
+        If a type has none, or there are more than `MAX_OFFERS`.
+    """
+    types = None if gpus is None else [catalog.gpu_named(name)[0] for name in gpus]
+    kept = tuple(o for o in offers if (types is None or o.gpu in types) and _is_in(o.region, region))
+    missing = sorted(set(types or ()) - {o.gpu for o in kept})
+    if missing or not kept:
+        where = f" in {region}; the list has {_listed({o.region for o in offers})}" if region else ""
+        raise FleetgymError(f"no price of {', '.join(missing) or 'any GPU'}{where}")
+    if len(kept) > MAX_OFFERS:
+        raise FleetgymError(
+            f"{len(kept):,} offers, at most {MAX_OFFERS} are planned with; choose with --gpus ("
+            f"{_listed({o.gpu for o in kept})}) and --region ({_listed({o.region for o in kept})})"
+        )
+    return kept
 
 
 def _listed(names: set[str]) -> str:
