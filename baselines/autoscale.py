@@ -13,10 +13,9 @@ import numpy as np
 
 from fleetgym.agents.arguments import passes_on, positive_share, whole_at_least
 from fleetgym.agents.view import View
-from fleetgym.model.instance import Instance
 from fleetgym.model.planning import Snapshot
 
-_TINY = 1e-9
+from .services import TINY, priority, replicas_needed, slo_penalty_usd
 
 
 class AutoscaleAgent:
@@ -91,27 +90,15 @@ def fits(snapshot: Snapshot, fleet: np.ndarray) -> bool:
     return bool(np.all(gpus <= snapshot.available_gpus) and fleet @ snapshot.hold_usd <= snapshot.budget_usd)
 
 
-def priority(instance: Instance) -> np.ndarray:
-    """Return the workloads, the one that is dearest to lose first; fixed, so that demand does not reshuffle."""
-    by_day = instance.penalty_basis == "day"
-    value = [w.unserved_usd * (1.0 if by_day else w.rate_rps) for w in instance.workloads]
-    return np.argsort(-np.array(value), kind="stable")
-
-
 class Demand:
     """What a window's demand asks for at a target utilisation."""
 
     def __init__(self, snapshot: Snapshot, target_utilization: float):
         self.snapshot = snapshot
-        capacity = np.stack((snapshot.compute_tflops, snapshot.kv_capacity_gb, snapshot.max_concurrency))
-        load = snapshot.rate_rps[:, None] * np.stack(
-            (snapshot.work_tflop, snapshot.kv_gb_s, snapshot.service_s)
-        )
-        with np.errstate(divide="ignore", invalid="ignore"):
-            parts = load / (target_utilization * capacity[:, None, :])
         #: Replicas that each workload asks for of each configuration, by resource: (3, I, C).
-        self.replicas = np.where(load > 0, parts, 0.0)
-        self.slot_of = np.empty(capacity.shape[1], dtype=np.int64)
+        self.replicas = replicas_needed(snapshot, target_utilization)
+        self.penalty_usd = slo_penalty_usd(snapshot)
+        self.slot_of = np.empty(snapshot.hold_usd.size, dtype=np.int64)
         for s, members in enumerate(snapshot.instance.slot_members):
             self.slot_of[list(members)] = s
         self.exclusive = [slot.exclusive for slot in snapshot.instance.slots]
@@ -137,7 +124,7 @@ class Demand:
         """Spread workload i over configurations, the cheapest first, until all of it is placed."""
         left = 1.0
         for c in ranking[self._may_serve()[ranking]]:
-            if left <= _TINY:
+            if left <= TINY:
                 break
             slot = int(self.slot_of[c])
             if self.exclusive[slot] and self.chosen.get(slot, c) != c:
@@ -155,11 +142,7 @@ class Demand:
 
     def _ranking(self, i: int) -> np.ndarray:
         """Return the configurations that can serve workload i, by SLO penalty, then cost per request."""
-        s, workload = self.snapshot, self.snapshot.instance.workloads[i]
-        penalty = s.unserved_usd[i] * (
-            np.maximum(s.delay_s[i] / workload.mean_delay_slo_s - 1.0, 0.0)
-            + np.maximum(s.error[i] / workload.error_slo - 1.0, 0.0)
-        )
+        s, penalty = self.snapshot, self.penalty_usd[i]
         need = self.replicas[:, i].max(axis=0)
         with np.errstate(invalid="ignore"):
             cost = need * s.hold_usd + s.route_usd[i] + penalty
@@ -171,7 +154,7 @@ class Demand:
     def _take(self, i: int, c: int, share: float) -> float:
         """Add replicas of c for a share of workload i, as many as can be had; return the share that fits."""
         need = self.replicas[:, i, c]
-        wanted = int(np.ceil((self.used[:, c] + share * need).max() - _TINY))
+        wanted = int(np.ceil((self.used[:, c] + share * need).max() - TINY))
         self._grow(c, max(0, wanted - int(self.count[c])))
         room = self.count[c] - self.used[:, c]
         loaded = need > 0.0

@@ -8,7 +8,7 @@ from toys import configuration, make_instance, nominal_scenario, pool
 
 import fleetgym
 from fleetgym.agents.agent import Agent
-from fleetgym.agents.forecasters import FORECASTERS, Kalman, Quantile, make_forecaster
+from fleetgym.agents.forecasters import FORECASTERS, Kalman, Quantile, Seasonal, make_forecaster
 from fleetgym.agents.rolling import Rolling, Static
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
@@ -142,6 +142,56 @@ def test_kalman_beats_last_on_noisy_mean_reverting_demand() -> None:
         )
     kalman_error, last_error = np.mean(errors, axis=0)
     assert kalman_error < 0.9 * last_error
+
+
+def weeks(logs: np.ndarray) -> fleetgym.Instance:
+    """Return an instance with five-minute windows whose history has these log rates."""
+    rates = np.exp(logs)[:, None]
+    instance = make_instance([pool("p", 4)], [configuration("a", {"p": 1})])
+    workloads = [{**instance.to_dict()["workloads"][0], "rate_rps": float(rates.mean())}]
+    return instance.replace(history={"rate_rps": rates.tolist()}, workloads=workloads)
+
+
+def test_seasonal_knows_the_time_of_day() -> None:
+    """Of demand with a daily course it foretells hours ahead what `kalman` cannot; of one without it is `kalman`."""
+    windows, rng = np.arange(15 * 288), np.random.default_rng(1)
+    noise = 0.2 * rng.normal(size=windows.size)
+    course = np.sin(2.0 * np.pi * windows / 288.0)
+    errors = {}
+    for name, logs in {"course": course + noise, "none": noise}.items():
+        instance = weeks(logs[: 14 * 288])
+        for forecaster in (Seasonal(), Kalman()):
+            forecaster.reset(instance)
+            missed = []
+            for t in range(14 * 288, 15 * 288 - 48):
+                forecaster.update(np.exp(logs[t : t + 1]))
+                missed.append(logs[t + 48] - np.log(forecaster.predict(48)[0]))
+            errors[name, type(forecaster)] = float(np.mean(np.square(missed)))
+    assert errors["course", Seasonal] < 0.06 < 0.3 < errors["course", Kalman]
+    assert errors["none", Seasonal] == pytest.approx(errors["none", Kalman], rel=0.05)
+
+
+def test_seasonal_knows_weekdays_that_repeat() -> None:
+    """After two weeks with quiet Sundays the next Sunday is quiet; after one, or two that differ, nobody knows."""
+    day = np.zeros(288)
+    quiet = [*[day] * 6, day - 1.0]
+    forecasts = {}
+    for name, days in {"two": quiet * 2, "one": quiet, "differ": [*quiet, *quiet[::-1]]}.items():
+        forecaster = Seasonal()
+        forecaster.reset(weeks(np.concatenate(days)))
+        forecasts[name] = [float(np.log(forecaster.predict(288 * k + 1)[0])) for k in range(7)]
+    assert np.ptp(forecasts["two"][:6]) < 0.01
+    assert forecasts["two"][6] == pytest.approx(forecasts["two"][0] - 1.0, abs=0.01)
+    assert np.ptp(forecasts["one"]) == np.ptp(forecasts["differ"]) == 0.0
+
+
+def test_seasonal_needs_no_whole_day() -> None:
+    """A history that is shorter than a day has no course."""
+    forecaster, kalman = Seasonal(), Kalman()
+    for some in (forecaster, kalman):
+        some.reset(weeks(np.linspace(0.0, 1.0, 20)))
+        some.update(np.array([2.0]))
+    assert forecaster.predict(3) == kalman.predict(3)
 
 
 def test_quantile_covers_its_level() -> None:

@@ -94,9 +94,8 @@ class Kalman:
         """Fit the model to the instance's history."""
         nominal = np.array([w.rate_rps for w in instance.workloads])
         self._floor = _FLOOR * nominal
-        series = np.log(np.maximum(instance.history.rate_rps, self._floor))
-        self._mean = series.mean(axis=0)
-        centred = series - self._mean
+        self._window = -1  # updated last
+        centred = self._centred(np.log(np.maximum(instance.history.rate_rps, self._floor)), instance)
         variance = np.maximum(centred.var(axis=0), 1e-12)
         lag1 = _autocovariance(centred, 1)
         lag2 = _autocovariance(centred, 2)
@@ -108,11 +107,21 @@ class Kalman:
         self._state = np.zeros_like(variance)
         self._spread = signal
 
+    def _centred(self, series: np.ndarray, instance: Instance) -> np.ndarray:
+        """Study the log rates of the history (windows, I) for `_expected`; return what that leaves of them."""
+        self._mean = series.mean(axis=0)
+        return series - self._mean
+
+    def _expected(self, window: int) -> np.ndarray:
+        """Return the expected log rates of a window before any was seen, (I,)."""
+        return self._mean
+
     def update(self, rate_rps: np.ndarray) -> None:
         """Filter one more window of rates, (I,)."""
+        self._window += 1
         state, spread = self._phi * self._state, self._phi**2 * self._spread + self._process
         gain = spread / (spread + self._noise)
-        seen = np.log(np.maximum(rate_rps, self._floor)) - self._mean
+        seen = np.log(np.maximum(rate_rps, self._floor)) - self._expected(self._window)
         self._state = state + gain * (seen - state)
         self._spread = (1.0 - gain) * spread
 
@@ -121,7 +130,89 @@ class Kalman:
         decay = self._phi**windows_ahead
         stationary = self._process / (1.0 - self._phi**2)
         spread = decay**2 * self._spread + (1.0 - decay**2) * stationary
-        return np.exp(self._mean + decay * self._state + 0.5 * spread)
+        return np.exp(self._expected(self._window + windows_ahead) + decay * self._state + 0.5 * spread)
+
+
+class Seasonal(Kalman):
+    """A level, times the course of the day and of the week, times what the last windows departed from it.
+
+    Each workload's course of the day is the mean log rate of the history's days at a time of day, smoothed over an
+    hour. That of the week is the mean log rate of each weekday. Either counts in so far as it repeats: by the
+    coefficient with which the other days, or the other weeks, foretell one that was left out. So demand without a
+    course has none, and a single week says nothing of weekdays. The departure from them is filtered as by `Kalman`:
+    what was seen counts less by the same factor each window (Brown 1963, *Smoothing, Forecasting and Prediction*).
+
+    The history is taken to end where the day begins: as it does by the time of day in every family, and by the calendar
+    in `trace` only.
+
+    Examples
+    --------
+    >>> import fleetgym
+    >>> forecaster = Seasonal()
+    >>> forecaster.reset(fleetgym.load_instance("fleet-v0/dev/trace-m-001"))
+    >>> [bool(forecaster.predict(12 * hour)[0] > 0) for hour in (1, 12)]
+    [True, True]
+    """
+
+    _SMOOTH = 13  # windows over which the course of the day is averaged
+    _WEEK = 7  # days
+
+    def _centred(self, series: np.ndarray, instance: Instance) -> np.ndarray:
+        self._day = day = max(1, round(86_400.0 / instance.window_s))
+        mean, count, workloads = series.mean(axis=0), len(series) // day, series.shape[1]
+        whole = (series[len(series) - count * day :] - mean).reshape(count, day, workloads)
+        levels = whole.mean(axis=1)  # (days, I)
+        weeks = count // self._WEEK
+        week = levels[count - weeks * self._WEEK :].reshape(weeks, self._WEEK, workloads)
+        weekdays, week_others = _course(week)
+        shapes = whole - levels[:, None]
+        half = self._SMOOTH // 2
+        smooth = np.mean([np.roll(shapes, k, axis=1) for k in range(-half, half + 1)], axis=0)
+        times, others = _course(smooth, shapes)
+        self._mean, self._times, self._weekdays = mean, times, weekdays
+        left = whole - others
+        left[count - weeks * self._WEEK :] -= week_others.reshape(weeks * self._WEEK, 1, workloads)
+        first = series[: len(series) - count * day] - mean
+        phase = np.arange(-len(first), 0) % day
+        return np.concatenate(
+            (first - times[phase] if count else first, left.reshape(count * day, workloads))
+        )
+
+    def _expected(self, window: int) -> np.ndarray:
+        expected = self._mean
+        if len(self._times):
+            expected = expected + self._times[window % self._day]
+        if len(self._weekdays):
+            expected = expected + self._weekdays[window // self._day % self._WEEK]
+        return expected
+
+
+def _course(periods: np.ndarray, seen: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Return how periods go, in so far as it repeats, and for each one how the others say that it goes.
+
+    Parameters
+    ----------
+    periods : ndarray, shape (n, length, I)
+        How each one went.
+    seen : ndarray, shape (n, length, I), optional
+        What the others foretell, if it is not `periods`.
+
+    Returns
+    -------
+    course : ndarray, shape (length, I), or (0, I) if there are none
+    others : ndarray, shape (n, length, I)
+    """
+    count, length, workloads = periods.shape
+    if count < 2:
+        return np.zeros((length if count else 0, workloads)), np.zeros(periods.shape)
+    total = periods.sum(axis=0)
+    others = (total - periods) / (count - 1)
+    others -= others.mean(axis=1, keepdims=True)
+    told = (others * (periods if seen is None else seen)).sum(axis=(0, 1))
+    power = (others**2).sum(axis=(0, 1))
+    share = np.clip(np.divide(told, power, out=np.zeros_like(told), where=power > 1e-12), 0.0, 1.0)
+    mean = total / count
+    return share * (mean - mean.mean(axis=0)), share * others
 
 
 def _autocovariance(centred: np.ndarray, lag: int) -> np.ndarray:
@@ -199,7 +290,14 @@ class BeliefMean:
         return drawn[:, -1].mean(axis=0)
 
 
-FORECASTERS = {"last": Last, "ewma": EWMA, "kalman": Kalman, "quantile": Quantile, "belief": BeliefMean}
+FORECASTERS = {
+    "last": Last,
+    "ewma": EWMA,
+    "kalman": Kalman,
+    "quantile": Quantile,
+    "seasonal": Seasonal,
+    "belief": BeliefMean,
+}
 
 
 def make_forecaster(name: str | Forecaster) -> Forecaster:

@@ -44,6 +44,39 @@ OWN: Mapping[str, Grid] = {
         "payback_windows": WRAPPER["payback_windows"],
         "risk": (0.0, 0.2, 0.4, 0.6, 0.8),
     },
+    "knative": {
+        "target": (0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+        "stable_windows": (1, 2, 3, 6),
+        "panic_threshold": (1.25, 1.5, 2.0, 3.0),
+        "delay_windows": (0, 1, 2, 3, 6, 12),
+    },
+    "llm-d": {
+        "up": (0.8, 0.85, 0.9, 0.95, 1.0),
+        "down": (0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8),
+        "kv": (0.7, 0.8, 0.9, 1.0),
+        "stable_windows": (1, 2, 3, 6),
+    },
+    "dynamo": {
+        "forecaster": ("last", "ewma", "kalman", "quantile", "seasonal", "belief"),
+        "every": (1, 2, 3, 6),
+        "sensitivity": (0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+        "most_changes": (0, 1, 2, 4, 8),
+    },
+    "spothedge": {
+        "overprovision": (0, 1, 2, 3),
+        "base": (0, 1, 2),
+        "target": (0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+        "up_windows": (1, 2),
+        "down_windows": (1, 2, 4, 6, 12),
+    },
+    "sageserve": {
+        "every": (3, 6, 12),
+        "first_window": (1, 2, 4),
+        "busy": (0.25, 0.5, 0.7, 0.9),
+        "idle": (0.25, 0.4, 0.6, 0.8, 1.0),
+        "gap": (1.25, 1.5, 2.0, 5.0),
+        "forecaster": ("last", "ewma", "kalman", "seasonal", "belief"),
+    },
     "lcp": {"margin": WRAPPER["margin"], "forecaster": ("last", "ewma", "kalman", "auto")},
 }
 

@@ -1,0 +1,231 @@
+"""An instance as operators run it: models with replicas of several configurations, each with workloads of its own.
+
+What autoscalers of practice decide is how many replicas a model has, and of which variant. `Services` says which
+workloads a model serves and how many replicas of each configuration all of them would take. `Room` says what pools,
+budget and slots still have room for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from fleetgym.agents.view import View
+from fleetgym.model.instance import Instance
+from fleetgym.model.planning import Snapshot
+
+from .rates import safe_utilization
+
+#: Replicas and shares below this are round-off.
+TINY = 1e-9
+
+
+def priority(instance: Instance) -> np.ndarray:
+    """Return the workloads, the one that is dearest to lose first; fixed, so that demand does not reshuffle."""
+    by_day = instance.penalty_basis == "day"
+    value = [w.unserved_usd * (1.0 if by_day else w.rate_rps) for w in instance.workloads]
+    return np.argsort(-np.array(value), kind="stable")
+
+
+def replicas_needed(snapshot: Snapshot, utilization: float | np.ndarray = 1.0) -> np.ndarray:
+    """Return the replicas that each workload takes of each configuration, by resource: (3, I, C).
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+        One window's problem.
+    utilization : float or ndarray that broadcasts to (3, 1, C)
+        Share of compute, KV memory and queue servers to plan for.
+    """
+    capacity = np.stack((snapshot.compute_tflops, snapshot.kv_capacity_gb, snapshot.max_concurrency))
+    load = snapshot.rate_rps[:, None] * np.stack((snapshot.work_tflop, snapshot.kv_gb_s, snapshot.service_s))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        parts = load / (utilization * capacity[:, None, :])
+    return np.where(load > 0, parts, 0.0)
+
+
+def safe_shares(snapshot: Snapshot, replicas: np.ndarray) -> np.ndarray:
+    """Return the shares of compute, KV memory and queue servers at which `replicas` (C,) keep deadlines, (3, 1, C)."""
+    ones = np.ones(replicas.size)
+    return np.stack((ones, ones, safe_utilization(snapshot, replicas)))[:, None, :]
+
+
+def slo_penalty_usd(snapshot: Snapshot) -> np.ndarray:
+    """Return what each pair costs for breaking mean SLOs, (I, C) USD of the window."""
+    delay_slo = np.array([[w.mean_delay_slo_s] for w in snapshot.instance.workloads])
+    error_slo = np.array([[w.error_slo] for w in snapshot.instance.workloads])
+    excess = np.maximum(snapshot.delay_s / delay_slo - 1.0, 0.0)
+    excess += np.maximum(snapshot.error / error_slo - 1.0, 0.0)
+    return snapshot.unserved_usd[:, None] * excess
+
+
+class Services:
+    """The models of an instance that have workloads.
+
+    A workload goes to the model that serves it, within its SLOs, at the least cost per request; where none does, with
+    the least penalty. A configuration of the model counts if it can serve all its workloads for less than they are
+    worth; if no configuration can, those count that serve the dearest ones. All this is decided at nominal demand.
+
+    Parameters
+    ----------
+    instance : Instance
+        Public.
+
+    Attributes
+    ----------
+    workloads : list of ndarray
+        Numbers of each service's workloads. The service comes first that has the workload that is dearest to lose.
+    variants : ndarray of bool, shape (services, C)
+        Configurations that may serve them; of no two services the same.
+
+    Examples
+    --------
+    >>> import fleetgym
+    >>> services = Services(fleetgym.load_instance("fleet-v0/toy/two-pools"))
+    >>> [numbers.tolist() for numbers in services.workloads], services.variants.tolist()
+    ([[0]], [[True, True]])
+    """
+
+    def __init__(self, instance: Instance):
+        snapshot = View(instance).snapshot()
+        need, penalty = replicas_needed(snapshot).max(axis=0), slo_penalty_usd(snapshot)
+        with np.errstate(invalid="ignore"):
+            cost = need * snapshot.hold_usd + snapshot.route_usd + penalty
+        usable = snapshot.compatible & np.isfinite(need) & (penalty < snapshot.unserved_usd[:, None])
+        models = np.array([c.model for c in instance.configurations])
+        chosen: dict[str, list[int]] = {}
+        for i in priority(instance):
+            best = [c for c in np.lexsort((cost[i], penalty[i] > 0)) if usable[i, c]]
+            if best:
+                chosen.setdefault(models[best[0]], []).append(int(i))
+        self.workloads = [np.array(numbers) for numbers in chosen.values()]
+        self.variants = np.zeros((len(chosen), models.size), dtype=bool)
+        for row, (model, numbers) in zip(self.variants, chosen.items(), strict=True):
+            row[:] = models == model
+            for i in numbers:
+                if np.any(row & usable[i]):
+                    row &= usable[i]
+
+    def loads(self, snapshot: Snapshot, utilization: float | np.ndarray = 1.0) -> np.ndarray:
+        """Return the replicas of each configuration that would serve all of a service's demand, (services, C).
+
+        Parameters
+        ----------
+        snapshot : Snapshot
+            One window's problem.
+        utilization : float or ndarray that broadcasts to (3, 1, C)
+            As for `replicas_needed`; inf leaves a resource out.
+
+        Returns
+        -------
+        ndarray
+            Not whole; inf where a configuration is no variant of the service.
+        """
+        need = replicas_needed(snapshot, utilization)
+        loads = np.full(self.variants.shape, np.inf)
+        for row, numbers, variants in zip(loads, self.workloads, self.variants, strict=True):
+            row[variants] = need[:, numbers][:, :, variants].sum(axis=1).max(axis=0)
+        return loads
+
+    def own(self, fleet: np.ndarray) -> np.ndarray:
+        """Return the replicas of a fleet (C,) that are variants of some service."""
+        return np.where(self.variants.any(axis=0), fleet, 0)
+
+    def orders(self, snapshot: Snapshot, loads: np.ndarray) -> list[np.ndarray]:
+        """Return each service's variants, those first that keep its SLOs, then by the cost of serving all of it."""
+        penalty, found = slo_penalty_usd(snapshot), []
+        for numbers, variants, load in zip(self.workloads, self.variants, loads, strict=True):
+            broken = penalty[numbers].sum(axis=0)
+            with np.errstate(invalid="ignore"):
+                cost = load * snapshot.hold_usd + snapshot.route_usd[numbers].sum(axis=0) + broken
+            order = np.lexsort((cost, broken > 0))
+            found.append(order[variants[order] & np.isfinite(load[order])])
+        return found
+
+
+def supply(fleet: np.ndarray, load: np.ndarray) -> float:
+    """Return how many times over replicas (C,) serve all of a service's demand; inf where there is no demand."""
+    variants = np.isfinite(load)
+    if not np.any(load[variants] > 0):
+        return np.inf
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return float(np.where(fleet[variants] > 0, fleet[variants] / load[variants], 0.0).sum())
+
+
+class Room:
+    """A fleet in the making, and what pools, budget and slots have room for beside it.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+        Says what is available.
+    fleet : ndarray of int, shape (C,)
+        Replicas to begin with. Those that do not fit go, the dearest first.
+
+    Attributes
+    ----------
+    fleet : ndarray of int64, shape (C,)
+        Replicas by now.
+    """
+
+    def __init__(self, snapshot: Snapshot, fleet: np.ndarray):
+        self.snapshot, self.fleet = snapshot, np.zeros(fleet.size, dtype=np.int64)
+        self.gpus_left = np.array(snapshot.available_gpus, dtype=np.int64)
+        self.usd_left = float(snapshot.budget_usd)
+        self.rivals: dict[int, list[int]] = {}
+        instance = snapshot.instance
+        for slot, members in zip(instance.slots, instance.slot_members, strict=True):
+            if slot.exclusive:
+                self.rivals.update({c: [other for other in members if other != c] for c in members})
+        for c in sorted(np.flatnonzero(fleet), key=lambda c: (snapshot.hold_usd[c], c)):
+            self.add(int(c), int(fleet[c]))
+
+    def add(self, c: int, count: int) -> int:
+        """Add up to `count` replicas of configuration c; return how many there was room for."""
+        s = self.snapshot
+        count = min(count, int(s.max_replicas[c] - self.fleet[c]))
+        uses = s.gpu_use[:, c] > 0
+        count = min(count, int((self.gpus_left[uses] // s.gpu_use[uses, c]).min(initial=count)))
+        if s.hold_usd[c] > 0.0 and np.isfinite(self.usd_left):
+            count = min(count, int(self.usd_left // s.hold_usd[c]))
+        if count <= 0 or np.any(self.fleet[self.rivals.get(c, [])] > 0):
+            return 0
+        self._change(c, count)
+        return count
+
+    def remove(self, c: int, count: int) -> int:
+        """Take away up to `count` replicas of configuration c; return how many."""
+        count = max(0, min(count, int(self.fleet[c])))
+        self._change(c, -count)
+        return count
+
+    def _change(self, c: int, by: int) -> None:
+        self.fleet[c] += by
+        self.gpus_left -= by * self.snapshot.gpu_use[:, c].astype(np.int64)
+        self.usd_left -= by * float(self.snapshot.hold_usd[c])
+
+    def grow(self, order: Iterable[int], load: np.ndarray, share: float) -> float:
+        """Add replicas of a service, in this order of its configurations, until they serve `share` of its demand more.
+
+        Returns
+        -------
+        float
+            The share that there was no room for.
+        """
+        for c in order:
+            if share <= TINY:
+                break
+            added = self.add(int(c), int(np.ceil(share * load[c] - TINY)))
+            share -= added / load[c] if load[c] > 0 else share
+        return max(0.0, share)
+
+    def shrink(self, order: Iterable[int], load: np.ndarray, share: float) -> None:
+        """Take replicas of a service away, in this order, that serve `share` of its demand at most."""
+        for c in order:
+            if share <= TINY:
+                break
+            if load[c] > 0:
+                share -= self.remove(int(c), int(min(share * load[c] + TINY, self.fleet[c]))) / load[c]
+            else:
+                self.remove(int(c), int(self.fleet[c]))
