@@ -17,6 +17,11 @@ if sys.orig_argv[1:3] == ["-m", "fleetgym"] and sys.path[:1] in ([""], [os.getcw
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from fleetgym.runtime import signals
+
+if signals.is_command():  # which takes over when its modules are there
+    signals.end_at_once()
+
 import gymnasium
 
 from fleetgym.runtime.version import __version__ as __version__

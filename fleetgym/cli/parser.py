@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from fleetgym.cli import calibrate, pages, run_options, submissions
+from fleetgym.cli import calibrate, pages, process, run_options, submissions
 from fleetgym.cli.words import margin, names, numbers, of
 from fleetgym.files import quantities as q
 from fleetgym.runtime.version import __version__
@@ -368,13 +368,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     argv : sequence of str, optional
-        By default the words of the command line.
+        By default the words of the command line; then this process is the command's own.
 
     Returns
     -------
     int
-        0: done. 1: the work failed, as with a failed episode or a rejected file. 2: the call was wrong.
+        0: done. 1: the work failed, as with a failed episode or a rejected file. 2: the call was wrong, or something
+        cannot be read or written. 130, 143: stopped by Ctrl-C or ``SIGTERM``.
     """
+    if argv is None:
+        return process.run(lambda: main(sys.argv[1:]))
     arguments, left = make_parser().parse_known_args(argv)
     if left:
         own = arguments.own_parser
@@ -388,13 +391,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(arguments)
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         file = getattr(arguments, "resume", None) or getattr(arguments, "out", None)
         kept = f"; --resume {file} goes on" if arguments.verb in ("evaluate", "compare") and file else ""
-        print(f"fleetgym: stopped{kept}", file=sys.stderr)
-        return 130
+        return process.stopped(stop, kept)
 
 
 def _dispatch(arguments: argparse.Namespace) -> int:

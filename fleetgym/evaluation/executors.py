@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import multiprocessing
+import multiprocessing.connection
 import os
 import queue
 import threading
@@ -22,9 +23,11 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     wait,
 )
+from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 from fleetgym.files.errors import FleetgymError
+from fleetgym.runtime.signals import held_back, leave_to_parent
 
 #: Jobs from the oldest that is not done on are handed out: so many for each worker and so many more, up to a bound.
 #: Enough to keep all workers busy while an early job takes long; few, as those done out of turn are lost in a crash.
@@ -194,12 +197,12 @@ def _until_death(
     """Yield index and result of jobs as they are done; `todo` loses them. Return when a worker has died."""
     suspects: list[int] = []
     flying: dict[Future[Any], int] = {}
-    with _pool(workers) as pool:
+    with pool(workers) as made:
         while (todo or flying) and not suspects:
             try:
                 # No more than one job a worker, so that a death has few suspects.
                 while todo and len(flying) < workers:
-                    future = pool.submit(player, jobs[todo[0]])
+                    future = made.submit(player, jobs[todo[0]])
                     flying[future] = todo.popleft()
                 for future in wait(flying, return_when=FIRST_COMPLETED).done:
                     result = future.result()
@@ -213,38 +216,74 @@ def _until_death(
 
 
 def _play_alone(player: Player, job: Any) -> Any:
-    with _pool(1) as pool:
+    with pool(1) as made:
         try:
-            return pool.submit(player, job).result()
+            return made.submit(player, job).result()
         except BrokenExecutor:
             raise FleetgymError(f"{job} ends its worker even with the agent in its own process") from None
 
 
 @contextlib.contextmanager
-def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Make a pool of spawned workers that has proved it can start."""
+def pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Make a pool of spawned workers that has proved it can start; with the block, however it ends, they end.
+
+    Parameters
+    ----------
+    workers : int
+        How many.
+
+    Yields
+    ------
+    concurrent.futures.ProcessPoolExecutor
+
+    Raises
+    ------
+    FleetgymError
+        If no worker can be started.
+    """
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent)
     try:
-        pool.submit(os.getpid).result()
-    except BrokenExecutor:
+        end, keep = context.Pipe(duplex=False)
+        made = _Pool(workers, mp_context=context, initializer=_begin, initargs=(end,))
+    except OSError as error:  # of a semaphore, which lies in memory that processes share
         raise FleetgymError(
-            'no worker could be started; a script that uses workers needs `if __name__ == "__main__":` '
-            "around what it runs"
+            f"no worker could be started: the system gives no shared memory, such as /dev/shm "
+            f"({error.strerror}); play with one worker"
         ) from None
     try:
-        yield pool
+        try:
+            made.submit(os.getpid).result()
+        except BrokenExecutor:
+            raise FleetgymError(
+                'no worker could be started; a script that uses workers needs `if __name__ == "__main__":` '
+                "around what it runs"
+            ) from None
+        yield made
+        made.shutdown(cancel_futures=True)
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        keep.send(None)  # nobody reads it: all workers that are left see it, and end in the middle of a job
+        made.shutdown(cancel_futures=True)
+        end.close()
+        keep.close()
 
 
-def _end_with_parent() -> None:
-    """Let a worker end when its parent was killed: otherwise it would wait for jobs for ever."""
+class _Pool(ProcessPoolExecutor):
+    """Starts its workers out of reach of Ctrl-C, which is the run's business."""
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        """Return the future of a call."""
+        with held_back():
+            return super().submit(function, *arguments, **named)
+
+
+def _begin(end: Connection) -> None:
+    """Let a worker end with the pool: otherwise it would go on with its job, or wait for jobs for ever."""
+    leave_to_parent()
     parent = multiprocessing.parent_process()
     assert parent is not None
 
     def watch() -> None:
-        parent.join()
+        multiprocessing.connection.wait([end, parent.sentinel])
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -9,17 +9,18 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import functools
+import io
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from fleetgym.evaluation.changes import decode_actions
 from fleetgym.evaluation.results_format import EpisodeResult, Header, Timing, stated
-from fleetgym.files.documents import canonical_hash, canonical_json, lock, parse_json, read_text
+from fleetgym.files.documents import append, canonical_hash, canonical_json, lock, parse_json, read_text
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.files.quantities import DRIFT, SEED
 from fleetgym.files.schema import NAME, Choice, Flag, Integer, Nested, read_object, spec, to_jsonable
@@ -334,19 +335,19 @@ class ResultsWriter:
         if not resume and not self.path.exists() and timings.exists() and timings.stat().st_size > 0:
             raise FleetgymError(f"{timings} holds the timings of another run; choose another name")
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._stream: IO[str] = open(self.path, "a", encoding="utf-8", newline="\n")  # noqa: SIM115
+        self._stream = open(self.path, "ab", buffering=0)  # noqa: SIM115
         try:
             lock(self._stream)
             if self.path.stat().st_size > 0:
                 if not resume:
                     raise FleetgymError(f"{path} exists; resume it, or choose another name")
                 self._continue(header)
-            self._timings: IO[str] = self._open_timings()
+            self._timings = self._open_timings()
         except BaseException:
             self._stream.close()
             raise
         if self.path.stat().st_size == 0:
-            self._write(self._stream, header_line(header))
+            append(self._stream, header_line(header).encode())
 
     def _continue(self, header: Header) -> None:
         """Take over the finished episodes and cut off what was torn."""
@@ -364,27 +365,22 @@ class ResultsWriter:
         for episode in results.episodes:
             self.done[episode.key] = dataclasses.replace(episode, timing=timings.get(episode.key))
 
-    def _open_timings(self) -> IO[str]:
+    def _open_timings(self) -> io.FileIO:
         path = timings_path(self.path)
         if path.exists():
             whole = path.read_bytes()
             os.truncate(path, whole.rfind(b"\n") + 1 if self.done else 0)
-        return open(path, "a", encoding="utf-8", newline="\n")
-
-    @staticmethod
-    def _write(stream: IO[str], line: str) -> None:
-        stream.write(line)
-        stream.flush()
+        return open(path, "ab", buffering=0)
 
     def append(self, episode: EpisodeResult) -> None:
         """Write the next episode."""
         if episode.timing is not None:
-            self._write(self._timings, timing_line(episode))
-        self._write(self._stream, episode.to_line())
+            append(self._timings, timing_line(episode).encode())
+        append(self._stream, episode.to_line().encode())
 
     def note(self, check: SpeedCheck) -> None:
         """Write a speed check to the timings."""
-        self._write(self._timings, canonical_json({"speed_check": to_jsonable(check)}) + "\n")
+        append(self._timings, f"{canonical_json({'speed_check': to_jsonable(check)})}\n".encode())
 
     def close(self) -> None:
         """Close both files."""

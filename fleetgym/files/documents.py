@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import gzip
 import hashlib
@@ -11,6 +12,7 @@ import json
 import os
 import secrets
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -239,18 +241,54 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
         raise FleetgymError(f"{path} is a folder; expected a file to write")
     target.parent.mkdir(parents=True, exist_ok=True)
     name = target.parent / f".{target.name}.{secrets.token_hex(8)}"
-    try:  # with the rights that the user's umask leaves, as any new file
-        handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
-    except OSError as error:
-        raise type(error)(error.errno, error.strerror, str(path)) from None
     try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(name, target)
+        with naming(path):
+            with open(name, "xb") as stream:  # with the rights that the user's umask leaves, as any new file
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(name, target)
     except BaseException:
-        os.unlink(name)
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def append(stream: io.FileIO, data: bytes) -> None:
+    """Append `data` to a file that was opened without a buffer: all of it or nothing.
+
+    Raises
+    ------
+    OSError
+        If it does not fit; it names the file, which is as long as before.
+    """
+    length = os.fstat(stream.fileno()).st_size
+    left = memoryview(data)
+    try:
+        with naming(stream.name):
+            while left:
+                left = left[stream.write(left) :]
+    except BaseException:
+        with contextlib.suppress(OSError):  # no regular file
+            stream.truncate(length)
+        raise
+
+
+@contextlib.contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Give an `OSError` the name of the file that is written: that of a full disk has none.
+
+    Examples
+    --------
+    >>> with naming("day.json"):
+    ...     raise OSError(28, "No space left on device")
+    Traceback (most recent call last):
+    OSError: [Errno 28] No space left on device: 'day.json'
+    """
+    try:
+        yield
+    except OSError as error:
+        error.filename = os.fspath(path)
         raise
 
 
@@ -278,8 +316,14 @@ def lock(stream: IO[Any]) -> None:
 
 def write_private(path: str | os.PathLike[str], data: bytes) -> None:
     """Write `data` to a new file that only its owner may read; a file that exists is a `FileExistsError`."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
-        stream.write(data)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with naming(path), os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        raise
 
 
 def write_json(path: str | os.PathLike[str], data: Any) -> None:

@@ -126,7 +126,8 @@ def one_line(error: Exception) -> str:
     """
     text = str(error)
     if isinstance(error, OSError) and error.filename is not None:
-        text = f"{error.strerror}: {str(error.filename) or repr('')}"
+        names = (error.filename, error.filename2)
+        text = f"{error.strerror}: {' -> '.join(str(name) or repr('') for name in names if name is not None)}"
     return printable(" ".join(text.encode("utf-8", "replace").decode().split()))
 
 

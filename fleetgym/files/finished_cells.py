@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fleetgym.files.documents import append
+
 
 def read(path: Path) -> dict[str, Any]:
     """Return the finished cells of a file; a last line that was cut off is ignored."""
@@ -27,6 +29,5 @@ def keep(path: Path, name: str, numbers: Any) -> None:
     text = "\n" * bool(data and not data.endswith(b"\n")) + json.dumps(
         {"name": name, "numbers": numbers}, allow_nan=False
     )
-    with path.open("a", encoding="utf-8") as file:
-        file.write(text + "\n")
-        file.flush()
+    with open(path, "ab", buffering=0) as file:
+        append(file, f"{text}\n".encode())

@@ -16,7 +16,14 @@ from typing import Any
 import numpy as np
 
 from fleetgym.families.generate import SEEDS, generate, stored_scenarios
-from fleetgym.files.documents import file_sha256, read_text, write_json, write_private
+from fleetgym.files.documents import (
+    file_sha256,
+    naming,
+    read_text,
+    write_atomically,
+    write_json,
+    write_private,
+)
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.files.schema import to_jsonable
 from fleetgym.leaderboard.registers import Season
@@ -183,12 +190,16 @@ def draw_season(
     try:
         made = []
         for drawn in draw(season, seed):
-            made.append(_write(part, fresh_suite(season), *drawn))
+            with naming(folder):
+                made.append(_write(part, fresh_suite(season), *drawn))
             if progress is not None:
                 progress(len(made), len(list_instances(season.suite)))
         headline = list(headline_families(season.suite))
-        write_json(part / "manifest.json", {"format": MANIFEST_FORMAT, "headline": headline, "entries": made})
-        part.rename(root)
+        with naming(folder):
+            write_json(
+                part / "manifest.json", {"format": MANIFEST_FORMAT, "headline": headline, "entries": made}
+            )
+            part.rename(root)
     except BaseException:
         shutil.rmtree(part)
         raise
@@ -209,7 +220,8 @@ def add_best_known(board: str | os.PathLike[str], season: Season, folder: str | 
     published = published_best_known(board, season)
     if not season.seed or not published.is_file():
         return False
-    shutil.copyfile(published, Path(folder) / fresh_suite(season).partition("/")[0] / published.name)
+    target = Path(folder) / fresh_suite(season).partition("/")[0] / published.name
+    write_atomically(target, published.read_bytes())
     return True
 
 

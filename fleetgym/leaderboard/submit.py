@@ -15,7 +15,7 @@ from fleetgym.agents.agent_code import code_sha256
 from fleetgym.agents.registry import PROGRAM
 from fleetgym.evaluation.results import Results, hash_jobs, header_line, read_results
 from fleetgym.evaluation.results_format import EpisodeResult
-from fleetgym.files.documents import canonical_hash, file_sha256
+from fleetgym.files.documents import canonical_hash, file_sha256, naming
 from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.files.schema import read_object
 from fleetgym.leaderboard.replay import check_one_shot
@@ -268,9 +268,10 @@ def _write(target: Path, submission: Submission, packed: bytes) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
-        (folder / DECLARATION).write_text(submission.to_toml(), encoding="utf-8")
-        (folder / EPISODES).write_bytes(packed)
-        (folder / README).write_text(_README.format(name=submission.agent.name), encoding="utf-8")
+        readme = _README.format(name=submission.agent.name)
+        for name, data in ((DECLARATION, submission.to_toml()), (README, readme), (EPISODES, packed)):
+            with naming(target / name):
+                (folder / name).write_bytes(data if isinstance(data, bytes) else data.encode())
         folder.chmod(0o755)
         folder.rename(target)
     except BaseException:

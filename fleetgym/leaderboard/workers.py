@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import collections
-import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Future
 from typing import Any
 
+from fleetgym.evaluation.executors import pool
 from fleetgym.files.errors import FleetgymError
 
 
@@ -17,23 +17,19 @@ def in_order(work: Callable[[Any], Any], items: Iterable[Any], workers: int) -> 
     Raises
     ------
     FleetgymError
-        If a worker dies.
+        If a worker dies, or none can be started.
     """
     if workers == 1:
         yield from map(work, items)
         return
-    context = multiprocessing.get_context("spawn")
     under_way: collections.deque[Future[Any]] = collections.deque()
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+    with pool(workers) as made:
         try:
             for item in items:
-                under_way.append(pool.submit(work, item))
+                under_way.append(made.submit(work, item))
                 if len(under_way) > 4 * workers:
                     yield under_way.popleft().result()
             while under_way:
                 yield under_way.popleft().result()
         except BrokenExecutor as error:
             raise FleetgymError(f"a worker died while replaying ({error})") from None
-        finally:
-            for future in under_way:
-                future.cancel()

@@ -1,0 +1,152 @@
+"""The process of a command: what its terminal, its signals and its standard streams do to it, and its exit code.
+
+A command says in one line why it ended, whatever ended it, and never in a traceback. A reader that has seen enough,
+such as ``head``, is no error.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, NoReturn
+
+from fleetgym.files.errors import one_line
+from fleetgym.runtime.signals import end_at_once, handle
+
+#: Exit codes of a command that a signal ended, as shells give them.
+INTERRUPTED, TERMINATED = 130, 143
+
+
+class Terminated(KeyboardInterrupt):
+    """Somebody has asked this process to end (``SIGTERM``): it does what it does after Ctrl-C."""
+
+
+def run(command: Callable[[], int]) -> int:
+    """Run a command in a process that is its own.
+
+    Parameters
+    ----------
+    command : callable
+        Returns the exit code.
+
+    Returns
+    -------
+    int
+        That code; 2 if what it printed could not be written; 130 or 143 if Ctrl-C or ``SIGTERM`` ended it.
+    """
+    _open_streams()
+    try:
+        with _signals_as_interrupts():
+            try:
+                code = command()
+            except SystemExit as end:  # argparse
+                code = int(end.code or 0)
+            return _flush(code)
+    except KeyboardInterrupt as stop:
+        end_at_once()
+        return stopped(stop)
+
+
+def stopped(stop: KeyboardInterrupt, kept: str = "") -> int:
+    """Say that a signal has ended the command, and what it has kept; return the exit code."""
+    print(f"fleetgym: stopped{kept}", file=sys.stderr)
+    return TERMINATED if isinstance(stop, Terminated) else INTERRUPTED
+
+
+def _flush(code: int) -> int:
+    """Write what was printed and not yet written; return the exit code, which is not 0 if that is impossible."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return code
+    except OSError as error:
+        print(f"fleetgym: {one_line(error)}", file=sys.stderr)
+        return code or 2
+    return code
+
+
+# -- standard streams
+
+
+class _Output(io.FileIO):
+    """A standard stream that nothing is written to after an error, which would be raised again and again.
+
+    Parameters
+    ----------
+    number : int
+        1, whose errors get its name, or 2, whose errors nobody could be told of.
+    """
+
+    def __init__(self, number: int):
+        super().__init__(number, "w", closefd=False)
+
+    def write(self, data: Any, /) -> int | None:  # type: ignore[override]
+        """Write what can be written."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nothing, self.fileno())
+            os.close(nothing)
+            if self.fileno() == 1:
+                error.filename = "standard output"
+                raise
+            return len(data)
+
+
+def _open_streams() -> None:
+    """Put something in the place of streams that are closed; escape what a terminal cannot show; name errors.
+
+    Otherwise the next file that is opened would take a closed stream's number, and what goes to the one would be
+    written into the other.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
+    if sys.stdin is None:
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        stream = getattr(sys, name) or open(number, "w", closefd=False)  # noqa: SIM115
+        if type(getattr(stream.buffer, "raw", stream.buffer)) is io.FileIO:  # and no console of Windows
+            renewed = io.TextIOWrapper(
+                io.BufferedWriter(_Output(number)),
+                encoding=stream.encoding,
+                errors="backslashreplace",
+                line_buffering=stream.line_buffering or stream.write_through,
+            )
+            setattr(sys, name, renewed)
+
+
+# -- signals
+
+
+@contextmanager
+def _signals_as_interrupts() -> Iterator[None]:
+    """Turn Ctrl-C and ``SIGTERM`` into a `KeyboardInterrupt`; afterwards they end the process at once."""
+    hook = sys.unraisablehook
+
+    def terminate(number: int, frame: FrameType | None) -> NoReturn:
+        raise Terminated
+
+    def again(what: Any) -> None:
+        """Raise again what came where nothing can be raised, such as in a weak reference's callback."""
+        if issubclass(what.exc_type, KeyboardInterrupt):
+            is_term = issubclass(what.exc_type, Terminated)
+            signal.raise_signal(signal.SIGTERM if is_term else signal.SIGINT)
+        else:
+            hook(what)
+
+    sys.unraisablehook = again
+    try:
+        handle(signal.SIGINT, signal.default_int_handler)
+        handle(signal.SIGTERM, terminate)
+        yield
+    finally:
+        end_at_once()
