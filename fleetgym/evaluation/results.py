@@ -335,6 +335,7 @@ class ResultsWriter:
         if not resume and not self.path.exists() and timings.exists() and timings.stat().st_size > 0:
             raise FleetgymError(f"{timings} holds the timings of another run; choose another name")
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        new = [file for file in (self.path, timings) if not file.exists()]
         self._stream = open(self.path, "ab", buffering=0)  # noqa: SIM115
         try:
             lock(self._stream)
@@ -343,11 +344,13 @@ class ResultsWriter:
                     raise FleetgymError(f"{path} exists; resume it, or choose another name")
                 self._continue(header)
             self._timings = self._open_timings()
+            if self.path.stat().st_size == 0:
+                append(self._stream, header_line(header).encode())
         except BaseException:
             self._stream.close()
+            for file in new:
+                file.unlink(missing_ok=True)
             raise
-        if self.path.stat().st_size == 0:
-            append(self._stream, header_line(header).encode())
 
     def _continue(self, header: Header) -> None:
         """Take over the finished episodes and cut off what was torn."""

@@ -32,8 +32,12 @@ def main() -> None:
             assert message["protocol"] == PROTOCOL
             agent = LocalAgent(message["agent"])
         assert agent is not None
-        replies.write(json.dumps({"id": message["id"], **_answer(agent, message)}) + "\n")
-        replies.flush()
+        reply = {"id": message["id"], **_answer(agent, message)}
+        try:
+            replies.write(json.dumps(reply) + "\n")
+            replies.flush()
+        except BrokenPipeError:  # the parent was killed while it waited
+            os._exit(0)
 
 
 def _answer(agent: LocalAgent, message: Mapping[str, Any]) -> dict[str, Any]:
