@@ -120,6 +120,22 @@ def test_stored_scenarios_are_never_visible() -> None:
         assert place not in hidden
 
 
+def test_an_agent_in_what_is_hidden_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It could not be seen; whoever put it there is told where not. A module folder in there is just not shown."""
+    own = tmp_path / "results" / "mine"
+    own.mkdir(parents=True)
+    (own / "an_agent.py").write_text(_AGENT)
+    monkeypatch.syspath_prepend(str(own))
+    hidden = [str(tmp_path / "results")]
+    for name in (f"{own}/an_agent.py:Mine", "an_agent:Mine"):
+        with pytest.raises(
+            FleetgymError, match=rf"{own}/an_agent\.py lies in {tmp_path}/results, which is hidden"
+        ):
+            visible.visible_files(name, hidden)
+    assert str(own) in visible.visible_files(None, [])
+    assert str(own) not in visible.visible_files(None, hidden)
+
+
 def test_a_folder_of_everything_is_refused(tmp_path: Path) -> None:
     """Over a thousand files are no agent's own."""
     (tmp_path / "agent.py").write_text(_AGENT)

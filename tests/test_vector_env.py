@@ -398,6 +398,15 @@ def test_a_specification_can_be_written() -> None:
     assert again.instances[1].content_hash == instance.content_hash
 
 
+def _threaded() -> tuple[FleetAllocVectorEnv, np.ndarray]:
+    """Return a batch whose threads run, as those of 256 environments do on two processors; and actions."""
+    envs = FleetAllocVectorEnv(256, "fleet-v0/toy/two-pools", num_threads=2)
+    envs.reset(seed=1)
+    actions = envs.action_space.sample()
+    envs.step(actions)
+    return envs, actions
+
+
 def _step_in_child(envs: FleetAllocVectorEnv, actions: np.ndarray, answers: Any) -> None:
     answers.put(envs.step(actions)[1])
     envs.close()
@@ -406,10 +415,7 @@ def _step_in_child(envs: FleetAllocVectorEnv, actions: np.ndarray, answers: Any)
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system does not fork")
 def test_threads_are_started_anew_in_a_forked_process() -> None:
     """A child that inherits a batch with threads, as a data loader's worker does, plays on as its parent does."""
-    envs = FleetAllocVectorEnv(4, "fleet-v0/toy/two-pools", num_threads=2)
-    envs.reset(seed=1)
-    actions = envs.action_space.sample()
-    envs.step(actions)  # the threads run now
+    envs, actions = _threaded()
     context = multiprocessing.get_context("fork")
     answers = context.Queue()
     child = context.Process(target=_step_in_child, args=(envs, actions, answers))
@@ -423,4 +429,30 @@ def test_threads_are_started_anew_in_a_forked_process() -> None:
     finally:
         child.kill()
     assert np.array_equal(inherited, envs.step(actions)[1])
+    envs.close()
+
+
+@pytest.mark.rl
+def test_a_data_loader_steps_a_batch_that_its_worker_inherits() -> None:
+    """PyTorch's workers are forks on Linux: each plays on as its parent does, and none hangs."""
+    data = pytest.importorskip("torch.utils.data", reason="PyTorch is not there")
+    envs, actions = _threaded()
+
+    class Steps(data.Dataset):
+        """Rewards of the first step after the fork, and of the next one."""
+
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, k: int) -> np.ndarray:
+            return envs.step(actions)[1]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        loader = data.DataLoader(
+            Steps(), batch_size=None, num_workers=1, timeout=120, multiprocessing_context="fork"
+        )
+        played = [np.asarray(rewards) for rewards in loader]
+    for rewards in played:
+        assert np.array_equal(rewards, envs.step(actions)[1])
     envs.close()

@@ -76,13 +76,13 @@ def visible_files(agent: str | None, hidden: Iterable[str]) -> list[str]:
     Raises
     ------
     FleetgymError
-        If an agent's folder holds too many files to be the agent's alone.
+        If an agent lies in what is hidden, or its folder holds too many files to be the agent's alone.
     """
     from fleetgym.kernels.compile import cache_folder
 
     kept = [os.path.realpath(place) for place in hidden]
     folders = [*_SYSTEM, *_SETTINGS, *_python(), *_shared_libraries(), str(PACKAGE), str(reference_agents())]
-    folders += [place for place in module_path() if not _is_shared(place, kept)]
+    folders += [p for p in module_path() if not _is_shared(p, kept) and not _hidden_around(p, kept)]
     folders += _named(SHOW_VARIABLE)
     if (cache := cache_folder()) is not None:
         folders.append(str(cache))
@@ -115,6 +115,12 @@ def _is_shared(place: str, hidden: list[str]) -> bool:
     return real in common or any(Path(path).is_relative_to(real) for path in hidden)
 
 
+def _hidden_around(path: str, hidden: list[str]) -> str | None:
+    """Return what is hidden and holds a path; None if nothing does."""
+    real = Path(os.path.realpath(path))
+    return next((place for place in hidden if real.is_relative_to(place)), None)
+
+
 def _is_top_link(place: str) -> bool:
     return os.path.dirname(place) == "/" and os.path.islink(place)
 
@@ -128,6 +134,10 @@ def _files_of(agent: str, hidden: list[str]) -> Iterator[str]:
         yield from _own(_folder_files(place), place, hidden)
     for file in _roots(spec.target, str(spec.arguments.get("command", ""))):
         folder = os.path.dirname(file)
+        if around := _hidden_around(file, hidden):
+            raise FleetgymError(
+                f"{file} lies in {around}, which is hidden from agents; put it into a folder of its own elsewhere"
+            )
         if _is_shared(folder, hidden):
             yield from _own(map(str, own_files(Path(file))), folder, hidden)
         elif not any(Path(folder).is_relative_to(place) for place in (*_SYSTEM, *_python())):
@@ -139,7 +149,7 @@ def _own(files: Iterable[str], folder: str, hidden: list[str]) -> Iterator[str]:
     root = os.path.realpath(folder)
     for file in files:
         real = Path(os.path.realpath(file))
-        is_secret = ".scenarios.json" in real.name or any(real.is_relative_to(place) for place in hidden)
+        is_secret = ".scenarios.json" in real.name or _hidden_around(file, hidden)
         if real.is_relative_to(root) and not is_secret:
             yield file
 
