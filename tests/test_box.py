@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from without_rights import ROOT, run_without_rights
 
 from fleetgym.evaluation.isolation import doors, sandbox, visible
 from fleetgym.evaluation.isolation.doors import Targets
+from fleetgym.evaluation.isolation.process_tree import ProcessTree, Usage
 from fleetgym.evaluation.isolation.sandbox import Sandbox, probe_isolation
 from fleetgym.files.errors import FleetgymError
 from fleetgym.leaderboard.record import ISOLATED
@@ -143,6 +145,25 @@ def test_a_folder_of_everything_is_refused(tmp_path: Path) -> None:
         (tmp_path / f"{number}").touch()
     with pytest.raises(FleetgymError, match="put it into a folder of its own"):
         visible.visible_files(f"{tmp_path}/agent.py:Mine", [])
+
+
+@pytest.mark.parametrize("groups", [True, False])
+def test_an_agent_is_charged_from_its_start(groups: bool, box: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the run takes to read the clock, also without a control group."""
+    if not groups:
+        monkeypatch.setenv("FLEETGYM_NO_CONTROL_GROUPS", "1")
+
+    class Late(ProcessTree):
+        def usage(self) -> Usage:
+            time.sleep(0.5)
+            return super().usage()
+
+    monkeypatch.setattr(sandbox, "ProcessTree", Late)
+    burn = "import time\nwhile time.process_time() < 0.3: pass\nprint(0, flush=True)\ninput()"
+    with Sandbox([sys.executable, "-I", "-S", "-c", burn], 2e9, []) as made:
+        assert made.process.stdout is not None
+        assert made.process.stdout.readline() == "0\n"
+        assert made.usage().cpu_s >= 0.28
 
 
 @pytest.mark.slow

@@ -43,6 +43,8 @@ def run(plan: Mapping[str, Any]) -> None:
     confine.hide_from_tracers()
     _copy_kernels(plan)
     _write(plan["status_fd"], _facts(plan))
+    if not os.read(0, 1):  # the run reads the clock before the agent starts; this one is gone
+        os._exit(0)
     agent = os.fork()
     if agent == 0:
         _become_agent(plan)

@@ -192,6 +192,10 @@ class Sandbox:
         self.facts["cpu_time"] = "counted" if self._counts_all() else "sampled"
         # Below the supervisor, what it and its probe used does not count. The group holds the agent alone.
         self._before_s = 0.0 if self._group is not None else self._cpu_s()
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it was ended
+            self.process.stdin.write("\n")  # the agent may start
+            self.process.stdin.flush()
 
     def usage(self) -> Usage:
         """Return what the agent has used until now (CPU seconds), and uses now (memory, processes)."""
