@@ -136,6 +136,40 @@ def test_a_catalogue_of_skypilot(tmp_path: Path) -> None:
         read_prices(tmp_path / "p.csv", None, "eu-1")
 
 
+def test_skypilot_tells_the_form_of_a_gpu_elsewhere(tmp_path: Path) -> None:
+    """RunPod's rows call the card with PCIe A100-80GB, and say so in their details alone."""
+    info = "\"{'Gpus': [{'Name': 'A100 PCIe', 'Manufacturer': 'Nvidia', 'Count': 1}]}\""
+    head = SKYPILOT.splitlines()[0]
+    path = write(tmp_path, f"{head}\n1x_A100,A100-80GB,1.0,8,117,1.39,IN,{info},1.39,AP-IN-1\n")
+    assert {o.gpu for o in read_prices(path).offers} == {"A100-80GB-PCIe"}
+
+
+def test_machines_and_gpus_that_are_listed_apart(tmp_path: Path) -> None:
+    """Google Cloud's GPUs get the price of their machine in the same zone; without one they are left out."""
+    path = write(
+        tmp_path,
+        "InstanceType,vCPUs,MemoryGiB,AcceleratorName,AcceleratorCount,GpuInfo,Region,AvailabilityZone,Price,SpotPrice\n"
+        ",,,H100,8,x,us-central1,us-central1-a,78.0,24.0\n"
+        ",,,H100-MEGA,8,x,us-central1,us-central1-a,78.5,\n"
+        ",,,H100,8,x,us-east4,us-east4-a,78.0,24.0\n"
+        ",,,L4,1,x,us-central1,us-central1-a,0.56,0.2\n"
+        "a3-highgpu-8g,208.0,1872.0,,,,us-central1,us-central1-a,10.0,3.0\n"
+        "a3-megagpu-8g,208.0,1872.0,,,,us-central1,us-central1-a,9.5,3.0\n"
+        "a3-edgegpu-8g,208.0,1872.0,,,,us-central1,us-central1-a,1.0,3.0\n"
+        "g2-standard-8,8.0,32.0,,,,us-central1,us-central1-a,0.3,0.1\n"
+        "g2-standard-4,4.0,16.0,,,,us-central1,us-central1-a,0.15,0.05\n"
+        "n1-highmem-8,8.0,52.0,,,,us-central1,us-central1-a,0.47,0.1\n",
+    )
+    found = read_prices(path)
+    assert [(o.gpu, o.market, round(o.gpus_per_node * o.usd_per_gpu_h, 4)) for o in found.offers] == [
+        ("H100", "on-demand", 88.0),
+        ("H100", "spot", 27.0),
+        ("L4", "on-demand", 0.71),
+        ("L4", "spot", 0.25),
+    ]
+    assert any("lacks the machine around the GPUs: H100" in note for note in found.notes)
+
+
 def aws_row(zone: str, machine: str, price: str, when: str, system: str = "Linux/UNIX") -> dict[str, str]:
     """Return an entry of ``aws ec2 describe-spot-price-history``."""
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -324,13 +325,14 @@ class _Layout:
     marks: tuple[str, ...]  # columns that all must be there
     others: tuple[str, ...]  # columns that are used where they are there
     offers: Callable[[_Row, _Tally], Iterator[tuple[Any, Offer]]]  # with what makes another row newer
+    joined: Callable[[Iterator[_Row]], Iterator[_Row]] = iter  # rows that belong together
 
 
 def _catalogue(path: str | os.PathLike[str], table: Table, layout: _Layout, tally: _Tally) -> list[Offer]:
     """Return the newest of each offer, or the cheapest where all are as new: zones of a region often repeat it."""
     wanted = [k for k, name in enumerate(table.names) if name.strip() in (*layout.marks, *layout.others)]
     best: dict[Any, tuple[Any, Offer]] = {}
-    for row in _rows(table, wanted):
+    for row in layout.joined(_rows(table, wanted)):
         try:
             for age, offer in layout.offers(row, tally):
                 key = (offer.gpu, offer.gpus_per_node, offer.market, offer.region, offer.term_days)
@@ -350,11 +352,10 @@ def _catalogue(path: str | os.PathLike[str], table: Table, layout: _Layout, tall
 
 def _machine(name: str, tally: _Tally) -> tuple[str, int] | None:
     """Return GPU type and number of a cloud's machine; None, and told, for one without or unknown."""
-    try:
-        return catalog.gpu_named(name)
-    except UnknownNameError:
+    found = _gpus_of(name)
+    if found is None:
         tally.leave_out("of machines that are not known to have a GPU of the catalogue", name)
-        return None
+    return found
 
 
 def _offer(
@@ -371,19 +372,61 @@ def _offer(
     )
 
 
+def _with_machines(rows: Iterator[_Row]) -> Iterator[_Row]:
+    """Yield rows whose GPUs have the price of their machine, too, which Google Cloud lists apart."""
+    everything = list(rows)
+    machines: dict[tuple[str, int, str], dict[str, _Row]] = {}
+    for row in everything:
+        if not row.text("AcceleratorName") and (has := _gpus_of(row.text("InstanceType"))):
+            machines.setdefault((*has, row.text("AvailabilityZone")), {})[row.text("InstanceType")] = row
+    for row in everything:
+        name, count = row.text("AcceleratorName"), row.text("AcceleratorCount")
+        if row.text("InstanceType") or not name or not _WHOLE.fullmatch(count):
+            yield row
+            continue
+        has = _gpus_of("A100-40GB" if name == "A100" else name)
+        found = machines.get((has[0], int(float(count)), row.text("AvailabilityZone")), {}) if has else {}
+        fit = [
+            m for kind, m in found.items() if ("a3-mega" in kind) == ("MEGA" in name) and "edge" not in kind
+        ]
+        if not fit:
+            yield row
+            continue
+        least = min(fit, key=lambda m: usd("Price", m.fields["Price"]))
+        both = {
+            column: usd(column, row.fields[column]) + usd(column, least.fields[column])
+            for column in ("Price", "SpotPrice")
+            if row.text(column) and least.text(column)
+        }
+        machine = {"InstanceType": least.text("InstanceType"), "Price": "", "SpotPrice": ""}
+        yield _Row(row.place, {**row.fields, **machine, **both})
+
+
+_WHOLE = re.compile(r"[1-9]\d*(\.0*)?")
+
+
+@functools.cache
+def _gpus_of(name: str) -> tuple[str, int] | None:
+    try:
+        return catalog.gpu_named(name)
+    except UnknownNameError:
+        return None
+
+
 def _skypilot(row: _Row, tally: _Tally) -> Iterator[tuple[Any, Offer]]:
-    name, count = row.text("AcceleratorName"), row.text("AcceleratorCount")
+    name, count, info = row.text("AcceleratorName"), row.text("AcceleratorCount"), row.text("GpuInfo")
     if not name:
         return
     if not row.text("InstanceType"):
         tally.leave_out("because their price lacks the machine around the GPUs", name)
         return
-    if not re.fullmatch(r"\d+(\.0*)?", count) or float(count) < 1:
+    if not _WHOLE.fullmatch(count):
         tally.leave_out("because they are of a part of a GPU", name)
         return
     if name == "A100":  # SkyPilot's word for the smaller one, unless the row tells its memory
-        name = "A100-80GB" if "81920" in row.text("GpuInfo") else "A100-40GB"
-    found = _machine(name, tally)
+        name = "A100-80GB" if "81920" in info else "A100-40GB"
+    form = re.search(r"PCIe|NVL\b", info)  # some sellers' rows tell it here alone
+    found = _machine(f"{name}-{form[0]}" if form and form[0].lower() not in name.lower() else name, tally)
     if found is None:
         return
     machine = (found[0], int(float(count)))
@@ -450,6 +493,7 @@ _LAYOUTS = (
         ("InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Region"),
         ("SpotPrice", "AvailabilityZone", "GpuInfo"),
         _skypilot,
+        _with_machines,
     ),
     _Layout(
         "a spot price history of AWS",
