@@ -171,18 +171,21 @@ def test_mistakes_are_told_in_a_line(run: Run, tmp_path: Path, words: tuple[str,
 
 
 def test_costs_to_compare_with_are_looked_for_before_playing(run: Run, tmp_path: Path) -> None:
-    """An instance of one's own has none: the call says so at once, and what to write instead."""
+    """An instance of one's own has none: who asks for them is told so at once, and what to write instead."""
     folder = SCENARIOS.parents[1] / "toy"
     for name in ("drop.json", "drop.scenarios.json"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
-    code, out, err = run("compare", "hold", "--suite", "drop.json", "--out", "r.jsonl")
+    known = ("--relative-to", "best-known")
+    code, out, err = run("compare", "hold", "--suite", "drop.json", *known, "--out", "r.jsonl")
     assert (code, out) == (2, "")
     assert "--relative-to best-in-run" in err
     assert not (tmp_path / "r.jsonl").exists()
     (tmp_path / "o").mkdir()
     for name in ("drop.json", "drop.scenarios.json"):
         (tmp_path / name).rename(tmp_path / "o" / name)
-    assert "no best-known costs for o/drop.json;" in run("compare", "hold", "--suite", "o/drop.json")[2]
+    assert (
+        "no best-known costs for o/drop.json;" in run("compare", "hold", "--suite", "o/drop.json", *known)[2]
+    )
 
 
 def test_a_file_that_is_no_results_file(run: Run, tmp_path: Path) -> None:

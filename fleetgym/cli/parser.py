@@ -86,6 +86,37 @@ def _add_looking(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "  fleetgym show fleet-v0/toy/two-pools\n  fleetgym show my/instance.json",
     )
     p.add_argument("instance", help="id or file")
+    p = _verb(
+        verbs,
+        "check",
+        "check an instance file that was edited, and the days beside it",
+        "  fleetgym check day.json\n  fleetgym check day.json --write",
+    )
+    p.add_argument("instance", help="file")
+    p.add_argument(
+        "--write",
+        action="store_true",
+        help="store the days for the instance as it is now; draw some if there are none",
+    )
+    p.add_argument("--seed", type=of(q.SEED), default=0, help="of days that are drawn (default: 0)")
+    p = _verb(
+        verbs,
+        "generate",
+        "write instances of a family, and their days",
+        "  fleetgym generate ou --size s --seed 7\n"
+        "  fleetgym generate grw --size m --seed 10000000 --count 20 --out train",
+    )
+    p.add_argument("family", help="such as fastllm, grw, ou, drop, budget, tail, multi, trace or warp")
+    p.add_argument("--size", required=True, help="of the family, such as s, m or 6-6-10")
+    p.add_argument("--seed", type=of(q.SEED), default=0, help="of the first instance (default: 0)")
+    p.add_argument(
+        "--count", type=of(q.INSTANCES), default=1, help="instances, of seeds one by one (default: 1)"
+    )
+    p.add_argument(
+        "--scenarios", type=of(q.STORED), default=2, metavar="N", help="days of each, at most (default: 2)"
+    )
+    p.add_argument("--out", metavar="FOLDER", default=".", help="where they go (default: here)")
+    p.add_argument("--force", action="store_true", help="replace files that exist")
 
 
 def _add_planning(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -293,7 +324,7 @@ def _add_playing(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "  fleetgym compare agh-rolling 'agh-rolling(margin=0.3)' mine.py:Agent --workers 2",
     )
     run_options.add(p, _AGENT_HELP)
-    _add_relative(p)
+    _add_relative(p, None)
     p = _verb(
         verbs,
         "check-agent",
@@ -308,12 +339,12 @@ def _add_playing(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     )
 
 
-def _add_relative(parser: argparse.ArgumentParser) -> None:
+def _add_relative(parser: argparse.ArgumentParser, default: str | None = "best-known") -> None:
     parser.add_argument(
         "--relative-to",
         choices=("best-known", "best-in-run"),
-        default="best-known",
-        help="best-in-run for tasks without a best-known cost; such scores hold within one run only",
+        default=default,
+        help="best-in-run for tasks without a best-known cost, such as files; such scores hold within one run only",
     )
 
 

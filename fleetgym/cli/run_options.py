@@ -17,14 +17,17 @@ if TYPE_CHECKING:
     from fleetgym.evaluation.isolation.agent_process import Limits
 
 
+#: What is played where nothing is named.
+DEFAULT = ("fleet-v0/dev",)
+
+
 def add(parser: argparse.ArgumentParser, agent_help: str) -> None:
     """Declare them; `agent_help` says how an agent is named."""
     parser.add_argument("agents", nargs="*", metavar="AGENT", help=f"{agent_help} (default: all of ours)")
     parser.add_argument(
         "--suite",
         nargs="+",
-        default=["fleet-v0/dev"],
-        help="suites, instance ids or files (default: fleet-v0/dev)",
+        help="suites, instance ids or files (default: fleet-v0/dev); files may also stand among the agents",
     )
     parser.add_argument(
         "--scenarios", type=numbers, metavar="0,1,..", help="numbers of stored scenarios (default: all)"
@@ -125,8 +128,24 @@ def _limits(arguments: argparse.Namespace) -> Limits:
     return Limits(**{f"{name}_wall_s": limit for name, limit in seconds.items() if limit is not None})
 
 
+def choose_relative(arguments: argparse.Namespace) -> None:
+    """Where it was not said, score files relative to the best in the run: nobody knows their best cost."""
+    from fleetgym.model.library import is_path
+
+    files = [part for part in arguments.suite if is_path(part)]
+    if arguments.relative_to is None:
+        arguments.relative_to = "best-in-run" if files else "best-known"
+        if files:
+            print(
+                f"fleetgym: no best-known cost of {files[0]}: scores are relative to the best in this run",
+                file=sys.stderr,
+            )
+
+
 def check(arguments: argparse.Namespace) -> None:
     """Refuse options that have no effect beside others, and agents among the suites; say if there is nothing to resume.
+
+    Instance files among the agents become a part of the suite.
 
     Raises
     ------
@@ -136,6 +155,9 @@ def check(arguments: argparse.Namespace) -> None:
     _limits(arguments)
     from fleetgym.agents.registry import agent_entries
 
+    files = [word for word in arguments.agents if word.endswith((".json", ".json.gz"))]
+    arguments.agents = [word for word in arguments.agents if word not in files]
+    arguments.suite = [*files, *(arguments.suite or (() if files else DEFAULT))]
     for word in arguments.suite[1:]:
         if word.partition("(")[0] in agent_entries() or ".py:" in word:
             raise FleetgymError(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fleetgym.cli import calibrate, pages, run_options, submissions, trace_options
+from fleetgym.cli import calibrate, instance_verbs, pages, run_options, submissions, trace_options
 from fleetgym.cli.named import instance_name
 from fleetgym.cli.pictures import check_picture
 from fleetgym.cli.progress import ProgressBar
@@ -141,8 +141,9 @@ def show(arguments: argparse.Namespace) -> int:
 def import_trace(arguments: argparse.Namespace) -> int:
     """Make an instance from a trace."""
     from fleetgym.capacity.traces import import_trace as make
-    from fleetgym.capacity.traces.importing import instance_name, output_files
+    from fleetgym.capacity.traces.importing import instance_name
     from fleetgym.cli.trace_report import describe_trace, trace_facts
+    from fleetgym.model.instance_files import output_files
 
     chosen = trace_options.given(arguments)
     target = Path(arguments.out or instance_name(arguments.trace))
@@ -295,6 +296,7 @@ def compare(arguments: argparse.Namespace) -> int:
 
     run_options.check(arguments)
     known = None
+    run_options.choose_relative(arguments)
     if arguments.relative_to == "best-known":  # names first, files after
         known = comparison.best_known_of(run_options.agents(arguments), arguments.suite, arguments.scenarios)
     with run_options.executor(arguments) as executor:
@@ -423,6 +425,8 @@ def warmup(arguments: argparse.Namespace) -> int:
 
 VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "list": list_things,
+    "check": instance_verbs.check,
+    "generate": instance_verbs.generate,
     "show": show,
     "import-trace": import_trace,
     "plan": plan,

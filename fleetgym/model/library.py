@@ -392,7 +392,7 @@ def load_scenarios(id_or_path: str | os.PathLike[str]) -> tuple[Scenario, ...]:
     """
     if is_path(id_or_path):
         instance = load_instance_file(id_or_path)
-        return load_scenario_file(_beside(Path(id_or_path)), instance)
+        return load_scenario_file(scenario_file_beside(Path(id_or_path)), instance)
     entry = find_entry(str(id_or_path))
     stored = _verified(entry, entry.scenario_file, entry.scenario_sha256)
     return _load_scenarios(stored, load_instance(entry.id))
@@ -414,7 +414,7 @@ def files_sha256(id_or_path: str | os.PathLike[str]) -> str | None:
     if not is_path(id_or_path):
         return None
     path = Path(id_or_path)
-    return canonical_hash([file_sha256(path), file_sha256(_beside(path))])
+    return canonical_hash([file_sha256(path), file_sha256(scenario_file_beside(path))])
 
 
 def is_path(id_or_path: str | os.PathLike[str]) -> bool:
@@ -449,7 +449,14 @@ def _verified(entry: Entry, relative: str, sha256: str) -> StoredFile:
     return found
 
 
-def _beside(path: Path) -> Path:
+def scenario_file_beside(path: Path) -> Path:
+    """Return the file of the scenarios of an instance file.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is none.
+    """
     stem = path.name.removesuffix(".gz").removesuffix(".json")
     for suffix in (".scenarios.json.gz", ".scenarios.json"):
         if (path.parent / f"{stem}{suffix}").is_file():

@@ -104,7 +104,11 @@ def load_scenario_file(path: str | os.PathLike[str], instance: Instance) -> tupl
         if stored.instance != instance.id:
             raise DataError(f"expected {instance.id!r}, got {stored.instance!r}", "$.instance")
         if stored.instance_hash != instance.content_hash:
-            raise DataError(f"made for another instance than {instance.id!r}", "$.instance_hash")
+            raise DataError(
+                f"made for another instance than {instance.id!r}; if you edited it, `fleetgym check FILE --write` "
+                "stores its scenarios anew",
+                "$.instance_hash",
+            )
         check_unique_ids(stored.scenarios, "$.scenarios")
         return tuple(s.check(instance, f"$.scenarios[{k}]") for k, s in enumerate(stored.scenarios))
     except DataError as error:

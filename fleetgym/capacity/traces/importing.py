@@ -23,13 +23,12 @@ from fleetgym.capacity.traces.reader import ReadOptions, Trace, read_trace
 from fleetgym.capacity.traces.source import PACKED
 from fleetgym.capacity.traces.workloads import TraceStatistics, study
 from fleetgym.families.text import six
-from fleetgym.files.documents import write_json
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.files.quantities import SHARE
-from fleetgym.files.schema import to_jsonable
 from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.instance import Instance
-from fleetgym.model.scenario import SCENARIO_FORMAT, Scenario
+from fleetgym.model.instance_files import write_instance
+from fleetgym.model.scenario import Scenario
 
 DRAWN_SCENARIOS = 2
 
@@ -65,33 +64,7 @@ class ImportedTrace:
         FleetgymError
             For another ending, a folder, or a file that exists.
         """
-        files = output_files(path, force=force)
-        stored = {
-            "format": SCENARIO_FORMAT,
-            "instance": self.instance.id,
-            "instance_hash": self.instance.content_hash,
-            "scenarios": [to_jsonable(scenario) for scenario in self.scenarios],
-        }
-        write_json(files[1], stored)  # the instance last: where it is, all is there
-        write_json(files[0], self.instance.to_dict())
-        return files
-
-
-def output_files(path: str | os.PathLike[str], *, force: bool = False) -> tuple[Path, Path]:
-    """Return where instance and scenarios go; raise if either is a folder, or exists and `force` is not set."""
-    target = Path(path)
-    stem = target.name.removesuffix(".gz").removesuffix(".json")
-    if not stem or not target.name.endswith((".json", ".json.gz")):
-        raise FleetgymError(f"expected a name that ends in .json or .json.gz, got {target.name!r}")
-    files = (target, target.with_name(f"{stem}.scenarios.json.gz"))
-    for file in files:
-        if file.is_dir():
-            raise FleetgymError(f"{file} is a folder; expected the name of a file")
-        if file.exists() and not force:
-            raise FleetgymError(
-                f"{file} exists; choose another name, or replace it with --force (force=True)"
-            )
-    return files
+        return write_instance(path, self.instance, self.scenarios, force=force)
 
 
 def import_trace(
