@@ -2,8 +2,9 @@
 
     python -m tools.try_inputs FOLDER
 
-Traces are imported; price lists (``price*``) and SLO files (``slo*``) go with the folder's ``plain.csv``. A file is read,
-or refused with one clear line. Anything else is a fault, and the exit code is then 1.
+Traces are imported; price lists (``price*``) and SLO files (``slo*``) go with the folder's ``plain.csv``. A file is
+read, or refused with one clear line. Anything else is a fault, and the exit code is then 1. Where the refusal asks for
+an option, a second line gives it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,16 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "tail_0.8pct_64k.csv": (*_MODEL, "--gpus", "H100", "--slo", "ttft=10,delay=30", "--scale", "25"),
     "long_context.csv": ("--by", "one"),
     "lora300.csv": ("--by", "one"),
+}
+
+#: What an owner would add after the refusal.
+ANSWERS: dict[str, tuple[str, ...]] = {
+    "burst110d.csv": ("--last", "30d", "--bind", "*=any"),
+    "burstgpt1.csv": ("--bind", "*=any"),
+    "dense_ms.csv": ("--time-unit", "ms"),
+    "input_and_prompt.csv": ("--columns", "input=prompt_tokens"),
+    "label_gpt-4o.csv": ("--bind", "gpt-4o=Llama-3.1-70B"),
+    "long_context.csv": ("--leave-out-at-most", "0.71"),
 }
 
 
@@ -90,10 +101,10 @@ def words_for(file: Path, out: Path) -> tuple[str, ...]:
     return "import-trace", str(file), *OPTIONS.get(file.name, ()), *end
 
 
-def try_file(file: Path) -> Tried:
-    """Return what the planner makes of a file."""
+def try_file(file: Path, more: tuple[str, ...] = ()) -> Tried:
+    """Return what the planner makes of a file, with more words if any."""
     with tempfile.TemporaryDirectory() as folder:
-        return try_words(words_for(file, Path(folder) / "made.json"))
+        return try_words((*words_for(file, Path(folder) / "made.json"), *more))
 
 
 def try_words(words: tuple[str, ...]) -> Tried:
@@ -130,7 +141,12 @@ def main() -> int:
 
 def show(folder: Path) -> int:
     """Print the table; the exit code says whether all was read or refused."""
-    found = {file.name: try_file(file) for file in inputs(folder)}
+    found: dict[str, Tried] = {}
+    for file in inputs(folder):
+        found[file.name] = try_file(file)
+        if file.name in ANSWERS and found[file.name].is_refused:
+            more = ANSWERS[file.name]
+            found[f"{file.name} {' '.join(more)}"] = try_file(file, more)
     print(
         table(
             ["file", "what the planner says"], [[n, t.line.replace("|", "\\|")] for n, t in found.items()], 2
