@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from fleetgym.model.instance import Configuration, Instance
 from fleetgym.model.scenario import Scenario
 
 _MOST_ROWS = 40
+_WIDTH = 110
 
 
 def describe_instance(instance: Instance, scenarios: Sequence[Scenario] = ()) -> str:
@@ -41,7 +43,32 @@ def describe_instance(instance: Instance, scenarios: Sequence[Scenario] = ()) ->
     }
     if scenarios:
         sections[f"stored scenarios ({len(scenarios)})"] = _scenarios(instance, scenarios)
+    if instance.provenance:
+        sections["where the numbers come from"] = provenance_text(instance.provenance)
     return "\n\n".join([head, *(f"{name}\n{text}" for name, text in sections.items())])
+
+
+def provenance_text(provenance: Mapping[str, str]) -> str:
+    """Return a paragraph for each group of numbers: whether it is given, measured, fitted, modelled or assumed."""
+    return "\n".join(paragraph(name, text) for name, text in provenance.items())
+
+
+def paragraph(name: str, text: str) -> str:
+    """Return a name, and beside it a text in lines.
+
+    Examples
+    --------
+    >>> print(paragraph("error", "assumed: 0.04"))
+    error        assumed: 0.04
+    """
+    return textwrap.fill(
+        text,
+        _WIDTH,
+        initial_indent=f"{name:<12} ",
+        subsequent_indent=" " * 13,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _budget(instance: Instance) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any
 
 from fleetgym.capacity.traces import ImportedTrace
+from fleetgym.cli.describe import paragraph, provenance_text
 from fleetgym.cli.text_tables import align, number
-
-_WIDTH = 110
 
 
 def trace_facts(made: ImportedTrace, files: tuple[str, str]) -> dict[str, Any]:
@@ -104,18 +102,10 @@ def describe_trace(made: ImportedTrace, files: tuple[str, str]) -> str:
             for i, w in enumerate(instance.workloads)
         ],
     )
-    text = "\n".join(_paragraph(name, value) for name, value in facts)
+    text = "\n".join(paragraph(name, value) for name, value in facts)
     wrote = f"wrote {files[0]} and {files[1]}\nnext: fleetgym plan {files[0]} --agent milp"
-    known = "\n".join(
-        _paragraph(name, value) for name, value in instance.provenance.items() if name != "trace"
-    )
+    known = provenance_text({name: text for name, text in instance.provenance.items() if name != "trace"})
     return f"{head}\n\n{table}\n\n{text}\n\nwhere the numbers come from\n{known}\n\n{wrote}"
-
-
-def _paragraph(name: str, value: str) -> str:
-    return textwrap.fill(
-        value, _WIDTH, initial_indent=f"{name:<13}", subsequent_indent=" " * 13, break_long_words=False
-    )
 
 
 def _candidates(made: ImportedTrace) -> str:

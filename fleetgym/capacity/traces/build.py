@@ -58,6 +58,7 @@ def build(
     models: Sequence[str] | None = None,
     penalty: float = DEFAULT_PENALTY,
     source: str = "",
+    prices: str = "given",
 ) -> Built:
     """Return the instance of a trace.
 
@@ -81,6 +82,8 @@ def build(
         `fleetgym.capacity.traces.penalties.request_usd`.
     source : str
         The trace's name, for the provenance.
+    prices : str
+        Where the prices come from, for the provenance.
 
     Returns
     -------
@@ -113,7 +116,7 @@ def build(
         for w, slo, cv2 in zip(data["workloads"], slos, found.arrival_cv2, strict=True)
     ]
     words = f"{penalty:g} times {failing.basis}"
-    data["provenance"] = _provenance(days, found, slos, context, words, source)
+    data["provenance"] = _provenance(days, found, slos, context, words, source, prices)
     most = largest_load(relaxed, peak * rate, cap)
     notes = []
     if most < 1.0:
@@ -239,7 +242,13 @@ def _prefix_words(found: TraceStatistics) -> str:
 
 
 def _provenance(
-    days: Days, found: TraceStatistics, slos: Sequence[Slo], context: int, penalty: str, source: str
+    days: Days,
+    found: TraceStatistics,
+    slos: Sequence[Slo],
+    context: int,
+    penalty: str,
+    source: str,
+    prices: str,
 ) -> Mapping[str, str]:
     return {
         "trace": f"{source}: {found.requests} requests in {found.span_s:.0f} s; workloads: {found.rule}; "
@@ -253,7 +262,7 @@ def _provenance(
         f"where there is a fit (fleetgym/data/SOURCES.md); context limit {context} tokens",
         "error": f"assumed: {BASE_ERROR:g} at 8 B parameters times (P/8)^-0.35, times 1.15 at 8 bit",
         "slo": slo_words(slos, found.names),
-        "prices": "as given, or measured: cheapest on-demand offer in the region (fleetgym/data/SOURCES.md)",
+        "prices": prices,
         "penalties": f"as given, or assumed: an unserved request costs {penalty}; a late one a third of that",
         "startup": f"assumed: 1 window up to 14 B parameters, 2 up to 70 B, 3 above; a fee of {_FEE_WINDOWS:g} windows "
         "of rent",

@@ -175,6 +175,7 @@ def import_trace(
         models=models,
         penalty=penalty,
         source=source,
+        prices=_prices_from(prices, region),
     )
     nominal = np.ones((1, len(found.names)))
     caps_now = np.array([[pool.cap_gpus for pool in built.instance.pools]], dtype=np.int64)
@@ -225,6 +226,16 @@ def _leave_out_too_long(
             "all rows",
             os.fspath(path),
         )
+
+
+def _prices_from(prices: str | os.PathLike[str] | Sequence[Offer] | None, region: str | None) -> str:
+    """Return where the prices come from, in words."""
+    if prices is None:
+        return (
+            f"measured: the cheapest on-demand offer of each GPU in {region or DEFAULT_REGION} "
+            "(fleetgym/data/SOURCES.md)"
+        )
+    return f"given: {Path(prices).name if isinstance(prices, (str, os.PathLike)) else 'offers in Python'}"
 
 
 def _offers(
