@@ -107,7 +107,8 @@ def spoil(found: HorizonSolution, rng: np.random.Generator, scale: float) -> Hor
     shared = dataclasses.replace(
         shared, **{f.name: np.maximum(0.0, getattr(shared, f.name)) for f in dataclasses.fields(shared)}
     )
-    return dataclasses.replace(found, windows=tuple(spoilt(w) for w in found.windows), shared=shared)
+    windows = tuple(tuple(map(spoilt, draws)) for draws in found.windows)
+    return dataclasses.replace(found, windows=windows, shared=shared)
 
 
 def test_taking_turns_in_draining_is_allowed_for() -> None:

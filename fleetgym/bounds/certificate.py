@@ -13,6 +13,7 @@ programming. Bad prices, such as those of a solver that stopped early, give a po
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 
@@ -131,14 +132,13 @@ class Lives:
 
 def cheapest_lives(problem: Problem, prices: Prices, paid_usd: np.ndarray) -> Lives:
     """Return the cost of the cheapest lives: rent, fees and limits minus `paid_usd`, (T, C), while serving."""
-    rent, fee = _rent_and_fee_usd(problem, prices)
-    net = rent + prices.room - paid_usd
-    off, on = _single_lives(problem, rent, fee, net)
+    money = _money(problem, prices, paid_usd)
+    off, on = _single_lives(problem, money)
     nominal = problem.nominal
     each = nominal * on + (problem.max_replicas - nominal) * off
     for members in problem.exclusive:
         each[members] = 0.0
-        each[members[0]] = _slot_lives(problem, members, rent, fee, net)
+        each[members[0]] = _slot_lives(problem, members, money)
     return Lives(float(each.sum()), off)
 
 
@@ -146,65 +146,84 @@ def affordable_shares(
     problem: Problem, prices: Prices, paid_usd: np.ndarray, others: np.ndarray
 ) -> np.ndarray:
     """Return the share of its pay at which a replica of each of `others` just earns nothing, (n,); at most 1."""
-    rent, fee = _rent_and_fee_usd(problem, prices)
-    low, high = np.zeros(fee.size), np.ones(fee.size)
+    low, high = np.zeros(problem.nominal.size), np.ones(problem.nominal.size)
     for k in range(_HALVINGS):
         share = high if k == 0 else 0.5 * (low + high)
-        off, on = _single_lives(problem, rent, fee, rent + prices.room - share * paid_usd)
+        off, on = _single_lives(problem, _money(problem, prices, share * paid_usd))
         earns = np.where(problem.nominal > 0, on, off) < 0.0
         low, high = np.where(earns, low, share), np.where(earns, share, high)
     return low[others]
 
 
-def _rent_and_fee_usd(problem: Problem, prices: Prices) -> tuple[np.ndarray, np.ndarray]:
-    """Return what a replica costs in every window and at its start, limits included: (T, C) and (C,)."""
-    worth = 1.0 + prices.pool_budget + prices.rate_budget[:, None]
-    return problem.hold_usd * worth + prices.gpus @ problem.gpu_use, (
-        1.0 + prices.pool_budget
-    ) * problem.startup_usd
+class _Money(NamedTuple):
+    """What a replica pays, and is paid."""
+
+    rent: np.ndarray  # (T, C) in every window, limits included
+    fee: np.ndarray  # (C,) at its start
+    net: np.ndarray  # (T, C) rent minus what serving in the window brings
+    arrival: np.ndarray | None  # (T, C) what the first window of service brings besides
 
 
-def _starts(
-    problem: Problem, rent: np.ndarray, fee: np.ndarray, net: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the cost of a grant in every window up to the first window of service, and the window after that.
+def _money(problem: Problem, prices: Prices, paid_usd: np.ndarray) -> _Money:
+    """Return what replicas pay and earn.
 
-    Both (T, C); inf where the replica would not serve before the end.
+    In a problem that is ahead, who served in the window before is routed to, and paid, in this one. So the pay of
+    window t + 1 is earned in window t already, and an arrival is paid in its first window besides. In window 0 those
+    are paid who serve.
     """
-    count = rent.shape[0]
+    worth = 1.0 + prices.pool_budget + prices.rate_budget[:, None]
+    rent = problem.hold_usd * worth + prices.gpus @ problem.gpu_use
+    fee = (1.0 + prices.pool_budget) * problem.startup_usd
+    earned = paid_usd - prices.room
+    if not problem.is_ahead:
+        return _Money(rent, fee, rent - earned, None)
+    later = np.vstack([earned[1:], np.zeros(fee.size)])
+    later[0] += earned[0]
+    return _Money(rent, fee, rent - later, earned)
+
+
+def _starts(problem: Problem, money: _Money) -> tuple[np.ndarray, np.ndarray]:
+    """Return what a grant in every window costs up to some window, and that window; (T, C) each.
+
+    It is the one after the first window of service. In a problem that is ahead it is that window itself: the replica is
+    routed to, and may leave or be lost. Cost is inf where the replica would not serve before the end.
+    """
+    rent, count = money.rent, len(money.rent)
     waits = np.where(np.arange(count)[:, None] > 0, problem.startup_windows, 0)
     first = np.arange(count)[:, None] + waits
     paid = np.vstack([np.zeros(rent.shape[1]), np.cumsum(rent, axis=0)])
     columns = np.arange(rent.shape[1])
     serves = np.minimum(first, count - 1)
-    cost = fee + paid[serves, columns] - paid[np.arange(count)[:, None], columns] + net[serves, columns]
-    return np.where(first < count, cost, np.inf), serves + 1
+    cost = money.fee + paid[serves, columns] - paid[np.arange(count)[:, None], columns]
+    net, after = money.net[serves, columns], serves + 1
+    if money.arrival is not None:
+        may_leave = (np.arange(count) > 0)[:, None]
+        net = np.where(may_leave, -money.arrival[serves, columns], net)
+        after = np.where(may_leave, serves, after)
+    return np.where(first < count, cost + net, np.inf), after
 
 
-def _single_lives(
-    problem: Problem, rent: np.ndarray, fee: np.ndarray, net: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _single_lives(problem: Problem, money: _Money) -> tuple[np.ndarray, np.ndarray]:
     """Return the cheapest life from window 0 of a replica that is off, and of one that runs, (C,) each."""
-    count, columns = rent.shape[0], np.arange(rent.shape[1])
-    start, after = _starts(problem, rent, fee, net)
+    count, columns = len(money.net), np.arange(money.fee.size)
+    start, after = _starts(problem, money)
     on, off = np.zeros((count + 1, columns.size)), np.zeros((count + 1, columns.size))
     for t in range(count - 1, -1, -1):
         off[t] = np.minimum(off[t + 1], start[t] + on[after[t], columns])
-        on[t] = np.minimum(net[t] + on[t + 1], off[t])
+        on[t] = np.minimum(money.net[t] + on[t + 1], off[t])
     return off[0], on[0]
 
 
-def _slot_lives(
-    problem: Problem, members: np.ndarray, rent: np.ndarray, fee: np.ndarray, net: np.ndarray
-) -> float:
+def _slot_lives(problem: Problem, members: np.ndarray, money: _Money) -> float:
     """Return the cheapest life of an exclusive slot from window 0: one starts or runs, any number drain."""
-    count, columns = rent.shape[0], np.arange(members.size)
-    start, after = (part[:, members] for part in _starts(problem, rent, fee, net))
-    drain = _cheapest_drains(net[:, members], problem.drain_windows)
+    net = money.net[:, members]
+    count, columns = len(net), np.arange(members.size)
+    start, after = (part[:, members] for part in _starts(problem, money))
+    drain = _cheapest_drains(net, problem.drain_windows)
     on, off = np.zeros((count + 1, members.size)), np.zeros(count + 1)
     for t in range(count - 1, -1, -1):
         off[t] = min(off[t + 1], np.min(start[t] + on[after[t], columns]))
-        on[t] = np.minimum(net[t, members] + on[t + 1], drain[t] + off[t])
+        on[t] = np.minimum(net[t] + on[t + 1], drain[t] + off[t])
     runs = np.flatnonzero(problem.nominal[members])
     return float(on[0, runs[0]] if runs.size else off[0])
 

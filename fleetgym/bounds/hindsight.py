@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from fleetgym.bounds.certificate import (
     with_capacity_for,
 )
 from fleetgym.bounds.horizon import HorizonProgram, HorizonSolution, likely_configurations
-from fleetgym.bounds.relaxation import Problem, relax
+from fleetgym.bounds.relaxation import Problem, Window, relax
 from fleetgym.bounds.window import Effort, WindowProgram
 from fleetgym.model.instance import Instance
 from fleetgym.model.scenario import Scenario
@@ -89,7 +90,7 @@ def hindsight_bound(
     """
     one_of(("ipx", "hipo"), solver=solver)
     problem = relax(instance, scenario)
-    return _windows_bound(problem, effort) if problem.is_separable else _horizon_bound(problem, solver)
+    return _windows_bound(problem, effort) if problem.is_separable else horizon_bound(problem, solver)[0]
 
 
 def windows_bound(instance: Instance, scenario: Scenario, *, effort: Effort | None = None) -> HindsightBound:
@@ -122,10 +123,27 @@ def _windows_bound(problem: Problem, effort: Effort | None) -> HindsightBound:
     return HindsightBound(certified_usd(values, 0.0, 0.0), serving, "windows")
 
 
-def _horizon_bound(problem: Problem, solver: str) -> HindsightBound:
-    """Solve the linear program, let worthwhile configurations join, and certify what comes out."""
+def horizon_bound(
+    problem: Problem, solver: str, among: np.ndarray | None = None
+) -> tuple[HindsightBound, np.ndarray]:
+    """Solve the linear program, let worthwhile configurations join, and certify what comes out.
+
+    Parameters
+    ----------
+    problem : Problem
+    solver : str
+    among : ndarray of int, optional
+        Configurations to begin with, ascending; by default a guess.
+
+    Returns
+    -------
+    HindsightBound
+    ndarray of int
+        Configurations that took part at last.
+    """
     everything = np.arange(problem.max_replicas.size)
-    among, best = likely_configurations(problem, GUESS_EVERY), 0.0
+    among = likely_configurations(problem, GUESS_EVERY) if among is None else among
+    best = 0.0
     for _ in range(MAX_PRICINGS):
         solution = HorizonProgram(problem, among).solve(solver)
         outside = np.setdiff1d(everything, among)
@@ -135,7 +153,7 @@ def _horizon_bound(problem: Problem, solver: str) -> HindsightBound:
         if bound >= (1.0 - WORTHWHILE) * solution.cost_usd or not (missed < 0.0).any():
             break
         among = np.union1d(among, outside[missed < 0.0])
-    return HindsightBound(best, solution.serving, "horizon")
+    return HindsightBound(best, solution.serving, "horizon"), among
 
 
 def _certify(problem: Problem, solution: HorizonSolution, outside: np.ndarray) -> tuple[float, Lives]:
@@ -144,22 +162,37 @@ def _certify(problem: Problem, solution: HorizonSolution, outside: np.ndarray) -
     Those are paid so much that routing to them gains nothing. Where their replicas would live well on that, a second
     bound pays them less, and counts what the routes to them gain.
     """
-    pairs = zip(problem.windows, solution.windows, strict=True)
-    prices = [with_capacity_for(w, clipped(w, p), outside) for w, p in pairs]
+    prices = _of_draws(
+        problem,
+        solution.windows,
+        lambda window, found: with_capacity_for(window, clipped(window, found), outside),
+    )
     bound, lives, paid = _bound(problem, solution, prices)
     if outside.size and (lives.unused_usd[outside] < 0.0).any():
         share = affordable_shares(problem, solution.shared, paid, outside)
-        pairs = zip(problem.windows, prices, strict=True)
-        bound = max(bound, _bound(problem, solution, [affordable(w, p, share, outside) for w, p in pairs])[0])
+        less = _of_draws(problem, prices, lambda window, found: affordable(window, found, share, outside))
+        bound = max(bound, _bound(problem, solution, less)[0])
     return bound, lives
 
 
-def _bound(
-    problem: Problem, solution: HorizonSolution, prices: list[WindowPrices]
-) -> tuple[float, Lives, np.ndarray]:
-    """Return the bound that valid prices prove, the lives, and what serving replicas are paid, (T, C)."""
-    values = [window_value_usd(w, p) for w, p in zip(problem.windows, prices, strict=True)]
-    paid = np.array([serving_price_usd(p) for p in prices])
-    lives = cheapest_lives(problem, solution.shared, paid)
+_Draws = tuple[tuple[WindowPrices, ...], ...]
+
+
+def _of_draws(
+    problem: Problem, prices: _Draws, change: Callable[[Window, WindowPrices], WindowPrices]
+) -> _Draws:
+    """Return changed prices of every draw of every window."""
+    pairs = zip(problem.routings, prices, strict=True)
+    return tuple(tuple(map(change, routing.draws, found)) for routing, found in pairs)
+
+
+def _bound(problem: Problem, solution: HorizonSolution, prices: _Draws) -> tuple[float, Lives, np.ndarray]:
+    """Return the bound that valid prices prove, the lives, and what replicas that are routed to are paid, (T, C)."""
+    values, paid = [], []
+    for routing, found in zip(problem.routings, prices, strict=True):
+        each = [window_value_usd(window, p) for window, p in zip(routing.draws, found, strict=True)]
+        values.append(float(routing.weights @ each))
+        paid.append(routing.weights @ [serving_price_usd(p) for p in found])
+    lives = cheapest_lives(problem, solution.shared, np.array(paid))
     limits = limits_usd(problem, solution.shared)
-    return certified_usd(np.array(values), lives.total_usd, limits), lives, paid
+    return certified_usd(np.array(values), lives.total_usd, limits), lives, np.array(paid)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fleetgym.bounds.certificate import Prices, WindowPrices
 from fleetgym.bounds.programs import Rows, linear_program, routing_rows
-from fleetgym.bounds.relaxation import Problem
+from fleetgym.bounds.relaxation import Problem, Window
 from fleetgym.runtime.highs import make_solver
 
 #: An average window without service costs this many units in the solver.
@@ -26,21 +26,27 @@ RENT_FACTORS = (1.0, 1.3, 1.8)
 class HorizonSolution:
     """The linear relaxation of an episode, solved over some configurations."""
 
-    windows: tuple[WindowPrices, ...]
+    windows: tuple[tuple[WindowPrices, ...], ...]  # of every draw
     shared: Prices
     serving: np.ndarray  # (T, C) replicas, not whole
     cost_usd: float  # the solver's
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Columns:
-    """Where a window's variables are."""
+class _Draw(NamedTuple):
+    """Where the variables of one demand's routing are."""
 
     x: np.ndarray  # (routes,)
     unserved: np.ndarray  # (m,)
     delay: np.ndarray  # (m,)
     error: np.ndarray  # (m,)
-    serving: np.ndarray  # (n,)
+
+
+class _Columns(NamedTuple):
+    """Where a window's variables are."""
+
+    draws: tuple[_Draw, ...]
+    ready: np.ndarray  # (n,) replicas that are routed to
+    serving: np.ndarray  # (n,) replicas that pay; the same columns, unless the problem is ahead and t > 0
     arrivals: np.ndarray  # (n,) replicas that serve from this window on
 
 
@@ -82,20 +88,28 @@ class HorizonProgram:
         return first + np.arange(cost.size)
 
     def _columns(self, t: int) -> _Columns:
-        window, problem = self.problem.windows[t], self.problem
-        workload, route = np.nonzero(window.is_open[:, self.among])
-        penalty, ones = window.unserved_usd, np.ones(window.unserved_usd.size)
-        most = window.most[self.among]
+        problem, most = self.problem, self.problem.windows[t].most[self.among]
         late = (self.waits > 0) & (t > 0) & (t <= self.waits)  # granted before the episode: impossible
+        routing = problem.routings[t]
+        draws = tuple(self._draw(*pair) for pair in zip(routing.draws, routing.weights, strict=True))
+        serving = self._take(self.hold[t], most)
         return _Columns(
-            x=self._take(window.route_usd[workload, self.among[route]], np.ones(workload.size)),
-            unserved=self._take(penalty, ones),
-            delay=self._take(penalty, np.inf * ones),
-            error=self._take(penalty, np.inf * ones),
-            serving=self._take(self.hold[t], most),
+            draws=draws,
+            ready=self._take(np.zeros(most.size), most) if problem.is_ahead and t else serving,
+            serving=serving,
             arrivals=self._take(
                 problem.startup_usd[self.among] + self._starting_usd(t), np.where(late, 0.0, np.inf)
             ),
+        )
+
+    def _draw(self, window: Window, weight: float) -> _Draw:
+        workload, route = np.nonzero(window.is_open[:, self.among])
+        penalty, ones = weight * window.unserved_usd, np.ones(window.unserved_usd.size)
+        return _Draw(
+            x=self._take(weight * window.route_usd[workload, self.among[route]], np.ones(workload.size)),
+            unserved=self._take(penalty, ones),
+            delay=self._take(penalty, np.inf * ones),
+            error=self._take(penalty, np.inf * ones),
         )
 
     def _starting_usd(self, t: int) -> np.ndarray:
@@ -108,20 +122,27 @@ class HorizonProgram:
 
     # -- rows
 
-    def _window_rows(self, t: int) -> dict[str, np.ndarray]:
-        at, window = self.columns[t], self.problem.windows[t]
-        return routing_rows(self.rows, window, at.x, at.unserved, at.delay, at.error, at.serving, self.among)
+    def _window_rows(self, t: int) -> tuple[dict[str, np.ndarray], ...]:
+        ready, pairs = (
+            self.columns[t].ready,
+            zip(self.problem.routings[t].draws, self.columns[t].draws, strict=True),
+        )
+        return tuple(routing_rows(self.rows, window, *at, ready, self.among) for window, at in pairs)
 
     def _linking_rows(self) -> None:
-        """Who serves served before, or arrives."""
+        """Who is ready served before, or arrives."""
         ones = np.ones(self.among.size)
         for t, at in enumerate(self.columns):
             limit = np.zeros(ones.size) if t else self.problem.nominal[self.among]
             rows = self.rows.begin(ones.size, -np.inf, limit) + np.arange(ones.size)
-            self.rows.put(rows, at.serving, ones)
+            self.rows.put(rows, at.ready, ones)
             self.rows.put(rows, at.arrivals, -ones)
             if t:
                 self.rows.put(rows, self.columns[t - 1].serving, -ones)
+            if at.ready is not at.serving:
+                rows = self.rows.begin(ones.size, -np.inf, 0.0) + np.arange(ones.size)
+                self.rows.put(rows, at.serving, ones)
+                self.rows.put(rows, at.ready, -ones)
 
     def _held_rows(self, use: np.ndarray, limits: list[np.ndarray]) -> np.ndarray:
         """Add rows Σ use · held ≤ limit in every window; return their numbers, (T, rows)."""
@@ -215,13 +236,17 @@ class HorizonProgram:
         serving, room = np.zeros(shape), np.zeros(shape)
         for t, at in enumerate(self.columns):
             serving[t, self.among] = value[at.serving]
-            room[t, self.among] = np.maximum(0.0, -reduced[at.serving])
+            room[t, self.among] = np.maximum(0.0, -reduced[at.ready])
         gpus = np.maximum(0.0, -dual[self.gpu_rows])
         windows = tuple(self._window_prices(t, dual) for t in range(shape[0]))
         return HorizonSolution(windows, Prices(gpus, room, rate, pool), serving, cost_usd)
 
-    def _window_prices(self, t: int, dual: np.ndarray) -> WindowPrices:
-        window, numbers = self.problem.windows[t], self.numbers[t]
+    def _window_prices(self, t: int, dual: np.ndarray) -> tuple[WindowPrices, ...]:
+        routing = self.problem.routings[t]
+        of = zip(routing.draws, self.numbers[t], routing.weights, strict=True)
+        return tuple(self._draw_prices(window, numbers, dual / weight) for window, numbers, weight in of)
+
+    def _draw_prices(self, window: Window, numbers: dict[str, np.ndarray], dual: np.ndarray) -> WindowPrices:
         capacity = np.zeros((3, window.hold_usd.size))
         capacity[:, self.among] = -dual[numbers["capacity"]]
         whole = np.zeros(window.route_usd.shape)

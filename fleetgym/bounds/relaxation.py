@@ -81,11 +81,20 @@ class Window:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class Routing:
+    """What a window routes: a weighted mean of several demands, each routed by itself."""
+
+    draws: tuple[Window, ...]  # they differ in what depends on demand
+    weights: np.ndarray  # (K,) in all one
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Problem:
     """The relaxation of a whole episode."""
 
     instance: Instance
     windows: tuple[Window, ...]
+    routings: tuple[Routing, ...]  # what is routed in each window: as in `windows`, or redrawn
     gpu_use: np.ndarray  # (G, C)
     startup_usd: np.ndarray  # (C,)
     startup_windows: np.ndarray  # (C,) int64
@@ -95,6 +104,9 @@ class Problem:
     drain_windows: int  # K, how long a replica may drain
     rate_budget_usd: float  # what may be held in a window; inf without such a budget
     pool_budget_usd: float  # holding and fees of the episode; inf without such a budget
+    is_ahead: bool = (
+        False  # replicas that served in the window before, or arrive, are routed to: see `nonanticipative`
+    )
 
     @property
     def hold_usd(self) -> np.ndarray:
@@ -140,6 +152,7 @@ def relax(instance: Instance, scenario: Scenario) -> Problem:
     return Problem(
         instance=instance,
         windows=windows,
+        routings=tuple(Routing((window,), np.ones(1)) for window in windows),
         gpu_use=np.array(instance.gpu_use),
         startup_usd=model.startup_usd,
         startup_windows=model.startup_windows,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -105,6 +106,31 @@ def geometric_random_walk(rng: np.random.Generator, windows: int, sigma: np.ndar
     return np.cumsum(steps, axis=0)
 
 
+class Jumps(NamedTuple):
+    """Changes of level that begin and end; J of them."""
+
+    workload: np.ndarray  # (J,)
+    onset: np.ndarray  # (J,) first window in which it holds
+    end: np.ndarray  # (J,) first window in which it does not
+    size: np.ndarray  # (J,) of log demand
+
+    def total(self, windows: int, workloads: int) -> np.ndarray:
+        """Return the sum of the jumps that hold in each window: shape (windows, workloads)."""
+        change = np.zeros((windows + 1, workloads))
+        np.add.at(change, (self.onset, self.workload), self.size)
+        np.add.at(change, (self.end, self.workload), -self.size)
+        return np.cumsum(change, axis=0)[:windows]
+
+
+class LogLevel(NamedTuple):
+    """What log(rate / nominal rate) is made of, before it is normalised; (windows, workloads) each but the jumps."""
+
+    swing: np.ndarray  # the mean-reverting part
+    noise: np.ndarray
+    jumps: Jumps
+    daily: np.ndarray
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class DiurnalOU:
     """Parameters of the calibrated demand process, one per workload: a daily term, OU, noise and jumps."""
@@ -136,12 +162,22 @@ class DiurnalOU:
         ndarray of float, shape (windows, workloads)
             Log factors.
         """
-        phi = np.exp(-window_s / 60.0 / self.ou_time_min)
-        level = stationary_ou(rng, windows, self.ou_sd, phi, self.ou_common)
-        level += self.noise_sd * rng.standard_normal(level.shape)
-        level += self._jumps(rng, windows, window_s)
-        level += self.daily(np.arange(windows)[:, None], window_s)
-        return level - _log_mean(self, window_s)
+        swing, noise, jumps, daily = self.draw(rng, windows, window_s)
+        level = swing + noise
+        level += jumps.total(*level.shape)
+        level += daily
+        return level - self.log_mean(window_s)
+
+    def draw(self, rng: np.random.Generator, windows: int, window_s: float) -> LogLevel:
+        """Draw what `log_level` adds up, as it does."""
+        swing = stationary_ou(rng, windows, self.ou_sd, self.phi(window_s), self.ou_common)
+        noise = self.noise_sd * rng.standard_normal(swing.shape)
+        jumps = self._jumps(rng, windows, window_s)
+        return LogLevel(swing, noise, jumps, self.daily(np.arange(windows)[:, None], window_s))
+
+    def phi(self, window_s: float) -> np.ndarray:
+        """Return the correlation of the mean-reverting part in neighbouring windows: shape (workloads,)."""
+        return np.exp(-window_s / 60.0 / self.ou_time_min)
 
     def daily(self, window: np.ndarray | int, window_s: float) -> np.ndarray:
         """Return the daily term of log demand in windows (..., 1) or in one: shape (..., workloads)."""
@@ -150,6 +186,9 @@ class DiurnalOU:
 
     def log_mean(self, window_s: float) -> np.ndarray:
         """Return the log of the mean of exp(level) before normalisation: shape (workloads,)."""
+        return _kept_log_mean(self, window_s)
+
+    def _log_mean(self, window_s: float) -> np.ndarray:
         gauss = 0.5 * (self.ou_sd**2 + self.noise_sd**2)
         daily = np.log(np.i0(self.daily_amplitude))
         spread = self.jump_log_mean - MIN_JUMP_LOG
@@ -165,12 +204,11 @@ class DiurnalOU:
         """Return how likely a jump that holds ends with a window: shape (workloads,)."""
         return np.minimum(1.0, window_s / 60.0 / self.jump_hold_min)
 
-    def _jumps(self, rng: np.random.Generator, windows: int, window_s: float) -> np.ndarray:
-        """Return the sum of the jumps that hold in each window: shape (windows, workloads)."""
+    def _jumps(self, rng: np.random.Generator, windows: int, window_s: float) -> Jumps:
         count = len(self.jumps_per_day)
         stop = self.return_probability(window_s)
         # Jumps that began before the episode and still hold: as many as hold at any time.
-        before = rng.poisson(self.onset_probability(window_s) * (1.0 - stop) / stop)
+        before = rng.poisson(self.held_before(window_s))
         during = rng.poisson(windows * self.onset_probability(window_s))
         workload = np.repeat(np.concatenate([np.arange(count)] * 2), np.concatenate([before, during]))
         total = len(workload)
@@ -178,17 +216,23 @@ class DiurnalOU:
         onset[: before.sum()] = 0
         # A geometric time has no memory, so what is left of an old jump is distributed like a whole one.
         end = np.minimum(onset + rng.geometric(stop[workload]), windows)
-        size = MIN_JUMP_LOG + (self.jump_log_mean[workload] - MIN_JUMP_LOG) * rng.standard_exponential(total)
-        size *= rng.choice((-1.0, 1.0), total)
-        change = np.zeros((windows + 1, count))
-        np.add.at(change, (onset, workload), size)
-        np.add.at(change, (end, workload), -size)
-        return np.cumsum(change, axis=0)[:windows]
+        return Jumps(workload, onset, end, self.jump_sizes(rng, workload))
+
+    def held_before(self, window_s: float) -> np.ndarray:
+        """Return the mean number of jumps that began before the episode and hold in its first window, (workloads,)."""
+        stop = self.return_probability(window_s)
+        return self.onset_probability(window_s) * (1.0 - stop) / stop
+
+    def jump_sizes(self, rng: np.random.Generator, workload: np.ndarray) -> np.ndarray:
+        """Draw jumps of log demand of these workloads, (J,): half of them down."""
+        spread = self.jump_log_mean[workload] - MIN_JUMP_LOG
+        size = MIN_JUMP_LOG + spread * rng.standard_exponential(len(workload))
+        return size * rng.choice((-1.0, 1.0), len(workload))
 
 
 @functools.lru_cache(maxsize=64)
-def _log_mean(process: DiurnalOU, window_s: float) -> np.ndarray:
-    return process.log_mean(window_s)  # the Bessel function takes longer than drawing a series
+def _kept_log_mean(process: DiurnalOU, window_s: float) -> np.ndarray:
+    return process._log_mean(window_s)  # the Bessel function takes longer than drawing a series
 
 
 def draw_counts(rng: np.random.Generator, mean: np.ndarray, dispersion: np.ndarray) -> np.ndarray:

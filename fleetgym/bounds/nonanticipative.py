@@ -1,0 +1,157 @@
+"""An instance in, a proven lower bound on the mean cost of every agent out that does not know the future.
+
+**Theorem.** Let the agent's target of window t depend on the conditions up to window t - 1 (lead 1). Then every such
+agent's mean cost is at least
+
+    E [ min Σ_t hold_t + fees_t + Σ_k w_k op_t(H_t, n'_tk) ],     H_t = S_{t-1} + arrivals_t,
+
+where S_t serves in window t, op_t(H, n) is the least cost of routing demand n to a fleet H, the minimum is over all
+fleets over time that start-ups, availability and budgets allow, and n'_tk is *redrawn*: given what demand was made of
+up to window t - 2, it has the law of n_t, and does not depend on n_t and n_{t-1} otherwise.
+
+**Proof.** (1) S_t ≤ H_t, and op_t falls with its fleet. So every episode costs at least Σ hold + fees + op_t(H_t, n_t).
+(2) A replica that arrives in window t after a start-up of at least one window was granted by a target of window t - 1
+at the latest; so was S_{t-1}. That target depends on demand up to t - 2, and else on availability, lengths, factors
+and prices, which are drawn independently of demand. Given all of these and what demand was made of up to t - 2, H_t is
+a constant, and n_t and n'_tk are alike. So E op_t(H_t, n_t) = E op_t(H_t, n'_tk) for this agent, window by window.
+(3) On every day the agent's hold + fees + Σ w_k op_t(H_t, n'_tk) is at least the minimum of that over all fleets. ∎
+
+In window 0, S_0 itself is decided on before anything is known, and takes the place of H_0.
+Where some configuration needs no start-up, S_t does so in every window, and windows up to t - 1 are known. With
+lead 0 one window more is known in both cases.
+
+The minimum is bounded as in `fleetgym.bounds.hindsight`: fleets need not be whole, late costs that depend on load are
+left out, and prices certify the number. It bounds a mean: it says nothing of a single day.
+(Brown, Smith and Sun, Information relaxations and duality in stochastic dynamic programs, Operations Research 2010.)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from fleetgym.agents.arguments import whole_at_least
+from fleetgym.bounds.hindsight import horizon_bound
+from fleetgym.bounds.redraws import Redraws, redraws_of
+from fleetgym.bounds.relaxation import Problem, Routing, relax, relax_window
+from fleetgym.files.errors import FleetgymError
+from fleetgym.model.conditions import Conditions
+from fleetgym.model.dynamics import draw_scenario
+from fleetgym.model.instance import Instance
+from fleetgym.model.library import InstanceSource, load_instance
+from fleetgym.model.scenario import Scenario
+from fleetgym.model.window import window_model
+
+_STREAM = 101  # of the days, apart from other uses of a seed
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class NonanticipativeBound:
+    """What the mean day costs at least without knowledge of the future."""
+
+    days_usd: np.ndarray  # (days,) the bound's terms; only their mean bounds anything
+    hindsight_usd: np.ndarray  # (days,) what each day costs at least with knowledge of it
+    scenarios: tuple[Scenario, ...]  # the days
+
+    @property
+    def mean_usd(self) -> float:
+        """The bound on the mean cost of a day."""
+        return float(self.days_usd.mean())
+
+    @property
+    def standard_error_usd(self) -> float:
+        """Of the mean; nan for one day."""
+        return (
+            float(self.days_usd.std(ddof=1) / np.sqrt(self.days_usd.size))
+            if self.days_usd.size > 1
+            else np.nan
+        )
+
+
+def nonanticipative_bound(
+    instance: InstanceSource,
+    days: int = 30,
+    *,
+    samples: int = 4,
+    seed: int = 0,
+    solver: str = "ipx",
+    progress: Callable[[int, int], None] | None = None,
+) -> NonanticipativeBound:
+    """Return a lower bound on the mean cost of a day for any agent that does not know the future.
+
+    Parameters
+    ----------
+    instance : Instance, str or path-like
+        The problem, its id or its file. Its demand is of kind ``diurnal-ou`` or ``grw``.
+    days : int
+        Days that are drawn; day k is the same however many are drawn.
+    samples : int
+        K, demands that are drawn anew for each window. More give a higher bound and a larger program.
+    seed : int
+        Of the days and draws. The same arguments give the same numbers.
+    solver : {"ipx", "hipo"}
+        As for `hindsight_bound`.
+    progress : callable, optional
+        Called with the numbers of finished and of all days.
+
+    Returns
+    -------
+    NonanticipativeBound
+
+    Raises
+    ------
+    FleetgymError
+        For demand whose law is not known, such as days of a history; and for lead 0 with configurations that need no
+        start-up: who sees a window before the fleet is chosen has nothing to guess.
+
+    Examples
+    --------
+    >>> found = nonanticipative_bound("fleet-v0/dev/ou-s-001", days=1, samples=1)
+    >>> 0.0 < found.mean_usd
+    True
+    """
+    whole_at_least(1, days=days, samples=samples)
+    whole_at_least(0, seed=seed)
+    instance = load_instance(instance)
+    scenarios, found, known, among = [], [], [], None
+    for k in range(days):
+        scenario, redraws = day_and_redraws(instance, k, samples, seed)
+        problem = relax(instance, scenario)
+        # Configurations that are worth their rent are found on the smaller program.
+        hindsight, among = horizon_bound(problem, solver, among)
+        bound, among = horizon_bound(redrawn(problem, scenario, redraws), solver, among)
+        known.append(hindsight.bound_usd)
+        found.append(bound.bound_usd)
+        scenarios.append(scenario)
+        if progress is not None:
+            progress(k + 1, days)
+    return NonanticipativeBound(np.array(found), np.array(known), tuple(scenarios))
+
+
+def day_and_redraws(instance: Instance, day: int, samples: int, seed: int) -> tuple[Scenario, Redraws]:
+    """Return a day that is drawn, and K demands that are drawn anew for each of its windows."""
+    first, again, other = (np.random.default_rng([_STREAM, seed, day, *more]) for more in ((), (), (1,)))
+    return draw_scenario(instance, first, f"bound-{day}"), redraws_of(instance, again, samples, other)
+
+
+def redrawn(problem: Problem, scenario: Scenario, redraws: Redraws) -> Problem:
+    """Return the relaxation of an episode whose demand is drawn anew after the fleet is chosen."""
+    instance = problem.instance
+    is_ahead = all(c.startup_windows > 0 for c in instance.configurations)
+    lag = instance.lead + is_ahead
+    if lag == 0:
+        raise FleetgymError(
+            f"{instance.id}: with lead 0 and configurations that need no start-up every agent knows the window that "
+            "it decides on; `hindsight_bound` bounds these"
+        )
+    model = window_model(instance)
+    state = model.initial_state()
+    routings = []
+    for t in range(instance.num_windows):
+        conditions = Conditions.of(scenario, t)
+        rates, weights = redraws.draw(t, lag)
+        snapshots = [model.snapshot(state, dataclasses.replace(conditions, rate_rps=rate)) for rate in rates]
+        routings.append(Routing(tuple(map(relax_window, snapshots)), weights))
+    return dataclasses.replace(problem, routings=tuple(routings), is_ahead=is_ahead)
