@@ -87,10 +87,10 @@ def langfuse(path: Path) -> None:
     lines(path, rows)
 
 
-def span(t: float, i: int, o: int) -> dict[str, Any]:
+def span(t: float, i: int, o: int, operation: str = "chat") -> dict[str, Any]:
     """Return a span of the semantic conventions for generative AI, in OTLP's JSON."""
     values = {
-        "gen_ai.operation.name": {"stringValue": "chat"},
+        "gen_ai.operation.name": {"stringValue": operation},
         "gen_ai.request.model": {"stringValue": MODEL},
         "gen_ai.usage.input_tokens": {"intValue": str(i)},
         "gen_ai.usage.output_tokens": {"intValue": str(o)},
@@ -107,8 +107,11 @@ def span(t: float, i: int, o: int) -> dict[str, Any]:
 def otlp_lines(path: Path) -> None:
     """Write what OpenTelemetry's file exporter does: a batch of spans a line."""
     tool = {"name": "tool", "startTimeUnixNano": "1", "attributes": []}
+    agent = span(*REQUESTS[0], operation="invoke_agent")  # its tokens are those of the calls within
     batches = [[span(*request) for request in REQUESTS[k : k + 10]] for k in range(0, len(REQUESTS), 10)]
-    lines(path, [{"resourceSpans": [{"scopeSpans": [{"spans": [*batch, tool]}]}]} for batch in batches])
+    lines(
+        path, [{"resourceSpans": [{"scopeSpans": [{"spans": [*batch, tool, agent]}]}]} for batch in batches]
+    )
 
 
 def otlp_document(path: Path) -> None:
@@ -158,13 +161,15 @@ def openrouter(path: Path) -> None:
 
 
 def langsmith(path: Path) -> None:
-    """Write runs whose model is deep in their metadata."""
+    """Write runs whose model is deep in their metadata; a chain repeats the tokens of the calls within."""
     extra = {"metadata": {"ls_model_name": MODEL}}
     lines(
         path,
         (
-            {"start_time": date(t), "error": None, "prompt_tokens": i, "completion_tokens": o, "extra": extra}
+            {"run_type": kind, "start_time": date(t), "error": None, "extra": extra}
+            | {"prompt_tokens": i, "completion_tokens": o}
             for t, i, o in REQUESTS
+            for kind in ("chain", "llm")
         ),
     )
 
@@ -221,7 +226,7 @@ LAYOUTS: dict[
     "guidellm.json": (guidellm, None, False),
     "bedrock.jsonl": (bedrock, "Bedrock invocation logs", True),
     "openrouter.csv": (openrouter, "OpenRouter activity", True),
-    "langsmith.jsonl": (langsmith, None, True),
+    "langsmith.jsonl": (langsmith, "LangSmith runs", True),
     "openai.jsonl": (openai, None, True),
     "bailian.jsonl": (bailian, "Bailian trace", False),
     "european.csv": (european, None, False),

@@ -74,6 +74,7 @@ COLUMN_NAMES = {
     ),
     "created": ("cache_creation_input_tokens", "cache_write_input_token_count"),
     "hashes": ("hash_ids",),
+    "kind": (),  # of a row, where a format has others than calls of a model
 }
 _NEEDED = ("time", "input", "output")
 _SEVERAL = ("label", "model", "status", "error", "cached", "created")  # the first of the names is taken
@@ -106,6 +107,7 @@ class Format:
     unit: str | None = None  # of times that are numbers
     ordered: bool = True  # by time
     hash_block: int = HASH_BLOCK  # tokens
+    calls: tuple[str, ...] = ()  # kinds of rows that call a model; the others may repeat their tokens
 
 
 #: What is not listed here is read by the names of its columns alone.
@@ -176,8 +178,17 @@ FORMATS = (
             "output": "usage_details.output",
             "model": "provided_model_name",
             "status": "level",
+            "kind": "type",
         },
         ordered=False,
+        calls=("generation", "embedding"),
+    ),
+    Format(
+        name="LangSmith runs",
+        marks=("run_type", "start_time", "prompt_tokens", "completion_tokens"),
+        columns={"kind": "run_type"},
+        ordered=False,
+        calls=("llm", "embedding"),
     ),
     Format(
         name="Bedrock invocation logs",
@@ -188,9 +199,10 @@ FORMATS = (
     Format(
         name="OpenTelemetry spans",
         marks=("startTimeUnixNano", "attributes.gen_ai.usage.input_tokens"),
-        columns={"status": "status.code"},
+        columns={"status": "status.code", "kind": "attributes.gen_ai.operation.name"},
         unit="ns",
         ordered=False,
+        calls=("chat", "text_completion", "generate_content", "embeddings"),
     ),
     Format(
         name="OpenRouter activity",
@@ -211,6 +223,7 @@ class Layout:
     ordered: bool
     format: str | None  # of a known program
     hash_block: int = HASH_BLOCK  # tokens
+    calls: tuple[str, ...] = ()  # kinds of rows that call a model
 
     @property
     def has_rest(self) -> bool:
@@ -288,8 +301,10 @@ def parse_columns(text: str) -> dict[str, str]:
             raise FleetgymError(
                 f"cannot read the column {part!r}; expected what=name, as in time=startTime,input=prompt_tokens"
             )
-        if role not in COLUMN_NAMES:
-            raise UnknownNameError("meaning of a column", role, COLUMN_NAMES)
+        if not COLUMN_NAMES.get(role):
+            raise UnknownNameError(
+                "meaning of a column", role, [r for r, names in COLUMN_NAMES.items() if names]
+            )
         if role in found:
             raise FleetgymError(f"the column of the {role} is given twice")
         found[role] = name
@@ -348,6 +363,7 @@ def read_layout(
         ordered=known is None or known.ordered,
         format=known.name if known else None,
         hash_block=known.hash_block if known else HASH_BLOCK,
+        calls=known.calls if known else (),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -375,6 +374,9 @@ def _offer(
 def _with_machines(rows: Iterator[_Row]) -> Iterator[_Row]:
     """Yield rows whose GPUs have the price of their machine, too, which Google Cloud lists apart."""
     everything = list(rows)
+    if all(row.text("InstanceType") for row in everything):
+        yield from everything
+        return
     machines: dict[tuple[str, int, str], dict[str, _Row]] = {}
     for row in everything:
         if not row.text("AcceleratorName") and (has := _gpus_of(row.text("InstanceType"))):
@@ -405,7 +407,6 @@ def _with_machines(rows: Iterator[_Row]) -> Iterator[_Row]:
 _WHOLE = re.compile(r"[1-9]\d*(\.0*)?")
 
 
-@functools.cache
 def _gpus_of(name: str) -> tuple[str, int] | None:
     try:
         return catalog.gpu_named(name)

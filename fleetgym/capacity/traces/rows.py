@@ -134,8 +134,8 @@ class Parser:
         self._reject(wrong, "time", expected)
         count = self._whole("count", "requests", _MAX_COUNT) if self.has_totals else np.ones(len(time_ns))
         most = _MAX_TOTAL if self.has_totals else MAX_TOKENS
-        failed = self._failed(len(time_ns))
-        silent = failed | self._is_missing("output")
+        failed, others = self._failed(len(time_ns)), self._others(len(time_ns))
+        silent = failed | others | self._is_missing("output")
         tokens_in = self._whole("input", "input tokens", most, silent)
         tokens_out = self._whole("output", "output tokens", most, silent)
         if self.layout.has_rest:
@@ -149,7 +149,7 @@ class Parser:
             "input": tokens_in,
             "output": tokens_out,
             "cached": self._cached(tokens_in, most, silent),
-            "label": self._labels(~failed & (tokens_out > 0)),
+            "label": self._labels(~failed & ~others & (tokens_out > 0)),
         }
         if self.has_totals:
             columns["count"] = count
@@ -161,8 +161,9 @@ class Parser:
             rows[name] = values
         empty = count == 0 if self.has_totals else np.zeros(len(time_ns), dtype=bool)
         return rows, {
-            "failed": failed & ~empty,
-            "without output": ~failed & (tokens_out == 0) & ~empty,
+            "no call": others & ~empty,
+            "failed": failed & ~others & ~empty,
+            "without output": ~failed & ~others & (tokens_out == 0) & ~empty,
             "": empty,
         }
 
@@ -203,6 +204,12 @@ class Parser:
         if "error" in self.layout.columns:
             failed |= self._by_value("error", lambda text: text not in (*_MISSING, "false", "0", "{}"))
         return failed
+
+    def _others(self, size: int) -> np.ndarray:
+        """Return which rows are no calls of a model."""
+        if "kind" not in self.layout.columns:
+            return np.zeros(size, dtype=bool)
+        return self._by_value("kind", lambda text: text not in ("", *self.layout.calls))
 
     def _by_value(self, role: str, says: Callable[[str], bool]) -> np.ndarray:
         texts = [_text(entry) for entry in self._entries(role)]

@@ -213,6 +213,7 @@ def _total_histogram(trace: Trace) -> np.ndarray:
 def _left_out(trace: Trace) -> list[str]:
     """Return what is left out, and why, in shares of requests and tokens."""
     words = {
+        "no call": "rows left out because they are no calls of a model: steps around one, tools",
         "failed": "requests left out because they failed, as the file says",
         "without output": "rows left out because they have no output tokens: failed requests, embeddings",
         "too long": "requests left out because they have more tokens than any candidate's context holds",
