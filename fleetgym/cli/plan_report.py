@@ -8,6 +8,7 @@ import numpy as np
 
 from fleetgym.capacity.risk import MARGINS, Risk
 from fleetgym.capacity.traces.objectives import Slo, stated_slos
+from fleetgym.capacity.traces.token_times import limit_of
 from fleetgym.cli.text_tables import NOTHING, align, number, share
 from fleetgym.model.instance import Configuration, Instance
 from fleetgym.model.planning import Plan
@@ -281,7 +282,7 @@ def _routes(routing: dict[str, Any], numbers: dict[str, str]) -> str:
     lines = align(head, rows).split("\n")
     # The last column is prose, so it stands apart from the aligned numbers.
     table = [f"{a}  {b}".rstrip() for a, b in zip(lines, ["routed to", "---------", *prose], strict=True)]
-    return "\n".join([*table, *_percentiles(routing)])
+    return "\n".join([*table, *_percentiles(routing), *_limits(numbers)])
 
 
 def _percentiles(routing: dict[str, Any]) -> list[str]:
@@ -294,6 +295,16 @@ def _percentiles(routing: dict[str, Any]) -> list[str]:
             asked = f"at most {100 * most:.3g} % asked for by ttft.p{100 - 100 * most:.6g}"
             found.append(f"{name}: {share(route['miss'])} % unserved or late, {asked}: {verdict}")
     return found
+
+
+def _limits(numbers: dict[str, str]) -> list[str]:
+    """Return what engines are to be told, so that times per token and end-to-end latencies are kept."""
+    told = {label: limit_of(name) for name, label in numbers.items()}
+    return [
+        f"{label}: at most {limit} requests at once on a replica (in vLLM --max-num-seqs), which keeps tpot and e2e"
+        for label, limit in told.items()
+        if limit is not None
+    ]
 
 
 def _slack(value: float | None, slo: float, digits: int) -> list[str]:

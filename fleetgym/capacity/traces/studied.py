@@ -127,7 +127,7 @@ def _profile(instance: Instance, c: int) -> Profile:
         tensor_parallel=configuration.tensor_parallel,
         pipeline_parallel=configuration.pipeline_parallel,
     )
-    limit = limit_of(configuration)
+    limit = limit_of(configuration.id)
     options = roofline.DEFAULT if limit is None else roofline.RooflineOptions(max_num_seqs=limit)
     profile = deployment_profile(deployment, pool.price_usd_per_gpu_h, options)
     rates = np.array([w.rate_rps for w in instance.workloads]) * instance.performance.compatible[:, c]

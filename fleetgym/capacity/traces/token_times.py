@@ -8,6 +8,7 @@ with such a limit; it serves the workloads whose objectives it keeps. ``docs/mod
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -17,7 +18,6 @@ from fleetgym.families.draft import two_best
 from fleetgym.files.errors import FleetgymError
 from fleetgym.hardware.configurations.homogeneous import Column
 from fleetgym.hardware.performance.coefficients import PairPerformance
-from fleetgym.model.instance import Configuration
 
 #: Limits of one deployment, at most: workloads with limits in between take the next lower one.
 _MOST_LIMITS = 3
@@ -229,19 +229,16 @@ def _at(column: Column, limit: int) -> Column:
     return dataclasses.replace(column, configuration=named)
 
 
-def limit_of(configuration: Configuration) -> int | None:
+def limit_of(configuration: str) -> int | None:
     """Return how many requests an engine is told to serve at once; None where memory alone is the limit.
 
     Examples
     --------
-    >>> from fleetgym.model.instance import Configuration, Use
-    >>> memory = dict(compute_tflops=1.0, kv_capacity_gb=1.0, kv_gb_per_token=1.0, uses=(Use(tier="t", gpus=1),))
-    >>> names = ("8B@t:tp1pp1:n48", "8B@t:tp1pp1")
-    >>> [limit_of(Configuration(id=name, model="8B", max_concurrency=48, **memory)) for name in names]
-    [48, None]
+    >>> limit_of("Llama-3.1-8B@h100-fp8:tp1pp1:n48"), limit_of("Llama-3.1-8B@h100-fp8:tp1pp1")
+    (48, None)
     """
-    is_told = configuration.id.endswith(f":n{configuration.max_concurrency}")
-    return configuration.max_concurrency if is_told else None
+    found = re.search(r":n(\d+)$", configuration)
+    return int(found[1]) if found else None
 
 
 def _refuse(
