@@ -1,0 +1,76 @@
+"""`mpc`: valid on any instance, equal to itself, the program against a fleet-by-fleet twin, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from test_agents import demand, play
+from toys import configuration, make_instance, pool, random_instance, random_scenario
+
+from fleetgym import Belief, View
+from fleetgym.baselines.mpc import Mpc, PathsProgram
+from fleetgym.files.errors import FleetgymError
+from fleetgym.runtime.highs import make_solver
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_instance(seed: int) -> None:
+    """Every action is valid on random instances with drops, and an agent can be used twice."""
+    instance = random_instance(seed)
+    scenario = random_scenario(instance, seed)
+    agent = Mpc(windows=3, judges=4)
+    assert play(agent, instance, scenario, seed) == play(agent, instance, scenario, seed)
+
+
+def test_a_fleet_that_is_cheapest_is_found_and_kept() -> None:
+    """On demand that stays, the fleet is soon the cheapest of all, and nothing changes any more."""
+    instance = make_instance(
+        [pool("cheap", 2), pool("dear", 8, price_usd_per_gpu_h=24.0)],
+        [configuration("a", {"cheap": 1}), configuration("b", {"dear": 1})],
+    )
+    targets, _ = play(Mpc(every=1), instance, demand(instance, [30.0]))
+    view, rate = View(instance), {"rate_rps": np.array([30.0])}
+    fleets = list(itertools.product(range(3), range(5)))
+    usd = [view.steady_cost_usd(fleet, conditions=rate) for fleet in fleets]
+    assert targets[-3:] == [list(fleets[int(np.argmin(usd))])] * 3
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_program_costs_at_most_what_a_kept_fleet_costs(seed: int) -> None:
+    """No fleet that is held all along, and that pools have room for on every path, is cheaper in the same program."""
+    instance = random_instance(seed)
+    view = View(instance)
+    among = np.arange(instance.num_configurations)
+    plan = PathsProgram(view, Belief(instance), among, 2, 3, np.zeros((among.size, 1), dtype=np.int64), 0)
+    free = make_solver(random_seed=1)
+    plan.solve(free)
+    assert free.modelStatusToString(free.getModelStatus()) == "Optimal"
+    best = free.getInfo().objective_function_value
+    most = view.snapshot().max_replicas
+    for fleet in ([*np.zeros_like(most)], [*np.minimum(1, most)]):
+        fixed = make_solver(random_seed=1)
+        fixed.passModel(free.getLp())
+        for held in plan.held:
+            for column, count in zip(held, fleet, strict=True):
+                fixed.changeColBounds(int(column), float(count), float(count))
+        fixed.run()
+        if fixed.modelStatusToString(fixed.getModelStatus()) == "Optimal":
+            assert best <= fixed.getInfo().objective_function_value + 1e-6
+
+
+def test_what_starts_late_is_ordered_early() -> None:
+    """Where replicas take two windows to start, none of them serves before in the program."""
+    instance = make_instance(
+        [pool("p", 8)], [configuration("a", {"p": 1}, startup_windows=2, max_replicas=8)], nominal=[1]
+    )
+    targets, _ = play(Mpc(every=1), instance, demand(instance, [5.0, 30.0]))
+    assert targets[1][0] < 4 <= targets[2][0]
+
+
+def test_arguments() -> None:
+    """Counts below one are refused."""
+    for name in ("windows", "paths", "judges", "shortlist", "every"):
+        with pytest.raises(FleetgymError, match=f"{name} is 0; expected"):
+            Mpc(**{name: 0})
