@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym import Conditions, Instance, View
+from fleetgym import Belief, Conditions, Instance, View
 from fleetgym.agents.arguments import whole_at_least
 from fleetgym.agents.forecasters import Forecaster, make_forecaster
 
@@ -40,13 +40,17 @@ class Descent:
     payback_windows : int
         Windows over which the cost of a change is spread.
     forecaster : str
-        Centre of the samples; ``"auto"`` takes the one with the smallest squared log error on the history.
+        Centre of the samples; ``"auto"`` takes the one with the smallest squared log error on the history. With
+        ``"belief"`` samples are no errors around one forecast: each is a window of a path that `fleetgym.Belief` draws,
+        from the next window to the `horizon`-th.
     shortlist : int
         Configurations per workload and pool that may be added.
     exchanges : int
         Most exchanges tried between two accepted moves, drawn at random.
     max_moves : int
         Most accepted moves per search.
+    horizon : int
+        How far samples of ``"belief"`` look, windows.
 
     Raises
     ------
@@ -69,12 +73,13 @@ class Descent:
         shortlist: int = 1,
         exchanges: int = 40,
         max_moves: int = 30,
+        horizon: int = 6,
     ):
-        whole_at_least(1, every=every, samples=samples, payback_windows=payback_windows)
+        whole_at_least(1, every=every, samples=samples, payback_windows=payback_windows, horizon=horizon)
         whole_at_least(0, shortlist=shortlist, exchanges=exchanges, max_moves=max_moves)
         self.every, self.samples, self.payback_windows = every, samples, payback_windows
         self.shortlist, self.exchanges, self.max_moves = shortlist, exchanges, max_moves
-        self.names = candidates(forecaster)
+        self.names, self.horizon = candidates(forecaster), horizon
 
     def reset(self, view: View, *, seed: int) -> None:
         """Study the history and choose which configurations are worth adding."""
@@ -94,15 +99,21 @@ class Descent:
         for g, members in enumerate(self.exclusive):
             self.group[members] = g
         self.ahead = int(self.wait.max()) + view.instance.lead + self.every // 2
+        self.seed, self.target = seed, view.fleet
+        self.belief = Belief(view.instance) if self.names == ("belief",) else None
+        if self.belief is not None:
+            return
         studies = [study(view.instance, name, self.ahead) for name in self.names]
         self.forecaster, self.errors = min(studies, key=lambda pair: float(np.mean(pair[1] ** 2)))
         self.forecaster.reset(view.instance)
-        self.target = view.fleet
 
     def act(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> np.ndarray:
         """Return the running target, or search for a better one."""
         view = self.view
-        if view.window > 0 or view.instance.lead == 0:
+        seen = view.window - view.instance.lead
+        if self.belief is not None and seen >= 0:
+            self.belief.update(seen, view.conditions)
+        elif seen >= 0:
             self.forecaster.update(np.asarray(info["rate_rps"], dtype=float))
         disturbed = bool(np.any(info["lost"])) or bool(np.any(info["denied"]))
         if view.window % self.every == 0 or disturbed:
@@ -201,16 +212,36 @@ class Descent:
     # -- demand -----------------------------------------------------------------------------------------
 
     def _forecast(self) -> np.ndarray:
+        if self.belief is not None:
+            return np.mean([c.rate_rps for c in self.conditions], axis=0)
         return self.forecaster.predict(self.ahead) if self.ahead else self.view.conditions.rate_rps
 
     def _demand_samples(self) -> list[Conditions]:
         """Return conditions around the forecast, highest demand first: past errors, evenly spaced in their sum."""
+        if self.belief is not None:
+            return self._believed()
         centre = self._forecast()
         drawn = self.errors[self.rng.integers(0, self.errors.shape[0], 16 * self.samples)]
         ranked = drawn[np.argsort(drawn.sum(axis=1), kind="stable")]
         picks = ((np.arange(self.samples) + 0.5) / self.samples * ranked.shape[0]).astype(int)
         last = self.view.conditions
         return [dataclasses.replace(last, rate_rps=centre * np.exp(error)) for error in ranked[picks[::-1]]]
+
+    def _believed(self) -> list[Conditions]:
+        """Return a window of each path, highest demand first, as they are spread over the horizon.
+
+        Random numbers are the same in every window: a fleet that follows the luck of samples is restless. What is
+        available stays what was seen last.
+        """
+        assert self.belief is not None
+        drawn = self.belief.sample(self.samples, self.horizon, np.random.default_rng(self.seed))
+        windows = np.arange(self.samples) * self.horizon // self.samples
+        last = self.view.conditions
+        found = [
+            dataclasses.replace(drawn.conditions(k, int(t)), available_gpus=last.available_gpus)
+            for k, t in enumerate(windows)
+        ]
+        return sorted(found, key=lambda conditions: -float(conditions.rate_rps.sum()))
 
 
 def candidates(forecaster: str) -> tuple[str, ...]:

@@ -52,6 +52,16 @@ def test_the_page_ranks_and_keeps_the_reasons(files: list[Path], tmp_path: Path)
     assert set(scores["hold"]) == {"ou", "drop"}
 
 
+def test_the_picture_shows_who_is_timed(files: list[Path], tmp_path: Path) -> None:
+    """It is drawn where it was asked for, the page shows it, and a bad name is refused before the work."""
+    picture = tmp_path / "images" / "score.png"
+    text = written([*files, "--picture", str(picture)], tmp_path)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "![Score against CPU seconds](images/score.png)" in text
+    with pytest.raises(FleetgymError, match="expected a name that ends in"):
+        written([*files, "--picture", "score.txt"], tmp_path)
+
+
 def cells(text: str, heading: str, agent: str) -> list[str]:
     """Return an agent's cells in the first table below a heading."""
     part = text.partition(f"### {heading}\n")[2]

@@ -1,7 +1,7 @@
 r"""Results files of agents on one suite in, ``docs/results.md`` and ``docs/data/family_scores.json`` out.
 
     python -m tools.score_suite results/v1-test/*.jsonl \
-        --tuned results/v1-test-tuned/*.jsonl --sample results/v1-sample/*.jsonl
+        --tuned results/v1-test-tuned/*.jsonl --sample results/v1-sample/*.jsonl --picture docs/images/score-cpu.png
 
 Files that are not complete are named on the page and left out. Tuned settings stand beside the published ones of the
 same agents, task by task. Agents too slow for all tasks play a sample of them; the page ranks them there, with all
@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from fleetgym.cli.pictures import check_picture, new_figure, save_picture
 from fleetgym.evaluation.results import Results, hash_jobs, read_results, timings_path
 from fleetgym.evaluation.results_format import EpisodeResult, InstanceFacts
 from fleetgym.evaluation.run import evaluate
@@ -41,6 +43,9 @@ SCORES = ROOT / "docs" / "data" / "family_scores.json"
 
 #: Terms of cost that are shown, and those that are summed up as "other".
 TERMS = ("rental", "unserved", "late", "slo", "startup")
+
+#: Worse scores are not in the picture, percent.
+MOST_DRAWN = 150.0
 
 Rows = Mapping[str, Sequence[Played]]
 
@@ -73,9 +78,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--sample", nargs="+", type=Path, default=[], help="results of slower agents on some of the tasks"
     )
+    parser.add_argument(
+        "--picture", help="draw scores against CPU seconds; of the sample, where there is one"
+    )
     parser.add_argument("--page", type=Path, default=PAGE)
     parser.add_argument("--scores", type=Path, default=SCORES)
     arguments = parser.parse_args(argv)
+    check_picture(arguments.picture)
     complete, unfinished = read(arguments.results)
     run = merged(complete)
     reference, rows = compared(run)
@@ -94,6 +103,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         shared = played_tasks(both)
         text += "\n" + sampled(slower.agents, reference_there, rows_there, shared, unfinished)
         scores[shared] = family_scores(rows_there)
+        rows, reference, about = rows_there, reference_there, shared
+    if arguments.picture:
+        draw(make_table(rows), f"Percent above {reference}, {about}", arguments.picture)
+        text += (
+            f"\n![Score against CPU seconds]({os.path.relpath(arguments.picture, arguments.page.parent)})\n"
+        )
     write_atomically(arguments.page, rewrite(arguments.page, text).encode())
     write_scores(arguments.scores, scores)
     print(f"{len(rows)} agents, {about}, relative to {reference}", file=sys.stderr)
@@ -330,6 +345,32 @@ def _stated(reference: str) -> str:
 def _left_out(unfinished: Mapping[str, str]) -> str:
     left = ", ".join(f"`{agent}` ({state} episodes)" for agent, state in unfinished.items())
     return f"Not finished, and left out: {left}." if left else ""
+
+
+def draw(found: Table, title: str, path: str) -> None:
+    """Draw scores against CPU seconds; a line joins the agents that nobody beats in both.
+
+    Parameters
+    ----------
+    found : Table
+        Agents that were not timed are left out.
+    title : str
+        What is above the picture.
+    path : str
+        Of the picture.
+    """
+    points = sorted((row.cpu_s, row.score, row.key) for row in found.rows if row.cpu_s)
+    shown = [point for point in points if point[1] <= MOST_DRAWN]
+    best = [p for k, p in enumerate(shown) if all(p[1] < other[1] for other in shown[:k])]
+    figure = new_figure(9.0, 6.0)
+    axes = figure.subplots()
+    axes.set(xscale="log", xlabel="CPU seconds a day", ylabel="score, % (lower is better)", title=title)
+    axes.plot([p[0] for p in best], [p[1] for p in best], color="tab:orange", drawstyle="steps-post")
+    axes.scatter([p[0] for p in shown], [p[1] for p in shown], s=18)
+    for cpu_s, score, key in shown:
+        axes.annotate(key, (cpu_s, score), xytext=(4, 3), textcoords="offset points", fontsize=8)
+    axes.grid(alpha=0.3, which="major")
+    save_picture(figure, path)
 
 
 def _ranking(found: Table) -> str:

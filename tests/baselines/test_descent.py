@@ -1,0 +1,38 @@
+"""`descent` on beliefs: valid on any instance, judged on windows of paths, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_agents import demand, play
+from toys import configuration, make_instance, pool, random_instance, random_scenario
+
+from fleetgym.baselines.descent import Descent
+from fleetgym.files.errors import FleetgymError
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_instance(seed: int) -> None:
+    """Every action is valid on random instances with drops, and an agent can be used twice."""
+    instance = random_instance(seed)
+    scenario = random_scenario(instance, seed)
+    agent = Descent(every=2, samples=4, forecaster="belief")
+    assert play(agent, instance, scenario, seed) == play(agent, instance, scenario, seed)
+
+
+def test_samples_are_windows_of_paths() -> None:
+    """Six samples look at a window each of a horizon of three, the highest demand first; availability is as seen."""
+    instance = make_instance([pool("p", 8)], [configuration("a", {"p": 1}, max_replicas=8)])
+    agent = Descent(forecaster="belief", horizon=3)
+    play(agent, instance, demand(instance, [30.0]), seed=4)
+    rates = [float(c.rate_rps.sum()) for c in agent._believed()]
+    assert rates == sorted(rates, reverse=True)
+    drawn = agent.belief.sample(6, 3, np.random.default_rng(4)).workload[:, :, 0]
+    assert sorted(rates) == sorted(float(drawn[k, k // 2].sum()) for k in range(6))
+    assert all(c.available_gpus.tolist() == [8] for c in agent._believed())
+
+
+def test_arguments() -> None:
+    """A horizon below one is refused."""
+    with pytest.raises(FleetgymError, match="horizon is 0; expected"):
+        Descent(horizon=0)
