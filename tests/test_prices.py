@@ -48,6 +48,8 @@ def test_fields(tmp_path: Path) -> None:
         ("gpu,usd_per_node_h,gpus_per_node\nH100,23.60,8\n", 2.95, 8),
         ("gpu,usd_per_node_h\n8x H100,23.60\n", 2.95, 8),
         ("instance_type,usd_per_node_h\np5.48xlarge,23.60\n", 2.95, 8),
+        ("gpu,instance_type,usd_per_node_h\nH100,p5.48xlarge,23.60\n", 2.95, 8),
+        ("gpu,instance_type,usd_per_node_h\n8x H100,a machine of ours,23.60\n", 2.95, 8),
         ("gpu,usd_per_gpu_h,gpus_per_node\nH100,23.60,1\n", 23.6, 1),
         ("\ufeffGPU Type;USD per GPU hour\nH100;2,95\n", 2.95, 1),
         ('gpu,usd_per_gpu_h\nH100,"2,95 USD"\n', 2.95, 1),
@@ -345,6 +347,11 @@ BROKEN_PRICES = {
         "give usd_per_node_h and gpus_per_node",
     ),
     "two prices": ("gpu,usd_per_gpu_h,usd_per_node_h\nH100,2,16\n", "line 1", "two prices for one thing"),
+    "two GPUs": (
+        "gpu,instance_type,usd_per_node_h\nA10G,p5.48xlarge,16\n",
+        "line 2",
+        "has H100, and gpu is 'A10G'",
+    ),
     "two sizes": ("gpu,usd_per_node_h,gpus_per_node\np5.48xlarge,16,4\n", "line 2", "has 8 GPUs, and 4"),
     "no price column": ("gpu,market\nH100,spot\n", "line 1", "no column 'usd_per_gpu_h'"),
     "an unknown GPU": (

@@ -215,6 +215,12 @@ def european(path: Path) -> None:
     path.write_bytes(("\ufefftime;input_tokens;output_tokens\r\n" + rows).encode())
 
 
+def european_quoted(path: Path) -> None:
+    """Write the same with texts in quotes, which may hold separators and line breaks."""
+    rows = "".join(f'{str(t).replace(".", ",")};{i};{o};"a;\n1,5;b"\n' for t, i, o in REQUESTS)
+    path.write_text("time;input_tokens;output_tokens;prompt\n" + rows)
+
+
 LAYOUTS: dict[
     str, tuple[Callable[[Path], None], str | None, bool]
 ] = {  # file: writer, format, whether models are told
@@ -230,6 +236,7 @@ LAYOUTS: dict[
     "openai.jsonl": (openai, None, True),
     "bailian.jsonl": (bailian, "Bailian trace", False),
     "european.csv": (european, None, False),
+    "european-quoted.csv": (european_quoted, None, False),
 }
 
 
@@ -247,7 +254,7 @@ def test_the_same_requests(name: str, tmp_path: Path) -> None:
         assert rows["input"].tolist() == [i for _, i, _ in REQUESTS]
         assert {pair.model for pair in trace.pairs} - {""} == (models_of(trace) if has_models else set())
         assert trace.read_as.startswith(layout or "")
-        assert bool(trace.read_as) == (name not in ("guidellm.json", "european.csv"))
+        assert bool(trace.read_as) == (name not in ("guidellm.json", "european.csv", "european-quoted.csv"))
 
 
 def models_of(trace: Trace) -> set[str | None]:

@@ -268,12 +268,15 @@ def _nearly(name: str, roles: Mapping[str, str]) -> list[str]:
 
 
 def _own_offer(row: _Row, called: Mapping[str, str]) -> Offer:
-    gpu, in_name = catalog.gpu_named(row.text("gpu") or row.text("machine"))
-    told = row.text("gpus_per_node")
+    name, machine, told = row.text("gpu"), row.text("machine"), row.text("gpus_per_node")
+    has = _gpus_of(machine) if name and machine else None
+    gpu, in_name = has or catalog.gpu_named(name or machine)
+    if has and (_gpus_of(name) or has)[0] != gpu:
+        raise FleetgymError(f"{machine!r} has {gpu}, and {called['gpu']} is {name!r}")
     size = amount(called["gpus_per_node"], told, GPUS_PER_NODE) if told else in_name
     if in_name not in (1, size):
         raise FleetgymError(
-            f"{row.text('gpu') or row.text('machine')!r} has {in_name} GPUs, and {told} are given"
+            f"{(machine if has else name or machine)!r} has {in_name} GPUs, and {told} are given"
         )
     if row.text("currency").upper() not in ("", "USD"):
         raise FleetgymError(f"{called['currency']}: prices are in USD, got {row.text('currency')!r}")

@@ -195,6 +195,8 @@ class _Csv:
             except (csv.Error, ValueError) as error:
                 fail(self.path, line, f"not a row of CSV ({error})")
             self._check_width(line, len(fields), sum(map(len, fields)))
+            if self.separator != ",":
+                fields = [_DECIMAL_COMMA.sub(r"\1.\2", field) for field in fields]
             lines.append(line)
             for k, values in columns.items():
                 values.append(fields[k])
