@@ -159,6 +159,23 @@ def test_hashes_of_prompts(kept: int, tmp_path: Path) -> None:
         read_trace(path, any_order=True)
 
 
+def test_models_do_not_share_what_they_computed(tmp_path: Path) -> None:
+    """A prompt that another model has seen is new to this one."""
+    rows = [
+        {
+            "timestamp": 1000 * k,
+            "input_length": 512,
+            "output_length": 5,
+            "hash_ids": [7],
+            "model": f"m{k % 3}",
+        }
+        for k in range(9)
+    ]
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with read_trace(tmp_path / "t.jsonl") as trace:
+        assert prompts(trace)[1].tolist() == [0.0] * 3 + [512.0] * 6
+
+
 def test_input_tokens_that_leave_out_the_cache(tmp_path: Path) -> None:
     """Where tokens read from a cache, or written into it, come on top of the input tokens, they are added."""
     path = write_rows(

@@ -228,9 +228,11 @@ class Parser:
             return np.zeros_like(tokens_in)
         wrong = np.zeros(len(tokens_in), dtype=bool)
         hits = np.zeros(len(tokens_in))
+        models = self._entries("model") if "model" in self.layout.columns else None
         for k, hashes in enumerate(self._entries("hashes")):
             if isinstance(hashes, list):
-                hits[k] = self.cache.hits(hashes)
+                # What one model computed is of no use to another.
+                hits[k] = self.cache.hits(hashes if models is None else [(models[k], h) for h in hashes])
             else:
                 wrong[k] = True
         self._reject(wrong, "hashes", "a list of the hashes of the prompt's blocks")

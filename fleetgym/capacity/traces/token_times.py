@@ -252,7 +252,8 @@ def _refuse(
     what, bound, best = min(broken, key=lambda found: found[2] / found[1])
     percentile = getattr(slo, f"{what}_percentile")
     which = "" if percentile is None else f".p{percentile:g}"
+    first = f", its first token just in time (ttft={slo.ttft:g}), has" if what == "e2e" else " has"
     raise FleetgymError(
-        f"the SLO {what}{which}={bound:g} of workload {name!r} is out of reach: a request alone has {best:.3g} s "
+        f"the SLO {what}{which}={bound:g} of workload {name!r} is out of reach: a request alone{first} {best:.3g} s "
         "on the fastest configuration; loosen it, or give other --models or --gpus"
     )
