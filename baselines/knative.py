@@ -1,14 +1,13 @@
 """Knative's autoscaler: replicas follow the requests in flight, and a burst makes it panic.
 
 Source: Knative Serving, *Autoscaling* and *KPA-specific configuration*
-(https://knative.dev/docs/serving/autoscaling/):
-replicas = ceil(concurrency / (target x limit)), concurrency being a mean over a stable window of 60 s; where the mean
-of a panic window of 6 s asks for twice the replicas that are ready, that mean counts, and nothing shrinks until a
-stable window has passed without. KEDA's rule for a concurrency metric is the same without the panic (https://keda.sh/docs/).
-Adapted:
+(https://knative.dev/docs/serving/autoscaling/): replicas = ceil(concurrency / (target x limit)), concurrency being a
+mean over a stable window of 60 s. Where the mean of a panic window of 6 s asks for twice the replicas that are ready,
+that mean counts, and nothing shrinks until a stable window has passed without. KEDA's rule for a concurrency metric
+(https://keda.sh/docs/) is the same without the panic. Adapted:
 
-- A revision is a model of `fleetgym.baselines.services`; its limit is the configuration's queue servers. It is scaled
-  on its cheapest configuration, and on the next one where pools or the budget have no room.
+- A revision is a model of `fleetgym.baselines.services`; its limit is what the configuration's queue servers and KV
+  memory hold. It is scaled on its cheapest configuration, and on the next one where pools or the budget have no room.
 - Demand is known by windows, of which the shortest here is longer than Knative's two. So the panic mean is the last
   window's, the stable one that of `stable_windows`.
 """
@@ -33,7 +32,7 @@ class Knative:
     Parameters
     ----------
     target : float
-        Share of a replica's queue servers to plan for, in (0, 1].
+        Share of a replica's queue servers and KV memory to plan for, in (0, 1].
     stable_windows : int
         Windows that concurrency is averaged over; so long a panic lasts after its last reason.
     panic_threshold : float
@@ -69,8 +68,8 @@ class Knative:
         self.calm = np.full(
             len(self.services.workloads), self.stable_windows
         )  # windows since a reason to panic
-        #: Concurrency is all that counts: neither compute nor KV memory limits a replica.
-        self.shares = np.array([np.inf, np.inf, self.target]).reshape(3, 1, 1)
+        #: Requests in flight are all that counts: compute limits no replica.
+        self.shares = np.array([np.inf, self.target, self.target]).reshape(3, 1, 1)
 
     def act(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> np.ndarray:
         """Return the action for the coming window, (slots,) options."""
