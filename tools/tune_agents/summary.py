@@ -117,7 +117,7 @@ def _untuned(outcomes: Mapping[str, Outcome]) -> str:
     found = ""
     if dear:
         days = max(_days(rounds_of(name)) for name in left if grid_of(name))
-        found += f"**Not tuned**: {', '.join(dear)}. A race plays up to {days} days, and theirs take long.\n"
+        found += f"**Not tuned**: {', '.join(dear)}. A race plays up to {days} days; theirs are not over.\n"
     if bare:
         found += f"Without any of these arguments: {', '.join(bare)}.\n"
     return found
