@@ -139,7 +139,9 @@ def _add_planning(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="CSV or JSON: gpu,usd_per_gpu_h[,max_gpus,market,region,..]; or a list of SkyPilot, AWS or Azure",
     )
     p.add_argument(
-        "--slo", metavar="ttft=S,delay=S,error=SHARE", help="for all, or a CSV or JSON file by workload"
+        "--slo",
+        metavar="ttft.p95=1s,tpot=50ms,..",
+        help="ttft, tpot, e2e, delay, error for all workloads, or a CSV or JSON file by workload",
     )
     p.add_argument("--models", type=names, metavar="A,B", help="candidate models of the catalogue")
     p.add_argument(
