@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from fleetgym.agents.beliefs.belief import Paths
+from fleetgym.agents.rollouts import Rollouts
 from fleetgym.files.errors import DataError, FleetgymError
-from fleetgym.kernels.rollouts import play_targets
 from fleetgym.model.actions import ActionSpace
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.library import InstanceSource, load_instance
@@ -46,7 +46,7 @@ class View:
         self._router = self._model.new_router()
         self._state = self._model.initial_state()
         self._conditions = self._nominal = Conditions.nominal(instance)
-        self._memories: tuple[np.ndarray, ...] | None = None  # warm starts of rollouts
+        self._rollouts = Rollouts(self._model)
 
     # -- what is known ----------------------------------------------------------------------------------
 
@@ -219,29 +219,9 @@ class View:
                 raise DataError(f"expected the shape {wide}, got {given}", f"$.conditions.{name}")
         if weight.shape != shape[:1] or not np.all(weight >= 0):
             raise DataError(f"expected {shape[0]} weights, none negative", "$.weights")
-        windows = min(left, shape[1])
-        if self._memories is None or self._memories[0].shape[:2] != (shape[0], windows):
-            self._memories = tuple(
-                np.tile(part, (shape[0], windows, 1)) for part in self._model.new_router().memory
-            )
-        usd = np.empty(len(wanted))
-        status = play_targets(
-            self._router.packed.words,
-            *self._memories,
-            np.ascontiguousarray(conditions.workload[:, :windows]),
-            np.ascontiguousarray(conditions.available[:, :windows], dtype=np.int64),
-            np.ascontiguousarray(conditions.price[:, :windows]),
-            weight,
-            wanted.reshape(len(wanted), -1),
-            self.window == 0,
-            self._state.spent_usd,
-            self._state.replicas,
-            float(limit),
-            np.empty_like(self._state.replicas),
-            usd,
+        return self._rollouts.play(
+            wanted.reshape(len(wanted), -1), conditions, weight, self._state, min(left, shape[1]), float(limit)
         )
-        self._model.check(status)
-        return usd
 
     def steady_cost_usd(
         self, fleet: Sequence[int] | np.ndarray, *, conditions: Mapping[str, Any] | Conditions | None = None

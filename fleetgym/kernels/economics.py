@@ -19,7 +19,7 @@ from fleetgym.kernels.erlang_batch import (
 from fleetgym.kernels.pointers import borrow
 from fleetgym.kernels.queueing import wait_decay
 from fleetgym.kernels.records import EXAMPLE_CONDITIONS, EXAMPLE_MEMORY, EXAMPLE_PACKED, Scratch, unpack
-from fleetgym.kernels.routing import extern_route
+from fleetgym.kernels.routing import extern_solve
 from fleetgym.kernels.simd import (
     WIDTH,
     are_at_most,
@@ -79,8 +79,8 @@ TIE_BREAK_SCALE = 1e-6
 def new_scratch(num_workloads: int, num_configurations: int) -> Scratch:
     """Return scratch arrays for windows of at most this size."""
     size = num_workloads * num_configurations
-    per_configuration = 9 + 6 + NUM_MOMENTS + NUM_QUEUE_ROWS
-    capacity = (NUM_ROUTE_ROWS + 1) * size + 7 * num_workloads + per_configuration * num_configurations
+    per_configuration = 6 + 3 + NUM_MOMENTS + NUM_QUEUE_ROWS
+    capacity = (NUM_ROUTE_ROWS + 1) * size + 4 * num_workloads + per_configuration * num_configurations
     return Scratch(
         numbers=zeros(capacity),
         flags=np.zeros(size, dtype=np.uint8),
@@ -354,24 +354,24 @@ def operate(packed, conditions, active, basis):
     count_w, count_c, numbers = conditions.shape[1], active.shape[0], scratch.numbers
     routes = table(numbers, 0, (NUM_ROUTE_ROWS, count_w, count_c))
     end = routes.size
-    per_workload, end = table(numbers, end, (2, count_w, 3)), end + 6 * count_w
-    per_segment, end = table(numbers, end, (3, count_c, 3)), end + 9 * count_c
-    per_column, end = table(numbers, end, (6, count_c)), end + 6 * count_c
+    slack, end = table(numbers, end, (count_w, 3)), end + 3 * count_w
+    per_segment, end = table(numbers, end, (2, count_c, 3)), end + 6 * count_c
+    capacity, end = table(numbers, end, (3, count_c)), end + 3 * count_c
     mixture, end = table(numbers, end, (NUM_MOMENTS, count_c)), end + NUM_MOMENTS * count_c
     queues, end = table(numbers, end, (NUM_QUEUE_ROWS, count_c)), end + NUM_QUEUE_ROWS * count_c
     unserved_usd, late = numbers[end : end + count_w], numbers[end + count_w :]
     allowed = table(scratch.flags, 0, (count_w, count_c))
-    share, slack, used = routes[R_SHARE], per_workload[0], scratch.used
+    share, used = routes[R_SHARE], scratch.used
     _fill_routes(parameters, conditions, active, unserved_usd, routes, allowed)
-    _fill_limits(parameters, serving, active, per_column, per_segment[0], per_segment[1])
+    _fill_limits(parameters, serving, active, capacity, per_segment[0], per_segment[1])
     count_ticks(work.timer, COEFFICIENTS)
-    status, _, _ = extern_route(
+    status, _, _ = extern_solve(
         routes[R_COST],
         unserved_usd,
         routes[R_DELAY],
         routes[R_ERROR],
         routes[R_USE:R_SHARE],
-        per_column[:3],
+        capacity,
         per_segment[0],
         per_segment[1],
         allowed,
@@ -379,9 +379,6 @@ def operate(packed, conditions, active, basis):
         work.packed,
         share,
         slack,
-        per_segment[2],
-        per_workload[1],
-        per_column[3:],
     )
     count_ticks(work.timer, ROUTING)
     number = _list_used(share, used)

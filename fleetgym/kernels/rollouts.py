@@ -5,15 +5,15 @@ spend three quarters of their time between the kernels.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fleetgym.kernels.compile import inline, jit
 from fleetgym.kernels.economics import T_MODEL, T_RENTAL, T_STARTUP
-from fleetgym.kernels.pointers import borrow
-from fleetgym.kernels.records import Memory, PackedConditions, unpack
-from fleetgym.kernels.window import BUDGET_KIND, NO_BUDGET, extern_play, serve
+from fleetgym.kernels.pointers import PackedPointers, Packer, borrow
+from fleetgym.kernels.records import EXAMPLE_MEMORY, Memory, PackedConditions, unpack
+from fleetgym.kernels.window import BUDGET_KIND, NO_BUDGET, extern_hold, extern_play, serve
 
 
 class Track(NamedTuple):
@@ -150,29 +150,159 @@ def price_options(packed, basis, active, workload, available, price, serving, me
     return 0
 
 
+class Recall(NamedTuple):
+    """What rollouts of P paths of W windows remember; it changes the speed, and the result by round-off only."""
+
+    basis: np.ndarray  # (P, W, ...) `Memory` of each window, of the last fleet that was played to the end
+    active: np.ndarray
+    tried_basis: np.ndarray  # the same of the fleet that is being played
+    tried_active: np.ndarray
+    workload: np.ndarray  # (P, W, 5, I) conditions under which the next two hold
+    serving: np.ndarray  # (P, W, RECALLED, C + 1) int64: how many configurations serve; each, and its replicas
+    usd: np.ndarray  # (P, W, RECALLED) what operating them costs
+
+
+#: Serving fleets that are remembered for a window of a path; a power of two.
+RECALLED = 16
+_REPLICAS = 2**32  # a configuration and its replicas are one number
+
+
+def _empty_recall(paths: int, windows: int, memory: Memory, workloads: int) -> Recall:
+    count = memory.active.size
+    basis, active = (np.zeros((paths, windows, part.size), dtype=np.int64) for part in memory)
+    return Recall(
+        *(basis, active, np.empty_like(basis), np.empty_like(active)),
+        np.full((paths, windows, 5, workloads), np.nan),
+        np.zeros((paths, windows, RECALLED, count), dtype=np.int64),
+        np.zeros((paths, windows, RECALLED)),
+    )
+
+
+_packer = Packer(_empty_recall(1, 1, EXAMPLE_MEMORY, 1))
+_unpack: Any = _packer.unpack
+
+
+def new_recall(paths: int, windows: int, memory: Memory, workloads: int) -> PackedPointers:
+    """Return a packed `Recall` that knows nothing, for problems whose memory is like this one."""
+    return _packer.pack(_empty_recall(paths, windows, memory, workloads))
+
+
 @inline
-def _least_usd(problem, available, price, target):
+def _copy_memory(basis, active, to_basis, to_active):
+    """Copy what a warm start uses."""
+    for n in range(2 + basis[0] + 2 * basis[1]):
+        to_basis[n] = basis[n]
+    for n in range(1 + active[0]):
+        to_active[n] = active[n]
+
+
+@inline
+def _keep(recall):
+    """Let later fleets start from the bases of the one that was played."""
+    for p in range(recall.active.shape[0]):
+        for t in range(recall.active.shape[1]):
+            if recall.tried_active[p, t, 0] >= 0:
+                _copy_memory(
+                    recall.tried_basis[p, t], recall.tried_active[p, t], recall.basis[p, t], recall.active[p, t]
+                )
+
+
+@inline
+def _forget_others(recall, workload, p, t):
+    """Forget what other conditions cost."""
+    known, same = recall.workload[p, t], True
+    for row in range(known.shape[0]):
+        for i in range(known.shape[1]):
+            same = same and known[row, i] == workload[row, i]
+    if same:
+        return
+    for row in range(known.shape[0]):
+        for i in range(known.shape[1]):
+            known[row, i] = workload[row, i]
+    for n in range(RECALLED):
+        recall.serving[p, t, n, 0] = -1
+
+
+@inline
+def _place(serving):
+    """Return where a serving fleet is remembered."""
+    mixed = np.uint64(0)
+    for c in range(serving.shape[0]):
+        if serving[c] > 0:
+            mixed = (mixed + np.uint64(c * _REPLICAS + serving[c])) * np.uint64(0x9E3779B97F4A7C15)
+            mixed ^= mixed >> np.uint64(29)
+    return np.int64(mixed % np.uint64(RECALLED))
+
+
+@inline
+def _is_recalled(known, serving):
+    """Tell whether this is the serving fleet that is remembered here."""
+    count = 0
+    for c in range(serving.shape[0]):
+        if serving[c] > 0:
+            count += 1
+            if count > known[0] or known[count] != c * _REPLICAS + serving[c]:
+                return False
+    return count == known[0]
+
+
+@inline
+def _note(known, serving):
+    """Write down a serving fleet."""
+    known[0] = 0
+    for c in range(serving.shape[0]):
+        if serving[c] > 0:
+            known[0] += 1
+            known[known[0]] = c * _REPLICAS + serving[c]
+
+
+@inline
+def _operating_usd(packed, conditions, recall, p, t):
+    """Return the status of the routing, and what it costs to operate the replicas that serve; or what is remembered."""
+    _, _, played = unpack(packed)
+    place = _place(played.serving)
+    known = recall.serving[p, t, place]
+    if _is_recalled(known, played.serving):
+        recall.tried_active[p, t, 0] = -1
+        return 0, recall.usd[p, t, place]
+    memory = Memory(recall.tried_basis[p, t], recall.tried_active[p, t])
+    _copy_memory(recall.basis[p, t], recall.active[p, t], memory.basis, memory.active)
+    status = serve(packed, conditions, memory)
+    usd = 0.0
+    for term in range(played.terms_usd.shape[0]):
+        if term != T_RENTAL and term != T_MODEL and term != T_STARTUP:
+            usd += played.terms_usd[term]
+    _note(known, played.serving)
+    recall.usd[p, t, place] = usd
+    return status, usd
+
+
+@inline
+def _least_usd(available, price, used, rent_usd):
     """Return the least that holding a target costs over the windows of a path; 0 where it may not be had."""
-    if problem.budget[BUDGET_KIND] != NO_BUDGET:
-        return 0.0
     usd = 0.0
     for t in range(available.shape[0]):
         for g in range(available.shape[1]):
-            used, rent = 0, 0.0
-            for c in range(target.shape[0]):
-                used += target[c] * problem.gpu_use[g, c]
-                rent += target[c] * problem.rental_usd[g, c]
-            if used > available[t, g]:
+            if used[g] > available[t, g]:
                 return 0.0
-            usd += rent * price[t, g]
+            usd += rent_usd[g] * price[t, g]
     return usd
+
+
+@inline
+def _fill_holding(problem, target, used, rent_usd):
+    """Write the GPUs that a target uses of each pool, and their rent in a window."""
+    for g in range(used.shape[0]):
+        used[g], rent_usd[g] = 0, 0.0
+        for c in range(target.shape[0]):
+            used[g] += target[c] * problem.gpu_use[g, c]
+            rent_usd[g] += target[c] * problem.rental_usd[g, c]
 
 
 @jit
 def play_targets(
     packed,
-    basis,
-    active,
+    recall,
     workload,
     available,
     price,
@@ -183,16 +313,21 @@ def play_targets(
     fleet,
     limit_usd,
     space,
+    used,
+    rent_usd,
     usd,
 ):
     """Write what each target costs if it is wanted in all windows, as a mean over paths.
+
+    Each window of a path remembers the basis of the last target that was played to the end, from which neighbours of
+    it start, and what serving fleets cost.
 
     Parameters
     ----------
     packed : (words,) int64
         Words of `records.pack_problem`.
-    basis, active : (P, W, ...) int64
-        A `Memory` for each window of each path, modified in place.
+    recall : (words,) int64
+        Words of `new_recall`; what they point to is modified in place.
     workload, available, price : ndarray
         Fields of `PackedConditions`: (P, W, 5, I), (P, W, G) and (P, W, G).
     weight : (P,) float
@@ -207,7 +342,7 @@ def play_targets(
         The present state.
     limit_usd : float
         A target that costs more for certain is not played to the end.
-    space : (C, 1 + 2K) int64
+    space, used, rent_usd : (C, 1 + 2K) int64, (G,) int64, (G,) float
         Overwritten.
     usd : (n,) float
         Written: inf beyond `limit_usd`.
@@ -217,38 +352,45 @@ def play_targets(
     int
         Status of the routing that failed; 0 if none did.
     """
-    packed, basis, active, workload, available = borrow((packed, basis, active, workload, available))
-    price, weight, target, fleet, space, usd = borrow((price, weight, target, fleet, space, usd))
+    packed, words, workload, available, price = borrow((packed, recall, workload, available, price))
+    weight, target, fleet, space, used = borrow((weight, target, fleet, space, used))
+    rent_usd, usd = borrow((rent_usd, usd))
     problem, _, played = unpack(packed)
+    memories = _unpack(words)[0]
+    bounded = limit_usd < np.inf and problem.budget[BUDGET_KIND] == NO_BUDGET
+    for p in range(workload.shape[0]):
+        for t in range(workload.shape[1]):
+            _forget_others(memories, workload[p, t], p, t)
     for k in range(target.shape[0]):
+        _fill_holding(problem, target[k], used, rent_usd)
         ahead = 0.0  # the least that the paths to come cost
         for p in range(weight.shape[0]):
-            if weight[p] > 0.0 and limit_usd < np.inf:
-                ahead += weight[p] * _least_usd(problem, available[p], price[p], target[k])
+            if bounded and weight[p] > 0.0:
+                ahead += weight[p] * _least_usd(available[p], price[p], used, rent_usd)
         total = 0.0
         for p in range(weight.shape[0]):
             if not weight[p] > 0.0:
+                for t in range(workload.shape[1]):
+                    memories.tried_active[p, t, 0] = -1
                 continue
-            if limit_usd < np.inf:
-                ahead -= weight[p] * _least_usd(problem, available[p], price[p], target[k])
+            if bounded:
+                ahead -= weight[p] * _least_usd(available[p], price[p], used, rent_usd)
             _copy_fleet(fleet, space)
             spent = spent_usd
             for t in range(workload.shape[1]):
                 conditions = PackedConditions(workload[p, t], available[p, t], price[p, t])
-                memory = Memory(basis[p, t], active[p, t])
-                status, _, spent = extern_play(
-                    packed, conditions, target[k], first and t == 0, spent, space, memory
-                )
+                _, spent = extern_hold(packed, conditions, target[k], first and t == 0, spent, space)
+                status, operating_usd = _operating_usd(packed, conditions, memories, p, t)
                 if status != 0:
                     return status
-                cost = 0.0
-                for term in range(played.terms_usd.shape[0]):
-                    cost += played.terms_usd[term]
-                total += weight[p] * cost
+                terms = played.terms_usd
+                total += weight[p] * (terms[T_RENTAL] + terms[T_MODEL] + terms[T_STARTUP] + operating_usd)
                 if total + ahead > limit_usd:
                     break
             if total + ahead > limit_usd:
                 total = np.inf
                 break
         usd[k] = total
+        if total < np.inf:
+            _keep(memories)
     return 0

@@ -20,6 +20,7 @@ import numpy as np
 from fleetgym.kernels.compile import always_inline, extern, inline, jit
 from fleetgym.kernels.routing_basis import compute_loads, compute_values, factorise, is_certified, store_basis
 from fleetgym.kernels.routing_data import (
+    COST,
     DELAY_EXCESS,
     DUAL,
     ERROR_EXCESS,
@@ -195,11 +196,27 @@ def _objective(cost, unserved, slope, x, slack, overload):
     return total
 
 
-def _route(
-    cost, unserved, delay, error, use, capacity, width, slope, allowed, basis, packed, x, slack, overload,
-    workload_dual, capacity_dual,
+@always_inline
+def _is_finite(work, live, pairs):
+    """Tell whether what the basic columns cost is a number."""
+    usd = 0.0
+    for w in range(live):
+        for k in range(3):
+            if work.local[w, VALUE, k] > 0.0:
+                usd += work.lp[w, COST, work.key[w, k]] * work.local[w, VALUE, k]
+    for e in range(pairs):
+        if work.extra[e, 3] > 0.0:
+            usd += work.lp[work.tight[2, e], COST, work.tight[3, e]] * work.extra[e, 3]
+    return np.isfinite(usd)
+
+
+def _solve(
+    cost, unserved, delay, error, use, capacity, width, slope, allowed, basis, packed, x, slack
 ):  # fmt: skip
-    """Do what `route` says, in a workspace of which there are packed pointers."""
+    """Do what `route` says but for overloads, duals and objective, in a workspace of which there are packed pointers.
+
+    Returns status, live workloads and pivots.
+    """
     work = unpack_workspace(packed)[0]
     size = cost.shape[1] + FIRST_X
     live = fill_problem(cost, unserved, delay, error, use, capacity, width, slope, allowed, work)
@@ -221,26 +238,23 @@ def _route(
             if ended and (pivots == 0 and sound or is_certified(packed, live, pairs, size)):
                 status = OPTIMAL
                 break
-    _write_primal(work, live, max(pairs, 0), x, slack)
+    pairs = max(pairs, 0)
+    _write_primal(work, live, pairs, x, slack)
     _keep_capacity(use, capacity, width, x, slack)
-    _write_overload(use, capacity, width, x, overload)
-    _write_duals(work, live, workload_dual, capacity_dual)
-    _close_rows(cost, unserved, delay, error, use, allowed, work.row, workload_dual, capacity_dual)
-    objective = _objective(cost, unserved, slope, x, slack, overload)
-    return status if np.isfinite(objective) else NUMERIC_FAILURE, objective, done
+    return status if _is_finite(work, live, pairs) else NUMERIC_FAILURE, live, done
 
 
 def _example_arguments():
-    """Return arguments of `_route` in their types, which do not depend on the size."""
+    """Return arguments of `_solve` in their types, which do not depend on the size."""
     money, flags = np.zeros((1, 1)), np.zeros((1, 1), dtype=np.uint8)
     use = np.zeros((3, 1, 1))
     return (
         *(money, np.zeros(1), money, money, use, money, money, money, flags, new_basis(1, 1)),
-        *(new_workspace(1, 1).packed, money, money, money, money, money),
+        *(new_workspace(1, 1).packed, money, money),
     )
 
 
-extern_route = extern(_route, (0, 0.0, 0), *_example_arguments())
+extern_solve = extern(_solve, (0, 0, 0), *_example_arguments())
 
 
 @jit
@@ -267,10 +281,14 @@ def route(
     pivots : int
         Number of pivots that joined the workloads' own problems.
     """
-    return extern_route(
-        cost, unserved, delay, error, use, capacity, width, slope, allowed, basis, work.packed, x, slack, overload,
-        duals[0], duals[1],
-    )  # fmt: skip
+    status, live, pivots = extern_solve(
+        cost, unserved, delay, error, use, capacity, width, slope, allowed, basis, work.packed, x, slack
+    )
+    _write_overload(use, capacity, width, x, overload)
+    _write_duals(work, live, duals[0], duals[1])
+    _close_rows(cost, unserved, delay, error, use, allowed, work.row, duals[0], duals[1])
+    objective = _objective(cost, unserved, slope, x, slack, overload)
+    return status if np.isfinite(objective) else NUMERIC_FAILURE, objective, pivots
 
 
 @jit

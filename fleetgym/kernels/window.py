@@ -114,34 +114,16 @@ def serve(packed, conditions, memory):
     return extern_operate(packed, conditions.workload, active, memory.basis)
 
 
-def play(packed, conditions, target, first, spent_usd, fleet, memory):
-    """Let one window happen.
+def hold(packed, conditions, target, first, spent_usd, fleet):
+    """Let one window happen but for the routing: all of `play` that demand does not change.
 
-    Parameters
-    ----------
-    packed : (W,) int64
-        Words of `records.pack_problem`: the instance, and what is overwritten.
-    conditions : PackedConditions
-        Of this window.
-    target : (C,) int64
-        The fleet wanted.
-    first : bool
-        Whether this is window 0, whose grants serve at once.
-    spent_usd : float
-        What a budget for the whole episode has paid.
-    fleet : (C, 1 + 2K) int64, modified in place
-        State as in `admission`; afterwards it stands before the next window.
-    memory : Memory
-        Modified in place.
+    Writes `Played.serving`, and the terms of holding and starting.
 
     Returns
     -------
-    status : int
-        Of the routing: 0 is optimal.
     forced_outages : int
-        Replicas that gave way to one that does not serve yet.
     spent_usd : float
-        With this window.
+        As of `play`.
     """
     problem, work, played = unpack(packed)
     count, rent_usd, hold_usd = fleet.shape[0], played.usd[0], played.usd[1]
@@ -177,8 +159,6 @@ def play(packed, conditions, target, first, spent_usd, fleet, memory):
     for c in range(count):
         rental_usd += held[c] * rent_usd[c]
         storage_usd += held[c] * problem.model_storage_usd[c]
-    count_ticks(work.timer, DYNAMICS)
-    status = serve(packed, conditions, memory)
     played.terms_usd[T_RENTAL] = rental_usd
     played.terms_usd[T_MODEL] = storage_usd
     played.terms_usd[T_STARTUP] = fees_usd
@@ -186,7 +166,45 @@ def play(packed, conditions, target, first, spent_usd, fleet, memory):
     count_ticks(work.timer, DYNAMICS)
     if pays_fees:
         spent_usd += rental_usd + storage_usd + fees_usd
-    return status, forced_outages, spent_usd
+    return forced_outages, spent_usd
+
+
+extern_hold = extern(
+    hold, (0, 0.0), EXAMPLE_PACKED, EXAMPLE_CONDITIONS, EXAMPLE_PACKED, False, 0.0, EXAMPLE_FLEET
+)
+
+
+def play(packed, conditions, target, first, spent_usd, fleet, memory):
+    """Let one window happen.
+
+    Parameters
+    ----------
+    packed : (W,) int64
+        Words of `records.pack_problem`: the instance, and what is overwritten.
+    conditions : PackedConditions
+        Of this window.
+    target : (C,) int64
+        The fleet wanted.
+    first : bool
+        Whether this is window 0, whose grants serve at once.
+    spent_usd : float
+        What a budget for the whole episode has paid.
+    fleet : (C, 1 + 2K) int64, modified in place
+        State as in `admission`; afterwards it stands before the next window.
+    memory : Memory
+        Modified in place.
+
+    Returns
+    -------
+    status : int
+        Of the routing: 0 is optimal.
+    forced_outages : int
+        Replicas that gave way to one that does not serve yet.
+    spent_usd : float
+        With this window.
+    """
+    forced_outages, spent_usd = extern_hold(packed, conditions, target, first, spent_usd, fleet)
+    return serve(packed, conditions, memory), forced_outages, spent_usd
 
 
 extern_play = extern(

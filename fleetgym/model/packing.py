@@ -40,6 +40,38 @@ def pack_instance(instance: Instance) -> tuple[Problem, LateSegments]:
     return problem, segments
 
 
+def restricted(problem: Problem, members: np.ndarray) -> Problem:
+    """Return a problem of some configurations, for windows in which no others are held or wanted.
+
+    Parameters
+    ----------
+    problem : Problem
+    members : ndarray of int64, shape (n,)
+        The configurations, ascending.
+    """
+    number = np.full(problem.order.size, -1)
+    number[members] = np.arange(members.size)
+    order = number[problem.order]
+    start = np.concatenate(([0], np.cumsum(order >= 0)))[problem.slot_start]
+    filled = np.diff(start) > 0
+    parameters = problem.parameters
+    return problem._replace(
+        parameters=parameters._replace(
+            performance=np.ascontiguousarray(parameters.performance[:, :, members]),
+            configuration=np.ascontiguousarray(parameters.configuration[:, members]),
+            segment_offset=parameters.segment_offset[members],
+        ),
+        order=order[order >= 0],
+        slot_start=np.concatenate((start[:-1][filled], start[-1:])),
+        slot_exclusive=problem.slot_exclusive[filled],
+        gpu_use=np.ascontiguousarray(problem.gpu_use[:, members]),
+        rental_usd=np.ascontiguousarray(problem.rental_usd[:, members]),
+        model_storage_usd=problem.model_storage_usd[members],
+        startup_usd=problem.startup_usd[members],
+        startup_windows=problem.startup_windows[members],
+    )
+
+
 def _column(instance: Instance, name: str, dtype: type = float) -> np.ndarray:
     return np.array([getattr(c, name) for c in instance.configurations], dtype=dtype)
 

@@ -1,0 +1,85 @@
+"""Targets and paths go in, and what the targets cost comes out, with work space for the configurations in play."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fleetgym.agents.beliefs.belief import Paths
+from fleetgym.kernels.rollouts import new_recall, play_targets
+from fleetgym.model.packing import restricted
+from fleetgym.model.window import FleetState, Router, WindowModel
+
+
+class Rollouts:
+    """Plays targets over paths from some state, with what it remembers of others.
+
+    Only the configurations that were held or wanted so far are in play: few of those that an instance offers.
+
+    Parameters
+    ----------
+    model : WindowModel
+        The instance.
+    """
+
+    def __init__(self, model: WindowModel):
+        self._model = model
+        self._is_in_play = np.zeros(model.instance.num_configurations, dtype=bool)
+        self._router: Router | None = None
+        self._shape = (0, 0)
+
+    def play(
+        self,
+        targets: np.ndarray,
+        paths: Paths,
+        weight: np.ndarray,
+        state: FleetState,
+        windows: int,
+        limit_usd: float,
+    ) -> np.ndarray:
+        """Return what targets cost, (n,) USD; the arguments are those of `View.rollout`, and right.
+
+        Parameters
+        ----------
+        targets : ndarray of int64, shape (n, C)
+        paths : Paths
+        weight : ndarray, shape (P,)
+        state : FleetState
+            Before the first window.
+        windows : int
+            Of each path that are played.
+        limit_usd : float
+        """
+        router = self._make_room(targets.any(axis=0) | state.replicas.any(axis=1), (len(weight), windows))
+        fleet, pools = state.replicas[self._members], self._model.instance.num_pools
+        usd = np.empty(len(targets))
+        status = play_targets(
+            router.packed.words,
+            self._recall.words,
+            np.ascontiguousarray(paths.workload[:, :windows], dtype=np.float64),
+            np.ascontiguousarray(paths.available[:, :windows], dtype=np.int64),
+            np.ascontiguousarray(paths.price[:, :windows], dtype=np.float64),
+            weight,
+            np.ascontiguousarray(targets[:, self._members]),
+            state.window == 0,
+            state.spent_usd,
+            fleet,
+            limit_usd,
+            np.empty_like(fleet),
+            np.empty(pools, dtype=np.int64),
+            np.empty(pools),
+            usd,
+        )
+        self._model.check(status)
+        return usd
+
+    def _make_room(self, needed: np.ndarray, shape: tuple[int, int]) -> Router:
+        """Return the work space; forget everything where further configurations come into play, or paths have another shape."""
+        if self._router is None or np.any(needed & ~self._is_in_play):
+            self._is_in_play |= needed
+            self._members = np.flatnonzero(self._is_in_play)
+            self._router, self._shape = Router(restricted(self._model.problem, self._members)), (0, 0)
+        if shape != self._shape:
+            self._shape = shape
+            workloads = self._model.instance.num_workloads
+            self._recall = new_recall(*shape, self._router.memory, workloads)
+        return self._router

@@ -1,0 +1,235 @@
+"""Time rollouts on recorded searches of `lookahead`, against the same windows played as spans of one memory.
+
+"spans": one compiled call per path (`play_rollout`), with one memory that all share, is what an agent could do before
+`View.rollout`. "rollout": one call per target. Both play the same targets up to the same limits, in turns, in one
+process, and the best turn counts; a window counts if the spans play it, whether the rollout solves or remembers it.
+"HiGHS": the routing programs of such windows alone, passed to a warm solver from Python.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium
+import highspy
+import numpy as np
+
+from fleetgym import View
+from fleetgym.agents.beliefs.belief import Paths
+from fleetgym.baselines.lookahead import Lookahead
+from fleetgym.kernels.economics import NUM_MOMENTS, NUM_ROUTE_ROWS, R_COST, R_DELAY, R_ERROR, R_SHARE, R_USE
+from fleetgym.kernels.erlang_batch import NUM_QUEUE_ROWS
+from fleetgym.kernels.rollouts import Track, play_rollout
+from fleetgym.model.window import FleetState
+from fleetgym.runtime.programs import program
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "kernels"))
+import routing_lps
+
+INSTANCES = ("ou-s-101", "trace-m-101", "drop-m-101", "multi-m-101", "tail-m-101")
+#: Windows of the day at which searches are recorded, after so many that are played.
+DECISIONS, BEFORE = 6, 12
+TURNS = 3
+
+
+class Decision(NamedTuple):
+    """What one search asked for."""
+
+    state: FleetState
+    paths: Paths
+    targets: list[np.ndarray]
+    limits: list[float]
+
+
+class Recorder(View):
+    """A view that writes down what it is asked to play."""
+
+    decisions: list[Decision]
+
+    def rollout(self, targets: Any, conditions: Paths, *, weights: Any = None, limit: float = np.inf) -> Any:
+        """Note targets and limit."""
+        if not self.decisions or self.decisions[-1].paths is not conditions:
+            self.decisions.append(Decision(self._state.copy(), conditions, [], []))
+        self.decisions[-1].targets.append(np.array(targets[0]))
+        self.decisions[-1].limits.append(limit)
+        return super().rollout(targets, conditions, weights=weights, limit=limit)
+
+
+def record(name: str, decisions: int = DECISIONS, before: int = BEFORE, **settings: Any) -> Recorder:
+    """Return a view with the searches of some windows, spread over a day."""
+    env = gymnasium.make("FleetAlloc-v0", instance=f"fleet-v1/dev/{name}")
+    observation, info = env.reset(seed=1)
+    view = Recorder(env.unwrapped.instance)
+    view.decisions = []
+    agent = Lookahead(**settings)
+    view.update(info)
+    agent.reset(view, seed=0)
+    for _ in range(before + decisions):
+        view.update(info)
+        observation, _, _, _, info = env.step(agent.act(observation, info))
+    view.decisions = view.decisions[before:]
+    return view
+
+
+class Spans:
+    """The same windows by calls of `play_rollout`, in one memory."""
+
+    def __init__(self, view: View, decisions: Sequence[Decision]):
+        self._model, self._router = view._model, view._model.new_router()
+        self.calls: list[tuple[Any, ...]] = []
+        self.windows = 0
+        for decision in decisions:
+            for target, limit in zip(decision.targets, decision.limits, strict=True):
+                self._prepare(decision, target, limit)
+
+    def _prepare(self, decision: Decision, target: np.ndarray, limit: float) -> None:
+        """Play once, to know for each path the limit that a search would give it: what is left of the target's."""
+        paths, state, count = decision.paths, decision.state, target.size
+        windows = paths.workload.shape[1]
+        first = 0 if state.window == 0 else 1  # window 0 of a track is that of the episode
+        wanted = np.tile(target, (windows + first, 1))
+        hold = self._least(decision, target)
+        total, ahead = 0.0, float(paths.weight @ hold)
+        for p, weight in enumerate(paths.weight):
+            if weight <= 0:
+                continue
+            ahead -= weight * hold[p]
+            fleet = np.zeros((windows + first + 1, count, state.replicas.shape[1]), dtype=np.int64)
+            fleet[first] = state.replicas
+            spent = np.full(windows + first + 1, state.spent_usd)
+            old = Track(fleet, spent, np.zeros(windows + first), np.zeros((windows + first, count), dtype=np.int64))
+            new = Track(*(part.copy() for part in old))
+            fields = [
+                np.concatenate((field[p, :first], field[p]))
+                for field in (paths.workload, paths.available, paths.price)
+            ]
+            left = (limit - total - ahead) / weight
+            call = (*fields, wanted, first, windows + first, left, old, new)
+            self.calls.append(call)
+            _, stop = self._play(call)
+            self.windows += stop - first
+            total += weight * float(new.cost_usd[first:stop].sum())
+            if total + ahead > limit:
+                break
+
+    def _least(self, decision: Decision, target: np.ndarray) -> np.ndarray:
+        """Return the least rent of a target on each path; 0 where it does not fit."""
+        problem, paths = self._model.problem, decision.paths
+        rent = np.einsum("ptg,g->p", paths.price, problem.rental_usd @ target)
+        fits = np.all(problem.gpu_use @ target <= paths.available, axis=(1, 2))
+        return np.where(fits & (self._model.instance.budget is None), rent, 0.0)
+
+    def _play(self, call: tuple[Any, ...]) -> tuple[int, int]:
+        status, stop = play_rollout(self._router.packed.words, *self._router.memory, *call)
+        self._model.check(status)
+        return status, stop
+
+    def run(self) -> None:
+        """Play all calls."""
+        for call in self.calls:
+            self._play(call)
+
+    def call_s(self) -> float:
+        """Return what the calls take that play no window."""
+        call = self.calls[0]
+        end = call[3].shape[0]
+        begin = time.process_time()
+        for _ in range(2000):
+            self._play((*call[:4], end, end, *call[6:]))
+        return (time.process_time() - begin) / 2000
+
+
+def rollouts(view: View, decisions: Sequence[Decision]) -> None:
+    """Play all targets by `View.rollout`, as the search did."""
+    for decision in decisions:
+        view._state = decision.state
+        for target, limit in zip(decision.targets, decision.limits, strict=True):
+            View.rollout(view, target[None], decision.paths, limit=limit)
+
+
+def highs_us(view: View, decisions: Sequence[Decision]) -> float:
+    """Return what the routing of a window takes in HiGHS: a warm solver to which each program is passed."""
+    solver = highspy.Highs()
+    for option, value in (("output_flag", False), ("presolve", "off"), ("threads", 1)):
+        solver.setOptionValue(option, value)
+    models = [
+        routing_lps.to_highs(routing_lps.to_matrix(_routing_program(view, decision, t)))
+        for decision in decisions
+        for t in range(decision.paths.workload.shape[1])
+    ]
+    begin = time.process_time()
+    for model in models:
+        solver.passModel(model)
+        solver.run()
+    return 1e6 * (time.process_time() - begin) / len(models)
+
+
+def _routing_program(view: View, decision: Decision, t: int) -> routing_lps.RoutingLP:
+    """Return the routing program of a window in which the last target serves, as `operate` leaves it."""
+    router, serving = view._model.new_router(), decision.targets[-1]
+    view._model.operate(serving, decision.paths.conditions(0, t), router)
+    scratch, workloads, n = router.played.scratch, view.instance.num_workloads, np.count_nonzero(serving)
+    shapes = [(NUM_ROUTE_ROWS, workloads, n), (workloads, 3), (2, n, 3), (3, n)]
+    shapes += [(NUM_MOMENTS, n), (NUM_QUEUE_ROWS, n), (workloads,)]
+    parts, end = [], 0
+    for shape in shapes:
+        size = int(np.prod(shape))
+        parts.append(scratch.numbers[end : end + size].reshape(shape))
+        end += size
+    routes, _, segment, capacity, _, _, unserved = parts
+    allowed = scratch.flags[: workloads * n].reshape(workloads, n)
+    return routing_lps.RoutingLP(
+        *(routes[R_COST], unserved, routes[R_DELAY], routes[R_ERROR], routes[R_USE:R_SHARE]),
+        *(capacity, segment[0], segment[1], allowed),
+    )
+
+
+def measure(name: str, turns: int = TURNS, **effort: Any) -> dict[str, float]:
+    """Return CPU microseconds per window of spans, without and with their calls, and of rollouts."""
+    view = record(name, **effort)
+    spans = Spans(view, view.decisions)
+    best = {"spans": np.inf, "rollout": np.inf}
+    for _ in range(turns):
+        for kind, run in (("spans", spans.run), ("rollout", lambda: rollouts(view, view.decisions))):
+            begin = time.process_time()
+            run()
+            best[kind] = min(best[kind], time.process_time() - begin)
+    inside = best["spans"] - len(spans.calls) * spans.call_s()
+    scale = 1e6 / spans.windows
+    return {
+        "windows": spans.windows,
+        "spans": inside * scale,
+        "with calls": best["spans"] * scale,
+        "rollout": best["rollout"] * scale,
+        "HiGHS": highs_us(view, view.decisions),
+    }
+
+
+def table(names: Sequence[str], **effort: Any) -> None:
+    """Print a row for each instance."""
+    print("instance      windows  spans  with calls  rollout with calls   ratio    HiGHS  (CPU us per window)")
+    for name in names:
+        row = measure(name, **effort)
+        print(
+            f"{name:12} {row['windows']:8.0f} {row['spans']:6.1f} {row['with calls']:11.1f} "
+            f"{row['rollout']:19.1f} {row['rollout'] / row['spans']:7.2f} {row['HiGHS']:8.0f}"
+        )
+
+
+def smoke(folder: Path) -> None:
+    """Record two searches on the smallest instance."""
+    table(INSTANCES[:1], decisions=1, before=1, turns=1, paths=2, windows=2)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print the table."""
+    program(__doc__, writes="No file.", takes="Two CPU minutes.", smoke=smoke).parse_args(argv)
+    table(INSTANCES)
+
+
+if __name__ == "__main__":
+    main()
