@@ -3,8 +3,9 @@
 In every window each fleet that is tried is *held* for some windows over a few paths that `fleetgym.Belief` draws, from
 the present state: admission, start-up, fees, losses and denials are those of steps (`View.rollout`). The search begins
 anew in the next window (Bertsekas 2020, *Rollout, Policy Iteration, and Distributed Reinforcement Learning*). It starts
-from the running fleet, from the last target and from the fleet of the agent `margin`. Paths are drawn with the same
-random numbers in every window, since a fleet that follows the luck of samples is restless.
+from the running fleet, from the last target and from the fleet of the agent `margin`; in the first window also from
+that of an integer program, which may be far from the others. Paths are drawn with the same random numbers in every
+window, since a fleet that follows the luck of samples is restless.
 
 Where a budget pays for the whole day, rent counts more than it costs: by the factor with which the budget would last,
 as a mean over rests of the day that may come.
@@ -24,6 +25,7 @@ from fleetgym.agents.sizing import FleetSizer
 from fleetgym.kernels.records import PackedConditions
 
 from .descent import shortlist
+from .milp.milp_planner import MilpPlanner
 
 #: Windows between two looks at the price of a budget for the day; rests, and windows of each, that it is a mean over.
 PRICE_EVERY, PRICE_PATHS, PRICE_TIMES = 12, 8, 24
@@ -31,6 +33,9 @@ PRICE_EVERY, PRICE_PATHS, PRICE_TIMES = 12, 8, 24
 FACTORS = np.array([1.0, 1.25, 1.5, 2.0, 3.0, 4.5, 7.0, 12.0])
 #: What fleets cost to hold, over what those cost that are sized anew in each window.
 OVERHEAD = 1.1
+
+#: Of the program for the first window: the gap at which it ends, and the most nodes.
+GAP, NODES = 0.03, 10
 
 _TINY = 1e-9  # a gain below this share of the cost is none
 
@@ -107,6 +112,8 @@ class Lookahead:
         self.extra_usd = (self.rent_factor - 1.0) * self.drawn.workload.shape[1] * hold_usd
         self.known: dict[bytes, float] = {}
         starts = [self._packed(), view.fleet, self.target]
+        if view.window == 0:
+            starts.append(self._planned())
         self.adding = np.union1d(self.candidates, np.flatnonzero(np.sum(starts, axis=0)))
         costs = [self._cost(fleet) for fleet in starts]
         self.target = self._descend(starts[int(np.argmin(costs))])
@@ -138,6 +145,12 @@ class Lookahead:
             budget_usd=self.view.budget_left_usd,
             rent_factor=self.rent_factor,
         )
+
+    def _planned(self) -> np.ndarray:
+        """Return the fleet of an integer program for the mean of the first window."""
+        rates = self.drawn.weight @ self.drawn.workload[:, 0, 0]
+        planner = MilpPlanner(gap=GAP, node_limit=NODES)
+        return planner.plan(self.view.snapshot(rate_rps=rates)).fleet
 
     def _rent_factor(self) -> float:
         """Return by how much rent should count more than it costs for the budget to last: a mean over rests of the day.

@@ -220,7 +220,12 @@ class View:
         if weight.shape != shape[:1] or not np.all(weight >= 0):
             raise DataError(f"expected {shape[0]} weights, none negative", "$.weights")
         return self._rollouts.play(
-            wanted.reshape(len(wanted), -1), conditions, weight, self._state, min(left, shape[1]), float(limit)
+            wanted.reshape(len(wanted), -1),
+            conditions,
+            weight,
+            self._state,
+            min(left, shape[1]),
+            float(limit),
         )
 
     def steady_cost_usd(

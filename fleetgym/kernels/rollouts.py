@@ -158,7 +158,9 @@ class Recall(NamedTuple):
     tried_basis: np.ndarray  # the same of the fleet that is being played
     tried_active: np.ndarray
     workload: np.ndarray  # (P, W, 5, I) conditions under which the next two hold
-    serving: np.ndarray  # (P, W, RECALLED, C + 1) int64: how many configurations serve; each, and its replicas
+    serving: (
+        np.ndarray
+    )  # (P, W, RECALLED, C + 1) int64: how many configurations serve; each, and its replicas
     usd: np.ndarray  # (P, W, RECALLED) what operating them costs
 
 
@@ -203,7 +205,10 @@ def _keep(recall):
         for t in range(recall.active.shape[1]):
             if recall.tried_active[p, t, 0] >= 0:
                 _copy_memory(
-                    recall.tried_basis[p, t], recall.tried_active[p, t], recall.basis[p, t], recall.active[p, t]
+                    recall.tried_basis[p, t],
+                    recall.tried_active[p, t],
+                    recall.basis[p, t],
+                    recall.active[p, t],
                 )
 
 

@@ -101,7 +101,9 @@ class Spans:
             fleet = np.zeros((windows + first + 1, count, state.replicas.shape[1]), dtype=np.int64)
             fleet[first] = state.replicas
             spent = np.full(windows + first + 1, state.spent_usd)
-            old = Track(fleet, spent, np.zeros(windows + first), np.zeros((windows + first, count), dtype=np.int64))
+            old = Track(
+                fleet, spent, np.zeros(windows + first), np.zeros((windows + first, count), dtype=np.int64)
+            )
             new = Track(*(part.copy() for part in old))
             fields = [
                 np.concatenate((field[p, :first], field[p]))
@@ -211,7 +213,9 @@ def measure(name: str, turns: int = TURNS, **effort: Any) -> dict[str, float]:
 
 def table(names: Sequence[str], **effort: Any) -> None:
     """Print a row for each instance."""
-    print("instance      windows  spans  with calls  rollout with calls   ratio    HiGHS  (CPU us per window)")
+    print(
+        "instance      windows  spans  with calls  rollout with calls   ratio    HiGHS  (CPU us per window)"
+    )
     for name in names:
         row = measure(name, **effort)
         print(
