@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -18,26 +17,9 @@ from fleetgym.model.dynamics.scenario import draw_scenario
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import load_instance, load_scenarios
 from fleetgym.model.scenario import Scenario
+from tools.draw_calibration import AHEAD, SUITE, days, ranks, seen
 
-AHEAD = 3
-STORED = "fleet-v1/dev/{}"
-
-
-def seen(instance: Instance, scenario: Scenario, paths: int, every: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the last window seen, and rates of the windows after it, (paths, AHEAD, I)."""
-    belief = Belief(instance)
-    for t in range(instance.num_windows - AHEAD):
-        belief.update(t, Conditions.of(scenario, t))
-        if t % every == 0 and t >= 12:
-            yield t, belief.sample(paths, AHEAD, np.random.default_rng(t)).workload[:, :, 0]
-
-
-def days(name: str, count: int) -> tuple[Instance, list[Scenario]]:
-    """Return an instance and days: drawn ones, or where the process stands for real days, those that are stored."""
-    instance = load_instance(STORED.format(name))
-    if instance.dynamics.demand.kind == "resampled-history":
-        return instance, list(load_scenarios(STORED.format(name)))[:count]
-    return instance, [draw_scenario(instance, np.random.default_rng(seed)) for seed in range(count)]
+STORED = SUITE + "/{}"
 
 
 @pytest.mark.parametrize(
@@ -52,17 +34,11 @@ def days(name: str, count: int) -> tuple[Instance, list[Scenario]]:
 )
 def test_what_comes_is_spread_as_expected(name: str, tolerance: float) -> None:
     """The probability integral transform is uniform: its mean is a half, its spread that of a uniform number."""
-    instance, scenarios = days(name, 6)
-    found = []
-    for scenario in scenarios:
-        for t, rates in seen(instance, scenario, 100, 6):
-            came = scenario.rate_rps[t + 1 : t + 1 + AHEAD]
-            found.append(0.5 * (rates < came).mean(axis=0) + 0.5 * (rates <= came).mean(axis=0))
-    ranks = np.array(found)
-    assert abs(ranks.mean() - 0.5) < tolerance
-    assert abs(ranks.std() / math.sqrt(1 / 12) - 1.0) < 2 * tolerance
-    assert 0.1 - tolerance < np.mean(ranks < 0.1) < 0.1 + tolerance
-    assert 0.1 - tolerance < np.mean(ranks > 0.9) < 0.1 + tolerance
+    found = ranks(name, 6)
+    assert abs(found.mean() - 0.5) < tolerance
+    assert abs(found.std() / math.sqrt(1 / 12) - 1.0) < 2 * tolerance
+    assert 0.1 - tolerance < np.mean(found < 0.1) < 0.1 + tolerance
+    assert 0.1 - tolerance < np.mean(found > 0.9) < 0.1 + tolerance
 
 
 def log_scores(instance: Instance, scenarios: list[Scenario]) -> dict[str, float]:

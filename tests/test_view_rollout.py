@@ -100,6 +100,21 @@ def test_rollouts_are_steps_on_stored_instances(name: str) -> None:
             assert usd == pytest.approx(played(view, paths, target), rel=1e-12)
 
 
+def test_what_is_remembered_of_paths_is_forgotten_with_them() -> None:
+    """Targets come back, also after the same arrays were given other demand; the answers are those of steps."""
+    instance = load_instance("fleet-v1/dev/multi-s-101")
+    view, rng = View(instance), np.random.default_rng(1)
+    belief = Belief(instance)
+    belief.update(0, Conditions.nominal(instance))
+    paths = belief.sample(PATHS, WINDOWS, rng)
+    targets = [random_target(instance, rng) for _ in range(12)]
+    order = np.concatenate((np.arange(12), rng.permutation(12)))
+    for factor in (1.0, 1.3, 0.6):
+        paths.workload[:, :, 0] *= factor
+        found = np.array([view.rollout([targets[k]], paths)[0] for k in order])
+        assert found == pytest.approx([played(view, paths, targets[k]) for k in order], rel=1e-12)
+
+
 def test_preview_is_a_rollout_of_one_window() -> None:
     """The cost of a preview is that of one path of one window."""
     view = View("fleet-v0/toy/drop")

@@ -23,9 +23,12 @@ class Rollouts:
 
     def __init__(self, model: WindowModel):
         self._model = model
-        self._is_in_play = np.zeros(model.instance.num_configurations, dtype=bool)
+        self._members = np.zeros(0, dtype=np.int64)
+        self._others = np.arange(model.instance.num_configurations)
         self._router: Router | None = None
         self._shape = (0, 0)
+        pools = model.instance.num_pools
+        self._used, self._rent_usd = np.zeros(pools, dtype=np.int64), np.zeros(pools)
 
     def play(
         self,
@@ -49,8 +52,8 @@ class Rollouts:
             Of each path that are played.
         limit_usd : float
         """
-        router = self._make_room(targets.any(axis=0) | state.replicas.any(axis=1), (len(weight), windows))
-        fleet, pools = state.replicas[self._members], self._model.instance.num_pools
+        router = self._make_room(targets, state.replicas, (len(weight), windows))
+        fleet = state.replicas[self._members]
         usd = np.empty(len(targets))
         status = play_targets(
             router.packed.words,
@@ -65,18 +68,20 @@ class Rollouts:
             fleet,
             limit_usd,
             np.empty_like(fleet),
-            np.empty(pools, dtype=np.int64),
-            np.empty(pools),
+            self._used,
+            self._rent_usd,
             usd,
         )
         self._model.check(status)
         return usd
 
-    def _make_room(self, needed: np.ndarray, shape: tuple[int, int]) -> Router:
-        """Return the work space; forget everything where further configurations come into play, or paths have another shape."""
-        if self._router is None or np.any(needed & ~self._is_in_play):
-            self._is_in_play |= needed
-            self._members = np.flatnonzero(self._is_in_play)
+    def _make_room(self, targets: np.ndarray, replicas: np.ndarray, shape: tuple[int, int]) -> Router:
+        """Return the work space, a new one for further configurations or another shape of the paths."""
+        others = self._others
+        if self._router is None or targets[:, others].any() or replicas[others].any():
+            in_play = targets.any(axis=0) | replicas.any(axis=1)
+            in_play[self._members] = True
+            self._members, self._others = np.flatnonzero(in_play), np.flatnonzero(~in_play)
             self._router, self._shape = Router(restricted(self._model.problem, self._members)), (0, 0)
         if shape != self._shape:
             self._shape = shape

@@ -217,10 +217,10 @@ class View:
         for name, wide in expected.items():
             if (given := getattr(conditions, name).shape) != wide:
                 raise DataError(f"expected the shape {wide}, got {given}", f"$.conditions.{name}")
-        if weight.shape != shape[:1] or not np.all(weight >= 0):
+        if weight.shape != shape[:1] or not weight.min(initial=0.0) >= 0:
             raise DataError(f"expected {shape[0]} weights, none negative", "$.weights")
         return self._rollouts.play(
-            wanted.reshape(len(wanted), -1),
+            wanted.reshape(len(wanted), self.instance.num_configurations),
             conditions,
             weight,
             self._state,

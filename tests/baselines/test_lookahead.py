@@ -9,8 +9,10 @@ from toys import configuration, make_instance, pool, random_instance, random_sce
 
 from fleetgym import Conditions, View
 from fleetgym.baselines.lookahead import Lookahead
+from fleetgym.evaluation.jobs import Job, run_job
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.library import load_instance
+from fleetgym.scoring.best_known import load_best_known
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -44,6 +46,13 @@ def test_a_budget_that_runs_short_makes_rent_dear() -> None:
         agent.reset(View(tight), seed=0)
         factors[usd] = agent._rent_factor()
     assert factors[1e5] == 1.0 < factors[600.0]
+
+
+def test_a_program_finds_the_first_fleet_that_no_single_move_reaches() -> None:
+    """Start-up is free and capacity shared: from the nominal fleet the search alone ends a fifth above best-known."""
+    job = Job("lookahead", "fleet-v1/dev/fastllm-4-4-5-102", 0)
+    best = load_best_known([job.instance]).tasks[f"{job.instance}#0"].value_usd
+    assert run_job(job, isolate="never").cost_usd <= 1.02 * best
 
 
 def test_arguments() -> None:
