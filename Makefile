@@ -53,6 +53,7 @@ lint: .venv/ready-dev  ## Check style, docstrings and types
 
 bench: .venv/ready-dev  ## Measure the kernels against their peers, as ratios within one run; then verify-all
 	$(BIN)/python tests/benchmarks/bench_routing.py
+	$(BIN)/python tests/benchmarks/bench_rollouts.py
 	$(BIN)/python tests/benchmarks/bench_queueing.py
 	$(BIN)/python tests/benchmarks/bench_agh.py
 	$(BIN)/python tests/benchmarks/bench_milp.py --sizes 6-6-10 10-10-10

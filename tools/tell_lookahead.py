@@ -55,15 +55,19 @@ class ToldLookahead(Lookahead):
             true.append(conditions.packed())
             if t > belief.window:
                 belief.update(t, conditions)
-        known = [
+        workload, available, price = (
             np.broadcast_to(np.array(rows), (self.paths, told, *rows[0].shape))
             for rows in zip(*true, strict=True)
-        ]
+        )
         if told == windows:
-            return Paths(*known, np.full(self.paths, 1.0 / self.paths))
+            return Paths(workload, available, price, np.full(self.paths, 1.0 / self.paths))
         drawn = belief.sample(self.paths, windows - told, np.random.default_rng(self.seed))
-        fields = [np.concatenate(pair, axis=1) for pair in zip(known, drawn[:3], strict=True)]
-        return Paths(*fields, drawn.weight)
+        return Paths(
+            np.concatenate((workload, drawn.workload), axis=1),
+            np.concatenate((available, drawn.available), axis=1),
+            np.concatenate((price, drawn.price), axis=1),
+            drawn.weight,
+        )
 
 
 def played_usd(instance: str, told: int, **settings: int) -> float:

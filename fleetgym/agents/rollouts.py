@@ -79,7 +79,8 @@ class Rollouts:
         """Return the work space, a new one for further configurations or another shape of the paths."""
         others = self._others
         if self._router is None or targets[:, others].any() or replicas[others].any():
-            in_play = targets.any(axis=0) | replicas.any(axis=1)
+            in_play = np.any(targets, axis=0)
+            in_play |= np.any(replicas, axis=1)
             in_play[self._members] = True
             self._members, self._others = np.flatnonzero(in_play), np.flatnonzero(~in_play)
             self._router, self._shape = Router(restricted(self._model.problem, self._members)), (0, 0)
