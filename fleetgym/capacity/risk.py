@@ -14,6 +14,7 @@ from fleetgym.agents.arguments import whole_at_least
 from fleetgym.agents.registry import make_agent, make_planner, parse_agent
 from fleetgym.agents.rolling import Static
 from fleetgym.agents.view import View
+from fleetgym.capacity.held import MISSED, UNSERVED, HeldFleets, shares
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.dynamics import draw_scenario
@@ -21,7 +22,7 @@ from fleetgym.model.instance import Instance
 from fleetgym.model.library import InstanceSource, load_instance
 from fleetgym.model.planning import Plan, Planner, Snapshot
 from fleetgym.model.scenario import Scenario
-from fleetgym.model.window import COST_TERMS, window_model
+from fleetgym.model.window import COST_TERMS
 
 #: Margins that `best_margin` tries.
 MARGINS = (0.0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.3, 1.6, 2.0)
@@ -155,22 +156,14 @@ def fleet_risk(
     True
     """
     instance = load_instance(instance)
-    model = window_model(instance)
-    view = View(instance)
-    target = view.action_to_fleet(view.fleet_to_action(fleet))
-    router = model.new_router()
-    ledger = _Ledger(seed)
-    for done, scenario in enumerate(generated_days(instance, days, seed), start=1):
-        state = model.initial_state()
-        state.replicas[:, 0] = target
-        for window in range(instance.num_windows):
-            conditions = Conditions.of(scenario, window)
-            result = model.step(state, target, conditions, router)
-            ledger.add(conditions.rate_rps, result.terms_usd, result.miss_share, result.unserved_share)
-        ledger.end_day()
+    whole_at_least(1, days=days)
+    whole_at_least(0, seed=seed)
+    held = HeldFleets(instance, [_STREAM, seed])
+    for done in range(1, days + 1):
+        held.days(fleet, done)
         if progress is not None:
             progress(done, days)
-    return ledger.close()
+    return _risk(held.days(fleet, days), seed)
 
 
 def agent_risk(
@@ -236,19 +229,21 @@ class _Ledger:
         self._requests += rate_rps @ miss, rate_rps @ unserved, rate_rps.sum()
 
     def end_day(self) -> None:
-        missed, unserved, total = self._requests
-        shares = (missed / total, unserved / total) if total > 0 else (0.0, 0.0)
-        self._days.append(np.append(self._terms, shares))
+        self._days.append(np.append(self._terms, shares(self._requests)))
         self._begin_day()
 
     def close(self) -> Risk:
-        table, terms = np.array(self._days), len(COST_TERMS)
-        return Risk(
-            seed=self.seed,
-            terms_usd=table[:, :terms],
-            miss_share=table[:, terms],
-            unserved_share=table[:, terms + 1],
-        )
+        return _risk(np.array(self._days), self.seed)
+
+
+def _risk(days: np.ndarray, seed: int) -> Risk:
+    """Return the risk of days (days, 10) as `fleetgym.capacity.held` has them."""
+    return Risk(
+        seed=seed,
+        terms_usd=days[:, : len(COST_TERMS)],
+        miss_share=days[:, MISSED],
+        unserved_share=days[:, UNSERVED],
+    )
 
 
 def best_margin(

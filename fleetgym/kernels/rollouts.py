@@ -1,4 +1,4 @@
-"""One call takes many windows, and plays them in a row, prices each option of one slot, or plays many targets in them.
+"""One call takes many windows: plays them, prices options of one slot, or plays targets that are held in them.
 
 The search for best-known costs and agents that look ahead do little else. Window by window from Python, they would
 spend three quarters of their time between the kernels.
@@ -398,4 +398,49 @@ def play_targets(
         usd[k] = total
         if total < np.inf:
             _keep(memories)
+    return 0
+
+
+@jit
+def hold_fleet(packed, basis, active, workload, available, price, target, fleet, terms_usd, requests):
+    """Play an episode in which one target is wanted all the time; write what it costs and misses.
+
+    Parameters
+    ----------
+    packed : (words,) int64
+        Words of `records.pack_problem`.
+    basis, active : ndarray
+        Fields of `Memory`, modified in place.
+    workload, available, price : ndarray
+        Fields of `PackedConditions` for all windows, (T, 5, I), (T, G) and (T, G).
+    target : (C,) int64
+        The fleet wanted.
+    fleet : (C, 1 + 2K) int64, modified in place
+        The state before the first window, and afterwards that at the end.
+    terms_usd : (8,) float, modified in place
+        Cost terms are added.
+    requests : (3,) float, modified in place
+        Requests missed, requests unserved and all requests are added, each divided by the seconds of a window.
+
+    Returns
+    -------
+    int
+        Status of the routing that failed; 0 if none did.
+    """
+    packed, workload, available, price = borrow((packed, workload, available, price))
+    target, fleet, terms_usd, requests = borrow((target, fleet, terms_usd, requests))
+    _, _, played = unpack(packed)
+    memory, spent = borrow(Memory(basis, active)), 0.0
+    for t in range(workload.shape[0]):
+        conditions = PackedConditions(workload[t], available[t], price[t])
+        status, _, spent = extern_play(packed, conditions, target, t == 0, spent, fleet, memory)
+        if status != 0:
+            return status
+        for term in range(terms_usd.shape[0]):
+            terms_usd[term] += played.terms_usd[term]
+        for i in range(workload.shape[2]):
+            rate = workload[t, 0, i]
+            requests[0] += rate * played.share[1, i]
+            requests[1] += rate * played.share[0, i]
+            requests[2] += rate
     return 0
