@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -14,18 +15,21 @@ from fleetgym.agents.arguments import whole_at_least
 from fleetgym.agents.registry import make_agent, make_planner, parse_agent
 from fleetgym.agents.rolling import Static
 from fleetgym.agents.view import View
+from fleetgym.capacity.choice import MARGIN, Choice, Limits, choose, window_to_plan
+from fleetgym.capacity.commitment import commitment_usd, committed, reserved_pools
 from fleetgym.capacity.held import MISSED, UNSERVED, HeldFleets, shares
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import InstanceSource, load_instance
-from fleetgym.model.planning import Plan, Planner, Snapshot
+from fleetgym.model.planning import Plan, Planner
 from fleetgym.model.scenario import Scenario
 from fleetgym.model.window import COST_TERMS
 
-#: Margins that `best_margin` tries.
-MARGINS = (0.0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.3, 1.6, 2.0)
+#: Shares of what the plan holds of a reserved pool that are tried as a commitment, on so many days.
+COMMITTED_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
+COMMITMENT_DAYS = 3
 
 _STREAM = 0x7269736B  # so that no stored scenario is among the days
 
@@ -118,11 +122,12 @@ def fleet_risk(
     *,
     days: int = 100,
     seed: int = 0,
+    running: np.ndarray | None = None,
     progress: Progress | None = None,
 ) -> Risk:
     """Play a static fleet over generated days.
 
-    The fleet runs when a day begins, so it pays no start-up; replicas that a drop takes away are wanted back, and
+    If the fleet runs when a day begins, it pays no start-up. Replicas that a drop takes away are wanted back, and
     pay theirs.
 
     Parameters
@@ -135,6 +140,8 @@ def fleet_risk(
         Days to generate.
     seed : int
         Of the days. The same arguments give the same numbers.
+    running : ndarray of int, shape (C,), optional
+        What runs when a day begins; by default the fleet.
     progress : callable, optional
         Called with the numbers of finished and of all days.
 
@@ -158,7 +165,7 @@ def fleet_risk(
     instance = load_instance(instance)
     whole_at_least(1, days=days)
     whole_at_least(0, seed=seed)
-    held = HeldFleets(instance, [_STREAM, seed])
+    held = HeldFleets(instance, [_STREAM, seed], running)
     for done in range(1, days + 1):
         held.days(fleet, done)
         if progress is not None:
@@ -246,71 +253,6 @@ def _risk(days: np.ndarray, seed: int) -> Risk:
     )
 
 
-def best_margin(
-    instance: InstanceSource,
-    planner: Planner,
-    *,
-    days: int = 30,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> float:
-    """Return the margin over nominal demand whose plan costs least on generated days.
-
-    The days are others than those of `fleet_risk` with the same seed, so that what is chosen here is judged fairly
-    there.
-
-    Parameters
-    ----------
-    instance : Instance, str or path-like
-        The problem, its id or its file.
-    planner : Planner
-        Plans for (1 + margin) times nominal demand, for each of `MARGINS`.
-    days, seed, progress
-        As for `fleet_risk`; progress counts days over all plans that differ.
-
-    Returns
-    -------
-    float
-        One of `MARGINS`; the smallest of equals.
-    """
-    instance = load_instance(instance)
-    view = View(instance)
-    fleets: dict[tuple[int, ...], float] = {}
-    for margin in MARGINS:
-        plan = planner.plan(window_to_plan(view, margin))
-        fleets.setdefault(tuple(int(y) for y in plan.fleet), margin)
-    total = len(fleets) * days
-    costs = []
-    for k, fleet in enumerate(fleets):
-        report = None if progress is None else _shifted(progress, k * days, total)
-        found = fleet_risk(instance, fleet, days=days, seed=seed + 1_000_003, progress=report)
-        costs.append(float(found.cost_usd.mean()))
-    return list(fleets.values())[int(np.argmin(costs))]
-
-
-def window_to_plan(view: View, margin: float = 0.0) -> Snapshot:
-    """Return the window that a plan is for: (1 + margin) times nominal demand, and whatever is deployed runs already.
-
-    Parameters
-    ----------
-    view : View
-        Of the instance, at its start.
-    margin : float
-        Above -1.
-
-    Returns
-    -------
-    Snapshot
-        Nothing costs a fee to start.
-    """
-    window = view.snapshot(rate_rps=(1.0 + margin) * view.conditions.rate_rps)
-    return dataclasses.replace(window, startup_usd=np.zeros_like(window.startup_usd))
-
-
-def _shifted(progress: Progress, before: int, total: int) -> Progress:
-    return lambda done, _: progress(before + done, total)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RiskyPlan:
     """A plan, and what became of it on generated days."""
@@ -319,7 +261,8 @@ class RiskyPlan:
     margin: float  # it is for (1 + margin) times nominal demand
     risk: Risk | None
     plays: bool  # whether the risk is that of an agent that plans again and again
-    is_best_margin: bool = False  # whether the margin is the best of those tried
+    choice: Choice | None = None  # what the plan was chosen among
+    committed_gpus: np.ndarray | None = None  # (G,) reserved GPUs that are paid all day
 
 
 def plan_with_risk(
@@ -329,6 +272,8 @@ def plan_with_risk(
     margin: float | Literal["best"] | None = None,
     days: int = 100,
     seed: int = 0,
+    limits: Limits | None = None,
+    running: Sequence[int] | np.ndarray | None = None,
     progress: Callable[[str], Progress] | None = None,
 ) -> RiskyPlan:
     """Plan for an instance, and play the plan over generated days.
@@ -341,12 +286,17 @@ def plan_with_risk(
         The name of an agent that has a planner. If it plans again and again, as those named ``-rolling``, the plan
         is its first and the risk that of the agent; otherwise the risk is that of the plan's fleet.
     margin : float or "best", optional
-        Plan for (1 + margin) times nominal demand; by default the agent's own margin. ``"best"``: see
-        `best_margin`.
+        Plan for (1 + margin) times nominal demand. ``"best"``: the plan is chosen on generated days, see
+        `fleetgym.capacity.choice.choose`. By default the agent's own margin if it has one, else the best; nominal
+        demand if no days are played.
     days : int
         Days to play; 0 for none.
     seed : int
         Of the days.
+    limits : Limits, optional
+        What a plan that is held must keep.
+    running : array_like of int, shape (C,), optional
+        What runs already; days begin with it. By default the plan runs when a day begins.
     progress : callable, optional
         Given what is being done, returns what is called with the numbers of finished and of all days.
 
@@ -362,30 +312,109 @@ def plan_with_risk(
     ([2, 0], 20.0)
     """
     instance = load_instance(instance)
-    made = make_agent(agent)
-    planner = make_planner(agent)
+    made, planner = make_agent(agent), make_planner(agent)
     plays = not isinstance(made, Static)
-    if margin is not None and plays:
+    if plays and (margin is not None or limits is not None):
         raise FleetgymError(
-            f"{agent!r} plans again and again: give its margin as in 'agh-rolling(margin=0.2)'"
+            f"{agent!r} plans again and again: a margin is given as in 'agh-rolling(margin=0.2)', and limits are for "
+            "plans that are held"
         )
-    if margin is not None and "margin" in parse_agent(agent).arguments:
+    own = "margin" in parse_agent(agent).arguments
+    if margin is not None and own:
         raise FleetgymError(f"{agent!r} has a margin of its own: leave it, or the other margin, away")
+    if isinstance(margin, float) and not (math.isfinite(margin) and margin > -1.0):
+        raise FleetgymError(f"expected a margin above -1, got {margin!r}")
+    if running is not None:
+        running = np.array(View(instance).actions.check_fleet(np.asarray(running)), dtype=np.int64)
+        instance = instance.replace(nominal_fleet=running)
 
     def bar(what: str) -> Progress | None:
         return None if progress is None else progress(what)
 
-    is_best = margin == "best"
-    if margin == "best":
-        margin = best_margin(instance, planner, seed=seed, progress=bar("choosing a margin"))
-    elif margin is None:
-        margin = float(getattr(made, "margin", 0.0))
-    if not (math.isfinite(margin) and margin > -1.0):
-        raise FleetgymError(f"expected a margin above -1, got {margin!r}")
-    plan = planner.plan(window_to_plan(View(instance), margin))
-    risk = None
-    if days and plays:
-        risk = agent_risk(instance, made, days=days, seed=seed, progress=bar("playing days"))
-    elif days:
-        risk = fleet_risk(instance, plan.fleet, days=days, seed=seed, progress=bar("playing days"))
-    return RiskyPlan(plan=plan, margin=margin, risk=risk, plays=plays, is_best_margin=is_best)
+    if plays:
+        return _play(instance, made, planner, days, seed, bar)
+    fixed = (
+        float(getattr(made, "margin", 0.0)) if own else None if margin in (None, "best") else float(margin)
+    )
+    if not days and margin != "best" and limits is None:
+        planned = planner.plan(window_to_plan(View(instance), fixed or 0.0))
+        return RiskyPlan(plan=planned, margin=fixed or 0.0, risk=None, plays=False)
+    choice = choose(
+        instance,
+        planner,
+        margin=fixed,
+        limits=limits,
+        seed=seed,
+        running=running,
+        progress=bar("choosing a plan"),
+    )
+    found = RiskyPlan(
+        plan=_plan_of(choice, instance, planner), margin=choice.margin, risk=None, plays=False, choice=choice
+    )
+    if not days:
+        return found
+    risk = fleet_risk(
+        instance, found.plan.fleet, days=days, seed=seed, running=running, progress=bar("playing days")
+    )
+    return dataclasses.replace(found, risk=risk)
+
+
+def _plan_of(choice: Choice, instance: Instance, planner: Planner) -> Plan:
+    """Return the plan that was chosen, with all that its planner knows if it is the planner's alone."""
+    if choice.best.kind == MARGIN:
+        return planner.plan(window_to_plan(View(instance), choice.margin))
+    return Plan(fleet=np.array(choice.best.fleet))
+
+
+def _play(
+    instance: Instance,
+    agent: Agent,
+    planner: Planner,
+    days: int,
+    seed: int,
+    bar: Callable[[str], Progress | None],
+) -> RiskyPlan:
+    """Let an agent play; of reserved GPUs, commit to as many as cost least."""
+    margin = float(getattr(agent, "margin", 0.0))
+    planned = planner.plan(window_to_plan(View(instance), margin))
+    found = RiskyPlan(plan=planned, margin=margin, risk=None, plays=True)
+    if not days:
+        return found
+    if not reserved_pools(instance).any():
+        risk = agent_risk(instance, agent, days=days, seed=seed, progress=bar("playing days"))
+        return dataclasses.replace(found, risk=risk)
+    gpus = _best_commitment(instance, agent, planned.fleet, seed, bar("choosing a commitment"))
+    risk = _committed_risk(instance, agent, gpus, days, seed, bar("playing days"))
+    planned = planner.plan(window_to_plan(View(committed(instance, gpus)), margin))
+    return dataclasses.replace(found, plan=planned, risk=risk, committed_gpus=gpus)
+
+
+def _committed_risk(
+    instance: Instance, agent: Agent, gpus: np.ndarray, days: int, seed: int, progress: Progress | None
+) -> Risk:
+    """Return an agent's risk with reserved GPUs paid for; the commitment is part of the rent of every day."""
+    risk = agent_risk(committed(instance, gpus), agent, days=days, seed=seed, progress=progress)
+    terms_usd = risk.terms_usd.copy()
+    terms_usd[:, COST_TERMS.index("rental")] += commitment_usd(instance, gpus)
+    return dataclasses.replace(risk, terms_usd=terms_usd)
+
+
+def _best_commitment(
+    instance: Instance, agent: Agent, fleet: np.ndarray, seed: int, progress: Progress | None
+) -> np.ndarray:
+    """Return how many GPUs of each reserved pool to commit to, (G,): those with which days cost least."""
+    held = instance.gpu_use @ fleet
+    found = np.where(reserved_pools(instance), held, [pool.cap_gpus for pool in instance.pools])
+    pools = np.flatnonzero(reserved_pools(instance))
+    costs: dict[tuple[int, ...], float] = {}
+    for step, (g, share) in enumerate(itertools.product(pools, COMMITTED_SHARES), start=1):
+        tried = found.copy()
+        tried[g] = min(instance.pools[g].cap_gpus, round(share * held[g]))
+        for gpus in (found, tried):
+            if tuple(gpus) not in costs:
+                risk = _committed_risk(instance, agent, gpus, COMMITMENT_DAYS, seed + 1_000_003, None)
+                costs[tuple(gpus)] = float(risk.cost_usd.mean())
+        found = tried if costs[tuple(tried)] < costs[tuple(found)] else found
+        if progress is not None:
+            progress(step, len(pools) * len(COMMITTED_SHARES))
+    return found

@@ -1,0 +1,350 @@
+"""A planner and an instance in; the fleet to hold, chosen by what it costs on generated days with drops, out.
+
+A planner knows one window, in which nothing is lost. So it is asked for many plans, and days tell which is best.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+
+from fleetgym.agents.view import View
+from fleetgym.capacity.held import MISSED, HeldFleets
+from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.model.actions import ActionSpace
+from fleetgym.model.instance import Instance
+from fleetgym.model.planning import Planner, Snapshot
+from fleetgym.model.window import COST_TERMS
+
+#: Margins over nominal demand that are tried where no GPU can be lost.
+MARGINS = (0.0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.3, 1.6, 2.0)
+#: Multiples of nominal demand that are planned on spot alone, and without spot; every pair is tried.
+LEVELS = (0.25, 0.5, 0.75, 1.0, 1.2, 1.45, 1.8, 2.3, 3.0)
+#: Shares of a given demand that the base is planned for.
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+#: Days after which two fleets are compared; the last decides.
+CHECKS = (15, 30, 60, 120)
+
+#: Kinds of plans.
+MARGIN, BASE, SPOT, MIX, RUNNING = (
+    "one plan for all pools",
+    "all on demand",
+    "all spot",
+    "base and spot",
+    "what runs",
+)
+
+_STREAM = 0x63686F73  # so that no fleet is judged on days that it was chosen on
+_FEWEST = 0.75  # multiple of nominal demand; whatever plans for less loses
+_ROUNDS = 30
+
+Progress = Callable[[int, int], None]
+Fleet = tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a plan must keep.
+
+    Parameters
+    ----------
+    miss_at_most : float, optional
+        Share of a day's requests that are unserved or late, on average over generated days.
+    spot_share_at_most : float, optional
+        Share of the GPUs held.
+    on_demand_base : int
+        GPUs held in pools that cannot be lost: on demand, reserved or owned.
+    """
+
+    miss_at_most: float | None = None
+    spot_share_at_most: float | None = None
+    on_demand_base: int = 0
+
+    def admit(self, instance: Instance, fleet: np.ndarray) -> bool:
+        """Return whether a fleet has few enough spot GPUs, and others enough."""
+        held = instance.gpu_use @ fleet
+        spot = float(held[spot_pools(instance)].sum())
+        most = 1.0 if self.spot_share_at_most is None else self.spot_share_at_most
+        return spot <= most * held.sum() + 1e-9 and held.sum() - spot >= self.on_demand_base
+
+    def words(self) -> str:
+        """Return the limits as they are written on the command line."""
+        given = [
+            ("--miss-at-most", self.miss_at_most),
+            ("--spot-share-at-most", self.spot_share_at_most),
+            ("--on-demand-base", self.on_demand_base or None),
+        ]
+        return " ".join(f"{name} {value:g}" for name, value in given if value is not None)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tried:
+    """The best plan of a kind, and its mean on the days on which it was chosen."""
+
+    kind: str
+    fleet: Fleet
+    base: float  # multiple of nominal demand that is planned without spot, or for all pools
+    spot: float  # multiple that is planned on spot alone
+    cost_usd: float  # per day
+    miss_share: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What was chosen, and among what."""
+
+    best: Tried
+    kinds: tuple[Tried, ...]  # the best of each kind
+    plans: int  # fleets that were compared
+    days: int
+    refined: bool  # whether replicas were then changed one by one
+
+    @property
+    def margin(self) -> float:
+        """The planned demand is (1 + this) times nominal demand."""
+        return self.best.base + self.best.spot - 1.0
+
+
+def spot_pools(instance: Instance) -> np.ndarray:
+    """Return which pools are on spot, (G,) bool."""
+    return np.array([pool.market == "spot" for pool in instance.pools])
+
+
+def window_to_plan(view: View, margin: float = 0.0, pools: np.ndarray | None = None) -> Snapshot:
+    """Return the window that a plan is for: (1 + margin) times nominal demand, and whatever is deployed runs already.
+
+    Parameters
+    ----------
+    view : View
+        Of the instance, at its start.
+    margin : float
+        Above -1.
+    pools : ndarray of bool, shape (G,), optional
+        Which may be used; by default all.
+
+    Returns
+    -------
+    Snapshot
+        Nothing costs a fee to start.
+    """
+    window = view.snapshot(rate_rps=(1.0 + margin) * view.conditions.rate_rps)
+    available = window.available_gpus if pools is None else np.where(pools, window.available_gpus, 0)
+    return dataclasses.replace(
+        window, startup_usd=np.zeros_like(window.startup_usd), available_gpus=available
+    )
+
+
+def choose(
+    instance: Instance,
+    planner: Planner,
+    *,
+    margin: float | None = None,
+    limits: Limits | None = None,
+    seed: int = 0,
+    running: np.ndarray | None = None,
+    progress: Progress | None = None,
+) -> Choice:
+    """Return the plan that costs least on generated days, among those that keep the limits.
+
+    Without spot pools the planner plans for nominal demand with each of `MARGINS`. With them it plans a base without
+    spot, and a part on spot alone, for each of `LEVELS`; every pair is a candidate, either part may be nothing. The
+    best is then refined: a replica more or less, or of another kind, as long as that pays. All fleets see equal days.
+    A fleet that is dearer by two standard errors is given up early.
+
+    Parameters
+    ----------
+    instance : Instance
+        The problem.
+    planner : Planner
+        Plans one window.
+    margin : float, optional
+        Plan for (1 + margin) times nominal demand only; its share on spot is then what is chosen.
+    limits : Limits, optional
+        What a plan must keep.
+    seed : int
+        Of the days; they are others than those of `fleetgym.fleet_risk`.
+    running : ndarray of int, shape (C,), optional
+        What runs already. Days begin with it, so what a plan adds has to start, and it is a candidate itself.
+    progress : callable, optional
+        Called with the numbers of candidates compared and of all.
+
+    Returns
+    -------
+    Choice
+
+    Raises
+    ------
+    FleetgymError
+        If no candidate keeps the limits.
+
+    Examples
+    --------
+    >>> import fleetgym
+    >>> from fleetgym.agents.registry import make_planner
+    >>> found = choose(fleetgym.load_instance("fleet-v0/toy/drop"), make_planner("gh"))
+    >>> found.best.fleet, found.best.kind
+    ((2, 0), 'one plan for all pools')
+    """
+    limits = limits or Limits()
+    judge = _Judge(HeldFleets(instance, [_STREAM, seed], running), limits)
+    candidates = _Candidates(instance, planner, margin, running)
+    named = {fleet: tried for fleet, tried in candidates if limits.admit(instance, np.array(fleet))}
+    if not named:
+        raise FleetgymError(f"no plan keeps {limits.words()}: loosen it, or raise caps")
+    best: dict[str, Fleet] = {}
+    order = sorted(named, key=lambda fleet: (judge.score(fleet, CHECKS[0]), fleet))
+    for done, fleet in enumerate(order, start=1):
+        kind = named[fleet][0]
+        if kind not in best or judge.beats(fleet, best[kind]):
+            best[kind] = fleet
+        if progress is not None:
+            progress(done, len(order))
+    first = min(best.values(), key=lambda fleet: (judge.score(fleet, CHECKS[-1]), fleet))
+    chosen = first
+    if candidates.has_spot and margin is None:
+        chosen = _refine(instance, judge, first, np.any(list(named), axis=0))
+    if not judge.keeps(chosen):
+        raise FleetgymError(
+            f"no plan that was tried keeps {limits.words()}: the least that one misses is "
+            f"{100 * min(judge.miss(fleet) for fleet in (chosen, *best.values())):.2f} % of the requests, with safety "
+            "for the days not seen; loosen it, or raise caps"
+        )
+
+    def told(fleet: Fleet, kind: str, base: float, spot: float) -> Tried:
+        cost_usd, miss = judge.means(fleet)
+        return Tried(kind=kind, fleet=fleet, base=base, spot=spot, cost_usd=cost_usd, miss_share=miss)
+
+    return Choice(
+        best=told(chosen, *named[first]),
+        kinds=tuple(told(fleet, *named[fleet]) for fleet in best.values()),
+        plans=judge.plans,
+        days=CHECKS[-1],
+        refined=chosen != first,
+    )
+
+
+class _Candidates(Iterable[tuple[Fleet, tuple[str, float, float]]]):
+    """Fleets, each with its kind and the multiples of nominal demand that its parts are planned for."""
+
+    def __init__(
+        self, instance: Instance, planner: Planner, margin: float | None, running: np.ndarray | None
+    ):
+        self._view, self._planner, self._margin, self._running = View(instance), planner, margin, running
+        self._spot = spot_pools(instance)
+        self.has_spot = bool(self._spot.any()) and instance.dynamics.availability.kind != "constant"
+
+    def __iter__(self) -> Iterator[tuple[Fleet, tuple[str, float, float]]]:
+        if self._running is not None:
+            yield tuple(self._running.tolist()), (RUNNING, 1.0, 0.0)
+        if not self.has_spot:
+            for margin in MARGINS if self._margin is None else (self._margin,):
+                yield self._plan(1.0 + margin, None), (MARGIN, 1.0 + margin, 0.0)
+            return
+        nothing = (0,) * self._view.instance.num_configurations
+        plans = {(False, 0.0): nothing, (True, 0.0): nothing}
+        for base, spot in self._pairs():
+            for is_spot, level in ((False, base), (True, spot)):
+                if (is_spot, level) not in plans:
+                    plans[is_spot, level] = self._plan(level, self._spot == is_spot)
+            fleet = np.add(plans[False, base], plans[True, spot])
+            if _is_wanted(self._view.actions, fleet):  # not if both parts want the same exclusive slot
+                kind = MIX if base and spot else BASE if base else SPOT
+                yield tuple(fleet.tolist()), (kind, base, spot)
+
+    def _pairs(self) -> list[tuple[float, float]]:
+        if self._margin is not None:
+            level = 1.0 + self._margin
+            return [(share * level, level - share * level) for share in SHARES]
+        pairs = itertools.product((0.0, *LEVELS), repeat=2)
+        return [(base, spot) for base, spot in pairs if base + spot >= _FEWEST and max(base, spot) > 0.0]
+
+    def _plan(self, level: float, pools: np.ndarray | None) -> Fleet:
+        fleet = self._planner.plan(window_to_plan(self._view, level - 1.0, pools)).fleet
+        return tuple(int(y) for y in fleet)
+
+
+class _Judge:
+    """Compares fleets on equal days."""
+
+    def __init__(self, held: HeldFleets, limits: Limits):
+        self.held, self._limits = held, limits
+        instance = held.instance
+        unserved_usd = sum(w.rate_rps * w.unserved_usd for w in instance.workloads)
+        # More than any fleet saves by missing more than it may.
+        self._fine_usd = 1e3 * (1e-9 + unserved_usd * instance.window_s * instance.num_windows)
+        self._seen: set[Fleet] = set()
+
+    @property
+    def plans(self) -> int:
+        """How many fleets were compared."""
+        return len(self._seen)
+
+    def costs(self, fleet: Fleet, days: int) -> np.ndarray:
+        self._seen.add(fleet)
+        return self.held.days(fleet, days)[:, : len(COST_TERMS)].sum(axis=1)
+
+    def means(self, fleet: Fleet) -> tuple[float, float]:
+        """Return the mean cost in USD and the mean share that is missed, per day."""
+        days = self.held.days(fleet, CHECKS[-1])
+        return float(self.costs(fleet, CHECKS[-1]).mean()), float(days[:, MISSED].mean())
+
+    def miss(self, fleet: Fleet, days: int = CHECKS[-1]) -> float:
+        """Return the mean share that is missed, and two standard errors more for the days not seen."""
+        missed = self.held.days(fleet, days)[:, MISSED]
+        return float(missed.mean() + 2.0 * missed.std() / np.sqrt(days))
+
+    def keeps(self, fleet: Fleet) -> bool:
+        most = self._limits.miss_at_most
+        return (most is None or self.miss(fleet) <= most) and self.admits(fleet)
+
+    def admits(self, fleet: Fleet) -> bool:
+        return self._limits.admit(self.held.instance, np.array(fleet))
+
+    def score(self, fleet: Fleet, days: int) -> float:
+        """Return the mean cost of a day, with a fine for missing more than is allowed."""
+        most = self._limits.miss_at_most
+        over = 0.0 if most is None else max(0.0, self.miss(fleet, days) - most)
+        return float(self.costs(fleet, days).mean()) + self._fine_usd * over
+
+    def beats(self, one: Fleet, other: Fleet) -> bool:
+        """Return whether a fleet is better than another, which is given up early if it is clearly worse."""
+        for days in CHECKS:
+            lead = self.score(other, days) - self.score(one, days)
+            spread = (self.costs(one, days) - self.costs(other, days)).std() / np.sqrt(days)
+            if lead < -2.0 * spread:
+                return False
+        return lead > 0.0
+
+
+def _refine(instance: Instance, judge: _Judge, fleet: Fleet, used: np.ndarray) -> Fleet:
+    """Return a fleet that no single replica more, less or exchanged makes better; `used` says of which kinds."""
+    kinds, actions = np.flatnonzero(used), View(instance).actions
+
+    def neighbours(of: Fleet) -> Iterator[Fleet]:
+        for drop, add in itertools.product((None, *kinds), repeat=2):
+            changed = np.array(of)
+            if drop is not None:
+                changed[drop] -= 1
+            if add is not None:
+                changed[add] += 1
+            found = tuple(int(y) for y in changed)
+            if drop != add and min(found) >= 0 and judge.admits(found) and _is_wanted(actions, changed):
+                yield found
+
+    for _ in range(_ROUNDS):
+        better = next((other for other in neighbours(fleet) if judge.beats(other, fleet)), None)
+        if better is None:
+            break
+        fleet = better
+    return fleet
+
+
+def _is_wanted(actions: ActionSpace, fleet: np.ndarray) -> bool:
+    try:
+        actions.check_fleet(fleet)
+    except DataError:
+        return False
+    return True
