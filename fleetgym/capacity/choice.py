@@ -26,7 +26,7 @@ LEVELS = (0.25, 0.5, 0.75, 1.0, 1.2, 1.45, 1.8, 2.3, 3.0)
 #: Shares of a given demand that the base is planned for.
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 #: Days after which two fleets are compared; the last decides.
-CHECKS = (15, 30, 60, 120)
+CHECKS = (15, 30, 60, 120, 240)
 
 #: Kinds of plans.
 MARGIN, BASE, SPOT, MIX, RUNNING = (
@@ -90,6 +90,7 @@ class Tried:
     spot: float  # multiple that is planned on spot alone
     cost_usd: float  # per day
     miss_share: float
+    keeps_limits: bool
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,12 +101,13 @@ class Choice:
     kinds: tuple[Tried, ...]  # the best of each kind
     plans: int  # fleets that were compared
     days: int
+    limits: Limits
     refined: bool  # whether replicas were then changed one by one
 
     @property
     def margin(self) -> float:
-        """The planned demand is (1 + this) times nominal demand."""
-        return self.best.base + self.best.spot - 1.0
+        """The plan is the planner's own for (1 + this) times nominal demand; 0 if it has parts or what runs stays."""
+        return self.best.base - 1.0 if self.best.kind == MARGIN else 0.0
 
 
 def spot_pools(instance: Instance) -> np.ndarray:
@@ -215,13 +217,22 @@ def choose(
 
     def told(fleet: Fleet, kind: str, base: float, spot: float) -> Tried:
         cost_usd, miss = judge.means(fleet)
-        return Tried(kind=kind, fleet=fleet, base=base, spot=spot, cost_usd=cost_usd, miss_share=miss)
+        return Tried(
+            kind=kind,
+            fleet=fleet,
+            base=base,
+            spot=spot,
+            cost_usd=cost_usd,
+            miss_share=miss,
+            keeps_limits=judge.keeps(fleet),
+        )
 
     return Choice(
         best=told(chosen, *named[first]),
         kinds=tuple(told(fleet, *named[fleet]) for fleet in best.values()),
         plans=judge.plans,
         days=CHECKS[-1],
+        limits=limits,
         refined=chosen != first,
     )
 
@@ -292,13 +303,13 @@ class _Judge:
         return float(self.costs(fleet, CHECKS[-1]).mean()), float(days[:, MISSED].mean())
 
     def miss(self, fleet: Fleet, days: int = CHECKS[-1]) -> float:
-        """Return the mean share that is missed, and two standard errors more for the days not seen."""
+        """Return a bound on the mean share that is missed: one-sided, at 95 %, for the days not seen."""
         missed = self.held.days(fleet, days)[:, MISSED]
-        return float(missed.mean() + 2.0 * missed.std() / np.sqrt(days))
+        return float(missed.mean() + 1.645 * missed.std() / np.sqrt(days))
 
     def keeps(self, fleet: Fleet) -> bool:
         most = self._limits.miss_at_most
-        return (most is None or self.miss(fleet) <= most) and self.admits(fleet)
+        return bool((most is None or self.miss(fleet) <= most) and self.admits(fleet))
 
     def admits(self, fleet: Fleet) -> bool:
         return self._limits.admit(self.held.instance, np.array(fleet))
@@ -320,18 +331,21 @@ class _Judge:
 
 
 def _refine(instance: Instance, judge: _Judge, fleet: Fleet, used: np.ndarray) -> Fleet:
-    """Return a fleet that no single replica more, less or exchanged makes better; `used` says of which kinds."""
+    """Return a fleet that no replica more, less or exchanged for up to two makes better; `used` says of which kinds."""
     kinds, actions = np.flatnonzero(used), View(instance).actions
+    one = np.eye(len(fleet), dtype=np.int64)
+    moves = [sign * one[c] for c in kinds for sign in (1, -1)]
+    moves += [
+        more * one[add] - less * one[drop]
+        for add, drop in itertools.permutations(kinds, 2)
+        for more, less in ((1, 1), (2, 1), (1, 2))
+    ]
 
     def neighbours(of: Fleet) -> Iterator[Fleet]:
-        for drop, add in itertools.product((None, *kinds), repeat=2):
-            changed = np.array(of)
-            if drop is not None:
-                changed[drop] -= 1
-            if add is not None:
-                changed[add] += 1
+        for move in moves:
+            changed = of + move
             found = tuple(int(y) for y in changed)
-            if drop != add and min(found) >= 0 and judge.admits(found) and _is_wanted(actions, changed):
+            if min(found) >= 0 and judge.admits(found) and _is_wanted(actions, changed):
                 yield found
 
     for _ in range(_ROUNDS):

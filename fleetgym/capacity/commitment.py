@@ -64,6 +64,8 @@ def committed(instance: Instance, gpus: np.ndarray) -> Instance:
     [(1, 0.0), (0, 0.0)]
     """
     is_reserved = reserved_pools(instance)
+    if not is_reserved.any():
+        return instance
     free = {pool.id for pool, mine in zip(instance.pools, is_reserved, strict=True) if mine}
     pools = [
         dataclasses.replace(pool, cap_gpus=int(n), price_usd_per_gpu_h=0.0) if pool.id in free else pool

@@ -380,16 +380,14 @@ def _play(
     found = RiskyPlan(plan=planned, margin=margin, risk=None, plays=True)
     if not days:
         return found
-    if not reserved_pools(instance).any():
-        risk = agent_risk(instance, agent, days=days, seed=seed, progress=bar("playing days"))
-        return dataclasses.replace(found, risk=risk)
-    gpus = _best_commitment(instance, agent, planned.fleet, seed, bar("choosing a commitment"))
-    risk = _committed_risk(instance, agent, gpus, days, seed, bar("playing days"))
-    planned = planner.plan(window_to_plan(View(committed(instance, gpus)), margin))
+    gpus = best_commitment(instance, agent, planned.fleet, seed, bar("choosing a commitment"))
+    risk = committed_risk(instance, agent, gpus, days, seed, bar("playing days"))
+    if reserved_pools(instance).any():
+        planned = planner.plan(window_to_plan(View(committed(instance, gpus)), margin))
     return dataclasses.replace(found, plan=planned, risk=risk, committed_gpus=gpus)
 
 
-def _committed_risk(
+def committed_risk(
     instance: Instance, agent: Agent, gpus: np.ndarray, days: int, seed: int, progress: Progress | None
 ) -> Risk:
     """Return an agent's risk with reserved GPUs paid for; the commitment is part of the rent of every day."""
@@ -399,20 +397,21 @@ def _committed_risk(
     return dataclasses.replace(risk, terms_usd=terms_usd)
 
 
-def _best_commitment(
+def best_commitment(
     instance: Instance, agent: Agent, fleet: np.ndarray, seed: int, progress: Progress | None
 ) -> np.ndarray:
     """Return how many GPUs of each reserved pool to commit to, (G,): those with which days cost least."""
     held = instance.gpu_use @ fleet
-    found = np.where(reserved_pools(instance), held, [pool.cap_gpus for pool in instance.pools])
-    pools = np.flatnonzero(reserved_pools(instance))
+    is_reserved = reserved_pools(instance)
+    found = np.where(is_reserved, held, [pool.cap_gpus for pool in instance.pools])
+    pools = np.flatnonzero(is_reserved)
     costs: dict[tuple[int, ...], float] = {}
     for step, (g, share) in enumerate(itertools.product(pools, COMMITTED_SHARES), start=1):
         tried = found.copy()
         tried[g] = min(instance.pools[g].cap_gpus, round(share * held[g]))
         for gpus in (found, tried):
             if tuple(gpus) not in costs:
-                risk = _committed_risk(instance, agent, gpus, COMMITMENT_DAYS, seed + 1_000_003, None)
+                risk = committed_risk(instance, agent, gpus, COMMITMENT_DAYS, seed + 1_000_003, None)
                 costs[tuple(gpus)] = float(risk.cost_usd.mean())
         found = tried if costs[tuple(tried)] < costs[tuple(found)] else found
         if progress is not None:

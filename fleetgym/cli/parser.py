@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from fleetgym.cli import calibrate, pages, process, run_options, submissions
-from fleetgym.cli.words import margin, names, numbers, of
+from fleetgym.cli.words import growth, margin, names, numbers, of, share
 from fleetgym.files import quantities as q
 from fleetgym.runtime.version import __version__
 
@@ -227,7 +227,9 @@ def _add_planning(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "plan",
         "plan for an instance, and say what the plan risks",
         "  fleetgym plan fleet-v0/toy/two-pools --agent agh\n"
-        "  fleetgym plan day.json --agent agh --margin best --plot plan.png\n"
+        "  fleetgym plan day.json --agent milp --miss-at-most 1% --plot plan.png\n"
+        "  fleetgym plan day.json --running now.json --growth 3x\n"
+        "  fleetgym plan day.json --schedule --plot day.png\n"
         "  fleetgym plan day.json --agent agh-rolling --days 20",
     )
     p.add_argument("instance", help="id or file")
@@ -236,7 +238,28 @@ def _add_planning(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--margin",
         type=margin,
         metavar="M",
-        help="plan for 1 + M times nominal demand; best: the one that costs least on other generated days",
+        help="plan for 1 + M times nominal demand (default: best, what costs least on other generated days)",
+    )
+    p.add_argument(
+        "--miss-at-most", type=share, metavar="1%", help="of the requests, on average over generated days"
+    )
+    p.add_argument("--spot-share-at-most", type=share, metavar="50%", help="of the GPUs held")
+    p.add_argument(
+        "--on-demand-base",
+        type=of(q.GPU_CAP),
+        metavar="N",
+        help="least GPUs that cannot be lost: not on spot",
+    )
+    p.add_argument(
+        "--running", metavar="FILE", help="JSON of what runs now, as of plan --json: what to add and release"
+    )
+    p.add_argument(
+        "--growth", type=growth, metavar="3x", help="plan for so many times the demand; 1x,2x,4x: a table"
+    )
+    p.add_argument(
+        "--schedule",
+        action="store_true",
+        help="print the GPUs of each hour of the mean day, and how to rent them",
     )
     p.add_argument(
         "--days", type=of(q.DAYS), default=100, help="generated days to play; 0 for none (default: 100)"

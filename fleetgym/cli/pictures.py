@@ -11,6 +11,9 @@ from fleetgym.files.errors import FleetgymError
 
 FORMATS = ("png", "svg", "pdf")
 
+#: Colours that are told apart by colour-blind readers too (Okabe and Ito).
+COLOURS = ("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#cc79a7", "#d55e00", "#f0e442", "#8c8c8c")
+
 
 def check_picture(path: str | None) -> None:
     """Refuse what `save_picture` could not do later.

@@ -7,13 +7,10 @@ from typing import Any
 import numpy as np
 
 from fleetgym.capacity.risk import Risk
-from fleetgym.cli.pictures import new_figure, save_picture
+from fleetgym.cli.pictures import COLOURS, new_figure, save_picture
 from fleetgym.cli.plan_report import planned_demand
 from fleetgym.cli.text_tables import number
 from fleetgym.model.instance import Instance
-
-#: Colours that are told apart by colour-blind readers too (Okabe and Ito).
-_COLOURS = ("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#cc79a7", "#d55e00", "#f0e442", "#8c8c8c")
 
 
 def plot_plan(instance: Instance, facts: dict[str, Any], risk: Risk | None, path: str) -> None:
@@ -57,7 +54,7 @@ def _draw_fleet(axes: Any, instance: Instance, facts: dict[str, Any]) -> None:
             if instance.configurations[place[name]].model == model:
                 held += instance.gpu_use[:, place[name]] * replicas
         if held.any():
-            axes.barh(rows, held, 0.6, left=begin, color=_COLOURS[m % len(_COLOURS)], label=model)
+            axes.barh(rows, held, 0.6, left=begin, color=COLOURS[m % len(COLOURS)], label=model)
             begin += held
     most = max(1.0, begin.max())
     for row, pool in enumerate(facts["gpus"].values()):
@@ -81,7 +78,7 @@ def _draw_terms(axes: Any, facts: dict[str, Any]) -> None:
     """Draw the terms of the planned window's cost, per hour."""
     per_h = 3600.0 / facts["window_s"]
     terms = {name: usd * per_h for name, usd in facts["costs_usd"].items() if name != "cost" and usd > 0.0}
-    bars = axes.barh([_words(name) for name in terms], list(terms.values()), 0.6, color=_COLOURS[0])
+    bars = axes.barh([_words(name) for name in terms], list(terms.values()), 0.6, color=COLOURS[0])
     axes.bar_label(bars, [number(usd, 2) for usd in terms.values()], padding=3, fontsize="small")
     axes.invert_yaxis()
     axes.margins(x=0.15)
@@ -102,7 +99,7 @@ def _draw_days(costs: Any, missed: Any, risk: Risk) -> None:
     begin = np.zeros(len(days))
     for k, name in enumerate(COST_TERMS):
         if terms[k].any():
-            costs.bar(days, terms[k], 1.0, bottom=begin, color=_COLOURS[k], label=_words(name))
+            costs.bar(days, terms[k], 1.0, bottom=begin, color=COLOURS[k], label=_words(name))
             begin += terms[k]
     measures = risk.summary()["cost_usd"]
     for name, style in (("mean", "-"), ("p95", "--"), ("worst_decile", ":")):
@@ -111,8 +108,8 @@ def _draw_days(costs: Any, missed: Any, risk: Risk) -> None:
     costs.set_ylabel("USD per generated day")
     costs.legend(frameon=True, framealpha=0.9, fontsize="small", loc="upper left", ncols=2)
     costs.set_ylim(0.0, 1.35 * begin.max() if begin.any() else 1.0)
-    missed.bar(days, 100.0 * risk.miss_share[order], 1.0, color=_COLOURS[3], label="late or unserved")
-    missed.bar(days, 100.0 * risk.unserved_share[order], 1.0, color=_COLOURS[5], label="unserved")
+    missed.bar(days, 100.0 * risk.miss_share[order], 1.0, color=COLOURS[3], label="late or unserved")
+    missed.bar(days, 100.0 * risk.unserved_share[order], 1.0, color=COLOURS[5], label="unserved")
     missed.set_ylabel("% of requests")
     missed.set_xlabel(f"{len(days)} generated days, from the cheapest to the dearest")
     missed.set_xlim(0.5, len(days) + 0.5)

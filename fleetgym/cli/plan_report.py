@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from fleetgym.capacity.risk import MARGINS, Risk
+from fleetgym.capacity.choice import MARGIN, Choice
+from fleetgym.capacity.risk import Risk, RiskyPlan
 from fleetgym.capacity.traces.objectives import Slo, stated_slos
 from fleetgym.capacity.traces.token_times import limit_of
-from fleetgym.cli.text_tables import NOTHING, align, number, share
+from fleetgym.cli.text_tables import align, number, share
 from fleetgym.model.instance import Configuration, Instance
 from fleetgym.model.planning import Plan
 
-_MUCH_UNSERVED = 0.02
+_MUCH_MISSED = 0.02
+_WIDTH = 80
 #: Branch and bound nodes for a window's lower bound.
 BOUND_NODES = 200
 
@@ -50,7 +55,7 @@ def plan_facts(
     """
     from fleetgym.agents.view import View
     from fleetgym.bounds import Effort, window_bound
-    from fleetgym.capacity.risk import window_to_plan
+    from fleetgym.capacity.choice import window_to_plan
     from fleetgym.model.window import COST_TERMS, window_model
 
     model, view = window_model(instance), View(instance)
@@ -95,6 +100,87 @@ def plan_facts(
     }
 
 
+def risky_facts(
+    instance: Instance, found: RiskyPlan, agent: str, running: np.ndarray | None = None
+) -> dict[str, Any]:
+    """Return what `plan_facts` does, and how the plan was chosen, what it commits to, and what it changes.
+
+    Parameters
+    ----------
+    instance : Instance
+        The problem.
+    found : RiskyPlan
+        From `fleetgym.capacity.risk.plan_with_risk`.
+    agent : str
+        Who planned.
+    running : ndarray of int, shape (C,), optional
+        What runs now.
+
+    Returns
+    -------
+    dict
+        Beside what `plan_facts` has: ``agent``; ``risk_of``: "fleet" if it is held, "agent" if that plays, None;
+        ``choice``: what the plan was chosen among, None; ``commitments``: by reserved pool GPUs and USD per episode;
+        ``switch``: replicas to add and to release, the fees in USD, and the windows until all serve, None.
+    """
+    facts = plan_facts(instance, found.plan, margin=found.margin, risk=found.risk)
+    held = instance.gpu_use @ np.asarray(found.plan.fleet)
+    gpus = held if found.committed_gpus is None else found.committed_gpus
+    return {
+        **facts,
+        "agent": agent,
+        "risk_of": None if found.risk is None else "agent" if found.plays else "fleet",
+        "choice": None if found.choice is None else _choice_facts(instance, found.choice),
+        "commitments": _commitments(instance, gpus),
+        "switch": None if running is None else _switch(instance, running, np.asarray(found.plan.fleet)),
+    }
+
+
+def _choice_facts(instance: Instance, choice: Choice) -> dict[str, Any]:
+    ids = [c.id for c in instance.configurations]
+    return {
+        "plans": choice.plans,
+        "days": choice.days,
+        "refined": choice.refined,
+        "kind": choice.best.kind,
+        "miss_at_most": choice.limits.miss_at_most,
+        "best_of_kinds": [
+            {
+                "kind": tried.kind,
+                "fleet": {ids[c]: tried.fleet[c] for c in np.flatnonzero(tried.fleet)},
+                "gpus": _gpus(instance, np.array(tried.fleet)),
+                "cost_usd": tried.cost_usd,
+                "miss_share": tried.miss_share,
+                "keeps_limits": tried.keeps_limits,
+            }
+            for tried in choice.kinds
+        ],
+    }
+
+
+def _commitments(instance: Instance, gpus: np.ndarray) -> dict[str, Any]:
+    from fleetgym.capacity.commitment import commitment_usd
+
+    only = np.eye(instance.num_pools, dtype=int)
+    return {
+        pool.id: {"gpus": int(gpus[g]), "usd_per_episode": commitment_usd(instance, gpus * only[g])}
+        for g, pool in enumerate(instance.pools)
+        if pool.market == "reserved" and gpus[g] > 0
+    }
+
+
+def _switch(instance: Instance, running: np.ndarray, fleet: np.ndarray) -> dict[str, Any]:
+    ids, change = [c.id for c in instance.configurations], fleet - running
+    added = np.maximum(change, 0)
+    starts = [c.startup_windows for c in instance.configurations]
+    return {
+        "add": {ids[c]: int(change[c]) for c in np.flatnonzero(change > 0)},
+        "release": {ids[c]: int(-change[c]) for c in np.flatnonzero(change < 0)},
+        "fees_usd": float(added @ [c.startup_usd for c in instance.configurations]),
+        "windows": max((starts[c] for c in np.flatnonzero(added)), default=0),
+    }
+
+
 def _missed_at_most(slo: Slo) -> float | None:
     """Return the share of requests whose first token may be late; None where no percentile was asked for."""
     return None if slo.ttft_percentile is None else 1.0 - slo.ttft_percentile / 100.0
@@ -105,10 +191,16 @@ def _mean(shares: np.ndarray, values: np.ndarray) -> float | None:
     return float(shares @ values / shares.sum()) if shares.sum() > 1e-12 else None
 
 
-def _gpus(instance: Instance, fleet: np.ndarray) -> dict[str, dict[str, float]]:
+def _gpus(instance: Instance, fleet: np.ndarray) -> dict[str, dict[str, Any]]:
     held, rent = instance.gpu_use @ fleet, instance.rental_usd_per_h @ fleet
     return {
-        pool.id: {"held": int(held[g]), "cap": pool.cap_gpus, "usd_per_h": float(rent[g])}
+        pool.id: {
+            "held": int(held[g]),
+            "cap": pool.cap_gpus,
+            "usd_per_h": float(rent[g]),
+            "gpu_type": pool.gpu_type,
+            "market": pool.market,
+        }
         for g, pool in enumerate(instance.pools)
     }
 
@@ -123,68 +215,178 @@ def _budget(instance: Instance, held_usd: float) -> dict[str, Any] | None:
 
 def planned_demand(facts: dict[str, Any]) -> str:
     """Return in words the demand that was planned for."""
+    if facts["choice"] is not None and facts["choice"]["kind"] != MARGIN:
+        return f"generated days: {facts['choice']['kind']}"
     return f"{1.0 + facts['margin']:g} times nominal demand" if facts["margin"] else "nominal demand"
 
 
 # -- text
 
 
-def describe_plan(
-    instance: Instance, facts: dict[str, Any], agent: str, plays: bool = False, is_best_margin: bool = False
-) -> str:
-    """Return a plan as text.
+def describe_plan(instance: Instance, facts: dict[str, Any]) -> str:
+    """Return a plan as text: what is wrong with it first, then what to buy, and how sure that is.
 
     Parameters
     ----------
     instance : Instance
         The problem.
     facts : dict
-        From `plan_facts`.
-    agent : str
-        Who planned.
-    plays : bool
-        Whether the risk is that of an agent that plans again and again.
-    is_best_margin : bool
-        Whether the margin is the best of those tried.
+        From `risky_facts`.
 
     Returns
     -------
     str
     """
     numbers = {name: f"#{k}" for k, name in enumerate(_in_order(instance, facts["fleet"]), start=1)}
+    agent, plays = facts["agent"], facts["risk_of"] == "agent"
     parts = [
-        f"{instance.id}: plan of {agent} for a window of {planned_demand(facts)}"
-        + (", which it is given here and forecasts when it plays" if plays else "")
-        + (f" (the best of {len(MARGINS)} margins tried)" if is_best_margin else ""),
-        f"fleet\n{_fleet(instance, facts, numbers)}",
-        f"routing and SLOs\n{_routes(facts['routing'], numbers)}",
-        f"cost with all of it serving, start-up left out\n{_costs(facts)}",
+        *_warnings(instance, facts),
+        _wrap(
+            f"{instance.id}: plan of {agent} for {planned_demand(facts)}"
+            + (", which it is given here and forecasts when it plays" if plays else "")
+        ),
+        f"buy\n{_fleet(instance, facts, numbers)}",
     ]
+    if facts["switch"] is not None:
+        parts.append(_switch_words(instance, facts))
+    hours = instance.num_windows * instance.window_s / 3600.0
     if facts["risk"] is not None:
         what = f"{agent} playing" if plays else "this fleet held"
-        hours = instance.num_windows * instance.window_s / 3600.0
         parts.append(f"risk: {what}\n{describe_risk(facts['risk'], hours)}")
-    parts += _advice(instance, facts, may_have_margin=not (plays or is_best_margin or facts["margin"]))
+    if facts["choice"] is not None:
+        parts.append(_choice_words(instance, facts["choice"]))
+    window = f"a window of {1.0 + facts['margin']:g} times nominal demand"
+    knows_no = "; the bound knows no drops" if _loses(instance) else ""
+    parts += [
+        f"{window}: routing and SLOs\n{_routes(facts['routing'], numbers)}",
+        f"its cost with all of the fleet serving, start-up left out{knows_no}\n{_costs(facts)}",
+    ]
     return "\n\n".join(parts)
 
 
-def _advice(instance: Instance, facts: dict[str, Any], may_have_margin: bool) -> list[str]:
-    """Return what to look at where much is unserved: at the planned demand, or on generated days only."""
+def _loses(instance: Instance) -> bool:
+    return instance.dynamics.availability.kind != "constant"
+
+
+def _warnings(instance: Instance, facts: dict[str, Any]) -> list[str]:
+    """Return what is wrong with a plan: much is missed, at the planned demand or on generated days only."""
     rates = np.array([route["rate_rps"] for route in facts["routing"].values()])
     unserved = rates @ [route["unserved"] for route in facts["routing"].values()] / max(rates.sum(), 1e-300)
     full = _used_up(instance, facts)
-    if unserved > _MUCH_UNSERVED:
+    if unserved > _MUCH_MISSED and facts["choice"] is None:
         why = full or (
             "there is room for more replicas, so look at penalties (unserved_usd, --penalty), at SLOs that no route "
             "keeps, and at other agents"
         )
-        return [f"{100 * unserved:.1f} % is unserved already at {planned_demand(facts)}: {why}."]
+        return [
+            _wrap(f"WARNING: {100 * unserved:.1f} % is unserved already at {planned_demand(facts)}: {why}.")
+        ]
     risk = facts["risk"]
-    if not may_have_margin or risk is None or risk["unserved_share"]["mean"] <= _MUCH_UNSERVED:
+    if risk is None:
+        if not _loses(instance):
+            return []
+        return ["WARNING: spot GPUs can be lost; --days 100 says what that costs."]
+    missed, most = risk["miss_share"]["mean"], (facts["choice"] or {}).get("miss_at_most")
+    if missed <= (_MUCH_MISSED if most is None else most):
         return []
-    loses = instance.dynamics.availability.kind != "constant"
-    when = f"when demand is above nominal{' or replicas are lost' if loses else ''}"
-    return [f"Much is unserved {when}{f', and {full}' if full else ': try --margin best'}."]
+    when = f"when demand is above plan{' or spot GPUs are lost' if _loses(instance) else ''}"
+    if full:
+        what = full
+    elif most is not None:
+        what = f"more than the {100 * most:g} % that were allowed and kept on the days of the choice"
+    elif facts["choice"] is not None:
+        what = "it still is the cheapest plan at these penalties; --miss-at-most 1% asks for a better one"
+    else:
+        what = "try --margin best" if facts["risk_of"] == "fleet" else "give the agent a margin"
+    return [
+        _wrap(f"WARNING: {100 * missed:.1f} % of the requests are missed on generated days, {when}: {what}.")
+    ]
+
+
+def _wrap(text: str) -> str:
+    return textwrap.fill(text, _WIDTH, break_long_words=False)
+
+
+def _switch_words(instance: Instance, facts: dict[str, Any]) -> str:
+    switch = facts["switch"]
+    lines = [
+        f"  {what:<8}{count} x {name}" for what in ("add", "release") for name, count in switch[what].items()
+    ]
+    if not lines:
+        return "from what runs: nothing to change"
+    ready = switch["windows"] * instance.window_s / 60.0
+    cost = f"costs {number(switch['fees_usd'], 2)} USD once; all of it serves after {ready:g} minutes"
+    return "\n".join(["from what runs", *lines, f"  {cost}"])
+
+
+def _choice_words(instance: Instance, choice: dict[str, Any]) -> str:
+    rows = []
+    for tried in choice["best_of_kinds"]:
+        note = "" if tried["keeps_limits"] else "breaks a limit"
+        rows.append(
+            [
+                tried["kind"],
+                number(tried["cost_usd"], 2),
+                share(tried["miss_share"]),
+                short_fleet(tried["gpus"]),
+                note,
+            ]
+        )
+    head = ["best of its kind", "USD/day", "missed %", "GPUs"]
+    lines = align(head[:3], [row[:3] for row in rows]).split("\n")
+    prose = [head[3], "----", *(f"{row[3]}{'; ' + row[4] if row[4] else ''}" for row in rows)]
+    table = "\n".join(f"{a}  {b}".rstrip() for a, b in zip(lines, prose, strict=True))
+    refined = "; the best was then refined" if choice["refined"] else ""
+    return f"chosen among {choice['plans']} plans on {choice['days']} other generated days{refined}\n{table}"
+
+
+def describe_growth(instances: Sequence[Instance], rows: Sequence[dict[str, Any]]) -> str:
+    """Return plans for several multiples of demand as one table.
+
+    Parameters
+    ----------
+    instances : sequence of Instance
+        One per multiple.
+    rows : sequence of dict
+        From `risky_facts`, with ``growth``.
+
+    Returns
+    -------
+    str
+    """
+    table, prose, full = [], [], []
+    for instance, facts in zip(instances, rows, strict=True):
+        risk = facts["risk"]
+        table.append(
+            [
+                f"{facts['growth']:g}x",
+                number(
+                    sum(route["rate_rps"] for route in facts["routing"].values()) / (1.0 + facts["margin"]), 1
+                ),
+                number(risk["cost_usd"]["mean"], 2),
+                number(risk["cost_usd"]["p95"], 2),
+                share(risk["miss_share"]["mean"]),
+            ]
+        )
+        prose.append(short_fleet(facts["gpus"]))
+        full += [
+            _wrap(f"{facts['growth']:g}x: {text.removeprefix('WARNING: ')}")
+            for text in _warnings(instance, facts)
+        ]
+    lines = align(["demand", "req/s", "USD/day", "P95", "missed %"], table).split("\n")
+    text = "\n".join(f"{a}  {b}" for a, b in zip(lines, ["GPUs", "----", *prose], strict=True))
+    head = f"{instances[0].id}: plans of {rows[0]['agent']} as demand grows; {rows[0]['risk']['days']} generated days"
+    return "\n\n".join([*(["WARNING", *full] if full else []), head, text])
+
+
+def short_fleet(gpus: dict[str, dict[str, Any]]) -> str:
+    """Return the GPUs held by pool in a few words, such as ``2 B200 + 2 H100 spot``."""
+    words = [
+        f"{g['held']} {g['gpu_type']}{'' if g['market'] == 'on-demand' else ' ' + g['market']}"
+        for g in gpus.values()
+        if g["held"]
+    ]
+    return " + ".join(words) or "none"
 
 
 def _used_up(instance: Instance, facts: dict[str, Any]) -> str | None:
@@ -230,23 +432,36 @@ def _fleet(instance: Instance, facts: dict[str, Any], numbers: dict[str, str]) -
                 label,
                 " + ".join(dict.fromkeys(tier.pool for tier in tiers)),
                 configuration.model,
-                " + ".join(dict.fromkeys(tier.precision for tier in tiers)),
-                f"{configuration.tensor_parallel} x {configuration.pipeline_parallel}",
+                " + ".join(dict.fromkeys(tier.precision for tier in tiers))
+                + f" {configuration.tensor_parallel}x{configuration.pipeline_parallel}",
                 str(replicas),
                 str(replicas * _gpus_each(configuration)),
                 number(replicas * float(instance.rental_usd_per_h[:, c].sum()), 2),
             ]
         )
-    head = ["", "pool", "model", "precision", "TP x PP", "replicas", "GPUs", "USD/h"]
+    head = ["", "pool", "model", "TP x PP", "replicas", "GPUs", "USD/h"]
     table = align(head, rows, left=4) if rows else "(empty)"
-    held = ", ".join(f"{pool} {g['held']}/{g['cap']}" for pool, g in facts["gpus"].items())
+    held = ", ".join(f"{pool} {g['held']}/{g['cap']}" for pool, g in facts["gpus"].items() if g["held"])
     rent = sum(g["usd_per_h"] for g in facts["gpus"].values())
-    text = f"{table}\nGPUs held: {held}; rent {number(rent, 2)} USD/h"
+    text = f"{table}\n" + _wrap(f"GPUs held: {held or 'none'}; rent {number(rent, 2)} USD/h")
+    hours = instance.num_windows * instance.window_s / 3600.0
+    for pool, paid in facts["commitments"].items():
+        usd, n = number(paid["usd_per_episode"], 2), paid["gpus"]
+        per = "day" if abs(hours - 24.0) < 1e-9 else f"episode of {hours:g} h"
+        text += "\n" + _wrap(
+            f"commit to {n} {pool}: {usd} USD per {per}, used or not{_terms(instance, pool)}"
+        )
     if (budget := facts["budget"]) is not None:
         per = "h" if budget["kind"] == "rate" else "episode"
         taken = number(budget["held_usd"], 2)
         text += f"\nbudget: {number(budget['usd'], 2)} USD/{per}, of which this fleet takes {taken}"
     return text
+
+
+def _terms(instance: Instance, pool: str) -> str:
+    """Return for how long a reserved pool is paid, as the instance's provenance says; empty where it does not."""
+    found = re.search(rf"(?:^|; ){re.escape(pool)}: (\d+ days)", instance.provenance.get("commitments", ""))
+    return f", for {found[1]}" if found else ""
 
 
 def _gpus_each(configuration: Configuration) -> int:
@@ -257,14 +472,12 @@ def _routes(routing: dict[str, Any], numbers: dict[str, str]) -> str:
     head = [
         "workload",
         "req/s",
-        "unserved %",
         "missed %",
+        "unserved %",
         "delay s",
         "SLO",
-        "slack %",
         "error",
         "SLO",
-        "slack %",
     ]
     rows, prose = [], []
     for name, route in routing.items():
@@ -272,10 +485,12 @@ def _routes(routing: dict[str, Any], numbers: dict[str, str]) -> str:
             [
                 name,
                 number(route["rate_rps"], 3),
-                share(route["unserved"]),
                 share(route["miss"]),
-                *_slack(route["delay_s"], route["delay_slo_s"], 2),
-                *_slack(route["error"], route["error_slo"], 4),
+                share(route["unserved"]),
+                number(route["delay_s"], 2),
+                f"{route['delay_slo_s']:.4g}",
+                number(route["error"], 4),
+                f"{route['error_slo']:.4g}",
             ]
         )
         prose.append(", ".join(f"{100 * x:.1f} % {numbers[c]}" for c, x in route["to"].items()) or "nowhere")
@@ -307,11 +522,6 @@ def _limits(numbers: dict[str, str]) -> list[str]:
     ]
 
 
-def _slack(value: float | None, slo: float, digits: int) -> list[str]:
-    slack = NOTHING if value is None else f"{round(100.0 * (1.0 - value / slo), 1) + 0.0:.1f}"
-    return [number(value, digits), f"{slo:.4g}", slack]
-
-
 def _costs(facts: dict[str, Any]) -> str:
     per_h = 3600.0 / facts["window_s"]
     rows = [
@@ -323,8 +533,8 @@ def _costs(facts: dict[str, Any]) -> str:
     rows.append(["bound", number(bound, 4), number(bound * per_h, 2), number(bound * per_h * 24.0, 2)])
     table = align(["term", "USD/window", "USD/h", "USD/24 h"], rows)
     saved = facts["gap"] * facts["cost"] * per_h
-    return (
-        f"{table}\ngap {100.0 * facts['gap']:.2f} %: no fleet serves this window for less than the bound, so another "
+    return f"{table}\n" + _wrap(
+        f"gap {100.0 * facts['gap']:.2f} %: no fleet serves this window for less than the bound, so another "
         f"one can save at most {number(saved, 2)} USD/h"
     )
 
@@ -341,4 +551,4 @@ def describe_risk(risk: dict[str, Any], hours: float) -> str:
     terms = ", ".join(f"{name} {number(usd, 2)}" for name, usd in risk["terms_usd"].items() if usd >= 5e-3)
     drawn = f"{risk['days']} generated {'days' if day == 'day' else 'episodes'}, seed {risk['seed']}"
     table = align([drawn, "mean", "P95", "worst decile"], rows)
-    return f"{table}\nmean by term: {terms or 'nothing'}"
+    return f"{table}\n" + _wrap(f"mean by term: {terms or 'nothing'}")

@@ -12,7 +12,6 @@ from typing import Any
 from fleetgym.cli import calibrate, instance_verbs, pages, run_options, submissions, trace_options
 from fleetgym.cli.named import instance_name
 from fleetgym.cli.pictures import check_picture
-from fleetgym.cli.progress import ProgressBar
 from fleetgym.cli.text_tables import align, number, score_table
 from fleetgym.files.errors import FleetgymError
 from fleetgym.runtime.variables import environment_variable
@@ -168,36 +167,14 @@ def _id_of(out: Path) -> str:
 
 
 def plan(arguments: argparse.Namespace) -> int:
-    """Plan the nominal window, and play the plan over generated days."""
-    from fleetgym.capacity.risk import plan_with_risk
-    from fleetgym.cli.plan_plot import plot_plan
-    from fleetgym.cli.plan_report import describe_plan, plan_facts
-    from fleetgym.evaluation.isolation.preflight import preflight
-    from fleetgym.model.library import load_instance
+    """Plan, and play the plan over generated days."""
+    from fleetgym.cli import plan_verb
 
-    check_picture(arguments.plot)
-    instance = load_instance(instance_name(arguments.instance))
-    preflight([arguments.agent])
-    found = plan_with_risk(
-        instance,
-        arguments.agent,
-        margin=arguments.margin,
-        days=arguments.days,
-        seed=arguments.seed,
-        progress=ProgressBar,
-    )
-    facts = {
-        **plan_facts(instance, found.plan, margin=found.margin, risk=found.risk),
-        "agent": arguments.agent,
-        "is_best_margin": found.is_best_margin,
-        "risk_of": None if found.risk is None else "agent" if found.plays else "fleet",
-    }
-    if arguments.plot is not None:
-        plot_plan(instance, facts, found.risk, arguments.plot)
+    facts, text = plan_verb.run(arguments)
     if arguments.json:
         _print_json(facts)
     else:
-        print(describe_plan(instance, facts, arguments.agent, found.plays, found.is_best_margin))
+        print(text)
     return 0
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fleetgym.files.errors import DataError
-from fleetgym.files.quantities import MARGIN, NUMBER
+from fleetgym.files.quantities import GROWTH, MARGIN, NUMBER, SHARE
 from fleetgym.files.schema import Integer, Number
 
 
@@ -50,6 +50,47 @@ def margin(text: str) -> float | str:
     except DataError:
         raise argparse.ArgumentTypeError(
             f"expected a number {MARGIN.words()}, such as 0.3 for 30 % more, or best; got {text!r}"
+        ) from None
+
+
+def share(text: str) -> float:
+    """Return a share, as a number or in percent.
+
+    Examples
+    --------
+    >>> share("1%"), share("0.25")
+    (0.01, 0.25)
+    >>> share("3")
+    Traceback (most recent call last):
+    argparse.ArgumentTypeError: expected a share from 0 to 1, or in percent, such as 0.01 or 1%; got '3'
+    """
+    percent = text.removesuffix("%")
+    try:
+        if percent == text:
+            return SHARE.parse(text)
+        return Number(0.0, 100.0).parse(percent) / 100.0
+    except DataError:
+        raise argparse.ArgumentTypeError(
+            f"expected a share from 0 to 1, or in percent, such as 0.01 or 1%; got {text!r}"
+        ) from None
+
+
+def growth(text: str) -> list[float]:
+    """Return factors of demand that stand between commas.
+
+    Examples
+    --------
+    >>> growth("3x"), growth("1,1.5x,2x")
+    ([3.0], [1.0, 1.5, 2.0])
+    >>> growth("0x")
+    Traceback (most recent call last):
+    argparse.ArgumentTypeError: expected factors from 0.001 to 1000, such as 3x or 1x,2x,4x; got '0x'
+    """
+    try:
+        return [GROWTH.parse(part.strip(" ").removesuffix("x")) for part in text.split(",")]
+    except DataError:
+        raise argparse.ArgumentTypeError(
+            f"expected factors {GROWTH.words()}, such as 3x or 1x,2x,4x; got {text!r}"
         ) from None
 
 

@@ -28,6 +28,7 @@ FACTOR = Number(1e-4, 1e4)
 PRICE_FACTOR = Number(0.0, 1e4)
 SCALE = Number(1e-6, 1e6)  # multiplies the demand of a trace
 PENALTY = Number(1e-3, 1e6)  # times the rent that serves a request
+GROWTH = Number(1e-3, 1e3)  # times nominal demand
 MARGIN = Number(-0.99, 1e3)  # plan for 1 + this times demand
 
 #: Random processes.

@@ -21,7 +21,7 @@ from fleetgym.capacity.traces.candidates import (
 from fleetgym.capacity.traces.days import Days
 from fleetgym.capacity.traces.objectives import Slo, slo_words
 from fleetgym.capacity.traces.penalties import Penalties, penalties
-from fleetgym.capacity.traces.prices import Offer
+from fleetgym.capacity.traces.prices import Offer, pool_ids
 from fleetgym.capacity.traces.studied import length_words
 from fleetgym.capacity.traces.workloads import TraceStatistics
 from fleetgym.families import draft as parts
@@ -116,7 +116,7 @@ def build(
         for w, slo, cv2 in zip(data["workloads"], slos, found.arrival_cv2, strict=True)
     ]
     words = f"{penalty:g} times {failing.basis}"
-    data["provenance"] = _provenance(days, found, slos, context, words, source, prices)
+    data["provenance"] = _provenance(days, found, slos, offers, context, words, source, prices)
     most = largest_load(relaxed, peak * rate, cap)
     notes = []
     if most < 1.0:
@@ -245,6 +245,7 @@ def _provenance(
     days: Days,
     found: TraceStatistics,
     slos: Sequence[Slo],
+    offers: Sequence[Offer],
     context: int,
     penalty: str,
     source: str,
@@ -264,7 +265,20 @@ def _provenance(
         "slo": slo_words(slos, found.names),
         "prices": prices,
         "penalties": f"as given, or assumed: an unserved request costs {penalty}; a late one a third of that",
+        **_commitments(offers),
         "startup": f"assumed: 1 window up to 14 B parameters, 2 up to 70 B, 3 above; a fee of {_FEE_WINDOWS:g} windows "
         "of rent",
         "availability": "modelled for spot pools: drops as in the family drop; constant for the others",
     }
+
+
+def _commitments(offers: Sequence[Offer]) -> Mapping[str, str]:
+    """Return how reserved offers are paid; nothing where there is none."""
+    terms = [
+        f"{pool}: {'no term given' if o.term_days is None else f'{o.term_days} days'}"
+        for pool, o in zip(pool_ids(offers), offers, strict=True)
+        if o.market == "reserved"
+    ]
+    if not terms:
+        return {}
+    return {"commitments": "; ".join(["as given: plan pays reserved GPUs all day, used or not", *terms])}

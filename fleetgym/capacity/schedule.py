@@ -1,0 +1,229 @@
+"""An agent and an instance in; the GPUs to rent in each hour of the mean day, and what they risk, out."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+
+from fleetgym.agents.agent import Agent
+from fleetgym.agents.registry import make_agent, make_planner
+from fleetgym.agents.rolling import Rolling, Static
+from fleetgym.agents.view import View
+from fleetgym.capacity.choice import spot_pools, window_to_plan
+from fleetgym.capacity.commitment import commitment_usd, committed
+from fleetgym.capacity.risk import Progress, Risk, agent_risk, best_commitment, committed_risk, generated_days
+from fleetgym.model.conditions import Conditions
+from fleetgym.model.instance import Instance
+from fleetgym.model.library import InstanceSource, load_instance
+from fleetgym.model.planning import Plan, Planner, Snapshot
+from fleetgym.model.scenario import Scenario
+
+#: What is tried for a planner that plans anew every hour: shares planned without spot, and margins.
+BASE_SHARES = (1.0, 0.75, 0.5, 0.0)
+MARGINS = (0.1, 0.3, 0.6)
+_TRIED_DAYS = 3
+_MEAN_OF = 50  # generated days
+
+
+class Split:
+    """Plans a share of the demand without spot, and the rest on spot alone.
+
+    Parameters
+    ----------
+    planner : Planner
+        Plans either part.
+    base_share : float
+        From 0 to 1.
+    """
+
+    def __init__(self, planner: Planner, base_share: float):
+        self.planner, self.base_share = planner, base_share
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Return the sum of both plans."""
+        is_spot = spot_pools(snapshot.instance)
+        fleet = np.zeros(snapshot.instance.num_configurations, dtype=np.int64)
+        for share, pools in ((self.base_share, ~is_spot), (1.0 - self.base_share, is_spot)):
+            if share > 0.0:
+                fleet += self.planner.plan(_part(snapshot, share, pools)).fleet
+        return Plan(fleet=fleet)
+
+
+def _part(snapshot: Snapshot, share: float, pools: np.ndarray) -> Snapshot:
+    return dataclasses.replace(
+        snapshot,
+        rate_rps=share * snapshot.rate_rps,
+        requests=share * snapshot.requests,
+        route_usd=share * snapshot.route_usd,
+        unserved_usd=share * snapshot.unserved_usd,
+        available_gpus=np.where(pools, snapshot.available_gpus, 0),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Schedule:
+    """GPUs by hour of the mean day; H hours, G pools."""
+
+    agent: str
+    base_share: float | None  # of demand that is planned without spot; None if the agent decides
+    margin: float | None  # over the forecast; None if the agent decides
+    rate_rps: np.ndarray  # (H,) mean of the hour
+    gpus: np.ndarray  # (H, G) most of the hour
+    rent_usd_per_h: np.ndarray  # (H,) commitments left out
+    hours: float  # of an entry, 1 where windows allow
+    committed_gpus: np.ndarray  # (G,) reserved GPUs, paid all day
+    commitment_usd: float  # per day
+    risk: Risk | None  # of the agent, on generated days
+
+
+def mean_day(instance: Instance, seed: int = 0) -> Scenario:
+    """Return the day whose demand is the mean of generated days; nothing is lost, and all else is nominal.
+
+    Examples
+    --------
+    >>> import fleetgym
+    >>> mean_day(fleetgym.load_instance("fleet-v0/toy/drop")).id
+    'mean-day'
+    """
+    rates = np.mean([day.rate_rps for day in generated_days(instance, _MEAN_OF, seed)], axis=0)
+    nominal = Conditions.nominal(instance)
+    rows = {name: np.atleast_2d(getattr(nominal, name)) for name in Conditions.FIELDS}
+    return Scenario(
+        id="mean-day", **{**rows, "rate_rps": np.broadcast_to(rates, (instance.num_windows, rates.shape[1]))}
+    )
+
+
+def make_schedule(
+    instance: InstanceSource,
+    agent: str = "agh",
+    *,
+    days: int = 100,
+    seed: int = 0,
+    progress: Callable[[str], Progress] | None = None,
+) -> Schedule:
+    """Let an agent play the mean day, and return what it holds by hour.
+
+    An agent that plans once plans anew every hour here, on the forecast of the instance's own process. What share of
+    demand is planned without spot, and with which margin, is chosen on three generated days with drops. Reserved GPUs
+    are paid all day; how many is chosen in the same way.
+
+    Parameters
+    ----------
+    instance : Instance, str or path-like
+        The problem, its id or its file.
+    agent : str
+        An agent that plans.
+    days : int
+        Generated days for the risk; 0 for none.
+    seed : int
+        Of the days.
+    progress : callable, optional
+        Given what is being done, returns what is called with the numbers of finished and of all steps.
+
+    Returns
+    -------
+    Schedule
+    """
+    instance = load_instance(instance)
+    made, planner = make_agent(agent), make_planner(agent)
+
+    def bar(what: str) -> Progress | None:
+        return None if progress is None else progress(what)
+
+    share = margin = None
+    if isinstance(made, Static):
+        made, share, margin = _best_hourly(instance, planner, seed, bar("choosing a margin"))
+    fleet = planner.plan(window_to_plan(View(instance), margin or 0.0)).fleet
+    gpus = best_commitment(instance, made, fleet, seed, bar("choosing a commitment"))
+    paid = committed(instance, gpus)
+    risk = committed_risk(instance, made, gpus, days, seed, bar("playing days")) if days else None
+    rate, held, rent, hours = _play(paid, made, mean_day(instance, seed))
+    return Schedule(
+        agent=agent,
+        base_share=share,
+        margin=margin,
+        rate_rps=rate,
+        gpus=held,
+        rent_usd_per_h=rent,
+        hours=hours,
+        committed_gpus=gpus,
+        commitment_usd=commitment_usd(instance, gpus),
+        risk=risk,
+    )
+
+
+def _best_hourly(
+    instance: Instance, planner: Planner, seed: int, progress: Progress | None
+) -> tuple[Agent, float, float]:
+    """Return the agent that plans every hour whose days cost least, its share without spot and its margin."""
+    every = max(1, round(3600.0 / instance.window_s))
+    shares = BASE_SHARES if spot_pools(instance).any() else BASE_SHARES[:1]
+    options = list(itertools.product(shares, MARGINS))
+    found = []
+    for done, (share, margin) in enumerate(options, start=1):
+        agent = Rolling(Split(planner, share), every=every, forecaster="belief", margin=margin)
+        risk = agent_risk(instance, agent, days=_TRIED_DAYS, seed=seed + 1_000_003)
+        found.append((float(risk.cost_usd.mean()), done, agent, share, margin))
+        if progress is not None:
+            progress(done, len(options))
+    _, _, agent, share, margin = min(found, key=lambda option: option[:2])
+    return agent, share, margin
+
+
+def _play(
+    instance: Instance, agent: Agent, day: Scenario
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """Return rates (H,), GPUs (H, G) and rent (H,) by hour, and how long an hour is."""
+    from fleetgym.envs.fleet_alloc import FleetAllocEnv
+
+    env, view = FleetAllocEnv(instance), View(instance)
+    observation, info = env.reset(seed=0, options={"scenario": day})
+    view.update(info)
+    agent.reset(view, seed=0)
+    held, rent = [], []
+    for _ in range(instance.num_windows):
+        view.update(info)
+        observation, _, _, _, info = env.step(np.asarray(agent.act(observation, info)))
+        held.append(instance.gpu_use @ info["held"])
+        rent.append(info["rental"])
+    every = max(1, round(3600.0 / instance.window_s))
+    starts = np.arange(0, instance.num_windows, every)
+    hours = every * instance.window_s / 3600.0
+    windows = np.diff(np.append(starts, instance.num_windows))
+    rate = np.add.reduceat(day.rate_rps.sum(axis=1), starts) / windows
+    usd = np.add.reduceat(np.array(rent), starts) / (windows * instance.window_s / 3600.0)
+    return rate, np.maximum.reduceat(np.array(held), starts), usd, hours
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WorthReserving:
+    """GPUs of an on-demand pool that are held for equally many hours."""
+
+    pool: str
+    gpus: int
+    hours: int
+    below_usd_per_gpu_h: float  # a commitment, paid all day, saves money below this price
+
+
+def worth_reserving(instance: Instance, schedule: Schedule) -> tuple[WorthReserving, ...]:
+    """Return at which price of a commitment, paid all day, each on-demand GPU of a schedule would be cheaper."""
+    found = []
+    count = len(schedule.gpus)
+    for g, pool in enumerate(instance.pools):
+        if pool.market != "on-demand":
+            continue
+        held = schedule.gpus[:, g]
+        used = [int((held >= k).sum()) for k in range(1, int(held.max(initial=0)) + 1)]
+        for hours in dict.fromkeys(used):
+            found.append(
+                WorthReserving(
+                    pool=pool.id,
+                    gpus=used.count(hours),
+                    hours=round(hours * schedule.hours),
+                    below_usd_per_gpu_h=pool.price_usd_per_gpu_h * hours / count,
+                )
+            )
+    return tuple(found)

@@ -1,0 +1,129 @@
+"""The words of ``fleetgym plan`` in; a plan, a schedule or a table over growth, printed and drawn, out."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import numpy as np
+
+from fleetgym.cli.named import instance_name
+from fleetgym.cli.pictures import check_picture
+from fleetgym.cli.progress import ProgressBar
+from fleetgym.files.errors import FleetgymError
+from fleetgym.model.instance import Instance
+
+
+def run(arguments: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """Plan as the command line says; draw if it asks for that.
+
+    Returns
+    -------
+    dict, str
+        What to print as JSON, and as text.
+
+    Raises
+    ------
+    FleetgymError
+        For options of which one would have no effect beside another.
+    """
+    from fleetgym.capacity.growth import grown
+    from fleetgym.capacity.running import read_running
+    from fleetgym.evaluation.isolation.preflight import preflight
+    from fleetgym.model.library import load_instance
+
+    growth = arguments.growth or [1.0]
+    _check(arguments, growth)
+    check_picture(arguments.plot)
+    instance = load_instance(instance_name(arguments.instance))
+    running = None if arguments.running is None else read_running(arguments.running, instance)
+    preflight([arguments.agent])
+    instances = [instance if factor == 1.0 else grown(instance, factor) for factor in growth]
+    if arguments.schedule:
+        return _schedule(arguments, instances[0])
+    if len(growth) > 1:
+        return _sweep(arguments, growth, instances, running)
+    return _plan(arguments, instances[0], running)
+
+
+def _check(arguments: argparse.Namespace, growth: list[float]) -> None:
+    one = "--schedule" if arguments.schedule else "--growth with several factors" if len(growth) > 1 else None
+    others = {
+        "--schedule": {
+            "--margin": arguments.margin is not None,
+            "--running": arguments.running is not None,
+            "--miss-at-most, --spot-share-at-most and --on-demand-base": _limits(arguments) is not None,
+            "--growth with several factors": len(growth) > 1,
+        },
+        "--growth with several factors": {
+            "--plot": arguments.plot is not None,
+            "--days 0": not arguments.days,
+        },
+    }
+    for name, is_given in others.get(one or "", {}).items():
+        if is_given:
+            raise FleetgymError(f"{one} goes without {name}; leave one of them away")
+
+
+def _limits(arguments: argparse.Namespace) -> Any:
+    from fleetgym.capacity.choice import Limits
+
+    given = Limits(
+        miss_at_most=arguments.miss_at_most,
+        spot_share_at_most=arguments.spot_share_at_most,
+        on_demand_base=arguments.on_demand_base or 0,
+    )
+    return None if given == Limits() else given
+
+
+def _found(arguments: argparse.Namespace, instance: Instance, running: np.ndarray | None) -> Any:
+    from fleetgym.capacity.risk import plan_with_risk
+
+    return plan_with_risk(
+        instance,
+        arguments.agent,
+        margin=arguments.margin,
+        days=arguments.days,
+        seed=arguments.seed,
+        limits=_limits(arguments),
+        running=running,
+        progress=ProgressBar,
+    )
+
+
+def _plan(
+    arguments: argparse.Namespace, instance: Instance, running: np.ndarray | None
+) -> tuple[dict[str, Any], str]:
+    from fleetgym.cli.plan_plot import plot_plan
+    from fleetgym.cli.plan_report import describe_plan, risky_facts
+
+    found = _found(arguments, instance, running)
+    facts = risky_facts(instance, found, arguments.agent, running)
+    if arguments.plot is not None:
+        plot_plan(instance, facts, found.risk, arguments.plot)
+    return facts, describe_plan(instance, facts)
+
+
+def _sweep(
+    arguments: argparse.Namespace, growth: list[float], instances: list[Instance], running: np.ndarray | None
+) -> tuple[dict[str, Any], str]:
+    from fleetgym.cli.plan_report import describe_growth, risky_facts
+
+    rows = [
+        {"growth": factor, **risky_facts(grown, _found(arguments, grown, running), arguments.agent, running)}
+        for factor, grown in zip(growth, instances, strict=True)
+    ]
+    return {"instance": instances[0].id, "growth": rows}, describe_growth(instances, rows)
+
+
+def _schedule(arguments: argparse.Namespace, instance: Instance) -> tuple[dict[str, Any], str]:
+    from fleetgym.capacity.schedule import make_schedule
+    from fleetgym.cli.schedule_report import describe_schedule, plot_schedule, schedule_facts
+
+    made = make_schedule(
+        instance, arguments.agent, days=arguments.days, seed=arguments.seed, progress=ProgressBar
+    )
+    facts = schedule_facts(instance, made)
+    if arguments.plot is not None:
+        plot_schedule(facts, arguments.plot)
+    return facts, describe_schedule(facts)
