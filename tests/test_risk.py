@@ -11,17 +11,16 @@ import pytest
 
 import fleetgym
 from fleetgym.agents.registry import make_agent, make_planner
+from fleetgym.capacity.choice import MARGINS, choose
 from fleetgym.capacity.risk import (
-    MARGINS,
     agent_risk,
-    best_margin,
     fleet_risk,
     generated_days,
     plan_with_risk,
     worst_decile,
 )
 from fleetgym.cli.parser import main
-from fleetgym.cli.plan_report import describe_plan, plan_facts
+from fleetgym.cli.plan_report import describe_plan, plan_facts, risky_facts
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.instance import Budget, Instance
@@ -114,7 +113,7 @@ def test_an_agent_plays_the_same_days(instance: Instance) -> None:
 
 def test_the_best_margin_pays(instance: Instance) -> None:
     """On other days than those it was chosen on, too."""
-    margin = best_margin(instance, make_planner("gh"), days=5)
+    margin = choose(instance, make_planner("gh")).margin
     assert margin > 0.0
     costs = []
     for tried in (0.0, margin):
@@ -166,15 +165,14 @@ def test_plan_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     for part in (
         "1.25 times nominal demand",
-        "fleet",
+        "buy",
         "routing and SLOs",
-        "slack",
         "cost",
         "risk",
         "worst decile",
     ):
         assert part in out
-    assert "save at most" in out
+    assert "save at most" in " ".join(out.split())
     table = out.split("risk: ")[1].splitlines()[1:6]
     assert len({len(line) for line in table[:5]}) == 1
     assert main(["plan", TOY, "--agent", "gh-rolling", "--days", "2"]) == 0
@@ -198,30 +196,36 @@ def test_margins_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
 def text_of(instance: Instance, agent: str = "gh", days: int = 3, **options: float) -> str:
     """Return a plan as text."""
     found = plan_with_risk(instance, agent, days=days, **options)
-    facts = plan_facts(instance, found.plan, margin=found.margin, risk=found.risk)
-    return describe_plan(instance, facts, agent, found.plays, found.is_best_margin)
+    return describe_plan(instance, risky_facts(instance, found, agent))
 
 
 def test_advice_fits_the_reason(instance: Instance) -> None:
     """A margin is proposed where it can help; caps and budgets are named where they are in the way."""
-    assert text_of(instance).endswith("try --margin best.")
-    assert "try --margin" not in text_of(instance, margin=0.5)
+    assert text_of(instance, "gh(margin=0)").startswith("WARNING: ")
+    assert "the cheapest plan at these" in " ".join(text_of(instance, margin=0.0).split())
+    assert not text_of(instance, margin=2.0).startswith("WARNING: ")
     idle = dataclasses.replace(instance, nominal_fleet=np.zeros_like(instance.nominal_fleet))
     one = dataclasses.replace(
         idle, pools=tuple(dataclasses.replace(pool, cap_gpus=1) for pool in instance.pools)
     )
-    assert re.search(
-        r"% is unserved already at nominal demand: no further replica fits the caps\.$", text_of(one)
+    assert re.match(
+        r"WARNING: .*% of the requests are missed on generated days, .*: no further replica fits the caps\.",
+        " ".join(text_of(one).split()),
+    )
+    assert "unserved already at nominal demand: no further replica fits the caps." in " ".join(
+        text_of(one, days=0).split()
     )
     poor = dataclasses.replace(idle, budget=Budget(kind="rate", usd=3.0))
-    text = text_of(poor)
-    assert re.search(r"unserved already at nominal demand: no further replica fits the budget\.$", text)
+    text = text_of(poor, days=0)
+    assert "unserved already at nominal demand: no further replica fits the budget." in " ".join(text.split())
     assert "budget: 3.00 USD/h, of which this fleet takes " in text
     cheap = [
         dataclasses.replace(w, unserved_usd=1e-3 * w.unserved_usd, late_usd=0.0) for w in instance.workloads
     ]
     nobody = text_of(dataclasses.replace(instance, workloads=tuple(cheap)), days=0)
-    assert "100.0 % is unserved already at nominal demand: there is room for more replicas" in nobody
+    assert "100.0 % is unserved already at nominal demand: there is room for more replicas" in " ".join(
+        nobody.split()
+    )
 
 
 def test_json_says_whose_risk_and_which_budget(capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,11 +233,12 @@ def test_json_says_whose_risk_and_which_budget(capsys: pytest.CaptureFixture[str
     for agent, days, whose in (("gh", "1", "fleet"), ("gh-rolling", "1", "agent"), ("gh", "0", None)):
         assert main(["plan", TOY, "--agent", agent, "--days", days, "--json"]) == 0
         facts = json.loads(capsys.readouterr().out)
-        assert (facts["risk_of"], facts["is_best_margin"], facts["budget"]) == (whose, False, None)
+        assert (facts["risk_of"], facts["budget"]) == (whose, None)
+        assert (facts["choice"] is not None) == (whose == "fleet")
     pool = "fleet-v0/toy/budget-pool"
     assert main(["plan", pool, "--agent", "gh", "--margin", "best", "--days", "0", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
-    assert facts["is_best_margin"]
+    assert facts["choice"]["kind"] == "one plan for all pools"
     assert facts["budget"] == {"kind": "pool", "usd": 10.0, "held_usd": pytest.approx(8.0)}
 
 
@@ -245,10 +250,10 @@ def test_no_plan_costs_less_than_the_bound(name: str, agent: str) -> None:
     """The bound is the window's, whatever the planner's own objective counts or leaves out."""
     instance = fleetgym.load_instance(name)
     found = plan_with_risk(instance, agent, days=0)
-    facts = plan_facts(instance, found.plan, margin=found.margin)
+    facts = risky_facts(instance, found, agent)
     assert facts["bound"] <= facts["cost"]
     assert facts["gap"] == pytest.approx(1.0 - facts["bound"] / facts["cost"])
-    text = describe_plan(instance, facts, agent, found.plays)
+    text = " ".join(describe_plan(instance, facts).split())
     saved = (facts["cost"] - facts["bound"]) * 3600.0 / instance.window_s
     assert f"save at most {saved:,.2f} USD/h" in text
 

@@ -192,7 +192,7 @@ def choose(
     """
     limits = limits or Limits()
     judge = _Judge(HeldFleets(instance, [_STREAM, seed], running), limits)
-    candidates = _Candidates(instance, planner, margin, running)
+    candidates = _Candidates(instance, planner, margin, running, limits.on_demand_base)
     named = {fleet: tried for fleet, tried in candidates if limits.admit(instance, np.array(fleet))}
     if not named:
         raise FleetgymError(f"no plan keeps {limits.words()}: loosen it, or raise caps")
@@ -241,9 +241,15 @@ class _Candidates(Iterable[tuple[Fleet, tuple[str, float, float]]]):
     """Fleets, each with its kind and the multiples of nominal demand that its parts are planned for."""
 
     def __init__(
-        self, instance: Instance, planner: Planner, margin: float | None, running: np.ndarray | None
+        self,
+        instance: Instance,
+        planner: Planner,
+        margin: float | None,
+        running: np.ndarray | None,
+        base_gpus: int,
     ):
         self._view, self._planner, self._margin, self._running = View(instance), planner, margin, running
+        self._base_gpus = base_gpus
         self._spot = spot_pools(instance)
         self.has_spot = bool(self._spot.any()) and instance.dynamics.availability.kind != "constant"
 
@@ -252,7 +258,7 @@ class _Candidates(Iterable[tuple[Fleet, tuple[str, float, float]]]):
             yield tuple(self._running.tolist()), (RUNNING, 1.0, 0.0)
         if not self.has_spot:
             for margin in MARGINS if self._margin is None else (self._margin,):
-                yield self._plan(1.0 + margin, None), (MARGIN, 1.0 + margin, 0.0)
+                yield self._raised(self._plan(1.0 + margin, None)), (MARGIN, 1.0 + margin, 0.0)
             return
         nothing = (0,) * self._view.instance.num_configurations
         plans = {(False, 0.0): nothing, (True, 0.0): nothing}
@@ -260,7 +266,7 @@ class _Candidates(Iterable[tuple[Fleet, tuple[str, float, float]]]):
             for is_spot, level in ((False, base), (True, spot)):
                 if (is_spot, level) not in plans:
                     plans[is_spot, level] = self._plan(level, self._spot == is_spot)
-            fleet = np.add(plans[False, base], plans[True, spot])
+            fleet = np.add(self._raised(plans[False, base]), plans[True, spot])
             if _is_wanted(self._view.actions, fleet):  # not if both parts want the same exclusive slot
                 kind = MIX if base and spot else BASE if base else SPOT
                 yield tuple(fleet.tolist()), (kind, base, spot)
@@ -271,6 +277,17 @@ class _Candidates(Iterable[tuple[Fleet, tuple[str, float, float]]]):
             return [(share * level, level - share * level) for share in SHARES]
         pairs = itertools.product((0.0, *LEVELS), repeat=2)
         return [(base, spot) for base, spot in pairs if base + spot >= _FEWEST and max(base, spot) > 0.0]
+
+    def _raised(self, fleet: Fleet) -> Fleet:
+        """Return a base with more of its commonest replicas, until it has as many GPUs as it has to have."""
+        use = self._view.instance.gpu_use[~self._spot].sum(axis=0)
+        most = int(np.argmax(np.where(use > 0, fleet, 0)))
+        lacking = self._base_gpus - int(use @ fleet)
+        if lacking <= 0 or not fleet[most]:
+            return fleet
+        raised = np.array(fleet)
+        raised[most] += -(-lacking // int(use[most]))
+        return tuple(raised.tolist()) if _is_wanted(self._view.actions, raised) else fleet
 
     def _plan(self, level: float, pools: np.ndarray | None) -> Fleet:
         fleet = self._planner.plan(window_to_plan(self._view, level - 1.0, pools)).fleet
@@ -302,14 +319,16 @@ class _Judge:
         days = self.held.days(fleet, CHECKS[-1])
         return float(self.costs(fleet, CHECKS[-1]).mean()), float(days[:, MISSED].mean())
 
-    def miss(self, fleet: Fleet, days: int = CHECKS[-1]) -> float:
-        """Return a bound on the mean share that is missed: one-sided, at 95 %, for the days not seen."""
+    def miss(self, fleet: Fleet, days: int = CHECKS[-1], errors: float = 1.645) -> float:
+        """Return the mean share that is missed, plus standard errors: by default what it is below with 95 %."""
         missed = self.held.days(fleet, days)[:, MISSED]
-        return float(missed.mean() + 1.645 * missed.std() / np.sqrt(days))
+        return float(missed.mean() + errors * missed.std() / np.sqrt(days))
+
+    def is_missing_little(self, fleet: Fleet) -> bool:
+        return self._limits.miss_at_most is None or self.miss(fleet) <= self._limits.miss_at_most
 
     def keeps(self, fleet: Fleet) -> bool:
-        most = self._limits.miss_at_most
-        return bool((most is None or self.miss(fleet) <= most) and self.admits(fleet))
+        return self.is_missing_little(fleet) and self.admits(fleet)
 
     def admits(self, fleet: Fleet) -> bool:
         return self._limits.admit(self.held.instance, np.array(fleet))
@@ -321,13 +340,16 @@ class _Judge:
         return float(self.costs(fleet, days).mean()) + self._fine_usd * over
 
     def beats(self, one: Fleet, other: Fleet) -> bool:
-        """Return whether a fleet is better than another, which is given up early if it is clearly worse."""
-        for days in CHECKS:
-            lead = self.score(other, days) - self.score(one, days)
-            spread = (self.costs(one, days) - self.costs(other, days)).std() / np.sqrt(days)
-            if lead < -2.0 * spread:
+        """Return whether one fleet is better than another; it is given up early if it is clearly worse."""
+        is_other_good = self.is_missing_little(other)
+        most = self._limits.miss_at_most if is_other_good else self.miss(other, errors=0.0)
+        for days in CHECKS[:-1]:
+            if most is not None and self.miss(one, days, errors=-2.0) > most:
                 return False
-        return lead > 0.0
+            extra = self.costs(one, days) - self.costs(other, days)
+            if is_other_good and extra.mean() > 2.0 * extra.std() / np.sqrt(days):
+                return False
+        return self.score(one, CHECKS[-1]) < self.score(other, CHECKS[-1])
 
 
 def _refine(instance: Instance, judge: _Judge, fleet: Fleet, used: np.ndarray) -> Fleet:
@@ -357,6 +379,7 @@ def _refine(instance: Instance, judge: _Judge, fleet: Fleet, used: np.ndarray) -
 
 
 def _is_wanted(actions: ActionSpace, fleet: np.ndarray) -> bool:
+    """Return whether an action asks for this fleet."""
     try:
         actions.check_fleet(fleet)
     except DataError:

@@ -31,7 +31,8 @@ from fleetgym.model.window import COST_TERMS
 COMMITTED_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
 COMMITMENT_DAYS = 3
 
-_STREAM = 0x7269736B  # so that no stored scenario is among the days
+#: Of the days on which plans are judged, so that no stored scenario is among them.
+RISK_STREAM = 0x7269736B
 
 Progress = Callable[[int, int], None]
 
@@ -112,7 +113,8 @@ def generated_days(instance: Instance, days: int, seed: int) -> list[Scenario]:
     whole_at_least(1, days=days)
     whole_at_least(0, seed=seed)
     return [
-        draw_scenario(instance, np.random.default_rng([_STREAM, seed, k]), f"risk-{k}") for k in range(days)
+        draw_scenario(instance, np.random.default_rng([RISK_STREAM, seed, k]), f"risk-{k}")
+        for k in range(days)
     ]
 
 
@@ -165,7 +167,7 @@ def fleet_risk(
     instance = load_instance(instance)
     whole_at_least(1, days=days)
     whole_at_least(0, seed=seed)
-    held = HeldFleets(instance, [_STREAM, seed], running)
+    held = HeldFleets(instance, [RISK_STREAM, seed], running)
     for done in range(1, days + 1):
         held.days(fleet, done)
         if progress is not None:
@@ -361,9 +363,12 @@ def plan_with_risk(
 
 def _plan_of(choice: Choice, instance: Instance, planner: Planner) -> Plan:
     """Return the plan that was chosen, with all that its planner knows if it is the planner's alone."""
+    fleet = np.array(choice.best.fleet)
     if choice.best.kind == MARGIN:
-        return planner.plan(window_to_plan(View(instance), choice.margin))
-    return Plan(fleet=np.array(choice.best.fleet))
+        plan = planner.plan(window_to_plan(View(instance), choice.margin))
+        if np.array_equal(plan.fleet, fleet):
+            return plan
+    return Plan(fleet=fleet)
 
 
 def _play(

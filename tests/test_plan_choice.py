@@ -1,0 +1,300 @@
+"""Plans are chosen on generated days: spot on top of a base, limits, commitments, what runs, growth, schedules."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sample_traces import write_generic
+
+import fleetgym
+from fleetgym.agents.registry import make_agent, make_planner
+from fleetgym.capacity import choice as choosing
+from fleetgym.capacity.choice import BASE, CHECKS, MIX, SPOT, Limits, choose, spot_pools
+from fleetgym.capacity.commitment import commitment_usd, committed
+from fleetgym.capacity.growth import grown
+from fleetgym.capacity.held import MISSED, HeldFleets
+from fleetgym.capacity.risk import agent_risk, fleet_risk, plan_with_risk
+from fleetgym.capacity.running import read_running
+from fleetgym.capacity.schedule import make_schedule, mean_day, worth_reserving
+from fleetgym.capacity.traces import import_trace
+from fleetgym.capacity.traces.prices import Offer
+from fleetgym.cli.parser import main
+from fleetgym.envs.fleet_alloc import FleetAllocEnv
+from fleetgym.files.documents import write_json
+from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.model.instance import Instance
+from fleetgym.model.window import COST_TERMS
+
+
+def imported(folder: Path, *offers: Offer) -> Instance:
+    """Return an instance of an hour of requests that some GPUs serve."""
+    trace = write_generic(folder / "hour.csv", seed=3)
+    return import_trace(
+        trace,
+        prices=offers,
+        models=["Llama-3.1-8B"],
+        by="one",
+        slo="ttft=2,delay=20",
+        scale=60.0,
+        scenarios=1,
+    ).instance
+
+
+@pytest.fixture(scope="module")
+def spot(tmp_path_factory: pytest.TempPathFactory) -> Instance:
+    """Return an instance with on-demand and cheap spot GPUs."""
+    return imported(
+        tmp_path_factory.mktemp("spot"),
+        Offer(gpu="H100", usd_per_gpu_h=3.0),
+        Offer(gpu="H100", usd_per_gpu_h=1.0, market="spot"),
+    )
+
+
+@pytest.fixture(scope="module")
+def reserved(tmp_path_factory: pytest.TempPathFactory) -> Instance:
+    """Return an instance with on-demand GPUs, and reserved ones for a year."""
+    return imported(
+        tmp_path_factory.mktemp("reserved"),
+        Offer(gpu="H100", usd_per_gpu_h=3.0),
+        Offer(gpu="H100", usd_per_gpu_h=1.9, market="reserved", term_days=365),
+    )
+
+
+def test_held_fleets_are_played_as_the_environment_does(spot: Instance) -> None:
+    """Also where a day begins with another fleet, whose change has to start."""
+    fleet = fleetgym.plan(spot, "gh").fleet
+    other = np.eye(len(fleet), dtype=int)[int(np.argmax(spot.gpu_use[0] == 1))]
+    for running in (fleet, other):
+        held = HeldFleets(spot, [5], None if running is fleet else running)
+        days = held.days(fleet, 2)
+        for k in range(2):
+            from fleetgym.model.dynamics import draw_scenario
+
+            env = FleetAllocEnv(spot.replace(nominal_fleet=running))
+            day = draw_scenario(spot, np.random.default_rng([5, k]))
+            env.reset(options={"scenario": day})
+            terms, missed, total = np.zeros(len(COST_TERMS)), 0.0, 0.0
+            for window in range(spot.num_windows):
+                _, _, _, _, info = env.step(env.actions.from_fleet(fleet))
+                terms += [info[name] for name in COST_TERMS]
+                missed += float(day.rate_rps[window] @ info["miss_share"])
+                total += float(day.rate_rps[window].sum())
+            np.testing.assert_allclose(days[k, : len(COST_TERMS)], terms, rtol=1e-9, atol=1e-9)
+            assert days[k, MISSED] == pytest.approx(missed / total, rel=1e-9)
+
+
+def test_a_day_does_not_depend_on_what_was_played_before(spot: Instance) -> None:
+    """Same seed, same bytes, in whichever order fleets are compared."""
+    fleet = fleetgym.plan(spot, "gh").fleet
+    first, second = HeldFleets(spot, [5]), HeldFleets(spot, [5])
+    second.days(2 * fleet, 3)
+    assert first.days(fleet, 3).tobytes() == second.days(fleet, 3).tobytes()
+
+
+def test_spot_is_chosen_by_what_drops_cost(spot: Instance) -> None:
+    """All spot is cheapest in a window and loses on days; no kind, and no neighbour, beats what is chosen."""
+    window = fleetgym.plan(spot, "agh").fleet
+    assert (spot.gpu_use @ window)[spot_pools(spot)].sum() > 0
+    found = choose(spot, make_planner("agh"))
+    kinds = {tried.kind: tried for tried in found.kinds}
+    assert set(kinds) == {BASE, SPOT, MIX}
+    assert found.best.cost_usd <= min(tried.cost_usd for tried in found.kinds)
+    held = HeldFleets(spot, [choosing._STREAM, 0])
+    for tried in found.kinds:
+        gpus = spot.gpu_use @ np.array(tried.fleet)
+        on_spot = gpus[spot_pools(spot)].sum()
+        assert (tried.kind == BASE) == (on_spot == 0)
+        assert (tried.kind == SPOT) == (on_spot == gpus.sum())
+        days = held.days(tried.fleet, CHECKS[-1])
+        assert tried.cost_usd == pytest.approx(days[:, : len(COST_TERMS)].sum(axis=1).mean())
+        assert tried.miss_share == pytest.approx(days[:, MISSED].mean())
+    assert fleet_risk(spot, found.best.fleet, days=20).cost_usd.mean() < (
+        fleet_risk(spot, window, days=20).cost_usd.mean()
+    )
+
+
+def test_limits_are_kept(spot: Instance) -> None:
+    """Each limit of its own; what cannot be kept is refused, with what comes nearest."""
+    free = choose(spot, make_planner("agh")).best
+    tight = choose(spot, make_planner("agh"), limits=Limits(miss_at_most=free.miss_share / 4.0)).best
+    assert tight.miss_share <= free.miss_share / 4.0
+    assert tight.cost_usd > free.cost_usd
+    cap = spot.pools[0].cap_gpus
+    for limits in (
+        Limits(spot_share_at_most=0.2),
+        Limits(on_demand_base=cap),
+        Limits(spot_share_at_most=0.0),
+    ):
+        gpus = spot.gpu_use @ np.array(choose(spot, make_planner("agh"), limits=limits).best.fleet)
+        on_spot = int(gpus[spot_pools(spot)].sum())
+        assert (
+            on_spot
+            <= (limits.spot_share_at_most if limits.spot_share_at_most is not None else 1) * gpus.sum()
+        )
+        assert gpus.sum() - on_spot >= limits.on_demand_base
+    with pytest.raises(FleetgymError, match=r"no plan keeps --on-demand-base 4000: loosen it"):
+        choose(spot, make_planner("gh"), limits=Limits(on_demand_base=4000))
+    two = dataclasses.replace(spot, pools=tuple(dataclasses.replace(p, cap_gpus=2) for p in spot.pools))
+    two = dataclasses.replace(two, nominal_fleet=np.zeros_like(two.nominal_fleet))
+    with pytest.raises(FleetgymError, match=r"keeps --miss-at-most 0.01: the least that one misses is \d"):
+        choose(two, make_planner("gh"), limits=Limits(miss_at_most=0.01))
+    with pytest.raises(FleetgymError, match="limits are for"):
+        plan_with_risk(spot, "agh-rolling", limits=Limits(miss_at_most=0.01))
+
+
+def test_a_given_margin_is_kept(spot: Instance) -> None:
+    """Only its share on spot is chosen."""
+    found = choose(spot, make_planner("gh"), margin=0.3)
+    assert found.best.base + found.best.spot == pytest.approx(1.3)
+    assert not found.refined
+
+
+def test_what_runs_is_a_candidate_and_its_change_costs_fees(spot: Instance) -> None:
+    """A fleet that is nearly as good as the best is kept; the report says what to add, and the fee."""
+    best = np.array(choose(spot, make_planner("gh")).best.fleet)
+    kept = choose(spot, make_planner("gh"), running=best)
+    assert kept.best.fleet == tuple(best.tolist())
+    from fleetgym.cli.plan_report import describe_plan, risky_facts
+
+    nothing = np.zeros_like(best)
+    found = plan_with_risk(spot, "gh", days=3, running=nothing)
+    facts = risky_facts(spot, found, "gh", nothing)
+    assert facts["switch"]["add"] == facts["fleet"]
+    fees = sum(
+        n * spot.configurations[spot.configuration_index[c]].startup_usd for c, n in facts["fleet"].items()
+    )
+    assert facts["switch"]["fees_usd"] == pytest.approx(fees)
+    assert found.risk is not None
+    assert np.all(found.risk.terms_usd[:, COST_TERMS.index("startup")] >= fees - 1e-9)
+    assert "from what runs\n  add" in describe_plan(spot, facts)
+    again = risky_facts(spot, found, "gh", np.asarray(found.plan.fleet))
+    assert "from what runs: nothing to change" in describe_plan(spot, again)
+
+
+def test_running_files(spot: Instance, tmp_path: Path) -> None:
+    """A mapping, or what plan printed; what is wrong is named with its place."""
+    name = spot.configurations[0].id
+    write_json(tmp_path / "a.json", {name: 2})
+    write_json(tmp_path / "b.json", {"fleet": {name: 2}, "cost": 1.0})
+    for file in ("a.json", "b.json"):
+        assert read_running(tmp_path / file, spot)[0] == 2
+    for wrong, message in (
+        ({"H100": 2}, "no configuration 'H100'"),
+        ({name: -1}, "whole number from 0"),
+        ({name: 1.5}, "whole number from 0"),
+        ({name: 100000}, "whose cap is"),
+        ([2], "expected replicas by configuration"),
+    ):
+        write_json(tmp_path / "c.json", wrong)
+        with pytest.raises(DataError, match=message) as caught:
+            read_running(tmp_path / "c.json", spot)
+        assert caught.value.source.endswith("c.json")
+
+
+# -- commitments
+
+
+def test_a_commitment_is_paid_used_or_not(reserved: Instance) -> None:
+    """An agent that holds nothing pays for what is committed; one that uses it pays no more."""
+    gpus = np.array([pool.cap_gpus if pool.market != "reserved" else 4 for pool in reserved.pools])
+    paid = committed(reserved, gpus)
+    assert commitment_usd(reserved, gpus) == pytest.approx(4 * 1.9 * 24.0)
+    assert [p.price_usd_per_gpu_h for p in paid.pools if p.market == "reserved"] == [0.0]
+    assert paid.rental_usd_per_h.sum() < reserved.rental_usd_per_h.sum()
+    found = plan_with_risk(reserved, "agh-rolling", days=2)
+    assert found.risk is not None
+    assert found.committed_gpus is not None
+    fixed = commitment_usd(reserved, found.committed_gpus)
+    assert fixed > 0.0
+    rental = COST_TERMS.index("rental")
+    assert np.all(found.risk.terms_usd[:, rental] >= fixed - 1e-9)
+    alone = agent_risk(committed(reserved, found.committed_gpus), make_agent("agh-rolling"), days=2)
+    np.testing.assert_allclose(found.risk.terms_usd[:, rental], alone.terms_usd[:, rental] + fixed)
+
+
+def test_a_held_plan_pays_its_reserved_gpus_all_day(reserved: Instance) -> None:
+    """The rent of a held fleet is the commitment, to the cent, and the plan names it with its term."""
+    from fleetgym.cli.plan_report import describe_plan, risky_facts
+
+    found = plan_with_risk(reserved, "agh", days=3)
+    facts = risky_facts(reserved, found, "agh")
+    ((pool, paid),) = facts["commitments"].items()
+    held = facts["gpus"][pool]["held"]
+    assert paid == {"gpus": held, "usd_per_episode": pytest.approx(held * 1.9 * 24.0)}
+    on_demand = sum(g["usd_per_h"] for g in facts["gpus"].values() if g["market"] == "on-demand")
+    assert facts["risk"]["terms_usd"]["rental"] == pytest.approx(paid["usd_per_episode"] + 24.0 * on_demand)
+    assert "used or not, for 365 days" in " ".join(describe_plan(reserved, facts).split())
+    assert "paid" in reserved.provenance["commitments"] or "pays" in reserved.provenance["commitments"]
+
+
+# -- growth and schedules
+
+
+def test_growth(spot: Instance) -> None:
+    """Days have so many times the requests, and nothing else has changed."""
+    more = grown(spot, 3.0)
+    assert [w.rate_rps for w in more.workloads] == pytest.approx([3.0 * w.rate_rps for w in spot.workloads])
+    one, three = (np.mean([d.rate_rps.mean() for d in _days(each)]) for each in (spot, more))
+    assert three / one == pytest.approx(3.0, rel=0.02)
+    assert more.pools == spot.pools
+    with pytest.raises(FleetgymError, match="expected a number from 1e-9 to 1e6"):
+        grown(spot, 1e300)
+
+
+def _days(instance: Instance) -> list[fleetgym.Scenario]:
+    from fleetgym.capacity.risk import generated_days
+
+    return generated_days(instance, 20, 0)
+
+
+def test_schedule(spot: Instance) -> None:
+    """A row per hour; the agent's GPUs are within caps; what runs all day is worth reserving at its own price."""
+    made = make_schedule(spot, "gh", days=2)
+    assert made.gpus.shape == (24, len(spot.pools))
+    assert np.all(made.gpus <= [pool.cap_gpus for pool in spot.pools])
+    assert made.gpus.sum(axis=1).min() > 0
+    assert made.rate_rps.mean() == pytest.approx(mean_day(spot).rate_rps.sum(axis=1).mean())
+    assert made.risk is not None
+    for found in worth_reserving(spot, made):
+        pool = next(p for p in spot.pools if p.id == found.pool)
+        assert found.below_usd_per_gpu_h == pytest.approx(pool.price_usd_per_gpu_h * found.hours / 24.0)
+    on_demand = [g for g, pool in enumerate(spot.pools) if pool.market == "on-demand"]
+    total = sum(found.gpus * found.hours for found in worth_reserving(spot, made))
+    assert total == made.gpus[:, on_demand].sum()
+
+
+def test_the_command(spot: Instance, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every option prints what it should within 80 columns, as text and as JSON; contradictions are refused."""
+    file = str(tmp_path / "day.json")
+    write_json(file, spot.to_dict())
+    write_json(tmp_path / "now.json", {spot.configurations[0].id: 1})
+    running = str(tmp_path / "now.json")
+    plan = ["plan", file, "--agent", "gh", "--days", "5"]
+    assert main([*plan, "--running", running, "--miss-at-most", "5%", "--spot-share-at-most", "0.5"]) == 0
+    out = capsys.readouterr().out
+    for words in ("buy", "from what runs", "best of its kind", "the bound knows no drops", "worst decile"):
+        assert words in out
+    assert max(map(len, out.splitlines())) <= 84
+    assert main([*plan, "--schedule", "--plot", str(tmp_path / "s.png")]) == 0
+    out = capsys.readouterr().out
+    assert "23:00" in out
+    assert "all day" in out
+    assert (tmp_path / "s.png").stat().st_size > 1000
+    assert main([*plan, "--growth", "1x,2x"]) == 0
+    out = capsys.readouterr().out
+    assert "2x" in out
+    for more in (["--schedule"], ["--growth", "1,2"], ["--running", running, "--growth", "3x"]):
+        assert main([*plan, *more, "--json"]) == 0
+        json.loads(capsys.readouterr().out)
+    for wrong, message in (
+        (["--schedule", "--margin", "0.3"], "--schedule goes without --margin"),
+        (["--growth", "1,2", "--plot", str(tmp_path / "x.png")], "goes without --plot"),
+        (["--on-demand-base", "4000"], "no plan keeps --on-demand-base 4000"),
+    ):
+        assert main([*plan, *wrong]) == 2
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "x.png").exists()

@@ -1,0 +1,198 @@
+"""Price lists with spot offers in; how much dearer plans are than the best fleet of a grid, on fresh days, out.
+
+    python -m tools.check_spot_plans --miss-at-most 0.01
+
+Each list holds on-demand and spot offers of one to three GPUs at random prices, for a random hour of requests. The plan
+is that of `fleetgym plan`. The grid is independent of it: every number of replicas of the two cheapest configurations
+on demand and the cheapest on spot, alone and in pairs. It is judged on the same fresh days, so its best has the benefit
+of hindsight. Of a limit on misses, grid fleets count that keep it with the safety of a plan: at 95 %.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from fleetgym.capacity.choice import BASE, MIX, SPOT, Limits, spot_pools
+from fleetgym.capacity.held import MISSED, HeldFleets
+from fleetgym.capacity.risk import RISK_STREAM, plan_with_risk
+from fleetgym.capacity.traces import import_trace
+from fleetgym.capacity.traces.prices import Offer
+from fleetgym.cli.text_tables import align
+from fleetgym.model.instance import Instance
+from fleetgym.model.window import COST_TERMS
+from fleetgym.runtime.programs import program
+
+_GPUS = {
+    "A100-80GB": 1.8,
+    "H100": 3.0,
+    "H200": 3.8,
+    "L40S": 1.2,
+    "B200": 5.5,
+}  # near what they cost on demand
+_SEED = 29
+_ROOM = 2.5  # times the replicas that nominal demand needs
+_SIEVE_DAYS, _KEPT = 10, 25
+
+
+def random_instance(number: int, folder: Path) -> Instance:
+    """Return an instance made of random requests and a random price list."""
+    rng = np.random.default_rng([_SEED, number])
+    rows = 4000
+    times = np.sort(rng.uniform(0.0, 3600.0, rows)) + 9 * 3600.0
+    tokens_in = np.clip(rng.lognormal(np.log(rng.uniform(300, 2000)), 0.8, rows), 10, 8000).astype(int)
+    tokens_out = np.clip(rng.lognormal(np.log(rng.uniform(60, 300)), 0.7, rows), 2, 2000).astype(int)
+    table = [f"{t:.3f},{a},{b}" for t, a, b in zip(times, tokens_in, tokens_out, strict=True)]
+    (folder / "requests.csv").write_text("\n".join(["time,input_tokens,output_tokens", *table]) + "\n")
+    gpus = rng.permutation(sorted(_GPUS))[: rng.integers(1, 4)]
+    prices = {str(gpu): _GPUS[str(gpu)] * float(rng.uniform(0.7, 1.4)) for gpu in gpus}
+    offers = [Offer(gpu=gpu, usd_per_gpu_h=round(usd, 4)) for gpu, usd in prices.items()]
+    for gpu in list(prices)[: rng.integers(1, len(prices) + 1)]:
+        discounted = round(prices[gpu] * float(rng.uniform(0.2, 0.8)), 4)
+        offers.append(Offer(gpu=gpu, usd_per_gpu_h=discounted, market="spot"))
+    return import_trace(
+        folder / "requests.csv",
+        prices=offers,
+        slo="ttft=2,delay=20,error=0.05",
+        models=["Llama-3.1-8B"],
+        by="one",
+        scale=float(rng.uniform(20.0, 80.0)),
+        scenarios=1,
+        name=f"list-{number}",
+    ).instance
+
+
+def grid(instance: Instance) -> list[tuple[int, ...]]:
+    """Return fleets of one configuration on demand, one on spot, or one of each, in every number of replicas."""
+    cheapest = {}
+    for is_spot, count in ((False, 2), (True, 1)):
+        use = instance.gpu_use[spot_pools(instance) == is_spot].sum(axis=0)
+        cheapest[is_spot] = sorted(np.flatnonzero(use), key=lambda c: _usd_per_request(instance, c))[:count]
+    fleets = set()
+    for pair in itertools.product(cheapest[False], cheapest[True]):
+        most = [int(np.ceil(_ROOM * _replicas(instance, c))) for c in pair]
+        for counts in itertools.product(*(range(n + 1) for n in most)):
+            fleet = np.zeros(instance.num_configurations, dtype=int)
+            fleet[list(pair)] = counts
+            held = instance.gpu_use @ fleet
+            if fleet.any() and np.all(held <= [pool.cap_gpus for pool in instance.pools]):
+                fleets.add(tuple(fleet.tolist()))
+    return sorted(fleets)
+
+
+def _replicas(instance: Instance, c: int) -> float:
+    """Return how many replicas of a configuration the nominal demand keeps busy."""
+    from fleetgym.agents.view import View
+
+    window = View(instance).snapshot()
+    needs = (
+        window.work_tflop[:, c] / window.compute_tflops[c],
+        window.kv_gb_s[:, c] / window.kv_capacity_gb[c],
+        window.service_s[:, c] / window.max_concurrency[c],
+    )
+    if not window.compatible[:, c].all():
+        return np.inf
+    return float(max(window.rate_rps @ need for need in needs))
+
+
+def _usd_per_request(instance: Instance, c: int) -> float:
+    return _replicas(instance, c) * float(instance.rental_usd_per_h[:, c].sum())
+
+
+def best_of_kinds(
+    instance: Instance, held: HeldFleets, days: int, most: float | None
+) -> dict[str, tuple[float, float]]:
+    """Return cost and missed share of the cheapest fleet of each kind that keeps the limit on the days."""
+    rank = {fleet: _rank(held, fleet, min(days, _SIEVE_DAYS), most) for fleet in grid(instance)}
+    spot = spot_pools(instance)
+    found: dict[str, tuple[float, float]] = {}
+    sieved: dict[str, int] = {}
+    for fleet in sorted(rank, key=lambda fleet: rank[fleet]):
+        gpus = instance.gpu_use @ np.array(fleet)
+        kind = MIX if gpus[spot].any() and gpus[~spot].any() else SPOT if gpus[spot].any() else BASE
+        sieved[kind] = sieved.get(kind, 0) + 1
+        if sieved[kind] > _KEPT:
+            continue
+        cost, missed = (
+            float(_costs(held, fleet, days).mean()),
+            float(held.days(fleet, days)[:, MISSED].mean()),
+        )
+        if (most is None or missed <= most) and cost < found.get(kind, (np.inf,))[0]:
+            found[kind] = (cost, missed)
+    return found
+
+
+def _missed(held: HeldFleets, fleet: tuple[int, ...], days: int) -> float:
+    """Return what the mean share that is missed is below with 95 %."""
+    missed = held.days(fleet, days)[:, MISSED]
+    return float(missed.mean() + 1.645 * missed.std() / np.sqrt(days))
+
+
+def _rank(held: HeldFleets, fleet: tuple[int, ...], days: int, most: float | None) -> float:
+    """Return the mean cost of few days; those that miss far more than is allowed come last."""
+    missed = float(held.days(fleet, days)[:, MISSED].mean())
+    return float(_costs(held, fleet, days).mean()) + (0.0 if most is None or missed < 2.0 * most else 1e9)
+
+
+def _costs(held: HeldFleets, fleet: tuple[int, ...], days: int) -> np.ndarray:
+    return held.days(fleet, days)[:, : len(COST_TERMS)].sum(axis=1)
+
+
+def check(lists: range, days: int, agent: str, most: float | None, dearer: float) -> int:
+    """Print a row per list; return how many plans are dearer than allowed, or miss too much."""
+    rows, failed = [], 0
+    limits = None if most is None else Limits(miss_at_most=most)
+    for number in lists:
+        with tempfile.TemporaryDirectory() as folder:
+            instance = random_instance(number, Path(folder))
+        found = plan_with_risk(instance, agent, margin="best", days=days, limits=limits)
+        assert found.risk is not None
+        assert found.choice is not None
+        cost, missed = float(found.risk.cost_usd.mean()), float(found.risk.miss_share.mean())
+        kinds = best_of_kinds(instance, HeldFleets(instance, [RISK_STREAM, 0]), days, most)
+        excess = cost / min(usd for usd, _ in kinds.values()) - 1.0
+        is_bad = excess > dearer or (most is not None and missed > most)
+        failed += is_bad
+        print(f"{number} {excess:+.4f} {missed:.4f}", file=sys.stderr, flush=True)
+        rows.append(
+            [
+                str(number),
+                found.choice.best.kind,
+                f"{cost:,.0f}",
+                f"{100 * missed:.2f}",
+                *(f"{kinds[kind][0]:,.0f}" if kind in kinds else "-" for kind in (BASE, SPOT, MIX)),
+                f"{100 * excess:+.1f}",
+                "BAD" if is_bad else "",
+            ]
+        )
+    head = ["list", "plan", "USD/day", "missed %", BASE, SPOT, "both", "dearer %", ""]
+    print(align(head, rows, left=2))
+    print(f"{failed} of {len(lists)} plans are dearer by more than {100 * dearer:g} %, or miss too much")
+    return failed
+
+
+def main() -> int:
+    """Run the program."""
+    parser = program(
+        __doc__,
+        writes="Nothing.",
+        takes="About 15 s of CPU for each list.",
+        smoke=lambda _: int(check(range(1), 4, "gh", None, 0.5) > 0),
+    )
+    parser.add_argument("--lists", type=int, default=20)
+    parser.add_argument("--first", type=int, default=0, help="number of the first list (default: 0)")
+    parser.add_argument("--days", type=int, default=100, help="fresh days (default: 100)")
+    parser.add_argument("--agent", default="agh", help="who plans (default: agh)")
+    parser.add_argument("--miss-at-most", type=float, help="share of requests")
+    parser.add_argument("--dearer-at-most", type=float, default=0.03, help="share (default: 0.03)")
+    given = parser.parse_args()
+    lists = range(given.first, given.first + given.lists)
+    return int(check(lists, given.days, given.agent, given.miss_at_most, given.dearer_at_most) > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
