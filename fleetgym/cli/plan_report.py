@@ -217,6 +217,10 @@ def planned_demand(facts: dict[str, Any]) -> str:
     """Return in words the demand that was planned for."""
     if facts["choice"] is not None and facts["choice"]["kind"] != MARGIN:
         return f"generated days: {facts['choice']['kind']}"
+    return _multiple(facts)
+
+
+def _multiple(facts: dict[str, Any]) -> str:
     return f"{1.0 + facts['margin']:g} times nominal demand" if facts["margin"] else "nominal demand"
 
 
@@ -255,7 +259,7 @@ def describe_plan(instance: Instance, facts: dict[str, Any]) -> str:
         parts.append(f"risk: {what}\n{describe_risk(facts['risk'], hours)}")
     if facts["choice"] is not None:
         parts.append(_choice_words(instance, facts["choice"]))
-    window = f"a window of {1.0 + facts['margin']:g} times nominal demand"
+    window = f"a window of {_multiple(facts)}"
     knows_no = "; the bound knows no drops" if _loses(instance) else ""
     parts += [
         f"{window}: routing and SLOs\n{_routes(facts['routing'], numbers)}",
