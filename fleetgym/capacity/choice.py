@@ -68,7 +68,8 @@ class Limits:
         held = instance.gpu_use @ fleet
         spot = float(held[spot_pools(instance)].sum())
         most = 1.0 if self.spot_share_at_most is None else self.spot_share_at_most
-        return spot <= most * held.sum() + 1e-9 and held.sum() - spot >= self.on_demand_base
+        total = float(held.sum())
+        return spot <= most * total + 1e-9 and total - spot >= self.on_demand_base
 
     def words(self) -> str:
         """Return the limits as they are written on the command line."""
