@@ -205,6 +205,30 @@ class Slow(Dice):
         return super().act(observation, info)
 
 
+class SlowHere(Good):
+    """Is slow on some machines."""
+
+    def act(self, observation, info):
+        time.sleep(float(os.environ.get("SLOW_HERE", "0")))
+        return super().act(observation, info)
+
+
+class KillsTwice(Good):
+    """Takes its process along, twice; a file counts."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def act(self, observation, info):
+        with open(self.file, "a+") as stream:
+            stream.seek(0)
+            if len(stream.read()) < 2:
+                stream.write("x")
+                stream.flush()
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super().act(observation, info)
+
+
 class Planner:
     """Wants one replica of the first configuration."""
 

@@ -102,7 +102,7 @@ def test_an_executor_that_lets_go_once() -> None:
     assert given == [2, 1, 0, 2, 1, 0]
 
 
-@pytest.mark.parametrize(("workers", "most"), [(0, 64), (2, 80), (None, 576), (1000, 4096)])
+@pytest.mark.parametrize(("workers", "most"), [(0, 64), (2, 96), (None, 1088), (2000, 16_384)])
 def test_no_more_is_handed_out_than_a_crash_may_lose(workers: int | None, most: int) -> None:
     """While the first job is not done, the jobs done out of turn are bounded, by the number of workers."""
 
@@ -122,7 +122,7 @@ def test_no_more_is_handed_out_than_a_crash_may_lose(workers: int | None, most: 
     if workers is not None:
         executor.num_workers = workers  # type: ignore[attr-defined]
     with pytest.raises(ZeroDivisionError):
-        list(play_on(executor, Deadly(), range(9999)))
+        list(play_on(executor, Deadly(), range(20_000)))
     assert executor.given == most
 
 
@@ -238,6 +238,31 @@ def test_dask_with_an_agent_that_kills_its_workers(cluster: Any) -> None:
 
 
 @pytest.mark.slow
+def test_dask_with_a_job_that_loses_two_workers(cluster: Any, tmp_path: Path) -> None:
+    """Dask gives it to a third one: the bytes of one process, and no agent is blamed."""
+    names = [agent(f"KillsTwice(file={str(tmp_path / 'count')!r})"), agent("Good")]
+    with dask_executor(cluster.scheduler_address) as executor:
+        results = evaluate(names, SUITE, executor=executor, isolate="never")
+    assert (tmp_path / "count").read_text() == "xx"
+    assert results.failures == ()
+    assert results.to_text() == evaluate(names, SUITE, isolate="never").to_text()
+
+
+@pytest.mark.slow
+def test_dask_with_a_slow_worker(cluster: Any) -> None:
+    """The other one plays more; the bytes are those of one process."""
+    from distributed import Client
+
+    names = [agent("SlowHere"), agent("Good")]
+    with Client(cluster.scheduler_address, set_as_default=False) as client:
+        first = next(iter(client.run(os.getpid)))
+        client.run(lambda: os.environ.update(SLOW_HERE="0.1"), workers=[first])
+        with dask_executor(cluster.scheduler_address) as executor:
+            results = evaluate(names, "fleet-v0/toy", executor=executor)
+    assert results.to_text() == evaluate(names, "fleet-v0/toy").to_text()
+
+
+@pytest.mark.slow
 def test_official_runs_on_dask(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The workers play by the rules of the header: the bytes of one process."""
     from fleetgym.evaluation import run
@@ -283,14 +308,29 @@ class Dask:
         self.address = f"tcp://127.0.0.1:{self.port}"
         self.processes: list[subprocess.Popen[bytes]] = []
 
-    def _start(self, what: str, *arguments: str) -> None:
+    def _start(self, what: str, *arguments: str, **environment: str) -> None:
         command = [sys.executable, "-m", f"distributed.cli.dask_{what}", *arguments, "--no-dashboard"]
-        self.processes.append(subprocess.Popen(command, cwd=Path(__file__).parent, stderr=subprocess.DEVNULL))
+        self.processes.append(
+            subprocess.Popen(
+                command,
+                cwd=Path(__file__).parent,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, **environment},
+            )
+        )
+
+    def start_scheduler(self) -> None:
+        """Start a scheduler."""
+        self._start("scheduler", "--host", "127.0.0.1", "--port", str(self.port))
+
+    def start_worker(self, **environment: str) -> None:
+        """Start one worker."""
+        self._start("worker", self.address, "--nthreads", "1", "--no-nanny", **environment)
 
     def start(self) -> None:
         """Start a scheduler and one worker."""
-        self._start("scheduler", "--host", "127.0.0.1", "--port", str(self.port))
-        self._start("worker", self.address, "--nthreads", "1", "--no-nanny")
+        self.start_scheduler()
+        self.start_worker()
 
     def kill(self) -> None:
         """Kill all."""
@@ -343,3 +383,49 @@ def test_a_dask_scheduler_that_is_gone_for_good(monkeypatch: pytest.MonkeyPatch,
     said = rf"^the executor broke \(the Dask scheduler at '{dask.address}' is gone\); resume the results file"
     with dask.executor(dask.kill) as executor, pytest.raises(FleetgymError, match=said):
         evaluate(AGENTS, SUITE, executor=executor, out=tmp_path / "r.jsonl")
+
+
+@pytest.mark.slow
+def test_a_dask_scheduler_that_comes_back_without_workers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its jobs would wait for ever: after a time one line says so."""
+    monkeypatch.setattr("fleetgym.evaluation.dask_cluster._WORKERLESS_S", 3)
+    dask = Dask()
+
+    def restart() -> None:
+        dask.kill()
+        dask.start_scheduler()
+
+    said = rf"the Dask cluster at '{dask.address}' has had no worker for 3 s\); resume the results file"
+    with dask.executor(restart) as executor, pytest.raises(FleetgymError, match=said):
+        evaluate(AGENTS, SUITE, executor=executor, out=tmp_path / "r.jsonl")
+
+
+@pytest.mark.slow
+def test_a_dask_worker_that_is_too_old_to_read_a_job(expected: str, tmp_path: Path) -> None:
+    """One that joins late ends itself, and the others play its jobs; one that is there is named."""
+    (tmp_path / "fleetgym").mkdir()
+    (tmp_path / "fleetgym" / "__init__.py").write_text('__version__ = "0.0.1"\n')
+    dask = Dask()
+    dask.start()
+    try:
+        with dask_executor(dask.address) as executor, pytest.MonkeyPatch.context() as patch:
+            patch.chdir(Path(__file__).parent)
+            good = dask.processes[-1]
+            os.kill(good.pid, signal.SIGSTOP)  # so that the old one gets jobs
+            dask.start_worker(PYTHONPATH=str(tmp_path))
+            executor.client.wait_for_workers(2, timeout=300)  # type: ignore[attr-defined]
+            old = dask.processes[-1]
+            go_on = threading.Thread(target=lambda: (old.wait(), os.kill(good.pid, signal.SIGCONT)))
+            go_on.start()
+            assert evaluate(AGENTS, SUITE, executor=executor).to_text() == expected
+            go_on.join()
+            assert old.returncode is not None
+        good.kill()
+        dask.start_worker(PYTHONPATH=str(tmp_path))
+        said = r"the Dask worker tcp://.* does not say what it has .*; install fleetgym \S+ there"
+        with pytest.raises(FleetgymError, match=said), dask_executor(dask.address):
+            pass
+    finally:
+        dask.kill()

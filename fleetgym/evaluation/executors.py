@@ -31,7 +31,7 @@ from fleetgym.runtime.signals import held_back, leave_to_parent
 
 #: Jobs from the oldest that is not done on are handed out: so many for each worker and so many more, up to a bound.
 #: Enough to keep all workers busy while an early job takes long; few, as those done out of turn are lost in a crash.
-_AHEAD_EACH, _AHEAD, _MAX_AHEAD = 8, 64, 4096
+_AHEAD_EACH, _AHEAD, _MAX_AHEAD = 16, 64, 16_384
 
 #: Workers of an executor that does not say how many it has.
 _WORKERS = 64
@@ -100,22 +100,16 @@ def play_on(
         If the executor breaks.
     """
     hand = _Hand(executor, player, jobs)
+    order = HandOut([length(job) for job in jobs])
     ready: dict[int, Any] = {}
-    given = due = 0  # so many jobs are handed out, and of so many the results are yielded
-    ahead = _AHEAD
     try:
-        while due < len(jobs):
-            if given < len(jobs) and given - due <= ahead // 2:
-                ahead = _ahead(executor)
-                block = range(given, max(given, min(due + ahead, len(jobs))))
-                for k in sorted(block, key=lambda k: -length(jobs[k])):
-                    hand.out(k)
-                given = block.stop
+        while not order.is_done:
+            for k in order.block(lambda: getattr(executor, "num_workers", _WORKERS)):
+                hand.out(k)
             k, result = hand.back()
             ready[k] = result
-            while due in ready:
+            for due in order.landed(k):
                 yield ready.pop(due)
-                due += 1
     except (BrokenExecutor, CancelledError) as error:
         why = f" ({error})" if str(error) else ""
         raise FleetgymError(f"the executor broke{why}; resume the results file to go on") from error
@@ -123,10 +117,52 @@ def play_on(
         hand.cancel()
 
 
-def _ahead(executor: Executor) -> int:
-    """Return how many jobs may be handed out now, from the oldest that is not done on."""
-    workers: int = getattr(executor, "num_workers", _WORKERS)
-    return min(_AHEAD + _AHEAD_EACH * workers, _MAX_AHEAD)
+class HandOut:
+    """Which jobs are handed out when: blocks of them, long ones first, a bounded number from the oldest not done on.
+
+    Parameters
+    ----------
+    lengths : sequence of float
+        About how long each job takes, in any unit.
+
+    Examples
+    --------
+    >>> order = HandOut([1.0, 3.0, 2.0])
+    >>> order.block(lambda: 2), order.block(lambda: 2)
+    ([1, 2, 0], [])
+    >>> list(order.landed(1)), list(order.landed(0)), list(order.landed(2))
+    ([], [0, 1], [2])
+    """
+
+    def __init__(self, lengths: Sequence[float]):
+        self.lengths = lengths
+        self._given = self._due = 0  # so many jobs are handed out, and of so many the results are due
+        self._ahead = _AHEAD
+        self._waiting: set[int] = set()  # done before their turn
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every result was due."""
+        return self._due == len(self.lengths)
+
+    def block(self, num_workers: Callable[[], int]) -> list[int]:
+        """Return the jobs to hand out now, in order; the number of workers is asked for if it is time for some."""
+        if self._given == len(self.lengths) or self._given - self._due > self._ahead // 2:
+            return []
+        self._ahead = min(_AHEAD + _AHEAD_EACH * num_workers(), _MAX_AHEAD)
+        end = max(self._given, min(self._due + self._ahead, len(self.lengths)))
+        block = range(self._given, end)
+        self._given = end
+        return sorted(block, key=lambda k: -self.lengths[k])
+
+    def landed(self, k: int) -> range:
+        """Take note that a job is done; return the jobs whose results are due now."""
+        self._waiting.add(k)
+        first = self._due
+        while self._due in self._waiting:
+            self._waiting.remove(self._due)
+            self._due += 1
+        return range(first, self._due)
 
 
 class _Hand:
@@ -162,7 +198,8 @@ class _Hand:
                     raise
                 if k in self.isolated:
                     raise FleetgymError(
-                        f"{self.jobs[k]} ends its worker even with the agent in its own process"
+                        f"{self.jobs[k]} ends its worker even with the agent in its own process, or no worker can read "
+                        "it: their logs say which"
                     ) from None
                 self.isolated.add(k)
             self.out(k)
