@@ -105,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         scores[shared] = family_scores(rows_there)
         rows, reference, about = rows_there, reference_there, shared
     if arguments.picture:
-        draw(make_table(rows), f"Percent above {reference}, {about}", arguments.picture)
+        draw(make_table(rows), f"Percent above {reference}, {about}".replace("`", ""), arguments.picture)
         text += (
             f"\n![Score against CPU seconds]({os.path.relpath(arguments.picture, arguments.page.parent)})\n"
         )
@@ -286,7 +286,7 @@ def sampled(
     names = ", ".join(f"`{agent}`" for agent in slower)
     return f"""### Slower agents, on a sample
 
-These take too long for all tasks: {names}. Here they stand among all agents on the tasks that all
+These have not played all tasks, most because they take too long: {names}. Here they stand among all agents on the tasks that all
 have played, {about}; the mean is again over the headline families. Scores are percent above
 {_stated(reference)}.
 {_left_out(unfinished)}
@@ -364,6 +364,7 @@ def draw(found: Table, title: str, path: str) -> None:
     best = [p for k, p in enumerate(shown) if all(p[1] < other[1] for other in shown[:k])]
     figure = new_figure(9.0, 6.0)
     axes = figure.subplots()
+    axes.margins(x=0.12)
     axes.set(xscale="log", xlabel="CPU seconds a day", ylabel="score, % (lower is better)", title=title)
     axes.plot([p[0] for p in best], [p[1] for p in best], color="tab:orange", drawstyle="steps-post")
     axes.scatter([p[0] for p in shown], [p[1] for p in shown], s=18)
