@@ -115,6 +115,16 @@ def test_what_is_remembered_of_paths_is_forgotten_with_them() -> None:
         assert found == pytest.approx([played(view, paths, targets[k]) for k in order], rel=1e-12)
 
 
+def test_paths_need_not_be_writeable() -> None:
+    """Arrays that cannot be written to, such as mapped files, are played like any others."""
+    view = View("fleet-v0/toy/two-pools")
+    paths = Belief(view.instance).sample(2, 2, np.random.default_rng(0))
+    usd = view.rollout([[1, 1]], paths)
+    for field in paths:
+        field.flags.writeable = False
+    assert np.array_equal(view.rollout([[1, 1]], paths), usd)
+
+
 def test_preview_is_a_rollout_of_one_window() -> None:
     """The cost of a preview is that of one path of one window."""
     view = View("fleet-v0/toy/drop")

@@ -55,12 +55,12 @@ class Rollouts:
         router = self._make_room(targets, state.replicas, (len(weight), windows))
         fleet = state.replicas[self._members]
         usd = np.empty(len(targets))
-        status = play_targets(
+        status = play_targets(  # copies: kernels are not compiled for arrays that cannot be written to
             router.packed.words,
             self._recall.words,
-            np.ascontiguousarray(paths.workload[:, :windows], dtype=np.float64),
-            np.ascontiguousarray(paths.available[:, :windows], dtype=np.int64),
-            np.ascontiguousarray(paths.price[:, :windows], dtype=np.float64),
+            np.array(paths.workload[:, :windows], dtype=np.float64, order="C"),
+            np.array(paths.available[:, :windows], dtype=np.int64, order="C"),
+            np.array(paths.price[:, :windows], dtype=np.float64, order="C"),
             weight,
             np.ascontiguousarray(targets[:, self._members]),
             state.window == 0,
