@@ -40,6 +40,8 @@ TOY = "fleet-v0/toy/drop"
 CALLS: dict[str, tuple[str, ...]] = {
     "list": (),
     "show": (TOY,),
+    "check": (TOY,),
+    "generate": ("ou", "--size", "s", "--seed", "7", "--scenarios", "1", "--out", "made"),
     "import-trace": (
         "{trace}",
         "--scenarios",
@@ -73,7 +75,17 @@ CALLS: dict[str, tuple[str, ...]] = {
     "warmup": (),
 }
 #: Verbs whose cheapest call takes over half a CPU second: in the slow set.
-LONG = {"import-trace", "simulate", "check-agent", "rerun", "calibrate", "doctor", "warmup"}
+LONG = {
+    "check",
+    "generate",
+    "import-trace",
+    "simulate",
+    "check-agent",
+    "rerun",
+    "calibrate",
+    "doctor",
+    "warmup",
+}
 SLOW = pytest.mark.slow
 
 Call = Callable[..., tuple[str, ...]]
