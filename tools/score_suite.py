@@ -286,8 +286,8 @@ def sampled(
     names = ", ".join(f"`{agent}`" for agent in slower)
     return f"""### Slower agents, on a sample
 
-These have not played all tasks, most because they take too long: {names}. Here they stand among all agents on the tasks that all
-have played, {about}; the mean is again over the headline families. Scores are percent above
+These have not played all tasks, most because they take too long: {names}. Here they stand among all agents on
+the tasks that all have played, {about}; the mean is again over the headline families. Scores are percent above
 {_stated(reference)}.
 {_left_out(unfinished)}
 
