@@ -348,7 +348,7 @@ HOSTILE = [
     _edit("wrong-type", "expected an object", "costs", [1, 2, 3]),
     _edit("text-as-cost", "expected a number", "cost_usd", SCRIPT),
     _edit("control-characters", "printable text", "scenario_id", "a\x1b[2Jb"),
-    _edit("lone-surrogate", "$[1].scenario_id", "scenario_id", "\ud800"),
+    _edit("lone-surrogate", "surrogate pair", "scenario_id", "\ud800"),
     _text("deep-nesting", "nested too deeply", lambda line: NESTED),
     _text("deep-nesting-of-objects", "nested too deeply", lambda line: '{"a":' * 200_000),
     _text("empty-line", "not JSON", lambda line: ""),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import importlib.metadata
 import json
@@ -22,6 +23,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import fleetgym
 from fleetgym.agents.agent_code import code_sha256
+from fleetgym.agents.registry import load_target
 from fleetgym.capacity.plan import plan
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.evaluation.isolation.agent_process import decode, encode
@@ -357,6 +359,35 @@ def test_an_edited_agent_plays_as_it_is_now(tmp_path: Path) -> None:
     path.write_text(f"{text}0\n")
     with pytest.raises(FleetgymError, match=r"edited_between\.py was edited since it was imported here"):
         evaluate([agent], "fleet-v0/toy/drop", isolate="never")
+
+
+def test_agent_that_is_edited_while_it_is_imported(tmp_path: Path) -> None:
+    """The checksum is never that of other code than what runs."""
+    place = tmp_path / "edits_itself.py"
+    place.write_text(
+        "from pathlib import Path\n\nwith Path(__file__).open('a') as file:\n    file.write('# more')\n"
+    )
+    with pytest.raises(FleetgymError, match=r"edits_itself\.py, or what it uses beside it, was edited while"):
+        load_target(f"{place}:Agent")
+
+
+def test_what_is_parsed_is_what_is_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Python file is read once for its checksum, so that no other one is looked through."""
+    place, beside = tmp_path / "reads_once.py", tmp_path / "beside_it.py"
+    place.write_text("import beside_it\n")
+    beside.write_text("")
+    read, count = Path.read_bytes, collections.Counter[str]()
+
+    def counted(path: Path) -> bytes:
+        count[path.name] += 1
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", counted)
+    monkeypatch.setattr(
+        "fleetgym.agents.agent_code.file_sha256", lambda path: pytest.fail(f"{path} is read again")
+    )
+    assert code_sha256(str(place))
+    assert count == {"reads_once.py": 1, "beside_it.py": 1}
 
 
 def test_one_run_at_a_time_writes_a_file(expected: str, tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ from fleetgym.cli import main, verbs
 from fleetgym.cli.text_tables import align
 from fleetgym.files.errors import DataError
 from fleetgym.files.markdown import table
-from fleetgym.files.names import FOLDER_NAME, AgentName, PeopleName
+from fleetgym.files.names import FOLDER_NAME, SEASON_NAME, AgentName, PeopleName
 from fleetgym.leaderboard.columns import columns
 from fleetgym.leaderboard.html_tables import Column, html_table, markdown_table
 from fleetgym.leaderboard.markup import escape
+from fleetgym.leaderboard.registers import read_registers
 from fleetgym.leaderboard.report import Figure
 from fleetgym.leaderboard.standings import make_boards
 from fleetgym.leaderboard.submission import read_submission
@@ -138,3 +139,22 @@ def test_rows_show_their_ids_and_whose_agents_they_are() -> None:
     for row in board.certified.rows:
         assert row.key in str(found["id"].show(row))
         assert found["agent of"].show(row) == "fleetgym (reference)"
+
+
+@pytest.mark.parametrize("name", ["con", "aux.1", "a.", "A", "", "a" * 41, "a/b"])
+def test_names_of_seasons(name: str, tmp_path: Path) -> None:
+    """A season's records lie in a folder of its name, on any system."""
+    assert SEASON_NAME.read("2026-11b", "$") == "2026-11b"
+    text = f'[[season]]\nname = "{name}"\nsuite = "fleet-v0/toy"\nscenarios = 1\nopened = "2026-11-21"\n'
+    (tmp_path / "seasons.toml").write_text(f'{text}seed_sha256 = "{"0" * 64}"\n')
+    with pytest.raises(DataError, match=r"seasons.toml: \$.season\[0\].name: expected text"):
+        read_registers(tmp_path)
+
+
+def test_readme_tells_rows_apart_as_the_page_does() -> None:
+    """It shows the id of a row and whether its agent came with fleetgym."""
+    readme = (BOARD / "README.md").read_text(encoding="utf-8")
+    heads = [line for line in readme.splitlines() if "| agent |" in line]
+    assert heads
+    assert all("| agent of |" in head and "| id |" in head for head in heads)
+    assert "| 2026-11-23-v1-descent | fleetgym (reference) |" in readme

@@ -83,6 +83,21 @@ def test_help(path: str) -> None:
     assert "\nTakes: " in done.stdout
 
 
+@pytest.mark.parametrize("path", programs())
+def test_numbers_have_bounds(path: str) -> None:
+    """No option takes whatever `int` or `float` takes: `1_0`, `nan`, and numbers without bounds."""
+    calls = [
+        node
+        for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+    ]
+    options = [
+        call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument"
+    ]
+    types = {ast.unparse(word.value) for call in options for word in call.keywords if word.arg == "type"}
+    assert not types & {"int", "float"}
+
+
 def smoke(path: str) -> float:
     """Run a program's `--smoke`; return its CPU seconds."""
     begin, call = children_cpu_s(), [*command(path), "--smoke"]

@@ -403,6 +403,21 @@ def test_scale_multiplies_demand(hour: Path) -> None:
     assert sum(p.cap_gpus for p in ten.instance.pools) > sum(p.cap_gpus for p in one.instance.pools)
 
 
+def test_more_than_any_fleet_serves(hour: Path) -> None:
+    """The error names what would help."""
+    with pytest.raises(
+        FleetgymError, match=r"are more than 10000 replicas .* lower --scale, or give other --models"
+    ):
+        import_trace(hour, scale=1e6, **SMALL)
+
+
+@pytest.mark.parametrize("limit", [0.0, -1.0, math.nan, math.inf, 1e7])
+def test_limit_of_what_a_trace_unpacks_to(limit: float, hour: Path) -> None:
+    """It has bounds as every number has."""
+    with pytest.raises(DataError, match="unpack_gib: expected a number from 0.001 to 1e6 GB"):
+        import_trace(hour, unpack_gib=limit, **SMALL)
+
+
 def test_default_caps_grow_with_demand(hour: Path) -> None:
     """However much there is to serve, a pool holds twice what it needs alone."""
     options = {"models": ["Llama-3.1-8B"], "gpus": ["L40S"], "scenarios": 1}

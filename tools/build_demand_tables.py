@@ -19,7 +19,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from fleetgym.cli.words import of
 from fleetgym.files.documents import canonical_json, write_atomically, write_json
+from fleetgym.files.quantities import COUNT, PER_DAY
 from fleetgym.model.dynamics.availability import Drops
 from fleetgym.runtime.programs import program
 
@@ -102,8 +104,12 @@ def main(argv: list[str] | None = None) -> int:
         smoke=smoke,
     )
     parser.add_argument("--shared", default=os.environ.get("FLEETGYM_SHARED"), help="folder of the inputs")
-    parser.add_argument("--copula", type=float, metavar="DROPS", help="fit the copula at so many drops a day")
-    parser.add_argument("--days", type=int, default=20_000, help="simulated for the copula (default: 20,000)")
+    parser.add_argument(
+        "--copula", type=of(PER_DAY), metavar="DROPS", help="fit the copula at so many drops a day"
+    )
+    parser.add_argument(
+        "--days", type=of(COUNT), default=20_000, help="simulated for the copula (default: 20,000)"
+    )
     parser.add_argument(
         "--out", type=Path, default=DATA, help="folder of the tables (default: fleetgym/data)"
     )

@@ -29,11 +29,13 @@ from typing import Any
 import numpy as np
 
 from fleetgym.bounds import hindsight_bound
+from fleetgym.cli.words import of
 from fleetgym.evaluation.jobs import play_actions
 from fleetgym.evaluation.run import evaluate
 from fleetgym.families.generate import SEEDS, families, generate
 from fleetgym.files.documents import canonical_json, read_json, write_atomically, write_json
 from fleetgym.files.errors import UnknownNameError
+from fleetgym.files.quantities import COUNT, NUMBER, SEED, WORKERS
 from fleetgym.files.schema import to_jsonable
 from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.instance import Instance
@@ -111,21 +113,25 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--suite", default="fleet-v1/dev")
     parser.add_argument(
         "--generate",
-        type=int,
+        type=of(NUMBER),
         metavar="N",
         help="generate N instances of each family and size, from train seeds, instead of taking a suite's",
     )
     parser.add_argument("--families", nargs="+", default=list(HEADLINE))
     parser.add_argument("--sizes", nargs="+", help="by default all")
-    parser.add_argument("--instances", type=int, default=99, help="at most so many of each family and size")
-    parser.add_argument("--scenarios", type=int, default=20, help="fresh ones an instance")
     parser.add_argument(
-        "--bounds", type=int, default=0, metavar="N", help="bound N scenarios of each instance"
+        "--instances", type=of(COUNT), default=99, help="at most so many of each family and size"
     )
-    parser.add_argument("--search-steps", type=int, help=f"windows a scenario (default: {SEARCH_STEPS:,})")
+    parser.add_argument("--scenarios", type=of(COUNT), default=20, help="fresh ones an instance")
+    parser.add_argument(
+        "--bounds", type=of(NUMBER), default=0, metavar="N", help="bound N scenarios of each instance"
+    )
+    parser.add_argument(
+        "--search-steps", type=of(COUNT), help=f"windows a scenario (default: {SEARCH_STEPS:,})"
+    )
     parser.add_argument("--quick-grids", action="store_true", help="short grids of margins")
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=20261121)
+    parser.add_argument("--workers", type=of(WORKERS), default=1)
+    parser.add_argument("--seed", type=of(SEED), default=20261121)
     parser.add_argument("--quick", action="store_true", help="a first look in minutes: no verdict to rely on")
     parser.add_argument("--json", type=Path, help="keep all costs here, and go on from them")
     arguments = parser.parse_args(argv)

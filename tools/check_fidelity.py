@@ -21,7 +21,9 @@ import numpy as np
 
 from fleetgym.capacity.simulation.fidelity import EpisodeRanking, mean_tau, rank_fidelity
 from fleetgym.cli.text_tables import align
+from fleetgym.cli.words import of
 from fleetgym.files.documents import write_json
+from fleetgym.files.quantities import COUNT, CV2, NUMBER, REPLICATIONS, SEED
 from fleetgym.files.schema import to_jsonable
 from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.instance import Instance
@@ -117,12 +119,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the comparison; 1 if a family's tau is below the target."""
     parser = program(__doc__, writes="No file.", takes="A quarter of an hour.", smoke=smoke)
     parser.add_argument("--suite", default="fleet-v0/dev")
-    parser.add_argument("--episodes", type=int, default=30)
-    parser.add_argument("--windows", type=int, default=5, help="simulated per episode (default: 5)")
-    parser.add_argument("--replications", type=int, default=2, help="of each window (default: 2)")
+    parser.add_argument("--episodes", type=of(NUMBER), default=30)
+    parser.add_argument("--windows", type=of(COUNT), default=5, help="simulated per episode (default: 5)")
+    parser.add_argument(
+        "--replications", type=of(REPLICATIONS), default=2, help="of each window (default: 2)"
+    )
     parser.add_argument("--law", default="lognormal", help="of the service times (default: lognormal)")
-    parser.add_argument("--arrival-cv2", type=float, help="of all arrivals (default: as stored)")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--arrival-cv2", type=of(CV2), help="of all arrivals (default: as stored)")
+    parser.add_argument("--seed", type=of(SEED), default=0)
     parser.add_argument("--agents", nargs="+", default=list(AGENTS))
     a = parser.parse_args(argv)
     begin = time.process_time()

@@ -17,6 +17,8 @@ from pathlib import Path
 from fleetgym import View
 from fleetgym.baselines.milp import MilpPlanner
 from fleetgym.cli.text_tables import align
+from fleetgym.cli.words import of
+from fleetgym.files.quantities import LIMIT_S
 from fleetgym.model.library import load_instance
 from fleetgym.model.suites import instances_of
 from fleetgym.runtime.programs import program
@@ -52,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         smoke=smoke,
     )
     parser.add_argument("instances", nargs="*", default=["fleet-v0/dev"], help="instances or suites")
-    parser.add_argument("--time-limit", type=float, default=120.0, help="CPU seconds (default: 120)")
+    parser.add_argument("--time-limit", type=of(LIMIT_S), default=120.0, help="CPU seconds (default: 120)")
     parser.add_argument(
         "--late", default="safe", help="as for `fleetgym.baselines.milp.Modes` (default: safe)"
     )

@@ -22,6 +22,8 @@ from fleetgym.capacity.simulation.arrivals import Poisson, Renewal
 from fleetgym.capacity.simulation.fleet import Pool, Workload
 from fleetgym.capacity.simulation.run import simulate
 from fleetgym.cli.text_tables import align
+from fleetgym.cli.words import of
+from fleetgym.files.quantities import COUNT
 from fleetgym.kernels.queueing import erlang_c, wait_exceeds
 from fleetgym.runtime.programs import program
 
@@ -100,7 +102,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the report."""
     parser = program(__doc__, writes="No file.", takes="Ten CPU seconds.", smoke=smoke)
     parser.add_argument("--quick", action="store_true", help="few queues, short runs")
-    parser.add_argument("--requests", type=int, help="of each queue (default: 150,000; with --quick 20,000)")
+    parser.add_argument(
+        "--requests", type=of(COUNT), help="of each queue (default: 150,000; with --quick 20,000)"
+    )
     arguments = parser.parse_args(argv)
     quick = arguments.quick
     requests = arguments.requests or (20_000 if quick else 150_000)

@@ -20,9 +20,11 @@ from pathlib import Path
 import numpy as np
 
 from fleetgym.agents.registry import agent_entries
+from fleetgym.cli.words import of
 from fleetgym.evaluation.jobs import Job, run_job
 from fleetgym.files.documents import canonical_json, write_atomically
 from fleetgym.files.markdown import table
+from fleetgym.files.quantities import LIMIT_S
 from fleetgym.model.library import entries, load_instance
 from fleetgym.runtime.programs import program
 
@@ -55,7 +57,9 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--agents", nargs="+", help="by default every registered one but the slowest")
     parser.add_argument("--families", nargs="+", choices=FAMILY_ORDER, help="by default all")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="CPU seconds after which to stop")
+    parser.add_argument(
+        "--seconds", type=of(LIMIT_S), default=float("inf"), help="CPU seconds after which to stop"
+    )
     parser.add_argument("--again", action="store_true", help="play what is chosen even if it is finished")
     parser.add_argument("--records", type=Path, default=RECORDS)
     parser.add_argument("--page", action="store_true", help="write the page only")

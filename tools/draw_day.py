@@ -10,6 +10,8 @@ import numpy as np
 from PIL import Image
 
 import fleetgym
+from fleetgym.cli.words import of
+from fleetgym.files.quantities import COUNT, NUMBER
 from fleetgym.runtime.programs import program
 
 
@@ -55,11 +57,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("instance", nargs="?", default="fleet-v0/dev/drop-s-001")
     parser.add_argument("--agent", default="descent", help="name, module:Class or file.py:Class")
-    parser.add_argument("--scenario", type=int, default=0)
-    parser.add_argument("--every", type=int, default=3, help="windows between two frames")
-    parser.add_argument("--width", type=int, default=960, help="of the GIF in pixels")
-    parser.add_argument("--colours", type=int, default=96, help="of the GIF")
-    parser.add_argument("--frame-ms", type=int, default=80)
+    parser.add_argument("--scenario", type=of(NUMBER), default=0)
+    parser.add_argument("--every", type=of(COUNT), default=3, help="windows between two frames")
+    parser.add_argument("--width", type=of(COUNT), default=960, help="of the GIF in pixels")
+    parser.add_argument("--colours", type=of(COUNT), default=96, help="of the GIF")
+    parser.add_argument("--frame-ms", type=of(COUNT), default=80)
     parser.add_argument(
         "--out", type=Path, default=Path("docs/images/day.gif"), help="the PNG lies beside it"
     )

@@ -35,7 +35,7 @@ from fleetgym.evaluation.results import (
 from fleetgym.evaluation.results_format import EpisodeResult, Failure, Header, Timing, stated
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files.documents import canonical_json, parse_json, read_text, write_atomically
-from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.files.errors import DataError, FleetgymError, one_line
 from fleetgym.files.quantities import POSITIVE_COST_USD, SEED
 from fleetgym.files.schema import NAME, Integer, Nested, read_object, spec
 from fleetgym.model.library import load_instance, task_name
@@ -98,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for path in sorted(arguments.kept.glob("*.jsonl.gz")):
                 restore(path, arguments.folder)
     except (DataError, FleetgymError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {one_line(error)}", file=sys.stderr)
         return 1
     return 0
 
@@ -129,9 +129,7 @@ def restore(path: Path, folder: Path) -> Path:
     Raises
     ------
     DataError
-        For a line that is no episode, or an instance that has changed.
-    FleetgymError
-        If an episode costs something else now.
+        For a line that is no episode, an instance that has changed, or an episode that costs something else now.
     """
     target = folder / path.name.removesuffix(".gz")
     if target.exists():
@@ -157,7 +155,7 @@ def read_kept(path: Path) -> tuple[Header, list[Episode]]:
     DataError
         For a line that is no episode.
     """
-    first, *lines = read_text(path).splitlines(keepends=True)
+    first, *lines = read_text(path).splitlines(keepends=True) or [""]
     header = parse_results(first, str(path), allow_incomplete=True)[0].header
     episodes = []
     for number, line in enumerate(lines, start=1):
@@ -186,7 +184,9 @@ def replayed(known: Episode, header: Header) -> EpisodeResult:
     played = play_actions(known.instance, known.scenario, actions, known.agent, known.seed)
     if not is_same_cost(known.cost_usd, played.cost_usd):
         task = f"{known.agent} on {task_name(known.instance, known.scenario)}"
-        raise FleetgymError(f"{task} cost {known.cost_usd!r} USD, its replay costs {played.cost_usd!r}")
+        raise DataError(
+            f"{task} cost {known.cost_usd!r} USD, its replay costs {played.cost_usd!r}", "$.cost_usd"
+        )
     spent = known.budget_spent_at_window
     return dataclasses.replace(
         played, failure=known.failure, budget_spent_at_window=spent, timing=known.timing

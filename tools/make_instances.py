@@ -21,8 +21,10 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from fleetgym.cli.words import of
 from fleetgym.families import generate
 from fleetgym.files.documents import canonical_hash, canonical_json, read_json, write_atomically
+from fleetgym.files.quantities import COUNT
 from fleetgym.files.schema import to_jsonable
 from fleetgym.model.instance import Instance, instance_schema
 from fleetgym.model.library import MANIFEST_FORMAT, read_manifest
@@ -68,7 +70,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--split", choices=("toy", "dev", "test"), action="append", help="by default all")
     parser.add_argument("--out", type=Path, default=INSTANCES)
     parser.add_argument("--check", action="store_true", help="compare with what is there, write nothing")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="check every N-th instance only")
+    parser.add_argument(
+        "--every", type=of(COUNT), default=1, metavar="N", help="check every N-th instance only"
+    )
     parser.add_argument("--family", action="append", help="of fleet-v1; by default all")
     parser.add_argument("--resume", action="store_true", help="keep the files that are there (fleet-v1)")
     arguments = parser.parse_args(argv)

@@ -26,10 +26,12 @@ import numpy as np
 
 from fleetgym.bounds import HindsightBound, hindsight_bound
 from fleetgym.bounds.exact import StateSpaceError
+from fleetgym.cli.words import of
 from fleetgym.evaluation.executors import play
 from fleetgym.evaluation.jobs import stored_scenario
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files.errors import FleetgymError
+from fleetgym.files.quantities import NUMBER, SEED, WORKERS
 from fleetgym.leaderboard.registers import read_registers
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import Task, list_instances, load_instance, task_name
@@ -259,7 +261,10 @@ def main(argv: list[str] | None = None) -> int:
         "--files", nargs="*", default=[], type=Path, help="results or actions files to start from"
     )
     parser.add_argument(
-        "--steps", type=int, default=200_000, help="windows of search per task; 0: only bounds and episodes"
+        "--steps",
+        type=of(NUMBER),
+        default=200_000,
+        help="windows of search per task; 0: only bounds and episodes",
     )
     parser.add_argument(
         "--no-bounds",
@@ -269,8 +274,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--solver", choices=["ipx", "hipo"], default="ipx", help="of bounds; hipo needs fleetgym[bounds]"
     )
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--seed", type=of(SEED), default=0)
+    parser.add_argument("--workers", type=of(WORKERS), default=1)
     parser.add_argument("--judge", action="store_true", help="replay with the reference implementation too")
     parser.add_argument(
         "--name", help="of the set (default: the present one or, if that is frozen, the next)"

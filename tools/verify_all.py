@@ -13,6 +13,8 @@ import numpy as np
 
 import fleetgym
 from fleetgym import reference
+from fleetgym.cli.words import of
+from fleetgym.files.quantities import POSITIVE_SHARE, WORKERS
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.library import list_tasks
 from fleetgym.model.window import window_model
@@ -54,8 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Compare every task; return 1 if any differs by more than the tolerance."""
     parser = program(__doc__, writes="No file.", takes="Some CPU minutes for fleet-v0.", smoke=smoke)
     parser.add_argument("--suite", default="fleet-v0", help="suite or split (default: %(default)s)")
-    parser.add_argument("--workers", type=int, default=2, help="processes (default: %(default)s)")
-    parser.add_argument("--tolerance", type=float, default=1e-9, help="relative (default: %(default)s)")
+    parser.add_argument("--workers", type=of(WORKERS), default=2, help="processes (default: %(default)s)")
+    parser.add_argument(
+        "--tolerance", type=of(POSITIVE_SHARE), default=1e-9, help="relative (default: %(default)s)"
+    )
     options = parser.parse_args(argv)
     tasks = list_tasks(options.suite)
     start, failed = time.perf_counter(), 0

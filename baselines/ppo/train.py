@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fleetgym import FleetgymError
+from fleetgym.cli.words import of
+from fleetgym.files.quantities import COUNT, NUMBER, POSITIVE_SHARE, SEED
 from fleetgym.runtime.programs import program
 
 
@@ -32,19 +34,21 @@ def parser() -> argparse.ArgumentParser:
         "--folder", default="results/ppo", help="checkpoint, weights and curve (default: %(default)s)"
     )
     result.add_argument(
-        "--rounds", type=int, default=1, help="each with new instances (default: %(default)s)"
+        "--rounds", type=of(COUNT), default=1, help="each with new instances (default: %(default)s)"
     )
-    result.add_argument("--steps", type=int, default=100_000, help="windows per round (default: %(default)s)")
+    result.add_argument(
+        "--steps", type=of(NUMBER), default=100_000, help="windows per round (default: %(default)s)"
+    )
     result.add_argument(
         "--families", nargs="+", default=["ou", "drop"], help="of `fleetgym.families.generate`"
     )
     result.add_argument("--size", default="s")
     result.add_argument(
-        "--instances", type=int, default=24, help="played side by side (default: %(default)s)"
+        "--instances", type=of(COUNT), default=24, help="played side by side (default: %(default)s)"
     )
-    result.add_argument("--learning-rate", type=float, default=1e-3)
-    result.add_argument("--hidden", type=int, default=32)
-    result.add_argument("--seed", type=int, default=0)
+    result.add_argument("--learning-rate", type=of(POSITIVE_SHARE), default=1e-3)
+    result.add_argument("--hidden", type=of(COUNT), default=32)
+    result.add_argument("--seed", type=of(SEED), default=0)
     return result
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib.util
 import os
 import shlex
 import shutil
+import warnings
 from pathlib import Path, PurePath
 
 from fleetgym.files.documents import canonical_hash, file_sha256
@@ -15,13 +17,15 @@ from fleetgym.files.documents import canonical_hash, file_sha256
 _LONGEST_NAME = 200
 
 
-def neighbours(path: Path) -> dict[str, Path]:
+def neighbours(path: Path, texts: dict[Path, bytes] | None = None) -> dict[str, Path]:
     """Return the modules beside a file that it imports, and those that they import, by their names.
 
     Parameters
     ----------
     path : Path
         A Python file.
+    texts : dict, optional
+        What was read of each file: it is filled, and files in it are not read again.
 
     Returns
     -------
@@ -29,9 +33,10 @@ def neighbours(path: Path) -> dict[str, Path]:
         Without the file itself; of a package, its ``__init__.py``.
     """
     found: dict[str, Path] = {}
+    texts = {} if texts is None else texts
     files = [path]
     while files:
-        for name in _imported(files.pop()):
+        for name in _imported(files.pop(), texts):
             beside = path.parent / name / "__init__.py"
             beside = beside if beside.is_file() else path.parent / f"{name}.py"
             if name not in found and name != "fleetgym" and beside != path and beside.is_file():
@@ -40,28 +45,34 @@ def neighbours(path: Path) -> dict[str, Path]:
     return found
 
 
-def _nodes(path: Path) -> list[ast.AST]:
-    """Return the syntax of a file; nothing if it cannot be read."""
+def _nodes(path: Path, texts: dict[Path, bytes]) -> list[ast.AST]:
+    """Return the syntax of a file, which is read once; nothing if it has none."""
+    if path not in texts:
+        texts[path] = path.read_bytes()
     try:
-        return list(ast.walk(ast.parse(path.read_bytes())))
-    except (SyntaxError, ValueError):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the import will give them
+            return list(ast.walk(ast.parse(texts[path])))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []  # the import will say what is wrong
 
 
-def _imported(path: Path) -> set[str]:
+def _imported(path: Path, texts: dict[Path, bytes]) -> set[str]:
     """Return the top-level modules that a file names in its imports."""
-    nodes = _nodes(path)
+    nodes = _nodes(path, texts)
     whole = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     parts = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 0]
     return {name.partition(".")[0] for name in whole + parts}
 
 
-def _data(path: Path) -> set[Path]:
+def _data(path: Path, texts: dict[Path, bytes]) -> set[Path]:
     """Return the files in a Python file's folder, or below it, that it names in a text of its own."""
-    texts = {
-        node.value for node in _nodes(path) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    found = {
+        node.value
+        for node in _nodes(path, texts)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
-    names = [PurePath(text) for text in texts if len(text) <= _LONGEST_NAME and text.isprintable()]
+    names = [PurePath(text) for text in found if len(text) <= _LONGEST_NAME and text.isprintable()]
     inside = [name for name in names if not name.is_absolute() and ".." not in name.parts]
     return {path.parent / name for name in inside if os.path.isfile(path.parent / name)}
 
@@ -110,25 +121,34 @@ def command_sha256(command: str) -> str | None:
     return canonical_hash([file_sha256(file) for file in files]) if files else None
 
 
-def own_files(path: Path) -> list[Path]:
+def own_files(path: Path, texts: dict[Path, bytes] | None = None) -> list[Path]:
     """Return the files that an agent consists of, as far as its code tells.
 
     Parameters
     ----------
     path : Path
         Its Python file; another file is all there is.
+    texts : dict, optional
+        As of `neighbours`.
 
     Returns
     -------
     list of Path
         It, the modules beside it that it imports, and the data in its folder that one of them names.
     """
+    texts = {} if texts is None else texts
     files: set[Path] = set()
-    for file in (path, *neighbours(path).values()):
+    for file in (path, *neighbours(path, texts).values()):
         files.update(file.parent.rglob("*.py") if file.name == "__init__.py" else [file])
-    return sorted(files.union(*[_data(file) for file in files]))
+    return sorted(files.union(*[_data(file, texts) for file in files]))
 
 
 def _checksum(path: Path) -> str:
-    named = sorted((file.relative_to(path.parent).as_posix(), file) for file in own_files(path))
-    return canonical_hash([[name, file_sha256(file)] for name, file in named])
+    texts: dict[Path, bytes] = {}  # what says which files belong to it is what is hashed
+    named = sorted((file.relative_to(path.parent).as_posix(), file) for file in own_files(path, texts))
+    return canonical_hash(
+        [
+            [name, hashlib.sha256(texts[file]).hexdigest() if file in texts else file_sha256(file)]
+            for name, file in named
+        ]
+    )

@@ -15,6 +15,7 @@ import importlib.util
 import inspect
 import os
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -135,7 +136,9 @@ def split_arguments(text: str) -> tuple[str, dict[str, Any]]:
     if not bracket:
         return text, {}
     try:
-        call = ast.parse(f"f{text[len(head) :]}", mode="eval").body
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", SyntaxWarning)  # of numbers such as 1in
+            call = ast.parse(f"f{text[len(head) :]}", mode="eval").body
         if not isinstance(call, ast.Call) or call.args or any(k.arg is None for k in call.keywords):
             raise ValueError
         for part in ast.walk(call):  # numbers as everywhere, where Python would take 1_0, 0x10, 1e999 and 1j
@@ -265,6 +268,11 @@ def _import_file(place: str) -> ModuleType:
     except BaseException:
         del sys.modules[name]
         raise
+    if code_sha256(place) != _imported_state[name]:  # else the checksum may be of code that was not run
+        del sys.modules[name]
+        raise FleetgymError(
+            f"{place}, or what it uses beside it, was edited while it was imported; try again"
+        )
     return module
 
 

@@ -200,8 +200,8 @@ def relax_window(snapshot: Snapshot) -> Window:
 
 
 def _replicas(use: np.ndarray, capacity: np.ndarray) -> np.ndarray:
-    """Return the replicas that a use takes, inf where there is no capacity for it."""
-    with np.errstate(divide="ignore", invalid="ignore"):
+    """Return the replicas that a use takes, inf where there is next to no capacity for it."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return np.where(use > 0.0, use / capacity, 0.0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import os
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from fleetgym.cli import calibrate, pages, process, run_options, submissions
 from fleetgym.cli.words import growth, margin, names, numbers, of, share
 from fleetgym.files import quantities as q
+from fleetgym.runtime.programs import Parser
 from fleetgym.runtime.version import __version__
 
 _DESCRIPTION = """\
@@ -33,12 +35,12 @@ _TAKING_AGENTS = ("list", "plan", "run", "simulate", "evaluate", "compare", "che
 
 
 def _verb(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser],
+    verbs: argparse._SubParsersAction[Parser],
     name: str,
     text: str,
     examples: str = "",
     aliases: Sequence[str] = (),
-) -> argparse.ArgumentParser:
+) -> Parser:
     parser = verbs.add_parser(
         name,
         aliases=aliases,
@@ -54,7 +56,7 @@ def _verb(
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of all verbs."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="fleetgym", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--version", action="version", version=f"fleetgym {__version__}")
@@ -68,7 +70,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_looking(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_looking(verbs: argparse._SubParsersAction[Parser]) -> None:
     p = _verb(
         verbs,
         "list",
@@ -119,7 +121,7 @@ def _add_looking(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     p.add_argument("--force", action="store_true", help="replace files that exist")
 
 
-def _add_planning(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_planning(verbs: argparse._SubParsersAction[Parser]) -> None:
     p = _verb(
         verbs,
         "import-trace",
@@ -270,7 +272,7 @@ def _add_planning(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
 
 
-def _add_playing(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_playing(verbs: argparse._SubParsersAction[Parser]) -> None:
     p = _verb(
         verbs,
         "run",
@@ -373,7 +375,7 @@ def _add_relative(parser: argparse.ArgumentParser, default: str | None = "best-k
     )
 
 
-def _add_keeping(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_keeping(verbs: argparse._SubParsersAction[Parser]) -> None:
     p = _verb(verbs, "score", "score a results file", "  fleetgym score results/night.jsonl")
     p.add_argument("results", help="a results file")
     _add_relative(p)
@@ -390,7 +392,7 @@ def _add_keeping(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     _verb(verbs, "warmup", "compile the kernels now, not at the first step", "  fleetgym warmup")
 
 
-def _add_best_known(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_best_known(verbs: argparse._SubParsersAction[Parser]) -> None:
     p = _verb(
         verbs,
         "best-known",
@@ -456,10 +458,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(arguments: argparse.Namespace) -> int:
     from fleetgym.cli import verbs
-    from fleetgym.files.errors import DataError, FleetgymError, one_line
+    from fleetgym.files.errors import DataError, FleetgymError, PlainStream, one_line
 
     try:
-        return verbs.VERBS[arguments.verb](arguments)
+        with contextlib.redirect_stdout(PlainStream(sys.stdout)):  # names of files may be anything
+            return verbs.VERBS[arguments.verb](arguments)
     except DataError as error:
         print(f"fleetgym: {one_line(error)}", file=sys.stderr)
         return 1

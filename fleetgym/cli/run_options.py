@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fleetgym.cli.progress import ProgressBar
 from fleetgym.cli.words import numbers, of
 from fleetgym.files import quantities as q
-from fleetgym.files.errors import FleetgymError
+from fleetgym.files.errors import FleetgymError, plain
 
 if TYPE_CHECKING:
     from fleetgym.evaluation.isolation.agent_process import Limits
@@ -97,7 +97,7 @@ def given(arguments: argparse.Namespace) -> dict[str, Any]:
     preflight(agents(arguments), limits.reset_wall_s, boxed=arguments.official is not None)
     if arguments.out is None and arguments.resume is None:
         arguments.out = new_results_path(arguments.suite)
-        print(f"fleetgym: results go to {arguments.out}", file=sys.stderr)
+        print(plain(f"fleetgym: results go to {arguments.out}"), file=sys.stderr)
     return {
         "scenarios": arguments.scenarios,
         "workers": arguments.workers,
@@ -165,7 +165,7 @@ def check(arguments: argparse.Namespace) -> None:
                 f"fleetgym {arguments.verb} {word} --suite {arguments.suite[0]}"
             )
     if arguments.resume is not None and not Path(arguments.resume).exists():
-        print(f"fleetgym: there is no {arguments.resume} yet: this is a new run", file=sys.stderr)
+        print(plain(f"fleetgym: there is no {arguments.resume} yet: this is a new run"), file=sys.stderr)
 
 
 def executor(arguments: argparse.Namespace) -> contextlib.AbstractContextManager[Any]:

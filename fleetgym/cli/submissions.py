@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from fleetgym.cli.words import of
+from fleetgym.files.errors import plain
 from fleetgym.files.quantities import WORKERS
 
 AddVerb = Callable[..., argparse.ArgumentParser]
@@ -183,10 +185,8 @@ def submit(arguments: argparse.Namespace) -> int:
     failures = [e.failure for e in results.failures if e.failure and arguments.agent in (None, e.agent)]
     if failures:
         first = failures[0]
-        print(
-            f"fleetgym: the agent failed in {len(failures)} of these episodes, first: {first.kind}: {first.message}",
-            file=sys.stderr,
-        )
+        told = f"fleetgym: the agent failed in {len(failures)} of these episodes, first: {first.kind}: {first.message}"
+        print(plain(told), file=sys.stderr)
     if ":" in made.agent.entry and not made.agent.code_sha256:
         print(
             "fleetgym: without --code nobody can run it again, so it can be certified but not ranked",
@@ -241,7 +241,7 @@ def _check_apart(folders: Sequence[str]) -> None:
 
     seen: dict[str, str] = {}
     for folder in folders:
-        name = Path(folder).resolve().name
+        name = os.path.basename(os.path.realpath(folder))  # which takes links to themselves
         if name in seen:
             raise FleetgymError(
                 f"{printable(seen[name])} and {printable(folder)} have the same name, and it names the record; "
@@ -258,7 +258,7 @@ def _tell(verdict: dict[str, Any]) -> None:
             f"{verdict['cost_usd']:,.2f} USD"
         )
     else:
-        print(f"rejected  {verdict['submission']}: {verdict['reason']}", file=sys.stderr)
+        print(f"rejected  {plain(verdict['submission'])}: {verdict['reason']}", file=sys.stderr)
 
 
 def _verify_best_known(arguments: argparse.Namespace) -> int:
@@ -272,7 +272,7 @@ def _verify_best_known(arguments: argparse.Namespace) -> int:
         _print_json(wrong)
     else:
         for task, reason in wrong.items():
-            print(f"wrong  {task}: {reason}", file=sys.stderr)
+            print(f"wrong  {plain(f'{task}: {reason}')}", file=sys.stderr)
         verdict = (
             f"{len(wrong)} best-known costs are wrong" if wrong else "every best-known cost is confirmed"
         )
@@ -337,7 +337,7 @@ def _check_season(arguments: argparse.Namespace, announced: Any) -> int:
         _print_json(wrong)
     else:
         for task, reason in wrong.items():
-            print(f"wrong  {task}: {reason}", file=sys.stderr)
+            print(f"wrong  {plain(f'{task}: {reason}')}", file=sys.stderr)
         verdict = f"{len(wrong)} episodes are not confirmed" if wrong else "every fresh cost is confirmed"
         print(f"season {announced.name}: {verdict}")
     return 1 if wrong else 0

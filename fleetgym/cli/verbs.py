@@ -13,7 +13,7 @@ from fleetgym.cli import calibrate, instance_verbs, pages, run_options, submissi
 from fleetgym.cli.named import instance_name
 from fleetgym.cli.pictures import check_picture
 from fleetgym.cli.text_tables import align, number, score_table
-from fleetgym.files.errors import FleetgymError
+from fleetgym.files.errors import FleetgymError, plain
 from fleetgym.runtime.variables import environment_variable
 
 _MOST_FAILURES = 5
@@ -321,10 +321,10 @@ def _report_cheaper(results: Any, file: str) -> None:
             tasks.add(e.task)
     if tasks:
         count = f"{len(tasks)} task{'s' if len(tasks) > 1 else ''}"
-        print(
-            f"fleetgym: cheaper than best known in {count}: `fleetgym best-known propose {file}` says where",
-            file=sys.stderr,
+        told = (
+            f"fleetgym: cheaper than best known in {count}: `fleetgym best-known propose {file}` says where"
         )
+        print(plain(told), file=sys.stderr)
 
 
 def _report_failures(episodes: Sequence[Any]) -> int:
@@ -332,7 +332,7 @@ def _report_failures(episodes: Sequence[Any]) -> int:
     for episode in failed[:_MOST_FAILURES]:
         failure = episode.failure
         where = f"{episode.agent} on {episode.instance}#{episode.scenario}, window {failure.window}"
-        print(f"fleetgym: failed: {where}: {failure.kind}: {failure.message}", file=sys.stderr)
+        print(plain(f"fleetgym: failed: {where}: {failure.kind}: {failure.message}"), file=sys.stderr)
     if len(failed) > _MOST_FAILURES:
         print(f"fleetgym: ... and {len(failed) - _MOST_FAILURES} more failed episodes", file=sys.stderr)
     return 1 if failed else 0

@@ -103,10 +103,7 @@ def read_results(path: str | os.PathLike[str], *, allow_incomplete: bool = False
     FileNotFoundError
         If there is no such file.
     """
-    try:
-        text = read_text(path, MAX_RESULTS_BYTES)
-    except DataError as error:
-        raise error.in_file(path) from None
+    text = read_text(path, MAX_RESULTS_BYTES)
     results, _ = parse_results(text, str(path), allow_incomplete=allow_incomplete)
     timings = read_timings(timings_path(path))
     episodes = tuple(dataclasses.replace(e, timing=timings.get(e.key)) for e in results.episodes)
@@ -354,10 +351,7 @@ class ResultsWriter:
 
     def _continue(self, header: Header) -> None:
         """Take over the finished episodes and cut off what was torn."""
-        try:
-            text = read_text(self.path, MAX_RESULTS_BYTES)
-        except DataError as error:
-            raise error.in_file(self.path) from None
+        text = read_text(self.path, MAX_RESULTS_BYTES)
         if header_line(header).startswith(text):  # stopped within the header: nothing is lost
             os.truncate(self.path, 0)
             return

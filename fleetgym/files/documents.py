@@ -10,7 +10,9 @@ import hashlib
 import io
 import json
 import os
+import re
 import secrets
+import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,13 +61,40 @@ def stored_file(path: str | os.PathLike[str], limit: int = MAX_FILE_BYTES) -> St
     Raises
     ------
     DataError
-        If the file is larger.
+        If the file is larger, or no file.
     """
-    with open(path, "rb") as stream:
+    with open_file(path) as stream:
         data = read_at_most(stream, limit)
     if len(data) > limit:
         raise DataError(f"larger than {limit // 2**20} MiB", source=str(path))
     return StoredFile(os.fspath(path), hashlib.sha256(data).hexdigest(), data)
+
+
+def open_file(path: str | os.PathLike[str]) -> io.BufferedReader:
+    """Open a file to read its bytes; a pipe, which may never say anything, is not waited for.
+
+    Parameters
+    ----------
+    path : path-like
+
+    Returns
+    -------
+    binary file
+
+    Raises
+    ------
+    DataError
+        If it is something else than a file.
+    OSError
+        If it cannot be opened.
+    """
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    kind = os.fstat(handle).st_mode
+    if stat.S_ISREG(kind):
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    what = "a directory" if stat.S_ISDIR(kind) else "a pipe or a device"
+    raise DataError(f"{what}; expected a file", source=str(path))
 
 
 def read_text(path: str | os.PathLike[str], limit: int = MAX_FILE_BYTES) -> str:
@@ -86,18 +115,18 @@ def read_text(path: str | os.PathLike[str], limit: int = MAX_FILE_BYTES) -> str:
     Raises
     ------
     DataError
-        If the file is too large, truncated, not gzip or not UTF-8.
+        With the file's name, if it is no file, too large, truncated, not gzip or not UTF-8.
     """
     try:
-        with _open(path) as stream:
+        with _unpacked(path) as stream:
             data = read_at_most(stream, limit)
-    except IsADirectoryError:
-        raise DataError("a directory; expected a file") from None
+        if len(data) > limit:
+            raise DataError(f"larger than {limit // 2**20} MiB when unpacked")
+        return as_text(data)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"not a complete gzip file ({error})") from None
-    if len(data) > limit:
-        raise DataError(f"larger than {limit // 2**20} MiB when unpacked")
-    return as_text(data)
+        raise DataError(f"not a complete gzip file ({error})", source=str(path)) from None
+    except DataError as error:
+        raise error.in_file(path) from None
 
 
 def as_text(data: bytes) -> str:
@@ -127,12 +156,14 @@ def read_at_most(stream: IO[bytes], limit: int) -> bytes:
     return b"".join(blocks)
 
 
-def _open(path: str | os.PathLike[str]) -> Any:
-    name = os.fspath(path)
-    if isinstance(path, StoredFile):
-        stream = io.BytesIO(path.data)
-        return gzip.open(stream, "rb") if name.endswith(".gz") else stream
-    return gzip.open(name, "rb") if name.endswith(".gz") else open(name, "rb")
+@contextlib.contextmanager
+def _unpacked(path: str | os.PathLike[str]) -> Iterator[Any]:
+    with io.BytesIO(path.data) if isinstance(path, StoredFile) else open_file(path) as stream:
+        if not os.fspath(path).endswith(".gz"):
+            yield stream
+            return
+        with gzip.open(stream, "rb") as unpacked:
+            yield unpacked
 
 
 def parse_json(text: str) -> Any:
@@ -159,7 +190,7 @@ def parse_json(text: str) -> Any:
     {'a': [1, 2.5]}
     """
     try:
-        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
+        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno} column {error.colno}"
         raise DataError(f"not JSON: {error.msg} at {where}") from None
@@ -167,6 +198,35 @@ def parse_json(text: str) -> Any:
         raise DataError("nested too deeply") from None
     except ValueError as error:  # an integer of thousands of digits
         raise DataError(f"not JSON: {error}") from None
+    check_characters(text, value)
+    return value
+
+
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def check_characters(text: str, value: Any) -> None:
+    r"""Raise `DataError` if JSON escapes half of a surrogate pair, which is no character and cannot be written again.
+
+    Parameters
+    ----------
+    text : str
+        The document.
+    value : object
+        What it holds.
+
+    Examples
+    --------
+    >>> check_characters(r'"\ud83d\ude00"', "\U0001f600")
+    >>> check_characters(r'"\ud800"', "\ud800")
+    Traceback (most recent call last):
+    fleetgym.files.errors.DataError: $: not JSON: half of a surrogate pair; expected whole characters
+    """
+    if _HALF.search(text):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise DataError("not JSON: half of a surrogate pair; expected whole characters") from None
 
 
 def _refuse_constant(name: str) -> float:
@@ -193,8 +253,17 @@ def read_json(path: str | os.PathLike[str]) -> Any:
     -------
     object
         Plain lists, mappings, strings and numbers.
+
+    Raises
+    ------
+    DataError
+        With the file's name, if it does not hold one.
     """
-    return parse_json(read_text(path))
+    text = read_text(path)
+    try:
+        return parse_json(text)
+    except DataError as error:
+        raise error.in_file(path) from None
 
 
 def canonical_json(data: Any) -> str:
@@ -215,7 +284,7 @@ def canonical_hash(data: Any) -> str:
 
 def file_sha256(path: str | os.PathLike[str]) -> str:
     """Return the SHA-256 of a file's bytes, in hexadecimal."""
-    with open(path, "rb") as stream:
+    with open_file(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
@@ -232,13 +301,15 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
     Raises
     ------
     FleetgymError
-        If there is a folder of this name.
+        If there is a folder, a pipe or a device of this name, which would be lost.
     OSError
         If it cannot be written; it names `path`.
     """
     target = Path(path)
     if target.is_dir():
         raise FleetgymError(f"{path} is a folder; expected a file to write")
+    if target.exists() and not target.is_file():
+        raise FleetgymError(f"{path} is a pipe or a device; expected a file to write")
     target.parent.mkdir(parents=True, exist_ok=True)
     name = target.parent / f".{target.name}.{secrets.token_hex(8)}"
     try:

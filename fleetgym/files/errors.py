@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any, TextIO
 
 
 class FleetgymError(Exception):
@@ -115,7 +116,7 @@ def one_line(error: Exception) -> str:
     Returns
     -------
     str
-        Without numbers of errors, and with text that cannot be encoded replaced.
+        Without numbers of errors; see `plain`.
 
     Examples
     --------
@@ -128,7 +129,25 @@ def one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         names = (error.filename, error.filename2)
         text = f"{error.strerror}: {' -> '.join(str(name) or repr('') for name in names if name is not None)}"
-    return printable(" ".join(text.encode("utf-8", "replace").decode().split()))
+    return plain(text)
+
+
+_MOST_CHARS = 800
+
+
+def plain(text: str) -> str:
+    r"""Return a message as one line of printable characters; of a very long one, its two ends.
+
+    Examples
+    --------
+    >>> print(plain("no file\n 'a\x1b[2K'"))
+    no file 'a\x1b[2K'
+    >>> len(plain("x" * 5000))
+    805
+    """
+    line = printable(" ".join(text.encode("utf-8", "replace").decode().split()))
+    half = _MOST_CHARS // 2
+    return line if len(line) <= _MOST_CHARS else f"{line[:half]} ... {line[-half:]}"
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -147,3 +166,29 @@ def printable(text: str, keep: str = "") -> str:
     ok \x1b[2K
     """
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
+class PlainStream:
+    r"""A text stream on which everything is printed as by `printable`, but for line breaks and tabs.
+
+    Parameters
+    ----------
+    stream : text file
+
+    Examples
+    --------
+    >>> import sys
+    >>> print("made \x1b[2K", file=PlainStream(sys.stdout))
+    made \x1b[2K
+    """
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text; return how many characters it has."""
+        self._stream.write(printable(text, keep="\n\t"))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

@@ -18,6 +18,9 @@ _RESERVED = r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|\Z)"
 #: What a submission's folder, and so its record, may be called.
 FOLDER_NAME = Text(rf"\A(?!{_RESERVED})[a-z0-9][a-z0-9._-]{{0,79}}(?<!\.)\Z")
 
+#: What a season may be called; its records lie in a folder of this name.
+SEASON_NAME = Text(rf"\A(?!{_RESERVED})[a-z0-9][a-z0-9.-]{{0,39}}(?<!\.)\Z")
+
 _AGENT_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9 ._+()=,:'-]*[A-Za-z0-9)+])?")
 
 #: Letters that show nothing, of Korean and for joining.

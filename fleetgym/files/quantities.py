@@ -63,6 +63,7 @@ POSITIVE_COST_USD = Number(1e-60, 1e60, "USD")
 #: Whole numbers.
 SEED = Integer(0, 2**63 - 1)
 NUMBER = Integer()  # how many, or which: from 0
+COUNT = Integer(1)  # how many, at least one
 PREFIX_CACHE = Integer(512, 10**12)  # tokens
 INSTANCES = Integer(1, 10_000)  # to make
 STORED = Integer(1, 100)  # days of an instance

@@ -27,11 +27,7 @@ def read_toml(cls: type[T], path: str | os.PathLike[str]) -> T:
     DataError
         With file and path of what is wrong.
     """
-    try:
-        text = read_text(path, MAX_TOML_BYTES)
-    except DataError as error:
-        raise error.in_file(path) from None
-    return parse_toml(cls, text, path)
+    return parse_toml(cls, read_text(path, MAX_TOML_BYTES), path)
 
 
 def parse_toml(cls: type[T], text: str, path: str | os.PathLike[str]) -> T:

@@ -31,6 +31,8 @@ def _markdown(board: Board) -> str:
         "fresh vs public",
         "division",
         "time class",
+        "id",
+        "agent of",
         "CVaR-10 % USD",
     }
     certified = f"Certified costs (replayed), relative to {board.release}"
@@ -50,6 +52,8 @@ def _without_markup(column: Column, board: Board) -> Column:
     if column.head == "agent":
         records = {**board.certified_records, **board.fresh_records}
         return Column("agent", lambda r: records[r.key].submission.agent.title, kind="name")
+    if column.head == "id":
+        return Column(column.head, lambda r: r.key, kind="text")
     if column.head == "fresh vs public":
         shifts = board.shifts
         return Column(

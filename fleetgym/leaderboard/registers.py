@@ -14,7 +14,7 @@ from typing import Any
 
 from fleetgym.files.documents import canonical_hash, write_atomically
 from fleetgym.files.errors import DataError, FleetgymError
-from fleetgym.files.names import FOLDER_NAME
+from fleetgym.files.names import FOLDER_NAME, SEASON_NAME
 from fleetgym.files.quantities import MEMORY_GB, SPEED
 from fleetgym.files.schema import DAY, SHA256, Choice, Integer, Line, Text, spec, to_jsonable
 from fleetgym.files.toml import SUITE, read_list
@@ -53,7 +53,7 @@ class Machine:
 class Season:
     """Fresh tasks of one period: announced by the checksum of the seed that draws them."""
 
-    name: str = spec(Text(r"\A[a-z0-9][a-z0-9.-]{0,39}\Z"))
+    name: str = spec(SEASON_NAME)
     suite: str = spec(SUITE, doc="whose ranked rows the season's are")
     scenarios: int = spec(Integer(1, 100), doc="per instance; families that replay days have fewer")
     seed_sha256: str = spec(SHA256, doc="published before the first submission")

@@ -24,7 +24,7 @@ from fleetgym.files.documents import (
     write_json,
     write_private,
 )
-from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.files.errors import FleetgymError
 from fleetgym.files.schema import to_jsonable
 from fleetgym.leaderboard.registers import Season
 from fleetgym.model.dynamics import draw_scenario
@@ -84,10 +84,7 @@ def read_seed(path: str | os.PathLike[str], season: Season) -> str:
     DataError
         If the file is no short text.
     """
-    try:
-        seed = read_text(path, 2**10).strip()
-    except DataError as error:
-        raise error.in_file(path) from None
+    seed = read_text(path, 2**10).strip()
     if seed_sha256(seed) != season.seed_sha256:
         raise FleetgymError(f"{path} is not the seed announced for {season.name}: its SHA-256 is another")
     return seed

@@ -65,7 +65,7 @@ def named_entries(group: str, what: str) -> dict[str, Entry]:
     True
     """
     found = dict(_checkout_entries(group))
-    points = importlib.metadata.entry_points(group=group)
+    points = _installed(group)
     # Once for each package: reading its name parses a file.
     packages = {package: _name(package) for package in {point.dist for point in points}}
     ranked = sorted(points, key=lambda p: (packages[p.dist] != OUR_DISTRIBUTION, packages[p.dist], p.name))
@@ -80,8 +80,28 @@ def named_entries(group: str, what: str) -> dict[str, Entry]:
     return dict(sorted(found.items()))
 
 
+def _installed(group: str) -> importlib.metadata.EntryPoints:
+    try:
+        return importlib.metadata.entry_points(group=group)
+    except Exception:  # Python does not say whose: one of any installed package
+        for package in importlib.metadata.distributions():
+            try:
+                package.entry_points  # noqa: B018
+            except Exception as error:
+                where = package.locate_file("")
+                raise FleetgymError(
+                    f"the entry points of {_name(package)}, a package in {where}, cannot be read ({error}); "
+                    "install it anew, or uninstall it"
+                ) from None
+        raise
+
+
 def _name(distribution: importlib.metadata.Distribution | None) -> str:
-    return distribution.name if distribution is not None else "an unnamed package"
+    try:
+        name = None if distribution is None else distribution.name
+    except Exception:  # of metadata that cannot be read
+        name = None
+    return name or "an unnamed package"
 
 
 @functools.cache

@@ -7,14 +7,41 @@ how long it takes. Its ``--smoke`` runs the same code on the smallest input.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+from fleetgym.files.errors import plain
 
 #: A program's trial run: it gets an empty folder for everything that it writes, and returns the exit code.
 Smoke = Callable[[Path], int | None]
+
+
+class Parser(argparse.ArgumentParser):
+    r"""A parser whose complaints are one line of printable characters, whatever was typed.
+
+    Examples
+    --------
+    >>> import contextlib, io
+    >>> with contextlib.redirect_stderr(io.StringIO()) as said, contextlib.suppress(SystemExit):
+    ...     Parser(prog="adds").parse_args(["\x1b[2J"])
+    >>> said.getvalue().splitlines()[-1]
+    'adds: error: unrecognized arguments: \\x1b[2J'
+    """
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse words; ``--option=--``, of which argparse makes an empty list, is refused."""
+        words = sys.argv[1:] if args is None else list(args)
+        if wrong := next((word for word in words if re.fullmatch("--[^=]+=--", word)), None):
+            self.error(f"argument {wrong.removesuffix('=--')}: expected a value, got '--'")
+        return super().parse_known_args(words, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Print usage and complaint, and exit with 2."""
+        super().error(plain(message))
 
 
 def program(about: str | None, *, writes: str, takes: str, smoke: Smoke) -> argparse.ArgumentParser:
@@ -40,7 +67,7 @@ def program(about: str | None, *, writes: str, takes: str, smoke: Smoke) -> argp
     Traceback (most recent call last):
     SystemExit: 0
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description=about,
         epilog=f"Writes: {writes}\nTakes: {takes}",
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fleetgym.cli.words import of
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.finished_cells import keep, read
+from fleetgym.files.quantities import COUNT
 from fleetgym.runtime.programs import program
 
 from . import measurements as cells
@@ -32,7 +34,7 @@ def main(argv: list[str] | None = None) -> None:
         smoke=smoke,
     )
     parser.add_argument(
-        "--seeds", type=int, default=10, help="of demand and availability (default: %(default)s)"
+        "--seeds", type=of(COUNT), default=10, help="of demand and availability (default: %(default)s)"
     )
     parser.add_argument(
         "--only", default="", help="cells whose name begins so, such as 'seed extended scarce'"

@@ -20,7 +20,9 @@ from problems import snapshot_of
 
 from fleetgym.baselines.agh import agh
 from fleetgym.baselines.gh import gh
+from fleetgym.cli.words import of
 from fleetgym.families.generate import generate
+from fleetgym.files.quantities import COUNT
 from fleetgym.runtime.programs import program
 
 #: Size: CPU milliseconds of AGH in the paper, and our target.
@@ -88,7 +90,7 @@ def main(argv: list[str] | None = None) -> None:
     """Print the tables."""
     parser = program(__doc__, writes="No file.", takes="Three CPU minutes.", smoke=smoke)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
-    parser.add_argument("--seeds", type=int, default=50)
+    parser.add_argument("--seeds", type=of(COUNT), default=50)
     parser.add_argument("--slo", default="elastic")
     parser.add_argument("--ablation", action="store_true")
     arguments = parser.parse_args(argv)

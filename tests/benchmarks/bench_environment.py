@@ -25,8 +25,10 @@ import numpy as np
 
 import fleetgym
 from fleetgym.agents.view import View
+from fleetgym.cli.words import of
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.envs.vector import FleetAllocVectorEnv
+from fleetgym.files.quantities import COUNT, LIMIT_S
 from fleetgym.kernels.timer import PARTS
 from fleetgym.model.dynamics.scenario import draw_scenario
 from fleetgym.model.instance import Affine, Instance, Performance
@@ -338,10 +340,10 @@ def main(argv: list[str] | None = None) -> None:
     parser = program(
         __doc__, writes="No file.", takes="A minute, and some more if kernels must be compiled.", smoke=smoke
     )
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.4, help="of each measurement (default: 0.4)")
+    parser.add_argument("--rounds", type=of(COUNT), default=5)
+    parser.add_argument("--seconds", type=of(LIMIT_S), default=0.4, help="of each measurement (default: 0.4)")
     parser.add_argument("--profile", action="store_true", help="only print where the time of a step goes")
-    parser.add_argument("--profile-rounds", type=int, default=30, metavar="N", help="(default: 30)")
+    parser.add_argument("--profile-rounds", type=of(COUNT), default=30, metavar="N", help="(default: 30)")
     options = parser.parse_args(argv)
     if options.profile:
         profile(options.profile_rounds)

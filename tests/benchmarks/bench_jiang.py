@@ -13,6 +13,8 @@ from pathlib import Path
 from fleetgym.baselines.jiang.exact import minimal_makespan
 from fleetgym.baselines.jiang.program import Limits
 from fleetgym.baselines.jiang.search import minimal_makespan_by_search
+from fleetgym.cli.words import of
+from fleetgym.files.quantities import BUDGET_USD, COUNT, NUMBER, POSITIVE_SHARE
 from fleetgym.papers.jiang import paper
 from fleetgym.runtime.programs import program
 
@@ -33,20 +35,20 @@ def main(argv: list[str] | None = None) -> None:
     """Print one line per problem, and the totals."""
     parser = program(__doc__, writes="No file.", takes="20 CPU seconds.", smoke=smoke)
     parser.add_argument(
-        "--traces", nargs="+", type=int, default=list(paper.TRACES), choices=list(paper.TRACES)
+        "--traces", nargs="+", type=of(NUMBER), default=list(paper.TRACES), choices=list(paper.TRACES)
     )
     parser.add_argument(
-        "--budgets", nargs="+", type=float, default=list(paper.BUDGETS_USD_PER_H), help="USD/h"
+        "--budgets", nargs="+", type=of(BUDGET_USD), default=list(paper.BUDGETS_USD_PER_H), help="USD/h"
     )
-    parser.add_argument("--availability", type=int, default=1, choices=sorted(paper.AVAILABLE))
+    parser.add_argument("--availability", type=of(NUMBER), default=1, choices=sorted(paper.AVAILABLE))
     parser.add_argument(
-        "--gap", type=float, default=1e-5, help="relative gap at which the exact program stops"
+        "--gap", type=of(POSITIVE_SHARE), default=1e-5, help="relative gap at which the exact program stops"
     )
     parser.add_argument(
-        "--tolerance", type=float, default=1e-3, help="of the search, relative to the makespan"
+        "--tolerance", type=of(POSITIVE_SHARE), default=1e-3, help="of the search, relative to the makespan"
     )
     parser.add_argument("--kind", default="single-type", help="pipelines: single-type or mixed")
-    parser.add_argument("--nodes", type=int, default=20_000, help="of each integer program")
+    parser.add_argument("--nodes", type=of(COUNT), default=20_000, help="of each integer program")
     options = parser.parse_args(argv)
     limits = Limits(options.gap, options.nodes)
     print(

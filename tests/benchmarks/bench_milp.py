@@ -21,7 +21,9 @@ from problems import snapshot_of
 import fleetgym.baselines.milp.mccormick as mccormick
 import fleetgym.baselines.milp.search as search
 from fleetgym.baselines.milp import MilpPlanner
+from fleetgym.cli.words import of
 from fleetgym.families.generate import generate
+from fleetgym.files.quantities import COUNT, LIMIT_S, SEED
 from fleetgym.runtime.programs import program
 
 #: CPU seconds that a size gets, and by when the cost should be within 1 % of the best known.
@@ -107,9 +109,9 @@ def main(argv: list[str] | None = None) -> None:
         __doc__, writes="No file.", takes="Up to two and a half CPU hours; --sizes chooses.", smoke=smoke
     )
     parser.add_argument("--sizes", nargs="+", default=list(SIZES), choices=list(SIZES))
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
-    parser.add_argument("--time-limit", type=float, help="CPU seconds per instance; default: by size")
+    parser.add_argument("--seeds", type=of(COUNT), default=10)
+    parser.add_argument("--first-seed", type=of(SEED), default=FIRST_SEED)
+    parser.add_argument("--time-limit", type=of(LIMIT_S), help="CPU seconds per instance; default: by size")
     parser.add_argument("--slo", default="mean")
     parser.add_argument("--kv", default="paper")
     parser.add_argument("--printed", action="store_true", help="McCormick exactly as printed")

@@ -16,9 +16,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from fleetgym.cli.words import of
 from fleetgym.evaluation.isolation import sandbox
 from fleetgym.evaluation.isolation.cgroup import ControlGroup
 from fleetgym.files.markdown import table
+from fleetgym.files.quantities import LIMIT_S
 from fleetgym.runtime.programs import program
 from fleetgym.runtime.variables import environment_variable
 from tools.check_cpu_count import patterns
@@ -94,7 +96,7 @@ def smoke(folder: Path) -> int:
 def main(arguments: list[str] | None = None) -> int:
     """Print burnt and charged CPU seconds by pattern and way; return 1 if too little or too much was charged."""
     parser = program(__doc__, writes="Nothing.", takes="About a minute.", smoke=smoke)
-    parser.add_argument("--burn", type=float, default=1.0, help="CPU seconds by pattern (default: 1)")
+    parser.add_argument("--burn", type=of(LIMIT_S), default=1.0, help="CPU seconds by pattern (default: 1)")
     parser.add_argument("--loose", action="store_true", help=argparse.SUPPRESS)
     call = parser.parse_args(arguments)
     rows, is_right = [], True

@@ -25,10 +25,7 @@ def csv_rows(
 
     `check` raises `FleetgymError` for a column that is not among the known ones; without it none is accepted.
     """
-    try:
-        text = read_text(path, SMALL_FILE_BYTES).removeprefix("\ufeff")
-    except DataError as error:
-        raise error.in_file(path) from None
+    text = read_text(path, SMALL_FILE_BYTES).removeprefix("\ufeff")
     reader = csv.reader(text.splitlines(), strict=True)
     rows: list[tuple[int, list[str]]] = []
     try:

@@ -17,6 +17,7 @@ from typing import IO, Any, NoReturn
 import numpy as np
 
 from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.files.quantities import MEMORY_GB
 
 _BLOCK_BYTES = 4 * 2**20
 _LONGEST_LINE = 2**20
@@ -70,8 +71,8 @@ class Source:
     ------
     DataError
         For a directory, a truncated or broken file, one that unpacks to too much.
-    FleetgymError
-        For a limit that is not above 0.
+    DataError
+        For a limit outside its bounds.
     """
 
     def __init__(self, path: str | os.PathLike[str], unpack_gib: float | None = None):
@@ -185,11 +186,7 @@ def _whole_lines(data: bytes, quotes: bool) -> int:
 
 def _limit(path: str | os.PathLike[str], unpack_gib: float | None) -> float:
     if unpack_gib is not None:
-        if not unpack_gib > 0.0:
-            raise FleetgymError(
-                f"expected a limit above 0 GiB for what a file unpacks to, got {unpack_gib:g}"
-            )
-        return unpack_gib * 2**30
+        return float(MEMORY_GB.read(unpack_gib, "unpack_gib") or 0.0) * 2**30
     if not os.fspath(path).lower().endswith(PACKED):
         return UNPACK_BYTES
     return min(UNPACK_BYTES, max(_ALWAYS_ALLOWED, UNPACK_RATIO * Path(path).stat().st_size))

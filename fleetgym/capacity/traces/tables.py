@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from fleetgym.capacity.traces.source import Block, Source, blocks, fail
-from fleetgym.files.documents import parse_json
+from fleetgym.files.documents import check_characters, parse_json
 from fleetgym.files.errors import DataError, FleetgymError
 
 _LOOKED_AT = 1000  # records whose names make the columns of a file without a header
@@ -320,7 +320,7 @@ def _json_table(source: Source) -> Table:
     line, newline, rest = source.first_block().removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")
     try:
         is_lines = isinstance(json.loads(line), dict) and bool(rest.strip())
-    except ValueError:
+    except (ValueError, RecursionError):
         is_lines = False
     if is_lines:
         first = json.loads(line)
@@ -350,9 +350,15 @@ def _json_lines(source: Source) -> Iterator[tuple[int | str, dict[str, Any]]]:
 
 def _record(path: str | os.PathLike[str], number: int, line: bytes) -> dict[str, Any]:
     try:
-        record = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+        text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        record = json.loads(text)
+        check_characters(text, record)
     except ValueError as error:
         fail(path, number, f"not a line of JSON ({error})")
+    except RecursionError:
+        fail(path, number, "not a line of JSON (nested too deeply)")
+    except DataError as error:
+        fail(path, number, error.message)
     if not isinstance(record, dict):
         fail(path, number, "expected an object of JSON in each line")
     return record

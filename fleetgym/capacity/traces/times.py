@@ -81,11 +81,23 @@ def _bare(texts: Any) -> Any:
     return texts.str.strip().str.strip("[]").str.replace(_WEEKDAY, "", regex=True)
 
 
+_LARGEST = 2**1000
+
+
 def numbers(entries: np.ndarray) -> np.ndarray:
     """Return entries as floats; NaN for what is none."""
     import pandas
 
-    values = np.array(pandas.to_numeric(pandas.Series(entries, dtype=object), errors="coerce"), dtype=float)
+    try:
+        values = np.array(
+            pandas.to_numeric(pandas.Series(entries, dtype=object), errors="coerce"), dtype=float
+        )
+    except OverflowError:  # a whole number beyond floating point, from JSON
+        return numbers(
+            np.array(
+                [np.nan if isinstance(e, int) and abs(e) > _LARGEST else e for e in entries], dtype=object
+            )
+        )
     if _NOT_OF_A_NUMBER.search("".join(e for e in entries if isinstance(e, str))):
         # pandas takes more than `from_text` does
         values[[isinstance(e, str) and bool(_NOT_OF_A_NUMBER.search(e)) for e in entries]] = np.nan

@@ -1,0 +1,1 @@
+"""Fuzz every kind of file and every option that fleetgym reads."""
