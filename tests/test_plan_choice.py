@@ -278,7 +278,7 @@ def test_the_command(spot: Instance, tmp_path: Path, capsys: pytest.CaptureFixtu
     out = capsys.readouterr().out
     for words in ("buy", "from what runs", "best of its kind", "the bound knows no drops", "worst decile"):
         assert words in out
-    assert max(map(len, out.splitlines())) <= 84
+    assert max(map(len, out.splitlines())) <= 80
     assert main([*plan, "--schedule", "--plot", str(tmp_path / "s.png")]) == 0
     out = capsys.readouterr().out
     assert "23:00" in out

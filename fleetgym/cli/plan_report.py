@@ -263,7 +263,7 @@ def describe_plan(instance: Instance, facts: dict[str, Any]) -> str:
     knows_no = "; the bound knows no drops" if _loses(instance) else ""
     parts += [
         f"{window}: routing and SLOs\n{_routes(facts['routing'], numbers)}",
-        f"its cost with all of the fleet serving, start-up left out{knows_no}\n{_costs(facts)}",
+        f"its cost, start-up left out{knows_no}\n{_costs(facts)}",
     ]
     return "\n\n".join(parts)
 
