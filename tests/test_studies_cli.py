@@ -10,6 +10,7 @@ import pytest
 from sample_traces import requests, write_azure
 
 from fleetgym.capacity.traces import import_trace
+from fleetgym.capacity.traces.candidates import ENGINE
 from fleetgym.capacity.traces.prices import Offer
 from fleetgym.capacity.traces.studied import lengths_of, own_gpus, study_settings
 from fleetgym.cli import main
@@ -115,7 +116,7 @@ def test_what_a_study_takes_from_an_instance(own: Path, capsys: pytest.CaptureFi
         "A100-80GB": 2.5,
     }
     step = roofline.step_time(
-        Deployment(model=catalog.model("Llama-3.1-8B"), gpu=catalog.gpu("H100"), precision="fp8")
+        Deployment(model=catalog.model("Llama-3.1-8B"), gpu=catalog.gpu("H100"), precision="fp8"), ENGINE
     )
     assert profiles["H100"].first_token_s == pytest.approx(0.5 * step.first_token_s, rel=1e-4)
     assert main(["study", "layouts(rate_rps=7)", "--instance", str(own)]) == 0

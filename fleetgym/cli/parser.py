@@ -154,6 +154,24 @@ def _add_planning(verbs: argparse._SubParsersAction[Parser]) -> None:
         help="which model serves a label (* stands for any characters; =any for any candidate); may be repeated",
     )
     p.add_argument("--gpus", type=names, metavar="A,B", help="GPU types to use")
+    p.add_argument(
+        "--model-file",
+        action="append",
+        metavar="[NAME=]FILE",
+        help="config.json of a model of your own, as published with its weights; may be repeated",
+    )
+    p.add_argument(
+        "--gpu-file",
+        action="append",
+        metavar="FILE",
+        help="GPUs of your own: CSV or JSON of name, memory_gb, bandwidth_gb_per_s, fp16_tflops, usd_per_gpu_h, ..",
+    )
+    p.add_argument(
+        "--profile",
+        action="append",
+        metavar="FILE",
+        help="CSV of measured runs: model, gpu, precision, lengths, concurrency, requests_per_s or latencies",
+    )
     p.add_argument("--region", help="of the prices (default: all of --prices; us-east-1 of the catalogue)")
     p.add_argument(
         "--caps", metavar="N or GPU=N,..", help="most GPUs (default: twice what the p99 demand needs)"
@@ -194,6 +212,12 @@ def _add_planning(verbs: argparse._SubParsersAction[Parser]) -> None:
     p.add_argument("--from", dest="since", metavar="TIME", help="leave out what arrives before")
     p.add_argument("--to", dest="until", metavar="TIME", help="leave out what arrives from then on")
     p.add_argument("--last", metavar="7d", help="take the last part of the trace only")
+    p.add_argument(
+        "--context",
+        type=of(q.CONTEXT),
+        metavar="TOKENS",
+        help="of the longest request that is served (default: what any candidate holds)",
+    )
     p.add_argument(
         "--leave-out-at-most",
         type=of(q.SHARE),

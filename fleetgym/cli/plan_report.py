@@ -436,8 +436,7 @@ def _fleet(instance: Instance, facts: dict[str, Any], numbers: dict[str, str]) -
                 label,
                 " + ".join(dict.fromkeys(tier.pool for tier in tiers)),
                 configuration.model,
-                " + ".join(dict.fromkeys(tier.precision for tier in tiers))
-                + f" {configuration.tensor_parallel}x{configuration.pipeline_parallel}",
+                " + ".join(dict.fromkeys(tier.precision for tier in tiers)) + f" {_parallel(configuration)}",
                 str(replicas),
                 str(replicas * _gpus_each(configuration)),
                 number(replicas * float(instance.rental_usd_per_h[:, c].sum()), 2),
@@ -466,6 +465,14 @@ def _terms(instance: Instance, pool: str) -> str:
     """Return for how long a reserved pool is paid, as the instance's provenance says; empty where it does not."""
     found = re.search(rf"(?:^|; ){re.escape(pool)}: (\d+ days)", instance.provenance.get("commitments", ""))
     return f", for {found[1]}" if found else ""
+
+
+def _parallel(configuration: Configuration) -> str:
+    """Return TP x PP; of a node that several replicas fill, also how many."""
+    parts = f"{configuration.tensor_parallel}x{configuration.pipeline_parallel}"
+    gpus = configuration.tensor_parallel * configuration.pipeline_parallel
+    several = _gpus_each(configuration) // gpus
+    return f"{several} of {parts}" if len(configuration.uses) == 1 and several > 1 else parts
 
 
 def _gpus_each(configuration: Configuration) -> int:

@@ -18,6 +18,7 @@ def given(arguments: argparse.Namespace) -> dict[str, Any]:
     """
     from fleetgym.capacity.traces.header import parse_columns
     from fleetgym.capacity.traces.labels import parse_binds
+    from fleetgym.capacity.traces.own_hardware import read_own
     from fleetgym.capacity.traces.prices import parse_caps
 
     if arguments.prefix_hit is not None and arguments.prefix_cache_tokens is not None:
@@ -30,13 +31,16 @@ def given(arguments: argparse.Namespace) -> dict[str, Any]:
         value = getattr(arguments, name)
         options[name] = None if value is None else reader(value)
     options = {name: value for name, value in options.items() if value is not None}
+    files = [getattr(arguments, name) or () for name in ("model_file", "gpu_file", "profile")]
+    if any(files):
+        options["own"] = read_own(*files)
     return {**options, "by": _sorting_rule(arguments)}
 
 
 _AS_THEY_ARE = (
     ("prices", "slo", "models", "gpus", "region", "buckets", "edges", "penalty", "extend", "scale", "seed")
     + ("scenarios", "time_format", "time_unit", "since", "until", "last", "any_order", "unpack_gib")
-    + ("leave_out_at_most", "prefix_hit", "prefix_cache_tokens")
+    + ("leave_out_at_most", "context", "prefix_hit", "prefix_cache_tokens")
 )
 
 

@@ -52,6 +52,7 @@ class PoolPlan:
     precisions: tuple[str, ...]
     price_region: str = "global"
     price_factor: float = 1.0  # on the price table's, for a region that it lacks
+    gpus_per_node: int = 1  # whole nodes are rented
 
     @property
     def id(self) -> str:
@@ -229,6 +230,7 @@ def pool_dict(pool: PoolPlan, gpus: int) -> dict[str, Any]:
         "cap_gpus": gpus,
         "region": pool.region,
         "market": pool.market,
+        "gpus_per_node": pool.gpus_per_node,
     }
 
 

@@ -67,6 +67,7 @@ COUNT = Integer(1)  # how many, at least one
 PREFIX_CACHE = Integer(512, 10**12)  # tokens
 INSTANCES = Integer(1, 10_000)  # to make
 STORED = Integer(1, 100)  # days of an instance
+CONTEXT = Integer(1, 10**8)  # tokens of a request
 BUCKETS = Integer(1, 64)  # of lengths
 DAYS = Integer(0, 10_000)  # to draw
 REPLICATIONS = Integer(2, 1_000_000)

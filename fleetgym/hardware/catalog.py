@@ -6,13 +6,17 @@ Every fact names its source and says how it is known: measured, modelled, datash
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import csv
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from types import MappingProxyType
 from typing import Any, TypeVar
+
+import numpy as np
 
 from fleetgym.files.errors import UnknownNameError
 from fleetgym.hardware.gpu_names import named, unknown
@@ -101,6 +105,18 @@ class ModelType:
     label: str
     source: str
     licence: str
+    window_tokens: int = 0  # that the windowed layers hold; 0: all layers hold every token
+    windowed_layers: int = 0
+    plain_params_b: float = 0.0  # stay at 16 bit when the others are quantised
+    precisions: tuple[str, ...] = ()  # of quantised weights; empty: 16 bit, or quantised on loading
+
+    def kv_bytes(self, tokens: Any) -> Any:
+        """Return the KV cache, in bytes at 16 bit, of a sequence of so many tokens: a number or an array."""
+        if not self.windowed_layers:
+            return self.kv_bytes_per_token * tokens
+        windowed = self.windowed_layers / self.layers
+        held = (1.0 - windowed) * tokens + windowed * np.minimum(tokens, self.window_tokens)
+        return self.kv_bytes_per_token * held
 
     def weight_gb(self, precision: str = "fp16") -> float:
         """Return the size of the weights at a precision in GB.
@@ -111,7 +127,8 @@ class ModelType:
             For an unknown precision.
         """
         _known("precision", precision, WEIGHT_BYTES)
-        return self.weight_gb_bf16 * WEIGHT_BYTES[precision] / 2.0
+        plain_gb = 2.0 * self.plain_params_b
+        return plain_gb + (self.weight_gb_bf16 - plain_gb) * WEIGHT_BYTES[precision] / 2.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -361,13 +378,50 @@ def _known(kind: str, name: str, names: Any) -> None:
         raise UnknownNameError(kind, name, names)
 
 
-@functools.cache
+_OWN: contextvars.ContextVar[tuple[Mapping[str, GpuType], Mapping[str, ModelType]]] = contextvars.ContextVar(
+    "own hardware and models", default=({}, {})
+)
+
+
+@contextlib.contextmanager
+def also(gpus: Iterable[GpuType] = (), models: Iterable[ModelType] = ()) -> Iterator[None]:
+    """Know GPUs and models of one's own while the block runs, in this thread; they replace those of the same name.
+
+    Examples
+    --------
+    >>> with also(models=[dataclasses.replace(model("Llama-3.1-8B"), name="mine")]):
+    ...     model("mine").layers, "mine" in model_names()
+    (32, True)
+    >>> "mine" in model_names()
+    False
+    """
+    before = _OWN.get()
+    token = _OWN.set(
+        ({**before[0], **{g.name: g for g in gpus}}, {**before[1], **{m.name: m for m in models}})
+    )
+    try:
+        yield
+    finally:
+        _OWN.reset(token)
+
+
 def _gpus() -> Mapping[str, GpuType]:
+    own = _OWN.get()[0]
+    return {**_known_gpus(), **own} if own else _known_gpus()
+
+
+def _models() -> Mapping[str, ModelType]:
+    own = _OWN.get()[1]
+    return {**_known_models(), **own} if own else _known_models()
+
+
+@functools.cache
+def _known_gpus() -> Mapping[str, GpuType]:
     return {row.name: row for row in _table(GpuType, "gpus.csv")}
 
 
 @functools.cache
-def _models() -> Mapping[str, ModelType]:
+def _known_models() -> Mapping[str, ModelType]:
     return {row.name: row for row in _table(ModelType, "models.csv")}
 
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from fleetgym.capacity.traces.candidates import (
     BASE_ERROR,
+    ENGINE,
     TOLERANCE,
     check_slos,
-    context_limit,
     draft_instance,
 )
 from fleetgym.capacity.traces.days import Days
@@ -30,6 +30,8 @@ from fleetgym.families.static import Columns, allocate, largest_load, restrict
 from fleetgym.families.text import six
 from fleetgym.files.errors import FleetgymError
 from fleetgym.files.quantities import PENALTY
+from fleetgym.hardware.performance.held import DEVIATIONS
+from fleetgym.hardware.performance.roofline import StepTime
 from fleetgym.model.instance import INSTANCE_FORMAT, Instance
 
 DEFAULT_PENALTY = 10.0
@@ -59,6 +61,7 @@ def build(
     penalty: float = DEFAULT_PENALTY,
     source: str = "",
     prices: str = "given",
+    steps: Mapping[tuple[str, str, str, int], StepTime] | None = None,
 ) -> Built:
     """Return the instance of a trace.
 
@@ -84,6 +87,8 @@ def build(
         The trace's name, for the provenance.
     prices : str
         Where the prices come from, for the provenance.
+    steps : mapping, optional
+        Measured steps by model, GPU, precision and TP degree.
 
     Returns
     -------
@@ -95,8 +100,8 @@ def build(
         If nothing can serve a workload within its SLOs, or so much demand.
     """
     PENALTY.read(penalty, "penalty")
-    context = context_limit(found)
-    draft = draft_instance(found, days, offers, slos, models, context)
+    context = int(found.held.longest.max())
+    draft = draft_instance(found, days, offers, slos, models, steps or {})
     rate = days.history_rps.mean(axis=0)
     relaxed = dataclasses.replace(draft.problem, max_replicas=np.full(len(draft.columns), _MANY_REPLICAS))
     light = rate / max(1.0, rate.sum())  # SLOs are within reach at any demand or at none
@@ -116,7 +121,7 @@ def build(
         for w, slo, cv2 in zip(data["workloads"], slos, found.arrival_cv2, strict=True)
     ]
     words = f"{penalty:g} times {failing.basis}"
-    data["provenance"] = _provenance(days, found, slos, offers, context, words, source, prices)
+    data["provenance"] = _provenance(days, found, slos, offers, context, words, source, prices, steps or {})
     most = largest_load(relaxed, peak * rate, cap)
     notes = []
     if most < 1.0:
@@ -136,13 +141,20 @@ def _peak_factor(history_rps: np.ndarray, lengths: np.ndarray) -> float:
 
 
 def _caps(problem: Columns, rate: np.ndarray, offers: Sequence[Offer]) -> np.ndarray:
-    """Return GPUs per pool: the offer's, or twice what the pool would need to serve the rate alone."""
+    """Return GPUs per pool, whole nodes: the offer's, or twice what the pool would need to serve the rate alone."""
     alone, _ = parts.pools_alone(problem, rate, parts.dear_penalties(problem, rate))
     least = np.array([use[use > 0].max() if np.any(use > 0) else 1.0 for use in problem.gpu_use])
     ample = np.clip(np.ceil(_ROOM * alone), least, _LARGEST_POOL)
-    return np.array(
-        [a if o.max_gpus is None else float(o.max_gpus) for a, o in zip(ample, offers, strict=True)]
-    )
+    caps = []
+    for gpus, offer in zip(ample, offers, strict=True):
+        node = offer.gpus_per_node
+        if offer.max_gpus is not None and offer.max_gpus < node:
+            raise FleetgymError(
+                f"at most {offer.max_gpus} GPUs of {offer.gpu} are no whole node of {node}: raise max_gpus or --caps"
+            )
+        whole = np.ceil(gpus / node) if offer.max_gpus is None else offer.max_gpus // node
+        caps.append(float(node * whole))
+    return np.array(caps)
 
 
 # -- the instance
@@ -241,6 +253,14 @@ def _prefix_words(found: TraceStatistics) -> str:
     )
 
 
+def _performance_words(steps: Mapping[tuple[str, str, str, int], StepTime]) -> str:
+    own = ", ".join(f"{model} on {gpu} at {precision}, TP {n}" for model, gpu, precision, n in steps)
+    return (
+        "modelled: roofline calibrated on measured request rates "
+        "(fleetgym.hardware.performance.roofline.PLANNING)" + (f"; measured, as given: {own}" if own else "")
+    )
+
+
 def _provenance(
     days: Days,
     found: TraceStatistics,
@@ -250,6 +270,7 @@ def _provenance(
     penalty: str,
     source: str,
     prices: str,
+    steps: Mapping[tuple[str, str, str, int], StepTime],
 ) -> Mapping[str, str]:
     return {
         "trace": f"{source}: {found.requests} requests in {found.span_s:.0f} s; workloads: {found.rule}; "
@@ -259,8 +280,11 @@ def _provenance(
         "lengths": length_words(found.total_quantiles, _input_share(found)),
         "arrivals": "measured in the trace: variance / mean of counts in 10 s, within windows",
         "prefix cache": _prefix_words(found),
-        "performance": "modelled: calibrated roofline of fleetgym.hardware.performance.roofline, measured step times "
-        f"where there is a fit (fleetgym/data/SOURCES.md); context limit {context} tokens",
+        "performance": _performance_words(steps),
+        "KV memory": f"modelled: sequences at once hold what the requests of the trace hold on average while they are "
+        f"served, and {DEVIATIONS:g} standard deviations of it fit; the memory of an instance is counted in whole "
+        f"requests; the longest request has {context:,} tokens; assumed: a cache of 16 bit, 90 % of the memory "
+        f"less {ENGINE.reserve_gb:g} GB, at most {ENGINE.max_num_seqs} sequences a replica",
         "error": f"assumed: {BASE_ERROR:g} at 8 B parameters times (P/8)^-0.35, times 1.15 at 8 bit",
         "slo": slo_words(slos, found.names),
         "prices": prices,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 import numpy as np
@@ -23,13 +24,30 @@ from fleetgym.hardware import catalog
 from fleetgym.hardware.configurations import homogeneous
 from fleetgym.hardware.configurations.homogeneous import Column, TierType
 from fleetgym.hardware.performance import delay, roofline
-from fleetgym.hardware.performance.coefficients import PairPerformance, Performance, performance_table
+from fleetgym.hardware.performance.coefficients import (
+    Capacity,
+    Deployment,
+    PairPerformance,
+    Performance,
+    performance_table,
+)
+from fleetgym.hardware.performance.roofline import StepTime
+from fleetgym.model.instance import Use
 
 BASE_ERROR = 0.04  # of an 8 B model at 16 bit, assumed as in FastLLM's regime
 _DELAY_ROOM = 1.3
-_SHORTEST_CONTEXT = 2048
+_DEGREES = (1, 2, 4, 8)  # of tensor parallelism
+_STAGES = (1, 2, 3, 4, 6, 8)  # nodes of one replica, at most as many as it needs
 _LONGEST_PREFILL = 0.8  # of the TTFT SLO, as in the families
 TOLERANCE = 1e-6
+
+#: The engine of a plan; between nodes, Ethernet of 100 Gbit/s is assumed.
+ENGINE = roofline.RooflineOptions(
+    efficiency=roofline.PLANNING, measured="ignore", network_s=1e-4, network_gb_per_s=12.5
+)
+_ANY_CAPACITY = Capacity(
+    compute_tflops=1.0, kv_capacity_gb=1.0, kv_gb_per_token=1.0, max_concurrency=1, label=""
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,7 +68,12 @@ class PricedPool(parts.PoolPlan):
         return self.usd_per_gpu_h
 
 
-def longest_requests(models: Sequence[str] | None, bound: Sequence[str | None]) -> np.ndarray:
+def longest_requests(
+    models: Sequence[str] | None,
+    bound: Sequence[str | None],
+    offers: Sequence[Offer],
+    context: int | None = None,
+) -> np.ndarray:
     """Return the most tokens of a request of each label that what serves it holds, (L,); (1,) without labels.
 
     Parameters
@@ -59,9 +82,33 @@ def longest_requests(models: Sequence[str] | None, bound: Sequence[str | None]) 
         The candidates; by default `DEFAULT_MODELS`.
     bound : sequence of str or None
         What serves each label.
+    offers : sequence of Offer
+        The GPUs, whose memory a request must fit.
+    context : int, optional
+        Most tokens of a request, if there is a limit.
+
+    Raises
+    ------
+    FleetgymError
+        If a model that is needed fits no GPU.
     """
-    any_model = max(catalog.model(name).max_context for name in models or DEFAULT_MODELS)
-    return np.array([catalog.model(m).max_context if m else any_model for m in bound or (None,)])
+    names = tuple(dict.fromkeys([*(models or DEFAULT_MODELS), *filter(None, bound)]))
+    holds = dict.fromkeys(names, 0)
+    for column in _fitting(
+        _size_plan((), offers, names),
+        lambda deployment: _ANY_CAPACITY if roofline.most_tokens(deployment, ENGINE) else None,
+    ):
+        model = column.deployment.model.name
+        holds[model] = max(holds[model], roofline.most_tokens(column.deployment, ENGINE))
+    any_model = max(holds[name] for name in models or DEFAULT_MODELS)
+    found = np.array([holds[m] if m else any_model for m in bound or (None,)])
+    if not found.all():
+        missing = [m for m in bound if m and not holds[m]] or list(models or DEFAULT_MODELS)
+        raise FleetgymError(
+            f"none of {', '.join(dict.fromkeys(missing))} fits {', '.join(dict.fromkeys(o.gpu for o in offers))}, "
+            "whatever the precision, or the number of GPUs or nodes of a replica: give other --models or --gpus"
+        )
+    return found if context is None else np.minimum(found, context)
 
 
 def _candidates(models: Sequence[str] | None, own: Sequence[str | None]) -> tuple[str, ...]:
@@ -79,7 +126,8 @@ def _candidates(models: Sequence[str] | None, own: Sequence[str | None]) -> tupl
     return tuple(dict.fromkeys(models))
 
 
-def _size_plan(found: TraceStatistics, offers: Sequence[Offer], models: tuple[str, ...]) -> parts.SizePlan:
+def _size_plan(names: tuple[str, ...], offers: Sequence[Offer], models: tuple[str, ...]) -> parts.SizePlan:
+    four_bits = ("int4",) if any("int4" in catalog.model(name).precisions for name in models) else ()
     pools = tuple(
         PricedPool(
             name=name,
@@ -87,36 +135,69 @@ def _size_plan(found: TraceStatistics, offers: Sequence[Offer], models: tuple[st
             provider="",
             market=o.market,
             region=o.region,
-            precisions=("fp16", "int8" if catalog.gpu(o.gpu).fp8_tflops is None else "fp8"),
+            precisions=("fp16", "int8" if catalog.gpu(o.gpu).fp8_tflops is None else "fp8", *four_bits),
             usd_per_gpu_h=o.usd_per_gpu_h + o.power_usd_per_gpu_h,
+            gpus_per_node=o.gpus_per_node,
         )
         for name, o in zip(pool_ids(offers), offers, strict=True)
     )
-    return parts.SizePlan(classes=found.names, models=models, pools=pools, gpus=0.0)
+    return parts.SizePlan(classes=names, models=models, pools=pools, gpus=0.0)
 
 
-def context_limit(found: TraceStatistics) -> int:
-    """Return the power of two that 99 % of the requests fit in, and every mean request."""
-    longest = max(
-        found.context_p99, float((found.lengths[:, 0] + found.lengths[:, 1]).max()), _SHORTEST_CONTEXT
+def _fitting(plan: parts.SizePlan, capacity: Callable[[Deployment], Capacity | None]) -> list[Column]:
+    """Return the deployments that fit: within a node, or over several where one is too small."""
+    found: list[Column] = []
+    for pool in plan.pools:
+        gpu = catalog.gpu(pool.gpu)
+        node = pool.gpus_per_node if pool.gpus_per_node > 1 else gpu.gpus_per_node
+        degrees = tuple(n for n in _DEGREES if n <= node)
+        for precision in pool.precisions:
+            tier = TierType(
+                id=f"{pool.id}-{precision}", gpu=gpu, precision=precision, tensor_parallel=degrees
+            )
+            for name in plan.models:
+                model = catalog.model(name)
+                if model.precisions and precision not in model.precisions:
+                    continue
+                for stages in _STAGES:
+                    columns = homogeneous.columns(
+                        [model],
+                        [tier],
+                        pipeline_parallel=(stages,),
+                        capacity=capacity,
+                        startup=homogeneous.startup_windows,
+                        storage_usd_per_gb_h=parts.STORAGE_USD_PER_GB_H,
+                    )
+                    if stages > 1:  # whole nodes, one stage each
+                        columns = [c for c in columns if c.deployment.tensor_parallel == degrees[-1]]
+                    if columns:
+                        found += columns
+                        break
+    return found
+
+
+def _packed(column: Column, node: int) -> Column:
+    """Return a replica that is rented alone, or the node that so many of them fill; the rest of it lies idle."""
+    stages, gpus = column.deployment.pipeline_parallel, column.deployment.gpus
+    if node == 1 or stages > 1:
+        return column
+    one, several = column.configuration, node // gpus
+    filled = dataclasses.replace(
+        one,
+        id=one.id if several == 1 else f"{one.id}x{several}",
+        uses=(Use(tier=column.tier, gpus=node),),
+        compute_tflops=several * one.compute_tflops,
+        kv_capacity_gb=several * one.kv_capacity_gb,
+        max_concurrency=several * one.max_concurrency,
+        model_storage_usd_per_h=several * one.model_storage_usd_per_h,
     )
-    return 2 ** math.ceil(math.log2(longest))
+    return dataclasses.replace(column, configuration=filled)
 
 
-def _columns(plan: parts.SizePlan, options: roofline.RooflineOptions) -> list[Column]:
-    tiers = [
-        TierType(id=f"{pool.id}-{precision}", gpu=catalog.gpu(pool.gpu), precision=precision)
-        for pool in plan.pools
-        for precision in pool.precisions
-    ]
-    return homogeneous.columns(
-        [catalog.model(name) for name in plan.models],
-        tiers,
-        pipeline_parallel=(1,),
-        capacity=lambda deployment: roofline.capacity(deployment, options),
-        startup=homogeneous.startup_windows,
-        storage_usd_per_gb_h=parts.STORAGE_USD_PER_GB_H,
-    )
+def _workloads_of(found: TraceStatistics, deployment: Deployment) -> np.ndarray:
+    """Return the workloads that a deployment may serve: those that it is bound to, and can hold, (I,) bool."""
+    may = np.array([model in (None, deployment.model.name) for model in found.models])
+    return may & (found.held.longest <= roofline.most_tokens(deployment, ENGINE))
 
 
 def draft_instance(
@@ -125,7 +206,7 @@ def draft_instance(
     offers: Sequence[Offer],
     slos: Sequence[Slo],
     models: Sequence[str] | None,
-    context: int,
+    steps: Mapping[tuple[str, str, str, int], StepTime],
 ) -> parts.Draft:
     """Return everything about the instance but rates, caps and penalties.
 
@@ -141,8 +222,8 @@ def draft_instance(
         One per workload.
     models : sequence of str, optional
         Candidates; by default those that the labels name, or `DEFAULT_MODELS`.
-    context : int
-        Most tokens of a request.
+    steps : mapping
+        Measured steps, see `fleetgym.hardware.performance.roofline.RooflineOptions`.
 
     Returns
     -------
@@ -154,27 +235,35 @@ def draft_instance(
     FleetgymError
         If nothing can serve a workload, or not within its TTFT SLO.
     """
-    own = found.models
-    plan = _size_plan(found, offers, _candidates(models, own))
-    options = roofline.RooflineOptions(context_limit=context)
-    fitting = _columns(plan, options)
+    plan = _size_plan(found.names, offers, _candidates(models, found.models))
+
+    @functools.cache  # pools share deployments
+    def engine(deployment: Deployment) -> tuple[np.ndarray, roofline.RooflineOptions | None]:
+        served = _workloads_of(found, deployment)
+        if not served.any():
+            return served, None
+        held = found.held.of(served)
+        longest = int(held.longest.max())
+        return served, dataclasses.replace(ENGINE, context_limit=longest, held=held, steps=steps)
+
+    @functools.cache
+    def capacity(deployment: Deployment) -> Capacity | None:
+        _, options = engine(deployment)
+        return None if options is None else roofline.capacity(deployment, options)
+
+    fitting = _fitting(plan, capacity)
     if not fitting:
         raise FleetgymError(
-            f"none of {', '.join(plan.models)} fits {', '.join(pool.gpu for pool in plan.pools)} with a context "
-            f"of {options.context_limit} tokens"
+            f"none of {', '.join(plan.models)} fits {', '.join(pool.gpu for pool in plan.pools)} with a request of "
+            f"{found.held.longest.min():,.0f} tokens"
         )
     lengths = six(found.lengths)
-    resident = (
-        float(  # mean context of the sequences in a batch; the longer they generate, the more there are
-            found.lengths[:, 1] @ (found.lengths[:, 0] + found.lengths[:, 1] / 2) / found.lengths[:, 1].sum()
-        )
-    )
 
     def pair_at(i: int, column: Column, at_once: int) -> PairPerformance | None:
-        if own[i] not in (None, column.deployment.model.name):
+        served, options = engine(column.deployment)
+        if options is None or not served[i]:
             return None
-        engine = dataclasses.replace(options, max_num_seqs=at_once)
-        return _pair(column, lengths[i], found.computed[i], resident, engine)
+        return _pair(column, lengths[i], found.computed[i], options, at_once)
 
     columns, is_kept = limited(fitting, slos, _lengths(found), found.names, pair_at)
     pairs: list[list[PairPerformance | None]] = []
@@ -184,6 +273,8 @@ def draft_instance(
             for column, kept in zip(columns, is_kept[i], strict=True)
         ]
         pairs.append(_in_time(name, row, lengths[i], slos[i].ttft))
+    nodes = {f"{pool.id}-{p}": pool.gpus_per_node for pool in plan.pools for p in pool.precisions}
+    columns = [_packed(column, nodes[column.tier]) for column in columns]
     table = performance_table(pairs)
     at = parts.at_lengths(table, lengths)
     error_slo = six([slo.error for slo in slos])
@@ -211,25 +302,29 @@ def _pair(
     column: Column,
     lengths: np.ndarray,
     computed: np.ndarray,
-    resident: float,
     options: roofline.RooflineOptions,
+    at_once: int,
 ) -> PairPerformance | None:
     """Return what a configuration does to requests of which it computes a part of the prompt only."""
     tokens_in, tokens_out, _, out_cv2 = (float(v) for v in lengths)
     computed_in, computed_cv2, correlation = (float(v) for v in computed)
-    model = column.deployment.model.name
+    model = column.deployment.model
+    assert options.held is not None
     return roofline.pair(
         column.deployment,
         input_tokens=tokens_in,
         output_tokens=tokens_out,
-        error=delay.error_share(BASE_ERROR, parts.effective_params_b(model), column.deployment.precision),
-        context_tokens=resident,
+        error=delay.error_share(
+            BASE_ERROR, parts.effective_params_b(model.name), column.deployment.precision
+        ),
+        context_tokens=options.held.context(model),
         computed_share=min(1.0, computed_in / tokens_in),
         input_cv2=computed_cv2,
         output_cv2=out_cv2,
         correlation=correlation,
         storage_usd=parts.STORAGE_USD_PER_GB_H * parts.TEXT_GB_PER_TOKEN * (tokens_in + tokens_out),
         options=options,
+        at_once=at_once,
     )
 
 

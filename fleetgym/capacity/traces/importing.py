@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from fleetgym.capacity.traces.candidates import longest_requests
 from fleetgym.capacity.traces.days import Days, make_days
 from fleetgym.capacity.traces.labels import bind, candidate_models
 from fleetgym.capacity.traces.objectives import Slo, slos_for, without_words
+from fleetgym.capacity.traces.own_hardware import OwnHardware
 from fleetgym.capacity.traces.price_lists import PriceList, chosen, read_prices
 from fleetgym.capacity.traces.prices import DEFAULT_REGION, Offer, catalogue_prices, with_caps
 from fleetgym.capacity.traces.process import fit_process
@@ -25,6 +27,7 @@ from fleetgym.capacity.traces.workloads import TraceStatistics, study
 from fleetgym.families.text import six
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.files.quantities import SHARE
+from fleetgym.hardware import catalog
 from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.instance import Instance
 from fleetgym.model.instance_files import write_instance
@@ -41,7 +44,7 @@ class ImportedTrace:
     scenarios: tuple[Scenario, ...]  # the trace's own day first, where there is one
     statistics: TraceStatistics
     days: Days  # how the trace became days, what was fitted and what assumed
-    context_limit: int  # tokens reserved for one request
+    context_limit: int  # tokens of the longest request
     notes: tuple[str, ...]  # what its user should know
 
     def write(self, path: str | os.PathLike[str], *, force: bool = False) -> tuple[Path, Path]:
@@ -67,6 +70,19 @@ class ImportedTrace:
         return write_instance(path, self.instance, self.scenarios, force=force)
 
 
+def _knows_own(function: Callable[..., ImportedTrace]) -> Callable[..., ImportedTrace]:
+    """Let the catalogue know the models and GPUs of one's own while the function runs."""
+
+    @functools.wraps(function)
+    def knowing(*arguments: Any, own: OwnHardware | None = None, **options: Any) -> ImportedTrace:
+        own = own or OwnHardware()
+        with own.known():
+            return function(*arguments, own=own, **options)
+
+    return knowing
+
+
+@_knows_own
 def import_trace(
     path: str | os.PathLike[str],
     *,
@@ -88,6 +104,8 @@ def import_trace(
     name: str | None = None,
     seed: int = 0,
     scenarios: int = DRAWN_SCENARIOS,
+    context: int | None = None,
+    own: OwnHardware,
     **reading: Unpack[ReadOptions],
 ) -> ImportedTrace:
     """Make an instance from a trace of requests.
@@ -131,6 +149,12 @@ def import_trace(
         Of what is drawn. The same arguments give the same instance.
     scenarios : int
         Days to draw and store, beside the trace's own; at least one where the trace has none of its own.
+    context : int, optional
+        Most tokens of a request, input and output together; longer ones are left out. By default whatever a candidate
+        holds.
+    own : OwnHardware, optional
+        Models, GPUs and measurements of one's own, from `fleetgym.capacity.traces.own_hardware.read_own`. Its models
+        are candidates; only they are if `models` is not given.
     **reading
         How the file is read, and which part of it: options of `fleetgym.capacity.traces.reader.read_trace`.
 
@@ -147,11 +171,16 @@ def import_trace(
     """
     if seed < 0 or not 0 <= scenarios <= 100:
         raise FleetgymError("expected a seed of at least 0 and 0 to 100 scenarios")
-    listed, slo = _offers(prices, gpus, region, caps or {}), without_words(slo)
-    source, models = Path(path).name, candidate_models(models)
+    listed, slo = _offers(prices, gpus, region, caps or {}, own), without_words(slo)
+    mine = tuple(o.model.name for o in own.models)
+    source, models = Path(path).name, (*mine, *(candidate_models(models) or ())) or None
     with read_trace(path, **reading) as trace:
         bound = bind(trace.pairs, trace.label_counts(), binds, models)
-        _leave_out_too_long(trace, longest_requests(models, bound.models), leave_out_at_most, path)
+        if mine == models:  # no candidate of the catalogue was named
+            models = tuple(dict.fromkeys([*mine, *filter(None, bound.models)]))
+        _leave_out_too_long(
+            trace, longest_requests(models, bound.models, listed.offers, context), leave_out_at_most, path
+        )
         found = study(
             trace,
             by=by,
@@ -175,7 +204,8 @@ def import_trace(
         models=models,
         penalty=penalty,
         source=source,
-        prices=_prices_from(prices, region),
+        prices=_prices_from(prices, region, listed.offers, own.offers),
+        steps=own.steps,
     )
     nominal = np.ones((1, len(found.names)))
     caps_now = np.array([[pool.cap_gpus for pool in built.instance.pools]], dtype=np.int64)
@@ -200,7 +230,7 @@ def import_trace(
         statistics=found,
         days=days,
         context_limit=built.context_limit,
-        notes=(*found.notes, *bound.notes, *listed.notes, *days.notes, *built.notes),
+        notes=(*found.notes, *own.notes, *bound.notes, *listed.notes, *days.notes, *built.notes),
     )
 
 
@@ -212,8 +242,8 @@ def _leave_out_too_long(
     most_tokens = int(longest.max())
     if trace.num_rows == 0:
         raise DataError(
-            f"every request has more tokens than the {most_tokens:,} that the candidates' contexts hold; give other "
-            "--models",
+            f"every request has more tokens than the {most_tokens:,} that any candidate holds; give other "
+            "--models or --gpus",
             "all rows",
             os.fspath(path),
         )
@@ -221,21 +251,32 @@ def _leave_out_too_long(
     if tokens > most_share:
         raise DataError(
             f"{requests:.1%} of the requests, with {tokens:.1%} of all tokens, have more than the "
-            f"{most_tokens:,} tokens that the candidates' contexts hold; give other --models, or leave them out with "
+            f"{most_tokens:,} tokens that any candidate holds; give other --models or --gpus, or leave them out with "
             f"--leave-out-at-most {np.ceil(100 * tokens) / 100:.2f}",
             "all rows",
             os.fspath(path),
         )
 
 
-def _prices_from(prices: str | os.PathLike[str] | Sequence[Offer] | None, region: str | None) -> str:
+def _prices_from(
+    prices: str | os.PathLike[str] | Sequence[Offer] | None,
+    region: str | None,
+    offers: Sequence[Offer],
+    mine: Sequence[Offer],
+) -> str:
     """Return where the prices come from, in words."""
-    if prices is None:
-        return (
+    own = [o.gpu for o in mine if o.gpu in {offer.gpu for offer in offers}]
+    words = [f"given with the GPU: {', '.join(own)}"] if own else []
+    if prices is not None:
+        words.append(
+            f"given: {Path(prices).name if isinstance(prices, (str, os.PathLike)) else 'offers in Python'}"
+        )
+    elif len(own) < len(offers):
+        words.append(
             f"measured: the cheapest on-demand offer of each GPU in {region or DEFAULT_REGION} "
             "(fleetgym/data/SOURCES.md)"
         )
-    return f"given: {Path(prices).name if isinstance(prices, (str, os.PathLike)) else 'offers in Python'}"
+    return "; ".join(words)
 
 
 def _offers(
@@ -243,14 +284,20 @@ def _offers(
     gpus: Sequence[str] | None,
     region: str | None,
     caps: Mapping[str, int],
+    own: OwnHardware,
 ) -> PriceList:
+    """Return what may be rented: GPUs of one's own that have a price, and those of the list or the catalogue."""
+    wanted = None if gpus is None else [catalog.gpu_named(name)[0] for name in gpus]
+    mine = tuple(o for o in own.offers if wanted is None or o.gpu in wanted)
+    others = None if wanted is None else [gpu for gpu in wanted if gpu not in {o.gpu for o in mine}]
     if prices is None:
-        listed = PriceList(catalogue_prices(gpus, region or DEFAULT_REGION), ())
+        enough = bool(mine) and not others
+        listed = PriceList(() if enough else catalogue_prices(others, region or DEFAULT_REGION), ())
     elif isinstance(prices, (str, os.PathLike)):
-        listed = read_prices(prices, gpus, region)
+        listed = PriceList((), ()) if others == [] else read_prices(prices, others, region)
     else:
-        listed = PriceList(chosen(prices, gpus, region), ())
-    return dataclasses.replace(listed, offers=with_caps(listed.offers, caps))
+        listed = PriceList(() if others == [] else chosen(prices, others, region), ())
+    return dataclasses.replace(listed, offers=with_caps((*mine, *listed.offers), caps))
 
 
 def _stem(name: str) -> str:

@@ -122,6 +122,10 @@ def _broken(
     slo: Slo, pair: PairPerformance, lengths: Lengths, at_once: int
 ) -> tuple[str, float, float] | None:
     """Return name, bound and value of the first objective that is broken; None where all are kept."""
+    if slo.delay is not None:
+        found = pair.delay_s.at(lengths.input_tokens, lengths.output_tokens)
+        if found > slo.delay:
+            return "delay", slo.delay, found
     if slo.tpot is not None:
         found = tpot_s(pair, lengths, at_once, slo.tpot_percentile)
         if found > slo.tpot:
@@ -142,9 +146,9 @@ def limited(
 ) -> tuple[list[Column], np.ndarray]:
     """Return the deployments worth having, at the concurrencies that keep the objectives.
 
-    Without objectives of tokens these are the two smallest of each model and tier, at the concurrency that memory
-    allows. With them, the two smallest that keep each workload's objectives for at least 8 requests at once, or the one
-    that does for most.
+    Without objectives of tokens or mean delays these are the two smallest of each model and tier, at the concurrency
+    that memory allows. With them, the two smallest that keep each workload's objectives for at least 8 requests at
+    once, or the one that does for most.
 
     Parameters
     ----------
@@ -167,7 +171,7 @@ def limited(
     FleetgymError
         If no deployment keeps a workload's objectives, even for one request at a time.
     """
-    if all(slo.tpot is None and slo.e2e is None for slo in slos):
+    if all(slo.tpot is None and slo.e2e is None and slo.delay is None for slo in slos):
         kept = two_best(list(columns))
         return kept, np.ones((len(slos), len(kept)), dtype=bool)
     most = np.array(
@@ -250,7 +254,7 @@ def _refuse(
     if not broken:
         return
     what, bound, best = min(broken, key=lambda found: found[2] / found[1])
-    percentile = getattr(slo, f"{what}_percentile")
+    percentile = getattr(slo, f"{what}_percentile", None)
     which = "" if percentile is None else f".p{percentile:g}"
     first = f", its first token just in time (ttft={slo.ttft:g}), has" if what == "e2e" else " has"
     raise FleetgymError(

@@ -16,12 +16,13 @@ from fleetgym.capacity.traces.reader import Trace
 from fleetgym.capacity.traces.sorting import Sorting, by_label, by_length, in_one, quantile
 from fleetgym.families.demand import DAY, WINDOW_S
 from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.hardware.performance.held import GRID, HeldCounter, HeldTokens
 
 BIN_S = 10  # about a request's time in service: the time scale on which bursts make requests wait
 BINS = int(WINDOW_S) // BIN_S  # per window
 MAX_DAYS = 93
 _LONGEST_TOTAL = 2**20  # tokens; what is longer counts as this when quantiles are taken
-_OUTPUT_LENGTHS = np.unique(np.floor(1.02 ** np.arange(815)))  # tokens, up to 10 million
+_OUTPUT_LENGTHS = GRID
 _OUTPUT_BINS = len(_OUTPUT_LENGTHS)
 _SHARES = (0.01, 0.02, 0.05, *(k / 10 for k in range(1, 10)), 0.95, 0.98, 0.99, 0.995, 0.999, 1.0)
 _FEW_REQUESTS = 50
@@ -61,7 +62,7 @@ class TraceStatistics:
     output_values: np.ndarray  # (n,) ascending output lengths, at most 2 % above what they stand for
     output_shares: np.ndarray  # (I, n) share of the requests with each
     prefix_hits_from: str | None  # how it is known what a prefix cache holds; None: nothing is
-    context_p99: float  # 99 % of the requests have no more tokens, input and output together
+    held: HeldTokens  # what requests hold of the KV cache while they are served
     arrival_cv2: np.ndarray  # (I,) variance / mean of counts in 10 s, within windows
     dispersion: np.ndarray  # (I,) variance / mean of counts in 5 minutes, from halves of windows; at least 1
 
@@ -216,7 +217,7 @@ def _left_out(trace: Trace) -> list[str]:
         "no call": "rows left out because they are no calls of a model: steps around one, tools",
         "failed": "requests left out because they failed, as the file says",
         "without output": "rows left out because they have no output tokens: failed requests, embeddings",
-        "too long": "requests left out because they have more tokens than any candidate's context holds",
+        "too long": "requests left out because they have more tokens than any candidate holds",
     }
     found = []
     for why, (count, _) in trace.left_out.items():
@@ -239,6 +240,7 @@ def _measure(
     sums = np.zeros((2, (windows + 1) * count))  # tokens per window, input and output
     outputs = np.zeros(_OUTPUT_BINS * count)
     moments, computed = np.zeros((6, count)), np.zeros((6, count))
+    held = HeldCounter(count)
     for rows in trace.chunks():
         workload = sorting.classify(rows)
         bin_ = clock.bins(rows["time_ns"])
@@ -248,6 +250,7 @@ def _measure(
             sums[side] += np.bincount(bin_ // BINS * count + workload, tokens, minlength=sums.shape[1])
         outputs += np.bincount(_output_bin(rows["output"]) * count + workload, minlength=outputs.size)
         fresh = a - rows["cached"] if prefix_hit is None else (1.0 - prefix_hit) * a
+        held.add(workload, a, b, fresh)
         for found, inputs in ((moments, a), (computed, fresh)):
             for k, values in enumerate((np.ones_like(a), inputs, b, inputs**2, b * b, inputs * b)):
                 found[k] += np.bincount(workload, values, minlength=count)
@@ -289,7 +292,7 @@ def _measure(
         prefix_hits_from=trace.prefix_hits
         if prefix_hit is None
         else f"assumed, as given: {prefix_hit:.3g} of every prompt",
-        context_p99=float(quantile(totals, 0.99)),
+        held=held.total(per_window.sum(axis=0)),
         arrival_cv2=_dispersion(bins.reshape(-1, BINS, count)),
         dispersion=np.maximum(1.0, _dispersion(bins.reshape(-1, 2, BINS // 2, count).sum(axis=2))),
     )

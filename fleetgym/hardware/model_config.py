@@ -1,0 +1,361 @@
+"""A model's published ``config.json`` in; its parameters, counted, and the KV cache of a token out.
+
+Layers are those of the Transformers library. A type of model that is not known is refused: its layers may be others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from fleetgym.files.documents import parse_json, read_text
+from fleetgym.files.errors import DataError, suggestion
+from fleetgym.files.schema import ID_PATTERN, Flag, Integer, shown
+from fleetgym.hardware.catalog import ModelType
+
+_FILE_BYTES = 2**20
+_SIZE, _COUNT = Integer(1, 10**7), Integer(0, 10**6)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Kind:
+    """What Transformers builds for a ``model_type``, beside what its configuration says."""
+
+    tied: bool = False  # embedding and head share weights where the file is silent
+    qkv_bias: bool = False
+    out_bias: bool = False
+    head_norms: bool = False  # of queries and keys
+    norms: int = 2  # per layer
+    experts: str = ""  # key of the number of routed experts
+    expert_size: str = "moe_intermediate_size"
+    expert_bias: bool = False
+    windows: str = ""  # which layers slide: "all", "even", "five of six", "late"
+    defaults: Mapping[str, int] = dataclasses.field(default_factory=dict)  # where the file is silent
+
+
+#: Types of models whose layers are known, by the class in Transformers.
+KINDS: Mapping[str, _Kind] = MappingProxyType(
+    {
+        "llama": _Kind(),
+        "mistral": _Kind(windows="all"),
+        "mixtral": _Kind(windows="all", experts="num_local_experts", expert_size="intermediate_size"),
+        "qwen2": _Kind(qkv_bias=True, windows="late"),
+        "qwen2_moe": _Kind(qkv_bias=True, windows="late", experts="num_experts"),
+        "qwen3": _Kind(head_norms=True, windows="late", defaults={"head_dim": 128}),
+        "qwen3_moe": _Kind(
+            head_norms=True, windows="late", experts="num_experts", defaults={"head_dim": 128}
+        ),
+        "gemma": _Kind(tied=True, defaults={"head_dim": 256}),
+        "gemma2": _Kind(tied=True, norms=4, windows="even", defaults={"head_dim": 256}),
+        "gemma3_text": _Kind(
+            tied=True,
+            norms=4,
+            head_norms=True,
+            windows="five of six",
+            defaults={
+                "num_attention_heads": 8,
+                "num_key_value_heads": 4,
+                "head_dim": 256,
+                "vocab_size": 262_208,
+                "max_position_embeddings": 131_072,
+                "sliding_window_pattern": 6,
+            },
+        ),
+        "deepseek_v2": _Kind(experts="n_routed_experts"),
+        "deepseek_v3": _Kind(experts="n_routed_experts"),
+        "phi3": _Kind(windows="all"),
+        "gpt_oss": _Kind(
+            qkv_bias=True,
+            out_bias=True,
+            windows="even",
+            experts="num_local_experts",
+            expert_size="intermediate_size",
+            expert_bias=True,
+        ),
+    }
+)
+
+#: Bytes of a weight by how a file's ``quantization_config`` calls it.
+_QUANTISED = {"fp8": 8, "fbgemm_fp8": 8, "mxfp4": 4, "awq": 4, "gptq": 4, "bitsandbytes": 8, "nvfp4": 4}
+_EIGHT_BIT, _FOUR_BIT = ("fp8", "int8"), ("int4",)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnModel:
+    """A model that a file describes, and what of it the file does not say."""
+
+    model: ModelType
+    assumed: tuple[str, ...]
+
+
+def read_model(path: str | os.PathLike[str], name: str | None = None) -> OwnModel:
+    """Read a model from its ``config.json``, as published with its weights.
+
+    Parameters
+    ----------
+    path : path-like
+        JSON as `transformers.PretrainedConfig` writes it, at most 1 MiB.
+    name : str, optional
+        Of the model. By default ``_name_or_path`` of the file, or the name of the file or its folder.
+
+    Returns
+    -------
+    OwnModel
+        Parameters are those of the language model: all of its embeddings, layers and heads.
+
+    Raises
+    ------
+    DataError
+        With file and JSON path of what is missing, out of bounds or contradictory, or of a type whose layers are not
+        known.
+
+    Examples
+    --------
+    >>> import json, tempfile
+    >>> config = {"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+    ...           "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256,
+    ...           "max_position_embeddings": 131072}
+    >>> with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+    ...     _ = file.write(json.dumps(config))
+    ...     file.flush()
+    ...     own = read_model(file.name, name="Llama-3.1-8B").model
+    >>> round(own.params_b, 2), own.kv_bytes_per_token
+    (8.03, 131072.0)
+    """
+    try:
+        data = parse_json(read_text(path, _FILE_BYTES))
+        return _own_model(data, name or _name(data, Path(os.fspath(path))))
+    except DataError as error:
+        raise error.in_file(os.fspath(path)) from None
+
+
+def _name(data: Any, path: Path) -> str:
+    """Return what a model is called: as the file says, or the file or its folder is called."""
+    said = data.get("_name_or_path") if isinstance(data, Mapping) else None
+    folder = path.resolve().parent.name
+    stem = path.name.removesuffix(".gz").removesuffix(".json")
+    text = said if isinstance(said, str) and said.strip("./") else (folder if stem == "config" else stem)
+    plain = re.sub(r"[^A-Za-z0-9_.+-]+", "-", text.rstrip("/").rpartition("/")[2]).strip("-._")[:80]
+    if not re.fullmatch(ID_PATTERN, plain):
+        raise DataError(f"the model has no name; give one: NAME={path.name}")
+    return plain
+
+
+class _Config:
+    """The keys of a configuration, each read with its JSON path."""
+
+    def __init__(self, data: Any, path: str = "$", defaults: Mapping[str, int] = MappingProxyType({})):
+        if not isinstance(data, Mapping):
+            raise DataError(f"expected the object of a config.json, got {shown(data)}", path)
+        there = {key: value for key, value in data.items() if value is not None}
+        self.data, self.path = {**defaults, **there}, path
+
+    def has(self, key: str) -> bool:
+        """Return whether the key is there and not null."""
+        return key in self.data
+
+    def size(self, key: str, default: int | None = None) -> int:
+        """Return a whole number of at least 1."""
+        return int(self._read(key, _SIZE, default))
+
+    def count(self, key: str, default: int | None = None) -> int:
+        """Return a whole number."""
+        return int(self._read(key, _COUNT, default))
+
+    def flag(self, key: str, default: bool) -> bool:
+        """Return true or false."""
+        return bool(self._read(key, Flag(), default))
+
+    def _read(self, key: str, kind: Any, default: Any) -> Any:
+        if not self.has(key):
+            if default is None:
+                raise DataError("is missing", f"{self.path}.{key}")
+            return default
+        return kind.read(self.data[key], f"{self.path}.{key}")
+
+    def fail(self, key: str, message: str) -> DataError:
+        """Return the error of a key."""
+        return DataError(message, f"{self.path}.{key}")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Layer:
+    """Parameters of one layer: those of every token, of one routed expert, and what stays at 16 bit."""
+
+    shared: int
+    expert: int
+    plain: int
+
+
+def _own_model(data: Any, name: str) -> OwnModel:
+    if not re.fullmatch(ID_PATTERN, name):
+        raise DataError(f"expected a name of letters, digits and ._+:@-, got {shown(name)}")
+    top, assumed = _Config(data), []
+    config = top
+    if top.has("text_config"):
+        config = _Config(top.data["text_config"], "$.text_config")
+        assumed.append("parts for images and sound are not counted")
+    kind_name = config.data.get("model_type", top.data.get("model_type"))
+    if kind_name not in KINDS:
+        raise config.fail(
+            "model_type",
+            f"the layers of {shown(kind_name)} are not known{suggestion(str(kind_name), KINDS, len(KINDS))}; where "
+            "the layers are those of a known type, name that one",
+        )
+    kind = KINDS[str(kind_name)]
+    config = _Config(config.data, config.path, kind.defaults)
+    hidden, layers = config.size("hidden_size"), config.size("num_hidden_layers")
+    heads = config.size("num_attention_heads")
+    attention, kv_bytes, kv_heads, head_dim = _attention(config, kind, hidden, heads)
+    experts = config.count(kind.experts) if kind.experts else 0
+    chosen = config.size("num_experts_per_tok") if experts else 0
+    if experts and chosen > experts:
+        raise config.fail("num_experts_per_tok", f"expected at most {experts}, the experts there are")
+    mixed = _mixed_layers(config, layers) if experts else 0
+    norms = kind.norms * hidden + (2 * head_dim if kind.head_norms else 0)
+    dense_mlp = 3 * hidden * config.size("intermediate_size") if mixed < layers else 0
+    layer = _mixture(config, kind, hidden, experts) if experts else _Layer(0, 0, 0)
+    tied = config.flag("tie_word_embeddings", top.flag("tie_word_embeddings", kind.tied))
+    embeddings = hidden * config.size("vocab_size") * (1 if tied else 2)
+    common = (
+        embeddings
+        + hidden
+        + layers * (attention + norms)
+        + (layers - mixed) * dense_mlp
+        + mixed * layer.shared
+    )
+    total, active = common + mixed * experts * layer.expert, common + mixed * chosen * layer.expert
+    precisions = _precisions(top if top.has("quantization_config") else config, assumed)
+    if config.count("num_nextn_predict_layers", 0):
+        assumed.append("layers that predict further tokens are not counted")
+    window, windowed = _windows(config, kind, layers)
+    if windowed:
+        assumed.append(f"{windowed} of {layers} layers hold the last {window:,} tokens only")
+    model = ModelType(
+        name=name,
+        params_b=total / 1e9,
+        active_params_b=active / 1e9,
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        experts=experts,
+        experts_per_token=chosen,
+        max_context=config.size("max_position_embeddings"),
+        weight_gb_bf16=2.0 * total / 1e9,
+        kv_bytes_per_token=float(layers * kv_bytes),
+        hybrid_attention=windowed > 0,
+        window_tokens=window if windowed else 0,
+        windowed_layers=windowed,
+        plain_params_b=(embeddings + layers * norms + mixed * layer.plain) / 1e9,
+        precisions=precisions,
+        label="modelled",
+        source="counted from the config.json that was given",
+        licence="",
+    )
+    return OwnModel(model=model, assumed=tuple(assumed))
+
+
+def _attention(config: _Config, kind: _Kind, hidden: int, heads: int) -> tuple[int, int, int, int]:
+    """Return a layer's parameters, its KV bytes per token at 16 bit, KV heads, and the dimension of a head."""
+    if config.has(
+        "kv_lora_rank"
+    ):  # multi-head latent attention: one latent vector and one rotary key a token
+        latent, rope = config.size("kv_lora_rank"), config.size("qk_rope_head_dim")
+        nope, value = config.size("qk_nope_head_dim"), config.size("v_head_dim")
+        width = heads * (nope + rope)
+        rank = config.size("q_lora_rank") if config.has("q_lora_rank") else 0
+        query = rank * (hidden + 1 + width) if rank else hidden * width
+        key_value = hidden * (latent + rope) + latent + latent * heads * (nope + value)
+        return query + key_value + heads * value * hidden, 2 * (latent + rope), 1, latent + rope
+    kv_heads = config.size("num_key_value_heads", heads)
+    if heads % kv_heads:
+        raise config.fail("num_key_value_heads", f"expected a divisor of the {heads} attention heads")
+    if not config.has("head_dim") and hidden % heads:
+        raise config.fail("head_dim", f"is missing, and {heads} heads do not divide {hidden}")
+    dim = config.size("head_dim", hidden // heads)
+    own_bias = config.flag("attention_bias", False)
+    parameters = 2 * hidden * dim * (heads + kv_heads)
+    if kind.qkv_bias or own_bias:
+        parameters += dim * (heads + 2 * kv_heads)
+    if kind.out_bias or own_bias:
+        parameters += hidden
+    return parameters, 4 * kv_heads * dim, kv_heads, dim
+
+
+def _mixed_layers(config: _Config, layers: int) -> int:
+    """Return how many layers are mixtures of experts."""
+    first = config.count("first_k_dense_replace", 0)
+    every = config.size("decoder_sparse_step", config.size("moe_layer_freq", 1))
+    dense = config.data.get("mlp_only_layers") or []
+    if not isinstance(dense, list) or not all(isinstance(k, int) for k in dense):
+        raise config.fail("mlp_only_layers", f"expected a list of layers, got {shown(dense)}")
+    shift = 1 if config.has("decoder_sparse_step") else 0
+    return sum(k >= first and (k + shift) % every == 0 and k not in dense for k in range(layers))
+
+
+def _mixture(config: _Config, kind: _Kind, hidden: int, experts: int) -> _Layer:
+    """Return the parameters of a mixture of experts."""
+    size = config.size(kind.expert_size)
+    bias = 2 * size + hidden if kind.expert_bias else 0
+    expert = 3 * hidden * size + bias
+    router = hidden * experts + (experts if kind.expert_bias or config.has("topk_method") else 0)
+    always = config.count("n_shared_experts", 0) * 3 * hidden * size
+    if config.has("shared_expert_intermediate_size"):
+        always += 3 * hidden * config.size("shared_expert_intermediate_size") + hidden
+    return _Layer(router + always, expert, router)
+
+
+def _windows(config: _Config, kind: _Kind, layers: int) -> tuple[int, int]:
+    """Return the tokens of a sliding window, and how many layers slide."""
+    if not config.has("sliding_window") or not kind.windows:
+        return 0, 0
+    window = config.size("sliding_window")
+    if config.has("layer_types"):
+        types = config.data["layer_types"]
+        known = ("sliding_attention", "full_attention")
+        if not isinstance(types, list) or len(types) != layers or not set(types) <= set(known):
+            raise config.fail("layer_types", f"expected {layers} words, {' or '.join(known)}")
+        return window, types.count("sliding_attention")
+    if kind.windows == "late":
+        slides = config.flag("use_sliding_window", False)
+        return window, layers - min(layers, config.count("max_window_layers", layers)) if slides else 0
+    if kind.windows == "even":
+        return window, (layers + 1) // 2
+    if kind.windows == "five of six":
+        return window, layers - layers // config.size("sliding_window_pattern")
+    return window, layers
+
+
+def _precisions(config: _Config, assumed: list[str]) -> tuple[str, ...]:
+    """Return the precisions of a checkpoint that is quantised; empty for one at 16 bit, which may be quantised."""
+    if not config.has("quantization_config"):
+        assumed.append("served at 16 bit, or quantised to 8 when it is loaded")
+        return ()
+    quantised = _Config(config.data["quantization_config"], f"{config.path}.quantization_config")
+    method = quantised.data.get("quant_method")
+    if method == "compressed-tensors":
+        bits = _compressed_bits(quantised)
+    elif method in _QUANTISED:
+        bits = quantised.size("bits", _QUANTISED[method])
+        if method == "bitsandbytes":
+            bits = 4 if quantised.flag("load_in_4bit", False) else 8
+    else:
+        raise quantised.fail("quant_method", f"unknown: {shown(method)}{suggestion(str(method), _QUANTISED)}")
+    if bits not in (4, 8):
+        raise quantised.fail("bits", f"expected weights of 4 or 8 bit, got {bits}")
+    return _EIGHT_BIT if bits == 8 else _FOUR_BIT
+
+
+def _compressed_bits(quantised: _Config) -> int:
+    groups = quantised.data.get("config_groups")
+    for key, group in (groups or {}).items() if isinstance(groups, Mapping) else ():
+        path = f"{quantised.path}.config_groups.{key}"
+        return _Config(_Config(group, path).data.get("weights"), f"{path}.weights").size("num_bits")
+    raise quantised.fail("config_groups", "is missing: the bits of the weights are not known")
