@@ -49,7 +49,7 @@ def test_a_budget_that_runs_short_makes_rent_dear() -> None:
 
 
 def test_a_program_finds_the_first_fleet_that_no_single_move_reaches() -> None:
-    """Start-up is free and capacity shared: from the nominal fleet the search alone ends a fifth above best-known."""
+    """Start-up is free and capacity shared, so that good fleets lie several replicas away from the nominal one."""
     job = Job("lookahead", "fleet-v1/dev/fastllm-4-4-5-102", 0)
     best = load_best_known([job.instance]).tasks[f"{job.instance}#0"].value_usd
     assert run_job(job, isolate="never").cost_usd <= 1.02 * best
