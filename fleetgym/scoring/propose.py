@@ -173,10 +173,11 @@ def standings(tasks: Sequence[Task]) -> list[Standing]:
         If nothing is.
     """
     known: dict[str, BestKnown] = {}
-    for path in {best_known_path(name) for name, _ in tasks}:
+    paths = sorted({best_known_path(name) for name, _ in tasks})
+    for path in paths:
         known |= read_best_known(path).tasks if path.is_file() else {}
     named = [task_name(*task) for task in tasks]
     found = [Standing(name, known[name]) for name in named if name in known]
     if not found:
-        raise FleetgymError("there are no best-known costs of these tasks")
+        raise FleetgymError(f"{', '.join(map(str, paths))}: there are no best-known costs of these tasks")
     return found

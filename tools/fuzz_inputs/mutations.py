@@ -92,6 +92,7 @@ def mutated(name: str, data: bytes, rng: random.Random) -> bytes:
             except (
                 ArithmeticError,
                 AttributeError,
+                csv.Error,
                 IndexError,
                 RecursionError,
                 TypeError,
@@ -255,7 +256,7 @@ def _toml_changed(data: bytes, rng: random.Random) -> bytes:
 
 
 def _csv_changed(data: bytes, rng: random.Random) -> bytes:
-    rows = list(csv.reader(io.StringIO(data.decode())))
+    rows = list(csv.reader(io.StringIO(data.decode(), newline="")))
     row = rng.choice((0, rng.randrange(len(rows))))
     column = rng.randrange(max(len(rows[row]), 1))
     way = rng.randrange(7)

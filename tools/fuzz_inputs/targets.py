@@ -153,7 +153,8 @@ def _results(folder: Path) -> Iterator[Target]:
             name=name, files=both, changed=tuple(both), call=call, weight=weight, silent=silent, named=named
         )
     gz = {"run.jsonl.gz": packed("run.jsonl.gz", run)}
-    yield Target(name="score-packed", files=gz, changed=tuple(gz), call=("score", "run.jsonl.gz"), weight=2)
+    call = ("score", "run.jsonl.gz")
+    yield Target(name="score-packed", files=gz, changed=tuple(gz), call=call, weight=2, named=named)
     (folder / "kept").mkdir()
     kept_episodes.keep(folder / "kept.jsonl", folder / "kept")
     kept = _at("kept", _under(folder / "kept"))
