@@ -242,19 +242,20 @@ def _roofline(deployment: Deployment, efficiency: Efficiency, batch: float = 0.0
     weights_s = read_gb / (bandwidth * efficiency.bandwidth_weights)
     layers_s = model.layers * (efficiency.layer_s + (efficiency.layer_parallel_s if n > 1 else 0.0))
     kv_s = kv_gb_per_token(deployment) * _REFERENCE_CONTEXT / (bandwidth * efficiency.bandwidth_kv)
-    peak_s = token_tflop(deployment) / (n * gpu.tflops(deployment.precision))
     # Two all-reduces of 16-bit activations per layer, each moving 2 (n-1)/n of them.
-    link_s = 8.0 * model.layers * model.hidden * (n - 1) / n / 1e9 / gpu.peer_gb_per_s
-    token_s = peak_s / efficiency.tensor + link_s / efficiency.link
+    link_gb = 8.0 * model.layers * model.hidden * (n - 1) / n / 1e9
+
+    def computed_s(tensor: float, link: float) -> float:
+        peak = n * gpu.tflops(deployment.precision)
+        return token_tflop(deployment) / (peak * tensor) + link_gb / (gpu.peer_gb_per_s * link)
+
+    token_s = computed_s(efficiency.tensor, efficiency.link)
     tensor = efficiency.prompt_tensor or efficiency.tensor
     if WEIGHT_BYTES[deployment.precision] == 1.0 and efficiency.prompt_tensor_8bit:
         tensor = efficiency.prompt_tensor_8bit
     routed_gb = 2.0 * model.layers * model.hidden * model.experts_per_token / 1e9
-    prompt_s = (
-        peak_s / tensor
-        + link_s / (efficiency.prompt_link or efficiency.link)
-        + efficiency.expert_trips * routed_gb / bandwidth
-    )
+    prompt_s = computed_s(tensor, efficiency.prompt_link or efficiency.link)
+    prompt_s += efficiency.expert_trips * routed_gb / bandwidth
     alone = efficiency.first_token_mixture if model.experts else efficiency.first_token_dense
     return StepTime(
         base_s=weights_s + layers_s,
