@@ -454,3 +454,28 @@ def _words(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
+
+
+LOST = """
+import os, signal, sys, time, weakref
+from fleetgym.cli.process import run
+
+class Thing: pass
+
+def command():
+    thing = Thing()
+    held = weakref.ref(thing, lambda _: (os.kill(os.getpid(), signal.SIGTERM), time.sleep(0.05)))
+    del thing
+    time.sleep(30.0)
+    return 0
+
+sys.exit(run(command))
+"""
+
+
+def test_a_signal_that_comes_where_nothing_can_be_raised() -> None:
+    """What a weak reference's callback raises is lost; the signal is not."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOST], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (143, "fleetgym: stopped\n")

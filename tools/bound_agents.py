@@ -19,9 +19,11 @@ from fleetgym.agents.agent import Agent
 from fleetgym.agents.view import View
 from fleetgym.bounds import nonanticipative_bound
 from fleetgym.bounds.nonanticipative import day_and_redraws
+from fleetgym.cli.words import of
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.files.finished_cells import keep, read
 from fleetgym.files.markdown import rewrite, table
+from fleetgym.files.quantities import COUNT
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
 from fleetgym.model.scenario import Scenario
@@ -153,8 +155,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         smoke=smoke,
     )
     parser.add_argument("--instances", nargs="+", default=INSTANCES)
-    parser.add_argument("--days", type=int, default=30)
-    parser.add_argument("--samples", type=int, default=4, help="demands that are drawn anew for each window")
+    parser.add_argument("--days", type=of(COUNT), default=30)
+    parser.add_argument(
+        "--samples", type=of(COUNT), default=4, help="demands that are drawn anew for each window"
+    )
     parser.add_argument("--agents", nargs="+", help=f"default: {' '.join(AGENTS)}")
     parser.add_argument("--penalty", action="store_true", help="check the law instead")
     parser.add_argument("--cells", type=Path, default=Path("docs/data/bounds.jsonl"))

@@ -24,6 +24,8 @@ from fleetgym.capacity.risk import RISK_STREAM, plan_with_risk
 from fleetgym.capacity.traces import import_trace
 from fleetgym.capacity.traces.prices import Offer
 from fleetgym.cli.text_tables import align
+from fleetgym.cli.words import of
+from fleetgym.files.quantities import COUNT, NUMBER, SHARE
 from fleetgym.model.instance import Instance
 from fleetgym.model.window import COST_TERMS
 from fleetgym.runtime.programs import program
@@ -185,12 +187,12 @@ def main() -> int:
         takes="About 15 s of CPU for each list.",
         smoke=lambda _: int(check(range(1), 4, "gh", None, 0.5) > 0),
     )
-    parser.add_argument("--lists", type=int, default=20)
-    parser.add_argument("--first", type=int, default=0, help="number of the first list (default: 0)")
-    parser.add_argument("--days", type=int, default=100, help="fresh days (default: 100)")
+    parser.add_argument("--lists", type=of(COUNT), default=20)
+    parser.add_argument("--first", type=of(NUMBER), default=0, help="number of the first list (default: 0)")
+    parser.add_argument("--days", type=of(COUNT), default=100, help="fresh days (default: 100)")
     parser.add_argument("--agent", default="agh", help="who plans (default: agh)")
-    parser.add_argument("--miss-at-most", type=float, help="share of requests")
-    parser.add_argument("--dearer-at-most", type=float, default=0.03, help="share (default: 0.03)")
+    parser.add_argument("--miss-at-most", type=of(SHARE), help="share of requests")
+    parser.add_argument("--dearer-at-most", type=of(SHARE), default=0.03, help="share (default: 0.03)")
     given = parser.parse_args()
     lists = range(given.first, given.first + given.lists)
     return int(check(lists, given.days, given.agent, given.miss_at_most, given.dearer_at_most) > 0)

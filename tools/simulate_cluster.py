@@ -21,18 +21,19 @@ import heapq
 import logging
 import math
 import pickle
-import resource
 import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fleetgym.cli.words import of
 from fleetgym.evaluation.executors import HandOut, play_on
 from fleetgym.evaluation.jobs import Job, run_job
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.errors import FleetgymError
 from fleetgym.files.markdown import rewrite, table
+from fleetgym.files.quantities import COUNT
 from fleetgym.model.library import Task, find_entry, list_tasks
 from fleetgym.runtime.places import checkout
 from fleetgym.runtime.programs import program
@@ -221,6 +222,8 @@ def measure(workers: int, jobs: int) -> Measured:
 
 
 def _resident_mb() -> float:
+    import resource  # there is none outside of Unix
+
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 1e6
 
@@ -430,9 +433,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         smoke=smoke,
     )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--workers", type=int, nargs="+", default=[2, 64, 1000], help="(default: 2 64 1000)")
-    parser.add_argument("--real", type=int, default=20, help="workers of the real cluster (default: 20)")
-    parser.add_argument("--jobs", type=int, default=400, help="jobs of the real cluster (default: 400)")
+    parser.add_argument(
+        "--workers", type=of(COUNT), nargs="+", default=[2, 64, 1000], help="(default: 2 64 1000)"
+    )
+    parser.add_argument(
+        "--real", type=of(COUNT), default=20, help="workers of the real cluster (default: 20)"
+    )
+    parser.add_argument("--jobs", type=of(COUNT), default=400, help="jobs of the real cluster (default: 400)")
     arguments = parser.parse_args(argv)
     root = checkout()
     assert root is not None

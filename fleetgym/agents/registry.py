@@ -245,12 +245,12 @@ def refuse_edited(target: str) -> None:
 
 def _module_name(path: Path) -> str:
     """Return what an imported file is called: it appears in messages, so it does not depend on the process."""
-    return f"fleetgym_agent_{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
+    return f"fleetgym_agent_{path.stem}_{hashlib.sha256(os.path.realpath(path).encode()).hexdigest()[:8]}"
 
 
 def _import_file(place: str) -> ModuleType:
     """Import a file by its path, once; its folder comes first on the path, so it finds its neighbours."""
-    path = Path(place).resolve()
+    path = Path(os.path.realpath(place))
     name = _module_name(path)
     if name in sys.modules:
         return sys.modules[name]
@@ -280,7 +280,7 @@ def _check_neighbours(path: Path) -> None:
     """Refuse a file that means a module beside it where another of that name has been imported already."""
     for name, beside in neighbours(path).items():
         other = getattr(sys.modules.get(name), "__file__", None)
-        if name in sys.modules and (other is None or Path(other).resolve() != beside.resolve()):
+        if name in sys.modules and (other is None or os.path.realpath(other) != os.path.realpath(beside)):
             raise FleetgymError(
                 f"{path.name} imports {name!r}, but not the {beside.name} beside it would come: "
                 f"{other or 'another module'} has that name already; rename it, or give each agent its own "

@@ -6,10 +6,12 @@ such as ``head``, is no error.
 
 from __future__ import annotations
 
+import _thread
 import io
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -136,10 +138,13 @@ def _signals_as_interrupts() -> Iterator[None]:
         raise Terminated
 
     def again(what: Any) -> None:
-        """Raise again what came where nothing can be raised, such as in a weak reference's callback."""
+        """Raise again what came where nothing can be raised, such as in a weak reference's callback.
+
+        Not at once: this function is called from such a place, and what it raises is lost, too.
+        """
         if issubclass(what.exc_type, KeyboardInterrupt):
-            is_term = issubclass(what.exc_type, Terminated)
-            signal.raise_signal(signal.SIGTERM if is_term else signal.SIGINT)
+            number = signal.SIGTERM if issubclass(what.exc_type, Terminated) else signal.SIGINT
+            threading.Timer(0.01, _thread.interrupt_main, (number,)).start()
         else:
             hook(what)
 

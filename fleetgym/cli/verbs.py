@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -146,7 +147,7 @@ def import_trace(arguments: argparse.Namespace) -> int:
 
     chosen = trace_options.given(arguments)
     target = Path(arguments.out or instance_name(arguments.trace))
-    if target.resolve() == Path(arguments.trace).resolve():
+    if os.path.realpath(target) == os.path.realpath(arguments.trace):
         raise FleetgymError(
             f"{target} is the trace; expected another name for the instance, as in --out day.json"
         )

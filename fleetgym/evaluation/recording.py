@@ -85,17 +85,17 @@ class Recording:
         self._writer = None if path is None else ResultsWriter(path, self.header, resume=resume)
         done = {} if self._writer is None else self._writer.done
         if list(done) != [job.key for job in jobs[: len(done)]]:
-            self._refuse(list(done), jobs)
+            self._refuse(path, list(done), jobs)
         self.todo = list(jobs[len(done) :])
         self.episodes = list(done.values())
         self.speed_checks: list[SpeedCheck] = []
 
-    def _refuse(self, done: list[Any], jobs: Sequence[Job]) -> NoReturn:
+    def _refuse(self, path: Any, done: list[Any], jobs: Sequence[Job]) -> NoReturn:
         """Say from which line on a file does not hold these jobs in their order."""
         self.close()
         first = next(k for k, (key, job) in enumerate(zip(done, jobs, strict=False)) if key != job.key)
         raise FleetgymError(
-            f"line {first + 2} of the file is not the episode that comes next in this run: one is missing or out of "
+            f"{path}: line {first + 2} is not the episode that comes next in this run: one is missing or out of "
             f"order; keep its first {first + 1} lines to go on from there"
         )
 

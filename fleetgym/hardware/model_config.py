@@ -137,7 +137,7 @@ def read_model(path: str | os.PathLike[str], name: str | None = None) -> OwnMode
 def _name(data: Any, path: Path) -> str:
     """Return what a model is called: as the file says, or the file or its folder is called."""
     said = data.get("_name_or_path") if isinstance(data, Mapping) else None
-    folder = path.resolve().parent.name
+    folder = Path(os.path.realpath(path)).parent.name
     stem = path.name.removesuffix(".gz").removesuffix(".json")
     text = said if isinstance(said, str) and said.strip("./") else (folder if stem == "config" else stem)
     plain = re.sub(r"[^A-Za-z0-9_.+-]+", "-", text.rstrip("/").rpartition("/")[2]).strip("-._")[:80]

@@ -10,7 +10,7 @@ import numpy as np
 
 from fleetgym.evaluation.results import Results, read_results
 from fleetgym.files.documents import read_json
-from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.model.library import Task, find_entry, load_instance, task_name
 from fleetgym.scoring.best_known import (
     ACTIONS_FORMAT,
@@ -76,7 +76,10 @@ def read_candidates(path: str | os.PathLike[str]) -> list[Candidate]:
         data = read_json(path)
         if not isinstance(data, dict) or data.get("format") != ACTIONS_FORMAT:
             raise DataError(f"expected an actions file ({ACTIONS_FORMAT}) or a results file (.jsonl)", "$")
-        instance, scenario, actions, claimed_usd = parse_actions(data)
+        try:
+            instance, scenario, actions, claimed_usd = parse_actions(data)
+        except UnknownNameError as error:
+            raise DataError(str(error), "$.instance") from None
     except DataError as error:
         raise error if error.source else error.in_file(path) from None
     return [Candidate(instance, scenario, actions, "submitted actions", claimed_usd)]

@@ -25,7 +25,6 @@ import json
 import os
 import random
 import re
-import resource
 import shlex
 import shutil
 import signal
@@ -185,7 +184,7 @@ def complaint(
         return f"traceback: {raised or err}"
     if code not in (0, 1, 2):
         return f"exit code {code}"
-    if printable(out + err, keep="\n") != out + err:
+    if printable(out + err, keep="\n\t") != out + err:
         return "characters that a terminal obeys are printed as they are"
     lines = [line for line in err.splitlines() if line]
     if strange := next((line for line in lines if not line.startswith(_LINES)), None):
@@ -199,7 +198,7 @@ def complaint(
             except DataError as error:
                 return f"not JSON on standard output: {error}"
         return ""
-    if half := [name for name in new if Path(name).name.startswith(".")]:
+    if half := [name for name in new if Path(name).name.startswith(".") and name not in " ".join(words)]:
         return f"left behind: {', '.join(half)}"
     if target.silent and code == 1 and not lines:
         return ""
@@ -216,6 +215,8 @@ def complaint(
 
 def _limit_memory() -> None:
     """Let this process map as much more as a mutant may take."""
+    import resource  # there is none outside of Unix
+
     pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
     most = pages * resource.getpagesize() + MOST_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (most, most))

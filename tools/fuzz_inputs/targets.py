@@ -148,7 +148,7 @@ def _results(folder: Path) -> Iterator[Target]:
     ):
         silent = name == "propose"
         # A run of tasks or suites that there are not is a name that nothing answers to.
-        named = ("best-known costs for", "unknown suite", "unknown instance")
+        named = ("best-known costs for", "unknown suite", "unknown instance", "#0: ")
         yield Target(
             name=name, files=both, changed=tuple(both), call=call, weight=weight, silent=silent, named=named
         )
@@ -286,7 +286,8 @@ def _boards(folder: Path) -> Iterator[Target]:
     )
     call = ("leaderboard", ".", "--out", "site")
     changed = tuple(n for n in files if n.endswith(".toml") or n.startswith(("verified/", "releases/")))
-    yield Target(name="board", files=files, changed=changed, call=call, weight=1)
+    named = ("No such file or directory: releases",)  # which the register names
+    yield Target(name="board", files=files, changed=changed, call=call, weight=1, named=named)
     registers = {name: data for name, data in files.items() if "/" not in name}
     call = ("season", "check", "t", "--board", ".")
     yield Target(
