@@ -185,7 +185,7 @@ def main() -> int:
         __doc__,
         writes="Nothing.",
         takes="About 15 s of CPU for each list.",
-        smoke=lambda _: int(check(range(1), 4, "gh", None, 0.5) > 0),
+        smoke=lambda _: int(check(range(4, 5), 4, "gh", None, 0.5) > 0),
     )
     parser.add_argument("--lists", type=of(COUNT), default=20)
     parser.add_argument("--first", type=of(NUMBER), default=0, help="number of the first list (default: 0)")

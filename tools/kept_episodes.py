@@ -178,8 +178,14 @@ def replayed(known: Episode, header: Header) -> EpisodeResult:
     facts = header.instances.get(known.instance)
     if facts is None:
         raise DataError(f"the header knows no instance {known.instance!r}", "$.instance")
-    if load_instance(known.instance).content_hash != facts.content_hash:
+    instance = load_instance(known.instance)
+    if instance.content_hash != facts.content_hash:
         raise DataError("another version of the instance was played", "$.instance")
+    if facts.num_windows != instance.num_windows:
+        raise DataError(
+            f"the header says {facts.num_windows} windows, the instance has {instance.num_windows}",
+            "$.instance",
+        )
     actions = decode_actions(known.actions, facts.num_windows, facts.options)
     played = play_actions(known.instance, known.scenario, actions, known.agent, known.seed)
     if not is_same_cost(known.cost_usd, played.cost_usd):

@@ -59,8 +59,8 @@ def dask_executor(address: str) -> Iterator[Executor]:
                 address
             )  # a client that fails for its address does not close what it has opened
         client = Client(**where, timeout=_START_WAIT_S, set_as_default=False)
-    except (OSError, ValueError) as error:
-        raise FleetgymError(f"no Dask scheduler answers at {address!r} ({error})") from None
+    except (OSError, ValueError, AssertionError) as error:  # Dask asserts that an address names a host
+        raise FleetgymError(f"no Dask scheduler answers at {address!r} ({error or 'no address'})") from None
     with client:
         _check_workers(client)
         with contextlib.closing(_PatientExecutor(client, address)) as executor:

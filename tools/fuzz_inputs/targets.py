@@ -148,7 +148,7 @@ def _results(folder: Path) -> Iterator[Target]:
     ):
         silent = name == "propose"
         # A run of tasks or suites that there are not is a name that nothing answers to.
-        named = ("best-known costs for", "unknown suite", "unknown instance", "#0: ")
+        named = ("best-known costs for", "unknown suite", "unknown instance", "#0: ", "has changed since")
         yield Target(
             name=name, files=both, changed=tuple(both), call=call, weight=weight, silent=silent, named=named
         )
@@ -440,8 +440,8 @@ def option_value(target: Target, rng: random.Random) -> str:
         value = rng.choice((*TEXTS, *_PLACES, *(action.choices or ()))).replace("\x00", "")
         if rng.random() < 0.2:
             value = f"{value},{rng.choice(TEXTS)}".replace("\x00", "")
-        if value == "pipe" and target.call[0] == "import-trace" and action.dest == "trace":
-            continue  # a trace may come through a pipe, and is waited for, as anywhere
+        if value == "pipe" and target.call[0] == "import-trace" and action.dest in ("trace", "prices"):
+            continue  # a table may come through a pipe, and is waited for, as anywhere
         if action.type is not None:
             try:
                 read = action.type(value)  # type: ignore[operator]
