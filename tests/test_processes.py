@@ -29,6 +29,7 @@ from fleetgym.evaluation.isolation.agent_process import agent_command
 from fleetgym.evaluation.isolation.wire import reset_message, to_line
 from fleetgym.evaluation.results import read_results, timings_path
 from fleetgym.evaluation.run import evaluate
+from fleetgym.files.documents import write_json
 from fleetgym.kernels.compile import cache_folder
 from fleetgym.leaderboard.verify import verify
 from fleetgym.model.library import load_instance
@@ -40,7 +41,7 @@ TOY = "fleet-v0/toy/drop"
 CALLS: dict[str, tuple[str, ...]] = {
     "list": (),
     "show": (TOY,),
-    "check": (TOY,),
+    "check": ("{instance}",),
     "generate": ("ou", "--size", "s", "--seed", "7", "--scenarios", "1", "--out", "made"),
     "import-trace": (
         "{trace}",
@@ -109,7 +110,9 @@ def call(request: pytest.FixtureRequest, inputs: Path) -> Call:
     results = evaluate(["hold"], SUITE, out=folder / "results.jsonl")
     submission = submitted(results, folder / "board" / "submissions" / "2026-11-21-hold")
     verify(submission, out=folder / "board" / "verified")
+    write_json(folder / "toy.json", load_instance(TOY).to_dict())
     places = {
+        "instance": folder / "toy.json",
         "trace": write_azure(folder / "trace.csv", hours=1.0),
         "results": folder / "results.jsonl",
         "submission": submission,

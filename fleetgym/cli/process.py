@@ -132,7 +132,7 @@ def _open_streams() -> None:
 @contextmanager
 def _signals_as_interrupts() -> Iterator[None]:
     """Turn Ctrl-C and ``SIGTERM`` into a `KeyboardInterrupt`; afterwards they end the process at once."""
-    hook = sys.unraisablehook
+    hook, lost = sys.unraisablehook, []
 
     def terminate(number: int, frame: FrameType | None) -> NoReturn:
         raise Terminated
@@ -143,6 +143,7 @@ def _signals_as_interrupts() -> Iterator[None]:
         Not at once: this function is called from such a place, and what it raises is lost, too.
         """
         if issubclass(what.exc_type, KeyboardInterrupt):
+            lost.append(what.exc_type)
             number = signal.SIGTERM if issubclass(what.exc_type, Terminated) else signal.SIGINT
             threading.Timer(0.01, _thread.interrupt_main, (number,)).start()
         else:
@@ -153,5 +154,7 @@ def _signals_as_interrupts() -> Iterator[None]:
         handle(signal.SIGINT, signal.default_int_handler)
         handle(signal.SIGTERM, terminate)
         yield
+        if lost:  # the command was done before
+            raise lost[-1]
     finally:
         end_at_once()
