@@ -402,7 +402,7 @@ def test_one_run_at_a_time_writes_a_file(expected: str, tmp_path: Path) -> None:
     assert path.read_text() == expected
     lines = expected.splitlines(keepends=True)
     path.write_text("".join(lines[:2] + lines[3:]))
-    with pytest.raises(FleetgymError, match=r"line 3 of the file .* keep its first 2 lines"):
+    with pytest.raises(FleetgymError, match=r"line 3 is not .* keep its first 2 lines"):
         evaluate(AGENTS, SUITE, resume=path)
 
 
