@@ -32,6 +32,7 @@ from fleetgym.evaluation.run import evaluate
 from fleetgym.files.documents import write_json
 from fleetgym.kernels.compile import cache_folder
 from fleetgym.leaderboard.verify import verify
+from fleetgym.model.instance_files import save_edited
 from fleetgym.model.library import load_instance
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes as Linux has them")
@@ -111,6 +112,7 @@ def call(request: pytest.FixtureRequest, inputs: Path) -> Call:
     submission = submitted(results, folder / "board" / "submissions" / "2026-11-21-hold")
     verify(submission, out=folder / "board" / "verified")
     write_json(folder / "toy.json", load_instance(TOY).to_dict())
+    save_edited(folder / "toy.json")  # draws the days that `check` asks for
     places = {
         "instance": folder / "toy.json",
         "trace": write_azure(folder / "trace.csv", hours=1.0),
