@@ -185,6 +185,8 @@ def test_thresholds_mark_the_pareto_front(capsys: pytest.CaptureFixture[str]) ->
         ("layouts(gpus=['H100'])", "unknown GPU profile 'H100'"),
         ("thresholds(rate_rps='many')", "cannot study thresholds with these settings"),
         ("thresholds(rate_rps=-1)", "rate_rps: expected requests per second above 0, got -1"),
+        (f"layouts(rate_rps={10**400})", "rate_rps is 1000"),
+        (f"steps(rates=[1, {10**400}])", "rates is 1000"),
         ("routers(pools=[])", "cannot study routers with these settings"),
         ("thresholds(1)", "expected keywords with plain values"),
     ],

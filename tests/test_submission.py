@@ -170,8 +170,9 @@ def test_changed_instances_cannot_be_submitted(results: Results, tmp_path: Path)
     name = next(iter(facts))
     facts[name] = dataclasses.replace(facts[name], content_hash="0" * 64)
     old = Results(dataclasses.replace(results.header, instances=facts), results.episodes)
-    with pytest.raises(DataError, match="has changed since this run"):
-        submit(old, tmp_path / "a", agent="hold", **DETAILS)
+    (tmp_path / "old.jsonl").write_text(old.to_text())
+    with pytest.raises(DataError, match=r"old\.jsonl: \$\[0\].instances: .* has changed since this run"):
+        submit(read_results(tmp_path / "old.jsonl"), tmp_path / "a", agent="hold", **DETAILS)
 
 
 def test_code_has_one_checksum(tmp_path: Path) -> None:

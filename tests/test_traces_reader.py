@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import io
+import lzma
 import random
 import time
 import tracemalloc
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +30,18 @@ def text(*rows: str, header: str = HEADER) -> bytes:
 def changed(row: int, to: str) -> bytes:
     """Return a good file with one data row replaced; row 0 is line 2."""
     return text(*ROWS[:row], to, *ROWS[row + 1 :])
+
+
+def zipped(method: int = zipfile.ZIP_DEFLATED, version: int = 20, flags: int = 0) -> bytes:
+    """Return a .zip of a good file whose headers ask for a version of the format and for features."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", method) as archive:
+        archive.writestr("t.csv", text(*ROWS))
+    data = bytearray(stream.getvalue())
+    for header, place in ((b"PK\x03\x04", 4), (b"PK\x01\x02", 6)):
+        at = data.index(header) + place
+        data[at : at + 4] = version.to_bytes(2, "little") + flags.to_bytes(2, "little")
+    return bytes(data)
 
 
 GENERIC = "time,input_tokens,output_tokens,workload"
@@ -96,6 +111,10 @@ BROKEN = {
         "gzip file is broken or truncated",
     ),
     "broken gzip": ("t.csv.gz", gzip.compress(text(*ROWS))[:-8] + b"\0" * 8, "line", "gzip file is broken"),
+    "an encrypted zip": ("t.csv.zip", zipped(flags=0x01), "$", "is encrypted"),
+    "a patched zip": ("t.csv.zip", zipped(flags=0x20), "$", "compressed patched data"),
+    "a zip of the future": ("t.csv.zip", zipped(version=99), "$", "zip file version 9.9"),
+    "a zip of LZMA": ("t.csv.zip", zipped(zipfile.ZIP_LZMA), "$", "an unusual method"),
 }
 
 
@@ -130,6 +149,30 @@ def test_the_command_writes_nothing_for_a_broken_trace(
     assert says in caught.err
     assert caught.err.count("\n") == 1
     assert [p.name for p in tmp_path.iterdir()] == [file]
+
+
+def test_a_zip_that_is_no_regular_file_is_refused_unread(tmp_path: Path) -> None:
+    """The reader of archives would read a device for ever, in search of its end."""
+    (tmp_path / "t.csv.zip").symlink_to("/dev/zero")
+    with pytest.raises(DataError, match=r"t\.csv\.zip: \$: no regular file"):
+        read_trace(tmp_path / "t.csv.zip")
+    (tmp_path / "t.csv.zip").unlink()
+    (tmp_path / "t.csv.zip").write_bytes(zipped())
+    assert read_trace(tmp_path / "t.csv.zip").num_rows == len(ROWS)
+
+
+def test_a_packed_file_that_asks_for_too_much_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an unpacker is told to allocate is the file's word."""
+
+    def open_too_large(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(lzma, "open", open_too_large)
+    (tmp_path / "t.csv.xz").write_bytes(b"x")
+    with pytest.raises(DataError, match=r"t\.csv\.xz: line 1: the packed file asks for more memory"):
+        read_trace(tmp_path / "t.csv.xz")
 
 
 def bomb(path: Path, mib: int) -> Path:

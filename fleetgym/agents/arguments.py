@@ -200,7 +200,7 @@ def at_least(least: float, **values: Any) -> None:
     """
     for name, value in values.items():
         if value is not None and not (is_number(value) and least <= value <= MOST):
-            raise FleetgymError(f"{name} is {value!r}; expected at least {least} and at most {MOST:,}")
+            raise FleetgymError(f"{name} is {shown(value)}; expected at least {least} and at most {MOST:,}")
 
 
 def whole_at_least(least: int, **values: Any) -> None:
@@ -220,7 +220,7 @@ def whole_at_least(least: int, **values: Any) -> None:
     for name, value in values.items():
         if not (is_number(value, whole=True) and least <= value < 2**63):
             raise FleetgymError(
-                f"{name} is {value!r}; expected a whole number of at least {least} and below 2^63"
+                f"{name} is {shown(value)}; expected a whole number of at least {least} and below 2^63"
             )
 
 
@@ -240,7 +240,7 @@ def above(bound: float, **values: Any) -> None:
     """
     for name, value in values.items():
         if not (is_number(value) and bound < value <= MOST):
-            raise FleetgymError(f"{name} is {value!r}; expected above {bound} and at most {MOST:,}")
+            raise FleetgymError(f"{name} is {shown(value)}; expected above {bound} and at most {MOST:,}")
 
 
 def flag(**values: Any) -> None:
@@ -259,7 +259,7 @@ def flag(**values: Any) -> None:
     """
     for name, value in values.items():
         if not isinstance(value, bool | np.bool_):
-            raise FleetgymError(f"{name} is {value!r}; expected True or False")
+            raise FleetgymError(f"{name} is {shown(value)}; expected True or False")
 
 
 def positive_share(**values: Any) -> None:
@@ -278,7 +278,7 @@ def positive_share(**values: Any) -> None:
     """
     for name, value in values.items():
         if value is not None and not (is_number(value) and 0.0 < value <= 1.0):
-            raise FleetgymError(f"{name} is {value!r}; expected above 0 and at most 1")
+            raise FleetgymError(f"{name} is {shown(value)}; expected above 0 and at most 1")
 
 
 def one_of(choices: Collection[str], **values: str) -> None:
@@ -297,4 +297,4 @@ def one_of(choices: Collection[str], **values: str) -> None:
     """
     for name, value in values.items():
         if value not in choices:
-            raise FleetgymError(f"{name} is {value!r}; expected one of {', '.join(choices)}")
+            raise FleetgymError(f"{name} is {shown(value)}; expected one of {', '.join(choices)}")

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from fleetgym.agents.arguments import MOST, at_least, is_number
 from fleetgym.agents.registry import load_target, split_arguments, summary
 from fleetgym.cli.pictures import check_picture, save_picture
 from fleetgym.cli.text_tables import NOTHING, align
@@ -65,6 +66,8 @@ def ask(name: str, settings: Mapping[str, Any]) -> Answer:
     for setting in settings:
         if setting not in known:
             raise UnknownNameError(f"setting of the study {name}", setting, known)
+    for setting, value in settings.items():
+        _check_numbers(setting, value)
     try:
         answer: Answer = study(**settings)
     except (TypeError, ValueError, IndexError) as error:
@@ -72,6 +75,15 @@ def ask(name: str, settings: Mapping[str, Any]) -> Answer:
             raise
         raise FleetgymError(f"cannot study {name} with these settings: {error}") from error
     return answer
+
+
+def _check_numbers(setting: str, value: Any) -> None:
+    """Refuse numbers that no study is about, in lists as well."""
+    if isinstance(value, (list, tuple)):
+        for part in value:
+            _check_numbers(setting, part)
+    elif is_number(value):
+        at_least(-MOST, **{setting: value})
 
 
 def _of_instance(name: str, path: str, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -38,6 +38,7 @@ class Results:
     header: Header
     episodes: tuple[EpisodeResult, ...]
     speed_checks: tuple[SpeedCheck, ...] = ()  # of an official run
+    source: str = ""  # the file, if it was read from one
 
     @property
     def has_drifted(self) -> bool:
@@ -107,7 +108,7 @@ def read_results(path: str | os.PathLike[str], *, allow_incomplete: bool = False
     results, _ = parse_results(text, str(path), allow_incomplete=allow_incomplete)
     timings = read_timings(timings_path(path))
     episodes = tuple(dataclasses.replace(e, timing=timings.get(e.key)) for e in results.episodes)
-    return Results(results.header, episodes, read_speed_checks(timings_path(path)))
+    return dataclasses.replace(results, episodes=episodes, speed_checks=read_speed_checks(timings_path(path)))
 
 
 def parse_results(text: str, source: str = "", *, allow_incomplete: bool = False) -> tuple[Results, int]:
@@ -132,7 +133,7 @@ def parse_results(text: str, source: str = "", *, allow_incomplete: bool = False
         except DataError as error:
             raise _located(error, k, source) from None
     _check_count(header, episodes, len(lines), source, allow_incomplete)
-    return Results(header, tuple(episodes)), len(text) - len(torn)
+    return Results(header, tuple(episodes), source=source), len(text) - len(torn)
 
 
 def _read_line(cls: type[Any], line: str, number: int, source: str) -> Any:

@@ -251,7 +251,8 @@ def _lines(run: Results, episodes: list[EpisodeResult], suite: str) -> list[str]
     names = dict.fromkeys(episode.instance for episode in episodes)
     for name in names:
         if run.header.instances[name].content_hash != find_entry(name).content_hash:
-            raise DataError(f"{name} has changed since this run; play it again", "$[0].instances")
+            message = f"{name} has changed since this run; play it again"
+            raise DataError(message, "$[0].instances", run.source)
     header = dataclasses.replace(
         run.header,
         suite=suite,

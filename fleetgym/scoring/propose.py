@@ -104,7 +104,9 @@ def candidates_of(results: Results) -> list[Candidate]:
             load_instance(episode.instance).content_hash
             != results.header.instances[episode.instance].content_hash
         ):
-            raise DataError(f"{episode.instance} has changed since this run", "$[0].instances")
+            raise DataError(
+                f"{episode.instance} has changed since this run", "$[0].instances", results.source
+            )
         actions = results.actions(episode)
         found.append(Candidate(episode.instance, episode.scenario, actions, episode.agent, episode.cost_usd))
     return found

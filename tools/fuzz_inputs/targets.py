@@ -148,7 +148,7 @@ def _results(folder: Path) -> Iterator[Target]:
     ):
         silent = name == "propose"
         # A run of tasks or suites that there are not is a name that nothing answers to.
-        named = ("best-known costs for", "unknown suite", "unknown instance", "#0: ", "has changed since")
+        named = ("best-known costs for", "unknown suite", "unknown instance", "#0: ")
         yield Target(
             name=name, files=both, changed=tuple(both), call=call, weight=weight, silent=silent, named=named
         )

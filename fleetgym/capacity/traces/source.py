@@ -94,6 +94,8 @@ class Source:
             )
         except (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError) as error:
             fail(self.path, self.line, f"the packed file is broken or truncated ({error})")
+        except MemoryError:
+            fail(self.path, self.line, "the packed file asks for more memory than there is; unpack it")
         except OSError as error:
             if error.filename is not None:
                 raise
@@ -196,7 +198,7 @@ def _open(path: str | os.PathLike[str]) -> IO[bytes]:
     name = os.fspath(path)
     lower = name.lower()
     if lower.endswith(".zip"):
-        return _only_file(path, zipfile.ZipFile(name))
+        return _only_file(path)
     if lower.endswith((".tar", ".tar.gz", ".tgz", ".tar.zst")):
         packed: Any = _zstandard(name) if lower.endswith(".zst") else open(name, "rb")  # noqa: SIM115
         return _first_file(path, tarfile.open(fileobj=packed, mode="r|" if lower.endswith(".zst") else "r|*"))
@@ -216,11 +218,21 @@ def _zstandard(name: str) -> Any:
     return zstandard.open(name, "rb")
 
 
-def _only_file(path: str | os.PathLike[str], archive: zipfile.ZipFile) -> IO[bytes]:
-    files = [info.filename for info in archive.infolist() if not info.is_dir()]
-    if len(files) != 1:
-        fail(path, "$", f"the archive holds {len(files)} files; expected one: unpack it, and give the trace")
-    return archive.open(files[0])
+def _only_file(path: str | os.PathLike[str]) -> IO[bytes]:
+    """Return the one file of a .zip."""
+    if not os.path.isfile(path) and os.path.exists(path):
+        fail(path, "$", "no regular file; a .zip is read from its end, so it must be one")
+    try:
+        archive = zipfile.ZipFile(path)
+        files = [info for info in archive.infolist() if not info.filename.endswith("/")]
+        if len(files) != 1:
+            message = f"the archive holds {len(files)} files; expected one: unpack it, and give the trace"
+            fail(path, "$", message)
+        if files[0].compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2):
+            fail(path, "$", "the archive is packed by an unusual method; unpack it, and give the trace")
+        return archive.open(files[0])
+    except RuntimeError as error:  # encrypted, or a feature that Python's reader lacks
+        fail(path, "$", f"the archive cannot be read ({error}); unpack it, and give the trace")
 
 
 def _first_file(path: str | os.PathLike[str], archive: tarfile.TarFile) -> IO[bytes]:
