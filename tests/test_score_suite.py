@@ -134,6 +134,37 @@ def test_slower_agents_are_ranked_on_a_sample(files: list[Path], tmp_path: Path)
         written([*files, "--sample", some, none], tmp_path)
 
 
+def test_a_sample_is_one_table_with_tuned_settings_and_times(files: list[Path], tmp_path: Path) -> None:
+    """Settings stand there by name, families are compared without them; a second sample has its own tasks."""
+    some, setting, more = tmp_path / "gh.jsonl", tmp_path / "tuned.jsonl", tmp_path / "agh.jsonl"
+    evaluate(["gh"], [TASKS[0], TASKS[2]], scenarios=[0], out=some)
+    evaluate(["autoscale(target_utilization=1.0)"], TASKS, scenarios=[0], out=setting)
+    evaluate(["agh"], TASKS[1:], scenarios=[0], out=more)
+    text = written([*files, "--sample", some, "--sample-tuned", setting, "--sample", more], tmp_path)
+    parts = text.partition("### Slower agents, on a sample")[2].partition("### `agh`, on more tasks")
+    assert "2 of " in parts[0]
+    assert "3 of " in parts[2]
+    line = next(row for row in parts[0].splitlines() if "| `autoscale tuned` |" in row)
+    ours = {e.instance: e for e in read_results(setting).episodes}
+    found = [cell.strip(" *") for cell in line.strip("|").split("|")]
+    two = score_suite.restricted(read_results(setting), {(TASKS[0], 0), (TASKS[2], 0)})
+    (played,) = score_suite.compared(score_suite.merged([two]))[1].values()
+    assert found[4:6] == [f"{100.0 * (t.cost_usd / t.best_usd - 1.0):.1f}" for t in played]
+    timings = [ours[name].timing for name in (TASKS[0], TASKS[2])]
+    assert float(found[-1]) == pytest.approx(
+        np.mean([t.total_s for t in timings if t is not None]), abs=0.0051
+    )
+    assert "autoscale tuned" not in parts[2]
+    scores = family_statistics.read_scores(tmp_path / "scores.json")
+    assert [sorted(agents) for agents in scores.values()] == [
+        sorted(AGENTS),
+        sorted([*AGENTS, "gh"]),
+        sorted([*AGENTS, "agh"]),
+    ]
+    with pytest.raises(SystemExit):
+        written([*files, "--sample-tuned", setting], tmp_path)
+
+
 def test_tuned_settings_stand_beside_published_ones(files: list[Path], tmp_path: Path) -> None:
     """They are ranked among all, and what tuning saves is the paired difference; other tables do without them."""
     setting, twin = tmp_path / "tuned.jsonl", tmp_path / "again.jsonl"

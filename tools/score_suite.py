@@ -1,12 +1,14 @@
 r"""Results files of agents on one suite in, ``docs/results.md`` and ``docs/data/family_scores.json`` out.
 
     python -m tools.score_suite results/v1-test/*.jsonl \
-        --tuned results/v1-test-tuned/*.jsonl --sample results/v1-sample/*.jsonl --picture docs/images/score-cpu.png
+        --sample results/v1-sample/*.jsonl --sample-tuned results/v1-sample-tuned/*.jsonl \
+        --sample results/lookahead-test.jsonl --picture docs/images/score-cpu.png
 
 Files that are not complete are named on the page and left out. Tuned settings stand beside the published ones of the
 same agents, task by task. Agents too slow for all tasks play a sample of them; the page ranks them there, with all
-others. Scores, intervals, ties and breakdowns are those of the leaderboard. What stands outside the page's marks, the
-reasons, is written by hand and stays.
+others, and with tuned settings. A second --sample is of agents that have played other tasks. Scores, intervals, ties
+and breakdowns are those of the leaderboard. What stands outside the page's marks, the reasons, is written by hand and
+stays.
 """
 
 from __future__ import annotations
@@ -40,6 +42,9 @@ from tools.window_excess import BUSY, KINDS, QUIET, SHORT, excess
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "results.md"
 SCORES = ROOT / "docs" / "data" / "family_scores.json"
+
+#: Heading of the part about the sample; other pages link to it.
+SAMPLE = "Slower agents, on a sample"
 
 #: Terms of cost that are shown, and those that are summed up as "other".
 TERMS = ("rental", "unserved", "late", "slo", "startup")
@@ -76,7 +81,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--tuned", nargs="+", type=Path, default=[], help="results of tuned settings of some of the agents"
     )
     parser.add_argument(
-        "--sample", nargs="+", type=Path, default=[], help="results of slower agents on some of the tasks"
+        "--sample",
+        nargs="+",
+        type=Path,
+        action="append",
+        default=[],
+        help="results of slower agents on some of the tasks; again for agents that played other tasks",
+    )
+    parser.add_argument(
+        "--sample-tuned",
+        nargs="+",
+        type=Path,
+        default=[],
+        help="results of tuned settings on the tasks of the first --sample",
     )
     parser.add_argument(
         "--picture", help="draw scores against CPU seconds; of the sample, where there is one"
@@ -85,6 +102,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--scores", type=Path, default=SCORES)
     arguments = parser.parse_args(argv)
     check_picture(arguments.picture)
+    if arguments.sample_tuned and not arguments.sample:
+        parser.error("--sample-tuned goes with --sample")
     complete, unfinished = read(arguments.results)
     run = merged(complete)
     reference, rows = compared(run)
@@ -95,17 +114,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         complete, unfinished = read(arguments.tuned)
         tuned_reference, tuned_rows = compared(merged([run, *complete]))
         text += "\n" + tuned(rows, tuned_reference, tuned_rows, unfinished)
-    if arguments.sample:
-        complete, unfinished = read(arguments.sample)
+    drawn, of, where = rows, reference, about
+    for k, files in enumerate(arguments.sample):
+        complete, unfinished = read(files)
         slower = merged(complete)
-        both = on_shared_tasks(run, slower)
-        reference_there, rows_there = compared(both)
+        settings = read(arguments.sample_tuned)[0] if arguments.sample_tuned and k == 0 else []
+        both = on_shared_tasks([run, slower, *settings])
+        reference_there, all_rows = compared(both)
+        as_published = [*run.agents, *slower.agents]
         shared = played_tasks(both)
-        text += "\n" + sampled(slower.agents, reference_there, rows_there, shared, unfinished)
-        scores[shared] = family_scores(rows_there)
-        rows, reference, about = rows_there, reference_there, shared
+        scores[shared] = family_scores({agent: all_rows[agent] for agent in as_published})
+        shown = with_names(as_published, all_rows)
+        heading = ", ".join(f"`{agent}`" for agent in slower.agents) + ", on more tasks"
+        text += f"\n### {heading if k else SAMPLE}\n\n"
+        text += sampled(slower.agents, reference_there, shown, scores[shared], shared, unfinished)
+        if k == 0:
+            drawn, of, where = shown, reference_there, shared
     if arguments.picture:
-        draw(make_table(rows), f"Percent above {reference}, {about}".replace("`", ""), arguments.picture)
+        draw(make_table(drawn), f"Percent above {of}, {where}".replace("`", ""), arguments.picture)
         text += (
             f"\n![Score against CPU seconds]({os.path.relpath(arguments.picture, arguments.page.parent)})\n"
         )
@@ -230,24 +256,8 @@ and how many replicas were lost to pools and budgets, or denied.
 
 
 def tuned(rows: Rows, reference: str, with_tuned: Rows, unfinished: Mapping[str, str]) -> str:
-    """Return what the page says of tuned settings: how they rank among all, and what tuning saves.
-
-    Raises
-    ------
-    FleetgymError
-        If a setting's agent is not among the others, or has two settings.
-    """
-    published: dict[str, str] = {}
-    for setting in (key for key in with_tuned if key not in rows):
-        agent = setting.partition("(")[0]
-        if agent not in rows:
-            raise FleetgymError(f"{setting} is tuned, but {agent} as published is not among the results")
-        if agent in published.values():
-            raise FleetgymError(f"{agent} is in two results files of tuned settings")
-        published[setting] = agent
-    named = {
-        f"{published[key]} tuned" if key in published else key: tasks for key, tasks in with_tuned.items()
-    }
+    """Return what the page says of tuned settings: how they rank among all, and what tuning saves."""
+    named = with_names(rows, with_tuned)
     return f"""### What tuning is worth
 
 Settings of these agents were raced on training instances ([tuned settings](../leaderboard/tuning/README.md)); here the
@@ -260,6 +270,31 @@ By how many percent an agent is cheaper when tuned, with 95 % intervals over ins
 families, then every family.
 
 {_gains(named)}"""
+
+
+def with_names(published: Collection[str], rows: Rows) -> Rows:
+    """Return the rows, of which those of other settings are called "AGENT tuned".
+
+    Raises
+    ------
+    FleetgymError
+        If a setting's agent is not among the published ones, or has two settings.
+
+    Examples
+    --------
+    >>> list(with_names(["gh"], {"gh": [], "gh(margin=0.2)": []}))
+    ['gh', 'gh tuned']
+    """
+    found: dict[str, Sequence[Played]] = {}
+    for key, tasks in rows.items():
+        agent = key.partition("(")[0]
+        if agent not in published:
+            raise FleetgymError(f"{key} is tuned, but {agent} as published is not among the results")
+        name = key if key in published else f"{agent} tuned"
+        if name in found:
+            raise FleetgymError(f"{agent} is in two results files of tuned settings")
+        found[name] = tasks
+    return found
 
 
 def _gains(rows: Rows) -> str:
@@ -279,24 +314,41 @@ def _gains(rows: Rows) -> str:
 
 
 def sampled(
-    slower: Sequence[str], reference: str, rows: Rows, about: str, unfinished: Mapping[str, str]
+    slower: Sequence[str],
+    reference: str,
+    rows: Rows,
+    scores: FamilyScores,
+    about: str,
+    unfinished: Mapping[str, str],
 ) -> str:
-    """Return what the page says of agents that played some of the tasks: they among all."""
-    headline = make_table(rows)
-    names = ", ".join(f"`{agent}`" for agent in slower)
-    return f"""### Slower agents, on a sample
+    """Return what the page says of agents that played some of the tasks: they among all.
 
-These have not played all tasks, most because they take too long: {names}. Here they stand among all agents on
+    Parameters
+    ----------
+    slower : sequence of str
+        Those that have not played all tasks.
+    reference : str
+        What costs are compared with.
+    rows : Rows
+        Of all agents, and of tuned settings.
+    scores : FamilyScores
+        By which families are compared.
+    about : str
+        Which tasks they are.
+    unfinished : mapping
+        How far other agents are.
+    """
+    names = ", ".join(f"`{agent}`" for agent in slower)
+    return f"""Not played on all tasks, mostly for their time: {names}. Here they stand among all agents on
 the tasks that all have played, {about}; the mean is again over the headline families. Scores are percent above
-{_stated(reference)}.
+{_stated(reference)}. In bold: a family's first rank.
 {_left_out(unfinished)}
 
-{_ranking(headline)}
-{_families(headline, tables_by_family(rows))}
-{section(family_scores(rows))}"""
+{_by_place(make_table(rows), tables_by_family(rows))}
+{section(scores)}"""
 
 
-def on_shared_tasks(run: Results, slower: Results) -> Results:
+def on_shared_tasks(runs: Sequence[Results]) -> Results:
     """Return the episodes of all agents on the tasks that all have played.
 
     Raises
@@ -304,10 +356,10 @@ def on_shared_tasks(run: Results, slower: Results) -> Results:
     FleetgymError
         If there is no such task.
     """
-    tasks = shared_tasks([run, slower])
+    tasks = shared_tasks(runs)
     if not tasks:
         raise FleetgymError("there is no task that all agents of --sample have played")
-    return merged([restricted(run, tasks), restricted(slower, tasks)])
+    return merged([restricted(run, tasks) for run in runs])
 
 
 def shared_tasks(runs: Iterable[Results]) -> set[Task]:
@@ -394,13 +446,41 @@ def _ranking(found: Table) -> str:
     )
 
 
-def _families(headline: Table, by_family: Mapping[str, Table]) -> str:
-    cells = {
+def _scores(by_family: Mapping[str, Table]) -> dict[tuple[str, str], str]:
+    """Return scores by agent and family; those of a family's first rank are bold."""
+    return {
         (row.key, family): f"**{number(row.score)}**" if row.rank == 1 else number(row.score)
         for family, found in by_family.items()
         for row in found.rows
     }
-    winners = ["winner", *(f"`{found.rows[0].key}`" for found in by_family.values())]
+
+
+def _winners(by_family: Mapping[str, Table]) -> list[str]:
+    return [f"`{found.rows[0].key}`" for found in by_family.values()]
+
+
+def _by_place(headline: Table, by_family: Mapping[str, Table]) -> str:
+    """Return one table of places, scores, scores by family, and CPU times."""
+    cells = _scores(by_family)
+    head = ["rank", "agent", "score %", "95 % interval", *(f"`{name}`" for name in by_family)]
+    rows = [
+        [
+            str(row.rank),
+            f"`{row.key}`",
+            number(row.score, 1),
+            interval(row.interval),
+            *(cells[row.key, family] for family in by_family),
+            number(row.cpu_s, 2),
+        ]
+        for row in headline.rows
+    ]
+    winners = ["", "winner", "", "", *_winners(by_family), ""]
+    return table([*head, "CPU s an episode"], [*rows, winners], text_columns=2)
+
+
+def _families(headline: Table, by_family: Mapping[str, Table]) -> str:
+    cells = _scores(by_family)
+    winners = ["winner", *_winners(by_family)]
     rows = [[f"`{row.key}`", *(cells[row.key, family] for family in by_family)] for row in headline.rows]
     return table(["agent", *(f"`{family}`" for family in by_family)], [*rows, winners])
 
