@@ -9,7 +9,7 @@ ROUNDS ?= 10
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help score test test-slow test-rl test-lowest test-pythons smoke pages check-pages lint bench docs-env train-ppo verify-all wheel leaderboard reproduce-fastllm reproduce-fleet-sim reproduce-jiang reproduce-coral methods clean
+.PHONY: help score test test-slow test-rl test-lowest test-pythons smoke pages check-pages docs lint bench docs-env train-ppo verify-all wheel leaderboard reproduce-fastllm reproduce-fleet-sim reproduce-jiang reproduce-coral methods clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -79,6 +79,11 @@ check-pages: pages  ## Write them anew, and fail if one differs from what is com
 	@git diff --exit-code -- $(PAGES) && test -z "$$(git status --porcelain -- $(PAGES))" || { \
 		git status --short -- $(PAGES) >&2; \
 		echo "These pages were stale; 'make pages' has written them. Look at them and commit them." >&2; exit 1; }
+
+docs: .venv/ready  ## Build the site into build/site, and run its notebooks (two CPU minutes)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
+	@echo "open build/site/index.html"
 
 docs-env: .venv/ready-dev  ## Write docs/environments from the environments' docstrings
 	$(BIN)/python -m tools.build_env_docs

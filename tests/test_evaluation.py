@@ -32,6 +32,7 @@ from fleetgym.evaluation.results import read_results, timings_path
 from fleetgym.evaluation.run import evaluate, make_jobs
 from fleetgym.files.documents import canonical_json
 from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
+from fleetgym.model.planning import Plan, Snapshot
 from fleetgym.reference import replay
 from fleetgym.runtime.threads import THREADS, one_thread
 
@@ -248,6 +249,18 @@ def test_plan_works_on_the_nominal_window() -> None:
     assert plan("fleet-v0/toy/drop", make_planner("agh")).fleet.tolist() == [2, 0]
     with pytest.raises(FleetgymError, match="is no planner"):
         plan("fleet-v0/toy/two-pools", "hold")
+
+
+@pytest.mark.parametrize("fleet", [[3, 0], [-1, 0], [1], [0.5, 0]])
+def test_a_planner_whose_fleet_no_action_reaches_is_refused(fleet: list[float]) -> None:
+    """More replicas than an action can ask for, fewer than none, a part of one, or of another instance."""
+
+    class Wrong:
+        def plan(self, snapshot: Snapshot) -> Plan:
+            return Plan(fleet=np.array(fleet))
+
+    with pytest.raises(DataError, match=r"\$\.fleet"):
+        plan("fleet-v0/toy/drop", Wrong())
 
 
 # -- stopping and going on

@@ -23,10 +23,18 @@ def plan(instance: InstanceSource, planner: Planner | str = "agh") -> Plan:
     Plan
         The fleet, and what the planner knows about it.
 
+    Raises
+    ------
+    DataError
+        If no action leads to the planner's fleet.
+
     Examples
     --------
     >>> plan("fleet-v0/toy/drop", "gh").fleet.tolist()
     [2, 0]
     """
     solver = make_planner(planner) if isinstance(planner, str) else planner
-    return solver.plan(View(instance).snapshot())
+    view = View(instance)
+    found = solver.plan(view.snapshot())
+    view.fleet_to_action(found.fleet)
+    return found

@@ -1,0 +1,102 @@
+"""Configuration of the site: `make docs` builds it from this folder into build/site."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from fleetgym import __version__
+from fleetgym.cli import main
+from fleetgym.cli.verbs import VERBS
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+
+project = "fleetgym"
+author = "The fleetgym authors"
+copyright = author
+version = release = __version__
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+]
+exclude_patterns = ["data", "conf.py"]
+html_theme = "furo"
+html_title = f"fleetgym {__version__}"
+html_static_path: list[str] = []
+html_show_sphinx = False
+html_theme_options = {
+    "light_css_variables": {"font-stack": "system-ui, sans-serif"},
+    "dark_css_variables": {"font-stack": "system-ui, sans-serif"},
+}
+
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+suppress_warnings = ["myst.header"]
+nb_execution_mode = os.environ.get("FLEETGYM_NOTEBOOKS", "force")
+nb_execution_timeout = 300
+nb_execution_raise_on_error = True
+nb_execution_in_temp = True
+nb_merge_streams = True
+
+autosummary_generate = True
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # numpydoc sections name the types
+napoleon_google_docstring = False
+napoleon_use_rtype = False
+copybutton_exclude = ".linenos, .gp, .go"
+
+#: Files of other folders that the site shows, by page.
+ELSEWHERE = {
+    "contributing": ROOT / "CONTRIBUTING.md",
+    "changelog": ROOT / "CHANGELOG.md",
+    "instances": ROOT / "instances" / "README.md",
+    "leaderboard-table": ROOT / "leaderboard" / "README.md",
+    "tuning": ROOT / "leaderboard" / "tuning" / "README.md",
+}
+LINK = re.compile(r"\[([^\]\[]*)\]\(([^)#:\s]+)(#[^)]*)?\)")
+
+
+def lead_inside(app: Any, page: str, source: list[str]) -> None:
+    """Make links to files elsewhere lead to the pages that show them; what the site lacks stays a name."""
+    origin = ELSEWHERE.get(page, HERE / f"{page}.md")
+    shown = {path: name for name, path in ELSEWHERE.items()}
+
+    def follow(link: re.Match[str]) -> str:
+        path = Path(os.path.normpath(origin.parent / link[2]))
+        if path in shown:
+            path = HERE / f"{shown[path]}.md"
+        if not path.is_relative_to(HERE):
+            return link[1]
+        return f"[{link[1]}]({os.path.relpath(path, (HERE / page).parent)}{link[3] or ''})"
+
+    if not page.startswith("tutorials/"):
+        source[0] = LINK.sub(follow, source[0])
+
+
+def write_pages(app: Any) -> None:
+    """Write the pages that stand elsewhere, and the command line's: what every verb prints for --help."""
+    for page, path in ELSEWHERE.items():
+        (HERE / f"{page}.md").write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
+    os.environ["COLUMNS"] = "100"
+    parts = ["# Command line\n", "Every verb prints its text for `--help`.\n"]
+    for verb in VERBS:
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
+            main([verb, "--help"])
+        parts.append(f"## fleetgym {verb}\n\n```text\n{text.getvalue().strip()}\n```\n")
+    (HERE / "command-line.md").write_text("\n".join(parts), encoding="utf-8")
+
+
+def setup(app: Any) -> None:
+    """Connect the two steps above."""
+    app.connect("source-read", lead_inside)
+    app.connect("builder-inited", write_pages)
