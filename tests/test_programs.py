@@ -65,7 +65,7 @@ def children_cpu_s() -> float:
 def test_libraries_and_programs_are_told_apart() -> None:
     """What is known to be a program or a library is taken for one."""
     found = set(programs())
-    assert {"tools/verify_all.py", "tools/tune_agents/__main__.py", "papers/coral/calibrate.py"} <= found
+    assert {"tools/verify_all.py", "tools/tune_agents/__main__.py", "tools/calibrate_layers.py"} <= found
     assert not {"tools/fleet_v1.py", "tools/toy_instances.py", "tools/window_excess.py"} & found
     benchmarks = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests" / "benchmarks").glob("*.py")}
     assert benchmarks <= found

@@ -28,9 +28,9 @@ def templates():
 
 
 def test_cells_are_named_once_and_cover_every_case():
-    """Libraries, rules, placements, eight cases a seed, plain HiGHS on each seed of the core, once on the extended."""
+    """Libraries, rules, placements, eight cases a seed, plain HiGHS, and four exponents of both set-ups a seed."""
     names = cells.names(3)
-    assert len(names) == len(set(names)) == 2 + 7 + 12 + 3 * (8 + 1) + 1
+    assert len(names) == len(set(names)) == 2 + 7 + 12 + 3 * (8 + 1) + 3 * 2 * 4 + 1
     cases = {tuple(name.split(" ")[1:3]) for name in names if name.startswith("seed ")}
     assert cases == set(published.COST)
 

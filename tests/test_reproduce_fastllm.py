@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ pytest.importorskip("matplotlib")
 
 from fleetgym.model.planning import Plan
 from fleetgym.papers.fastllm import __main__ as command
-from fleetgym.papers.fastllm import published, regime, rolling, statistics
+from fleetgym.papers.fastllm import measures, published, regime, rolling, statistics
 from fleetgym.papers.fastllm.batches import full, quick
 from fleetgym.papers.fastllm.store import Batch, Store
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +45,7 @@ def test_quick_page_has_every_table(quick_run):
     assert "Unfinished" not in page
     assert "Not computed" not in page
     assert "nan" not in page
-    assert "open: " in page  # two instances are not enough for a verdict
+    assert "cannot be told: " in page  # two instances are not enough for a verdict
     for image in ("stress", "sensitivity", "rolling"):
         assert (quick_run / "docs" / "images" / f"fastllm-{image}.png").stat().st_size > 10_000
     lines = (
@@ -61,6 +64,31 @@ def test_finished_cells_are_not_computed_again(quick_run, monkeypatch):
     command.main(["--quick", "--out", str(quick_run)])
     after = {path.name: path.read_bytes() for path in quick_run.glob("*.jsonl")}
     assert after == before
+
+
+def test_what_is_missing_stays_on_the_page(tmp_path, capsys):
+    """Without a single cell the page and its values stay as they are, and the kept sections are named."""
+    kept = [Path("reproduce-fastllm.md"), Path("data/fastllm/measured.csv")]
+    for name in kept:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes((DOCS / name).read_bytes())
+    command.main(["--page-only", "--out", str(tmp_path / "none"), "--docs", str(tmp_path)])
+    for name in kept:
+        assert (tmp_path / name).read_text("utf-8") == (DOCS / name).read_text("utf-8")
+    assert "kept as it was, cells are missing: Table 5: run time" in capsys.readouterr().out
+
+
+def test_gaps_leave_out_what_is_not_served():
+    """A change over instances leaves out those at which another cell is above zero, and needs one to remain."""
+    m = measures.Measures({})
+    for unit, (new, old, unserved) in enumerate([(2.0, 1.0, 0), (900.0, 1.0, 1), (4.0, 2.0, 0)]):
+        m.add(("new",), unit, new)
+        m.add(("old",), unit, old)
+        m.add(("unserved",), unit, unserved)
+    assert m.change(("new",), ("old",)).mean > 1000.0
+    assert m.change(("new",), ("old",), ("unserved",)).mean == pytest.approx(100.0)
+    with pytest.raises(measures.MissingCell):
+        m.change(("new",), ("old",), ("old",))
 
 
 def test_store_tells_cells_apart_by_all_arguments(tmp_path):

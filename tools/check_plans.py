@@ -16,7 +16,7 @@ numbers is a visible change of the code.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -46,12 +46,12 @@ FITTED = {
     "prompt_layer_s": (1e-4, 0.0, 2e-3),
 }
 _INVERSE = ("prompt_tensor", "prompt_tensor_8bit", "prompt_link")
-_TINY = 1e-9
+TINY = 1e-9
 
 
 def efficiency(x: Sequence[float]) -> Efficiency:
     """Return the efficiencies that a vector of slow-downs and times stands for."""
-    values = {name: 1.0 / max(v, _TINY) if name in _INVERSE else v for name, v in zip(FITTED, x, strict=True)}
+    values = {name: 1.0 / max(v, TINY) if name in _INVERSE else v for name, v in zip(FITTED, x, strict=True)}
     return dataclasses.replace(PLANNING, **values)
 
 
@@ -133,25 +133,42 @@ def seconds(runs: pd.DataFrame, at_once: np.ndarray, chosen: Efficiency) -> np.n
     return out
 
 
-def linear(runs: pd.DataFrame, at_once: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """Return `seconds` as a function of the fitted vector, in which it is linear."""
-    zero = np.full(len(FITTED), _TINY)
-    base = seconds(runs, at_once, efficiency(zero))
+Time = Callable[[np.ndarray], np.ndarray]
+
+
+def linear(time_s: Time, starts: Sequence[float]) -> Time:
+    """Return a function that is linear in a vector, as one product with a matrix."""
+    zero = np.full(len(starts), TINY)
+    base = time_s(zero)
     units = []
-    for k, (start, _, _) in enumerate(FITTED.values()):
+    for k, start in enumerate(starts):
         x = zero.copy()
         x[k] = start
-        units.append((seconds(runs, at_once, efficiency(x)) - base) / (start - _TINY))
+        units.append((time_s(x) - base) / (start - TINY))
     matrix = np.column_stack(units)
     return lambda x: base + matrix @ (x - zero)
 
 
-def fit(runs: pd.DataFrame, time: Callable[[np.ndarray], np.ndarray], use: np.ndarray) -> np.ndarray:
-    """Fit the efficiencies to some of the runs; each pair of model and GPU type weighs the same."""
-    start, low, high = (np.array(column) for column in zip(*FITTED.values(), strict=True))
+def _linear(runs: pd.DataFrame, at_once: np.ndarray) -> Time:
+    return linear(lambda x: seconds(runs, at_once, efficiency(x)), [start for start, _, _ in FITTED.values()])
+
+
+def fit(runs: pd.DataFrame, time: Time, use: np.ndarray) -> np.ndarray:
+    """Fit the efficiencies to the times that requests stay in some of the runs."""
+    return fit_times(runs, time, (runs.at_once / runs.req_per_s).to_numpy(), use, FITTED)
+
+
+def fit_times(
+    runs: pd.DataFrame,
+    time: Time,
+    measured_s: np.ndarray,
+    use: np.ndarray,
+    fitted: Mapping[str, tuple[float, float, float]],
+) -> np.ndarray:
+    """Fit a vector to measured times of some of the runs; each pair of model and GPU type weighs the same."""
+    start, low, high = (np.array(column) for column in zip(*fitted.values(), strict=True))
     pairs = runs.name + runs.gpu
     weight = 1.0 / np.sqrt(pairs.map(pairs[use].value_counts()).fillna(1.0).to_numpy())
-    measured_s = (runs.at_once / runs.req_per_s).to_numpy()
 
     def residuals(x: np.ndarray) -> np.ndarray:
         return (weight * np.log(measured_s / time(x)))[use]
@@ -180,8 +197,8 @@ def highest(runs: pd.DataFrame) -> pd.DataFrame:
 
 def held_out(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Return the highest rates with the planned ones, each by efficiencies of runs with other keys."""
-    time, points = linear(runs, runs.at_once.to_numpy()), highest(runs)
-    planned = linear(points, points.at_once.to_numpy())
+    time, points = _linear(runs, runs.at_once.to_numpy()), highest(runs)
+    planned = _linear(points, points.at_once.to_numpy())
     points["ratio"] = np.nan
     group, of_run = points[keys].agg(" ".join, axis=1), runs[keys].agg(" ".join, axis=1)
     for key in sorted(set(group)):
@@ -266,7 +283,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for key, rows in runs[~runs.possible].groupby(SET):
         print(f"left out, more than the GPU has: {' '.join(map(str, key))}, {len(rows)} runs")
     runs = runs[runs.possible & (runs.levels >= LEVELS)].reset_index(drop=True)
-    x = fit(runs, linear(runs, runs.at_once.to_numpy()), np.ones(len(runs), dtype=bool))
+    x = fit(runs, _linear(runs, runs.at_once.to_numpy()), np.ones(len(runs), dtype=bool))
     changed = efficiency(x)
     print("fitted to all:", {name: float(f"{getattr(changed, name):.3g}") for name in FITTED})
     points = highest(runs)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fleetgym.hardware.configurations import templates
+from fleetgym.hardware.performance.replica import ReplicaOptions
 
 from .epochs import Templates
 from .evaluation import CASES, load_templates, play
@@ -27,6 +28,8 @@ RULES = ((1, 2.0), (2, 4.0), (3, 6.0), (4, 8.0), (5, 10.0), (6, 12.0), (7, 14.0)
 RULE_MODEL, RULE_PHASE = "GPT-OSS-120B", "prefill"
 #: Node sets that the paper's ILP places too, and seconds that it gets for each number of stages.
 PLACEMENT_SETS, PLACEMENT_LIMIT_S = 12, 5.0
+#: Exponents a of the study of tensor parallelism: a node of n GPUs serves n^-a of what the model says.
+SPREAD_LOSSES = (0.0, 0.2, 0.35, 0.5)
 #: CPU seconds that plain HiGHS gets.
 PLAIN_LIMIT_S = {"core": 60.0, "extended": 300.0}
 
@@ -39,6 +42,9 @@ def names(seeds: int) -> list[str]:
     for seed in range(seeds):
         cells += [f"plain core {seed}"]
         cells += [f"seed {name} {case} {seed}" for name in SETUPS for case in CASES]
+    cells += [
+        f"spread {name} {a:g} {seed}" for seed in range(seeds) for name in SETUPS for a in SPREAD_LOSSES
+    ]
     return [*cells, "plain extended 0"]
 
 
@@ -87,13 +93,18 @@ def _seed(folder: Path, setup: str, case: str, seed: str) -> list[dict[str, Any]
     return play(SETUPS[setup], case, int(seed), _kept(SETUPS[setup], folder))
 
 
+def _spread(folder: Path, setup: str, loss: str, seed: str) -> list[dict[str, Any]]:
+    """Play the default case where nodes of several GPUs serve less than the model says."""
+    return play(SETUPS[setup], "default", int(seed), _kept(SETUPS[setup], folder, float(loss)))
+
+
 def _plain(folder: Path, setup: str, seed: str) -> dict[str, Any]:
     return compare(SETUPS[setup], int(seed), _kept(SETUPS[setup], folder), PLAIN_LIMIT_S[setup])
 
 
 @functools.cache
-def _kept(setup: Setup, folder: Path) -> Templates:
-    found, _ = load_templates(setup, folder)
+def _kept(setup: Setup, folder: Path, spread_loss: float = 0.0) -> Templates:
+    found, _ = load_templates(setup, folder, options=ReplicaOptions(spread_loss=spread_loss))
     return found
 
 
@@ -108,5 +119,6 @@ _KINDS: dict[str, Callable[..., Any]] = {
     "rule": _rule,
     "placement": _placement,
     "seed": _seed,
+    "spread": _spread,
     "plain": _plain,
 }

@@ -31,7 +31,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--quick", action="store_true", help="a few small cells, to see that everything works"
     )
-    parser.add_argument("--page-only", action="store_true", help="compute nothing; leave out what is missing")
+    parser.add_argument(
+        "--page-only", action="store_true", help="compute nothing; what is missing stays as it is on the page"
+    )
     parser.add_argument("--only", default="", help="compute the batches whose names begin with this")
     call = parser.parse_args(arguments)
     store, batches = Store(call.out), quick() if call.quick else full()
@@ -39,7 +41,9 @@ def main(arguments: list[str] | None = None) -> None:
         if not call.page_only and batch.name.startswith(call.only):
             store.run(batch)
     docs = call.docs or (call.out / "docs" if call.quick else Path("docs"))
-    write_page(docs, {batch.name: store.finished(batch) for batch in batches}, batches)
+    kept = write_page(docs, {batch.name: store.finished(batch) for batch in batches}, batches)
+    for heading in kept:
+        print(f"kept as it was, cells are missing: {heading.removeprefix('## ')}")
 
 
 if __name__ == "__main__":

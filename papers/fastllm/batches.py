@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .ablation import ablation_batch
+from .optimum import optimum_batch, sizes_batch
 from .regime import METHODS, SIZES
 from .rolling import SIGMAS, rolling_batch
 from .runtime import runtime_batch
@@ -17,6 +18,8 @@ def full() -> list[Batch]:
     """Return all cells, the cheap ones first."""
     forty, twenty = range(_FIRST_SEED, _FIRST_SEED + 40), range(_FIRST_SEED, _FIRST_SEED + 20)
     return [
+        optimum_batch(twenty),
+        sizes_batch(twenty),
         stress_batch(METHODS, forty, scenarios=500),
         budget_batch(METHODS[:2], forty, scenarios=500),
         ablation_batch(forty),
@@ -36,6 +39,8 @@ def quick() -> list[Batch]:
     """Return a few cells of each kind at the smallest size."""
     size, seeds = SIZES[0], range(_FIRST_SEED, _FIRST_SEED + 2)
     return [
+        optimum_batch(seeds[:1], size=size),
+        sizes_batch(seeds[:1], sizes=(size,)),
         stress_batch(METHODS, seeds, scenarios=10, size=size),
         budget_batch(METHODS[:2], seeds, scenarios=10, size=size),
         ablation_batch(seeds, size=size),

@@ -6,12 +6,15 @@ import dataclasses
 from collections.abc import Callable
 
 from .measures import Measures, MissingCell
-from .regime import SIZES
+from .optimum import LOOSER
+from .published import ABOVE_OPTIMUM
+from .regime import BASE, SIZES
 from .result_tables import percent
 from .rolling import SIGMAS
 from .statistics import Estimate
 
-HOLDS, FAILS = "holds", "does not hold"
+HOLDS, PART, FAILS, OPEN = "holds", "in part", "does not hold", "cannot be told"
+_CLOSE = ABOVE_OPTIMUM[1]  # percent: what the paper itself measures and calls close
 _ENOUGH = 10  # instances below which there is no verdict
 
 
@@ -44,7 +47,7 @@ def all_claims(m: Measures) -> list[Claim]:
             continue
         if m.fewest < _ENOUGH:
             claim = dataclasses.replace(
-                claim, verdict=f"open: {m.fewest} of at least {_ENOUGH} instances so far"
+                claim, verdict=f"{OPEN}: {m.fewest} of at least {_ENOUGH} instances so far"
             )
         found.append(claim)
     return found
@@ -63,16 +66,26 @@ def _nominal(m: Measures) -> Claim:
 
 
 def _close(m: Measures) -> Claim:
-    base = ("runtime", SIZES[1])
-    mean_slo = m.change((*base, "AGH", "plan_usd"), (*base, "DM", "plan_usd"))
-    same = m.change(("stress", "AGH", "plan_usd"), ("stress", "DM per-route", "plan_usd"))
+    def above(method: str, slo: float, exact: str = "DM") -> Estimate:
+        base = ("optimum", BASE, slo)
+        return m.change((*base, method, "plan_usd"), (*base, exact, "plan_usd"))
+
+    nominal, same, loose = (
+        above("AGH", LOOSER[0]),
+        above("AGH", LOOSER[0], "DM per-route"),
+        above("AGH", LOOSER[-1]),
+    )
     evidence = (
-        f"at (6,6,10) AGH is {percent(mean_slo)} above DM as printed and {percent(same)} above the optimum of its "
-        "own, stricter per-route rules"
+        f"at (6,6,10) AGH is {percent(nominal)} and GH {percent(above('GH', LOOSER[0]))} above DM; the paper's own "
+        f"Table 4 has {ABOVE_OPTIMUM[1]:.1f} % and {ABOVE_OPTIMUM[0]:.1f} %. AGH is {percent(same)} above the optimum "
+        f"of its own per-route rules, and {percent(loose)} above DM where SLOs are {LOOSER[-1]:g} times as long"
     )
-    return Claim(
-        "abstract", "AGH matches or closely approaches optimal cost", evidence, _word(mean_slo.high < 5.0)
-    )
+    verdict = FAILS
+    if nominal.high < _CLOSE:
+        verdict = HOLDS
+    elif loose.high < _CLOSE:
+        verdict = f"{PART}: where SLOs are loose; not where they bind"
+    return Claim("abstract", "AGH matches or closely approaches optimal cost", evidence, verdict)
 
 
 def _robust(m: Measures) -> Claim:
@@ -83,7 +96,7 @@ def _robust(m: Measures) -> Claim:
         lower[routes] = all(map(_lower, found))
     verdict = _word(all(lower.values()))
     if lower["deployed"] and not lower["frozen"]:
-        verdict = "holds with deployed routes only, not with (12f) as printed"
+        verdict = f"{PART}: with deployed routes, not with (12f) as printed"
     return Claim(
         "abstract, insight 1",
         "Under 1.2x and 1.5x stress DM degrades sharply, AGH costs less",
@@ -117,7 +130,7 @@ def _merit(m: Measures) -> Claim:
         "insight 1",
         "The heuristics' mechanisms provision headroom that an exact solve lacks",
         evidence,
-        "in part: AGH has some by accident, an exact solve that is asked for it has more"
+        f"{PART}: AGH has some by accident, an exact solve that is asked for it has more"
         if _lower(room) and _lower(same)
         else FAILS + ": an exact solve that is asked for headroom has it"
         if _lower(room)
@@ -140,7 +153,7 @@ def _pressure(m: Measures) -> Claim:
     if any(e.mean < -70.0 for e in tight):
         verdict = HOLDS
     elif any(e.high < found["deployed"]["S1"].low for e in tight):
-        verdict = "in direction, not in size, and only where the budget is tight but not hopeless"
+        verdict = f"{PART}: in direction, not in size, and only where the budget is tight but not hopeless"
     else:
         verdict = FAILS
     return Claim(
@@ -156,7 +169,9 @@ def _without_m1(m: Measures) -> Claim:
     )
     verdict = HOLDS
     if feasible.low > 50.0:
-        verdict = "only if options that cannot hold the weights are offered" if small.low > 50.0 else FAILS
+        verdict = (
+            f"{PART}: if options that cannot hold the weights are offered" if small.low > 50.0 else FAILS
+        )
     return Claim("insight 2, Table 3", "Without M1 no feasible plan (memory, delay)", evidence, verdict)
 
 
@@ -168,7 +183,11 @@ def _without_m3(m: Measures) -> Claim:
         f"break a delay SLO; AGH's cost changes by {percent(cost)}"
     )
     holds = {x: e.high < 50.0 for x, e in feasible.items()}
-    verdict = HOLDS if all(holds.values()) else ("for GH; AGH often gets round it" if holds["GH"] else FAILS)
+    verdict = (
+        HOLDS
+        if all(holds.values())
+        else (f"{PART}: for GH; AGH often gets round it" if holds["GH"] else FAILS)
+    )
     return Claim("insight 2, Table 3", "Without M3 no feasible plan (delay)", evidence, verdict)
 
 
@@ -213,7 +232,7 @@ def _tp(m: Measures) -> Claim:
     less = gpus.high < 0.0 and cost.high < 0.0
     verdict = FAILS
     if less or relaxed.low > 0.0:
-        verdict = HOLDS if less and nominal.low > 0.0 else "in part: weak, the error SLO decides the models"
+        verdict = HOLDS if less and nominal.low > 0.0 else f"{PART}: weak, the error SLO decides the models"
     return Claim(
         "Fig. 2 (d), (f)",
         "Tighter Δ forces higher TP; relaxing it needs fewer GPUs and costs less",
@@ -287,7 +306,7 @@ def _against_static(m: Measures) -> Claim:
 
 def _sized(found: list[Estimate], printed: float) -> str:
     if not all(map(_lower, found)):
-        return "in part" if any(map(_lower, found)) else FAILS
+        return PART if any(map(_lower, found)) else FAILS
     return HOLDS + (", and by more" if max(e.mean for e in found) < 1.5 * printed else "")
 
 
@@ -307,7 +326,7 @@ def _static(m: Measures) -> Claim:
     )
     worse = {r: growth[r].mean > agh[r].mean for r in growth}
     verdict = (
-        HOLDS if all(worse.values()) else ("holds with deployed routes only" if worse["deployed"] else FAILS)
+        HOLDS if all(worse.values()) else (f"{PART}: with deployed routes" if worse["deployed"] else FAILS)
     )
     return Claim(
         "4.3", "Static DM degrades sharply, more than static AGH (+139 % against +36 %)", evidence, verdict
@@ -324,7 +343,7 @@ def _rolling_exact(m: Measures) -> Claim:
         f"{r}, σ = {s:g} {percent(e)}" for (s, r), e in found.items()
     )
     better = [_lower(e) for e in found.values()]
-    verdict = FAILS + ": DM can be, and costs less" if all(better) else ("in part" if any(better) else HOLDS)
+    verdict = FAILS + ": DM can be, and costs less" if all(better) else (PART if any(better) else HOLDS)
     return Claim(
         "insight 3", "A MILP cannot be re-solved often enough; AGH's frequent changes win", evidence, verdict
     )
@@ -347,13 +366,15 @@ def _speedup(m: Measures) -> Claim:
     dm, agh = m.mean(*large, "DM", "cpu_s"), m.mean(*large, "AGH", "cpu_s")
     above = m.change((*large, "AGH", "plan_usd"), (*large, "DM", "plan_usd"))
     times = dm.mean / agh.mean
+    proven = m.share(*large, "DM", "proven")
     evidence = (
-        f"DM until its limit takes {times:,.0f} times AGH's {agh.mean:.2f} CPU s, and AGH costs {percent(above)} more "
-        "than what DM has by then"
+        f"DM until its limit of 30 CPU s takes {times:,.0f} times AGH's {agh.mean:.2f} CPU s, and AGH costs "
+        f"{percent(above)} more than what DM has by then; the paper's limit is 600 s"
     )
-    return Claim(
-        "abstract", "Over 260x speedup at (20,20,20)", evidence, _word(times > 260) + ", for a dearer plan"
-    )
+    verdict = _word(times > 260)
+    if verdict == FAILS and proven.mean < 100.0:
+        verdict = f"{OPEN}: DM stops sooner here than there; the plan is dearer"
+    return Claim("abstract", "Over 260x speedup at (20,20,20)", evidence, verdict)
 
 
 _CLAIMS: tuple[Callable[[Measures], Claim], ...] = (

@@ -9,6 +9,9 @@ from . import statistics
 from .statistics import Estimate
 from .two_stage import STRESSES
 
+#: Shares of the demand up to this are rounding.
+LEAST = 1e-6
+
 Records = Sequence[Mapping[str, Any]]
 
 
@@ -55,12 +58,21 @@ class Measures:
         """Return how many percent of a cell's values are true."""
         return self._kept("percent of units", cell, statistics.share([v > 0 for v in self.values(*cell)]))
 
-    def change(self, new: tuple[Hashable, ...], old: tuple[Hashable, ...]) -> Estimate:
-        """Return by how many percent one cell's mean differs from another's, over their common units."""
+    def change(
+        self, new: tuple[Hashable, ...], old: tuple[Hashable, ...], *unless: tuple[Hashable, ...]
+    ) -> Estimate:
+        """Return by how many percent one cell's mean differs from another's, over their common units.
+
+        Units at which a cell of `unless` is above 0 are left out. MissingCell is raised where none remains.
+        """
         a, b = self._of(new), self._of(old)
-        common = [unit for unit in a if unit in b]
+        out = {unit for cell in unless for unit, value in self._of(cell).items() if value > 0.0}
+        common = [unit for unit in a if unit in b and unit not in out]
+        kind = "percent against " + _name(old) + "".join(f" unless {_name(cell)}" for cell in unless)
+        if not common:
+            raise MissingCell(kind)
         found = statistics.change([a[unit] for unit in common], [b[unit] for unit in common])
-        return self._kept("percent against " + _name(old), new, found)
+        return self._kept(kind, new, found)
 
     def _kept(self, kind: str, cell: tuple[Hashable, ...], found: Estimate) -> Estimate:
         self.ledger[_name(cell), kind] = found
@@ -140,7 +152,16 @@ def _read_runtime(m: Measures, key: Mapping[str, Any], value: Mapping[str, Any])
         m.add((*cell, "gap"), seed, 100.0 * (1.0 - value["bound_usd"] / value["plan_usd"]))
 
 
+def _read_optimum(m: Measures, key: Mapping[str, Any], value: Mapping[str, Any]) -> None:
+    for method, plan in value.items():
+        cell = ("optimum", key["size"], key["slo"], method)
+        m.add((*cell, "plan_usd"), key["seed"], plan["plan_usd"])
+        m.add((*cell, "unserved"), key["seed"], plan["unserved"] > LEAST)
+        m.add((*cell, "unserved share"), key["seed"], 100.0 * plan["unserved"])
+
+
 _READERS = {
+    "optimum": _read_optimum,
     "stress": _read_stress,
     "budgets": _read_budgets,
     "ablation": _read_ablation,

@@ -10,7 +10,8 @@ from fleetgym.files.markdown import table
 
 from . import published
 from .measures import Measures, MissingCell
-from .regime import METHODS, SIZES
+from .optimum import LOOSER, PROVEN
+from .regime import BASE, METHODS, SIZES
 from .rolling import SIGMAS
 from .sensitivity import BUDGETS_USD, FACTORS
 from .statistics import Estimate
@@ -304,6 +305,31 @@ def rolling_changes(m: Measures, policies: Sequence[str]) -> str:
     return markdown(["per day", *(f"σ = {s:g}" for s in SIGMAS)], rows)
 
 
+def optimum(m: Measures) -> str:
+    """Return how far the heuristics are above the exact program, by the factor on all SLOs."""
+    gh, agh = published.ABOVE_OPTIMUM
+    rows = [["Table 4, σ = .01, paper", f"{agh:+.1f} %", "-", f"{gh:+.1f} %", "-", "-", "30"]]
+    for slo in LOOSER:
+        cell = ("optimum", BASE, slo)
+
+        def above(method: str, exact: str, cell: tuple[str, str, float] = cell) -> str:
+            return percent(m.change((*cell, method, "plan_usd"), (*cell, exact, "plan_usd")))
+
+        rows.append(
+            [
+                f"Δ and ε x {slo:g}",
+                above("AGH", "DM"),
+                above("AGH, 500 starts", "DM"),
+                above("GH", "DM"),
+                above("AGH", "DM per-route"),
+                m.mean(*cell, "DM", "unserved share").text(),
+                str(m.mean(*cell, "DM", "unserved share").n),
+            ]
+        )
+    header = ["SLOs", "AGH above DM", "AGH, 500 starts, above DM", "GH above DM"]
+    return markdown([*header, "AGH above DM per-route", "DM leaves unserved, %", "n"], rows)
+
+
 def runtime(m: Measures) -> str:
     """Return Table 5."""
     rows = []
@@ -328,6 +354,41 @@ def runtime(m: Measures) -> str:
     rows.append(_sizes("AGH leaves demand unserved, %", lambda c: m.share(*c, "AGH", "unserved").text(0)))
     rows.append(_sizes("n", lambda c: " / ".join(str(len(m.values(*c, k, "cpu_s"))) for k in ("AGH", "DM"))))
     return markdown(["CPU seconds per plan", *(f"({', '.join(size.split('-'))})" for size in SIZES)], rows)
+
+
+def unserved(m: Measures) -> str:
+    """Return what the plans of Table 5 leave unserved, and AGH's gap where the exact program serves all."""
+    rows = []
+    for size in PROVEN:
+        cell = ("optimum", size, 1.0)
+        if not m.has(*cell, "DM", "unserved"):
+            continue
+        plans = (*cell, "AGH", "plan_usd"), (*cell, "DM", "plan_usd")
+        exact, both = (*cell, "DM", "unserved"), (*cell, "AGH", "unserved")
+        rows.append(
+            [
+                f"({', '.join(size.split('-'))})",
+                m.mean(*cell, "DM", "unserved share").text(2),
+                m.share(*exact).text(0),
+                m.share(*both).text(0),
+                _counted(m, plans),
+                _counted(m, plans, exact),
+                _counted(m, plans, exact, both),
+            ]
+        )
+    if not rows:
+        raise MissingCell("optimum by size")
+    header = ["size", "DM leaves unserved, % of the demand", "% of instances", "AGH, % of instances"]
+    return markdown([*header, "AGH above DM", "where DM serves all", "where both do"], rows)
+
+
+def _counted(m: Measures, plans: tuple[tuple[str, ...], ...], *unless: tuple[str, ...]) -> str:
+    """Return a change with the number of instances behind it; a dash where there is none."""
+    try:
+        found = m.change(*plans, *unless)
+    except MissingCell:
+        return "-"
+    return f"{percent(found)} (n = {found.n})"
 
 
 def _sizes(label: str, form: Callable[[tuple[str, str]], str]) -> list[str]:

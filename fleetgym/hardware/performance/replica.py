@@ -3,7 +3,7 @@
 This is the T_j(g) of Coral (Mei et al., arXiv:2605.04357, section 4.2): the most that one node of a pipeline
 serves when it holds j layers and may take 1/S of the latency SLO. The paper profiles it; here it is the roofline of
 `fleetgym.hardware.performance.roofline` (a fit to measured runs where there is one), cut into layers, with the largest
-batch that the latency budget and the node's memory allow. ``papers/coral/calibrate.py`` fits
+batch that the latency budget and the node's memory allow. ``tools/calibrate_layers.py`` fits
 `CALIBRATED` and prints the error that remains.
 """
 
@@ -27,7 +27,8 @@ from fleetgym.hardware.performance.roofline import Efficiency, RooflineOptions
 Phase = Literal["prefill", "decode", "both"]
 
 
-def _efficiency(weights: float, kv: float, tensor: float, link: float, layer_s: float) -> Efficiency:
+def efficiency(weights: float, kv: float, tensor: float, link: float, layer_s: float) -> Efficiency:
+    """Return the efficiencies of a GPU: shares of its rates, and seconds per layer; the rest as calibrated for all."""
     return dataclasses.replace(
         Efficiency(), bandwidth_weights=weights, bandwidth_kv=kv, tensor=tensor, link=link, layer_s=layer_s
     )
@@ -39,12 +40,12 @@ def _efficiency(weights: float, kv: float, tensor: float, link: float, layer_s: 
 #: A100-40GB's.
 CALIBRATED: Mapping[str, Efficiency] = MappingProxyType(
     {
-        "L4": _efficiency(0.923, 0.919, 0.469, 0.514, 2e-4),
-        "A10G": _efficiency(0.815, 0.902, 0.87, 0.514, 0.0),
-        "L40S": _efficiency(0.864, 0.84, 0.927, 0.514, 1.74e-5),
-        "A100-40GB": _efficiency(0.815, 0.902, 0.87, 0.416, 0.0),
-        "A100-80GB": _efficiency(0.801, 0.775, 1.0, 0.413, 3.47e-5),
-        "H100": _efficiency(0.884, 0.969, 0.908, 0.649, 1.37e-5),
+        "L4": efficiency(0.923, 0.919, 0.469, 0.514, 2e-4),
+        "A10G": efficiency(0.815, 0.902, 0.87, 0.514, 0.0),
+        "L40S": efficiency(0.864, 0.84, 0.927, 0.514, 1.74e-5),
+        "A100-40GB": efficiency(0.815, 0.902, 0.87, 0.416, 0.0),
+        "A100-80GB": efficiency(0.801, 0.775, 1.0, 0.413, 3.47e-5),
+        "H100": efficiency(0.884, 0.969, 0.908, 0.649, 1.37e-5),
     }
 )
 
@@ -129,6 +130,8 @@ class ReplicaOptions:
         As in `fleetgym.hardware.performance.roofline.RooflineOptions`.
     measured : {"prefer", "ignore"}
         Whether a fit to measured runs replaces the roofline where there is one.
+    spread_loss : float
+        The exponent a of a study: a node of n GPUs serves n^-a of what the model says. 0 leaves the model as it is.
     """
 
     max_num_seqs: int = 256
@@ -140,6 +143,7 @@ class ReplicaOptions:
     memory_share: float = 0.9
     reserve_gb: float = 2.0
     measured: Literal["prefer", "ignore"] = "prefer"
+    spread_loss: float = 0.0
 
 
 DEFAULT = ReplicaOptions()
@@ -148,15 +152,15 @@ DEFAULT = ReplicaOptions()
 @functools.cache
 def _step(service: Service, node: NodeType, tokens: int, options: ReplicaOptions) -> roofline.StepTime:
     """Return the constants of a step over the whole model; of a mixture, `tokens` choose experts."""
-    efficiency = CALIBRATED.get(node.gpu.name, Efficiency())
+    reached = CALIBRATED.get(node.gpu.name, Efficiency())
     if not node.gpu.nvlink_gb_per_s:  # all GPUs of a node share the way through its host
-        efficiency = dataclasses.replace(efficiency, link=efficiency.link / node.gpus)
+        reached = dataclasses.replace(reached, link=reached.link / node.gpus)
     if service.model.experts:
-        efficiency = dataclasses.replace(efficiency, expert_batch=tokens)
+        reached = dataclasses.replace(reached, expert_batch=tokens)
     deployment = Deployment(
         model=service.model, gpu=node.gpu, precision=service.precision, tensor_parallel=node.gpus
     )
-    return roofline.step_time(deployment, RooflineOptions(measured=options.measured, efficiency=efficiency))
+    return roofline.step_time(deployment, RooflineOptions(measured=options.measured, efficiency=reached))
 
 
 def decode_step_s(
@@ -292,6 +296,7 @@ def _by_layers(
     """Return requests per second and step time of a node that holds 1..L layers in one of `stages` stages."""
     share = np.arange(1, service.model.layers + 1)[:, None] / service.model.layers  # (L, 1)
     prompt_s = share * prefill_step_s(service, node, np.ones(1), options)
+    kept = node.gpus**-options.spread_loss
     if phase == "prefill":
         most = max(1, int(options.max_batched_tokens / service.input_tokens))
         batch = np.arange(1, most + 1)
@@ -299,7 +304,8 @@ def _by_layers(
         room = _room(service, node, share, service.input_tokens, stages, options)
         late = step_s + _hop_s(service, batch * service.input_tokens, stages, options)
         fits = (late <= service.prefill_slo_s / stages) & (batch <= room)
-        return _best(fits, batch, step_s)
+        rate, chosen_s = _best(fits, batch, step_s)
+        return rate * kept, chosen_s
     batch = np.arange(1, options.max_num_seqs + 1)
     step_s = share * decode_step_s(service, node, batch, options)
     room = _room(service, node, share, service.input_tokens + service.output_tokens, stages, options)
@@ -310,7 +316,7 @@ def _by_layers(
         step_s = step_s + batch * prompt_s / service.output_tokens
     fits &= step_s + _hop_s(service, batch, stages, options) <= service.decode_slo_s / stages
     rate, chosen_s = _best(fits, batch, step_s)
-    return rate / service.output_tokens, chosen_s
+    return rate / service.output_tokens * kept, chosen_s
 
 
 @dataclasses.dataclass(frozen=True)

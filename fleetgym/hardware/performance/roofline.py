@@ -60,6 +60,7 @@ class Efficiency:
     )
     sequence_s: float = 0.0  # of the host, per step, for each sequence in it
     prompt_layer_s: float = 0.0  # per layer and prompt
+    layer_mixture_s: float = 0.0  # more per layer of a mixture of experts
 
 
 #: Calibrated on the highest request rates that were measured, by ``tools/check_plans.py``; for imported traces.
@@ -79,6 +80,25 @@ PLANNING = Efficiency(
     expert_trips=40.0,
     sequence_s=31.8e-6,
     prompt_layer_s=71.2e-6,
+)
+
+#: Proposed for the next version of the catalogue: fitted by ``tools/check_calibration.py``, judged on unseen pairs.
+NEXT = Efficiency(
+    bandwidth_weights=0.952,
+    bandwidth_kv=0.836,
+    tensor=0.909,
+    link=0.335,
+    layer_s=68.9e-6,
+    layer_parallel_s=0.0,
+    first_token_base_s=0.0349,
+    first_token_dense=0.919,
+    first_token_mixture=1.77,
+    expert_batch=0,
+    prompt_tensor=0.87,
+    prompt_tensor_8bit=0.474,
+    prompt_link=0.621,
+    expert_trips=104.0,
+    layer_mixture_s=39.7e-6,
 )
 
 
@@ -240,7 +260,8 @@ def _roofline(deployment: Deployment, efficiency: Efficiency, batch: float = 0.0
     stages, bandwidth = deployment.pipeline_parallel, n * gpu.bandwidth_gb_per_s
     read_gb = _weight_gb_read(deployment, efficiency.expert_batch or max(1.0, batch / stages))
     weights_s = read_gb / (bandwidth * efficiency.bandwidth_weights)
-    layers_s = model.layers * (efficiency.layer_s + (efficiency.layer_parallel_s if n > 1 else 0.0))
+    layer_s = efficiency.layer_s + (efficiency.layer_parallel_s if n > 1 else 0.0)
+    layers_s = model.layers * (layer_s + (efficiency.layer_mixture_s if model.experts else 0.0))
     kv_s = kv_gb_per_token(deployment) * _REFERENCE_CONTEXT / (bandwidth * efficiency.bandwidth_kv)
     # Two all-reduces of 16-bit activations per layer, each moving 2 (n-1)/n of them.
     link_gb = 8.0 * model.layers * model.hidden * (n - 1) / n / 1e9

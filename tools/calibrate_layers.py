@@ -1,6 +1,6 @@
 """Fit `fleetgym.hardware.performance.replica.CALIBRATED` to layer and step times; print values and what error remains.
 
-Run ``python -m fleetgym.papers.coral.calibrate FOLDER``, a folder with ``helix_layer_ms.csv`` (measured milliseconds
+Run ``python -m tools.calibrate_layers FOLDER``, a folder with ``helix_layer_ms.csv`` (measured milliseconds
 per layer), ``aic_decode_step.csv`` and ``aic_prefill.csv`` (modelled from measured operators). The values go into
 the code by hand, so that a change of the model's numbers is a visible change of the code.
 """
@@ -137,18 +137,15 @@ def fit(gpu: str, points: list[Point], options: ReplicaOptions) -> Efficiency:
     dense = [p for p in points if not p.service.model.experts]
     seconds = np.array([p.seconds for p in dense])
 
-    def efficiency(x: np.ndarray) -> Efficiency:
-        return dataclasses.replace(Efficiency(), **dict(zip(FITTED, x.tolist(), strict=True)))
-
     found = least_squares(
-        lambda x: np.log(predict(dense, gpu, efficiency(x), options) / seconds),
+        lambda x: np.log(predict(dense, gpu, replica.efficiency(*x.tolist()), options) / seconds),
         START,
         bounds=(LOWER, UPPER),
         x_scale=START,
         loss="soft_l1",
         f_scale=0.2,
     )
-    return efficiency(found.x)
+    return replica.efficiency(*found.x.tolist())
 
 
 def smoke(folder: Path) -> None:
