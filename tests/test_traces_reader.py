@@ -161,6 +161,17 @@ def test_a_zip_that_is_no_regular_file_is_refused_unread(tmp_path: Path) -> None
     assert read_trace(tmp_path / "t.csv.zip").num_rows == len(ROWS)
 
 
+def test_a_broken_zst_is_refused(tmp_path: Path) -> None:
+    """At its start, and in the middle of it, alone and around an archive."""
+    zstandard = pytest.importorskip("zstandard")
+    data = zstandard.compress(text(*ROWS))
+    for name in ("t.csv.zst", "t.tar.zst"):
+        for broken in (b"\x00" + data, data[:4] + b"\xff" * 8 + data[12:]):
+            (tmp_path / name).write_bytes(broken)
+            with pytest.raises(DataError, match=rf"{name}: line 1: the packed file is broken"):
+                read_trace(tmp_path / name)
+
+
 def test_a_packed_file_that_asks_for_too_much_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import functools
 import gzip
 import io
 import json
@@ -435,7 +436,7 @@ def option_value(target: Target, rng: random.Random) -> str:
         One whose name begins with ``option-``.
     rng : random.Random
     """
-    action = _reader(target)
+    action = _options_by_name()[target.name]
     while True:
         value = rng.choice((*TEXTS, *_PLACES, *(action.choices or ()))).replace("\x00", "")
         if rng.random() < 0.2:
@@ -467,12 +468,14 @@ _PLACES = (
 )
 
 
-def _reader(target: Target) -> argparse.Action:
+@functools.cache
+def _options_by_name() -> dict[str, argparse.Action]:
+    """Return the actions of all verbs by the names of the targets that are made of them."""
+    found: dict[str, argparse.Action] = {}
     for words, action in _actions_of(make_parser(), ()):
         option = action.option_strings[-1] if action.option_strings else action.dest
-        if f"option-{'-'.join(words)}-{option.strip('-')}" == target.name:
-            return action
-    raise KeyError(target.name)
+        found.setdefault(f"option-{'-'.join(words)}-{option.strip('-')}", action)
+    return found
 
 
 def place_oddities(folder: Path) -> None:

@@ -108,16 +108,16 @@ def _ids(labels: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def quantile(histogram: np.ndarray, share: float) -> int:
-    """Return the least value that at least a share of the counts do not exceed.
+def quantiles(histogram: np.ndarray, shares: Sequence[float]) -> list[int]:
+    """Return the least values that at least these shares of the counts do not exceed.
 
     Examples
     --------
-    >>> quantile(np.array([0, 1, 1, 2]), 0.5)
-    2
+    >>> quantiles(np.array([0, 1, 1, 2]), [0.5, 1.0])
+    [2, 3]
     """
     cumulative = np.cumsum(histogram)
-    return int(np.searchsorted(cumulative, share * cumulative[-1]))
+    return np.searchsorted(cumulative, np.asarray(shares) * cumulative[-1]).tolist()
 
 
 def by_length(totals: np.ndarray, buckets: int, edges: Sequence[int] | None) -> Sorting:
@@ -164,7 +164,7 @@ def by_length(totals: np.ndarray, buckets: int, edges: Sequence[int] | None) -> 
 def _bounds(totals: np.ndarray, buckets: int) -> list[int]:
     if not 1 <= buckets <= MAX_WORKLOADS:
         raise FleetgymError(f"expected 1 to {MAX_WORKLOADS} length buckets, got {buckets}")
-    return [quantile(totals, k / buckets) for k in range(1, buckets)]
+    return quantiles(totals, [k / buckets for k in range(1, buckets)])
 
 
 def _given_bounds(edges: Sequence[int]) -> list[int]:

@@ -7,6 +7,7 @@ import dataclasses
 import gzip
 import lzma
 import os
+import sys
 import tarfile
 import zipfile
 import zlib
@@ -92,7 +93,7 @@ class Source:
                 self.line,
                 f"the gzip file is broken or truncated at or after this line ({error})",
             )
-        except (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError) as error:
+        except (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, *_zstandard_errors()) as error:
             fail(self.path, self.line, f"the packed file is broken or truncated ({error})")
         except MemoryError:
             fail(self.path, self.line, "the packed file asks for more memory than there is; unpack it")
@@ -216,6 +217,12 @@ def _zstandard(name: str) -> Any:
             f"{name} is packed with Zstandard: pip install 'fleetgym[traces]', or unpack it"
         ) from None
     return zstandard.open(name, "rb")
+
+
+def _zstandard_errors() -> tuple[type[Exception], ...]:
+    """Return what a broken .zst raises; nothing where none can have been opened."""
+    zstandard = sys.modules.get("zstandard")
+    return () if zstandard is None else (zstandard.ZstdError,)
 
 
 def _only_file(path: str | os.PathLike[str]) -> IO[bytes]:

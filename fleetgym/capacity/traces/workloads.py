@@ -13,7 +13,7 @@ import numpy as np
 from fleetgym.capacity.traces.calendar import lay_calendar
 from fleetgym.capacity.traces.labels import Bound, one_for_all
 from fleetgym.capacity.traces.reader import Trace
-from fleetgym.capacity.traces.sorting import Sorting, by_label, by_length, in_one, quantile
+from fleetgym.capacity.traces.sorting import Sorting, by_label, by_length, in_one, quantiles
 from fleetgym.families.demand import DAY, WINDOW_S
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.hardware.performance.held import GRID, HeldCounter, HeldTokens
@@ -286,7 +286,7 @@ def _measure(
         lengths=lengths,
         correlation=correlation,
         computed=np.column_stack((own_lengths[:, [0, 2]], own_correlation)),
-        total_quantiles=tuple({quantile(totals, share): share for share in _SHARES}.items()),
+        total_quantiles=tuple(dict(zip(quantiles(totals, _SHARES), _SHARES, strict=True)).items()),
         output_values=_OUTPUT_LENGTHS[seen],
         output_shares=(by_length[seen] / by_length.sum(axis=0)).T,
         prefix_hits_from=trace.prefix_hits
