@@ -9,7 +9,7 @@ ROUNDS ?= 10
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help score test test-slow test-rl test-lowest test-pythons smoke pages check-pages docs lint bench docs-env train-ppo verify-all wheel leaderboard reproduce-fastllm reproduce-fleet-sim reproduce-jiang reproduce-coral methods clean
+.PHONY: help score test test-slow test-rl test-lowest test-pythons smoke pages check-pages docs lint bench docs-env train-ppo verify-all wheel leaderboard fresh-rows reproduce-fastllm reproduce-fleet-sim reproduce-jiang reproduce-coral methods clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -112,6 +112,21 @@ reproduce-coral: .venv/ready-dev  ## Repeat Coral's evaluation and write docs/re
 leaderboard: .venv/ready  ## Verify every submission anew and build leaderboard/site/index.html (a CPU minute a row, four on fleet-v1)
 	$(BIN)/fleetgym verify leaderboard/submissions/* --workers $(WORKERS) --out leaderboard/verified
 	$(BIN)/fleetgym leaderboard leaderboard
+
+# Each reference agent has one submission on fleet-v1/sample. A row that exists is not played again.
+SEASON ?= 2026-12
+PRIVATE ?= private-$(SEASON)
+
+fresh-rows: .venv/ready-dev  ## Play every reference agent on a season's fresh tasks: make fresh-rows SEED=season.seed
+	@test -f "$(SEED)" || { echo "SEED=FILE names the season's private seed" >&2; exit 1; }
+	test -d $(PRIVATE) || $(BIN)/fleetgym season draw $(SEASON) --seed-file $(SEED) --out $(PRIVATE)
+	test -f $(PRIVATE)/fresh-$(SEASON)/best_known.json || FLEETGYM_INSTANCES=$(PRIVATE) \
+		$(BIN)/python -m tools.update_best_known fresh-$(SEASON)/dev \
+		--name bks-$(SEASON)-fresh-$(SEASON) --actions $(PRIVATE)/actions
+	for each in leaderboard/submissions/*-sample-*; do \
+		test -f leaderboard/fresh/$(SEASON)/$$(basename $$each).json.gz || \
+		$(BIN)/fleetgym rerun $$each --season $(SEASON) --instances $(PRIVATE) --workers $(WORKERS) || exit 1; \
+	done
 
 methods: .venv/ready-dev  ## Play every reference agent on a small instance of every family, write docs/methods.md
 	$(BIN)/python -m tools.compare_methods

@@ -5,28 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import gymnasium
 import numpy as np
 from PIL import Image
 
 import fleetgym
 from fleetgym.cli.words import of
+from fleetgym.envs.fleet_alloc import FleetAllocEnv
+from fleetgym.envs.played import played_windows
 from fleetgym.files.quantities import COUNT, NUMBER
 from fleetgym.runtime.programs import program
 
 
 def film(agent_name: str, instance_id: str, number: int, every: int) -> list[np.ndarray]:
     """Return every `every`-th frame of the day, and the last one."""
-    env = gymnasium.make("fleetgym:FleetAlloc-v0", instance=instance_id, render_mode="rgb_array").unwrapped
-    agent = fleetgym.make_agent(agent_name)
-    observation, info = env.reset(options={"scenario": number})
-    view, frames, done = fleetgym.View(env.instance), [], False
-    view.update(info)
-    agent.reset(view, seed=0)
-    while not done:
-        observation, _, done, _, info = env.step(agent.act(observation, info))
-        view.update(info)
-        if done or info["window"] % every == 0:
+    env = FleetAllocEnv(instance_id, render_mode="rgb_array")
+    agent, frames = fleetgym.make_agent(agent_name), []
+    for _, info in played_windows(env, agent, number):
+        if info["window"] % every == 0 or info["window"] == env.instance.num_windows:
             frames.append(env.render())
     return frames
 

@@ -10,12 +10,13 @@ import copy
 from collections.abc import Sequence
 from pathlib import Path
 
-import gymnasium
 import numpy as np
 
-from fleetgym import Conditions, View
+from fleetgym import Conditions
 from fleetgym.agents.beliefs.belief import Paths
 from fleetgym.baselines.lookahead import Lookahead
+from fleetgym.envs.fleet_alloc import FleetAllocEnv
+from fleetgym.envs.played import played_windows
 from fleetgym.files.markdown import table
 from fleetgym.model.library import load_scenarios
 from fleetgym.model.scenario import Scenario
@@ -72,18 +73,9 @@ class ToldLookahead(Lookahead):
 
 def played_usd(instance: str, told: int, **settings: int) -> float:
     """Return the cost of the first stored day of an instance."""
-    env = gymnasium.make("FleetAlloc-v0", instance=instance)
     scenario = load_scenarios(instance)[0]
-    observation, info = env.reset(seed=0, options={"scenario": scenario})
-    view, agent = View(instance), ToldLookahead(scenario, told, **settings)
-    view.update(info)
-    agent.reset(view, seed=0)
-    total, done = 0.0, False
-    while not done:
-        view.update(info)
-        observation, reward, done, _, info = env.step(agent.act(observation, info))
-        total -= float(reward)
-    return total
+    agent = ToldLookahead(scenario, told, **settings)
+    return float(sum(info["cost"] for _, info in played_windows(FleetAllocEnv(instance), agent, scenario)))
 
 
 def smoke(folder: Path) -> None:

@@ -115,19 +115,37 @@ def nonanticipative_bound(
     whole_at_least(1, days=days, samples=samples)
     whole_at_least(0, seed=seed)
     instance = load_instance(instance)
-    scenarios, found, known, among = [], [], [], None
+    found = []
     for k in range(days):
-        scenario, redraws = day_and_redraws(instance, k, samples, seed)
-        problem = relax(instance, scenario)
-        # Configurations that are worth their rent are found on the smaller program.
-        hindsight, among = horizon_bound(problem, solver, among)
-        bound, among = horizon_bound(redrawn(problem, scenario, redraws), solver, among)
-        known.append(hindsight.bound_usd)
-        found.append(bound.bound_usd)
-        scenarios.append(scenario)
+        found.append(bounded_day(instance, k, samples=samples, seed=seed, solver=solver))
         if progress is not None:
             progress(k + 1, days)
-    return NonanticipativeBound(np.array(found), np.array(known), tuple(scenarios))
+    return NonanticipativeBound(
+        days_usd=np.array([day.term_usd for day in found]),
+        hindsight_usd=np.array([day.hindsight_usd for day in found]),
+        scenarios=tuple(day.scenario for day in found),
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BoundedDay:
+    """One day's part of the bound."""
+
+    scenario: Scenario
+    term_usd: float  # its mean over days bounds something; a single one does not
+    hindsight_usd: float  # what the day costs at least with knowledge of it
+
+
+def bounded_day(
+    instance: Instance, day: int, *, samples: int = 4, seed: int = 0, solver: str = "ipx"
+) -> BoundedDay:
+    """Return the part of `nonanticipative_bound` that belongs to a day; parameters are as there."""
+    scenario, redraws = day_and_redraws(instance, day, samples, seed)
+    problem = relax(instance, scenario)
+    # Configurations that are worth their rent are found on the smaller program.
+    hindsight, among = horizon_bound(problem, solver)
+    bound, _ = horizon_bound(redrawn(problem, scenario, redraws), solver, among)
+    return BoundedDay(scenario, bound.bound_usd, hindsight.bound_usd)
 
 
 def day_and_redraws(instance: Instance, day: int, samples: int, seed: int) -> tuple[Scenario, Redraws]:

@@ -199,17 +199,13 @@ def agent_risk(
     Risk
     """
     from fleetgym.envs.fleet_alloc import FleetAllocEnv
+    from fleetgym.envs.played import played_windows
 
     instance = load_instance(instance)
     env, ledger = FleetAllocEnv(instance), _Ledger(seed)
     for done, scenario in enumerate(generated_days(instance, days, seed), start=1):
-        observation, info = env.reset(seed=0, options={"scenario": scenario})
-        view = View(instance)
-        view.update(info)
-        agent.reset(view, seed=done - 1)
-        for window in range(instance.num_windows):
-            view.update(info)
-            observation, _, _, _, info = env.step(np.asarray(agent.act(observation, info)))
+        played = played_windows(env, agent, scenario, seed=done - 1)
+        for window, (_, info) in enumerate(played):
             terms_usd = np.array([info[name] for name in COST_TERMS])
             rate_rps = Conditions.of(scenario, window).rate_rps
             ledger.add(rate_rps, terms_usd, info["miss_share"], info["unserved_share"])

@@ -178,15 +178,10 @@ def _play(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """Return rates (H,), GPUs (H, G) and rent (H,) by hour, and how long an hour is."""
     from fleetgym.envs.fleet_alloc import FleetAllocEnv
+    from fleetgym.envs.played import played_windows
 
-    env, view = FleetAllocEnv(instance), View(instance)
-    observation, info = env.reset(seed=0, options={"scenario": day})
-    view.update(info)
-    agent.reset(view, seed=0)
     held, rent = [], []
-    for _ in range(instance.num_windows):
-        view.update(info)
-        observation, _, _, _, info = env.step(np.asarray(agent.act(observation, info)))
+    for _, info in played_windows(FleetAllocEnv(instance), agent, day):
         held.append(instance.gpu_use @ info["held"])
         rent.append(info["rental"])
     every = max(1, round(3600.0 / instance.window_s))
