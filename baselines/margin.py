@@ -3,8 +3,8 @@
 Per workload the fleet is ready for `lower` times the forecast, and what is held stays while it is useful at `upper`
 times the forecast. So small moves of the forecast move no replicas. Such are the two thresholds of a stock: Scarf
 (1960), *The optimality of (S, s) policies in the dynamic inventory problem*.
-Which replicas that takes, `fleetgym.agents.sizing.FleetSizer` says. Nothing is learned here; a learner can choose
-the margins instead.
+Which replicas that takes, `fleetgym.agents.sizing.FleetSizer` says. Nothing is learned here;
+`fleetgym.envs.wrappers.for_learning` lets a learner choose the margins instead.
 
 Where a budget pays for the whole day, a window may cost so many times what is left for each window to come.
 """
@@ -19,11 +19,9 @@ import numpy as np
 from fleetgym import View
 from fleetgym.agents.arguments import at_least, whole_at_least
 from fleetgym.agents.forecasters import make_forecaster
+from fleetgym.agents.margins import GAP, LOWER, PACE, PAYBACK_WINDOWS, RISK
 from fleetgym.agents.sizing import FleetSizer
 from fleetgym.files.errors import FleetgymError
-
-#: A window may cost so many times what a budget for the whole day has left for each window to come.
-PACE = 1.25
 
 
 class Margin:
@@ -52,11 +50,11 @@ class Margin:
 
     def __init__(
         self,
-        lower: float = 1.05,
-        gap: float = 0.1,
+        lower: float = LOWER,
+        gap: float = GAP,
         forecaster: str = "kalman",
-        payback_windows: int = 12,
-        risk: float = 0.4,
+        payback_windows: int = PAYBACK_WINDOWS,
+        risk: float = RISK,
     ):
         at_least(0, lower=lower, gap=gap, risk=risk)
         whole_at_least(1, payback_windows=payback_windows)

@@ -20,13 +20,17 @@ from fleetgym.files.errors import FleetgymError
 INSTANCE = "fleet-v0/dev/ou-s-001"
 
 
-def busy_policy(nvec: np.ndarray) -> Policy:
+def busy_policy(space: gymnasium.Space) -> Policy:
     """Return a policy of allowed actions that follow from everything that is seen, to the bit."""
 
     def policy(seen: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
-        assert mask is not None
         rng = np.random.default_rng(np.frombuffer(np.ascontiguousarray(seen).tobytes(), dtype=np.uint8))
-        slots = np.split(mask, np.cumsum(nvec)[:-1])
+        if isinstance(space, gymnasium.spaces.Box):
+            return rng.uniform(space.low, space.high).astype(np.float32)
+        assert mask is not None
+        if isinstance(space, gymnasium.spaces.Discrete):
+            return rng.choice(np.flatnonzero(mask))
+        slots = np.split(mask, np.cumsum(space.nvec)[:-1])
         return np.array([rng.choice(np.flatnonzero(allowed)) for allowed in slots])
 
     return policy
@@ -36,7 +40,7 @@ def busy_policy(nvec: np.ndarray) -> Policy:
     "wrap",
     [
         for_learning,
-        functools.partial(for_learning, steps=(0, -1, 1, 3), frames=2, forecaster="ewma"),
+        functools.partial(for_learning, actions="discrete", reference="margin"),
         FlattenDict,
     ],
     ids=["for_learning", "other-arguments", "own-actions"],
@@ -44,14 +48,14 @@ def busy_policy(nvec: np.ndarray) -> Policy:
 def test_a_policy_plays_as_it_was_trained(wrap: Any) -> None:
     """It sees as an agent what the wrapped environment shows, and every window costs the same."""
     plain, wrapped = FleetAllocEnv(INSTANCE), wrap(FleetAllocEnv(INSTANCE))
-    policy = busy_policy(wrapped.action_space.nvec)
+    policy = busy_policy(wrapped.action_space)
     agent, view = PolicyAgent(policy, wrap), fleetgym.View(plain.instance)
     for scenario in (0, 1):  # the second episode begins afresh
         seen, told = wrapped.reset(options={"scenario": scenario})
         observation, info = plain.reset(options={"scenario": scenario})
         agent.reset(view, seed=0)
         for _ in range(40):
-            seen, _, _, _, told = wrapped.step(policy(seen, told["action_mask"]))
+            seen, _, _, _, told = wrapped.step(policy(seen, told.get("action_mask")))
             observation, _, _, _, info = plain.step(agent.act(observation, info))
             assert info["cost"] == told["cost"]
             np.testing.assert_array_equal(info["running"], told["running"])

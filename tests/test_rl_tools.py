@@ -10,7 +10,7 @@ import pytest
 from gymnasium.wrappers import RecordEpisodeStatistics
 
 from fleetgym import load_scenarios
-from fleetgym.envs.wrappers import RelativeActions, for_learning
+from fleetgym.envs.wrappers import for_learning
 from fleetgym.files.errors import FleetgymError
 
 pytestmark = pytest.mark.rl
@@ -19,10 +19,10 @@ TOY = "fleet-v0/toy/drop"
 SMALL = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "seed": 0, "device": "cpu"}
 
 
-def make(learning: bool = False, instance: str = TOY) -> gymnasium.Env:
+def make(learning: bool = False, instance: str = TOY, actions: str = "margins") -> gymnasium.Env:
     """Return the environment, for learning or as it is; can be called in another process."""
     env = gymnasium.make("fleetgym:FleetAlloc-v0", instance=instance)
-    return for_learning(env) if learning else env
+    return for_learning(env, actions=actions) if learning else env
 
 
 @pytest.mark.parametrize("learning", [False, True])
@@ -37,12 +37,11 @@ def test_ppo(learning: bool, instance: str) -> None:
     assert env.action_space.contains(model.predict(observation)[0])
 
 
-@pytest.mark.parametrize("learning", [False, True])
-def test_maskable_ppo(learning: bool) -> None:
-    """MaskablePPO finds the masks of a single environment, bare and wrapped, and never leaves them."""
+def test_maskable_ppo() -> None:
+    """MaskablePPO finds the masks of a single environment, and never leaves them."""
     contrib = pytest.importorskip("sb3_contrib", reason="sb3-contrib is not there")
-    env = make(learning, "fleet-v0/dev/drop-s-001")
-    model = contrib.MaskablePPO("MlpPolicy" if learning else "MultiInputPolicy", env, **SMALL)
+    env = make(False, "fleet-v0/dev/drop-s-001")
+    model = contrib.MaskablePPO("MultiInputPolicy", env, **SMALL)
     model.learn(32)
     observation, info = env.reset(seed=0)
     for _ in range(10):
@@ -62,36 +61,36 @@ def test_maskable_ppo_vectorised(kind: str) -> None:
     from stable_baselines3.common import vec_env
 
     arguments = {"start_method": "spawn"} if kind == "SubprocVecEnv" else {}
-    envs = getattr(vec_env, kind)([functools.partial(make, True)] * 2, **arguments)
+    envs = getattr(vec_env, kind)([functools.partial(make, True, TOY, "discrete")] * 2, **arguments)
     model = contrib.MaskablePPO("MlpPolicy", envs, **SMALL)
     model.learn(64)
     envs.reset()
-    assert get_action_masks(envs).shape == (2, envs.action_space.nvec.sum())
+    assert get_action_masks(envs).shape == (2, envs.action_space.n)
     envs.close()
 
 
 def test_cleanrl_style_loop() -> None:
     """A plain PPO loop over Gymnasium's vector environment runs, logs episodes and changes its weights."""
     torch = pytest.importorskip("torch", reason="PyTorch is not there")
-    from torch.distributions import Categorical
+    from torch.distributions import Normal
 
     torch.manual_seed(0)
     torch.set_num_threads(1)
     makers = [lambda: RecordEpisodeStatistics(make(True))] * 4
     envs = gymnasium.vector.SyncVectorEnv(makers)
-    width, nvec = envs.single_observation_space.shape[0], envs.single_action_space.nvec.tolist()
+    shape = envs.single_action_space.shape
+    width, numbers = int(np.prod(envs.single_observation_space.shape)), int(np.prod(shape))
     body = torch.nn.Sequential(torch.nn.Linear(width, 32), torch.nn.Tanh())
-    actor, critic = torch.nn.Linear(32, sum(nvec)), torch.nn.Linear(32, 1)
+    actor, critic = torch.nn.Linear(32, numbers), torch.nn.Linear(32, 1)
     parameters = [*body.parameters(), *actor.parameters(), *critic.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=1e-3)
     before = actor.weight.detach().clone()
 
     def judge(observation: object, action: object = None) -> tuple:
-        hidden = body(torch.as_tensor(observation))
-        heads = [Categorical(logits=part) for part in actor(hidden).split(nvec, dim=1)]
-        action = torch.stack([head.sample() for head in heads], dim=1) if action is None else action
-        log_prob = sum(head.log_prob(action[:, s]) for s, head in enumerate(heads))
-        return action, log_prob, critic(hidden)[:, 0]
+        hidden = body(torch.as_tensor(observation).flatten(1))
+        law = Normal(actor(hidden), 0.3)
+        action = law.sample() if action is None else action
+        return action, law.log_prob(action).sum(dim=1), critic(hidden)[:, 0]
 
     observation, _ = envs.reset(seed=0)
     returns = []
@@ -100,7 +99,9 @@ def test_cleanrl_style_loop() -> None:
         for _ in range(24):
             with torch.no_grad():
                 action, log_prob, value = judge(observation)
-            next_observation, reward, terminated, truncated, info = envs.step(action.numpy())
+            next_observation, reward, terminated, truncated, info = envs.step(
+                action.numpy().reshape(-1, *shape)
+            )
             rows.append((observation, action, log_prob, value, reward, terminated | truncated))
             observation = next_observation
             if "episode" in info:
@@ -134,12 +135,12 @@ def test_cleanrl_style_loop() -> None:
     envs.close()
 
 
-def test_relative_actions_pass_the_checker() -> None:
+def test_learning_environments_pass_the_checker() -> None:
     """stable-baselines3's checker accepts the wrapped environments."""
     checker = pytest.importorskip(
         "stable_baselines3.common.env_checker", reason="stable-baselines3 is not there"
     )
-    for env in (make(True), RelativeActions(make())):
+    for env in (make(True), make(True, actions="discrete")):
         checker.check_env(env, warn=True)
 
 

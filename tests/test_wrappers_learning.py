@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 import warnings
 
@@ -19,16 +20,21 @@ from fleetgym.envs.wrappers import (
     ForecastFeatures,
     FrameHistory,
     NormalizeByInstance,
-    RelativeActions,
     ScaleReward,
     for_learning,
 )
-from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
+from fleetgym.files.errors import FleetgymError, UnknownNameError
 
 COUNTED = "fleet-v0/dev/drop-s-001"
 EXCLUSIVE = "fleet-v0/dev/fastllm-4-4-5-001"  # lead = 0, exclusive slots, a budget
 TOYS = [name for name in fleetgym.list_instances("fleet-v0") if "/toy/" in name]
-WRAPPERS = (RelativeActions, NormalizeByInstance, ForecastFeatures, FrameHistory, FlattenDict, ScaleReward)
+WRAPPERS = (NormalizeByInstance, ForecastFeatures, FrameHistory, FlattenDict, ScaleReward)
+
+LEARNING = (
+    for_learning,
+    functools.partial(for_learning, reference="margin"),
+    functools.partial(for_learning, actions="discrete", mask_in_observation=True),
+)
 
 
 def make(instance: str = COUNTED) -> gymnasium.Env:
@@ -55,7 +61,7 @@ def same(a: object, b: object) -> bool:
 
 
 @pytest.mark.parametrize("instance", [COUNTED, EXCLUSIVE, *TOYS])
-@pytest.mark.parametrize("wrapper", [*WRAPPERS, for_learning])
+@pytest.mark.parametrize("wrapper", [*WRAPPERS, *LEARNING])
 def test_gymnasium_check(wrapper: type, instance: str) -> None:
     """Gymnasium's checker has nothing to say but that the environment is wrapped."""
     with warnings.catch_warnings():
@@ -65,7 +71,7 @@ def test_gymnasium_check(wrapper: type, instance: str) -> None:
 
 
 @pytest.mark.parametrize("instance", [COUNTED, EXCLUSIVE, "fleet-v0/toy/drop"])
-@pytest.mark.parametrize("wrapper", [*WRAPPERS, for_learning])
+@pytest.mark.parametrize("wrapper", [*WRAPPERS, *LEARNING])
 def test_pickled_wrapper_continues(wrapper: type, instance: str) -> None:
     """A copy through pickle plays on to the same bytes."""
     env = wrapper(make(instance))
@@ -93,9 +99,9 @@ def test_spec_rebuilds_the_wrappers() -> None:
 def test_any_sensible_order_gives_the_same(instance: str) -> None:
     """Wrappers that touch different things commute, and masks and info do not depend on their order."""
     orders = (
-        (RelativeActions, ForecastFeatures, FrameHistory, NormalizeByInstance, FlattenDict, ScaleReward),
-        (ScaleReward, ForecastFeatures, FrameHistory, NormalizeByInstance, FlattenDict, RelativeActions),
-        (ForecastFeatures, ScaleReward, RelativeActions, FrameHistory, NormalizeByInstance, FlattenDict),
+        (ForecastFeatures, FrameHistory, NormalizeByInstance, FlattenDict, ScaleReward),
+        (ScaleReward, ForecastFeatures, FrameHistory, NormalizeByInstance, FlattenDict),
+        (ForecastFeatures, ScaleReward, FrameHistory, NormalizeByInstance, FlattenDict),
     )
     stories = []
     for order in orders:
@@ -113,93 +119,11 @@ def test_any_sensible_order_gives_the_same(instance: str) -> None:
 @pytest.mark.parametrize("instance", [COUNTED, EXCLUSIVE])
 def test_observations_stay_in_their_space(instance: str) -> None:
     """Over a drawn day the wrapped observation keeps shape, type and bounds, and statistics can be recorded."""
-    env = RecordEpisodeStatistics(for_learning(make(instance), steps=(0, -1, 1, -2, 2)))
+    env = RecordEpisodeStatistics(for_learning(make(instance)))
     story = play(env, 300, seed=1)
     assert all(env.observation_space.contains(entry[0]) for entry in story)
     assert story[-1][2]
     assert story[-1][-1]["episode"]["l"] == len(story) - 1
-
-
-# -- relative actions
-
-
-@pytest.mark.parametrize("instance", [COUNTED, EXCLUSIVE])
-def test_steps_lead_where_they_say(instance: str) -> None:
-    """A relative action plays exactly as the absolute one that it stands for."""
-    relative, plain = RelativeActions(make(instance), steps=(0, -1, 1, -2, 2)), make(instance)
-    relative.reset(seed=3)
-    _, info = plain.reset(seed=3)
-    actions = plain.unwrapped.actions
-    rng = np.random.default_rng(0)
-    for _ in range(60):
-        options = actions.from_fleet(info["running"] + info["starting"].sum(axis=1))
-        index = rng.integers(5, size=options.size) * (rng.random(options.size) < 0.3)
-        target = np.clip(options + np.array([0, -1, 1, -2, 2])[index], 0, actions.nvec - 1)
-        a, b = relative.step(index), plain.step(target)
-        assert same(a[0], b[0])
-        assert a[1] == b[1]
-        info = b[-1]
-        assert same({**a[-1], "action_mask": info["action_mask"]}, info)
-
-
-@pytest.mark.parametrize("instance", [COUNTED, EXCLUSIVE, "fleet-v0/toy/drop"])
-def test_relative_mask(instance: str) -> None:
-    """Staying is always allowed, down if the option exists, up if the environment allows the result."""
-    steps = (0, -1, 1, 3)
-    env = RelativeActions(make(instance), steps=steps)
-    _, info = env.reset(seed=2)
-    inner = env.unwrapped
-    rng = np.random.default_rng(1)
-    for _ in range(min(50, inner.instance.num_windows)):
-        options = inner.actions.from_fleet(info["running"] + info["starting"].sum(axis=1))
-        allowed = info["action_mask"].reshape(-1, len(steps))
-        absolute = inner.actions.split_mask(inner.action_masks())
-        for s, option in enumerate(options):
-            for k, step in enumerate(steps):
-                new = option + step
-                exists = 0 <= new < absolute[s].size
-                assert allowed[s, k] == (exists and (step <= 0 or bool(absolute[s][new])))
-        sample = env.action_space.sample(mask=tuple(allowed.astype(np.int8)))
-        _, _, done, _, info = env.step(np.where(rng.random(options.size) < 0.3, sample, 0))
-        if done:
-            break
-
-
-def test_staying_changes_nothing() -> None:
-    """The first step keeps the fleet that runs, unless capacity vanishes."""
-    env = RelativeActions(make("fleet-v0/dev/ou-s-001"))
-    _, info = env.reset(seed=0)
-    before = info["running"]
-    for _ in range(20):
-        _, _, _, _, info = env.step(np.zeros(env.action_space.nvec.size))
-        assert np.array_equal(info["running"], before)
-
-
-@pytest.mark.parametrize("action", [[0], [0] * 17 + [3], [-1] + [0] * 17, [0.5] * 18, None, "x"], ids=str)
-def test_bad_relative_actions(action: object) -> None:
-    """An invalid relative action is refused by name, and the episode goes on."""
-    env = RelativeActions(make())
-    env.reset(seed=0)
-    with pytest.raises(DataError, match="action"):
-        env.step(action)
-    env.step(np.zeros(18, dtype=int))
-
-
-@pytest.mark.parametrize("steps", [(1, -1), (0, 1, 1), ()])
-def test_bad_steps(steps: tuple) -> None:
-    """Steps need a zero and no repetition."""
-    with pytest.raises(FleetgymError, match="steps"):
-        RelativeActions(make(), steps=steps)
-
-
-def test_relative_actions_need_absolute_ones() -> None:
-    """Neither twice, nor around an environment whose actions mean something else."""
-    with pytest.raises(FleetgymError, match="FleetAlloc-v0"):
-        RelativeActions(RelativeActions(make()))
-    with pytest.raises(FleetgymError, match="FleetAlloc-v0"):
-        RelativeActions(gymnasium.make("FleetPools-v0"))
-    with pytest.raises(FleetgymError, match="FleetAlloc-v0"):
-        RelativeActions(gymnasium.make("FleetMakespan-v0"))
 
 
 # -- observations

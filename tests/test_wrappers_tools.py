@@ -54,7 +54,7 @@ def test_other_processes_play_the_same(context: str, learning: bool) -> None:
         story = [observation]
         for _ in range(8):
             observation, reward, _, _, info = envs.step(envs.action_space.sample())
-            story += [observation, reward, info["action_mask"]]
+            story += [observation, reward, info["cost"]]
         envs.close()
         stories.append(story)
     for a, b in zip(*stories, strict=True):

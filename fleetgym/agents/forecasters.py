@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -185,6 +186,77 @@ class Seasonal(Kalman):
         if len(self._weekdays):
             expected = expected + self._weekdays[window // self._day % self._WEEK]
         return expected
+
+
+class KalmanBatch(Kalman):
+    """`Kalman`, or a kind of it, for n episodes side by side; each row is what a single one says, to the bit.
+
+    Parameters
+    ----------
+    instances : sequence of Instance
+        With equally many workloads.
+    which : ndarray of int64, shape (n,)
+        The instance of each row.
+    kind : type
+        `Kalman` or `Seasonal`.
+    ahead : int
+        Most windows ahead that are predicted.
+
+    Examples
+    --------
+    >>> import fleetgym
+    >>> instance = fleetgym.load_instance("fleet-v0/toy/two-pools")
+    >>> several, one = KalmanBatch([instance], np.zeros(2, dtype=int)), Kalman()
+    >>> one.reset(instance)
+    >>> several.take(np.array([[9.0], [11.0]]), np.array([True, True]))
+    >>> one.update(np.array([11.0]))
+    >>> bool(several.predict()[1] == one.predict())
+    True
+    """
+
+    def __init__(
+        self,
+        instances: Sequence[Instance],
+        which: np.ndarray,
+        kind: type[Kalman] = Kalman,
+        ahead: int = 1,
+    ):
+        own = [kind() for _ in instances]
+        for one, instance in zip(own, instances, strict=True):
+            one.reset(instance)
+        self._which = which
+        self._floor, self._phi, self._process, self._noise, self._first = (
+            np.stack([getattr(one, name) for one in own])[which]
+            for name in ("_floor", "_phi", "_process", "_noise", "_spread")
+        )
+        windows = max(instance.num_windows for instance in instances) + ahead + 1
+        self._expectations = np.array([[one._expected(t) for t in range(windows)] for one in own])
+        self._state, self._spread = np.zeros_like(self._first), self._first.copy()
+        self._window = np.full(len(which), -1)  # type: ignore[assignment]
+
+    def _expected(self, window: np.ndarray) -> np.ndarray:  # type: ignore[override]
+        return self._expectations[self._which, window]
+
+    def begin(self, rows: np.ndarray) -> None:
+        """Forget what was seen in some rows, bool (n,)."""
+        self._state[rows], self._spread[rows], self._window[rows] = 0.0, self._first[rows], -1  # type: ignore[index]
+
+    def take(self, rate_rps: np.ndarray, rows: np.ndarray) -> None:
+        """Filter one more window of rates, (n, I), in some rows, bool (n,)."""
+        state, spread, window = self._state, self._spread, np.array(self._window)
+        self.update(rate_rps)
+        if not rows.all():
+            self._state, self._spread = (
+                np.where(rows[:, None], new, old)
+                for new, old in ((self._state, state), (self._spread, spread))
+            )
+            self._window = np.where(rows, self._window, window)  # type: ignore[assignment]
+
+    def deviation(self, windows_ahead: int) -> np.ndarray:
+        """Return the standard deviation of the log rate that will be seen so many windows ahead, (n, I)."""
+        decay = self._phi**windows_ahead
+        stationary = self._process / (1.0 - self._phi**2)
+        return np.sqrt(decay**2 * self._spread + (1.0 - decay**2) * stationary + self._noise)
 
 
 def _course(periods: np.ndarray, seen: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:

@@ -8,7 +8,7 @@ whatever their configurations.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,16 @@ from fleetgym.agents.view import View
 from fleetgym.files.errors import FleetgymError
 from fleetgym.kernels.pointers import PackedPointers
 from fleetgym.kernels.records import PackedConditions
-from fleetgym.kernels.sizing import BUDGET_USD, PAYBACK, RENT_FACTOR, new_space, size_fleets
+from fleetgym.kernels.sizing import (
+    BUDGET_USD,
+    PAYBACK,
+    RENT_FACTOR,
+    SizingSpace,
+    new_space,
+    size_fleets,
+    size_studied,
+    study_windows,
+)
 from fleetgym.model.instance import Instance
 from fleetgym.model.window import window_model
 
@@ -65,10 +74,21 @@ class FleetSizer:
         if risk > 1:
             raise FleetgymError(f"risk is {risk!r}; expected at most 1")
         self.instances, self.risk = several, float(risk)
-        self._packed = PackedPointers.stack([window_model(i).new_router().packed for i in several])
+        self._pack()
         self._most = np.array([[c.max_replicas for c in i.configurations] for i in several], dtype=np.int64)
         self._shape = shapes.pop()
         self._space = new_space(*self._shape)
+        self._spaces: SizingSpace | None = None
+
+    def _pack(self) -> None:
+        self._packed = PackedPointers.stack([window_model(i).new_router().packed for i in self.instances])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_packed"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._pack()
 
     def targets(
         self,
@@ -180,6 +200,71 @@ class FleetSizer:
             payback_windows=payback_windows,
             at_once=view.window == 0,
         )[0]
+
+    def study(
+        self,
+        conditions: PackedConditions,
+        fleet: np.ndarray,
+        money: np.ndarray,
+        *,
+        which: np.ndarray,
+        at_once: np.ndarray,
+        most: float,
+    ) -> Study:
+        """Prepare n windows, from which fleets of many margins can be sized; return what is asked of the fleet.
+
+        Parameters
+        ----------
+        conditions, fleet, which, at_once
+            As for `targets`, C-contiguous and of these shapes and types.
+        money : ndarray, shape (n, 3)
+            Budget, factor of the rent and payback windows, as for `targets`.
+        most : float
+            How many times the expected demand the fleet is asked to serve.
+        """
+        count, workloads = len(fleet), self._shape[0]
+        if self._spaces is None or self._spaces.need.shape[0] != count:
+            self._spaces = SizingSpace(*(np.repeat(part[None], count, axis=0) for part in self._space))
+        spaces = self._spaces
+        told = np.empty((count, 3, workloads))
+        study_windows(
+            self._packed.words,
+            which,
+            *conditions,
+            fleet,
+            np.full(workloads, most),
+            money,
+            at_once,
+            self.risk,
+            spaces,
+            told,
+        )
+        return Study(*told.transpose(1, 0, 2), spaces.rent[:, 0].copy())
+
+    def size_studied(
+        self,
+        available: np.ndarray,
+        fleet: np.ndarray,
+        margin: np.ndarray,
+        money: np.ndarray,
+        which: np.ndarray,
+    ) -> np.ndarray:
+        """Return the fleets to hold in the windows of the last `study`, int64 (n, C), for margins (n, 2, I)."""
+        target = np.empty_like(fleet)
+        size_studied(
+            *(self._packed.words, which, available, fleet, margin, money),
+            *(self._most, self.risk, self._spaces, target),
+        )
+        return target
+
+
+class Study(NamedTuple):
+    """What is asked of fleets in n windows."""
+
+    unserved_usd: np.ndarray  # (n, I) cost of not serving a workload
+    serving_usd: np.ndarray  # (n, I) the least that serving it costs anywhere; inf if nothing can
+    served: np.ndarray  # (n, I) how many times it the fleet serves
+    hold_usd: np.ndarray  # (n, C) cost of holding a replica
 
 
 def _shaped(name: str, value: Any, shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:

@@ -130,6 +130,19 @@ class EpisodeBatch:
         vars(self).update(state)
         self._prepare()
 
+    def twin(self) -> EpisodeBatch:
+        """Return a batch that plays the same scenarios by other actions, in one thread; `follow` tells it which."""
+        other = object.__new__(EpisodeBatch)
+        episodes = _episodes(self._episodes.position[:, 0].copy(), self.shape)
+        report = Report(*(np.zeros_like(part) for part in self._report))
+        other.__setstate__(self.__getstate__() | {"threads": 1, "_episodes": episodes, "_report": report})
+        return other
+
+    def follow(self, other: EpisodeBatch, rows: np.ndarray) -> None:
+        """Let the episodes in `rows`, bool (N,), begin with the scenarios that another batch plays."""
+        self._episodes.position[rows, 1] = other._episodes.position[rows, 1]
+        self.advance(np.zeros((len(rows), self.nvec.size)), np.where(rows, BEGIN, REST).astype(np.uint8))
+
     def close(self) -> None:
         """Let the threads go."""
         if self._pool is not None and self._owner == os.getpid():

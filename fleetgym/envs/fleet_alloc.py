@@ -104,6 +104,9 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
 
     metadata = {"render_modes": ["ansi", "rgb_array", "human"], "render_fps": 12}
 
+    #: Whether steps play windows; `fleetgym.envs.policy_agent` repeats what it is shown.
+    simulates = True
+
     def __init__(
         self,
         instance: InstanceSource = "fleet-v0/dev/ou-s-001",
@@ -121,6 +124,11 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
         self._scenario: Scenario | None = None
         self._last: tuple[Conditions, WindowResult] | None = None  # the window played last, only to be shown
         self._viewer = Viewer(self.instance, render_mode, self.metadata["render_fps"])
+
+    @property
+    def batch(self) -> EpisodeBatch:
+        """The episode in arrays, a batch of one."""
+        return self._batch
 
     # -- Gymnasium's interface ----------------------------------------------------------------------------
 

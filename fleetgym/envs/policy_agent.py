@@ -11,7 +11,7 @@ from gymnasium.wrappers import NormalizeObservation
 
 from fleetgym.agents.view import View
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
-from fleetgym.envs.wrappers import RelativeActions, for_learning
+from fleetgym.envs.wrappers import LearningEnv, for_learning
 from fleetgym.envs.wrappers.layers import layers
 from fleetgym.files.errors import FleetgymError
 
@@ -115,6 +115,7 @@ class PolicyAgent:
 class _ShownEnv(FleetAllocEnv):
     """`FleetAlloc-v0` that repeats what it is given; what is asked of it changes nothing."""
 
+    simulates = False
     received: Any  # the last action that the wrappers let through
 
     def show(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
@@ -143,7 +144,7 @@ def _translations(
 ) -> Iterator[tuple[gymnasium.Wrapper[Any, Any, Any, Any], Any]]:
     """Return the wrappers that change actions, the outermost first, and what turns each one's into the next's."""
     for layer in layers(env):
-        if isinstance(layer, RelativeActions):
+        if isinstance(layer, LearningEnv):
             yield layer, layer.target
         elif isinstance(layer, gymnasium.ActionWrapper):
             yield layer, layer.action

@@ -131,7 +131,7 @@ class FleetAllocVectorEnv(PortableEnv, VectorEnv):
         self.num_envs, self.render_mode = num_envs, None
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
-        self._names = None if full_info else _BRIEF
+        self.full_info = full_info
         self._choices = [ScenarioChoice(source, scenarios) for source in sources]
         self.instances = tuple(choice.instance for choice in self._choices)
         self._which = np.arange(num_envs) % len(sources)
@@ -161,6 +161,25 @@ class FleetAllocVectorEnv(PortableEnv, VectorEnv):
         for first, choice in zip(self._first_slot, self._choices, strict=False):
             for k, scenario in enumerate(choice.stored):
                 self._batch.load(int(first) + k, scenario)
+
+    @property
+    def full_info(self) -> bool:
+        """Whether infos hold everything that the single environment's do."""
+        return self._names is None
+
+    @full_info.setter
+    def full_info(self, full: bool) -> None:
+        self._names = None if full else _BRIEF
+
+    @property
+    def batch(self) -> EpisodeBatch:
+        """The episodes in arrays."""
+        return self._batch
+
+    @property
+    def which(self) -> np.ndarray:
+        """The number of each environment's instance among `instances`, int64 (N,)."""
+        return self._which.copy()
 
     # -- Gymnasium's interface --------------------------------------------------------------------------------
 

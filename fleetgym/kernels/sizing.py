@@ -271,24 +271,31 @@ def _count_needs(problem, space, target, margin, risk):
 
 
 @inline
-def _size(problem, conditions, fleet, margin, money, at_once, most, risk, space, target):
-    """Write the fleet to hold in one window."""
-    for c in range(target.shape[0]):
-        target[c], space.whole[0, c], space.whole[1, c] = 0, c, -1
+def _prepare(problem, conditions, money, at_once, risk, space):
+    """Fill what sizing needs to know of one window, whatever the margins are."""
+    for c in range(space.whole.shape[1]):
+        space.whole[0, c], space.whole[1, c] = c, -1
     for s in range(problem.slot_exclusive.shape[0]):
         if problem.slot_exclusive[s]:
             for k in range(problem.slot_start[s], problem.slot_start[s + 1]):
                 space.whole[1, problem.order[k]] = s
-    for g in range(space.free.shape[0]):
-        space.free[g] = conditions.available[g]
     _fill_routes(problem, conditions.workload, space)
     _fill_rent(problem, conditions.price, money, at_once, space)
     _fill_order(problem, space, risk)
+
+
+@inline
+def _choose(problem, available, fleet, margin, budget_usd, most, risk, space, target):
+    """Write the fleet to hold in a window that is prepared."""
+    for c in range(target.shape[0]):
+        target[c] = 0
+    for g in range(space.free.shape[0]):
+        space.free[g] = available[g]
     for i in range(space.need.shape[0]):
         space.need[i], space.served[i], space.paid[i] = margin[1, i], 0.0, 0.0
-    budget_usd = _grow(problem, space, target, fleet, space.rent[1], money[BUDGET_USD], risk)
+    left_usd = _grow(problem, space, target, fleet, space.rent[1], budget_usd, risk)
     _count_needs(problem, space, target, margin[0], risk)
-    _grow(problem, space, target, most, space.rent[2], budget_usd, risk)
+    _grow(problem, space, target, most, space.rent[2], left_usd, risk)
 
 
 @jit
@@ -329,15 +336,86 @@ def size_fleets(
     for n in range(which.shape[0]):
         problem, _, _ = unpack(packed[which[n]])
         conditions = PackedConditions(workload[n], available[n], price[n])
-        _size(
+        _prepare(problem, conditions, money[n], at_once[n], risk, space)
+        budget_usd = money[n, BUDGET_USD]
+        _choose(
+            problem, available[n], fleet[n], margin[n], budget_usd, most[which[n]], risk, space, target[n]
+        )
+
+
+#: What `study_windows` says of each workload.
+UNSERVED_USD, SERVING_USD, SERVED = range(3)
+
+
+@inline
+def _own(space, n):
+    """Return the space of window n."""
+    return SizingSpace(
+        space.coefficient[n],
+        space.load[n],
+        space.route[n],
+        space.gain[n],
+        space.order[n],
+        space.unserved[n],
+        space.price[n],
+        space.need[n],
+        space.served[n],
+        space.paid[n],
+        space.own[n],
+        space.room[n],
+        space.rent[n],
+        space.whole[n],
+        space.free[n],
+    )
+
+
+@jit
+def study_windows(
+    packed, which, workload, available, price, fleet, most, money, at_once, risk, spaces, study
+):
+    """Prepare n windows for `size_studied`, and write what is asked of the fleet in each.
+
+    Parameters
+    ----------
+    packed, which, workload, available, price, fleet, money, at_once, risk
+        As for `size_fleets`.
+    most : (I,) float
+        How many times the expected demand the fleet is asked to serve.
+    spaces : SizingSpace
+        Of n windows: one more axis, the first.
+    study : (n, 3, I) float
+        Written: cost of not serving a workload, the least cost of serving it, and how many times it the fleet serves.
+    """
+    packed, which, workload, available, price = borrow((packed, which, workload, available, price))
+    fleet, most, money, at_once = borrow((fleet, most, money, at_once))
+    spaces, study = borrow((spaces, study))
+    for n in range(which.shape[0]):
+        problem, _, _ = unpack(packed[which[n]])
+        conditions, space = PackedConditions(workload[n], available[n], price[n]), _own(spaces, n)
+        _prepare(problem, conditions, money[n], at_once[n], risk, space)
+        _count_needs(problem, space, fleet[n], most, risk)
+        for i in range(study.shape[2]):
+            study[n, UNSERVED_USD, i] = space.unserved[i]
+            study[n, SERVING_USD, i] = space.price[i]
+            study[n, SERVED, i] = space.served[i]
+
+
+@jit
+def size_studied(packed, which, available, fleet, margin, money, most, risk, spaces, target):
+    """Write the fleet to hold in each of n windows that `study_windows` has prepared; arguments as there."""
+    packed, which, available, fleet, margin = borrow((packed, which, available, fleet, margin))
+    money, most, spaces, target = borrow((money, most, spaces, target))
+    for n in range(which.shape[0]):
+        problem, _, _ = unpack(packed[which[n]])
+        budget_usd = money[n, BUDGET_USD]
+        _choose(
             problem,
-            conditions,
+            available[n],
             fleet[n],
             margin[n],
-            money[n],
-            at_once[n],
+            budget_usd,
             most[which[n]],
             risk,
-            space,
+            _own(spaces, n),
             target[n],
         )

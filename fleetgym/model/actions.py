@@ -267,6 +267,35 @@ class ActionSpace:
         action[slot[wanted]] = np.maximum(option[wanted], counts[wanted])  # one of the two is 1
         return action
 
+    @functools.cached_property
+    def _members(self) -> tuple[np.ndarray, np.ndarray]:
+        """Configurations slot by slot, and where each slot begins among them: int64 (C,), (slots,)."""
+        slot = self._places[0]
+        order = np.argsort(slot, kind="stable")
+        return order, np.searchsorted(slot[order], np.arange(self.nvec.size))
+
+    def from_fleets(self, fleets: np.ndarray) -> np.ndarray:
+        """Return the actions whose targets are `fleets`: int64 (n, slots), from int64 (n, C).
+
+        Raises
+        ------
+        DataError
+            If no action wants one of them (see `check_fleet`).
+        """
+        order, starts = self._members
+        wanted = np.where(fleets > 0, np.maximum(fleets, self._places[1]), 0)[:, order]
+        if self._counts.size == self.nvec.size:
+            actions = wanted
+            valid = bool((fleets.view(np.uint64) < self._counts).all())
+        else:
+            actions = np.maximum.reduceat(wanted, starts, axis=1)
+            alone = np.add.reduceat(fleets[:, order] > 0, starts, axis=1, dtype=np.int64) <= 1
+            valid = bool((fleets.view(np.uint64) < self._counts).all() and alone.all())
+        if not valid:
+            for fleet in fleets:
+                self.check_fleet(fleet)
+        return actions
+
     def mask(self, available_gpus: np.ndarray, hold_usd: np.ndarray, budget_usd: float) -> np.ndarray:
         """Return which options would fit if they alone were held: bool (sum of nvec,).
 
