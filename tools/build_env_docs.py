@@ -92,7 +92,7 @@ def index_page(ids: list[str]) -> str:
     for env_id in ids:
         text = inspect.getdoc(type(gymnasium.make(env_id).unwrapped)) or ""
         rows.append((f"[`{env_id}`]({file_name(env_id)})", _one_line(text.partition("\n\n")[0])))
-    more = "[Wrappers for learning](wrappers.md): margins as actions, normalisation, forecasts, history, scaled rewards."
+    more = "[Wrappers for learning](wrappers.md): margins, normalisation, forecasts, history, scaled rewards."
     return "\n\n".join(("# Environments", _NOTE, table(("id", "what it is"), rows, 2).rstrip(), more)) + "\n"
 
 
