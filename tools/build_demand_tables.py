@@ -23,6 +23,8 @@ from fleetgym.cli.words import of
 from fleetgym.files.documents import canonical_json, write_atomically, write_json
 from fleetgym.files.quantities import COUNT, PER_DAY
 from fleetgym.model.dynamics.availability import Drops
+from fleetgym.model.dynamics.weekly import basis
+from fleetgym.model.processes import PROFILE
 from fleetgym.runtime.programs import program
 
 DATA = Path(__file__).resolve().parents[1] / "fleetgym" / "data"
@@ -85,6 +87,10 @@ def make_up(folder: Path) -> None:
             "kind window requests context_tokens generated_tokens",
             [("azure_conv", w, 1, 1, 1) for w in slots],
         ),
+        "azure_week_2024_digitised.csv": table(
+            "kind start rate_rps",
+            [("code", f"2024-05-{10 + k // 144} {k // 6 % 24:02d}:{k % 6}0", 5.0) for k in range(1008)],
+        ),
         "tokens_summary.csv": table(
             "kind field mean cv", [("chat", f, 9.0, 1.0) for f in ("context", "generated")]
         ),
@@ -99,7 +105,7 @@ def main(argv: list[str] | None = None) -> int:
     """Build the tables, or refit the copula."""
     parser = program(
         __doc__,
-        writes="Three tables in fleetgym/data; nothing with --copula.",
+        writes="Four tables in fleetgym/data; nothing with --copula.",
         takes="Seconds; the copula some minutes.",
         smoke=smoke,
     )
@@ -123,8 +129,9 @@ def main(argv: list[str] | None = None) -> int:
     shared = Path(arguments.shared)
     write_json(out / "servegen_tenants.json.gz", tenants(shared))
     write_lines(out / "azure_hour.json", azure_hour(shared))
+    write_lines(out / "azure_week.json", azure_week(shared))
     write_lines(out / "demand_fits.json", demand_fits(shared))
-    for name in ("servegen_tenants.json.gz", "azure_hour.json", "demand_fits.json"):
+    for name in ("servegen_tenants.json.gz", "azure_hour.json", "azure_week.json", "demand_fits.json"):
         print(f"{name}: {(out / name).stat().st_size} bytes", file=sys.stderr)
     return 0
 
@@ -225,6 +232,45 @@ def azure_hour(shared: Path) -> dict:
 
 
 # -- fits
+
+
+def azure_week(shared: Path) -> dict:
+    """Return a week of requests per 10 minutes from Monday on, by kind, and the fit of `weekly-ou` to it.
+
+    The file's seven days begin on another weekday; whole days are put in the order of the week.
+    """
+    table = pd.read_csv(shared / "azure_week_2024_digitised.csv")
+    found: dict = {"window_s": 600, "parameters": list(PROFILE)}
+    for kind, rows in table.groupby("kind"):
+        start = pd.to_datetime(rows.start)
+        rate = rows.rate_rps.to_numpy()[np.argsort(start.dt.day_of_week.to_numpy(), kind="stable")]
+        hour = np.arange(len(rate)) / 6.0
+        log, columns = np.log(rate), basis(hour).T
+        profile = np.linalg.lstsq(columns, log, rcond=None)[0]
+        found[str(kind)] = {
+            "requests": np.rint(600.0 * rate).astype(int).tolist(),
+            "profile": [round(float(value), 3) for value in profile],
+            **deviation_fit(log - columns @ profile),
+        }
+    return found
+
+
+def deviation_fit(left: np.ndarray) -> dict[str, float]:
+    """Return spread and time of the mean-reverting part of what a profile leaves of log demand per 10 minutes.
+
+    The semivariance at 10 and 60 minutes of an Ornstein-Uhlenbeck process with noise; the noise is what 10 minutes have
+    more than that process.
+    """
+    variance = float(left.var())
+    lags = {lag: 0.5 * float(np.mean((left[lag:] - left[:-lag]) ** 2)) for lag in (1, 6)}
+    share = min(0.99, lags[6] / variance) if variance > 0 else 0.5
+    time_min = -60.0 / np.log(1.0 - share)
+    noise = max(0.0, lags[1] - variance * (1.0 - np.exp(-10.0 / time_min)))
+    return {
+        "ou_sd": round(float(variance**0.5), 3),
+        "ou_time_min": round(float(time_min), 0),
+        "noise_sd": round(float(noise**0.5), 3),
+    }
 
 
 def demand_fits(shared: Path) -> dict:

@@ -72,9 +72,10 @@ class View:
             )
         replicas = np.column_stack((info["running"], info["starting"], info["draining"])).astype(np.int64)
         self._state = FleetState(replicas, int(info["window"]), float(info["spent_usd"]))
-        self._conditions = Conditions.from_mapping(
-            {name: info[name] for name in Conditions.FIELDS}, self._nominal
-        )
+        shown = {name: info[name] for name in Conditions.FIELDS}
+        if "announced_gpus" in info:
+            shown["available_gpus"] = np.minimum(shown["available_gpus"], info["announced_gpus"])
+        self._conditions = Conditions.from_mapping(shown, self._nominal)
 
     @property
     def window(self) -> int:
@@ -83,7 +84,10 @@ class View:
 
     @property
     def conditions(self) -> Conditions:
-        """The window seen last: the previous one, or the coming one where the instance has ``lead = 0``."""
+        """The window seen last: the previous one, or the coming one where the instance has ``lead = 0``.
+
+        Drops that are announced for the coming window are taken off `available_gpus`.
+        """
         return self._conditions
 
     @property

@@ -84,7 +84,7 @@ def nonanticipative_bound(
     Parameters
     ----------
     instance : Instance, str or path-like
-        The problem, its id or its file. Its demand is of kind ``diurnal-ou`` or ``grw``.
+        The problem, its id or its file. Its demand is of kind ``diurnal-ou``, ``weekly-ou`` or ``grw``.
     days : int
         Days that are drawn; day k is the same however many are drawn.
     samples : int

@@ -14,8 +14,8 @@ from scipy.special import ndtri
 
 from fleetgym.files.errors import FleetgymError
 from fleetgym.files.quantities import RATE_RPS
-from fleetgym.model.dynamics.demand import DiurnalOU, Jumps, draw_counts, geometric_random_walk
-from fleetgym.model.dynamics.scenario import diurnal_ou, parameter
+from fleetgym.model.dynamics.demand import Jumps, LevelProcess, draw_counts, geometric_random_walk
+from fleetgym.model.dynamics.scenario import LEVEL_KINDS, level_process, parameter
 from fleetgym.model.instance import Instance
 
 
@@ -28,7 +28,7 @@ class Redraws(Protocol):
 
 
 class GaussianRedraws:
-    """Demand of ``diurnal-ou`` or of the random walk ``grw``, drawn anew.
+    """Demand of a process of `LEVEL_KINDS` or of the random walk ``grw``, drawn anew.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class GaussianRedraws:
             self.level = geometric_random_walk(day, windows, sigma)
             self.base, self.jumps = still, None
         else:
-            ou = diurnal_ou(process, count)
+            ou = level_process(process, count)
             self.phi = ou.phi(self.window_s)
             corr = (1.0 - ou.ou_common) * np.eye(count) + ou.ou_common
             scale = ou.ou_sd * np.sqrt(1.0 - self.phi**2)
@@ -108,7 +108,7 @@ class GaussianRedraws:
         uniform = (rank + self.rng.random(rank.shape)) / self.samples
         return ndtri(np.clip(uniform, 1e-300, 1.0 - 1e-16))
 
-    def _jump_totals(self, ou: DiurnalOU, jumps: Jumps, window: int, last: int) -> np.ndarray:
+    def _jump_totals(self, ou: LevelProcess, jumps: Jumps, window: int, last: int) -> np.ndarray:
         """Return the sums of jumps that hold in a window, (K, I): of known ones, if they still do, and of new ones."""
         total = np.zeros((self.samples, self.phi.size))
         stop, onset = ou.return_probability(self.window_s), ou.onset_probability(self.window_s)
@@ -138,9 +138,9 @@ def redraws_of(
         If the law of the instance's demand is not known.
     """
     kind = instance.dynamics.demand.kind
-    if kind not in ("diurnal-ou", "grw"):
+    if kind not in (*LEVEL_KINDS, "grw"):
         raise FleetgymError(
             f"{instance.id}: demand of kind {kind!r} has no law with parameters; "
-            "expected 'diurnal-ou' or 'grw' (`hindsight_bound` bounds this one)"
+            f"expected one of {', '.join((*LEVEL_KINDS, 'grw'))} (`hindsight_bound` bounds this one)"
         )
     return GaussianRedraws(instance, day, samples, rng)

@@ -22,6 +22,7 @@ from fleetgym.kernels.routing_data import new_workspace
 from fleetgym.kernels.window import new_memory, new_played
 from fleetgym.model.actions import ActionSpace
 from fleetgym.model.conditions import Conditions
+from fleetgym.model.dynamics.scenario import warned_pools
 from fleetgym.model.instance import Instance
 from fleetgym.model.scenario import Scenario
 from fleetgym.model.window import COST_TERMS, FleetState, WindowResult, window_model
@@ -76,12 +77,18 @@ class EpisodeBatch:
 
     def __init__(self, instances: Sequence[Instance], which: Sequence[int], capacity: int, threads: int = 1):
         spaces = [ActionSpace(instance) for instance in instances]
+        warned = {tuple(warned_pools(instance).tolist()) for instance in instances}
         shapes = {(*shape_of(instance), len(instance.slots)) for instance in instances}
         if len(shapes) != 1:
             raise FleetgymError(
                 "instances of different shapes (workloads, configurations, pools, longest start-up, windows, "
                 f"slots) cannot be in one batch: {sorted(shapes)}"
             )
+        if len(warned) != 1:
+            raise FleetgymError("instances whose pools differ in what is announced cannot be in one batch")
+        self._warned = np.array(warned.pop())
+        #: Whether drops are announced, and infos say which.
+        self.announces = bool(self._warned.any())
         self.instances = tuple(instances)
         self.shape = shape_of(instances[0])
         self.nvec = np.max([space.nvec for space in spaces], axis=0)
@@ -206,6 +213,17 @@ class EpisodeBatch:
         """Which options fit the availability and budget seen last, all else released: bool (N, sum of nvec)."""
         return self._report.mask.copy()
 
+    @property
+    def announced_gpus(self) -> np.ndarray:
+        """What warnings leave of each pool in the coming window, its cap where nothing is announced: int64 (N, G)."""
+        m, slot, window = self._episodes.position.T
+        cap = self._setting.nominal.available[m]
+        seen, last = self._setting.scenario.available, self.shape.windows - 1
+        before = np.where(window[:, None] > 0, seen[slot, np.maximum(window - 1, 0)], cap)
+        coming = seen[slot, np.minimum(window, last)]
+        falls = (window <= last)[:, None] & self._warned & (coming < before)
+        return np.where(falls, coming, cap)
+
     def observation(self) -> dict[str, np.ndarray]:
         """Return the observations, each float32 (N, ...)."""
         block = self._report.observation.copy()
@@ -222,6 +240,8 @@ class EpisodeBatch:
                 found[name] = column if len(shape) < 2 else column.reshape(len(values), *shape)
         if names is None or "action_mask" in names:
             found["action_mask"] = self.mask
+        if names is None and self.announces:
+            found["announced_gpus"] = self.announced_gpus
         return found
 
     def _wanted(self, names: frozenset[str] | None) -> list[_Columns]:
@@ -245,6 +265,8 @@ class EpisodeBatch:
         for name, part, shape in self._columns[2][2:]:
             found[name] = count[part] if len(shape) == 1 else count[part].reshape(shape)
         found["action_mask"] = self._report.mask[0].copy()
+        if self.announces:
+            found["announced_gpus"] = self.announced_gpus[0]
         return found
 
     def last_result(self) -> WindowResult:

@@ -76,7 +76,8 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
     `error_factor`, `available_gpus`, `price_factor`), `window` (the coming one), `spent_usd`, `scenario` and
     `action_mask`. Replicas by configuration that tell of the last window: `held` (held and paid for: running,
     starting and draining ones), `granted`, `denied`, `lost`; and `forced_outage`. The fleet after that window:
-    `running`, `starting` and `draining` by windows left.
+    `running`, `starting` and `draining` by windows left. Instances whose drops are announced add `announced_gpus`, see
+    [`FleetAlloc-v1`](fleet-alloc-v1.md).
 
     ## Arguments
     ``gymnasium.make("fleetgym:FleetAlloc-v0", instance="fleet-v0/dev/ou-s-001", render_mode=None)``

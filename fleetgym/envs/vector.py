@@ -136,7 +136,7 @@ class FleetAllocVectorEnv(PortableEnv, VectorEnv):
         self.instances = tuple(choice.instance for choice in self._choices)
         self._which = np.arange(num_envs) % len(sources)
         self._reserve(num_threads)
-        self.single_observation_space = observation_space(self.instances)
+        self.single_observation_space = self._single_space()
         self.single_action_space = spaces.MultiDiscrete(self._batch.nvec)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
@@ -151,6 +151,14 @@ class FleetAllocVectorEnv(PortableEnv, VectorEnv):
         self._over = np.ones(num_envs, dtype=np.bool_)  # nothing to play before a reset
         self._begun = False
         self._most_steps = np.inf if max_episode_steps is None else max_episode_steps
+
+    def _single_space(self) -> spaces.Dict:
+        """Return the space of one environment's observations."""
+        return observation_space(self.instances)
+
+    def _observation(self) -> dict[str, np.ndarray]:
+        """Return the observations of all environments."""
+        return self._batch.observation()
 
     def _reserve(self, num_threads: int) -> None:
         """Make space for the stored scenarios of all instances, then for one scenario per environment."""
@@ -221,7 +229,7 @@ class FleetAllocVectorEnv(PortableEnv, VectorEnv):
         self._batch.advance(np.zeros((self.num_envs, self._limits.shape[1])), what)
         self._over[rows] = False
         self._begun = True
-        return self._batch.observation(), self._infos(rows)
+        return self._observation(), self._infos(rows)
 
     def _reset_mask(self, mask: Any) -> np.ndarray:
         if mask is None:
@@ -417,7 +425,7 @@ class FleetAllocVectorEnv(PortableEnv, VectorEnv):
         else:
             self._over = ended
         return (
-            self._batch.observation(),
+            self._observation(),
             rewards,
             terminations,
             truncations,
@@ -426,7 +434,7 @@ class FleetAllocVectorEnv(PortableEnv, VectorEnv):
 
     def _finish(self, rows: np.ndarray) -> dict[str, Any]:
         """Begin the episodes that are over; return their last observations and infos."""
-        last, info = self._batch.observation(), self._infos(rows)
+        last, info = self._observation(), self._infos(rows)
         final_obs = np.full(self.num_envs, None, dtype=object)
         for k in np.flatnonzero(rows):
             final_obs[k] = {name: values[k] for name, values in last.items()}

@@ -26,7 +26,8 @@ def _serving(name: str, *, stores_days: bool = False) -> Family:
 def _replayed_days(instance: Instance, seed: int, count: int) -> list[Scenario]:
     """Return the stored days of an instance that replays real demand."""
     family, size = instance.family, instance.size
-    plan = serving.demand_plan(family, instance.num_workloads, seed, stream(family, size, seed, 0))
+    classes = plans.SIZES[family, size].classes
+    plan = serving.demand_plan(family, classes, seed, stream(family, size, seed, 0))
     return [_replayed(instance, plan, seed, k) for k in range(min(count, len(plan.scored)))]
 
 
@@ -58,3 +59,10 @@ tail = _serving("tail")
 multi = _serving("multi")
 trace = _serving("trace", stores_days=True)
 warp = _serving("warp", stores_days=True)
+week = _serving("week", stores_days=True)
+ou_v2 = _serving("ou-v2")
+drop_v2 = _serving("drop-v2")
+budget_v2 = _serving("budget-v2")
+tail_v2 = _serving("tail-v2")
+market = _serving("market")
+split = _serving("split")

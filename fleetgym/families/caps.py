@@ -10,6 +10,9 @@ from fleetgym.families import demand
 from fleetgym.families.draft import Draft, dear_penalties, pools_alone
 from fleetgym.families.static import Columns, allocate, largest_load
 
+#: Of the GPUs that would do the mean work alone, so many are reserved: the nights of working days need about them.
+COMMITTED_SHARE = 0.4
+
 
 def rates_and_caps(draft: Draft, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Return nominal rates (I,) and caps in GPUs (G,)."""
@@ -61,10 +64,12 @@ def _caps(
     base = np.where(spot & spot.any(), 0.7, 1.0) * base / crowded
     whole = np.array([max(problem.gpu_use[g][problem.gpu_use[g] > 0].min(), 1.0) for g in range(len(base))])
     first = int(np.argmin(cost))
+    committed = np.array([pool.is_committed for pool in draft.plan.pools])
 
     def scaled(factor: float) -> np.ndarray:
         grown = base * factor
         grown[first] = min(grown[first], 0.58 * alone[first])
+        grown[committed] = COMMITTED_SHARE * alone[committed] / max(1, int(committed.sum()))
         return np.maximum(np.ceil(grown), 2.0 * whole)
 
     low, high = 0.4, 4.0

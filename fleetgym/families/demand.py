@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fleetgym.families.bursts import BurstLaw
 from fleetgym.files.documents import read_json
 from fleetgym.model.dynamics.demand import DiurnalOU, draw_counts, geometric_random_walk, split_counts
 
@@ -27,6 +28,8 @@ class DemandPlan:
     level: np.ndarray  # (HISTORY_DAYS * DAY, workloads) expected rate / nominal rate
     dispersion: np.ndarray  # (workloads,) of the counts that `level` expects; 0 where level is a real count
     provenance: str
+    windows: int = DAY  # of an episode
+    bursts: tuple[BurstLaw, ...] = ()  # of each workload, where arrivals within a window follow a law
     #: relative demand and input and output scales of the scored days, if these are stored rather than drawn
     scored: tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...] = ()
 

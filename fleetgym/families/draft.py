@@ -53,6 +53,13 @@ class PoolPlan:
     price_region: str = "global"
     price_factor: float = 1.0  # on the price table's, for a region that it lacks
     gpus_per_node: int = 1  # whole nodes are rented
+    offer: str = "on-demand"  # in the price table
+    warned: bool = False  # of drops, a window ahead
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether its GPUs are paid for all day, used or not."""
+        return self.market == "reserved"
 
     @property
     def id(self) -> str:
@@ -66,7 +73,7 @@ class PoolPlan:
             p.usd_per_gpu_h
             for p in catalog.prices()
             if (p.gpu, p.provider, p.region, p.market)
-            == (self.gpu, self.provider, self.price_region, "on-demand")
+            == (self.gpu, self.provider, self.price_region, self.offer)
         ]
         return round(self.price_factor * min(offers), 4)
 
@@ -222,11 +229,11 @@ def pools_alone(
 
 
 def pool_dict(pool: PoolPlan, gpus: int) -> dict[str, Any]:
-    """Return a pool with its cap in GPUs, as in an instance file."""
+    """Return a pool with its cap in GPUs, as in an instance file: to use what is paid for costs nothing more."""
     return {
         "id": pool.id,
         "gpu_type": pool.gpu,
-        "price_usd_per_gpu_h": pool.price_usd_per_gpu_h,
+        "price_usd_per_gpu_h": 0.0 if pool.is_committed else pool.price_usd_per_gpu_h,
         "cap_gpus": gpus,
         "region": pool.region,
         "market": pool.market,

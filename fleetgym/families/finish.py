@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.families import budget, demand
+from fleetgym.families import budget, demand, market
 from fleetgym.families.draft import (
     COPULA,
     DROPS_PER_DAY,
@@ -72,10 +72,13 @@ def finish(
     fits_cap = np.array([np.all(use[:, c] <= cap) for c in range(len(draft.columns))])
     keep = np.flatnonzero(fits_cap & (replicas > 0) & draft.table.compatible.any(axis=0))
     problem = restrict(dataclasses.replace(draft.problem, max_replicas=replicas.astype(float)), keep)
-    limit = budget.draw(relaxed, draft.demand.level, rate, cap, rng) if draft.family == "budget" else None
+    limit = budget.draw(relaxed, draft.demand.level, rate, cap, rng) if family.budget else None
     if limit is not None:
         problem = dataclasses.replace(problem, budget_usd_per_s=limit.usd_per_s)
-    fleet = allocate(problem, rate, unserved, cap, integer=True, gap=0.02, node_limit=100).replicas
+    paid = np.array([pool.price_usd_per_gpu_h * pool.is_committed for pool in draft.plan.pools]) / 3600.0
+    to_hold = problem.hold_usd_per_s - paid @ problem.gpu_use
+    start = dataclasses.replace(problem, hold_usd_per_s=to_hold)
+    fleet = allocate(start, rate, unserved, cap, integer=True, gap=0.02, node_limit=100).replicas
     found = [draft.columns[int(c)] for c in keep]
     fee = round(float(rng.uniform(1.5, 3.0)), 2)
     data: dict[str, Any] = {
@@ -84,7 +87,7 @@ def finish(
         "family": draft.family,
         "size": size,
         "description": family.description,
-        "num_windows": demand.DAY,
+        "num_windows": draft.demand.windows,
         "window_s": demand.WINDOW_S,
         "lead": 1,
         "penalty_basis": "request",
@@ -104,7 +107,7 @@ def finish(
         "nominal_fleet": [int(y) for y in fleet],
         "dynamics": _dynamics(draft),
         "history": {"rate_rps": history.tolist()},
-        "provenance": _provenance(draft, windows, fee),
+        "provenance": _provenance(draft, cap, windows, fee),
     }
     if limit is not None:
         data["budget"] = {"kind": limit.kind, "usd": limit.usd}
@@ -115,7 +118,7 @@ def finish(
 def _workloads(
     draft: Draft, rate: np.ndarray, unserved: np.ndarray, late: np.ndarray
 ) -> list[dict[str, Any]]:
-    bursty = FAMILIES[draft.family].bursty
+    cv2 = _arrival_cv2(draft, rate) if FAMILIES[draft.family].bursty else np.ones(len(rate))
     return [
         {
             "id": name,
@@ -127,10 +130,19 @@ def _workloads(
             "unserved_usd": float(unserved[i]),
             "late_usd": float(late[i]),
             "ttft_slo_s": request_class(draft.plan.classes[i]).ttft_slo_s,
-            "arrival_cv2": min(float(draft.demand.dispersion[i]), _MOST_BURSTY) if bursty else 1.0,
+            "arrival_cv2": min(float(cv2[i]), _MOST_BURSTY),
         }
         for i, name in enumerate(draft.names)
     ]
+
+
+def _arrival_cv2(draft: Draft, rate: np.ndarray) -> np.ndarray:
+    """Return how dispersed arrivals are at the scale at which queues live: a law's, at a request's residency; (I,)."""
+    laws = draft.demand.bursts
+    if not laws:
+        return draft.demand.dispersion
+    pairs = zip(laws, rate, draft.delay_slo, strict=True)
+    return six([law.dispersion(float(rps), float(scale_s)) for law, rps, scale_s in pairs])
 
 
 def _dynamics(draft: Draft) -> dict[str, Any]:
@@ -140,16 +152,20 @@ def _dynamics(draft: Draft) -> dict[str, Any]:
         drops = {name: float(value) for name, value in fits()["drops"].items()}
         per_day = [DROPS_PER_DAY if p.market == "spot" else 0.0 for p in draft.plan.pools]
         availability = {"kind": "drops", "parameters": {**drops, "drops_per_day": per_day, **COPULA}}
+    if FAMILIES[draft.family].moving_prices:
+        warned = [float(pool.warned) for pool in draft.plan.pools]
+        parameters = {**availability["parameters"], "warning_windows": warned}
+        availability = {"kind": "warned-drops", "parameters": parameters}
     return {
         "demand": draft.demand.process,
         "tokens": draft.demand.tokens,
         "factors": constant,
         "availability": availability,
-        "prices": constant,
+        "prices": market.prices(draft.plan.pools) if FAMILIES[draft.family].moving_prices else constant,
     }
 
 
-def _provenance(draft: Draft, windows: np.ndarray, fee: float) -> dict[str, str]:
+def _provenance(draft: Draft, cap: np.ndarray, windows: np.ndarray, fee: float) -> dict[str, str]:
     labels = sorted({column.label for column in draft.columns})
     named = ", ".join(f"{n} {w:g}" for n, w in zip(draft.names, windows, strict=True))
     providers = sorted({pool.provider for pool in draft.plan.pools})
@@ -167,11 +183,18 @@ def _provenance(draft: Draft, windows: np.ndarray, fee: float) -> dict[str, str]
         "one at most half of that",
         "startup": f"assumed: 1 window up to 14 B parameters, 2 up to 70 B, 3 above; a fee of {fee:g} windows of rent",
     }
+    if FAMILIES[draft.family].moving_prices:
+        found |= market.provenance(draft.plan.pools, cap)
     if FAMILIES[draft.family].drops:
         hedging = _hedging(draft, windows)
         found["availability"] = (
             "modelled: semi-Markov drops with parameters fitted to public spot traces (no licence, so nothing "
-            "but fitted parameters is shipped); the marketplace's prices stand in for spot prices"
+            "but fitted parameters is shipped)"
+            + (
+                ""
+                if FAMILIES[draft.family].moving_prices
+                else "; the marketplace's prices stand in for spot prices"
+            )
             + (
                 "; hedging number drops/day (delay + 1) P / (288 (on-demand/spot - 1)) by pool: " + hedging
                 if hedging
@@ -180,8 +203,12 @@ def _provenance(draft: Draft, windows: np.ndarray, fee: float) -> dict[str, str]
         )
     if FAMILIES[draft.family].bursty:
         found["arrivals"] = (
-            "modelled: within a window as dispersed as the counts of windows, measured on ServeGen and Azure traces, "
-            f"at most {_MOST_BURSTY:g}"
+            "modelled: as dispersed as a burst law says at the scale of a request's residency "
+            f"(fleetgym.families.bursts, fitted to an hour of Azure's requests), at most {_MOST_BURSTY:g}: "
+            + ", ".join(f"{n} {law.kind}" for n, law in zip(draft.names, draft.demand.bursts, strict=True))
+            if draft.demand.bursts
+            else "modelled: within a window as dispersed as the counts of windows, measured on ServeGen and Azure "
+            f"traces, at most {_MOST_BURSTY:g}"
         )
     return {**found, **draft.provenance}
 

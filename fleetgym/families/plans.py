@@ -30,7 +30,17 @@ class FamilyPlan:
     contexts: tuple[tuple[int, int], ...] = (
         (4096, 8),
     )  # context limits, and the fewest queue servers at each
-    bursty: bool = False  # arrivals within a window are as dispersed as the counts of windows
+    bursty: bool = (
+        False  # arrivals within a window are as dispersed as the counts of windows, or as a law says
+    )
+    budget: bool = False  # a budget binds
+    days: int = 0  # of an episode of weekly demand; 0: other demand
+    lengths_log_sd: tuple[float, float] = (
+        0.05,
+        0.15,
+    )  # range of the drift of mean token lengths (weekly demand)
+    moving_prices: bool = False  # spot prices move, and drops are warned of where the cloud does so
+    split: bool = False  # replicas of separate nodes for prefill and decoding, too
 
 
 def _class(name: str, tokens: str, model: str, base_error: float, ttft_slo_s: float) -> RequestClass:
@@ -94,6 +104,7 @@ FAMILIES = {
     "budget": FamilyPlan(
         description="Calibrated demand under a budget that binds, per hour or for the whole day: whom to serve, "
         "and when.",
+        budget=True,
     ),
     "tail": FamilyPlan(
         description="Tight deadlines for the first token and bursty arrivals: what is late, not what is refused, "
@@ -107,6 +118,48 @@ FAMILIES = {
         "by region, demand peaks by time zone.",
         drops=True,
         windows=(9.0, 10.0),
+    ),
+    # of fleet-v2
+    "week": FamilyPlan(
+        description="A real week: working days and a weekend, after two weeks of history.", days=7
+    ),
+    "ou-v2": FamilyPlan(
+        description="Demand that moves within a day as real traffic does; capacity is scarce, starting slow.",
+        days=1,
+    ),
+    "drop-v2": FamilyPlan(
+        description="Real swings of demand on spot and on-demand GPUs; spot pools vanish almost wholly, regions "
+        "together.",
+        drops=True,
+        windows=(9.5, 10.0),
+        days=1,
+    ),
+    "budget-v2": FamilyPlan(
+        description="Real swings of demand under a budget that binds, per hour or for the whole day.",
+        budget=True,
+        days=1,
+    ),
+    "tail-v2": FamilyPlan(
+        description="Tight deadlines for the first token under bursts of seconds, of chat's and of code's law.",
+        late_share=(0.45, 0.5),
+        contexts=((4096, 8), (32768, 4)),
+        bursty=True,
+        days=1,
+    ),
+    "market": FamilyPlan(
+        description="Reserved GPUs that are paid for anyway, spot pools whose prices move and that drop, with or "
+        "without warning, and on-demand ones.",
+        drops=True,
+        windows=(8.0, 10.0),
+        days=1,
+        moving_prices=True,
+    ),
+    "split": FamilyPlan(
+        description="Replicas that serve both phases beside ones with separate nodes for prompts and for tokens, in "
+        "fixed ratios, while lengths drift.",
+        days=1,
+        lengths_log_sd=(0.15, 0.30),
+        split=True,
     ),
 }
 
@@ -175,6 +228,55 @@ _DROP_M = (
 )
 
 
+def _clouds(*kinds: tuple[str, str, str]) -> tuple[PoolPlan, ...]:
+    """Return pools of GCP in us-central1 and of AWS in us-east-1, each a GPU, a market and a precision.
+
+    GCP has a price for spot. AWS's is assumed to be as much below on-demand. AWS warns two minutes ahead, which counts
+    as a window; GCP's thirty seconds count as nothing.
+    """
+    found = []
+    for gpu, market, precision in kinds:
+        is_aws = gpu == "L40S"
+        region = _EAST if is_aws else "us-central1"
+        found.append(
+            PoolPlan(
+                gpu=gpu,
+                provider="AWS" if is_aws else "GCP",
+                market=market,
+                region=region,
+                price_region=region,
+                precisions=(precision,),
+                offer="spot" if market == "spot" and not is_aws else "on-demand",
+                price_factor={"spot": _SPOT if is_aws else 1.0, "reserved": _COMMITTED}.get(market, 1.0),
+                warned=is_aws and market == "spot",
+            )
+        )
+    return tuple(found)
+
+
+_SPOT = (
+    0.60  # GCP's spot price over its on-demand price: A100-40GB .600, A100-80GB .600, H100 .569, H200 .599
+)
+_COMMITTED = 0.60  # assumed: what a year's commitment costs over on-demand
+_MARKET_S = _clouds(
+    ("A100-80GB", "reserved", "int8"),
+    ("A100-80GB", "spot", "int8"),
+    ("A100-80GB", "on-demand", "int8"),
+    ("L40S", "spot", "fp8"),
+    ("L40S", "on-demand", "fp8"),
+)
+_MARKET_M = (
+    *_MARKET_S,
+    *_clouds(
+        ("H100", "reserved", "fp8"),
+        ("H100", "spot", "fp8"),
+        ("H100", "on-demand", "fp8"),
+        ("H200", "spot", "fp8"),
+        ("H200", "on-demand", "fp8"),
+    ),
+)
+
+
 def _size(
     classes: tuple[str, ...], models: tuple[str, ...], pools: tuple[PoolPlan, ...], gpus: float
 ) -> SizePlan:
@@ -184,6 +286,18 @@ def _size(
 _DEMAND_S = _size(_SMALL_CLASSES, _SMALL, _POOLS_S, 12.0)
 _DEMAND_M = _size(_MEDIUM_CLASSES, _MEDIUM, _POOLS_M, 64.0)
 _DEMAND_L = _size(_LARGE_CLASSES, _LARGE, _POOLS_L, 512.0)
+
+_SPLIT_MODELS = ("Llama-3.1-8B", "Qwen3-32B")
+_SPLIT_POOLS = tuple(
+    PoolPlan(
+        gpu=gpu,
+        provider="RunPod Secure",
+        market="on-demand",
+        region="region-1",
+        precisions=("fp16",),
+    )
+    for gpu in ("L40S", "A100-80GB", "H100")
+)
 
 #: Homogeneous replicas: one GPU type each. Family `multi` has `MULTI_SIZES`.
 SIZES = {
@@ -200,6 +314,22 @@ SIZES = {
     ("budget", "m"): _DEMAND_M,
     ("tail", "s"): _size(_TAIL_CLASSES, _SMALL, _POOLS_S, 16.0),
     ("tail", "m"): _size((*_TAIL_CLASSES, "legal", "dialogue"), _MEDIUM, _POOLS_M, 64.0),
+    # of fleet-v2
+    **{(name, "s"): _DEMAND_S for name in ("week", "ou-v2", "budget-v2")},
+    **{(name, "m"): _DEMAND_M for name in ("week", "ou-v2", "budget-v2")},
+    ("drop-v2", "s"): _size(_SMALL_CLASSES, _SMALL, _DROP_S, 12.0),
+    ("drop-v2", "m"): _size(_MEDIUM_CLASSES, _MEDIUM, _DROP_M, 64.0),
+    ("tail-v2", "s"): _size(_TAIL_CLASSES, _SMALL, _POOLS_S, 16.0),
+    ("tail-v2", "m"): _size((*_TAIL_CLASSES, "legal", "dialogue"), _MEDIUM, _POOLS_M, 64.0),
+    ("market", "s"): _size(_SMALL_CLASSES, _SMALL, _MARKET_S, 16.0),
+    ("market", "m"): _size(_MEDIUM_CLASSES, _MEDIUM, _MARKET_M, 64.0),
+    ("split", "s"): _size(("chat", "code", "reasoning"), _SPLIT_MODELS, _SPLIT_POOLS, 24.0),
+    ("split", "m"): _size(
+        ("chat", "code", "reasoning", "summarise", "agents"),
+        (*_SPLIT_MODELS, "Llama-3.1-70B"),
+        _SPLIT_POOLS,
+        96.0,
+    ),
 }
 
 

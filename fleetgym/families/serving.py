@@ -28,6 +28,7 @@ from fleetgym.families.finish import finish
 from fleetgym.families.plans import FAMILIES, MULTI_SIZES, SIZES, RequestClass, request_class
 from fleetgym.families.slos import delay_slos, error_slos
 from fleetgym.families.text import six
+from fleetgym.families.weekly import weekly
 from fleetgym.hardware import catalog
 from fleetgym.hardware.configurations import homogeneous
 from fleetgym.hardware.configurations.homogeneous import Column, TierType
@@ -64,10 +65,11 @@ def build(family: str, size: str, seed: int, rng: np.random.Generator) -> Instan
         Validated.
     """
     name = f"{family}-{size}-{seed:03d}"
-    if family == "multi":
+    if family == "multi" or FAMILIES[family].split:
         from fleetgym.families import multi  # compiled code
 
-        draft = multi.draft(MULTI_SIZES[size], rng)
+        sizes = MULTI_SIZES[size] if family == "multi" else SIZES[family, size]
+        draft = multi.draft(sizes, rng, family)
     else:
         draft = _draft(family, SIZES[family, size], seed, rng)
     rate, cap = rates_and_caps(draft, rng)
@@ -76,7 +78,7 @@ def build(family: str, size: str, seed: int, rng: np.random.Generator) -> Instan
 
 def _draft(family: str, plan: SizePlan, seed: int, rng: np.random.Generator) -> Draft:
     count, exclusive = len(plan.classes), FAMILIES[family].exclusive
-    process = demand_plan(family, count, seed, rng)
+    process = demand_plan(family, plan.classes, seed, rng)
     tenants = demand.trace_days(seed, count) if family == "trace" else None
     lengths = _lengths(plan, tenants)
     found = _columns(plan, FAMILIES[family].contexts, exclusive)
@@ -94,15 +96,17 @@ def _draft(family: str, plan: SizePlan, seed: int, rng: np.random.Generator) -> 
     return Draft(plan, family, process, lengths, found, problem, table, delay_slo, error_slo, names)
 
 
-def demand_plan(family: str, count: int, seed: int, rng: np.random.Generator) -> demand.DemandPlan:
+def demand_plan(
+    family: str, classes: tuple[str, ...], seed: int, rng: np.random.Generator
+) -> demand.DemandPlan:
     """Return the demand of an instance: the first thing that `build` draws.
 
     Parameters
     ----------
     family : str
         A serving family.
-    count : int
-        Number of workloads.
+    classes : tuple of str
+        Request class of each workload.
     seed : int
         Picks the random walk's volatility or the tenants.
     rng : numpy.random.Generator
@@ -113,6 +117,10 @@ def demand_plan(family: str, count: int, seed: int, rng: np.random.Generator) ->
     DemandPlan
         Relative demand and its process.
     """
+    count, kind = len(classes), FAMILIES[family]
+    if kind.days:
+        tokens = tuple(request_class(name).tokens for name in classes)
+        return weekly(rng, tokens, kind.days, log_sd=kind.lengths_log_sd)
     if family == "grw":
         return demand.walk(rng, count, (0.02, 0.05, 0.03, 0.01, 0.04)[(seed - 1) % 5])
     if family == "warp":

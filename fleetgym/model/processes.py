@@ -23,6 +23,30 @@ _TIME, _DISPERSION = Parameter("workload", TIME_MIN), Parameter("workload", DISP
 _PER_DAY = {per: Parameter(per, PER_DAY) for per in ("workload", "pool")}
 _SHAPE = Parameter("one", Number(1e-3, 1e6))
 
+_LEVEL = {  # of demand, beside what the time says
+    "ou_sd": _SPREAD,
+    "ou_time_min": _TIME,
+    "ou_common": _SHARE_OF_ONE,
+    "noise_sd": _SPREAD,
+    "jumps_per_day": _PER_DAY["workload"],
+    "jump_log_mean": Parameter("workload", Number(0.4, 1.39)),  # beyond, the mean of a jump is infinite
+    "jump_hold_min": _TIME,
+    "dispersion": _DISPERSION,
+}
+_DROPS = {
+    "drops_per_day": _PER_DAY["pool"],
+    "depth_a": _SHAPE,
+    "depth_b": _SHAPE,
+    "duration_log_mean_min": Parameter("one", Number(-10.0, 20.0)),
+    "duration_log_sd": Parameter("one", Number(0.0, 10.0)),
+    "first_window_share": _SHARE_OF_ONE,
+    "copula_same_region": _SHARE_OF_ONE,
+    "copula_other_region": _SHARE_OF_ONE,
+}
+#: Names of the profiles of ``weekly-ou``: a level and four harmonics of working days and of weekends.
+_TERMS = ("level", *(f"{name}_{k}" for k in (1, 2, 3, 4) for name in ("cos", "sin")))
+PROFILE: tuple[str, ...] = tuple(f"{days}_{term}" for days in ("workday", "weekend") for term in _TERMS)
+
 #: Parameters that each kind of process takes.
 PROCESSES: Mapping[str, Mapping[str, Mapping[str, Parameter]]] = {
     "demand": {
@@ -35,16 +59,12 @@ PROCESSES: Mapping[str, Mapping[str, Mapping[str, Parameter]]] = {
         "diurnal-ou": {
             "daily_amplitude": _SPREAD,
             "daily_peak_h": Parameter("workload", Number(0.0, 24.0, "h")),
-            "ou_sd": _SPREAD,
-            "ou_time_min": _TIME,
-            "ou_common": _SHARE_OF_ONE,
-            "noise_sd": _SPREAD,
-            "jumps_per_day": _PER_DAY["workload"],
-            "jump_log_mean": Parameter(
-                "workload", Number(0.4, 1.39)
-            ),  # beyond, the mean of a jump is infinite
-            "jump_hold_min": _TIME,
-            "dispersion": _DISPERSION,
+            **_LEVEL,
+        },
+        "weekly-ou": {
+            **dict.fromkeys(PROFILE, Parameter("workload", Number(-10.0, 10.0))),
+            "first_day": Parameter("one", Number(0.0, 6.0)),  # 0: Monday
+            **_LEVEL,
         },
     },
     "tokens": {"constant": {}, "drift": {"log_sd": _SPREAD, "time_min": _TIME}},
@@ -54,18 +74,22 @@ PROCESSES: Mapping[str, Mapping[str, Mapping[str, Parameter]]] = {
     },
     "availability": {
         "constant": {},
-        "drops": {
-            "drops_per_day": _PER_DAY["pool"],
-            "depth_a": _SHAPE,
-            "depth_b": _SHAPE,
-            "duration_log_mean_min": Parameter("one", Number(-10.0, 20.0)),
-            "duration_log_sd": Parameter("one", Number(0.0, 10.0)),
-            "first_window_share": _SHARE_OF_ONE,
-            "copula_same_region": _SHARE_OF_ONE,
-            "copula_other_region": _SHARE_OF_ONE,
+        "drops": _DROPS,
+        "warned-drops": {**_DROPS, "warning_windows": Parameter("pool", SHARE)},
+    },
+    "prices": {
+        "constant": {},
+        "ou-jumps": {
+            "ou_sd": Parameter("pool", LOG_SD),
+            "ou_time_min": Parameter("pool", TIME_MIN),
+            "jumps_per_day": _PER_DAY["pool"],
+            "jump_log_mean": Parameter("pool", Number(0.0, 0.9)),  # from 1 on, the mean of a jump is infinite
+            "jump_hold_min": Parameter("pool", TIME_MIN),
+            "ceiling": Parameter("pool", Number(1e-3, 1e4)),
+            "same_region": _SHARE_OF_ONE,
+            "other_region": _SHARE_OF_ONE,
         },
     },
-    "prices": {"constant": {}},
 }
 
 
@@ -120,9 +144,20 @@ def check_dynamics(dynamics: Dynamics, counts: Mapping[str, int], path: str) -> 
             if name not in process.parameters:
                 _fail(f"missing parameter {name!r}", f"{here}.parameters")
 
-    drops = dynamics.availability
-    if drops.kind == "drops" and _first(drops, "copula_other_region") > _first(drops, "copula_same_region"):
+    drops, prices = dynamics.availability, dynamics.prices
+    if drops.kind != "constant" and _first(drops, "copula_other_region") > _first(
+        drops, "copula_same_region"
+    ):
         _fail("expected copula_other_region <= copula_same_region", f"{path}.availability.parameters")
+    if prices.kind != "constant" and _first(prices, "other_region") > _first(prices, "same_region"):
+        _fail("expected other_region <= same_region", f"{path}.prices.parameters")
+    for process, field, name in (
+        (dynamics.demand, "demand", "first_day"),
+        (drops, "availability", "warning_windows"),
+    ):
+        values = process.parameters.get(name, 0.0)
+        if any(value != int(value) for value in (values if isinstance(values, tuple) else (values,))):
+            _fail("expected a whole number", f"{path}.{field}.parameters.{name}")
 
 
 def _first(process: Process, name: str) -> float:

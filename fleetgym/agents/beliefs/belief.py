@@ -73,7 +73,7 @@ class Belief:
         dynamics, self.window = instance.dynamics, -1
         self._demand = demand_belief(instance)
         self._lengths, self._factors = LengthsBelief(instance), FactorsBelief(instance)
-        drops = dynamics.availability.kind == "drops"
+        drops = dynamics.availability.kind != "constant"
         self._availability = DropsBelief(instance) if drops else ConstantAvailability(instance)
         self._price = np.ones(instance.num_pools)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from fleetgym.agents.beliefs.draws import mirrored_normals, strata
 from fleetgym.model.dynamics.demand import MIN_JUMP_LOG
-from fleetgym.model.dynamics.scenario import diurnal_ou, parameter
+from fleetgym.model.dynamics.scenario import LEVEL_KINDS, level_process, parameter
 from fleetgym.model.instance import Instance
 
 _FLOOR = 0.5  # requests: a window with fewer counts as this where a logarithm is taken
@@ -14,7 +14,7 @@ _LEAST = 0.05  # of the nominal rate: what regressions take for it where there i
 
 
 class ProcessBelief:
-    """What is known of ``diurnal-ou``, or of the random walk ``grw``, from the counts of an episode.
+    """What is known of a process of `LEVEL_KINDS`, or of the random walk ``grw``, from the counts of an episode.
 
     Given the jumps of a workload, its log level is a linear Gaussian process seen through noise, for which the Kalman
     filter is exact, if the logarithm of a count is taken as normal. So particles hold jumps only (Doucet, de Freitas,
@@ -48,7 +48,7 @@ class ProcessBelief:
             self.start_sd = self.noise_sd = self.onset = none
             self.stop, self.common = np.ones(count), 0.0
         else:
-            ou = self.process = diurnal_ou(process, count)
+            ou = self.process = level_process(process, count)
             self.phi = np.exp(-self.window_s / 60.0 / ou.ou_time_min)
             self.start_sd, self.noise_sd, self.common = ou.ou_sd, ou.noise_sd, ou.ou_common
             self.shock_sd = ou.ou_sd * np.sqrt(1.0 - self.phi**2)
@@ -311,6 +311,6 @@ class HistoryBelief:
 
 def demand_belief(instance: Instance) -> ProcessBelief | HistoryBelief:
     """Return what fits an instance's kind of demand: a filter if its parameters are public, else a regression."""
-    if instance.dynamics.demand.kind in ("diurnal-ou", "grw"):
+    if instance.dynamics.demand.kind in (*LEVEL_KINDS, "grw"):
         return ProcessBelief(instance)
     return HistoryBelief(instance)

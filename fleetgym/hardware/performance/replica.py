@@ -331,9 +331,14 @@ class OperatingPoint:
 
 
 def operating_point(
-    service: Service, node: NodeType, layers: int, stages: int, options: ReplicaOptions = DEFAULT
+    service: Service,
+    node: NodeType,
+    layers: int,
+    stages: int,
+    options: ReplicaOptions = DEFAULT,
+    phase: Literal["decode", "both"] = "both",
 ) -> OperatingPoint:
-    """Return what serving both phases at full load takes on a node.
+    """Return what decoding at full load takes on a node, beside prompts or alone.
 
     Parameters
     ----------
@@ -347,13 +352,15 @@ def operating_point(
         Stages of the pipeline.
     options : ReplicaOptions
         Assumptions.
+    phase : {"decode", "both"}
+        Whether prompts are computed on the node too.
 
     Returns
     -------
     OperatingPoint
         With 0 requests per second where it cannot serve.
     """
-    rate, step_s = (v[layers - 1] for v in _by_layers(service, node, "both", stages, options))
+    rate, step_s = (v[layers - 1] for v in _by_layers(service, node, phase, stages, options))
     share = layers / service.model.layers
     batch = float(rate * service.output_tokens * step_s)
     free_gb = node.memory_gb * options.memory_share - node.gpus * options.reserve_gb

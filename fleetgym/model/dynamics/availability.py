@@ -79,13 +79,7 @@ class Drops:
     def normals(self, rng: np.random.Generator, rows: int) -> np.ndarray:
         """Draw standard normals that correlate by region: shape (rows, pools)."""
         same, other = self.copula_same_region, self.copula_other_region
-        regions = int(self.region.max()) + 1
-        draws = rng.standard_normal((rows, 1 + regions + len(self.region)))
-        return (
-            math.sqrt(other) * draws[:, :1]
-            + math.sqrt(same - other) * draws[:, 1 + self.region]
-            + math.sqrt(1.0 - same) * draws[:, 1 + regions :]
-        )
+        return regional_normals(rng, rows, self.region, same, other)
 
     def threshold(self, window_s: float) -> np.ndarray:
         """Return the normal quantile below which a pool that is whole starts to drop: shape (pools,)."""
@@ -97,6 +91,31 @@ class Drops:
         """Return lengths of drops in windows, int64, by their normal quantiles; any shape."""
         minutes = np.exp(self.duration_log_mean_min + self.duration_log_sd * normals)
         return np.clip(np.rint(minutes * 60.0 / window_s), 1, 2**40).astype(np.int64)
+
+
+def regional_normals(
+    rng: np.random.Generator, rows: int, region: np.ndarray, same: float, other: float
+) -> np.ndarray:
+    """Draw standard normals of pools that correlate by region: shape (rows, pools).
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Source of randomness.
+    rows : int
+        How many draws.
+    region : ndarray of int64, shape (pools,)
+        Index of each pool's region.
+    same, other : float
+        Correlation of two pools of one region, and of two regions; other <= same.
+    """
+    regions = int(region.max()) + 1
+    draws = rng.standard_normal((rows, 1 + regions + len(region)))
+    return (
+        math.sqrt(other) * draws[:, :1]
+        + math.sqrt(same - other) * draws[:, 1 + region]
+        + math.sqrt(1.0 - same) * draws[:, 1 + regions :]
+    )
 
 
 @functools.lru_cache(maxsize=256)

@@ -6,6 +6,7 @@ else. Calibration: `tools/build_demand_tables.py` and `fleetgym/data/SOURCES-dem
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import math
@@ -132,11 +133,9 @@ class LogLevel(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class DiurnalOU:
-    """Parameters of the calibrated demand process, one per workload: a daily term, OU, noise and jumps."""
+class LevelProcess(abc.ABC):
+    """Log demand as a sum, one parameter per workload: what is known of the time, OU, noise and jumps."""
 
-    daily_amplitude: np.ndarray  # (workloads,) of log demand
-    daily_peak_h: np.ndarray  # (workloads,) hour of the day
     ou_sd: np.ndarray  # (workloads,) of log demand
     ou_time_min: np.ndarray  # (workloads,)
     ou_common: float  # share of the OU shocks' variance that all workloads share
@@ -179,10 +178,13 @@ class DiurnalOU:
         """Return the correlation of the mean-reverting part in neighbouring windows: shape (workloads,)."""
         return np.exp(-window_s / 60.0 / self.ou_time_min)
 
+    @abc.abstractmethod
     def daily(self, window: np.ndarray | int, window_s: float) -> np.ndarray:
-        """Return the daily term of log demand in windows (..., 1) or in one: shape (..., workloads)."""
-        hours = window * (window_s / 3600.0)
-        return self.daily_amplitude * np.cos((2.0 * math.pi / 24.0) * (hours - self.daily_peak_h))
+        """Return what the time says of log demand in windows (..., 1) or in one: shape (..., workloads)."""
+
+    @abc.abstractmethod
+    def daily_log_mean(self, window_s: float) -> np.ndarray:
+        """Return the log of the mean of exp(daily term): shape (workloads,)."""
 
     def log_mean(self, window_s: float) -> np.ndarray:
         """Return the log of the mean of exp(level) before normalisation: shape (workloads,)."""
@@ -190,7 +192,7 @@ class DiurnalOU:
 
     def _log_mean(self, window_s: float) -> np.ndarray:
         gauss = 0.5 * (self.ou_sd**2 + self.noise_sd**2)
-        daily = np.log(np.i0(self.daily_amplitude))
+        daily = self.daily_log_mean(window_s)
         spread = self.jump_log_mean - MIN_JUMP_LOG
         mean_factor = 0.5 * (math.exp(MIN_JUMP_LOG) / (1 - spread) + math.exp(-MIN_JUMP_LOG) / (1 + spread))
         active = self.onset_probability(window_s) / self.return_probability(window_s)
@@ -230,8 +232,25 @@ class DiurnalOU:
         return size * rng.choice((-1.0, 1.0), len(workload))
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class DiurnalOU(LevelProcess):
+    """Demand whose known part is one harmonic of the day."""
+
+    daily_amplitude: np.ndarray  # (workloads,) of log demand
+    daily_peak_h: np.ndarray  # (workloads,) hour of the day
+
+    def daily(self, window: np.ndarray | int, window_s: float) -> np.ndarray:
+        """Return the daily term of log demand in windows (..., 1) or in one: shape (..., workloads)."""
+        hours = window * (window_s / 3600.0)
+        return self.daily_amplitude * np.cos((2.0 * math.pi / 24.0) * (hours - self.daily_peak_h))
+
+    def daily_log_mean(self, window_s: float) -> np.ndarray:
+        """Return the log of the mean of exp(daily term): shape (workloads,)."""
+        return np.log(np.i0(self.daily_amplitude))
+
+
 @functools.lru_cache(maxsize=64)
-def _kept_log_mean(process: DiurnalOU, window_s: float) -> np.ndarray:
+def _kept_log_mean(process: LevelProcess, window_s: float) -> np.ndarray:
     return process._log_mean(window_s)  # the Bessel function takes longer than drawing a series
 
 

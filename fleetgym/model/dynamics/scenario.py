@@ -7,18 +7,21 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fleetgym.files.quantities import FACTOR, RATE_RPS
+from fleetgym.files.quantities import FACTOR, PRICE_FACTOR, RATE_RPS
 from fleetgym.files.schema import Number
 from fleetgym.model.dynamics.availability import Drops
 from fleetgym.model.dynamics.demand import (
     DiurnalOU,
+    LevelProcess,
     draw_counts,
     geometric_random_walk,
     resampled_day,
     stationary_ou,
 )
+from fleetgym.model.dynamics.prices import PriceWalk
+from fleetgym.model.dynamics.weekly import WeeklyOU
 from fleetgym.model.instance import Instance
-from fleetgym.model.processes import Process
+from fleetgym.model.processes import PROFILE, Process
 from fleetgym.model.scenario import Scenario
 
 _Draw = Callable[[np.random.Generator], np.ndarray]
@@ -47,7 +50,7 @@ class ScenarioGenerator:
         self._tokens = _tokens(instance)
         self._factors = _factors(instance)
         self._availability = _availability(instance)
-        self._prices = np.ones((1, instance.num_pools))
+        self._prices = _prices(instance)
 
     def draw(self, rng: np.random.Generator, scenario_id: str = "drawn") -> Scenario:
         """Draw one scenario; everything random comes from `rng`, in a fixed order.
@@ -75,7 +78,7 @@ class ScenarioGenerator:
             delay_factor=_within(FACTOR, delay_factor),
             error_factor=_within(FACTOR, error_factor),
             available_gpus=self._availability(rng),
-            price_factor=self._prices,
+            price_factor=_within(PRICE_FACTOR, self._prices(rng)),
         )
 
 
@@ -148,7 +151,7 @@ def _demand(instance: Instance) -> _Draw:
         def level(rng: np.random.Generator) -> np.ndarray:
             return geometric_random_walk(rng, windows, sigma)
     else:
-        ou = diurnal_ou(process, length)
+        ou = level_process(process, length)
 
         def level(rng: np.random.Generator) -> np.ndarray:
             return ou.log_level(rng, windows, window_s)
@@ -161,25 +164,35 @@ def _demand(instance: Instance) -> _Draw:
     return draw
 
 
-def diurnal_ou(process: Process, length: int) -> DiurnalOU:
-    """Return the process ``diurnal-ou`` with one value per workload for each parameter.
+#: Kinds of demand that are a `LevelProcess`.
+LEVEL_KINDS = ("diurnal-ou", "weekly-ou")
+
+
+def level_process(process: Process, length: int) -> LevelProcess:
+    """Return a process of one of `LEVEL_KINDS` with one value per workload for each parameter.
 
     Parameters
     ----------
     process : Process
-        Of kind ``diurnal-ou``.
+        Its parameters.
     length : int
         Number of workloads.
 
     Returns
     -------
-    DiurnalOU
+    LevelProcess
         Ready to draw from.
     """
-    names = ("daily_amplitude", "daily_peak_h", "ou_sd", "ou_time_min", "noise_sd")
-    jumps = ("jumps_per_day", "jump_log_mean", "jump_hold_min")
-    vectors = {name: parameter(process, name, length) for name in names + jumps}
-    return DiurnalOU(ou_common=_scalar(process, "ou_common"), **vectors)
+    names = ("ou_sd", "ou_time_min", "noise_sd", "jumps_per_day", "jump_log_mean", "jump_hold_min")
+    vectors = {name: parameter(process, name, length) for name in names}
+    common = _scalar(process, "ou_common")
+    if process.kind == "weekly-ou":
+        profile = np.array([parameter(process, name, length) for name in PROFILE])
+        return WeeklyOU(
+            profile=profile, first_day=int(_scalar(process, "first_day")), ou_common=common, **vectors
+        )
+    daily = {name: parameter(process, name, length) for name in ("daily_amplitude", "daily_peak_h")}
+    return DiurnalOU(ou_common=common, **daily, **vectors)
 
 
 def _resampled(instance: Instance) -> _Draw:
@@ -229,11 +242,38 @@ def _availability(instance: Instance) -> _Draw:
     return lambda rng: drops.draw(rng, instance.num_windows, instance.window_s)
 
 
+def _prices(instance: Instance) -> _Draw:
+    process, length = instance.dynamics.prices, instance.num_pools
+    if process.kind == "constant":
+        return lambda rng: np.ones((1, length))
+    names = ("ou_sd", "ou_time_min", "jumps_per_day", "jump_log_mean", "jump_hold_min", "ceiling")
+    walk = PriceWalk(
+        **{name: parameter(process, name, length) for name in names},
+        region=_regions(instance),
+        same_region=_scalar(process, "same_region"),
+        other_region=_scalar(process, "other_region"),
+    )
+    return lambda rng: walk.draw(rng, instance.num_windows, instance.window_s)
+
+
+def _regions(instance: Instance) -> np.ndarray:
+    """Return the index of each pool's region among the sorted ones: int64 (G,)."""
+    regions = sorted({pool.region for pool in instance.pools})
+    return np.array([regions.index(pool.region) for pool in instance.pools], dtype=np.int64)
+
+
+def warned_pools(instance: Instance) -> np.ndarray:
+    """Return which pools tell of a drop one window ahead: bool (G,)."""
+    process = instance.dynamics.availability
+    if process.kind != "warned-drops":
+        return np.zeros(instance.num_pools, dtype=bool)
+    return parameter(process, "warning_windows", instance.num_pools) > 0.0
+
+
 def drops_of(instance: Instance) -> Drops:
-    """Return the process ``drops`` of an instance whose availability is of this kind."""
+    """Return the drops of an instance whose availability is not constant."""
     process = instance.dynamics.availability
     caps = np.array([pool.cap_gpus for pool in instance.pools], dtype=np.int64)
-    regions = sorted({pool.region for pool in instance.pools})
     per_node = np.array([pool.gpus_per_node for pool in instance.pools], dtype=np.int64)
     names = ("depth_a", "depth_b", "duration_log_mean_min", "duration_log_sd", "first_window_share")
     copula = ("copula_same_region", "copula_other_region")
@@ -242,6 +282,6 @@ def drops_of(instance: Instance) -> Drops:
         drops_per_day=parameter(process, "drops_per_day", instance.num_pools),
         nodes=caps // per_node,
         gpus_per_node=per_node,
-        region=np.array([regions.index(pool.region) for pool in instance.pools], dtype=np.int64),
+        region=_regions(instance),
         **scalars,
     )

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from fleetgym.files.errors import FleetgymError
+from fleetgym.hardware.catalog import ModelType
 from fleetgym.hardware.configurations.templates.library import Library
 from fleetgym.hardware.configurations.templates.plans import Plan
+from fleetgym.hardware.configurations.templates.split import SplitReplica
 from fleetgym.hardware.performance.coefficients import Coefficients, PairPerformance, service_cv2
 from fleetgym.hardware.performance.replica import (
     CALIBRATED,
@@ -35,6 +37,36 @@ class Replica:
     compute_tflops: float
     kv_capacity_gb: float
     kv_gb_per_token: float
+
+    @property
+    def model(self) -> ModelType:
+        """What it serves."""
+        return self.library.service.model
+
+    @property
+    def work_tflop(self) -> Coefficients:
+        """Work of a request: that of its prompt and its tokens."""
+        token = 2.0 * self.model.active_params_b / 1000.0
+        return Coefficients(0.0, token, token)
+
+    @property
+    def gpus(self) -> Mapping[str, int]:
+        """GPUs of each type that a replica takes, in the order of its stages."""
+        found: Counter[str] = Counter()
+        for stage in self.plan.stages:
+            for n in stage.nodes:
+                found[self.library.nodes[n].gpu.name] += self.library.nodes[n].gpus
+        return found
+
+    @property
+    def label(self) -> str:
+        """GPUs and the template's rank: ``1xL40S+1xL4:t37``."""
+        return "+".join(f"{n}x{name}" for name, n in self.gpus.items()) + f":t{self.rank}"
+
+    @property
+    def stages(self) -> int:
+        """Pipeline stages."""
+        return len(self.plan.stages)
 
     @property
     def service_s(self) -> Coefficients:
@@ -113,14 +145,19 @@ def replica(library: Library, rank: int, options: ReplicaOptions = DEFAULT) -> R
 
 
 def configuration(
-    found: Replica, tiers: Mapping[str, str], *, max_replicas: int, startup_windows: int = 0, region: str = ""
+    found: Replica | SplitReplica,
+    tiers: Mapping[str, str],
+    *,
+    max_replicas: int,
+    startup_windows: int = 0,
+    region: str = "",
 ) -> Configuration:
     """Return the instance's form of a template.
 
     Parameters
     ----------
-    found : Replica
-        From `replica`.
+    found : Replica or SplitReplica
+        From `replica`, or from `fleetgym.hardware.configurations.templates.split`.
     tiers : mapping
         GPU type to the id of the tier on which its GPUs are rented.
     max_replicas : int
@@ -135,28 +172,23 @@ def configuration(
     Configuration
         Its id has the GPUs and the template's rank: ``"Phi-4-14B@1xL40S+1xL4:t37"``.
     """
-    gpus: Counter[str] = Counter()
-    for stage in found.plan.stages:
-        for n in stage.nodes:
-            gpus[found.library.nodes[n].gpu.name] += found.library.nodes[n].gpus
-    nodes = "+".join(f"{n}x{name}" for name, n in gpus.items())
     where = f":{region}" if region else ""
     return Configuration(
-        id=f"{found.library.service.model.name}@{nodes}:t{found.rank}{where}",
-        model=found.library.service.model.name,
-        uses=tuple(Use(tier=tiers[name], gpus=n) for name, n in gpus.items()),
+        id=f"{found.model.name}@{found.label}{where}",
+        model=found.model.name,
+        uses=tuple(Use(tier=tiers[name], gpus=n) for name, n in found.gpus.items()),
         compute_tflops=found.compute_tflops,
         kv_capacity_gb=found.kv_capacity_gb,
         kv_gb_per_token=found.kv_gb_per_token,
         max_concurrency=found.max_concurrency,
         max_replicas=max_replicas,
         startup_windows=startup_windows,
-        pipeline_parallel=len(found.plan.stages),
+        pipeline_parallel=found.stages,
     )
 
 
 def pair(
-    found: Replica,
+    found: Replica | SplitReplica,
     *,
     input_tokens: float,
     output_tokens: float,
@@ -170,8 +202,8 @@ def pair(
 
     Parameters
     ----------
-    found : Replica
-        From `replica`.
+    found : Replica or SplitReplica
+        As for `configuration`.
     input_tokens, output_tokens : float
         Mean lengths of the workload.
     error : float
@@ -181,13 +213,12 @@ def pair(
     storage_usd : float
         Data storage of one request.
     """
-    token = 2.0 * found.library.service.model.active_params_b / 1000.0
     service = found.service_s
     return PairPerformance(
         delay_s=service,
         service_s=service,
         prefill_s=found.prefill_s,
-        work_tflop=Coefficients(0.0, token, token),
+        work_tflop=found.work_tflop,
         error=error,
         service_cv2=service_cv2(service, input_tokens, output_tokens, input_cv2, output_cv2, correlation),
         storage_usd=storage_usd,

@@ -1,0 +1,196 @@
+"""`FleetAlloc-v1`: the same windows and money as `FleetAlloc-v0`, with the time of the week, forecasts and warnings.
+
+To import this module registers it. A preview is not registered with the package: Gymnasium would tell everybody who
+plays v0 that it is out of date.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from fleetgym.envs.batch import EpisodeBatch
+from fleetgym.envs.fleet_alloc import FleetAllocEnv
+from fleetgym.envs.vector import FleetAllocVectorEnv
+from fleetgym.kernels.batch import MAX_LOG_RATIO
+from fleetgym.model.instance import Instance
+from fleetgym.model.library import InstanceSource
+
+#: Windows after the coming one that a forecast is for.
+AHEAD = (0, 12, 72)
+_WEEK_S, _DAY_S = 604800.0, 86400.0
+
+
+class FleetAllocV1Env(FleetAllocEnv):
+    """Rent GPUs to serve LLM requests, window by window; know the time of the week, and what is announced.
+
+    ## Description
+    Windows, admission, routing and money are those of [`FleetAlloc-v0`](fleet-alloc-v0.md). The same actions cost the
+    same to the bit. Observations say more.
+
+    ## Action space
+    As in `FleetAlloc-v0`.
+
+    ## Observation space
+    All keys of `FleetAlloc-v0`, and these float32 boxes (I workloads, G pools):
+
+    | key | shape | meaning |
+    |---|---|---|
+    | `week` | (2,) | sine and cosine of the time of the week |
+    | `forecast` | (3, I) | log(rate / nominal rate) for the coming window, one and six hours later, clipped to ±5 |
+    | `announced` | (G,) | GPUs that the coming window will have, as far as warnings tell / cap |
+
+    The forecast is the mean of the history at the same time of the week. Where the history is shorter than a week it
+    is the same time of the day, and 0 where it is shorter than a day. `announced` is 1 where nothing is announced.
+
+    ## Rewards
+    As in `FleetAlloc-v0`.
+
+    ## Starting state
+    As in `FleetAlloc-v0`.
+
+    ## Episode end
+    As in `FleetAlloc-v0`: after ``num_windows`` windows, 2016 of them in the family `week`.
+
+    ## Info
+    As in `FleetAlloc-v0`. Instances whose drops are announced have `announced_gpus` in both versions: GPUs per pool in
+    the coming window where a drop is announced, and the cap elsewhere. `fleetgym.View` takes it into account.
+
+    ## Arguments
+    ``gymnasium.make("fleetgym.envs.fleet_alloc_v1:FleetAlloc-v1", instance="fleet-v0/dev/ou-s-001", render_mode=None)``; the arguments are
+    those of `FleetAlloc-v0`.
+
+    ## Vectorized use
+    ``gymnasium.make_vec("fleetgym.envs.fleet_alloc_v1:FleetAlloc-v1", num_envs=64, instance=...)``, with the numbers
+    of this environment bit for bit.
+
+    ## Version history
+    * v1: observations `week`, `forecast` and `announced`. A preview: it may change until `fleet-v2` is frozen.
+    * v0: see there. What v0 cannot show is a drop that is announced before it strikes, and it has no time of the week.
+    """
+
+    def __init__(
+        self,
+        instance: InstanceSource = "fleet-v0/dev/ou-s-001",
+        render_mode: str | None = None,
+        scenarios: str = "drawn",
+    ):
+        super().__init__(instance, render_mode, scenarios)
+        self._more = _More([self.instance])
+        self.observation_space = self._more.space(self.observation_space)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Start an episode; see `FleetAllocEnv.reset`."""
+        observation, info = super().reset(seed=seed, options=options)
+        return self._extended(observation), info
+
+    def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
+        """Let one window happen; see `FleetAllocEnv.step`."""
+        observation, *rest = super().step(action)
+        return (self._extended(observation), *rest)  # type: ignore[return-value]
+
+    def _extended(self, observation: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        more = self._more.rows(self._batch, np.zeros(1, dtype=np.int64))
+        return {**observation, **{name: values[0] for name, values in more.items()}}
+
+
+class FleetAllocV1VectorEnv(FleetAllocVectorEnv):
+    """Play many episodes of `FleetAlloc-v1` side by side; see `FleetAllocVectorEnv`.
+
+    Examples
+    --------
+    >>> import fleetgym, gymnasium
+    >>> name = "fleetgym.envs.fleet_alloc_v1:FleetAlloc-v1"
+    >>> envs = gymnasium.make_vec(name, num_envs=3, instance="fleet-v0/toy/two-pools")
+    >>> observations, infos = envs.reset(seed=7)
+    >>> observations["week"].shape, observations["forecast"].shape
+    ((3, 2), (3, 3, 1))
+    >>> envs.close()
+    """
+
+    def _single_space(self) -> spaces.Dict:
+        self._more = _More(self.instances)
+        return self._more.space(super()._single_space())
+
+    def _observation(self) -> dict[str, np.ndarray]:
+        return {**super()._observation(), **self._more.rows(self._batch, self._which)}
+
+
+class _More:
+    """What observations of this version add, for instances of one shape."""
+
+    def __init__(self, instances: Sequence[Instance]):
+        self._tables = np.stack([seasonal_log_ratios(one) for one in instances])
+        self._clock = np.array([[one.window_s, 86400.0 * first_day(one)] for one in instances])
+        self._caps = np.array([[pool.cap_gpus for pool in one.pools] for one in instances])
+
+    def space(self, known: spaces.Dict) -> spaces.Dict:
+        """Return the space of observations with the further keys."""
+        rows = (len(AHEAD), self._tables.shape[2])
+        return spaces.Dict(
+            {
+                **known.spaces,
+                "week": spaces.Box(-1.0, 1.0, (2,), np.float32),
+                "forecast": spaces.Box(-MAX_LOG_RATIO, MAX_LOG_RATIO, rows, np.float32),
+                "announced": spaces.Box(0.0, 1.0, self._caps.shape[1:], np.float32),
+            }
+        )
+
+    def rows(self, batch: EpisodeBatch, which: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the further keys of every episode, each float32 (N, ...)."""
+        window = batch.window
+        angle = (2.0 * math.pi / _WEEK_S) * (self._clock[which, 1] + window * self._clock[which, 0])
+        forecast = self._tables[which[:, None], window[:, None] + np.array(AHEAD)]
+        caps = self._caps[which]
+        announced = batch.announced_gpus / np.maximum(caps, 1) if batch.announces else np.ones(caps.shape)
+        announced = np.where(caps > 0, announced, 1.0)
+        return {
+            "week": np.stack([np.sin(angle), np.cos(angle)], axis=1).astype(np.float32),
+            "forecast": forecast.astype(np.float32),
+            "announced": announced.astype(np.float32),
+        }
+
+
+def first_day(instance: Instance) -> int:
+    """Return the day of the week on which an episode begins, 0 for Monday, where the process of demand has weeks."""
+    return int(np.ravel(instance.dynamics.demand.parameters.get("first_day", 0))[0])
+
+
+def seasonal_log_ratios(instance: Instance) -> np.ndarray:
+    """Return what the history says of each window of an episode, and of some after its end.
+
+    Parameters
+    ----------
+    instance : Instance
+        Its history ends where the episode begins.
+
+    Returns
+    -------
+    ndarray, shape (num_windows + 1 + max(AHEAD), I)
+        log(mean rate at this time of the week or day / nominal rate), clipped.
+    """
+    rates = instance.history.rate_rps
+    nominal = np.array([w.rate_rps for w in instance.workloads])
+    windows = np.arange(instance.num_windows + 1 + max(AHEAD))
+    for period_s in (_WEEK_S, _DAY_S):
+        period = round(period_s / instance.window_s)
+        if period * instance.window_s == period_s and len(rates) >= period:
+            whole = rates[len(rates) % period :].reshape(-1, period, len(nominal)).mean(axis=0)
+            with np.errstate(divide="ignore"):
+                return np.clip(np.log(whole / nominal), -MAX_LOG_RATIO, MAX_LOG_RATIO)[windows % period]
+    return np.zeros((len(windows), len(nominal)))
+
+
+if "FleetAlloc-v1" not in gymnasium.registry:
+    gymnasium.register(
+        "FleetAlloc-v1",
+        entry_point="fleetgym.envs.fleet_alloc_v1:FleetAllocV1Env",
+        vector_entry_point="fleetgym.envs.fleet_alloc_v1:FleetAllocV1VectorEnv",
+    )
