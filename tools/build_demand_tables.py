@@ -78,6 +78,8 @@ def make_up(folder: Path) -> None:
     lengths = [(*client, d, w, 500.0, 100.0) for client in [*clients, REASONING] for d in days for w in slots]
     typed = table("model client day window mean_in mean_out", lengths)
     typed.to_parquet(folder / "demand_days_typed.parquet")
+    arrivals = table("kind t_ms", [("azure_conv", 500.0 * k) for k in range(7200)])
+    arrivals.to_parquet(folder / "requests_1h.parquet")
     csv = {
         "servegen_demand_10min.csv": table(
             "model t_s missing", [(m, 600.0 * k, 0) for m in TENANTS for k in times]
@@ -88,8 +90,11 @@ def make_up(folder: Path) -> None:
             [("azure_conv", w, 1, 1, 1) for w in slots],
         ),
         "azure_week_2024_digitised.csv": table(
-            "kind start rate_rps",
-            [("code", f"2024-05-{10 + k // 144} {k // 6 % 24:02d}:{k % 6}0", 5.0) for k in range(1008)],
+            "kind start rate_rps lowest_rps highest_rps",
+            [
+                ("code", f"2024-05-{10 + k // 144} {k // 6 % 24:02d}:{k % 6}0", 5.0, 4.0, 6.0)
+                for k in range(1008)
+            ],
         ),
         "tokens_summary.csv": table(
             "kind field mean cv", [("chat", f, 9.0, 1.0) for f in ("context", "generated")]
@@ -240,7 +245,7 @@ def azure_week(shared: Path) -> dict:
     The file's seven days begin on another weekday; whole days are put in the order of the week.
     """
     table = pd.read_csv(shared / "azure_week_2024_digitised.csv")
-    found: dict = {"window_s": 600, "parameters": list(PROFILE)}
+    found: dict = {"window_s": 600, "parameters": list(PROFILE), "bursts": azure_bursts(shared)}
     for kind, rows in table.groupby("kind"):
         start = pd.to_datetime(rows.start)
         rate = rows.rate_rps.to_numpy()[np.argsort(start.dt.day_of_week.to_numpy(), kind="stable")]
@@ -250,8 +255,27 @@ def azure_week(shared: Path) -> dict:
         found[str(kind)] = {
             "requests": np.rint(600.0 * rate).astype(int).tolist(),
             "profile": [round(float(value), 3) for value in profile],
+            "band": round(float(((rows.highest_rps - rows.lowest_rps) / rows.rate_rps).median()), 3),
             **deviation_fit(log - columns @ profile),
         }
+    return found
+
+
+def azure_bursts(shared: Path) -> dict:
+    """Return the index of dispersion of an hour's requests by kind and seconds, about the means of five minutes.
+
+    That of five minutes themselves is about the mean of the hour.
+    """
+    found: dict = {}
+    for kind, rows in pd.read_parquet(shared / "requests_1h.parquet").groupby("kind"):
+        second = rows.t_ms.to_numpy() / 1000.0
+        found[str(kind)] = {"rate_rps": round(len(second) / float(second.max()), 2)}
+        for scale in (2, 10, 60, 300):
+            counts = np.bincount((second // scale).astype(int))[: int(second.max() // scale)]
+            each = 300 // scale
+            part = counts[: len(counts) // each * each].reshape(-1, each) if each > 1 else counts[None]
+            index = part.var(axis=1, ddof=1).mean() / part.mean()
+            found[str(kind)][str(scale)] = round(float(index), 2)
     return found
 
 

@@ -62,8 +62,8 @@ class FleetAllocV1Env(FleetAllocEnv):
     the coming window where a drop is announced, and the cap elsewhere. `fleetgym.View` takes it into account.
 
     ## Arguments
-    ``gymnasium.make("fleetgym.envs.fleet_alloc_v1:FleetAlloc-v1", instance="fleet-v0/dev/ou-s-001", render_mode=None)``; the arguments are
-    those of `FleetAlloc-v0`.
+    ``gymnasium.make("fleetgym.envs.fleet_alloc_v1:FleetAlloc-v1", instance="fleet-v0/dev/ou-s-001")``, with the
+    arguments of `FleetAlloc-v0`.
 
     ## Vectorized use
     ``gymnasium.make_vec("fleetgym.envs.fleet_alloc_v1:FleetAlloc-v1", num_envs=64, instance=...)``, with the numbers

@@ -27,7 +27,7 @@ from fleetgym.hardware.configurations import homogeneous
 from fleetgym.model.instance import INSTANCE_FORMAT, Instance
 
 #: Requests that come in bunches wait as if the bunches were no larger than this.
-_MOST_BURSTY = 20.0
+MOST_BURSTY = 20.0
 
 
 def finish(
@@ -130,7 +130,7 @@ def _workloads(
             "unserved_usd": float(unserved[i]),
             "late_usd": float(late[i]),
             "ttft_slo_s": request_class(draft.plan.classes[i]).ttft_slo_s,
-            "arrival_cv2": min(float(cv2[i]), _MOST_BURSTY),
+            "arrival_cv2": min(float(cv2[i]), MOST_BURSTY),
         }
         for i, name in enumerate(draft.names)
     ]
@@ -204,11 +204,11 @@ def _provenance(draft: Draft, cap: np.ndarray, windows: np.ndarray, fee: float) 
     if FAMILIES[draft.family].bursty:
         found["arrivals"] = (
             "modelled: as dispersed as a burst law says at the scale of a request's residency "
-            f"(fleetgym.families.bursts, fitted to an hour of Azure's requests), at most {_MOST_BURSTY:g}: "
+            f"(fleetgym.families.bursts, fitted to an hour of Azure's requests), at most {MOST_BURSTY:g}: "
             + ", ".join(f"{n} {law.kind}" for n, law in zip(draft.names, draft.demand.bursts, strict=True))
             if draft.demand.bursts
             else "modelled: within a window as dispersed as the counts of windows, measured on ServeGen and Azure "
-            f"traces, at most {_MOST_BURSTY:g}"
+            f"traces, at most {MOST_BURSTY:g}"
         )
     return {**found, **draft.provenance}
 

@@ -120,7 +120,7 @@ def demand_plan(
     count, kind = len(classes), FAMILIES[family]
     if kind.days:
         tokens = tuple(request_class(name).tokens for name in classes)
-        return weekly(rng, tokens, kind.days, log_sd=kind.lengths_log_sd)
+        return weekly(rng, tokens, kind.days, log_sd=kind.lengths_log_sd, bursty=kind.bursty)
     if family == "grw":
         return demand.walk(rng, count, (0.02, 0.05, 0.03, 0.01, 0.04)[(seed - 1) % 5])
     if family == "warp":

@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.families.bursts import CHAT, CODE, drawn
+from fleetgym.families.bursts import CHAT, CODE, LEAST_CODE, drawn
 from fleetgym.families.demand import DAY, WINDOW_S, DemandPlan
 from fleetgym.files.documents import read_json
 from fleetgym.model.dynamics.weekly import WeeklyOU, later
 from fleetgym.model.processes import PROFILE
 
 WEEK = 7 * DAY  # windows
-#: Token classes whose requests come from programs rather than from people who type.
 _CODE_TOKENS = ("azure_code", "mooncake_synth")
 _COMMON = 0.6  # assumed, as in `fleetgym.families.demand`
 
@@ -32,12 +31,18 @@ def azure_week() -> dict[str, Any]:
         return read_json(path)
 
 
+def is_code(tokens: str) -> bool:
+    """Return whether requests of a token class come from programs rather than from people who type."""
+    return tokens in _CODE_TOKENS
+
+
 def weekly(
     rng: np.random.Generator,
     tokens: tuple[str, ...],
     days: int,
     *,
     log_sd: tuple[float, float] = (0.05, 0.15),
+    bursty: bool = False,
 ) -> DemandPlan:
     """Return demand of an episode of `days` days, with a history of whole weeks.
 
@@ -51,6 +56,9 @@ def weekly(
         7: an episode begins on a Monday, after two weeks. Otherwise it is any day, after one week.
     log_sd : tuple of float
         Range of the standard deviation of mean token lengths, of logarithms.
+    bursty : bool
+        Code comes in groups as large as in the hour that they were measured in; otherwise between that and what the
+        week's minutes show.
 
     Returns
     -------
@@ -62,12 +70,13 @@ def weekly(
     def draw(low: float, high: float, digits: int = 3) -> np.ndarray:
         return np.round(rng.uniform(low, high, count), digits)
 
-    is_code = np.array([name in _CODE_TOKENS for name in tokens])
-    code_share = np.where(is_code, draw(0.7, 1.0, 2), draw(0.0, 0.35, 2))
+    from_code = np.array([is_code(name) for name in tokens])
+    code_share = np.where(from_code, draw(0.7, 1.0, 2), draw(0.0, 0.35, 2))
     hours_later = np.round(rng.uniform(-3.0, 3.0, count) * 6.0) / 6.0
     profiles = [np.array(week[kind]["profile"])[:, None] for kind in ("code", "conversation")]
     profile = np.round(later(code_share * profiles[0] + (1.0 - code_share) * profiles[1], hours_later), 3)
-    bursts = tuple(drawn(rng, CODE if code else CHAT) for code in is_code)
+    calmest = 1.0 if bursty else LEAST_CODE / CODE.size
+    bursts = tuple(drawn(rng, CODE, calmest) if code else drawn(rng, CHAT) for code in from_code)
     wander = np.array([law.noise_sd(WINDOW_S) for law in bursts])
     values = {
         "ou_sd": draw(0.09, 0.25),
@@ -111,7 +120,9 @@ def weekly(
         "Azure/AzurePublicDataset @ b469a113 (CC-BY-4.0, digitised from its plots), code's and chat's mixed and moved "
         "by up to three hours (assumed); deviations between what the fit leaves of that week and ServeGen's tenants "
         "(alibaba/ServeGen @ f891d11, Apache-2.0), jumps at most as there; bursts fitted to an hour of Azure's "
-        f"requests, size and time up to a third more or less (assumed); common share {_COMMON:g} assumed"
+        "requests, size and time up to a third more or less (assumed)"
+        + ("" if bursty else ", code's calmer, down to what the minutes of that week show")
+        + f"; common share {_COMMON:g} assumed"
         + (
             "; the scored week: that of Azure, mixed and moved alike, split into 5 minutes by drawn counts"
             if scored
