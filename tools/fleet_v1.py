@@ -7,6 +7,7 @@ the splits apart: `fleetgym.families.generate.SEEDS`. The fresh split is drawn b
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 
 from fleetgym.families.generate import SEEDS
 
@@ -59,20 +60,36 @@ class Task:
 
 def tasks(split: str) -> list[Task]:
     """Return the instances of ``"dev"`` or ``"test"`` in the manifest's order."""
-    column = {"dev": 2, "test": 3}[split]
-    return [
-        Task(row[0], row[1], SEEDS[split].start + k)
-        for row in PLAN
-        for k in range(row[column])  # type: ignore[call-overload]
-    ]
+    return planned(PLAN, split)
 
 
 def sample() -> dict[str, object]:
     """Return the manifest's sample of test."""
+    families = dict.fromkeys(row[0] for row in PLAN)
+    counts = {family: SAMPLED["headline" if family in HEADLINE else "other"] for family in families}
+    return sampled(SUITE, PLAN, counts)
+
+
+# -- for any set
+
+
+def planned(plan: Sequence[tuple[str, str, int, int]], split: str) -> list[Task]:
+    """Return the instances of ``"dev"`` or ``"test"`` of a plan, in its order."""
+    column = {"dev": 2, "test": 3}[split]
+    return [
+        Task(row[0], row[1], SEEDS[split].start + k)
+        for row in plan
+        for k in range(row[column])  # type: ignore[call-overload]
+    ]
+
+
+def sampled(
+    suite: str, plan: Sequence[tuple[str, str, int, int]], counts: Mapping[str, int]
+) -> dict[str, object]:
+    """Return a sample of test for the manifest: scenario 0 of so many instances of each family, the smallest ones."""
     names = []
-    for family in dict.fromkeys(row[0] for row in PLAN):
-        mine = [task for task in tasks("test") if task.family == family]
-        count = SAMPLED["headline" if family in HEADLINE else "other"]
-        names += [f"{SUITE}/test/{t.id}#0" for t in mine if t.size == mine[0].size][:count]
+    for family, count in counts.items():
+        mine = [task for task in planned(plan, "test") if task.family == family]
+        names += [f"{suite}/test/{t.id}#0" for t in mine if t.size == mine[0].size][:count]
     about = "scenario 0 of the first test instances of each family, in its smallest size"
-    return {"id": f"{SUITE}/sample", "about": about, "tasks": names}
+    return {"id": f"{suite}/sample", "about": about, "tasks": names}

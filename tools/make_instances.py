@@ -3,6 +3,7 @@
     python -m tools.make_instances                              # write fleet-v0: instances/manifest.json
     python -m tools.make_instances --suite fleet-v1 --resume    # write what is missing of fleet-v1, and its manifest
     python -m tools.make_instances --suite fleet-v1 --check     # make everything again and compare content
+    python -m tools.make_instances --suite fleet-v2 --resume    # the preview
 
 The fresh split is drawn by `fleetgym season draw`.
 
@@ -20,6 +21,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 from fleetgym.cli.words import of
 from fleetgym.families import generate
@@ -30,7 +32,7 @@ from fleetgym.model.instance import Instance, instance_schema
 from fleetgym.model.library import MANIFEST_FORMAT, read_manifest
 from fleetgym.model.scenario import SCENARIO_FORMAT, Scenario, scenario_schema
 from fleetgym.runtime.programs import program
-from tools import fleet_v1
+from tools import fleet_v1, fleet_v2
 from tools.fleet_v1 import Task
 from tools.toy_instances import all_toys
 
@@ -49,7 +51,9 @@ DEV = (
     ("warp", "s", 2),
     ("trace", "m", 4),
 )
-SPLITS = {"fleet-v0": ("toy", "dev"), "fleet-v1": ("toy", "dev", "test")}
+SPLITS = {"fleet-v0": ("toy", "dev"), "fleet-v1": ("toy", "dev", "test"), "fleet-v2": ("dev", "test")}
+#: What is in the sets whose manifests have hashes of content.
+PLANS = {plan.SUITE: plan for plan in (fleet_v1, fleet_v2)}
 
 
 def smoke(folder: Path) -> int:
@@ -63,7 +67,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = program(
         __doc__,
         writes="The files of a suite in instances/, the schemas and the manifest.",
-        takes="Half a CPU minute for fleet-v0; some minutes for fleet-v1.",
+        takes="Half a CPU minute for fleet-v0; some minutes for the others.",
         smoke=smoke,
     )
     parser.add_argument("--suite", choices=tuple(SPLITS), default="fleet-v0")
@@ -73,14 +77,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--every", type=of(COUNT), default=1, metavar="N", help="check every N-th instance only"
     )
-    parser.add_argument("--family", action="append", help="of fleet-v1; by default all")
-    parser.add_argument("--resume", action="store_true", help="keep the files that are there (fleet-v1)")
+    parser.add_argument("--family", action="append", help="of fleet-v1 and fleet-v2; by default all")
+    parser.add_argument("--resume", action="store_true", help="keep the files that are there (not fleet-v0)")
     arguments = parser.parse_args(argv)
     splits = tuple(arguments.split or SPLITS[arguments.suite])
-    if arguments.suite == fleet_v1.SUITE:
+    if arguments.suite in PLANS:
+        plan = PLANS[arguments.suite]
         if arguments.check:
-            return check_fleet_v1(splits, arguments.out, arguments.every)
-        return write_fleet_v1(splits, arguments.family, arguments.out, arguments.resume)
+            return check_set(plan, splits, arguments.out, arguments.every)
+        return write_set(plan, splits, arguments.family, arguments.out, arguments.resume)
     return make_fleet_v0(splits, arguments.out, arguments.check)
 
 
@@ -115,34 +120,36 @@ def fleet_v0(splits: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
         yield "manifest.json", pretty({"format": MANIFEST_FORMAT, "entries": entries})
 
 
-# -- fleet-v1
+# -- fleet-v1 and later
 
 
-def write_fleet_v1(splits: tuple[str, ...], families: list[str] | None, out: Path, resume: bool) -> int:
-    """Write splits of fleet-v1, or some of their families, and the manifest of all that is there."""
+def write_set(
+    plan: ModuleType, splits: tuple[str, ...], families: list[str] | None, out: Path, resume: bool
+) -> int:
+    """Write splits of a set, or some of their families, and the manifest of all that is there."""
     written: list[str] = []
     for split in splits:
-        todo = [] if split == "toy" else fleet_v1.tasks(split)
+        todo = [] if split == "toy" else plan.tasks(split)
         todo = [task for task in todo if families is None or task.family in families]
         if resume:
-            todo = [task for task in todo if not complete(out, split, task)]
-        for instance, scenarios, readable in toys() if split == "toy" else fleet_v1_made(todo):
-            files = instance_files(fleet_v1.SUITE, split, instance, scenarios, readable)
+            todo = [task for task in todo if not complete(plan, out, split, task)]
+        for instance, scenarios, readable in toys() if split == "toy" else set_made(plan, todo):
+            files = instance_files(plan.SUITE, split, instance, scenarios, readable)
             for name, data in reversed(files.items()):  # the instance last: it says that both are there
                 write_atomically(out / name, data)
             written += files
-    write_atomically(out / fleet_v1.SUITE / "manifest.json", pretty(manifest(out, SPLITS[fleet_v1.SUITE])))
+    write_atomically(out / plan.SUITE / "manifest.json", pretty(manifest(plan, out)))
     return report(written, False)
 
 
-def check_fleet_v1(splits: tuple[str, ...], out: Path, every: int) -> int:
+def check_set(plan: ModuleType, splits: tuple[str, ...], out: Path, every: int) -> int:
     """Make instances again, and compare their content with the manifest's hashes."""
-    known = {e.id: e for e in read_manifest(out / fleet_v1.SUITE / "manifest.json").entries}
+    known = {e.id: e for e in read_manifest(out / plan.SUITE / "manifest.json").entries}
     changed, seen = [], 0
     for split in splits:
-        wanted = [] if split == "toy" else fleet_v1.tasks(split)[::every]
-        for instance, scenarios, _ in toys() if split == "toy" else fleet_v1_made(wanted):
-            name = f"{fleet_v1.SUITE}/{split}/{instance.id}"
+        wanted = [] if split == "toy" else plan.tasks(split)[::every]
+        for instance, scenarios, _ in toys() if split == "toy" else set_made(plan, wanted):
+            name = f"{plan.SUITE}/{split}/{instance.id}"
             hashes = (instance.content_hash, canonical_hash(stored(instance, scenarios)))
             found = known.get(name)
             seen += 1
@@ -152,39 +159,41 @@ def check_fleet_v1(splits: tuple[str, ...], out: Path, every: int) -> int:
     return report(changed, True)
 
 
-def fleet_v1_made(tasks: Iterable[Task]) -> Iterator[tuple[Instance, tuple[Scenario, ...], bool]]:
-    """Yield instances as fleet-v1 stores them."""
-    return made(tasks, fleet_v1.SCENARIOS, fleet_v1.SCALE_DIGITS)
+def set_made(
+    plan: ModuleType, tasks: Iterable[Task]
+) -> Iterator[tuple[Instance, tuple[Scenario, ...], bool]]:
+    """Yield instances as a set stores them."""
+    return made(tasks, plan.SCENARIOS, plan.SCALE_DIGITS)
 
 
-def complete(out: Path, split: str, task: Task) -> bool:
+def complete(plan: ModuleType, out: Path, split: str, task: Task) -> bool:
     """Return whether an instance's files are there."""
-    return (out / fleet_v1.SUITE / split / f"{task.id}.json.gz").is_file()
+    return (out / plan.SUITE / split / f"{task.id}.json.gz").is_file()
 
 
-def manifest(out: Path, splits: tuple[str, ...]) -> dict:
+def manifest(plan: ModuleType, out: Path) -> dict:
     """Return the manifest of the files that are there, in the plan's order."""
     entries = []
-    for split in splits:
+    for split in SPLITS[plan.SUITE]:
         names = [toy.instance.id for toy in all_toys()] if split == "toy" else []
-        names += [] if split == "toy" else [task.id for task in fleet_v1.tasks(split)]
+        names += [] if split == "toy" else [task.id for task in plan.tasks(split)]
         ending = ".json" if split == "toy" else ".json.gz"
         for name in names:
-            stem = f"{fleet_v1.SUITE}/{split}/{name}"
+            stem = f"{plan.SUITE}/{split}/{name}"
             if not (out / f"{stem}{ending}").is_file():
                 continue
             files = {f"{stem}{e}": (out / f"{stem}{e}").read_bytes() for e in (ending, f".scenarios{ending}")}
             instance = Instance.from_dict(read_json(out / f"{stem}{ending}"))
             scenarios = read_json(out / f"{stem}.scenarios{ending}")
-            found = entry(fleet_v1.SUITE, split, instance, len(scenarios["scenarios"]), files)
+            found = entry(plan.SUITE, split, instance, len(scenarios["scenarios"]), files)
             entries.append({**found, "scenario_hash": canonical_hash(scenarios)})
-    return fleet_v1_manifest(entries)
+    return set_manifest(plan, entries)
 
 
-def fleet_v1_manifest(entries: list[dict]) -> dict:
+def set_manifest(plan: ModuleType, entries: list[dict]) -> dict:
     """Return a manifest that names the headline families, and the sample if its tasks are there."""
-    found = {"format": MANIFEST_FORMAT, "headline": list(fleet_v1.HEADLINE), "entries": entries}
-    sample = fleet_v1.sample()
+    found = {"format": MANIFEST_FORMAT, "headline": list(plan.HEADLINE), "entries": entries}
+    sample = plan.sample()
     is_there = {task.rpartition("#")[0] for task in sample["tasks"]} <= {entry["id"] for entry in entries}
     return {**found, "samples": [sample]} if is_there else found
 

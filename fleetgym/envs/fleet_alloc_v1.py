@@ -7,6 +7,7 @@ plays v0 that it is out of date.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,10 +35,12 @@ class FleetAllocV1Env(FleetAllocEnv):
     same to the bit. Observations say more.
 
     ## Action space
-    As in `FleetAlloc-v0`.
+    {v0}
 
     ## Observation space
-    All keys of `FleetAlloc-v0`, and these float32 boxes (I workloads, G pools):
+    {v0}
+
+    And these, of the coming window:
 
     | key | shape | meaning |
     |---|---|---|
@@ -49,21 +52,24 @@ class FleetAllocV1Env(FleetAllocEnv):
     is the same time of the day, and 0 where it is shorter than a day. `announced` is 1 where nothing is announced.
 
     ## Rewards
-    As in `FleetAlloc-v0`.
+    {v0}
 
     ## Starting state
-    As in `FleetAlloc-v0`.
+    {v0}
 
     ## Episode end
-    As in `FleetAlloc-v0`: after ``num_windows`` windows, 2016 of them in the family `week`.
+    {v0}
 
     ## Info
-    As in `FleetAlloc-v0`. Instances whose drops are announced have `announced_gpus` in both versions: GPUs per pool in
-    the coming window where a drop is announced, and the cap elsewhere. `fleetgym.View` takes it into account.
+    {v0}
+
+    `announced_gpus` are the GPUs per pool in the coming window where a drop is announced, and the cap elsewhere.
+    `fleetgym.View` takes them into account.
 
     ## Arguments
-    ``gymnasium.make("fleetgym.envs.fleet_alloc_v1:FleetAlloc-v1", instance="fleet-v0/dev/ou-s-001")``, with the
-    arguments of `FleetAlloc-v0`.
+    ``gymnasium.make("fleetgym.envs.fleet_alloc_v1:FleetAlloc-v1", instance="fleet-v0/dev/ou-s-001")``
+
+    {v0}
 
     ## Vectorized use
     ``gymnasium.make_vec("fleetgym.envs.fleet_alloc_v1:FleetAlloc-v1", num_envs=64, instance=...)``, with the numbers
@@ -99,6 +105,21 @@ class FleetAllocV1Env(FleetAllocEnv):
     def _extended(self, observation: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         more = self._more.rows(self._batch, np.zeros(1, dtype=np.int64))
         return {**observation, **{name: values[0] for name, values in more.items()}}
+
+
+def _with_sections(text: str, of: str) -> str:
+    """Return a docstring with each ``{v0}`` replaced by what another one has under the same heading."""
+    known = dict(re.findall(r"^    ## (.+)\n((?:(?!    ## ).*\n)*)", of, flags=re.MULTILINE))
+    known["Arguments"] = known["Arguments"].partition("\n\n")[2]  # the call is another one
+
+    def filled(found: re.Match[str]) -> str:
+        return found[0].replace("    {v0}", known[found[1]].rstrip())
+
+    return re.sub(r"^    ## (.+)\n((?:(?!    ## ).*\n)*)", filled, text, flags=re.MULTILINE)
+
+
+if FleetAllocV1Env.__doc__ and FleetAllocEnv.__doc__:
+    FleetAllocV1Env.__doc__ = _with_sections(FleetAllocV1Env.__doc__, FleetAllocEnv.__doc__)
 
 
 class FleetAllocV1VectorEnv(FleetAllocVectorEnv):
