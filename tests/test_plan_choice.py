@@ -103,7 +103,7 @@ def test_spot_is_chosen_by_what_drops_cost(spot: Instance) -> None:
     kinds = {tried.kind: tried for tried in found.kinds}
     assert set(kinds) == {BASE, SPOT, MIX}
     assert found.best.cost_usd <= min(tried.cost_usd for tried in found.kinds)
-    held = HeldFleets(spot, [choosing._STREAM, 0])
+    held = HeldFleets(spot, [choosing.CHOICE_STREAM, 0])
     for tried in found.kinds:
         gpus = spot.gpu_use @ np.array(tried.fleet)
         on_spot = gpus[spot_pools(spot)].sum()

@@ -26,7 +26,7 @@ LEVELS = (0.25, 0.5, 0.75, 1.0, 1.2, 1.45, 1.8, 2.3, 3.0)
 #: Shares of a given demand that the base is planned for.
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 #: Days after which two fleets are compared; the last decides.
-CHECKS = (15, 30, 60, 120, 240)
+CHECKS = (15, 30, 60, 120, 240, 480)
 
 #: Kinds of plans.
 MARGIN, BASE, SPOT, MIX, RUNNING = (
@@ -37,7 +37,9 @@ MARGIN, BASE, SPOT, MIX, RUNNING = (
     "what runs",
 )
 
-_STREAM = 0x63686F73  # so that no fleet is judged on days that it was chosen on
+#: Of the days on which plans are chosen, so that no fleet is judged on days that it was chosen on.
+CHOICE_STREAM = 0x63686F73
+
 _FEWEST = 0.75  # multiple of nominal demand; whatever plans for less loses
 _ROUNDS = 30
 
@@ -192,7 +194,7 @@ def choose(
     ((2, 0), 'one plan for all pools')
     """
     limits = limits or Limits()
-    judge = _Judge(HeldFleets(instance, [_STREAM, seed], running), limits)
+    judge = _Judge(HeldFleets(instance, [CHOICE_STREAM, seed], running), limits)
     candidates = _Candidates(instance, planner, margin, running, limits.on_demand_base)
     named = {fleet: tried for fleet, tried in candidates if limits.admit(instance, np.array(fleet))}
     if not named:
