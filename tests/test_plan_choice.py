@@ -16,7 +16,7 @@ from fleetgym.capacity import choice as choosing
 from fleetgym.capacity.choice import BASE, CHECKS, MIX, SPOT, Limits, choose, spot_pools
 from fleetgym.capacity.commitment import commitment_usd, committed
 from fleetgym.capacity.growth import grown
-from fleetgym.capacity.held import MISSED, HeldFleets
+from fleetgym.capacity.held import MISSED, MISSED_OF, HeldFleets
 from fleetgym.capacity.risk import agent_risk, fleet_risk, plan_with_risk
 from fleetgym.capacity.running import read_running
 from fleetgym.capacity.schedule import make_schedule, mean_day, worth_reserving
@@ -85,6 +85,7 @@ def test_held_fleets_are_played_as_the_environment_does(spot: Instance) -> None:
                 total += float(day.rate_rps[window].sum())
             np.testing.assert_allclose(days[k, : len(COST_TERMS)], terms, rtol=1e-9, atol=1e-9)
             assert days[k, MISSED] == pytest.approx(missed / total, rel=1e-9)
+            assert days[k, MISSED_OF:] @ day.rate_rps.sum(axis=0) == pytest.approx(missed, rel=1e-9)
 
 
 def test_a_day_does_not_depend_on_what_was_played_before(spot: Instance) -> None:
@@ -140,10 +141,44 @@ def test_limits_are_kept(spot: Instance) -> None:
         choose(spot, make_planner("gh"), limits=Limits(on_demand_base=4000))
     two = dataclasses.replace(spot, pools=tuple(dataclasses.replace(p, cap_gpus=2) for p in spot.pools))
     two = dataclasses.replace(two, nominal_fleet=np.zeros_like(two.nominal_fleet))
-    with pytest.raises(FleetgymError, match=r"keeps --miss-at-most 0.01: the least that one misses is \d"):
+    with pytest.raises(FleetgymError, match=r"keeps --miss-at-most 0.01: the best misses \d+.\d\d % of"):
         choose(two, make_planner("gh"), limits=Limits(miss_at_most=0.01))
     with pytest.raises(FleetgymError, match="limits are for"):
         plan_with_risk(spot, "agh-rolling", limits=Limits(miss_at_most=0.01))
+
+
+def test_a_percentile_of_the_first_token_is_kept(tmp_path: Path) -> None:
+    """It is a limit on each workload's misses on generated days; what cannot be kept is refused by its name."""
+    trace = write_generic(tmp_path / "hour.csv", seed=3)
+    offers = [Offer(gpu="H100", usd_per_gpu_h=3.0), Offer(gpu="H100", usd_per_gpu_h=1.0, market="spot")]
+
+    def made(slo: str) -> Instance:
+        given = {"prices": offers, "models": ["Llama-3.1-8B"], "by": "length", "buckets": 2}
+        return import_trace(trace, slo=f"{slo},delay=20", scale=60.0, scenarios=1, **given).instance
+
+    free = plan_with_risk(made("ttft=2"), "gh", days=5).choice
+    held = made("ttft.p99=2")
+    found = plan_with_risk(held, "gh", days=5)
+    assert free is not None
+    assert found.choice is not None
+    assert found.risk is not None
+    assert [most for _, most in found.choice.limits.miss_of] == pytest.approx([0.01, 0.01])
+    days = HeldFleets(held, [choosing.CHOICE_STREAM, 0])
+    kept = days.days(found.choice.best.fleet, CHECKS[-1])[:, MISSED_OF:].mean(axis=0)
+    broken = days.days(free.best.fleet, CHECKS[-1])[:, MISSED_OF:].mean(axis=0)
+    assert kept.max() <= 0.01 < broken.max()
+    from fleetgym.cli.plan_report import describe_plan, risky_facts
+
+    facts = risky_facts(held, found, "gh")
+    missed = [route["missed_on_days"] for route in facts["routing"].values()]
+    assert missed == pytest.approx(found.risk.workload_miss_share.mean(axis=0).tolist())
+    assert describe_plan(held, facts).count("ttft.p99 asks for at most 1 %") == 2
+    few = held.replace(
+        pools=tuple(dataclasses.replace(p, cap_gpus=1) for p in held.pools),
+        nominal_fleet=np.zeros_like(held.nominal_fleet),
+    )
+    with pytest.raises(FleetgymError, match=r"no plan that was tried keeps ttft.p99 of \w+: 0.01"):
+        choose(few, make_planner("gh"))
 
 
 def test_a_given_margin_is_kept(spot: Instance) -> None:
@@ -275,10 +310,17 @@ def test_the_command(spot: Instance, tmp_path: Path, capsys: pytest.CaptureFixtu
     running = str(tmp_path / "now.json")
     plan = ["plan", file, "--agent", "gh", "--days", "5"]
     assert main([*plan, "--running", running, "--miss-at-most", "5%", "--spot-share-at-most", "0.5"]) == 0
+    short = capsys.readouterr().out.splitlines()
+    assert len(short) <= 32
+    assert main([*plan, "--miss-at-most", "5%"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) <= 26  # a screen
+    assert main([*plan, "--running", running, "--details"]) == 0
     out = capsys.readouterr().out
-    for words in ("buy", "from what runs", "best of its kind", "the bound knows no drops", "worst decile"):
+    for words in ("buy", "from what runs", "best of its kind", "worst decile"):
         assert words in out
-    assert max(map(len, out.splitlines())) <= 80
+        assert words in "\n".join(short)
+    assert "the bound knows no drops" in out
+    assert max(map(len, [*short, *out.splitlines()])) <= 80
     assert main([*plan, "--schedule", "--plot", str(tmp_path / "s.png")]) == 0
     out = capsys.readouterr().out
     assert "23:00" in out

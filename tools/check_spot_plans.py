@@ -53,8 +53,10 @@ _GPUS = {
     "B200": 5.5,
 }  # near what they cost on demand
 _SEED = 29
-_ROOM = 2.5  # times the replicas that nominal demand needs
-_SIEVES = ((10, 25), (60, 6))  # days that fleets of a kind are compared on, and how many are kept
+_ROOM = 2.0  # times the replicas that nominal demand needs
+_SIEVES = 10, 30  # days by which fleets are sorted: all, and the most promising again
+_TRIED, _FOUND = 60, 4  # fleets of a kind that are tried, until so many are found
+_LUCKY = 15
 
 
 def random_instance(number: int, folder: Path) -> Instance:
@@ -121,31 +123,38 @@ def _usd_per_request(instance: Instance, c: int) -> float:
     return _replicas(instance, c) * float(instance.rental_usd_per_h[:, c].sum())
 
 
-def kept_of_grid(instance: Instance, held: HeldFleets, most: float | None) -> dict[str, list[Fleet]]:
-    """Return the most promising fleets of each kind, by days on which plans are chosen."""
-    kept: dict[str, list[Fleet]] = {}
+def ranked(instance: Instance, held: HeldFleets, most: float | None) -> dict[str, list[Fleet]]:
+    """Return the grid by kind, the most promising first by a few of the days on which plans are chosen."""
+    kinds: dict[str, list[Fleet]] = {}
     spot = spot_pools(instance)
-    for fleet in sorted(grid(instance), key=lambda fleet: _rank(held, fleet, _SIEVES[0][0], most)):
+    for fleet in sorted(grid(instance), key=lambda fleet: _rank(held, fleet, _SIEVES[0], most)):
         gpus = instance.gpu_use @ np.array(fleet)
         kind = MIX if gpus[spot].any() and gpus[~spot].any() else SPOT if gpus[spot].any() else BASE
-        kept.setdefault(kind, []).append(fleet)
-    return {kind: fleets[: _SIEVES[0][1]] for kind, fleets in kept.items()}
+        kinds.setdefault(kind, []).append(fleet)
+    return {
+        kind: sorted(fleets[:_TRIED], key=lambda fleet: _rank(held, fleet, _SIEVES[1], most))
+        for kind, fleets in kinds.items()
+    }
 
 
-def fair_best(kept: list[Fleet], held: HeldFleets, most: float | None) -> Fleet | None:
+def fair_best(fleets: list[Fleet], held: HeldFleets, most: float | None) -> Fleet | None:
     """Return the cheapest fleet that keeps the limit safely on the days on which plans are chosen, if any does."""
-    for days, count in _SIEVES[1:]:
-        kept = sorted(kept, key=lambda fleet: _rank(held, fleet, days, most))[:count]
-    safe = [fleet for fleet in kept if most is None or _missed(held, fleet, CHECKS[-1], 1.645) <= most]
-    return min(safe, key=lambda fleet: float(_costs(held, fleet, CHECKS[-1]).mean()), default=None)
+    found: list[Fleet] = []
+    for fleet in fleets:
+        is_out = most is not None and any(_missed(held, fleet, n, -1.645) > most for n in CHECKS[1:-1])
+        if not is_out and (most is None or _missed(held, fleet, CHECKS[-1], 1.645) <= most):
+            found.append(fleet)
+        if len(found) == _FOUND:
+            break
+    return min(found, key=lambda fleet: float(_costs(held, fleet, CHECKS[-1]).mean()), default=None)
 
 
-def lucky_usd(kept: list[Fleet], held: HeldFleets, days: int, most: float | None) -> float:
+def lucky_usd(fleets: list[Fleet], held: HeldFleets, days: int, most: float | None) -> float:
     """Return the least cost of the fleets that keep the limit on fresh days; infinite if none does."""
     return min(
         (
             float(_costs(held, fleet, days).mean())
-            for fleet in kept
+            for fleet in fleets[:_LUCKY]
             if most is None or _missed(held, fleet, days, 0.0) <= most
         ),
         default=np.inf,
@@ -160,7 +169,7 @@ def _missed(held: HeldFleets, fleet: Fleet, days: int, errors: float) -> float:
 
 def _rank(held: HeldFleets, fleet: Fleet, days: int, most: float | None) -> float:
     """Return the mean cost of few days; those that miss far more than is allowed come last."""
-    is_far = most is not None and _missed(held, fleet, days, 0.0) >= 2.0 * most
+    is_far = most is not None and _missed(held, fleet, days, 0.0) >= 1.5 * most
     return float(_costs(held, fleet, days).mean()) + (1e9 if is_far else 0.0)
 
 
@@ -182,14 +191,14 @@ def check(lists: range, days: int, agent: str, limits: Sequence[float | None], d
             assert found.choice is not None
             plan = found.choice.best.fleet
             cost, missed = float(_costs(fresh, plan, days).mean()), _missed(fresh, plan, days, 0.0)
-            kept = kept_of_grid(instance, chosen_on, most)
+            kinds = ranked(instance, chosen_on, most)
             fair = {}
-            for kind, fleets in kept.items():
+            for kind, fleets in kinds.items():
                 best = fair_best(fleets, chosen_on, most)
                 if best is not None:
                     fair[kind] = float(_costs(fresh, best, days).mean())
-            lucky = min(lucky_usd(fleets, fresh, days, most) for fleets in kept.values())
-            excess = cost / min(fair.values(), default=np.inf) - 1.0
+            lucky = min(lucky_usd(fleets, fresh, days, most) for fleets in kinds.values())
+            excess = cost / min(fair.values()) - 1.0 if fair else -np.inf
             misses = most is not None and _missed(fresh, plan, days, -1.645) > most
             is_bad = excess > dearer or misses
             failed += is_bad
@@ -201,7 +210,7 @@ def check(lists: range, days: int, agent: str, limits: Sequence[float | None], d
                     f"{cost:,.0f}",
                     f"{100 * missed:.2f}",
                     *(f"{fair[kind]:,.0f}" if kind in fair else "-" for kind in (BASE, SPOT, MIX)),
-                    f"{100 * excess:+.1f}",
+                    f"{100 * excess:+.1f}" if fair else "-",
                     f"{100 * (cost / lucky - 1.0):+.1f}",
                     "BAD" if is_bad else "",
                 ]

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from fleetgym.agents.view import View
-from fleetgym.capacity.held import MISSED, HeldFleets
+from fleetgym.capacity.held import MISSED, MISSED_OF, HeldFleets
+from fleetgym.capacity.traces.objectives import stated_slos
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.model.actions import ActionSpace
 from fleetgym.model.instance import Instance
@@ -40,6 +41,7 @@ MARGIN, BASE, SPOT, MIX, RUNNING = (
 #: Of the days on which plans are chosen, so that no fleet is judged on days that it was chosen on.
 CHOICE_STREAM = 0x63686F73
 
+_SAFE = 1.645  # standard errors that a limit is kept with
 _FEWEST = 0.75  # multiple of nominal demand; whatever plans for less loses
 _ROUNDS = 30
 
@@ -59,11 +61,43 @@ class Limits:
         Share of the GPUs held.
     on_demand_base : int
         GPUs held in pools that cannot be lost: on demand, reserved or owned.
+    miss_of : tuple of (str, float)
+        Workloads, and the share of each one's requests that may be unserved or late, on average over generated days.
     """
 
     miss_at_most: float | None = None
     spot_share_at_most: float | None = None
     on_demand_base: int = 0
+    miss_of: tuple[tuple[str, float], ...] = ()
+
+    def with_percentiles(self, instance: Instance) -> Limits:
+        """Return these limits and those that the instance's SLOs state, as ``ttft.p95`` states 5 %."""
+        names = [w.id for w in instance.workloads]
+        stated = zip(names, stated_slos(instance.provenance, names) or (), strict=False)
+        found = tuple((name, slo.missed_at_most) for name, slo in stated if slo.missed_at_most is not None)
+        return dataclasses.replace(self, miss_of=found)
+
+    def missing(self, days: np.ndarray, errors: float, instance: Instance) -> float:
+        """Return by how much the mean shares that are missed exceed what is allowed: the worst, or minus infinity.
+
+        Parameters
+        ----------
+        days : ndarray, shape (days, 10 + I)
+            As `fleetgym.capacity.held` has them.
+        errors : float
+            So many standard errors are added to the means.
+        instance : Instance
+            The problem.
+        """
+        of = dict(self.miss_of)
+        allowed = {MISSED_OF + i: of[w.id] for i, w in enumerate(instance.workloads) if w.id in of}
+        if self.miss_at_most is not None:
+            allowed[MISSED] = self.miss_at_most
+        if not allowed:
+            return -np.inf
+        missed = days[:, list(allowed)]
+        safe = missed.mean(axis=0) + errors * missed.std(axis=0) / np.sqrt(len(days))
+        return float((safe - list(allowed.values())).max())
 
     def admit(self, instance: Instance, fleet: np.ndarray) -> bool:
         """Return whether a fleet has few enough spot GPUs, and others enough."""
@@ -79,8 +113,9 @@ class Limits:
             ("--miss-at-most", self.miss_at_most),
             ("--spot-share-at-most", self.spot_share_at_most),
             ("--on-demand-base", self.on_demand_base or None),
+            *((f"ttft.p{100.0 - 100.0 * most:.6g} of {name}:", most) for name, most in self.miss_of),
         ]
-        return " ".join(f"{name} {value:g}" for name, value in given if value is not None)
+        return " ".join(f"{name} {value:.6g}" for name, value in given if value is not None)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -193,7 +228,7 @@ def choose(
     >>> found.best.fleet, found.best.kind
     ((2, 0), 'one plan for all pools')
     """
-    limits = limits or Limits()
+    limits = (limits or Limits()).with_percentiles(instance)
     judge = _Judge(HeldFleets(instance, [CHOICE_STREAM, seed], running), limits)
     candidates = _Candidates(instance, planner, margin, running, limits.on_demand_base)
     named = {fleet: tried for fleet, tried in candidates if limits.admit(instance, np.array(fleet))}
@@ -212,10 +247,10 @@ def choose(
     if candidates.has_spot and margin is None:
         chosen = _refine(instance, judge, first, np.any(list(named), axis=0))
     if not judge.keeps(chosen):
+        over = min(judge.over(fleet) for fleet in (chosen, *best.values()))
         raise FleetgymError(
-            f"no plan that was tried keeps {limits.words()}: the least that one misses is "
-            f"{100 * min(judge.miss(fleet) for fleet in (chosen, *best.values())):.2f} % of the requests, with safety "
-            "for the days not seen; loosen it, or raise caps"
+            f"no plan that was tried keeps {limits.words()}: the best misses {100 * over:.2f} % of the requests more "
+            "than that, with safety for the days not seen; loosen it, or raise caps"
         )
 
     def told(fleet: Fleet, kind: str, base: float, spot: float) -> Tried:
@@ -322,32 +357,27 @@ class _Judge:
         days = self.held.days(fleet, CHECKS[-1])
         return float(self.costs(fleet, CHECKS[-1]).mean()), float(days[:, MISSED].mean())
 
-    def miss(self, fleet: Fleet, days: int = CHECKS[-1], errors: float = 1.645) -> float:
-        """Return the mean share that is missed, plus standard errors: by default what it is below with 95 %."""
-        missed = self.held.days(fleet, days)[:, MISSED]
-        return float(missed.mean() + errors * missed.std() / np.sqrt(days))
-
-    def is_missing_little(self, fleet: Fleet) -> bool:
-        return self._limits.miss_at_most is None or self.miss(fleet) <= self._limits.miss_at_most
+    def over(self, fleet: Fleet, days: int = CHECKS[-1], errors: float = _SAFE) -> float:
+        """Return by how much a fleet misses more than it may; by default what that is below with 95 %."""
+        return self._limits.missing(self.held.days(fleet, days), errors, self.held.instance)
 
     def keeps(self, fleet: Fleet) -> bool:
-        return self.is_missing_little(fleet) and self.admits(fleet)
+        return self.over(fleet) <= 0.0 and self.admits(fleet)
 
     def admits(self, fleet: Fleet) -> bool:
         return self._limits.admit(self.held.instance, np.array(fleet))
 
     def score(self, fleet: Fleet, days: int) -> float:
         """Return the mean cost of a day, with a fine for missing more than is allowed."""
-        most = self._limits.miss_at_most
-        over = 0.0 if most is None else max(0.0, self.miss(fleet, days) - most)
+        over = max(0.0, self.over(fleet, days))
         return float(self.costs(fleet, days).mean()) + self._fine_usd * over
 
     def beats(self, one: Fleet, other: Fleet) -> bool:
         """Return whether one fleet is better than another; it is given up early if it is clearly worse."""
-        is_other_good = self.is_missing_little(other)
-        most = self._limits.miss_at_most if is_other_good else self.miss(other, errors=0.0)
+        is_other_good = self.over(other) <= 0.0
+        most = 0.0 if is_other_good else self.over(other, errors=0.0)
         for days in CHECKS[:-1]:
-            if most is not None and self.miss(one, days, errors=-2.0) > most:
+            if self.over(one, days, errors=-2.0) > most:
                 return False
             extra = self.costs(one, days) - self.costs(other, days)
             if is_other_good and extra.mean() > 2.0 * extra.std() / np.sqrt(days):

@@ -14,8 +14,9 @@ from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.instance import Instance
 from fleetgym.model.window import COST_TERMS, window_model
 
-#: Columns of a day: the cost terms in USD, then the shares of the requests that are missed and unserved.
-MISSED, UNSERVED = len(COST_TERMS), len(COST_TERMS) + 1
+#: Columns of a day: the cost terms in USD, then the shares of the requests that are missed and unserved, and from
+#: MISSED_OF on the share of each workload that is missed.
+MISSED, UNSERVED, MISSED_OF = len(COST_TERMS), len(COST_TERMS) + 1, len(COST_TERMS) + 2
 
 
 class HeldFleets:
@@ -37,7 +38,7 @@ class HeldFleets:
     >>> import fleetgym
     >>> held = HeldFleets(fleetgym.load_instance("fleet-v0/toy/drop"), [0])
     >>> held.days((2, 0), 3).shape
-    (3, 10)
+    (3, 11)
     """
 
     def __init__(self, instance: Instance, stream: Sequence[int], running: np.ndarray | None = None):
@@ -48,7 +49,7 @@ class HeldFleets:
         self._played: dict[tuple[int, ...], list[np.ndarray]] = {}
 
     def days(self, fleet: Sequence[int] | np.ndarray, days: int) -> np.ndarray:
-        """Return the first so many days of a fleet, (days, 10); see `MISSED`.
+        """Return the first so many days of a fleet, (days, 10 + I); see `MISSED`.
 
         Raises
         ------
@@ -67,7 +68,7 @@ class HeldFleets:
         state = self._model.initial_state()
         state.replicas[:, 0] = target if self._running is None else self._running
         memory = new_memory(self.instance.num_workloads, self.instance.num_configurations)  # a day for itself
-        terms_usd, requests = np.zeros(len(COST_TERMS)), np.zeros(3)
+        terms_usd, requests = np.zeros(len(COST_TERMS)), np.zeros((3, self.instance.num_workloads))
         status = hold_fleet(
             self._router.packed.words,
             *memory,
@@ -90,7 +91,15 @@ class HeldFleets:
         )
 
 
-def shares(requests: np.ndarray) -> tuple[float, float]:
-    """Return which shares of a day's requests are missed and unserved, given these and all in numbers: 0 of none."""
-    missed, unserved, total = (float(x) for x in requests)
-    return (missed / total, unserved / total) if total > 0.0 else (0.0, 0.0)
+def shares(requests: np.ndarray) -> np.ndarray:
+    """Return which shares of a day's requests are missed and unserved, and are missed of each workload, (2 + I,).
+
+    Parameters
+    ----------
+    requests : ndarray, shape (3, I)
+        Requests missed, unserved, and all. Of none, nothing is missed.
+    """
+    missed, unserved, every = requests
+    of_all = np.array([missed.sum(), unserved.sum(), *missed])
+    total = np.array([every.sum(), every.sum(), *every])
+    return np.where(total > 0.0, of_all / np.where(total > 0.0, total, 1.0), 0.0)

@@ -17,7 +17,7 @@ from fleetgym.agents.rolling import Static
 from fleetgym.agents.view import View
 from fleetgym.capacity.choice import MARGIN, Choice, Limits, choose, window_to_plan
 from fleetgym.capacity.commitment import commitment_usd, committed, reserved_pools
-from fleetgym.capacity.held import MISSED, UNSERVED, HeldFleets, shares
+from fleetgym.capacity.held import MISSED, MISSED_OF, UNSERVED, HeldFleets, shares
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.dynamics import draw_scenario
@@ -48,6 +48,7 @@ class Risk:
     terms_usd: np.ndarray  # (days, 8) in the order of COST_TERMS
     miss_share: np.ndarray  # (days,) unserved or late
     unserved_share: np.ndarray  # (days,)
+    workload_miss_share: np.ndarray  # (days, I) of each workload's requests
 
     @property
     def cost_usd(self) -> np.ndarray:
@@ -60,8 +61,8 @@ class Risk:
         Returns
         -------
         dict
-            ``days``, ``seed``; ``cost_usd``, ``miss_share`` and ``unserved_share`` with ``mean``, ``p95`` and
-            ``worst_decile`` each (see `worst_decile`); ``terms_usd`` by name.
+            ``days``, ``seed``; ``cost_usd``, ``miss_share`` and ``unserved_share`` with ``mean``, its
+            ``standard_error``, ``p95`` and ``worst_decile`` each (see `worst_decile`); ``terms_usd`` by name.
         """
         series = {
             "cost_usd": self.cost_usd,
@@ -80,6 +81,7 @@ class Risk:
 def _measures(values: np.ndarray) -> dict[str, float]:
     return {
         "mean": float(values.mean()),
+        "standard_error": float(values.std() / math.sqrt(len(values))),
         "p95": float(np.quantile(values, 0.95)),
         "worst_decile": worst_decile(values),
     }
@@ -202,7 +204,7 @@ def agent_risk(
     from fleetgym.envs.played import played_windows
 
     instance = load_instance(instance)
-    env, ledger = FleetAllocEnv(instance), _Ledger(seed)
+    env, ledger = FleetAllocEnv(instance), _Ledger(seed, instance.num_workloads)
     for done, scenario in enumerate(generated_days(instance, days, seed), start=1):
         played = played_windows(env, agent, scenario, seed=done - 1)
         for window, (_, info) in enumerate(played):
@@ -218,20 +220,20 @@ def agent_risk(
 class _Ledger:
     """Sums windows into days."""
 
-    def __init__(self, seed: int):
-        self.seed = seed
+    def __init__(self, seed: int, workloads: int):
+        self.seed, self._workloads = seed, workloads
         self._days: list[np.ndarray] = []
         self._begin_day()
 
     def _begin_day(self) -> None:
         self._terms = np.zeros(len(COST_TERMS))
-        self._requests = np.zeros(3)  # missed, unserved, all; times seconds per window
+        self._requests = np.zeros((3, self._workloads))  # missed, unserved, all; times seconds per window
 
     def add(
         self, rate_rps: np.ndarray, terms_usd: np.ndarray, miss: np.ndarray, unserved: np.ndarray
     ) -> None:
         self._terms += terms_usd
-        self._requests += rate_rps @ miss, rate_rps @ unserved, rate_rps.sum()
+        self._requests += rate_rps * miss, rate_rps * unserved, rate_rps
 
     def end_day(self) -> None:
         self._days.append(np.append(self._terms, shares(self._requests)))
@@ -242,12 +244,13 @@ class _Ledger:
 
 
 def _risk(days: np.ndarray, seed: int) -> Risk:
-    """Return the risk of days (days, 10) as `fleetgym.capacity.held` has them."""
+    """Return the risk of days (days, 10 + I) as `fleetgym.capacity.held` has them."""
     return Risk(
         seed=seed,
         terms_usd=days[:, : len(COST_TERMS)],
         miss_share=days[:, MISSED],
         unserved_share=days[:, UNSERVED],
+        workload_miss_share=days[:, MISSED_OF:],
     )
 
 

@@ -288,6 +288,9 @@ def _add_planning(verbs: argparse._SubParsersAction[Parser]) -> None:
         help="print the GPUs of each hour of the mean day, and how to rent them",
     )
     p.add_argument(
+        "--details", action="store_true", help="also print routes, SLOs, cost by term and the bound"
+    )
+    p.add_argument(
         "--days", type=of(q.DAYS), default=100, help="generated days to play; 0 for none (default: 100)"
     )
     p.add_argument("--seed", type=of(q.SEED), default=0, help="of the generated days (default: 0)")

@@ -11,13 +11,14 @@ import numpy as np
 
 from fleetgym.capacity.choice import MARGIN, Choice
 from fleetgym.capacity.risk import Risk, RiskyPlan
-from fleetgym.capacity.traces.objectives import Slo, stated_slos
+from fleetgym.capacity.traces.objectives import stated_slos
 from fleetgym.capacity.traces.token_times import limit_of
 from fleetgym.cli.text_tables import align, number, share
 from fleetgym.model.instance import Configuration, Instance
 from fleetgym.model.planning import Plan
 
 _MUCH_MISSED = 0.02
+_CHANCE = 1.645  # standard errors: what one in twenty seeds exceeds
 _WIDTH = 80
 #: Branch and bound nodes for a window's lower bound.
 BOUND_NODES = 200
@@ -45,8 +46,8 @@ def plan_facts(
         ``cost`` in USD per window, start-up left out; ``bound``, which no fleet is below in that window, whoever
         plans it (`fleetgym.bounds.window_bound`); ``gap`` = 1 - bound / cost; ``fleet`` by configuration; ``gpus`` by
         pool; ``budget`` with ``kind``, ``usd`` and what the fleet takes of it, ``held_usd``, per hour (rate) or per
-        episode (pool), None without one; ``costs_usd`` by term; ``routing`` by workload, with the slack of its SLOs;
-        ``risk``.
+        episode (pool), None without one; ``costs_usd`` by term; ``routing`` by workload, with the slack of its SLOs
+        and ``missed_on_days``, the mean share of its requests that are unserved or late; ``risk``.
 
     Raises
     ------
@@ -92,7 +93,8 @@ def plan_facts(
                 "error": _mean(routing[i], window.error[i]),
                 "error_slo": w.error_slo,
                 "slo": None if slos is None else slos[i].words,
-                "missed_at_most": None if slos is None else _missed_at_most(slos[i]),
+                "missed_at_most": None if slos is None else slos[i].missed_at_most,
+                "missed_on_days": None if risk is None else float(risk.workload_miss_share[:, i].mean()),
             }
             for i, w in enumerate(instance.workloads)
         },
@@ -144,6 +146,7 @@ def _choice_facts(instance: Instance, choice: Choice) -> dict[str, Any]:
         "refined": choice.refined,
         "kind": choice.best.kind,
         "miss_at_most": choice.limits.miss_at_most,
+        "miss_share": choice.best.miss_share,
         "best_of_kinds": [
             {
                 "kind": tried.kind,
@@ -179,11 +182,6 @@ def _switch(instance: Instance, running: np.ndarray, fleet: np.ndarray) -> dict[
         "fees_usd": float(added @ [c.startup_usd for c in instance.configurations]),
         "windows": max((starts[c] for c in np.flatnonzero(added)), default=0),
     }
-
-
-def _missed_at_most(slo: Slo) -> float | None:
-    """Return the share of requests whose first token may be late; None where no percentile was asked for."""
-    return None if slo.ttft_percentile is None else 1.0 - slo.ttft_percentile / 100.0
 
 
 def _mean(shares: np.ndarray, values: np.ndarray) -> float | None:
@@ -227,8 +225,8 @@ def _multiple(facts: dict[str, Any]) -> str:
 # -- text
 
 
-def describe_plan(instance: Instance, facts: dict[str, Any]) -> str:
-    """Return a plan as text: what is wrong with it first, then what to buy, and how sure that is.
+def describe_plan(instance: Instance, facts: dict[str, Any], details: bool = False) -> str:
+    """Return a plan as text: what is wrong with it first, then what to buy, how sure that is, and against what.
 
     Parameters
     ----------
@@ -236,6 +234,9 @@ def describe_plan(instance: Instance, facts: dict[str, Any]) -> str:
         The problem.
     facts : dict
         From `risky_facts`.
+    details : bool
+        Also how the plan was chosen, its routes and SLOs in a window, and its cost there by term, beside the bound.
+        Without generated days there is nothing else to judge the plan by, so these are then always told.
 
     Returns
     -------
@@ -243,22 +244,27 @@ def describe_plan(instance: Instance, facts: dict[str, Any]) -> str:
     """
     numbers = {name: f"#{k}" for k, name in enumerate(_in_order(instance, facts["fleet"]), start=1)}
     agent, plays = facts["agent"], facts["risk_of"] == "agent"
+    details = details or facts["risk"] is None
     parts = [
         *_warnings(instance, facts),
         _wrap(
             f"{instance.id}: plan of {agent} for {planned_demand(facts)}"
             + (", which it is given here and forecasts when it plays" if plays else "")
         ),
-        f"buy\n{_fleet(instance, facts, numbers)}",
+        "\n".join([f"buy\n{_fleet(instance, facts, numbers, details)}", *_limits(numbers)]),
     ]
     if facts["switch"] is not None:
         parts.append(_switch_words(instance, facts))
     hours = instance.num_windows * instance.window_s / 3600.0
     if facts["risk"] is not None:
         what = f"{agent} playing" if plays else "this fleet held"
-        parts.append(f"risk: {what}\n{describe_risk(facts['risk'], hours)}")
+        risk = describe_risk(facts["risk"], hours, what, details)
+        parts.append("\n".join([risk, *_limit_words(facts), *_percentiles(facts["routing"])]))
     if facts["choice"] is not None:
-        parts.append(_choice_words(instance, facts["choice"]))
+        parts.append(_choice_words(instance, facts["choice"], details))
+    if not details:
+        parts.append("--details: routes, SLOs, cost by term and its bound; --schedule: fleets by hour")
+        return "\n\n".join(parts)
     window = f"a window of {_multiple(facts)}"
     knows_no = "; the bound knows no drops" if _loses(instance) else ""
     parts += [
@@ -291,7 +297,8 @@ def _warnings(instance: Instance, facts: dict[str, Any]) -> list[str]:
             return []
         return ["WARNING: spot GPUs can be lost; --days 100 says what that costs."]
     missed, most = risk["miss_share"]["mean"], (facts["choice"] or {}).get("miss_at_most")
-    if missed <= (_MUCH_MISSED if most is None else most):
+    chance = 0.0 if most is None else _CHANCE * risk["miss_share"]["standard_error"]
+    if missed - chance <= (_MUCH_MISSED if most is None else most):
         return []
     when = f"when demand is above plan{' or spot GPUs are lost' if _loses(instance) else ''}"
     if full:
@@ -304,6 +311,20 @@ def _warnings(instance: Instance, facts: dict[str, Any]) -> list[str]:
         what = "try --margin best" if facts["risk_of"] == "fleet" else "give the agent a margin"
     return [
         _wrap(f"WARNING: {100 * missed:.1f} % of the requests are missed on generated days, {when}: {what}.")
+    ]
+
+
+def _limit_words(facts: dict[str, Any]) -> list[str]:
+    """Return how the limit on misses was kept on the days of the choice; nothing without a limit."""
+    choice = facts["choice"]
+    if choice is None or choice["miss_at_most"] is None:
+        return []
+    error = 100.0 * facts["risk"]["miss_share"]["standard_error"]
+    return [
+        _wrap(
+            f"at most {100 * choice['miss_at_most']:g} % missed: kept on the {choice['days']} other days of the choice "
+            f"({share(choice['miss_share'])} %, safe at 95 %); above, chance makes {error:.2f} %"
+        )
     ]
 
 
@@ -323,7 +344,7 @@ def _switch_words(instance: Instance, facts: dict[str, Any]) -> str:
     return "\n".join(["from what runs", *lines, f"  {cost}"])
 
 
-def _choice_words(instance: Instance, choice: dict[str, Any]) -> str:
+def _choice_words(instance: Instance, choice: dict[str, Any], details: bool) -> str:
     rows = []
     for tried in choice["best_of_kinds"]:
         note = "" if tried["keeps_limits"] else "breaks a limit"
@@ -340,6 +361,8 @@ def _choice_words(instance: Instance, choice: dict[str, Any]) -> str:
     lines = align(head[:3], [row[:3] for row in rows]).split("\n")
     prose = [head[3], "----", *(f"{row[3]}{'; ' + row[4] if row[4] else ''}" for row in rows)]
     table = "\n".join(f"{a}  {b}".rstrip() for a, b in zip(lines, prose, strict=True))
+    if not details:
+        return table
     refined = "; the best was then refined" if choice["refined"] else ""
     return f"chosen among {choice['plans']} plans on {choice['days']} other generated days{refined}\n{table}"
 
@@ -424,7 +447,7 @@ def _in_order(instance: Instance, fleet: dict[str, int]) -> list[str]:
     return sorted(fleet, key=key)
 
 
-def _fleet(instance: Instance, facts: dict[str, Any], numbers: dict[str, str]) -> str:
+def _fleet(instance: Instance, facts: dict[str, Any], numbers: dict[str, str], details: bool) -> str:
     place = {tier.id: tier for tier in instance.tiers}
     rows = []
     for name, label in numbers.items():
@@ -444,9 +467,11 @@ def _fleet(instance: Instance, facts: dict[str, Any], numbers: dict[str, str]) -
         )
     head = ["", "pool", "model", "TP x PP", "replicas", "GPUs", "USD/h"]
     table = align(head, rows, left=4) if rows else "(empty)"
-    held = ", ".join(f"{pool} {g['held']}/{g['cap']}" for pool, g in facts["gpus"].items() if g["held"])
     rent = sum(g["usd_per_h"] for g in facts["gpus"].values())
-    text = f"{table}\n" + _wrap(f"GPUs held: {held or 'none'}; rent {number(rent, 2)} USD/h")
+    text = f"{table}\n" + _wrap(f"{short_fleet(facts['gpus'])}: rent {number(rent, 2)} USD/h, all day")
+    if details:
+        held = ", ".join(f"{pool} {g['held']}/{g['cap']}" for pool, g in facts["gpus"].items() if g["held"])
+        text += "\n" + _wrap(f"held of the most to be had: {held or 'none'}")
     hours = instance.num_windows * instance.window_s / 3600.0
     for pool, paid in facts["commitments"].items():
         usd, n = number(paid["usd_per_episode"], 2), paid["gpus"]
@@ -508,18 +533,20 @@ def _routes(routing: dict[str, Any], numbers: dict[str, str]) -> str:
     lines = align(head, rows).split("\n")
     # The last column is prose, so it stands apart from the aligned numbers.
     table = [f"{a}  {b}".rstrip() for a, b in zip(lines, ["routed to", "---------", *prose], strict=True)]
-    return "\n".join([*table, *_percentiles(routing), *_limits(numbers)])
+    is_played = any(route["missed_on_days"] is not None for route in routing.values())
+    return "\n".join(table if is_played else [*table, *_percentiles(routing)])
 
 
 def _percentiles(routing: dict[str, Any]) -> list[str]:
-    """Return for each percentile of the first token that was asked for whether this window keeps it."""
+    """Return for each percentile of the first token that was asked for whether days, or else the window, keep it."""
     found = []
     for name, route in routing.items():
         most = route["missed_at_most"]
         if most is not None:
-            verdict = "kept" if route["miss"] <= most else "BROKEN"
-            asked = f"at most {100 * most:.3g} % asked for by ttft.p{100 - 100 * most:.6g}"
-            found.append(f"{name}: {share(route['miss'])} % unserved or late, {asked}: {verdict}")
+            missed = route["miss"] if route["missed_on_days"] is None else route["missed_on_days"]
+            verdict = "kept" if missed <= most else "BROKEN"
+            asked = f"ttft.p{100 - 100 * most:.6g} asks for at most {100 * most:.3g} %"
+            found.append(_wrap(f"{name}: {share(missed)} % unserved or late, {asked}: {verdict}"))
     return found
 
 
@@ -527,7 +554,7 @@ def _limits(numbers: dict[str, str]) -> list[str]:
     """Return what engines are to be told, so that times per token and end-to-end latencies are kept."""
     told = {label: limit_of(name) for name, label in numbers.items()}
     return [
-        f"{label}: at most {limit} requests at once on a replica (in vLLM --max-num-seqs), which keeps tpot and e2e"
+        f"{label}: for tpot and e2e, at most {limit} requests at once (in vLLM --max-num-seqs)"
         for label, limit in told.items()
         if limit is not None
     ]
@@ -550,8 +577,8 @@ def _costs(facts: dict[str, Any]) -> str:
     )
 
 
-def describe_risk(risk: dict[str, Any], hours: float) -> str:
-    """Return a risk summary as text; an episode lasts so many hours."""
+def describe_risk(risk: dict[str, Any], hours: float, what: str, details: bool) -> str:
+    """Return as text what a fleet or an agent risks; an episode lasts so many hours. Details are costs by term."""
     day = "day" if abs(hours - 24.0) < 1e-9 else f"episode of {hours:g} h"
     measures = ("mean", "p95", "worst_decile")
     rows = [
@@ -561,5 +588,5 @@ def describe_risk(risk: dict[str, Any], hours: float) -> str:
     ]
     terms = ", ".join(f"{name} {number(usd, 2)}" for name, usd in risk["terms_usd"].items() if usd >= 5e-3)
     drawn = f"{risk['days']} generated {'days' if day == 'day' else 'episodes'}, seed {risk['seed']}"
-    table = align([drawn, "mean", "P95", "worst decile"], rows)
-    return f"{table}\n" + _wrap(f"mean by term: {terms or 'nothing'}")
+    table = f"risk: {what}\n{align([drawn, 'mean', 'P95', 'worst decile'], rows)}"
+    return table + ("\n" + _wrap(f"mean by term: {terms or 'nothing'}") if details else "")

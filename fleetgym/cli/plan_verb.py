@@ -101,7 +101,7 @@ def _plan(
     facts = risky_facts(instance, found, arguments.agent, running)
     if arguments.plot is not None:
         plot_plan(instance, facts, found.risk, arguments.plot)
-    return facts, describe_plan(instance, facts)
+    return facts, describe_plan(instance, facts, arguments.details)
 
 
 def _sweep(

@@ -107,7 +107,7 @@ def describe_schedule(facts: dict[str, Any]) -> str:
         "\n".join(_renting(facts)),
     ]
     if facts["risk"] is not None:
-        parts.append(f"risk of this way to plan\n{describe_risk(facts['risk'], facts['episode_h'])}")
+        parts.append(describe_risk(facts["risk"], facts["episode_h"], "this way to plan", False))
     return "\n\n".join(parts)
 
 

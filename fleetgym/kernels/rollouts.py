@@ -419,7 +419,7 @@ def hold_fleet(packed, basis, active, workload, available, price, target, fleet,
         The state before the first window, and afterwards that at the end.
     terms_usd : (8,) float, modified in place
         Cost terms are added.
-    requests : (3,) float, modified in place
+    requests : (3, I) float, modified in place
         Requests missed, requests unserved and all requests are added, each divided by the seconds of a window.
 
     Returns
@@ -440,7 +440,7 @@ def hold_fleet(packed, basis, active, workload, available, price, target, fleet,
             terms_usd[term] += played.terms_usd[term]
         for i in range(workload.shape[2]):
             rate = workload[t, 0, i]
-            requests[0] += rate * played.share[1, i]
-            requests[1] += rate * played.share[0, i]
-            requests[2] += rate
+            requests[0, i] += rate * played.share[1, i]
+            requests[1, i] += rate * played.share[0, i]
+            requests[2, i] += rate
     return 0

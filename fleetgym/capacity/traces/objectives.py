@@ -87,6 +87,11 @@ class Slo(Checked):
                 found.append(f"{name}{which}={value:.12g}{'' if name == 'error' else 's'}")
         return ",".join(found)
 
+    @property
+    def missed_at_most(self) -> float | None:
+        """The share of requests whose first token may be late; None where no percentile was asked for."""
+        return None if self.ttft_percentile is None else 1.0 - self.ttft_percentile / 100.0
+
 
 _WITH_PERCENTILES = ("ttft", "tpot", "e2e")
 
