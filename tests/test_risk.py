@@ -161,7 +161,7 @@ def test_plan_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_plan_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     """Every section is there, and tables line up."""
-    assert main(["plan", DEV, "--agent", "agh(margin=0.25)", "--days", "3"]) == 0
+    assert main(["plan", DEV, "--agent", "agh(margin=0.25)", "--days", "3", "--details"]) == 0
     out = capsys.readouterr().out
     for part in (
         "1.25 times nominal demand",

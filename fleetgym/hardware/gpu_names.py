@@ -15,6 +15,7 @@ _COUNTED = (
     re.compile(r"(?P<count>\d{1,3})\s*[x×]\s*(?P<name>[^\W\d].*)", re.IGNORECASE),  # 8x H100
     re.compile(r"(?P<name>.+?)(?::|\s+[x×]\s?)(?P<count>\d{1,3})", re.IGNORECASE),  # H100:8, H100 x8
 )
+_SIZE = re.compile(r"\d+g")
 _NOT_A_MODEL = re.compile(r"\d+(gb|g)|(sxm|hbm)\d\w*")
 
 
@@ -47,7 +48,10 @@ def named(name: str, known: Collection[str]) -> tuple[str, int]:
     (('A100-80GB', 1), ('A100-40GB', 8))
     >>> named("8x H100 SXM5", ["H100"]), named("h100:8", ["H100"])
     (('H100', 8), ('H100', 8))
+    >>> named("ml.p5.48xlarge", ["H100"]), named("ND96isr H100 v5", ["H100"]), named("H100-80G", ["H100"])
+    (('H100', 8), ('H100', 8), ('H100', 1))
     """
+    name = name.strip().removeprefix("ml.")  # as SageMaker writes EC2's types
     types = {_plain(gpu): gpu for gpu in known}
     for text, count in ((name, 1), *_counted(name)):
         plain = _plain(text)
@@ -84,7 +88,9 @@ def _counted(name: str) -> list[tuple[str, int]]:
 
 
 def _plain(name: str) -> str:
-    words = re.split(r"[\s_-]+", name.strip().lower())
+    words = [
+        f"{word}b" if _SIZE.fullmatch(word) else word for word in re.split(r"[\s_-]+", name.strip().lower())
+    ]
     return re.sub(r"[^a-z0-9]", "", "".join(word for word in words if word not in _MAKERS))
 
 
@@ -108,4 +114,9 @@ def _model_number(name: str) -> str:
 def _others() -> Mapping[str, tuple[str, int]]:
     """Return the names of ``gpu_names.csv`` beside the catalogue's own."""
     text = resources.files("fleetgym").joinpath("data", "gpu_names.csv").read_text(encoding="utf-8")
-    return {_plain(row["name"]): (row["gpu"], int(row["gpus"])) for row in csv.DictReader(text.splitlines())}
+    rows = list(csv.DictReader(text.splitlines()))
+    found = {_plain(row["name"]): (row["gpu"], int(row["gpus"])) for row in rows}
+    short = {
+        name.removeprefix("standard"): what for name, what in found.items()
+    }  # Azure's meters leave it away
+    return short | found
