@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sample_traces import requests, write_azure
+from test_model_config import LLAMA_70B
 
 from fleetgym.capacity.traces import import_trace
 from fleetgym.capacity.traces.candidates import ENGINE
@@ -204,3 +205,43 @@ def test_a_picture_of_unknown_format(capsys: pytest.CaptureFixture[str], tmp_pat
     pytest.importorskip("matplotlib")
     assert main(["study", "node-availability", "--plot", str(tmp_path / "picture.xyz")]) == 2
     assert "cannot draw" in capsys.readouterr().err
+
+
+def test_a_study_of_ones_own_hardware(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Models, GPUs and measurements are given again, and count; what is lacking is named with its option."""
+    trace = write_azure(tmp_path / "hour.csv", per_second=20.0)
+    for name, content in {
+        "config.json": json.dumps(LLAMA_70B),
+        "gpus.csv": "name,memory_gb,bandwidth_gb_per_s,fp16_tflops,fp8_tflops,usd_per_gpu_h\nX1,180,5000,900,1800,4.5\n",
+        "runs.csv": "model,gpu,precision,tensor_parallel,input_tokens,output_tokens,concurrency,requests_per_s\n"
+        "big,X1,fp8,1,1000,200,64,0.5\n",
+    }.items():
+        (tmp_path / name).write_text(content)
+    model, gpu = ["--model-file", f"big={tmp_path}/config.json"], ["--gpu-file", f"{tmp_path}/gpus.csv"]
+    profile, day = ["--profile", f"{tmp_path}/runs.csv"], str(tmp_path / "day.json")
+    words = [
+        "import-trace",
+        str(trace),
+        *model,
+        *gpu,
+        "--gpus",
+        "X1",
+        "--slo",
+        "ttft=5,delay=90",
+        "--by",
+        "one",
+    ]
+    assert main([*words, "--out", day]) == 0
+    study = ["study", "mixed-types", "--instance", day]
+    for given, lacking in (([], "--model-file"), (model, "--gpu-file"), (gpu, "--model-file")):
+        assert main([*study, *given]) == 2
+        assert f"give the {lacking} of which it was made again" in capsys.readouterr().err
+    assert main([*study, *model, *gpu]) == 0
+    assert "big fp8 X1" in capsys.readouterr().out
+    assert main([*words, *profile, "--out", day, "--force"]) == 0
+    assert main([*study, *model, *gpu]) == 2
+    assert "give the --profile of which it was made again" in capsys.readouterr().err
+    assert main([*study, *model, *gpu, *profile]) == 0
+    assert "big fp8 X1" in capsys.readouterr().out
+    assert main(["study", "mixed-types", *model]) == 2
+    assert "are for --instance" in capsys.readouterr().err

@@ -154,24 +154,7 @@ def _add_planning(verbs: argparse._SubParsersAction[Parser]) -> None:
         help="which model serves a label (* stands for any characters; =any for any candidate); may be repeated",
     )
     p.add_argument("--gpus", type=names, metavar="A,B", help="GPU types to use")
-    p.add_argument(
-        "--model-file",
-        action="append",
-        metavar="[NAME=]FILE",
-        help="config.json of a model of your own, as published with its weights; may be repeated",
-    )
-    p.add_argument(
-        "--gpu-file",
-        action="append",
-        metavar="FILE",
-        help="GPUs of your own: CSV or JSON of name, memory_gb, bandwidth_gb_per_s, fp16_tflops, usd_per_gpu_h, ..",
-    )
-    p.add_argument(
-        "--profile",
-        action="append",
-        metavar="FILE",
-        help="CSV of measured runs: model, gpu, precision, lengths, concurrency, requests_per_s or latencies",
-    )
+    _add_own_files(p)
     p.add_argument("--region", help="of the prices (default: all of --prices; us-east-1 of the catalogue)")
     p.add_argument(
         "--caps", metavar="N or GPU=N,..", help="most GPUs (default: twice what the p99 demand needs)"
@@ -299,6 +282,27 @@ def _add_planning(verbs: argparse._SubParsersAction[Parser]) -> None:
     )
 
 
+def _add_own_files(p: Parser) -> None:
+    p.add_argument(
+        "--model-file",
+        action="append",
+        metavar="[NAME=]FILE",
+        help="config.json of a model of your own, as published with its weights; may be repeated",
+    )
+    p.add_argument(
+        "--gpu-file",
+        action="append",
+        metavar="FILE",
+        help="GPUs of your own: CSV or JSON of name, memory_gb, bandwidth_gb_per_s, fp16_tflops, usd_per_gpu_h, ..",
+    )
+    p.add_argument(
+        "--profile",
+        action="append",
+        metavar="FILE",
+        help="CSV of measured runs: model, gpu, precision, lengths, concurrency, requests_per_s or latencies",
+    )
+
+
 def _add_playing(verbs: argparse._SubParsersAction[Parser]) -> None:
     p = _verb(
         verbs,
@@ -361,6 +365,7 @@ def _add_playing(verbs: argparse._SubParsersAction[Parser]) -> None:
         metavar="FILE",
         help="made by import-trace: its traffic, SLOs and GPUs take the place of the settings that are not given",
     )
+    _add_own_files(p)
     p.add_argument("--plot", metavar="FILE.png", help="draw a picture (needs matplotlib)")
     p = _verb(
         verbs,

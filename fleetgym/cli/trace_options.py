@@ -31,10 +31,14 @@ def given(arguments: argparse.Namespace) -> dict[str, Any]:
         value = getattr(arguments, name)
         options[name] = None if value is None else reader(value)
     options = {name: value for name, value in options.items() if value is not None}
-    files = [getattr(arguments, name) or () for name in ("model_file", "gpu_file", "profile")]
-    if any(files):
+    if any(files := own_files(arguments)):
         options["own"] = read_own(*files)
     return {**options, "by": _sorting_rule(arguments)}
+
+
+def own_files(arguments: argparse.Namespace) -> list[list[str]]:
+    """Return the files of one's own models, GPUs and measurements."""
+    return [getattr(arguments, name) or [] for name in ("model_file", "gpu_file", "profile")]
 
 
 _AS_THEY_ARE = (

@@ -22,7 +22,7 @@ from fleetgym.capacity.traces.days import Days
 from fleetgym.capacity.traces.objectives import Slo, slo_words
 from fleetgym.capacity.traces.penalties import Penalties, penalties
 from fleetgym.capacity.traces.prices import Offer, pool_ids
-from fleetgym.capacity.traces.studied import length_words
+from fleetgym.capacity.traces.studied import length_words, measured_words
 from fleetgym.capacity.traces.workloads import TraceStatistics
 from fleetgym.families import draft as parts
 from fleetgym.families.demand import DAY, WINDOW_S
@@ -254,10 +254,10 @@ def _prefix_words(found: TraceStatistics) -> str:
 
 
 def _performance_words(steps: Mapping[tuple[str, str, str, int], StepTime]) -> str:
-    own = ", ".join(f"{model} on {gpu} at {precision}, TP {n}" for model, gpu, precision, n in steps)
     return (
         "modelled: roofline calibrated on measured request rates "
-        "(fleetgym.hardware.performance.roofline.PLANNING)" + (f"; measured, as given: {own}" if own else "")
+        "(fleetgym.hardware.performance.roofline.PLANNING)"
+        + (f"; {measured_words(list(steps))}" if steps else "")
     )
 
 

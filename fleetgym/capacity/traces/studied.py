@@ -1,31 +1,50 @@
 """An imported instance in; what a planner's study needs of it out: lengths, and profiles of its GPUs.
 
 A study names the instance by its file: as the workload, ``"day.json"``, and in the name of a GPU, ``"H100@day.json"``.
+Models, GPUs and measurements of one's own are not in that file: they are read again, see `knowing`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from fleetgym.capacity.traces.candidates import ENGINE
 from fleetgym.capacity.traces.objectives import stated_slos
+from fleetgym.capacity.traces.own_hardware import OwnHardware
 from fleetgym.capacity.traces.token_times import limit_of
 from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.hardware import catalog
-from fleetgym.hardware.performance import roofline
 from fleetgym.hardware.performance.coefficients import Deployment
 from fleetgym.hardware.performance.lengths import Lengths
 from fleetgym.hardware.performance.profiles import PROFILES, Profile, deployment_profile
+from fleetgym.hardware.performance.roofline import StepTime
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import load_instance
 
 #: Power of the GPUs of which a curve is published.
 _POWER = {"A10G": "A10G", "A100-80GB": "A100-80GB", "H100": "H100-80GB"}
+_STEPS: contextvars.ContextVar[Mapping[tuple[str, str, str, int], StepTime] | None] = contextvars.ContextVar(
+    "measured steps", default=None
+)
 _RATES = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # of today's
+
+
+@contextlib.contextmanager
+def knowing(own: OwnHardware) -> Iterator[None]:
+    """Let studies know models, GPUs and measurements of one's own while the block runs."""
+    token = _STEPS.set(own.steps)
+    try:
+        with own.known():
+            yield
+    finally:
+        _STEPS.reset(token)
 
 
 def length_words(quantiles: Sequence[tuple[int, float]], input_share: float) -> str:
@@ -88,12 +107,13 @@ def own_gpus(path: str) -> dict[str, Profile]:
     Raises
     ------
     FleetgymError
-        If a model or a GPU is not of the catalogue.
+        If a model, a GPU or a measurement of one's own was not given again, see `knowing`.
     """
     return dict(_profiles(load_instance(path)))
 
 
 def _profiles(instance: Instance) -> Mapping[str, Profile]:
+    _check_known(instance)
     table = instance.performance
     rates = np.array([w.rate_rps for w in instance.workloads])
     best: dict[str, tuple[float, float, int]] = {}
@@ -116,6 +136,29 @@ def _profiles(instance: Instance) -> Mapping[str, Profile]:
     return {gpu: _profile(instance, c) for gpu, (_, _, c) in best.items()}
 
 
+def _check_known(instance: Instance) -> None:
+    """Refuse an instance of which the catalogue, or a measurement, is not known any more."""
+    lacking = {
+        "--model-file": {c.model for c in instance.configurations} - set(catalog.model_names()),
+        "--gpu-file": {pool.gpu_type for pool in instance.pools} - set(catalog.gpu_names()),
+    }
+    for option, names in lacking.items():
+        if names:
+            raise FleetgymError(
+                f"the instance has {', '.join(sorted(names))}, which the catalogue lacks: give the {option} of which "
+                "it was made again"
+            )
+    if measured_words([]) in instance.provenance.get("performance", "") and not _STEPS.get():
+        raise FleetgymError(
+            "the instance was made of measured times: give the --profile of which it was made again"
+        )
+
+
+def measured_words(steps: Sequence[tuple[str, str, str, int]]) -> str:
+    """Return in words which times were measured, for the provenance."""
+    return "measured, as given: " + ", ".join(f"{m} on {gpu} at {p}, TP {n}" for m, gpu, p, n in steps)
+
+
 def _profile(instance: Instance, c: int) -> Profile:
     configuration = instance.configurations[c]
     tier = next(t for t in instance.tiers if t.id == configuration.uses[0].tier)
@@ -128,7 +171,9 @@ def _profile(instance: Instance, c: int) -> Profile:
         pipeline_parallel=configuration.pipeline_parallel,
     )
     limit = limit_of(configuration.id)
-    options = roofline.DEFAULT if limit is None else roofline.RooflineOptions(max_num_seqs=limit)
+    options = dataclasses.replace(ENGINE, steps=_STEPS.get() or {})
+    if limit is not None:
+        options = dataclasses.replace(options, max_num_seqs=limit)
     profile = deployment_profile(deployment, pool.price_usd_per_gpu_h, options)
     rates = np.array([w.rate_rps for w in instance.workloads]) * instance.performance.compatible[:, c]
     each = float(rates @ instance.performance.prefill_s.per_input_token[:, c] / rates.sum())

@@ -273,7 +273,8 @@ def deployment_profile(
         raise FleetgymError(
             f"{deployment.model.name} at {deployment.precision} does not fit on {deployment.gpus} {deployment.gpu.name}"
         )
-    fit = roofline._measured(deployment, step.base_s) if step.label == "measured" else None
+    is_own = roofline.step_key(deployment) in options.steps
+    fit = roofline._measured(deployment, step.base_s) if step.label == "measured" and not is_own else None
     tensor, pipeline = deployment.tensor_parallel, deployment.pipeline_parallel
     parallel = f"TP{tensor}" + f" PP{pipeline}" * (pipeline > 1)
     return Profile(
