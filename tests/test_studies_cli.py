@@ -212,7 +212,8 @@ def test_a_study_of_ones_own_hardware(tmp_path: Path, capsys: pytest.CaptureFixt
     trace = write_azure(tmp_path / "hour.csv", per_second=20.0)
     for name, content in {
         "config.json": json.dumps(LLAMA_70B),
-        "gpus.csv": "name,memory_gb,bandwidth_gb_per_s,fp16_tflops,fp8_tflops,usd_per_gpu_h\nX1,180,5000,900,1800,4.5\n",
+        "gpus.csv": "name,memory_gb,bandwidth_gb_per_s,fp16_tflops,fp8_tflops,usd_per_gpu_h\n"
+        "X1,180,5000,900,1800,4.5\n",
         "runs.csv": "model,gpu,precision,tensor_parallel,input_tokens,output_tokens,concurrency,requests_per_s\n"
         "big,X1,fp8,1,1000,200,64,0.5\n",
     }.items():
