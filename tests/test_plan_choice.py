@@ -19,7 +19,7 @@ from fleetgym.capacity.growth import grown
 from fleetgym.capacity.held import MISSED, MISSED_OF, HeldFleets
 from fleetgym.capacity.risk import agent_risk, fleet_risk, plan_with_risk
 from fleetgym.capacity.running import read_running
-from fleetgym.capacity.schedule import make_schedule, mean_day, worth_reserving
+from fleetgym.capacity.schedule import last_week, make_schedule, mean_day, worth_reserving
 from fleetgym.capacity.traces import import_trace
 from fleetgym.capacity.traces.prices import Offer
 from fleetgym.cli.parser import main
@@ -300,6 +300,53 @@ def test_schedule(spot: Instance) -> None:
     on_demand = [g for g, pool in enumerate(spot.pools) if pool.market == "on-demand"]
     total = sum(found.gpus * found.hours for found in worth_reserving(spot, made))
     assert total == made.gpus[:, on_demand].sum()
+
+
+def test_a_week(spot: Instance, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The history's last seven days are played one after the other; days that are drawn are no week."""
+    instance = fleetgym.load_instance("fleet-v0/dev/ou-s-001")
+    made = make_schedule(instance, "gh", days=0, week=True)
+    assert made.days == 7
+    assert made.gpus.shape == (168, len(instance.pools))
+    past = instance.history.rate_rps[-7 * 288 :].sum(axis=1).reshape(168, 12).mean(axis=1)
+    np.testing.assert_allclose(made.rate_rps, past)
+    for found in worth_reserving(instance, made):
+        pool = next(p for p in instance.pools if p.id == found.pool)
+        assert found.below_usd_per_gpu_h == pytest.approx(pool.price_usd_per_gpu_h * found.hours / 168.0)
+    from fleetgym.cli.schedule_report import describe_schedule, plot_schedule, schedule_facts
+
+    facts = schedule_facts(instance, made)
+    text = describe_schedule(facts)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "day 7" in text
+    assert "all week" in text
+    plot_schedule(facts, str(tmp_path / "week.png"))
+    assert (tmp_path / "week.png").stat().st_size > 1000
+    with pytest.raises(FleetgymError, match="shorter than a day"):
+        make_schedule(spot, "gh", days=0, week=True)
+    short = instance.replace(
+        history=dataclasses.replace(instance.history, rate_rps=instance.history.rate_rps[: 2 * 288])
+    )
+    with pytest.raises(FleetgymError, match=r"a week needs a history of 7 days, and this instance has 2"):
+        last_week(short)
+    assert main(["plan", "fleet-v0/dev/ou-s-001", "--week"]) == 2
+    assert "--week is of --schedule" in capsys.readouterr().err
+
+
+def test_episodes_say_how_they_pay_reserved_gpus(
+    reserved: Instance, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An episode bills them while they are held: run and compare say so, and that plan does otherwise."""
+    file = str(tmp_path / "day.json")
+    write_json(file, reserved.to_dict())
+    assert main(["check", file, "--write"]) == 0
+    capsys.readouterr()
+    results = str(tmp_path / "r.jsonl")
+    for words in (["run", file, "--render", "none"], ["compare", "hold", file, "--out", results]):
+        assert main([*words]) == 0
+        assert "an episode pays reserved GPUs only while they are held" in capsys.readouterr().err
+    assert main(["run", "fleet-v0/toy/drop", "--render", "none"]) == 0
+    assert "reserved" not in capsys.readouterr().err
 
 
 def test_the_command(spot: Instance, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

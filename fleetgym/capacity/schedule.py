@@ -1,10 +1,10 @@
-"""An agent and an instance in; the GPUs to rent in each hour of the mean day, and what they risk, out."""
+"""An agent and an instance in; the GPUs to rent in each hour of a day or a week, and what they risk, out."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from fleetgym.agents.view import View
 from fleetgym.capacity.choice import spot_pools, window_to_plan
 from fleetgym.capacity.commitment import commitment_usd, committed
 from fleetgym.capacity.risk import Progress, Risk, agent_risk, best_commitment, committed_risk, generated_days
+from fleetgym.files.errors import FleetgymError
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import InstanceSource, load_instance
@@ -24,6 +25,7 @@ from fleetgym.model.scenario import Scenario
 #: What is tried for a planner that plans anew every hour: shares planned without spot, and margins.
 BASE_SHARES = (1.0, 0.75, 0.5, 0.0)
 MARGINS = (0.1, 0.3, 0.6)
+WEEK = 7
 _TRIED_DAYS = 3
 _MEAN_OF = 50  # generated days
 
@@ -65,7 +67,7 @@ def _part(snapshot: Snapshot, share: float, pools: np.ndarray) -> Snapshot:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Schedule:
-    """GPUs by hour of the mean day; H hours, G pools."""
+    """GPUs by hour of the mean day, or of a week; H hours, G pools."""
 
     agent: str
     base_share: float | None  # of demand that is planned without spot; None if the agent decides
@@ -74,6 +76,7 @@ class Schedule:
     gpus: np.ndarray  # (H, G) most of the hour
     rent_usd_per_h: np.ndarray  # (H,) commitments left out
     hours: float  # of an entry, 1 where windows allow
+    days: int  # 1: the mean day; 7: those of the history, one after the other
     committed_gpus: np.ndarray  # (G,) reserved GPUs, paid all day
     commitment_usd: float  # per day
     risk: Risk | None  # of the agent, on generated days
@@ -89,11 +92,39 @@ def mean_day(instance: Instance, seed: int = 0) -> Scenario:
     'mean-day'
     """
     rates = np.mean([day.rate_rps for day in generated_days(instance, _MEAN_OF, seed)], axis=0)
+    return _calm_day(instance, "mean-day", np.broadcast_to(rates, (instance.num_windows, rates.shape[1])))
+
+
+def _calm_day(instance: Instance, name: str, rate_rps: np.ndarray) -> Scenario:
+    """Return a day of given demand in which nothing is lost, and all else is nominal."""
     nominal = Conditions.nominal(instance)
     rows = {name: np.atleast_2d(getattr(nominal, name)) for name in Conditions.FIELDS}
-    return Scenario(
-        id="mean-day", **{**rows, "rate_rps": np.broadcast_to(rates, (instance.num_windows, rates.shape[1]))}
-    )
+    return Scenario(id=name, **{**rows, "rate_rps": rate_rps})
+
+
+def last_week(instance: Instance) -> list[Scenario]:
+    """Return the last seven days of the history, the earliest first; nothing is lost, and all else is nominal.
+
+    Raises
+    ------
+    FleetgymError
+        If the history has fewer days, or is drawn and not measured: then its days differ by chance alone.
+    """
+    rates, day = instance.history.rate_rps, instance.num_windows
+    hours = day * instance.window_s / 3600.0
+    if abs(hours - 24.0) > 1e-9:
+        raise FleetgymError(f"a week is of days, and an episode of this instance lasts {hours:g} h")
+    if len(rates) < WEEK * day:
+        raise FleetgymError(
+            f"a week needs a history of {WEEK} days, and this instance has {len(rates) / day:.3g}: give a longer "
+            "trace, or leave --week away"
+        )
+    if "are less than a day" in instance.provenance.get("trace", ""):
+        raise FleetgymError(
+            "the trace is shorter than a day: its days are drawn, and differ by chance alone; leave --week away"
+        )
+    past = rates[-WEEK * day :].reshape(WEEK, day, -1)
+    return [_calm_day(instance, f"day-{k + 1}", rate_rps) for k, rate_rps in enumerate(past)]
 
 
 def make_schedule(
@@ -102,9 +133,10 @@ def make_schedule(
     *,
     days: int = 100,
     seed: int = 0,
+    week: bool = False,
     progress: Callable[[str], Progress] | None = None,
 ) -> Schedule:
-    """Let an agent play the mean day, and return what it holds by hour.
+    """Let an agent play the mean day or the last week, and return what it holds by hour.
 
     An agent that plans once plans anew every hour here, on the forecast of the instance's own process. What share of
     demand is planned without spot, and with which margin, is chosen on three generated days with drops. Reserved GPUs
@@ -120,12 +152,19 @@ def make_schedule(
         Generated days for the risk; 0 for none.
     seed : int
         Of the days.
+    week : bool
+        Play the last seven days of the history instead of the mean day, each from the fleet that the day before left.
     progress : callable, optional
         Given what is being done, returns what is called with the numbers of finished and of all steps.
 
     Returns
     -------
     Schedule
+
+    Raises
+    ------
+    FleetgymError
+        If there is no week, see `last_week`.
     """
     instance = load_instance(instance)
     made, planner = make_agent(agent), make_planner(agent)
@@ -133,6 +172,7 @@ def make_schedule(
     def bar(what: str) -> Progress | None:
         return None if progress is None else progress(what)
 
+    played = last_week(instance) if week else None
     share = margin = None
     if isinstance(made, Static):
         made, share, margin = _best_hourly(instance, planner, seed, bar("choosing a margin"))
@@ -140,7 +180,7 @@ def make_schedule(
     gpus = best_commitment(instance, made, fleet, seed, bar("choosing a commitment"))
     paid = committed(instance, gpus)
     risk = committed_risk(instance, made, gpus, days, seed, bar("playing days")) if days else None
-    rate, held, rent, hours = _play(paid, made, mean_day(instance, seed))
+    rate, held, rent, hours = _play(paid, made, played or [mean_day(instance, seed)])
     return Schedule(
         agent=agent,
         base_share=share,
@@ -149,6 +189,7 @@ def make_schedule(
         gpus=held,
         rent_usd_per_h=rent,
         hours=hours,
+        days=WEEK if week else 1,
         committed_gpus=gpus,
         commitment_usd=commitment_usd(instance, gpus),
         risk=risk,
@@ -174,9 +215,25 @@ def _best_hourly(
 
 
 def _play(
-    instance: Instance, agent: Agent, day: Scenario
+    instance: Instance, agent: Agent, days: Sequence[Scenario]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """Return rates (H,), GPUs (H, G) and rent (H,) by hour, and how long an hour is."""
+    """Return rates (H,), GPUs (H, G) and rent (H,) by hour of all days, and how long an hour is."""
+    every = max(1, round(3600.0 / instance.window_s))
+    starts = np.arange(0, instance.num_windows, every)
+    windows = np.diff(np.append(starts, instance.num_windows))
+    rates, gpus, rents = [], [], []
+    for day in days:
+        held, rent, last = _play_day(instance, agent, day)
+        rates.append(np.add.reduceat(day.rate_rps.sum(axis=1), starts) / windows)
+        gpus.append(np.maximum.reduceat(held, starts))
+        rents.append(np.add.reduceat(rent, starts) / (windows * instance.window_s / 3600.0))
+        instance = instance.replace(nominal_fleet=last)
+    hours = every * instance.window_s / 3600.0
+    return np.concatenate(rates), np.concatenate(gpus), np.concatenate(rents), hours
+
+
+def _play_day(instance: Instance, agent: Agent, day: Scenario) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return GPUs (T, G) and rent (T,) by window, and the fleet at the end (C,)."""
     from fleetgym.envs.fleet_alloc import FleetAllocEnv
     from fleetgym.envs.played import played_windows
 
@@ -184,13 +241,7 @@ def _play(
     for _, info in played_windows(FleetAllocEnv(instance), agent, day):
         held.append(instance.gpu_use @ info["held"])
         rent.append(info["rental"])
-    every = max(1, round(3600.0 / instance.window_s))
-    starts = np.arange(0, instance.num_windows, every)
-    hours = every * instance.window_s / 3600.0
-    windows = np.diff(np.append(starts, instance.num_windows))
-    rate = np.add.reduceat(day.rate_rps.sum(axis=1), starts) / windows
-    usd = np.add.reduceat(np.array(rent), starts) / (windows * instance.window_s / 3600.0)
-    return rate, np.maximum.reduceat(np.array(held), starts), usd, hours
+    return np.array(held), np.array(rent), np.asarray(info["held"], dtype=np.int64)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -217,7 +268,7 @@ def worth_reserving(instance: Instance, schedule: Schedule) -> tuple[WorthReserv
                 WorthReserving(
                     pool=pool.id,
                     gpus=used.count(hours),
-                    hours=round(hours * schedule.hours),
+                    hours=round(hours * schedule.hours),  # of all days
                     below_usd_per_gpu_h=pool.price_usd_per_gpu_h * hours / count,
                 )
             )

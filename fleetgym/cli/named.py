@@ -1,8 +1,11 @@
-"""What a user calls an instance in; the name or file to load out, or an error that says what that was instead."""
+"""What a user calls an instance in; the name or file to load out, and what to know before it is played."""
 
 from __future__ import annotations
 
-from fleetgym.files.errors import FleetgymError
+import sys
+from collections.abc import Iterable
+
+from fleetgym.files.errors import FleetgymError, plain
 
 
 def instance_name(text: str) -> str:
@@ -42,3 +45,23 @@ def instance_name(text: str) -> str:
     if not is_path(text):
         refuse_other_file(text)
     return text
+
+
+def tell_reserved(names: Iterable[str]) -> None:
+    """Say of instance files that an episode bills reserved GPUs while they are held, and not as a commitment.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Names and files; the environment's own instances have no commitments.
+    """
+    from fleetgym.model.library import is_path, load_instance
+
+    for name in names:
+        pools = [p.id for p in load_instance(name).pools if p.market == "reserved"] if is_path(name) else []
+        if pools:
+            told = (
+                f"fleetgym: {name}: {', '.join(pools)}: an episode pays reserved GPUs only while they are held; "
+                "fleetgym plan pays them all day"
+            )
+            print(plain(told), file=sys.stderr)

@@ -239,6 +239,7 @@ def _add_planning(verbs: argparse._SubParsersAction[Parser]) -> None:
         "  fleetgym plan day.json --agent milp --miss-at-most 1% --plot plan.png\n"
         "  fleetgym plan day.json --running now.json --growth 3x\n"
         "  fleetgym plan day.json --schedule --plot day.png\n"
+        "  fleetgym plan month.json --schedule --week --plot week.png\n"
         "  fleetgym plan day.json --agent agh-rolling --days 20",
     )
     p.add_argument("instance", help="id or file")
@@ -269,6 +270,9 @@ def _add_planning(verbs: argparse._SubParsersAction[Parser]) -> None:
         "--schedule",
         action="store_true",
         help="print the GPUs of each hour of the mean day, and how to rent them",
+    )
+    p.add_argument(
+        "--week", action="store_true", help="with --schedule: of the last seven days of the history instead"
     )
     p.add_argument(
         "--details", action="store_true", help="also print routes, SLOs, cost by term and the bound"

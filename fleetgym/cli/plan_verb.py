@@ -54,12 +54,15 @@ def _check(arguments: argparse.Namespace, growth: list[float]) -> None:
             "--running": arguments.running is not None,
             "--miss-at-most, --spot-share-at-most and --on-demand-base": _limits(arguments) is not None,
             "--growth with several factors": len(growth) > 1,
+            "--details": arguments.details,
         },
         "--growth with several factors": {
             "--plot": arguments.plot is not None,
             "--days 0": not arguments.days,
         },
     }
+    if arguments.week and not arguments.schedule:
+        raise FleetgymError("--week is of --schedule; give both, or leave it away")
     for name, is_given in others.get(one or "", {}).items():
         if is_given:
             raise FleetgymError(f"{one} goes without {name}; leave one of them away")
@@ -121,7 +124,12 @@ def _schedule(arguments: argparse.Namespace, instance: Instance) -> tuple[dict[s
     from fleetgym.cli.schedule_report import describe_schedule, plot_schedule, schedule_facts
 
     made = make_schedule(
-        instance, arguments.agent, days=arguments.days, seed=arguments.seed, progress=ProgressBar
+        instance,
+        arguments.agent,
+        days=arguments.days,
+        seed=arguments.seed,
+        week=arguments.week,
+        progress=ProgressBar,
     )
     facts = schedule_facts(instance, made)
     if arguments.plot is not None:

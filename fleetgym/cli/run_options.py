@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fleetgym.cli.named import tell_reserved
 from fleetgym.cli.progress import ProgressBar
 from fleetgym.cli.words import numbers, of
 from fleetgym.files import quantities as q
@@ -94,6 +95,7 @@ def given(arguments: argparse.Namespace) -> dict[str, Any]:
 
     limits = _limits(arguments)
     make_jobs(agents(arguments), arguments.suite, arguments.scenarios)  # names first, files after
+    tell_reserved(arguments.suite)
     preflight(agents(arguments), limits.reset_wall_s, boxed=arguments.official is not None)
     if arguments.out is None and arguments.resume is None:
         arguments.out = new_results_path(arguments.suite)

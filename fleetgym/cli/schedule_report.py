@@ -15,6 +15,7 @@ from fleetgym.cli.text_tables import align, number
 from fleetgym.model.instance import Instance
 
 _WIDTH = 80
+_FEW_POOLS = 2
 _FEWEST = 0.1  # of the hours: a commitment for less is not worth a line
 
 
@@ -34,7 +35,7 @@ def schedule_facts(instance: Instance, schedule: Schedule) -> dict[str, Any]:
         ``pools`` that are used, with ``gpu_type``, ``market``, ``region``, ``committed_gpus`` and the most GPUs of
         an hour; ``hours`` with ``hour``, ``rate_rps``, ``gpus`` by pool and ``rent_usd_per_h``;
         ``commitment_usd_per_episode``; ``worth_reserving``: GPUs of a pool that are held for so many hours, and the
-        price below which a commitment is cheaper; ``risk``.
+        price below which a commitment is cheaper; ``days`` that the hours are of, 1 or 7; ``risk``.
     """
     pools = instance.pools
     committed = schedule.committed_gpus * reserved_pools(instance)
@@ -46,6 +47,7 @@ def schedule_facts(instance: Instance, schedule: Schedule) -> dict[str, Any]:
         "margin": schedule.margin,
         "episode_h": instance.num_windows * instance.window_s / 3600.0,
         "hour_h": schedule.hours,
+        "days": schedule.days,
         "pools": {
             pools[g].id: {
                 "gpu_type": pools[g].gpu_type,
@@ -88,6 +90,22 @@ def describe_schedule(facts: dict[str, Any]) -> str:
         how = f", planned every hour with a margin of {facts['margin']:g}"
         if facts["base_share"] < 1.0:
             how += f", {100 * facts['base_share']:g} % of it without spot"
+    if facts["days"] > 1:
+        when, table = "in the last week of the history", _week(facts)
+    else:
+        when, table = "on the mean day", _day(facts)
+    parts = [
+        _wrap(f"{facts['instance']}: GPUs by hour as {facts['agent']} holds them {when}{how}"),
+        table,
+        "\n".join(_renting(facts)),
+    ]
+    if facts["risk"] is not None:
+        parts.append(describe_risk(facts["risk"], facts["episode_h"], "this way to plan", False))
+    return "\n\n".join(parts)
+
+
+def _day(facts: dict[str, Any]) -> str:
+    """Return a row per hour: demand, GPUs by pool, rent."""
     pools = facts["pools"]
     rows = [
         [
@@ -101,14 +119,28 @@ def describe_schedule(facts: dict[str, Any]) -> str:
     names = [f"{p['gpu_type']} {p['market']}" for p in pools.values()]
     if len(set(names)) < len(names):
         names = list(pools)
-    parts = [
-        _wrap(f"{facts['instance']}: GPUs by hour as {facts['agent']} holds them on the mean day{how}"),
-        align(["from", "req/s", *names, "USD/h"], rows),
-        "\n".join(_renting(facts)),
+    return align(["from", "req/s", *names, "USD/h"], rows)
+
+
+def _week(facts: dict[str, Any]) -> str:
+    """Return a row per hour, and a column per day: GPUs of all pools, or if there are few pools, of each."""
+    hours, days = facts["hours"], facts["days"]
+    each = len(hours) // days
+    pools = list(facts["pools"])
+    is_short = len(pools) <= _FEW_POOLS
+
+    def cell(hour: dict[str, Any]) -> str:
+        held = [hour["gpus"][pool] for pool in pools]
+        return "+".join(map(str, held)) if is_short else str(sum(held))
+
+    rows = [
+        [_clock(hours[k]["hour"]), *(cell(hours[d * each + k]) for d in range(days))] for k in range(each)
     ]
-    if facts["risk"] is not None:
-        parts.append(describe_risk(facts["risk"], facts["episode_h"], "this way to plan", False))
-    return "\n\n".join(parts)
+    usd = [sum(hour["rent_usd_per_h"] for hour in hours[d * each : (d + 1) * each]) for d in range(days)]
+    rows.append(["USD/day", *(number(facts["hour_h"] * one, 0) for one in usd)])
+    table = align(["from", *(f"day {d + 1}" for d in range(days))], rows)
+    what = " + ".join(f"{p['gpu_type']} {p['market']}" for p in facts["pools"].values())
+    return table + ("\n" + _wrap(f"GPUs of {what}") if is_short else "\nGPUs of all pools")
 
 
 def _clock(hour: float) -> str:
@@ -129,17 +161,15 @@ def _renting(facts: dict[str, Any]) -> list[str]:
         else:
             how = "on spot" if p["market"] == "spot" else "on demand"
             above = [hour["hour"] for hour, n in zip(facts["hours"], held, strict=True) if n > min(held)]
-            more = (
-                f", up to {max(held)} between {_clock(above[0])} and {_clock(above[-1] + facts['hour_h'])}"
-                if above
-                else ""
-            )
-            lines.append(f"{how} {min(held)} {pool} all day{more}")
+            more = f", up to {max(held)}" if above else ""
+            if above and facts["days"] == 1:
+                more += f" between {_clock(above[0])} and {_clock(above[-1] + facts['hour_h'])}"
+            lines.append(f"{how} {min(held)} {pool} {'all day' if facts['days'] == 1 else 'all week'}{more}")
     if facts["commitment_usd_per_episode"]:
         usd = number(facts["commitment_usd_per_episode"], 2)
         lines.append(f"the commitment costs {usd} USD per {facts['episode_h']:g} h, beside the rent above")
     for found in facts["worth_reserving"]:
-        if found["hours"] >= _FEWEST * facts["episode_h"]:
+        if found["hours"] >= _FEWEST * facts["episode_h"] * facts["days"]:
             lines.append(
                 f"{found['gpus']} {found['pool']} run {found['hours']} h: a commitment pays below "
                 f"{number(found['below_usd_per_gpu_h'], 2)} USD per GPU-hour"
@@ -166,7 +196,7 @@ def plot_schedule(facts: dict[str, Any], path: str) -> None:
         gpus.bar(hours, held, width, bottom=begin, align="edge", color=COLOURS[k % len(COLOURS)], label=pool)
         begin += held
     gpus.set_ylabel("GPUs held")
-    gpus.set_xlabel("hour of the mean day")
+    gpus.set_xlabel("hour of the mean day" if facts["days"] == 1 else "hour of the last week")
     gpus.set_ylim(0.0, 1.3 * max(1.0, begin.max()))
     gpus.legend(frameon=False, fontsize="small", loc="upper left", ncols=2)
     demand.step(hours, [hour["rate_rps"] for hour in facts["hours"]], where="post", color="black")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetgym.cli import calibrate, instance_verbs, pages, run_options, submissions, trace_options
-from fleetgym.cli.named import instance_name
+from fleetgym.cli.named import instance_name, tell_reserved
 from fleetgym.cli.pictures import check_picture
 from fleetgym.cli.text_tables import align, number, score_table
 from fleetgym.files.errors import FleetgymError, plain
@@ -191,6 +191,7 @@ def run(arguments: argparse.Namespace) -> int:
     frames = print if arguments.render == "ansi" and not arguments.json else None
     job = Job(arguments.agent, instance_name(arguments.instance), arguments.scenario, arguments.seed)
     stored_scenario(job.instance, job.scenario)
+    tell_reserved([job.instance])
     preflight([job.agent])
     with environment_variable(TRACEBACK, "1"):  # one agent, one episode: whoever watches wants to know
         episode = run_job(job, watch=frames)
