@@ -324,11 +324,8 @@ def test_a_week(spot: Instance, capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert (tmp_path / "week.png").stat().st_size > 1000
     with pytest.raises(FleetgymError, match="shorter than a day"):
         make_schedule(spot, "gh", days=0, week=True)
-    short = instance.replace(
-        history=dataclasses.replace(instance.history, rate_rps=instance.history.rate_rps[: 2 * 288])
-    )
-    with pytest.raises(FleetgymError, match=r"a week needs a history of 7 days, and this instance has 2"):
-        last_week(short)
+    with pytest.raises(FleetgymError, match="a week is of days, and an episode of this instance lasts"):
+        last_week(fleetgym.load_instance("fleet-v0/toy/two-pools"))
     assert main(["plan", "fleet-v0/dev/ou-s-001", "--week"]) == 2
     assert "--week is of --schedule" in capsys.readouterr().err
 

@@ -242,7 +242,7 @@ def test_a_study_of_ones_own_hardware(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main([*words, *profile, "--out", day, "--force"]) == 0
     assert main([*study, *model, *gpu]) == 2
     assert "give the --profile of which it was made again" in capsys.readouterr().err
-    assert main([*study, *model, *gpu, *profile]) == 0
-    assert "big fp8 X1" in capsys.readouterr().out
+    assert main([*study, *model, *gpu, *profile]) == 0  # as measured, 8 bit is slower than 16 bit
+    assert "big fp16 X1" in capsys.readouterr().out
     assert main(["study", "mixed-types", *model]) == 2
     assert "are for --instance" in capsys.readouterr().err
