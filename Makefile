@@ -66,7 +66,7 @@ bench: .venv/ready-dev  ## Measure the kernels against their peers, as ratios wi
 # the repository, and take hours; tests/test_pages.py compares their prose.
 PAGES := docs/inputs.md docs/environments docs/families.md docs/reproduce-fleet-sim.md leaderboard/tuning/README.md instances/schema instances/fleet-v0/toy
 
-pages: .venv/ready-dev  ## Write every page and schema anew that tools make from stored data (half a CPU minute)
+pages: .venv/ready-dev  ## Write every page and schema anew that tools make from stored data (two CPU minutes)
 	$(BIN)/python -m tools.build_env_docs
 	$(BIN)/python -m tools.build_bounds_page
 	$(BIN)/python -m tools.family_cards
@@ -100,7 +100,7 @@ verify-all: .venv/ready-dev  ## The rest of the slow proofs, and every stored ta
 reproduce-fastllm: .venv/ready-dev  ## Repeat FastLLM's evaluation and write docs/reproduce-fastllm.md (80 CPU minutes)
 	$(BIN)/python -m fleetgym.papers.fastllm
 
-reproduce-fleet-sim: .venv/ready-dev  ## Repeat inference-fleet-sim's tables and write docs/reproduce-fleet-sim.md (20 CPU seconds)
+reproduce-fleet-sim: .venv/ready-dev  ## Repeat inference-fleet-sim's tables and write docs/reproduce-fleet-sim.md (a CPU minute)
 	$(BIN)/python -m fleetgym.papers.inference_fleet_sim
 
 reproduce-jiang: .venv/ready-dev  ## Repeat Jiang et al.'s evaluation and write docs/reproduce-jiang.md

@@ -10,6 +10,7 @@ with Erlang's chance to wait, in which bursts of arrivals count for nothing.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import sys
 import time
@@ -38,34 +39,49 @@ def without_bursts(servers: int, load: float, cv2: float, arrival_cv2: float, t:
     return waiting * math.exp(-2.0 * servers * (1.0 - load) * t / (arrival_cv2 + cv2))
 
 
-def row(
-    servers: int, load: float, law: str, cv2: float, arrival_cv2: float, requests: int
-) -> list[list[str]]:
-    """Return the lines of one queue."""
+@dataclasses.dataclass(frozen=True)
+class Queue:
+    """Servers with a mean service time of one second, and what arrives at them."""
+
+    servers: int
+    load: float
+    law: str
+    cv2: float
+    arrival_cv2: float
+
+
+def simulated(queue: Queue, slacks: Sequence[float], requests: int) -> list[tuple[float, float]]:
+    """Return P(W > t) and its 99 % half width at each slack."""
+    servers, load = queue.servers, queue.load
     rate = load * servers
-    arrivals = Poisson(rate) if arrival_cv2 == 1.0 else Renewal(rate, arrival_cv2)
+    arrivals = Poisson(rate) if queue.arrival_cv2 == 1.0 else Renewal(rate, queue.arrival_cv2)
     found = simulate(
         Pool(replicas=1, slots=servers),
-        Workload(arrivals=arrivals, service_s=1.0, service_cv2=cv2, law=law),
+        Workload(arrivals=arrivals, service_s=1.0, service_cv2=queue.cv2, law=queue.law),
         window_s=max(requests / rate, 60.0),
         warmup_s=min(20.0 * (1.0 + 1.0 / (servers * (1.0 - math.sqrt(load)) ** 2)), requests / rate + 30.0),
         min_replications=12,
         max_replications=12,
-        thresholds_s=(0.0, *THRESHOLDS),
+        thresholds_s=tuple(slacks),
     ).wait_exceeds
+    return [(float(found.mean[k, 0]), float(found.half_width[k, 0])) for k in range(len(slacks))]
+
+
+def row(queue: Queue, requests: int) -> list[list[str]]:
+    """Return the lines of one queue."""
     lines = []
-    for k, t in enumerate((0.0, *THRESHOLDS)):
-        mean, half = float(found.mean[k, 0]), float(found.half_width[k, 0])
-        closed = wait_exceeds(servers, rate, 1.0, cv2, arrival_cv2, t)
-        erlang = without_bursts(servers, load, cv2, arrival_cv2, t)
+    slacks = (0.0, *THRESHOLDS)
+    for t, (mean, half) in zip(slacks, simulated(queue, slacks, requests), strict=True):
+        closed = wait_exceeds(queue.servers, queue.load * queue.servers, 1.0, queue.cv2, queue.arrival_cv2, t)
+        erlang = without_bursts(queue.servers, queue.load, queue.cv2, queue.arrival_cv2, t)
         if max(mean, closed) < 1e-4:
             continue
         lines.append(
             [
-                f"{servers}",
-                f"{load:.2f}",
-                f"{law} {cv2:g}",
-                f"{arrival_cv2:g}",
+                f"{queue.servers}",
+                f"{queue.load:.2f}",
+                f"{queue.law} {queue.cv2:g}",
+                f"{queue.arrival_cv2:g}",
                 f"{t:g}",
                 f"{mean:.4f}",
                 f"{half:.4f}",
@@ -115,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for load in loads:
             cases = [(law, cv2, 1.0) for law, cv2 in LAWS] + [("gamma", 1.0, bursts) for bursts in BURSTS]
             for law, cv2, arrival_cv2 in cases:
-                lines += row(servers, load, law, cv2, arrival_cv2, requests)
+                lines += row(Queue(servers, load, law, cv2, arrival_cv2), requests)
     head = [
         "servers",
         "load",

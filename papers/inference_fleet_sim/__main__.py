@@ -14,7 +14,7 @@ from fleetgym.files.documents import write_atomically
 from fleetgym.files.finished_cells import keep, read
 from fleetgym.runtime.programs import program
 
-from . import figures
+from . import figures, settings
 from . import measurements as cells
 from .fleet_sim_page import page
 
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = program(
         __doc__,
         writes="docs/reproduce-fleet-sim.md, pictures beside it, and its cells in results/.",
-        takes="20 CPU seconds.",
+        takes="A CPU minute.",
         smoke=smoke,
     )
     parser.add_argument(
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "reproduce-fleet-sim.md")
     parser.add_argument("--page-only", action="store_true", help="write the page from the finished cells")
     options = parser.parse_args(argv)
-    effort = cells.QUICK if options.quick else cells.FULL
+    effort = settings.QUICK if options.quick else settings.FULL
     path = options.cells or ROOT / "results" / f"reproduce_fleet_sim{'_quick' * options.quick}.jsonl"
     done = read(path)
     wanted = [name for name in cells.CELLS if name.startswith(options.only)]

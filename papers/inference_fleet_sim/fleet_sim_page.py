@@ -7,6 +7,7 @@ from typing import Any
 
 from fleetgym.files.markdown import table
 
+from . import further_sections
 from .insights import insights
 from .published import HOMOGENEOUS_1, TABLE_2
 
@@ -29,13 +30,25 @@ interval; pools are separated by a slash, short requests first. Profiles, prices
 paper's throughout, except in the last section; annual costs in thousand USD.
 """
 
+_CHANGE = """## What would change our verdict
+
+- **Profiles.** All verdicts rest on the paper's profiles: an 8-GPU group is priced as one GPU, and prompts need no
+  compute. Measured profiles move every cost (see *Real deployments*).
+- **A published trace with arrivals.** Arrivals are Poisson here as there. Burstier ones need larger fleets.
+- **Insight 2.** A second seed of the authors' own run would do: over 40 seeds the median is far below the SLO.
+- **Insights 5 and 8.** The published simulator divides service by the slots and has a server for each slot. Its
+  rankings would have to hold once that is mended. They do not.
+- **Insight 7.** Prefill that needs no compute is what makes disaggregation cheap. A measured prefill rate decides it.
+"""
+
 
 def page(cells: dict[str, Any], images: Sequence[str]) -> str:
     """Return the page; tables whose cells are missing are named as missing."""
     beyond = cells.get("beyond", {"seeds": "?", "requests": 0})
     parts = [_HEAD.format(seeds=beyond["seeds"], requests=beyond["requests"])]
     if all(name in cells for name in _SECTIONS):
-        parts.append("## Which insights survive\n\n" + _table(("insight", "verdict", "why"), insights(cells)))
+        parts.append("## Verdicts\n\n" + _table(("insight", "verdict", "why"), insights(cells)))
+        parts.append(_CHANGE)
     for name, (title, write) in _SECTIONS.items():
         body = write(cells[name]) if name in cells else "Not computed yet.\n"
         parts.append(f"## {title}\n\n{body}")
@@ -393,5 +406,8 @@ _SECTIONS: dict[str, tuple[str, Callable[[Row], str]]] = {
     ),
     "table-8": ("Table 8: disaggregation", _table_8),
     "table-9": ("Table 9: power given up", _table_9),
+    "wait-rule": ("Which rule of the P99 wait", further_sections.wait_rule),
+    "compress": ("Compress-and-route as a sizing study", further_sections.compress),
+    "day": ("Failed nodes and power caps over a day", further_sections.day),
     "beyond": ("Beyond the tables", _beyond),
 }

@@ -10,8 +10,8 @@ Verdict = tuple[str, str, str]
 
 def _verdict(*holds: bool) -> str:
     if all(holds):
-        return "survives"
-    return "in part" if any(holds) else "does not survive"
+        return "holds"
+    return "in part" if any(holds) else "does not hold"
 
 
 def _split(cells: Cells) -> Verdict:

@@ -9,83 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.hardware.performance.lengths import Lengths, published_totals
 from fleetgym.hardware.performance.profiles import PROFILES, Profile, measured_profiles
 
-from . import fleet_sim, published, studies
+from . import fleet_sim, further, published, studies
 from .disaggregation import decode_queue, prefill_queue, size_disaggregated
 from .pools import PoolQueue, Slos
 from .power import node_availability
-from .sizing import Demand, pool_queue
+from .settings import A100, AGENT, AZURE, H100, LMSYS, THRESHOLD, Effort, Setting
 from .verification import judge, simulate_pool
 
 Row = dict[str, Any]
-H100, A100 = PROFILES["H100-80GB"], PROFILES["A100-80GB"]
-THRESHOLD = 4096
-
-
-@dataclasses.dataclass(frozen=True)
-class Effort:
-    """How much is simulated."""
-
-    seeds: int
-    requests: int
-    many_seeds: int  # for Table 2
-
-
-FULL, QUICK = Effort(20, 30_000, 40), Effort(10, 4_000, 10)
-
-
-@dataclasses.dataclass(frozen=True)
-class Setting:
-    """A workload at a rate with one SLO on the TTFT."""
-
-    name: str
-    rate_rps: float
-    context: int
-    ttft_s: float
-
-    @property
-    def breakpoints(self) -> tuple[tuple[int, float], ...]:
-        """CDF of total tokens."""
-        return published_totals()[self.name]
-
-    @property
-    def lengths(self) -> Lengths:
-        """Law of lengths; what exceeds the context counts as just fitting, as in the paper's tool."""
-        return _lengths(self.name, self.context)
-
-    @property
-    def slos(self) -> Slos:
-        """The SLO."""
-        return Slos(ttft_s=self.ttft_s)
-
-    @property
-    def demand(self) -> Demand:
-        """For our sizing."""
-        return Demand(lengths=self.lengths, rate_rps=self.rate_rps, slos=self.slos)
-
-    def queue(self, profile: Profile, above: int, up_to: int) -> PoolQueue:
-        """Return the queue of the pool for a range of lengths."""
-        found, _ = pool_queue(
-            self.demand, profile, above=above, context_tokens=up_to, is_last=up_to == self.context
-        )
-        assert found is not None
-        return found
-
-
-_KEPT: dict[tuple[str, int], Lengths] = {}
-
-
-def _lengths(name: str, context: int) -> Lengths:
-    if (name, context) not in _KEPT:
-        _KEPT[name, context] = Lengths.from_totals(published_totals()[name], high=context)
-    return _KEPT[name, context]
-
-
-LMSYS = Setting("lmsys", 100.0, 65536, 0.5)
-AZURE = Setting("azure", 100.0, 8192, 0.5)
-AGENT = Setting("agent-heavy", 20.0, 65536, 1.0)
 
 
 def _finite(value: float) -> float | None:
@@ -386,5 +319,8 @@ CELLS: dict[str, Callable[[Effort], Row]] = {
     "table-7": table_7,
     "table-8": table_8,
     "table-9": table_9,
+    "wait-rule": further.wait_rule,
+    "compress": further.compress,
+    "day": further.day,
     "beyond": beyond,
 }
