@@ -252,11 +252,13 @@ def cost_with_every_row(problem: Problem) -> float:
             for excess, slack in ((window.delay_excess, late), (window.error_excess, wrong)):
                 finite = np.where(window.is_open[i], excess[i], 0.0)
                 rows.append(({**dict(zip(x[i], finite, strict=True)), slack[i]: -1.0}, 0.0, False))
+        missed = sum(part.size for part in cost) + np.arange(C)
+        cost.append(np.ones(C))
+        upper.append(np.full(C, np.inf))
         for c in range(C):
-            for need in window.need:
-                rows.append(
-                    ({**dict(zip(x[:, c], need[:, c], strict=True)), serving[t, c]: -1.0}, 0.0, False)
-                )
+            for need, usd in zip(window.need, window.missing_usd[:, c], strict=True):
+                entries = {**dict(zip(x[:, c], need[:, c], strict=True)), missed[c]: -1.0 / usd}
+                rows.append(({**entries, serving[t, c]: -1.0}, 0.0, False))
             rows += [({x[i, c]: 1.0, serving[t, c]: -1.0}, 0.0, False) for i in range(m)]
     if np.isfinite(problem.pool_budget_usd):
         spent = {

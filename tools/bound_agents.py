@@ -91,11 +91,11 @@ def penalty_cell(name: str, samples: int, agent: str, first: int) -> list[float]
     return totals
 
 
-def _mean(values: Sequence[float]) -> str:
+def _mean(values: Sequence[float] | np.ndarray) -> str:
     return f"{np.mean(values):,.1f}"
 
 
-def _error(values: Sequence[float]) -> float:
+def _error(values: Sequence[float] | np.ndarray) -> float:
     return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else np.nan
 
 
@@ -125,7 +125,8 @@ def bound_table(cells: Mapping[str, Any], samples: int) -> str:
 
     The gap is that between hindsight and the cheapest agent.
     """
-    bounds, plays = defaultdict(dict), defaultdict(lambda: defaultdict(dict))
+    bounds: dict[str, dict[int, Any]] = defaultdict(dict)
+    plays: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for key, value in cells.items():
         kind, name, *rest = key.split()
         if kind == "bound" and int(rest[0]) == samples:
@@ -143,7 +144,7 @@ def bound_table(cells: Mapping[str, Any], samples: int) -> str:
         hindsight, bound, cpu_s = (
             np.array([found[day][part] for day in days]) for part in ("hindsight", "bound", "cpu_s")
         )
-        best = min(paid, key=np.mean) if paid else np.full(len(days), np.nan)
+        best = min(paid, key=lambda usd: float(usd.mean())) if paid else np.full(len(days), np.nan)
         closed = (bound.mean() - hindsight.mean()) / (best.mean() - hindsight.mean())
         families[name.rpartition("/")[2].partition("-")[0]].append(closed)
         rows.append(
@@ -170,7 +171,7 @@ def bound_table(cells: Mapping[str, Any], samples: int) -> str:
 
 def penalty_table(cells: Mapping[str, Any], samples: int) -> str:
     """Return mean penalties with their standard errors, an instance and agent a row."""
-    found = defaultdict(list)
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
     for key, value in cells.items():
         kind, name, *rest = key.split()
         if kind == "penalty" and int(rest[0]) == samples:

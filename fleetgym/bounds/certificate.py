@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetgym.bounds.relaxation import Problem, Window
+from fleetgym.bounds.relaxation import HARD, Problem, Window
 
 #: Taken off every bound, relative to the money that was added up: round-off, and the episode's own tolerances.
 SAFETY = 1e-7
@@ -31,7 +31,7 @@ class WindowPrices:
     served: np.ndarray  # (m,) of serving a workload
     delay: np.ndarray  # (m,) of the mean-delay SLO
     error: np.ndarray  # (m,)
-    capacity: np.ndarray  # (3, C) of compute, KV, queue servers
+    capacity: np.ndarray  # (R, C) of compute, KV, queue servers, late rows; these within `Window.missing_usd`
     whole: np.ndarray  # (m, C) of x ≤ S
 
 
@@ -48,11 +48,15 @@ class Prices:
 def clipped(window: Window, prices: WindowPrices) -> WindowPrices:
     """Return prices without the small violations that a solver leaves."""
     most = window.unserved_usd
+    capacity = np.maximum(0.0, prices.capacity)
+    # A late cost is worth a dollar a dollar: the prices of its rows share it.
+    shared = (capacity / window.missing_usd).sum(axis=0)
+    capacity[HARD:] /= np.maximum(1.0, shared)
     return WindowPrices(
         served=prices.served,
         delay=np.clip(prices.delay, 0.0, most),
         error=np.clip(prices.error, 0.0, most),
-        capacity=np.maximum(0.0, prices.capacity),
+        capacity=capacity,
         whole=np.maximum(0.0, prices.whole),
     )
 
@@ -71,12 +75,13 @@ def with_capacity_for(window: Window, prices: WindowPrices, others: np.ndarray) 
     knapsack, whose optimum lies where one workload stops to gain.
     """
     gain = np.maximum(0.0, route_gain(window, prices)[:, others])  # (m, n)
-    need = window.need[:, :, others]  # (3, m, n)
+    need = window.need[:, :, others]  # (R, m, n)
     with np.errstate(divide="ignore", invalid="ignore"):
-        steps = np.where(need > 0.0, gain / need, 0.0)  # (3, m, n): prices at which a workload stops to gain
+        steps = np.where(need > 0.0, gain / need, 0.0)  # (R, m, n): prices at which a workload stops to gain
+    steps = np.minimum(steps, window.missing_usd[:, None, others])
     best = gain.sum(axis=0)  # with whole replicas priced alone: needs x ≤ S, which is valid for every route
     choice, resource = np.zeros(others.size), np.full(others.size, -1)
-    for k in range(need.shape[0]):
+    for k in range(len(need)):
         for candidate in steps[k]:
             value = candidate + np.maximum(0.0, gain - candidate * need[k]).sum(axis=0)
             better = value < best

@@ -50,8 +50,8 @@ def hindsight_bound(
     """Return a lower bound on the cost of an episode for anybody, even one who knows the scenario.
 
     Rent, model storage, start-up fees and delays, availability, budgets, routing with its SLO penalties and what is
-    not served are included. **The late penalty that depends on load is left out**, being neither linear nor
-    negative: the true optimum is dearer by at least what its late requests cost. See `fleetgym.bounds.relaxation`.
+    not served are included. The late penalty that depends on load is neither linear nor convex. Planes below it are
+    included, see `fleetgym.bounds.late`.
 
     Where one window depends on another, replicas need not be whole: the bound is that of a linear program over the
     episode. Where none does, it is the sum over windows of mixed-integer programs, as of `windows_bound`.

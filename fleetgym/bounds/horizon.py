@@ -39,6 +39,7 @@ class _Draw(NamedTuple):
     unserved: np.ndarray  # (m,)
     delay: np.ndarray  # (m,)
     error: np.ndarray  # (m,)
+    late: np.ndarray  # (n,) cost of late requests
 
 
 class _Columns(NamedTuple):
@@ -110,6 +111,7 @@ class HorizonProgram:
             unserved=self._take(penalty, ones),
             delay=self._take(penalty, np.inf * ones),
             error=self._take(penalty, np.inf * ones),
+            late=self._take(weight * window.late_unit_usd[self.among], np.full(self.among.size, np.inf)),
         )
 
     def _starting_usd(self, t: int) -> np.ndarray:
@@ -247,7 +249,7 @@ class HorizonProgram:
         return tuple(self._draw_prices(window, numbers, dual / weight) for window, numbers, weight in of)
 
     def _draw_prices(self, window: Window, numbers: dict[str, np.ndarray], dual: np.ndarray) -> WindowPrices:
-        capacity = np.zeros((3, window.hold_usd.size))
+        capacity = np.zeros(window.missing_usd.shape)
         capacity[:, self.among] = -dual[numbers["capacity"]]
         whole = np.zeros(window.route_usd.shape)
         workload, route = np.nonzero(window.is_tight[:, self.among])
@@ -275,16 +277,21 @@ def _linear_fleet(solver: Any, problem: Problem, window: Any, factor: float) -> 
     """Return the fleet, not whole, that a window alone would have at `factor` times the rent."""
     workload, route = np.nonzero(window.is_open)
     m, n, count = window.unserved_usd.size, workload.size, window.hold_usd.size
-    rows, columns = Rows(), np.split(np.arange(n + 3 * m + count), np.cumsum([n, m, m, m]))
+    rows, columns = Rows(), np.split(np.arange(n + 3 * m + 2 * count), np.cumsum([n, m, m, m, count]))
     routing_rows(rows, window, *columns)
     for use, available in zip(problem.gpu_use, window.available_gpus, strict=True):
         rows.add(use[None, :].astype(float), columns[-1], -np.inf, available)
     penalty = window.unserved_usd
     unit = SCALE / max(float(penalty.sum()), 1e-300)
     cost = np.concatenate(
-        [window.route_usd[workload, route], penalty, penalty, penalty, factor * window.hold_usd]
+        [
+            window.route_usd[workload, route],
+            *(penalty, penalty, penalty),
+            window.late_unit_usd,
+            factor * window.hold_usd,
+        ]
     )
-    upper = np.concatenate([np.ones(n + m), np.full(2 * m, np.inf), window.most])
+    upper = np.concatenate([np.ones(n + m), np.full(2 * m + count, np.inf), window.most])
     solver.passModel(linear_program(cost * unit, upper, rows, np.empty(0, dtype=int)))
     solver.run()
     values = np.array(solver.getSolution().col_value)

@@ -1,27 +1,10 @@
 """An instance in, a proven lower bound on the mean cost of every agent out that does not know the future.
 
-**Theorem.** Let the agent's target of window t depend on the conditions up to window t - 1 (lead 1). Then every such
-agent's mean cost is at least
+The page `docs/bounds.md` states the theorem and proves it. In short: the replicas H_t that may serve in window t were
+decided on without what demand did in the last two windows. So their operating cost has the same mean with demand that
+is *redrawn* given what was known then. With redrawn demand each day is a linear program, bounded by prices as in
+`fleetgym.bounds.hindsight`. The mean over days is the bound. It says nothing of a single day.
 
-    E [ min Σ_t hold_t + fees_t + Σ_k w_k op_t(H_t, n'_tk) ],     H_t = S_{t-1} + arrivals_t,
-
-where S_t serves in window t, op_t(H, n) is the least cost of routing demand n to a fleet H, the minimum is over all
-fleets over time that start-ups, availability and budgets allow, and n'_tk is *redrawn*: given what demand was made of
-up to window t - 2, it has the law of n_t, and does not depend on n_t and n_{t-1} otherwise.
-
-**Proof.** (1) S_t ≤ H_t, and op_t falls with its fleet. So every episode costs at least Σ hold + fees + op_t(H_t, n_t).
-(2) A replica that arrives in window t after a start-up of at least one window was granted by a target of window t - 1
-at the latest; so was S_{t-1}. That target depends on demand up to t - 2, and else on availability, lengths, factors
-and prices, which are drawn independently of demand. Given all of these and what demand was made of up to t - 2, H_t is
-a constant, and n_t and n'_tk are alike. So E op_t(H_t, n_t) = E op_t(H_t, n'_tk) for this agent, window by window.
-(3) On every day the agent's hold + fees + Σ w_k op_t(H_t, n'_tk) is at least the minimum of that over all fleets. ∎
-
-In window 0, S_0 itself is decided on before anything is known, and takes the place of H_0.
-Where some configuration needs no start-up, S_t does so in every window, and windows up to t - 1 are known. With
-lead 0 one window more is known in both cases.
-
-The minimum is bounded as in `fleetgym.bounds.hindsight`: fleets need not be whole, late costs that depend on load are
-left out, and prices certify the number. It bounds a mean: it says nothing of a single day.
 (Brown, Smith and Sun, Information relaxations and duality in stochastic dynamic programs, Operations Research 2010.)
 """
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.bounds.relaxation import Window
+from fleetgym.bounds.relaxation import HARD, Window
 
 
 class Rows:
@@ -49,6 +49,7 @@ def routing_rows(
     unserved: np.ndarray,
     delay: np.ndarray,
     error: np.ndarray,
+    late: np.ndarray,
     replicas: np.ndarray,
     among: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
@@ -58,10 +59,10 @@ def routing_rows(
     ----------
     rows : Rows
     window : Window
-    x, unserved, delay, error, replicas : ndarray of int
-        Columns of the open routes, row by row; of u, s and s'; and of the replicas.
+    x, unserved, delay, error, late, replicas : ndarray of int
+        Columns of the open routes, row by row; of u, s and s'; of late costs; and of the replicas.
     among : ndarray of int, shape (n,), optional
-        The configurations that `replicas` stand for; by default all.
+        The configurations that `late` and `replicas` stand for; by default all.
     """
     among = np.arange(window.hold_usd.size) if among is None else among
     workload, route = np.nonzero(window.is_open[:, among])
@@ -81,12 +82,15 @@ def routing_rows(
         some = may_miss[workload]
         rows.put(numbers[name][workload[some]], x[some], excess[at][some])
         rows.put(numbers[name][may_miss], slack[may_miss], -ones[may_miss])
-    numbers["capacity"] = np.empty((3, among.size), dtype=np.int64)
+    numbers["capacity"] = np.empty((len(window.need), among.size), dtype=np.int64)
     for k, limiting in enumerate(window.is_limiting[:, among]):
         numbers["capacity"][k] = rows.begin_some(limiting, -np.inf, 0.0)
         some = limiting[route]
         rows.put(numbers["capacity"][k, route[some]], x[some], window.need[k][at][some])
         rows.put(numbers["capacity"][k, limiting], replicas[limiting], -np.ones(replicas[limiting].size))
+        if k >= HARD:
+            units = (window.late_unit_usd / window.missing_usd[k])[among[limiting]]
+            rows.put(numbers["capacity"][k, limiting], late[limiting], -units)
     tight = np.flatnonzero(window.is_tight[at])
     first = rows.begin(tight.size, -np.inf, 0.0)
     rows.put(first + np.arange(tight.size), x[tight], np.ones(tight.size))

@@ -2,14 +2,15 @@
 
 **A window.** With S_c serving replicas, operating costs at least the minimum over *all* routings of
 
-    Σ_ic cost_ic x_ic + Σ_i p_i (u_i + s_i + s'_i)
+    Σ_ic cost_ic x_ic + Σ_i p_i (u_i + s_i + s'_i) + Σ_c late_c
     s.t.  Σ_c x_ic + u_i = 1,   Σ_c (D-Δ)/Δ x_ic ≤ s_i,   Σ_c (e-ε)/ε x_ic ≤ s'_i
           Σ_i need_kic x_ic ≤ S_c  (k: compute, KV, 0.95 of the queue servers),   x_ic ≤ S_c
+          Σ_i need_kic x_ic ≤ S_c + late_c / price_kc  (k: rows of `fleetgym.bounds.late`)
 
 in the notation of the model page, section 4. The router's own objective has two more terms, the late-cost segments and
 the tie-break. Both are prices that steer, not money that is charged, so both are left out; the limit on the queue
 servers that the segments imply is kept. x_ic ≤ S_c holds because replicas are whole. Late requests whose prefill alone
-exceeds the SLO are in cost_ic. **All other late penalties, which are not linear, are left out: they are at least 0.**
+exceeds the SLO are in cost_ic. All other late penalties are not linear: late_c bounds them from below.
 
 **Between windows.** Serving replicas that were not serving in the window before were granted `startup_windows` earlier,
 paid their fee and, while they started, their rent; they held GPUs all the time. In window 0 the nominal fleet serves,
@@ -29,6 +30,7 @@ import itertools
 
 import numpy as np
 
+from fleetgym.bounds.late import late_rows
 from fleetgym.kernels.admission import MONEY_TOLERANCE
 from fleetgym.kernels.queueing import U_MAX
 from fleetgym.model.conditions import Conditions
@@ -39,6 +41,8 @@ from fleetgym.model.window import window_model
 
 #: Limits are widened by this share: the environment's routing and admission keep them up to round-off.
 WIDENING = MONEY_TOLERANCE
+#: The first so many rows of a window are capacities; the others may be broken for money.
+HARD = 3
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -48,7 +52,8 @@ class Window:
     route_usd: np.ndarray  # (m, C) cost of routing all of a workload there
     delay_excess: np.ndarray  # (m, C) (D - Δ) / Δ
     error_excess: np.ndarray  # (m, C)
-    need: np.ndarray  # (3, m, C) replicas that all of a workload takes: compute, KV, queue servers
+    need: np.ndarray  # (R, m, C) replicas that all of a workload takes: compute, KV, queue servers, late rows
+    missing_usd: np.ndarray  # (R, C) of a replica less than that; inf where there must be none
     is_open: np.ndarray  # (m, C) bool: the route exists
     unserved_usd: np.ndarray  # (m,) p_i
     hold_usd: np.ndarray  # (C,) of one replica
@@ -56,15 +61,21 @@ class Window:
     available_gpus: np.ndarray  # (G,)
 
     @property
+    def late_unit_usd(self) -> np.ndarray:
+        """What a unit of a configuration's late cost is in programs, USD, so that they are well scaled, (C,)."""
+        dearest = np.where(np.isfinite(self.missing_usd), self.missing_usd, 0.0).max(axis=0)
+        return np.where(dearest > 0.0, dearest, 1.0)
+
+    @property
     def is_tight(self) -> np.ndarray:
         """Whether x ≤ S says more than the capacity rows, (m, C)."""
-        return self.is_open & (self.need.max(axis=0) < 1.0)
+        return self.is_open & (self.need[:HARD].max(axis=0) < 1.0)
 
     @property
     def is_limiting(self) -> np.ndarray:
-        """Whether a capacity row says more than the configuration's others, (3, C); of equal ones the first does."""
-        implied = np.zeros((len(self.need), self.hold_usd.size), dtype=bool)
-        for k, j in itertools.permutations(range(len(self.need)), 2):
+        """Whether a row says more than the configuration's others, (R, C); of equal ones the first does."""
+        implied: np.ndarray = np.logical_not(self.need.any(axis=1))
+        for k, j in itertools.permutations(range(HARD), 2):
             no_less, more = self.need[j] >= self.need[k], self.need[j] > self.need[k]
             implied[k] |= no_less.all(axis=0) & (more.any(axis=0) | (j < k))
         return ~implied
@@ -186,11 +197,14 @@ def relax_window(snapshot: Snapshot) -> Window:
         ]
     )
     is_open = snapshot.compatible[present] & np.isfinite(need).all(axis=0)
+    late, price = late_rows(snapshot, present, is_open)
+    need = np.where(is_open, need, 0.0) * (1.0 - WIDENING)
     return Window(
         route_usd=snapshot.route_usd[present],
         delay_excess=(snapshot.delay_s[present] - delay_slo) / delay_slo,
         error_excess=(snapshot.error[present] - error_slo) / error_slo,
-        need=np.where(is_open, need, 0.0) * (1.0 - WIDENING),
+        need=np.concatenate([need, late]),
+        missing_usd=np.concatenate([np.full((HARD, snapshot.hold_usd.size), np.inf), price]),
         is_open=is_open,
         unserved_usd=snapshot.unserved_usd[present],
         hold_usd=snapshot.hold_usd,

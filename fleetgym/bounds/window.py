@@ -29,11 +29,11 @@ _TOLERANCES = ("primal_feasibility_tolerance", "dual_feasibility_tolerance", "mi
 
 @dataclasses.dataclass(frozen=True)
 class WindowBound:
-    """The least that one window costs, late penalties left out."""
+    """The least that one window costs."""
 
     bound_usd: float  # no fleet costs less
     fleet: np.ndarray  # (C,) int64 serving replicas of the best fleet that was found
-    cost_usd: float  # of that fleet, late penalties left out; at the cut penalties, see `minimum`
+    cost_usd: float  # of that fleet, late penalties from below; at the cut penalties, see `minimum`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Effort:
 def window_bound(snapshot: Snapshot, effort: Effort | None = None) -> WindowBound:
     """Return a lower bound on the cost of a window in which every fleet serves at once and starts for nothing.
 
-    What is left out: fees, start-ups and the fleet before, and the late penalty that depends on load.
+    What is left out: fees, start-ups and the fleet before. Late penalties that depend on load are bounded from below.
 
     Parameters
     ----------
@@ -147,9 +147,9 @@ class WindowProgram:
         workload, route = np.nonzero(window.is_open)
         m, n, count = window.unserved_usd.size, workload.size, price_usd.size
         rows = Rows()
-        x, u, s, e = np.split(np.arange(n + 3 * m), np.cumsum([n, m, m]))
-        replicas = n + 3 * m + np.arange(count)
-        routing_rows(rows, window, x, u, s, e, replicas)
+        x, u, s, e, late = np.split(np.arange(n + 3 * m + count), np.cumsum([n, m, m, m]))
+        replicas = n + 3 * m + count + np.arange(count)
+        routing_rows(rows, window, x, u, s, e, late, replicas)
         for use, available in zip(self.gpu_use, window.available_gpus, strict=True):
             rows.add(use[None, :].astype(float), replicas, -np.inf, available)
         if np.isfinite(self.budget_usd) and self.budget_usd > 0.0:
@@ -157,7 +157,9 @@ class WindowProgram:
         for members in self.exclusive:
             rows.add(np.ones((1, members.size)), replicas[members], -np.inf, 1.0)
         penalties = (penalty_usd,) * 3
-        cost = np.concatenate([window.route_usd[workload, route], *penalties, price_usd])
+        cost = np.concatenate(
+            [window.route_usd[workload, route], *penalties, window.late_unit_usd, price_usd]
+        )
         most = window.most if self.budget_usd > 0.0 else np.where(window.hold_usd > 0.0, 0.0, window.most)
-        upper = np.concatenate([np.ones(n + m), np.full(2 * m, np.inf), most])
+        upper = np.concatenate([np.ones(n + m), np.full(2 * m + count, np.inf), most])
         return linear_program(cost * unit, upper, rows, integers=replicas)

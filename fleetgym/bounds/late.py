@@ -1,0 +1,196 @@
+"""A window's workloads and configurations in, linear lower bounds on what load costs in late requests out.
+
+N = max_concurrency · S servers serve a load of a = Σ_i a_i busy ones, a_i = rate_i S_ic x_ic; u = a / N. Late requests
+cost Σ_i v_i a_i P_i USD, where v_i = requests_i late_usd_i / (rate_i S_ic) and P_i is the chance to wait longer than
+what the TTFT SLO leaves after the prefill (the model page, section 5). For any price B of a server,
+
+    Σ_i v_i a_i P_i  ≥  Σ_i σ_i a_i - B N    if    v_i P_i + B / u ≥ σ_i   for all u, N and mixtures,
+
+as Σ_i a_i (B / u) = B N. So σ_i may be the least of v_i P_i + B / u, with P_i from below. The plane falls with S and
+rises with the routes: it is a row of a linear program, in which missing replicas may be paid for at B a server.
+
+P_i grows with u and falls with N. It depends on the mixture by ca² and by D = E[S] (ca² + cv²) only, and grows with
+both. As functions of the mixture, ca² and E[S²] / E[S] are ratios of linear functions, and E[S] (ca² - 1) is a product
+of two that are not negative (if every ca² ≥ 1). So each is least at a vertex of the mixtures that demand leaves: a_i
+is never more than all of workload i. Utilisations are taken in intervals and fleets in ranges: on each, what grows is
+taken from the end where it is less.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import gammaln, pdtr
+
+from fleetgym.kernels.queueing import U_MAX
+from fleetgym.model.planning import Snapshot
+
+#: Prices of a server, as shares of what it costs to hold.
+SHARES = (0.3, 1.0)
+#: Ends of the intervals of utilisation; below the first, nobody counts as late.
+UTILISATIONS = np.array(
+    [0.3, 0.5, 0.6, 0.7, 0.74, 0.77, 0.8, 0.82, 0.84, 0.86, 0.88, 0.9, 0.91, 0.92, 0.93, 0.94, U_MAX]
+)
+#: Ends of the ranges of replicas; the last one has no end.
+REPLICAS = np.array([1, 2, 4, 8, 16])
+#: Up to so many workloads, mixtures are limited by demand.
+MOST_LIMITED = 4
+#: Taken off every slope, relative: round-off of the probabilities.
+ROUND_OFF = 1e-6
+#: Rows that raise no slope by more than this share are left out: the capacity of the servers says as much.
+WORTHWHILE = 0.01
+
+
+def late_rows(snapshot: Snapshot, present: np.ndarray, is_open: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows Σ_i need_ic x_ic ≤ S_c + late_c / price_c that the cost of late requests, late_c USD, obeys.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    present : ndarray of int, shape (m,)
+        The workloads that have requests.
+    is_open : ndarray of bool, shape (m, C)
+        Whether the route exists.
+
+    Returns
+    -------
+    need : ndarray, shape (P, m, C)
+        Replicas that all of a workload takes; 0 where the row says nothing.
+    price_usd : ndarray, shape (P, C)
+        What a missing replica costs in late requests; inf where the row says nothing.
+    """
+    workloads = [snapshot.instance.workloads[i] for i in present]
+    count = snapshot.hold_usd.size
+    need = np.zeros((len(SHARES), len(workloads), count))
+    price_usd = np.full((len(SHARES), count), np.inf)
+    service = np.where(is_open, snapshot.service_s[present], 0.0)
+    limit = np.array([np.inf if w.ttft_slo_s is None else w.ttft_slo_s for w in workloads])
+    slack = limit[:, None] - snapshot.prefill_s[present]
+    late_usd = np.array([w.late_usd for w in workloads])[:, None] * snapshot.requests[present, None]
+    counts = is_open & (slack > 0.0) & np.isfinite(slack) & (late_usd > 0.0)
+    whole = ((service > 0.0) | ~is_open).all(axis=0)  # a service of no time would make a mixture of any kind
+    some = np.flatnonzero(
+        counts.any(axis=0) & whole & (snapshot.hold_usd > 0.0) & (snapshot.max_replicas > 0)
+    )
+    if not some.size:
+        return need, price_usd
+    spread = np.asarray(snapshot.instance.performance.service_cv2)[present][:, some]
+    arrival = np.array([w.arrival_cv2 for w in workloads])
+    busy = snapshot.rate_rps[present, None] * service[:, some]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # USD of a busy server all of whose requests are late
+        worth = np.where(counts[:, some], late_usd / busy, 0.0).T
+    wait = np.where(counts[:, some], slack[:, some], np.inf)
+    servers = snapshot.max_concurrency[some]
+    ranges = _ranges(snapshot.max_replicas[some])
+    chance, is_reached = _least_chances(
+        service[:, some].T, spread.T, arrival, busy.T, wait.T, servers, ranges
+    )
+    firsts = np.searchsorted(ranges.of, np.arange(some.size))
+    for k, share in enumerate(SHARES):
+        price = share * snapshot.hold_usd[some] / servers
+        slope = price[ranges.of, None, None] / UTILISATIONS[1:, None] + worth[ranges.of, None] * chance
+        slope = np.where(is_reached[..., None], slope, np.inf).min(axis=1)  # (rows, m)
+        slope = np.minimum.reduceat(slope, firsts).T  # (m, n)
+        slope = np.minimum(slope, price / UTILISATIONS[0]) * (1.0 - ROUND_OFF)
+        says = (slope * U_MAX > (1.0 + WORTHWHILE) * price).any(axis=0)
+        price_usd[k, some[says]] = share * snapshot.hold_usd[some[says]]
+        need[k][:, some[says]] = (slope * busy / (price * servers))[:, says]
+    return need, price_usd
+
+
+class _Ranges(NamedTuple):
+    """Ranges of replicas of all configurations, one after the other."""
+
+    of: np.ndarray  # (rows,) configuration
+    lowest: np.ndarray  # (rows,) replicas
+    highest: np.ndarray
+
+
+def _ranges(most: np.ndarray) -> _Ranges:
+    """Return the ranges up to `most` replicas, (n,)."""
+    lowest = np.append(1, REPLICAS + 1)
+    of, level = np.nonzero(lowest <= most[:, None])
+    ends = np.append(REPLICAS, np.iinfo(np.int64).max)
+    return _Ranges(of, lowest[level], np.minimum(ends[level], most[of]))
+
+
+def _least_chances(
+    service: np.ndarray,
+    spread: np.ndarray,
+    arrival: np.ndarray,
+    busy: np.ndarray,
+    wait: np.ndarray,
+    servers: np.ndarray,
+    ranges: _Ranges,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return lower bounds on P(W > wait) by range, interval and workload, and whether demand reaches the interval."""
+    of, low = ranges.of, UTILISATIONS[:-1]
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        least_load = (servers[of] * ranges.lowest)[:, None] * low
+        cap = np.minimum(1.0, busy[of, None] / least_load[..., None])  # (rows, U, m) of a workload's share
+        rate = np.where(service > 0.0, 1.0 / service, 0.0)
+        weights = np.stack([np.ones_like(rate), rate, rate * arrival, (1.0 + spread) * service])  # (4, n, m)
+        (_, requests, arriving, own), is_mix = _at_vertices(cap, weights[:, of])
+        each = arriving / requests, own, (arriving / requests - 1.0) / requests
+        cv2, own, bursts = (np.where(is_mix, part, np.inf).min(axis=-1) for part in each)
+        if arrival.min() < 1.0:
+            bursts = (arrival.min() - 1.0) * service.max(axis=1)[of, None]
+        most = (servers[of] * ranges.highest)[:, None]
+        decay = np.exp(
+            -(2.0 * most * (1.0 - low) / np.maximum(0.0, own + bursts))[..., None] * wait[of, None]
+        )
+    is_reached: np.ndarray = np.any(is_mix, axis=-1)
+    effective = np.ceil(np.where(is_reached, most / (0.5 * (1.0 + cv2)), 1.0)).astype(np.int64)
+    waits = _erlang_c(1 << int(effective.max()).bit_length())[effective, np.arange(low.size)]
+    return waits[..., None] * np.where(is_reached[..., None], decay, 0.0), is_reached
+
+
+def _at_vertices(cap: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return weighted sums at the vertices of {w ≥ 0, Σ w = 1, w ≤ cap}, and whether each is one.
+
+    Parameters
+    ----------
+    cap : ndarray, shape (rows, U, m)
+    weights : ndarray, shape (4, rows, m)
+        The first are ones.
+
+    Returns
+    -------
+    sums : ndarray, shape (4, rows, U, V)
+    is_vertex : ndarray of bool, shape (rows, U, V)
+        Points that are outside by round-off count. With many workloads all mixtures do, if there are any.
+    """
+    m = cap.shape[-1]
+    if m > MOST_LIMITED:
+        fits = (cap.sum(axis=-1) >= 1.0 - 1e-9)[..., None] & (cap > 0.0)
+        return np.broadcast_to(weights[:, :, None], (4, *cap.shape)), fits
+    full, rest = _vertices(m)
+    sums = (cap * weights[:, :, None]) @ full.T  # of those at their cap
+    left = np.maximum(0.0, 1.0 - sums[0])
+    fits = (sums[0] <= 1.0 + 1e-9) & (left <= cap @ rest.T + 1e-9)
+    return sums + left * (weights @ rest.T)[:, :, None], fits
+
+
+@functools.cache
+def _vertices(m: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return which workloads are at their cap, and which one takes what is left; (V, m) each."""
+    pairs = [
+        (chosen, last)
+        for last in range(m)
+        for chosen in itertools.product((0.0, 1.0), repeat=m)
+        if not chosen[last]
+    ]
+    return np.array([chosen for chosen, _ in pairs]), np.eye(m)[[last for _, last in pairs]]
+
+
+@functools.cache
+def _erlang_c(size: int) -> np.ndarray:
+    """Return Erlang's delay formula for 0 to `size` servers at the lower ends of the intervals, (size + 1, U)."""
+    servers, u = np.arange(1, size + 1)[:, None], UTILISATIONS[:-1]
+    load = servers * u
+    blocked = np.exp(servers * np.log(load) - load - gammaln(servers + 1.0)) / pdtr(servers, load)
+    return np.vstack([np.ones(u.size), blocked / (1.0 - u * (1.0 - blocked))])

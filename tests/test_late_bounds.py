@@ -1,0 +1,153 @@
+"""The rows that bound late costs hold for every fleet, load and mixture; late costs are computed by the reference."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from toys import affine, configuration, make_instance, pool, random_instance, random_scenario, workload
+
+import fleetgym
+from fleetgym.bounds import hindsight_bound
+from fleetgym.bounds.late import _erlang_c, _vertices, late_rows
+from fleetgym.bounds.relaxation import HARD, relax
+from fleetgym.model.instance import Instance
+from fleetgym.model.planning import Snapshot
+from fleetgym.reference.tails import Queue, erlang_c, mixture
+
+
+def late_usd(snapshot: Snapshot, c: int, replicas: int, x: np.ndarray) -> float:
+    """Return what the routes x, (I,), of a configuration cost in late requests under load, by the reference."""
+    instance = snapshot.instance
+    rates = snapshot.rate_rps * x
+    total = float(rates.sum())
+    service = snapshot.service_s[:, c]
+    mean, cv2 = mixture(rates / total, service, np.asarray(instance.performance.service_cv2)[:, c])
+    arrival = sum(r * w.arrival_cv2 for r, w in zip(rates / total, instance.workloads, strict=True))
+    servers = replicas * int(snapshot.max_concurrency[c])
+    queue = Queue(servers, float(rates @ service), mean, cv2, arrival)
+    usd = 0.0
+    for i, w in enumerate(instance.workloads):
+        if w.ttft_slo_s is not None and w.ttft_slo_s > snapshot.prefill_s[i, c]:
+            chance = queue.waits_longer(w.ttft_slo_s - snapshot.prefill_s[i, c])
+            usd += snapshot.requests[i] * w.late_usd * x[i] * chance
+    return usd
+
+
+def check(snapshot: Snapshot, rng: np.random.Generator, points: int) -> tuple[int, float]:
+    """Hold every row against late costs on a grid of utilisations and random mixtures.
+
+    Return how many rows there are, and the largest share of a late cost that one of them found.
+    """
+    present = np.flatnonzero(snapshot.rate_rps > 0.0)
+    is_open = snapshot.compatible[present]
+    need, price = late_rows(snapshot, present, is_open)
+    rows, best = np.isfinite(price).sum(), 0.0
+    for c in np.flatnonzero(np.isfinite(price).any(axis=0)):
+        open_ = present[is_open[:, c]]
+        service = snapshot.service_s[open_, c]
+        for _ in range(points):
+            replicas = int(rng.integers(1, snapshot.max_replicas[c] + 1))
+            u = 0.95 if rng.random() < 0.2 else rng.uniform(0.2, 0.95)
+            shares = rng.dirichlet(np.full(open_.size, rng.choice([0.2, 1.0, 5.0])))
+            busy = shares * u * replicas * snapshot.max_concurrency[c]
+            x = np.zeros(snapshot.rate_rps.size)
+            x[open_] = busy / (snapshot.rate_rps[open_] * service)
+            x *= min(1.0, 1.0 / x.max())  # demand is what there is
+            if not x.any():
+                continue
+            exact = late_usd(snapshot, c, replicas, x)
+            for k in np.flatnonzero(np.isfinite(price[:, c])):
+                found = price[k, c] * (need[k, :, c] @ x[present] - replicas)
+                assert found <= exact * (1.0 + 1e-9) + 1e-15, (c, k, replicas, u, shares)
+                best = max(best, found / exact if exact > 1e-9 else 0.0)
+    return int(rows), best
+
+
+def tailed(seed: int) -> Instance:
+    """Return an instance with so many workloads that may be late, short and long, smooth and bursty."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, 7))
+    workloads = [
+        workload(
+            f"w{i}",
+            rate_rps=float(rng.uniform(0.5, 30.0)),
+            late_usd=float(rng.uniform(1e-3, 1e-2)),
+            ttft_slo_s=float(rng.uniform(0.1, 3.0)),
+            arrival_cv2=float(rng.choice([0.5, 1.0, 4.0, 20.0])),
+        )
+        for i in range(count)
+    ]
+    parts = [
+        configuration(n, {"p": 1}, startup_windows=1, max_replicas=9, max_concurrency=k)
+        for n, k in (("A", 4), ("B", 60))
+    ]
+    return make_instance(
+        [pool("p", 30)],
+        parts,
+        ["A", "B"],
+        workloads,
+        {
+            "work_tflop": affine(1e-3),
+            "delay_s": affine(0.1),
+            "service_s": affine(rng.uniform(0.2, 20.0, (count, 2))),
+            "service_cv2": rng.uniform(0.0, 3.0, (count, 2)),
+        },
+        num_windows=3,
+    )
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_rows_are_below_late_costs_on_random_instances(seed: int) -> None:
+    """One to six workloads, smooth and bursty arrivals, few and many servers."""
+    instance = tailed(seed)
+    rows, _ = check(fleetgym.View(instance).snapshot(), np.random.default_rng([seed, 1]), 300)
+    assert rows > 0 or min(w.arrival_cv2 for w in instance.workloads) < 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "least_found"), [("tail-s-101", 0.5), ("grw-s-101", 0.7), ("multi-s-101", 0.0)]
+)
+def test_rows_are_below_late_costs_on_the_standard_set(name: str, least_found: float) -> None:
+    """And find a part of them that matters where late requests do."""
+    snapshot = fleetgym.View(fleetgym.load_instance(f"fleet-v1/dev/{name}")).snapshot()
+    rows, best = check(snapshot, np.random.default_rng(0), 60)
+    assert rows > 0
+    assert best > least_found
+
+
+def test_delay_formula_is_that_of_the_reference() -> None:
+    """At the ends of the intervals, for few servers and many."""
+    from fleetgym.bounds.late import UTILISATIONS
+
+    table = _erlang_c(4096)
+    for servers, k in itertools.product((1, 2, 7, 64, 500, 4096), range(UTILISATIONS.size - 1)):
+        expected = erlang_c(servers, UTILISATIONS[k] * servers)
+        assert table[servers, k] == pytest.approx(expected, rel=1e-9, abs=1e-300)
+
+
+def test_vertices_are_all_choices() -> None:
+    """Of a last workload, and of those at their cap among the others."""
+    full, rest = _vertices(3)
+    assert len(full) == 3 * 2**2
+    assert not (full * rest).any()
+    assert (rest.sum(axis=1) == 1.0).all()
+
+
+def test_hindsight_bound_counts_late_requests() -> None:
+    """A toy in which queueing is dear: the bound is above that of the same toy without late costs."""
+    instance = tailed(0)
+    free = instance.replace(workloads=[dataclasses.replace(w, late_usd=0.0) for w in instance.workloads])
+    scenario = random_scenario(instance, 0)
+    assert hindsight_bound(instance, scenario).bound_usd > hindsight_bound(free, scenario).bound_usd
+
+
+def test_instances_without_late_costs_have_no_rows() -> None:
+    """Nothing to bound, nothing to solve."""
+    instance = random_instance(0, num_windows=2)
+    free = instance.replace(workloads=[dataclasses.replace(w, late_usd=0.0) for w in instance.workloads])
+    for window in relax(free, random_scenario(free, 0)).windows:
+        assert np.isinf(window.missing_usd).all()
+        assert not window.need[HARD:].any()
