@@ -443,3 +443,47 @@ def test_maskable_ppo_runs() -> None:
     contrib = pytest.importorskip("sb3_contrib", reason="sb3-contrib is not there")
     model = contrib.MaskablePPO("MultiInputPolicy", make(TOY), n_steps=16, batch_size=16, n_epochs=1, seed=0)
     model.learn(32)
+
+
+# -- going back
+
+
+@pytest.mark.parametrize("instance", ["fleet-v0/dev/drop-s-001", "fleet-v0/dev/fastllm-4-4-5-001"])
+def test_a_state_is_where_the_episode_was(instance: str) -> None:
+    """From a restored state everything goes as it went, to the bit: after other steps, another day, in another copy."""
+    env, rng = FleetAllocEnv(instance), np.random.default_rng(0)
+    env.reset(seed=1)
+    most = min(20, env.instance.num_windows // 2)
+    actions = [rng.integers(env.actions.nvec) for _ in range(2 * most)]
+    for action in actions[:most]:
+        env.step(action)
+    state, mask = env.get_state(), env.action_masks()
+    story = [env.step(action) for action in actions[most:]]
+    other = FleetAllocEnv(instance)
+    for play in ("back", "another day", "another copy"):
+        if play == "another day":
+            env.reset(seed=9)
+            env.step(actions[0])
+        env = other if play == "another copy" else env
+        env.set_state(state)
+        assert np.array_equal(env.action_masks(), mask)
+        for action, expected in zip(actions[most:], story, strict=True):
+            got = env.step(action)
+            assert got[1:4] == expected[1:4]
+            for mine, theirs in ((got[0], expected[0]), (got[4], expected[4])):
+                assert mine.keys() == theirs.keys()
+                assert all(np.array_equal(mine[key], theirs[key]) for key in mine)
+
+
+def test_states_that_do_not_fit_are_refused() -> None:
+    """Before a reset, of another instance, of another kind, and where pictures are drawn."""
+    env = FleetAllocEnv("fleet-v0/toy/two-pools")
+    with pytest.raises(gymnasium.error.ResetNeeded, match="get_state"):
+        env.get_state()
+    env.reset(seed=0)
+    with pytest.raises(FleetgymError, match="one of 'two-pools', not of 'drop'"):
+        FleetAllocEnv("fleet-v0/toy/drop").set_state(env.get_state())
+    with pytest.raises(FleetgymError, match="expected what get_state returned"):
+        env.set_state(None)
+    with pytest.raises(FleetgymError, match="render_mode=None"):
+        FleetAllocEnv("fleet-v0/toy/two-pools", render_mode="ansi").set_state(env.get_state())

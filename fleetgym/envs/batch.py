@@ -196,6 +196,21 @@ class EpisodeBatch:
         failed: int = advance_episodes(self._packed[thread].words, actions, what, *self._ranges[thread])
         return failed
 
+    def _carried(self) -> tuple[np.ndarray, ...]:
+        """Return the arrays whose first axis counts episodes."""
+        episodes, report = self._episodes, self._report
+        first = episodes.position, episodes.fleet, episodes.spent_usd, episodes.limit_usd
+        return *first, *episodes.memory, *episodes.limits, *report
+
+    def save(self, episode: int) -> tuple[np.ndarray, ...]:
+        """Return copies of everything that an episode carries along and shows."""
+        return tuple([part[episode].copy() for part in self._carried()])
+
+    def restore(self, episode: int, saved: tuple[np.ndarray, ...]) -> None:
+        """Put an episode where it was at `save`; its scenario must be stored under the same number."""
+        for part, value in zip(self._carried(), saved, strict=True):
+            part[episode] = value
+
     # -- what there is to see -------------------------------------------------------------------------------
 
     @property

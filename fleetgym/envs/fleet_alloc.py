@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -13,6 +13,8 @@ from fleetgym.envs.base import PortableEnv
 from fleetgym.envs.batch import BEGIN, PLAY, EpisodeBatch
 from fleetgym.envs.rendering import Viewer, checked_render_mode, has_render_mode, render_ansi
 from fleetgym.envs.scenarios import ScenarioChoice
+from fleetgym.files.errors import FleetgymError
+from fleetgym.files.schema import shown
 from fleetgym.kernels.batch import MAX_LOG_RATIO, MAX_PRICE_FACTOR
 from fleetgym.model.actions import ActionSpace
 from fleetgym.model.conditions import Conditions
@@ -20,6 +22,14 @@ from fleetgym.model.instance import Instance
 from fleetgym.model.library import InstanceSource
 from fleetgym.model.scenario import Scenario
 from fleetgym.model.window import WindowResult
+
+
+class EpisodeState(NamedTuple):
+    """Where an episode of `FleetAllocEnv` is."""
+
+    instance: Instance
+    scenario: Scenario
+    carried: tuple[np.ndarray, ...]
 
 
 class FleetAllocEnv(PortableEnv, gymnasium.Env):
@@ -88,6 +98,7 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
     | `scenarios` | where `reset` finds one that is not named: `"drawn"` from the processes, or any `"stored"` one |
     | `render_mode` | `"ansi"`: text; `"rgb_array"`: a picture of the day so far; `"human"`: the same in a window |
 
+    ``env.unwrapped.get_state()`` and ``set_state(state)`` go back to a window in microseconds, for tree search.
     ``copy.copy(env.unwrapped)`` plays by itself. What `gymnasium.make` returns wants ``copy.deepcopy``: its
     wrappers would share the environment.
 
@@ -200,6 +211,56 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
             self._show()
         terminated = info["window"] >= self.instance.num_windows
         return self._batch.single_observation(), 0.0 - info["cost"], terminated, False, info
+
+    def get_state(self) -> EpisodeState:
+        """Return where the episode is, to come back to by `set_state`: for tree search, in microseconds.
+
+        The generator that draws scenarios is no part of it, and neither is what wrappers remember.
+
+        Raises
+        ------
+        ResetNeeded
+            Before the first reset.
+
+        Examples
+        --------
+        >>> env = FleetAllocEnv("fleet-v0/toy/two-pools")
+        >>> _ = env.reset(seed=0)
+        >>> state = env.get_state()
+        >>> costs = []
+        >>> for _ in range(2):
+        ...     costs.append(env.step([1, 1])[4]["cost"])
+        ...     env.set_state(state)
+        >>> costs[0] == costs[1]
+        True
+        """
+        if self._scenario is None:
+            raise gymnasium.error.ResetNeeded("call reset() before get_state()")
+        return EpisodeState(self.instance, self._scenario, self._batch.save(0))
+
+    def set_state(self, state: EpisodeState) -> None:
+        """Go back, or forward, to where the episode was at `get_state`, in this environment or another one like it.
+
+        Parameters
+        ----------
+        state : EpisodeState
+            Can be used any number of times.
+
+        Raises
+        ------
+        FleetgymError
+            For the state of another instance, for what is none, and in an environment that draws pictures of its day.
+        """
+        if not isinstance(state, EpisodeState):
+            raise FleetgymError(f"state is {shown(state)}; expected what get_state returned")
+        if state.instance is not self.instance and state.instance.content_hash != self.instance.content_hash:
+            raise FleetgymError(f"the state is one of {state.instance.id!r}, not of {self.instance.id!r}")
+        if self.render_mode is not None:
+            raise FleetgymError("set_state needs render_mode=None: a picture shows the day that was played")
+        if state.scenario is not self._scenario:
+            self._batch.load(0, state.scenario)
+            self._scenario = state.scenario
+        self._batch.restore(0, state.carried)
 
     def action_masks(self) -> np.ndarray:
         """Return which options fit the availability and budget seen last: bool (sum of nvec,)."""
