@@ -18,7 +18,7 @@ def test_the_ten_line_agent_plays(tmp_path: Path) -> None:
     path = tmp_path / "my_agent.py"
     path.write_text(BLOCKS[0])
     lines = [line for line in BLOCKS[0].splitlines() if line.strip() and not line.startswith("#")]
-    assert len(lines) <= 14, "a short agent, imports and docstring included"
+    assert len(lines) <= 16, "a short agent, imports and docstring included"
     results = evaluate([f"{path}:MyAgent"], "fleet-v0/toy", isolate="never")
     assert all(episode.failure is None for episode in results.episodes)
 
