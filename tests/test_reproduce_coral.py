@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fleetgym.baselines.coral import allocate
+from fleetgym.hardware.performance.replica import NodeType, ReplicaOptions, throughput_table
 from fleetgym.papers.coral import __main__ as command
 from fleetgym.papers.coral import measurements as cells
 from fleetgym.papers.coral import published
@@ -16,7 +17,7 @@ from fleetgym.papers.coral.coral_page import page
 from fleetgym.papers.coral.epochs import draw, problem
 from fleetgym.papers.coral.evaluation import load_templates
 from fleetgym.papers.coral.plain import compare, every_column, solve, within_cpu_limit
-from fleetgym.papers.coral.setup import CORE
+from fleetgym.papers.coral.setup import CORE, gpu_type, service
 
 SMALL = {"max_nodes": 2, "memory_ratio": 6.0}
 
@@ -28,9 +29,9 @@ def templates():
 
 
 def test_cells_are_named_once_and_cover_every_case():
-    """Libraries, rules, placements, eight cases a seed, plain HiGHS, and four exponents of both set-ups a seed."""
+    """Libraries, rules, placements, eight cases and plain HiGHS a seed, four exponents, and Figure 1."""
     names = cells.names(3)
-    assert len(names) == len(set(names)) == 2 + 7 + 12 + 3 * (8 + 1) + 3 * 2 * 4 + 1
+    assert len(names) == len(set(names)) == 2 + 7 + 12 + 3 * (8 + 1) + 3 * 2 * 4 + 5 + 1
     cases = {tuple(name.split(" ")[1:3]) for name in names if name.startswith("seed ")}
     assert cases == set(published.COST)
 
@@ -124,14 +125,17 @@ def everything(dear):
 
 def test_the_page_compares_each_figure():
     """Every case has its published ratio beside ours, and the verdict follows from the figures."""
-    text = page(everything(1.25))
+    text, kept = page(everything(1.25))
+    assert kept == []
     for setup, case in published.COST:
         if case != "scarce":
             homo, cauchy = published.COST[setup, case]
             row = next(line for line in text.splitlines() if line.startswith(f"| {setup}, {case} | 1 |"))
             assert f"| {homo:.2f} | 1.25 (1.25–1.25)" in row
             assert f"| {cauchy:.2f} | 1.25 (1.25–1.25)" in row
-    assert "The threefold saving of the extended set-up does not appear here" in text
+    (row,) = (line for line in text.splitlines() if "extended, default: 3.14 times cheaper" in line)
+    assert "1.25 (1.25–1.25) over Homo-1" in row
+    assert row.endswith("| **in part: cheaper in every seed, by less** |")
     assert (
         "| extended, 0 | 1,000,000 | – | – | cut off at 300.0 s | 10.00 | 0.00 % | 1.00 s | over 300.0 |"
         in text
@@ -144,5 +148,26 @@ def test_the_page_compares_each_figure():
 
 def test_the_verdict_can_turn():
     """Baselines that are cheaper, or dearer than in the paper, are told."""
-    assert "Coral is the cheapest in every seed: no" in page(everything(0.9))
-    assert "does not appear" not in page(everything(3.5))
+    assert "over Cauchy | **does not hold** |" in page(everything(0.9))[0]
+    rows = [line for line in page(everything(3.5))[0].splitlines() if line.startswith("| 6.3, 6.5 |")]
+    assert len(rows) == 6
+    assert all(row.endswith("| **holds** |") for row in rows)
+
+
+def test_sections_without_cells_stay_and_their_verdicts_too():
+    """A page that is written again without any cells has the same tables, and the same verdicts from them."""
+    text, _ = page(everything(1.25))
+    again, kept = page({}, text)
+    assert again == text
+    assert "## Hourly cost over Coral's" in kept
+
+
+def test_a_node_of_several_gpus_serves_less():
+    """With an exponent of a half a node of four has half of the throughput; the model itself is untouched at 0."""
+    served, nodes = service("Phi4-14B"), [NodeType(gpu_type("L40S"), n) for n in (1, 4)]
+    full, less = (
+        throughput_table(served, nodes, "decode", 1, ReplicaOptions(spread_loss=a)) for a in (0.0, 0.5)
+    )
+    assert np.array_equal(full, throughput_table(served, nodes, "decode", 1))
+    assert np.array_equal(less[:, 0], full[:, 0])
+    assert less[:, 1] == pytest.approx(full[:, 1] / 2)

@@ -22,6 +22,7 @@ from fleetgym.files.markdown import table
 from fleetgym.hardware import catalog
 from fleetgym.hardware.performance import roofline
 from fleetgym.hardware.performance.coefficients import Deployment
+from fleetgym.hardware.performance.replica import CALIBRATED
 from fleetgym.hardware.performance.roofline import NEXT, PLANNING, Efficiency
 from fleetgym.runtime.programs import program
 from tools import calibrate_layers
@@ -160,6 +161,39 @@ def ratios(runs: pd.DataFrame, chosen: Efficiency) -> pd.DataFrame:
     )
 
 
+def spread_loss(runs: pd.DataFrame, what: str) -> tuple[float, float, float, int]:
+    """Return the exponent a by which measured speed falls behind Coral's model as n^-a over n GPUs, and its interval.
+
+    The slope over log n is taken within runs of one set, lengths and requests at once. The interval resamples sets.
+    """
+    pieces = [ratios(runs[runs.gpu == gpu], CALIBRATED.get(gpu, Efficiency())) for gpu in runs.gpu.unique()]
+    ratio = pd.concat(pieces).loc[runs.index, what]
+    behind = np.log(ratio if what == "rate" else 1.0 / ratio)
+    same = runs[[*SET, "isl", "osl", "concurrency"]].astype(str).agg("|".join, axis=1)
+    x, y = (v - v.groupby(same).transform("mean") for v in (np.log(runs.tp), behind))
+    sets = runs[SET].astype(str).agg("|".join, axis=1)
+    sums = pd.DataFrame({"xx": x * x, "xy": x * y}).groupby(sets).sum()
+    sums = sums[sums.xx > 0.0].to_numpy()
+    if len(sums) == 0:
+        return np.nan, np.nan, np.nan, 0
+    draws = np.random.default_rng(0).integers(0, len(sums), (2000, len(sums)))
+    total = sums[draws].sum(axis=1)
+    low, high = np.quantile(total[:, 1] / total[:, 0], (0.025, 0.975))
+    return float(sums[:, 1].sum() / sums[:, 0].sum()), float(low), float(high), len(sums)
+
+
+def _spread_rows(runs: pd.DataFrame) -> list[list[str]]:
+    rows = []
+    kinds = _mixtures(runs)
+    for kind in ("dense", "mixture", "all"):
+        here = runs if kind == "all" else runs[kinds == kind]
+        found = [spread_loss(here.reset_index(drop=True), what) for what in ("TPOT", "rate")]
+        rows.append(
+            [kind, str(found[0][3]), *(f"{a:.2f} [{low:.2f}, {high:.2f}]" for a, low, high, _ in found)]
+        )
+    return rows
+
+
 # -- the page
 
 
@@ -290,6 +324,10 @@ def page(runs: pd.DataFrame, left_out: pd.DataFrame, folder: Path, everything: E
     parts += ["## Ranges that are reported for vLLM", REPORTED_TEXT, reported]
     others = table(["GPU, phase", "points", "fleet-v1", "proposed"], _other_gpus(folder))
     parts += ["## GPU types that took no part", OTHER_TEXT, others]
+    spread = table(
+        ["models", "sets", "a, time per output token", "a, requests per second"], _spread_rows(runs)
+    )
+    parts += ["## What tensor parallelism loses", SPREAD_TEXT, spread]
     parts += ["## What is left out", LEFT_TEXT, table([*SET, "runs"], _counts(left_out), len(SET))]
     parts += [
         "## The proposed constants",
@@ -351,6 +389,9 @@ REPORTED_TEXT = """These ranges stand in the project's list of work. Their runs 
 known, lengths and load are not. 1,024 tokens in, 256 out, and 1 to 8 requests at once are assumed."""
 OTHER_TEXT = """Helix's measured times of all layers on one GPU, for LLaMA-30B and Llama-2-70B at 16 bits. No constant
 was fitted to them. Its engine is of 2024: per layer it spends more on the host than today's engines do."""
+SPREAD_TEXT = """How much slower than the model of `fleetgym.hardware.performance.replica` are n GPUs, as n^-a? The
+slope is taken within runs of one set, lengths and requests at once; the 95 % interval resamples the sets. With a = 0
+the model has it right. These are H100 and H200 with NVLink; nodes without it were not measured."""
 LEFT_TEXT = """Sets of runs of which one would need more than the GPU's datasheet has: their prompts were cached, or
 their cache has 8 bits. One more set is left out: an engine that took 30 ms a step at any load."""
 CONSTANTS_TEXT = """Fitted to all pairs. Slow-downs are given as shares of the datasheet's rate."""

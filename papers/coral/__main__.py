@@ -42,7 +42,9 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--cells", type=Path, default=ROOT / "results" / "reproduce_coral.jsonl")
     parser.add_argument("--libraries", type=Path, default=ROOT / "results" / "coral_libraries")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "reproduce-coral.md")
-    parser.add_argument("--page-only", action="store_true", help="write the page from the finished cells")
+    parser.add_argument(
+        "--page-only", action="store_true", help="write the page from the finished cells; other sections stay"
+    )
     options = parser.parse_args(argv)
     done = read(options.cells)
     wanted = [name for name in cells.names(options.seeds) if name.startswith(options.only)]
@@ -51,7 +53,12 @@ def main(argv: list[str] | None = None) -> None:
         print(f"{number}/{len(missing)}  {name}", flush=True)
         done[name] = cells.compute(name, options.libraries)
         keep(options.cells, name, done[name])
-    write_atomically(options.out, page(done).encode())
+    older = options.out.read_text(encoding="utf-8") if options.out.is_file() else ""
+    measured = ROOT / "docs" / "calibration.md"
+    text, kept = page(done, older, measured.read_text(encoding="utf-8") if measured.is_file() else "")
+    write_atomically(options.out, text.encode())
+    for heading in kept:
+        print(f"kept as it was, cells are missing: {heading.removeprefix('## ')}")
     print(f"wrote {options.out}")
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fleetgym.files.markdown import table
+from fleetgym.files.markdown import rows as rows_of
+from fleetgym.files.markdown import sections, table, with_kept_sections
 
 from . import published, timings
 from .evaluation import METHODS
-from .setup import CORE, EXTENDED, PHASES
+from .setup import CORE, EXTENDED, PHASES, Setup
+from .verdicts import MIXING, SPREAD, claims
 
 BASELINES = METHODS[1:]
+#: The section of docs/calibration.md that has the measured exponents.
+MEASURED = "## What tensor parallelism loses"
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -107,59 +112,181 @@ def _by_model(records: list[dict[str, Any]], keys: list[tuple[str, str]]) -> lis
     return ["", "## Coral's rent by model, default", "", table(head, rows, 2).rstrip()]
 
 
-def _verdict(records: list[dict[str, Any]], keys: list[tuple[str, str]]) -> list[str]:
-    """Say which orderings hold and where the threefold saving is."""
-    lines = ["", "## What holds", ""]
-    for setup, case in keys:
-        found = _ratios(records, setup, case, "cost_usd_per_h")
-        if case == "scarce":
-            served = _ratios(records, setup, case, "served_without_scaling")
-            holds = all(max(served[b]) <= 1.0 for b in BASELINES)
-            lines.append(
-                f"- {setup}, scarce: Coral serves at least as much as every baseline in every seed: "
-                f"{'yes' if holds else 'no'}."
-            )
-        else:
-            holds = all(min(found[b]) >= 1.0 for b in BASELINES)
-            lines.append(
-                f"- {setup}, {case}: Coral is the cheapest in every seed: {'yes' if holds else 'no'}."
-            )
-    if ("extended", "default") in keys:
-        found = _ratios(records, "extended", "default", "cost_usd_per_h")
-        medians = {b: statistics.median(found[b]) for b in BASELINES}
-        figures = ", ".join(f"{value:.2f} ({name})" for name, value in medians.items())
-        missed = max(medians["homo-1"], medians["homo-m"]) < 3.14 and medians["cauchy"] < 2.66
-        lines += [
-            "",
-            f"**The threefold saving of the extended set-up does not appear here**: the medians are {figures}, against "
-            "3.14 over Homo and 2.66 over Cauchy in the paper."
-            if missed
-            else f"Extended set-up: the medians are {figures}, against 3.14 (Homo) and 2.66 (Cauchy) in the paper.",
-            "Two differences can be named: our throughputs are modelled, not profiled; and our greedy Homo counts "
-            "goodput only up to what is left of the demand, so that its last replica is small, which the paper does "
-            "not say of its own.",
-        ]
-    return lines
+def _by_baseline(records: list[dict[str, Any]], setups: list[Setup]) -> list[str]:
+    """Return the twin of Figures 7(b) and 7(d): each model's rent by phase, and the baselines' over Coral's."""
+    lines = []
+    for setup in setups:
+        rent = {
+            method: [
+                _mean(
+                    r["rent_by_row"][k] for r in records if (r["setup"], r["method"]) == (setup.name, method)
+                )
+                for k in range(len(PHASES) * len(setup.models))
+            ]
+            for method in ("coral", "homo-1", "homo-m", "cauchy")
+        }
+        for m, name in enumerate(setup.models):
+            mine = rent["coral"][2 * m : 2 * m + 2]
+            printed = published.BY_MODEL.get((setup.name, name), ("–", "–"))
+            over = {b: sum(rent[b][2 * m : 2 * m + 2]) / sum(mine) for b in BASELINES}
+            phases = f"{rent['homo-1'][2 * m] / mine[0]:.2f} / {rent['homo-1'][2 * m + 1] / mine[1]:.2f}"
+            row = [
+                setup.name,
+                name,
+                f"{mine[0]:.1f} + {mine[1]:.1f}",
+                printed[0],
+                f"{over['homo-1']:.2f}",
+                phases,
+            ]
+            lines.append([*row, f"{over['homo-m']:.2f}", printed[1], f"{over['cauchy']:.2f}"])
+    head = [
+        "set-up",
+        "model",
+        "Coral: prefill + decode, USD/h",
+        "Homo, published",
+        "Homo-1",
+        "Homo-1: prefill / decode",
+    ]
+    return [
+        "",
+        "## Figure 7 (b, d): rent by model",
+        "",
+        "Means over seeds and epochs, as calibrated. Ratios are rents over Coral's.",
+        "",
+        table([*head, "Homo-M", "Cauchy, published", "Cauchy"], lines, 2).rstrip(),
+    ]
 
 
-def page(done: Mapping[str, Any]) -> str:
-    """Return the page as Markdown.
+def _spread_loss(cells: Mapping[str, list[dict[str, Any]]], calibration: str) -> list[str]:
+    """Return the section on how much of n GPUs' speed a node has."""
+    if not cells:
+        return []
+    grouped: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for name, played in cells.items():
+        setup, a, _ = name.split(" ")
+        grouped.setdefault((setup, a), []).extend(played)
+    rows = []
+    for (setup, a), played in grouped.items():
+        found = _ratios(played, setup, "default", "cost_usd_per_h")
+        homo, cauchy = published.COST[setup, "default"]
+        ours = {b: _spread(found[b]) for b in BASELINES}
+        rows.append(
+            [
+                f"{setup}, a = {a}",
+                len(found["cauchy"]),
+                f"{homo:.2f}",
+                ours["homo-1"],
+                f"{cauchy:.2f}",
+                ours["cauchy"],
+                ours["homo-m"],
+            ]
+        )
+    head = ["set-up, exponent", "seeds", "Homo, published", "Homo-1", "Cauchy, published", "Cauchy", "Homo-M"]
+    lines = [
+        "",
+        SPREAD,
+        "",
+        published.SPREAD_TEXT,
+        "",
+        table(head, rows).rstrip(),
+        "",
+        _estimate(calibration),
+        published.SPREAD_READ,
+    ]
+    calibrated = [record for (_, a), played in grouped.items() if float(a) == 0.0 for record in played]
+    there = [setup for setup in (CORE, EXTENDED) if any(r["setup"] == setup.name for r in calibrated)]
+    return lines + (_by_baseline(calibrated, there) if there else [])
+
+
+def _estimate(calibration: str) -> str:
+    """Return the measured exponents that the page of the calibration prints."""
+    found = {row[0]: row[3] for row in rows_of(sections(calibration).get(MEASURED, ""))}
+    if "all" not in found:
+        return "**Our best estimate of a** stands on the page of the calibration."
+    return (
+        f"**Our best estimate of a** is {found['all']} over all measured models, {found['dense']} for dense ones and\n"
+        f"{found['mixture']} for mixtures of experts."
+    )
+
+
+def _figure_1(
+    mixing: Mapping[str, dict[str, float]], spectrum: Mapping[str, dict[str, float]] | None
+) -> list[str]:
+    if not mixing or spectrum is None:
+        return []
+    rows = []
+    for a, best in mixing.items():
+        pure, one, pair = best["pure H100"], best["pure H100, one node"], best["L40S and H100"]
+        change = [f"{100 * (pair / other - 1):+.1f} %" for other in (pure, one)]
+        rows.append([f"a = {a}", f"{one:.0f}", f"{pure:.0f}", f"{pair:.0f}", *change])
+    head = [
+        "exponent",
+        "one node of H100",
+        "several of H100",
+        "L40S and H100",
+        "against several",
+        "against one",
+    ]
+    plans = [
+        [name, f"{found['plans']:,.0f}", f"{found['levels']:,.0f}", f"{100 * found['largest_gap']:.2f} %"]
+        for name, found in spectrum.items()
+    ]
+    return [
+        "",
+        MIXING,
+        "",
+        published.FIGURE_1A,
+        "",
+        table(head, rows).rstrip(),
+        "",
+        published.FIGURE_1B,
+        "",
+        table(["node sets", "plans", "different throughputs", "largest gap"], plans).rstrip(),
+    ]
+
+
+def page(done: Mapping[str, Any], older: str = "", calibration: str = "") -> tuple[str, list[str]]:
+    """Return the page as Markdown, and the headings of the sections that were kept.
 
     Parameters
     ----------
     done : mapping
-        Finished cells of `fleetgym.papers.coral.measurements` by name; what is missing is left out of the page.
+        Finished cells of `fleetgym.papers.coral.measurements` by name.
+    older : str
+        A page whose sections stay where cells are missing.
+    calibration : str
+        The page of the calibration, whose estimate of a is quoted.
     """
     played = [record for cell in _of(done, "seed").values() for record in cell]
     keys = [k for k in published.COST if any((r["setup"], r["case"]) == k for r in played)]
     setups = [s for s in ("core", "extended") if (s, "scarce") in keys]
-    lines = [published.HEAD.rstrip()]
-    lines += _verdict(played, keys) + _costs(played, keys) + _scarce(played, setups)
-    lines += _by_model(played, keys) + timings.solving(played, keys)
+    lines = _spread_loss(_of(done, "spread"), calibration) + _figure_1(
+        _of(done, "mixing"), done.get("spectrum")
+    )
+    if keys:
+        lines += _costs(played, keys) + _scarce(played, setups)
+        lines += _by_model(played, keys) + timings.solving(played, keys)
     lines += timings.plain(_of(done, "plain")) + timings.placement(_of(done, "placement"))
     lines += timings.libraries(_of(done, "library")) + timings.sensitivity(_of(done, "rule"))
     lines += ["", "## Inputs", "", table(published.INPUTS_HEAD, published.INPUTS, 3).rstrip()]
-    return "\n".join(lines) + "\n"
+    body, kept = with_kept_sections("\n".join(lines).lstrip("\n") + "\n", _without_head(older))
+    judged = [
+        [where, text, found, f"**{verdict}**"] for where, text, found, verdict in claims(sections(body))
+    ]
+    verdicts = (
+        table(["where", "claim", "measured", "verdict"], judged, 4) if judged else "Not computed yet.\n"
+    )
+    head = f"{published.HEAD.rstrip()}\n\n{VERDICTS}\n\n{verdicts}\n{published.CHANGE.strip()}\n\n"
+    return head + body.lstrip("\n"), kept
+
+
+#: Sections that are written anew every time.
+VERDICTS, CHANGE = "## Verdicts", "## What would change our verdict"
+
+
+def _without_head(older: str) -> str:
+    """Return the sections of an older page that may be kept."""
+    return "".join(text for name, text in sections(older).items() if name not in ("", VERDICTS, CHANGE))
 
 
 def _of(done: Mapping[str, Any], kind: str) -> dict[str, Any]:
@@ -170,4 +297,5 @@ def _of(done: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 def _natural(name: str) -> list[tuple[float, str]]:
     """Return a key that sorts numbers by value."""
-    return [(float(part), "") if part.isdigit() else (-1.0, part) for part in name.split(" ")]
+    numbers = re.compile(r"[\d.]+")
+    return [(float(part), "") if numbers.fullmatch(part) else (-1.0, part) for part in name.split(" ")]

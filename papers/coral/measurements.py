@@ -20,7 +20,7 @@ from .epochs import Templates
 from .evaluation import CASES, load_templates, play
 from .placement import place
 from .plain import compare
-from .setup import CORE, EXTENDED, Setup, service
+from .setup import CORE, EXTENDED, NODE_SIZES, Setup, service
 
 SETUPS = {setup.name: setup for setup in (CORE, EXTENDED)}
 #: Section 6.7's (N_max, rho), and what it varies them on.
@@ -30,6 +30,8 @@ RULE_MODEL, RULE_PHASE = "GPT-OSS-120B", "prefill"
 PLACEMENT_SETS, PLACEMENT_LIMIT_S = 12, 5.0
 #: Exponents a of the study of tensor parallelism: a node of n GPUs serves n^-a of what the model says.
 SPREAD_LOSSES = (0.0, 0.2, 0.35, 0.5)
+#: Figure 1: a model's prefill whose best pipeline is mixed, and one whose decoding plans fill gaps.
+MIXED_MODEL, SPECTRUM_MODEL = "Qwen3-235B", "GPT-OSS-120B"
 #: CPU seconds that plain HiGHS gets.
 PLAIN_LIMIT_S = {"core": 60.0, "extended": 300.0}
 
@@ -45,6 +47,7 @@ def names(seeds: int) -> list[str]:
     cells += [
         f"spread {name} {a:g} {seed}" for seed in range(seeds) for name in SETUPS for a in SPREAD_LOSSES
     ]
+    cells += ["spectrum", *(f"mixing {a:g}" for a in SPREAD_LOSSES)]
     return [*cells, "plain extended 0"]
 
 
@@ -98,6 +101,53 @@ def _spread(folder: Path, setup: str, loss: str, seed: str) -> list[dict[str, An
     return play(SETUPS[setup], "default", int(seed), _kept(SETUPS[setup], folder, float(loss)))
 
 
+def _mixing(folder: Path, loss: str) -> dict[str, float]:
+    """Return the most prompt tokens per second and dollar an hour, by what may be mixed: the twin of Figure 1(a)."""
+    served = service(MIXED_MODEL)
+    found = templates.generate(
+        served, EXTENDED.nodes, "prefill", folder=folder, options=ReplicaOptions(spread_loss=float(loss))
+    )
+    ranks = found.templates()
+    counts = found.counts(ranks)
+    value = found.throughput_rps[ranks] * served.input_tokens / (counts @ np.array(EXTENDED.usd_per_h[0]))
+    kinds = counts.reshape(len(ranks), len(EXTENDED.gpus), len(NODE_SIZES)).sum(axis=2)
+    h100, l40s = (EXTENDED.gpus.index(name) for name in ("H100", "L40S"))
+    only_h100 = kinds.sum(axis=1) == kinds[:, h100]
+    pair = (
+        (kinds[:, h100] > 0) & (kinds[:, l40s] > 0) & (kinds.sum(axis=1) == kinds[:, h100] + kinds[:, l40s])
+    )
+    single = (kinds > 0).sum(axis=1) == 1
+    chosen = {
+        "pure H100, one node": only_h100 & (kinds.sum(axis=1) == 1),
+        "pure H100": only_h100,
+        "L40S and H100": pair,
+        "any one type": single,
+        "any mixture": ~single,
+    }
+    return {name: float(value[mask].max(initial=0.0)) for name, mask in chosen.items()}
+
+
+def _spectrum(folder: Path) -> dict[str, dict[str, float]]:
+    """Return how many decoding plans there are and the largest gap between throughputs: the twin of Figure 1(b)."""
+    found = templates.generate(service(SPECTRUM_MODEL), EXTENDED.nodes, "decode", folder=folder)
+    ranks = found.templates()
+    counts = found.counts(ranks)
+    single = (counts.reshape(len(ranks), -1, len(NODE_SIZES)).sum(axis=2) > 0).sum(axis=1) == 1
+    alone = counts.sum(axis=1) == 1
+    rps = found.throughput_rps[ranks] / found.throughput_rps[ranks].max()
+    facts = {}
+    masks = {"one node": alone, "one type": single, "mixed": ~single, "all": np.ones(len(ranks), dtype=bool)}
+    for name, mask in masks.items():
+        levels = np.unique(np.round(rps[mask], 6))
+        gaps = np.diff(np.concatenate([[0.0], levels]))
+        facts[name] = {
+            "plans": float(mask.sum()),
+            "levels": float(levels.size),
+            "largest_gap": float(gaps.max()),
+        }
+    return facts
+
+
 def _plain(folder: Path, setup: str, seed: str) -> dict[str, Any]:
     return compare(SETUPS[setup], int(seed), _kept(SETUPS[setup], folder), PLAIN_LIMIT_S[setup])
 
@@ -120,5 +170,7 @@ _KINDS: dict[str, Callable[..., Any]] = {
     "placement": _placement,
     "seed": _seed,
     "spread": _spread,
+    "mixing": _mixing,
+    "spectrum": _spectrum,
     "plain": _plain,
 }

@@ -21,6 +21,9 @@ SOLVE_S = {
     ("extended", "scarce"): 41.0,
 }
 
+#: Rent of a model over Coral's, Homo's and Cauchy's (section 6.3).
+BY_MODEL = {("core", "Qwen3-32B"): ("2.02", "1.88"), ("extended", "Qwen3-235B"): ("4.93", "4.08")}
+
 HEAD = """# Coral's evaluation, reproduced
 
 Mei et al., "Coral: Cost-Efficient Multi-LLM Serving over Heterogeneous Cloud GPUs", arXiv:2605.04357, section 6.
@@ -39,6 +42,33 @@ baseline "Homo" does not say whether a homogeneous replica may span nodes, which
 given as **Homo-1** (single nodes) and **Homo-M** (several nodes of one type). Cauchy is an integer program over
 combinations of one prefill node and several decode nodes.
 """
+
+CHANGE = """## What would change our verdict
+
+- **The paper's profiles.** Ours are modelled. If nodes of several GPUs lose more to tensor parallelism than the model
+  says, the savings grow (see *Tensor parallelism decides*). Profiles of one 8-GPU node per model would settle it.
+- **Homo's last replica.** Our greedy Homo counts goodput only up to what is left of the demand, so its last replica is
+  small. The paper does not say so of its own. A Homo without that rule costs more.
+- **The comparator.** Section 6.3 says that both baselines use single-node replicas. So Homo-1 stands beside Homo.
+- **The traces.** Availability and arrivals are generated. The published ones would decide the scarce cases.
+"""
+SPREAD_TEXT = """A node of n GPUs is given n^-a of the throughput that the model says: at a = 0.5 a node of eight has
+35 %. The default case is played again, library included."""
+SPREAD_READ = """It follows from measured runs on one to eight H100 and H200 with NVLink
+([calibration](calibration.md#what-tensor-parallelism-loses)). Nodes of L40S, L4 and A10G have no NVLink, and were not
+measured.
+
+So the efficiency of tensor parallelism decides how much Coral saves. The estimates lie between the rows for 0 and 0.35,
+and the paper's 3.14 beyond them. The mixture Qwen3-235B bears half of the rent, and mixtures lose most."""
+FIGURE_1A = """The twin of Figure 1(a): prompt tokens per second, for a dollar an hour, of the best set of nodes for the
+prefill of Qwen3-235B under 1.8 s. Published: 526 mixed, against 481, 460 and 476 for pure H100 set-ups. The units
+differ, for the price of an L4 is not printed.
+
+**The tension.** The figure says that mixing is worth 9 %. Section 6.3 says that Coral is three times cheaper than
+replicas on one node. Both can be true only if one node of several GPUs is a poor buy, mixed or not. In our model
+several small nodes of H100 are far better than the best single node, and mixing adds nothing to that. So what Coral
+saves here comes from spanning nodes, which Homo-M may do as well."""
+FIGURE_1B = """The twin of Figure 1(b): throughputs of all plans for decoding GPT-OSS 120B, as shares of the largest."""
 
 INPUTS_HEAD = ("input", "the paper", "here")
 INPUTS = (
