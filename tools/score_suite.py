@@ -114,7 +114,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         complete, unfinished = read(arguments.tuned)
         tuned_reference, tuned_rows = compared(merged([run, *complete]))
         text += "\n" + tuned(rows, tuned_reference, tuned_rows, unfinished)
-    drawn, of, where = rows, reference, about
+    drawn: Rows = rows
+    of, where = reference, about
     for k, files in enumerate(arguments.sample):
         complete, unfinished = read(files)
         slower = merged(complete)
