@@ -317,6 +317,10 @@ def test_a_profile_replaces_the_roofline(hour: Path, tmp_path: Path) -> None:
     ("row", "says"),
     [
         ("Llama-3.1-8B,H100,fp8,1000,200,64,", "row 1: expected requests_per_s"),
+        (
+            "Llama-3.1-8B,H100,fp8,1000,200,64,9000",
+            r"output tokens/s need 28,9\d\d TFLOP/s, and the peak of 1 H100",
+        ),
         ("Llama-3.1-8B,H100,fp7,1000,200,64,3", "expected a precision"),
         ("Lama,H100,fp8,1000,200,64,3", "unknown model"),
         ("Llama-3.1-8B,H1000,fp8,1000,200,64,3", "unknown GPU"),

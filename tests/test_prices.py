@@ -403,3 +403,11 @@ def test_broken_price_lists(name: str, tmp_path: Path) -> None:
         read_prices(tmp_path / "p.csv")
     assert (caught.value.source, caught.value.path) == (str(tmp_path / "p.csv"), place)
     assert says in str(caught.value)
+
+
+def test_whole_numbers_as_tables_write_them(tmp_path: Path) -> None:
+    """A column with an empty cell is written as 16.0 by many tools; a part of a GPU still is refused."""
+    listed = read_prices(write(tmp_path, "gpu,usd_per_gpu_h,max_gpus\nH100,2.5,16.0\nL40S,1.2,\n"))
+    assert [offer.max_gpus for offer in listed.offers] == [16, None]
+    with pytest.raises(DataError, match=r"max_gpus: expected a whole number from 1"):
+        read_prices(write(tmp_path, "gpu,usd_per_gpu_h,max_gpus\nH100,2.5,16.5\n"))

@@ -784,3 +784,16 @@ def test_generic_files_make_instances(tmp_path: Path) -> None:
     made = import_trace(write_generic(tmp_path / "t.csv"), **SMALL)
     assert {w.id for w in made.instance.workloads} == {"chat", "code"}
     assert not made.statistics.is_clock
+
+
+def test_a_log_with_each_request_twice_is_doubted(tmp_path: Path) -> None:
+    """Rows that equal the one before are requests like the others, and the command says how many there are."""
+    rows = [f"{2.5 * k:.1f},{100 + k % 7},20" for k in range(600)]
+    doubled = [row for row in rows for _ in range(2)]
+    head = "time,input_tokens,output_tokens"
+    notes = []
+    for name, lines in (("once.csv", rows), ("twice.csv", doubled)):
+        (tmp_path / name).write_text("\n".join([head, *lines]))
+        notes.append(" ".join(import_trace(tmp_path / name, **SMALL).notes))
+    assert "equal the row before" not in notes[0]
+    assert "600 rows (50.0%) equal the row before them" in notes[1]

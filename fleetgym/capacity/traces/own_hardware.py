@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from fleetgym.capacity.traces.prices import Offer
-from fleetgym.capacity.traces.small_csv import SMALL_FILE_BYTES, csv_rows
+from fleetgym.capacity.traces.small_csv import SMALL_FILE_BYTES, csv_rows, whole
 from fleetgym.capacity.traces.source import fail
 from fleetgym.files import quantities as q
 from fleetgym.files.documents import parse_json, read_text
 from fleetgym.files.errors import DataError, FleetgymError
-from fleetgym.files.schema import ID, NAME, Integer, Number, documented, from_text, read_object, spec
+from fleetgym.files.schema import ID, NAME, Integer, Number, documented, read_object, spec
 from fleetgym.hardware import catalog
 from fleetgym.hardware.catalog import GpuType
 from fleetgym.hardware.model_config import OwnModel, read_model
@@ -209,7 +209,7 @@ def _objects(path: str | os.PathLike[str], kind: type[Any]) -> list[Any]:
     found = []
     for line, row in csv_rows(path, fields, needed):
         data = {
-            name: text if name in ("name", "model", "gpu", "precision") else from_text(text)
+            name: text if name in ("name", "model", "gpu", "precision") else whole(text)
             for name, text in row.items()
             if text
         }
@@ -244,6 +244,7 @@ def _fitted(
             )
         except FleetgymError as error:
             raise DataError(str(error), place, os.fspath(path)) from None
+        _check_possible(path, place, deployment, row)
         groups.setdefault(deployment, []).append(row)
     found = {}
     for deployment, rows in groups.items():
@@ -266,6 +267,24 @@ def _fitted(
         )
         found[roofline.step_key(deployment)] = step, words
     return found
+
+
+def _check_possible(
+    path: str | os.PathLike[str], place: str, deployment: Deployment, row: Measurement
+) -> None:
+    """Refuse a rate whose output tokens alone need more than the GPUs' peak, two operations for each parameter."""
+    if row.request_s is None:
+        return
+    tokens_per_s = row.concurrency / row.request_s * row.output_tokens
+    need = 2e-3 * deployment.model.active_params_b * tokens_per_s
+    peak = deployment.gpu.tflops(deployment.precision) * deployment.tensor_parallel
+    if need > peak:
+        fail(
+            path,
+            place,
+            f"{tokens_per_s:,.0f} output tokens/s need {need:,.0f} TFLOP/s, and the peak of "
+            f"{deployment.tensor_parallel} {deployment.gpu.name} is {peak:,.0f}: is that the rate of several replicas?",
+        )
 
 
 def fit_step(deployment: Deployment, rows: Sequence[Measurement]) -> tuple[StepTime, np.ndarray]:

@@ -123,6 +123,15 @@ class Trace:
                 keep &= _tokens(rows) <= self._longest[rows["label"]]
             yield rows if keep.all() else rows[keep]
 
+    def repeats(self) -> int:
+        """Return how many rows equal the row before them: in time, lengths and label."""
+        found, last = 0, np.empty(0, dtype=ROW)
+        for rows in self.chunks():
+            joined = np.concatenate([last, rows])
+            found += int((joined[1:] == joined[:-1]).sum())
+            last = joined[-1:]
+        return found
+
     def leave_out_longer(self, tokens: np.ndarray, why: str) -> None:
         """Leave out, once, the requests with more tokens than this by label, input and output together."""
         for rows in self.chunks():

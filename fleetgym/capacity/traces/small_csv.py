@@ -10,7 +10,7 @@ from typing import Any
 from fleetgym.capacity.traces.source import fail, separator_hint
 from fleetgym.files.documents import read_text
 from fleetgym.files.errors import DataError, FleetgymError, suggestion
-from fleetgym.files.schema import Integer, Number
+from fleetgym.files.schema import Integer, Number, from_text
 
 SMALL_FILE_BYTES = 2**20
 
@@ -59,6 +59,20 @@ def csv_rows(
 def amount(name: str, value: Any, kind: Integer | Number) -> Any:
     """Return a number of a kind, written as text or not; raise `FleetgymError` with the name of what it should be."""
     try:
+        if isinstance(kind, Integer):
+            return kind.or_null(False).read(whole(value), name)
         return (kind.parse if isinstance(value, str) else kind.read)(value, name)
     except DataError as error:
         raise FleetgymError(f"{name}: {error.message}") from None
+
+
+def whole(value: Any) -> Any:
+    """Return a whole number that a table writes as 16.0, because another cell of its column is empty, as 16.
+
+    Examples
+    --------
+    >>> whole("16.0"), whole(16.0), whole("16.5"), whole("many")
+    (16, 16, 16.5, 'many')
+    """
+    found = from_text(value) if isinstance(value, str) else value
+    return int(found) if isinstance(found, float) and found.is_integer() else found

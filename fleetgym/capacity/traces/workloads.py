@@ -21,6 +21,7 @@ from fleetgym.hardware.performance.held import GRID, HeldCounter, HeldTokens
 BIN_S = 10  # about a request's time in service: the time scale on which bursts make requests wait
 BINS = int(WINDOW_S) // BIN_S  # per window
 MAX_DAYS = 93
+_MANY_REPEATS = 0.02
 _LONGEST_TOTAL = 2**20  # tokens; what is longer counts as this when quantiles are taken
 _OUTPUT_LENGTHS = GRID
 _OUTPUT_BINS = len(_OUTPUT_LENGTHS)
@@ -227,6 +228,17 @@ def _left_out(trace: Trace) -> list[str]:
     return found
 
 
+def _repeated(trace: Trace) -> list[str]:
+    """Return a doubt where many rows equal the one before: a log of two events for each request doubles the demand."""
+    count = trace.repeats()
+    if count < _MANY_REPEATS * trace.num_rows:
+        return []
+    return [
+        f"{count:,} rows ({count / trace.num_rows:.1%}) equal the row before them in time, lengths and label, and are "
+        "requests like the others: if the file has each request twice, leave one of them out"
+    ]
+
+
 def _measure(
     trace: Trace,
     clock: _Clock,
@@ -279,7 +291,7 @@ def _measure(
         is_clock=is_date,
         dates=calendar.dates,
         read_as=trace.read_as,
-        notes=(*trace.notes, *_left_out(trace), *calendar.notes),
+        notes=(*trace.notes, *_left_out(trace), *_repeated(trace), *calendar.notes),
         bins=bins,
         input_mean=means[0],
         output_mean=means[1],
