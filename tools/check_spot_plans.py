@@ -91,7 +91,9 @@ def grid(instance: Instance) -> list[Fleet]:
     cheapest = {}
     for is_spot, count in ((False, 2), (True, 1)):
         use = instance.gpu_use[spot_pools(instance) == is_spot].sum(axis=0)
-        cheapest[is_spot] = sorted(np.flatnonzero(use), key=lambda c: _usd_per_request(instance, c))[:count]
+        cheapest[is_spot] = sorted(np.flatnonzero(use).tolist(), key=lambda c: _usd_per_request(instance, c))[
+            :count
+        ]
     fleets = set()
     for pair in itertools.product(cheapest[False], cheapest[True]):
         most = [int(np.ceil(_ROOM * _replicas(instance, c))) for c in pair]

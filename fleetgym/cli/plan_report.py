@@ -319,11 +319,12 @@ def _limit_words(facts: dict[str, Any]) -> list[str]:
     choice = facts["choice"]
     if choice is None or choice["miss_at_most"] is None:
         return []
-    error = 100.0 * facts["risk"]["miss_share"]["standard_error"]
+    missed, error = (100.0 * facts["risk"]["miss_share"][name] for name in ("mean", "standard_error"))
     return [
         _wrap(
-            f"at most {100 * choice['miss_at_most']:g} % missed: kept on the {choice['days']} other days of the choice "
-            f"({share(choice['miss_share'])} %, safe at 95 %); above, chance makes {error:.2f} %"
+            f"limit {100 * choice['miss_at_most']:g} %: kept on the {choice['days']} days of the choice "
+            f"({share(choice['miss_share'])} %, 95 % safe); the {missed:.2f} % above has a standard error of "
+            f"{error:.2f}"
         )
     ]
 
