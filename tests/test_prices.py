@@ -357,7 +357,7 @@ BROKEN_PRICES = {
     "an unknown GPU": (
         "gpu,usd_per_gpu_h\nL40S,1\nH10,2\n",
         "line 3",
-        "unknown GPU type 'H10': there are A10, ",
+        "TPU-v6e, V100; --gpu-file describes others",
     ),
     "a price below 0": (
         "gpu,usd_per_gpu_h\nH100,-1\n",

@@ -270,7 +270,10 @@ def _nearly(name: str, roles: Mapping[str, str]) -> list[str]:
 def _own_offer(row: _Row, called: Mapping[str, str]) -> Offer:
     name, machine, told = row.text("gpu"), row.text("machine"), row.text("gpus_per_node")
     has = _gpus_of(machine) if name and machine else None
-    gpu, in_name = has or catalog.gpu_named(name or machine)
+    try:
+        gpu, in_name = has or catalog.gpu_named(name or machine)
+    except UnknownNameError as error:
+        raise FleetgymError(f"{error}; --gpu-file describes others") from None
     if has and (_gpus_of(name) or has)[0] != gpu:
         raise FleetgymError(f"{machine!r} has {gpu}, and {called['gpu']} is {name!r}")
     size = amount(called["gpus_per_node"], told, GPUS_PER_NODE) if told else in_name
