@@ -18,7 +18,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fleetgym.files.errors import UnknownNameError
+from fleetgym.files import quantities as q
+from fleetgym.files.errors import DataError, UnknownNameError
+from fleetgym.files.schema import NAME, Choice, Flag, Integer, Number, from_text, read_object, spec
 from fleetgym.hardware.gpu_names import named, unknown
 from fleetgym.hardware.model_names import known_name
 
@@ -37,21 +39,21 @@ WEIGHT_BYTES: Mapping[str, float] = MappingProxyType(
 class GpuType:
     """Facts about one GPU; tensor rates are dense TFLOPS (TOPS for integers), links are per direction."""
 
-    name: str
-    memory_gb: float
-    bandwidth_gb_per_s: float
-    fp16_tflops: float
-    fp8_tflops: float | None
-    int8_tflops: float | None
-    int4_tflops: float | None
-    fp4_tflops: float | None
-    nvlink_gb_per_s: float  # 0 where there is none
-    pcie_gb_per_s: float
-    gpus_per_node: int
-    tdp_w: float | None
-    label: str
-    source: str
-    licence: str
+    name: str = spec(NAME)
+    memory_gb: float = spec(q.MEMORY_GB)
+    bandwidth_gb_per_s: float = spec(q.GB_PER_S)
+    fp16_tflops: float = spec(q.PEAK_TFLOPS)
+    fp8_tflops: float | None = spec(q.PEAK_TFLOPS.or_null())
+    int8_tflops: float | None = spec(q.PEAK_TFLOPS.or_null())
+    int4_tflops: float | None = spec(q.PEAK_TFLOPS.or_null())
+    fp4_tflops: float | None = spec(q.PEAK_TFLOPS.or_null())
+    nvlink_gb_per_s: float = spec(q.LINK_GB_PER_S, doc="0 where there is none")
+    pcie_gb_per_s: float = spec(q.GB_PER_S)
+    gpus_per_node: int = spec(q.GPUS_PER_NODE)
+    tdp_w: float | None = spec(q.WATTS.or_null())
+    label: str = spec(Choice(LABELS))
+    source: str = spec(NAME)
+    licence: str = spec(NAME)
 
     @property
     def peer_gb_per_s(self) -> float:
@@ -88,23 +90,23 @@ class GpuType:
 class ModelType:
     """Facts about one LLM: sizes in billions of parameters, weights at 2 bytes, KV cache at 16 bit."""
 
-    name: str
-    params_b: float
-    active_params_b: float
-    layers: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    experts: int  # 0 for dense models
-    experts_per_token: int
-    max_context: int
-    weight_gb_bf16: float
-    kv_bytes_per_token: float
-    hybrid_attention: bool  # then the KV figure is an upper bound
-    label: str
-    source: str
-    licence: str
+    name: str = spec(NAME)
+    params_b: float = spec(q.PARAMS_B)
+    active_params_b: float = spec(q.PARAMS_B)
+    layers: int = spec(q.LAYERS)
+    hidden: int = spec(q.WIDTH)
+    heads: int = spec(q.WIDTH)
+    kv_heads: int = spec(q.WIDTH)
+    head_dim: int = spec(q.WIDTH)
+    experts: int = spec(q.EXPERTS, doc="0 for dense models")
+    experts_per_token: int = spec(q.EXPERTS)
+    max_context: int = spec(q.CONTEXT)
+    weight_gb_bf16: float = spec(q.MEMORY_GB)
+    kv_bytes_per_token: float = spec(q.KV_BYTES)
+    hybrid_attention: bool = spec(Flag(), doc="then the KV figure is an upper bound")
+    label: str = spec(Choice(LABELS))
+    source: str = spec(NAME)
+    licence: str = spec(NAME)
     window_tokens: int = 0  # that the windowed layers hold; 0: all layers hold every token
     windowed_layers: int = 0
     plain_params_b: float = 0.0  # stay at 16 bit when the others are quantised
@@ -135,13 +137,13 @@ class ModelType:
 class Score:
     """One published benchmark score in percent (a relative loss for ``MMLU_rel_loss_pct``)."""
 
-    model: str
-    precision: str
-    task: str
-    score: float
-    label: str
-    source: str
-    licence: str
+    model: str = spec(NAME)
+    precision: str = spec(NAME)
+    task: str = spec(NAME)
+    score: float = spec(Number(0.0, 100.0, "%"))
+    label: str = spec(Choice(LABELS))
+    source: str = spec(NAME)
+    licence: str = spec(NAME)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -152,40 +154,40 @@ class IterationFit:
     ``base_s + context_s n L/8192 + sequence_s n + prefill_s n input/output``.
     """
 
-    model: str
-    gpu: str
-    precision: str
-    backend: str
-    tensor_parallel: int
-    points: int
-    w_s: float
-    h_s: float
-    mape_wh: float
-    base_s: float
-    context_s: float
-    sequence_s: float
-    prefill_s: float
-    mape: float
-    label: str
-    source: str
-    licence: str
+    model: str = spec(NAME)
+    gpu: str = spec(NAME)
+    precision: str = spec(NAME)
+    backend: str = spec(NAME)
+    tensor_parallel: int = spec(q.PARALLEL)
+    points: int = spec(q.COUNT)
+    w_s: float = spec(q.TAKEN_S)
+    h_s: float = spec(q.TAKEN_S)
+    mape_wh: float = spec(q.SHARE)
+    base_s: float = spec(q.TAKEN_S)
+    context_s: float = spec(q.TAKEN_S)
+    sequence_s: float = spec(q.TAKEN_S)
+    prefill_s: float = spec(q.TAKEN_S)
+    mape: float = spec(q.SHARE)
+    label: str = spec(Choice(LABELS))
+    source: str = spec(NAME)
+    licence: str = spec(NAME)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Price:
     """One offer in USD per GPU-hour."""
 
-    gpu: str
-    provider: str
-    segment: str
-    market: str
-    region: str
-    gpus: int
-    usd_per_gpu_h: float
-    date: str
-    label: str
-    source: str
-    licence: str
+    gpu: str = spec(NAME)
+    provider: str = spec(NAME)
+    segment: str = spec(NAME)
+    market: str = spec(NAME)
+    region: str = spec(NAME)
+    gpus: int = spec(q.GPUS_PER_NODE)
+    usd_per_gpu_h: float = spec(q.USD_PER_GPU_H)
+    date: str = spec(NAME)
+    label: str = spec(Choice(LABELS))
+    source: str = spec(NAME)
+    licence: str = spec(NAME)
 
 
 def gpu(name: str) -> GpuType:
@@ -425,18 +427,22 @@ def _known_models() -> Mapping[str, ModelType]:
     return {row.name: row for row in _table(ModelType, "models.csv")}
 
 
-_READERS: Mapping[str, Any] = {
-    "str": str,
-    "int": int,
-    "float": float,
-    "float | None": lambda text: float(text) if text else None,
-    "bool": lambda text: text == "1",
-}
-
-
 def _table(cls: type[T], name: str) -> tuple[T, ...]:
     """Read a CSV table of the package into dataclasses with the same field names."""
-    kinds = {f.name: str(f.type) for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    kinds = {f.name: f.metadata["kind"] for f in dataclasses.fields(cls) if "kind" in f.metadata}  # type: ignore[arg-type]
     text = resources.files("fleetgym").joinpath("data", name).read_text(encoding="utf-8")
     rows = csv.DictReader(text.splitlines())
-    return tuple(cls(**{k: _READERS[kinds[k]](entry) for k, entry in row.items()}) for row in rows)
+    try:
+        return tuple(
+            read_object(cls, {k: _entry(kinds.get(k), cell) for k, cell in row.items()}, f"row {number}")
+            for number, row in enumerate(rows, start=1)
+        )
+    except DataError as error:
+        raise error.in_file(name) from None
+
+
+def _entry(kind: Any, cell: str) -> Any:
+    """Return what a cell holds, as JSON would: an empty one of numbers holds none."""
+    if isinstance(kind, Flag):
+        return {"0": False, "1": True}.get(cell, cell)
+    return from_text(cell) if cell and isinstance(kind, (Number, Integer)) else cell or None

@@ -17,17 +17,13 @@ from fleetgym.capacity.traces.source import fail
 from fleetgym.files import quantities as q
 from fleetgym.files.documents import parse_json, read_text
 from fleetgym.files.errors import DataError, FleetgymError
-from fleetgym.files.schema import ID, NAME, Integer, Number, documented, read_object, spec
+from fleetgym.files.schema import ID, NAME, Number, documented, read_object, spec
 from fleetgym.hardware import catalog
 from fleetgym.hardware.catalog import GpuType
 from fleetgym.hardware.model_config import OwnModel, read_model
 from fleetgym.hardware.performance import roofline
 from fleetgym.hardware.performance.coefficients import Deployment
 from fleetgym.hardware.performance.roofline import PLANNING, StepTime
-
-_RATE = Number(1e-3, 1e6)
-_TFLOPS = Number(1e-3, 1e6, "TFLOP/s")
-_WATTS = Number(1.0, 1e5, "W")
 
 #: How strongly a fit holds on to the roofline where rows say nothing: as a row of so small a weight.
 _HOLD = 0.03
@@ -40,16 +36,16 @@ class OwnGpu:
 
     name: str = spec(ID)
     memory_gb: float = spec(q.MEMORY_GB)
-    bandwidth_gb_per_s: float = spec(_RATE, doc="of the memory")
-    fp16_tflops: float = spec(_TFLOPS, doc="dense, also of BF16")
-    fp8_tflops: float | None = spec(_TFLOPS.or_null(), None)
-    int8_tflops: float | None = spec(_TFLOPS.or_null(), None)
+    bandwidth_gb_per_s: float = spec(q.GB_PER_S, doc="of the memory")
+    fp16_tflops: float = spec(q.PEAK_TFLOPS, doc="dense, also of BF16")
+    fp8_tflops: float | None = spec(q.PEAK_TFLOPS.or_null(), None)
+    int8_tflops: float | None = spec(q.PEAK_TFLOPS.or_null(), None)
     link_gb_per_s: float | None = spec(
-        _RATE.or_null(), None, doc="to another GPU of the node; null: PCIe alone"
+        q.GB_PER_S.or_null(), None, doc="to another GPU of the node; null: PCIe alone"
     )
-    pcie_gb_per_s: float = spec(_RATE, 32.0)
+    pcie_gb_per_s: float = spec(q.GB_PER_S, 32.0)
     gpus_per_node: int = spec(q.GPUS_PER_NODE, 8)
-    tdp_w: float | None = spec(_WATTS.or_null(), None)
+    tdp_w: float | None = spec(q.WATTS.or_null(), None)
     usd_per_gpu_h: float | None = spec(
         q.USD_PER_GPU_H.or_null(), None, doc="makes an on-demand offer beside the price list"
     )
@@ -83,7 +79,7 @@ class Measurement:
     model: str = spec(NAME)
     gpu: str = spec(NAME)
     precision: str = spec(ID)
-    tensor_parallel: int = spec(Integer(1, 1024), 1)
+    tensor_parallel: int = spec(q.PARALLEL, 1)
     input_tokens: float = spec(q.TOKENS)
     output_tokens: float = spec(q.TOKENS)
     concurrency: float = spec(Number(1.0, 1e6))
