@@ -173,6 +173,10 @@ def test_a_percentile_of_the_first_token_is_kept(tmp_path: Path) -> None:
     missed = [route["missed_on_days"] for route in facts["routing"].values()]
     assert missed == pytest.approx(found.risk.workload_miss_share.mean(axis=0).tolist())
     assert describe_plan(held, facts).count("ttft.p99 asks for at most 1 %") == 2
+    from fleetgym.cli.schedule_report import describe_schedule, schedule_facts
+
+    told = describe_schedule(schedule_facts(held, make_schedule(held, "gh", days=2)))
+    assert told.count("ttft.p99 asks for at most 1 %") == 2
     few = held.replace(
         pools=tuple(dataclasses.replace(p, cap_gpus=1) for p in held.pools),
         nominal_fleet=np.zeros_like(held.nominal_fleet),

@@ -259,7 +259,7 @@ def describe_plan(instance: Instance, facts: dict[str, Any], details: bool = Fal
     if facts["risk"] is not None:
         what = f"{agent} playing" if plays else "this fleet held"
         risk = describe_risk(facts["risk"], hours, what, details)
-        parts.append("\n".join([risk, *_limit_words(facts), *_percentiles(facts["routing"])]))
+        parts.append("\n".join([risk, *_limit_words(facts), *percentile_words(facts["routing"])]))
     if facts["choice"] is not None:
         parts.append(_choice_words(instance, facts["choice"], details))
     if not details:
@@ -535,11 +535,22 @@ def _routes(routing: dict[str, Any], numbers: dict[str, str]) -> str:
     # The last column is prose, so it stands apart from the aligned numbers.
     table = [f"{a}  {b}".rstrip() for a, b in zip(lines, ["routed to", "---------", *prose], strict=True)]
     is_played = any(route["missed_on_days"] is not None for route in routing.values())
-    return "\n".join(table if is_played else [*table, *_percentiles(routing)])
+    return "\n".join(table if is_played else [*table, *percentile_words(routing)])
 
 
-def _percentiles(routing: dict[str, Any]) -> list[str]:
-    """Return for each percentile of the first token that was asked for whether days, or else the window, keep it."""
+def percentile_words(routing: dict[str, Any]) -> list[str]:
+    """Return for each percentile of the first token that was asked for whether days, or else the window, keep it.
+
+    Parameters
+    ----------
+    routing : dict
+        By workload ``missed_at_most`` and ``missed_on_days``; where the latter is None also ``miss``, of a window.
+
+    Returns
+    -------
+    list of str
+        Lines.
+    """
     found = []
     for name, route in routing.items():
         most = route["missed_at_most"]

@@ -9,8 +9,9 @@ import numpy as np
 
 from fleetgym.capacity.commitment import reserved_pools
 from fleetgym.capacity.schedule import Schedule, worth_reserving
+from fleetgym.capacity.traces.objectives import stated_slos
 from fleetgym.cli.pictures import COLOURS, new_figure, save_picture
-from fleetgym.cli.plan_report import describe_risk
+from fleetgym.cli.plan_report import describe_risk, percentile_words
 from fleetgym.cli.text_tables import align, number
 from fleetgym.model.instance import Instance
 
@@ -35,7 +36,8 @@ def schedule_facts(instance: Instance, schedule: Schedule) -> dict[str, Any]:
         ``pools`` that are used, with ``gpu_type``, ``market``, ``region``, ``committed_gpus`` and the most GPUs of
         an hour; ``hours`` with ``hour``, ``rate_rps``, ``gpus`` by pool and ``rent_usd_per_h``;
         ``commitment_usd_per_episode``; ``worth_reserving``: GPUs of a pool that are held for so many hours, and the
-        price below which a commitment is cheaper; ``days`` that the hours are of, 1 or 7; ``risk``.
+        price below which a commitment is cheaper; ``days`` that the hours are of, 1 or 7; ``risk``; by workload
+        ``missed_on_days``, and ``missed_at_most`` if a percentile was asked for.
     """
     pools = instance.pools
     committed = schedule.committed_gpus * reserved_pools(instance)
@@ -70,6 +72,21 @@ def schedule_facts(instance: Instance, schedule: Schedule) -> dict[str, Any]:
         "commitment_usd_per_episode": schedule.commitment_usd,
         "worth_reserving": [vars(found) for found in worth_reserving(instance, schedule)],
         "risk": None if schedule.risk is None else schedule.risk.summary(),
+        "workloads": _workloads(instance, schedule),
+    }
+
+
+def _workloads(instance: Instance, schedule: Schedule) -> dict[str, dict[str, float | None]]:
+    names = [w.id for w in instance.workloads]
+    slos = stated_slos(instance.provenance, names) or [None] * len(names)
+    missed = (
+        [None] * len(names)
+        if schedule.risk is None
+        else schedule.risk.workload_miss_share.mean(axis=0).tolist()
+    )
+    return {
+        name: {"missed_on_days": missed[i], "missed_at_most": None if slo is None else slo.missed_at_most}
+        for i, (name, slo) in enumerate(zip(names, slos, strict=True))
     }
 
 
@@ -100,7 +117,8 @@ def describe_schedule(facts: dict[str, Any]) -> str:
         "\n".join(_renting(facts)),
     ]
     if facts["risk"] is not None:
-        parts.append(describe_risk(facts["risk"], facts["episode_h"], "this way to plan", False))
+        risk = describe_risk(facts["risk"], facts["episode_h"], "this way to plan", False)
+        parts.append("\n".join([risk, *percentile_words(facts["workloads"])]))
     return "\n\n".join(parts)
 
 
