@@ -67,6 +67,11 @@ class PricedPool(parts.PoolPlan):
         """The offer's price."""
         return self.usd_per_gpu_h
 
+    @property
+    def is_committed(self) -> bool:
+        """Never: how many reserved GPUs to commit to is what a plan decides, so their price is in the instance."""
+        return False
+
 
 def longest_requests(
     models: Sequence[str] | None,
