@@ -130,6 +130,9 @@ def main(argv: list[str] | None = None) -> int:
         "--search-steps", type=of(COUNT), help=f"windows a scenario (default: {SEARCH_STEPS:,})"
     )
     parser.add_argument("--quick-grids", action="store_true", help="short grids of margins")
+    parser.add_argument(
+        "--also", nargs="+", default=[], metavar="AGENT", help="more agents that may be the best"
+    )
     parser.add_argument("--workers", type=of(WORKERS), default=1)
     parser.add_argument("--seed", type=of(SEED), default=20261121)
     parser.add_argument("--quick", action="store_true", help="a first look in minutes: no verdict to rely on")
@@ -138,7 +141,8 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.quick:
         arguments.instances, arguments.scenarios = 1, min(3, arguments.scenarios)
     quick = arguments.quick or arguments.quick_grids
-    agents = (*QUICK_HOLD, *QUICK_LAST, *OTHERS) if quick else (*HOLD, *LAST, *OTHERS)
+    grids = (*QUICK_HOLD, *QUICK_LAST) if quick else (*HOLD, *LAST)
+    agents = (*grids, *OTHERS, *arguments.also)
     known = read_costs(arguments.json)
     verdicts = []
     for family in arguments.families:

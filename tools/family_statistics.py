@@ -39,10 +39,10 @@ def read_scores(path: Path) -> dict[str, FamilyScores]:
     return found
 
 
-def compared(scores: FamilyScores) -> FamilyScores:
+def compared(scores: FamilyScores, headline: Sequence[str] = HEADLINE) -> FamilyScores:
     """Return the scores of headline families, agents that only show the floor left out."""
     return {
-        agent: {family: by[family] for family in HEADLINE if family in by}
+        agent: {family: by[family] for family in headline if family in by}
         for agent, by in scores.items()
         if agent not in FLOOR
     }
@@ -113,9 +113,9 @@ def ranks(scores: FamilyScores, without: str | None = None) -> dict[str, int]:
     return {agent: k for k, agent in enumerate(sorted(means, key=lambda a: (means[a], a)), start=1)}
 
 
-def section(scores: FamilyScores) -> str:
+def section(scores: FamilyScores, headline: Sequence[str] = HEADLINE) -> str:
     """Return spread, rank correlations and ranks without a family as Markdown."""
-    scores = compared(scores)
+    scores = compared(scores, headline)
     families = list(next(iter(scores.values())))
     if len(scores) < 3 or len(families) < 2:
         return "Fewer than three agents have been played on two headline families: nothing to compare.\n"

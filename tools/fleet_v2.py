@@ -18,11 +18,11 @@ HEADLINE = ("week", "ou-v2", "drop-v2", "budget-v2", "tail-v2", "market", "split
 PLAN = tuple(
     (family, size, dev, test)
     for family in HEADLINE
-    for size, dev, test in ((("s", 3, 6), ("m", 1, 2)) if family == "week" else (("s", 5, 12), ("m", 3, 8)))
+    for size, dev, test in ((("s", 3, 5), ("m", 1, 1)) if family == "week" else (("s", 4, 6), ("m", 1, 2)))
 )
 
 #: Test instances of each family in the sample: those of the smallest size.
-SAMPLED = 6
+SAMPLED = 5
 
 
 def tasks(split: str) -> list[Task]:

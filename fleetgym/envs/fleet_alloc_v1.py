@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import spaces
 
 from fleetgym.envs.batch import EpisodeBatch
-from fleetgym.envs.fleet_alloc import FleetAllocEnv
+from fleetgym.envs.fleet_alloc import FleetAllocEnv, observation_space
 from fleetgym.envs.vector import FleetAllocVectorEnv
 from fleetgym.kernels.batch import MAX_LOG_RATIO
 from fleetgym.model.instance import Instance
@@ -88,7 +88,7 @@ class FleetAllocV1Env(FleetAllocEnv):
     ):
         super().__init__(instance, render_mode, scenarios)
         self._more = _More([self.instance])
-        self.observation_space = self._more.space(self.observation_space)
+        self.observation_space = self._more.space(observation_space([self.instance]))
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -96,7 +96,7 @@ def weekly(
     parameters |= {name: value.tolist() for name, value in values.items()}
     weeks = 2 if days == 7 else 1
     level = np.exp(process.log_level(rng, weeks * WEEK, WINDOW_S))
-    scored = ()
+    scored: tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...] = ()
     if days == 7:
         scored = (
             (_real_week(rng, code_share, hours_later, wander), np.ones((1, count)), np.ones((1, count))),

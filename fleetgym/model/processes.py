@@ -151,13 +151,13 @@ def check_dynamics(dynamics: Dynamics, counts: Mapping[str, int], path: str) -> 
         _fail("expected copula_other_region <= copula_same_region", f"{path}.availability.parameters")
     if prices.kind != "constant" and _first(prices, "other_region") > _first(prices, "same_region"):
         _fail("expected other_region <= same_region", f"{path}.prices.parameters")
-    for process, field, name in (
+    for checked, part, name in (
         (dynamics.demand, "demand", "first_day"),
         (drops, "availability", "warning_windows"),
     ):
-        values = process.parameters.get(name, 0.0)
+        values = checked.parameters.get(name, 0.0)
         if any(value != int(value) for value in (values if isinstance(values, tuple) else (values,))):
-            _fail("expected a whole number", f"{path}.{field}.parameters.{name}")
+            _fail("expected a whole number", f"{path}.{part}.parameters.{name}")
 
 
 def _first(process: Process, name: str) -> float:

@@ -1,0 +1,79 @@
+"""The preview fleet-v2 is complete, small, and what its tool makes; its card lists every file."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_twin import compare_episode
+
+import fleetgym
+from fleetgym.families.generate import generate, stored_scenarios
+from fleetgym.files.documents import canonical_hash, read_json
+from fleetgym.model.library import entries, headline_families, list_instances, list_tasks
+from tools import croissant, fleet_v2
+from tools.make_instances import stored
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "instances" / "fleet-v2"
+FIRST = [f"fleet-v2/dev/{family}-s-101" for family in fleet_v2.HEADLINE]
+
+
+def test_it_is_complete() -> None:
+    """Every planned instance is there, with one scenario each; no family has more than 20 test and 8 dev instances."""
+    for split, most in (("dev", 8), ("test", 20)):
+        names = list_instances(f"fleet-v2/{split}")
+        assert names == [f"fleet-v2/{split}/{task.id}" for task in fleet_v2.tasks(split)]
+        assert len(list_tasks(f"fleet-v2/{split}")) == len(names)
+        families = [entries()[name].family for name in names]
+        assert set(families) == set(fleet_v2.HEADLINE)
+        assert max(families.count(family) for family in fleet_v2.HEADLINE) <= most
+    assert headline_families(FIRST[0]) == fleet_v2.HEADLINE
+    assert len(list_tasks("fleet-v2/sample")) <= 60
+
+
+def test_it_is_small() -> None:
+    """Below 10 MB."""
+    assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < 10_000_000
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_it_is_what_the_tool_makes(name: str) -> None:
+    """Instance and scenario come out the same, by their canonical content."""
+    entry = entries()[name]
+    instance = generate(entry.family, entry.size, int(name[-3:]))
+    scenarios = stored_scenarios(instance, int(name[-3:]), fleet_v2.SCENARIOS, fleet_v2.SCALE_DIGITS)
+    assert instance.content_hash == entry.content_hash
+    assert canonical_hash(stored(instance, scenarios)) == entry.scenario_hash
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_the_reference_evaluator_agrees(name: str) -> None:
+    """The first windows of a stored task, on both sides, to 1e-9."""
+    compare_episode(name, fleetgym.load_scenarios(name)[0], 8, seed=3)
+
+
+def test_weeks_and_days() -> None:
+    """`week` has 2016 windows and two weeks of history, the others 288 and one."""
+    for name in FIRST:
+        instance = fleetgym.load_instance(name)
+        assert instance.num_windows == (2016 if "/week-" in name else 288)
+        assert len(instance.history.rate_rps) == (4032 if "/week-" in name else 2016)
+        assert np.isfinite(instance.history.rate_rps).all()
+
+
+def test_its_card_is_current() -> None:
+    """The Croissant card is what its tool writes, and lists every file with its sum."""
+    assert json.loads((FOLDER / "croissant.json").read_text(encoding="utf-8")) == croissant.card(FOLDER)
+    listed = {part["contentUrl"] for part in read_json(FOLDER / "croissant.json")["distribution"]}
+    files = {path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.json*")}
+    assert listed == files - {"croissant.json"}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mlcroissant") is None, reason="needs mlcroissant")
+def test_mlcroissant_reads_its_card() -> None:
+    """Every instance is a record."""
+    assert croissant.validated(FOLDER / "croissant.json") == len(list_instances("fleet-v2"))
