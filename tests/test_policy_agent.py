@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -11,10 +12,13 @@ import pytest
 from gymnasium.wrappers import NormalizeObservation
 
 import fleetgym
+from fleetgym.cli import main
+from fleetgym.cli.check_agent import check_agent
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
-from fleetgym.envs.policy_agent import Policy, PolicyAgent
+from fleetgym.envs.policy_agent import Policy, PolicyAgent, Statistics
 from fleetgym.envs.wrappers import FlattenDict, for_learning
 from fleetgym.envs.wrappers.layers import layers
+from fleetgym.evaluation.isolation.preflight import fit_of
 from fleetgym.files.errors import FleetgymError
 
 INSTANCE = "fleet-v0/dev/ou-s-001"
@@ -96,8 +100,86 @@ def test_wrappers_may_change_actions_where_that_can_be_known() -> None:
     assert costs == [69.0, 40.0]
 
 
+class _Trained:
+    """A model with the interface of stable-baselines3's, which remembers how often it was asked."""
+
+    def __init__(self, instance: str = INSTANCE):
+        env = for_learning(FleetAllocEnv(instance))
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+        self.told: list = []
+
+    def predict(self, seen: np.ndarray, state: Any, episode_start: np.ndarray, deterministic: bool) -> tuple:
+        asked = 0 if episode_start[0] else state
+        self.told.append((asked, float(seen.sum())))
+        return np.full(self.action_space.shape, np.tanh(seen.mean())), asked + 1
+
+
+def test_a_model_plays_what_it_was_trained_for() -> None:
+    """Its memory begins with the episode; other shapes are refused before anything is played, and both are named."""
+    model = _Trained()
+    agent, plain = PolicyAgent(model, trained_on=[INSTANCE]), FleetAllocEnv(INSTANCE)
+    for _ in range(2):
+        model.told.clear()
+        observation, info = plain.reset(options={"scenario": 0})
+        agent.reset(fleetgym.View(plain.instance), seed=0)
+        for _ in range(3):
+            observation, _, _, _, info = plain.step(agent.act(observation, info))
+        assert [asked for asked, _ in model.told] == [0, 1, 2]
+    assert agent.misfit(plain.instance) is None
+    other = fleetgym.load_instance("fleet-v0/dev/trace-m-001")
+    says = r"observations \(4, 20\) and actions \(4, 2\); trace-m-001 has observations \(6, 20\) and actions \(6, 2\)"
+    with pytest.raises(FleetgymError, match=says):
+        agent.reset(fleetgym.View(other), seed=0)
+    assert "trace-m-001" in str(agent.misfit(other))
+
+
+def test_observations_are_normalised_as_in_training() -> None:
+    """Statistics are applied as `VecNormalize` applies them; what has none is refused."""
+    model, plain = _Trained(), FleetAllocEnv(INSTANCE)
+    raw = for_learning(plain).reset(options={"scenario": 0})[0]
+    statistics = Statistics(np.full(raw.shape, 0.5), np.full(raw.shape, 4.0), 1e-8, 0.3)
+    agent = PolicyAgent(model, normalize=statistics)
+    agent.reset(fleetgym.View(plain.instance), seed=0)
+    agent.act(*plain.reset(options={"scenario": 0}))
+    expected = np.clip((raw - 0.5) / np.sqrt(4.0 + 1e-8), -0.3, 0.3)
+    assert model.told[-1][1] == pytest.approx(float(expected.sum()), rel=1e-5)
+    with pytest.raises(FleetgymError, match="expected a VecNormalize"):
+        PolicyAgent(model, normalize=3)
+
+
+def test_compare_leaves_out_what_does_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A policy is compared where it fits, and the rest is told; `check-agent` plays what it was made for."""
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import numpy as np\n"
+        "from fleetgym.envs.policy_agent import PolicyAgent\n"
+        "from fleetgym.envs.fleet_alloc import FleetAllocEnv\n"
+        "from fleetgym.envs.wrappers import for_learning\n\n\n"
+        "class Model:\n"
+        "    env = for_learning(FleetAllocEnv('fleet-v0/toy/drop'))\n"
+        "    observation_space, action_space = env.observation_space, env.action_space\n\n"
+        "    def predict(self, seen, **more):\n"
+        "        return np.zeros(self.action_space.shape), None\n\n\n"
+        "def agent():\n"
+        "    return PolicyAgent(Model(), trained_on=['fleet-v0/toy/drop'])\n"
+    )
+    name, suite, out = f"{path}:agent", ["fleet-v0/toy/two-pools", INSTANCE], tmp_path / "out.jsonl"
+    assert set(fit_of(name, suite).misfits) == {INSTANCE}
+    assert main(["compare", name, "margin", "--suite", *suite, "--out", str(out)]) == 0
+    assert f"left out: {name} does not play 1 of 2 instances, such as {INSTANCE}" in capsys.readouterr().err
+    played = fleetgym.read_results(out)
+    assert {episode.instance for episode in played.episodes} == {suite[0]}
+    costs = {agent: [e.cost_usd for e in played.episodes if e.agent == agent] for agent in played.agents}
+    assert costs[name] == costs["margin"]
+    with pytest.raises(FleetgymError, match="no task is left"):
+        fleetgym.evaluate("hold", suite[0], leave_out=suite)
+    checks = check_agent(name, INSTANCE)
+    assert all(check.passed for check in checks), checks
+    assert any("fleet-v0/toy/drop" in str(check) for check in checks)
+
+
 def test_a_policy_must_be_callable() -> None:
-    """A model of stable-baselines3 is none: it has `predict`."""
+    """An object that is neither a callable nor a model is refused."""
     with pytest.raises(FleetgymError, match="expected a callable"):
         PolicyAgent(object())  # type: ignore[arg-type]
 

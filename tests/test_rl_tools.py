@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import functools
+import json
+import zipfile
+from pathlib import Path
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.wrappers import RecordEpisodeStatistics
 
-from fleetgym import load_scenarios
+from fleetgym import View, load_scenarios
+from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.envs.wrappers import for_learning
 from fleetgym.files.errors import FleetgymError
 
@@ -230,3 +234,50 @@ def test_batched_vec_env_takes_options_and_tells_instances() -> None:
     assert [one.id for one in mixed.get_attr("instance")] == ["drop-s-001", "drop-s-002", "drop-s-001"]
     assert [one.id for one in mixed.get_attr("instance", [1])] == ["drop-s-002"]
     assert mixed.get_attr("render_mode") == [None, None, None]
+
+
+@pytest.mark.parametrize("kind", ["batched", "single"])
+@pytest.mark.parametrize("normalized", [False, True])
+def test_a_saved_policy_is_scored_as_it_was_trained(kind: str, normalized: bool, tmp_path: Path) -> None:
+    """It knows instances, wrappers and statistics; a file that does not say so is refused."""
+    sb3 = pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not there")
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    from fleetgym.envs.sb3 import BatchedVecEnv, load_policy, save_policy
+
+    if kind == "batched":
+        batch = gymnasium.make_vec("FleetAlloc-v0", num_envs=2, instance=TOY, autoreset_mode="SameStep")
+        envs = BatchedVecEnv(for_learning(batch))
+    else:
+        envs = DummyVecEnv([functools.partial(make, True)])
+    if normalized:
+        envs = VecNormalize(envs)
+    model = sb3.PPO("MlpPolicy", envs, **SMALL)
+    model.learn(64)
+    path = save_policy(model, tmp_path / "mine")
+    agent = load_policy(path)
+    assert TOY in agent.trained_on
+    assert (agent.statistics is not None) == normalized
+    plain, single = FleetAllocEnv(TOY), for_learning(FleetAllocEnv(TOY))
+    observation, info = plain.reset(options={"scenario": 0})
+    seen, _ = single.reset(options={"scenario": 0})
+    agent.reset(View(plain.instance), seed=0)
+    for _ in range(5):
+        shown = envs.normalize_obs(seen) if normalized else seen
+        seen, _, _, _, told = single.step(model.predict(shown, deterministic=True)[0])
+        observation, _, _, _, info = plain.step(agent.act(observation, info))
+        assert info["cost"] == told["cost"]
+    model.save(tmp_path / "plain.zip")
+    with pytest.raises(FleetgymError, match="does not say how it was trained"):
+        load_policy(tmp_path / "plain.zip")
+    with zipfile.ZipFile(path) as archive:
+        record = json.loads(archive.read("fleetgym.json"))
+    assert record["is_normalized"] == normalized
+    record.update(is_normalized=True)
+    record.pop("mean", None)
+    with zipfile.ZipFile(tmp_path / "plain.zip", "a") as archive:
+        archive.writestr("fleetgym.json", json.dumps(record))
+    with pytest.raises(FleetgymError, match="statistics are missing"):
+        load_policy(tmp_path / "plain.zip")
+    with pytest.raises(FleetgymError, match="not trained behind for_learning"):
+        save_policy(sb3.PPO("MultiInputPolicy", make(), **SMALL), tmp_path / "raw")

@@ -6,7 +6,7 @@ import dataclasses
 
 from fleetgym.cli.checks import Check
 from fleetgym.evaluation.isolation.agent_process import Limits
-from fleetgym.evaluation.isolation.preflight import preflight
+from fleetgym.evaluation.isolation.preflight import fit_of, preflight
 from fleetgym.evaluation.isolation.rules import TIME_CLASSES as CLASS_CPU_S
 from fleetgym.evaluation.jobs import Job, close_agents, run_job
 from fleetgym.evaluation.results_format import EpisodeResult
@@ -42,7 +42,8 @@ def check_agent(name: str, instances: str = "fleet-v0/toy", limits: Limits | Non
     Returns
     -------
     list of Check
-        The first failure of the protocol ends the battery.
+        The first failure of the protocol ends the battery. A policy that was trained for other shapes plays what it
+        was trained on.
 
     Raises
     ------
@@ -55,6 +56,16 @@ def check_agent(name: str, instances: str = "fleet-v0/toy", limits: Limits | Non
     except FleetgymError as error:
         return [Check("name", False, str(error))]
     checks = [Check("name", True, "found, and can be made")]
+    try:
+        fit = fit_of(name, tasks)
+    except FleetgymError as error:
+        return [*checks, Check("shape", False, str(error))]
+    if fit.misfits:
+        tasks = [task for task in tasks if task not in fit.misfits] or list(fit.trained_on)[:1]
+        why = next(iter(fit.misfits.values()))
+        if not tasks:
+            return [*checks, Check("shape", False, why)]
+        checks.append(Check("shape", True, f"plays {', '.join(tasks)}; not others, such as: {why}"))
     bounds = limits or Limits(act_wall_s=30.0)
     try:
         episodes = []

@@ -113,6 +113,31 @@ def given(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def misfits(arguments: argparse.Namespace) -> frozenset[str]:
+    """Return the suite's instances that an agent was not trained for, and tell which; the rest can be compared.
+
+    Raises
+    ------
+    FleetgymError
+        If that leaves none.
+    """
+    from fleetgym.evaluation.isolation.preflight import fit_of
+    from fleetgym.evaluation.run import make_jobs
+
+    jobs = make_jobs(agents(arguments), arguments.suite, arguments.scenarios)
+    instances, found = list(dict.fromkeys(job.instance for job in jobs)), dict[str, str]()
+    for agent in () if arguments.official else agents(arguments):
+        own = fit_of(agent, instances).misfits
+        if own:
+            first, why = next(iter(own.items()))
+            told = f"{agent} does not play {len(own)} of {len(instances)} instances, such as {first}: {why}"
+            if len(own | found) == len(instances):
+                raise FleetgymError(told)
+            print(plain(f"fleetgym: left out: {told}"), file=sys.stderr)
+        found |= own
+    return frozenset(found)
+
+
 def _limits(arguments: argparse.Namespace) -> Limits:
     """Return the limits of isolated agents; options that would have no effect are refused."""
     from fleetgym.evaluation.isolation.agent_process import Limits

@@ -281,6 +281,7 @@ def compare(arguments: argparse.Namespace) -> int:
     with run_options.executor(arguments) as executor:
         options = run_options.given(arguments) | {"executor": executor, "relative_to": arguments.relative_to}
         options["best_known"] = known
+        options["leave_out"] = run_options.misfits(arguments)
         results, table = comparison.compare(run_options.agents(arguments), arguments.suite, **options)
     if arguments.json:
         _print_json(table.to_dict())

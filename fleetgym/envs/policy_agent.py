@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -14,8 +16,80 @@ from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.envs.wrappers import LearningEnv, for_learning
 from fleetgym.envs.wrappers.layers import layers
 from fleetgym.files.errors import FleetgymError
+from fleetgym.model.instance import Instance
 
 Policy = Callable[[Any, np.ndarray | None], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Statistics:
+    """How `VecNormalize` of stable-baselines3 normalised observations at the end of the training."""
+
+    mean: np.ndarray
+    variance: np.ndarray
+    epsilon: float
+    most: float
+
+    @classmethod
+    def of(cls, normalize: Any) -> Statistics | None:
+        """Return the statistics of a `VecNormalize`; None if it leaves observations as they are.
+
+        Raises
+        ------
+        FleetgymError
+            For what is none, and for one that normalises some keys of a `Dict`.
+        """
+        if not hasattr(normalize, "norm_obs") or not hasattr(normalize, "clip_obs"):
+            raise FleetgymError(f"normalize is {normalize!r}; expected a VecNormalize of stable-baselines3")
+        if not normalize.norm_obs:
+            return None
+        if not hasattr(getattr(normalize, "obs_rms", None), "mean"):
+            raise FleetgymError("VecNormalize has no statistics of a single box of observations")
+        told = normalize.obs_rms
+        return cls(
+            np.array(told.mean), np.array(told.var), float(normalize.epsilon), float(normalize.clip_obs)
+        )
+
+    def __call__(self, seen: np.ndarray) -> np.ndarray:
+        """Return a normalised observation."""
+        scaled = (seen - self.mean) / np.sqrt(self.variance + self.epsilon)
+        return np.clip(scaled, -self.most, self.most).astype(np.float32)
+
+
+class _Model:
+    """A model of stable-baselines3 as a callable, with its memory of the episode."""
+
+    def __init__(self, model: Any):
+        self._model = model
+        self._takes_masks = "action_masks" in inspect.signature(model.predict).parameters
+        self.begin()
+
+    def begin(self) -> None:
+        self._memory, self._first = None, np.ones(1, dtype=bool)
+
+    def __call__(self, seen: Any, mask: np.ndarray | None) -> Any:
+        more = {"action_masks": mask} if self._takes_masks else {}
+        action, self._memory = self._model.predict(
+            seen, state=self._memory, episode_start=self._first, deterministic=True, **more
+        )
+        self._first = np.zeros(1, dtype=bool)
+        return action
+
+
+def _own_normalization(model: Any) -> Any:
+    find = getattr(model, "get_vec_normalize_env", None)
+    return None if find is None else find()
+
+
+def _shape(space: gymnasium.Space[Any]) -> str:
+    """Return what a space's shape is called in an error."""
+    if isinstance(space, gymnasium.spaces.Dict):
+        return "{" + ", ".join(f"{name}: {_shape(part)}" for name, part in sorted(space.items())) + "}"
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return f"0 to {int(space.n) - 1}"
+    if isinstance(space, gymnasium.spaces.MultiDiscrete):
+        return f"of options {space.nvec.tolist()}"
+    return str(space.shape)
 
 
 class PolicyAgent:
@@ -27,39 +101,74 @@ class PolicyAgent:
 
     Parameters
     ----------
-    policy : callable
-        Called with an observation of the wrapped environment and its action mask, returns an action of it.
+    policy : callable, or a model of stable-baselines3
+        A callable gets an observation of the wrapped environment and its action mask, and returns an action of it. A
+        model is asked for its likeliest action, with masks if it takes them, and with its memory if it has one.
     wrap : callable
         Puts the wrappers around the environment, as in training. Those that change actions are
         `gymnasium.ActionWrapper`s: what one does to them in its own ``step`` is refused, since a policy must answer
         before the step is taken. A `gymnasium.wrappers.NormalizeObservation` needs the statistics of the training,
         and ``update_running_mean = False``.
+    normalize : Statistics or VecNormalize of stable-baselines3, optional
+        How observations were normalised in training; by default as the model's own environment does, if it has one.
+    trained_on : sequence of str
+        Ids of instances on which the policy was trained; ``fleetgym check-agent`` plays one of them.
+
+    Raises
+    ------
+    FleetgymError
+        For a policy that is neither a callable nor a model, and for statistics that are missing.
 
     Examples
     --------
-    A policy that always stays, and one of stable-baselines3, in a file that ``fleetgym compare mine.py:agent`` plays::
+    A policy of stable-baselines3 in a file that ``fleetgym compare mine.py:agent`` plays; `fleetgym.envs.sb3` says more
+    of `save_policy` and `load_policy`::
 
-        model = MaskablePPO.load("mine.zip")
+        from fleetgym.envs.sb3 import load_policy
 
         def agent():
-            return PolicyAgent(lambda seen, mask: model.predict(seen, action_masks=mask, deterministic=True)[0])
+            return load_policy("mine.zip")
 
     >>> import fleetgym
-    >>> agent = PolicyAgent(lambda seen, mask: np.zeros(2, dtype=int))
+    >>> agent = PolicyAgent(lambda seen, mask: np.zeros((1, 2)))
     >>> agent.reset(View(fleetgym.load_instance("fleet-v0/toy/two-pools")), seed=0)
     """
 
     def __init__(
         self,
-        policy: Policy,
+        policy: Any,
         wrap: Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]] = for_learning,
+        normalize: Any = None,
+        trained_on: Sequence[str] = (),
     ):
+        self._spaces: tuple[gymnasium.Space[Any], gymnasium.Space[Any]] | None = None
+        if callable(getattr(policy, "predict", None)):
+            self._spaces = policy.observation_space, policy.action_space
+            normalize = normalize or _own_normalization(policy)
+            policy = _Model(policy)
         if not callable(policy):
             raise FleetgymError(
                 f"policy is {policy!r}; expected a callable of observation and mask, such as "
-                "lambda seen, mask: model.predict(seen, action_masks=mask)[0]"
+                "lambda seen, mask: np.zeros((4, 2)), or a model with `predict`"
             )
-        self.policy, self.wrap = policy, wrap
+        self.policy, self.wrap, self.trained_on = policy, wrap, tuple(trained_on)
+        self.statistics = normalize if isinstance(normalize, Statistics | None) else Statistics.of(normalize)
+
+    def misfit(self, instance: Instance) -> str | None:
+        """Return why a model does not play an instance: both shapes, if they differ; None if it does."""
+        return self._misfit(self.wrap(_ShownEnv(instance)), instance)
+
+    def _misfit(self, env: gymnasium.Env[Any, Any], instance: Instance) -> str | None:
+        if self._spaces is None:
+            return None
+        own = [_shape(space) for space in self._spaces]
+        theirs = [_shape(space) for space in (env.observation_space, env.action_space)]
+        if own == theirs:
+            return None
+        return (
+            f"the policy was trained with observations {own[0]} and actions {own[1]}; "
+            f"{instance.id} has observations {theirs[0]} and actions {theirs[1]}"
+        )
 
     def reset(self, view: View, *, seed: int) -> None:
         """Forget the last episode.
@@ -67,10 +176,15 @@ class PolicyAgent:
         Raises
         ------
         FleetgymError
-            If a wrapper would normalise by what it sees in this episode instead of in training.
+            If a wrapper would normalise by what it sees in this episode instead of in training, and if the policy was
+            trained for other shapes.
         """
         self._shown = _ShownEnv(view.instance)
         self._env = self.wrap(self._shown)
+        if why := self._misfit(self._env, view.instance):
+            raise FleetgymError(why)
+        if isinstance(self.policy, _Model):
+            self.policy.begin()
         for layer in layers(self._env):
             if isinstance(layer, NormalizeObservation) and layer.update_running_mean:
                 raise FleetgymError(
@@ -94,6 +208,8 @@ class PolicyAgent:
         else:
             seen, _, _, _, told = self._env.step(self._last)
             self._check_received()
+        if self.statistics is not None:
+            seen = self.statistics(seen)
         action = self._last = self.policy(seen, told.get("action_mask"))
         for layer, translate in self._translations:
             action = translate(action)

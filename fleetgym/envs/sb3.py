@@ -1,8 +1,13 @@
-"""The batched environment for stable-baselines3: a Gymnasium vector environment in, SB3's `VecEnv` out."""
+"""The batched environment for stable-baselines3, and files of policies that know on what they were trained."""
 
 from __future__ import annotations
 
+import importlib
+import json
+import os
+import zipfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -10,7 +15,16 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from stable_baselines3.common.vec_env import VecEnv
 
+from fleetgym.envs.policy_agent import PolicyAgent, Statistics
+from fleetgym.envs.wrappers import LearningEnv, LearningVectorEnv, for_learning
+from fleetgym.envs.wrappers.layers import layers
 from fleetgym.files.errors import FleetgymError
+from fleetgym.model import library
+
+#: What a saved policy says of its training, beside what stable-baselines3 keeps.
+_RECORD = "fleetgym.json"
+#: Where the classes of models may come from.
+_LIBRARIES = ("stable_baselines3.", "sb3_contrib.")
 
 
 class BatchedVecEnv(VecEnv):
@@ -115,3 +129,112 @@ class BatchedVecEnv(VecEnv):
     def env_is_wrapped(self, wrapper_class: type[gymnasium.Wrapper], indices: Any = None) -> list[bool]:
         """Return False for each environment."""
         return [False] * len(list(self._get_indices(indices)))
+
+
+# -- files of policies
+
+
+def save_policy(model: Any, path: str | os.PathLike[str]) -> Path:
+    """Save a model with what it takes to score it: instances, wrappers, and statistics of a `VecNormalize`.
+
+    Parameters
+    ----------
+    model : BaseAlgorithm
+        Of stable-baselines3 or sb3-contrib, trained behind `for_learning`, with its environment.
+    path : path-like
+        A ``.zip`` file, which the model's own ``load`` reads, too.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    FleetgymError
+        If the model has no environment, or one that is not behind `for_learning`.
+    """
+    envs, kind = model.get_env(), type(model)
+    if envs is None:
+        raise FleetgymError(
+            "the model has no environment: save it where it was trained, or call set_env first"
+        )
+    learning = _learning_of(envs)
+    normalize = model.get_vec_normalize_env()
+    statistics = None if normalize is None else Statistics.of(normalize)
+    instances = list(dict.fromkeys(one.content_hash for one in envs.get_attr("instance")))
+    record = {
+        "class": f"{kind.__module__}:{kind.__name__}",
+        "instances": instances,
+        "steps": int(model.num_timesteps),
+        "arguments": {name: learning[name] for name in ("actions", "mask_in_observation")},
+        "is_normalized": statistics is not None,
+    }
+    if statistics is not None:
+        record["mean"], record["variance"] = statistics.mean.tolist(), statistics.variance.tolist()
+        record["epsilon"], record["most"] = statistics.epsilon, statistics.most
+    file = Path(path)
+    file = file if file.suffix == ".zip" else file.with_name(f"{file.name}.zip")
+    model.save(file)
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr(_RECORD, json.dumps(record, indent=1))
+    return file
+
+
+def _learning_of(envs: Any) -> dict[str, Any]:
+    """Return the arguments of `for_learning` that made a model's environments."""
+    base = envs
+    while hasattr(base, "venv"):
+        base = base.venv
+    inner = base.envs if isinstance(base, BatchedVecEnv) else getattr(base, "envs", [None])[0]
+    found = inner if isinstance(inner, LearningVectorEnv) else None
+    if isinstance(inner, gymnasium.Env):
+        found = next((layer for layer in layers(inner) if isinstance(layer, LearningEnv)), None)
+    if found is None:
+        raise FleetgymError(
+            "the model was not trained behind for_learning: use its own save, and PolicyAgent with its wrappers"
+        )
+    return found._saved_kwargs
+
+
+def load_policy(path: str | os.PathLike[str]) -> PolicyAgent:
+    """Return the agent of a policy that `save_policy` saved.
+
+    Parameters
+    ----------
+    path : path-like
+        A file of `save_policy`. Like any file of stable-baselines3 it holds pickled objects: load only what you trust.
+
+    Raises
+    ------
+    FleetgymError
+        If the file is none of `save_policy`, which may lack the statistics of a `VecNormalize`, or its statistics are
+        missing.
+    """
+    name = os.fspath(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            record = json.loads(archive.read(_RECORD))
+    except (OSError, zipfile.BadZipFile) as error:
+        raise FleetgymError(f"{name}: no policy ({error})") from None
+    except (KeyError, ValueError):
+        raise FleetgymError(
+            f"{name} does not say how it was trained, and whether observations were normalised: save it with "
+            "fleetgym.envs.sb3.save_policy"
+        ) from None
+    try:
+        module, _, kind = record["class"].partition(":")
+        if not module.startswith(_LIBRARIES):
+            raise FleetgymError(f"{name}: {module} is none of stable-baselines3's and sb3-contrib's modules")
+        statistics = None
+        if record["is_normalized"]:
+            if "mean" not in record or "variance" not in record:
+                raise FleetgymError(f"{name} was trained with VecNormalize, and its statistics are missing")
+            arrays = np.array(record["mean"]), np.array(record["variance"])
+            statistics = Statistics(*arrays, float(record["epsilon"]), float(record["most"]))
+        arguments, hashes = dict(record["arguments"]), set(record["instances"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise FleetgymError(f"{name}: {_RECORD} lacks or garbles {error}") from None
+    model = getattr(importlib.import_module(module), kind).load(path, device="cpu")
+    known = [each for each, entry in library.entries().items() if entry.content_hash in hashes]
+    return PolicyAgent(model, lambda env: for_learning(env, **arguments), statistics, known)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
@@ -110,6 +110,7 @@ def evaluate(
     isolate: str = "auto",
     limits: Limits | None = None,
     official: str | None = None,
+    leave_out: Collection[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Results:
     """Play every agent on every stored scenario of a suite.
@@ -142,6 +143,8 @@ def evaluate(
     official : str, optional
         A time class, ``"reflex"``, ``"online"`` or ``"offline"``: every agent plays each episode in a process of its
         own under a budget of reference CPU seconds (docs/official-runs.md); then `isolate` and `limits` say nothing.
+    leave_out : collection of str, optional
+        Instances of the suite that nobody plays, as those that an agent was not made for (see `misfits`).
     progress : callable, optional
         Called with the numbers of finished and of all episodes.
 
@@ -166,7 +169,9 @@ def evaluate(
     if out is not None and resume is not None:
         raise FleetgymError("give `out` for a new file or `resume` for an old one, not both")
     suite = full_suite(suite)
-    jobs = make_jobs(agents, suite, scenarios, seed)
+    jobs = [job for job in make_jobs(agents, suite, scenarios, seed) if job.instance not in leave_out]
+    if not jobs:
+        raise FleetgymError("no task is left to play")
     player = JobPlayer(isolate, limits or Limits(), None if official is None else make_rules(official))
     path = resume if resume is not None else out
     recording = Recording(jobs, suite, player, path, resume=resume is not None)

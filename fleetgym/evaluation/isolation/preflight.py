@@ -6,12 +6,13 @@ arguments that were given, is known before.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from fleetgym.agents.registry import make_agent, parse_agent
 from fleetgym.evaluation.isolation.agent_process import agent_environment, agents_module_path, describe_end
@@ -20,13 +21,15 @@ from fleetgym.evaluation.isolation.sandbox import Sandbox
 from fleetgym.evaluation.isolation.visible import hidden_files
 from fleetgym.evaluation.isolation.wire import MAX_REPLY_CHARS
 from fleetgym.files.errors import FleetgymError
+from fleetgym.model.library import load_instance
 
 _MAKE = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]);"
-    "from fleetgym.evaluation.isolation.preflight import main; main(sys.argv[2])"
+    "from fleetgym.evaluation.isolation.preflight import main; main(*sys.argv[2:])"
 )
 #: Marks the reason among what the agent's own code prints.
 _REASON = "fleetgym-preflight: "
+_FIT = "fleetgym-fit: "
 _ADDRESS_SPACE_BYTES = 16e9
 
 
@@ -64,6 +67,62 @@ def preflight(agents: Iterable[str], most_s: float = 300.0, *, boxed: bool = Fal
                 _make_elsewhere(name, most_s, boxed, spec.code_sha256, tuple(agents_module_path()))
         except _NotMade as error:
             raise FleetgymError(f"cannot make the agent {name!r}: {error}") from None
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """What an agent that was trained says of the instances it plays."""
+
+    misfits: dict[str, str]  # instances that it does not play, and why
+    trained_on: tuple[str, ...]  # instances that it was trained on
+
+
+def fit_of(name: str, instances: Sequence[str], most_s: float = 300.0) -> Fit:
+    """Ask an agent which instances it plays, in a process of its own; ours play all, and so do those that do not say.
+
+    An agent says so by a method ``misfit(instance)``, which returns why it does not play an instance, or None, and by
+    an attribute `trained_on`, ids of instances. `fleetgym.envs.policy_agent.PolicyAgent` has both.
+
+    Parameters
+    ----------
+    name : str
+        As for `make_agent`; it can be made.
+    instances : sequence of str
+        Ids or paths.
+    most_s : float
+        Wall seconds that the answer may take.
+
+    Raises
+    ------
+    FleetgymError
+        If it does not answer.
+
+    Examples
+    --------
+    >>> fit_of("hold", ["fleet-v0/toy/two-pools"]).misfits
+    {}
+    """
+    if parse_agent(name).is_reference:
+        return Fit({}, ())
+    if parse_agent(name).target.startswith("__main__:"):
+        return _asked(name, instances)
+    command = [sys.executable, "-c", _MAKE, json.dumps(agents_module_path()), name, *instances]
+    try:
+        printed, end = _run(command, name, most_s)
+    except subprocess.TimeoutExpired:
+        raise FleetgymError(f"{name!r} takes over {most_s:g} s to say which instances it plays") from None
+    for line in reversed(printed.splitlines()):
+        if line.startswith(_FIT):
+            misfits, trained_on = json.loads(line.removeprefix(_FIT))
+            return Fit({str(k): str(v) for k, v in misfits.items()}, tuple(map(str, trained_on)))
+    raise FleetgymError(f"{name!r} does not say which instances it plays: {end}")
+
+
+def _asked(name: str, instances: Sequence[str]) -> Fit:
+    agent = make_agent(name)
+    misfit, trained_on = getattr(agent, "misfit", None), getattr(agent, "trained_on", ())
+    reasons = {} if misfit is None else {each: misfit(load_instance(each)) for each in instances}
+    return Fit({each: str(why) for each, why in reasons.items() if why is not None}, tuple(trained_on))
 
 
 def _make_here(name: str) -> None:
@@ -119,9 +178,12 @@ def _run_boxed(command: list[str], name: str, most_s: float) -> tuple[str, str]:
         return printed, box.cause_of_death()
 
 
-def main(name: str) -> None:
-    """Make one agent and print why that is not possible, if so."""
+def main(name: str, *instances: str) -> None:
+    """Make one agent and print why that is not possible, if so; and which of some instances it does not play."""
     try:
         _make_here(name)
+        if instances:
+            fit = _asked(name, instances)
+            print(f"\n{_FIT}{json.dumps([fit.misfits, fit.trained_on])}", flush=True)
     except _NotMade as error:
         print(f"\n{_REASON}{error}", flush=True)
