@@ -11,7 +11,7 @@ from toys import affine, configuration, make_instance, pool, random_instance, ra
 
 import fleetgym
 from fleetgym.bounds import hindsight_bound
-from fleetgym.bounds.late import _erlang_c, _vertices, late_rows
+from fleetgym.bounds.late import _erlang_c, _vertices, late_row
 from fleetgym.bounds.relaxation import HARD, relax
 from fleetgym.model.instance import Instance
 from fleetgym.model.planning import Snapshot
@@ -43,9 +43,9 @@ def check(snapshot: Snapshot, rng: np.random.Generator, points: int) -> tuple[in
     """
     present = np.flatnonzero(snapshot.rate_rps > 0.0)
     is_open = snapshot.compatible[present]
-    need, price = late_rows(snapshot, present, is_open)
+    need, price = late_row(snapshot, present, is_open)
     rows, best = np.isfinite(price).sum(), 0.0
-    for c in np.flatnonzero(np.isfinite(price).any(axis=0)):
+    for c in np.flatnonzero(np.isfinite(price)):
         open_ = present[is_open[:, c]]
         service = snapshot.service_s[open_, c]
         for _ in range(points):
@@ -59,10 +59,9 @@ def check(snapshot: Snapshot, rng: np.random.Generator, points: int) -> tuple[in
             if not x.any():
                 continue
             exact = late_usd(snapshot, c, replicas, x)
-            for k in np.flatnonzero(np.isfinite(price[:, c])):
-                found = price[k, c] * (need[k, :, c] @ x[present] - replicas)
-                assert found <= exact * (1.0 + 1e-9) + 1e-15, (c, k, replicas, u, shares)
-                best = max(best, found / exact if exact > 1e-9 else 0.0)
+            found = price[c] * (need[:, c] @ x[present] - replicas)
+            assert found <= exact * (1.0 + 1e-9) + 1e-15, (c, replicas, u, shares)
+            best = max(best, found / exact if exact > 1e-9 else 0.0)
     return int(rows), best
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetgym.bounds.relaxation import HARD, Problem, Window
+from fleetgym.bounds.relaxation import Problem, Window
 
 #: Taken off every bound, relative to the money that was added up: round-off, and the episode's own tolerances.
 SAFETY = 1e-7
@@ -31,7 +31,7 @@ class WindowPrices:
     served: np.ndarray  # (m,) of serving a workload
     delay: np.ndarray  # (m,) of the mean-delay SLO
     error: np.ndarray  # (m,)
-    capacity: np.ndarray  # (R, C) of compute, KV, queue servers, late rows; these within `Window.missing_usd`
+    capacity: np.ndarray  # (R, C) of compute, KV, queue servers, late; at most `Window.missing_usd`
     whole: np.ndarray  # (m, C) of x ≤ S
 
 
@@ -48,15 +48,11 @@ class Prices:
 def clipped(window: Window, prices: WindowPrices) -> WindowPrices:
     """Return prices without the small violations that a solver leaves."""
     most = window.unserved_usd
-    capacity = np.maximum(0.0, prices.capacity)
-    # A late cost is worth a dollar a dollar: the prices of its rows share it.
-    shared = (capacity / window.missing_usd).sum(axis=0)
-    capacity[HARD:] /= np.maximum(1.0, shared)
     return WindowPrices(
         served=prices.served,
         delay=np.clip(prices.delay, 0.0, most),
         error=np.clip(prices.error, 0.0, most),
-        capacity=capacity,
+        capacity=np.clip(prices.capacity, 0.0, window.missing_usd),
         whole=np.maximum(0.0, prices.whole),
     )
 

@@ -111,7 +111,7 @@ class HorizonProgram:
             unserved=self._take(penalty, ones),
             delay=self._take(penalty, np.inf * ones),
             error=self._take(penalty, np.inf * ones),
-            late=self._take(weight * window.late_unit_usd[self.among], np.full(self.among.size, np.inf)),
+            late=self._take(weight * window.late_usd[self.among], np.full(self.among.size, np.inf)),
         )
 
     def _starting_usd(self, t: int) -> np.ndarray:
@@ -287,7 +287,7 @@ def _linear_fleet(solver: Any, problem: Problem, window: Any, factor: float) -> 
         [
             window.route_usd[workload, route],
             *(penalty, penalty, penalty),
-            window.late_unit_usd,
+            window.late_usd,
             factor * window.hold_usd,
         ]
     )

@@ -28,8 +28,8 @@ from scipy.special import gammaln, pdtr
 from fleetgym.kernels.queueing import U_MAX
 from fleetgym.model.planning import Snapshot
 
-#: Prices of a server, as shares of what it costs to hold.
-SHARES = (0.3, 1.0)
+#: Price of a server, times what it costs to hold. One row a configuration: a second one raises bounds by .1 %.
+PRICE = 2.0
 #: Ends of the intervals of utilisation; below the first, nobody counts as late.
 UTILISATIONS = np.array(
     [0.3, 0.5, 0.6, 0.7, 0.74, 0.77, 0.8, 0.82, 0.84, 0.86, 0.88, 0.9, 0.91, 0.92, 0.93, 0.94, U_MAX]
@@ -44,7 +44,7 @@ ROUND_OFF = 1e-6
 WORTHWHILE = 0.01
 
 
-def late_rows(snapshot: Snapshot, present: np.ndarray, is_open: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def late_row(snapshot: Snapshot, present: np.ndarray, is_open: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return rows Σ_i need_ic x_ic ≤ S_c + late_c / price_c that the cost of late requests, late_c USD, obeys.
 
     Parameters
@@ -57,15 +57,14 @@ def late_rows(snapshot: Snapshot, present: np.ndarray, is_open: np.ndarray) -> t
 
     Returns
     -------
-    need : ndarray, shape (P, m, C)
+    need : ndarray, shape (m, C)
         Replicas that all of a workload takes; 0 where the row says nothing.
-    price_usd : ndarray, shape (P, C)
+    price_usd : ndarray, shape (C,)
         What a missing replica costs in late requests; inf where the row says nothing.
     """
     workloads = [snapshot.instance.workloads[i] for i in present]
     count = snapshot.hold_usd.size
-    need = np.zeros((len(SHARES), len(workloads), count))
-    price_usd = np.full((len(SHARES), count), np.inf)
+    need, price_usd = np.zeros((len(workloads), count)), np.full(count, np.inf)
     service = np.where(is_open, snapshot.service_s[present], 0.0)
     limit = np.array([np.inf if w.ttft_slo_s is None else w.ttft_slo_s for w in workloads])
     slack = limit[:, None] - snapshot.prefill_s[present]
@@ -90,15 +89,15 @@ def late_rows(snapshot: Snapshot, present: np.ndarray, is_open: np.ndarray) -> t
         service[:, some].T, spread.T, arrival, busy.T, wait.T, servers, ranges
     )
     firsts = np.searchsorted(ranges.of, np.arange(some.size))
-    for k, share in enumerate(SHARES):
-        price = share * snapshot.hold_usd[some] / servers
-        slope = price[ranges.of, None, None] / UTILISATIONS[1:, None] + worth[ranges.of, None] * chance
-        slope = np.where(is_reached[..., None], slope, np.inf).min(axis=1)  # (rows, m)
-        slope = np.minimum.reduceat(slope, firsts).T  # (m, n)
-        slope = np.minimum(slope, price / UTILISATIONS[0]) * (1.0 - ROUND_OFF)
-        says = (slope * U_MAX > (1.0 + WORTHWHILE) * price).any(axis=0)
-        price_usd[k, some[says]] = share * snapshot.hold_usd[some[says]]
-        need[k][:, some[says]] = (slope * busy / (price * servers))[:, says]
+    replica = PRICE * snapshot.hold_usd[some]
+    price = replica / servers
+    slope = price[ranges.of, None, None] / UTILISATIONS[1:, None] + worth[ranges.of, None] * chance
+    slope = np.where(is_reached[..., None], slope, np.inf).min(axis=1)  # (rows, m)
+    slope = np.minimum.reduceat(slope, firsts).T  # (m, n)
+    slope = np.minimum(slope, price / UTILISATIONS[0]) * (1.0 - ROUND_OFF)
+    says = (slope * U_MAX > (1.0 + WORTHWHILE) * price).any(axis=0)
+    price_usd[some[says]] = replica[says]
+    need[:, some[says]] = (slope * busy / replica)[:, says]
     return need, price_usd
 
 

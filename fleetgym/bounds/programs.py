@@ -89,8 +89,7 @@ def routing_rows(
         rows.put(numbers["capacity"][k, route[some]], x[some], window.need[k][at][some])
         rows.put(numbers["capacity"][k, limiting], replicas[limiting], -np.ones(replicas[limiting].size))
         if k >= HARD:
-            units = (window.late_unit_usd / window.missing_usd[k])[among[limiting]]
-            rows.put(numbers["capacity"][k, limiting], late[limiting], -units)
+            rows.put(numbers["capacity"][k, limiting], late[limiting], -np.ones(late[limiting].size))
     tight = np.flatnonzero(window.is_tight[at])
     first = rows.begin(tight.size, -np.inf, 0.0)
     rows.put(first + np.arange(tight.size), x[tight], np.ones(tight.size))

@@ -5,7 +5,7 @@
     Σ_ic cost_ic x_ic + Σ_i p_i (u_i + s_i + s'_i) + Σ_c late_c
     s.t.  Σ_c x_ic + u_i = 1,   Σ_c (D-Δ)/Δ x_ic ≤ s_i,   Σ_c (e-ε)/ε x_ic ≤ s'_i
           Σ_i need_kic x_ic ≤ S_c  (k: compute, KV, 0.95 of the queue servers),   x_ic ≤ S_c
-          Σ_i need_kic x_ic ≤ S_c + late_c / price_kc  (k: rows of `fleetgym.bounds.late`)
+          Σ_i need_ic x_ic ≤ S_c + late_c / price_c  (`fleetgym.bounds.late`)
 
 in the notation of the model page, section 4. The router's own objective has two more terms, the late-cost segments and
 the tie-break. Both are prices that steer, not money that is charged, so both are left out; the limit on the queue
@@ -30,7 +30,7 @@ import itertools
 
 import numpy as np
 
-from fleetgym.bounds.late import late_rows
+from fleetgym.bounds.late import late_row
 from fleetgym.kernels.admission import MONEY_TOLERANCE
 from fleetgym.kernels.queueing import U_MAX
 from fleetgym.model.conditions import Conditions
@@ -52,7 +52,7 @@ class Window:
     route_usd: np.ndarray  # (m, C) cost of routing all of a workload there
     delay_excess: np.ndarray  # (m, C) (D - Δ) / Δ
     error_excess: np.ndarray  # (m, C)
-    need: np.ndarray  # (R, m, C) replicas that all of a workload takes: compute, KV, queue servers, late rows
+    need: np.ndarray  # (R, m, C) replicas that all of a workload takes: compute, KV, queue servers, late
     missing_usd: np.ndarray  # (R, C) of a replica less than that; inf where there must be none
     is_open: np.ndarray  # (m, C) bool: the route exists
     unserved_usd: np.ndarray  # (m,) p_i
@@ -61,10 +61,9 @@ class Window:
     available_gpus: np.ndarray  # (G,)
 
     @property
-    def late_unit_usd(self) -> np.ndarray:
-        """What a unit of a configuration's late cost is in programs, USD, so that they are well scaled, (C,)."""
-        dearest = np.where(np.isfinite(self.missing_usd), self.missing_usd, 0.0).max(axis=0)
-        return np.where(dearest > 0.0, dearest, 1.0)
+    def late_usd(self) -> np.ndarray:
+        """What a unit of a configuration's late cost is in programs, USD: a missing replica, (C,)."""
+        return np.where(np.isfinite(self.missing_usd[HARD]), self.missing_usd[HARD], 1.0)
 
     @property
     def is_tight(self) -> np.ndarray:
@@ -197,14 +196,14 @@ def relax_window(snapshot: Snapshot) -> Window:
         ]
     )
     is_open = snapshot.compatible[present] & np.isfinite(need).all(axis=0)
-    late, price = late_rows(snapshot, present, is_open)
+    late, price = late_row(snapshot, present, is_open)
     need = np.where(is_open, need, 0.0) * (1.0 - WIDENING)
     return Window(
         route_usd=snapshot.route_usd[present],
         delay_excess=(snapshot.delay_s[present] - delay_slo) / delay_slo,
         error_excess=(snapshot.error[present] - error_slo) / error_slo,
-        need=np.concatenate([need, late]),
-        missing_usd=np.concatenate([np.full((HARD, snapshot.hold_usd.size), np.inf), price]),
+        need=np.concatenate([need, late[None]]),
+        missing_usd=np.vstack([np.full((HARD, price.size), np.inf), price]),
         is_open=is_open,
         unserved_usd=snapshot.unserved_usd[present],
         hold_usd=snapshot.hold_usd,

@@ -157,9 +157,7 @@ class WindowProgram:
         for members in self.exclusive:
             rows.add(np.ones((1, members.size)), replicas[members], -np.inf, 1.0)
         penalties = (penalty_usd,) * 3
-        cost = np.concatenate(
-            [window.route_usd[workload, route], *penalties, window.late_unit_usd, price_usd]
-        )
+        cost = np.concatenate([window.route_usd[workload, route], *penalties, window.late_usd, price_usd])
         most = window.most if self.budget_usd > 0.0 else np.where(window.hold_usd > 0.0, 0.0, window.most)
         upper = np.concatenate([np.ones(n + m), np.full(2 * m + count, np.inf), most])
         return linear_program(cost * unit, upper, rows, integers=replicas)
