@@ -43,7 +43,11 @@ def main(argv: list[str] | None = None) -> None:
         print(f"{number}/{len(missing)}  {name}", flush=True)
         done[name] = cells.compute(name)
         keep(options.cells, name, done[name])
-    write_atomically(options.out, page(done).encode())
+    older = options.out.read_text(encoding="utf-8") if options.out.is_file() else ""
+    text, kept = page(done, older)
+    write_atomically(options.out, text.encode())
+    for heading in kept:
+        print(f"kept as it was, cells are missing: {heading.removeprefix('## ')}")
     print(f"wrote {options.out}")
 
 

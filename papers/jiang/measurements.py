@@ -17,12 +17,15 @@ from fleetgym.baselines.jiang.search import minimal_makespan_by_search
 from fleetgym.hardware import catalog
 
 from . import paper, policies
-from .pipelines import Pipeline, Stage, pipeline_rates, split_layers
+from .completion import completion
+from .pipelines import Pipeline, Stage, pipeline_rates, pipelines, split_layers
 
 #: When a plan is good enough; HiGHS's heuristics, which take most of the time, come in where a gap is left without.
 LIMITS = Limits(gap=5e-3, nodes=100)
 #: Where exact program and search are compared; a hundredth of what the search is asked for.
 EXACT_GAP = 1e-5
+#: Where a figure of the page follows from the solver: to proof, far below what is printed.
+PROOF = Limits(gap=1e-6, nodes=20_000)
 HARDER = dataclasses.replace(LIMITS, heuristics=True)
 MODELS: dict[str, str | dict[str, float]] = {
     "70B": paper.LLAMA_70B,
@@ -31,6 +34,8 @@ MODELS: dict[str, str | dict[str, float]] = {
 }
 #: Where the binary search stops, relative to the makespan: about the paper's one second.
 SEARCH_TOLERANCE = 1e-3
+#: Figure 9: availability and budget times these.
+SCALES = (1, 2, 4)
 HOMOGENEOUS = ("H100", "A6000", "4090")
 UNLIMITED = 10_000
 #: Configurations of the paper's table 6: stages, whether each is in a machine of its own, real and estimated figure.
@@ -49,7 +54,9 @@ def names(quick: bool) -> list[str]:
     """Return every cell to compute, the quickest first; `quick` leaves out all availabilities but the first."""
     availabilities = [1] if quick else list(paper.AVAILABLE)
     grid = [(t, b) for t in paper.TRACES for b in paper.BUDGETS_USD_PER_H]
-    cells = ["table6", "table7"]
+    cells = ["table6", "table7", "observations"]
+    cells += [f"percentiles {t}" for t in paper.TRACES]
+    cells += [f"scale {times}" for times in SCALES]
     cells += [f"speed {t} {b:g}" for t, b in grid]
     cells += [f"homogeneous {m} {t} {b:g}" for m in MODELS for t, b in grid]
     for a in availabilities:
@@ -94,6 +101,11 @@ def fastest(problem: MakespanProblem) -> MakespanPlan:
     other = minimal_makespan(problem, HARDER)
     best = min(plan, other, key=lambda plan: plan.makespan_s)
     return dataclasses.replace(best, bound_s=max(plan.bound_s, other.bound_s), nodes=plan.nodes + other.nodes)
+
+
+def proven(problem: MakespanProblem) -> MakespanPlan:
+    """Return the fastest fleet, solved to proof."""
+    return minimal_makespan(problem, PROOF)
 
 
 def _ours(model: str, availability: str, trace: str, budget: str) -> dict[str, Any]:
@@ -155,11 +167,11 @@ def _table7() -> dict[str, Any]:
     """Trace 2 at 30 USD/h: twice as many requests with short outputs; and four H100 lost."""
     availability, budget = 1, 30.0
     problem, found = paper.problem(2, availability, budget)
-    before = fastest(problem)
+    before = proven(problem)
     surge = np.array(paper.TRACES[2], dtype=float) * np.where(paper.LENGTHS[:, 1] == 18, 2.0, 1.0)
     changed, _ = paper.problem(surge, availability, budget)
     stale = policies.assigned(changed, before.replicas, before.assignment)
-    replanned = fastest(changed)
+    replanned = proven(changed)
     fewer = {**paper.AVAILABLE[availability], "H100": paper.AVAILABLE[availability]["H100"] - 4}
     dropped, _ = paper.problem(2, fewer, budget)
     h100s = np.array([name == "H100" for name in paper.PRICES])
@@ -174,7 +186,65 @@ def _table7() -> dict[str, Any]:
         "surge, replanned": replanned.throughput_rps(changed),
         "surge kinds": _kinds(found, replanned),
         "drop, reassigned": plan_of(dropped, left).throughput_rps(dropped),
-        "drop, replanned": fastest(dropped).throughput_rps(dropped),
+        "drop, replanned": proven(dropped).throughput_rps(dropped),
+    }
+
+
+def _observations() -> dict[str, Any]:
+    """What choosing the GPU type, and what choosing the deployment, is worth on each workload: rates over rates."""
+    prices = np.array(list(paper.PRICES.values()))
+    types, deployments = {}, {}
+    for model in (paper.LLAMA_70B, paper.LLAMA_8B):
+        found, rates = single_type(model)
+        kind = np.array([next(k for k, name in enumerate(paper.PRICES) if p.gpus(name)) for p in found])
+        gpus = np.array([sum(s.tensor_parallel for s in p.stages) for p in found])
+        for w, lengths in enumerate(paper.LENGTHS):
+            name = f"{model} {lengths[0]:.0f}/{lengths[1]:.0f}"
+            each = rates[w] / gpus  # of a GPU
+            best = {
+                k: each[kind == k].max() / prices[k] for k in np.unique(kind) if each[kind == k].max() > 0
+            }
+            top = max(best, key=best.get)
+            types[name] = [best[top] / min(best.values()), list(paper.PRICES)[top]]
+            within = [each[(kind == k) & (each > 0)] for k in np.unique(kind)]
+            deployments[name] = [float(e.max() / e.min()) for e in within if e.size > 1]
+    return {"types": types, "deployments": deployments}
+
+
+def single_type(model: str) -> tuple[list[Pipeline], np.ndarray]:
+    """Return every pipeline of one GPU type with at most eight GPUs, and its rates; none is left out."""
+    gpus = paper.gpu_types()
+    every = pipelines(catalog.model(model), gpus, dict.fromkeys(gpus, 8), max_stages=8, max_types=1)
+    found = [p for p in every if sum(s.tensor_parallel for s in p.stages) <= 8]
+    return found, np.array([pipeline_rates(p, gpus, paper.LENGTHS) for p in found]).T
+
+
+def _percentiles(trace: str) -> dict[str, Any]:
+    """When the requests of a makespan are done: the plan and each type alone, 30 USD/h, availability 1."""
+    problem, _ = paper.problem(int(trace), 1, 30.0)
+    fleets = {"plan": (problem, proven(problem))}
+    for gpu in HOMOGENEOUS:
+        counts = {name: UNLIMITED * (name == gpu) for name in paper.PRICES}
+        alone, _ = paper.problem(int(trace), counts, 30.0, kind="single-type")
+        fleets[gpu] = (alone, proven(alone))
+    return {name: completion(*fleet) for name, fleet in fleets.items()}
+
+
+def _scale(times: str) -> dict[str, Any]:
+    """CPU seconds of the exact program and of the search on trace 1, with more of everything: figure 9."""
+    k = int(times)
+    counts = {name: k * count for name, count in paper.AVAILABLE[1].items()}
+    problem, _ = paper.problem(1, counts, 30.0 * k, kind="single-type")
+    _warm_up()
+    exact, exact_s = _timed(minimal_makespan, problem, LIMITS)
+    how: dict[str, Any] = {"tolerance_s": SEARCH_TOLERANCE * exact.makespan_s, "limits": LIMITS}
+    search, search_s = _timed(minimal_makespan_by_search, problem, **how)
+    packed, packed_s = _timed(minimal_makespan_by_search, problem, check="knapsack", **how)
+    return {
+        "gpus": sum(counts.values()),
+        "exact": [exact.makespan_s, exact_s],
+        "search": [search.makespan_s, search_s],
+        "knapsack": [packed.makespan_s, packed_s],
     }
 
 
@@ -242,6 +312,9 @@ def _spent_by_model(
 _KINDS: dict[str, Callable[..., dict[str, Any]]] = {
     "table6": _table6,
     "table7": _table7,
+    "observations": _observations,
+    "percentiles": _percentiles,
+    "scale": _scale,
     "speed": _speed,
     "homogeneous": _homogeneous,
     "ours": _ours,
