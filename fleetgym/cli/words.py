@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from fleetgym.files.errors import DataError
 from fleetgym.files.quantities import GROWTH, MARGIN, NUMBER, SHARE
 from fleetgym.files.schema import Integer, Number
+
+
+T = TypeVar("T")
 
 
 def of(kind: Integer | Number) -> Callable[[str], Any]:
@@ -86,12 +89,8 @@ def growth(text: str) -> list[float]:
     Traceback (most recent call last):
     argparse.ArgumentTypeError: expected factors from 0.001 to 1000, such as 3x or 1x,2x,4x; got '0x'
     """
-    try:
-        return [GROWTH.parse(part.strip(" ").removesuffix("x")) for part in text.split(",")]
-    except DataError:
-        raise argparse.ArgumentTypeError(
-            f"expected factors {GROWTH.words()}, such as 3x or 1x,2x,4x; got {text!r}"
-        ) from None
+    expected = f"factors {GROWTH.words()}, such as 3x or 1x,2x,4x"
+    return _listed(text, lambda part: GROWTH.parse(part.removesuffix("x")), expected)
 
 
 def numbers(text: str) -> list[int]:
@@ -105,12 +104,14 @@ def numbers(text: str) -> list[int]:
     Traceback (most recent call last):
     argparse.ArgumentTypeError: expected whole numbers from 0 to 1000000000 with commas between, such as 0,1; got '0;1'
     """
+    return _listed(text, NUMBER.parse, f"whole numbers {NUMBER.words()} with commas between, such as 0,1")
+
+
+def _listed(text: str, read: Callable[[str], T], expected: str) -> list[T]:
     try:
-        return [NUMBER.parse(part.strip(" ")) for part in text.split(",")]
+        return [read(part.strip(" ")) for part in text.split(",")]
     except DataError:
-        raise argparse.ArgumentTypeError(
-            f"expected whole numbers {NUMBER.words()} with commas between, such as 0,1; got {text!r}"
-        ) from None
+        raise argparse.ArgumentTypeError(f"expected {expected}; got {text!r}") from None
 
 
 def names(text: str) -> list[str]:

@@ -48,25 +48,7 @@ class ImportedTrace:
     notes: tuple[str, ...]  # what its user should know
 
     def write(self, path: str | os.PathLike[str], *, force: bool = False) -> tuple[Path, Path]:
-        """Write the instance, and its scenarios beside it.
-
-        Parameters
-        ----------
-        path : path-like
-            Ends in ``.json`` or ``.json.gz``; the scenarios of ``x.json`` go to ``x.scenarios.json.gz``.
-        force : bool
-            Replace files that exist.
-
-        Returns
-        -------
-        tuple of Path
-            Instance file and scenario file.
-
-        Raises
-        ------
-        FleetgymError
-            For another ending, a folder, or a file that exists.
-        """
+        """Write both as `fleetgym.model.instance_files.write_instance` does, and return the files' paths."""
         return write_instance(path, self.instance, self.scenarios, force=force)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import copy
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -37,7 +38,7 @@ def _instance(env: gymnasium.Env[Any, Any], who: str) -> Instance:
     return instance
 
 
-class _ObservationWrapper(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class _ObservationWrapper(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs, abc.ABC):
     """Calls `observation` on what the environment shows; wrappers with a memory override `begin`, too."""
 
     def reset(
@@ -60,9 +61,9 @@ class _ObservationWrapper(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstruct
     def remember(self, observation: Any, info: Mapping[str, Any]) -> None:
         """Take in what a step brought."""
 
+    @abc.abstractmethod
     def observation(self, observation: Any) -> Any:
         """Return what is shown instead of `observation`."""
-        raise NotImplementedError
 
 
 class NormalizeByInstance(_ObservationWrapper):
