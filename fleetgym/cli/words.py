@@ -10,7 +10,6 @@ from fleetgym.files.errors import DataError
 from fleetgym.files.quantities import GROWTH, MARGIN, NUMBER, SHARE
 from fleetgym.files.schema import Integer, Number
 
-
 T = TypeVar("T")
 
 
