@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -68,12 +70,25 @@ def _spins(words: list[str]) -> int:
         pass
 
 
+def _waits(words: list[str]) -> int:
+    """Take a pipe that nobody writes to for a file."""
+    os.mkfifo("pipe")
+    Path("pipe").read_bytes()
+    return 0
+
+
+def _sleeps(words: list[str]) -> int:
+    time.sleep(0.6)
+    return 0
+
+
 #: Programs that do what none may, and what is said of it.
 BAD = [
     (_raises, "traceback"),
     (_ends, "ended the process: 9"),
     (_hogs, "MemoryError"),
     (_spins, "more than 0.2 CPU seconds"),
+    (_waits, "waits for more than 0.4 s"),
     (_hidden, "left behind: .half"),
     (_prints("fleetgym: {0} is wrong", code=5), "exit code 5"),
     (_prints("fleetgym: something is wrong"), "does not name the file"),
@@ -92,9 +107,23 @@ def test_what_is_wrong_is_found(
     """Every promise is held to: the mutant after the bad one is tried as well."""
     monkeypatch.setitem(made.PROGRAMS, "odd", call)
     monkeypatch.setattr(fuzzer, "MOST_CPU_S", 0.2)
+    monkeypatch.setattr(fuzzer, "MOST_WAIT_S", 0.4)
     outcomes = [o for found in fuzzer.play(range(2), 1, 1, [target()], tmp_path) for o in found]
     assert sorted(o.number for o in outcomes) == [0, 1]
     assert all(says in o.wrong for o in outcomes), outcomes
+
+
+@needs_fork
+@pytest.mark.parametrize("is_queued", [True, False])
+def test_waiting_for_a_processor_does_not_count(
+    is_queued: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy machine makes no mutant fail."""
+    monkeypatch.setitem(made.PROGRAMS, "odd", _sleeps)
+    monkeypatch.setattr(fuzzer, "MOST_WAIT_S", 0.2)
+    monkeypatch.setattr(fuzzer, "_queued_s", time.monotonic if is_queued else lambda: 0.0)
+    outcomes = [o for found in fuzzer.play(range(2), 1, 1, [target()], tmp_path) for o in found]
+    assert [o.code for o in outcomes] == ([0, 0] if is_queued else [-signal.SIGALRM] * 2)
 
 
 @needs_fork
