@@ -118,6 +118,29 @@ def test_a_batch_is_single_environments(mode: str, actions: str) -> None:
     batch.close()
 
 
+def test_some_episodes_of_a_batch_begin_anew() -> None:
+    """A reset of some leaves the others where they are, the reference and the forecasts included."""
+    batch = for_learning(FleetAllocVectorEnv(2, OU, autoreset_mode="Disabled"), reference="margin")
+    singles = [for_learning(FleetAllocEnv(OU), reference="margin") for _ in range(2)]
+    rng = np.random.default_rng(0)
+    batch.reset(seed=3)
+    for k, env in enumerate(singles):
+        env.reset(seed=3 + k)
+    own: list = []
+    for t in range(12):
+        if t == 6:
+            seen, _ = batch.reset(options={"reset_mask": np.array([False, True])})
+            assert np.array_equal(seen[0], own[0])
+            assert np.array_equal(seen[1], singles[1].reset()[0])
+        action = rng.uniform(-1, 1, (2, 4, 2))
+        seen, rewards, _, _, _ = batch.step(action)
+        played = [env.step(one) for env, one in zip(singles, action, strict=True)]
+        assert rewards.tolist() == [each[1] for each in played]
+        own = [each[0] for each in played]
+        assert np.array_equal(seen, own)
+    batch.close()
+
+
 @pytest.mark.parametrize("kind", [Kalman, Seasonal])
 def test_filters_side_by_side_are_single_ones(kind: type[Kalman]) -> None:
     """Every row of a batch of filters equals a filter of its own, to the bit, also where rows begin anew or rest."""

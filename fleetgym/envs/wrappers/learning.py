@@ -331,7 +331,7 @@ def for_learning(
     Returns
     -------
     LearningEnv or LearningVectorEnv
-        The true cost of a window is in ``info["cost"]``.
+        The true cost of a window is in ``info["cost"]``. Infos of a batch hold everything, as with ``full_info=True``.
 
     Raises
     ------
