@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +42,7 @@ from fleetgym.cli.text_tables import align
 from fleetgym.cli.words import of
 from fleetgym.files.quantities import COUNT, NUMBER, SHARE
 from fleetgym.model.instance import Instance
+from fleetgym.model.library import load_instance
 from fleetgym.model.window import COST_TERMS
 from fleetgym.runtime.programs import program
 
@@ -179,12 +180,19 @@ def _costs(held: HeldFleets, fleet: Fleet, days: int) -> np.ndarray:
     return held.days(fleet, days)[:, : len(COST_TERMS)].sum(axis=1)
 
 
-def check(lists: range, days: int, agent: str, limits: Sequence[float | None], dearer: float) -> int:
-    """Print a row per list and limit; return how many plans are dearer than allowed, or miss too much."""
-    rows, failed = [], 0
-    for number in lists:
+def random_instances(numbers: range) -> Iterator[Instance]:
+    """Yield an instance for each number."""
+    for number in numbers:
         with tempfile.TemporaryDirectory() as folder:
-            instance = random_instance(number, Path(folder))
+            yield random_instance(number, Path(folder))
+
+
+def check(
+    instances: Iterable[Instance], days: int, agent: str, limits: Sequence[float | None], dearer: float
+) -> int:
+    """Print a row per instance and limit; return how many plans are dearer than allowed, or miss too much."""
+    rows, failed = [], 0
+    for instance in instances:
         chosen_on = HeldFleets(instance, [CHOICE_STREAM, 0])
         fresh = HeldFleets(instance, [RISK_STREAM, 0])
         for most in limits:
@@ -206,14 +214,14 @@ def check(lists: range, days: int, agent: str, limits: Sequence[float | None], d
             failed += is_bad
             rows.append(
                 [
-                    str(number),
+                    instance.id.removeprefix("list-"),
                     "-" if most is None else f"{100 * most:g}",
                     found.choice.best.kind,
                     f"{cost:,.0f}",
                     f"{100 * missed:.2f}",
                     *(f"{fair[kind]:,.0f}" if kind in fair else "-" for kind in (BASE, SPOT, MIX)),
                     f"{100 * excess:+.1f}" if fair else "-",
-                    f"{100 * (cost / lucky - 1.0):+.1f}",
+                    f"{100 * (cost / lucky - 1.0):+.1f}" if np.isfinite(lucky) else "-",
                     "BAD" if is_bad else "",
                 ]
             )
@@ -236,13 +244,19 @@ def check(lists: range, days: int, agent: str, limits: Sequence[float | None], d
     return failed
 
 
+def smoke(folder: Path) -> int:
+    """Check a toy, and make a list and its grid."""
+    made = grid(random_instance(4, folder))
+    return int(not made or check([load_instance("fleet-v0/toy/drop")], 4, "gh", [None, 0.5], 0.5) > 0)
+
+
 def main() -> int:
     """Run the program."""
     parser = program(
         __doc__,
         writes="Nothing.",
         takes="About 50 s of CPU for each list.",
-        smoke=lambda _: int(check(range(4, 5), 4, "gh", [None], 0.5) > 0),
+        smoke=smoke,
     )
     parser.add_argument("--lists", type=of(COUNT), default=20)
     parser.add_argument("--first", type=of(NUMBER), default=0, help="number of the first list (default: 0)")
@@ -255,7 +269,7 @@ def main() -> int:
     given = parser.parse_args()
     lists = range(given.first, given.first + given.lists)
     limits = (None, given.miss_at_most)
-    return int(check(lists, given.days, given.agent, limits, given.dearer_at_most) > 0)
+    return int(check(random_instances(lists), given.days, given.agent, limits, given.dearer_at_most) > 0)
 
 
 if __name__ == "__main__":
