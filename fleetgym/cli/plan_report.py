@@ -469,11 +469,14 @@ def _fleet(instance: Instance, facts: dict[str, Any], numbers: dict[str, str], d
     head = ["", "pool", "model", "TP x PP", "replicas", "GPUs", "USD/h"]
     table = align(head, rows, left=4) if rows else "(empty)"
     rent = sum(g["usd_per_h"] for g in facts["gpus"].values())
-    text = f"{table}\n" + _wrap(f"{short_fleet(facts['gpus'])}: rent {number(rent, 2)} USD/h, all day")
+    hours = instance.num_windows * instance.window_s / 3600.0
+    when = (
+        "at first" if facts["risk_of"] == "agent" else "all day" if abs(hours - 24.0) < 1e-9 else "throughout"
+    )
+    text = f"{table}\n" + _wrap(f"{short_fleet(facts['gpus'])}: rent {number(rent, 2)} USD/h, {when}")
     if details:
         held = ", ".join(f"{pool} {g['held']}/{g['cap']}" for pool, g in facts["gpus"].items() if g["held"])
         text += "\n" + _wrap(f"held of the most to be had: {held or 'none'}")
-    hours = instance.num_windows * instance.window_s / 3600.0
     for pool, paid in facts["commitments"].items():
         usd, n = number(paid["usd_per_episode"], 2), paid["gpus"]
         per = "day" if abs(hours - 24.0) < 1e-9 else f"episode of {hours:g} h"
