@@ -104,6 +104,9 @@ def test_spot_is_chosen_by_what_drops_cost(spot: Instance) -> None:
     kinds = {tried.kind: tried for tried in found.kinds}
     assert set(kinds) == {BASE, SPOT, MIX}
     assert found.best.cost_usd <= min(tried.cost_usd for tried in found.kinds)
+    on_spot = (spot.gpu_use @ np.array(found.best.fleet))[spot_pools(spot)].sum()
+    of_all = (spot.gpu_use @ np.array(found.best.fleet)).sum()
+    assert found.best.kind == (BASE if not on_spot else SPOT if on_spot == of_all else MIX)  # also if refined
     held = HeldFleets(spot, [choosing.CHOICE_STREAM, 0])
     for tried in found.kinds:
         gpus = spot.gpu_use @ np.array(tried.fleet)

@@ -124,7 +124,7 @@ class Tried:
 
     kind: str
     fleet: Fleet
-    base: float  # multiple of nominal demand that is planned without spot, or for all pools
+    base: float  # multiple of nominal demand that was planned without spot, or for all pools; then it was refined
     spot: float  # multiple that is planned on spot alone
     cost_usd: float  # per day
     miss_share: float
@@ -265,8 +265,10 @@ def choose(
             keeps_limits=judge.keeps(fleet),
         )
 
+    kind, *multiples = named[first]
+    kind = kind if chosen == first else _kind(instance, chosen)
     return Choice(
-        best=told(chosen, *named[first]),
+        best=told(chosen, kind, *multiples),
         kinds=tuple(told(fleet, *named[fleet]) for fleet in best.values()),
         plans=judge.plans,
         days=CHECKS[-1],
@@ -409,6 +411,13 @@ def _refine(instance: Instance, judge: _Judge, fleet: Fleet, used: np.ndarray) -
             break
         fleet = better
     return fleet
+
+
+def _kind(instance: Instance, fleet: Fleet) -> str:
+    """Return the kind of a fleet by the pools that it holds."""
+    held, is_spot = instance.gpu_use @ np.array(fleet) > 0, spot_pools(instance)
+    has_base, has_spot = held[~is_spot].any(), held[is_spot].any()
+    return MIX if has_base and has_spot else SPOT if has_spot else BASE
 
 
 def _is_wanted(actions: ActionSpace, fleet: np.ndarray) -> bool:
