@@ -46,10 +46,11 @@ test-rl: .venv/ready-dev  ## Run the checks that need stable-baselines3 (install
 smoke: .venv/ready-dev  ## Run every benchmark and tool on a small input (3 minutes; prints CPU seconds of each)
 	$(BIN)/python -m pytest -m smoke tests/test_programs.py
 
-lint: .venv/ready-dev  ## Check style, docstrings and types
+lint: .venv/ready-dev  ## Check style, docstrings, types and the length of sentences
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m tools.check_prose
 
 bench: .venv/ready-dev  ## Measure the kernels against their peers, as ratios within one run; then verify-all
 	$(BIN)/python tests/benchmarks/bench_routing.py

@@ -1,0 +1,1 @@
+"""How long sentences are, by page, and ceilings that may only fall."""
