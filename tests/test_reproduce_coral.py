@@ -29,9 +29,9 @@ def templates():
 
 
 def test_cells_are_named_once_and_cover_every_case():
-    """Libraries, rules, placements, eight cases and plain HiGHS a seed, four exponents, and Figure 1."""
+    """Libraries, rules, placements, eight cases and plain HiGHS a seed, four exponents, Figure 1, Helix."""
     names = cells.names(3)
-    assert len(names) == len(set(names)) == 2 + 7 + 12 + 3 * (8 + 1) + 3 * 2 * 4 + 5 + 1
+    assert len(names) == len(set(names)) == 2 + 7 + 12 + 3 * (8 + 1) + 3 * 2 * 4 + 6 + 1
     cases = {tuple(name.split(" ")[1:3]) for name in names if name.startswith("seed ")}
     assert cases == set(published.COST)
 

@@ -218,12 +218,25 @@ def test_helix_cluster_of_24_nodes():
     if not (SHARED / "data" / "helix_layer_ms.csv").exists():
         pytest.skip("Helix's layer times are not here (set FLEETGYM_SHARED to their folder)")
     table, nodes = helix.throughput_table(SHARED / "data"), helix.nodes()
+    assert helix.capacity_table() == pytest.approx(table, rel=1e-12)
     assert helix.max_flow(table, helix.PLACEMENT) == pytest.approx(helix.PUBLISHED, rel=1e-9)
     assert search_size(nodes, helix.NUM_LAYERS).states == 5 * 9 * 13
     plan = best_plan(table, nodes)
     assert plan.throughput_rps >= 1515.7
     assert plan.throughput_rps == pytest.approx(2045.641, abs=1e-3)
     assert helix.max_flow(table, helix.placement_of(plan)) == pytest.approx(plan.throughput_rps)
+
+
+def test_the_study_of_helix_needs_no_data():
+    """The shipped throughputs give the published objective; the placement is a true flow, larger than it."""
+    found = helix.study()
+    assert found["published"] == pytest.approx(helix.PUBLISHED, rel=1e-9)
+    assert found["max_flow"] == pytest.approx(found["tokens_per_s"])
+    assert sum(layers for layers, *_ in found["stages"]) == helix.NUM_LAYERS
+    held = np.array(found["stages"])[:, 1:].sum(axis=0)
+    assert held.tolist() == [m.nodes for m in helix.MACHINES]
+    assert found["tokens_per_s"] > 1.5 * helix.PUBLISHED
+    assert found["most_layers"] < 2 * helix.NUM_LAYERS
 
 
 def test_plan_is_what_it_says():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import statistics
 from collections.abc import Iterable, Mapping
@@ -13,7 +14,7 @@ from fleetgym.files.markdown import sections, table, with_kept_sections
 from . import published, timings
 from .evaluation import METHODS
 from .setup import CORE, EXTENDED, PHASES, Setup
-from .verdicts import MIXING, SPREAD, claims
+from .verdicts import HELIX, MIXING, SPREAD, claims
 
 BASELINES = METHODS[1:]
 #: The section of docs/calibration.md that has the measured exponents.
@@ -245,6 +246,37 @@ def _figure_1(
     ]
 
 
+def _helix(cell: Mapping[str, Any] | None) -> list[str]:
+    """Return the section on Helix's single cluster."""
+    if cell is None:
+        return []
+    before, now = cell["published"], cell["tokens_per_s"]
+    rows = [
+        ["Helix, published placement", f"{before:.1f}", "–", "4 h (Helix's limit)"],
+        ["templates", f"{now:.1f}", f"{100 * (now / before - 1):+.1f} %", f"{cell['cpu_s']:.3f} CPU s"],
+    ]
+    names = ("A100", "L4", "T4")
+    layout = []
+    for (layers, *held), alike in itertools.groupby(cell["stages"]):
+        nodes = " + ".join(f"{n} {name}" for n, name in zip(held, names, strict=True) if n)
+        layout.append([str(len(list(alike))), str(layers), nodes])
+    return [
+        "",
+        HELIX,
+        "",
+        published.HELIX_TEXT,
+        "",
+        table(["placement", "max flow, tokens/s", "against Helix", "search"], rows).rstrip(),
+        "",
+        f"The search has {cell['states']} states: nodes of one type are interchangeable. The cluster holds at most "
+        f"{cell['most_layers']}\nlayers, so it cannot serve as two pipelines. Its stages:",
+        "",
+        table(["stages", "layers of each", "nodes of each"], layout).rstrip(),
+        "",
+        published.HELIX_LIMITS,
+    ]
+
+
 def page(done: Mapping[str, Any], older: str = "", calibration: str = "") -> tuple[str, list[str]]:
     """Return the page as Markdown, and the headings of the sections that were kept.
 
@@ -263,6 +295,7 @@ def page(done: Mapping[str, Any], older: str = "", calibration: str = "") -> tup
     lines = _spread_loss(_of(done, "spread"), calibration) + _figure_1(
         _of(done, "mixing"), done.get("spectrum")
     )
+    lines += _helix(done.get("helix"))
     if keys:
         lines += _costs(played, keys) + _scarce(played, setups)
         lines += _by_model(played, keys) + timings.solving(played, keys)

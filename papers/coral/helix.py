@@ -9,14 +9,17 @@ request's round trip. The network is no limit here: 10 Gbit/s carry 76,000 token
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.optimize import linprog
 
-from fleetgym.hardware.configurations.templates import Plan
+from fleetgym.hardware.configurations.templates import Plan, best_plan
+from fleetgym.hardware.configurations.templates.plans import search_size
 
 #: A node that holds layers of the model: its type, its first layer, and how many layers it holds.
 Held = tuple[str, int, int]
@@ -75,6 +78,33 @@ PLACEMENT: tuple[Held, ...] = (
     ("t4", 49, 4),
     ("l4", 26, 7),
 )
+#: Tokens per second of a node that holds 1, 2, ... layers; no more fit. `throughput_table` makes them of layer times.
+CAPACITY = {
+    "a100": (
+        23833.869866324374,
+        11384.25466586348,
+        7201.412420877685,
+        5264.623373853506,
+        4096.654503856875,
+        3124.1430780258565,
+        2595.6792854008463,
+        2045.6410473362616,
+        1754.3818895649893,
+        1392.6348207247768,
+        1212.1768454598214,
+        952.1073984850639,
+    ),
+    "l4": (
+        7557.863040102793,
+        3625.714747409145,
+        2171.878169270482,
+        1476.084625195014,
+        1017.5727965236067,
+        747.7853772615942,
+        531.7025845523623,
+    ),
+    "t4": (5709.207939642649, 2434.367182876655, 1347.8665242379518, 757.8531857227841),
+}
 #: Tokens per second: artifact_evaluation/single_cluster/layout_llama70b/ilp/ilp_solution.sol.
 PUBLISHED = 1289.5557702751735
 
@@ -82,6 +112,38 @@ PUBLISHED = 1289.5557702751735
 def nodes() -> np.ndarray:
     """Return the node types of the cluster, as indices of `MACHINES`: (24,)."""
     return np.repeat(np.arange(len(MACHINES)), [m.nodes for m in MACHINES])
+
+
+def capacity_table() -> np.ndarray:
+    """Return T_j(g) of the cluster in tokens per second, (24, 3, 80), from `CAPACITY`."""
+    row = np.zeros((len(MACHINES), NUM_LAYERS))
+    for g, machine in enumerate(MACHINES):
+        known = CAPACITY[machine.name]
+        row[g, : len(known)] = known
+    return np.tile(row, (nodes().size, 1, 1))
+
+
+def study() -> dict[str, Any]:
+    """Return the published placement and that of `best_plan`, in tokens per second.
+
+    The cluster holds fewer layers than two models have, so it cannot serve as two pipelines.
+    """
+    table, everything = capacity_table(), nodes()
+    start = time.process_time()
+    plan = best_plan(table, everything)
+    cpu_s = time.process_time() - start
+    return {
+        "published": max_flow(table, PLACEMENT),
+        "tokens_per_s": plan.throughput_rps,
+        "max_flow": max_flow(table, placement_of(plan)),
+        "stages": [
+            [stage.layers, *(sum(MACHINES[n].name == m.name for n in stage.nodes) for m in MACHINES)]
+            for stage in plan.stages
+        ],
+        "cpu_s": cpu_s,
+        "states": search_size(everything, NUM_LAYERS).states,
+        "most_layers": sum(m.nodes * len(m.blocks) for m in MACHINES),
+    }
 
 
 def throughput_table(folder: Path) -> np.ndarray:

@@ -16,6 +16,7 @@ import numpy as np
 from fleetgym.hardware.configurations import templates
 from fleetgym.hardware.performance.replica import ReplicaOptions
 
+from . import helix
 from .epochs import Templates
 from .evaluation import CASES, load_templates, play
 from .placement import place
@@ -47,7 +48,7 @@ def names(seeds: int) -> list[str]:
     cells += [
         f"spread {name} {a:g} {seed}" for seed in range(seeds) for name in SETUPS for a in SPREAD_LOSSES
     ]
-    cells += ["spectrum", *(f"mixing {a:g}" for a in SPREAD_LOSSES)]
+    cells += ["helix", "spectrum", *(f"mixing {a:g}" for a in SPREAD_LOSSES)]
     return [*cells, "plain extended 0"]
 
 
@@ -127,6 +128,12 @@ def _mixing(folder: Path, loss: str) -> dict[str, float]:
     return {name: float(value[mask].max(initial=0.0)) for name, mask in chosen.items()}
 
 
+def _helix(folder: Path) -> dict[str, Any]:
+    """Return the study of Helix's single cluster; the kernels are compiled outside its clock."""
+    compile_kernels()
+    return helix.study()
+
+
 def _spectrum(folder: Path) -> dict[str, dict[str, float]]:
     """Return how many decoding plans there are and the largest gap between throughputs: the twin of Figure 1(b)."""
     found = templates.generate(service(SPECTRUM_MODEL), EXTENDED.nodes, "decode", folder=folder)
@@ -172,5 +179,6 @@ _KINDS: dict[str, Callable[..., Any]] = {
     "spread": _spread,
     "mixing": _mixing,
     "spectrum": _spectrum,
+    "helix": _helix,
     "plain": _plain,
 }

@@ -69,6 +69,20 @@ replicas on one node. Both can be true only if one node of several GPUs is a poo
 several small nodes of H100 are far better than the best single node, and mixing adds nothing to that. So what Coral
 saves here comes from spanning nodes, which Homo-M may do as well."""
 FIGURE_1B = """The twin of Figure 1(b): throughputs of all plans for decoding GPT-OSS 120B, as shares of the largest."""
+HELIX_TEXT = """Section 6.6 compares with Helix (Mei et al., ASPLOS 2025). Its largest cluster needs Helix's simulator,
+which is not run here. Its single cluster can be planned: 24 nodes (4 A100, 8 L4, 12 T4) for Llama-2-70B, with the node
+throughputs that its artifact implies. They give its published placement the published objective, 1289.6 tokens per
+second.
+
+The objective is Helix's own: the most tokens per second that pass all layers, prompts included, by linear programming
+over its graph. The templates' placements are judged by the same graph."""
+HELIX_LIMITS = """The objective does not see latency. A token passes as many nodes as there are stages, whatever that
+takes.
+
+**What cannot be expressed.** A template's stage holds a block of layers that no other stage holds. Helix lets blocks
+overlap, and a node takes over in the middle of its own (partial inference). A template knows one network between all
+nodes. Helix's other clusters have slow links between groups of nodes, which decide its placements there. Neither is
+needed for this cluster: its links carry 76,000 tokens per second."""
 
 INPUTS_HEAD = ("input", "the paper", "here")
 INPUTS = (
