@@ -430,6 +430,24 @@ def test_unverified_and_withdrawn_rows_are_left_out(board: Path) -> None:
     assert "was &lt;b&gt;chance&lt;/b&gt;" in page
 
 
+def test_the_command_says_which_submissions_have_no_row(
+    board: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And what is missing: the record, or a name that a submission can have."""
+    (board / "verified" / "2026-11-21-gh.json.gz").unlink()
+    (board / "submissions" / "My agent").mkdir()
+    assert main(["leaderboard", str(board)]) == 0
+    first, second = capsys.readouterr().err.splitlines()
+    folder = board / "submissions" / "2026-11-21-gh"
+    assert first == (
+        "fleetgym: 2026-11-21-gh has no row, since it has no record: "
+        f"fleetgym verify {folder} --out {board / 'verified'}"
+    )
+    assert second.startswith(
+        f"fleetgym: {board / 'submissions' / 'My agent'} has no row: a submission's name"
+    )
+
+
 def test_table_in_the_readme(board: Path) -> None:
     """The part between the marks is replaced, the rest stays; text cannot become markup."""
     readme = "before\n<!-- table: begin -->\nold\n<!-- table: end -->\nafter\n"

@@ -6,10 +6,11 @@ import argparse
 import datetime
 import json
 import os
+import sys
 from pathlib import Path
 
 from fleetgym.cli.submissions import BOARD, AddVerb
-from fleetgym.files.errors import FleetgymError
+from fleetgym.files.errors import FleetgymError, plain
 
 
 def add(verb: AddVerb) -> None:
@@ -56,10 +57,20 @@ def leaderboard(arguments: argparse.Namespace) -> int:
     """Build the leaderboard's page."""
     from fleetgym.leaderboard.registers import freeze
     from fleetgym.leaderboard.site import build_site
+    from fleetgym.leaderboard.standings import misnamed, unverified
 
+    board = arguments.board
     if arguments.freeze:
-        freeze(arguments.board, arguments.freeze, arguments.date)
-    return _told(build_site(arguments.board, arguments.out, arguments.release), arguments.json)
+        freeze(board, arguments.freeze, arguments.date)
+    made = build_site(board, arguments.out, arguments.release)
+    for name in unverified(board):
+        folder, records = Path(board, "submissions", name), Path(board, "verified")
+        told = f"{name} has no row, since it has no record: fleetgym verify {folder} --out {records}"
+        print(f"fleetgym: {told}", file=sys.stderr)
+    for name in misnamed(board):
+        told = f"{Path(board, 'submissions', name)} has no row: a submission's name is like 2026-12-01-mine"
+        print(plain(f"fleetgym: {told}"), file=sys.stderr)
+    return _told(made, arguments.json)
 
 
 def report(arguments: argparse.Namespace) -> int:

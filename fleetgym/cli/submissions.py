@@ -173,7 +173,11 @@ def submit(arguments: argparse.Namespace) -> int:
             f"{arguments.out}: {made.run.episodes} episodes of {made.agent.name} on {made.run.suite}, "
             f"{made.agent.division}, {made.agent.time_class}"
         )
-        print(f"Fill in {arguments.out}/README.md, then try: fleetgym verify {arguments.out}")
+        print(
+            f"Fill in {arguments.out}/README.md, then try: fleetgym verify {arguments.out}\n"
+            f"A row appears once the folder is in {BOARD}/submissions, `verify` has written its record with "
+            f"--out {BOARD}/verified, and `fleetgym leaderboard` has built the page."
+        )
     longest_s = making.longest_s(e for e in results.episodes if arguments.agent in (None, e.agent))
     allowed_s = TIME_CLASSES[made.agent.time_class]
     if longest_s is not None and longest_s > allowed_s:

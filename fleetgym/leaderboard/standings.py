@@ -100,16 +100,23 @@ def _check_instances(record: Record, path: Path) -> None:
 
 def unverified(board: str | os.PathLike[str]) -> list[str]:
     """Return the submissions that have no record yet; folders whose names no submission can have are left out."""
-    root = Path(board)
-    gone = {entry.id for entry in read_registers(root).withdrawn}
-    names = [path.name for path in sorted((root / "submissions").glob("*")) if path.is_dir()]
+    gone = {entry.id for entry in read_registers(board).withdrawn}
     return [
         name
-        for name in names
+        for name in _folders(board)
         if is_submission_id(name)
         and name not in gone
-        and not (root / "verified" / f"{name}.json.gz").is_file()
+        and not (Path(board) / "verified" / f"{name}.json.gz").is_file()
     ]
+
+
+def misnamed(board: str | os.PathLike[str]) -> list[str]:
+    """Return the folders beside submissions whose names no submission can have."""
+    return [name for name in _folders(board) if not is_submission_id(name)]
+
+
+def _folders(board: str | os.PathLike[str]) -> list[str]:
+    return [path.name for path in sorted((Path(board) / "submissions").glob("*")) if path.is_dir()]
 
 
 def make_boards(board: str | os.PathLike[str], release: str | None = None) -> list[Board]:
