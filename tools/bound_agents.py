@@ -13,27 +13,33 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import fleetgym
 from fleetgym.bounds.nonanticipative import bounded_day, day_and_redraws
 from fleetgym.cli.words import of
+from fleetgym.envs.day import play_day
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
-from fleetgym.envs.played import played_windows
 from fleetgym.files.finished_cells import keep, read
 from fleetgym.files.markdown import rewrite, table
 from fleetgym.files.quantities import COUNT
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
+from fleetgym.model.instance_files import write_instance
 from fleetgym.model.scenario import Scenario
 from fleetgym.model.window import FleetState, WindowModel, window_model
 from fleetgym.runtime.programs import program
+from tools.tell_lookahead import ToldLookahead
 
 FAMILIES = ("ou", "drop", "budget", "tail", "multi", "grw")
 INSTANCES = tuple(f"fleet-v1/dev/{family}-s-{number}" for family in FAMILIES for number in (101, 102, 103))
 AGENTS = ("lookahead", "margin", "descent")
+TOLD = {
+    "told-1": 1,
+    "told-4": 4,
+}  # reference rows, no agents: `lookahead` told so many of the windows to come
 PENALTY_AGENTS = ("hold", "margin", "autoscale", "descent")
 BLOCK_DAYS = 25  # of a finished cell of penalties
 PAGE = Path("docs/bounds.md")
@@ -45,12 +51,12 @@ def day_of(instance: Instance, day: int) -> Scenario:
 
 
 def play_cell(name: str, agent: str, day: int) -> float:
-    """Return what an agent pays in a day, USD."""
+    """Return what an agent, or a reference row, pays in a day, USD."""
     instance = fleetgym.load_instance(name)
-    played = played_windows(
-        FleetAllocEnv(instance), fleetgym.make_agent(agent), day_of(instance, day), seed=day
-    )
-    return float(sum(info["cost"] for _, info in played))
+    scenario = day_of(instance, day)
+    player = ToldLookahead(scenario, TOLD[agent]) if agent in TOLD else fleetgym.make_agent(agent)
+    played = play_day(FleetAllocEnv(instance), player, scenario, seed=day)
+    return float(sum(window.info["cost"] for window in played))
 
 
 def bound_cell(name: str, samples: int, day: int, solver: str) -> dict[str, float]:
@@ -73,16 +79,16 @@ def operating_usd(model: WindowModel, fleet: np.ndarray, conditions: Conditions)
     return float(result.cost_usd - fleet @ model.hold_usd(conditions.price_factor))
 
 
-def penalty_cell(name: str, samples: int, agent: str, first: int) -> list[float]:
+def penalty_cell(name: str, samples: int, agent: str, days: range) -> list[float]:
     """Return by day what an agent's fleets cost with real demand minus with redrawn demand, USD."""
     instance = fleetgym.load_instance(name)
     model, lag = window_model(instance), instance.lead + 1
     made, env = fleetgym.make_agent(agent), FleetAllocEnv(instance)
     totals = []
-    for k in range(first, first + BLOCK_DAYS):
+    for k in days:
         day, redraws = day_and_redraws(instance, k, samples, seed=1)
         total = 0.0
-        for t, (view, _) in enumerate(played_windows(env, made, day, seed=k)):
+        for t, (view, _, _) in enumerate(play_day(env, made, day, seed=k)):
             here, fleet = Conditions.of(day, t), np.array(view.running)
             rates, weights = redraws.draw(t, lag)
             other = [operating_usd(model, fleet, dataclasses.replace(here, rate_rps=rate)) for rate in rates]
@@ -95,8 +101,13 @@ def _mean(values: Sequence[float] | np.ndarray) -> str:
     return f"{np.mean(values):,.1f}"
 
 
-def _error(values: Sequence[float] | np.ndarray) -> float:
+def _standard_error(values: Sequence[float] | np.ndarray) -> float:
     return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else np.nan
+
+
+def _error(values: Sequence[float] | np.ndarray) -> str:
+    error = _standard_error(values)
+    return "–" if np.isnan(error) else f"{error:.1f}"
 
 
 def compute(call: argparse.Namespace, agents: Sequence[str]) -> None:
@@ -111,8 +122,9 @@ def compute(call: argparse.Namespace, agents: Sequence[str]) -> None:
         for name in call.instances:
             for agent in agents:
                 if call.penalty:
-                    key = f"penalty {name} {call.samples} {agent} {day}"
-                    cell(key, penalty_cell, name, call.samples, agent, day)
+                    days = range(day, min(day + BLOCK_DAYS, call.days))
+                    key = f"penalty {name} {call.samples} {agent} {days.start}-{days.stop}"
+                    cell(key, penalty_cell, name, call.samples, agent, days)
                 else:
                     cell(f"play {name} {agent} {day}", play_cell, name, agent, day)
             if not call.penalty and not call.plays:
@@ -120,11 +132,37 @@ def compute(call: argparse.Namespace, agents: Sequence[str]) -> None:
                 cell(key, bound_cell, name, call.samples, day, call.solver)
 
 
-def bound_table(cells: Mapping[str, Any], samples: int) -> str:
-    """Return the bounds and agents, an instance a row, over the days that all have finished.
+class Measured(NamedTuple):
+    """What is known of one instance, on the days that everything has finished."""
 
-    The gap is that between hindsight and the cheapest agent.
-    """
+    hindsight: np.ndarray  # (days,) USD, as all that follow
+    bound: np.ndarray
+    paid: dict[str, np.ndarray]  # by agent and reference row
+    cpu_s: float  # of a day's bounds
+
+    @property
+    def best(self) -> np.ndarray:
+        """What the cheapest agent pays."""
+        return min((self.paid[a] for a in self.agents), key=lambda usd: float(usd.mean()))
+
+    @property
+    def agents(self) -> list[str]:
+        """Who of those that paid is no reference row."""
+        return [a for a in self.paid if a not in TOLD]
+
+    @property
+    def closed(self) -> float:
+        """Share of the gap between hindsight and the cheapest agent that the bound closes."""
+        low = self.hindsight.mean()
+        return float((self.bound.mean() - low) / (self.best.mean() - low))
+
+    def above(self, usd: np.ndarray) -> float:
+        """Return how much more than hindsight something is, percent."""
+        return 100.0 * float(usd.mean() / self.hindsight.mean() - 1.0)
+
+
+def measured(cells: Mapping[str, Any], samples: int) -> dict[str, Measured]:
+    """Return by instance what finished cells say."""
     bounds: dict[str, dict[int, Any]] = defaultdict(dict)
     plays: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for key, value in cells.items():
@@ -133,67 +171,92 @@ def bound_table(cells: Mapping[str, Any], samples: int) -> str:
             bounds[name][int(rest[1])] = value
         elif kind == "play":
             plays[name][rest[0]][int(rest[1])] = value
-    agents = [a for a in AGENTS if bounds and all(a in plays[name] for name in bounds)]
-    families: dict[str, list[float]] = defaultdict(list)
-    rows = []
-    for name, found in bounds.items():
-        days = sorted(set(found).intersection(*(plays[name][a] for a in agents)))
-        if not days:
+    found = {}
+    for name, by_day in bounds.items():
+        agents = [a for a in plays[name] if a not in TOLD]
+        days = sorted(set(by_day).intersection(*(plays[name][a] for a in agents)))
+        if not agents or not days:
             continue
-        paid = [np.array([plays[name][a][day] for day in days]) for a in agents]
-        hindsight, bound, cpu_s = (
-            np.array([found[day][part] for day in days]) for part in ("hindsight", "bound", "cpu_s")
-        )
-        best = min(paid, key=lambda usd: float(usd.mean())) if paid else np.full(len(days), np.nan)
-        closed = (bound.mean() - hindsight.mean()) / (best.mean() - hindsight.mean())
-        families[name.rpartition("/")[2].partition("-")[0]].append(closed)
-        rows.append(
-            [
-                f"`{name}`",
-                len(days),
-                _mean(hindsight),
-                _mean(bound),
-                f"{_error(bound - hindsight):.1f}",
-                *map(_mean, paid),
-                f"{_error(best - bound):.1f}",
-                f"{100 * closed:.0f} %",
-                f"{cpu_s.mean():.1f}",
-            ]
-        )
-    head = ["instance", "days", "hindsight", "bound", "±", *(f"`{a}`" for a in agents)]
-    means = [[family, f"{100 * np.mean(closed):.0f} %"] for family, closed in families.items()]
-    return (
-        table([*head, "±", "gap closed", "CPU s a day"], rows)
-        + "\n"
-        + table(["family", "mean gap closed"], means)
-    )
+        rows = [row for row in (*agents, *TOLD) if set(days) <= set(plays[name][row])]
+        parts = {part: np.array([by_day[day][part] for day in days]) for part in by_day[days[0]]}
+        paid = {row: np.array([plays[name][row][day] for day in days]) for row in rows}
+        found[name] = Measured(parts["hindsight"], parts["bound"], paid, float(parts["cpu_s"].mean()))
+    return found
+
+
+def _agents(found: Mapping[str, Measured]) -> list[str]:
+    """Return the agents that played everywhere."""
+    first = next(iter(found.values()), None)
+    return [] if first is None else [a for a in first.agents if all(a in one.paid for one in found.values())]
+
+
+def bound_table(found: Mapping[str, Measured]) -> str:
+    """Return the bounds and agents, an instance a row; the gap is that between hindsight and the cheapest agent."""
+    agents = _agents(found)
+    rows = [
+        [
+            f"`{name}`",
+            len(one.bound),
+            _mean(one.hindsight),
+            _mean(one.bound),
+            _error(one.bound - one.hindsight),
+            *(_mean(one.paid[a]) for a in agents),
+            _error(one.best - one.bound),
+            f"{100 * one.closed:.0f} %",
+            f"{one.cpu_s:.1f}",
+        ]
+        for name, one in found.items()
+    ]
+    head = ["instance", "days", "hindsight", "bound", "±", *(f"`{a}`" for a in agents), "±"]
+    return table([*head, "gap closed", "CPU s a day"], rows)
+
+
+def split_table(found: Mapping[str, Measured]) -> str:
+    """Return by family, percent above hindsight: what nobody can know, reference rows, and what agents leave."""
+    families: dict[str, list[Measured]] = defaultdict(list)
+    for name, one in found.items():
+        families[name.rpartition("/")[2].partition("-")[0]].append(one)
+    rows, agents = [], _agents(found)
+    for family, members in families.items():
+        unknown = np.mean([one.above(one.bound) for one in members])
+        row = [family, len(members), sum(len(one.bound) for one in members), f"{unknown:.1f}"]
+        for name in (*TOLD, *agents):
+            all_have = all(name in one.paid for one in members)
+            above = np.mean([one.above(one.paid[name]) for one in members]) if all_have else np.nan
+            row.append("–" if np.isnan(above) else f"{above - (unknown if name in agents else 0.0):.1f}")
+        rows.append([*row, f"{100 * np.mean([one.closed for one in members]):.0f} %"])
+    head = ["family", "instances", "days", "nobody can know", *(f"({name})" for name in TOLD)]
+    return table([*head, *(f"`{a}` leaves" for a in agents), "gap closed"], rows)
 
 
 def penalty_table(cells: Mapping[str, Any], samples: int) -> str:
     """Return mean penalties with their standard errors, an instance and agent a row."""
-    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    found: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
     for key, value in cells.items():
         kind, name, *rest = key.split()
         if kind == "penalty" and int(rest[0]) == samples:
-            found[name, rest[1]] += value
+            found[name, rest[1]].update(enumerate(value, start=int(rest[2].partition("-")[0])))
     rows = [
         [
             f"`{name}`",
             f"`{agent}`",
             len(days),
             f"{np.mean(days):.2f}",
-            f"{_error(days):.2f}",
-            f"{np.mean(days) / _error(days):.1f}",
+            f"{_standard_error(days):.2f}" if len(days) > 1 else "–",
+            f"{np.mean(days) / _standard_error(days):.1f}" if len(days) > 1 else "–",
         ]
-        for (name, agent), days in found.items()
+        for (name, agent), by_day in found.items()
+        for days in [list(by_day.values())]
     ]
     return table(["instance", "agent", "days", "mean penalty, USD a day", "±", "standard errors"], rows, 2)
 
 
 def smoke(folder: Path) -> None:
-    """Bound one day of a toy, and check the law on others."""
-    cells = str(folder / "cells.jsonl")
-    small = ["--instances", "fleet-v0/dev/ou-s-001", "--days", "1", "--samples", "1", "--agents", "hold"]
+    """Bound one short day, and check the law on it."""
+    cells, short = str(folder / "cells.jsonl"), folder / "short.json"
+    instance = fleetgym.load_instance("fleet-v0/dev/ou-s-001").replace(num_windows=48)
+    write_instance(short, instance, [day_of(instance, 0)])
+    small = ["--instances", str(short), "--days", "1", "--samples", "1", "--agents", "hold"]
     main([*small, "--cells", cells])
     main([*small, "--cells", cells, "--penalty"])
 
@@ -211,7 +274,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--samples", type=of(COUNT), default=4, help="demands that are drawn anew for each window"
     )
-    parser.add_argument("--agents", nargs="+", help=f"default: {' '.join(AGENTS)}")
+    parser.add_argument("--agents", nargs="+", help=f"default: {' '.join(AGENTS)}; also {' '.join(TOLD)}")
     parser.add_argument("--solver", choices=("ipx", "hipo"), default="ipx", help="of the linear programs")
     parser.add_argument("--plays", action="store_true", help="play the agents only")
     parser.add_argument(
@@ -223,7 +286,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not call.page:
         compute(call, call.agents or (PENALTY_AGENTS if call.penalty else AGENTS))
     done = read(call.cells)
-    written = f"{bound_table(done, call.samples)}\n{penalty_table(done, call.samples)}"
+    found = measured(done, call.samples)
+    written = f"{bound_table(found)}\n{split_table(found)}\n{penalty_table(done, call.samples)}"
     if call.page:
         PAGE.write_text(rewrite(PAGE, written), encoding="utf-8")
     else:

@@ -10,8 +10,8 @@ from PIL import Image
 
 import fleetgym
 from fleetgym.cli.words import of
+from fleetgym.envs.day import play_day
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
-from fleetgym.envs.played import played_windows
 from fleetgym.files.quantities import COUNT, NUMBER
 from fleetgym.runtime.programs import program
 
@@ -20,7 +20,7 @@ def film(agent_name: str, instance_id: str, number: int, every: int) -> list[np.
     """Return every `every`-th frame of the day, and the last one."""
     env = FleetAllocEnv(instance_id, render_mode="rgb_array")
     agent, frames = fleetgym.make_agent(agent_name), []
-    for _, info in played_windows(env, agent, number):
+    for _, _, info in play_day(env, agent, number):
         if info["window"] % every == 0 or info["window"] == env.instance.num_windows:
             frames.append(env.render())
     return frames

@@ -15,8 +15,8 @@ import numpy as np
 from fleetgym import Conditions
 from fleetgym.agents.beliefs.belief import Paths
 from fleetgym.baselines.lookahead import Lookahead
+from fleetgym.envs.day import play_day
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
-from fleetgym.envs.played import played_windows
 from fleetgym.files.markdown import table
 from fleetgym.model.library import load_scenarios
 from fleetgym.model.scenario import Scenario
@@ -75,7 +75,7 @@ def played_usd(instance: str, told: int, **settings: int) -> float:
     """Return the cost of the first stored day of an instance."""
     scenario = load_scenarios(instance)[0]
     agent = ToldLookahead(scenario, told, **settings)
-    return float(sum(info["cost"] for _, info in played_windows(FleetAllocEnv(instance), agent, scenario)))
+    return float(sum(window.info["cost"] for window in play_day(FleetAllocEnv(instance), agent, scenario)))
 
 
 def smoke(folder: Path) -> None:

@@ -1,8 +1,8 @@
 """Search for cheaper episodes of a suite's tasks and write its best-known costs.
 
-Agents are played, a lower bound is computed, and the cheapest of the episodes and of the relaxation, rounded, is
-improved by search with the whole scenario known. What comes out is replayed before it is written, task by task. Toys
-are solved to proven optimality. Work is bounded by counts.
+Agents are played and a lower bound is computed. The cheapest of the episodes, of the rounded relaxation and of a
+receding-horizon plan is improved by search with the whole scenario known. What comes out is replayed before it is
+written, task by task. Toys are solved to proven optimality. Work is bounded by counts.
 
     python -m tools.update_best_known fleet-v0/toy fleet-v0/dev --agents hold agh-rolling --steps 200000
     python -m tools.update_best_known fleet-v0/dev --steps 0 --judge        # bounds only
@@ -27,6 +27,8 @@ import numpy as np
 from fleetgym.bounds import HindsightBound, hindsight_bound
 from fleetgym.bounds.exact import StateSpaceError
 from fleetgym.cli.words import of
+from fleetgym.envs.day import play_day
+from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.evaluation.executors import play
 from fleetgym.evaluation.jobs import stored_scenario
 from fleetgym.evaluation.run import evaluate
@@ -56,6 +58,7 @@ from fleetgym.scoring.comparison import nominal_actions, optimal_actions
 from fleetgym.scoring.hindsight import plan_in_hindsight
 from fleetgym.scoring.propose import Candidate, candidates_of, read_candidates
 from tools.separable_bound import separable_bound
+from tools.tell_lookahead import ToldLookahead
 
 MAX_STARTS = 2  # episodes that the search starts from, besides the relaxation
 MAX_REPLAYED = 3  # of a task's episodes those that claim to be cheapest
@@ -82,6 +85,7 @@ class Searcher:
     date: str
     judge: bool
     solver: str | None = "ipx"  # of bounds; None: without them
+    receding: int = 0  # true windows that a receding-horizon plan to start from sees; 0: none
 
     def __call__(self, search: Search) -> tuple[BestKnown, np.ndarray]:
         """Return the task's value, which may be the old one, and its actions."""
@@ -98,15 +102,19 @@ class Searcher:
         bound_usd, serving = (bound.bound_usd, bound.serving) if bound else (None, None)
         if self.steps == 0:
             return self._best(search, bound_usd, start, who)
+        starts = [actions for _, actions in search.starts[:MAX_STARTS]]
+        if self.receding:
+            starts.append(receding_actions(problem, scenario, self.receding))
         found = plan_in_hindsight(
             problem,
             scenario,
             serving,
-            starts=[actions for _, actions in search.starts[:MAX_STARTS]],
+            starts=starts,
             max_steps=self.steps,
             seed=self.seed,
         )
         origin = "rounded relaxation, episodes" if bound else "episodes"
+        origin += ", receding horizon" if self.receding else ""
         return self._best(search, bound_usd, found.actions, f"{origin} + local search ({self.steps} windows)")
 
     def isolated(self) -> Searcher:
@@ -130,6 +138,13 @@ class Searcher:
             assert search.known is not None  # offer takes anything where nothing is known
             better, actions = search.known, search.starts[0][1]
         return tightened(better, bound_usd, task_name(search.instance, search.scenario)), actions
+
+
+def receding_actions(instance: Instance, scenario: Scenario, windows: int) -> np.ndarray:
+    """Return what `lookahead` does when it is told so many windows to come, int64 (windows, slots)."""
+    agent = ToldLookahead(scenario, windows, paths=1, windows=windows)
+    played = play_day(FleetAllocEnv(instance), agent, scenario)
+    return np.array([window.action for window in played], dtype=np.int64)
 
 
 def best_bound(instance: Instance, scenario: Scenario, solver: str) -> HindsightBound:
@@ -206,6 +221,7 @@ def update(
         arguments.date,
         arguments.judge,
         None if arguments.no_bounds else arguments.solver,
+        arguments.receding,
     )
     for search, (best, actions) in zip(todo, play(searcher, todo, workers=arguments.workers), strict=True):
         task = task_name(search.instance, search.scenario)
@@ -243,7 +259,7 @@ def smoke(folder: Path) -> int:
     shutil.copytree(ROOT / "leaderboard" / "best_known" / "fleet-v0", folder / "actions" / "fleet-v0")
     os.environ["FLEETGYM_INSTANCES"] = str(folder / "instances")
     tasks = ["fleet-v0/toy/two-pools", "fleet-v0/dev/fastllm-4-4-5-001"]
-    effort = ["--agents", "hold", "--steps", "100", "--no-bounds"]
+    effort = ["--agents", "hold", "--steps", "100", "--no-bounds", "--receding", "1"]
     return main([*tasks, *effort, "--actions", str(folder / "actions")])
 
 
@@ -265,6 +281,12 @@ def main(argv: list[str] | None = None) -> int:
         type=of(NUMBER),
         default=200_000,
         help="windows of search per task; 0: only bounds and episodes",
+    )
+    parser.add_argument(
+        "--receding",
+        type=of(NUMBER),
+        default=12,
+        help="windows that a receding-horizon plan to start from is told; 0: no such plan (default: 12)",
     )
     parser.add_argument(
         "--no-bounds",

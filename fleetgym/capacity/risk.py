@@ -200,14 +200,13 @@ def agent_risk(
     -------
     Risk
     """
+    from fleetgym.envs.day import play_day
     from fleetgym.envs.fleet_alloc import FleetAllocEnv
-    from fleetgym.envs.played import played_windows
 
     instance = load_instance(instance)
     env, ledger = FleetAllocEnv(instance), _Ledger(seed, instance.num_workloads)
     for done, scenario in enumerate(generated_days(instance, days, seed), start=1):
-        played = played_windows(env, agent, scenario, seed=done - 1)
-        for window, (_, info) in enumerate(played):
+        for window, (_, _, info) in enumerate(play_day(env, agent, scenario, seed=done - 1)):
             terms_usd = np.array([info[name] for name in COST_TERMS])
             rate_rps = Conditions.of(scenario, window).rate_rps
             ledger.add(rate_rps, terms_usd, info["miss_share"], info["unserved_share"])

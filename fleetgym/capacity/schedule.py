@@ -234,11 +234,11 @@ def _play(
 
 def _play_day(instance: Instance, agent: Agent, day: Scenario) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return GPUs (T, G) and rent (T,) by window, and the fleet at the end (C,)."""
+    from fleetgym.envs.day import play_day
     from fleetgym.envs.fleet_alloc import FleetAllocEnv
-    from fleetgym.envs.played import played_windows
 
     held, rent = [], []
-    for _, info in played_windows(FleetAllocEnv(instance), agent, day):
+    for _, _, info in play_day(FleetAllocEnv(instance), agent, day):
         held.append(instance.gpu_use @ info["held"])
         rent.append(info["rental"])
     return np.array(held), np.array(rent), np.asarray(info["held"], dtype=np.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,9 +13,17 @@ from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.model.scenario import Scenario
 
 
-def played_windows(
+class Played(NamedTuple):
+    """One window of a day."""
+
+    view: View  # what the agent knew when it chose; the same object throughout, and the agent's own
+    action: np.ndarray
+    info: dict[str, Any]  # what the environment told after the window, such as its cost terms, USD
+
+
+def play_day(
     env: FleetAllocEnv, agent: Agent, scenario: Scenario | int, *, seed: int = 0
-) -> Iterator[tuple[View, dict[str, Any]]]:
+) -> Iterator[Played]:
     """Let an agent play a day, and yield what every window came to.
 
     Parameters
@@ -30,17 +38,13 @@ def played_windows(
 
     Yields
     ------
-    View
-        What the agent knew when it chose. It is the same object throughout, and belongs to the agent.
-    dict
-        What the environment told after the window, such as its cost terms, USD.
+    Played
 
     Examples
     --------
     >>> import fleetgym
     >>> env = FleetAllocEnv("fleet-v0/toy/drop")
-    >>> played = played_windows(env, fleetgym.make_agent("hold"), 0)
-    >>> sum(info["cost"] for _, info in played) > 0.0
+    >>> sum(window.info["cost"] for window in play_day(env, fleetgym.make_agent("hold"), 0)) > 0.0
     True
     """
     view = View(env.instance)
@@ -48,6 +52,7 @@ def played_windows(
     view.update(info)
     agent.reset(view, seed=seed)
     for _ in range(env.instance.num_windows):
-        observation, _, _, _, info = env.step(np.asarray(agent.act(observation, info)))
-        yield view, info
+        action = np.array(agent.act(observation, info))
+        observation, _, _, _, info = env.step(action)
+        yield Played(view, action, info)
         view.update(info)
