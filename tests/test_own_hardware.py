@@ -332,3 +332,18 @@ def test_faults_in_profiles(row: str, says: str, tmp_path: Path) -> None:
     head = "model,gpu,precision,input_tokens,output_tokens,concurrency,requests_per_s"
     with pytest.raises(DataError, match=says):
         read_own(profiles=[file(tmp_path, "p.csv", f"{head}\n{row}\n")])
+
+
+@pytest.mark.parametrize(
+    ("numbers", "says"),
+    [
+        ("80,3.35,989", "bandwidth_gb_per_s of X is 3.35 GB/s, less than any GPU has: is that TB/s?"),
+        ("80,3350,0.989", "fp16_tflops of X is 0.989 TFLOP/s, less than any GPU has: is that PFLOP/s?"),
+    ],
+)
+def test_numbers_in_a_larger_unit_are_asked_for(numbers: str, says: str, tmp_path: Path) -> None:
+    """A GPU of a thousandth of the speed is a slip of the unit."""
+    gpus = file(tmp_path, "g.csv", f"name,memory_gb,bandwidth_gb_per_s,fp16_tflops\nX,{numbers}\n")
+    with pytest.raises(DataError) as caught:
+        read_own(gpu_files=[gpus])
+    assert says in str(caught.value)

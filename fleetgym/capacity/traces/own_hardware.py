@@ -152,6 +152,7 @@ def read_own(
                 raise DataError(f"the GPU {own.name!r} is described twice", "$", os.fspath(path))
             if own.name in catalog.gpu_names():
                 notes.append(f"{own.name} is as {os.fspath(path)} says, not as in the catalogue")
+            _check_units(path, own)
             gpus[own.name] = own.facts(os.fspath(path))
             if own.usd_per_gpu_h is not None:
                 offers.append(Offer(gpu=own.name, usd_per_gpu_h=own.usd_per_gpu_h))
@@ -165,6 +166,23 @@ def read_own(
                 steps[key] = step
                 notes.append(words)
     return dataclasses.replace(found, steps=steps, notes=tuple(notes))
+
+
+#: Below these a number is more likely in a larger unit: GB/s and the larger one, TFLOP/s and the larger one.
+_USUAL = {"bandwidth_gb_per_s": (20.0, "GB/s", "TB/s"), "fp16_tflops": (2.0, "TFLOP/s", "PFLOP/s")}
+
+
+def _check_units(path: str | os.PathLike[str], own: OwnGpu) -> None:
+    """Refuse numbers that no GPU has, and ask for their unit."""
+    for name, (least, unit, larger) in _USUAL.items():
+        value = getattr(own, name)
+        if value < least:
+            raise DataError(
+                f"{name} of {own.name} is {value:g} {unit}, less than any GPU has: is that {larger}? Write it in "
+                f"{unit}",
+                "$",
+                os.fspath(path),
+            )
 
 
 def _model(text: str) -> OwnModel:
