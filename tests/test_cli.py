@@ -95,7 +95,7 @@ def test_show_a_file_of_ones_own(run: Run, tmp_path: Path) -> None:
 
 def test_plan(run: Run) -> None:
     """Fleet, routes and cost terms; in JSON the terms add up."""
-    code, out, _ = run("plan", TOY, "--agent", "gh")
+    code, out, _ = run("plan", TOY, "--agent", "gh", "--details")
     assert code == 0
     for part in ("fleet", "routing", "cost"):
         assert part in out
