@@ -17,9 +17,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from fleetgym.cli.words import of
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.finished_cells import keep, read
 from fleetgym.files.markdown import rewrite, table
+from fleetgym.files.quantities import COUNT
 from fleetgym.kernels.queueing import chance_to_wait, wait_exceeds
 from fleetgym.runtime.programs import program
 from tools.check_queueing import Queue, simulated
@@ -143,9 +145,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         smoke=smoke,
     )
     parser.add_argument(
-        "--requests", type=int, default=REQUESTS, help="of each replication (default: %(default)s)"
+        "--requests", type=of(COUNT), default=REQUESTS, help="of each replication (default: %(default)s)"
     )
-    parser.add_argument("--first", type=int, help="only so many queues of the grid")
+    parser.add_argument("--first", type=of(COUNT), help="only so many queues of the grid")
     parser.add_argument("--cells", type=Path, default=Path("results/waits.jsonl"))
     parser.add_argument("--page", type=Path, default=Path("docs/simulation.md"))
     options = parser.parse_args(argv)
