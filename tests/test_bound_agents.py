@@ -31,6 +31,11 @@ def test_days_that_everything_has_finished_are_compared() -> None:
     assert found.cpu_s == 2.0
 
 
+def test_a_single_day_is_not_printed() -> None:
+    """The bound is of a mean."""
+    assert not measured({k: v for k, v in CELLS.items() if not k.endswith(" 1")}, 4)
+
+
 def test_the_split_adds_up() -> None:
     """20 % that nobody can know, and 20 % that the agent leaves, are its 40 % above hindsight."""
     row = split_table(measured(CELLS, 4)).splitlines()[-1]

@@ -162,7 +162,7 @@ class Measured(NamedTuple):
 
 
 def measured(cells: Mapping[str, Any], samples: int) -> dict[str, Measured]:
-    """Return by instance what finished cells say."""
+    """Return by instance what finished cells say, where they are of two days at least."""
     bounds: dict[str, dict[int, Any]] = defaultdict(dict)
     plays: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for key, value in cells.items():
@@ -175,7 +175,7 @@ def measured(cells: Mapping[str, Any], samples: int) -> dict[str, Measured]:
     for name, by_day in bounds.items():
         agents = [a for a in plays[name] if a not in TOLD]
         days = sorted(set(by_day).intersection(*(plays[name][a] for a in agents)))
-        if not agents or not days:
+        if not agents or len(days) < 2:  # the bound says nothing of a single day
             continue
         rows = [row for row in (*agents, *TOLD) if set(days) <= set(plays[name][row])]
         parts = {part: np.array([by_day[day][part] for day in days]) for part in by_day[days[0]]}
@@ -287,7 +287,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         compute(call, call.agents or (PENALTY_AGENTS if call.penalty else AGENTS))
     done = read(call.cells)
     found = measured(done, call.samples)
-    written = f"{bound_table(found)}\n{split_table(found)}\n{penalty_table(done, call.samples)}"
+    tables = bound_table(found), split_table(found), penalty_table(done, call.samples)
+    written = "\n".join(text for text in tables if len(text.splitlines()) > 2) or "Not computed yet.\n"
     if call.page:
         PAGE.write_text(rewrite(PAGE, written), encoding="utf-8")
     else:
