@@ -27,7 +27,7 @@ from fleetgym.leaderboard.charts import (
     scatter_chart,
     standalone,
 )
-from fleetgym.leaderboard.report import figures, played_rows, report
+from fleetgym.leaderboard.report import Figure, figures, played_rows, report
 from fleetgym.leaderboard.verify import verify
 from fleetgym.scoring.score import score
 from fleetgym.scoring.table import make_table
@@ -68,6 +68,9 @@ def test_one_file_holds_everything(file: Path, tmp_path: Path) -> None:
                 for kind in ("svg", "csv")
             ),
             "scores.csv",
+            "scores.tex",
+            "pairs.csv",
+            "pairs.tex",
             "tasks.csv",
         }
     )
@@ -120,6 +123,41 @@ def test_the_table_of_scores_is_a_file_too(results: Results) -> None:
         assert {name: found[f"{name}_percent"] for name in table.families} == row.families
         assert found["tail_usd"] == row.tail_usd
         assert found["cpu_s"] == ("" if row.cpu_s is None else row.cpu_s)
+
+
+def test_every_pair_is_compared(results: Results) -> None:
+    """Its difference is that of the scores, and the probability counts instances; p-values are Holm's."""
+    table = make_table(played_rows(results)[1])
+    head, *lines = next(figure for figure in figures(table) if figure.name == "pairs").numbers
+    assert len(lines) == len(AGENTS) * (len(AGENTS) - 1) // 2
+    rows = {row.key: row for row in table.rows}
+    for line in lines:
+        found = dict(zip(head, line, strict=True))
+        cheaper, dearer = rows[found["cheaper"]], rows[found["dearer"]]
+        ratio = (1 + dearer.score / 100) / (1 + cheaper.score / 100)
+        assert found["difference_percent"] == pytest.approx(100 * (ratio - 1))
+        assert 0 <= found["p_holm"] <= 1
+        shares: dict[str, list[float]] = {}
+        of = [{(t.family, t.instance): [] for t in row.tasks} for row in (cheaper, dearer)]
+        for means, row in zip(of, (cheaper, dearer), strict=True):
+            for task in row.tasks:
+                means[task.family, task.instance].append(math.log(task.ratio))
+        for key, first in of[0].items():
+            a, b = sum(first) / len(first), sum(of[1][key]) / len(first)
+            shares.setdefault(key[0], []).append(0.5 if a == b else float(a < b))
+        means = [sum(share) / len(share) for family, share in shares.items() if family in table.scored]
+        assert found["improvement"] == pytest.approx(sum(means) / len(means))
+
+
+def test_names_are_plain_in_latex() -> None:
+    """What LaTeX would obey is escaped; every row has as many cells as the head."""
+    figure = Figure(
+        "scores", "", None, [["agent", "score"], ["a_b&c\\d#%$~^{}", 12345.678], ["x", 0.25]], True
+    )
+    text = figure.latex()
+    assert r"a\_b\&c\textbackslash{}d\#\%\$\textasciitilde{}\textasciicircum{}\{\} & 12,345.7 \\" in text
+    assert r"x & 0.250 \\" in text
+    assert text.startswith(r"\begin{tabular}{lr}\toprule")
 
 
 def test_profile_counts_tasks(results: Results) -> None:

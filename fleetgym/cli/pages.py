@@ -43,7 +43,9 @@ def add(verb: AddVerb) -> None:
     p.add_argument("results", help="results file of a complete run")
     p.add_argument("--out", metavar="FILE", help="the page (default: the results file's name, .html)")
     p.add_argument(
-        "--files", metavar="FOLDER", help="write every picture as SVG and its numbers as CSV here too"
+        "--files",
+        metavar="FOLDER",
+        help="write every picture as SVG, its numbers as CSV and the tables as LaTeX here too",
     )
     p.add_argument(
         "--relative-to",

@@ -7,6 +7,7 @@ import csv
 import dataclasses
 import io
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,14 @@ from fleetgym.files.errors import printable
 from fleetgym.leaderboard.charts import bars_chart, interval_chart, profile_chart, scatter_chart, standalone
 from fleetgym.leaderboard.html_tables import Column, html_table, interval, number
 from fleetgym.leaderboard.markup import Markup, join, page, tag
-from fleetgym.scoring.score import reference_of
-from fleetgym.scoring.table import Played, Table, TableRow, make_table
+from fleetgym.scoring.score import percent, percents, reference_of
+from fleetgym.scoring.statistics import pairs_of
+from fleetgym.scoring.table import Played, Table, TableRow, counted_means, make_table
 
 Rows = list[list[object]]
 
 _HEADINGS = {"cpu-time": "CPU time"}
+_KINDS = {"svg": ("SVG", "image/svg+xml"), "csv": ("CSV", "text/csv"), "tex": ("LaTeX", "text/x-tex")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +37,12 @@ class Figure:
     caption: str
     svg: Markup | None
     numbers: Rows
+    has_latex: bool = False
+
+    def files(self) -> dict[str, str]:
+        """Return what it is saved as: text by ending."""
+        picture = {} if self.svg is None else {"svg": standalone(self.svg)}
+        return {**picture, "csv": self.csv(), **({"tex": self.latex()} if self.has_latex else {})}
 
     def csv(self) -> str:
         """Return the numbers as CSV; floats round-trip."""
@@ -42,6 +51,24 @@ class Figure:
             [_inert(cell) for cell in row] for row in self.numbers
         )
         return stream.getvalue()
+
+    def latex(self) -> str:
+        """Return the numbers as a LaTeX table (package booktabs); shares and percentages have one decimal."""
+        head, *body = ([_latex(cell) for cell in row] for row in self.numbers)
+        lines = [" & ".join(row) + r" \\" for row in body]
+        columns = "".join("l" if isinstance(cell, str) and cell else "r" for cell in self.numbers[-1])
+        rule = rf"\begin{{tabular}}{{{columns}}}\toprule"
+        end = r"\bottomrule\end{tabular}"
+        return "\n".join([rule, " & ".join(head) + r" \\\midrule", *lines, end, ""])
+
+
+_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+
+
+def _latex(cell: object) -> str:
+    if isinstance(cell, float):
+        return f"{cell:.3f}" if abs(cell) < 1 else f"{cell:,.1f}"
+    return re.sub(r"[&%$#_{}\\~^]", lambda sign: _LATEX.get(sign[0], f"\\{sign[0]}"), printable(str(cell)))
 
 
 def _inert(cell: object) -> object:
@@ -70,7 +97,7 @@ def report(
     relative_to : str
         ``"best-known"`` or ``"best-in-run"``, as for `score`.
     files : path-like, optional
-        Folder to write the pictures (SVG) and their numbers (CSV) into as well.
+        Folder to write the pictures (SVG), their numbers (CSV) and two tables (LaTeX) into as well.
 
     Returns
     -------
@@ -88,9 +115,8 @@ def report(
     pictures = figures(table)
     write_atomically(out, _render(run, name, table, pictures).encode())
     for figure in pictures if files is not None else ():
-        write_atomically(Path(str(files)) / f"{figure.name}.csv", figure.csv().encode())
-        if figure.svg is not None:
-            write_atomically(Path(str(files)) / f"{figure.name}.svg", standalone(figure.svg).encode())
+        for ending, text in figure.files().items():
+            write_atomically(Path(str(files)) / f"{figure.name}.{ending}", text.encode())
     return Path(out)
 
 
@@ -178,7 +204,23 @@ def figures(table: Table) -> list[Figure]:
                 ],
             )
         )
-    return [*found, _instances(table)]
+    return [*found, *([_pairs(table)] if len(rows) > 1 else []), _instances(table)]
+
+
+def _pairs(table: Table) -> Figure:
+    numbers: Rows = [
+        ["cheaper", "dearer", "difference_percent", "low_95", "high_95", "p_holm", "improvement"]
+    ]
+    for pair in pairs_of([counted_means(row.tasks, table.scored) for row in table.rows]):
+        bounds = percents(pair.difference.interval())
+        names = [table.rows[pair.first].key, table.rows[pair.second].key]
+        told = [percent(pair.difference.mean), *(bounds or ("", "")), pair.p_value, pair.improvement]
+        numbers.append([*names, *told])
+    caption = (
+        "Every pair: by how many percent the second costs more than the first, p-values adjusted for all pairs "
+        "(Holm), and the probability that the first is cheaper on a task."
+    )
+    return Figure("pairs", caption, None, numbers, has_latex=True)
 
 
 def _families(table: Table, rows: Mapping[str, TableRow]) -> Figure:
@@ -217,7 +259,7 @@ def _score_numbers(table: Table) -> Figure:
             [*line, *("" if value is None else value for value in (getattr(row, f) for f in facts))]
         )
     caption = "Score, percent above best-known, with its 95 % interval; shares are of requests."
-    return Figure("scores", caption, None, numbers)
+    return Figure("scores", caption, None, numbers, has_latex=True)
 
 
 def _instances(table: Table) -> Figure:
@@ -287,13 +329,18 @@ def _family(head: str, family: str) -> Column:
 
 
 def _section(figure: Figure, table: Table) -> Markup:
-    links = [tag("a", "CSV", download=f"{figure.name}.csv", href=_data_url("text/csv", figure.csv()))]
-    if figure.svg is not None:
-        url = _data_url("image/svg+xml", standalone(figure.svg))
-        links.insert(0, tag("a", "SVG", download=f"{figure.name}.svg", href=url))
+    links = [
+        tag(
+            "a",
+            _KINDS[ending][0],
+            download=f"{figure.name}.{ending}",
+            href=_data_url(_KINDS[ending][1], text),
+        )
+        for ending, text in figure.files().items()
+    ]
     told = tag("p", figure.caption, " ", *(join(link, " ") for link in links), class_="faint")
     if figure.svg is None:
-        shown = {"scores": _scores, "tasks": _task_table}[figure.name](table)
+        shown = _pair_table(figure, table) if figure.name == "pairs" else _TABLES[figure.name](table)
     else:
         shown = tag("figure", figure.svg)
     return join(tag("h2", _HEADINGS.get(figure.name, figure.name.capitalize())), told, shown)
@@ -315,5 +362,24 @@ def _task_table(table: Table) -> Markup:
     return html_table(shown, tasks)
 
 
+def _pair_table(figure: Figure, table: Table) -> Markup:
+    label = labels([row.key for row in table.rows])
+    shown = [
+        Column("cheaper", lambda r: label[r[0]], kind="name"),
+        Column("dearer", lambda r: label[r[1]], kind="name"),
+        Column("difference %", lambda r: number(r[2], 2), lambda r: r[2]),
+        Column("95 % interval", lambda r: interval(None if r[3] == "" else (r[3], r[4])), lambda r: r[3]),
+        Column("p (Holm)", lambda r: number(r[5], 4), lambda r: r[5]),
+        Column("first is cheaper %", lambda r: number(100 * r[6]), lambda r: r[6]),
+    ]
+    rows = figure.numbers[1:]
+    if all(row[3] == "" for row in rows):
+        shown = [column for column in shown if column.head not in ("95 % interval", "p (Holm)")]
+    return html_table(shown, rows)
+
+
 def _agent(k: int, key: str) -> Column:
     return Column(f"{key} %", lambda t: number(100 * (t[k].ratio - 1)), lambda t: t[k].ratio)
+
+
+_TABLES = {"scores": _scores, "tasks": _task_table}

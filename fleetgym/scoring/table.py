@@ -102,7 +102,7 @@ def make_table(rows: Mapping[str, Sequence[Played]], *, suite: str | None = None
     first = next(iter(rows.values()))
     scored = scored_families({played.instance: played.family for played in first}, suite)
     means = {key: mean_log_ratios(tasks) for key, tasks in rows.items()}
-    counted = {key: _of_families(found, scored) for key, found in means.items()}
+    counted = {key: counted_means(tasks, scored) for key, tasks in rows.items()}
     order = sorted(rows, key=lambda key: (FamilyMean.of(counted[key]).mean, key))
     ranks = tie_groups([counted[key] for key in order])
     return Table(
@@ -118,6 +118,11 @@ def make_table(rows: Mapping[str, Sequence[Played]], *, suite: str | None = None
 def mean_log_ratios(tasks: Sequence[Played]) -> dict[Cluster, float]:
     """Return the mean of ln(cost / best-known) by family and instance."""
     return cluster_means(((played.family, played.instance), math.log(played.ratio)) for played in tasks)
+
+
+def counted_means(tasks: Sequence[Played], scored: Sequence[str]) -> dict[Cluster, float]:
+    """Return the mean of ln(cost / best-known) of each instance of the families that make up the score."""
+    return _of_families(mean_log_ratios(tasks), scored)
 
 
 def _row(
