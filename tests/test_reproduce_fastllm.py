@@ -60,7 +60,7 @@ def test_finished_cells_are_not_computed_again(quick_run, monkeypatch):
     before = {path.name: path.read_bytes() for path in quick_run.glob("*.jsonl")}
     path = quick_run / "ablation.jsonl"
     path.write_bytes(before[path.name][:-40])
-    monkeypatch.setattr(command, "write_page", lambda docs, cells, batches: None)
+    monkeypatch.setattr(command, "write_page", lambda docs, cells, batches: [])
     command.main(["--quick", "--out", str(quick_run)])
     after = {path.name: path.read_bytes() for path in quick_run.glob("*.jsonl")}
     assert after == before

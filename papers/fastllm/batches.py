@@ -39,7 +39,7 @@ def quick() -> list[Batch]:
     """Return a few cells of each kind at the smallest size."""
     size, seeds = SIZES[0], range(_FIRST_SEED, _FIRST_SEED + 2)
     return [
-        optimum_batch(seeds[:1], size=size),
+        optimum_batch(seeds[:1]),
         sizes_batch(seeds[:1], sizes=(size,)),
         stress_batch(METHODS, seeds, scenarios=10, size=size),
         budget_batch(METHODS[:2], seeds, scenarios=10, size=size),

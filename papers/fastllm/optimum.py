@@ -34,10 +34,10 @@ def _plans(slo: float, seed: int, size: str) -> dict[str, Any]:
     return value
 
 
-def optimum_batch(seeds: range, size: str = BASE) -> Batch:
+def optimum_batch(seeds: range) -> Batch:
     """Return one cell for each factor and instance."""
-    keys = [{"slo": slo, "seed": seed, "size": size} for slo in LOOSER for seed in seeds]
-    return Batch(f"optimum at {size}, by SLO", "optimum", keys, _plans)
+    keys = [{"slo": slo, "seed": seed, "size": BASE} for slo in LOOSER for seed in seeds]
+    return Batch("optimum by SLO", "optimum", keys, _plans)
 
 
 def sizes_batch(seeds: range, sizes: tuple[str, ...] = PROVEN) -> Batch:
