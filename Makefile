@@ -65,13 +65,17 @@ bench: .venv/ready-dev  ## Measure the kernels against their peers, as ratios wi
 
 # What `make pages` writes. docs/results.md, docs/methods.md and the other docs/reproduce-*.md need runs that are not in
 # the repository, and take hours; tests/test_pages.py compares their prose.
-PAGES := docs/inputs.md docs/bounds.md docs/environments docs/families.md docs/reproduce-fleet-sim.md leaderboard/tuning/README.md instances/schema instances/fleet-v0/toy
+PAGES := docs/inputs.md docs/bounds.md docs/environments docs/families.md docs/fleet-v2.md docs/fleet-v2-families.md docs/backlog.md instances/fleet-v2/croissant.json docs/reproduce-fleet-sim.md leaderboard/tuning/README.md instances/schema instances/fleet-v0/toy
 
 pages: .venv/ready-dev  ## Write every page and schema anew that tools make from stored data (two CPU minutes)
 	$(BIN)/python -m tools.build_env_docs
 	$(BIN)/python -m tools.build_bounds_page
 	$(BIN)/python -m tools.bound_agents --page
 	$(BIN)/python -m tools.family_cards
+	$(BIN)/python -m tools.preview_families
+	$(BIN)/python -m tools.backlog_toy --page docs/backlog.md
+	$(BIN)/python -m tools.demand_statistics --page docs/fleet-v2.md
+	$(BIN)/python -m tools.croissant
 	$(BIN)/python -m tools.tune_agents
 	$(BIN)/python -m tools.make_instances --split toy
 	rm -f results/pages_fleet_sim.jsonl

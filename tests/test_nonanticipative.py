@@ -20,7 +20,7 @@ from fleetgym.bounds.relaxation import relax
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.instance import Instance
-from fleetgym.model.processes import Process
+from fleetgym.model.processes import PROFILE, Process
 from fleetgym.model.scenario import Scenario
 from fleetgym.reference import action_to_target
 
@@ -194,7 +194,10 @@ def process(kind: str) -> Instance:
             "jump_hold_min": 12.0,
             "dispersion": 2.0,
         },
-    }[kind]
+    }
+    level = {name: value for name, value in parameters["diurnal-ou"].items() if not name.startswith("daily")}
+    profile = {name: 0.3 * name.endswith(("_cos_1", "_sin_2")) for name in PROFILE}
+    parameters["weekly-ou"] = {**profile, "weekend_level": -0.7, "first_day": 4, **level}
     instance = make_instance(
         [pool("p", 4)],
         [configuration("A", {"p": 1}, startup_windows=1)],
@@ -203,11 +206,11 @@ def process(kind: str) -> Instance:
         {"work_tflop": affine(100.0), "delay_s": affine(1.0)},
         num_windows=6,
     )
-    dynamics = dataclasses.replace(instance.dynamics, demand=Process(kind=kind, parameters=parameters))
+    dynamics = dataclasses.replace(instance.dynamics, demand=Process(kind=kind, parameters=parameters[kind]))
     return instance.replace(dynamics=dynamics)
 
 
-@pytest.mark.parametrize("kind", ["grw", "diurnal-ou"])
+@pytest.mark.parametrize("kind", ["grw", "diurnal-ou", "weekly-ou"])
 @pytest.mark.parametrize("lag", [1, 2])
 def test_redrawn_demand_has_the_law_of_demand(kind: str, lag: int) -> None:
     """Means of 20 products with what was known before agree, over 1,500 days, within 4.5 standard errors."""
@@ -247,7 +250,9 @@ def test_days_are_the_same_however_many_are_drawn() -> None:
 
 def test_demand_without_a_law_is_refused() -> None:
     """Days of a history could be anything."""
-    with pytest.raises(FleetgymError, match="no law with parameters; expected 'diurnal-ou' or 'grw'"):
+    with pytest.raises(
+        FleetgymError, match="no law with parameters; expected one of diurnal-ou, weekly-ou, grw"
+    ):
         nonanticipative_bound("fleet-v0/dev/trace-m-001", days=1)
 
 
