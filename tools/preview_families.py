@@ -57,7 +57,15 @@ def by_family(path: Path) -> dict[str, dict[str, dict[str, np.ndarray]]]:
         family = name.rpartition("/")[2].rsplit("-", 2)[0]
         if family in found:
             found[family][name] = {agent: values for agent, values in costs.items() if agent != "hash"}
-    return {family: instances for family, instances in found.items() if instances}
+    return {family: _cut(instances) for family, instances in found.items() if instances}
+
+
+def _cut(instances: dict[str, dict[str, np.ndarray]]) -> dict[str, dict[str, np.ndarray]]:
+    """Return costs of as many scenarios as all instances have."""
+    fewest = min(len(values) for table in instances.values() for values in table.values())
+    return {
+        name: {agent: values[:fewest] for agent, values in table.items()} for name, table in instances.items()
+    }
 
 
 def scores(costs: Mapping[str, Mapping[str, Mapping[str, np.ndarray]]]) -> dict[str, dict[str, float]]:
