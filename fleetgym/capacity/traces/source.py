@@ -93,7 +93,7 @@ class Source:
                 self.line,
                 f"the gzip file is broken or truncated at or after this line ({error})",
             )
-        except (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, *_zstandard_errors()) as error:
+        except _broken_archive() as error:
             fail(self.path, self.line, f"the packed file is broken or truncated ({error})")
         except MemoryError:
             fail(self.path, self.line, "the packed file asks for more memory than there is; unpack it")
@@ -219,10 +219,11 @@ def _zstandard(name: str) -> Any:
     return zstandard.open(name, "rb")
 
 
-def _zstandard_errors() -> tuple[type[Exception], ...]:
-    """Return what a broken .zst raises; nothing where none can have been opened."""
+def _broken_archive() -> tuple[type[Exception], ...]:
+    """Return what broken archives raise; that of .zst only where one can have been opened."""
     zstandard = sys.modules.get("zstandard")
-    return () if zstandard is None else (zstandard.ZstdError,)
+    found = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError)
+    return found if zstandard is None else (*found, zstandard.ZstdError)
 
 
 def _only_file(path: str | os.PathLike[str]) -> IO[bytes]:
