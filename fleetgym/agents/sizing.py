@@ -239,7 +239,8 @@ class FleetSizer:
             spaces,
             told,
         )
-        return Study(*told.transpose(1, 0, 2), spaces.rent[:, 0].copy())
+        unserved, serving, served = told.transpose(1, 0, 2)
+        return Study(unserved, serving, served, spaces.rent[:, 0].copy())
 
     def size_studied(
         self,

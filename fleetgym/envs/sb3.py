@@ -187,7 +187,7 @@ def _learning_of(envs: Any) -> dict[str, Any]:
     while hasattr(base, "venv"):
         base = base.venv
     inner = base.envs if isinstance(base, BatchedVecEnv) else getattr(base, "envs", [None])[0]
-    found = inner if isinstance(inner, LearningVectorEnv) else None
+    found: LearningVectorEnv | LearningEnv | None = inner if isinstance(inner, LearningVectorEnv) else None
     if isinstance(inner, gymnasium.Env):
         found = next((layer for layer in layers(inner) if isinstance(layer, LearningEnv)), None)
     if found is None:

@@ -217,7 +217,7 @@ class LearningVectorEnv(VectorWrapper, RecordConstructorArgs):
             )
         _checked(actions, reference, mask_in_observation)
         env.full_info = True
-        which = env.which
+        self._batch, which = env.batch, env.which
         self._learning = _Learning(Margins(env.instances, which), actions == "discrete", mask_in_observation)
         self.single_action_space = self._learning.action_space
         self.single_observation_space = self._learning.observation_space
@@ -234,7 +234,7 @@ class LearningVectorEnv(VectorWrapper, RecordConstructorArgs):
         rows = infos["_window"]
         self._over = self._over & ~rows
         if not rows.all():  # what infos leave out of the others
-            infos = {**infos, **self.env.unwrapped.batch.info(_SEEN)}
+            infos = {**infos, **self._batch.info(_SEEN)}
         if self._rule is not None:
             self._rule.begin(rows)
         return self._learning.observe(infos, rows), self._told(infos)
@@ -252,7 +252,8 @@ class LearningVectorEnv(VectorWrapper, RecordConstructorArgs):
         DataError
             If an action is not valid.
         """
-        margins, begun, usd = self._learning.margins, self._over, 0.0
+        margins, begun = self._learning.margins, self._over
+        usd = np.zeros(len(begun))
         answer = margins.actions(self._learning.targets(actions))
         if self._rule is not None:
             usd = np.where(begun, 0.0, self._rule.play(~begun))
