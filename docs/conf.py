@@ -54,13 +54,13 @@ napoleon_google_docstring = False
 napoleon_use_rtype = False
 copybutton_exclude = ".linenos, .gp, .go"
 
-#: Files of other folders that the site shows, by page.
+#: Files of other folders that the site shows, by page; the pages are written anew each time.
 ELSEWHERE = {
-    "contributing": ROOT / "CONTRIBUTING.md",
-    "changelog": ROOT / "CHANGELOG.md",
-    "instances": ROOT / "instances" / "README.md",
-    "leaderboard-table": ROOT / "leaderboard" / "README.md",
-    "tuning": ROOT / "leaderboard" / "tuning" / "README.md",
+    "made/contributing": ROOT / "CONTRIBUTING.md",
+    "made/changelog": ROOT / "CHANGELOG.md",
+    "made/instances": ROOT / "instances" / "README.md",
+    "made/leaderboard-table": ROOT / "leaderboard" / "README.md",
+    "made/tuning": ROOT / "leaderboard" / "tuning" / "README.md",
 }
 LINK = re.compile(r"\[([^\]\[]*)\]\(([^)#:\s]+)(#[^)]*)?\)")
 
@@ -84,6 +84,7 @@ def lead_inside(app: Any, page: str, source: list[str]) -> None:
 
 def write_pages(app: Any) -> None:
     """Write the pages that stand elsewhere, and the command line's: what every verb prints for --help."""
+    (HERE / "made").mkdir(exist_ok=True)
     for page, path in ELSEWHERE.items():
         (HERE / f"{page}.md").write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
     os.environ["COLUMNS"] = "100"
@@ -93,7 +94,7 @@ def write_pages(app: Any) -> None:
         with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
             main([verb, "--help"])
         parts.append(f"## fleetgym {verb}\n\n```text\n{text.getvalue().strip()}\n```\n")
-    (HERE / "command-line.md").write_text("\n".join(parts), encoding="utf-8")
+    (HERE / "made" / "command-line.md").write_text("\n".join(parts), encoding="utf-8")
 
 
 def setup(app: Any) -> None:

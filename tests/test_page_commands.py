@@ -19,13 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
     ROOT / name for name in ("README.md", "CONTRIBUTING.md", "leaderboard/README.md", "instances/README.md")
 ]
-PAGES += sorted(
-    path
-    for path in (ROOT / "docs").rglob("*.md")
-    if path.name
-    not in ("command-line.md", "changelog.md", "contributing.md", "leaderboard-table.md", "tuning.md")
-    and path.relative_to(ROOT / "docs").parts[0] not in ("api", "instances.md")
-)
+PAGES += sorted(path for path in (ROOT / "docs").rglob("*.md") if "made" not in path.parts)
 NOTEBOOKS = sorted((ROOT / "docs" / "tutorials").glob("*.ipynb"))
 #: Shell lines: indented, or behind `!` in a notebook; settings may stand before them.
 LINE = re.compile(r"^(?:    |!)(?:[A-Z_]+=\S+ )?((?:fleetgym|python -m [\w.]+) .*)$", flags=re.M)

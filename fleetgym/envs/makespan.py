@@ -167,9 +167,9 @@ class FleetMakespanEnv(OneWindowEnv):
     """Rent GPUs once, so that one window's requests are done as soon as possible (Jiang et al., ICML 2025).
 
     ## Description
-    The requests of one window lie ready at once. The agent chooses how many replicas of each configuration to
-    rent under a budget and the availability of the moment; the requests are then assigned so that the last
-    replica finishes as early as possible. A replica works on one request after the other at the rate at which
+    The requests of one window lie ready at once. The agent chooses how many replicas of each configuration to rent,
+    under a budget and the availability of the moment.
+    The requests are then assigned so that the last replica finishes as early as possible. A replica works on one request after the other at the rate at which
     all its queue servers are busy (`busy_seconds`).
 
     ## Action space
@@ -192,8 +192,8 @@ class FleetMakespanEnv(OneWindowEnv):
 
     ## Rewards
     Minus the makespan in seconds, the optimum of a small linear program (`best_assignment`). If a workload cannot be
-    served by what was granted, the makespan is ``info["worst_s"]``, which no fleet exceeds that serves every
-    workload: the larger of one window and the time that a lone replica of each workload's slowest configuration would
+    served by what was granted, the makespan is ``info["worst_s"]``, which no fleet exceeds that serves every workload.
+    It is the larger of one window, and the time that a lone replica of each workload's slowest configuration would
     need in turn (`worst_makespan_s`).
 
     ## Starting state
@@ -205,11 +205,17 @@ class FleetMakespanEnv(OneWindowEnv):
     Terminated after one step; never truncated.
 
     ## Info
-    The same keys after reset and step: `makespan_s` (zero before the step), `worst_s`, `assignment` (I, C) shares,
-    `unserved` (I,) workloads that nothing serves, `requests` (I,), `busy_s` (I, C) seconds of a replica per
-    request (inf: incompatible), `granted` and `denied` (C,) replicas, `cost_usd_per_h` of what was granted, the
-    window (`rate_rps`, `input_scale`, `output_scale`, `delay_factor`, `error_factor`, `available_gpus`,
-    `price_factor`), `window`, `scenario` and `action_mask`.
+    The same keys after reset and step:
+
+    - `makespan_s` (zero before the step), and `worst_s`
+    - `assignment` (I, C): shares of workloads
+    - `unserved` (I,): workloads that nothing serves
+    - `requests` (I,), and `busy_s` (I, C): seconds of a replica per request (inf: incompatible)
+    - `granted` and `denied` (C,): replicas
+    - `cost_usd_per_h` of what was granted
+
+    The window stands in `rate_rps`, `input_scale`, `output_scale`, `delay_factor`, `error_factor`, `available_gpus`
+    and `price_factor`. There are `window`, `scenario` and `action_mask` too.
 
     ## Arguments
     ``gymnasium.make("fleetgym:FleetMakespan-v0", instance="fleet-v0/dev/ou-s-001", budget_usd_per_h=None)``

@@ -106,9 +106,8 @@ class FleetPoolsEnv(OneWindowEnv):
 
     ## Rewards
     Minus the rent and model storage of what was granted in USD/h, and minus ``info["worst_usd_per_h"]`` for every
-    workload with requests that is not served. It is served if its pool's configuration is compatible and keeps its
-    mean delay and error SLO, the pool's servers, compute and memory are busy for at most 95 %, and at most `miss_share`
-    of its requests come after its TTFT SLO. The worst value is what the dearest fleet costs that an action can ask for,
+    workload with requests that is not served. It is served if three things hold. Its pool's configuration is
+    compatible, and keeps its mean delay and error SLO. The pool's servers, compute and memory are busy for at most 95 %. And at most `miss_share` of its requests come after its TTFT SLO. The worst value is what the dearest fleet costs that an action can ask for,
     plus 1 USD/h, so serving one more workload always pays.
 
     ## Starting state
@@ -120,11 +119,17 @@ class FleetPoolsEnv(OneWindowEnv):
     Terminated after one step; never truncated.
 
     ## Info
-    The same keys after reset and step: `cost_usd_per_h` of what was granted, `worst_usd_per_h`, `unserved` (I,)
-    workloads with requests that are not served, `pool` (I,) the pool of each workload (-1 before the step), `replicas`
-    (pools,) granted per pool, `granted` and `denied` (C,) replicas, `threshold_tokens`, the window (`rate_rps`,
-    `input_scale`, `output_scale`, `delay_factor`, `error_factor`, `available_gpus`, `price_factor`), `window`,
-    `scenario` and `action_mask`.
+    The same keys after reset and step:
+
+    - `cost_usd_per_h` of what was granted, and `worst_usd_per_h`
+    - `unserved` (I,): workloads with requests that are not served
+    - `pool` (I,): the pool of each workload (-1 before the step)
+    - `replicas` (pools,): granted per pool
+    - `granted` and `denied` (C,): replicas
+    - `threshold_tokens`
+
+    The window stands in `rate_rps`, `input_scale`, `output_scale`, `delay_factor`, `error_factor`, `available_gpus`
+    and `price_factor`. There are `window`, `scenario` and `action_mask` too.
 
     ## Arguments
     ``gymnasium.make("fleetgym:FleetPools-v0", instance="fleet-v0/dev/ou-s-001", pools=2, miss_share=0.01)``
@@ -137,7 +142,8 @@ class FleetPoolsEnv(OneWindowEnv):
     | `render_mode` | `"ansi"`: text |
 
     ## Vectorized use
-    ``gymnasium.make_vec("fleetgym:FleetPools-v0", num_envs=8, vectorization_mode="sync", instance=...)``. An episode is
+    ``gymnasium.make_vec("fleetgym:FleetPools-v0", num_envs=8, vectorization_mode="sync", instance=...)``. An episode
+    is
     one step, so every second call of `step` is a reset in Gymnasium's default autoreset mode.
 
     ## Version history

@@ -115,7 +115,8 @@ def _docstrings(folder: Path) -> str:
 
 def pages(root: Path) -> dict[str, list[str]]:
     """Return the sentences of every page, by its path below the root; a folder's docstrings are one page."""
-    files = [path for name in PAGES for path in sorted((root / name).rglob("*.md")) or [root / name]]
+    listed = [path for name in PAGES for path in sorted((root / name).rglob("*.md")) or [root / name]]
+    files = [path for path in listed if "made" not in path.parts]  # what the site makes of others
     texts = {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in files}
     texts |= {f"{name}/": _docstrings(root / name) for name in DOCSTRINGS}
     return {name: found for name, text in texts.items() if (found := sentences(text))}
