@@ -169,8 +169,8 @@ class FleetMakespanEnv(OneWindowEnv):
     ## Description
     The requests of one window lie ready at once. The agent chooses how many replicas of each configuration to rent,
     under a budget and the availability of the moment.
-    The requests are then assigned so that the last replica finishes as early as possible. A replica works on one request after the other at the rate at which
-    all its queue servers are busy (`busy_seconds`).
+    The requests are then assigned so that the last replica finishes as early as possible. A replica works on one
+    request after the other at the rate at which all its queue servers are busy (`busy_seconds`).
 
     ## Action space
     `MultiDiscrete`, one component per slot of the instance, as in `FleetAlloc-v0`: a number of replicas, or, for

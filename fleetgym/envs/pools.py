@@ -107,8 +107,9 @@ class FleetPoolsEnv(OneWindowEnv):
     ## Rewards
     Minus the rent and model storage of what was granted in USD/h, and minus ``info["worst_usd_per_h"]`` for every
     workload with requests that is not served. It is served if three things hold. Its pool's configuration is
-    compatible, and keeps its mean delay and error SLO. The pool's servers, compute and memory are busy for at most 95 %. And at most `miss_share` of its requests come after its TTFT SLO. The worst value is what the dearest fleet costs that an action can ask for,
-    plus 1 USD/h, so serving one more workload always pays.
+    compatible, and keeps its mean delay and error SLO. The pool's servers, compute and memory are busy for at most 95
+    %. And at most `miss_share` of its requests come after its TTFT SLO. The worst value is what the dearest fleet
+    costs that an action can ask for, plus 1 USD/h, so serving one more workload always pays.
 
     ## Starting state
     Nothing is rented. ``reset(seed=...)`` draws a scenario from the instance's processes and one of its windows;
