@@ -240,7 +240,7 @@ class PathsProgram:
         unserved = self._take(penalty, 1.0)
         delay, error = self._take(penalty, np.inf), self._take(penalty, np.inf)
         serving = self._take(np.zeros(among.size), np.inf)
-        routing_rows(self.rows, window, x, unserved, delay, error, serving, among)
+        routing_rows(self.rows, window, x, unserved, delay, error, None, serving, among)
         self._late(snapshot, window, workload, route, x, serving, weight)
         return serving
 

@@ -25,7 +25,7 @@ def runs() -> pd.DataFrame:
 
 def test_the_fit_stands_in_the_code(runs: pd.DataFrame) -> None:
     """The constants of plans are those that the runs give."""
-    time = check_plans.linear(runs, runs.at_once.to_numpy())
+    time = check_plans.linear_seconds(runs, runs.at_once.to_numpy())
     found = check_plans.efficiency(check_plans.fit(runs, time, np.ones(len(runs), dtype=bool)))
     for name in check_plans.FITTED:
         assert getattr(PLANNING, name) == pytest.approx(getattr(found, name), rel=0.01)
@@ -58,4 +58,4 @@ def test_times_are_linear_in_what_is_fitted(tmp_path: Path) -> None:
     at_once = found.at_once.to_numpy()
     x = np.array([1.3, 1.7, 2.1, 11.0, 8e-5, 2e-5, 5e-5])
     expected = check_plans.seconds(found, at_once, check_plans.efficiency(x))
-    np.testing.assert_allclose(check_plans.linear(found, at_once)(x), expected, rtol=1e-6)
+    np.testing.assert_allclose(check_plans.linear_seconds(found, at_once)(x), expected, rtol=1e-6)

@@ -82,7 +82,7 @@ def test_what_the_pages_call_works_in_a_fresh_process() -> None:
         for page in pages
         for call in re.findall(r"gymnasium\.make(?:_vec)?\(\"([^\"]+)", page.read_text())
     ]
-    assert set(called) == {f"{docs.PREVIEWS.get(env_id, 'fleetgym')}:{env_id}" for env_id in IDS}
+    assert set(called) == {f"fleetgym:{env_id}" for env_id in IDS}
     code = (
         "import gymnasium\n"
         "gymnasium.make_vec('fleetgym:FleetAlloc-v0', num_envs=2)\n"

@@ -27,7 +27,7 @@ from fleetgym.model.instance import Instance
 from fleetgym.model.processes import PROFILE
 from tools import split_ratio
 
-V1 = "fleetgym.envs.fleet_alloc_v1:FleetAlloc-v1"
+V1 = "fleetgym:preview/FleetAlloc-v1"
 FAMILIES = ("week", "ou-v2", "drop-v2", "budget-v2", "tail-v2", "market", "split")
 
 

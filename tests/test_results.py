@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from fleetgym.evaluation.results_format import Failure, Timing
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.model.window import COST_TERMS
+from fleetgym.scoring.score import score
 
 Lines = list[Any]
 
@@ -277,3 +279,20 @@ def test_numbers_that_are_not_finite_are_never_written(results: Results) -> None
     bad = dataclasses.replace(results.episodes[0], cost_usd=float("nan"))
     with pytest.raises(DataError, match="not finite"):
         bad.to_line()
+
+
+def test_a_pipe_is_no_results_file(tmp_path: Path) -> None:
+    """To open one would wait for a reader."""
+    os.mkfifo(tmp_path / "r.jsonl")
+    with pytest.raises(FleetgymError, match=r"r\.jsonl is a pipe"):
+        evaluate(["hold"], "fleet-v0/toy/two-pools", out=tmp_path / "r.jsonl")
+
+
+def test_a_run_on_other_instances_names_its_file(results: Results, tmp_path: Path) -> None:
+    """Its header has other hashes than the best-known costs."""
+    path = tmp_path / "r.jsonl"
+    text = results.to_text()
+    changed = next(iter(results.header.instances.values())).content_hash
+    path.write_text(text.replace(changed, "1" * len(changed)))
+    with pytest.raises(FleetgymError, match=r"r\.jsonl: .* is not the one that bks"):
+        score(path)

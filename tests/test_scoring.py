@@ -214,7 +214,7 @@ def test_what_cannot_be_scored() -> None:
     with pytest.raises(FleetgymError, match="no best-known cost of c#0"):
         score(results, known(a0=2.0, a1=4.0, b0=1.0))
     changed = dataclasses.replace(BEST.tasks["a#0"], instance_hash="1" * 64)
-    with pytest.raises(FleetgymError, match="a has changed since bks-2026-11"):
+    with pytest.raises(FleetgymError, match="a is not the one that bks-2026-11"):
         score(results, dataclasses.replace(BEST, tasks={**BEST.tasks, "a#0": changed}))
     partial = Results(dataclasses.replace(results.header, num_jobs=5), results.episodes)
     with pytest.raises(FleetgymError, match="4 of 5 episodes are done"):

@@ -6,6 +6,7 @@ import gzip
 import io
 import lzma
 import random
+import re
 import time
 import tracemalloc
 import zipfile
@@ -16,8 +17,9 @@ import pytest
 from sample_traces import HEADER, requests, stamp, write_azure, write_generic
 
 from fleetgym.capacity.traces.reader import Trace, read_trace
+from fleetgym.capacity.traces.source import PACKED
 from fleetgym.cli.parser import main
-from fleetgym.files.errors import DataError
+from fleetgym.files.errors import DataError, FleetgymError
 
 ROWS = [f"{stamp(66_000 + 10.5 * k)},{300 + k},{40 + k}" for k in range(100)]
 
@@ -151,14 +153,20 @@ def test_the_command_writes_nothing_for_a_broken_trace(
     assert [p.name for p in tmp_path.iterdir()] == [file]
 
 
-def test_a_zip_that_is_no_regular_file_is_refused_unread(tmp_path: Path) -> None:
-    """The reader of archives would read a device for ever, in search of its end."""
-    (tmp_path / "t.csv.zip").symlink_to("/dev/zero")
-    with pytest.raises(DataError, match=r"t\.csv\.zip: \$: no regular file"):
-        read_trace(tmp_path / "t.csv.zip")
-    (tmp_path / "t.csv.zip").unlink()
-    (tmp_path / "t.csv.zip").write_bytes(zipped())
-    assert read_trace(tmp_path / "t.csv.zip").num_rows == len(ROWS)
+@pytest.mark.parametrize("name", [f"t.csv{ending}" for ending in PACKED])
+def test_a_packed_trace_that_is_no_regular_file_is_refused_unread(name: str, tmp_path: Path) -> None:
+    """A device could be read for ever, in search of an end or of a beginning."""
+    (tmp_path / name).symlink_to("/dev/zero")
+    with pytest.raises(DataError, match=rf"{re.escape(name)}: \$: no regular file"):
+        read_trace(tmp_path / name)
+
+
+def test_a_format_of_times_that_is_none(tmp_path: Path) -> None:
+    """What pandas cannot compile is refused by name, whatever it raises."""
+    path = write_azure(tmp_path / "t.csv")
+    for given in ("%s%n", "%", "%Q", "%Y%Y"):
+        with pytest.raises(FleetgymError, match=re.escape(repr(given))):
+            read_trace(path, time_format=given)
 
 
 def test_a_broken_zst_is_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import gymnasium
 
 import fleetgym
-from fleetgym.envs import fleet_alloc_v1, wrappers
+from fleetgym.envs import wrappers
 from fleetgym.files.markdown import table
 from fleetgym.runtime.programs import program
 
@@ -32,8 +32,6 @@ SECTIONS = (
     "Vectorized use",
     "Version history",
 )
-#: What is not registered with the package, and the module that does it.
-PREVIEWS = {"FleetAlloc-v1": fleet_alloc_v1.__name__}
 _NOTE = "<!-- Made by tools/build_env_docs.py from the docstring; edit that. -->"
 
 
@@ -65,7 +63,7 @@ def environment_page(env_id: str) -> str:
     facts = [
         ("Action space", f"`MultiDiscrete`, {slots} components on the default instance"),
         ("Observation space", f"`Dict` of {keys}"),
-        ("Import", f'`gymnasium.make("{PREVIEWS.get(env_id, "fleetgym")}:{env_id}")`'),
+        ("Import", f'`gymnasium.make("fleetgym:{env_id}")`'),
         ("Render modes", ", ".join(f"`{mode}`" for mode in env.metadata["render_modes"])),
         ("Source", f"`{kind.__module__}.{kind.__name__}`"),
     ]
@@ -100,7 +98,7 @@ def index_page(ids: list[str]) -> str:
 
 def file_name(env_id: str) -> str:
     """Return the name of an environment's page, such as ``fleet-alloc-v0.md``."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", env_id).lower() + ".md"
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", env_id.rpartition("/")[2]).lower() + ".md"
 
 
 def _one_line(text: str) -> str:

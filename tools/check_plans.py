@@ -149,7 +149,8 @@ def linear(time_s: Time, starts: Sequence[float]) -> Time:
     return lambda x: base + matrix @ (x - zero)
 
 
-def _linear(runs: pd.DataFrame, at_once: np.ndarray) -> Time:
+def linear_seconds(runs: pd.DataFrame, at_once: np.ndarray) -> Time:
+    """Return `seconds` as a function of the fitted vector, in which it is linear."""
     return linear(lambda x: seconds(runs, at_once, efficiency(x)), [start for start, _, _ in FITTED.values()])
 
 
@@ -197,8 +198,8 @@ def highest(runs: pd.DataFrame) -> pd.DataFrame:
 
 def held_out(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Return the highest rates with the planned ones, each by efficiencies of runs with other keys."""
-    time, points = _linear(runs, runs.at_once.to_numpy()), highest(runs)
-    planned = _linear(points, points.at_once.to_numpy())
+    time, points = linear_seconds(runs, runs.at_once.to_numpy()), highest(runs)
+    planned = linear_seconds(points, points.at_once.to_numpy())
     points["ratio"] = np.nan
     group, of_run = points[keys].agg(" ".join, axis=1), runs[keys].agg(" ".join, axis=1)
     for key in sorted(set(group)):
@@ -283,7 +284,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for key, rows in runs[~runs.possible].groupby(SET):
         print(f"left out, more than the GPU has: {' '.join(map(str, key))}, {len(rows)} runs")
     runs = runs[runs.possible & (runs.levels >= LEVELS)].reset_index(drop=True)
-    x = fit(runs, _linear(runs, runs.at_once.to_numpy()), np.ones(len(runs), dtype=bool))
+    x = fit(runs, linear_seconds(runs, runs.at_once.to_numpy()), np.ones(len(runs), dtype=bool))
     changed = efficiency(x)
     print("fitted to all:", {name: float(f"{getattr(changed, name):.3g}") for name in FITTED})
     points = highest(runs)

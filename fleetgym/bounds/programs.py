@@ -49,7 +49,7 @@ def routing_rows(
     unserved: np.ndarray,
     delay: np.ndarray,
     error: np.ndarray,
-    late: np.ndarray,
+    late: np.ndarray | None,
     replicas: np.ndarray,
     among: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
@@ -61,6 +61,7 @@ def routing_rows(
     window : Window
     x, unserved, delay, error, late, replicas : ndarray of int
         Columns of the open routes, row by row; of u, s and s'; of late costs; and of the replicas.
+        Without columns for late costs, their rows are left out.
     among : ndarray of int, shape (n,), optional
         The configurations that `late` and `replicas` stand for; by default all.
     """
@@ -82,13 +83,14 @@ def routing_rows(
         some = may_miss[workload]
         rows.put(numbers[name][workload[some]], x[some], excess[at][some])
         rows.put(numbers[name][may_miss], slack[may_miss], -ones[may_miss])
-    numbers["capacity"] = np.empty((len(window.need), among.size), dtype=np.int64)
-    for k, limiting in enumerate(window.is_limiting[:, among]):
+    limits = window.is_limiting[: HARD if late is None else None, among]
+    numbers["capacity"] = np.empty((len(limits), among.size), dtype=np.int64)
+    for k, limiting in enumerate(limits):
         numbers["capacity"][k] = rows.begin_some(limiting, -np.inf, 0.0)
         some = limiting[route]
         rows.put(numbers["capacity"][k, route[some]], x[some], window.need[k][at][some])
         rows.put(numbers["capacity"][k, limiting], replicas[limiting], -np.ones(replicas[limiting].size))
-        if k >= HARD:
+        if late is not None and k >= HARD:
             rows.put(numbers["capacity"][k, limiting], late[limiting], -np.ones(late[limiting].size))
     tight = np.flatnonzero(window.is_tight[at])
     first = rows.begin(tight.size, -np.inf, 0.0)

@@ -79,8 +79,15 @@ def _best_known() -> str:
     from fleetgym.scoring.best_known import best_known_path, read_best_known
 
     suites = sorted({name.partition("/")[0] for name in entries()})
-    sets = {suite: read_best_known(best_known_path(suite)) for suite in suites}
-    return ", ".join(f"{suite}: {best.name}, {len(best.tasks)} tasks" for suite, best in sets.items())
+    told = []
+    for suite in suites:
+        path = best_known_path(suite)
+        if path.is_file():
+            best = read_best_known(path)
+            told.append(f"{suite}: {best.name}, {len(best.tasks)} tasks")
+        else:
+            told.append(f"{suite}: none yet")
+    return ", ".join(told)
 
 
 def _cache() -> Check:

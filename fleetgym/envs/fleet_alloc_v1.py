@@ -1,7 +1,7 @@
 """`FleetAlloc-v1`: the same windows and money as `FleetAlloc-v0`, with the time of the week, forecasts and warnings.
 
-To import this module registers it. A preview is not registered with the package: Gymnasium would tell everybody who
-plays v0 that it is out of date.
+While it is a preview it has a namespace of its own, as `preview/FleetAlloc-v1`. Otherwise Gymnasium would tell
+everybody who plays v0 that it is out of date.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 
@@ -67,12 +66,12 @@ class FleetAllocV1Env(FleetAllocEnv):
     `fleetgym.View` takes them into account.
 
     ## Arguments
-    ``gymnasium.make("fleetgym.envs.fleet_alloc_v1:FleetAlloc-v1", instance="fleet-v0/dev/ou-s-001")``
+    ``gymnasium.make("fleetgym:preview/FleetAlloc-v1", instance="fleet-v0/dev/ou-s-001")``
 
     {v0}
 
     ## Vectorized use
-    ``gymnasium.make_vec("fleetgym.envs.fleet_alloc_v1:FleetAlloc-v1", num_envs=64, instance=...)``, with the numbers
+    ``gymnasium.make_vec("fleetgym:preview/FleetAlloc-v1", num_envs=64, instance=...)``, with the numbers
     of this environment bit for bit.
 
     ## Version history
@@ -128,7 +127,7 @@ class FleetAllocV1VectorEnv(FleetAllocVectorEnv):
     Examples
     --------
     >>> import fleetgym, gymnasium
-    >>> name = "fleetgym.envs.fleet_alloc_v1:FleetAlloc-v1"
+    >>> name = "fleetgym:preview/FleetAlloc-v1"
     >>> envs = gymnasium.make_vec(name, num_envs=3, instance="fleet-v0/toy/two-pools")
     >>> observations, infos = envs.reset(seed=7)
     >>> observations["week"].shape, observations["forecast"].shape
@@ -207,11 +206,3 @@ def seasonal_log_ratios(instance: Instance) -> np.ndarray:
             with np.errstate(divide="ignore"):
                 return np.clip(np.log(whole / nominal), -MAX_LOG_RATIO, MAX_LOG_RATIO)[windows % period]
     return np.zeros((len(windows), len(nominal)))
-
-
-if "FleetAlloc-v1" not in gymnasium.registry:
-    gymnasium.register(
-        "FleetAlloc-v1",
-        entry_point="fleetgym.envs.fleet_alloc_v1:FleetAllocV1Env",
-        vector_entry_point="fleetgym.envs.fleet_alloc_v1:FleetAllocV1VectorEnv",
-    )

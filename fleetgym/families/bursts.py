@@ -30,7 +30,7 @@ class BurstLaw:
         --------
         >>> code = BurstLaw("clustered", 170.0, 8.0)
         >>> round(code.dispersion(2.57, 10.0)), round(code.dispersion(2.57, 300.0))
-        (73, 166)
+        (74, 166)
         """
         return 1.0 + self._excess(rate_rps) * settled(scale_s / self.time_s)
 

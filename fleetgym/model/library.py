@@ -80,7 +80,7 @@ class Manifest:
     """The list of everything in the standard set."""
 
     format: str = spec(Choice((MANIFEST_FORMAT,)))
-    entries: tuple[Entry, ...] = spec(ListOf(Nested(Entry)))
+    entries: tuple[Entry, ...] = spec(ListOf(Nested(Entry), 1))
     headline: tuple[str, ...] = spec(
         ListOf(Text()), (), doc="families whose mean is the score; the others are shown only; [] for all"
     )

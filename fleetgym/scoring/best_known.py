@@ -82,7 +82,8 @@ class BestKnownSet:
             )
         if found.instance_hash != instance_hash:
             raise FleetgymError(
-                f"{instance} has changed since {self.name} was made; update the best-known costs"
+                f"{instance} is not the one that {self.name} was made for; play it again, or update the best-known "
+                "costs"
             )
         return found
 

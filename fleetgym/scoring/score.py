@@ -161,7 +161,10 @@ def reference_of(
         return Reference(relative_to, cheapest, dict.fromkeys(cheapest))
     known = best_known or load_best_known(results.header.instances)
     hashes = {name: facts.content_hash for name, facts in results.header.instances.items()}
-    found = {e.task: known.find(*e.task, hashes[e.instance]) for e in results.episodes}
+    try:
+        found = {e.task: known.find(*e.task, hashes[e.instance]) for e in results.episodes}
+    except FleetgymError as error:
+        raise FleetgymError(f"{results.source}: {error}" if results.source else str(error)) from None
     return Reference(
         known.name,
         {task: best.value_usd for task, best in found.items()},

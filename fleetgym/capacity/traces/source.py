@@ -80,6 +80,8 @@ class Source:
         self.path, self.limit, self.unpacked, self.line = path, _limit(path, unpack_gib), 0, 1
         if os.path.isdir(path):  # of an empty path, `Path` takes the current folder
             raise DataError("a directory; expected a file", source=os.fspath(path))
+        if os.path.exists(path) and not os.path.isfile(path) and os.fspath(path).lower().endswith(PACKED):
+            fail(path, "$", "no regular file, as a packed trace must be")
         self.stream = self._guard(lambda: _open(path))
         self.head = self.read(16)  # what the file is, is told by how it begins
         self.start = self.head
@@ -228,8 +230,6 @@ def _broken_archive() -> tuple[type[Exception], ...]:
 
 def _only_file(path: str | os.PathLike[str]) -> IO[bytes]:
     """Return the one file of a .zip."""
-    if not os.path.isfile(path) and os.path.exists(path):
-        fail(path, "$", "no regular file; a .zip is read from its end, so it must be one")
     try:
         archive = zipfile.ZipFile(path)
         files = [info for info in archive.infolist() if not info.filename.endswith("/")]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fleetgym.capacity.traces.header import UNITS
+from fleetgym.files.errors import FleetgymError
 
 _YEARS = (1678, 2261)  # as fit nanoseconds since 1970 in 64 bits
 _MOST_NS = 9e18
@@ -122,6 +123,11 @@ def how_written(first: Any, unit: str | None, layout_unit: str | None, given: st
     -------
     Times
 
+    Raises
+    ------
+    FleetgymError
+        If `given` is no format.
+
     Examples
     --------
     >>> how_written("1700000000123", None, None, None)
@@ -132,6 +138,13 @@ def how_written(first: Any, unit: str | None, layout_unit: str | None, given: st
     import pandas
 
     if given is not None:
+        try:
+            pandas.to_datetime(pandas.Series(["2026"]), format=given, utc=True, errors="coerce")
+        except (ValueError, KeyError, TypeError, re.error) as error:
+            raise FleetgymError(
+                f"cannot read times as {given!r} says ({error}); expected directives of strptime, such as "
+                "%Y-%m-%dT%H:%M:%S"
+            ) from None
         return Times(given)
     try:
         value = math.nan if first is None else float(first)
