@@ -32,13 +32,13 @@ MANIFEST_FORMAT = "fleetgym-manifest-1"
 #: What stands for an instance: itself, its id in the standard set, its file, or the content of that.
 InstanceSource = Instance | str | os.PathLike[str] | Mapping[str, Any]
 
-_FULL_ID = Text(r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+/[A-Za-z0-9._+@:-]+$")
+_FULL_ID = Text(r"^[A-Za-z0-9._-]{1,80}/[A-Za-z0-9._-]{1,80}/[A-Za-z0-9._+@:-]{1,80}$")
 #: Id of an instance, and number of one of its stored scenarios.
 Task = tuple[str, int]
 
-_SUITE = Text(r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$")
-TASK_NAME = Text(r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+/[A-Za-z0-9._+@:-]+#[0-9]{1,4}$")
-_FILE = Text(r"^[A-Za-z0-9][A-Za-z0-9._/+@:-]*\.json(\.gz)?$")
+_SUITE = Text(r"^[A-Za-z0-9._-]{1,80}/[A-Za-z0-9._-]{1,80}$")
+TASK_NAME = Text(r"^[A-Za-z0-9._-]{1,80}/[A-Za-z0-9._-]{1,80}/[A-Za-z0-9._+@:-]{1,80}#[0-9]{1,4}$")
+_FILE = Text(r"^[A-Za-z0-9][A-Za-z0-9._/+@:-]{0,250}\.json(\.gz)?$")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
