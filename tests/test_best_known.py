@@ -22,6 +22,7 @@ from fleetgym.reference import replay
 from fleetgym.scoring.best_known import (
     BestKnown,
     best_known_path,
+    load_best_known,
     offer,
     read_actions,
     read_best_known,
@@ -32,7 +33,7 @@ from fleetgym.scoring.comparison import clairvoyant_actions, nominal_actions, op
 from fleetgym.scoring.hindsight import plan_in_hindsight, rounded_actions
 from fleetgym.scoring.improvement import improve
 from fleetgym.scoring.propose import Candidate, propose, read_candidates, standings
-from tools.update_best_known import MAX_REPLAYED, cheapest, next_name
+from tools.update_best_known import MAX_REPLAYED, cheapest, next_name, receding_actions
 
 DROP = "fleet-v0/toy/drop"
 TOYS = list_instances("fleet-v0/toy")
@@ -228,3 +229,14 @@ def test_a_frozen_name_is_not_used_again() -> None:
     assert next_name(None, set(), "2026-12-01") == "bks-2026-12"
     renamed = dataclasses.replace(known, name="bks-2026-11b")
     assert next_name(renamed, {"bks-2026-11", "bks-2026-11b"}, "2026-11-30") == "bks-2026-11c"
+
+
+def test_a_receding_horizon_plan_is_one_of_the_day() -> None:
+    """Told the windows to come, it costs no less than the optimum and less than the fleet of the first window."""
+    name = "fleet-v0/toy/two-pools"
+    instance, scenario = load_instance(name), load_scenarios(name)[0]
+    played = replay(instance, scenario, receding_actions(instance, scenario, 4).tolist())
+    told = sum(window["cost"] for window in played)
+    held = evaluate(["hold"], name).episodes[0].cost_usd
+    optimum = load_best_known([name]).tasks[f"{name}#0"].value_usd
+    assert optimum - 1e-9 <= told <= held

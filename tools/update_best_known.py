@@ -259,7 +259,7 @@ def smoke(folder: Path) -> int:
     shutil.copytree(ROOT / "leaderboard" / "best_known" / "fleet-v0", folder / "actions" / "fleet-v0")
     os.environ["FLEETGYM_INSTANCES"] = str(folder / "instances")
     tasks = ["fleet-v0/toy/two-pools", "fleet-v0/dev/fastllm-4-4-5-001"]
-    effort = ["--agents", "hold", "--steps", "100", "--no-bounds", "--receding", "1"]
+    effort = ["--agents", "hold", "--steps", "100", "--no-bounds"]
     return main([*tasks, *effort, "--actions", str(folder / "actions")])
 
 
@@ -285,8 +285,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--receding",
         type=of(NUMBER),
-        default=12,
-        help="windows that a receding-horizon plan to start from is told; 0: no such plan (default: 12)",
+        default=0,
+        help="windows that a receding-horizon plan to start from is told, such as 12; 0: no such plan (default)",
     )
     parser.add_argument(
         "--no-bounds",
