@@ -132,10 +132,15 @@ def _open_streams() -> None:
 @contextmanager
 def _signals_as_interrupts() -> Iterator[None]:
     """Turn Ctrl-C and ``SIGTERM`` into a `KeyboardInterrupt`; afterwards they end the process at once."""
-    hook, lost = sys.unraisablehook, []
+    hook, lost, stopping = sys.unraisablehook, [], []
 
     def terminate(number: int, frame: FrameType | None) -> NoReturn:
+        stopping.append(number)
         raise Terminated
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        stopping.append(number)
+        raise KeyboardInterrupt
 
     def again(what: Any) -> None:
         """Raise again what came where nothing can be raised, such as in a weak reference's callback.
@@ -146,12 +151,12 @@ def _signals_as_interrupts() -> Iterator[None]:
             lost.append(what.exc_type)
             number = signal.SIGTERM if issubclass(what.exc_type, Terminated) else signal.SIGINT
             threading.Timer(0.01, _thread.interrupt_main, (number,)).start()
-        else:
+        elif not stopping:  # objects that a signal found half made complain when they go
             hook(what)
 
     sys.unraisablehook = again
     try:
-        handle(signal.SIGINT, signal.default_int_handler)
+        handle(signal.SIGINT, interrupt)
         handle(signal.SIGTERM, terminate)
         yield
         if lost:  # the command was done before

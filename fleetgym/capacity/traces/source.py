@@ -204,7 +204,11 @@ def _open(path: str | os.PathLike[str]) -> IO[bytes]:
         return _only_file(path)
     if lower.endswith((".tar", ".tar.gz", ".tgz", ".tar.zst")):
         packed: Any = _zstandard(name) if lower.endswith(".zst") else open(name, "rb")  # noqa: SIM115
-        return _first_file(path, tarfile.open(fileobj=packed, mode="r|" if lower.endswith(".zst") else "r|*"))
+        try:
+            archive = tarfile.open(fileobj=packed, mode="r|" if lower.endswith(".zst") else "r|*")  # noqa: SIM115
+        except TypeError:  # of a header of gzip that is cut off
+            raise tarfile.ReadError("unexpected end of data") from None
+        return _first_file(path, archive)
     opened: Any = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _zstandard}
     return next((call(name) for ending, call in opened.items() if lower.endswith(ending)), None) or open(
         name, "rb"

@@ -457,7 +457,7 @@ class _Parquet:
         try:
             self._table = parquet.ParquetFile(self._file)
             self.names = tuple(self._table.schema_arrow.names)
-        except (pyarrow.ArrowException, OSError) as error:
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             self._broken(error)
 
     def _broken(self, error: Exception) -> NoReturn:
@@ -473,7 +473,7 @@ class _Parquet:
                 columns = {k: _objects(batch.column(self.names[k])) for k in wanted}
                 yield Piece(columns, lambda row, before=done: f"row {before + row + 1}")  # type: ignore[misc]
                 done += batch.num_rows
-        except (pyarrow.ArrowException, OSError) as error:
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             self._broken(error)
 
 
