@@ -39,10 +39,11 @@ class Card:
 
     question: str
     knobs: str
-    leaves_out: str
+    leaves_out: str = ""  # beside `COMMON`
 
 
-_COMMON = "requests that wait from one window to the next, users who retry, GPUs that fail one by one, prices that move"
+#: What no family models.
+COMMON = "requests that wait from one window to the next, users who retry, GPUs that fail one by one, prices that move"
 CARDS = {
     "ou": Card(
         question="Plan ahead while demand swings and starting is slow.",
@@ -51,28 +52,27 @@ CARDS = {
         "jumps a day; dispersion of counts 1.5 to 60; capacity 1.15 to 1.35 times the p99 demand; "
         "start-up 1 to 3 "
         "windows and a fee of 1.5 to 3; an unserved request costs 7 to 10 windows of its rent",
-        leaves_out=_COMMON,
     ),
     "drop": Card(
         question="Hedge spot pools that vanish almost wholly, regions together.",
         knobs="as `ou`; 4 drops a day of each spot pool, depth Beta(4.63, .21), 88 % of it in the first "
         "window, duration "
         "lognormal; correlation .40 within a region, .18 across; hedging number near one",
-        leaves_out=_COMMON + ", warnings before a drop",
+        leaves_out="warnings before a drop",
     ),
     "trace": Card(
         question="The same with real tenants: seven days known, the eighth scored.",
         knobs="six of eleven ServeGen tenants, four of which move within a day; their shares of the "
         "fleet; in train and fresh, "
         "days rolled in time and stretched",
-        leaves_out=_COMMON + ", tenants whose days differ more than those of the history",
+        leaves_out="tenants whose days differ more than those of the history",
     ),
     "budget": Card(
         question="Whom to serve, and when, under a budget that binds.",
         knobs="a rate of .50, .60 or .70 times the rent of the cheapest fleet for the p99 demand, or a "
         "pool of 1.15, 1.25 "
         "or 1.35 times a day's rent at mean demand; demand as `ou`",
-        leaves_out=_COMMON + ", budgets that carry over from day to day",
+        leaves_out="budgets that carry over from day to day",
     ),
     "tail": Card(
         question="Keep deadlines: which GPUs, which context limit, and how much slack.",
@@ -81,7 +81,7 @@ CARDS = {
         "replicas with a context limit of 4 k or 32 k tokens and so many or few queue servers; prompts "
         "of 15 k tokens; a "
         "late request costs nearly half of an unserved one",
-        leaves_out=_COMMON + ", the time between tokens, prefix caches",
+        leaves_out="the time between tokens, prefix caches",
     ),
     "multi": Card(
         question="Which replicas of several GPU types, in which region.",
@@ -90,23 +90,23 @@ CARDS = {
         "serving templates of at most three nodes of 1, 2 or 4 GPUs, per model and set of GPU types the "
         "best per dollar and "
         "per GPU, at most 512 configurations; spot pools that drop by region",
-        leaves_out=_COMMON + ", the price of traffic between regions, data that must stay where it is",
+        leaves_out="the price of traffic between regions, data that must stay where it is",
     ),
     "grw": Card(
         question="FastLLM's random walk on realistic columns, one configuration of each (model, tier).",
         knobs="volatility .01 to .05 per window",
-        leaves_out=_COMMON + ", any daily pattern: repeating the last value is nearly optimal",
+        leaves_out="any daily pattern: repeating the last value is nearly optimal",
     ),
     "fastllm": Card(
         question="FastLLM's own problem.",
         knobs="a parameter regime of ours around the ranges that the paper prints; a rate budget; demand "
         "is seen before acting",
-        leaves_out=_COMMON + ", queues, start-up",
+        leaves_out="queues, start-up",
     ),
     "warp": Card(
         question="Bursts: one hour of Azure requests, stretched to a day.",
         knobs="each workload's hour is rolled at random",
-        leaves_out=_COMMON + ", the fact that nobody's day looks like this",
+        leaves_out="the fact that nobody's day looks like this",
     ),
 }
 
@@ -206,22 +206,28 @@ def page(verdicts: dict[str, Verdict], sizes: str = "", agents: str = "") -> str
     return f"""# The families of `fleet-v1`
 
 A card per family: what it asks, what is drawn, what it leaves out, and what trivial policies score. Written by
-`python -m tools.family_cards` from costs that `tools/check_families.py` measured on *fresh* scenarios of dev instances
-({sizes}; {scenarios} scenarios each).
+`python -m tools.family_cards`. `tools/check_families.py` measured the costs, on *fresh* scenarios of dev instances.
 Samples this small say whether a family separates agents, not by exactly how much.
+
+Measured, with {scenarios} scenarios each: {sizes}.
 
 *Never changes*: the best of the nominal fleet and AGH's at several margins, held all day. *Last value*: AGH on the
 last window's demand, the best of several margins and periods. Both are tuned in hindsight, which flatters them.
 Shares are above the best agent tried; in brackets, where 95 % of them lie when the scenarios are drawn again with
 replacement. Of three that is hardly more than their range, which holds the true share three times in four at most. The
-same random numbers draw the k-th scenario of every instance, so more instances are not more days. An instance passes if
-never-changes is at least 8 % and last-value at least 5 % above the best agent, and serving nobody costs 4 to 12
-times the best known: where the best agent's cost does not settle that, what search finds with the whole day in sight.
-A family is *headline* if at least 70 % of its instances pass.
+same random numbers draw the k-th scenario of every instance, so more instances are not more days.
+
+An instance passes if never-changes is at least 8 % and last-value at least 5 % above the best agent, and serving
+nobody costs 4 to 12 times the best known. Where the best agent's cost does not settle the last, search does, with the
+whole day in sight. A family is *headline* if at least 70 % of its instances pass.
 
 {bound_gate(verdicts)}
 {table(_HEAD, rows)}
 {short_of_the_gate(verdicts)}{agents}
+## Cards
+
+No family models {COMMON}.
+
 {chr(10).join(cards)}"""
 
 
@@ -283,14 +289,18 @@ def card(family: str, text: Card, verdict: Verdict | None) -> str:
         if entry.family == family and entry.suite in ("fleet-v1/dev", "fleet-v1/test"):
             counts.setdefault(entry.size, [0, 0])[entry.suite.endswith("test")] += 1
     sizes = ", ".join(f"{size}: {dev} dev, {test} test" for size, (dev, test) in counts.items())
-    return f"""## `{family}` ({label})
+    knobs = "\n".join(f"- {knob}" for knob in text.knobs.split("; "))
+    also = f"\nIt also leaves out {text.leaves_out}.\n" if text.leaves_out else ""
+    return f"""### `{family}` ({label})
 
 {text.question}
 
-- Instances: {sizes or "none stored"}.
-- Knobs: {text.knobs}.
-- Leaves out: {text.leaves_out}.
-"""
+Instances: {sizes or "none stored"}.
+
+Knobs:
+
+{knobs}
+{also}"""
 
 
 if __name__ == "__main__":

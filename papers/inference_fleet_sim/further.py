@@ -57,16 +57,7 @@ def wait_rule(effort: Effort) -> Row:
     for name, setting, profile, threshold in cases:
         counts = []
         for rule in (fleet_sim.p99_wait_s, fleet_sim.printed_p99_wait_s):
-            found = fleet_sim.size_two_pools(
-                setting.breakpoints,
-                setting.rate_rps,
-                threshold=threshold,
-                short=profile,
-                long=profile,
-                most_tokens=setting.context,
-                slo_s=setting.ttft_s,
-                wait=rule,
-            )
+            found = setting.two_pools(profile, profile, threshold, wait=rule)
             counts.append([found.short_gpus, found.long_gpus])
         rows.append({"name": name, "tool": counts[0], "printed": counts[1]})
     rules = (fleet_sim.printed_p99_wait_s, fleet_sim.p99_wait_s)
@@ -96,16 +87,7 @@ def compress(effort: Effort) -> Row:
     ):
         for threshold in thresholds:
             for gamma in GAMMAS:
-                tool = fleet_sim.size_two_pools(
-                    setting.breakpoints,
-                    setting.rate_rps,
-                    threshold=threshold,
-                    short=profile,
-                    long=profile,
-                    most_tokens=setting.context,
-                    slo_s=setting.ttft_s,
-                    gamma=gamma,
-                )
+                tool = setting.two_pools(profile, profile, threshold, gamma=gamma)
                 fleets = cheapest_fleets(
                     setting.demand, [profile], [threshold, setting.context], gammas=(gamma,)
                 )

@@ -46,16 +46,7 @@ def _verdict(queue: PoolQueue, replicas: int, slos: Slos, effort: Effort, seeds:
 
 def _tool(setting: Setting, short: Profile, long: Profile, threshold: int, moments: str = "drawn") -> Row:
     """Return the tool's sizes of two pools, or of one where the threshold is the whole context."""
-    found = fleet_sim.size_two_pools(
-        setting.breakpoints,
-        setting.rate_rps,
-        threshold=threshold,
-        short=short,
-        long=long,
-        most_tokens=setting.context,
-        slo_s=setting.ttft_s,
-        moments=moments,
-    )
+    found = setting.two_pools(short, long, threshold, moments=moments)
     return {
         "short": found.short_gpus,
         "long": found.long_gpus,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from fleetgym.hardware.performance.lengths import Lengths, published_totals
 from fleetgym.hardware.performance.profiles import PROFILES, Profile
 
+from .fleet_sim import TwoPools, size_two_pools
 from .pools import PoolQueue, Slos
 from .sizing import Demand, pool_queue
 
@@ -54,6 +56,19 @@ class Setting:
     def demand(self) -> Demand:
         """For our sizing."""
         return Demand(lengths=self.lengths, rate_rps=self.rate_rps, slos=self.slos)
+
+    def two_pools(self, short: Profile, long: Profile, threshold: int, **more: Any) -> TwoPools:
+        """Return the tool's sizes of two pools, or of one where the threshold is the whole context."""
+        return size_two_pools(
+            self.breakpoints,
+            self.rate_rps,
+            threshold=threshold,
+            short=short,
+            long=long,
+            most_tokens=self.context,
+            slo_s=self.ttft_s,
+            **more,
+        )
 
     def queue(self, profile: Profile, above: int, up_to: int) -> PoolQueue:
         """Return the queue of the pool for a range of lengths."""

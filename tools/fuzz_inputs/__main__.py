@@ -93,8 +93,10 @@ def place(
     name = rng.choice(target.changed)
     if target.folders and rng.random() < 0.01:
         oddity = rng.choice(made.ODDITIES)
-        # A pipe that the user names is waited for, as anywhere; one within a folder is not.
-        made.replace_by(folder / name, "folder" if oddity == "pipe" and name in target.call else oddity)
+        # A pipe that the user names is waited for, as anywhere, and one in an installed package by Python itself; one
+        # within another folder is not.
+        is_awaited = name in target.call or ".dist-info/" in name
+        made.replace_by(folder / name, "folder" if oddity == "pipe" and is_awaited else oddity)
     else:
         (folder / name).write_bytes(mutated(name, target.files[name], rng))
     return target, list(target.call), name
