@@ -102,7 +102,7 @@ def make_table(rows: Mapping[str, Sequence[Played]], *, suite: str | None = None
     first = next(iter(rows.values()))
     scored = scored_families({played.instance: played.family for played in first}, suite)
     means = {key: mean_log_ratios(tasks) for key, tasks in rows.items()}
-    counted = {key: counted_means(tasks, scored) for key, tasks in rows.items()}
+    counted = {key: _of_families(found, scored) for key, found in means.items()}
     order = sorted(rows, key=lambda key: (FamilyMean.of(counted[key]).mean, key))
     ranks = tie_groups([counted[key] for key in order])
     return Table(
