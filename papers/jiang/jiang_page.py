@@ -28,16 +28,16 @@ which keeps finished computations and goes on where it was stopped. Done here: {
 
 **What is theirs and what is ours.** Theirs, as printed: the example of section 4.2, prices, memory and bandwidths
 (table 1), availabilities (table 4), traces (table 5), links (section 5.1), the program (1) to (12), the binary search.
-Ours, **modelled**: the rates h_cw. The paper profiled them and shows them as figures only; here each stage of a
+Ours, **modelled**: the rates h_cw. The paper profiled them and shows them as figures only. Here each stage of a
 pipeline is the roofline of `fleetgym.hardware.performance.roofline`, at dense FP16 rates (table 1 mixes sparse,
 dense and FP32 ones), put together as in appendix L. Assumed: {requests:,} requests, up to eight stages of one GPU
-type or four of two, at most 256 sequences in a replica, and that table 5 orders the workloads by input, then by
-output length. Throughput is requests over makespan. Plans stop within 0.5 % of the best, or after 100 nodes; those
+type or four of two, and at most 256 sequences in a replica. Table 5 is assumed to order the workloads by input, then
+by output length. Throughput is requests over makespan. Plans stop within 0.5 % of the best, or after 100 nodes; those
 of table 7 and of the percentiles are solved to proof.
 
 **In short.** The algorithm reproduces exactly, and faster than published. What optimising composition and deployment
 is worth, and what telling workloads apart is worth at a fixed fleet, comes out near the published figures. The win over
-homogeneous fleets without limits does not: at modelled rates H100 at 2.99 USD/h is the best buy nearly everywhere,
+homogeneous fleets without limits does not. At modelled rates H100 at 2.99 USD/h is the best buy nearly everywhere,
 while the paper's profiles found other GPUs up to 2.27 times better on some workloads.
 """
 
@@ -124,7 +124,7 @@ def _table6(cells: Cells) -> str:
         + _table(("configuration", "real", "their estimate", "ours, modelled", "ours against real"), rows)
         + "\nNothing was fitted to these. Pure pipelines of L40 are slower here than "
         "there, and a pipeline of H100 and A100 at equal TP\n"
-        "is half as fast: layers are split by memory (appendix D), equally between these "
+        "is half as fast. Layers are split by memory (appendix D), equally between these "
         "cards, and the A100 has a third of the\n"
         "compute. The published 0.48 is 9.1 req/s, nine tenths of two H100 stages across "
         "machines, which an equal split cannot\n"
@@ -157,7 +157,7 @@ def _speed(cells: Cells) -> str:
         _table(head, rows) + f"\nCPU seconds in all: exact {cpu[0]:.1f}, search {cpu[1]:.1f} "
         f"({cpu[1] / cpu[0]:.1f} times more), knapsack search {cpu[2]:.2f}.\n"
         f"The exact program goes on to a gap of 0.001 %, the search stops within 0.1 %, "
-        f"about the paper's second: its makespans are\n{100 * search.min():.4f} to "
+        f"about the paper's second. Its makespans are\n{100 * search.min():.4f} to "
         f"{100 * search.max():.4f} % longer, those of the knapsack search up to {100 * knapsack.max():.1f} %. "
         f"Availability 1, pipelines of one GPU type, one run of\n"
         "`tests/benchmarks/bench_jiang.py`'s problems.\n\n"
@@ -269,8 +269,8 @@ def _end_to_end(cells: Cells) -> str:
     return (
         "Throughput of the plan against the best of H100, A6000 and 4090 alone. As in "
         "the paper the single types have as many GPUs as\n"
-        "money pays for; since table 4 has 8 to 12 H100, that compares a limited plan with an unlimited one, so the\n"
-        "best of all six types within the same availability is shown as well.\n\n"
+        "money pays for. Table 4 has 8 to 12 H100, so that compares a limited plan with an unlimited one.\n"
+        "The best of all six types within the same availability is therefore shown as well.\n\n"
         + _table(head, rows)
         + "\n"
         + f"\nLargest distance of a plan below its proven bound: {gaps} (two models at 15 USD/h run out of nodes).\n\n"
