@@ -281,11 +281,13 @@ def test_numbers_that_are_not_finite_are_never_written(results: Results) -> None
         bad.to_line()
 
 
-def test_a_pipe_is_no_results_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["r.jsonl", "r.timings.jsonl"])
+@pytest.mark.parametrize("how", ["out", "resume"])
+def test_a_pipe_is_no_results_file(name: str, how: str, tmp_path: Path) -> None:
     """To open one would wait for a reader."""
-    os.mkfifo(tmp_path / "r.jsonl")
-    with pytest.raises(FleetgymError, match=r"r\.jsonl is a pipe"):
-        evaluate(["hold"], "fleet-v0/toy/two-pools", out=tmp_path / "r.jsonl")
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(FleetgymError, match=rf"{name} is a pipe"):
+        evaluate(["hold"], "fleet-v0/toy/two-pools", **{how: tmp_path / "r.jsonl"})
 
 
 def test_a_run_on_other_instances_names_its_file(results: Results, tmp_path: Path) -> None:

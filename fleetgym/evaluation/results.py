@@ -329,9 +329,10 @@ class ResultsWriter:
                 f"{path}: a run writes line by line, so not packed; name it {self.path.with_suffix('')}, and run "
                 "gzip on it afterwards"
             )
-        if self.path.is_fifo():  # to open it would wait for a reader
-            raise FleetgymError(f"{path} is a pipe; a run needs a file that it can read back")
         timings = timings_path(path)
+        for file in (self.path, timings):
+            if file.is_fifo():  # to open it would wait for a reader
+                raise FleetgymError(f"{file} is a pipe; a run needs a file that it can read back")
         if not resume and not self.path.exists() and timings.exists() and timings.stat().st_size > 0:
             raise FleetgymError(f"{timings} holds the timings of another run; choose another name")
         self.path.parent.mkdir(parents=True, exist_ok=True)
