@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import lzma
 import random
 import re
@@ -364,6 +365,29 @@ def test_units_columns_and_parts(tmp_path: Path) -> None:
     part = read_trace(path, columns=chosen, time_unit="s", last="1000s")
     assert columns(part)["input"].tolist() == list(range(181, 201))
     assert read_trace(path, columns=chosen, time_unit="s", since="9000", until="9500").num_rows == 10
+
+
+@pytest.mark.parametrize("large", [int("9" * 400), "9" * 400], ids=["number", "text"])
+@pytest.mark.parametrize("name", ["time", "input_tokens", "output_tokens", "num_requests", "status_code"])
+def test_a_number_of_hundreds_of_digits_is_refused(name: str, large: int | str, tmp_path: Path) -> None:
+    """A number that no float can hold is refused in every column; as a state, it is no success."""
+    row = {"time": 5, "input_tokens": 6, "output_tokens": 7, "status_code": 200}
+    row |= {"num_requests": 2} if name == "num_requests" else {}
+    path = tmp_path / "t.jsonl"
+    path.write_text(f"{json.dumps(row)}\n{json.dumps({**row, name: large})}\n")
+    if name == "status_code":
+        assert read_trace(path).num_rows == 1
+        return
+    with pytest.raises(DataError) as caught:
+        read_trace(path)
+    assert caught.value.path == "line 2"
+
+
+@pytest.mark.parametrize("options", [{"last": "9" * 400 + "d"}, {"since": "9" * 400}, {"until": "9" * 400}])
+def test_a_part_of_hundreds_of_digits_is_refused(options: dict[str, str], tmp_path: Path) -> None:
+    """Lengths and moments that no float can hold are refused."""
+    with pytest.raises(FleetgymError, match="cannot read the"):
+        read_trace(write_generic(tmp_path / "t.csv", hours=0.1), **options)
 
 
 def test_any_order(tmp_path: Path) -> None:

@@ -410,7 +410,7 @@ def _with_machines(rows: Iterator[_Row]) -> Iterator[_Row]:
         yield _Row(row.place, {**row.fields, **machine, **both})
 
 
-_WHOLE = re.compile(r"[1-9]\d*(\.0*)?")
+_WHOLE = re.compile(r"[1-9]\d{0,3}(\.0*)?", re.ASCII)
 
 
 def _gpus_of(name: str) -> tuple[str, int] | None:

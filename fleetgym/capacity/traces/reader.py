@@ -355,7 +355,7 @@ def _length_ns(text: str) -> int:
     >>> _length_ns("90m") == 90 * 60 * 10**9
     True
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text.strip(), re.ASCII)
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)\s*([smhdw])", text.strip(), re.ASCII)
     if not found or float(found[1]) <= 0:
         raise FleetgymError(f"cannot read the length of time {text!r}; expected such as 7d, 24h or 90m")
     seconds = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}[found[2]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import math
 import os
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -291,4 +292,4 @@ def _is_success(text: str) -> bool:
     >>> _is_success("success"), _is_success("200"), _is_success("429"), _is_success("failure")
     (True, True, False, False)
     """
-    return text in _SUCCESS or (text.removesuffix(".0").isdecimal() and 200 <= int(float(text)) < 300)
+    return text in _SUCCESS or re.fullmatch(r"2\d\d(\.0)?", text, re.ASCII) is not None

@@ -148,7 +148,7 @@ def how_written(first: Any, unit: str | None, layout_unit: str | None, given: st
         return Times(given)
     try:
         value = math.nan if first is None else float(first)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         value = math.nan
     if math.isfinite(value):
         if known := unit or layout_unit:
