@@ -13,7 +13,7 @@ from fleetgym.baselines.ppo.environment import make_env
 from fleetgym.baselines.ppo.features import TARGETS
 from fleetgym.baselines.ppo.network import slot_scores
 from fleetgym.baselines.ppo.plot import draw, read_curve
-from fleetgym.files.errors import FleetgymError
+from fleetgym.baselines.ppo.train import main, parser
 
 pytestmark = pytest.mark.rl
 pytest.importorskip("sb3_contrib", reason="sb3-contrib is not there")
@@ -21,7 +21,6 @@ pytest.importorskip("sb3_contrib", reason="sb3-contrib is not there")
 
 def run(folder: Path, *more: str) -> None:
     """Train a little."""
-    from fleetgym.baselines.ppo.train import parser
     from fleetgym.baselines.ppo.training import train
 
     train(parser().parse_args(["--folder", str(folder), "--instances", "2", "--steps", "192", *more]))
@@ -82,13 +81,14 @@ def test_numpy_computes_what_pytorch_does() -> None:
     assert slots * ours.entropy().numpy() == pytest.approx(theirs.entropy().numpy(), rel=1e-4)
 
 
-def test_what_cannot_be_trained_is_refused(tmp_path: Path) -> None:
-    """No instances, no steps, and families of exclusive groups, before anything is written."""
-    for wrong, says in (
-        (["--instances", "0"], "instances is 0; expected a whole number of at least 1"),
-        (["--steps", "0"], "steps is 0"),
-        (["--families", "grw"], "are exclusive groups"),
-    ):
-        with pytest.raises(FleetgymError, match=says):
-            run(tmp_path, *wrong)
+@pytest.mark.parametrize("wrong", [["--instances", "0"], ["--steps", "0"], ["--families", "grw"]])
+def test_what_cannot_be_trained_is_refused(
+    wrong: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No instances, no steps, and families of exclusive groups end in an error before anything is written."""
+    with pytest.raises(SystemExit) as caught:
+        main(["--folder", str(tmp_path), *wrong])
+    assert caught.value.code not in (None, 0)
+    told = f"{capsys.readouterr().err}{caught.value.code}"
+    assert "expected a whole number" in told or "are exclusive groups" in told
     assert not list(tmp_path.iterdir())
