@@ -19,8 +19,9 @@ FOLDERS = ("tests/benchmarks", "tools", "papers", "baselines")
 #: CPU seconds that a smoke run may take, with compiled kernels: a busy machine does not lengthen them.
 MOST_CPU_S = 5.0
 MOST_S = 300.0  # ends a run that hangs, or compiles every kernel on a busy machine
-#: Programs that need fleetgym[rl]; without it they say so.
+#: Programs that need fleetgym[rl]; without it they say so. PyTorch alone takes three CPU seconds to import.
 NEEDS_RL = {"baselines/ppo/train.py"}
+MOST_RL_CPU_S = 10.0
 
 
 def is_guard(node: ast.stmt) -> bool:
@@ -114,10 +115,11 @@ def test_smoke(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     """`--smoke` ends well, soon, and writes nothing into the checkout; `make smoke` prints the time of each."""
     if path in NEEDS_RL and importlib.util.find_spec("sb3_contrib") is None:
         pytest.skip("needs fleetgym[rl]")
+    most = MOST_RL_CPU_S if path in NEEDS_RL else MOST_CPU_S
     before, spent = left_behind(), smoke(path)
-    if spent > MOST_CPU_S:
+    if spent > most:
         spent = smoke(path)  # the first run had kernels to compile
     with capsys.disabled():
-        print(f"\n{path}: {spent:.1f} of {MOST_CPU_S:.0f} CPU seconds", end=" ", flush=True)
-    assert spent <= MOST_CPU_S, f"{path} --smoke takes {spent:.1f} CPU seconds with compiled kernels"
+        print(f"\n{path}: {spent:.1f} of {most:.0f} CPU seconds", end=" ", flush=True)
+    assert spent <= most, f"{path} --smoke takes {spent:.1f} CPU seconds with compiled kernels"
     assert left_behind() == before
