@@ -99,7 +99,7 @@ def test_only_our_own_tags(page: Path) -> None:
     assert not {"iframe", "img", "object", "embed", "form", "base", "link"} & set(names)
     for _, attributes in tags:
         assert not [key for key in attributes if key.startswith("on") or key == "style"]
-        assert (attributes.get("href") or "https://").startswith(("https://", "data:"))
+        assert (attributes.get("href") or "https://").startswith(("https://", "data:", "#", "../"))
     policy = next(a["content"] for _, a in tags if a.get("http-equiv") == "Content-Security-Policy")
     assert policy is not None
     assert policy.startswith("default-src 'none'")
@@ -117,7 +117,9 @@ def test_nothing_of_a_submission_runs(browser: Browser) -> None:
     """Scripts, handlers, styles and frames in any text are shown as text; the console has nothing to say."""
     assert browser.run("return window.owned === undefined")
     assert (
-        browser.run("return document.querySelectorAll('iframe, img, td svg, td script, td style').length")
+        browser.run(
+            "return document.querySelectorAll('iframe, img, td svg:not(.bar), td script, td style').length"
+        )
         == 0
     )
     text = browser.run("return document.querySelector('main').textContent")
@@ -164,10 +166,140 @@ def test_filters(browser: Browser, page: Path) -> None:
     choose(browser, "time", "offline")
     assert shown(browser) == []
     note = "return document.querySelector('table.filtered').parentElement.nextElementSibling.innerText"
-    assert browser.run(note) == "No row is of this division and time class."
+    assert browser.run(note) == "No row is of this name, division and time class."
     choose(browser, "time", "")
     choose(browser, "division", "closed")
     assert shown(browser) == ["gh-rolling"]
+
+
+def test_search_and_columns(browser: Browser, page: Path) -> None:
+    """Part of a name finds its rows; a column that is not wanted goes and comes back, in every table."""
+    browser.open(page)
+    write = (
+        "const i = document.querySelector('input[data-search]'); i.value = arguments[0];"
+        "i.dispatchEvent(new Event('input'))"
+    )
+    browser.run(write, "ROLL")
+    assert shown(browser) == ["gh-rolling"]
+    browser.run(write, "")
+    assert len(shown(browser)) == 4
+    heads = (
+        "const all = [...document.querySelectorAll('table.filtered th[scope=col]')];"
+        "return all.filter(h => h.offsetWidth).map(h => h.textContent)"
+    )
+    tick = (
+        "const found = [...document.querySelectorAll('.picker label')].find(l => l.textContent === arguments[0]);"
+        "document.querySelector('details.columns').open = true; found.querySelector('input').click()"
+    )
+    before = browser.run(heads)
+    browser.run(tick, "division")
+    assert browser.run(heads) == [head for head in before if head != "division"]
+    browser.run(tick, "division")
+    assert browser.run(heads) == before
+
+
+def test_contents_and_links_lead_somewhere(browser: Browser, page: Path) -> None:
+    """Every place in the contents exists, and so does every file that a row leads to."""
+    browser.open(page)
+    inside = (
+        "const all = [...document.querySelectorAll('a[href^=\"#\"]')];"
+        "return all.map(a => document.getElementById(a.hash.slice(1)) !== null)"
+    )
+    found = browser.run(inside)
+    assert len(found) > 3
+    assert all(found)
+    files = browser.run(
+        "return [...document.querySelectorAll('td a[href^=\"..\"]')].map(a => a.getAttribute('href'))"
+    )
+    assert any(name.endswith("README.md") for name in files)
+    assert any(name.startswith("../verified/") for name in files)
+    assert all((page.parent / name).exists() for name in files)
+
+
+def test_every_row_has_its_interval_drawn(page: Path) -> None:
+    """A bar stands beside each interval, and rows of every other rank are shaded."""
+    text = page.read_text(encoding="utf-8")
+    assert text.count('class="bar"') == text.count("</svg>") - 2
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_keys_reach_every_control(browser: Browser, page: Path, width: int) -> None:
+    """Tab visits links, filters, heads and what scrolls; each shows that it has the focus, and each has a name."""
+    browser.resize(width, 900)
+    browser.open(page)
+    browser.run(
+        "document.querySelectorAll('details').forEach(d => { d.open = true }); window.visited = new Set()"
+    )
+    browser.run("document.addEventListener('focusin', e => window.visited.add(e.target))")
+    look = (
+        "const e = document.activeElement, s = getComputedStyle(e);"
+        "return e === document.body || e === document.documentElement ? null"
+        " : [s.outlineStyle, parseFloat(s.outlineWidth), e.outerHTML.slice(0, 80)]"
+    )
+    for _ in range(400):
+        browser.press("Tab")
+        seen = browser.run(look)
+        if seen is None:
+            break
+        assert seen[0] != "none", seen
+        assert seen[1] >= 1, seen
+    missed = (
+        "const all = 'a[href], button, input, select, summary';"
+        "const boxes = [...document.querySelectorAll('.scroll, figure, pre')];"
+        "return [...document.querySelectorAll(all), ...boxes.filter(b => b.scrollWidth > b.clientWidth)]"
+        ".filter(e => e.getClientRects().length && !window.visited.has(e)).map(e => e.outerHTML.slice(0, 80))"
+    )
+    assert browser.run(missed) == []
+    unnamed = "return [...document.querySelectorAll('input, select')].filter(e => !e.closest('label')).length"
+    assert browser.run(unnamed) == 0
+
+
+def test_structure(browser: Browser, page: Path) -> None:
+    """One heading of the first order, none left out below it, heads with a scope, a language, landmarks."""
+    browser.open(page)
+    levels = browser.run(
+        "return [...document.querySelectorAll('h1, h2, h3, h4')].map(h => Number(h.tagName[1]))"
+    )
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False))
+    assert browser.run("return document.documentElement.lang") == "en"
+    assert browser.run("return document.querySelectorAll('main').length") == 1
+    assert browser.run("return document.querySelectorAll('th:not([scope])').length") == 0
+    assert (
+        browser.run("return document.querySelectorAll('svg:not([aria-hidden]):not([role=img] )').length") == 0
+    )
+    ids = browser.run("return [...document.querySelectorAll('[id]')].map(e => e.id)")
+    assert len(set(ids)) == len(ids)
+
+
+#: The contrast of all text that can be seen with what it stands on, by WCAG 2; what is clear lets its parent through.
+CONTRASTS = """
+const parse = c => { const v = c.match(/[0-9.]+/g).map(Number); return v.length === 3 ? [...v, 1] : v; };
+const linear = x => x <= .04045 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4;
+const light = v => { const l = v.slice(0, 3).map(x => linear(x / 255));
+  return .2126 * l[0] + .7152 * l[1] + .0722 * l[2]; };
+const bad = [];
+const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+while (texts.nextNode()) {
+  const e = texts.currentNode.parentElement;
+  if (!texts.currentNode.data.trim() || !e.getClientRects().length || e.closest('svg, script, style')) continue;
+  let ground = e;
+  while (ground !== null && parse(getComputedStyle(ground).backgroundColor)[3] === 0) ground = ground.parentElement;
+  const under = ground === null ? [255, 255, 255] : parse(getComputedStyle(ground).backgroundColor);
+  const [high, low] = [light(parse(getComputedStyle(e).color)), light(under)].sort((a, b) => b - a);
+  if ((high + .05) / (low + .05) < 4.5) bad.push([e.outerHTML.slice(0, 80), (high + .05) / (low + .05)]);
+}
+return bad;
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_contrast(browser: Browser, page: Path, scheme: str) -> None:
+    """Every text can be read on its ground: 4.5 to 1 at least (WCAG AA)."""
+    browser.prefer(scheme)
+    browser.open(page)
+    browser.run("for (const d of document.querySelectorAll('details')) d.open = true")
+    assert browser.run(CONTRASTS) == []
 
 
 @pytest.mark.parametrize("width", [1280, 390])

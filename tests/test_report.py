@@ -55,7 +55,7 @@ def test_one_file_holds_everything(file: Path, tmp_path: Path) -> None:
     page = report(file, tmp_path / "report.html", files=tmp_path / "figures").read_text(encoding="utf-8")
     links = re.findall(r'(?:href|src)="([^"]*)"', page)
     assert links
-    assert all(link.startswith("data:") for link in links)
+    assert all(link.startswith(("data:", "#")) for link in links)
     names = re.findall(r'download="([^"]*)"', page)
     written = {path.name for path in (tmp_path / "figures").iterdir()}
     assert (
@@ -65,7 +65,7 @@ def test_one_file_holds_everything(file: Path, tmp_path: Path) -> None:
             *(
                 f"{name}.{kind}"
                 for name in ("families", "profile", "breakdown", "cpu-time")
-                for kind in ("svg", "csv")
+                for kind in ("svg", "pdf", "csv")
             ),
             "scores.csv",
             "scores.tex",
@@ -76,6 +76,31 @@ def test_one_file_holds_everything(file: Path, tmp_path: Path) -> None:
     )
     for name, link in re.findall(r'download="([^"]*)" href="data:[^,]*,([^"]*)"', page):
         assert base64.b64decode(link) == (tmp_path / "figures" / name).read_bytes()
+
+
+def test_pdfs_hold_together(file: Path, tmp_path: Path) -> None:
+    """The table of places leads to every object, streams are as long as they say, all words are there, bytes agree."""
+    for folder in ("one", "two"):
+        report(file, tmp_path / "report.html", files=tmp_path / folder)
+    for path in sorted((tmp_path / "one").glob("*.pdf")):
+        data = path.read_bytes()
+        assert data == (tmp_path / "two" / path.name).read_bytes()
+        start = int(data.rpartition(b"startxref\n")[2].split()[0])
+        places = re.findall(rb"(\d{10}) 00000 n ", data[start:])
+        for k, place in enumerate(places, 1):
+            assert data[int(place) :].startswith(f"{k} 0 obj\n".encode())
+        stream = re.search(rb"<< /Length (\d+) >>\nstream\n(.*?)\nendstream", data, re.DOTALL)
+        assert stream is not None
+        assert len(stream[2]) == int(stream[1])
+        words = [
+            text.replace("▸", "»")
+            for text in ElementTree.parse(path.with_suffix(".svg")).getroot().itertext()
+        ]
+        said = re.findall(r"\((.*?)(?<!\\)\) Tj", stream[2].decode("cp1252"))
+        assert said
+        assert {re.sub(r"\\(.)", r"\1", text) for text in said} <= set(words)
+        assert all(agent in said for agent in AGENTS)
+        assert b"nan" not in stream[2]
 
 
 def test_pictures_are_svg(file: Path, tmp_path: Path) -> None:
@@ -250,7 +275,7 @@ def test_columns_that_say_nothing_are_left_out(tmp_path: Path) -> None:
     page = report(run, tmp_path / "one.html").read_text(encoding="utf-8")
     assert "95 % interval</" not in page
     assert "1 task, 1 family;" in page
-    assert "<h2>CPU time</h2>" in page
+    assert ">CPU time</h2>" in page
     (tmp_path / "one.timings.jsonl").unlink()
     bare = report(tmp_path / "one.jsonl", tmp_path / "bare.html").read_text(encoding="utf-8")
     assert "CPU s/episode" in page

@@ -45,7 +45,7 @@ def add(verb: AddVerb) -> None:
     p.add_argument(
         "--files",
         metavar="FOLDER",
-        help="write every picture as SVG, its numbers as CSV and the tables as LaTeX here too",
+        help="write every picture as SVG and PDF, its numbers as CSV and the tables as LaTeX here too",
     )
     p.add_argument(
         "--relative-to",

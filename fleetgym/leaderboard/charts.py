@@ -80,6 +80,11 @@ def _text(x: float, y: float, text: str, anchor: str = "start", **attributes: ob
     return tag("text", text, x=round(x, 2), y=round(y, 2), text_anchor=anchor, **attributes)
 
 
+def _upright(x: float, y: float, text: str) -> Markup:
+    """Write an axis's name from the bottom to the top."""
+    return _text(x, y, text, "middle", fill_opacity=0.7, transform=f"rotate(-90 {x:g} {y:g})")
+
+
 def _grid(x1: float, y1: float, x2: float, y2: float, opacity: float = 0.15) -> Markup:
     return _line(x1, y1, x2, y2, stroke="currentColor", stroke_opacity=opacity)
 
@@ -106,7 +111,7 @@ def _ratio_axis(scale: LogScale, top: float, bottom: float) -> Markup:
 
 def profile_chart(curves: Mapping[str, Sequence[tuple[float, float]]], most: float = 11.0) -> Markup:
     """Return a performance profile: share of tasks within a ratio of best-known, one step line per row."""
-    width, left, right, top, bottom = 680.0, 48.0, 660.0, 12.0, 260.0
+    width, left, right, top, bottom = 680.0, 66.0, 650.0, 12.0, 260.0
     high = min(most, max([1.25, *(steps[-1][0] for steps in curves.values())]))
     scale = LogScale(1.0, high, left, right)
 
@@ -129,12 +134,15 @@ def profile_chart(curves: Mapping[str, Sequence[tuple[float, float]]], most: flo
         stroke = {"stroke": colour, "stroke_dasharray": dash, "stroke_width": 2}
         lines.append(tag("path", d="".join(points), fill="none", **stroke))
         column, line = k % 3, k // 3
-        at = left + column * 208, bottom + 52 + 18 * line
+        at = 48.0 + column * 208, bottom + 52 + 18 * line
         legend.append(_line(at[0], at[1] - 4, at[0] + 22, at[1] - 4, **stroke))
         legend.append(_text(at[0] + 28, at[1], _short(name, 26)))
     height = bottom + 52 + 18 * math.ceil(len(curves) / 3)
-    caption = _text(
-        (left + right) / 2, bottom + 34, "cost above best-known, at most", "middle", fill_opacity=0.7
+    is_cut = any(steps[-1][0] > high for steps in curves.values() if steps)
+    told = "cost above best-known, at most" + (f"; cut off at {percent_label(high)}" if is_cut else "")
+    caption = join(
+        _text((left + right) / 2, bottom + 34, told, "middle", fill_opacity=0.7),
+        _upright(14, (top + bottom) / 2, "share of tasks"),
     )
     title = "Performance profile: share of tasks whose cost is at most so far above best-known"
     return _svg(width, height, title, *grid, _ratio_axis(scale, top, bottom), caption, *lines, *legend)
@@ -146,6 +154,24 @@ _FIFTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
 def _short(name: str, most: int) -> str:
     """Cut out the middle of a long name: settings of one agent differ at its end."""
     return name if len(name) <= most else f"{name[: most // 2 - 1]}…{name[-(most - most // 2) :]}"
+
+
+def interval_bar(
+    score: float, bounds: tuple[float, float], ends: Sequence[float], width: float = 110.0
+) -> Markup:
+    """Return a score and its interval as a bar beside a number; `ends` are all ratios on the bars' common scale."""
+    scale = LogScale(min(ends), max(*ends, min(ends) * 1.01), 4.0, width - 4.0)
+    low, at, high = (scale(1 + percent / 100) for percent in (bounds[0], score, bounds[1]))
+    return tag(
+        "svg",
+        _line(low, 6, high, 6, stroke="currentColor", stroke_width=2, stroke_opacity=0.55),
+        tag("circle", cx=at, cy=6, r=3, fill="currentColor"),
+        viewBox=f"0 0 {width:g} 12",
+        width=f"{width:g}",
+        height="12",
+        class_="bar",
+        aria_hidden="true",
+    )
 
 
 def bars_chart(rows: Mapping[str, Mapping[str, float]]) -> Markup:
@@ -183,9 +209,8 @@ def bars_chart(rows: Mapping[str, Mapping[str, float]]) -> Markup:
         )
         for t in ticks
     ]
-    caption = _text(
-        (left + right) / 2, bottom + 34, "cost relative to best-known", "middle", fill_opacity=0.7
-    )
+    told = "cost relative to best-known = 1" + ("; ▸ cut off" if max(totals, default=0.0) > high else "")
+    caption = _text((left + right) / 2, bottom + 34, told, "middle", fill_opacity=0.7)
     legend = []
     for k, (term, colour) in enumerate(TERMS.items()):
         at = 60 + (k % 4) * 150, bottom + 54 + 18 * (k // 4)
@@ -265,7 +290,7 @@ def _overlap(one: Box, other: Box) -> bool:
 
 def scatter_chart(points: Mapping[str, tuple[float, float]]) -> Markup:
     """Return score against CPU seconds per episode: `points[row]` is (CPU seconds, percent above best-known)."""
-    width, left, right, top, bottom = 680.0, 64.0, 600.0, 12.0, 280.0
+    width, left, right, top, bottom = 680.0, 82.0, 600.0, 12.0, 280.0
     seconds = [max(cpu, 1e-3) for cpu, _ in points.values()]
     ratios = [1 + score / 100 for _, score in points.values()]
     across = LogScale(
@@ -302,5 +327,8 @@ def scatter_chart(points: Mapping[str, tuple[float, float]]) -> Markup:
             )
         )
         parts.append(_label(x, y, _short(name, 26), taken, (left, 0.0, width, bottom)))
-    caption = _text((left + right) / 2, bottom + 36, "CPU seconds per episode", "middle", fill_opacity=0.7)
+    caption = join(
+        _text((left + right) / 2, bottom + 36, "CPU seconds per episode", "middle", fill_opacity=0.7),
+        _upright(14, (top + bottom) / 2, "score: percent above best-known"),
+    )
     return _svg(width, bottom + 44, "CPU time and score, percent above best-known", *parts, caption)

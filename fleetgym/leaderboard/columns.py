@@ -1,16 +1,43 @@
-"""A table's rows and their records in, the columns that the page and the README show of them out."""
+"""The columns that the page and the README show of a table's rows and their records."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 
 from fleetgym.evaluation.isolation.rules import TIME_CLASSES
+from fleetgym.leaderboard.charts import interval_bar
 from fleetgym.leaderboard.html_tables import DASH, Column, interval, number
 from fleetgym.leaderboard.markup import Markup, join, tag
 from fleetgym.leaderboard.record import Record
 from fleetgym.leaderboard.standings import Board, Shift
 from fleetgym.leaderboard.submission import AgentCard
 from fleetgym.scoring.table import Table, TableRow
+
+#: What a row's key leads to: names and addresses, seen from the page.
+Links = Callable[[str], Sequence[tuple[str, str]]]
+
+
+def with_bars_and_links(shown: Sequence[Column], table: Table, links: Links | None) -> list[Column]:
+    """Return columns whose intervals are drawn too, and one that leads to each row's files."""
+    ends = [1 + end / 100 for row in table.rows for end in (row.score, *(row.interval or ()))]
+
+    def bar(row: TableRow) -> Markup:
+        text = interval(row.interval)
+        return join(interval_bar(row.score, row.interval, ends), text) if row.interval else join(text)
+
+    found = [dataclasses.replace(c, show=bar) if c.head == "95 % interval" else c for c in shown]
+    if links is not None:
+        place = next(k for k, column in enumerate(found) if column.head == "id") + 1
+        found.insert(place, Column("files", lambda r: _anchors(links(r.key)), kind="text"))
+    return found
+
+
+def _anchors(links: Sequence[tuple[str, str]]) -> Markup:
+    made = [tag("a", name, href=address, rel="noopener noreferrer nofollow") for name, address in links]
+    return (
+        join(*(join(" · " if k else None, anchor) for k, anchor in enumerate(made))) if made else join(DASH)
+    )
 
 
 def columns(board: Board, table: Table) -> list[Column]:

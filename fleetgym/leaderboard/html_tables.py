@@ -45,8 +45,13 @@ def html_table(
     rows: Sequence[Any],
     data: Callable[[Any], Mapping[str, str]] | None = None,
     empty: str = "nothing here yet",
+    *,
+    label: str | None = None,
+    banded: Callable[[Any], object] | None = None,
 ) -> Markup:
     """Return a table in a box that scrolls sideways, and a note that stands in for its rows when all are hidden.
+
+    Rows begin with their name, if there is a column of that kind: a reader that speaks says it before each cell.
 
     Parameters
     ----------
@@ -56,16 +61,27 @@ def html_table(
         Returns ``data-...`` attributes of a row, by which it is filtered.
     empty : str
         The note.
+    label : str, optional
+        What the table is called, for readers that do not see the heading above it.
+    banded : callable, optional
+        Returns what rows of one band have in common; every other band is shaded.
     """
     head = tag("tr", *(_head(column) for column in columns))
+    bands = list(dict.fromkeys(banded(row) for row in rows)) if banded else []
     body = [
-        tag("tr", *(_cell(column, row) for column in columns), **_attributes(data(row) if data else {}))
+        tag(
+            "tr",
+            *(_cell(column, row) for column in columns),
+            class_="band" if banded and bands.index(banded(row)) % 2 else None,
+            **_attributes(data(row) if data else {}),
+        )
         for row in rows
     ]
     kind = "sortable filtered" if data else "sortable"
     table = tag("table", tag("thead", head), tag("tbody", *body), class_=kind)
-    note = tag("p", empty, class_="faint", hidden="" if rows else None)
-    return join(tag("div", table, class_="scroll", tabindex="0"), note)
+    note = tag("p", empty, class_="faint", role="status", hidden="" if rows else None)
+    role = "region" if label else None
+    return join(tag("div", table, class_="scroll", tabindex="0", role=role, aria_label=label), note)
 
 
 def _head(column: Column) -> Markup:
@@ -77,6 +93,8 @@ def _cell(column: Column, row: Any) -> Markup:
     key = column.sort(row) if column.sort else None
     shown = "" if column.sort and key is None else key
     kind = f"{column.kind} text" if column.kind == "wrap" else column.kind
+    if column.kind == "name":
+        return tag("th", column.show(row), class_=kind, data_value=shown, scope="row")
     return tag("td", column.show(row), class_=kind or None, data_value=shown)
 
 

@@ -1,4 +1,4 @@
-"""A results file in, one self-contained HTML page out: pictures for a paper, also as SVG, and their numbers as CSV."""
+"""The report of a results file: one page that needs nothing else, and pictures and tables for a paper."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from fleetgym.files.errors import printable
 from fleetgym.leaderboard.charts import bars_chart, interval_chart, profile_chart, scatter_chart, standalone
 from fleetgym.leaderboard.html_tables import Column, html_table, interval, number
 from fleetgym.leaderboard.markup import Markup, join, page, tag
+from fleetgym.leaderboard.pdf import pdf
 from fleetgym.scoring.score import percent, percents, reference_of
 from fleetgym.scoring.statistics import pairs_of
 from fleetgym.scoring.table import Played, Table, TableRow, counted_means, make_table
@@ -26,7 +27,12 @@ from fleetgym.scoring.table import Played, Table, TableRow, counted_means, make_
 Rows = list[list[object]]
 
 _HEADINGS = {"cpu-time": "CPU time"}
-_KINDS = {"svg": ("SVG", "image/svg+xml"), "csv": ("CSV", "text/csv"), "tex": ("LaTeX", "text/x-tex")}
+_KINDS = {
+    "svg": ("SVG", "image/svg+xml"),
+    "pdf": ("PDF", "application/pdf"),
+    "csv": ("CSV", "text/csv"),
+    "tex": ("LaTeX", "text/x-tex"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,10 +45,11 @@ class Figure:
     numbers: Rows
     has_latex: bool = False
 
-    def files(self) -> dict[str, str]:
-        """Return what it is saved as: text by ending."""
-        picture = {} if self.svg is None else {"svg": standalone(self.svg)}
-        return {**picture, "csv": self.csv(), **({"tex": self.latex()} if self.has_latex else {})}
+    def files(self) -> dict[str, bytes]:
+        """Return what it is saved as: a file's content by its ending."""
+        drawn = {} if self.svg is None else {"svg": standalone(self.svg).encode(), "pdf": pdf(self.svg)}
+        table = {"tex": self.latex().encode()} if self.has_latex else {}
+        return {**drawn, "csv": self.csv().encode(), **table}
 
     def csv(self) -> str:
         """Return the numbers as CSV; floats round-trip."""
@@ -97,7 +104,7 @@ def report(
     relative_to : str
         ``"best-known"`` or ``"best-in-run"``, as for `score`.
     files : path-like, optional
-        Folder to write the pictures (SVG), their numbers (CSV) and two tables (LaTeX) into as well.
+        Folder to write the pictures (SVG, PDF), their numbers (CSV) and two tables (LaTeX) into as well.
 
     Returns
     -------
@@ -115,8 +122,8 @@ def report(
     pictures = figures(table)
     write_atomically(out, _render(run, name, table, pictures).encode())
     for figure in pictures if files is not None else ():
-        for ending, text in figure.files().items():
-            write_atomically(Path(str(files)) / f"{figure.name}.{ending}", text.encode())
+        for ending, content in figure.files().items():
+            write_atomically(Path(str(files)) / f"{figure.name}.{ending}", content)
     return Path(out)
 
 
@@ -288,6 +295,7 @@ def _render(run: Results, best: str, table: Table, pictures: Sequence[Figure]) -
         "main",
         tag("h1", f"Report: {head.suite}"),
         tag("p", told, f" fleetgym {head.version}.", class_="faint"),
+        tag("nav", tag("p", *_contents(pictures)), aria_label="Contents"),
         *(_section(figure, table) for figure in pictures),
         tag(
             "footer",
@@ -297,6 +305,15 @@ def _render(run: Results, best: str, table: Table, pictures: Sequence[Figure]) -
         ),
     )
     return page(f"fleetgym report: {head.suite}", body)
+
+
+def _title(figure: Figure) -> str:
+    return _HEADINGS.get(figure.name, figure.name.capitalize())
+
+
+def _contents(pictures: Sequence[Figure]) -> list[Markup]:
+    links = [tag("a", _title(figure), href=f"#{figure.name}") for figure in pictures]
+    return [join(" · " if k else None, link) for k, link in enumerate(links)]
 
 
 def _scores(table: Table) -> Markup:
@@ -334,20 +351,20 @@ def _section(figure: Figure, table: Table) -> Markup:
             "a",
             _KINDS[ending][0],
             download=f"{figure.name}.{ending}",
-            href=_data_url(_KINDS[ending][1], text),
+            href=_data_url(_KINDS[ending][1], content),
         )
-        for ending, text in figure.files().items()
+        for ending, content in figure.files().items()
     ]
     told = tag("p", figure.caption, " ", *(join(link, " ") for link in links), class_="faint")
     if figure.svg is None:
         shown = _pair_table(figure, table) if figure.name == "pairs" else _TABLES[figure.name](table)
     else:
         shown = tag("figure", figure.svg)
-    return join(tag("h2", _HEADINGS.get(figure.name, figure.name.capitalize())), told, shown)
+    return join(tag("h2", _title(figure), id=figure.name), told, shown)
 
 
-def _data_url(kind: str, text: str) -> str:
-    return f"data:{kind};base64,{base64.b64encode(text.encode()).decode()}"
+def _data_url(kind: str, content: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def _task_table(table: Table) -> Markup:
@@ -366,7 +383,7 @@ def _pair_table(figure: Figure, table: Table) -> Markup:
     label = labels([row.key for row in table.rows])
     shown = [
         Column("cheaper", lambda r: label[r[0]], kind="name"),
-        Column("dearer", lambda r: label[r[1]], kind="name"),
+        Column("dearer", lambda r: label[r[1]], kind="text"),
         Column("difference %", lambda r: number(r[2], 2), lambda r: r[2]),
         Column("95 % interval", lambda r: interval(None if r[3] == "" else (r[3], r[4])), lambda r: r[3]),
         Column("p (Holm)", lambda r: number(r[5], 4), lambda r: r[5]),

@@ -1,15 +1,24 @@
-"""Boards in, the static site out: one page that opens from the disk, and the same table in Markdown."""
+"""The static site of boards: one page that opens from the disk, and the same table in Markdown."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fleetgym.agents.registry import agent_entries
 from fleetgym.evaluation.isolation.rules import TIME_CLASSES
 from fleetgym.files.documents import write_atomically
 from fleetgym.leaderboard.charts import bars_chart, profile_chart
-from fleetgym.leaderboard.columns import about_columns, columns, fresh_columns, titles
+from fleetgym.leaderboard.columns import (
+    Links,
+    about_columns,
+    columns,
+    fresh_columns,
+    titles,
+    with_bars_and_links,
+)
 from fleetgym.leaderboard.history import history
 from fleetgym.leaderboard.html_tables import Column, html_table, number
 from fleetgym.leaderboard.markup import Markup, join, page, tag
@@ -53,15 +62,55 @@ def build_site(
     root = Path(board)
     boards, registers = make_boards(root, release), read_registers(root)
     target = Path(out) if out is not None else root / "site"
-    write_atomically(target / "index.html", render(boards, registers, unverified(root)).encode())
+    links = _Links(root, target, boards) if out is None else None
+    write_atomically(target / "index.html", render(boards, registers, unverified(root), links).encode())
     readme = root / "README.md"
     if readme.is_file() and out is None and release is None:
         write_atomically(readme, with_tables(readme.read_text(encoding="utf-8"), boards).encode())
     return target / "index.html"
 
 
-def render(boards: Sequence[Board], registers: Registers, waiting: Sequence[str] = ()) -> str:
+class _Links:
+    """Where the files of rows and the guides are, seen from the page in its usual place; only what exists is named."""
+
+    def __init__(self, root: Path, target: Path, boards: Sequence[Board]):
+        self._root, self._target = root, target
+        records = (r for b in boards for r in (*b.certified_records.values(), *b.fresh_records.values()))
+        self._agents = {record.id: record.submission.agent for record in records}
+
+    def row(self, key: str, record: str) -> list[tuple[str, str]]:
+        """Return the links of one row, whose record is this file of the board."""
+        agent = self._agents[key]
+        found = [("code", agent.code_url)] if agent.code_url else []
+        entry = agent_entries().get(agent.reference or "")
+        if entry is not None and entry.target.startswith("fleetgym.baselines."):
+            module = entry.target.partition(":")[0].removeprefix("fleetgym.baselines.").replace(".", "/")
+            found += self.to("code", f"../baselines/{module}.py") or self.to("code", f"../baselines/{module}")
+        for name, path in (
+            ("README", f"submissions/{key}/README.md"),
+            ("actions", f"submissions/{key}/episodes.jsonl.gz"),
+            ("record", record),
+        ):
+            found += self.to(name, path)
+        return found
+
+    def to(self, name: str, path: str) -> list[tuple[str, str]]:
+        """Return a link to a file of the board's folder, or none if there is none."""
+        place = self._root / path
+        found = os.path.relpath(place.resolve(), self._target.resolve()).replace(os.sep, "/")
+        return [(name, found)] if place.exists() else []
+
+
+def render(
+    boards: Sequence[Board],
+    registers: Registers,
+    waiting: Sequence[str] = (),
+    links: _Links | None = None,
+) -> str:
     """Return the page."""
+    guide = (
+        links.to("How to submit, what is verified, and what ranks", "../docs/leaderboard.md") if links else []
+    )
     body = tag(
         "main",
         tag("h1", "fleetgym leaderboard"),
@@ -71,8 +120,11 @@ def render(boards: Sequence[Board], registers: Registers, waiting: Sequence[str]
             "independent evaluator; only runs on tasks drawn after the code was handed in are ranked.",
             class_="faint",
         ),
+        *(tag("p", tag("a", name, href=address)) for name, address in guide),
+        _contents(boards, registers),
         _controls(),
-        *(part for board in boards for part in _board(board)),
+        *(part for board in boards for part in _board(board, links)),
+        _submit(boards),
         _withdrawn(registers),
         _machines(registers),
         _waiting(waiting),
@@ -80,17 +132,64 @@ def render(boards: Sequence[Board], registers: Registers, waiting: Sequence[str]
             "footer",
             f"Built by fleetgym {__version__}. Score: percent above best-known cost, geometric mean over "
             "families of the mean over instances; lower is better; families in (brackets) are no part of it. "
-            "Intervals: 95 %, Student's, over instances within families. "
-            "Rows share a rank if they cannot be told from the first of them at 5 % (Holm).",
+            "Intervals: 95 %, Student's, over instances within families; bars of a table share a logarithmic axis. "
+            "Rows share a rank if they cannot be told from the first of them at 5 % (Holm); "
+            "rows of one rank have one shade.",
         ),
     )
     return page("fleetgym leaderboard", body)
 
 
+def _heading(text: str) -> Markup:
+    return tag("h2", text, id=_anchor(text))
+
+
+def _anchor(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def _titles(board: Board) -> list[str]:
+    """Return the headings of a board's parts: ranked, certified, best-known."""
+    return [
+        f"{board.suite}: {part}" for part in ("ranked, fresh tasks", "certified costs", "best-known costs")
+    ]
+
+
+def _contents(boards: Sequence[Board], registers: Registers) -> Markup:
+    """Return links to the parts of the page."""
+    parts = ("ranked", "certified costs", "best-known costs")
+    lines = [(board.suite, list(zip(parts, _titles(board), strict=True))) for board in boards]
+    rest = [*(["Withdrawn"] if registers.withdrawn else []), *(["Machines"] if registers.machines else [])]
+    lines.append(("", [(title, title) for title in ("Submit a row", *rest)]))
+
+    def line(name: str, parts: Sequence[tuple[str, str]]) -> Markup:
+        made = [tag("a", text, href=f"#{_anchor(title)}") for text, title in parts]
+        links = (join(" · " if k else None, link) for k, link in enumerate(made))
+        return tag("li", join(tag("b", name), ": ") if name else None, *links)
+
+    return tag("nav", tag("ul", *(line(*each) for each in lines)), aria_label="Contents")
+
+
+def _submit(boards: Sequence[Board]) -> Markup:
+    suite = next((board.suite for board in boards if board.season is not None), boards[0].suite)
+    lines = (
+        f"fleetgym evaluate my_agent/agent.py:MyAgent --suite {suite} --out mine.jsonl",
+        "fleetgym submit mine.jsonl --out leaderboard/submissions/2026-12-01-mine --code my_agent",
+        "fleetgym verify leaderboard/submissions/2026-12-01-mine",
+    )
+    return join(
+        _heading("Submit a row"),
+        tag("p", "Play the suite, pack the run, check it, and open a pull request with the folder:"),
+        tag("pre", "\n".join(lines), tabindex="0"),
+    )
+
+
 def _controls() -> Markup:
     choices = (("division", "Division", DIVISIONS), ("time", "Time class", tuple(TIME_CLASSES)))
+    search = tag("label", "Name", tag("input", type="search", data_search="", placeholder="part of it"))
     return tag(
         "div",
+        search,
         *(
             tag(
                 "label",
@@ -104,17 +203,25 @@ def _controls() -> Markup:
             )
             for name, label, words in choices
         ),
+        tag("details", tag("summary", "Columns"), tag("div", class_="picker"), class_="columns"),
         class_="controls",
+        hidden="",
     )
 
 
-def _board(board: Board) -> list[Markup]:
-    suite, sample = board.suite, samples().get(board.suite)
+def _board(board: Board, links: _Links | None) -> list[Markup]:
+    sample = samples().get(board.suite)
     which = f" ({sample.about})" if sample else ""
+    certified = columns(board, board.certified)
+    ranked, costs, best_known = _titles(board)
+
+    def files(key: str) -> Sequence[tuple[str, str]]:
+        return links.row(key, f"verified/{key}.json.gz") if links else ()
+
     return [
-        tag("h2", f"{suite}: ranked, fresh tasks"),
-        _fresh(board),
-        tag("h2", f"{suite}: certified costs"),
+        _heading(ranked),
+        _fresh(board, links),
+        _heading(costs),
         tag(
             "p",
             f"Actions on the {board.certified.num_tasks} public tasks{which}, replayed. "
@@ -125,14 +232,14 @@ def _board(board: Board) -> list[Markup]:
             f"; beside them those relative to the newer {board.newer}." if board.newer else ".",
             class_="faint",
         ),
-        _table(board.certified, board.certified_records, columns(board, board.certified)),
+        _table(costs, board.certified, board.certified_records, certified, files if links else None),
         _pictures(board.certified, board.certified_records),
-        tag("h2", f"{suite}: best-known costs"),
+        _heading(best_known),
         history(board),
     ]
 
 
-def _fresh(board: Board) -> Markup:
+def _fresh(board: Board, links: _Links | None) -> Markup:
     if board.season is None:
         return tag("p", "No season has been run yet: there is nothing to rank.", class_="faint")
     told = tag(
@@ -141,19 +248,34 @@ def _fresh(board: Board) -> Markup:
         "Run on the maintainers' machine, without network, other processes, or files that are not needed.",
         class_="faint",
     )
+
+    def files(key: str) -> Sequence[tuple[str, str]]:
+        return links.row(key, f"fresh/{board.season}/{key}.json.gz") if links else ()
+
+    shown, title = fresh_columns(board), _titles(board)[0]
     return join(
         told,
-        _table(board.fresh, board.fresh_records, fresh_columns(board)),
+        _table(title, board.fresh, board.fresh_records, shown, files if links else None),
         _pictures(board.fresh, board.fresh_records),
     )
 
 
-def _table(table: Table, records: Mapping[str, Record], shown: Sequence[Column]) -> Markup:
+def _table(
+    title: str, table: Table, records: Mapping[str, Record], shown: Sequence[Column], links: Links | None
+) -> Markup:
     def data(row: TableRow) -> dict[str, str]:
         agent = records[row.key].submission.agent
-        return {"division": agent.division, "time": agent.time_class}
+        found = f"{agent.title} {row.key}".lower()
+        return {"division": agent.division, "time": agent.time_class, "name": found}
 
-    rows = html_table(shown, table.rows, data, empty="No row is of this division and time class.")
+    rows = html_table(
+        with_bars_and_links(shown, table, links),
+        table.rows,
+        data,
+        empty="No row is of this name, division and time class.",
+        label=title,
+        banded=lambda row: row.rank,
+    )
     return join(rows, _about(table, records))
 
 
@@ -187,7 +309,7 @@ def _withdrawn(registers: Registers) -> Markup | None:
         Column("withdrawn", lambda e: e.date, kind="text"),
         Column("why", lambda e: e.reason, kind="wrap"),
     ]
-    return join(tag("h2", "Withdrawn"), html_table(shown, registers.withdrawn))
+    return join(_heading("Withdrawn"), html_table(shown, registers.withdrawn))
 
 
 def _machines(registers: Registers) -> Markup | None:
@@ -205,7 +327,7 @@ def _machines(registers: Registers) -> Markup | None:
         ),
         Column("note", lambda m: m.note, kind="wrap"),
     ]
-    return join(tag("h2", "Machines"), html_table(shown, registers.machines))
+    return join(_heading("Machines"), html_table(shown, registers.machines))
 
 
 def _waiting(names: Sequence[str]) -> Markup | None:
