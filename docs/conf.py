@@ -28,10 +28,12 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
 ]
-exclude_patterns = ["data", "conf.py"]
+exclude_patterns = ["data", "static", "conf.py"]
 html_theme = "furo"
 html_title = f"fleetgym {__version__}"
-html_static_path: list[str] = []
+html_static_path = ["static"]
+html_js_files = ["access.js"]
+html_css_files = ["access.css"]
 html_show_sphinx = False
 html_theme_options = {
     "light_css_variables": {"font-stack": "system-ui, sans-serif"},

@@ -1,0 +1,18 @@
+"use strict";
+// What the theme leaves open for readers with keys alone, and for readers whose pages are spoken.
+addEventListener("DOMContentLoaded", () => {
+  for (const caption of document.querySelectorAll("p.caption[role=heading]")) caption.setAttribute("aria-level", "2");
+  document.querySelector("aside.sidebar-drawer")?.setAttribute("aria-label", "All pages");
+  document.querySelector("aside.toc-drawer")?.setAttribute("aria-label", "On this page");
+
+  // A table or a listing that scrolls sideways is a stop for Tab; one that fits is not.
+  const reach = () => {
+    for (const box of document.querySelectorAll("pre, .table-wrapper")) {
+      if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+      else box.removeAttribute("tabindex");
+    }
+  };
+  addEventListener("resize", reach);
+  document.fonts?.ready.then(reach);
+  reach();
+});
