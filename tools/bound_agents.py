@@ -71,11 +71,10 @@ def bound_cell(name: str, samples: int, day: int, solver: str) -> dict[str, floa
 
 
 def operating_usd(model: WindowModel, fleet: np.ndarray, conditions: Conditions) -> float:
-    """Return what a fleet costs to operate in a window if nothing else changes."""
+    """Return what a fleet costs to operate in a window, less the rent of all of it, if nothing else changes."""
     state = model.initial_state()
     state.replicas[:, 0] = fleet
-    free = dataclasses.replace(conditions, available_gpus=np.full(conditions.available_gpus.size, 10**9))
-    result = model.step(FleetState(state.replicas), np.array(fleet), free, model.new_router())
+    result = model.step(FleetState(state.replicas), np.array(fleet), conditions, model.new_router())
     return float(result.cost_usd - fleet @ model.hold_usd(conditions.price_factor))
 
 
@@ -90,9 +89,17 @@ def penalty_cell(name: str, samples: int, agent: str, days: range) -> list[float
         total = 0.0
         for t, (view, _, _) in enumerate(play_day(env, made, day, seed=k)):
             here, fleet = Conditions.of(day, t), np.array(view.running)
-            rates, weights = redraws.draw(t, lag)
-            other = [operating_usd(model, fleet, dataclasses.replace(here, rate_rps=rate)) for rate in rates]
-            total += operating_usd(model, fleet, here) - float(weights @ other)
+            drawn = redraws.draw(t, lag)
+            gpus = (
+                [here.available_gpus] * len(drawn.weights)
+                if drawn.available_gpus is None
+                else drawn.available_gpus
+            )
+            other = [
+                operating_usd(model, fleet, dataclasses.replace(here, rate_rps=rate, available_gpus=left))
+                for rate, left in zip(drawn.rate_rps, gpus, strict=True)
+            ]
+            total += operating_usd(model, fleet, here) - float(drawn.weights @ other)
         totals.append(total)
     return totals
 

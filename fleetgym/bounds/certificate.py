@@ -33,6 +33,8 @@ class WindowPrices:
     error: np.ndarray  # (m,)
     capacity: np.ndarray  # (R, C) of compute, KV, queue servers, late; at most `Window.missing_usd`
     whole: np.ndarray  # (m, C) of x ≤ S
+    lossy: np.ndarray  # (L,) of a GPU in the pools with losses
+    room: np.ndarray  # (C,) of the most replicas that losses leave; 0 where there are none
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -54,6 +56,8 @@ def clipped(window: Window, prices: WindowPrices) -> WindowPrices:
         error=np.clip(prices.error, 0.0, most),
         capacity=np.clip(prices.capacity, 0.0, window.missing_usd),
         whole=np.maximum(0.0, prices.whole),
+        lossy=np.maximum(0.0, prices.lossy),
+        room=np.maximum(0.0, prices.room) if window.is_lossy else np.zeros(window.most.size),
     )
 
 
@@ -108,16 +112,18 @@ def _reduced_usd(window: Window, prices: WindowPrices) -> np.ndarray:
     return np.where(window.is_open, spent - route_gain(window, prices), 0.0)
 
 
-def serving_price_usd(prices: WindowPrices) -> np.ndarray:
-    """Return q, what a serving replica is paid in a window, (C,)."""
-    return prices.capacity.sum(axis=0) + prices.whole.sum(axis=0)
+def serving_price_usd(window: Window, prices: WindowPrices) -> np.ndarray:
+    """Return q, what a serving replica is paid in a window, (C,): where losses come, less what its place is worth."""
+    usd: np.ndarray = prices.capacity.sum(axis=0) + prices.whole.sum(axis=0)
+    return np.maximum(0.0, usd - prices.lossy @ window.lossy_use - prices.room) if window.is_lossy else usd
 
 
 def window_value_usd(window: Window, prices: WindowPrices) -> float:
     """Return a lower bound on operating + q · S over all S, at the q of `serving_price_usd`."""
     reduced = _reduced_usd(window, prices)
     unserved = np.minimum(0.0, window.unserved_usd - prices.served)
-    return float(prices.served.sum() + unserved.sum() + np.minimum(0.0, reduced).sum())
+    losses = prices.lossy @ window.lossy_gpus + (prices.room @ window.most if window.is_lossy else 0.0)
+    return float(prices.served.sum() + unserved.sum() + np.minimum(0.0, reduced).sum() - losses)
 
 
 # -- lives

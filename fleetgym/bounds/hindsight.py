@@ -192,7 +192,8 @@ def _bound(problem: Problem, solution: HorizonSolution, prices: _Draws) -> tuple
     for routing, found in zip(problem.routings, prices, strict=True):
         each = [window_value_usd(window, p) for window, p in zip(routing.draws, found, strict=True)]
         values.append(float(routing.weights @ each))
-        paid.append(routing.weights @ [serving_price_usd(p) for p in found])
+        pay = [serving_price_usd(window, p) for window, p in zip(routing.draws, found, strict=True)]
+        paid.append(routing.weights @ pay)
     lives = cheapest_lives(problem, solution.shared, np.array(paid))
     limits = limits_usd(problem, solution.shared)
     return certified_usd(np.array(values), lives.total_usd, limits), lives, np.array(paid)

@@ -40,6 +40,7 @@ class _Draw(NamedTuple):
     delay: np.ndarray  # (m,)
     error: np.ndarray  # (m,)
     late: np.ndarray  # (n,) cost of late requests
+    left: np.ndarray  # (n,) replicas that losses leave; empty where there are none
 
 
 class _Columns(NamedTuple):
@@ -112,6 +113,9 @@ class HorizonProgram:
             delay=self._take(penalty, np.inf * ones),
             error=self._take(penalty, np.inf * ones),
             late=self._take(weight * window.late_usd[self.among], np.full(self.among.size, np.inf)),
+            left=self._take(np.zeros(self.among.size), window.most[self.among])
+            if window.is_lossy
+            else np.empty(0, dtype=np.int64),
         )
 
     def _starting_usd(self, t: int) -> np.ndarray:
@@ -125,11 +129,22 @@ class HorizonProgram:
     # -- rows
 
     def _window_rows(self, t: int) -> tuple[dict[str, np.ndarray], ...]:
-        ready, pairs = (
-            self.columns[t].ready,
-            zip(self.problem.routings[t].draws, self.columns[t].draws, strict=True),
-        )
-        return tuple(routing_rows(self.rows, window, *at, ready, self.among) for window, at in pairs)
+        pairs = zip(self.problem.routings[t].draws, self.columns[t].draws, strict=True)
+        return tuple(self._draw_rows(window, at, self.columns[t].ready) for window, at in pairs)
+
+    def _draw_rows(self, window: Window, at: _Draw, ready: np.ndarray) -> dict[str, np.ndarray]:
+        flows, left = (at.x, at.unserved, at.delay, at.error, at.late), at.left
+        if not window.is_lossy:
+            return routing_rows(self.rows, window, *flows, ready, self.among)
+        numbers = routing_rows(self.rows, window, *flows, left, self.among)
+        rows = self.rows.begin(left.size, -np.inf, 0.0) + np.arange(left.size)
+        self.rows.put(rows, left, np.ones(left.size))
+        self.rows.put(rows, ready, -np.ones(left.size))
+        first = self.rows.begin(window.lossy_gpus.size, -np.inf, window.lossy_gpus)
+        pool, column = np.nonzero(window.lossy_use[:, self.among])
+        self.rows.put(first + pool, left[column], window.lossy_use[:, self.among][pool, column])
+        numbers["lossy"] = first + np.arange(window.lossy_gpus.size)
+        return numbers
 
     def _linking_rows(self) -> None:
         """Who is ready served before, or arrives."""
@@ -240,26 +255,36 @@ class HorizonProgram:
             serving[t, self.among] = value[at.serving]
             room[t, self.among] = np.maximum(0.0, -reduced[at.ready])
         gpus = np.maximum(0.0, -dual[self.gpu_rows])
-        windows = tuple(self._window_prices(t, dual) for t in range(shape[0]))
+        windows = tuple(self._window_prices(t, dual, reduced) for t in range(shape[0]))
         return HorizonSolution(windows, Prices(gpus, room, rate, pool), serving, cost_usd)
 
-    def _window_prices(self, t: int, dual: np.ndarray) -> tuple[WindowPrices, ...]:
+    def _window_prices(self, t: int, dual: np.ndarray, reduced: np.ndarray) -> tuple[WindowPrices, ...]:
         routing = self.problem.routings[t]
-        of = zip(routing.draws, self.numbers[t], routing.weights, strict=True)
-        return tuple(self._draw_prices(window, numbers, dual / weight) for window, numbers, weight in of)
+        of = zip(routing.draws, self.numbers[t], self.columns[t].draws, routing.weights, strict=True)
+        return tuple(
+            self._draw_prices(window, numbers, dual / weight, reduced[at.left] / weight)
+            for window, numbers, at, weight in of
+        )
 
-    def _draw_prices(self, window: Window, numbers: dict[str, np.ndarray], dual: np.ndarray) -> WindowPrices:
+    def _draw_prices(
+        self, window: Window, numbers: dict[str, np.ndarray], dual: np.ndarray, reduced_left: np.ndarray
+    ) -> WindowPrices:
         capacity = np.zeros(window.missing_usd.shape)
         capacity[:, self.among] = -dual[numbers["capacity"]]
         whole = np.zeros(window.route_usd.shape)
         workload, route = np.nonzero(window.is_tight[:, self.among])
         whole[workload, self.among[route]] = -dual[numbers["whole"]]
+        room = np.zeros(window.hold_usd.size)
+        if window.is_lossy:
+            room[self.among] = -reduced_left
         return WindowPrices(
             served=dual[numbers["served"]],
             delay=-dual[numbers["delay"]],
             error=-dual[numbers["error"]],
             capacity=capacity,
             whole=whole,
+            lossy=-dual[numbers["lossy"]] if window.is_lossy else np.empty(0),
+            room=room,
         )
 
 

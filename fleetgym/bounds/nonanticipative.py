@@ -1,9 +1,10 @@
 """An instance in, a proven lower bound on the mean cost of every agent out that does not know the future.
 
 The page `docs/bounds.md` states the theorem and proves it. In short: the replicas H_t that may serve in window t were
-decided on without what demand did in the last two windows. So their operating cost has the same mean with demand that
-is *redrawn* given what was known then. With redrawn demand each day is a linear program, bounded by prices as in
-`fleetgym.bounds.hindsight`. The mean over days is the bound. It says nothing of a single day.
+decided on without what demand did in the last two windows, and without the drops that begin in t. So their operating
+cost has the same mean with demand and drops that are *redrawn* given what was known then. Redrawn, each day is a linear
+program, bounded by prices as in `fleetgym.bounds.hindsight`. The mean over days is the bound. It says nothing of a
+single day.
 
 (Brown, Smith and Sun, Information relaxations and duality in stochastic dynamic programs, Operations Research 2010.)
 """
@@ -17,11 +18,11 @@ import numpy as np
 
 from fleetgym.agents.arguments import whole_at_least
 from fleetgym.bounds.hindsight import horizon_bound
-from fleetgym.bounds.redraws import Redraws, redraws_of
-from fleetgym.bounds.relaxation import Problem, Routing, relax, relax_window
+from fleetgym.bounds.redraws import Redraws, drops_are_redrawn, redraws_of
+from fleetgym.bounds.relaxation import Problem, Routing, relax, relax_window, with_losses
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.conditions import Conditions
-from fleetgym.model.dynamics import draw_scenario
+from fleetgym.model.dynamics import ScenarioGenerator, draw_scenario
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import InstanceSource, load_instance
 from fleetgym.model.scenario import Scenario
@@ -71,7 +72,8 @@ def nonanticipative_bound(
     days : int
         Days that are drawn; day k is the same however many are drawn.
     samples : int
-        K, demands that are drawn anew for each window. More give a higher bound and a larger program.
+        K, demands that are drawn anew for each window, besides one with drops. More give a higher bound and a larger
+        program.
     seed : int
         Of the days and draws. The same arguments give the same numbers.
     solver : {"ipx", "hipo"}
@@ -133,12 +135,19 @@ def bounded_day(
 
 def day_and_redraws(instance: Instance, day: int, samples: int, seed: int) -> tuple[Scenario, Redraws]:
     """Return a day that is drawn, and K demands that are drawn anew for each of its windows."""
-    first, again, other = (np.random.default_rng([_STREAM, seed, day, *more]) for more in ((), (), (1,)))
-    return draw_scenario(instance, first, f"bound-{day}"), redraws_of(instance, again, samples, other)
+
+    def stream(*more: int) -> np.random.Generator:
+        return np.random.default_rng([_STREAM, seed, day, *more])
+
+    lost = ScenarioGenerator(instance).draw_drops(stream()) if drops_are_redrawn(instance) else None
+    return (
+        draw_scenario(instance, stream(), f"bound-{day}"),
+        redraws_of(instance, stream(), samples, stream(1), lost),
+    )
 
 
 def redrawn(problem: Problem, scenario: Scenario, redraws: Redraws) -> Problem:
-    """Return the relaxation of an episode whose demand is drawn anew after the fleet is chosen."""
+    """Return the relaxation of an episode whose demand and drops are drawn anew after the fleet is chosen."""
     instance = problem.instance
     is_ahead = all(c.startup_windows > 0 for c in instance.configurations)
     lag = instance.lead + is_ahead
@@ -149,10 +158,20 @@ def redrawn(problem: Problem, scenario: Scenario, redraws: Redraws) -> Problem:
         )
     model = window_model(instance)
     state = model.initial_state()
-    routings = []
+    windows, routings = list(problem.windows), []
     for t in range(instance.num_windows):
         conditions = Conditions.of(scenario, t)
-        rates, weights = redraws.draw(t, lag)
-        snapshots = [model.snapshot(state, dataclasses.replace(conditions, rate_rps=rate)) for rate in rates]
-        routings.append(Routing(tuple(map(relax_window, snapshots)), weights))
-    return dataclasses.replace(problem, routings=tuple(routings), is_ahead=is_ahead)
+        drawn = redraws.draw(t, lag)
+        gpus = drawn.available_gpus
+        draws = []
+        for k, rate in enumerate(drawn.rate_rps):
+            anew = {"rate_rps": rate} | ({} if gpus is None else {"available_gpus": gpus[k]})
+            window = relax_window(model.snapshot(state, dataclasses.replace(conditions, **anew)))
+            if gpus is not None:
+                window = with_losses(window, problem.gpu_use, problem.windows[t - 1].available_gpus)
+            draws.append(window)
+        if gpus is not None:  # who is routed to held its GPUs in the window before
+            most = np.maximum(problem.windows[t - 1].most, problem.windows[t].most)
+            windows[t] = dataclasses.replace(problem.windows[t], most=most)
+        routings.append(Routing(tuple(draws), drawn.weights))
+    return dataclasses.replace(problem, windows=tuple(windows), routings=tuple(routings), is_ahead=is_ahead)

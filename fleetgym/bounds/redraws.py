@@ -1,30 +1,72 @@
-"""A day of demand and what it is made of in, other demand of its windows out, as likely given what was known before.
+"""A day and what it is made of in, other demand and drops of its windows out, as likely given what was known before.
 
-*Known* in a window is what demand was made of up to then: jumps, and the noisy level. That is more than anybody sees,
-who has counts only. The mean-reverting part of the level is not known; given the noisy one it is Gaussian, by an exact
-Kalman filter over all workloads.
+*Known* of demand in a window is what it was made of up to then: jumps, and the noisy level. That is more than anybody
+sees, who has counts only. The mean-reverting part of the level is not known; given the noisy one it is Gaussian, by an
+exact Kalman filter over all workloads. *Known* of drops is when those end that have begun: more than anybody sees.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy.special import ndtri
 
 from fleetgym.files.errors import FleetgymError
 from fleetgym.files.quantities import RATE_RPS
+from fleetgym.model.dynamics.availability import MOST_ALIKE, Drops, LostNodes
 from fleetgym.model.dynamics.demand import Jumps, LevelProcess, draw_counts, geometric_random_walk
-from fleetgym.model.dynamics.scenario import LEVEL_KINDS, level_process, parameter
+from fleetgym.model.dynamics.scenario import LEVEL_KINDS, drops_of, level_process, parameter
 from fleetgym.model.instance import Instance
 
 
-class Redraws(Protocol):
-    """Demand of one day, drawn anew window by window."""
+class Drawn(NamedTuple):
+    """Demand and availability of a window, drawn anew K times."""
 
-    def draw(self, window: int, lag: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return rates (K, I) of a window by its law given all up to `window - lag`, and their weights (K,)."""
+    rate_rps: np.ndarray  # (K, I)
+    weights: np.ndarray  # (K,) in all one
+    available_gpus: np.ndarray | None = None  # (K, G); None as it came
+
+
+class Redraws(Protocol):
+    """Demand and drops of one day, drawn anew window by window."""
+
+    def draw(self, window: int, lag: int) -> Drawn:
+        """Return a window by its law, given demand up to `window - lag` and drops up to the window before."""
         ...
+
+
+class RedrawnDrops:
+    """Drops of one day, drawn anew window by window.
+
+    Parameters
+    ----------
+    drops : Drops
+    lost : LostNodes
+        Of the day.
+    window_s : float
+        Length of a window in seconds.
+    rng : numpy.random.Generator
+        For the draws.
+    """
+
+    def __init__(self, drops: Drops, lost: LostNodes, window_s: float, rng: np.random.Generator):
+        self.drops, self.lost, self.window_s, self.rng = drops, lost, window_s, rng
+
+    def draw(self, window: int) -> tuple[np.ndarray, np.ndarray | None, float]:
+        """Return what is available if no drop begins, what is if some do (or None), and how likely that is."""
+        going_on = self.lost.going_on[window]
+        whole = tuple(bool(still) for still in going_on == 0)
+        chance = self.drops.chance_to_begin(whole, self.window_s)
+        same = self.drops.gpus_without(going_on)
+        if chance < NEVER:
+            return same, None, 0.0
+        begun = self.drops.begin(self.rng, np.array(whole), self.window_s)
+        return same, self.drops.gpus_without(going_on + begun), chance
+
+
+#: Drops that are less likely are not drawn: a window without them costs less.
+NEVER = 1e-9
 
 
 class GaussianRedraws:
@@ -40,9 +82,19 @@ class GaussianRedraws:
         K, draws of a window.
     rng : numpy.random.Generator
         For the draws. They are spread evenly; each alone has the exact law.
+    drops : RedrawnDrops, optional
+        Of the day; without them availability stays as it came.
     """
 
-    def __init__(self, instance: Instance, day: np.random.Generator, samples: int, rng: np.random.Generator):
+    def __init__(
+        self,
+        instance: Instance,
+        day: np.random.Generator,
+        samples: int,
+        rng: np.random.Generator,
+        drops: RedrawnDrops | None = None,
+    ):
+        self.drops = drops
         process, count = instance.dynamics.demand, instance.num_workloads
         self.rng, self.samples, self.window_s = rng, samples, instance.window_s
         self.nominal = np.array([w.rate_rps for w in instance.workloads])
@@ -81,8 +133,25 @@ class GaussianRedraws:
             self.means.append(mean)
             self.covs.append(0.5 * (cov + cov.T))
 
-    def draw(self, window: int, lag: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return rates (K, I) of a window by its law given all up to `window - lag`, and their weights (K,)."""
+    def draw(self, window: int, lag: int) -> Drawn:
+        """Return a window by its law, given demand up to `window - lag` and drops up to the window before.
+
+        No drop begins in the first K draws. If one may, another draw has drops that begin, and one of the K demands.
+        """
+        rates, weights = self._rates(window, lag), np.full(self.samples, 1.0 / self.samples)
+        if self.drops is None or window == 0:
+            return Drawn(rates, weights)
+        same, fewer, chance = self.drops.draw(window)
+        if fewer is None:
+            return Drawn(rates, weights, np.tile(same, (self.samples, 1)))
+        again = rates[int(self.drops.rng.integers(self.samples))]
+        return Drawn(
+            np.vstack([rates, again]),
+            np.append((1.0 - chance) * weights, chance),
+            np.vstack([np.tile(same, (self.samples, 1)), fewer]),
+        )
+
+    def _rates(self, window: int, lag: int) -> np.ndarray:
         last = window - lag
         level = self._levels(window, last) + self.base[window]
         if self.jumps is not None:
@@ -90,7 +159,8 @@ class GaussianRedraws:
         with np.errstate(over="ignore"):
             mean = np.minimum(self.nominal * self.window_s * np.exp(level), RATE_RPS.maximum * self.window_s)
         rates = draw_counts(self.rng, mean, self.dispersion) / self.window_s
-        return np.clip(rates, RATE_RPS.minimum, RATE_RPS.maximum), np.full(self.samples, 1.0 / self.samples)
+        clipped: np.ndarray = np.clip(rates, RATE_RPS.minimum, RATE_RPS.maximum)
+        return clipped
 
     def _levels(self, window: int, last: int) -> np.ndarray:
         """Return noisy levels of a window without its jumps, (K, I)."""
@@ -128,9 +198,13 @@ class GaussianRedraws:
 
 
 def redraws_of(
-    instance: Instance, day: np.random.Generator, samples: int, rng: np.random.Generator
+    instance: Instance,
+    day: np.random.Generator,
+    samples: int,
+    rng: np.random.Generator,
+    lost: LostNodes | None = None,
 ) -> Redraws:
-    """Return the redraws of the day that `day` brings.
+    """Return the redraws of the day that `day` brings; with what it has `lost`, drops are drawn anew, too.
 
     Raises
     ------
@@ -143,4 +217,19 @@ def redraws_of(
             f"{instance.id}: demand of kind {kind!r} has no law with parameters; "
             f"expected one of {', '.join((*LEVEL_KINDS, 'grw'))} (`hindsight_bound` bounds this one)"
         )
-    return GaussianRedraws(instance, day, samples, rng)
+    drops = (
+        None if lost is None else RedrawnDrops(drops_of(instance), lost, instance.window_s, rng.spawn(1)[0])
+    )
+    return GaussianRedraws(instance, day, samples, rng, drops)
+
+
+def drops_are_redrawn(instance: Instance) -> bool:
+    """Return whether a window's drops are news to everybody, and their law can be integrated.
+
+    Where a configuration starts at once, a fleet may change in the window of the drop. Where a pool warns, its drop is
+    known before.
+    """
+    availability = instance.dynamics.availability
+    if availability.kind != "drops" or any(c.startup_windows == 0 for c in instance.configurations):
+        return False
+    return bool(parameter(availability, "copula_same_region", 1)[0] <= MOST_ALIKE)

@@ -59,11 +59,18 @@ class Window:
     hold_usd: np.ndarray  # (C,) of one replica
     most: np.ndarray  # (C,) replicas that may serve
     available_gpus: np.ndarray  # (G,)
+    lossy_use: np.ndarray  # (L, C) GPUs of a replica in the pools whose losses come after the fleet is chosen
+    lossy_gpus: np.ndarray  # (L,) that are left there
 
     @property
     def late_usd(self) -> np.ndarray:
         """What a unit of a configuration's late cost is in programs, USD: a missing replica, (C,)."""
         return np.where(np.isfinite(self.missing_usd[HARD]), self.missing_usd[HARD], 1.0)
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether less may serve than is routed to."""
+        return self.lossy_gpus.size > 0
 
     @property
     def is_tight(self) -> np.ndarray:
@@ -209,6 +216,16 @@ def relax_window(snapshot: Snapshot) -> Window:
         hold_usd=snapshot.hold_usd,
         most=_most_replicas(snapshot),
         available_gpus=np.asarray(snapshot.available_gpus, dtype=float),
+        lossy_use=np.empty((0, price.size)),
+        lossy_gpus=np.empty(0),
+    )
+
+
+def with_losses(window: Window, gpu_use: np.ndarray, held_gpus: np.ndarray) -> Window:
+    """Return a window in which not all that is routed to may serve, if some pools have less than `held_gpus`, (G,)."""
+    fewer = window.available_gpus < held_gpus
+    return dataclasses.replace(
+        window, lossy_use=gpu_use[fewer].astype(float), lossy_gpus=window.available_gpus[fewer]
     )
 
 

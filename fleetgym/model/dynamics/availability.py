@@ -12,13 +12,30 @@ import dataclasses
 import functools
 import math
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
+from scipy.special import ndtr
+
+from fleetgym.files.errors import FleetgymError
 
 #: Windows that are simulated before the episode, so that it may begin in the middle of a drop.
 BURN_IN_WINDOWS = 288
 
+#: Correlation of two pools of a region up to which the chance that a drop begins is integrated.
+MOST_ALIKE = 0.99
+
 _QUANTILES = 4096
+_BATCH = 512
+_GRID = np.linspace(-9.0, 9.0, 721)
+_DENSITY = np.exp(-0.5 * _GRID**2) * (_GRID[1] - _GRID[0]) / math.sqrt(2.0 * math.pi)
+
+
+class LostNodes(NamedTuple):
+    """Nodes that pools have lost in each window, int64 (windows, pools) each; 0 where a pool is whole."""
+
+    beginning: np.ndarray  # to drops that begin in the window
+    going_on: np.ndarray  # to drops that began before
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +71,11 @@ class Drops:
         ndarray of int64, shape (windows, pools)
             Whole multiples of the GPUs per node.
         """
+        parts = self.parts(rng, windows, window_s)
+        return self.gpus_without(parts.beginning + parts.going_on)
+
+    def parts(self, rng: np.random.Generator, windows: int, window_s: float) -> LostNodes:
+        """Draw the nodes that are lost; parameters are those of `draw`."""
         total = BURN_IN_WINDOWS + windows
         latent = self.normals(rng, total)
         starts, pools = np.nonzero(latent < self.threshold(window_s))
@@ -62,7 +84,7 @@ class Drops:
         durations = self.durations(self.normals(rng, len(rows))[row, pools], window_s)
         depths = rng.beta(self.depth_a, self.depth_b, len(starts))
         dice = rng.random(len(starts))
-        lost = np.zeros((total, len(self.nodes)), dtype=np.int64)
+        beginning, going_on = np.zeros((2, total, len(self.nodes)), dtype=np.int64)
         up_again = [0] * len(self.nodes)
         columns = (starts, pools, durations, depths, dice)
         for start, pool, duration, depth, die in zip(*(c.tolist() for c in columns), strict=True):
@@ -70,11 +92,68 @@ class Drops:
                 continue  # the pool is in a drop already
             up_again[pool] = start + duration
             nodes = max(1, round(depth * float(self.nodes[pool])))
-            lost[start : start + duration, pool] = nodes
-            # Random rounding keeps the mean share where a pool has few nodes.
-            lost[start, pool] = max(1, int(self.first_window_share * nodes + die))
-        lost = np.minimum(lost, self.nodes)  # a pool without nodes has none to lose
-        return (self.nodes - lost[BURN_IN_WINDOWS:]) * self.gpus_per_node
+            going_on[start + 1 : start + duration, pool] = nodes
+            beginning[start, pool] = self._lost_at_once(nodes, die)
+        return LostNodes(beginning[BURN_IN_WINDOWS:], going_on[BURN_IN_WINDOWS:])
+
+    def _lost_at_once(self, nodes: int, die: float) -> int:
+        """Return what the first window of a drop takes; random rounding keeps the mean where a pool has few nodes."""
+        return max(1, int(self.first_window_share * nodes + die))
+
+    def gpus_without(self, lost: np.ndarray) -> np.ndarray:
+        """Return the GPUs that are left; a pool without nodes has none to lose.
+
+        Parameters
+        ----------
+        lost : ndarray of int64, shape (..., pools)
+            Nodes.
+
+        Returns
+        -------
+        ndarray of int64, shape (..., pools)
+        """
+        left: np.ndarray = (self.nodes - np.minimum(lost, self.nodes)) * self.gpus_per_node
+        return left
+
+    def chance_to_begin(self, whole: tuple[bool, ...], window_s: float) -> float:
+        """Return how likely at least one of the pools that are `whole` begins to drop in a window.
+
+        Given the normals of the regions pools drop apart, so it is an integral over these. The trapezoidal rule is
+        exact to round-off here, for the integrand is smooth as long as pools of a region are not alike.
+
+        Raises
+        ------
+        FleetgymError
+            If `copula_same_region` is above `MOST_ALIKE`.
+        """
+        if self.copula_same_region > MOST_ALIKE:
+            raise FleetgymError(
+                f"copula_same_region is {self.copula_same_region}; expected at most {MOST_ALIKE} to integrate"
+            )
+        some = np.flatnonzero(whole)
+        return _chance_to_begin(
+            tuple(self.threshold(window_s)[some].tolist()),
+            tuple(self.region[some].tolist()),
+            self.copula_same_region,
+            self.copula_other_region,
+        )
+
+    def begin(self, rng: np.random.Generator, whole: np.ndarray, window_s: float) -> np.ndarray:
+        """Draw which of the pools that are `whole` begin to drop in a window, given that some do: nodes lost, (pools,).
+
+        The chance of that, see `chance_to_begin`, decides how long this takes.
+        """
+        thresholds = np.where(whole, self.threshold(window_s), -np.inf)
+        while True:
+            begins = self.normals(rng, _BATCH) < thresholds
+            some = np.flatnonzero(begins.any(axis=1))
+            if some.size:
+                break
+        lost = np.zeros(whole.size, dtype=np.int64)
+        for pool in np.flatnonzero(begins[some[0]]):
+            nodes = max(1, round(rng.beta(self.depth_a, self.depth_b) * float(self.nodes[pool])))
+            lost[pool] = self._lost_at_once(nodes, rng.random())
+        return lost
 
     def normals(self, rng: np.random.Generator, rows: int) -> np.ndarray:
         """Draw standard normals that correlate by region: shape (rows, pools)."""
@@ -125,6 +204,20 @@ def _threshold(drops_per_day: float, windows_per_day: float, mean_duration: floa
     # A cycle is the geometric number of windows before a drop, plus the drop: 1/h - 1 + duration.
     hazard = 1.0 / max(windows_per_day / drops_per_day - mean_duration + 1.0, 1.0 + 1e-9)
     return NormalDist().inv_cdf(hazard)
+
+
+@functools.lru_cache(maxsize=1024)
+def _chance_to_begin(
+    thresholds: tuple[float, ...], regions: tuple[int, ...], same: float, other: float
+) -> float:
+    none = np.ones(_GRID.size)
+    for region in sorted(set(regions)):
+        stays = np.ones((_GRID.size, _GRID.size))  # by the normal of all regions, and of this one
+        for threshold in (t for t, r in zip(thresholds, regions, strict=True) if r == region):
+            common = math.sqrt(other) * _GRID[:, None] + math.sqrt(same - other) * _GRID
+            stays *= ndtr((common - threshold) / math.sqrt(1.0 - same))
+        none *= stays @ _DENSITY
+    return float(1.0 - none @ _DENSITY)
 
 
 @functools.lru_cache(maxsize=64)

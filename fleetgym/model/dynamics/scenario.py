@@ -9,7 +9,7 @@ import numpy as np
 
 from fleetgym.files.quantities import FACTOR, PRICE_FACTOR, RATE_RPS
 from fleetgym.files.schema import Number
-from fleetgym.model.dynamics.availability import Drops
+from fleetgym.model.dynamics.availability import Drops, LostNodes
 from fleetgym.model.dynamics.demand import (
     DiurnalOU,
     LevelProcess,
@@ -51,6 +51,8 @@ class ScenarioGenerator:
         self._factors = _factors(instance)
         self._availability = _availability(instance)
         self._prices = _prices(instance)
+        self._length = instance.num_windows, instance.window_s
+        self.drops = None if instance.dynamics.availability.kind == "constant" else drops_of(instance)
 
     def draw(self, rng: np.random.Generator, scenario_id: str = "drawn") -> Scenario:
         """Draw one scenario; everything random comes from `rng`, in a fixed order.
@@ -80,6 +82,15 @@ class ScenarioGenerator:
             available_gpus=self._availability(rng),
             price_factor=_within(PRICE_FACTOR, self._prices(rng)),
         )
+
+    def draw_drops(self, rng: np.random.Generator) -> LostNodes | None:
+        """Draw the drops of the scenario that `draw` brings from an equal generator; None if no pool may drop."""
+        if self.drops is None:
+            return None
+        self._demand(rng)
+        self._tokens(rng)
+        self._factors(rng)
+        return self.drops.parts(rng, *self._length)
 
 
 @functools.lru_cache(maxsize=64)
