@@ -345,8 +345,9 @@ def report(runs: Sequence[Recorded], cost: Measured, counts: Sequence[int]) -> s
     all_runs = {count: simulate(*everything, count, cost.cpu_s) for count in counts}
     parts = [
         f"A real Dask cluster in one process, with {cost.workers} workers that only wait, spends "
-        f"{1e3 * cost.cpu_s:.1f} CPU ms a job on run, scheduler and workers together ({cost.jobs:,} jobs, results of "
-        f"{cost.result_kb:.0f} kB). So one scheduler serves at least {1 / cost.cpu_s:,.0f} jobs a second.\n\n"
+        f"{1e3 * cost.cpu_s:.1f} CPU ms a job on run, scheduler and workers together. It played "
+        f"{cost.jobs:,} jobs, with results of {cost.result_kb:.0f} kB. "
+        f"So one scheduler serves at least {1 / cost.cpu_s:,.0f} jobs a second.\n\n"
         f"A worker takes {cost.worker_mb:.2f} MB of that process, its own part included, and a job that was played "
         f"{1e3 * cost.job_mb:.0f} kB. So the scheduler of {largest:,} workers takes at most "
         f"{largest * cost.worker_mb / 1e3:.1f} GB.\n",
@@ -375,17 +376,17 @@ def report(runs: Sequence[Recorded], cost: Measured, counts: Sequence[int]) -> s
             ],
             0,
         ),
-        "\n`busy` is the share of the workers' time that they play. They lose the rest: when no job is left to start "
-        "(last jobs), when the next jobs may not start before an early one is written (order), and while the scheduler "
-        "is busy. Results that wait take "
+        "\n`busy` is the share of the workers' time that they play. They lose the rest when no job is left to start "
+        "(last jobs), while the scheduler is busy, and in waiting for an early job to be written (order). "
+        "Results that wait take "
         f"{max(run.waiting for run in all_runs.values()) * cost.result_kb / 1e3:.0f} MB of the run's memory at most.\n",
         "One agent at a time:\n",
         table(
             ["agent", "CPU hours", *(f"{count:,} workers" for count in counts), "longest job", "limit"],
             [_row(run, counts, cost) for run in runs],
         ),
-        "\n\\* recorded on the 81 tasks of `fleet-v1/sample`, and scaled: the sample has the smallest size of each\n"
-        "family, and other sizes take longer by the median factor of the agents without a star.\n\n"
+        "\n\\* recorded on the 81 tasks of `fleet-v1/sample`, and scaled. The sample has the smallest size of each\n"
+        "family. Other sizes take longer by the median factor of the agents without a star.\n\n"
         f"The limit is that of {largest:,} workers: what costs most of their time, if that is over a tenth.\n",
     ]
     return "\n".join(parts)
@@ -428,7 +429,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the tool."""
     parser = program(
         __doc__,
-        writes="The part of docs/official-runs.md between its marks.",
+        writes="The part of docs/results-workers.md between its marks.",
         takes="A CPU minute.",
         smoke=smoke,
     )
@@ -444,7 +445,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     root = checkout()
     assert root is not None
     try:
-        page = root / "docs" / "official-runs.md"
+        page = root / "docs" / "results-workers.md"
         text = report(
             recorded(root / "leaderboard" / "episodes"),
             measure(arguments.real, arguments.jobs),

@@ -1,4 +1,4 @@
-"""Simulate a grid of queues, and write where the closed form errs into ``docs/simulation.md``.
+"""Simulate a grid of queues, and write where the closed form errs into ``docs/results-queueing.md``.
 
     python -m tools.tabulate_waits
 
@@ -140,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Simulate what is missing, and write the part of the page."""
     parser = program(
         __doc__,
-        writes="Part of docs/simulation.md, and results/waits.jsonl.",
+        writes="Part of docs/results-queueing.md, and results/waits.jsonl.",
         takes="Two CPU minutes.",
         smoke=smoke,
     )
@@ -149,7 +149,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--first", type=of(COUNT), help="only so many queues of the grid")
     parser.add_argument("--cells", type=Path, default=Path("results/waits.jsonl"))
-    parser.add_argument("--page", type=Path, default=Path("docs/simulation.md"))
+    parser.add_argument("--page", type=Path, default=Path("docs/results-queueing.md"))
     options = parser.parse_args(argv)
     done = read(options.cells)
     for queue in queues()[: options.first]:

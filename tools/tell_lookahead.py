@@ -1,7 +1,7 @@
 """Print what `lookahead` would gain from knowing the future: percent above best-known with so many windows told.
 
 The first windows of its paths are those that come; what follows them is drawn as if they had been seen.
-`docs/agents.md` holds the table.
+`docs/results-agents.md` holds the table.
 """
 
 from __future__ import annotations
