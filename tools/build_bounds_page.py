@@ -6,6 +6,7 @@ python -m tools.build_bounds_page [--out FILE]
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,12 +66,14 @@ def tables() -> str:
         rows = [[f"`{path}`", words, doc] for path, words, doc in numbers(cls)]
         parts.append(f"## {name}\n\n" + table(["field", "number", "what it is"], rows, 3))
     rows = [
-        [f"`{part}`", f"`{kind}`", f"`{name}`", parameter.kind.words(), parameter.per]
+        [f"`{part}`", f"`{kind}`", ", ".join(f"`{name}`" for name, _ in alike), words, per]
         for part, kinds in PROCESSES.items()
         for kind, parameters in kinds.items()
-        for name, parameter in parameters.items()
+        for (words, per), alike in itertools.groupby(
+            parameters.items(), lambda pair: (pair[1].kind.words(), pair[1].per)
+        )
     ]
-    head = ["field of `dynamics`", "kind", "parameter", "number", "one, or one per"]
+    head = ["field of `dynamics`", "kind", "parameters", "number", "one, or one per"]
     return "\n".join([*parts, "## Random processes\n\n" + table(head, rows, 5)])
 
 
