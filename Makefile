@@ -65,7 +65,7 @@ bench: .venv/ready-dev  ## Measure the kernels against their peers, as ratios wi
 
 # What `make pages` writes. docs/results.md, docs/methods.md and the other docs/reproduce-*.md need runs that are not in
 # the repository, and take hours; tests/test_pages.py compares their prose.
-PAGES := docs/inputs.md docs/bounds.md docs/environments docs/families.md docs/fleet-v2.md docs/fleet-v2-families.md docs/backlog.md instances/fleet-v2/croissant.json docs/reproduce-fleet-sim.md leaderboard/tuning/README.md instances/schema instances/fleet-v0/toy
+PAGES := docs/inputs.md docs/bounds.md docs/environments docs/families.md docs/fleet-v2.md docs/fleet-v2-families.md docs/backlog.md instances/fleet-v1/croissant.json instances/fleet-v2/croissant.json docs/reproduce-fleet-sim.md leaderboard/tuning/README.md instances/schema instances/fleet-v0/toy
 
 pages: .venv/ready-dev  ## Write every page and schema anew that tools make from stored data (two CPU minutes)
 	$(BIN)/python -m tools.build_env_docs

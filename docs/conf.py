@@ -61,6 +61,7 @@ ELSEWHERE = {
     "made/contributing": ROOT / "CONTRIBUTING.md",
     "made/changelog": ROOT / "CHANGELOG.md",
     "made/instances": ROOT / "instances" / "README.md",
+    "made/fleet-v1": ROOT / "instances" / "fleet-v1" / "README.md",
     "made/leaderboard-table": ROOT / "leaderboard" / "README.md",
     "made/tuning": ROOT / "leaderboard" / "tuning" / "README.md",
 }

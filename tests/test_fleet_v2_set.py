@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 from pathlib import Path
@@ -65,15 +66,23 @@ def test_weeks_and_days() -> None:
         assert np.isfinite(instance.history.rate_rps).all()
 
 
-def test_its_card_is_current() -> None:
-    """The Croissant card is what its tool writes, and lists every file with its sum."""
-    assert json.loads((FOLDER / "croissant.json").read_text(encoding="utf-8")) == croissant.card(FOLDER)
-    listed = {part["contentUrl"] for part in read_json(FOLDER / "croissant.json")["distribution"]}
-    files = {path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.json*")}
-    assert listed == files - {"croissant.json"}
+@pytest.mark.parametrize("name", list(croissant.ABOUT))
+def test_cards_are_current(name: str) -> None:
+    """A Croissant card is what its tool writes, and lists every file of instances and days with its sum."""
+    folder = FOLDER.parent / name
+    assert json.loads((folder / "croissant.json").read_text(encoding="utf-8")) == croissant.card(folder)
+    listed = {
+        part["contentUrl"]: part["sha256"] for part in read_json(folder / "croissant.json")["distribution"]
+    }
+    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.json*")}
+    assert set(listed) == set(files) - {"croissant.json", "best_known.json"}
+    assert all(
+        hashlib.sha256(files[path].read_bytes()).hexdigest() == found for path, found in listed.items()
+    )
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mlcroissant") is None, reason="needs mlcroissant")
-def test_mlcroissant_reads_its_card() -> None:
+@pytest.mark.parametrize("name", list(croissant.ABOUT))
+def test_mlcroissant_reads_the_cards(name: str) -> None:
     """Every instance is a record."""
-    assert croissant.validated(FOLDER / "croissant.json") == len(list_instances("fleet-v2"))
+    assert croissant.validated(FOLDER.parent / name / "croissant.json") == len(list_instances(name))

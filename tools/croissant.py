@@ -1,9 +1,10 @@
-"""From the manifest of a set to its dataset card for machines: ``instances/fleet-v2/croissant.json``.
+"""Write the dataset cards for machines, ``instances/<set>/croissant.json``, from the manifests of the sets.
 
-    python -m tools.croissant                # write it
-    python -m tools.croissant --validate     # and read it again with mlcroissant
+    python -m tools.croissant                # write them
+    python -m tools.croissant --validate     # and read them again with mlcroissant
 
-The format is Croissant 1.0 (mlcommons.org/croissant). Every file of the set is listed with its SHA-256.
+The format is Croissant 1.0 (mlcommons.org/croissant). Every instance and its days are listed with their SHA-256.
+Best-known costs are not: they go on improving, under names of their own.
 """
 
 from __future__ import annotations
@@ -18,10 +19,19 @@ from fleetgym.files.documents import read_json, write_atomically
 from fleetgym.runtime.programs import program
 
 INSTANCES = Path(__file__).resolve().parents[1] / "instances"
+#: Of each set: version, day, and what it is.
 ABOUT = {
+    "fleet-v1": (
+        "1.0.0",
+        "2026-11-23",
+        "The standard set of fleetgym: days of demand for LLM serving on rented GPUs, with stored scenarios of demand, "
+        "token lengths, capacity and prices, on which agents that allocate GPUs are scored. It is frozen.",
+    ),
     "fleet-v2": (
+        "0.1.0",
+        "2026-11-25",
         "A preview of the next standard set of fleetgym: days and weeks of demand for LLM serving on rented GPUs, with "
-        "spot prices that move, bursts of seconds and disaggregated replicas. It may change until it is frozen."
+        "spot prices that move, bursts of seconds and disaggregated replicas. It may change until it is frozen.",
     ),
 }
 LICENSES = (
@@ -83,30 +93,34 @@ _CONTEXT: dict[str, Any] = {
 
 
 def smoke(folder: Path) -> int:
-    """Write the card elsewhere."""
-    return main(["--out", str(folder / "croissant.json")])
+    """Write a card elsewhere."""
+    return main(["--set", "fleet-v2", "--out", str(folder / "croissant.json")])
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Write the card of a set."""
-    parser = program(__doc__, writes="instances/fleet-v2/croissant.json.", takes="A second.", smoke=smoke)
-    parser.add_argument("--set", choices=tuple(ABOUT), default="fleet-v2")
-    parser.add_argument("--out", type=Path, help="by default in the folder of the set")
+    """Write the cards of one set or all."""
+    parser = program(__doc__, writes="instances/<set>/croissant.json.", takes="A second.", smoke=smoke)
+    parser.add_argument("--set", choices=tuple(ABOUT), help="by default all")
+    parser.add_argument("--out", type=Path, help="of one set; by default in its folder")
     parser.add_argument(
         "--validate", action="store_true", help="read it with mlcroissant, which must be installed"
     )
     arguments = parser.parse_args(argv)
-    out = arguments.out or INSTANCES / arguments.set / "croissant.json"
-    text = json.dumps(card(INSTANCES / arguments.set), indent=1) + "\n"
-    write_atomically(out, text.encode())
-    if arguments.validate:
-        print(f"mlcroissant reads {validated(out)} records", file=sys.stderr)
+    if arguments.out is not None and arguments.set is None:
+        parser.error("--out takes the card of one set: name it by --set")
+    for name in [arguments.set] if arguments.set else ABOUT:
+        out = arguments.out or INSTANCES / name / "croissant.json"
+        text = json.dumps(card(INSTANCES / name), indent=1) + "\n"
+        write_atomically(out, text.encode())
+        if arguments.validate:
+            print(f"mlcroissant reads {validated(out)} records of {name}", file=sys.stderr)
     return 0
 
 
 def card(folder: Path) -> dict[str, Any]:
     """Return the JSON-LD of a set in a folder with its manifest."""
     manifest, name = read_json(folder / "manifest.json"), folder.name
+    version, day, about = ABOUT[name]
     sums = {"manifest.json": hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest()}
     for entry in manifest["entries"]:
         for kind in ("instance", "scenario"):
@@ -116,11 +130,11 @@ def card(folder: Path) -> dict[str, Any]:
         "@type": "sc:Dataset",
         "name": name,
         "conformsTo": "http://mlcommons.org/croissant/1.0",
-        "description": ABOUT[name],
+        "description": about,
         "license": list(LICENSES),
         "creator": {"@type": "sc:Organization", "name": "The fleetgym authors"},
-        "datePublished": "2026-11-25",
-        "version": "0.1.0",
+        "datePublished": day,
+        "version": version,
         "citeAs": CITE,
         "isLiveDataset": False,
         "distribution": [
