@@ -28,6 +28,7 @@ from fleetgym.files.documents import write_json
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.model.instance import Instance
 from fleetgym.model.window import COST_TERMS
+from tools.check_spot_plans import random_instance
 
 
 def imported(folder: Path, *offers: Offer) -> Instance:
@@ -186,6 +187,16 @@ def test_a_percentile_of_the_first_token_is_kept(tmp_path: Path) -> None:
     )
     with pytest.raises(FleetgymError, match=r"no plan that was tried keeps ttft.p99 of \w+: 0.01"):
         choose(few, make_planner("gh"))
+
+
+def test_one_replica_on_demand_is_exchanged_for_three_on_spot(tmp_path: Path) -> None:
+    """Spot at less than a third of the price: a limit is kept for a tenth less, by more replicas than drop at once."""
+    instance = random_instance(9, tmp_path)
+    found = choose(instance, make_planner("agh"), limits=Limits(miss_at_most=0.01))
+    on_demand = next(tried for tried in found.kinds if tried.kind == BASE)
+    assert found.best.keeps_limits
+    assert found.best.kind == MIX
+    assert found.best.cost_usd < 0.92 * on_demand.cost_usd
 
 
 def test_a_given_margin_is_kept(spot: Instance) -> None:

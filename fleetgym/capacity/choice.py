@@ -44,6 +44,8 @@ CHOICE_STREAM = 0x63686F73
 _SAFE = 1.645  # standard errors that a limit is kept with
 _FEWEST = 0.75  # multiple of nominal demand; whatever plans for less loses
 _ROUNDS = 30
+#: Replicas of one configuration for others. One on demand may need several on spot, of which some drop.
+_EXCHANGES = ((1, 1), (2, 1), (3, 1), (4, 1), (1, 2))
 
 Progress = Callable[[int, int], None]
 Fleet = tuple[int, ...]
@@ -388,14 +390,14 @@ class _Judge:
 
 
 def _refine(instance: Instance, judge: _Judge, fleet: Fleet, used: np.ndarray) -> Fleet:
-    """Return a fleet that no replica more, less or exchanged for up to two makes better; `used` says of which kinds."""
+    """Return a fleet that no replica more or less, nor an exchange, makes better; `used` says of which kinds."""
     kinds, actions = np.flatnonzero(used), View(instance).actions
     one = np.eye(len(fleet), dtype=np.int64)
     moves = [sign * one[c] for c in kinds for sign in (1, -1)]
     moves += [
         more * one[add] - less * one[drop]
         for add, drop in itertools.permutations(kinds, 2)
-        for more, less in ((1, 1), (2, 1), (1, 2))
+        for more, less in _EXCHANGES
     ]
 
     def neighbours(of: Fleet) -> Iterator[Fleet]:
