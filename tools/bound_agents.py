@@ -31,6 +31,7 @@ from fleetgym.model.instance_files import write_instance
 from fleetgym.model.scenario import Scenario
 from fleetgym.model.window import FleetState, WindowModel, window_model
 from fleetgym.runtime.programs import program
+from fleetgym.scoring.unknown import FILE as UNKNOWN_FILE
 from tools.tell_lookahead import ToldLookahead
 
 FAMILIES = ("ou", "drop", "budget", "tail", "multi", "grw")
@@ -43,6 +44,7 @@ TOLD = {
 PENALTY_AGENTS = ("hold", "margin", "autoscale", "descent")
 BLOCK_DAYS = 25  # of a finished cell of penalties
 PAGE = Path("docs/bounds.md")
+UNKNOWN = Path("fleetgym/data") / UNKNOWN_FILE
 
 
 def day_of(instance: Instance, day: int) -> Scenario:
@@ -236,6 +238,21 @@ def split_table(found: Mapping[str, Measured]) -> str:
     return table([*head, *(f"`{a}` leaves" for a in agents), "gap closed"], rows)
 
 
+def unknown_csv(found: Mapping[str, Measured]) -> str:
+    """Return by set and family what nobody can know, percent above hindsight, with its standard error."""
+    groups: dict[tuple[str, str], list[Measured]] = defaultdict(list)
+    for name, one in found.items():
+        groups[name.partition("/")[0], name.rpartition("/")[2].partition("-")[0]].append(one)
+    lines = ["set,family,instances,days,percent,standard_error"]
+    for (name, family), members in groups.items():
+        above = np.mean([one.above(one.bound) for one in members])
+        errors = [_standard_error(one.bound - one.hindsight) / one.hindsight.mean() for one in members]
+        error = 100.0 * np.sqrt(np.sum(np.square(errors))) / len(members)
+        days = sum(len(one.bound) for one in members)
+        lines.append(f"{name},{family},{len(members)},{days},{above:.2f},{error:.2f}")
+    return "\n".join(lines) + "\n"
+
+
 def penalty_table(cells: Mapping[str, Any], samples: int) -> str:
     """Return mean penalties with their standard errors, an instance and agent a row."""
     found: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
@@ -272,7 +289,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Read the call, compute what is missing, print the tables."""
     parser = program(
         __doc__,
-        writes="Finished cells to --cells, and with --page the tables of docs/bounds.md.",
+        writes="Finished cells to --cells; with --page the tables of docs/bounds.md and fleetgym/data/unknown.csv.",
         takes="Half a CPU minute a day and instance of size s; it goes on where it stopped.",
         smoke=smoke,
     )
@@ -298,6 +315,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     written = "\n".join(text for text in tables if len(text.splitlines()) > 2) or "Not computed yet.\n"
     if call.page:
         PAGE.write_text(rewrite(PAGE, written), encoding="utf-8")
+        UNKNOWN.write_text(unknown_csv(found), encoding="utf-8")
     else:
         print(written)
 

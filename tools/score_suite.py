@@ -28,6 +28,7 @@ from fleetgym.evaluation.run import evaluate
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.errors import FleetgymError
 from fleetgym.files.markdown import BEGIN, END, rewrite, table
+from fleetgym.leaderboard.floors import CAPTION, floor_numbers
 from fleetgym.leaderboard.html_tables import interval, number
 from fleetgym.leaderboard.report import played_rows
 from fleetgym.model.library import entries, suites
@@ -235,7 +236,7 @@ with 95 % intervals over instances. **Agents share a rank if they cannot be told
 Percent above the reference. In bold: a family's first rank, by its own instances.
 
 {_families(headline, by_family)}
-### What the cost is made of
+{_floors(headline)}### What the cost is made of
 
 Percent of the reference cost, headline families: rental; penalties for requests that are not served, late, or outside
 their SLOs on average; start-up fees; the rest (storage, delay). Beside it the share of requests that miss their SLO,
@@ -484,6 +485,22 @@ def _families(headline: Table, by_family: Mapping[str, Table]) -> str:
     winners = ["winner", *_winners(by_family)]
     rows = [[f"`{row.key}`", *(cells[row.key, family] for family in by_family)] for row in headline.rows]
     return table(["agent", *(f"`{family}`" for family in by_family)], [*rows, winners])
+
+
+def _floors(found: Table) -> str:
+    """Return the section of what nobody can know, if it was measured for one of the families."""
+    if not found.floors:
+        return ""
+    head, *lines = floor_numbers(found)
+    names = [f"({lines[0][0]})", *(f"`{line[0]}`" for line in lines[1:])]
+    rows = [[name, *map(number, line[1:])] for name, line in zip(names, lines, strict=True)]
+    heads = (f"`{str(name).removesuffix('_percent')}`" for name in head[1:])
+    return f"""### What nobody can know
+
+{CAPTION} [Bounds](bounds.md) has the proof and the figures.
+
+{table(["agent", *heads], rows)}
+"""
 
 
 def _breakdown(found: Table) -> str:

@@ -17,6 +17,7 @@ from fleetgym.evaluation.results_format import EpisodeResult
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.errors import printable
 from fleetgym.leaderboard.charts import bars_chart, interval_chart, profile_chart, scatter_chart, standalone
+from fleetgym.leaderboard.floors import CAPTION, NOBODY, floor_numbers, floor_table
 from fleetgym.leaderboard.html_tables import Column, html_table, interval, number
 from fleetgym.leaderboard.markup import Markup, join, page, tag
 from fleetgym.leaderboard.pdf import pdf
@@ -26,7 +27,7 @@ from fleetgym.scoring.table import Played, Table, TableRow, counted_means, make_
 
 Rows = list[list[object]]
 
-_HEADINGS = {"cpu-time": "CPU time"}
+_HEADINGS = {"cpu-time": "CPU time", "unknown": NOBODY.capitalize()}
 _KINDS = {
     "svg": ("SVG", "image/svg+xml"),
     "pdf": ("PDF", "application/pdf"),
@@ -211,6 +212,8 @@ def figures(table: Table) -> list[Figure]:
                 ],
             )
         )
+    if table.floors:
+        found.append(Figure("unknown", CAPTION, None, floor_numbers(table)))
     return [*found, *([_pairs(table)] if len(rows) > 1 else []), _instances(table)]
 
 
@@ -399,4 +402,8 @@ def _agent(k: int, key: str) -> Column:
     return Column(f"{key} %", lambda t: number(100 * (t[k].ratio - 1)), lambda t: t[k].ratio)
 
 
-_TABLES = {"scores": _scores, "tasks": _task_table}
+def _floors(table: Table) -> Markup:
+    return floor_table(table, labels([row.key for row in table.rows]))
+
+
+_TABLES = {"scores": _scores, "tasks": _task_table, "unknown": _floors}

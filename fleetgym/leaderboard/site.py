@@ -19,6 +19,7 @@ from fleetgym.leaderboard.columns import (
     titles,
     with_bars_and_links,
 )
+from fleetgym.leaderboard.floors import CAPTION, NOBODY, floor_table
 from fleetgym.leaderboard.history import history
 from fleetgym.leaderboard.html_tables import Column, html_table, number
 from fleetgym.leaderboard.markup import Markup, join, page, tag
@@ -233,6 +234,7 @@ def _board(board: Board, links: _Links | None) -> list[Markup]:
             class_="faint",
         ),
         _table(costs, board.certified, board.certified_records, certified, files if links else None),
+        _floors(board.certified, board.certified_records),
         _pictures(board.certified, board.certified_records),
         _heading(best_known),
         history(board),
@@ -282,6 +284,15 @@ def _table(
 def _about(table: Table, records: Mapping[str, Record]) -> Markup:
     """Return what the rows say of themselves, folded away."""
     return tag("details", tag("summary", "What the rows are"), html_table(about_columns(records), table.rows))
+
+
+def _floors(table: Table, records: Mapping[str, Record]) -> Markup:
+    """Return what each row leaves beyond what nobody can know, folded away."""
+    if not table.floors:
+        return join()
+    names = dict(zip((row.key for row in table.rows), titles(table.rows, records), strict=True))
+    told = tag("p", CAPTION, class_="faint")
+    return tag("details", tag("summary", NOBODY.capitalize()), told, floor_table(table, names))
 
 
 def _pictures(table: Table, records: Mapping[str, Record]) -> Markup:

@@ -11,6 +11,7 @@ from fleetgym.files.errors import FleetgymError
 from fleetgym.model.library import Task, task_name
 from fleetgym.scoring.score import column_head, percent, percents, scored_families
 from fleetgym.scoring.statistics import Cluster, FamilyMean, cluster_means, profile, tail_mean, tie_groups
+from fleetgym.scoring.unknown import unknown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +52,7 @@ class TableRow:
     families: Mapping[str, float]  # percent above best-known, every family
     family_intervals: Mapping[str, tuple[float, float] | None]
     above_bound: float | None  # percent above the lower bounds; None where one is unknown
+    families_above_bound: Mapping[str, float | None]  # of every family
     cost_usd: float  # of all tasks together
     tail_usd: float  # above best-known per task, mean of the worst tenth
     miss_share: float
@@ -70,6 +72,8 @@ class Table:
     families: Sequence[str]
     scored: Sequence[str]  # families that make up the score
     num_tasks: int
+    floors: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """What nobody can know: percent above the lower bounds, of families where it was measured."""
 
     def head(self, family: str) -> str:
         """Return the head of a family's column."""
@@ -112,6 +116,7 @@ def make_table(rows: Mapping[str, Sequence[Played]], *, suite: str | None = None
         families=tuple(sorted({played.family for played in first})),
         scored=scored,
         num_tasks=len(every),
+        floors=_floors(first),
     )
 
 
@@ -145,6 +150,10 @@ def _row(
         families={family: percent(found.mean) for family, found in families.items()},
         family_intervals={family: percents(found.interval()) for family, found in families.items()},
         above_bound=_above_bound(counted),
+        families_above_bound={
+            family: _above_bound([played for played in tasks if played.family == family])
+            for family in families
+        },
         cost_usd=math.fsum(played.cost_usd for played in counted),
         tail_usd=tail_mean([played.cost_usd - played.best_usd for played in counted]),
         miss_share=math.fsum(played.miss_share for played in counted) / count,
@@ -167,6 +176,18 @@ def _above_bound(tasks: Sequence[Played]) -> float | None:
         return None
     bounded = [dataclasses.replace(played, best_usd=played.bound_usd or 0.0) for played in tasks]
     return percent(FamilyMean.of(mean_log_ratios(bounded)).mean)
+
+
+def _floors(tasks: Sequence[Played]) -> dict[str, float]:
+    """Return what nobody can know by family, percent above the lower bounds; only where tasks have them."""
+    found = {}
+    for family in sorted({played.family for played in tasks}):
+        mine = [played for played in tasks if played.family == family]
+        sets = {played.instance.partition("/")[0] for played in mine}
+        known = unknown().get((min(sets), family))
+        if known is not None and len(sets) == 1 and all(played.bound_usd for played in mine):
+            found[family] = known.percent
+    return found
 
 
 def _breakdown(tasks: Sequence[Played]) -> dict[str, float]:

@@ -1,0 +1,51 @@
+"""A table of scores in; by family, what nobody can know and what each row leaves beyond that, out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from fleetgym.leaderboard.html_tables import Column, html_table, number
+from fleetgym.leaderboard.markup import Markup
+from fleetgym.scoring.table import Table
+
+NOBODY = "nobody can know"
+CAPTION = (
+    "How far an agent is above the lower bounds of somebody who knows the day, in two parts, percent by family. "
+    "The first line is what nobody can know: every agent without the future is at least so far above them in the "
+    "mean, as measured on other days of dev instances of size s. The other lines are what an agent leaves beyond that."
+)
+
+
+class _Line(NamedTuple):
+    name: str
+    families: Mapping[str, float | None]  # percent of the lower bounds
+
+
+def _lines(table: Table, names: Mapping[str, str]) -> list[_Line]:
+    def left(above: Mapping[str, float | None]) -> dict[str, float | None]:
+        known = {family: above[family] for family in table.floors}
+        return {family: None if v is None else v - table.floors[family] for family, v in known.items()}
+
+    rest = [_Line(names[row.key], left(row.families_above_bound)) for row in table.rows]
+    return [_Line(NOBODY, table.floors), *rest]
+
+
+def floor_numbers(table: Table) -> list[list[Any]]:
+    """Return the lines as numbers, their head first."""
+    names = {row.key: row.key for row in table.rows}
+    head = ["row", *(f"{family}_percent" for family in table.floors)]
+    return [head, *([line.name, *line.families.values()] for line in _lines(table, names))]
+
+
+def floor_table(table: Table, names: Mapping[str, str]) -> Markup:
+    """Return the lines as a table; `names` says what rows are called."""
+    shown = [
+        Column("row", lambda line: line.name, kind="name"),
+        *(_family(table.head(family), family) for family in table.floors),
+    ]
+    return html_table(shown, _lines(table, names), label=NOBODY)
+
+
+def _family(head: str, family: str) -> Column:
+    return Column(head, lambda line: number(line.families[family]), lambda line: line.families[family])
