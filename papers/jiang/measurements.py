@@ -38,6 +38,8 @@ SEARCH_TOLERANCE = 1e-3
 SCALES = (1, 2, 4)
 HOMOGENEOUS = ("H100", "A6000", "4090")
 UNLIMITED = 10_000
+#: What a fleet of one type is called, as many GPUs as money pays for, and no more than there are.
+UNLIMITED_TYPE, LIMITED_TYPE = "{}", "{} as available"
 #: Configurations of the paper's table 6: stages, whether each is in a machine of its own, real and estimated figure.
 TABLE_6 = {
     "H100 (2,4)": ((("H100", 2),) * 4, False, 0.56, 0.60),
@@ -220,13 +222,20 @@ def single_type(model: str) -> tuple[list[Pipeline], np.ndarray]:
 
 
 def _percentiles(trace: str) -> dict[str, Any]:
-    """When the requests of a makespan are done: the plan and each type alone, 30 USD/h, availability 1."""
+    """When the requests of a makespan are done: the plan and each type alone, 30 USD/h, availability 1.
+
+    Types are without limits, as in the paper, and once more with no more GPUs than there are.
+    """
     problem, _ = paper.problem(int(trace), 1, 30.0)
     fleets = {"plan": (problem, proven(problem))}
-    for gpu in HOMOGENEOUS:
-        counts = {name: UNLIMITED * (name == gpu) for name in paper.PRICES}
-        alone, _ = paper.problem(int(trace), counts, 30.0, kind="single-type")
-        fleets[gpu] = (alone, proven(alone))
+    unlimited = dict.fromkeys(HOMOGENEOUS, UNLIMITED)
+    for limit, available in ((UNLIMITED_TYPE, unlimited), (LIMITED_TYPE, paper.AVAILABLE[1])):
+        for gpu, most in available.items():
+            counts = {name: most * (name == gpu) for name in paper.PRICES}
+            alone, _ = paper.problem(int(trace), counts, 30.0, kind="single-type")
+            plan = proven(alone)
+            if np.isfinite(plan.makespan_s):  # some types have too little memory between them
+                fleets[limit.format(gpu)] = (alone, plan)
     return {name: completion(*fleet) for name, fleet in fleets.items()}
 
 
