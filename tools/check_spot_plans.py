@@ -250,7 +250,7 @@ def smoke(folder: Path) -> int:
     return int(not made or check([load_instance("fleet-v0/toy/drop")], 4, "gh", [None, 0.5], 0.5) > 0)
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the program."""
     parser = program(
         __doc__,
@@ -266,7 +266,7 @@ def main() -> int:
         "--miss-at-most", type=of(SHARE), default=0.01, help="share of requests (default: 0.01)"
     )
     parser.add_argument("--dearer-at-most", type=of(SHARE), default=0.03, help="share (default: 0.03)")
-    given = parser.parse_args()
+    given = parser.parse_args(argv)
     lists = range(given.first, given.first + given.lists)
     limits = (None, given.miss_at_most)
     return int(check(random_instances(lists), given.days, given.agent, limits, given.dearer_at_most) > 0)
