@@ -19,6 +19,7 @@ from fleetgym.cli import main
 from fleetgym.evaluation.results import Results
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files.errors import FleetgymError
+from fleetgym.leaderboard import pdf
 from fleetgym.leaderboard.charts import (
     LogScale,
     bars_chart,
@@ -60,12 +61,12 @@ def test_one_file_holds_everything(file: Path, tmp_path: Path) -> None:
     written = {path.name for path in (tmp_path / "figures").iterdir()}
     assert (
         set(names)
-        == written
+        == {name for name in written if not name.endswith(".pdf")}
         == {
             *(
                 f"{name}.{kind}"
                 for name in ("families", "profile", "breakdown", "cpu-time")
-                for kind in ("svg", "pdf", "csv")
+                for kind in ("svg", "csv")
             ),
             "scores.csv",
             "scores.tex",
@@ -78,29 +79,34 @@ def test_one_file_holds_everything(file: Path, tmp_path: Path) -> None:
         assert base64.b64decode(link) == (tmp_path / "figures" / name).read_bytes()
 
 
-def test_pdfs_hold_together(file: Path, tmp_path: Path) -> None:
-    """The table of places leads to every object, streams are as long as they say, all words are there, bytes agree."""
+def test_pdfs_are_the_same_bytes(file: Path, tmp_path: Path) -> None:
+    """Every picture is drawn; twice it is the same file."""
+    pytest.importorskip("svglib", reason="the extra report is not there")
     for folder in ("one", "two"):
         report(file, tmp_path / "report.html", files=tmp_path / folder)
-    for path in sorted((tmp_path / "one").glob("*.pdf")):
+    made = sorted((tmp_path / "one").glob("*.pdf"))
+    assert [path.stem for path in made] == ["breakdown", "cpu-time", "families", "profile"]
+    for path in made:
         data = path.read_bytes()
         assert data == (tmp_path / "two" / path.name).read_bytes()
-        start = int(data.rpartition(b"startxref\n")[2].split()[0])
-        places = re.findall(rb"(\d{10}) 00000 n ", data[start:])
-        for k, place in enumerate(places, 1):
-            assert data[int(place) :].startswith(f"{k} 0 obj\n".encode())
-        stream = re.search(rb"<< /Length (\d+) >>\nstream\n(.*?)\nendstream", data, re.DOTALL)
-        assert stream is not None
-        assert len(stream[2]) == int(stream[1])
-        words = [
-            text.replace("▸", "»")
-            for text in ElementTree.parse(path.with_suffix(".svg")).getroot().itertext()
-        ]
-        said = re.findall(r"\((.*?)(?<!\\)\) Tj", stream[2].decode("cp1252"))
-        assert said
-        assert {re.sub(r"\\(.)", r"\1", text) for text in said} <= set(words)
-        assert all(agent in said for agent in AGENTS)
-        assert b"nan" not in stream[2]
+        assert data.startswith(b"%PDF-")
+        assert len(data) > 1500
+
+
+def test_without_the_extra_there_is_no_pdf(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page is the same, the other files are there, and a line says what is missing."""
+    report(file, tmp_path / "with.html")
+    monkeypatch.setattr(pdf, "find_spec", lambda name: None)
+    assert (
+        main(["report", str(file), "--out", str(tmp_path / "without.html"), "--files", str(tmp_path / "f")])
+        == 0
+    )
+    assert (tmp_path / "with.html").read_bytes() == (tmp_path / "without.html").read_bytes()
+    assert not list((tmp_path / "f").glob("*.pdf"))
+    assert (tmp_path / "f" / "profile.svg").is_file()
+    assert "pip install 'fleetgym[report]'" in capsys.readouterr().err
 
 
 def test_pictures_are_svg(file: Path, tmp_path: Path) -> None:

@@ -78,6 +78,7 @@ def leaderboard(arguments: argparse.Namespace) -> int:
 def report(arguments: argparse.Namespace) -> int:
     """Draw a results file."""
     from fleetgym.leaderboard import report as drawing
+    from fleetgym.leaderboard.pdf import has_pdf
     from fleetgym.leaderboard.submission import DECLARATION
 
     stem = arguments.results.removesuffix(".gz").removesuffix(".jsonl")
@@ -88,6 +89,8 @@ def report(arguments: argparse.Namespace) -> int:
     if os.path.exists(out) and os.path.samefile(out, arguments.results):
         raise FleetgymError(f"--out {out} is the results file itself; name the page, such as {stem}.html")
     made = drawing.report(arguments.results, out, relative_to=arguments.relative_to, files=arguments.files)
+    if arguments.files and not has_pdf():
+        print("no PDF files: pip install 'fleetgym[report]' brings what draws them", file=sys.stderr)
     return _told(made, arguments.json)
 
 

@@ -20,7 +20,7 @@ from fleetgym.leaderboard.charts import bars_chart, interval_chart, profile_char
 from fleetgym.leaderboard.floors import CAPTION, NOBODY, floor_numbers, floor_table
 from fleetgym.leaderboard.html_tables import Column, html_table, interval, number
 from fleetgym.leaderboard.markup import Markup, join, page, tag
-from fleetgym.leaderboard.pdf import pdf
+from fleetgym.leaderboard.pdf import has_pdf, pdf
 from fleetgym.scoring.score import percent, percents, reference_of
 from fleetgym.scoring.statistics import pairs_of
 from fleetgym.scoring.table import Played, Table, TableRow, counted_means, make_table
@@ -30,7 +30,6 @@ Rows = list[list[object]]
 _HEADINGS = {"cpu-time": "CPU time", "unknown": NOBODY.capitalize()}
 _KINDS = {
     "svg": ("SVG", "image/svg+xml"),
-    "pdf": ("PDF", "application/pdf"),
     "csv": ("CSV", "text/csv"),
     "tex": ("LaTeX", "text/x-tex"),
 }
@@ -48,7 +47,7 @@ class Figure:
 
     def files(self) -> dict[str, bytes]:
         """Return what it is saved as: a file's content by its ending."""
-        drawn = {} if self.svg is None else {"svg": standalone(self.svg).encode(), "pdf": pdf(self.svg)}
+        drawn = {} if self.svg is None else {"svg": standalone(self.svg).encode()}
         table = {"tex": self.latex().encode()} if self.has_latex else {}
         return {**drawn, "csv": self.csv().encode(), **table}
 
@@ -105,7 +104,8 @@ def report(
     relative_to : str
         ``"best-known"`` or ``"best-in-run"``, as for `score`.
     files : path-like, optional
-        Folder to write the pictures (SVG, PDF), their numbers (CSV) and two tables (LaTeX) into as well.
+        Folder to write the pictures (SVG; with the extra ``report`` PDF too), their numbers (CSV) and two tables
+        (LaTeX) into as well.
 
     Returns
     -------
@@ -123,7 +123,10 @@ def report(
     pictures = figures(table)
     write_atomically(out, _render(run, name, table, pictures).encode())
     for figure in pictures if files is not None else ():
-        for ending, content in figure.files().items():
+        found = figure.files()
+        if figure.svg is not None and has_pdf():  # not on the page, whose bytes depend on no extra
+            found["pdf"] = pdf(standalone(figure.svg))
+        for ending, content in found.items():
             write_atomically(Path(str(files)) / f"{figure.name}.{ending}", content)
     return Path(out)
 
