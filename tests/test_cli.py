@@ -313,10 +313,11 @@ def test_agents_are_found_in_the_current_folder(tmp_path: Path) -> None:
     assert "my_agent:Mine" in done.stdout
 
 
-def test_progress_shows_the_time_left_on_a_terminal_only() -> None:
-    """The bar is drawn on a terminal, counts what an earlier run did, and ends with a line."""
+def test_progress_shows_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bar on a terminal counts what an earlier run did, and ends with a line. A file gets a line each half minute."""
     import io
 
+    from fleetgym.cli import progress
     from fleetgym.cli.progress import ProgressBar
 
     class Terminal(io.StringIO):
@@ -332,6 +333,17 @@ def test_progress_shows_the_time_left_on_a_terminal_only() -> None:
     assert " left" in terminal.getvalue()
     assert terminal.getvalue().endswith("\n")
     assert file.getvalue() == ""
+    now = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    bar = ProgressBar("playing", file)
+    for done in range(1, 11):
+        now = 12.0 * done
+        bar(done, 10)
+    assert file.getvalue().splitlines() == [
+        "fleetgym: playing: 3 of 10, 1:24 left",
+        "fleetgym: playing: 6 of 10, 0:48 left",
+        "fleetgym: playing: 9 of 10, 0:12 left",
+    ]
 
 
 def test_without_names_all_reference_agents_play(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:

@@ -1,4 +1,4 @@
-"""Numbers of finished and of all episodes in, a line with the time left out, on a terminal only."""
+"""How far a run is: a bar on a terminal, and a line now and then where stderr is a file or a pipe."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import time
 from typing import TextIO
 
 _WIDTH = 30
+#: Seconds between two lines where there is no terminal; shorter runs say nothing there.
+_EVERY_S = 30.0
 
 
 def clock(seconds: float) -> str:
@@ -22,7 +24,7 @@ def clock(seconds: float) -> str:
 
 
 class ProgressBar:
-    """Shows how far a run is; silent where stderr is no terminal.
+    """Shows how far a run is, and how long the rest will take.
 
     Parameters
     ----------
@@ -35,18 +37,23 @@ class ProgressBar:
     def __init__(self, what: str, stream: TextIO | None = None):
         self.what = what
         self.stream = sys.stderr if stream is None else stream
-        self.shown = self.stream.isatty()
-        self._begin = time.monotonic()
+        self.is_drawn = self.stream.isatty()
+        self._begin = self._told = time.monotonic()
         self._at_begin: int | None = None
 
     def __call__(self, done: int, total: int) -> None:
-        """Draw the bar."""
-        if not self.shown:
-            return
+        """Draw the bar, or write a line if it is time for one."""
         if self._at_begin is None:
             self._at_begin = done - 1  # episodes kept from an earlier run took no time in this one
-        spent_s = time.monotonic() - self._begin
+        now = time.monotonic()
+        spent_s = now - self._begin
         left_s = spent_s / (done - self._at_begin) * (total - done)
+        if not self.is_drawn:
+            if now - self._told >= _EVERY_S and done < total:
+                self._told = now
+                self.stream.write(f"fleetgym: {self.what}: {done} of {total}, {clock(left_s)} left\n")
+                self.stream.flush()
+            return
         filled = _WIDTH * done // total
         bar = "#" * filled + "." * (_WIDTH - filled)
         self.stream.write(f"\r{self.what} [{bar}] {done}/{total}  {clock(left_s)} left \x1b[K")
