@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
-ROUNDS ?= 10
+ROUNDS ?= 5
 
 # There are as many processes as cores already; threads of the linear algebra would only wait for one another.
 export OMP_NUM_THREADS ?= 1
@@ -95,7 +95,7 @@ docs-env: .venv/ready-dev  ## Write docs/environments from the environments' doc
 	$(BIN)/python -m tools.build_env_docs
 	$(BIN)/python -m tools.build_bounds_page
 
-train-ppo: .venv/ready-dev  ## Train the agent ppo (half an hour of CPU) into results/ppo; goes on where it stopped
+train-ppo: .venv/ready-dev  ## Train the agent ppo (five CPU minutes) into results/ppo; goes on where it stopped
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[rl]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m fleetgym.baselines.ppo.train --folder results/ppo --rounds $(ROUNDS)
 

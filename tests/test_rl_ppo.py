@@ -8,87 +8,82 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fleetgym.agents.margins import FEATURES
 from fleetgym.baselines.ppo.agent import PPOAgent
-from fleetgym.baselines.ppo.environment import make_env
-from fleetgym.baselines.ppo.features import TARGETS
-from fleetgym.baselines.ppo.network import slot_scores
+from fleetgym.baselines.ppo.network import workload_scores
 from fleetgym.baselines.ppo.plot import draw, read_curve
 from fleetgym.baselines.ppo.train import main, parser
 
 pytestmark = pytest.mark.rl
-pytest.importorskip("sb3_contrib", reason="sb3-contrib is not there")
+pytest.importorskip("torch", reason="PyTorch is not there")
 
 
 def run(folder: Path, *more: str) -> None:
     """Train a little."""
     from fleetgym.baselines.ppo.training import train
 
-    train(parser().parse_args(["--folder", str(folder), "--instances", "2", "--steps", "192", *more]))
+    few = "--instances 2 --episodes 2 --updates 1 --families ou-s drop-s"
+    train(parser().parse_args(["--folder", str(folder), *few.split(), *more]))
 
 
 def test_training_is_reproducible_and_resumes(tmp_path: Path) -> None:
-    """One seed gives one set of weights; a second call goes on from the first, on new instances."""
+    """One seed gives one set of weights; a second call goes on from the first, on other instances and shapes."""
     run(tmp_path / "a")
     run(tmp_path / "b")
-    weights = [(tmp_path / name / "weights.npz").read_bytes() for name in "ab"]
-    assert PPOAgent(tmp_path / "a" / "weights.npz").weights.keys()
-    for name, value in PPOAgent(tmp_path / "a" / "weights.npz").weights.items():
-        assert np.array_equal(value, PPOAgent(tmp_path / "b" / "weights.npz").weights[name]), name
-    run(tmp_path / "a", "--families", "drop", "warp")
-    assert (tmp_path / "a" / "weights.npz").read_bytes() != weights[0]
+    first, second = (PPOAgent(tmp_path / name / "weights.npz").weights for name in "ab")
+    assert all(np.array_equal(first[name], second[name]) for name in first)
+    run(tmp_path / "a", "--families", "drop-s", "ou-m")
+    later = PPOAgent(tmp_path / "a" / "weights.npz").weights
+    assert not np.array_equal(first["embed.weight"], later["embed.weight"])
     steps, reward, runs = read_curve(tmp_path / "a" / "curve.jsonl")
     assert steps.tolist() == [192.0, 384.0]
     assert np.all(np.isfinite(reward))
-    assert runs == ["ou+drop-s", "drop+warp-s"]
+    assert runs == ["ou-s+drop-s", "drop-s+ou-m"]
     draw(tmp_path / "a" / "curve.jsonl", tmp_path / "curve.png")
     assert (tmp_path / "curve.png").stat().st_size > 5000
 
 
-def test_one_policy_fits_every_shape(tmp_path: Path) -> None:
-    """A checkpoint of a small shape trains on, on a larger one."""
-    run(tmp_path)
-    run(tmp_path, "--size", "m", "--families", "ou", "--instances", "1", "--steps", "96")
-    lines = [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
-    assert [line["run"] for line in lines] == ["ou+drop-s", "ou-m"]
-
-
 def test_numpy_computes_what_pytorch_does() -> None:
-    """Scores, masks, probabilities and entropies agree between the two networks and with sb3-contrib's own."""
+    """The mean action of the trained network is that of the agent's, and it starts at the rule."""
     import torch
-    from sb3_contrib.common.maskable.distributions import MaskableMultiCategoricalDistribution
 
-    from fleetgym.baselines.ppo.policy import SlotNetwork, SlotSteps
+    from fleetgym.baselines.ppo.policy import WorkloadPolicy
 
     torch.manual_seed(3)
-    env = make_env("fleet-v0/dev/drop-s-001")
-    observation, info = env.reset(seed=0)
-    slots, features = observation.shape
-    network = SlotNetwork(slots, features, len(TARGETS), 7)
-    network.shift.copy_(torch.randn(features))
-    network.scale.copy_(torch.rand(features))
+    policy = WorkloadPolicy(len(FEATURES), 2, 7)
+    observation = torch.randn(3, 4, len(FEATURES))
+    assert policy.means(observation).abs().max() < 0.02
+    policy.shift.copy_(torch.randn(len(FEATURES)))
+    policy.scale.copy_(torch.rand(len(FEATURES)))
     with torch.no_grad():
-        logits = network.forward_actor(torch.as_tensor(observation[None]).flatten(1))
-    scores = slot_scores({k: v.astype(float) for k, v in network.arrays().items()}, observation)
-    assert logits.numpy().reshape(scores.shape) == pytest.approx(scores, rel=1e-4, abs=1e-4)
-
-    ours = SlotSteps(slots, len(TARGETS)).proba_distribution(logits)
-    theirs = MaskableMultiCategoricalDistribution([len(TARGETS)] * slots).proba_distribution(logits)
-    for distribution in (ours, theirs):
-        distribution.apply_masking(info["action_mask"][None])
-    assert torch.equal(ours.mode(), theirs.mode())
-    action = ours.sample()
-    assert ours.log_prob(action).numpy() == pytest.approx(theirs.log_prob(action).numpy(), rel=1e-5)
-    assert slots * ours.entropy().numpy() == pytest.approx(theirs.entropy().numpy(), rel=1e-4)
+        means = policy.means(observation).numpy()
+    weights = {name: value.astype(float) for name, value in policy.arrays().items()}
+    for k in range(3):
+        assert means[k] == pytest.approx(workload_scores(weights, observation[k].numpy()), rel=1e-4, abs=1e-5)
 
 
-@pytest.mark.parametrize("wrong", [["--instances", "0"], ["--steps", "0"], ["--families", "grw"]])
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (["--instances", "0"], "expected a whole number"),
+        (["--updates", "0"], "expected a whole number"),
+        (["--families", "oo-s"], "oo"),
+        (["--families", "ou"], "expected a family and a size"),
+    ],
+)
 def test_what_cannot_be_trained_is_refused(
-    wrong: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    wrong: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No instances, no steps, and families of exclusive groups end in an error before anything is written."""
+    """No instances, no updates, and families that there are not end in an error before anything is written."""
     with pytest.raises(SystemExit) as caught:
         main(["--folder", str(tmp_path), *wrong])
     assert caught.value.code not in (None, 0)
-    told = f"{capsys.readouterr().err}{caught.value.code}"
-    assert "expected a whole number" in told or "are exclusive groups" in told
+    assert told in f"{capsys.readouterr().err}{caught.value.code}"
     assert not list(tmp_path.iterdir())
+
+
+def test_the_curve_is_json(tmp_path: Path) -> None:
+    """Each update writes one line of numbers."""
+    run(tmp_path)
+    (line,) = (tmp_path / "curve.jsonl").read_text().splitlines()
+    assert json.loads(line).keys() == {"steps", "reward", "deviation", "cpu_s", "run"}

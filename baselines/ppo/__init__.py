@@ -1,1 +1,1 @@
-"""A policy learned by MaskablePPO: one small network, shared by all slots, that changes a fleet replica by replica."""
+"""A policy learned by PPO on the margins of workloads: one small network, shared by all of them."""

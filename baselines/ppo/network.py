@@ -1,7 +1,7 @@
-"""The policy's network in NumPy: features of the slots and weights in, one score per slot and target out.
+"""The policy's network in NumPy: features of the workloads and weights in, two numbers per workload out.
 
-Every slot goes through the same two layers; what the fleet as a whole looks like reaches a slot through the
-mean of all slots' first layer. Nothing depends on how many slots there are.
+Every workload goes through the same two layers. What the others look like reaches it through the mean of all workloads'
+first layer. Nothing depends on how many workloads there are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from fleetgym import FleetgymError
 
-#: Names and shapes of the weights, for F features, H hidden units and S targets.
+#: Names and shapes of the weights, for F features, H hidden units and S numbers.
 SHAPES = {
     "shift": "F",
     "scale": "F",
@@ -26,19 +26,19 @@ SHAPES = {
 }
 
 
-def slot_scores(weights: Mapping[str, np.ndarray], features: np.ndarray) -> np.ndarray:
-    """Return the logit of every target of every slot.
+def workload_scores(weights: Mapping[str, np.ndarray], features: np.ndarray) -> np.ndarray:
+    """Return S numbers for every workload.
 
     Parameters
     ----------
     weights : mapping
         Arrays as named in `SHAPES`; D is twice H.
-    features : ndarray, shape (slots, F)
-        From `SlotFeatures`.
+    features : ndarray, shape (I, F)
+        From `fleetgym.agents.margins.Margins`.
 
     Returns
     -------
-    ndarray, shape (slots, S)
+    ndarray, shape (I, S)
     """
     rows = (features - weights["shift"]) * weights["scale"]
     embedded = np.tanh(rows @ weights["embed.weight"].T + weights["embed.bias"])
@@ -48,14 +48,14 @@ def slot_scores(weights: Mapping[str, np.ndarray], features: np.ndarray) -> np.n
     return hidden @ weights["actor.2.weight"].T + weights["actor.2.bias"]
 
 
-def load_weights(path: str | os.PathLike[str], num_features: int, num_targets: int) -> dict[str, np.ndarray]:
+def load_weights(path: str | os.PathLike[str], num_features: int, num_numbers: int) -> dict[str, np.ndarray]:
     """Read weights that `fleetgym.baselines.ppo.train` wrote.
 
     Parameters
     ----------
     path : path-like
         An ``.npz`` file.
-    num_features, num_targets : int
+    num_features, num_numbers : int
         What the caller feeds and expects.
 
     Raises
@@ -69,7 +69,7 @@ def load_weights(path: str | os.PathLike[str], num_features: int, num_targets: i
     except (OSError, ValueError, KeyError) as error:
         raise FleetgymError(f"{os.fspath(path)}: no weights of the policy ({error})") from None
     hidden = weights["embed.bias"].size
-    sizes = {"F": num_features, "H": hidden, "D": 2 * hidden, "S": num_targets}
+    sizes = {"F": num_features, "H": hidden, "D": 2 * hidden, "S": num_numbers}
     for name, letters in SHAPES.items():
         expected = tuple(sizes[letter] for letter in letters)
         if weights[name].shape != expected or not np.all(np.isfinite(weights[name])):

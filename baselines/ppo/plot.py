@@ -47,8 +47,7 @@ def draw(path: Path, out: Path, width: int = 10) -> None:
         mean = smooth(reward[start:end], width)
         colour = ("#0072B2", "#009E73", "#D55E00", "#CC79A7")[k % 4]
         axis.plot(steps[start:end] / 1e3, mean, color=colour, lw=1.8, label=f"mean of {width}: {runs[start]}")
-    axis.axhline(0.0, color="#666666", lw=0.8, ls=":", label="ideal fleet, all of it serving at once")
-    axis.set_ylim(top=0.05)
+    axis.axhline(0.0, color="#666666", lw=0.8, ls=":", label="the agent margin on the same days")
     axis.set_xlabel("thousand windows played")
     axis.set_ylabel("reward of a window")
     axis.spines[["top", "right"]].set_visible(False)

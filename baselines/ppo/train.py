@@ -1,4 +1,4 @@
-"""Train the policy with MaskablePPO: generated instances in; a checkpoint, weights and a learning curve out.
+"""Train the policy with PPO: generated instances in; a checkpoint, weights and a learning curve out.
 
 Training goes in rounds; each has new instances and starts from the checkpoint that the last one left, so that
 it can be stopped at any time and goes on with the same call. `docs/ppo.md` lists the calls that made the
@@ -13,13 +13,14 @@ from pathlib import Path
 
 from fleetgym import FleetgymError
 from fleetgym.cli.words import of
-from fleetgym.files.quantities import COUNT, NUMBER, POSITIVE_SHARE, SEED
+from fleetgym.files.quantities import COUNT, POSITIVE_SHARE, SEED
 from fleetgym.runtime.programs import program
 
 
 def smoke(folder: Path) -> None:
     """Train a small network on one instance for a few windows."""
-    main(["--folder", str(folder), "--instances", "1", "--steps", "96", "--hidden", "8"])
+    few = {"instances": 1, "episodes": 2, "updates": 1, "hidden": 8}
+    main(["--folder", str(folder), *(f"--{name}={value}" for name, value in few.items())])
 
 
 def parser() -> argparse.ArgumentParser:
@@ -27,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     result = program(
         __doc__,
         writes="checkpoint.pt, weights.npz and curve.jsonl in the folder of --folder.",
-        takes="About three CPU minutes for a round of 100,000 windows.",
+        takes="About a CPU minute for a round, see docs/ppo.md.",
         smoke=smoke,
     )
     result.add_argument(
@@ -37,14 +38,19 @@ def parser() -> argparse.ArgumentParser:
         "--rounds", type=of(COUNT), default=1, help="each with new instances (default: %(default)s)"
     )
     result.add_argument(
-        "--steps", type=of(NUMBER), default=100_000, help="windows per round (default: %(default)s)"
+        "--updates", type=of(COUNT), default=24, help="of a round, 48 windows each (default: %(default)s)"
     )
     result.add_argument(
-        "--families", nargs="+", default=["ou", "drop"], help="of `fleetgym.families.generate`"
+        "--families",
+        nargs="+",
+        default=["ou-s", "drop-s", "trace-m", "budget-s", "tail-s", "multi-s"],
+        help="families of `fleetgym.families.generate` with their sizes",
     )
-    result.add_argument("--size", default="s")
     result.add_argument(
-        "--instances", type=of(COUNT), default=24, help="played side by side (default: %(default)s)"
+        "--instances", type=of(COUNT), default=12, help="played in turn (default: %(default)s)"
+    )
+    result.add_argument(
+        "--episodes", type=of(COUNT), default=12, help="of each, side by side (default: %(default)s)"
     )
     result.add_argument("--learning-rate", type=of(POSITIVE_SHARE), default=1e-3)
     result.add_argument("--hidden", type=of(COUNT), default=32)

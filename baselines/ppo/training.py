@@ -1,113 +1,161 @@
-"""One round of training with MaskablePPO: generated instances in; a checkpoint, weights and a learning curve out.
+"""Rounds of training by PPO: generated instances in; a checkpoint, weights and a learning curve out.
 
-The program is `fleetgym.baselines.ppo.train`.
+Proximal policy optimisation as in Schulman et al. (2017), with the clipped ratio taken workload by workload. So a
+workload's action is credited with the advantage of the whole fleet, and one network learns from instances of any number
+of workloads. The program is `fleetgym.baselines.ppo.train`.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
+import dataclasses
 import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
-from sb3_contrib import MaskablePPO
-from sb3_contrib.common.maskable.utils import get_action_masks
-from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.logger import Logger
-from stable_baselines3.common.vec_env import DummyVecEnv
 
-from fleetgym import Instance
-from fleetgym.agents.arguments import whole_at_least
+from fleetgym import FleetgymError, Instance
+from fleetgym.agents.margins import FEATURES
+from fleetgym.envs.wrappers import LearningVectorEnv, for_learning
 from fleetgym.families.generate import generate
 
-from .environment import make_env
-from .features import NUM_FEATURES
-from .policy import SlotPolicy
+from .policy import WorkloadPolicy
 
-#: Seeds of training instances begin here; those of the standard set are far below.
+#: Seeds of training instances begin here; those of the standard sets are far below.
 FIRST_SEED = 100_000
 
-SETTINGS: dict[str, Any] = {
-    "n_steps": 96,
-    "batch_size": 384,
-    "n_epochs": 6,
-    "gamma": 0.95,
-    "gae_lambda": 0.9,
-    "ent_coef": 0.003,
-    "vf_coef": 0.5,
-    "max_grad_norm": 0.5,
-    "clip_range": 0.2,
-}
+#: Of PPO: windows between updates, minibatches of an update, passes over them, and the rest as in the paper.
+WINDOWS, MINIBATCHES, PASSES = 48, 8, 4
+GAMMA, LAMBDA, CLIP, VALUE, ENTROPY, MOST_GRADIENT = 0.97, 0.95, 0.2, 0.5, 0.0005, 0.5
+
+#: Either way, of a reward: what a drop costs in its window would drown the rest.
+LARGEST_REWARD = 3.0
 
 
-def training_instances(families: Sequence[str], size: str, count: int, first: int = 0) -> list[Instance]:
-    """Return generated instances, the families in turn."""
+def training_instances(families: Sequence[str], count: int, first: int = 0) -> list[Instance]:
+    """Return generated instances, the families in turn; ``"trace-m"`` names a family and a size.
+
+    Examples
+    --------
+    >>> [one.id for one in training_instances(["ou-s"], 2)]
+    ['ou-s-100000', 'ou-s-100001']
+    """
+    named = [name.rpartition("-") for name in families]
+    for name, (family, _, _) in zip(families, named, strict=True):
+        if not family:
+            raise FleetgymError(f"expected a family and a size, such as ou-s, got {name!r}")
     return [
-        generate(families[k % len(families)], size, FIRST_SEED + first + k // len(families))
+        generate(named[k % len(named)][0], named[k % len(named)][2], FIRST_SEED + first + k // len(named))
         for k in range(count)
     ]
 
 
-class Curve(BaseCallback):
-    """Writes a line per update: steps so far, mean scaled reward of a window, CPU seconds."""
+@dataclasses.dataclass
+class Rollout:
+    """What one batch of episodes brought: first axis windows, second axis episodes."""
 
-    def __init__(self, path: Path, steps_before: int, cpu_s_before: float, label: str):
-        super().__init__()
-        self.path, self.steps_before, self.cpu_s_before, self.label = path, steps_before, cpu_s_before, label
-        self._start_s = time.process_time()
-        self._rewards: list[float] = []
-        self._moved: list[float] = []
+    observation: torch.Tensor
+    action: torch.Tensor
+    log_prob: torch.Tensor
+    advantage: torch.Tensor
+    worth: torch.Tensor  # advantage and value
 
-    def cpu_s(self) -> float:
-        """CPU seconds of training so far, those of earlier runs included."""
-        return self.cpu_s_before + time.process_time() - self._start_s
+    def rows(self) -> Rollout:
+        """Return the same with one axis for windows and episodes."""
+        return Rollout(*(getattr(self, field.name).flatten(0, 1) for field in dataclasses.fields(self)))
 
-    def _on_step(self) -> bool:
-        self._rewards.append(float(np.mean(self.locals["rewards"])))
-        self._moved.append(float(np.mean(self.locals["actions"] != 0)))
-        return True
-
-    def _on_rollout_end(self) -> None:
-        line = {
-            "steps": self.steps_before + self.num_timesteps,
-            "reward": round(float(np.mean(self._rewards)), 5),
-            "moved": round(float(np.mean(self._moved)), 5),
-            "cpu_s": round(self.cpu_s(), 1),
-            "run": self.label,
-        }
-        self._rewards, self._moved = [], []
-        with self.path.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(line) + "\n")
+    def pick(self, rows: torch.Tensor) -> Rollout:
+        """Return some rows."""
+        return Rollout(*(getattr(self, field.name)[rows] for field in dataclasses.fields(self)))
 
 
-def new_model(envs: DummyVecEnv, learning_rate: float, seed: int, hidden: int) -> MaskablePPO:
-    """Return MaskablePPO with the policy of this package."""
-    return MaskablePPO(
-        SlotPolicy,
-        envs,
-        learning_rate=learning_rate,
-        policy_kwargs={"hidden": hidden},
-        seed=seed,
-        device="cpu",
-        **SETTINGS,
-    )
+class Player:
+    """One batch of episodes of one instance that goes on from rollout to rollout."""
+
+    def __init__(self, instance: Instance, episodes: int, seed: int):
+        envs = gymnasium.make_vec(
+            "fleetgym:FleetAlloc-v0",
+            num_envs=episodes,
+            instance=instance,
+            autoreset_mode="SameStep",
+            num_threads=1,
+        )
+        self.envs: LearningVectorEnv = for_learning(envs, reference="margin")
+        self.seen = torch.as_tensor(self.envs.reset(seed=seed)[0])
+
+    @torch.no_grad()
+    def play(self, policy: WorkloadPolicy, generator: torch.Generator) -> tuple[Rollout, float]:
+        """Play `WINDOWS` windows; return them and the mean reward of a window."""
+        seen, acted, log_prob, value, reward, ended = [], [], [], [], [], []
+        for _ in range(WINDOWS):
+            means = policy.means(self.seen)
+            noise = torch.randn(means.shape, generator=generator)
+            action = means + policy.log_deviation.exp() * noise
+            seen.append(self.seen)
+            acted.append(action)
+            log_prob.append(policy.log_prob(means, action))
+            value.append(policy.values(self.seen))
+            found, rewards, terminated, _, _ = self.envs.step(action.numpy())
+            reward.append(np.clip(rewards, -LARGEST_REWARD, LARGEST_REWARD))
+            ended.append(terminated)
+            self.seen = torch.as_tensor(found)
+        advantage = torch.zeros(WINDOWS, len(self.seen))
+        following, running = policy.values(self.seen), torch.zeros(len(self.seen))
+        for t in reversed(range(WINDOWS)):
+            goes_on = torch.as_tensor(1.0 - ended[t], dtype=torch.float32)
+            gained = torch.as_tensor(reward[t], dtype=torch.float32) + GAMMA * goes_on * following - value[t]
+            running = gained + GAMMA * LAMBDA * goes_on * running
+            advantage[t], following = running, value[t]
+        stacked = torch.stack(seen), torch.stack(acted), torch.stack(log_prob)
+        return Rollout(*stacked, advantage, advantage + torch.stack(value)), float(np.mean(reward))
 
 
-def set_feature_scale(model: MaskablePPO, envs: DummyVecEnv, windows: int = 48) -> None:
+def update(
+    policy: WorkloadPolicy,
+    optimizer: torch.optim.Optimizer,
+    rollouts: Sequence[Rollout],
+    generator: torch.Generator,
+) -> None:
+    """Improve a policy by what the batches brought; they may have different numbers of workloads."""
+    rollouts = [rollout.rows() for rollout in rollouts]
+    spreads = [rollout.advantage.std() + 1e-8 for rollout in rollouts]
+    for _ in range(PASSES):
+        orders = [torch.randperm(len(r.worth), generator=generator).chunk(MINIBATCHES) for r in rollouts]
+        for parts in zip(*orders, strict=True):
+            losses = [
+                _loss(policy, rollout.pick(rows), spread)
+                for rollout, rows, spread in zip(rollouts, parts, spreads, strict=True)
+            ]
+            optimizer.zero_grad()
+            torch.stack(losses).mean().backward()
+            torch.nn.utils.clip_grad_norm_(policy.parameters(), MOST_GRADIENT)
+            optimizer.step()
+
+
+def _loss(policy: WorkloadPolicy, rollout: Rollout, spread: torch.Tensor) -> torch.Tensor:
+    ratio = (policy.log_prob(policy.means(rollout.observation), rollout.action) - rollout.log_prob).exp()
+    advantage = ((rollout.advantage - rollout.advantage.mean()) / spread)[:, None]
+    gain = torch.min(ratio * advantage, ratio.clamp(1.0 - CLIP, 1.0 + CLIP) * advantage).mean()
+    error = ((policy.values(rollout.observation) - rollout.worth) / spread).square().mean()
+    return -gain + VALUE * error - ENTROPY * policy.log_deviation.sum()
+
+
+def set_feature_scale(policy: WorkloadPolicy, players: Sequence[Player], windows: int = 48) -> None:
     """Measure mean and spread of the features once; from then on they are constants of the network."""
-    rows: list[np.ndarray] = [np.asarray(envs.reset())]
-    for _ in range(windows):
-        masks = get_action_masks(envs)
-        rows.append(np.asarray(envs.step(model.predict(rows[-1], action_masks=masks)[0])[0]))
-    flat = np.concatenate(rows).reshape(-1, NUM_FEATURES)
-    network: Any = model.policy.mlp_extractor
-    network.shift.copy_(torch.as_tensor(flat.mean(axis=0)))
-    network.scale.copy_(torch.as_tensor(1.0 / np.maximum(0.1, flat.std(axis=0))))
+    rows = []
+    for player in players:
+        for _ in range(windows):
+            rows.append(player.seen.reshape(-1, len(FEATURES)))
+            action = np.zeros((*player.seen.shape[:2], 2))
+            player.seen = torch.as_tensor(player.envs.step(action)[0])
+    flat = torch.cat(rows)
+    policy.shift.copy_(flat.mean(dim=0))
+    policy.scale.copy_(1.0 / flat.std(dim=0).clamp(min=0.1))
 
 
 def train(call: argparse.Namespace) -> None:
@@ -116,43 +164,50 @@ def train(call: argparse.Namespace) -> None:
     Raises
     ------
     FleetgymError
-        For numbers below 1, and for instances that the policy cannot play (see `SlotTargets`).
+        For families and sizes that do not exist.
     """
-    whole_at_least(1, instances=call.instances, steps=call.steps, hidden=call.hidden)
     torch.set_num_threads(1)
     folder = Path(call.folder)
-    folder.mkdir(parents=True, exist_ok=True)
     checkpoint = folder / "checkpoint.pt"
-    before: dict[str, Any] = {"steps": 0, "cpu_s": 0.0, "runs": 0}
+    before: dict[str, Any] = {"steps": 0, "cpu_s": 0.0, "rounds": 0}
     saved = torch.load(checkpoint, weights_only=True) if checkpoint.exists() else None
     if saved is not None:
         before = saved["progress"]
-        print(f"{folder}: goes on from a checkpoint after {before['steps']:,} steps")
-    start_s = time.process_time()
-    instances = training_instances(
-        call.families, call.size, call.instances, first=before["runs"] * call.instances
-    )
-    envs = DummyVecEnv([functools.partial(make_env, instance) for instance in instances])
-    envs.seed(call.seed + before["runs"])
-    model = new_model(envs, call.learning_rate, call.seed + before["runs"], call.hidden)
+        print(f"{folder}: goes on from a checkpoint after {before['steps']:,} windows", flush=True)
+    start_s, seed = time.process_time(), call.seed + before["rounds"]
+    per_family = -(-call.instances // len(call.families))
+    instances = training_instances(call.families, call.instances, before["rounds"] * per_family)
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
+    policy = WorkloadPolicy(len(FEATURES), 2, call.hidden)
+    optimizer = torch.optim.Adam(policy.parameters(), lr=call.learning_rate, eps=1e-5)
+    players = [Player(one, call.episodes, 1000 * seed + 100 * k) for k, one in enumerate(instances)]
     if saved is None:
-        set_feature_scale(model, envs)
+        set_feature_scale(policy, players)
     else:
-        model.policy.load_state_dict(saved["policy"])
-        model.policy.optimizer.load_state_dict(saved["optimizer"])
-    ready_s = time.process_time() - start_s
-    label = f"{'+'.join(call.families)}-{call.size}"
-    curve = Curve(folder / "curve.jsonl", before["steps"], before["cpu_s"] + ready_s, label)
-    model.set_logger(Logger(None, []))  # the default one makes a folder per run, with nothing in it
-    model.learn(call.steps, callback=curve)
-    progress = {
-        "steps": before["steps"] + model.num_timesteps,
-        "cpu_s": curve.cpu_s(),
-        "runs": before["runs"] + 1,
-    }
-    state = {"policy": model.policy.state_dict(), "optimizer": model.policy.optimizer.state_dict()}
-    torch.save({**state, "progress": progress}, checkpoint.with_suffix(".new"))
+        policy.load_state_dict(saved["policy"])
+        optimizer.load_state_dict(saved["optimizer"])
+        for group in optimizer.param_groups:
+            group["lr"] = call.learning_rate
+    steps = before["steps"]
+    for _ in range(call.updates):
+        rollouts, rewards = zip(*(player.play(policy, generator) for player in players), strict=True)
+        update(policy, optimizer, rollouts, generator)
+        steps += WINDOWS * call.episodes * len(players)
+        line = {
+            "steps": steps,
+            "reward": round(float(np.mean(rewards)), 5),
+            "deviation": [round(x, 3) for x in policy.log_deviation.exp().tolist()],
+            "cpu_s": round(before["cpu_s"] + time.process_time() - start_s, 1),
+            "run": "+".join(call.families),
+        }
+        with (folder / "curve.jsonl").open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(line) + "\n")
+    cpu_s = before["cpu_s"] + time.process_time() - start_s
+    progress = {"steps": steps, "cpu_s": cpu_s, "rounds": before["rounds"] + 1}
+    state = {"policy": policy.state_dict(), "optimizer": optimizer.state_dict(), "progress": progress}
+    torch.save(state, checkpoint.with_suffix(".new"))
     checkpoint.with_suffix(".new").replace(checkpoint)
-    network: Any = model.policy.mlp_extractor
-    np.savez(folder / "weights.npz", **network.arrays())
-    print(f"{folder}: {progress['steps']:,} steps, {progress['cpu_s']:.0f} CPU seconds")
+    np.savez(folder / "weights.npz", **policy.arrays())  # type: ignore[arg-type]
+    print(f"{folder}: {steps:,} windows, {cpu_s:.0f} CPU seconds", flush=True)
