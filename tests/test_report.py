@@ -325,3 +325,16 @@ def test_a_submission_stays_one_when_it_is_drawn(tmp_path: Path, monkeypatch: py
     assert main(["report", str(folder / "episodes.jsonl.gz")]) == 0
     assert (tmp_path / "2026-11-21-gh.html").is_file()
     assert len(verify(folder).episodes) == 7
+
+
+def test_small_chances_are_not_shown_as_zero() -> None:
+    """Neither on the page nor in LaTeX; what is zero stays zero."""
+    from fleetgym.leaderboard import report as module
+
+    assert [module._p_value(p) for p in (0.36431, 0.00001, "")] == ["0.3643", "< 0.0001", "–"]
+    assert [module._latex(cell) for cell in (0.0, 0.0001, 0.25, 12.34)] == [
+        "0.000",
+        r"$<$0.001",
+        "0.250",
+        "12.3",
+    ]

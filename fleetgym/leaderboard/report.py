@@ -18,7 +18,7 @@ from fleetgym.files.documents import write_atomically
 from fleetgym.files.errors import printable
 from fleetgym.leaderboard.charts import bars_chart, interval_chart, profile_chart, scatter_chart, standalone
 from fleetgym.leaderboard.floors import CAPTION, NOBODY, floor_numbers, floor_table
-from fleetgym.leaderboard.html_tables import Column, html_table, interval, number
+from fleetgym.leaderboard.html_tables import DASH, Column, html_table, interval, number
 from fleetgym.leaderboard.markup import Markup, join, page, tag
 from fleetgym.leaderboard.pdf import has_pdf, pdf
 from fleetgym.scoring.score import percent, percents, reference_of
@@ -74,6 +74,8 @@ _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasci
 
 def _latex(cell: object) -> str:
     if isinstance(cell, float):
+        if 0.0 < abs(cell) < 0.0005:  # not zero
+            return r"$<$0.001" if cell > 0 else r"$>$-0.001"
         return f"{cell:.3f}" if abs(cell) < 1 else f"{cell:,.1f}"
     return re.sub(r"[&%$#_{}\\~^]", lambda sign: _LATEX.get(sign[0], f"\\{sign[0]}"), printable(str(cell)))
 
@@ -392,13 +394,19 @@ def _pair_table(figure: Figure, table: Table) -> Markup:
         Column("dearer", lambda r: label[r[1]], kind="text"),
         Column("difference %", lambda r: number(r[2], 2), lambda r: r[2]),
         Column("95 % interval", lambda r: interval(None if r[3] == "" else (r[3], r[4])), lambda r: r[3]),
-        Column("p (Holm)", lambda r: number(r[5], 4), lambda r: r[5]),
+        Column("p (Holm)", lambda r: _p_value(r[5]), lambda r: r[5]),
         Column("first is cheaper %", lambda r: number(100 * r[6]), lambda r: r[6]),
     ]
     rows = figure.numbers[1:]
     if all(row[3] == "" for row in rows):
         shown = [column for column in shown if column.head not in ("95 % interval", "p (Holm)")]
     return html_table(shown, rows)
+
+
+def _p_value(value: float | str) -> str:
+    if value == "":
+        return DASH
+    return "< 0.0001" if float(value) < 1e-4 else number(float(value), 4)
 
 
 def _agent(k: int, key: str) -> Column:
