@@ -7,7 +7,7 @@ addEventListener("DOMContentLoaded", () => {
 
   // A table or a listing that scrolls sideways is a stop for Tab; one that fits is not.
   const reach = () => {
-    for (const box of document.querySelectorAll("pre, .table-wrapper")) {
+    for (const box of document.querySelectorAll("pre, .table-wrapper, .output.text_html")) {
       if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
       else box.removeAttribute("tabindex");
     }
