@@ -122,8 +122,9 @@ They say whether a family is far from its gates. They do not say by how much. An
 
 ## How families tell agents apart
 
-Scores are relative to the best agent of each instance, as there are no best-known costs yet. So few days make rankings
-noisy, and noise makes correlations lower than they are. [The families of fleet-v1](families.md) have such tables too.
+Scores are relative to the best agent of each instance, as these generated days have no best-known costs. So few days
+make rankings noisy, and noise makes correlations lower than they are. [The results](fleet-v2-results.md) have the same
+tables on the stored tasks, and [the families of fleet-v1](families.md) theirs.
 
 {section(scores(costs), HEADLINE)}"""
 

@@ -38,9 +38,12 @@ from fleetgym.scoring.statistics import family_means
 from fleetgym.scoring.table import Played, Table, Task, make_table, mean_log_ratios
 from tools.family_cards import CARDS
 from tools.family_statistics import FamilyScores, cheaper_by, section, write_scores
+from tools.fleet_v2 import HEADLINE
 from tools.window_excess import BUSY, KINDS, QUIET, SHORT, excess
 
 ROOT = Path(__file__).resolve().parents[1]
+#: Of the families' columns, of both sets.
+ORDER = (*CARDS, *HEADLINE)
 PAGE = ROOT / "docs" / "results.md"
 SCORES = ROOT / "docs" / "data" / "family_scores.json"
 
@@ -209,7 +212,7 @@ def family_scores(rows: Rows) -> FamilyScores:
     found = {}
     for agent in (row.key for row in make_table(rows).rows):
         means = family_means(mean_log_ratios(rows[agent]))
-        found[agent] = {family: means[family] for family in CARDS if family in means}
+        found[agent] = {family: means[family] for family in ORDER if family in means}
     return found
 
 
@@ -254,7 +257,7 @@ and how many replicas were lost to pools and budgets, or denied.
 {_excess(run, headline)}
 ### Do the families disagree?
 
-{section(family_scores(rows))}"""
+{section(family_scores(rows), [name for name in by_family if name in headline.scored])}"""
 
 
 def tuned(rows: Rows, reference: str, with_tuned: Rows, unfinished: Mapping[str, str]) -> str:
@@ -303,7 +306,7 @@ def _gains(rows: Rows) -> str:
     suffix = " tuned"
     agents = [row.key.removesuffix(suffix) for row in make_table(rows).rows if row.key.endswith(suffix)]
     scored = make_table(rows).scored
-    families = [name for name in CARDS if any(task.family == name for task in next(iter(rows.values())))]
+    families = [name for name in ORDER if any(task.family == name for task in next(iter(rows.values())))]
     lines = []
     for agent in agents:
         before, after = mean_log_ratios(rows[agent]), mean_log_ratios(rows[agent + suffix])
@@ -382,7 +385,7 @@ def tables_by_family(rows: Rows) -> dict[str, Table]:
     """Return a table for every family that was played."""
     return {
         family: make_table({agent: [t for t in tasks if t.family == family] for agent, tasks in rows.items()})
-        for family in CARDS
+        for family in ORDER
         if any(task.family == family for task in next(iter(rows.values())))
     }
 

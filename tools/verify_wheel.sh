@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Build the wheels and the sdist, install both wheels into a clean environment, and use them outside the repository.
+# Build the wheels and the sdist, install the wheels into a clean environment, and use them outside the repository.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 here=$PWD
@@ -7,8 +7,10 @@ place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 
 .venv/bin/python -m build --outdir "$place/dist" . >"$place/build.log" 2>&1 || { cat "$place/build.log"; exit 1; }
-.venv/bin/python -m build --wheel --outdir "$place/dist" instances/fleet-v1 >"$place/build.log" 2>&1 ||
-    { cat "$place/build.log"; exit 1; }
+for set in fleet-v1 fleet-v2; do
+    .venv/bin/python -m build --wheel --outdir "$place/dist" "instances/$set" >"$place/build.log" 2>&1 ||
+        { cat "$place/build.log"; exit 1; }
+done
 ls -l "$place/dist"
 "${PYTHON:-python3}" -m venv "$place/venv"
 bin=$place/venv/bin
@@ -28,6 +30,11 @@ echo "== doctor, an episode, the standard set"
 "$bin/fleetgym" run fleet-v0/toy/two-pools --agent hold --scenario 0
 "$bin/fleetgym" list fleet-v1/sample | tail -n 3
 "$bin/fleetgym" compare hold agh-rolling --suite fleet-v1/test/ou-s-201 --scenarios 0
+
+echo "== the preview"
+if "$bin/fleetgym" list fleet-v2/dev 2>missing.txt; then echo "fleet-v2 was not expected here" >&2; exit 1; fi
+"$bin/python" -m pip install --quiet --disable-pip-version-check "$place"/dist/fleetgym_fleet_v2-*.whl
+"$bin/fleetgym" compare hold margin --suite fleet-v2/test/ou-v2-s-201 --scenarios 0
 
 echo "== the README's agent"
 "$bin/python" - "$here/README.md" <<'PYTHON'
