@@ -15,7 +15,6 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtr
 
 from fleetgym.files.errors import FleetgymError
 
@@ -210,6 +209,8 @@ def _threshold(drops_per_day: float, windows_per_day: float, mean_duration: floa
 def _chance_to_begin(
     thresholds: tuple[float, ...], regions: tuple[int, ...], same: float, other: float
 ) -> float:
+    from scipy.special import ndtr  # to import the library stays light
+
     none = np.ones(_GRID.size)
     for region in sorted(set(regions)):
         stays = np.ones((_GRID.size, _GRID.size))  # by the normal of all regions, and of this one
