@@ -132,8 +132,15 @@ has {factor:.1f} times the spread of the narrowest; within a factor {WIDEST:.0f}
 {table(["", *(f"`{family}`" for family in found)], rows)}"""
 
 
+MOST_NAMED = 5  # pairs of families that are too much alike
+
+
 def _correlations(found: Mapping[tuple[str, str], float], families: Sequence[str]) -> str:
-    above = [f"`{a}` and `{b}` ({value:.2f})" for (a, b), value in found.items() if value >= CLOSEST]
+    close = {pair: value for pair, value in found.items() if value >= CLOSEST}
+    named = close if len(close) <= MOST_NAMED else sorted(close, key=lambda pair: -close[pair])[:3]
+    above = [f"`{a}` and `{b}` ({found[a, b]:.2f})" for a, b in named]
+    if len(close) > len(above):
+        above[-1] += f" and {len(close) - len(above)} more pairs of the table below"
     (a, b), most = max(found.items(), key=lambda item: item[1])
     told = (
         f"**Not met by {', '.join(above)}.**"

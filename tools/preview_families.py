@@ -90,6 +90,11 @@ def scores(costs: Mapping[str, Mapping[str, Mapping[str, np.ndarray]]]) -> dict[
     return found
 
 
+def _scenarios(instances: Mapping[str, Mapping[str, np.ndarray]]) -> int:
+    """Return of how many scenarios all agents' costs are known."""
+    return min(len(values) for table in instances.values() for values in table.values())
+
+
 def page(costs: Mapping[str, Mapping[str, Mapping[str, np.ndarray]]]) -> str:
     """Return the page."""
     verdicts: dict[str, Verdict] = {
@@ -104,14 +109,12 @@ def page(costs: Mapping[str, Mapping[str, Mapping[str, np.ndarray]]]) -> str:
         else "All that were measured pass."
     )
     told += f" **Not measured: {', '.join(missing)}.**" if missing else ""
-    samples = ", ".join(
-        f"`{name}` {len(next(iter(of.values())))}" for i in costs.values() for name, of in i.items()
-    )
+    samples = ", ".join(f"`{family}` {len(of)} × {_scenarios(of)}" for family, of in costs.items())
     return f"""# Do the families of `fleet-v2` earn their place?
 
 <!-- Made by tools/preview_families.py from docs/data/families_v2.json. -->
 
-The gates are those of [fleet-v1](families.md). The samples are tiny: instance and number of fresh scenarios are
+The gates are those of [fleet-v1](families.md). The samples are tiny. Generated instances and fresh scenarios of each:
 {samples}.
 They say whether a family is far from its gates. They do not say by how much. An interval over one scenario is a point.
 
