@@ -51,10 +51,10 @@ def environment() -> dict[str, str]:
 
 
 def left_behind() -> set[str]:
-    """Return what Git sees as changed or new, ignored files included."""
+    """Return what Git sees as changed or new, ignored files included; but for Python's own bytecode."""
     call = ["git", "status", "--porcelain", "--ignored"]
     done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False)
-    return set(done.stdout.splitlines())
+    return {line for line in done.stdout.splitlines() if "__pycache__" not in line}
 
 
 def children_cpu_s() -> float:
