@@ -29,8 +29,12 @@ def pdf(svg: str) -> bytes:
     b'%PDF-'
     """
     from reportlab.graphics import renderPDF
+    from reportlab.pdfgen.canvas import Canvas
     from svglib.svglib import svg2rlg
 
     drawing = svg2rlg(io.BytesIO(svg.replace("currentColor", _INK).encode()))
-    made: bytes = renderPDF.drawToString(drawing, invariant=1)
-    return made
+    made = io.BytesIO()
+    canvas = Canvas(made, pagesize=(drawing.width, drawing.height), invariant=1)
+    renderPDF.draw(drawing, canvas, 0, 0)
+    canvas.save()
+    return made.getvalue()
