@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from importlib.util import find_spec
+from typing import Any
 
 #: Ink where a picture says `currentColor`.
 _INK = "#222222"
@@ -32,7 +33,7 @@ def pdf(svg: str) -> bytes:
     from reportlab.pdfgen.canvas import Canvas
     from svglib.svglib import svg2rlg
 
-    drawing = svg2rlg(io.BytesIO(svg.replace("currentColor", _INK).encode()))
+    drawing: Any = svg2rlg(io.BytesIO(svg.replace("currentColor", _INK).encode()))
     made = io.BytesIO()
     canvas = Canvas(made, pagesize=(drawing.width, drawing.height), invariant=1)
     renderPDF.draw(drawing, canvas, 0, 0)
