@@ -8,8 +8,8 @@ import pytest
 from test_bound_agents import CELLS
 
 from fleetgym.evaluation.results_format import COST_TERMS, Costs
-from fleetgym.leaderboard.floors import NOBODY, floor_numbers
 from fleetgym.leaderboard.report import figures
+from fleetgym.leaderboard.unknown_table import NOBODY, unknown_numbers
 from fleetgym.scoring.table import Played, make_table
 from fleetgym.scoring.unknown import unknown
 from tools.bound_agents import measured, unknown_csv
@@ -27,8 +27,8 @@ def test_what_an_agent_leaves_is_the_rest() -> None:
     """An agent 40 % above the lower bounds leaves what is beyond the measured share."""
     table = make_table({"mine": [played("ou", k, 140.0, 100.0) for k in range(3)]})
     known = unknown()["fleet-v1", "ou"].percent
-    assert table.floors == {"ou": known}
-    head, nobody, mine = floor_numbers(table)
+    assert table.unknown_percent == {"ou": known}
+    head, nobody, mine = unknown_numbers(table)
     assert head == ["row", "ou_percent"]
     assert nobody == [NOBODY, known]
     assert mine == ["mine", pytest.approx(40.0 - known)]
@@ -47,14 +47,14 @@ def test_what_an_agent_leaves_is_the_rest() -> None:
 def test_nothing_is_told_where_nothing_was_measured(task: Played) -> None:
     """Tasks without a bound, families without a law, and sets that were not bounded."""
     table = make_table({"mine": [task]})
-    assert table.floors == {}
+    assert table.unknown_percent == {}
     assert "unknown" not in [figure.name for figure in figures(table)]
 
 
 def test_seasons_have_their_own_instances() -> None:
     """Tasks of two sets in one family tell nothing."""
     tasks = [played("ou", 1, 140.0, 100.0), played("ou", 1, 140.0, 100.0, "fresh-2026-12/dev")]
-    assert make_table({"mine": tasks}).floors == {}
+    assert make_table({"mine": tasks}).unknown_percent == {}
 
 
 def test_the_shipped_file_is_what_cells_say() -> None:

@@ -220,13 +220,18 @@ def bound_table(found: Mapping[str, Measured]) -> str:
     return table([*head, "gap closed", "CPU s a day"], rows)
 
 
+def by_family(found: Mapping[str, Measured]) -> dict[tuple[str, str], list[Measured]]:
+    """Return what is known of instances by set and family."""
+    groups: dict[tuple[str, str], list[Measured]] = defaultdict(list)
+    for name, one in found.items():
+        groups[name.partition("/")[0], name.rpartition("/")[2].partition("-")[0]].append(one)
+    return groups
+
+
 def split_table(found: Mapping[str, Measured]) -> str:
     """Return by family, percent above hindsight: what nobody can know, reference rows, and what agents leave."""
-    families: dict[str, list[Measured]] = defaultdict(list)
-    for name, one in found.items():
-        families[name.rpartition("/")[2].partition("-")[0]].append(one)
     rows, agents = [], _agents(found)
-    for family, members in families.items():
+    for (_, family), members in by_family(found).items():
         unknown = np.mean([one.above(one.bound) for one in members])
         row = [family, len(members), sum(len(one.bound) for one in members), f"{unknown:.1f}"]
         for name in (*TOLD, *agents):
@@ -240,11 +245,8 @@ def split_table(found: Mapping[str, Measured]) -> str:
 
 def unknown_csv(found: Mapping[str, Measured]) -> str:
     """Return by set and family what nobody can know, percent above hindsight, with its standard error."""
-    groups: dict[tuple[str, str], list[Measured]] = defaultdict(list)
-    for name, one in found.items():
-        groups[name.partition("/")[0], name.rpartition("/")[2].partition("-")[0]].append(one)
     lines = ["set,family,instances,days,percent,standard_error"]
-    for (name, family), members in groups.items():
+    for (name, family), members in by_family(found).items():
         above = np.mean([one.above(one.bound) for one in members])
         errors = [_standard_error(one.bound - one.hindsight) / one.hindsight.mean() for one in members]
         error = 100.0 * np.sqrt(np.sum(np.square(errors))) / len(members)

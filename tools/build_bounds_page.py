@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fleetgym.capacity.traces.objectives import Slo
@@ -44,11 +44,11 @@ FILES: dict[str, type] = {
 }
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Write the page."""
     parser = program(__doc__, writes="docs/inputs.md, between its marks.", takes="A second.", smoke=smoke)
     parser.add_argument("--out", type=Path, default=PAGE, help="the page (default: docs/inputs.md)")
-    out = parser.parse_args().out
+    out = parser.parse_args(argv).out
     out.write_text(rewrite(PAGE, tables()), encoding="utf-8")
     return 0
 

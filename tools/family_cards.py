@@ -184,17 +184,17 @@ def bound_gate(verdicts: Mapping[str, Verdict]) -> str:
     """Return what is measured of the distance to the bound, and why it is no gate."""
     missed = [f"`{family}`" for family, v in verdicts.items() if v.near_bound is False]
     known = best_known_above_bound()
-    found = ", ".join(
-        f"`{name}` {known[name][0]:.0f} % (of {known[name][1]})" for name in HEADLINE if name in known
-    )
+    rows = [[f"`{name}`", f"{known[name][0]:.0f} %", known[name][1]] for name in HEADLINE if name in known]
     return f"""*Above the bound* is how far the best agent is above the hindsight bound, on the first scenario of each
 instance. 5 to 40 % was wanted of a headline family. **That is not met: outside are {", ".join(missed) or "none"}.**
 So the distance is told here, and is no part of the label. Why it is so large: the bound knows the whole day, leaves out
-late requests, which are the subject of `tail`, and lets replicas be split. Best-known costs, found with the whole day
-in sight, are this far above their bounds, on tasks of `fleet-v0` and `fleet-v1` that have one:
-{found}. No more than that can be the bound's own doing there. The rest
-is what it costs not to know what comes, and what better agents may still find. A gate at 40 % would judge the agents
-that were tried, not the family.
+late requests, which are the subject of `tail`, and lets replicas be split.
+
+Best-known costs were found with the whole day in sight. They are so far above the bounds of `fleet-v0` and `fleet-v1`:
+
+{table(["family", "best-known above the bound", "tasks"], rows)}
+No more than that can be the bound's own doing there. The rest is what it costs not to know what comes, and what better
+agents may still find. A gate at 40 % would judge the agents that were tried, not the family.
 """
 
 

@@ -19,16 +19,18 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from fleetgym import View
 from fleetgym.agents.registry import make_agent
 from fleetgym.baselines import cem
 from fleetgym.cli.words import of
+from fleetgym.envs.day import play_day
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.envs.wrappers import for_learning
 from fleetgym.files.documents import read_json, write_json
 from fleetgym.files.errors import FleetgymError
 from fleetgym.files.quantities import COUNT, NUMBER
+from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.library import load_instance, load_scenarios
+from fleetgym.model.scenario import Scenario
 from fleetgym.runtime.programs import program
 from fleetgym.scoring.best_known import load_best_known
 from fleetgym.scoring.statistics import FamilyMean
@@ -106,22 +108,13 @@ def learned_usd(instance: str, policy: Policy, days: int) -> dict[str, list[floa
 
 def agent_usd(instance: str, name: str, days: int) -> dict[str, list[float]]:
     """Return the same of an agent, day by day."""
+    env = FleetAllocEnv(instance)
 
-    def day_usd(**how: Any) -> float:
-        env, agent = FleetAllocEnv(instance), make_agent(name)
-        observation, info = env.reset(**how)
-        view, cost, over = View(env.instance), 0.0, False
-        view.update(info)
-        agent.reset(view, seed=0)
-        while not over:
-            observation, reward, over, _, info = env.step(agent.act(observation, info))
-            view.update(info)
-            cost -= float(reward)
-        return cost
+    def day_usd(day: Scenario) -> float:
+        return float(sum(window.info["cost"] for window in play_day(env, make_agent(name), day)))
 
-    fresh = [day_usd(seed=FIRST_DAY + day) for day in range(days)]
-    count = len(load_scenarios(instance))
-    return {"fresh": fresh, "stored": [day_usd(options={"scenario": number}) for number in range(count)]}
+    fresh = (draw_scenario(env.instance, np.random.default_rng(FIRST_DAY + day)) for day in range(days))
+    return {"fresh": [*map(day_usd, fresh)], "stored": [*map(day_usd, load_scenarios(instance))]}
 
 
 def table(instance: str, found: Mapping[str, Mapping[str, Any]], seeds: int) -> list[str]:

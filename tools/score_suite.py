@@ -28,9 +28,9 @@ from fleetgym.evaluation.run import evaluate
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.errors import FleetgymError
 from fleetgym.files.markdown import BEGIN, END, rewrite, table
-from fleetgym.leaderboard.floors import CAPTION, floor_numbers
 from fleetgym.leaderboard.html_tables import interval, number
 from fleetgym.leaderboard.report import played_rows
+from fleetgym.leaderboard.unknown_table import CAPTION, unknown_numbers
 from fleetgym.model.library import entries, suites
 from fleetgym.runtime.programs import program
 from fleetgym.scoring.comparison import is_known
@@ -239,7 +239,7 @@ with 95 % intervals over instances. **Agents share a rank if they cannot be told
 Percent above the reference. In bold: a family's first rank, by its own instances.
 
 {_families(headline, by_family)}
-{_floors(headline)}### What the cost is made of
+{_unknown(headline)}### What the cost is made of
 
 Percent of the reference cost, headline families: rental; penalties for requests that are not served, late, or outside
 their SLOs on average; start-up fees; the rest (storage, delay). Beside it the share of requests that miss their SLO,
@@ -490,11 +490,11 @@ def _families(headline: Table, by_family: Mapping[str, Table]) -> str:
     return table(["agent", *(f"`{family}`" for family in by_family)], [*rows, winners])
 
 
-def _floors(found: Table) -> str:
+def _unknown(found: Table) -> str:
     """Return the section of what nobody can know, if it was measured for one of the families."""
-    if not found.floors:
+    if not found.unknown_percent:
         return ""
-    head, *lines = floor_numbers(found)
+    head, *lines = unknown_numbers(found)
     names = [f"({lines[0][0]})", *(f"`{line[0]}`" for line in lines[1:])]
     rows = [[name, *map(number, line[1:])] for name, line in zip(names, lines, strict=True)]
     heads = (f"`{str(name).removesuffix('_percent')}`" for name in head[1:])

@@ -15,6 +15,7 @@ import io
 import json
 import tempfile
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,11 +133,11 @@ def inputs(folder: Path) -> list[Path]:
     ]
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Try all of them."""
     parser = program(__doc__, writes="Nothing.", takes="A second for each file.", smoke=smoke)
     parser.add_argument("folder", type=Path)
-    return show(parser.parse_args().folder)
+    return show(parser.parse_args(argv).folder)
 
 
 def show(folder: Path) -> int:

@@ -17,10 +17,10 @@ from fleetgym.evaluation.results_format import EpisodeResult
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.errors import printable
 from fleetgym.leaderboard.charts import bars_chart, interval_chart, profile_chart, scatter_chart, standalone
-from fleetgym.leaderboard.floors import CAPTION, NOBODY, floor_numbers, floor_table
 from fleetgym.leaderboard.html_tables import DASH, Column, html_table, interval, number
 from fleetgym.leaderboard.markup import Markup, join, page, tag
 from fleetgym.leaderboard.pdf import has_pdf, pdf
+from fleetgym.leaderboard.unknown_table import CAPTION, NOBODY, unknown_numbers, unknown_table
 from fleetgym.scoring.score import percent, percents, reference_of
 from fleetgym.scoring.statistics import pairs_of
 from fleetgym.scoring.table import Played, Table, TableRow, counted_means, make_table
@@ -217,8 +217,8 @@ def figures(table: Table) -> list[Figure]:
                 ],
             )
         )
-    if table.floors:
-        found.append(Figure("unknown", CAPTION, None, floor_numbers(table)))
+    if table.unknown_percent:
+        found.append(Figure("unknown", CAPTION, None, unknown_numbers(table)))
     return [*found, *([_pairs(table)] if len(rows) > 1 else []), _instances(table)]
 
 
@@ -413,8 +413,8 @@ def _agent(k: int, key: str) -> Column:
     return Column(f"{key} %", lambda t: number(100 * (t[k].ratio - 1)), lambda t: t[k].ratio)
 
 
-def _floors(table: Table) -> Markup:
-    return floor_table(table, labels([row.key for row in table.rows]))
+def _unknown(table: Table) -> Markup:
+    return unknown_table(table, labels([row.key for row in table.rows]))
 
 
-_TABLES = {"scores": _scores, "tasks": _task_table, "unknown": _floors}
+_TABLES = {"scores": _scores, "tasks": _task_table, "unknown": _unknown}

@@ -19,7 +19,6 @@ from fleetgym.leaderboard.columns import (
     titles,
     with_bars_and_links,
 )
-from fleetgym.leaderboard.floors import CAPTION, NOBODY, floor_table
 from fleetgym.leaderboard.history import history
 from fleetgym.leaderboard.html_tables import Column, html_table, number
 from fleetgym.leaderboard.markup import Markup, join, page, tag
@@ -28,6 +27,7 @@ from fleetgym.leaderboard.record import Record
 from fleetgym.leaderboard.registers import Registers, read_registers
 from fleetgym.leaderboard.standings import Board, make_boards, unverified
 from fleetgym.leaderboard.submission import DIVISIONS
+from fleetgym.leaderboard.unknown_table import CAPTION, NOBODY, unknown_table
 from fleetgym.model.library import samples
 from fleetgym.runtime.version import __version__
 from fleetgym.scoring.table import Table, TableRow
@@ -234,7 +234,7 @@ def _board(board: Board, links: _Links | None) -> list[Markup]:
             class_="faint",
         ),
         _table(costs, board.certified, board.certified_records, certified, files if links else None),
-        _floors(board.certified, board.certified_records),
+        _unknown(board.certified, board.certified_records),
         _pictures(board.certified, board.certified_records),
         _heading(best_known),
         history(board),
@@ -286,13 +286,13 @@ def _about(table: Table, records: Mapping[str, Record]) -> Markup:
     return tag("details", tag("summary", "What the rows are"), html_table(about_columns(records), table.rows))
 
 
-def _floors(table: Table, records: Mapping[str, Record]) -> Markup:
+def _unknown(table: Table, records: Mapping[str, Record]) -> Markup:
     """Return what each row leaves beyond what nobody can know, folded away."""
-    if not table.floors:
+    if not table.unknown_percent:
         return join()
     names = dict(zip((row.key for row in table.rows), titles(table.rows, records), strict=True))
     told = tag("p", CAPTION, class_="faint")
-    return tag("details", tag("summary", NOBODY.capitalize()), told, floor_table(table, names))
+    return tag("details", tag("summary", NOBODY.capitalize()), told, unknown_table(table, names))
 
 
 def _pictures(table: Table, records: Mapping[str, Record]) -> Markup:

@@ -72,7 +72,7 @@ class Table:
     families: Sequence[str]
     scored: Sequence[str]  # families that make up the score
     num_tasks: int
-    floors: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    unknown_percent: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """What nobody can know: percent above the lower bounds, of families where it was measured."""
 
     def head(self, family: str) -> str:
@@ -116,7 +116,7 @@ def make_table(rows: Mapping[str, Sequence[Played]], *, suite: str | None = None
         families=tuple(sorted({played.family for played in first})),
         scored=scored,
         num_tasks=len(every),
-        floors=_floors(first),
+        unknown_percent=_unknown(first),
     )
 
 
@@ -178,7 +178,7 @@ def _above_bound(tasks: Sequence[Played]) -> float | None:
     return percent(FamilyMean.of(mean_log_ratios(bounded)).mean)
 
 
-def _floors(tasks: Sequence[Played]) -> dict[str, float]:
+def _unknown(tasks: Sequence[Played]) -> dict[str, float]:
     """Return what nobody can know by family, percent above the lower bounds; only where tasks have them."""
     found = {}
     for family in sorted({played.family for played in tasks}):

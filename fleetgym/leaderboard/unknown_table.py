@@ -24,25 +24,27 @@ class _Line(NamedTuple):
 
 def _lines(table: Table, names: Mapping[str, str]) -> list[_Line]:
     def left(above: Mapping[str, float | None]) -> dict[str, float | None]:
-        known = {family: above[family] for family in table.floors}
-        return {family: None if v is None else v - table.floors[family] for family, v in known.items()}
+        known = {family: above[family] for family in table.unknown_percent}
+        return {
+            family: None if v is None else v - table.unknown_percent[family] for family, v in known.items()
+        }
 
     rest = [_Line(names[row.key], left(row.families_above_bound)) for row in table.rows]
-    return [_Line(NOBODY, table.floors), *rest]
+    return [_Line(NOBODY, table.unknown_percent), *rest]
 
 
-def floor_numbers(table: Table) -> list[list[Any]]:
+def unknown_numbers(table: Table) -> list[list[Any]]:
     """Return the lines as numbers, their head first."""
     names = {row.key: row.key for row in table.rows}
-    head = ["row", *(f"{family}_percent" for family in table.floors)]
+    head = ["row", *(f"{family}_percent" for family in table.unknown_percent)]
     return [head, *([line.name, *line.families.values()] for line in _lines(table, names))]
 
 
-def floor_table(table: Table, names: Mapping[str, str]) -> Markup:
+def unknown_table(table: Table, names: Mapping[str, str]) -> Markup:
     """Return the lines as a table; `names` says what rows are called."""
     shown = [
         Column("row", lambda line: line.name, kind="name"),
-        *(_family(table.head(family), family) for family in table.floors),
+        *(_family(table.head(family), family) for family in table.unknown_percent),
     ]
     return html_table(shown, _lines(table, names), label=NOBODY)
 
