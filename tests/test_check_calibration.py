@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -77,3 +79,17 @@ def test_a_mixture_has_its_own_time_per_layer() -> None:
         frame = pd.DataFrame({"deployment": [where], "isl": [100], "osl": [100], "at_once": [1]})
         change = judge.token_s(frame, more) - judge.token_s(frame, NEXT)
         assert change[0] == pytest.approx(expected * model.layers, abs=1e-12)
+
+
+DATA = Path(os.environ.get("FLEETGYM_SHARED", Path(__file__).parents[1].parent / "shared")) / "data"
+
+
+@pytest.mark.skipif(
+    not DATA.is_dir(), reason="the shared data is not here (FLEETGYM_SHARED names the folder)"
+)
+def test_the_page_has_the_prose_that_its_tool_writes(tmp_path: Path) -> None:
+    """Every paragraph without numbers of its own, word for word."""
+    judge.main([str(DATA), "--out", str(tmp_path / "page.md")])
+    kept = (Path(__file__).parents[1] / "docs" / "calibration.md").read_text(encoding="utf-8")
+    made = (tmp_path / "page.md").read_text(encoding="utf-8").split("\n\n")
+    assert not [text for text in made if not text.startswith("|") and text.strip() not in kept]

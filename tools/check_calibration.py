@@ -358,7 +358,7 @@ def _number(value: float | None) -> str:
 HEAD = """# Calibration: predicted and measured times
 
 How well does the roofline of `fleetgym.hardware.performance.roofline` predict models and GPUs that it was not fitted
-to? This page is written in two CPU minutes by
+to? This page is written in ten CPU seconds by
 
     python -m tools.check_calibration FOLDER
 
@@ -432,7 +432,7 @@ def chosen_runs(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Judge, write the page, and print the constants that follow from all pairs."""
-    parser = program(__doc__, writes="docs/calibration.md.", takes="Two CPU minutes.", smoke=smoke)
+    parser = program(__doc__, writes="docs/calibration.md.", takes="Ten CPU seconds.", smoke=smoke)
     parser.add_argument("folder", type=Path, help="folder with silicon_e2e.csv and helix_layer_ms.csv")
     parser.add_argument("--out", type=Path, default=Path("docs/calibration.md"))
     options = parser.parse_args(argv)
