@@ -14,9 +14,10 @@ from test_twin import compare_episode
 import fleetgym
 from fleetgym.families.generate import generate, stored_scenarios
 from fleetgym.files.documents import canonical_hash, read_json
-from fleetgym.model.library import entries, headline_families, list_instances, list_tasks
+from fleetgym.model.library import counts_as, entries, headline_families, list_instances, list_tasks
 from tools import croissant, fleet_v2
-from tools.make_instances import stored
+from tools.family_statistics import CLOSEST, alike, compared, correlations, read_scores, what_counts
+from tools.make_instances import pretty, set_manifest, stored
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "instances" / "fleet-v2"
@@ -34,6 +35,23 @@ def test_it_is_complete() -> None:
         assert max(families.count(family) for family in fleet_v2.HEADLINE) <= most
     assert headline_families(FIRST[0]) == fleet_v2.HEADLINE
     assert len(list_tasks("fleet-v2/sample")) <= 60
+
+
+def test_what_ranks_agents_alike_is_merged() -> None:
+    """The manifest merges what correlations join on all of test; of what counts, no two families are alike."""
+    stored_scores = read_scores(ROOT / "docs" / "data" / "family_scores_v2.json")
+    everything = next(iter(stored_scores.values()))
+    assert alike(compared(everything, fleet_v2.HEADLINE)) == fleet_v2.MERGED
+    for scores in stored_scores.values():
+        found = what_counts(scores, fleet_v2.HEADLINE, fleet_v2.MERGED)
+        assert max(correlations(found).values()) < CLOSEST
+    assert set(counts_as("fleet-v2").values()) == set(next(iter(found.values())))
+
+
+def test_the_manifest_is_what_the_tool_writes() -> None:
+    """Byte for byte."""
+    made = set_manifest(fleet_v2, read_json(FOLDER / "manifest.json")["entries"])
+    assert pretty(made) == (FOLDER / "manifest.json").read_bytes()
 
 
 def test_it_is_small() -> None:

@@ -175,6 +175,26 @@ def test_a_set_names_the_families_of_its_score(copy: Path) -> None:
         library.headline_families("fleet-v0")
 
 
+def test_a_set_merges_families_of_its_score(copy: Path) -> None:
+    """Merged ones count as one; what is no headline family, or is merged twice, is refused, with its place."""
+    assert library.counts_as("fleet-v0/toy/drop") == library.counts_as("elsewhere") == {}
+    assert library.headline_of("elsewhere") == {"headline": []}
+    manifest = json.loads((copy / "manifest.json").read_text())
+    entries = [{**entry, "family": f"toy-{k % 3}"} for k, entry in enumerate(manifest["entries"])]
+    named = {**manifest, "entries": entries, "headline": ["toy-0", "toy-1", "toy-2"]}
+    path = copy / "manifest.json"
+    path.write_text(json.dumps({**named, "merged": [["toy-0", "toy-2"]]}))
+    assert library.counts_as("fleet-v0") == {"toy-0": "toy-0+toy-2", "toy-1": "toy-1", "toy-2": "toy-0+toy-2"}
+    assert library.headline_of("fleet-v0") == {"headline": named["headline"], "merged": [["toy-0", "toy-2"]]}
+    for merged, place in (
+        ([["toy-0", "toy"]], r"\$\.merged\[0\]\[1\]"),
+        ([["toy-0", "toy-1"]] * 2, r"\$\.merged\[1\]\[0\]"),
+    ):
+        path.write_text(json.dumps({**named, "merged": merged}))
+        with pytest.raises(DataError, match=rf"{place}: .* is no headline family, or is merged twice"):
+            library.counts_as("fleet-v0")
+
+
 def test_best_known_costs_are_of_tasks(tmp_path: Path) -> None:
     """A key that names no task is refused where the file is read; one that nobody has drawn is told by the replay."""
     known = read_best_known(best_known_path("fleet-v0"))

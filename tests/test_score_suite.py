@@ -212,11 +212,17 @@ def test_windows_of_each_kind_add_up(files: list[Path]) -> None:
     run = score_suite.restricted(whole, {(name, 0) for name in TASKS[:3]})  # two of `ou`, one of `drop`
     cost = {(e.agent, e.instance): e.cost_usd for e in run.episodes}
     best = {(name, 0): 0.8 * cost["hold", name] for name in TASKS[:3]}
-    found = window_excess.excess(run, "hold", best, ("ou", "drop"))
+    found = window_excess.excess(run, "hold", best, {"ou": "ou", "drop": "drop"})
     assert set(found["hold"].values()) == {0.0}
     more = [100.0 * (cost["autoscale", n] - cost["hold", n]) / best[n, 0] for n in TASKS[:3]]
     parts = [found["autoscale"][kind] for kind in ("busy", "ordinary", "quiet")]
     assert sum(parts) == pytest.approx(((more[0] + more[1]) / 2 + more[2]) / 2)
+    one = window_excess.excess(
+        run, "hold", best, {"ou": "both", "drop": "both"}
+    )  # merged: instances count alike
+    assert sum(one["autoscale"][kind] for kind in ("busy", "ordinary", "quiet")) == pytest.approx(
+        sum(more) / 3
+    )
     kinds = window_excess.windows(TASKS[2], 0)
     assert np.array_equal(kinds["busy"] + kinds["ordinary"] + kinds["quiet"], np.ones(288))
     assert kinds["short"].any()

@@ -17,6 +17,7 @@ from fleetgym.evaluation.results import Results, hash_jobs
 from fleetgym.evaluation.results_format import Costs, EpisodeResult, Header, InstanceFacts, Timing
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.leaderboard.report import played_rows
 from fleetgym.model.library import list_instances, load_instance, load_scenarios
 from fleetgym.scoring.best_known import (
     BEST_KNOWN_FORMAT,
@@ -35,6 +36,7 @@ from fleetgym.scoring.comparison import compare, nominal_actions, optimal_action
 from fleetgym.scoring.improvement import improve
 from fleetgym.scoring.score import score
 from fleetgym.scoring.statistics import FamilyMean, cluster_means, family_means
+from fleetgym.scoring.table import make_table
 
 HASH = "0" * 64
 TOYS = list_instances("fleet-v0/toy")
@@ -127,6 +129,28 @@ def test_headline_by_hand() -> None:
     (torn,) = score(run(dataclasses.replace(first, timing=None), *rest, families=FAMILIES), BEST).rows
     assert (torn.score, torn.cpu_ms_per_decision, torn.reset_cpu_s) == (row.score, None, None)
     assert (table.num_tasks, table.families, table.best_known) == (4, ("drop", "ou"), "bks-2026-11")
+
+
+def test_merged_families_count_as_one() -> None:
+    """Their instances are those of one family, in scores, tables and shares; each has a column of its own."""
+    ratio = {"week": 2.0, "market": 8.0, "tail-v2": 3.0, "split": 5.0}
+    names = {family: f"fleet-v2/dev/{family}-s-101" for family in ratio}
+    best = known(**{f"{name}0": 1.0 for name in names.values()})
+    played = [episode("x", names[f], 0, ratio[f]) for f in ratio] + [
+        episode("y", n, 0, 1.0) for n in names.values()
+    ]
+    results = run(*played, families={name: family for family, name in names.items()})
+    table = score(results, best)
+    expected = 100 * (math.exp((math.log(2 * 8) / 2 + math.log(3) + math.log(5)) / 3) - 1)
+    assert table.scored == ("market", "split", "tail-v2", "week")
+    assert table.row("x").score == pytest.approx(expected)
+    assert table.row("x").families == pytest.approx({f: 100 * (r - 1) for f, r in ratio.items()})
+    other = make_table(played_rows(results, "best-in-run")[1])
+    assert [row.score for row in other.rows] == pytest.approx([0.0, expected])
+    assert other.rows[1].families == pytest.approx(table.row("x").families)
+    assert set(other.counts_as.values()) == {"week+drop-v2+market", "ou-v2+budget-v2+split", "tail-v2"}
+    total = sum(other.rows[1].breakdown.values())
+    assert total == pytest.approx(((2 + 8) / 2 + 3 + 5) / 3)
 
 
 def test_families_that_are_shown_only() -> None:

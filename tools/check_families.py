@@ -11,7 +11,7 @@ known, which is searched for with the whole day in sight where the best agent's 
 passes if these hold, a family if at least 70 % of its instances do. How far the best agent is above the hindsight bound
 is told beside it (`--bounds`): 5 to 40 % is wanted, and judged over the family, for it takes many scenarios and the
 best of agents. A family that fails is shown, but no part of the headline: *reproduction* (fastllm, grw) or
-*diagnostic*.
+*diagnostic*. Families of fleet-v2 that rank agents alike are merged; the label says with which.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from fleetgym.model.scenario import SCENARIO_FORMAT, Scenario
 from fleetgym.runtime.programs import program
 from fleetgym.scoring.hindsight import plan_in_hindsight
 from tools.fleet_v1 import HEADLINE
+from tools.fleet_v2 import MERGED
 
 HOLD = tuple(f"agh(margin={margin})" for margin in (0.0, 0.15, 0.3, 0.5, 0.75)) + ("hold",)
 LAST = tuple(
@@ -93,7 +94,21 @@ class Verdict:
         """Where the family is shown."""
         if self.family in LABELS:
             return LABELS[self.family]
-        return "headline" if self.passes else "diagnostic"
+        if not self.passes:
+            return "diagnostic"
+        others = ", ".join(f"`{family}`" for family in merged_with(self.family))
+        return f"headline, merged with {others}" if others else "headline"
+
+
+def merged_with(family: str) -> tuple[str, ...]:
+    """Return the families with which one counts as one in the score of its set.
+
+    Examples
+    --------
+    >>> merged_with("market"), merged_with("tail-v2")
+    (('week', 'drop-v2'), ())
+    """
+    return tuple(other for group in MERGED if family in group for other in group if other != family)
 
 
 def smoke(folder: Path) -> None:
@@ -403,7 +418,7 @@ def line(v: Verdict) -> str:
     wanted = "" if v.near_bound else " (5 to 40 % wanted)"
     bounded = "" if v.bound is None else f" | best +{100 * v.bound:.1f} % on the bound{wanted}"
     return (
-        f"{v.family:8s} {verdict} {v.label:12s} instances {v.instances}, scenarios {v.scenarios} | "
+        f"{v.family:9s} {verdict} {v.label:12s} instances {v.instances}, scenarios {v.scenarios} | "
         f"hold +{100 * v.hold:.1f} % [{100 * v.hold_interval[0]:.1f}, {100 * v.hold_interval[1]:.1f}] | "
         f"last +{100 * v.last:.1f} % [{100 * v.last_interval[0]:.1f}, {100 * v.last_interval[1]:.1f}] | "
         f"empty {v.empty:.1f} x | best {v.best}{bounded} | {v.passing} of {v.instances} instances pass"

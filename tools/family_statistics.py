@@ -14,7 +14,8 @@ from fleetgym.scoring.score import percent, percents
 from fleetgym.scoring.statistics import Cluster, FamilyMean
 from tools.fleet_v1 import HEADLINE
 
-#: agent -> family -> mean of ln(cost / reference cost); every agent has every family.
+#: agent -> family -> mean of ln(cost / reference cost); every agent has every family. Merged families ("a+b") are
+#: columns beside them.
 FamilyScores = Mapping[str, Mapping[str, float]]
 
 FLOOR = ("random",)  # shows where the scale ends; its distance would be all of the spread
@@ -46,6 +47,22 @@ def compared(scores: FamilyScores, headline: Sequence[str] = HEADLINE) -> Family
         for agent, by in scores.items()
         if agent not in FLOOR
     }
+
+
+def what_counts(
+    scores: FamilyScores, headline: Sequence[str], merged: Sequence[Sequence[str]]
+) -> FamilyScores:
+    """Return scores of what counts: families that are not merged, and lists of merged ones, named "a+b".
+
+    Examples
+    --------
+    >>> scores = {"a": {"ou": 0.1, "drop": 0.3, "tail": 0.5, "ou+drop": 0.2}}
+    >>> what_counts(scores, ["ou", "drop", "tail"], [("ou", "drop")])
+    {'a': {'ou+drop': 0.2, 'tail': 0.5}}
+    """
+    group = {family: "+".join(of) for of in merged for family in of}
+    names = dict.fromkeys(group.get(family, family) for family in headline)
+    return compared(scores, list(names))
 
 
 def cheaper_by(log_ratios: Mapping[Cluster, float]) -> tuple[float, tuple[float, float] | None]:
@@ -97,6 +114,31 @@ def correlations(scores: FamilyScores) -> dict[tuple[str, str], float]:
     }
 
 
+def alike(scores: FamilyScores) -> tuple[tuple[str, ...], ...]:
+    """Return lists of families that rank agents alike: those that correlations of at least `CLOSEST` join.
+
+    Examples
+    --------
+    >>> same = {"ou": 0.1, "budget": 0.2}, {"ou": 0.2, "budget": 0.3}, {"ou": 0.3, "budget": 0.4}
+    >>> tail = (0.3, 0.1, 0.2)
+    >>> alike({k: {**by, "tail": tail[k]} for k, by in enumerate(same)})
+    (('ou', 'budget'),)
+    """
+    families = list(next(iter(scores.values())))
+    joined = {family: {family} for family in families}
+    for (a, b), value in correlations(scores).items():
+        if value >= CLOSEST - 1e-9:  # so that the edge does not depend on rounding
+            together = joined[a] | joined[b]
+            joined |= dict.fromkeys(together, together)
+    groups = dict.fromkeys(tuple(f for f in families if f in joined[family]) for family in families)
+    return tuple(group for group in groups if len(group) > 1)
+
+
+def best(scores: FamilyScores, count: int) -> FamilyScores:
+    """Return the agents with the lowest means over what counts."""
+    return {agent: scores[agent] for agent, place in ranks(scores).items() if place <= count}
+
+
 def ranks(scores: FamilyScores, without: str | None = None) -> dict[str, int]:
     """Return each agent's rank by the mean over families, one of them left out.
 
@@ -113,13 +155,28 @@ def ranks(scores: FamilyScores, without: str | None = None) -> dict[str, int]:
     return {agent: k for k, agent in enumerate(sorted(means, key=lambda a: (means[a], a)), start=1)}
 
 
-def section(scores: FamilyScores, headline: Sequence[str] = HEADLINE) -> str:
-    """Return spread, rank correlations and ranks without a family as Markdown."""
+def section(
+    scores: FamilyScores, headline: Sequence[str] = HEADLINE, merged: Sequence[Sequence[str]] = ()
+) -> str:
+    """Return spread, rank correlations and ranks without a family as Markdown.
+
+    Parameters
+    ----------
+    scores : FamilyScores
+    headline : sequence of str
+        Families whose mean is the score.
+    merged : sequence of sequence of str
+        Those of them that count as one.
+    """
+    counts = what_counts(scores, headline, merged)
     scores = compared(scores, headline)
     families = list(next(iter(scores.values())))
     if len(scores) < 3 or len(families) < 2:
         return "Fewer than three agents have been played on two headline families: nothing to compare.\n"
-    return f"{_spread(spread(scores))}\n{_correlations(correlations(scores), families)}\n{_ranks(scores, families)}"
+    told = f"{_spread(spread(scores))}\n{_correlations(correlations(scores), families, bool(merged))}\n"
+    if not merged:
+        return told + _ranks(scores, families)
+    return f"{told}{_merged(scores, counts, merged)}\n{_ranks(counts, list(next(iter(counts.values()))))}"
 
 
 def _spread(found: Mapping[str, float]) -> str:
@@ -132,10 +189,39 @@ has {factor:.1f} times the spread of the narrowest; within a factor {WIDEST:.0f}
 {table(["", *(f"`{family}`" for family in found)], rows)}"""
 
 
+TEN = 10  # the best agents, whose correlations stand beside those of all
 MOST_NAMED = 5  # pairs of families that are too much alike
 
 
-def _correlations(found: Mapping[tuple[str, str], float], families: Sequence[str]) -> str:
+def correlation_table(found: Mapping[tuple[str, str], float], families: Sequence[str]) -> str:
+    """Return the upper triangle of rank correlations as a table."""
+    rows = [
+        [f"`{a}`", *(f"{found[a, b]:.2f}" if (a, b) in found else "" for b in families[1:])]
+        for a in families[:-1]
+    ]
+    return table(["", *(f"`{family}`" for family in families[1:])], rows)
+
+
+def _merged(scores: FamilyScores, counts: FamilyScores, merged: Sequence[Sequence[str]]) -> str:
+    lists = "; ".join(", ".join(f"`{family}`" for family in group) for group in merged)
+    named = {"+".join(group): " + ".join(group) for group in merged}
+    told = {
+        tuple(named.get(name, name) for name in pair): value for pair, value in correlations(counts).items()
+    }
+    most, top = max(told.values()), correlations(best(counts, TEN))
+    between = correlations(best(scores, TEN))
+    met = f"All are below {CLOSEST}" if most < CLOSEST else f"**Not all are below {CLOSEST}**"
+    (a, b), alike_most = max(between.items(), key=lambda item: item[1])
+    return f"""**So the score counts each of these lists once, as one family: {lists}.** Between what counts, the rank
+correlations are these. {met}.
+
+{correlation_table(told, [named.get(name, name) for name in next(iter(counts.values()))])}
+Among the {TEN} best agents alone, the largest between what counts is {max(top.values()):.2f}. The largest
+between two families is {alike_most:.2f} there (`{a}` and `{b}`), so poor agents are not what makes families alike.
+"""
+
+
+def _correlations(found: Mapping[tuple[str, str], float], families: Sequence[str], merged: bool) -> str:
     close = {pair: value for pair, value in found.items() if value >= CLOSEST}
     named = close if len(close) <= MOST_NAMED else sorted(close, key=lambda pair: -close[pair])[:3]
     above = [f"`{a}` and `{b}` ({found[a, b]:.2f})" for a, b in named]
@@ -143,18 +229,14 @@ def _correlations(found: Mapping[tuple[str, str], float], families: Sequence[str
         above[-1] += f" and {len(close) - len(above)} more pairs of the table below"
     (a, b), most = max(found.items(), key=lambda item: item[1])
     told = (
-        f"**Not met by {', '.join(above)}.**"
+        f"{'Not met' if merged else '**Not met'} by {', '.join(above)}.{'' if merged else '**'}"
         if above
         else f"All are; the largest is {most:.3f}, of `{a}` and `{b}`."
     )
-    rows = [
-        [f"`{a}`", *(f"{found[a, b]:.2f}" if (a, b) in found else "" for b in families[1:])]
-        for a in families[:-1]
-    ]
     return f"""**Rank correlation** (Spearman) of agents between families; below {CLOSEST} is wanted, or one of the two
 would add little. {told}
 
-{table(["", *(f"`{family}`" for family in families[1:])], rows)}"""
+{correlation_table(found, families)}"""
 
 
 def _ranks(scores: FamilyScores, families: Sequence[str]) -> str:

@@ -18,6 +18,9 @@ SCALE_DIGITS = 4  # of token scales: files stay small
 #: Families whose mean is the score; the manifest names them.
 HEADLINE = ("ou", "drop", "trace", "budget", "tail", "multi")
 
+#: Headline families that count as one; none.
+MERGED: tuple[tuple[str, ...], ...] = ()
+
 #: Family, size, and how many instances there are in dev and in test. Headline families have 15 and 40.
 PLAN = (
     ("ou", "s", 9, 24),

@@ -191,8 +191,9 @@ def manifest(plan: ModuleType, out: Path) -> dict:
 
 
 def set_manifest(plan: ModuleType, entries: list[dict]) -> dict:
-    """Return a manifest that names the headline families, and the sample if its tasks are there."""
-    found = {"format": MANIFEST_FORMAT, "headline": list(plan.HEADLINE), "entries": entries}
+    """Return a manifest that names the headline families, what is merged, and the sample if its tasks are there."""
+    merged = {"merged": [list(group) for group in plan.MERGED]} if plan.MERGED else {}
+    found = {"format": MANIFEST_FORMAT, "headline": list(plan.HEADLINE), **merged, "entries": entries}
     sample = plan.sample()
     is_there = {task.rpartition("#")[0] for task in sample["tasks"]} <= {entry["id"] for entry in entries}
     return {**found, "samples": [sample]} if is_there else found

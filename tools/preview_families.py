@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +18,25 @@ import numpy as np
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.markdown import table
 from fleetgym.runtime.programs import program
+from tools import fleet_v1
 from tools.check_families import Verdict, judge, read_costs, rivals
-from tools.family_cards import row
-from tools.family_statistics import section
-from tools.fleet_v2 import HEADLINE
+from tools.family_cards import COSTS as COSTS_V1
+from tools.family_cards import SCORES as SCORES_V1
+from tools.family_cards import judged, row
+from tools.family_statistics import (
+    CLOSEST,
+    FamilyScores,
+    compared,
+    correlation_table,
+    correlations,
+    read_scores,
+    what_counts,
+)
+from tools.fleet_v2 import HEADLINE, MERGED
 
 ROOT = Path(__file__).resolve().parents[1]
 COSTS = ROOT / "docs" / "data" / "families_v2.json"
+SCORES = ROOT / "docs" / "data" / "family_scores_v2.json"
 PAGE = ROOT / "docs" / "fleet-v2-families.md"
 SEED = 20261125
 _HEAD = (
@@ -69,7 +81,7 @@ def _cut(instances: dict[str, dict[str, np.ndarray]]) -> dict[str, dict[str, np.
 
 
 def scores(costs: Mapping[str, Mapping[str, Mapping[str, np.ndarray]]]) -> dict[str, dict[str, float]]:
-    """Return each agent's mean ln(cost / the best agent's) by family; agents that all instances have.
+    """Return each agent's mean ln(cost / the best agent's) by family and merged ones; agents that all instances have.
 
     Examples
     --------
@@ -87,7 +99,20 @@ def scores(costs: Mapping[str, Mapping[str, Mapping[str, np.ndarray]]]) -> dict[
                 for of in instances.values()
             ]
             found[agent][family] = float(np.mean(logs))
+            for group in (group for group in MERGED if family == group[-1] and set(group) <= set(costs)):
+                found[agent]["+".join(group)] = float(np.mean([found[agent][name] for name in group]))
     return found
+
+
+def _samples(costs: Mapping[str, Mapping[str, Mapping[str, np.ndarray]]]) -> str:
+    """Return how many generated instances and fresh scenarios there are of each family."""
+    kinds: dict[tuple[int, int], list[str]] = {}
+    for family, of in costs.items():
+        kinds.setdefault((len(of), _scenarios(of)), []).append(f"`{family}`")
+    if len(kinds) == 1:
+        ((instances, scenarios),) = kinds
+        return f"generated instances, {instances} of each family, with {scenarios} fresh scenario of each"
+    return "; ".join(f"{n} × {k} of {', '.join(names)}" for (n, k), names in kinds.items())
 
 
 def _scenarios(instances: Mapping[str, Mapping[str, np.ndarray]]) -> int:
@@ -106,30 +131,86 @@ def page(costs: Mapping[str, Mapping[str, Mapping[str, np.ndarray]]]) -> str:
     told = (
         f"**Not passed by {', '.join(failed)}**, on these samples."
         if failed
-        else "All that were measured pass."
+        else "All families of `fleet-v2` pass."
     )
     told += f" **Not measured: {', '.join(missing)}.**" if missing else ""
-    samples = ", ".join(f"`{family}` {len(of)} × {_scenarios(of)}" for family, of in costs.items())
+    before = {v.family: v for v in judged(COSTS_V1)}
+    rows = [
+        *(("`fleet-v1`", *row(family, before[family])) for family in fleet_v1.HEADLINE),
+        *(("`fleet-v2`", *row(family, v)) for family, v in verdicts.items()),
+    ]
     return f"""# Do the families of `fleet-v2` earn their place?
 
-<!-- Made by tools/preview_families.py from docs/data/families_v2.json. -->
+<!-- Made by tools/preview_families.py from docs/data/families_v2.json and the scores beside it. -->
 
-The gates are those of [fleet-v1](families.md). The samples are tiny. Generated instances and fresh scenarios of each:
-{samples}.
+The gates are those of [fleet-v1](families.md), which explains them. The samples are tiny: {_samples(costs)}.
 They say whether a family is far from its gates. They do not say by how much. An interval over one scenario is a point.
+{told} A better agent than those tried would raise all three columns.
 
-{told}
+{table(("set", *_HEAD), rows, text_columns=2)}
+{alikeness(SCORES_V1, SCORES, scores(costs))}"""
 
-{table(_HEAD, [row(family, v) for family, v in verdicts.items()])}
-*Never changes*, *last value* and *serving nobody* are explained there.
 
-## How families tell agents apart
+def alikeness(before: Path, after: Path, here: FamilyScores) -> str:
+    """Return the part on how families tell agents apart, before and after.
 
-Scores are relative to the best agent of each instance, as these generated days have no best-known costs. So few days
-make rankings noisy, and noise makes correlations lower than they are. [The results](fleet-v2-results.md) have the same
-tables on the stored tasks, and [the families of fleet-v1](families.md) theirs.
+    Parameters
+    ----------
+    before, after : Path
+        Scores of both sets.
+    here : FamilyScores
+        Of the gates' agents on the gates' days.
+    """
+    old, new = read_scores(before), read_scores(after)
+    rows = [
+        *(_summary(about, found, fleet_v1.HEADLINE, ()) for about, found in old.items()),
+        *(_summary(about, found, HEADLINE, MERGED) for about, found in new.items()),
+        _summary("the days of the gates", here, HEADLINE, MERGED),
+    ]
+    head = (
+        "played",
+        "agents",
+        f"pairs of families at {CLOSEST} or above",
+        "largest, families",
+        "largest, what counts",
+    )
+    return f"""## How families tell agents apart
 
-{section(scores(costs), HEADLINE)}"""
+Rank correlations (Spearman) between two families should be below {CLOSEST}. Families that are joined by a higher
+one on all tasks of test are *merged*. They count once in the score, as one family.
+`tools.family_statistics.alike` finds them, `merged` in the set's manifest names them, and a test compares the two.
+
+{table(head, rows)}
+Fewer tasks make rankings noisy. That moves correlations both ways, so the tasks of all of test decide.
+Spreads, ranks without one family and the best agents alone are in [the results](fleet-v2-results.md).
+
+**Before**: {_matrix(old, fleet_v1.HEADLINE, ())}
+**After**: {_matrix(new, HEADLINE, ())}
+**After, by what counts**: {_matrix(new, HEADLINE, MERGED)}"""
+
+
+def _summary(
+    about: str, found: FamilyScores, headline: Sequence[str], merged: Sequence[Sequence[str]]
+) -> list[object]:
+    families = correlations(compared(found, headline))
+    counts = correlations(what_counts(found, headline, merged))
+    close = sum(value >= CLOSEST - 1e-9 for value in families.values())
+    return [
+        about,
+        len(compared(found, headline)),
+        f"{close} of {len(families)}",
+        f"{max(families.values()):.2f}",
+        f"{max(counts.values()):.2f}",
+    ]
+
+
+def _matrix(
+    stored: Mapping[str, FamilyScores], headline: Sequence[str], merged: Sequence[Sequence[str]]
+) -> str:
+    about, found = next(iter(stored.items()))
+    counts = what_counts(found, headline, merged)
+    names = list(next(iter(counts.values())))
+    return f"{len(counts)} agents, {about}.\n\n{correlation_table(correlations(counts), names)}"
 
 
 if __name__ == "__main__":

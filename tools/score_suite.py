@@ -34,7 +34,7 @@ from fleetgym.leaderboard.unknown_table import CAPTION, unknown_numbers
 from fleetgym.model.library import entries, suites
 from fleetgym.runtime.programs import program
 from fleetgym.scoring.comparison import is_known
-from fleetgym.scoring.statistics import family_means
+from fleetgym.scoring.statistics import counted, family_means
 from fleetgym.scoring.table import Played, Table, Task, make_table, mean_log_ratios
 from tools.family_cards import CARDS
 from tools.family_statistics import FamilyScores, cheaper_by, section, write_scores
@@ -208,11 +208,13 @@ def played_tasks(run: Results) -> str:
 
 
 def family_scores(rows: Rows) -> FamilyScores:
-    """Return each agent's mean of ln(cost / reference) by family, the best agent first."""
-    found = {}
-    for agent in (row.key for row in make_table(rows).rows):
-        means = family_means(mean_log_ratios(rows[agent]))
+    """Return each agent's mean of ln(cost / reference) by family and list of merged ones, the best agent first."""
+    found, of_all = {}, make_table(rows)
+    for agent in (row.key for row in of_all.rows):
+        logs = mean_log_ratios(rows[agent])
+        means = family_means(logs)
         found[agent] = {family: means[family] for family in ORDER if family in means}
+        found[agent] |= family_means(counted(logs, of_all.counts_as))  # merged families, too
     return found
 
 
@@ -229,11 +231,12 @@ def written(run: Results, reference: str, rows: Rows, about: str, unfinished: Ma
 
 ### Scores
 
-The mean over the headline families ({", ".join(f"`{name}`" for name in by_family if name in headline.scored)}),
+The mean over the headline families ({_headline(headline, by_family)}),
 with 95 % intervals over instances. **Agents share a rank if they cannot be told from the first of them**
 (paired differences, Holm's correction, 5 %); two further down in a group may differ.
 
 {_ranking(headline)}
+{_deciding(rows)}
 ### By family
 
 Percent above the reference. In bold: a family's first rank, by its own instances.
@@ -257,7 +260,7 @@ and how many replicas were lost to pools and budgets, or denied.
 {_excess(run, headline)}
 ### Do the families disagree?
 
-{section(family_scores(rows), [name for name in by_family if name in headline.scored])}"""
+{section(family_scores(rows), [name for name in by_family if name in headline.scored], merged_in(headline))}"""
 
 
 def tuned(rows: Rows, reference: str, with_tuned: Rows, unfinished: Mapping[str, str]) -> str:
@@ -305,13 +308,13 @@ def with_names(published: Collection[str], rows: Rows) -> Rows:
 def _gains(rows: Rows) -> str:
     suffix = " tuned"
     agents = [row.key.removesuffix(suffix) for row in make_table(rows).rows if row.key.endswith(suffix)]
-    scored = make_table(rows).scored
+    counts_as = make_table(rows).counts_as
     families = [name for name in ORDER if any(task.family == name for task in next(iter(rows.values())))]
     lines = []
     for agent in agents:
         before, after = mean_log_ratios(rows[agent]), mean_log_ratios(rows[agent + suffix])
         logs = {cluster: after[cluster] - before[cluster] for cluster in before}
-        saved, bounds = cheaper_by({cluster: v for cluster, v in logs.items() if cluster[0] in scored})
+        saved, bounds = cheaper_by(counted(logs, counts_as))
         by = [cheaper_by({c: v for c, v in logs.items() if c[0] == family})[0] for family in families]
         lines.append([f"`{agent}`", number(saved), interval(bounds), *map(number, by)])
     head = ["agent", "cheaper by %", "95 % interval", *(f"`{family}`" for family in families)]
@@ -344,13 +347,15 @@ def sampled(
         How far other agents are.
     """
     names = ", ".join(f"`{agent}`" for agent in slower)
+    of_all, found = make_table(rows), tables_by_family(rows)
     return f"""Not played on all tasks, mostly for their time: {names}. Here they stand among all agents on
 the tasks that all have played, {about}; the mean is again over the headline families. Scores are percent above
 {_stated(reference)}. In bold: a family's first rank.
 {_left_out(unfinished)}
 
-{_by_place(make_table(rows), tables_by_family(rows))}
-{section(scores)}"""
+{_by_place(of_all, found)}
+{_deciding({agent: rows[agent] for agent in slower})}
+{section(scores, [name for name in found if name in of_all.scored], merged_in(of_all))}"""
 
 
 def on_shared_tasks(runs: Sequence[Results]) -> Results:
@@ -388,6 +393,17 @@ def tables_by_family(rows: Rows) -> dict[str, Table]:
         for family in ORDER
         if any(task.family == family for task in next(iter(rows.values())))
     }
+
+
+def merged_in(found: Table) -> list[tuple[str, ...]]:
+    """Return the lists of families of a table that count as one."""
+    return [tuple(name.split("+")) for name in dict.fromkeys(found.counts_as.values()) if "+" in name]
+
+
+def _headline(found: Table, by_family: Iterable[str]) -> str:
+    """Return the names of what counts, the merged ones joined by plus signs."""
+    names = dict.fromkeys(found.counts_as[name] for name in by_family if name in found.scored)
+    return ", ".join(" + ".join(f"`{family}`" for family in name.split("+")) for name in names)
 
 
 def _stated(reference: str) -> str:
@@ -449,6 +465,16 @@ def _ranking(found: Table) -> str:
         ],
         text_columns=2,
     )
+
+
+def _deciding(rows: Rows) -> str:
+    """Return how long agents took to decide, all their episodes together, if all were timed."""
+    times = [played.cpu_s for tasks in rows.values() for played in tasks]
+    if not times or None in times:
+        return ""
+    hours = math.fsum(seconds for seconds in times if seconds is not None) / 3600.0
+    agent = "this agent" if len(rows) == 1 else f"these {len(rows)} agents"
+    return f"Deciding in all these episodes took {agent} {hours:.2f} CPU hours.\n"
 
 
 def _scores(by_family: Mapping[str, Table]) -> dict[tuple[str, str], str]:
@@ -519,7 +545,7 @@ def _breakdown(found: Table) -> str:
 def _excess(run: Results, found: Table) -> str:
     leader = found.rows[0]
     best = {played.task: played.best_usd for played in leader.tasks if played.family in found.scored}
-    more = excess(run, leader.key, best, found.scored)
+    more = excess(run, leader.key, best, found.counts_as)
     rows = []
     for row in found.rows:
         mine = [e for e in run.episodes if e.agent == row.key and e.task in best]

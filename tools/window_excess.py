@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from fleetgym.evaluation.jobs import stored_scenario
 from fleetgym.evaluation.results import Results
 from fleetgym.evaluation.results_format import EpisodeResult
 from fleetgym.model.library import load_instance
-from fleetgym.scoring.statistics import Cluster, cluster_means, family_means
+from fleetgym.scoring.statistics import Cluster, cluster_means, counted, family_means
 
 #: Demand is busy above, quiet below this share of the nominal, each request weighted with the price of not serving it.
 BUSY, QUIET = 1.1, 0.9
@@ -35,7 +35,7 @@ def windows(instance: str, scenario: int) -> Mapping[str, np.ndarray]:
 
 
 def excess(
-    run: Results, leader: str, best_usd: Mapping[tuple[str, int], float], families: Sequence[str]
+    run: Results, leader: str, best_usd: Mapping[tuple[str, int], float], counts_as: Mapping[str, str]
 ) -> dict[str, dict[str, float]]:
     """Return how much dearer each agent is than `leader` in windows of each kind.
 
@@ -47,8 +47,8 @@ def excess(
         The agent that others are compared with.
     best_usd : mapping
         What costs are relative to, by instance and scenario.
-    families : sequence of str
-        Those that count, alike.
+    counts_as : mapping
+        What each family that counts counts as.
 
     Returns
     -------
@@ -61,11 +61,11 @@ def excess(
         shares: dict[str, list[tuple[Cluster, float]]] = {kind: [] for kind in KINDS}
         for episode in (e for e in run.episodes if e.agent == agent):
             family, task = run.header.instances[episode.instance].family, episode.task
-            if family in families:
+            if family in counts_as:
                 for kind, usd in _differences(episode, led[task]).items():
                     shares[kind].append(((family, episode.instance), usd / best_usd[task]))
         found[agent] = {
-            kind: 100.0 * float(np.mean(list(family_means(cluster_means(of)).values())))
+            kind: 100.0 * float(np.mean(list(family_means(counted(cluster_means(of), counts_as)).values())))
             for kind, of in shares.items()
         }
     return found

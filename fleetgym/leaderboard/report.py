@@ -226,7 +226,7 @@ def _pairs(table: Table) -> Figure:
     numbers: Rows = [
         ["cheaper", "dearer", "difference_percent", "low_95", "high_95", "p_holm", "improvement"]
     ]
-    for pair in pairs_of([counted_means(row.tasks, table.scored) for row in table.rows]):
+    for pair in pairs_of([counted_means(row.tasks, table.counts_as) for row in table.rows]):
         bounds = percents(pair.difference.interval())
         names = [table.rows[pair.first].key, table.rows[pair.second].key]
         told = [percent(pair.difference.mean), *(bounds or ("", "")), pair.p_value, pair.improvement]

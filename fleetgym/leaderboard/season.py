@@ -33,7 +33,7 @@ from fleetgym.model.library import (
     MANIFEST_FORMAT,
     Entry,
     find_entry,
-    headline_families,
+    headline_of,
     list_instances,
     load_instance,
 )
@@ -191,10 +191,10 @@ def draw_season(
                 made.append(_write(part, fresh_suite(season), *drawn))
             if progress is not None:
                 progress(len(made), len(list_instances(season.suite)))
-        headline = list(headline_families(season.suite))
         with naming(folder):
             write_json(
-                part / "manifest.json", {"format": MANIFEST_FORMAT, "headline": headline, "entries": made}
+                part / "manifest.json",
+                {"format": MANIFEST_FORMAT, **headline_of(season.suite), "entries": made},
             )
             part.rename(root)
     except BaseException:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
@@ -22,7 +22,7 @@ from fleetgym.model.library import find_entry, task_name
 from fleetgym.scoring.best_known import TOLERANCE, BestKnownSet, best_known_path, read_best_known
 from fleetgym.scoring.score import percent, percents, scored_families
 from fleetgym.scoring.statistics import Cluster, FamilyMean
-from fleetgym.scoring.table import Played, Table, make_table, mean_log_ratios
+from fleetgym.scoring.table import Played, Table, counted_means, make_table
 
 #: Of the interval beyond which a fresh row is flagged.
 FLAG_LEVEL = 0.99
@@ -313,7 +313,7 @@ def shift(public: Sequence[Played], fresh: Sequence[Played]) -> Shift:
     return Shift(percent(worse.mean), percents(worse.interval(FLAG_LEVEL)))
 
 
-def _short_named(tasks: Sequence[Played], families: Collection[str]) -> dict[Cluster, float]:
+def _short_named(tasks: Sequence[Played], counts_as: Mapping[str, str]) -> dict[Cluster, float]:
     """Return cluster means by family and short name: a fresh suite calls its instances as the public one does."""
-    means = mean_log_ratios([played for played in tasks if played.family in families])
+    means = counted_means(tasks, counts_as)
     return {(family, name.rpartition("/")[2]): mean for (family, name), mean in means.items()}

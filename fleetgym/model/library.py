@@ -84,6 +84,11 @@ class Manifest:
     headline: tuple[str, ...] = spec(
         ListOf(Text()), (), doc="families whose mean is the score; the others are shown only; [] for all"
     )
+    merged: tuple[tuple[str, ...], ...] = spec(
+        ListOf(ListOf(Text(), 2)),
+        (),
+        doc="headline families that rank agents alike; the score counts each list once",
+    )
     samples: tuple[Sample, ...] = spec(ListOf(Nested(Sample)), ())
 
 
@@ -204,13 +209,59 @@ def headline_families(name: str) -> tuple[str, ...]:
     >>> headline_families("fleet-v0")
     ()
     """
+    found = _manifest_of(name)
+    return () if found is None else found.headline
+
+
+def counts_as(name: str) -> dict[str, str]:
+    """Return what each headline family of a set counts as in the score: itself, or the families it is merged with.
+
+    Parameters
+    ----------
+    name : str
+        A set, or anything in it.
+
+    Returns
+    -------
+    dict of str
+        Empty if every family counts, or no manifest lists the set.
+
+    Examples
+    --------
+    >>> counts_as("fleet-v2/test")["market"], counts_as("fleet-v2/test")["tail-v2"]
+    ('week+drop-v2+market', 'tail-v2')
+    """
+    found = _manifest_of(name)
+    if found is None:
+        return {}
+    joined = {family: "+".join(group) for group in found.merged for family in group}
+    return {family: joined.get(family, family) for family in found.headline}
+
+
+def headline_of(name: str) -> dict[str, list[Any]]:
+    """Return what a manifest says of the headline of a set, for the manifest of another one.
+
+    Examples
+    --------
+    >>> headline_of("fleet-v0")
+    {'headline': []}
+    """
+    found = _manifest_of(name)
+    if found is None:
+        return {"headline": []}
+    merged = {"merged": [list(group) for group in found.merged]} if found.merged else {}
+    return {"headline": list(found.headline), **merged}
+
+
+def _manifest_of(name: str) -> Manifest | None:
+    """Return the manifest that lists the set of a name."""
     folder, suite = folder_of(name), name.partition("/")[0]
     for path in (folder / suite / MANIFEST, folder / MANIFEST):
         if path.is_file():
             found = _manifest(str(path), path.stat().st_mtime_ns)
             if any(entry.id.startswith(f"{suite}/") for entry in found.entries):
-                return found.headline
-    return ()
+                return found
+    return None
 
 
 def read_manifest(path: str | os.PathLike[str]) -> Manifest:
@@ -227,10 +278,22 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
         for k, family in enumerate(found.headline):
             if family not in families:
                 raise DataError(f"no instance is of family {family!r}", f"$.headline[{k}]")
+        _check_merged(found)
         _check_samples(found)
         return found
     except DataError as error:
         raise error.in_file(str(path)) from None
+
+
+def _check_merged(manifest: Manifest) -> None:
+    """Refuse to merge families that are not of the headline, or twice."""
+    left = set(manifest.headline)
+    for k, group in enumerate(manifest.merged):
+        for n, family in enumerate(group):
+            if family not in left:
+                message = f"{family!r} is no headline family, or is merged twice"
+                raise DataError(message, f"$.merged[{k}][{n}]")
+            left.remove(family)
 
 
 def _check_samples(manifest: Manifest) -> None:

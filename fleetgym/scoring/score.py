@@ -3,6 +3,8 @@
 For a task of cost C and best-known cost B, r = C / B. An instance's score is the mean of ln r over its scenarios, a
 family's the mean over its instances, the headline 100 (exp(mean over families) - 1): percent above best-known. A set
 may name the families that make up the headline (`fleetgym.model.library.headline_families`); others are shown only.
+It may merge some of them. Merged families count as one, whose instances are those of all of them
+(`fleetgym.model.library.counts_as`).
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ from fleetgym.agents.arguments import one_of
 from fleetgym.evaluation.results import Results, read_results
 from fleetgym.evaluation.results_format import EpisodeResult
 from fleetgym.files.errors import FleetgymError
-from fleetgym.model.library import Task, headline_families, task_name
+from fleetgym.model.library import Task, counts_as, task_name
 from fleetgym.scoring.best_known import BestKnownSet, load_best_known
-from fleetgym.scoring.statistics import FamilyMean, cluster_means, family_means
+from fleetgym.scoring.statistics import FamilyMean, cluster_means, counted, family_means
 
 RELATIVE_TO = ("best-known", "best-in-run")
 
@@ -41,8 +43,8 @@ def percents(interval: tuple[float, float] | None) -> tuple[float, float] | None
     return None if interval is None else (percent(interval[0]), percent(interval[1]))
 
 
-def scored_families(instances: Mapping[str, str], suite: str | None = None) -> tuple[str, ...]:
-    """Return the families that make up the headline of a run, sorted.
+def scored_families(instances: Mapping[str, str], suite: str | None = None) -> dict[str, str]:
+    """Return the families that make up the headline of a run, sorted, and what each counts as.
 
     Parameters
     ----------
@@ -53,18 +55,19 @@ def scored_families(instances: Mapping[str, str], suite: str | None = None) -> t
 
     Returns
     -------
-    tuple of str
-        Those that the sets name; all, if none of them was played.
+    dict of str
+        Those that the sets name; all, if none of them was played. A family counts as itself, or as all that it is
+        merged with.
 
     Examples
     --------
     >>> scored_families({"fleet-v0/dev/ou-s-001": "ou", "fleet-v0/dev/grw-s-001": "grw"})
-    ('grw', 'ou')
+    {'grw': 'grw', 'ou': 'ou'}
     """
     played = {((suite or name).partition("/")[0], family) for name, family in instances.items()}
-    named = {name: headline_families(name) for name, _ in played}
-    scored = {family for name, family in played if not named[name] or family in named[name]}
-    return tuple(sorted(scored or {family for _, family in played}))
+    named = {name: counts_as(name) for name, _ in played}
+    scored = {f: named[name].get(f, f) for name, f in sorted(played) if not named[name] or f in named[name]}
+    return dict(sorted((scored or {family: family for _, family in played}).items()))
 
 
 def column_head(family: str, scored: Sequence[str]) -> str:
@@ -215,7 +218,7 @@ def score(
     return ScoreTable(
         rows=tuple(sorted(rows, key=lambda row: (row.score, row.agent))),
         families=tuple(sorted(set(families.values()))),
-        scored=scored,
+        scored=tuple(scored),
         num_tasks=len(best),
         suite=results.header.suite,
         best_known=reference.name,
@@ -239,7 +242,7 @@ def _row(
     episodes: Sequence[EpisodeResult],
     results: Results,
     best: Mapping[Task, float],
-    scored: Sequence[str],
+    scored: Mapping[str, str],
 ) -> ScoreRow:
     missing = set(best) - {e.task for e in episodes}
     if missing:
@@ -248,7 +251,7 @@ def _row(
     means = cluster_means(
         ((families[e.instance], e.instance), math.log(e.cost_usd / best[e.task])) for e in episodes
     )
-    headline = FamilyMean.of({cluster: mean for cluster, mean in means.items() if cluster[0] in scored})
+    headline = FamilyMean.of(counted(means, scored))
     failures = sum(e.failure is not None for e in episodes)
     episodes = [e for e in episodes if families[e.instance] in scored]
     timings = [e.timing for e in episodes if e.timing is not None]

@@ -39,6 +39,24 @@ def cluster_means(values: Iterable[tuple[Cluster, float]]) -> dict[Cluster, floa
     return {cluster: math.fsum(of) / len(of) for cluster, of in found.items()}
 
 
+def counted(means: Mapping[Cluster, float], counts_as: Mapping[str, str]) -> dict[Cluster, float]:
+    """Return the numbers of families that count; merged families become one.
+
+    Parameters
+    ----------
+    means : mapping
+        A number of each instance.
+    counts_as : mapping
+        What each family counts as; families that are not in it do not count.
+
+    Examples
+    --------
+    >>> counted({("ou", "a"): 0.1, ("drop", "b"): 0.5, ("grw", "c"): 9.0}, {"ou": "ou+drop", "drop": "ou+drop"})
+    {('ou+drop', 'a'): 0.1, ('ou+drop', 'b'): 0.5}
+    """
+    return {(counts_as[family], name): x for (family, name), x in means.items() if family in counts_as}
+
+
 def family_means(means: Mapping[Cluster, float]) -> dict[str, float]:
     """Return the mean of each family's instances.
 

@@ -10,7 +10,15 @@ from fleetgym.evaluation.results_format import COST_TERMS, Costs
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.library import Task, task_name
 from fleetgym.scoring.score import column_head, percent, percents, scored_families
-from fleetgym.scoring.statistics import Cluster, FamilyMean, cluster_means, profile, tail_mean, tie_groups
+from fleetgym.scoring.statistics import (
+    Cluster,
+    FamilyMean,
+    cluster_means,
+    counted,
+    profile,
+    tail_mean,
+    tie_groups,
+)
 from fleetgym.scoring.unknown import unknown
 
 
@@ -72,6 +80,8 @@ class Table:
     families: Sequence[str]
     scored: Sequence[str]  # families that make up the score
     num_tasks: int
+    counts_as: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """What each of them counts as: itself, or the families that it is merged with."""
     unknown_percent: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """What nobody can know: percent above the lower bounds, of families where it was measured."""
 
@@ -104,18 +114,19 @@ def make_table(rows: Mapping[str, Sequence[Played]], *, suite: str | None = None
         if missing := set(every) - {played.task for played in tasks}:
             raise FleetgymError(f"{key} has not played {task_name(*min(missing))}")
     first = next(iter(rows.values()))
-    scored = scored_families({played.instance: played.family for played in first}, suite)
+    counts_as = scored_families({played.instance: played.family for played in first}, suite)
     means = {key: mean_log_ratios(tasks) for key, tasks in rows.items()}
-    counted = {key: _of_families(found, scored) for key, found in means.items()}
-    order = sorted(rows, key=lambda key: (FamilyMean.of(counted[key]).mean, key))
-    ranks = tie_groups([counted[key] for key in order])
+    scores = {key: counted(found, counts_as) for key, found in means.items()}
+    order = sorted(rows, key=lambda key: (FamilyMean.of(scores[key]).mean, key))
+    ranks = tie_groups([scores[key] for key in order])
     return Table(
         rows=tuple(
-            _row(key, rank, rows[key], means[key], scored) for key, rank in zip(order, ranks, strict=True)
+            _row(key, rank, rows[key], means[key], counts_as) for key, rank in zip(order, ranks, strict=True)
         ),
         families=tuple(sorted({played.family for played in first})),
-        scored=scored,
+        scored=tuple(counts_as),
         num_tasks=len(every),
+        counts_as=counts_as,
         unknown_percent=_unknown(first),
     )
 
@@ -125,9 +136,9 @@ def mean_log_ratios(tasks: Sequence[Played]) -> dict[Cluster, float]:
     return cluster_means(((played.family, played.instance), math.log(played.ratio)) for played in tasks)
 
 
-def counted_means(tasks: Sequence[Played], scored: Sequence[str]) -> dict[Cluster, float]:
+def counted_means(tasks: Sequence[Played], counts_as: Mapping[str, str]) -> dict[Cluster, float]:
     """Return the mean of ln(cost / best-known) of each instance of the families that make up the score."""
-    return _of_families(mean_log_ratios(tasks), scored)
+    return counted(mean_log_ratios(tasks), counts_as)
 
 
 def _row(
@@ -135,13 +146,13 @@ def _row(
     rank: int,
     tasks: Sequence[Played],
     means: Mapping[Cluster, float],
-    scored: Sequence[str],
+    counts_as: Mapping[str, str],
 ) -> TableRow:
-    headline = FamilyMean.of(_of_families(means, scored))
-    families = {family: FamilyMean.of(_of_families(means, [family])) for family, _ in sorted(means)}
-    counted = [played for played in tasks if played.family in scored]
-    count = len(counted)
-    times = [played.cpu_s for played in counted if played.cpu_s is not None]
+    headline = FamilyMean.of(counted(means, counts_as))
+    families = {family: FamilyMean.of(counted(means, {family: family})) for family, _ in sorted(means)}
+    scored = [played for played in tasks if played.family in counts_as]
+    count = len(scored)
+    times = [played.cpu_s for played in scored if played.cpu_s is not None]
     return TableRow(
         key=key,
         rank=rank,
@@ -149,33 +160,29 @@ def _row(
         interval=percents(headline.interval()),
         families={family: percent(found.mean) for family, found in families.items()},
         family_intervals={family: percents(found.interval()) for family, found in families.items()},
-        above_bound=_above_bound(counted),
+        above_bound=_above_bound(scored, counts_as),
         families_above_bound={
-            family: _above_bound([played for played in tasks if played.family == family])
+            family: _above_bound([played for played in tasks if played.family == family], {family: family})
             for family in families
         },
-        cost_usd=math.fsum(played.cost_usd for played in counted),
-        tail_usd=tail_mean([played.cost_usd - played.best_usd for played in counted]),
-        miss_share=math.fsum(played.miss_share for played in counted) / count,
-        unserved_share=math.fsum(played.unserved_share for played in counted) / count,
+        cost_usd=math.fsum(played.cost_usd for played in scored),
+        tail_usd=tail_mean([played.cost_usd - played.best_usd for played in scored]),
+        miss_share=math.fsum(played.miss_share for played in scored) / count,
+        unserved_share=math.fsum(played.unserved_share for played in scored) / count,
         failures=sum(played.failed for played in tasks),
         cpu_s=math.fsum(times) / count if len(times) == count else None,
-        profile=profile([played.ratio for played in counted]),
-        breakdown=_breakdown(counted),
+        profile=profile([played.ratio for played in scored]),
+        breakdown=_breakdown(scored, counts_as),
         tasks=tuple(sorted(tasks, key=lambda played: played.task)),
     )
 
 
-def _of_families(means: Mapping[Cluster, float], families: Sequence[str]) -> dict[Cluster, float]:
-    return {cluster: mean for cluster, mean in means.items() if cluster[0] in families}
-
-
-def _above_bound(tasks: Sequence[Played]) -> float | None:
+def _above_bound(tasks: Sequence[Played], counts_as: Mapping[str, str]) -> float | None:
     """Return the headline with lower bounds in the place of best-known costs."""
     if any(not played.bound_usd for played in tasks):
         return None
     bounded = [dataclasses.replace(played, best_usd=played.bound_usd or 0.0) for played in tasks]
-    return percent(FamilyMean.of(mean_log_ratios(bounded)).mean)
+    return percent(FamilyMean.of(counted_means(bounded, counts_as)).mean)
 
 
 def _unknown(tasks: Sequence[Played]) -> dict[str, float]:
@@ -190,7 +197,7 @@ def _unknown(tasks: Sequence[Played]) -> dict[str, float]:
     return found
 
 
-def _breakdown(tasks: Sequence[Played]) -> dict[str, float]:
+def _breakdown(tasks: Sequence[Played], counts_as: Mapping[str, str]) -> dict[str, float]:
     """Return each cost term relative to best-known: mean over tasks, instances and families in turn."""
     found = {}
     for term in COST_TERMS:
@@ -198,5 +205,5 @@ def _breakdown(tasks: Sequence[Played]) -> dict[str, float]:
             ((played.family, played.instance), getattr(played.costs, term) / played.best_usd)
             for played in tasks
         )
-        found[term] = FamilyMean.of(shares).mean
+        found[term] = FamilyMean.of(counted(shares, counts_as)).mean
     return found
