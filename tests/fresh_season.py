@@ -37,11 +37,17 @@ SEASON = Season(name="t", suite=SUITE, scenarios=2, seed_sha256=seed_sha256(SEED
 def draw_with_best_known(folder: Path) -> Path:
     """Draw the season, with proven best-known costs, and return its folder."""
     draw_season(SEASON, SEED, folder)
+    write_optima(SEASON, folder)
+    return folder
+
+
+def write_optima(season: Season, folder: Path) -> None:
+    """Write proven best-known costs of a season on the toys that was drawn into a folder."""
     with instances_from(folder):
-        suite = fresh_suite(SEASON)
+        suite = fresh_suite(season)
         tasks = {}
         for name in list_instances(suite):
-            for k in range(SEASON.scenarios):
+            for k in range(season.scenarios):
                 cost = verified_cost_usd(name, k, optimal_actions(name, k))
                 tasks[task_name(name, k)] = BestKnown(
                     instance_hash=load_instance(name).content_hash,
@@ -51,14 +57,13 @@ def draw_with_best_known(folder: Path) -> Path:
                     date="2026-11-21",
                     proven=True,
                 )
-        best = BestKnownSet(format=BEST_KNOWN_FORMAT, name="bks-2026-11-t", tasks=tasks)
+        best = BestKnownSet(format=BEST_KNOWN_FORMAT, name=f"bks-2026-11-{season.name}", tasks=tasks)
         write_best_known(folder / suite.partition("/")[0] / "best_known.json", best)
-    return folder
 
 
-def write_best_actions(private: Path, folder: Path) -> None:
+def write_best_actions(private: Path, folder: Path, season: str = SEASON.name) -> None:
     """Write actions that achieve the best-known costs of a season's tasks."""
-    known = read_best_known(private / "fresh-t" / "best_known.json")
+    known = read_best_known(private / f"fresh-{season}" / "best_known.json")
     with instances_from(private):
         for task, best in known.tasks.items():
             name, _, number = task.rpartition("#")

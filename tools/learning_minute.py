@@ -3,8 +3,8 @@
     python -m tools.learning_minute --json results/minute.json           # goes on where it stopped
     python -m tools.learning_minute --json results/minute.json --instances fleet-v1/dev/ou-s-101
 
-Learners are the README's example of stable-baselines3 and `cem`. They learn on days drawn from the instance's own
-processes. Everything is judged on other drawn days, the same for all, and on the stored ones. Slow agents play the
+Learners are the example of docs/ppo.md with stable-baselines3 and `cem`. They learn on days drawn from the instance's
+own processes. Everything is judged on other drawn days, the same for all, and on the stored ones. Slow agents play the
 first of the fresh days only.
 """
 
@@ -41,14 +41,14 @@ INSTANCES = tuple(f"fleet-v1/dev/{name}-s-101" for name in ("ou", "drop", "multi
 YARDSTICKS = {"margin": 200, "hold": 200, "descent": 50, "lookahead": 30}
 #: Fresh days are drawn from seeds that no learner uses.
 FIRST_DAY = 5_000_000_000
-#: Windows that the README's example plays: about a CPU minute.
+#: Windows that the example of docs/ppo.md plays: about a CPU minute.
 WINDOWS = 250_000
 
 Policy = Callable[[np.ndarray], np.ndarray]
 
 
 def ppo(instance: str, seed: int, windows: int) -> Policy:
-    """Learn as the README's example does."""
+    """Learn as the example of docs/ppo.md does."""
     from stable_baselines3 import PPO
 
     from fleetgym.envs.sb3 import BatchedVecEnv
