@@ -59,7 +59,7 @@ class Place(enum.Enum):
 SETTINGS = re.compile(r"^((?:[A-Z_]+=\S+ )*)")
 HERE = (Place.QUICK, Place.SLOW, Place.RL)
 MACHINE = re.compile(
-    r"pip (install|wheel)|git clone|pre-commit install|\. \.venv|dask |mpiexec |make (clean|fresh-rows)"
+    r"pip (install|wheel)|git clone|pre-commit install|\. \.venv|dask |mpiexec |jupyter |make (clean|fresh-rows)"
 )
 #: Commands that tests of their own execute in other forms.
 ELSEWHERE = {
@@ -71,6 +71,12 @@ ELSEWHERE = {
 FORM = re.compile(r"\b(FILE|NAME|AGENTS|INSTANCE|FOLDER|CLASS)\b|\.\.\.")
 SLOW = re.compile(r"make score|plan requests.json --agent milp")
 RL = re.compile(r"mine.py:agent hold margin$|check-agent mine.py:agent")
+#: Python that is not quick, by what it contains.
+NEEDS = {
+    "from mpi4py": Place.MACHINE,
+    "stable_baselines3|load_policy": Place.RL,
+    "nonanticipative_bound": Place.SLOW,
+}
 FORMULAS = (
     "docs/model.md",
     "docs/backlog.md",
@@ -236,8 +242,9 @@ def place_of_block(block: Block) -> Place | None:
     if block.kind == "pycon":
         return Place.QUICK
     if block.kind == "python":
-        needs = (("from mpi4py", Place.MACHINE), ("stable_baselines3|load_policy", Place.RL))
-        return next((place for pattern, place in needs if re.search(pattern, block.text)), Place.QUICK)
+        return next(
+            (place for pattern, place in NEEDS.items() if re.search(pattern, block.text)), Place.QUICK
+        )
     if first in FILES:
         return Place.SAVED
     if any(first.startswith(begin) for begin in PRINTED) or first.startswith(
