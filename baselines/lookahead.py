@@ -2,10 +2,12 @@
 
 In every window each fleet that is tried is *held* for some windows over a few paths that `fleetgym.Belief` draws, from
 the present state: admission, start-up, fees, losses and denials are those of steps (`View.rollout`). The search begins
-anew in the next window (Bertsekas 2020, *Rollout, Policy Iteration, and Distributed Reinforcement Learning*). It starts
-from the running fleet, from the last target and from the fleet of the agent `margin`; in the first window also from
-that of an integer program, which may be far from the others. Paths are drawn with the same random numbers in every
-window, since a fleet that follows the luck of samples is restless.
+anew in the next window (Bertsekas 2020, *Rollout, Policy Iteration, and Distributed Reinforcement Learning*). The duals
+of the routing say which neighbours of a fleet are worth playing (`View.estimate`).
+
+A search starts from the running fleet, from the last target and from the fleet of the agent `margin`; in the first
+window also from that of an integer program, which may be far from the others. Paths are drawn with the same random
+numbers in every window, since a fleet that follows the luck of samples is restless.
 
 Where a budget pays for the whole day, rent counts more than it costs: by the factor with which the budget would last,
 as a mean over rests of the day that may come.
@@ -13,7 +15,7 @@ as a mean over rests of the day that may come.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -35,7 +37,7 @@ FACTORS = np.array([1.0, 1.25, 1.5, 2.0, 3.0, 4.5, 7.0, 12.0])
 OVERHEAD = 1.1
 
 #: Of the program for the first window: the gap at which it ends, and the most nodes.
-GAP, NODES = 0.03, 10
+GAP, NODES = 0.1, 1
 
 _TINY = 1e-9  # a gain below this share of the cost is none
 
@@ -48,9 +50,9 @@ class Lookahead:
     paths, windows : int
         How many paths, and how far they go.
     exchanges : int
-        Pairs of replicas exchanged in a round of the search, drawn at random.
+        Exchanges of two replicas that are played in a round of the search, at most: those that are estimated best.
     rounds : int
-        Most rounds of a search.
+        Most rounds of a search; one ends with the first move that helps, taken as often as it does.
     shortlist : int
         Configurations per workload and pool that may be added.
     lower, gap : float
@@ -71,7 +73,7 @@ class Lookahead:
         paths: int = 15,
         windows: int = 6,
         exchanges: int = 12,
-        rounds: int = 4,
+        rounds: int = 8,
         shortlist: int = 1,
         lower: float = 1.05,
         gap: float = 0.1,
@@ -86,7 +88,6 @@ class Lookahead:
         """Begin before the first window."""
         self.view, self.seed, instance = view, seed, view.instance
         self.belief, self.sizer = Belief(instance), FleetSizer(instance)
-        self.rng = np.random.default_rng(seed)
         snapshot = view.snapshot()
         self.candidates = shortlist(snapshot, self.shortlist)
         self.most, self.gpu_use = snapshot.max_replicas, snapshot.gpu_use
@@ -188,7 +189,7 @@ class Lookahead:
         return self.known[key]
 
     def _descend(self, fleet: np.ndarray) -> np.ndarray:
-        """Take every move that helps, again as long as it does, until a round finds none."""
+        """Take moves that help, each again as long as it does, until a round finds none."""
         best = self._cost(fleet)
         for _ in range(self.rounds):
             begin = best
@@ -199,26 +200,41 @@ class Lookahead:
                     if cost >= best - _TINY * abs(best):
                         break
                     fleet, best, step = moved, cost, 2 * step
+                if best < begin:
+                    break
             if best == begin:
                 break
         return fleet
 
-    def _moves(self, fleet: np.ndarray) -> Iterator[tuple[int, int]]:
-        """Yield pairs of configurations of which one replica leaves and one comes; -1 is none."""
-        used, adding = self.rng.permutation(np.flatnonzero(fleet)), self.rng.permutation(self.adding)
-        yield from ((int(c), -1) for c in used)
-        yield from ((-1, int(c)) for c in adding)
-        pairs = used.size * adding.size
-        for pair in self.rng.choice(pairs, min(self.exchanges, pairs), replace=False):
-            yield int(used[pair // adding.size]), int(adding[pair % adding.size])
+    def _moves(self, fleet: np.ndarray) -> list[tuple[int, int]]:
+        """Return pairs of configurations of which one replica leaves and one comes, -1 being none: the best ones first.
+
+        Moves of which the duals say that they do not help are left out. An exchange is taken to help as much as its
+        two halves.
+        """
+        used, adding = np.flatnonzero(fleet), self.adding[fleet[self.adding] < self.most[self.adding]]
+        halves = [*((int(c), -1) for c in used), *((-1, int(c)) for c in adding)]
+        fleets = np.array([fleet, *(self._changed(fleet, less, more, 1) for less, more in halves)])
+        usd = self.view.estimate(fleets, self.drawn) + fleets @ self.extra_usd
+        change = usd[1:] - usd[0]
+        pairs = change[: used.size, None] + change[used.size :]
+        pairs[used[:, None] == adding] = np.inf
+        best = np.argsort(pairs, axis=None, kind="stable")[: self.exchanges]
+        exchanges = [(int(used[n // adding.size]), int(adding[n % adding.size])) for n in best]
+        moves = zip([*change, *pairs.ravel()[best]], halves + exchanges, strict=True)
+        return [move for usd, move in sorted(moves) if usd < 0.0]
 
     def _moved(self, fleet: np.ndarray, less: int, more: int, step: int) -> np.ndarray | None:
         """Return the fleet after `step` such moves, or None if there is none."""
-        moved = fleet.copy()
-        if less >= 0:
-            moved[less] -= step
-        if more >= 0:
-            moved[more] += step
-            moved[self.rivals[more]] = 0
+        moved = self._changed(fleet, less, more, step)
         wrong = less == more or np.any(moved < 0) or np.any(moved > self.most)
         return None if wrong or np.any(self.gpu_use @ moved > self.available) else moved
+
+    def _changed(self, fleet: np.ndarray, less: int, more: int, step: int) -> np.ndarray:
+        changed = fleet.copy()
+        if less >= 0:
+            changed[less] -= step
+        if more >= 0:
+            changed[more] += step
+            changed[self.rivals[more]] = 0
+        return changed

@@ -148,6 +148,65 @@ def test_limits_give_up_only_what_costs_more() -> None:
         assert limited[free <= limit] == pytest.approx(free[free <= limit], rel=1e-12)
 
 
+def never_late(instance: Instance) -> Instance:
+    """Return an instance on which no first token is late, so that the routing LP charges all that is charged."""
+    workloads = [{**w, "late_usd": 0.0} for w in instance.to_dict()["workloads"]]
+    return instance.replace(workloads=workloads)
+
+
+def test_estimates_are_bounds_where_nothing_is_late() -> None:
+    """Weak duality: the duals of one fleet bound what any other costs, from states with starts, drains and drops."""
+    equal = below = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        instance = never_late(random_instance(seed))
+        for _ in range(5):
+            view = walk(instance, rng, int(rng.integers(0, instance.num_windows)))
+            paths = random_paths(instance, rng)
+            targets = [random_target(instance, rng) for _ in range(5)]
+            found, usd = view.estimate(targets, paths), view.rollout(targets, paths)
+            assert found[0] == pytest.approx(usd[0], rel=1e-12, abs=1e-12)
+            slack = 1e-5 * np.maximum(usd, usd[0])  # the LP's tie-breaking is not charged
+            assert np.all(found <= usd + slack), (seed, found, usd)
+            equal += np.count_nonzero(found[1:] >= usd[1:] - slack[1:])
+            below += np.count_nonzero(found[1:] < usd[1:] - slack[1:])
+    assert equal > 100 < below
+
+
+def test_estimates_of_paths_with_equal_pools_are_those_of_each() -> None:
+    """What fleets hold is played once for paths of the same GPUs and prices; the sum is that of single paths."""
+    instance = load_instance("fleet-v1/dev/drop-s-101")
+    view, belief, rng = View(instance), Belief(instance), np.random.default_rng(2)
+    belief.update(0, Conditions.nominal(instance))
+    paths = belief.sample(6, WINDOWS, rng)
+    paths.available[3:] = paths.available[:3]
+    paths.available[1, 2, 0] = 0
+    targets = [view.fleet, *(random_target(instance, rng) for _ in range(6))]
+    several = view.estimate(targets, paths)
+    ones = [view.estimate(targets, Paths(*(f[p : p + 1] for f in paths[:3]), np.ones(1))) for p in range(6)]
+    assert several == pytest.approx(paths.weight @ np.array(ones), rel=1e-12)
+    weights = np.array([0.0, 1.0, 0.0, 0.0, 2.0, 0.0])
+    some = view.estimate(targets, paths, weights=weights)
+    assert some == pytest.approx(weights @ np.array(ones), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["ou-s-101", "drop-s-101", "multi-s-101"])
+def test_estimates_tell_most_worse_neighbours(name: str) -> None:
+    """One replica more or less: what is estimated to help includes what helps, and leaves out half of what does not."""
+    instance = load_instance(f"fleet-v1/dev/{name}")
+    view, belief, rng = View(instance), Belief(instance), np.random.default_rng(3)
+    belief.update(0, Conditions.nominal(instance))
+    paths = belief.sample(PATHS, WINDOWS, rng)
+    most = [c.max_replicas for c in instance.configurations]
+    neighbours = [view.fleet + sign * row for row in np.eye(len(most), dtype=np.int64) for sign in (-1, 1)]
+    fleets = [view.fleet, *(n for n in neighbours if n.min() >= 0 and np.all(n <= most))]
+    gain = view.rollout(fleets, paths) - view.rollout(fleets[:1], paths)
+    estimated = view.estimate(fleets, paths) - view.estimate(fleets[:1], paths)
+    assert np.all(estimated[gain < -1e-9 * abs(gain).max()] < 0.0)
+    worse = gain > 1e-9 * abs(gain).max()
+    assert np.mean(estimated[worse] > 0.0) >= 0.5
+
+
 def test_what_is_refused() -> None:
     """Fleets that no action wants, other shapes, weights below zero, and an episode that is over."""
     view = View("fleet-v0/toy/two-pools")

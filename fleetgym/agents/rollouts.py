@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fleetgym.agents.beliefs.belief import Paths
+from fleetgym.kernels.pricing import Prices, new_prices, price_targets
 from fleetgym.kernels.rollouts import new_recall, play_targets
 from fleetgym.model.packing import restricted
 from fleetgym.model.window import FleetState, Router, WindowModel
@@ -27,6 +30,7 @@ class Rollouts:
         self._others = np.arange(model.instance.num_configurations)
         self._router: Router | None = None
         self._shape = (0, 0)
+        self._prices: Prices | None = None
         pools = model.instance.num_pools
         self._used, self._rent_usd = np.zeros(pools, dtype=np.int64), np.zeros(pools)
 
@@ -52,10 +56,33 @@ class Rollouts:
             Of each path that are played.
         limit_usd : float
         """
-        router = self._make_room(targets, state.replicas, (len(weight), windows))
-        fleet = state.replicas[self._members]
+        fleet, played = self._prepare(targets, paths, weight, state, windows)
         usd = np.empty(len(targets))
-        status = play_targets(  # copies: kernels are not compiled for arrays that cannot be written to
+        status = play_targets(
+            *played, fleet, limit_usd, np.empty_like(fleet), self._used, self._rent_usd, usd
+        )
+        self._model.check(status)
+        return usd
+
+    def estimate(
+        self, targets: np.ndarray, paths: Paths, weight: np.ndarray, state: FleetState, windows: int
+    ) -> np.ndarray:
+        """Return what the first target costs, and estimates of the others, (n,) USD; arguments as of `play`."""
+        fleet, played = self._prepare(targets, paths, weight, state, windows)
+        if self._prices is None:
+            self._prices = new_prices(*self._shape, len(self._members))
+        usd = np.empty(len(targets))
+        status = price_targets(*played, fleet, np.empty_like(fleet), self._prices, usd)
+        self._model.check(status)
+        return usd
+
+    def _prepare(
+        self, targets: np.ndarray, paths: Paths, weight: np.ndarray, state: FleetState, windows: int
+    ) -> tuple[np.ndarray, tuple[Any, ...]]:
+        """Return the state, and the arguments of a kernel before it, of the configurations in play."""
+        router = self._make_room(targets, state.replicas, (len(weight), windows))
+        # Copies: kernels are not compiled for arrays that cannot be written to.
+        played = (
             router.packed.words,
             self._recall.words,
             np.array(paths.workload[:, :windows], dtype=np.float64, order="C"),
@@ -65,15 +92,8 @@ class Rollouts:
             np.ascontiguousarray(targets[:, self._members]),
             state.window == 0,
             state.spent_usd,
-            fleet,
-            limit_usd,
-            np.empty_like(fleet),
-            self._used,
-            self._rent_usd,
-            usd,
         )
-        self._model.check(status)
-        return usd
+        return state.replicas[self._members], played
 
     def _make_room(self, targets: np.ndarray, replicas: np.ndarray, shape: tuple[int, int]) -> Router:
         """Return the work space, a new one for further configurations or another shape of the paths."""
@@ -88,4 +108,5 @@ class Rollouts:
             self._shape = shape
             workloads = self._model.instance.num_workloads
             self._recall = new_recall(*shape, self._router.memory, workloads)
+            self._prices = None
         return self._router

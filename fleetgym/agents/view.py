@@ -207,6 +207,54 @@ class View:
         >>> bool(usd[0] > usd[1])
         True
         """
+        return self._rollouts.play(*self._over_paths(targets, conditions, weights), float(limit))
+
+    def estimate(
+        self,
+        targets: Sequence[Sequence[int]] | np.ndarray,
+        conditions: Paths,
+        *,
+        weights: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Estimate what `rollout` would return, from the duals of the first target. Nothing is changed.
+
+        The first target is played. The others are held, so that rent, fees, starts and losses are exact; but each
+        window's routing is not solved: what replicas more or less are worth is read from its duals for the first
+        target. That takes a small part of the time.
+        The estimate is best for targets that are much like the first one.
+
+        Parameters
+        ----------
+        targets : array_like of int, shape (n, C)
+            As for `rollout`.
+        conditions : Paths
+        weights : ndarray, shape (P,), optional
+
+        Returns
+        -------
+        ndarray, shape (n,)
+            USD. The first one is what `rollout` returns.
+
+        Raises
+        ------
+        DataError, FleetgymError
+            As `rollout`.
+
+        Examples
+        --------
+        >>> import numpy as np, fleetgym
+        >>> view = fleetgym.View("fleet-v0/toy/two-pools")
+        >>> paths = fleetgym.Belief(view.instance).sample(4, 3, np.random.default_rng(0))
+        >>> usd = view.estimate([[1, 1], [2, 1]], paths)
+        >>> bool(usd[0] == view.rollout([[1, 1]], paths)[0])
+        True
+        """
+        return self._rollouts.estimate(*self._over_paths(targets, conditions, weights))
+
+    def _over_paths(
+        self, targets: Sequence[Sequence[int]] | np.ndarray, conditions: Paths, weights: np.ndarray | None
+    ) -> tuple[np.ndarray, Paths, np.ndarray, FleetState, int]:
+        """Return what rollouts take, checked."""
         wanted = np.array([self.actions.check_fleet(target) for target in targets], dtype=np.int64)
         left = self.instance.num_windows - self.window
         if left < 1:
@@ -223,13 +271,12 @@ class View:
                 raise DataError(f"expected the shape {wide}, got {given}", f"$.conditions.{name}")
         if weight.shape != shape[:1] or not weight.min(initial=0.0) >= 0:
             raise DataError(f"expected {shape[0]} weights, none negative", "$.weights")
-        return self._rollouts.play(
+        return (
             wanted.reshape(len(wanted), self.instance.num_configurations),
             conditions,
             weight,
             self._state,
             min(left, shape[1]),
-            float(limit),
         )
 
     def steady_cost_usd(

@@ -182,7 +182,7 @@ def _beyond(value, slo):
 
 
 @always_inline
-def _fill_routes(parameters, conditions, active, unserved_usd, routes, allowed):
+def fill_routes(parameters, conditions, active, unserved_usd, routes, allowed):
     """Fill the LP's columns, and prefill and service times."""
     count, (workloads, configurations) = active.shape[0], parameters.performance.shape[1:]
     plane = workloads * count
@@ -330,6 +330,20 @@ def _charge(parameters, conditions, used, number, late, routes, slack, active, u
         miss[i] = min(1.0, slack[i, 0] + late_share)
 
 
+@always_inline
+def _tables(numbers, count_w, count_c):
+    """Return the tables of a window in the work space."""
+    routes = table(numbers, 0, (NUM_ROUTE_ROWS, count_w, count_c))
+    end = routes.size
+    slack, end = table(numbers, end, (count_w, 3)), end + 3 * count_w
+    per_segment, end = table(numbers, end, (2, count_c, 3)), end + 6 * count_c
+    capacity, end = table(numbers, end, (3, count_c)), end + 3 * count_c
+    mixture, end = table(numbers, end, (NUM_MOMENTS, count_c)), end + NUM_MOMENTS * count_c
+    queues, end = table(numbers, end, (NUM_QUEUE_ROWS, count_c)), end + NUM_QUEUE_ROWS * count_c
+    unserved_usd, late = numbers[end : end + count_w], numbers[end + count_w :]
+    return routes, slack, per_segment, capacity, mixture, queues, unserved_usd, late
+
+
 def operate(packed, conditions, active, basis):
     """Route one window's demand over the serving replicas and charge for it.
 
@@ -351,18 +365,13 @@ def operate(packed, conditions, active, basis):
     """
     problem, work, played = unpack(packed)
     parameters, serving, scratch, shares = problem.parameters, played.serving, played.scratch, played.routing
-    count_w, count_c, numbers = conditions.shape[1], active.shape[0], scratch.numbers
-    routes = table(numbers, 0, (NUM_ROUTE_ROWS, count_w, count_c))
-    end = routes.size
-    slack, end = table(numbers, end, (count_w, 3)), end + 3 * count_w
-    per_segment, end = table(numbers, end, (2, count_c, 3)), end + 6 * count_c
-    capacity, end = table(numbers, end, (3, count_c)), end + 3 * count_c
-    mixture, end = table(numbers, end, (NUM_MOMENTS, count_c)), end + NUM_MOMENTS * count_c
-    queues, end = table(numbers, end, (NUM_QUEUE_ROWS, count_c)), end + NUM_QUEUE_ROWS * count_c
-    unserved_usd, late = numbers[end : end + count_w], numbers[end + count_w :]
+    count_w, count_c = conditions.shape[1], active.shape[0]
+    routes, slack, per_segment, capacity, mixture, queues, unserved_usd, late = _tables(
+        scratch.numbers, count_w, count_c
+    )
     allowed = table(scratch.flags, 0, (count_w, count_c))
     share, used = routes[R_SHARE], scratch.used
-    _fill_routes(parameters, conditions, active, unserved_usd, routes, allowed)
+    fill_routes(parameters, conditions, active, unserved_usd, routes, allowed)
     _fill_limits(parameters, serving, active, capacity, per_segment[0], per_segment[1])
     count_ticks(work.timer, COEFFICIENTS)
     status, _, _ = extern_solve(
@@ -403,3 +412,27 @@ def operate(packed, conditions, active, basis):
 extern_operate = extern(
     operate, 0, EXAMPLE_PACKED, EXAMPLE_CONDITIONS.workload, EXAMPLE_PACKED, EXAMPLE_MEMORY.basis
 )
+
+
+@inline
+def fill_late_relief(parameters, conditions, active, played, relief_usd):
+    """Write what one more replica of each configuration would save of late costs, were the routing that of `operate`.
+
+    `operate` has just been called for this window. The work space that it left behind is overwritten.
+    """
+    count_w, scratch = conditions.shape[1], played.scratch
+    routes, _, _, _, mixture, queues, _, late = _tables(scratch.numbers, count_w, active.shape[0])
+    used = scratch.used
+    number = _list_used(routes[R_SHARE], used)
+    for c in range(relief_usd.shape[0]):
+        relief_usd[c] = 0.0
+    for sign in (1.0, -1.0):
+        for r in range(number):
+            i, k = used[0, r], used[1, r]
+            usd = conditions[RATE, i] * parameters.clock[0] * parameters.workload[LATE_USD, i]
+            relief_usd[active[k]] += sign * usd * routes[R_SHARE, i, k] * late[r]
+        if sign > 0.0:
+            for k in range(active.shape[0]):
+                mixture[M_SERVERS, k] += parameters.configuration[CONCURRENCY, active[k]]
+                mixture[M_WAITING, k] = 0.0
+            _fill_late(parameters, used, number, active, routes, mixture, queues, late)

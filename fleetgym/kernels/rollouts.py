@@ -38,7 +38,8 @@ def _is_back(old, new, t):
 
 
 @inline
-def _copy_fleet(source, target):
+def copy_fleet(source, target):
+    """Copy the state of a fleet."""
     for c in range(target.shape[0]):
         for k in range(target.shape[1]):
             target[c, k] = source[c, k]
@@ -48,6 +49,16 @@ def _copy_fleet(source, target):
 def _copy(source, target):
     for c in range(target.shape[0]):
         target[c] = source[c]
+
+
+@inline
+def operating_usd(terms_usd):
+    """Return what a window costs without holding and starting."""
+    usd = 0.0
+    for term in range(terms_usd.shape[0]):
+        if term != T_RENTAL and term != T_MODEL and term != T_STARTUP:
+            usd += terms_usd[term]
+    return usd
 
 
 @jit
@@ -80,14 +91,14 @@ def play_rollout(packed, basis, active, workload, available, price, target, begi
     """
     packed, target, old, new = borrow((packed, target, old, new))
     season = borrow(PackedConditions(workload, available, price))
-    _copy_fleet(old.fleet[begin], new.fleet[begin])
+    copy_fleet(old.fleet[begin], new.fleet[begin])
     new.spent_usd[begin] = old.spent_usd[begin]
     _, _, played = unpack(packed)
     memory, total = borrow(Memory(basis, active)), 0.0
     for t in range(begin, target.shape[0]):
         if t >= end and _is_back(old, new, t):
             return 0, t
-        _copy_fleet(new.fleet[t], new.fleet[t + 1])
+        copy_fleet(new.fleet[t], new.fleet[t + 1])
         conditions = PackedConditions(season.workload[t], season.available[t], season.price[t])
         status, _, spent_usd = extern_play(
             packed, conditions, target[t], t == 0, new.spent_usd[t], new.fleet[t + 1], memory
@@ -142,11 +153,7 @@ def price_options(packed, basis, active, workload, available, price, serving, me
             status = serve(packed, conditions, memory)
             if status != 0:
                 return status
-            cost = 0.0
-            for term in range(played.terms_usd.shape[0]):
-                if term != T_RENTAL and term != T_MODEL and term != T_STARTUP:
-                    cost += played.terms_usd[term]
-            usd[t, k] = cost
+            usd[t, k] = operating_usd(played.terms_usd)
     return 0
 
 
@@ -181,7 +188,7 @@ def _empty_recall(paths: int, windows: int, memory: Memory, workloads: int) -> R
 
 
 _packer = Packer(_empty_recall(1, 1, EXAMPLE_MEMORY, 1))
-_unpack: Any = _packer.unpack
+unpack_recall: Any = _packer.unpack
 
 
 def new_recall(paths: int, windows: int, memory: Memory, workloads: int) -> PackedPointers:
@@ -262,7 +269,7 @@ def _note(known, serving):
 
 
 @inline
-def _operating_usd(packed, conditions, recall, p, t):
+def _recalled_usd(packed, conditions, recall, p, t):
     """Return the status of the routing, and what it costs to operate the replicas that serve; or what is remembered."""
     _, _, played = unpack(packed)
     place = _place(played.serving)
@@ -273,10 +280,7 @@ def _operating_usd(packed, conditions, recall, p, t):
     memory = Memory(recall.tried_basis[p, t], recall.tried_active[p, t])
     _copy_memory(recall.basis[p, t], recall.active[p, t], memory.basis, memory.active)
     status = serve(packed, conditions, memory)
-    usd = 0.0
-    for term in range(played.terms_usd.shape[0]):
-        if term != T_RENTAL and term != T_MODEL and term != T_STARTUP:
-            usd += played.terms_usd[term]
+    usd = operating_usd(played.terms_usd)
     _note(known, played.serving)
     recall.usd[p, t, place] = usd
     return status, usd
@@ -361,7 +365,7 @@ def play_targets(
     weight, target, fleet, space, used = borrow((weight, target, fleet, space, used))
     rent_usd, usd = borrow((rent_usd, usd))
     problem, _, played = unpack(packed)
-    memories = _unpack(words)[0]
+    memories = unpack_recall(words)[0]
     bounded = limit_usd < np.inf and problem.budget[BUDGET_KIND] == NO_BUDGET
     for p in range(workload.shape[0]):
         for t in range(workload.shape[1]):
@@ -380,16 +384,16 @@ def play_targets(
                 continue
             if bounded:
                 ahead -= weight[p] * _least_usd(available[p], price[p], used, rent_usd)
-            _copy_fleet(fleet, space)
+            copy_fleet(fleet, space)
             spent = spent_usd
             for t in range(workload.shape[1]):
                 conditions = PackedConditions(workload[p, t], available[p, t], price[p, t])
                 _, spent = extern_hold(packed, conditions, target[k], first and t == 0, spent, space)
-                status, operating_usd = _operating_usd(packed, conditions, memories, p, t)
+                status, running_usd = _recalled_usd(packed, conditions, memories, p, t)
                 if status != 0:
                     return status
                 terms = played.terms_usd
-                total += weight[p] * (terms[T_RENTAL] + terms[T_MODEL] + terms[T_STARTUP] + operating_usd)
+                total += weight[p] * (terms[T_RENTAL] + terms[T_MODEL] + terms[T_STARTUP] + running_usd)
                 if total + ahead > limit_usd:
                     break
             if total + ahead > limit_usd:
