@@ -72,7 +72,7 @@ class Lookahead:
         self,
         paths: int = 15,
         windows: int = 6,
-        exchanges: int = 12,
+        exchanges: int = 4,
         rounds: int = 8,
         shortlist: int = 1,
         lower: float = 1.05,
