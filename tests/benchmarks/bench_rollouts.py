@@ -3,6 +3,7 @@
 "spans": one compiled call per path (`play_rollout`), with one memory that all share, is what an agent could do before
 `View.rollout`. "rollout": one call per target. Both play the same targets up to the same limits, in turns, in one
 process, and the best turn counts; a window counts if the spans play it, whether the rollout solves or remembers it.
+"estimate": the neighbours that were priced by duals (`View.estimate`), per window of each.
 "HiGHS": the routing programs of such windows alone, passed to a warm solver from Python.
 """
 
@@ -43,6 +44,7 @@ class Decision(NamedTuple):
     paths: Paths
     targets: list[np.ndarray]
     limits: list[float]
+    priced: list[np.ndarray]  # each: a fleet and its neighbours
 
 
 class Recorder(View):
@@ -52,11 +54,20 @@ class Recorder(View):
 
     def rollout(self, targets: Any, conditions: Paths, *, weights: Any = None, limit: float = np.inf) -> Any:
         """Note targets and limit."""
-        if not self.decisions or self.decisions[-1].paths is not conditions:
-            self.decisions.append(Decision(self._state.copy(), conditions, [], []))
-        self.decisions[-1].targets.append(np.array(targets[0]))
-        self.decisions[-1].limits.append(limit)
+        decision = self._decision(conditions)
+        decision.targets.append(np.array(targets[0]))
+        decision.limits.append(limit)
         return super().rollout(targets, conditions, weights=weights, limit=limit)
+
+    def estimate(self, targets: Any, conditions: Paths, *, weights: Any = None) -> Any:
+        """Note targets."""
+        self._decision(conditions).priced.append(np.array(targets))
+        return super().estimate(targets, conditions, weights=weights)
+
+    def _decision(self, paths: Paths) -> Decision:
+        if not self.decisions or self.decisions[-1].paths is not paths:
+            self.decisions.append(Decision(self._state.copy(), paths, [], [], []))
+        return self.decisions[-1]
 
 
 def record(name: str, decisions: int = DECISIONS, before: int = BEFORE, **settings: Any) -> Recorder:
@@ -153,6 +164,14 @@ def rollouts(view: View, decisions: Sequence[Decision]) -> None:
             View.rollout(view, target[None], decision.paths, limit=limit)
 
 
+def estimates(view: View, decisions: Sequence[Decision]) -> None:
+    """Price all neighbours by `View.estimate`, as the search did."""
+    for decision in decisions:
+        view._state = decision.state
+        for targets in decision.priced:
+            View.estimate(view, targets, decision.paths)
+
+
 def highs_us(view: View, decisions: Sequence[Decision]) -> float:
     """Return what the routing of a window takes in HiGHS: a warm solver to which each program is passed."""
     solver = highspy.Highs()
@@ -190,38 +209,86 @@ def _routing_program(view: View, decision: Decision, t: int) -> routing_lps.Rout
     )
 
 
-def measure(name: str, turns: int = TURNS, **effort: Any) -> dict[str, float]:
-    """Return CPU microseconds per window of spans, without and with their calls, and of rollouts."""
-    view = record(name, **effort)
+def measure(view: Recorder, turns: int) -> dict[str, float]:
+    """Return CPU microseconds per window of spans, without and with their calls, of rollouts and of estimates."""
     spans = Spans(view, view.decisions)
-    best = {"spans": np.inf, "rollout": np.inf}
+    runs = {
+        "spans": spans.run,
+        "rollout": lambda: rollouts(view, view.decisions),
+        "estimate": lambda: estimates(view, view.decisions),
+    }
+    best = dict.fromkeys(runs, np.inf)
     for _ in range(turns):
-        for kind, run in (("spans", spans.run), ("rollout", lambda: rollouts(view, view.decisions))):
+        for kind, run in runs.items():
             begin = time.process_time()
             run()
             best[kind] = min(best[kind], time.process_time() - begin)
     inside = best["spans"] - len(spans.calls) * spans.call_s()
     scale = 1e6 / spans.windows
+    priced = sum(
+        (len(targets) - 1) * np.prod(d.paths.workload.shape[:2])
+        for d in view.decisions
+        for targets in d.priced
+    )
     return {
         "windows": spans.windows,
         "spans": inside * scale,
         "with calls": best["spans"] * scale,
         "rollout": best["rollout"] * scale,
+        "estimate": best["estimate"] * 1e6 / priced,
         "HiGHS": highs_us(view, view.decisions),
     }
 
 
-def table(names: Sequence[str], **effort: Any) -> None:
-    """Print a row for each instance."""
-    print(
-        "instance      windows  spans  with calls  rollout with calls   ratio    HiGHS  (CPU us per window)"
+class Told(NamedTuple):
+    """What estimates say of single moves, beside what rollouts say."""
+
+    neighbours: int
+    cheaper: int
+    told: float  # share of the dearer ones that are estimated dearer
+    lost: float  # share of the cheaper ones that are estimated dearer
+    lost_gain: float  # what these save, as a share of what all cheaper ones save
+
+
+def told(view: View, decisions: Sequence[Decision]) -> Told:
+    """Compare estimates with rollouts on all neighbours that were priced."""
+    estimated, true = [], []
+    for decision in decisions:
+        view._state = decision.state
+        for targets in decision.priced:
+            for found, usd in (
+                (estimated, View.estimate(view, targets, decision.paths)),
+                (true, View.rollout(view, targets, decision.paths)),
+            ):
+                found.extend((usd[1:] - usd[0]) / usd[0])
+    dearer, gain = np.array(estimated) > 0.0, -np.array(true)
+    cheaper = gain > 1e-9
+    return Told(
+        len(gain),
+        int(cheaper.sum()),
+        float(dearer[~cheaper].mean()),
+        float(dearer[cheaper].mean()) if cheaper.any() else 0.0,
+        float(gain[cheaper & dearer].sum() / max(1e-9, gain[cheaper].sum())),
     )
-    for name in names:
-        row = measure(name, **effort)
+
+
+def table(names: Sequence[str], turns: int = TURNS, **effort: Any) -> None:
+    """Print a row for each instance: what windows take, then what estimates are worth."""
+    print(
+        "instance      windows  spans  with calls  rollout with calls   ratio  estimate    HiGHS  "
+        "(CPU us per window)"
+    )
+    views = {name: record(name, **effort) for name in names}
+    for name, view in views.items():
+        row = measure(view, turns)
         print(
             f"{name:12} {row['windows']:8.0f} {row['spans']:6.1f} {row['with calls']:11.1f} "
-            f"{row['rollout']:19.1f} {row['rollout'] / row['spans']:7.2f} {row['HiGHS']:8.0f}"
+            f"{row['rollout']:19.1f} {row['rollout'] / row['spans']:7.2f} {row['estimate']:9.2f} {row['HiGHS']:8.0f}"
         )
+    print("instance      neighbours  cheaper  dearer told  cheaper lost  with of the gain")
+    for name, view in views.items():
+        count, cheaper, dearer, lost, gain = told(view, view.decisions)
+        print(f"{name:12} {count:11} {cheaper:8} {dearer:12.0%} {lost:13.0%} {gain:17.0%}")
 
 
 def smoke(folder: Path) -> None:
