@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,12 @@ nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_execution_in_temp = True
 nb_merge_streams = True
+# Kernels report errors only. Each would warn that it talks to the builder over a local port without encryption.
+settings = tempfile.TemporaryDirectory()
+os.environ["IPYTHONDIR"] = settings.name
+profile = Path(settings.name) / "profile_default"
+profile.mkdir()
+(profile / "ipython_kernel_config.py").write_text("get_config().IPKernelApp.log_level = 40\n")
 
 autosummary_generate = True
 autodoc_member_order = "bysource"

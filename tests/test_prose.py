@@ -65,6 +65,7 @@ def test_the_command_lowers_and_complains(
     (tmp_path / "docs" / "index.md").write_text(SHORT)
     (tmp_path / "README.md").write_text(LONG)
     (tmp_path / "CONTRIBUTING.md").write_text(SHORT)
+    (tmp_path / "CHANGELOG.md").write_text(SHORT)
     table = tmp_path / "ceilings.csv"
     table.write_text("page,median_words,p90_words,above_30_percent\nREADME.md,60,40,100\n")
     monkeypatch.setattr(prose, "ROOT", tmp_path)

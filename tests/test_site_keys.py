@@ -10,8 +10,10 @@ STATIC = Path(__file__).resolve().parents[1] / "docs" / "static"
 PAGE = """<!DOCTYPE html><html lang="en"><head><title>t</title>
 <script src="{script}"></script><link rel="stylesheet" href="{style}">
 <style>pre, .table-wrapper {{ overflow-x: auto; width: 200px }}</style></head><body>
+<div class="content-icon-container"></div>
 <aside class="sidebar-drawer"><p class="caption" role="heading">Start</p></aside>
-<main><pre>{wide}</pre><pre>short</pre><div class="table-wrapper"><table><tr><td>{wide}</td></tr></table></div></main>
+<main><pre>{wide}</pre><pre>short</pre>
+<div class="table-wrapper"><table><tr><th></th></tr><tr><td>{wide}</td></tr></table></div></main>
 <aside class="toc-drawer"></aside></body></html>"""
 
 
@@ -32,3 +34,5 @@ def test_what_scrolls_is_reached_by_keys(tmp_path: Path) -> None:
         assert browser.run("return document.querySelector('.caption').getAttribute('aria-level')") == "2"
         names = browser.run("return [...document.querySelectorAll('aside')].map(e => e.ariaLabel)")
         assert names == ["All pages", "On this page"]
+        roles = "return ['th', '.content-icon-container'].map(e => document.querySelector(e).getAttribute('role'))"
+        assert browser.run(roles) == ["cell", "navigation"]

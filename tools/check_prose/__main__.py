@@ -27,7 +27,7 @@ from fleetgym.runtime.programs import program
 
 ROOT = Path(__file__).resolve().parents[2]
 CEILINGS = Path(__file__).with_name("ceilings.csv")
-PAGES = ("README.md", "CONTRIBUTING.md", "docs")
+PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs")
 DOCSTRINGS = ("fleetgym", "baselines", "papers")  # those of a folder count as one page
 _LONG = 30  # words
 
