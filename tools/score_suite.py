@@ -397,7 +397,8 @@ def tables_by_family(rows: Rows) -> dict[str, Table]:
 
 def merged_in(found: Table) -> list[tuple[str, ...]]:
     """Return the lists of families of a table that count as one."""
-    return [tuple(name.split("+")) for name in dict.fromkeys(found.counts_as.values()) if "+" in name]
+    names = dict.fromkeys(found.counts_as[family] for family in ORDER if family in found.counts_as)
+    return [tuple(name.split("+")) for name in names if "+" in name]
 
 
 def _headline(found: Table, by_family: Iterable[str]) -> str:
