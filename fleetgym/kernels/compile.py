@@ -193,7 +193,7 @@ def _file_start(function: Any) -> str:
 def _note_compilation(function: Any) -> None:
     """Remember that a kernel is compiled, and say so the first time."""
     if not _compiled and sys.stderr:
-        kept = "once per version, about half a minute"
+        kept = "once per version, a minute or two"
         if cache_folder() is None:
             kept = "in each process, since no cache folder can be written; set FLEETGYM_CACHE_DIR"
         print(f"fleetgym: compiling kernels ({kept}) ...", file=sys.stderr, flush=True)
