@@ -76,17 +76,10 @@ def cross_entropy(instance: str, seed: int, windows: int) -> Policy:
 LEARNERS = {"PPO": ppo, "cem": cross_entropy}
 
 
-def learned_usd(instance: str, policy: Policy, days: int) -> dict[str, list[float]]:
-    """Return what a policy pays on fresh days, all side by side, and on the stored ones."""
-    envs = for_learning(
-        gymnasium.make_vec(
-            "fleetgym:FleetAlloc-v0",
-            num_envs=days,
-            instance=instance,
-            autoreset_mode="Disabled",
-            num_threads=1,
-        )
-    )
+def fresh_usd(instance: str, policy: Policy, days: int, **how: Any) -> list[float]:
+    """Return what a policy pays on fresh days, played side by side; `how` goes to `for_learning`."""
+    task = {"instance": instance, "num_envs": days, "autoreset_mode": "Disabled", "num_threads": 1}
+    envs = for_learning(gymnasium.make_vec("fleetgym:FleetAlloc-v0", **task), **how)
     seen, _ = envs.reset(seed=[FIRST_DAY + day for day in range(days)])
     usd, over = np.zeros(days), False
     while not over:
@@ -94,6 +87,11 @@ def learned_usd(instance: str, policy: Policy, days: int) -> dict[str, list[floa
         usd += infos["cost"]
         over = bool(terminated.all())
     envs.close()
+    return [float(each) for each in usd]
+
+
+def learned_usd(instance: str, policy: Policy, days: int) -> dict[str, list[float]]:
+    """Return what a policy pays on fresh days, and on the stored ones."""
     stored = []
     for number in range(len(load_scenarios(instance))):
         env = for_learning(FleetAllocEnv(instance))
@@ -103,7 +101,7 @@ def learned_usd(instance: str, policy: Policy, days: int) -> dict[str, list[floa
             seen, _, over, _, info = env.step(policy(seen[None])[0])
             cost += float(info["cost"])
         stored.append(cost)
-    return {"fresh": usd.tolist(), "stored": stored}
+    return {"fresh": fresh_usd(instance, policy, days), "stored": stored}
 
 
 def agent_usd(instance: str, name: str, days: int) -> dict[str, list[float]]:
