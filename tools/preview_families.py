@@ -19,7 +19,7 @@ from fleetgym.files.documents import write_atomically
 from fleetgym.files.markdown import table
 from fleetgym.runtime.programs import program
 from tools import fleet_v1
-from tools.check_families import Verdict, judge, read_costs, rivals
+from tools.check_families import Verdict, judge, read_costs, rivals, write_costs
 from tools.family_cards import COSTS as COSTS_V1
 from tools.family_cards import SCORES as SCORES_V1
 from tools.family_cards import judged, row
@@ -46,18 +46,25 @@ _HEAD = (
 
 
 def smoke(folder: Path) -> int:
-    """Write the page elsewhere."""
-    return main(["--page", str(folder / "page.md")])
+    """Write the page elsewhere, of an instance of each family beside two of fleet-v1."""
+    known = read_costs(COSTS_V1)
+    few = {name: known[name] for name in known if name.endswith(("/ou-s-101", "/drop-s-101"))}
+    write_costs(folder / "before.json", few)
+    known = read_costs(COSTS)
+    write_costs(folder / "costs.json", {name: known[name] for name in known if name.endswith("-1000")})
+    files = ["--costs", str(folder / "costs.json"), "--before", str(folder / "before.json")]
+    return main([*files, "--page", str(folder / "page.md")])
 
 
 def main(argv: list[str] | None = None) -> int:
     """Write the page."""
     parser = program(__doc__, writes="docs/fleet-v2-families.md.", takes="Seconds.", smoke=smoke)
     parser.add_argument("--costs", type=Path, default=COSTS)
+    parser.add_argument("--before", type=Path, default=COSTS_V1, help="costs of fleet-v1's families")
     parser.add_argument("--page", type=Path, default=PAGE)
     arguments = parser.parse_args(argv)
     costs = by_family(arguments.costs)
-    write_atomically(arguments.page, page(costs).encode())
+    write_atomically(arguments.page, page(costs, arguments.before).encode())
     print(f"{arguments.page} written: {len(costs)} families measured", file=sys.stderr)
     return 0
 
@@ -120,7 +127,7 @@ def _scenarios(instances: Mapping[str, Mapping[str, np.ndarray]]) -> int:
     return min(len(values) for table in instances.values() for values in table.values())
 
 
-def page(costs: Mapping[str, Mapping[str, Mapping[str, np.ndarray]]]) -> str:
+def page(costs: Mapping[str, Mapping[str, Mapping[str, np.ndarray]]], earlier: Path = COSTS_V1) -> str:
     """Return the page."""
     verdicts: dict[str, Verdict] = {
         family: judge(family, {name: dict(of) for name, of in instances.items()}, np.random.default_rng(SEED))
@@ -134,9 +141,9 @@ def page(costs: Mapping[str, Mapping[str, Mapping[str, np.ndarray]]]) -> str:
         else "All families of `fleet-v2` pass."
     )
     told += f" **Not measured: {', '.join(missing)}.**" if missing else ""
-    before = {v.family: v for v in judged(COSTS_V1)}
+    before = {v.family: v for v in judged(earlier)}
     rows = [
-        *(("`fleet-v1`", *row(family, before[family])) for family in fleet_v1.HEADLINE),
+        *(("`fleet-v1`", *row(family, before[family])) for family in fleet_v1.HEADLINE if family in before),
         *(("`fleet-v2`", *row(family, v)) for family, v in verdicts.items()),
     ]
     return f"""# Do the families of `fleet-v2` earn their place?
