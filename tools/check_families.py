@@ -352,7 +352,7 @@ def judge(family: str, costs: dict[str, dict[str, np.ndarray]], rng: np.random.G
 
     Tuning and judging on the same scenarios flatters the trivial policies, so the gates are strict.
     """
-    count = len(next(iter(next(iter(costs.values())).values())))
+    count = min(len(usd) for table in costs.values() for usd in table.values())  # what all have played
     point = gaps(costs, np.arange(count))
     draws = np.array([gaps(costs, rng.integers(0, count, count))[:2] for _ in range(BOOTSTRAP)])
     low, high = np.quantile(draws, 0.025, axis=0), np.quantile(draws, 0.975, axis=0)
