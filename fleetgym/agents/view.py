@@ -245,7 +245,7 @@ class View:
         >>> import numpy as np, fleetgym
         >>> view = fleetgym.View("fleet-v0/toy/two-pools")
         >>> paths = fleetgym.Belief(view.instance).sample(4, 3, np.random.default_rng(0))
-        >>> usd = view.estimate([[1, 1], [2, 1]], paths)
+        >>> usd = view.estimate([[1, 1], [1, 0]], paths)
         >>> bool(usd[0] == view.rollout([[1, 1]], paths)[0])
         True
         """
