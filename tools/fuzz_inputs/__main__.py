@@ -53,7 +53,7 @@ MOST_BYTES = 10**9
 #: Ends a mutant that waits for ever. What it waits for a processor, on a busy machine, does not count.
 MOST_WAIT_S = 60.0
 _BLOCK = 250  # mutants of one forked process
-_SMOKE_MUTANTS = 150
+_SMOKE_MUTANTS = 100
 
 
 @dataclasses.dataclass(frozen=True)
