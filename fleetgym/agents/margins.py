@@ -107,8 +107,9 @@ class Margins:
     Examples
     --------
     >>> import fleetgym
+    >>> from fleetgym.envs.fleet_alloc import FleetAllocEnv
     >>> instance = fleetgym.load_instance("fleet-v0/toy/two-pools")
-    >>> env = fleetgym.envs.fleet_alloc.FleetAllocEnv(instance)
+    >>> env = FleetAllocEnv(instance)
     >>> _, info = env.reset(seed=0)
     >>> rule = Margins([instance], [0])
     >>> rule.see({name: np.asarray(info[name])[None] for name in Margins.SEEN})
