@@ -231,6 +231,7 @@ class Lookahead:
         return None if wrong or np.any(self.gpu_use @ moved > self.available) else moved
 
     def _changed(self, fleet: np.ndarray, less: int, more: int, step: int) -> np.ndarray:
+        """Return the fleet after `step` such moves, whether an action can want it or not."""
         changed = fleet.copy()
         if less >= 0:
             changed[less] -= step

@@ -1,8 +1,8 @@
 """The duals of a window's routing price replicas, so that neighbours of a fleet can be told apart without routing.
 
 At the prices of one fleet's routing, the routing LP of another fleet costs at least what the change of capacity takes
-or gives (weak duality). What is charged beside the LP, which is late first tokens, is taken to change as the LP's own
-charge for overload does. So the result is an estimate.
+or gives (weak duality). Late first tokens are charged beside the LP. What one more replica would save of them is
+counted at the first fleet's routing. So the result is a bound where nothing is late, and an estimate elsewhere.
 """
 
 from typing import NamedTuple

@@ -31,9 +31,9 @@ Written by `python -m tools.tune_agents --agent NAME ...` from the logs beside t
 line for each setting and round, USD by task. A run that was stopped goes on from there.
 
 {_outcomes(outcomes)}
-Trials count the setting as published. The three numbers after them are of {len(CONFIRMATION.tasks)} tasks on which
-nothing was chosen: percent above the cheapest setting of this table, task by task, and how much cheaper the tuned
-setting is than the published one, with a 95 % interval over instances (families are strata).
+Trials count the setting as published. The numbers after them are of {len(CONFIRMATION.tasks)} tasks on which nothing
+was chosen. The first two are percent above the cheapest setting of this table, task by task. The last two say how much
+cheaper the tuned setting is than the published one, with a 95 % interval over instances (families are strata).
 
 **Tasks** are newly made instances of the headline families, of their smallest size, with seeds of the training range
 and a day each. No stored instance is among them.
@@ -85,9 +85,9 @@ def _short_race(outcomes: Mapping[str, Outcome]) -> str:
     if not slow:
         return ""
     return f"""
-**A shorter race**, for {slow}, whose days take long. The first task alone decides who goes on: on it, the setting
-with the best mean of the first six tasks is among the best five of 100, with each of the six quick planners of the
-table that replan. The tasks of the last columns are the same for all agents.
+**A shorter race**, for {slow}, whose days take long. The first task alone decides who goes on. Six quick
+planners of the table replan. With each of them, the setting with the best mean of the first six tasks is among the best
+five of 100 on that one. The tasks of the last columns are the same for all agents.
 
 {_rounds(SHORT_RACE)}"""
 
