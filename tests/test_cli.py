@@ -295,13 +295,13 @@ def test_a_closed_pipe_is_no_error() -> None:
 
 def test_agents_are_found_in_the_current_folder(tmp_path: Path) -> None:
     """module:Class works from where one is, with workers and in the agent's own process too."""
-    (tmp_path / "my_agent.py").write_text("from sample_agents import Good as Mine\n")
+    (tmp_path / "agent_of_this_folder.py").write_text("from sample_agents import Good as Mine\n")
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     script = Path(sys.executable).with_name("fleetgym")
     command = [
         str(script),
         "compare",
-        "my_agent:Mine",
+        "agent_of_this_folder:Mine",
         "hold",
         "--suite",
         "fleet-v0/toy/drop",
@@ -310,7 +310,7 @@ def test_agents_are_found_in_the_current_folder(tmp_path: Path) -> None:
     ]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "my_agent:Mine" in done.stdout
+    assert "agent_of_this_folder:Mine" in done.stdout
 
 
 def test_progress_shows_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
