@@ -9,7 +9,7 @@ ROUNDS ?= 5
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help score test test-slow test-rl test-lowest test-pythons smoke pages check-pages docs lint bench docs-env train-ppo verify-all wheel leaderboard fresh-rows reproduce-fastllm reproduce-fleet-sim reproduce-jiang reproduce-coral methods clean
+.PHONY: help score test test-slow test-rl test-lowest test-pythons smoke pages check-pages docs lint bench docs-env train-ppo verify-all wheel leaderboard fresh-rows reproduce-fastllm reproduce-fleet-sim reproduce-jiang reproduce-coral clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -63,7 +63,7 @@ bench: .venv/ready-dev  ## Measure the kernels against their peers, as ratios wi
 	$(BIN)/python tests/benchmarks/bench_simulation.py
 	$(MAKE) verify-all
 
-# What `make pages` writes. docs/results.md, docs/methods.md and the other docs/reproduce-*.md need runs that are not in
+# What `make pages` writes. docs/results.md and the other docs/reproduce-*.md need runs that are not in
 # the repository, and take hours; tests/test_pages.py compares their prose.
 PAGES := docs/inputs.md docs/bounds.md docs/environments docs/families.md docs/fleet-v2.md docs/fleet-v2-families.md docs/backlog.md instances/fleet-v1/croissant.json instances/fleet-v2/croissant.json docs/reproduce-fleet-sim.md leaderboard/tuning/README.md instances/schema instances/fleet-v0/toy
 
@@ -133,9 +133,6 @@ fresh-rows: .venv/ready-dev  ## Play every reference agent on a season's fresh t
 		test -f leaderboard/fresh/$(SEASON)/$$(basename $$each).json.gz || \
 		$(BIN)/fleetgym rerun $$each --season $(SEASON) --instances $(PRIVATE) --workers $(WORKERS) || exit 1; \
 	done
-
-methods: .venv/ready-dev  ## Play every reference agent on a small instance of every family, write docs/methods.md
-	$(BIN)/python -m tools.compare_methods
 
 test-lowest:  ## Install the oldest versions that pyproject.toml states, and run a smoke set with them (two minutes)
 	PYTHON="$(PYTHON)" tools/verify_versions.sh lowest 3.11

@@ -1,4 +1,4 @@
-"""The tools that judge families and compare methods: gates on synthetic costs, pages from synthetic records."""
+"""The tools that judge families: gates on synthetic costs, pages from synthetic records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import fleetgym
 from fleetgym.files.errors import UnknownNameError
-from tools import check_families, compare_methods, family_cards
+from tools import check_families, family_cards
 
 
 def costs(
@@ -163,63 +163,6 @@ def test_every_family_has_a_card() -> None:
     assert "| `ou` | +20.0 %" in text
     assert all(f"## `{family}`" in text for family in family_cards.CARDS)
     assert set(check_families.HEADLINE) < set(family_cards.CARDS)
-
-
-def test_the_methods_page_compares_with_the_cheapest() -> None:
-    """Failures are listed and never the cheapest; missing episodes are blanks."""
-    instances = {"ou": "fleet-v1/dev/ou-s-101", "multi": "fleet-v1/dev/multi-s-101"}
-    base = {"act_cpu_s": 0.288, "windows": 288, "failure": None}
-    records = {
-        ("a", instances["ou"]): {**base, "cost_usd": 110.0},
-        ("b", instances["ou"]): {**base, "cost_usd": 100.0},
-        ("b", instances["multi"]): {**base, "cost_usd": 10.0},
-        ("c", instances["ou"]): {**base, "cost_usd": 1.0, "failure": "boom"},
-    }
-    text = compare_methods.page(records, instances)
-    assert "| `a` | 10.0 |  |  |" in text
-    assert "| `b` | 0.0 | 0.0 | 0.0 |" in text
-    assert "| `b` | 1 | 1 |" in text
-    assert "`c` on `fleet-v1/dev/ou-s-101`: boom" in text
-
-
-def test_finished_episodes_are_played_again_only_if_asked(tmp_path, monkeypatch) -> None:
-    """A second run plays nothing; with ``--again`` it plays what is chosen, and the newer episode counts."""
-    played: list[tuple[str, str]] = []
-
-    def episode(agent: str, instance: str) -> dict:
-        played.append((agent, instance))
-        facts = {
-            "agent": agent,
-            "instance": instance,
-            "instance_hash": fleetgym.load_instance(instance).content_hash,
-        }
-        return {**facts, "cost_usd": float(len(played)), "act_cpu_s": 1.0, "windows": 288, "failure": None}
-
-    monkeypatch.setattr(compare_methods, "episode", episode)
-    monkeypatch.setattr(compare_methods, "ROOT", tmp_path)
-    monkeypatch.setattr(compare_methods, "PAGE", tmp_path / "page.md")
-    records = tmp_path / "records.jsonl"
-    choice = ["--agents", "hold", "--families", "ou", "multi", "--records", str(records)]
-    compare_methods.main(choice)
-    compare_methods.main(choice)
-    assert len(played) == 2
-    compare_methods.main([*choice[:4], "--records", str(records), "--again"])
-    assert played[2:] == [("hold", "fleet-v1/dev/ou-s-101")]
-    known = compare_methods.read_records(records)
-    assert {i: r["cost_usd"] for (_, i), r in known.items()} == {
-        "fleet-v1/dev/ou-s-101": 3.0,
-        "fleet-v1/dev/multi-s-101": 2.0,
-    }
-
-
-def test_the_comparison_covers_every_family_and_method() -> None:
-    """One dev instance of each family, the smallest size; GH, AGH, the MILP and all planners of replicas."""
-    chosen = compare_methods.chosen_instances()
-    assert set(chosen) == set(compare_methods.FAMILY_ORDER) == set(family_cards.CARDS)
-    assert chosen["multi"] == "fleet-v1/dev/multi-s-101"
-    assert {"gh", "agh", "milp", "coral", "homo", "cauchy", "jiang", "melange", "queueing"} <= set(
-        compare_methods.methods()
-    )
 
 
 def test_a_family_can_be_checked_that_no_suite_holds(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,6 @@ import pytest
 from fleetgym.papers.coral import __main__ as coral
 from fleetgym.papers.fastllm import __main__ as fastllm
 from fleetgym.papers.jiang import __main__ as jiang
-from tools import compare_methods
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 #: Paragraphs that depend on what was computed.
@@ -33,12 +32,7 @@ def write_fastllm(folder: Path) -> None:
     fastllm.main(["--page-only", "--out", str(folder / "none"), "--docs", str(folder)])
 
 
-def write_methods(folder: Path) -> None:
-    """Write the page of all methods."""
-    compare_methods.main(["--page", "--records", str(folder / "none"), "--out", str(folder / "methods.md")])
-
-
-@pytest.mark.parametrize("write", [write_coral, write_jiang, write_fastllm, write_methods])
+@pytest.mark.parametrize("write", [write_coral, write_jiang, write_fastllm])
 def test_the_prose_is_current(write: Callable[[Path], None], tmp_path: Path) -> None:
     """Every paragraph of a page without results is on the kept page, word for word."""
     write(tmp_path)

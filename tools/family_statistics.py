@@ -208,9 +208,9 @@ def _merged(scores: FamilyScores, counts: FamilyScores, merged: Sequence[Sequenc
     told = {
         tuple(named.get(name, name) for name in pair): value for pair, value in correlations(counts).items()
     }
-    most, top = max(told.values()), correlations(best(counts, TEN))
-    between = correlations(best(scores, TEN))
-    met = f"All are below {CLOSEST}" if most < CLOSEST else f"**Not all are below {CLOSEST}**"
+    close = [f"`{a}` and `{b}` ({value:.3f})" for (a, b), value in told.items() if value >= CLOSEST]
+    met = f"**Not met by {', '.join(close)}**" if close else f"All are below {CLOSEST}"
+    between, top = correlations(best(scores, TEN)), correlations(best(counts, TEN))
     (a, b), alike_most = max(between.items(), key=lambda item: item[1])
     return f"""**So the score counts each of these lists once, as one family: {lists}.** Between what counts, the rank
 correlations are these. {met}.

@@ -36,7 +36,7 @@ from fleetgym.scoring.best_known import load_best_known
 from fleetgym.scoring.statistics import FamilyMean
 from tools.fresh_days import cell
 
-INSTANCES = tuple(f"fleet-v1/dev/{name}-s-101" for name in ("ou", "drop", "multi"))
+INSTANCES = tuple(f"fleet-{name}" for name in ("v0/dev/ou-s-001", "v1/dev/drop-s-101", "v1/dev/multi-s-101"))
 #: Agents that learn nothing, and how many fresh days each plays at most.
 YARDSTICKS = {"margin": 200, "hold": 200, "descent": 50, "lookahead": 30}
 #: Fresh days are drawn from seeds that no learner uses.
