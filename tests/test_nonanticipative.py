@@ -140,7 +140,7 @@ def test_the_bound_is_below_the_optimum_of_agents_without_the_future(seed: int, 
     for path, chance in paths(4):
         day = with_demand(scenario, LEVELS[list(path)])
         problem = redrawn(relax(instance, day), day, Chain(scenario.rate_rps, path))
-        bound += chance * hindsight.horizon_bound(problem, "ipx")[0].bound_usd
+        bound += chance * hindsight.horizon_bound(problem, "block")[0].bound_usd
     assert 0.0 < bound <= optimum + 1e-9 * max(1.0, optimum)
 
 
@@ -160,7 +160,7 @@ def test_the_bound_is_below_the_optimum_of_agents_that_know_no_drops(seed: int) 
         chance = chance * math.prod(DROPS[list(drops)])
         for anew in (None, gpus):
             problem = redrawn(relax(instance, day), day, Chain(scenario.rate_rps, path, anew))
-            found = chance * hindsight.horizon_bound(problem, "ipx")[0].bound_usd
+            found = chance * hindsight.horizon_bound(problem, "block")[0].bound_usd
             bound, told = (bound + found, told) if anew is not None else (bound, told + found)
     assert 0.0 < told <= 1.001 * bound  # both are certified from prices that are optimal to 1e-4
     assert bound <= optimum + 1e-9 * max(1.0, optimum)
@@ -210,7 +210,7 @@ def test_ignorance_costs_what_it_must() -> None:
     for path, chance in paths(6):
         day = with_demand(scenario, LEVELS[list(path)])
         problem = redrawn(relax(instance, day), day, Chain(scenario.rate_rps, path))
-        bound += chance * hindsight.horizon_bound(problem, "ipx")[0].bound_usd
+        bound += chance * hindsight.horizon_bound(problem, "block")[0].bound_usd
         known += chance * hindsight_bound(instance, day).bound_usd
     assert 1.005 * known < bound <= optimum + 1e-9
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import fleetgym
+from fleetgym.bounds.horizon import SOLVERS
 from fleetgym.bounds.nonanticipative import bounded_day, day_and_redraws
 from fleetgym.cli.words import of
 from fleetgym.envs.day import play_day
@@ -301,7 +302,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--samples", type=of(COUNT), default=4, help="demands that are drawn anew for each window"
     )
     parser.add_argument("--agents", nargs="+", help=f"default: {' '.join(AGENTS)}; also {' '.join(TOLD)}")
-    parser.add_argument("--solver", choices=("ipx", "hipo"), default="ipx", help="of the linear programs")
+    parser.add_argument("--solver", choices=SOLVERS, default="block", help="of the linear programs")
     parser.add_argument("--plays", action="store_true", help="play the agents only")
     parser.add_argument(
         "--penalty", action="store_true", help=f"check the law instead, {BLOCK_DAYS} days at a time"

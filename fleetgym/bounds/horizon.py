@@ -7,11 +7,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fleetgym.bounds import interior
 from fleetgym.bounds.certificate import Prices, WindowPrices
 from fleetgym.bounds.programs import Rows, linear_program, routing_rows
 from fleetgym.bounds.relaxation import Problem, Window
+from fleetgym.bounds.structure import structured
 from fleetgym.runtime.highs import make_solver
 
+#: Methods for the linear program: our own, and two of HiGHS.
+SOLVERS = ("block", "ipx", "hipo")
 #: An average window without service costs this many units in the solver.
 SCALE = 1000.0
 #: The interior-point method stops here at the latest; prices that are not optimal are valid too.
@@ -94,10 +98,12 @@ class HorizonProgram:
         late = (self.waits > 0) & (t > 0) & (t <= self.waits)  # granted before the episode: impossible
         routing = problem.routings[t]
         draws = tuple(self._draw(*pair) for pair in zip(routing.draws, routing.weights, strict=True))
-        serving = self._take(self.hold[t], most)
+        is_apart = problem.is_ahead and t > 0
+        # Who serves is ready, so that one limit holds both; a second one would take a part of its price.
+        serving = self._take(self.hold[t], np.full(most.size, np.inf) if is_apart else most)
         return _Columns(
             draws=draws,
-            ready=self._take(np.zeros(most.size), most) if problem.is_ahead and t else serving,
+            ready=self._take(np.zeros(most.size), most) if is_apart else serving,
             serving=serving,
             arrivals=self._take(
                 problem.startup_usd[self.among] + self._starting_usd(t), np.where(late, 0.0, np.inf)
@@ -140,6 +146,7 @@ class HorizonProgram:
         rows = self.rows.begin(left.size, -np.inf, 0.0) + np.arange(left.size)
         self.rows.put(rows, left, np.ones(left.size))
         self.rows.put(rows, ready, -np.ones(left.size))
+        numbers["left"] = rows
         first = self.rows.begin(window.lossy_gpus.size, -np.inf, window.lossy_gpus)
         pool, column = np.nonzero(window.lossy_use[:, self.among])
         self.rows.put(first + pool, left[column], window.lossy_use[:, self.among][pool, column])
@@ -214,7 +221,8 @@ class HorizonProgram:
 
         Parameters
         ----------
-        method : {"ipx", "hipo"}
+        method : str
+            One of `SOLVERS`.
 
         Raises
         ------
@@ -222,6 +230,13 @@ class HorizonProgram:
             If HiGHS, as installed, has no such method.
         """
         unit = SCALE / max(float(np.mean([w.unserved_usd.sum() for w in self.problem.windows])), 1e-300)
+        if method == "block" and self.among.size:
+            found = interior.solve(*structured(self, unit), TOLERANCE, MAX_ITERATIONS)
+            if found.is_optimal:
+                return self._read(-found.dual / unit, found.reduced / unit, found.value, found.cost / unit)
+        return self._solve_by_highs("ipx" if method == "block" else method, unit)
+
+    def _solve_by_highs(self, method: str, unit: float) -> HorizonSolution:
         solver = make_solver(
             random_seed=1,
             solver=method,

@@ -60,7 +60,7 @@ def nonanticipative_bound(
     *,
     samples: int = 4,
     seed: int = 0,
-    solver: str = "ipx",
+    solver: str = "block",
     progress: Callable[[int, int], None] | None = None,
 ) -> NonanticipativeBound:
     """Return a lower bound on the mean cost of a day for any agent that does not know the future.
@@ -76,7 +76,7 @@ def nonanticipative_bound(
         program.
     seed : int
         Of the days and draws. The same arguments give the same numbers.
-    solver : {"ipx", "hipo"}
+    solver : {"block", "ipx", "hipo"}
         As for `hindsight_bound`.
     progress : callable, optional
         Called with the numbers of finished and of all days.
@@ -122,7 +122,7 @@ class BoundedDay:
 
 
 def bounded_day(
-    instance: Instance, day: int, *, samples: int = 4, seed: int = 0, solver: str = "ipx"
+    instance: Instance, day: int, *, samples: int = 4, seed: int = 0, solver: str = "block"
 ) -> BoundedDay:
     """Return the part of `nonanticipative_bound` that belongs to a day; parameters are as there."""
     scenario, redraws = day_and_redraws(instance, day, samples, seed)
