@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -188,8 +188,16 @@ class Seasonal(Kalman):
         return expected
 
 
+class _Law(NamedTuple):
+    """What does not change of a forecast so many windows ahead; each (n, I)."""
+
+    decay: np.ndarray  # of the state
+    share: np.ndarray  # of the state's variance that is left
+    more: np.ndarray  # variance that comes with the windows
+
+
 class KalmanBatch(Kalman):
-    """`Kalman`, or a kind of it, for n episodes side by side; each row is what a single one says, to the bit.
+    """`Kalman`, or kinds of it, for n episodes side by side; each row is what a single one says, to the bit.
 
     Parameters
     ----------
@@ -197,8 +205,8 @@ class KalmanBatch(Kalman):
         With equally many workloads.
     which : ndarray of int64, shape (n,)
         The instance of each row.
-    kind : type
-        `Kalman` or `Seasonal`.
+    kinds : sequence of type, optional
+        `Kalman` or `Seasonal` for each instance; by default the former.
     ahead : int
         Most windows ahead that are predicted.
 
@@ -218,24 +226,30 @@ class KalmanBatch(Kalman):
         self,
         instances: Sequence[Instance],
         which: np.ndarray,
-        kind: type[Kalman] = Kalman,
+        kinds: Sequence[type[Kalman]] | None = None,
         ahead: int = 1,
     ):
-        own = [kind() for _ in instances]
+        own = [kind() for kind in kinds or [Kalman] * len(instances)]
         for one, instance in zip(own, instances, strict=True):
             one.reset(instance)
-        self._which = which
         self._floor, self._phi, self._process, self._noise, self._first = (
             np.stack([getattr(one, name) for one in own])[which]
             for name in ("_floor", "_phi", "_process", "_noise", "_spread")
         )
         windows = max(instance.num_windows for instance in instances) + ahead + 1
-        self._expectations = np.array([[one._expected(t) for t in range(windows)] for one in own])
+        self._expectations = np.concatenate([[one._expected(t) for t in range(windows)] for one in own])
+        self._row = which * windows
+        self._laws = [self._law(k) for k in range(ahead + 1)]
         self._state, self._spread = np.zeros_like(self._first), self._first.copy()
         self._window = np.full(len(which), -1)  # type: ignore[assignment]
 
     def _expected(self, window: np.ndarray) -> np.ndarray:  # type: ignore[override]
-        return self._expectations[self._which, window]
+        return self._expectations.take(self._row + window, axis=0)
+
+    def _law(self, windows_ahead: int) -> _Law:
+        decay = self._phi**windows_ahead
+        stationary = self._process / (1.0 - self._phi**2)
+        return _Law(decay, decay**2, (1.0 - decay**2) * stationary)
 
     def begin(self, rows: np.ndarray) -> None:
         """Forget what was seen in some rows, bool (n,)."""
@@ -252,11 +266,17 @@ class KalmanBatch(Kalman):
             )
             self._window = np.where(rows, self._window, window)  # type: ignore[assignment]
 
+    def predict(self, windows_ahead: int = 1) -> np.ndarray:
+        """Return the expected rates, (n, I), at most `ahead` windows after the last update."""
+        law = self._laws[windows_ahead]
+        spread = law.share * self._spread + law.more
+        expected = self._expected(np.add(self._window, windows_ahead))
+        return np.exp(expected + law.decay * self._state + 0.5 * spread)
+
     def deviation(self, windows_ahead: int) -> np.ndarray:
         """Return the standard deviation of the log rate that will be seen so many windows ahead, (n, I)."""
-        decay = self._phi**windows_ahead
-        stationary = self._process / (1.0 - self._phi**2)
-        return np.sqrt(decay**2 * self._spread + (1.0 - decay**2) * stationary + self._noise)
+        law = self._laws[windows_ahead]
+        return np.sqrt(law.share * self._spread + law.more + self._noise)
 
 
 def _course(periods: np.ndarray, seen: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:

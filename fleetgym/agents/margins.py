@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fleetgym.agents.forecasters import KalmanBatch, Seasonal
+from fleetgym.agents.forecasters import Kalman, KalmanBatch, Seasonal
 from fleetgym.agents.sizing import FleetSizer
 from fleetgym.kernels.records import PackedConditions
 from fleetgym.kernels.sizing import BUDGET_USD, PAYBACK, RENT_FACTOR
@@ -48,6 +48,8 @@ FEATURES = (
     "fee",  # mean start-up fee over the cost of a window
     "size",  # log of the cost of holding the fleet over the least that serving everything costs
 )
+
+_OF_WORKLOADS = 10  # of them; the others are the fleet's
 
 #: By how much the ends of an action's range, -1 and 1, change the logarithms of a lower margin and of a gap.
 REACH = np.array([0.4, 1.6])
@@ -131,9 +133,11 @@ class Margins:
         lead = np.array([one.lead for one in self.instances])
         self._lead, self._ahead = lead[self._which], (lead + waits)[self._which]
         self._aheads = np.unique(self._ahead).tolist()
+        self._is_ahead = {k: np.tile(self._ahead == k, 2)[:, None] for k in self._aheads}
         most = max(1, *self._aheads)
-        self._demand = KalmanBatch(self.instances, self._which, ahead=most)
-        self._season = KalmanBatch(self.instances, self._which, Seasonal, ahead=most)
+        kinds = [kind for kind in (Kalman, Seasonal) for _ in self.instances]
+        twice = np.concatenate((self._which, self._which + len(self.instances)))
+        self._forecasts = KalmanBatch(self.instances * 2, twice, kinds, ahead=most)  # then the seasonal ones
         nominal = [Conditions.nominal(instance) for instance in self.instances]
         self._nominal_rps = np.array([c.rate_rps for c in nominal])[self._which]
         self._caps = np.maximum(1, [c.available_gpus for c in nominal])[self._which]
@@ -145,7 +149,9 @@ class Margins:
         ]
         self._fee = np.minimum(fees, 12.0)[self._which] / 12.0
         self._money = np.ones((self.count, 3))
-        self._money[:, RENT_FACTOR] = 1.0
+        self._money[:, BUDGET_USD], self._money[:, RENT_FACTOR] = np.inf, 1.0
+        self._is_budgeted = any(instance.budget is not None for instance in self.instances)
+        self._fleet_features = np.zeros((len(FEATURES) - _OF_WORKLOADS, self.count))
         self._next_rps = np.ones_like(self._nominal_rps)
         self._surprise = np.zeros_like(self._nominal_rps)
         self._everyone = np.ones(self.count, dtype=np.bool_)
@@ -164,23 +170,22 @@ class Margins:
         window, rate = np.asarray(seen["window"]), np.asarray(seen["rate_rps"], dtype=np.float64)
         begun = rows & (window == 0)
         if begun.any():
-            self._demand.begin(begun)
-            self._season.begin(begun)
+            self._forecasts.begin(np.concatenate((begun, begun)))
             self._surprise[begun] = 0.0
             self._next_rps[begun] = np.nan
         news = rows & ((window > 0) | (self._lead == 0))
         if news.any():
-            deviation = self._demand.deviation(1)
-            self._demand.take(rate, news)
-            self._season.take(rate, news)
+            deviation = self._forecasts.deviation(1)[: self.count]
+            self._forecasts.take(np.concatenate((rate, rate)), np.concatenate((news, news)))
             floor = 0.05 * self._nominal_rps
             surprise = np.log(np.maximum(rate, floor) / np.maximum(self._next_rps, floor)) / deviation
             known = news[:, None] & np.isfinite(surprise)
             self._surprise = np.where(known, surprise, self._surprise)
-        self._next_rps = self._demand.predict(1)
-        self._rate = self._ahead_of(self._demand, rate)
-        self._seen, self._seen_rate, left = seen, rate, self._windows - window
-        self._money[:, BUDGET_USD] = window_budget_usd(self.instances, self._which, seen["spent_usd"], left)
+        self._next_rps, self._rate, self._season_rate = self._forecast(rate)
+        self._seen, left = seen, self._windows - window
+        if self._is_budgeted:
+            budget_usd = window_budget_usd(self.instances, self._which, seen["spent_usd"], left)
+            self._money[:, BUDGET_USD] = budget_usd
         self._money[:, PAYBACK] = np.clip(left, 1, PAYBACK_WINDOWS)
         self._fleet = np.ascontiguousarray(seen["running"] + seen["starting"].sum(axis=2), dtype=np.int64)
         self._available = np.ascontiguousarray(seen["available_gpus"], dtype=np.int64)
@@ -195,14 +200,18 @@ class Margins:
             most=_MOST,
         )
 
-    def _ahead_of(self, forecast: KalmanBatch, rate: np.ndarray) -> np.ndarray:
-        """Return the rates of the window in which what is added serves; those seen, where that is the coming one."""
-        found = None
+    def _forecast(self, rate: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the rates of the coming window, of that in which what is added serves, and the seasonal ones of it.
+
+        Where what is added serves in the coming window, that is the rates that were seen.
+        """
+        coming = self._forecasts.predict(1)
+        found = coming
         for ahead in self._aheads:
-            some = forecast.predict(ahead) if ahead else rate
-            found = some if found is None else np.where((self._ahead == ahead)[:, None], some, found)
-        assert found is not None
-        return found
+            if ahead != 1:
+                some = self._forecasts.predict(ahead) if ahead else np.concatenate((rate, rate))
+                found = np.where(self._is_ahead[ahead], some, found)
+        return coming[: self.count], found[: self.count], found[self.count :]
 
     def targets(self, lower: np.ndarray | float = LOWER, gap: np.ndarray | float = GAP) -> np.ndarray:
         """Return the fleets to hold, int64 (n, C), for margins that broadcast to (n, I)."""
@@ -226,35 +235,39 @@ class Margins:
         out = np.empty((len(FEATURES), *self._rate.shape))
         rate, unserved = np.maximum(self._rate, _TINY), np.maximum(study.unserved_usd, _TINY)
         serving = np.where(np.isfinite(study.serving_usd), study.serving_usd, unserved)
-        hold_usd = (study.hold_usd * self._fleet).sum(axis=1)
-        budget, window = self._money[:, BUDGET_USD], np.asarray(seen["window"])
-        share = self._available / self._caps
-        np.log(rate / self._nominal_rps, out=out[0])
-        np.log(rate / np.maximum(self._next_rps, _TINY), out=out[1])
+        np.divide(rate, self._nominal_rps, out=out[0])
+        np.divide(rate, np.maximum(self._next_rps, _TINY), out=out[1])
+        np.divide(np.maximum(self._season_rate, _TINY), rate, out=out[4])
+        np.divide(unserved, np.maximum(serving, _TINY), out=out[5])
+        for logs in (out[:2], out[4:6]):
+            np.log(logs, out=logs)
         out[1] *= 4.0
         out[2] = self._surprise
-        out[3] = 3.0 * self._demand.deviation(self._aheads[-1])
-        out[4] = 2.0 * np.log(np.maximum(self._ahead_of(self._season, self._seen_rate), _TINY) / rate)
-        out[5] = np.log(unserved / np.maximum(serving, _TINY)) / 4.0
-        out[6] = study.served - 1.0
+        np.multiply(3.0, self._forecasts.deviation(self._aheads[-1])[: self.count], out=out[3])
+        out[4] *= 2.0
+        out[5] /= 4.0
+        np.subtract(study.served, 1.0, out=out[6])
         out[7], out[8] = seen["unserved_share"], seen["miss_share"]
-        out[9] = unserved / unserved.sum(axis=1, keepdims=True)
-        turn = self._turn * window
-        with np.errstate(divide="ignore", invalid="ignore"):
-            tightness = np.where(budget < np.inf, hold_usd / np.maximum(budget, _TINY), 0.0)
-        fleet = (
-            self._available.sum(axis=1) / self._caps.sum(axis=1),
-            share.min(axis=1),
-            np.log(np.maximum(seen["price_factor"], _TINY)).mean(axis=1),
-            np.minimum(1.0, (self._windows - window) / 12.0),
-            np.sin(turn),
-            np.cos(turn),
-            tightness,
-            self._ahead / 4.0,
-            self._fee,
-            np.log(np.maximum(hold_usd, _TINY) / np.maximum(serving.sum(axis=1), _TINY)),
-        )
-        for k, column in enumerate(fleet):
-            out[10 + k] = column[:, None]
-        np.clip(out, -5.0, 5.0, out=out)
+        np.divide(unserved, unserved.sum(axis=1, keepdims=True), out=out[9])
+        out[_OF_WORKLOADS:] = self._of_fleets(serving)[:, :, None]
+        np.minimum(np.maximum(out, -5.0, out=out), 5.0, out=out)
         return np.ascontiguousarray(out.transpose(1, 2, 0), dtype=np.float32)
+
+    def _of_fleets(self, serving: np.ndarray) -> np.ndarray:
+        """Return what is known of the fleet, (features, n), for the least that serving each workload costs (n, I)."""
+        seen, budget, out = self._seen, self._money[:, BUDGET_USD], self._fleet_features
+        window = np.asarray(seen["window"])
+        turn, share = self._turn * window, self._available / self._caps
+        hold_usd = (self._study.hold_usd * self._fleet).sum(axis=1)
+        out[0] = self._available.sum(axis=1) / self._caps.sum(axis=1)
+        out[1] = share.min(axis=1)
+        out[2] = np.log(np.maximum(seen["price_factor"], _TINY)).mean(axis=1)
+        out[3] = np.minimum(1.0, (self._windows - window) / 12.0)
+        out[4], out[5] = np.sin(turn), np.cos(turn)
+        if self._is_budgeted:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                tightness = hold_usd / np.maximum(budget, _TINY)
+            out[6] = np.where(budget < np.inf, tightness, 0.0)
+        out[7], out[8] = self._ahead / 4.0, self._fee
+        out[9] = np.log(np.maximum(hold_usd, _TINY) / np.maximum(serving.sum(axis=1), _TINY))
+        return out

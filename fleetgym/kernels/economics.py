@@ -89,17 +89,25 @@ def new_scratch(num_workloads: int, num_configurations: int) -> Scratch:
 
 
 @always_inline
+def _columns(array, place, active, first, some):
+    """Return up to eight numbers of an array, at `place` plus the `active` columns; None stands for all columns."""
+    if active is None:
+        return load_first(array, place + first, some)
+    return gather(array, place, active, first, some)
+
+
+@always_inline
 def _affine(performance, plane, i, active, first, some, length_in, length_out):
     """Return an affine quantity of up to eight routes of workload i."""
     size = performance.shape[1] * performance.shape[2]
     at = plane * size + i * performance.shape[2]
-    total = gather(performance, at, active, first, some)
-    total = total + gather(performance, at + size, active, first, some) * spread(length_in)
-    return total + gather(performance, at + 2 * size, active, first, some) * spread(length_out)
+    total = _columns(performance, at, active, first, some)
+    total = total + _columns(performance, at + size, active, first, some) * spread(length_in)
+    return total + _columns(performance, at + 2 * size, active, first, some) * spread(length_out)
 
 
 @always_inline
-def _coefficients(parameters, conditions, i, active, first, some):
+def route_coefficients(parameters, conditions, i, active, first, some):
     """Return delay, work, service, prefill, KV and error of the routes of workload i to up to eight configurations."""
     performance, count = parameters.performance, parameters.performance.shape[2]
     length_in = parameters.workload[INPUT, i] * conditions[INPUT_SCALE, i]
@@ -109,10 +117,10 @@ def _coefficients(parameters, conditions, i, active, first, some):
     work = _affine(performance, WORK, i, active, first, some, length_in, length_out)
     service = factor * _affine(performance, SERVICE, i, active, first, some, length_in, length_out)
     prefill = factor * _affine(performance, PREFILL, i, active, first, some, length_in, length_out)
-    per_token = gather(parameters.configuration, KV_PER_TOKEN * count, active, first, some)
+    per_token = _columns(parameters.configuration, KV_PER_TOKEN * count, active, first, some)
     kv = per_token * spread(length_in + length_out) * delay
     at = (ERROR * conditions.shape[1] + i) * count
-    error = spread(conditions[ERROR_FACTOR, i]) * gather(performance, at, active, first, some)
+    error = spread(conditions[ERROR_FACTOR, i]) * _columns(performance, at, active, first, some)
     return delay, work, service, prefill, kv, error
 
 
@@ -125,7 +133,7 @@ def coefficients(parameters, conditions, active, out):
     for i in range(conditions.shape[1]):
         for first in range(0, count, WIDTH):
             some, at = count - first, i * count + first
-            delay, work, service, prefill, kv, error = _coefficients(
+            delay, work, service, prefill, kv, error = route_coefficients(
                 parameters, conditions, i, active, first, some
             )
             store_first(out, C_DELAY * plane + at, delay, some)
@@ -145,13 +153,13 @@ def penalty_weight(parameters, rate):
 
 
 @always_inline
-def _route_usd(parameters, conditions, i, active, first, some, delay, prefill):
+def routing_usd(parameters, conditions, i, active, first, some, delay, prefill):
     """Return the prices of the routes of workload i to up to eight configurations, without tie-breaking."""
     workload, count = parameters.workload, parameters.performance.shape[2]
     requests = conditions[RATE, i] * parameters.clock[0]
     usd = spread(penalty_weight(parameters, conditions[RATE, i]) * workload[DELAY_USD, i]) * delay
     at = (STORAGE_USD * conditions.shape[1] + i) * count
-    usd = usd + spread(requests) * gather(parameters.performance, at, active, first, some)
+    usd = usd + spread(requests) * _columns(parameters.performance, at, active, first, some)
     late = are_at_most(spread(workload[TTFT_SLO, i]), prefill)
     return choose(late, usd + spread(requests * workload[LATE_USD, i]), usd)
 
@@ -171,7 +179,7 @@ def route_prices(parameters, conditions, coefficient, active, route_usd, unserve
             some, at = count - first, i * count + first
             delay = load_first(coefficient, C_DELAY * plane + at, some)
             prefill = load_first(coefficient, C_PREFILL * plane + at, some)
-            usd = _route_usd(parameters, conditions, i, active, first, some, delay, prefill)
+            usd = routing_usd(parameters, conditions, i, active, first, some, delay, prefill)
             store_first(route_usd, at, usd, some)
 
 
@@ -192,10 +200,10 @@ def fill_routes(parameters, conditions, active, unserved_usd, routes, allowed):
         tie_break = spread(TIE_BREAK_SCALE * unserved)
         for first in range(0, count, WIDTH):
             some, at = count - first, i * count + first
-            delay, work, service, prefill, kv, error = _coefficients(
+            delay, work, service, prefill, kv, error = route_coefficients(
                 parameters, conditions, i, active, first, some
             )
-            usd = _route_usd(parameters, conditions, i, active, first, some, delay, prefill)
+            usd = routing_usd(parameters, conditions, i, active, first, some, delay, prefill)
             here = (TIE_BREAK * workloads + i) * configurations
             usd = usd + tie_break * gather(parameters.performance, here, active, first, some)
             store_first(routes, R_COST * plane + at, usd, some)

@@ -261,6 +261,16 @@ def larger(typing_context, left, right):
 
 
 @intrinsic
+def smaller(typing_context, left, right):
+    """Return the smaller numbers of two."""
+
+    def emit(context, builder, signature, arguments):
+        return builder.select(builder.fcmp_ordered("<", *arguments), *arguments)
+
+    return generator(LANES, emit)(left, right)
+
+
+@intrinsic
 def sizes(typing_context, lanes):
     """Return absolute values."""
 
@@ -308,6 +318,19 @@ def largest(typing_context, lanes):
     def emit(context, builder, signature, arguments):
         def join(left, right):
             return builder.select(builder.fcmp_ordered("<", left, right), right, left)
+
+        return _halved(builder, arguments[0], join)
+
+    return generator(types.float64, emit)(lanes)
+
+
+@intrinsic
+def smallest(typing_context, lanes):
+    """Return the smallest of eight numbers."""
+
+    def emit(context, builder, signature, arguments):
+        def join(left, right):
+            return builder.select(builder.fcmp_ordered("<", left, right), left, right)
 
         return _halved(builder, arguments[0], join)
 

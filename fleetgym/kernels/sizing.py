@@ -8,29 +8,41 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetgym.kernels.compile import inline, jit
+from fleetgym.kernels.compile import always_inline, inline, jit
 from fleetgym.kernels.economics import (
-    C_DELAY,
-    C_ERROR,
-    C_KV,
-    C_SERVICE,
-    C_WORK,
     COMPATIBLE,
     COMPUTE,
     CONCURRENCY,
     DELAY_SLO,
     ERROR_SLO,
     KV_CAPACITY,
-    coefficients,
-    route_prices,
+    RATE,
+    UNSERVED_USD,
+    penalty_weight,
+    route_coefficients,
+    routing_usd,
 )
 from fleetgym.kernels.pointers import borrow
 from fleetgym.kernels.records import PackedConditions, unpack
+from fleetgym.kernels.simd import (
+    WIDTH,
+    are_less,
+    choose,
+    larger,
+    load_first,
+    quotient,
+    smaller,
+    smallest,
+    spread,
+    store_first,
+    total,
+)
 
 #: Most that queue servers are loaded, as in the routing.
 MOST_UTILIZATION = 0.95
 
 _TINY = 1e-12  # a share below this is served
+_SURE = 1.0 - 1e-9  # of a bound: what round-off cannot reach
 
 
 #: Columns of what money says of a window: see `size_fleets`.
@@ -40,9 +52,13 @@ BUDGET_USD, RENT_FACTOR, PAYBACK = range(3)
 class SizingSpace(NamedTuple):
     """Arrays that sizing overwrites."""
 
-    coefficient: np.ndarray  # (6, I, C)
-    load: np.ndarray  # (3, I, C) compute, KV memory and servers that a whole workload takes
-    route: np.ndarray  # (I, C) cost of routing a whole workload, with what it breaks of its SLOs
+    usd: np.ndarray  # (I, C) cost of routing a whole workload, with what it breaks of its SLOs
+    amount: np.ndarray  # (3, I, C) compute, KV memory and servers that it takes
+    load: np.ndarray  # (C, 3, I) the same by configuration, where a replica serves it
+    route: np.ndarray  # (C, I) as `usd`; inf: a replica does not serve it
+    replicas: (
+        np.ndarray
+    )  # (I, C) that a whole workload takes, each used like the first; inf: it cannot be served
     gain: np.ndarray  # (I,) by which a configuration's workloads are ordered
     order: np.ndarray  # (C, I) int64 workloads in the order in which a replica serves them; -1: no more
     unserved: np.ndarray  # (I,) cost of not serving a whole workload
@@ -50,12 +66,16 @@ class SizingSpace(NamedTuple):
     need: np.ndarray  # (I,) shares that nobody serves
     served: np.ndarray  # (I,) shares that somebody serves
     paid: np.ndarray  # (I,) what routing these costs
-    own: np.ndarray  # (I,) shares that a replica serves and nobody did
-    room: np.ndarray  # (3,) compute, KV memory and servers that a replica has left
+    mean: np.ndarray  # (I,) the same for each whole workload
+    new: np.ndarray  # (2, I) shares that a replica serves and nobody did: one tried, and the best one
+    cheaper: np.ndarray  # (2, I) shares that it serves at less than is paid for them so far
+    servers: np.ndarray  # (C,) that one more replica adds
+    crumbs: np.ndarray  # (C,) servers so few that what they serve of any workload counts as nothing
     rent: (
         np.ndarray
     )  # (3, C) of a replica: what it costs, what it counts, and what it counts until its start is paid
-    whole: np.ndarray  # (2, C) int64 all configurations; exclusive slot of each, or -1
+    slot: np.ndarray  # (C,) int64 exclusive slot of each configuration, or -1
+    open: np.ndarray  # (C,) int64 configurations of which one more replica may be added
     free: np.ndarray  # (G,) int64 GPUs
 
 
@@ -63,9 +83,11 @@ def new_space(num_workloads: int, num_configurations: int, num_pools: int) -> Si
     """Return space for instances of one size."""
     size = (num_workloads, num_configurations)
     return SizingSpace(
-        coefficient=np.zeros((6, *size)),
-        load=np.zeros((3, *size)),
-        route=np.zeros(size),
+        usd=np.zeros(size),
+        amount=np.zeros((3, *size)),
+        load=np.zeros((num_configurations, 3, num_workloads)),
+        route=np.zeros(size[::-1]),
+        replicas=np.zeros(size),
         gain=np.zeros(num_workloads),
         order=np.zeros(size[::-1], dtype=np.int64),
         unserved=np.zeros(num_workloads),
@@ -73,10 +95,14 @@ def new_space(num_workloads: int, num_configurations: int, num_pools: int) -> Si
         need=np.zeros(num_workloads),
         served=np.zeros(num_workloads),
         paid=np.zeros(num_workloads),
-        own=np.zeros(num_workloads),
-        room=np.zeros(3),
+        mean=np.zeros(num_workloads),
+        new=np.zeros((2, num_workloads)),
+        cheaper=np.zeros((2, num_workloads)),
+        servers=np.zeros(num_configurations),
+        crumbs=np.zeros(num_configurations),
         rent=np.zeros((3, num_configurations)),
-        whole=np.zeros((2, num_configurations), dtype=np.int64),
+        slot=np.zeros(num_configurations, dtype=np.int64),
+        open=np.zeros(num_configurations, dtype=np.int64),
         free=np.zeros(num_pools, dtype=np.int64),
     )
 
@@ -88,40 +114,6 @@ def _servers(parameters, c, replicas, risk):
         return 0.0
     safe = parameters.segment[parameters.segment_offset[c] + replicas - 1, 0]
     return (safe + risk * (MOST_UTILIZATION - safe)) * replicas * parameters.configuration[CONCURRENCY, c]
-
-
-@inline
-def _replicas_for(problem, space, i, c, risk):
-    """Return how many replicas of c workload i takes, each used like the first one; inf where it cannot be served."""
-    configuration = problem.parameters.configuration
-    if problem.parameters.performance[COMPATIBLE, i, c] == 0.0:
-        return np.inf
-    replicas = 0.0
-    for r in range(3):
-        if space.load[r, i, c] <= 0.0:
-            continue
-        if r == 2:
-            room = _servers(problem.parameters, c, 1, risk)
-        else:
-            room = configuration[COMPUTE if r == 0 else KV_CAPACITY, c]
-        replicas = max(replicas, space.load[r, i, c] / room if room > 0.0 else np.inf)
-    return replicas
-
-
-@inline
-def _fill_routes(problem, workload, space):
-    """Fill loads and costs of routing."""
-    parameters, whole = problem.parameters, space.whole[0]
-    coefficients(parameters, workload, whole, space.coefficient)
-    route_prices(parameters, workload, space.coefficient, whole, space.route, space.unserved)
-    for i in range(space.need.shape[0]):
-        for c in range(whole.shape[0]):
-            space.load[0, i, c] = workload[0, i] * space.coefficient[C_WORK, i, c]
-            space.load[1, i, c] = workload[0, i] * space.coefficient[C_KV, i, c]
-            space.load[2, i, c] = workload[0, i] * space.coefficient[C_SERVICE, i, c]
-            late = space.coefficient[C_DELAY, i, c] / parameters.workload[DELAY_SLO, i] - 1.0
-            wrong = space.coefficient[C_ERROR, i, c] / parameters.workload[ERROR_SLO, i] - 1.0
-            space.route[i, c] += space.unserved[i] * (max(0.0, late) + max(0.0, wrong))
 
 
 @inline
@@ -138,89 +130,154 @@ def _fill_rent(problem, price, money, at_once, space):
         space.rent[2, c] = money[RENT_FACTOR] * (hold + start / money[PAYBACK])
 
 
-@inline
-def _fill_order(problem, space, risk):
-    """Find the least that serving each workload costs, then the order in which a replica of each configuration serves.
+@always_inline
+def _replicas(configuration, count, first, some, work, kv, service, servers):
+    """Return how many first replicas eight loads of compute, KV memory and servers take; inf: more than any."""
+    zero = spread(0.0)
+    compute = load_first(configuration, COMPUTE * count + first, some)
+    memory = load_first(configuration, KV_CAPACITY * count + first, some)
+    found = choose(are_less(zero, work), quotient(work, compute), zero)
+    found = larger(found, choose(are_less(zero, kv), quotient(kv, memory), zero))
+    return larger(found, choose(are_less(zero, service), quotient(service, servers), zero))
 
-    A replica first serves what would cost most elsewhere, for each share of the replica that it takes.
-    """
-    workloads, count = space.route.shape
-    for i in range(workloads):
-        space.price[i] = np.inf
-        for c in range(count):
-            replicas = _replicas_for(problem, space, i, c, risk)
-            if replicas < np.inf:
-                space.price[i] = min(space.price[i], space.rent[1, c] * replicas + space.route[i, c])
+
+@inline
+def _fill_routes(problem, workload, risk, space):
+    """Fill loads, costs of routing, and the least that serving each workload costs."""
+    parameters, zero, infinite = problem.parameters, spread(0.0), spread(np.inf)
+    workloads, count = space.usd.shape
+    plane = workloads * count
     for c in range(count):
-        number = 0
+        space.servers[c] = _servers(parameters, c, 1, risk)
+    for i in range(workloads):
+        rate, least = spread(workload[RATE, i]), infinite
+        unserved = penalty_weight(parameters, workload[RATE, i]) * parameters.workload[UNSERVED_USD, i]
+        delay_slo = spread(parameters.workload[DELAY_SLO, i])
+        error_slo = spread(parameters.workload[ERROR_SLO, i])
+        space.unserved[i] = unserved
+        for first in range(0, count, WIDTH):
+            some, at = count - first, i * count + first
+            delay, work, service, prefill, kv, error = route_coefficients(
+                parameters, workload, i, None, first, some
+            )
+            work, kv, service = rate * work, rate * kv, rate * service
+            late, wrong = quotient(delay, delay_slo) - spread(1.0), quotient(error, error_slo) - spread(1.0)
+            usd = routing_usd(parameters, workload, i, None, first, some, delay, prefill)
+            usd = usd + spread(unserved) * (larger(zero, late) + larger(zero, wrong))
+            servers = load_first(space.servers, first, some)
+            replicas = _replicas(parameters.configuration, count, first, some, work, kv, service, servers)
+            compatible = load_first(parameters.performance, COMPATIBLE * plane + at, some)
+            replicas = choose(are_less(zero, compatible), replicas, infinite)
+            cost = load_first(space.rent, count + first, some) * replicas + usd
+            known = are_less(replicas, infinite) & ((1 << min(some, WIDTH)) - 1)
+            least = smaller(least, choose(known, cost, infinite))
+            store_first(space.usd, at, usd, some)
+            store_first(space.replicas, at, replicas, some)
+            for r, amount in ((0, work), (1, kv), (2, service)):
+                store_first(space.amount, r * plane + at, amount, some)
+        space.price[i] = smallest(least)
+
+
+@inline
+def _fill_order(space):
+    """Find the order in which a replica of each configuration serves.
+
+    It first serves what would cost most elsewhere, for each share of the replica that it takes.
+    """
+    workloads, count = space.usd.shape
+    for c in range(count):
+        number, least = 0, np.inf
         for i in range(workloads):
-            replicas = _replicas_for(problem, space, i, c, risk)
-            if not replicas < np.inf or space.unserved[i] <= space.route[i, c]:
+            replicas, usd = space.replicas[i, c], space.usd[i, c]
+            if not replicas < np.inf or space.unserved[i] <= usd:
+                space.route[c, i] = np.inf
                 continue
-            saved = space.price[i] - space.route[i, c]
-            space.gain[i] = saved / replicas if replicas > 0.0 else np.inf
+            space.route[c, i] = usd
+            for r in range(3):
+                space.load[c, r, i] = space.amount[r, i, c]
+            least = min(least, space.load[c, 2, i])
+            space.gain[i] = (space.price[i] - usd) / replicas if replicas > 0.0 else np.inf
             at = number
             while at > 0 and space.gain[space.order[c, at - 1]] < space.gain[i]:
                 space.order[c, at] = space.order[c, at - 1]
                 at -= 1
             space.order[c, at] = i
             number += 1
+        space.crumbs[c] = 0.5 * _TINY * least
         for at in range(number, workloads):
             space.order[c, at] = -1
 
 
 @inline
-def _share(load, i, c, most, room):
-    """Return how much of `most` fits into what a replica has left, and take it from there."""
+def _share(load, i, most, compute, memory, servers):
+    """Return how much of `most` fits into what a replica has left, and what that leaves of it."""
     share = most
-    for r in range(3):
-        if load[r, i, c] * share > room[r]:
-            share = room[r] / load[r, i, c]
+    if load[0, i] * share > compute:
+        share = compute / load[0, i]
+    if load[1, i] * share > memory:
+        share = memory / load[1, i]
+    if load[2, i] * share > servers:
+        share = servers / load[2, i]
     if share <= _TINY:
-        return 0.0
-    for r in range(3):
-        room[r] -= share * load[r, i, c]
-    return share
+        return 0.0, compute, memory, servers
+    return share, compute - share * load[0, i], memory - share * load[1, i], servers - share * load[2, i]
 
 
 @inline
-def _serve(problem, space, c, replicas, risk, keep):
-    """Let replica number `replicas` of c serve; return what that is worth, costs at least, and costs in routing.
+def _servers_added(parameters, c, replicas, risk):
+    """Return how many queue servers one more replica adds."""
+    return _servers(parameters, c, replicas + 1, risk) - _servers(parameters, c, replicas, risk)
 
-    First it serves what nobody does, then what it serves at less than is paid for it so far. The state is changed if
-    `keep` is set.
+
+@inline
+def _serve(problem, space, c, servers, row):
+    """Write what one more replica of c would serve; return what that is worth, costs at least, and costs in routing.
+
+    First it serves what nobody does, then what it serves at less than is paid for it so far. The shares stand in row
+    `row` of `SizingSpace.new` and `SizingSpace.cheaper`.
     """
-    parameters, room = problem.parameters, space.room
-    room[0], room[1] = parameters.configuration[COMPUTE, c], parameters.configuration[KV_CAPACITY, c]
-    room[2] = _servers(parameters, c, replicas, risk) - _servers(parameters, c, replicas - 1, risk)
-    worth = price = route = 0.0
-    for i in range(space.own.shape[0]):
-        space.own[i] = 0.0
-    for is_served in range(2):
-        for k in range(space.need.shape[0]):
-            i = space.order[c, k]
-            if i < 0:
-                break
-            most, usd = space.need[i], space.unserved[i]
-            if is_served:
-                most, usd = space.served[i], space.paid[i] / space.served[i] if space.served[i] > 0.0 else 0.0
-            if most <= _TINY or usd <= space.route[i, c]:
-                continue
-            share = _share(space.load, i, c, most, room)
-            worth += share * (usd - space.route[i, c])
-            if is_served:
-                if keep:
-                    space.paid[i] -= share * (usd - space.route[i, c])
-                continue
+    configuration, load, route = problem.parameters.configuration, space.load, space.route
+    compute, memory = configuration[COMPUTE, c], configuration[KV_CAPACITY, c]
+    new, cheaper = space.new[row], space.cheaper[row]
+    worth = price = usd = 0.0
+    crumbs = space.crumbs[c]
+    workloads = space.need.shape[0]
+    for i in range(workloads):
+        new[i] = cheaper[i] = 0.0
+    for k in range(workloads):
+        i = space.order[c, k]
+        if i < 0 or servers < crumbs:
+            break
+        if space.need[i] > _TINY:
+            share, compute, memory, servers = _share(load[c], i, space.need[i], compute, memory, servers)
+            worth += share * (space.unserved[i] - route[c, i])
             price += share * space.price[i]
-            route += share * space.route[i, c]
-            space.own[i] = share
-    for i in range(space.own.shape[0]):
-        if keep and space.own[i] > 0.0:
-            space.need[i] -= space.own[i]
-            space.served[i] += space.own[i]
-            space.paid[i] += space.own[i] * space.route[i, c]
-    return worth, price, route
+            usd += share * route[c, i]
+            new[i] = share
+    for k in range(workloads):
+        i = space.order[c, k]
+        if i < 0 or servers < crumbs:
+            break
+        if space.served[i] > _TINY and space.mean[i] > route[c, i]:
+            share, compute, memory, servers = _share(load[c], i, space.served[i], compute, memory, servers)
+            worth += share * (space.mean[i] - route[c, i])
+            cheaper[i] = share
+    return worth, price, usd
+
+
+@inline
+def _take(space, c, row):
+    """Let a replica of c serve what `_serve` has written."""
+    for i in range(space.need.shape[0]):
+        share, cheaper, route = space.new[row, i], space.cheaper[row, i], space.route[c, i]
+        if cheaper > 0.0:
+            space.paid[i] -= cheaper * (space.mean[i] - route)
+        if share > 0.0:
+            space.need[i] -= share
+            space.served[i] += share
+            space.paid[i] += share * route
+        if share > 0.0 or cheaper > 0.0:
+            space.mean[i] = space.paid[i] / space.served[i]
 
 
 @inline
@@ -229,59 +286,108 @@ def _fits(problem, space, target, c):
     for g in range(space.free.shape[0]):
         if problem.gpu_use[g, c] > space.free[g]:
             return False
-    if space.whole[1, c] >= 0:
+    if space.slot[c] >= 0:
         for other in range(target.shape[0]):
-            if space.whole[1, other] == space.whole[1, c] and target[other] > 0:
+            if space.slot[other] == space.slot[c] and target[other] > 0:
                 return False
     return True
 
 
 @inline
+def _may_be_best(space, c, rent, best):
+    """Tell whether one more replica of c might be worth its rent, or serve at less than the ratio `best` tells.
+
+    It serves no more than is needed, and no more than its queue servers allow. A ratio of sums is at most the best
+    ratio of their terms.
+    """
+    count, zero, cheap = space.need.shape[0], spread(0.0), 0
+    at, servers, least = c * count, spread(space.servers[c]), spread(best * _SURE)
+    most = worth = zero
+    for first in range(0, count, WIDTH):
+        some = count - first
+        need, served = load_first(space.need, first, some), load_first(space.served, first, some)
+        price, route = load_first(space.price, first, some), load_first(space.route, at + first, some)
+        load = load_first(space.load, 3 * at + 2 * count + first, some)
+        cost = least * (spread(rent) * load + route * servers)
+        cheap |= are_less(cost, price * servers) & are_less(spread(_TINY), need)
+        most = most + need * larger(zero, price - least * route)
+        worth = worth + need * larger(zero, load_first(space.unserved, first, some) - route)
+        worth = worth + served * larger(zero, load_first(space.mean, first, some) - route)
+    if best == 0.0:
+        return total(worth) > rent * _SURE
+    return cheap != 0 and total(most) > best * _SURE * rent
+
+
+@inline
 def _grow(problem, space, target, most, rent, budget_usd, risk):
     """Add the replica that serves at the least cost until none is worth its rent; return what is left of the budget."""
+    number, row = 0, 0
+    for c in range(target.shape[0]):
+        if target[c] < most[c]:
+            space.open[number] = c
+            space.servers[c] = _servers_added(problem.parameters, c, target[c], risk)
+            number += 1
     while True:
-        best, found = 0.0, -1
-        for c in range(target.shape[0]):
+        best, found, place, kept = 0.0, -1, 0, 0
+        for k in range(number):
+            c = space.open[k]
             if target[c] >= most[c] or space.rent[0, c] > budget_usd or not _fits(problem, space, target, c):
+                continue  # nor will it later
+            space.open[kept] = c
+            kept += 1
+            if not _may_be_best(space, c, rent[c], best):
                 continue
-            worth, price, route = _serve(problem, space, c, target[c] + 1, risk, False)
+            worth, price, route = _serve(problem, space, c, space.servers[c], row)
             if worth <= rent[c]:
                 continue
             cost = rent[c] + route
             ratio = price / cost if cost > 0.0 else np.inf
-            if found < 0 or ratio > best:
-                best, found = ratio, c
+            if found < 0 or ratio > best or (ratio == best and c < found):
+                best, found, place, row = ratio, c, kept - 1, 1 - row
+        number = kept
         if found < 0:
             return budget_usd
+        space.open[place], space.open[0] = (
+            space.open[0],
+            found,
+        )  # next time it is asked first: it sets a bound
+        _take(space, found, 1 - row)
         target[found] += 1
+        space.servers[found] = _servers_added(problem.parameters, found, target[found], risk)
         budget_usd -= space.rent[0, found]
         for g in range(space.free.shape[0]):
             space.free[g] -= problem.gpu_use[g, found]
-        _serve(problem, space, found, target[found], risk, True)
+
+
+@inline
+def _need_all(space, margin):
+    """Let nothing be served of what is needed."""
+    for i in range(space.need.shape[0]):
+        space.need[i], space.served[i], space.paid[i], space.mean[i] = margin[i], 0.0, 0.0, 0.0
 
 
 @inline
 def _count_needs(problem, space, target, margin, risk):
     """Find what is needed beyond what a fleet serves."""
-    for i in range(space.need.shape[0]):
-        space.need[i], space.served[i], space.paid[i] = margin[i], 0.0, 0.0
+    _need_all(space, margin)
     for c in range(target.shape[0]):
         for k in range(target[c]):
-            _serve(problem, space, c, k + 1, risk, True)
+            _serve(problem, space, c, _servers_added(problem.parameters, c, k, risk), 0)
+            _take(space, c, 0)
 
 
 @inline
 def _prepare(problem, conditions, money, at_once, risk, space):
     """Fill what sizing needs to know of one window, whatever the margins are."""
-    for c in range(space.whole.shape[1]):
-        space.whole[0, c], space.whole[1, c] = c, -1
+    for c in range(space.slot.shape[0]):
+        space.slot[c] = -1
     for s in range(problem.slot_exclusive.shape[0]):
         if problem.slot_exclusive[s]:
             for k in range(problem.slot_start[s], problem.slot_start[s + 1]):
-                space.whole[1, problem.order[k]] = s
-    _fill_routes(problem, conditions.workload, space)
+                space.slot[problem.order[k]] = s
     _fill_rent(problem, conditions.price, money, at_once, space)
-    _fill_order(problem, space, risk)
+    _fill_routes(problem, conditions.workload, risk, space)
+    _fill_order(space)
 
 
 @inline
@@ -291,8 +397,7 @@ def _choose(problem, available, fleet, margin, budget_usd, most, risk, space, ta
         target[c] = 0
     for g in range(space.free.shape[0]):
         space.free[g] = available[g]
-    for i in range(space.need.shape[0]):
-        space.need[i], space.served[i], space.paid[i] = margin[1, i], 0.0, 0.0
+    _need_all(space, margin[1])
     left_usd = _grow(problem, space, target, fleet, space.rent[1], budget_usd, risk)
     _count_needs(problem, space, target, margin[0], risk)
     _grow(problem, space, target, most, space.rent[2], left_usd, risk)
@@ -344,16 +449,18 @@ def size_fleets(
 
 
 #: What `study_windows` says of each workload.
-UNSERVED_USD, SERVING_USD, SERVED = range(3)
+S_UNSERVED_USD, S_SERVING_USD, S_SERVED = range(3)
 
 
 @inline
 def _own(space, n):
     """Return the space of window n."""
     return SizingSpace(
-        space.coefficient[n],
+        space.usd[0],
+        space.amount[0],
         space.load[n],
         space.route[n],
+        space.replicas[0],
         space.gain[n],
         space.order[n],
         space.unserved[n],
@@ -361,10 +468,14 @@ def _own(space, n):
         space.need[n],
         space.served[n],
         space.paid[n],
-        space.own[n],
-        space.room[n],
+        space.mean[n],
+        space.new[n],
+        space.cheaper[n],
+        space.servers[n],
+        space.crumbs[n],
         space.rent[n],
-        space.whole[n],
+        space.slot[n],
+        space.open[n],
         space.free[n],
     )
 
@@ -395,9 +506,9 @@ def study_windows(
         _prepare(problem, conditions, money[n], at_once[n], risk, space)
         _count_needs(problem, space, fleet[n], most, risk)
         for i in range(study.shape[2]):
-            study[n, UNSERVED_USD, i] = space.unserved[i]
-            study[n, SERVING_USD, i] = space.price[i]
-            study[n, SERVED, i] = space.served[i]
+            study[n, S_UNSERVED_USD, i] = space.unserved[i]
+            study[n, S_SERVING_USD, i] = space.price[i]
+            study[n, S_SERVED, i] = space.served[i]
 
 
 @jit

@@ -30,6 +30,9 @@ WAYS: dict[str, dict[str, Any]] = {
     "discrete": {"actions": "discrete"},
 }
 
+BARE = "bare batch"
+BLOCK = 5  # steps between two looks at the clock
+
 
 def cpu_us(call: Callable[[], object], times: int, repeats: int = 3) -> float:
     """Return the least CPU microseconds of a call, of some repeats."""
@@ -43,28 +46,46 @@ def cpu_us(call: Callable[[], object], times: int, repeats: int = 3) -> float:
     return 1e6 * min(found)
 
 
-def step_us(instance: str, count: int, steps: int, **ways: Any) -> float:
-    """Return CPU microseconds of a step, per environment, behind `for_learning` with zero actions."""
-    envs = for_learning(_batch(instance, count), **ways)
-    envs.reset(seed=0)
-    action = np.zeros(envs.action_space.shape, dtype=np.int64 if "actions" in ways else np.float32)
-    return cpu_us(lambda: envs.step(action), steps) / count
+def steps_us(instance: str, count: int, steps: int, repeats: int = 6) -> dict[str, float]:
+    """Return CPU microseconds per environment and step: of the bare batch, and of each way with zero actions.
+
+    All play the same days in turns, several times; of each few steps the least time counts.
+    """
+    ways = {way: for_learning(_batch(instance, count), **arguments) for way, arguments in WAYS.items()}
+    played = _zero_actions(ways["margins"], steps)
+    calls: dict[str, Callable[[int], object]] = {}
+    bare = _batch(instance, count)
+    calls[BARE] = lambda t: bare.step(played[t])
+    for way, envs in ways.items():
+        zero = np.zeros(envs.action_space.shape, dtype=envs.action_space.dtype)
+        calls[way] = lambda t, envs=envs, zero=zero: envs.step(zero)  # type: ignore[misc]
+    spent: dict[str, list[list[float]]] = {way: [] for way in calls}
+    for _ in range(repeats):
+        for way, step in calls.items():
+            ways.get(way, bare).reset(seed=0)
+            spent[way].append([_cpu_s(step, first, steps) for first in range(0, steps, BLOCK)])
+    return {way: 1e6 * float(np.min(s, axis=0).sum()) / (steps * count) for way, s in spent.items()}
 
 
-def bare_us(instance: str, count: int, steps: int) -> float:
-    """Return CPU microseconds of a bare step with the actions that zeros stand for, per environment."""
-    shown = for_learning(_batch(instance, count))
-    shown.reset(seed=0)
-    played: list[np.ndarray] = []
-    inner = shown.env
+def _cpu_s(step: Callable[[int], object], first: int, steps: int) -> float:
+    """Return CPU seconds of a few steps."""
+    begin = time.process_time()
+    for t in range(first, min(first + BLOCK, steps)):
+        step(t)
+    return time.process_time() - begin
+
+
+def _zero_actions(envs: Any, steps: int) -> list[np.ndarray]:
+    """Return the actions of the batch behind `for_learning` that zeros stand for, step by step."""
+    inner, played = envs.env, []
     step = inner.step
-    inner.step = lambda actions: played.append(np.array(actions)) or step(actions)  # type: ignore[method-assign]
-    zero = np.zeros(shown.action_space.shape, dtype=np.float32)
-    for _ in range(3 * steps + 1):
-        shown.step(zero)
-    bare, actions = _batch(instance, count), iter(played)
-    bare.reset(seed=0)
-    return cpu_us(lambda: bare.step(next(actions)), steps) / count
+    inner.step = lambda actions: played.append(np.array(actions)) or step(actions)
+    zero = np.zeros(envs.action_space.shape, dtype=np.float32)
+    envs.reset(seed=0)
+    for _ in range(steps):
+        envs.step(zero)
+    inner.step = step
+    return played
 
 
 def _batch(instance: str, count: int) -> Any:
@@ -95,11 +116,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--envs", type=of(COUNT), default=64, help="default: %(default)s")
     call = parser.parse_args(argv)
     for name in call.instances:
-        bare = bare_us(name, call.envs, call.steps)
+        found = steps_us(name, call.envs, call.steps)
+        bare = found.pop(BARE)
         print(f"{name}: bare batch {bare:.1f} us per environment and step")
-        for way, arguments in WAYS.items():
-            more = step_us(name, call.envs, call.steps, **arguments) - bare
-            print(f"  {way}: {more:.1f} us on top")
+        for way, us in found.items():
+            print(f"  {way}: {us - bare:.1f} us on top")
         print("  get_state {:.1f} us, set_state {:.1f} us".format(*state_us(name)), flush=True)
     return 0
 
