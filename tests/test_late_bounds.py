@@ -11,7 +11,8 @@ from toys import affine, configuration, make_instance, pool, random_instance, ra
 
 import fleetgym
 from fleetgym.bounds import hindsight_bound
-from fleetgym.bounds.late import _erlang_c, _vertices, late_row
+from fleetgym.bounds.late import _erlang_c, late_row
+from fleetgym.bounds.mixtures import least_of_mixtures
 from fleetgym.bounds.relaxation import HARD, relax
 from fleetgym.model.instance import Instance
 from fleetgym.model.planning import Snapshot
@@ -127,12 +128,36 @@ def test_delay_formula_is_that_of_the_reference() -> None:
         assert table[servers, k] == pytest.approx(expected, rel=1e-9, abs=1e-300)
 
 
-def test_vertices_are_all_choices() -> None:
-    """Of a last workload, and of those at their cap among the others."""
-    full, rest = _vertices(3)
-    assert len(full) == 3 * 2**2
-    assert not (full * rest).any()
-    assert (rest.sum(axis=1) == 1.0).all()
+def vertices(cap: np.ndarray) -> list[np.ndarray]:
+    """Return the vertices of {w ≥ 0, Σ w = 1, w ≤ cap}."""
+    found = []
+    for last in range(cap.size):
+        for chosen in itertools.product((0.0, 1.0), repeat=cap.size):
+            w = cap * chosen
+            w[last] = 1.0 - (w.sum() - w[last])
+            if not chosen[last] and -1e-9 <= w[last] <= cap[last] + 1e-9:
+                found.append(np.maximum(0.0, w))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_kernel_looks_at_every_vertex(seed: int) -> None:
+    """Of one to four workloads, with little demand and much; of more, at every workload alone."""
+    rng = np.random.default_rng(seed)
+    m = int(rng.integers(1, 6))
+    busy, load = rng.uniform(0.1, 3.0, (1, m)), rng.uniform(0.2, 6.0, (1, 3))
+    rate, own = rng.uniform(0.1, 5.0, (2, 1, m))
+    arriving = rate * rng.uniform(1.0, 9.0, (1, m))
+    found, is_reached = np.empty((3, 1, 3)), np.empty((1, 3), dtype=bool)
+    least_of_mixtures(load, busy, rate, arriving, own, 4, found, is_reached)
+    for u in range(3):
+        cap = np.minimum(1.0, busy[0] / load[0, u])
+        mixtures = vertices(cap) if m <= 4 else list(np.eye(m)) * int(cap.sum() >= 1.0)
+        assert is_reached[0, u] == bool(mixtures)
+        each = [(w @ arriving[0] / (w @ rate[0]), w @ rate[0], w @ own[0]) for w in mixtures]
+        expected = [(cv2, (cv2 - 1.0) / requests, spread) for cv2, requests, spread in each]
+        least = np.min(expected, axis=0) if expected else np.full(3, np.inf)
+        np.testing.assert_allclose(found[:, 0, u], least, rtol=1e-9)
 
 
 def test_hindsight_bound_counts_late_requests() -> None:

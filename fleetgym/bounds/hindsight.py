@@ -31,7 +31,7 @@ from fleetgym.model.scenario import Scenario
 GUESS_EVERY = 6
 #: The linear program is solved at most so often, with more configurations each time.
 MAX_PRICINGS = 6
-#: No configuration joins if the bound could not gain more than this share.
+#: No configuration joins a day that is known if the bound could not gain more than this share.
 WORTHWHILE = 1e-3
 
 
@@ -125,7 +125,7 @@ def _windows_bound(problem: Problem, effort: Effort | None) -> HindsightBound:
 
 
 def horizon_bound(
-    problem: Problem, solver: str, among: np.ndarray | None = None
+    problem: Problem, solver: str, among: np.ndarray | None = None, worthwhile: float = WORTHWHILE
 ) -> tuple[HindsightBound, np.ndarray]:
     """Solve the linear program, let worthwhile configurations join, and certify what comes out.
 
@@ -135,6 +135,8 @@ def horizon_bound(
     solver : str
     among : ndarray of int, optional
         Configurations to begin with, ascending; by default a guess.
+    worthwhile : float
+        No configuration joins if the bound could not gain more than this share.
 
     Returns
     -------
@@ -151,11 +153,11 @@ def horizon_bound(
         bound, lives = _certify(problem, solution, outside)
         best = max(best, bound)
         missed = lives.unused_usd[outside] * problem.max_replicas[outside]
-        if bound >= (1.0 - WORTHWHILE) * solution.cost_usd or not (missed < 0.0).any():
+        if bound >= (1.0 - worthwhile) * solution.cost_usd or not (missed < 0.0).any():
             break
         among = np.union1d(among, outside[missed < 0.0])
-    if solver == "block" and best < (1.0 - WORTHWHILE) * solution.cost_usd:
-        return horizon_bound(problem, "ipx", among)  # its prices were not good enough
+    if solver == "block" and best < (1.0 - worthwhile) * solution.cost_usd:
+        return horizon_bound(problem, "ipx", among, worthwhile)  # its prices were not good enough
     return HindsightBound(best, solution.serving, "horizon"), among
 
 

@@ -19,12 +19,12 @@ taken from the end where it is less.
 from __future__ import annotations
 
 import functools
-import itertools
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import gammaln, pdtr
 
+from fleetgym.bounds.mixtures import least_of_mixtures
 from fleetgym.kernels.queueing import U_MAX
 from fleetgym.model.planning import Snapshot
 
@@ -129,61 +129,21 @@ def _least_chances(
     """Return lower bounds on P(W > wait) by range, interval and workload, and whether demand reaches the interval."""
     of, low = ranges.of, UTILISATIONS[:-1]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        least_load = (servers[of] * ranges.lowest)[:, None] * low
-        cap = np.minimum(1.0, busy[of, None] / least_load[..., None])  # (rows, U, m) of a workload's share
         rate = np.where(service > 0.0, 1.0 / service, 0.0)
-        weights = np.stack([np.ones_like(rate), rate, rate * arrival, (1.0 + spread) * service])  # (4, n, m)
-        (_, requests, arriving, own), is_mix = _at_vertices(cap, weights[:, of])
-        each = arriving / requests, own, (arriving / requests - 1.0) / requests
-        cv2, own, bursts = (np.where(is_mix, part, np.inf).min(axis=-1) for part in each)
+        parts = (busy, rate, rate * arrival, (1.0 + spread) * service)
+        load = (servers[of] * ranges.lowest)[:, None] * low
+        found, is_reached = np.empty((3, *load.shape)), np.empty(load.shape, dtype=bool)
+        least_of_mixtures(load, *(part[of] for part in parts), MOST_LIMITED, found, is_reached)
+        cv2, bursts, own = found
         if arrival.min() < 1.0:
             bursts = (arrival.min() - 1.0) * service.max(axis=1)[of, None]
         most = (servers[of] * ranges.highest)[:, None]
         decay = np.exp(
             -(2.0 * most * (1.0 - low) / np.maximum(0.0, own + bursts))[..., None] * wait[of, None]
         )
-    is_reached: np.ndarray = np.any(is_mix, axis=-1)
     effective = np.ceil(np.where(is_reached, most / (0.5 * (1.0 + cv2)), 1.0)).astype(np.int64)
     waits = _erlang_c(1 << int(effective.max()).bit_length())[effective, np.arange(low.size)]
     return waits[..., None] * np.where(is_reached[..., None], decay, 0.0), is_reached
-
-
-def _at_vertices(cap: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return weighted sums at the vertices of {w ≥ 0, Σ w = 1, w ≤ cap}, and whether each is one.
-
-    Parameters
-    ----------
-    cap : ndarray, shape (rows, U, m)
-    weights : ndarray, shape (4, rows, m)
-        The first are ones.
-
-    Returns
-    -------
-    sums : ndarray, shape (4, rows, U, V)
-    is_vertex : ndarray of bool, shape (rows, U, V)
-        Points that are outside by round-off count. With many workloads all mixtures do, if there are any.
-    """
-    m = cap.shape[-1]
-    if m > MOST_LIMITED:
-        fits = (cap.sum(axis=-1) >= 1.0 - 1e-9)[..., None] & (cap > 0.0)
-        return np.broadcast_to(weights[:, :, None], (4, *cap.shape)), fits
-    full, rest = _vertices(m)
-    sums = (cap * weights[:, :, None]) @ full.T  # of those at their cap
-    left = np.maximum(0.0, 1.0 - sums[0])
-    fits = (sums[0] <= 1.0 + 1e-9) & (left <= cap @ rest.T + 1e-9)
-    return sums + left * (weights @ rest.T)[:, :, None], fits
-
-
-@functools.cache
-def _vertices(m: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return which workloads are at their cap, and which one takes what is left; (V, m) each."""
-    pairs = [
-        (chosen, last)
-        for last in range(m)
-        for chosen in itertools.product((0.0, 1.0), repeat=m)
-        if not chosen[last]
-    ]
-    return np.array([chosen for chosen, _ in pairs]), np.eye(m)[[last for _, last in pairs]]
 
 
 @functools.cache

@@ -28,6 +28,8 @@ from fleetgym.model.library import InstanceSource, load_instance
 from fleetgym.model.scenario import Scenario
 from fleetgym.model.window import window_model
 
+#: No configuration joins if a day's term could not gain more than this share: far below the standard error.
+WORTHWHILE = 2e-3
 _STREAM = 101  # of the days, apart from other uses of a seed
 
 
@@ -129,7 +131,7 @@ def bounded_day(
     problem = relax(instance, scenario)
     # Configurations that are worth their rent are found on the smaller program.
     hindsight, among = horizon_bound(problem, solver)
-    bound, _ = horizon_bound(redrawn(problem, scenario, redraws), solver, among)
+    bound, _ = horizon_bound(redrawn(problem, scenario, redraws), solver, among, WORTHWHILE)
     return BoundedDay(scenario, bound.bound_usd, hindsight.bound_usd)
 
 
