@@ -8,7 +8,7 @@ import numpy as np
 
 from fleetgym.agents.beliefs.belief import Paths
 from fleetgym.kernels.pricing import Prices, new_prices, price_targets
-from fleetgym.kernels.rollouts import new_recall, play_targets
+from fleetgym.kernels.rollouts import new_recall, new_track, play_targets
 from fleetgym.model.packing import restricted
 from fleetgym.model.window import FleetState, Router, WindowModel
 
@@ -59,7 +59,8 @@ class Rollouts:
         fleet, played = self._prepare(targets, paths, weight, state, windows)
         usd = np.empty(len(targets))
         status = play_targets(
-            *played, fleet, limit_usd, np.empty_like(fleet), self._used, self._rent_usd, usd
+            *(*played, fleet, limit_usd, self._track, np.empty_like(fleet)),
+            *(self._used, self._rent_usd, usd),
         )
         self._model.check(status)
         return usd
@@ -108,5 +109,6 @@ class Rollouts:
             self._shape = shape
             workloads = self._model.instance.num_workloads
             self._recall = new_recall(*shape, self._router.memory, workloads)
+            self._track = new_track(shape[1], replicas[self._members])
             self._prices = None
         return self._router

@@ -157,6 +157,16 @@ def price_options(packed, basis, active, workload, available, price, serving, me
     return 0
 
 
+def new_track(windows: int, fleet: np.ndarray) -> Track:
+    """Return an empty track of so many windows for fleets like this state, (C, 1 + 2K)."""
+    return Track(
+        np.zeros((windows + 1, *fleet.shape), dtype=np.int64),
+        np.zeros(windows + 1),
+        np.zeros(windows),
+        np.zeros((windows, len(fleet)), dtype=np.int64),
+    )
+
+
 class Recall(NamedTuple):
     """What rollouts of P paths of W windows remember; it changes the speed, and the result by round-off only."""
 
@@ -308,6 +318,36 @@ def _fill_holding(problem, target, used, rent_usd):
             rent_usd[g] += target[c] * problem.rental_usd[g, c]
 
 
+@inline
+def _held_usd(terms_usd):
+    return terms_usd[T_RENTAL] + terms_usd[T_MODEL] + terms_usd[T_STARTUP]
+
+
+@inline
+def _hold_path(packed, workload, available, price, target, first, spent_usd, fleet, track):
+    """Hold a target in all windows of a path, and write how that goes; demand does not matter."""
+    _, _, played = unpack(packed)
+    copy_fleet(fleet, track.fleet[0])
+    track.spent_usd[0] = spent_usd
+    for t in range(workload.shape[0]):
+        copy_fleet(track.fleet[t], track.fleet[t + 1])
+        conditions = PackedConditions(workload[t], available[t], price[t])
+        _, track.spent_usd[t + 1] = extern_hold(
+            packed, conditions, target, first and t == 0, track.spent_usd[t], track.fleet[t + 1]
+        )
+        track.cost_usd[t] = _held_usd(played.terms_usd)
+        _copy(played.serving, track.serving[t])
+
+
+@inline
+def _is_alike(available, price, p, q, t):
+    """Tell whether paths p and q differ at most in demand in window t."""
+    for g in range(available.shape[2]):
+        if available[p, t, g] != available[q, t, g] or price[p, t, g] != price[q, t, g]:
+            return False
+    return True
+
+
 @jit
 def play_targets(
     packed,
@@ -321,6 +361,7 @@ def play_targets(
     spent_usd,
     fleet,
     limit_usd,
+    track,
     space,
     used,
     rent_usd,
@@ -329,7 +370,7 @@ def play_targets(
     """Write what each target costs if it is wanted in all windows, as a mean over paths.
 
     Each window of a path remembers the basis of the last target that was played to the end, from which neighbours of
-    it start, and what serving fleets cost.
+    it start, and what serving fleets cost. Paths share how the target is held until GPUs or prices differ.
 
     Parameters
     ----------
@@ -351,8 +392,9 @@ def play_targets(
         The present state.
     limit_usd : float
         A target that costs more for certain is not played to the end.
+    track : Track
+        Of the windows of a path. Overwritten, as are the next three.
     space, used, rent_usd : (C, 1 + 2K) int64, (G,) int64, (G,) float
-        Overwritten.
     usd : (n,) float
         Written: inf beyond `limit_usd`.
 
@@ -363,14 +405,28 @@ def play_targets(
     """
     packed, words, workload, available, price = borrow((packed, recall, workload, available, price))
     weight, target, fleet, space, used = borrow((weight, target, fleet, space, used))
-    rent_usd, usd = borrow((rent_usd, usd))
+    track, rent_usd, usd = borrow((track, rent_usd, usd))
     problem, _, played = unpack(packed)
     memories = unpack_recall(words)[0]
     bounded = limit_usd < np.inf and problem.budget[BUDGET_KIND] == NO_BUDGET
     for p in range(workload.shape[0]):
         for t in range(workload.shape[1]):
             _forget_others(memories, workload[p, t], p, t)
+    shared = 0  # the path whose track the others share
+    while shared < weight.shape[0] - 1 and not weight[shared] > 0.0:
+        shared += 1
     for k in range(target.shape[0]):
+        _hold_path(
+            packed,
+            workload[shared],
+            available[shared],
+            price[shared],
+            target[k],
+            first,
+            spent_usd,
+            fleet,
+            track,
+        )
         _fill_holding(problem, target[k], used, rent_usd)
         ahead = 0.0  # the least that the paths to come cost
         for p in range(weight.shape[0]):
@@ -384,16 +440,22 @@ def play_targets(
                 continue
             if bounded:
                 ahead -= weight[p] * _least_usd(available[p], price[p], used, rent_usd)
-            copy_fleet(fleet, space)
-            spent = spent_usd
+            alike, spent = True, spent_usd
             for t in range(workload.shape[1]):
                 conditions = PackedConditions(workload[p, t], available[p, t], price[p, t])
-                _, spent = extern_hold(packed, conditions, target[k], first and t == 0, spent, space)
+                if alike and not _is_alike(available, price, p, shared, t):
+                    alike, spent = False, track.spent_usd[t]
+                    copy_fleet(track.fleet[t], space)
+                if alike:
+                    _copy(track.serving[t], played.serving)
+                    held_usd = track.cost_usd[t]
+                else:
+                    _, spent = extern_hold(packed, conditions, target[k], first and t == 0, spent, space)
+                    held_usd = _held_usd(played.terms_usd)
                 status, running_usd = _recalled_usd(packed, conditions, memories, p, t)
                 if status != 0:
                     return status
-                terms = played.terms_usd
-                total += weight[p] * (terms[T_RENTAL] + terms[T_MODEL] + terms[T_STARTUP] + running_usd)
+                total += weight[p] * (held_usd + running_usd)
                 if total + ahead > limit_usd:
                     break
             if total + ahead > limit_usd:
