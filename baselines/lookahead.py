@@ -36,6 +36,9 @@ FACTORS = np.array([1.0, 1.25, 1.5, 2.0, 3.0, 4.5, 7.0, 12.0])
 #: What fleets cost to hold, over what those cost that are sized anew in each window.
 OVERHEAD = 1.1
 
+#: In instances of more candidates than this, a search is one round of so many moves of single replicas.
+MANY, FEW_MOVES = 100, 8
+
 #: Of the program for the first window: the gap at which it ends, and the most nodes.
 GAP, NODES = 0.1, 1
 
@@ -65,7 +68,8 @@ class Lookahead:
 
     Notes
     -----
-    Work is bounded by counts, never by a clock, so that results do not depend on the machine.
+    Work is bounded by counts, never by a clock, so that results do not depend on the machine. More than `MANY`
+    candidates, of all workloads and pools together, make a search shorter; of `fleet-v1` that is `multi` at size l.
     """
 
     def __init__(
@@ -90,6 +94,7 @@ class Lookahead:
         self.belief, self.sizer = Belief(instance), FleetSizer(instance)
         snapshot = view.snapshot()
         self.candidates = shortlist(snapshot, self.shortlist)
+        self.is_large = self.candidates.size > MANY
         self.most, self.gpu_use = snapshot.max_replicas, snapshot.gpu_use
         self.rivals = [np.zeros(0, dtype=np.int64)] * instance.num_configurations
         for slot, members in zip(instance.slots, instance.slot_members, strict=True):
@@ -191,7 +196,7 @@ class Lookahead:
     def _descend(self, fleet: np.ndarray) -> np.ndarray:
         """Take moves that help, each again as long as it does, until a round finds none."""
         best = self._cost(fleet)
-        for _ in range(self.rounds):
+        for _ in range(1 if self.is_large else self.rounds):
             begin = best
             for less, more in self._moves(fleet):
                 step = 1
@@ -219,10 +224,11 @@ class Lookahead:
         change = usd[1:] - usd[0]
         pairs = change[: used.size, None] + change[used.size :]
         pairs[used[:, None] == adding] = np.inf
-        best = np.argsort(pairs, axis=None, kind="stable")[: self.exchanges]
+        best = np.argsort(pairs, axis=None, kind="stable")[: 0 if self.is_large else self.exchanges]
         exchanges = [(int(used[n // adding.size]), int(adding[n % adding.size])) for n in best]
         moves = zip([*change, *pairs.ravel()[best]], halves + exchanges, strict=True)
-        return [move for usd, move in sorted(moves) if usd < 0.0]
+        helpful = [move for usd, move in sorted(moves) if usd < 0.0]
+        return helpful[:FEW_MOVES] if self.is_large else helpful
 
     def _moved(self, fleet: np.ndarray, less: int, more: int, step: int) -> np.ndarray | None:
         """Return the fleet after `step` such moves, or None if there is none."""

@@ -42,7 +42,7 @@ YARDSTICKS = {"margin": 200, "hold": 200, "descent": 50, "lookahead": 30}
 #: Fresh days are drawn from seeds that no learner uses.
 FIRST_DAY = 5_000_000_000
 #: Windows that the example of docs/ppo.md plays: about a CPU minute.
-WINDOWS = 250_000
+WINDOWS = 300_000
 
 Policy = Callable[[np.ndarray], np.ndarray]
 
