@@ -36,8 +36,8 @@ FACTORS = np.array([1.0, 1.25, 1.5, 2.0, 3.0, 4.5, 7.0, 12.0])
 #: What fleets cost to hold, over what those cost that are sized anew in each window.
 OVERHEAD = 1.1
 
-#: In instances of more candidates than this, a search is one round of so many moves of single replicas.
-MANY, FEW_MOVES = 100, 8
+#: Moves that a short search tries.
+FEW_MOVES = 8
 
 #: Of the program for the first window: the gap at which it ends, and the most nodes.
 GAP, NODES = 0.1, 1
@@ -58,6 +58,9 @@ class Lookahead:
         Most rounds of a search; one ends with the first move that helps, taken as often as it does.
     shortlist : int
         Configurations per workload and pool that may be added.
+    large : int
+        Where more candidates than this may be added, of all workloads and pools together, a search is short: one round
+        of the `FEW_MOVES` best moves of single replicas. Of `fleet-v1` that is `multi` at size l.
     lower, gap : float
         Margins of the packer from which a search starts; see `margin`.
 
@@ -68,8 +71,7 @@ class Lookahead:
 
     Notes
     -----
-    Work is bounded by counts, never by a clock, so that results do not depend on the machine. More than `MANY`
-    candidates, of all workloads and pools together, make a search shorter; of `fleet-v1` that is `multi` at size l.
+    Work is bounded by counts, never by a clock, so that results do not depend on the machine.
     """
 
     def __init__(
@@ -79,14 +81,15 @@ class Lookahead:
         exchanges: int = 4,
         rounds: int = 8,
         shortlist: int = 1,
+        large: int = 100,
         lower: float = 1.05,
         gap: float = 0.1,
     ):
         whole_at_least(1, paths=paths, windows=windows, rounds=rounds, shortlist=shortlist)
-        whole_at_least(0, exchanges=exchanges)
+        whole_at_least(0, exchanges=exchanges, large=large)
         at_least(0, lower=lower, gap=gap)
         self.paths, self.windows, self.exchanges, self.rounds = paths, windows, exchanges, rounds
-        self.shortlist, self.lower, self.upper = shortlist, lower, lower + gap
+        self.shortlist, self.large, self.lower, self.upper = shortlist, large, lower, lower + gap
 
     def reset(self, view: View, *, seed: int) -> None:
         """Begin before the first window."""
@@ -94,7 +97,9 @@ class Lookahead:
         self.belief, self.sizer = Belief(instance), FleetSizer(instance)
         snapshot = view.snapshot()
         self.candidates = shortlist(snapshot, self.shortlist)
-        self.is_large = self.candidates.size > MANY
+        is_large = self.candidates.size > self.large
+        self.most_rounds, self.most_exchanges = (1, 0) if is_large else (self.rounds, self.exchanges)
+        self.most_moves = FEW_MOVES if is_large else None
         self.most, self.gpu_use = snapshot.max_replicas, snapshot.gpu_use
         self.rivals = [np.zeros(0, dtype=np.int64)] * instance.num_configurations
         for slot, members in zip(instance.slots, instance.slot_members, strict=True):
@@ -196,7 +201,7 @@ class Lookahead:
     def _descend(self, fleet: np.ndarray) -> np.ndarray:
         """Take moves that help, each again as long as it does, until a round finds none."""
         best = self._cost(fleet)
-        for _ in range(1 if self.is_large else self.rounds):
+        for _ in range(self.most_rounds):
             begin = best
             for less, more in self._moves(fleet):
                 step = 1
@@ -224,11 +229,10 @@ class Lookahead:
         change = usd[1:] - usd[0]
         pairs = change[: used.size, None] + change[used.size :]
         pairs[used[:, None] == adding] = np.inf
-        best = np.argsort(pairs, axis=None, kind="stable")[: 0 if self.is_large else self.exchanges]
+        best = np.argsort(pairs, axis=None, kind="stable")[: self.most_exchanges]
         exchanges = [(int(used[n // adding.size]), int(adding[n % adding.size])) for n in best]
         moves = zip([*change, *pairs.ravel()[best]], halves + exchanges, strict=True)
-        helpful = [move for usd, move in sorted(moves) if usd < 0.0]
-        return helpful[:FEW_MOVES] if self.is_large else helpful
+        return [move for usd, move in sorted(moves) if usd < 0.0][: self.most_moves]
 
     def _moved(self, fleet: np.ndarray, less: int, more: int, step: int) -> np.ndarray | None:
         """Return the fleet after `step` such moves, or None if there is none."""

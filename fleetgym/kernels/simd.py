@@ -311,30 +311,27 @@ def total(typing_context, lanes):
     return generator(types.float64, emit)(lanes)
 
 
-@intrinsic
-def largest(typing_context, lanes):
-    """Return the largest of eight numbers."""
-
+def _extreme(is_largest):
     def emit(context, builder, signature, arguments):
         def join(left, right):
-            return builder.select(builder.fcmp_ordered("<", left, right), right, left)
+            is_less = builder.fcmp_ordered("<", left, right)
+            return builder.select(is_less, *((right, left) if is_largest else (left, right)))
 
         return _halved(builder, arguments[0], join)
 
-    return generator(types.float64, emit)(lanes)
+    return emit
+
+
+@intrinsic
+def largest(typing_context, lanes):
+    """Return the largest of eight numbers."""
+    return generator(types.float64, _extreme(is_largest=True))(lanes)
 
 
 @intrinsic
 def smallest(typing_context, lanes):
     """Return the smallest of eight numbers."""
-
-    def emit(context, builder, signature, arguments):
-        def join(left, right):
-            return builder.select(builder.fcmp_ordered("<", left, right), left, right)
-
-        return _halved(builder, arguments[0], join)
-
-    return generator(types.float64, emit)(lanes)
+    return generator(types.float64, _extreme(is_largest=False))(lanes)
 
 
 @intrinsic

@@ -44,7 +44,6 @@ MOST_UTILIZATION = 0.95
 _TINY = 1e-12  # a share below this is served
 _SURE = 1.0 - 1e-9  # of a bound: what round-off cannot reach
 
-
 #: Columns of what money says of a window: see `size_fleets`.
 BUDGET_USD, RENT_FACTOR, PAYBACK = range(3)
 
@@ -56,9 +55,7 @@ class SizingSpace(NamedTuple):
     amount: np.ndarray  # (3, I, C) compute, KV memory and servers that it takes
     load: np.ndarray  # (C, 3, I) the same by configuration, where a replica serves it
     route: np.ndarray  # (C, I) as `usd`; inf: a replica does not serve it
-    replicas: (
-        np.ndarray
-    )  # (I, C) that a whole workload takes, each used like the first; inf: it cannot be served
+    replicas: np.ndarray  # (I, C) that a whole workload takes, used like the first; inf: not served
     gain: np.ndarray  # (I,) by which a configuration's workloads are ordered
     order: np.ndarray  # (C, I) int64 workloads in the order in which a replica serves them; -1: no more
     unserved: np.ndarray  # (I,) cost of not serving a whole workload
@@ -71,9 +68,7 @@ class SizingSpace(NamedTuple):
     cheaper: np.ndarray  # (2, I) shares that it serves at less than is paid for them so far
     servers: np.ndarray  # (C,) that one more replica adds
     crumbs: np.ndarray  # (C,) servers so few that what they serve of any workload counts as nothing
-    rent: (
-        np.ndarray
-    )  # (3, C) of a replica: what it costs, what it counts, and what it counts until its start is paid
+    rent: np.ndarray  # (3, C) of a replica: what it costs, what it counts, the same until its start is paid
     slot: np.ndarray  # (C,) int64 exclusive slot of each configuration, or -1
     open: np.ndarray  # (C,) int64 configurations of which one more replica may be added
     free: np.ndarray  # (G,) int64 GPUs
@@ -347,10 +342,8 @@ def _grow(problem, space, target, most, rent, budget_usd, risk):
         number = kept
         if found < 0:
             return budget_usd
-        space.open[place], space.open[0] = (
-            space.open[0],
-            found,
-        )  # next time it is asked first: it sets a bound
+        # It is asked first the next time: a good one rules others out.
+        space.open[place], space.open[0] = space.open[0], found
         _take(space, found, 1 - row)
         target[found] += 1
         space.servers[found] = _servers_added(problem.parameters, found, target[found], risk)

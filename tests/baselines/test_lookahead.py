@@ -8,7 +8,8 @@ from test_agents import demand, play
 from toys import configuration, make_instance, pool, random_instance, random_scenario
 
 from fleetgym import Conditions, View
-from fleetgym.baselines.lookahead import Lookahead
+from fleetgym.baselines.lookahead import FEW_MOVES, Lookahead
+from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.evaluation.jobs import Job, run_job
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.library import load_instance
@@ -55,9 +56,34 @@ def test_a_program_finds_the_first_fleet_that_no_single_move_reaches() -> None:
     assert run_job(job, isolate="never").cost_usd <= 1.02 * best
 
 
+def test_a_large_instance_has_a_short_search() -> None:
+    """Four starts, few moves, and one that helps, taken at most as often as doubling reaches its limit."""
+    instance = "fleet-v1/dev/multi-l-101"
+    env, view, agent = FleetAllocEnv(instance), View(instance), Lookahead()
+    observation, info = env.reset(options={"scenario": 0})
+    view.update(info)
+    agent.reset(view, seed=0)
+    agent.act(observation, info)
+    assert (agent.most_rounds, agent.most_exchanges, agent.most_moves) == (1, 0, FEW_MOVES)
+    assert len(agent.known) <= 4 + FEW_MOVES + int(agent.most.max()).bit_length() + 1
+
+
+@pytest.mark.parametrize(
+    ("instance", "large"),
+    [("fleet-v1/dev/multi-m-101", 100), ("fleet-v1/dev/ou-l-101", 100), ("fleet-v1/dev/multi-l-101", 1_000)],
+)
+def test_all_others_have_the_whole_one(instance: str, large: int) -> None:
+    """Of fleet-v1 no other size has so many candidates; who asks for the whole search gets it everywhere."""
+    agent = Lookahead(large=large)
+    agent.reset(View(instance), seed=0)
+    assert (agent.most_rounds, agent.most_exchanges, agent.most_moves) == (8, 4, None)
+
+
 def test_arguments() -> None:
     """Counts below one are refused."""
     with pytest.raises(FleetgymError, match="paths is 0; expected"):
         Lookahead(paths=0)
     with pytest.raises(FleetgymError, match="exchanges is -1; expected"):
         Lookahead(exchanges=-1)
+    with pytest.raises(FleetgymError, match="large is -1; expected"):
+        Lookahead(large=-1)
