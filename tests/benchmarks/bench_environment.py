@@ -29,7 +29,7 @@ from fleetgym.cli.words import of
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.envs.vector import FleetAllocVectorEnv
 from fleetgym.files.quantities import COUNT, LIMIT_S
-from fleetgym.kernels.timer import PARTS
+from fleetgym.kernels import timer
 from fleetgym.model.dynamics.scenario import draw_scenario
 from fleetgym.model.instance import Affine, Instance, Performance
 from fleetgym.model.processes import Dynamics, Process
@@ -313,7 +313,7 @@ def total(data: np.ndarray, times: int) -> float:
 
 
 def _print_parts(parts: np.ndarray, whole: float, one_pass: float) -> None:
-    named = dict(zip(PARTS[1:], parts[1:], strict=True))
+    named = dict(zip(timer.PARTS[1:], parts[1:], strict=True))
     named["Python"] = whole - sum(named.values())
     for name, spent in {**named, "all": whole, "one pass over the LP's data": one_pass}.items():
         print(f"  {name:<28} {spent:>8.3f} {spent / one_pass:>8.0f}x")
@@ -332,7 +332,7 @@ def draw_microseconds(instance_id: str) -> float:
 def smoke(folder: Path) -> None:
     """Measure a few rows of each kind once, and profile once."""
     compare(rows({(6, 10): (1.0,)}, ((8, 1),), ((8, 2),)), rounds=1, seconds=0.01)
-    profile_apart(rounds=2)
+    main(["--profile", "--profile-rounds", "2"])
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -345,10 +345,11 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--profile", action="store_true", help="only print where the time of a step goes")
     parser.add_argument("--profile-rounds", type=of(COUNT), default=30, metavar="N", help="(default: 30)")
     options = parser.parse_args(argv)
-    if options.profile:
+    if options.profile and timer.IS_ON:
         profile(options.profile_rounds)
         return
-    compare(rows(), options.rounds, options.seconds)
+    if not options.profile:
+        compare(rows(), options.rounds, options.seconds)
     profile_apart(options.profile_rounds)
 
 
