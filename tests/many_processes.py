@@ -58,6 +58,8 @@ class Case:
         Sent at a share of all calls of Python functions; 0: none.
     share : float
         0 to 1.
+    package : str
+        Whose functions' calls are counted; "": all.
     """
 
     words: tuple[str, ...]
@@ -70,6 +72,7 @@ class Case:
     shared_memory: str = "present"
     signal: int = 0
     share: float = 0.0
+    package: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,9 +112,10 @@ def main() -> None:
     gc.freeze()
     calls: dict[tuple[str, ...], int] = {}
     for case in cases:
-        if case.signal and tuple(case.words) not in calls:
-            calls[tuple(case.words)] = _count_calls(case)
-        report = _play(case, calls.get(tuple(case.words), 0))
+        what = (case.package, *case.words)
+        if case.signal and what not in calls:
+            calls[what] = _count_calls(case)
+        report = _play(case, calls.get(what, 0))
         os.write(1, (json.dumps(dataclasses.asdict(report)) + "\n").encode())
 
 
@@ -221,7 +225,7 @@ def _become(case: Case, calls: int, out: int, err: int, told: int) -> None:
     code = 1
     try:
         if case.signal:
-            _signal_at(case.signal, int(case.share * calls))
+            _signal_at(case, int(case.share * calls))
         code = command()
     except BaseException:
         traceback.print_exc()
@@ -246,16 +250,21 @@ def _exit(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _signal_at(number: int, call: int) -> None:
+def _is_call(case: Case, frame: Any, event: str) -> bool:
+    module = frame.f_globals.get("__name__", "")
+    return event == "call" and (not case.package or module.partition(".")[0] == case.package)
+
+
+def _signal_at(case: Case, call: int) -> None:
     seen = 0
 
     def count(frame: Any, event: str, argument: Any) -> None:
         nonlocal seen
-        if event == "call":
+        if _is_call(case, frame, event):
             seen += 1
             if seen > call:
                 sys.setprofile(None)
-                signal.raise_signal(number)
+                signal.raise_signal(case.signal)
 
     sys.setprofile(count)
 
@@ -279,7 +288,7 @@ def _count_calls(case: Case) -> int:
 
         def count(frame: Any, event: str, argument: Any) -> None:
             nonlocal seen
-            seen += event == "call"
+            seen += _is_call(case, frame, event)
 
         sys.setprofile(count)
         try:

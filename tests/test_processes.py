@@ -312,9 +312,16 @@ def test_a_signal_at_any_time_of_any_verb(verb: str, call: Call, tmp_path: Path)
     _examine_signals(verb, 60 if verb not in LONG else 12, call, tmp_path)
 
 
-def _examine_signals(verb: str, times: int, call: Call, folder: Path) -> None:
+@SLOW
+@pytest.mark.parametrize("package", ["llvmlite", "numba", "importlib"])
+def test_a_signal_while_compiled_code_is_loaded(package: str, call: Call, tmp_path: Path) -> None:
+    """LLVM's memory, which Python code owns, is not freed twice; a module that starts makes no other error of it."""
+    _examine_signals("plan", 120, call, tmp_path, package=package)
+
+
+def _examine_signals(verb: str, times: int, call: Call, folder: Path, package: str = "") -> None:
     cases = [
-        Case(call(verb), str(folder / f"{number.name}-{k}"), signal=number, share=k / times)
+        Case(call(verb), str(folder / f"{number.name}-{k}"), signal=number, share=k / times, package=package)
         for k in range(times)
         for number in ((signal.SIGINT, signal.SIGTERM)[k % 2],)
     ]

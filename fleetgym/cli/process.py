@@ -14,8 +14,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.machinery import ExtensionFileLoader
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 from fleetgym.files.errors import one_line
 from fleetgym.runtime.signals import end_at_once, handle
@@ -128,19 +129,34 @@ def _open_streams() -> None:
 
 # -- signals
 
+#: Packages whose Python code owns memory that is not Python's: an exception between the two loses it or frees it twice.
+OWNERS = ("llvmlite",)
+#: Functions that start compiled modules, which make another error of an exception.
+STARTERS = {ExtensionFileLoader.create_module.__code__, ExtensionFileLoader.exec_module.__code__}
+#: How long a signal that found such a place waits.
+_LATER_S = 0.01
+
 
 @contextmanager
 def _signals_as_interrupts() -> Iterator[None]:
     """Turn Ctrl-C and ``SIGTERM`` into a `KeyboardInterrupt`; afterwards they end the process at once."""
-    hook, lost, stopping = sys.unraisablehook, [], []
+    hook, stopping = sys.unraisablehook, []
+    lost: list[int] = []
+    kinds: dict[int, type[KeyboardInterrupt]] = {
+        signal.SIGINT: KeyboardInterrupt,
+        signal.SIGTERM: Terminated,
+    }
 
-    def terminate(number: int, frame: FrameType | None) -> NoReturn:
+    def stop(number: int, frame: FrameType | None) -> None:
+        if _is_delicate(frame):
+            later(number)
+            return
         stopping.append(number)
-        raise Terminated
+        raise kinds[number]
 
-    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
-        stopping.append(number)
-        raise KeyboardInterrupt
+    def later(number: int) -> None:
+        lost.append(number)
+        threading.Timer(_LATER_S, _thread.interrupt_main, (number,)).start()
 
     def again(what: Any) -> None:
         """Raise again what came where nothing can be raised, such as in a weak reference's callback.
@@ -148,18 +164,25 @@ def _signals_as_interrupts() -> Iterator[None]:
         Not at once: this function is called from such a place, and what it raises is lost, too.
         """
         if issubclass(what.exc_type, KeyboardInterrupt):
-            lost.append(what.exc_type)
-            number = signal.SIGTERM if issubclass(what.exc_type, Terminated) else signal.SIGINT
-            threading.Timer(0.01, _thread.interrupt_main, (number,)).start()
+            later(signal.SIGTERM if issubclass(what.exc_type, Terminated) else signal.SIGINT)
         elif not stopping:  # objects that a signal found half made complain when they go
             hook(what)
 
     sys.unraisablehook = again
     try:
-        handle(signal.SIGINT, interrupt)
-        handle(signal.SIGTERM, terminate)
+        for number in kinds:
+            handle(number, stop)
         yield
         if lost:  # the command was done before
-            raise lost[-1]
+            raise kinds[lost[-1]]
     finally:
         end_at_once()
+
+
+def _is_delicate(frame: FrameType | None) -> bool:
+    """Return whether a function of `OWNERS` or `STARTERS` is at work, which an exception would break."""
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] in OWNERS or frame.f_code in STARTERS:
+            return True
+        frame = frame.f_back
+    return False
