@@ -61,102 +61,6 @@ def operating_usd(terms_usd):
     return usd
 
 
-@jit
-def play_rollout(packed, basis, active, workload, available, price, target, begin, end, limit_usd, old, new):
-    """Play windows from `begin` until the old state is reached, the episode ends, or a cost is exceeded.
-
-    Parameters
-    ----------
-    packed : (W,) int64
-        Words of `records.pack_problem`.
-    basis, active : ndarray
-        Fields of `Memory`, modified in place.
-    workload, available, price : ndarray
-        Fields of `PackedConditions` for all windows, (T, 5, I), (T, G) and (T, G).
-    target : (T, C) int64
-        The fleet wanted in each window.
-    begin, end : int
-        Where targets differ from those of `old`.
-    limit_usd : float
-        Sum of costs beyond which nobody wants to know.
-    old, new : Track
-        The episode so far; windows from `begin` on are written to `new`.
-
-    Returns
-    -------
-    status : int
-        Of the routing that failed; 0 if none did.
-    stop : int
-        First window that was not played.
-    """
-    packed, target, old, new = borrow((packed, target, old, new))
-    season = borrow(PackedConditions(workload, available, price))
-    copy_fleet(old.fleet[begin], new.fleet[begin])
-    new.spent_usd[begin] = old.spent_usd[begin]
-    _, _, played = unpack(packed)
-    memory, total = borrow(Memory(basis, active)), 0.0
-    for t in range(begin, target.shape[0]):
-        if t >= end and _is_back(old, new, t):
-            return 0, t
-        copy_fleet(new.fleet[t], new.fleet[t + 1])
-        conditions = PackedConditions(season.workload[t], season.available[t], season.price[t])
-        status, _, spent_usd = extern_play(
-            packed, conditions, target[t], t == 0, new.spent_usd[t], new.fleet[t + 1], memory
-        )
-        if status != 0:
-            return status, t
-        cost = 0.0
-        for k in range(played.terms_usd.shape[0]):
-            cost += played.terms_usd[k]
-        new.spent_usd[t + 1], new.cost_usd[t] = spent_usd, cost
-        _copy(played.serving, new.serving[t])
-        total += cost
-        if total > limit_usd:
-            return 0, t + 1
-    return 0, target.shape[0]
-
-
-@jit
-def price_options(packed, basis, active, workload, available, price, serving, members, option, usd):
-    """Write what operating costs if some configurations had other replicas.
-
-    Parameters
-    ----------
-    packed, basis, active, workload, available, price
-        As for `play_rollout`, for n windows.
-    serving : (n, C) int64
-        Replicas that serve.
-    members : (m,) int64
-        Configurations whose replicas are replaced.
-    option : (L, m) int64
-        By what.
-    usd : (n, L), modified in place
-        Where it is finite it becomes the cost of the window without holding and starting; elsewhere nothing is done.
-
-    Returns
-    -------
-    int
-        Status of the routing that failed; 0 if none did.
-    """
-    packed, serving, members, option, usd = borrow((packed, serving, members, option, usd))
-    season = borrow(PackedConditions(workload, available, price))
-    _, _, played = unpack(packed)
-    memory = borrow(Memory(basis, active))
-    for t in range(serving.shape[0]):
-        conditions = PackedConditions(season.workload[t], season.available[t], season.price[t])
-        for k in range(option.shape[0]):
-            if not math.isfinite(usd[t, k]):
-                continue
-            _copy(serving[t], played.serving)
-            for m in range(members.shape[0]):
-                played.serving[members[m]] = option[k, m]
-            status = serve(packed, conditions, memory)
-            if status != 0:
-                return status
-            usd[t, k] = operating_usd(played.terms_usd)
-    return 0
-
-
 def new_track(windows: int, fleet: np.ndarray) -> Track:
     """Return an empty track of so many windows for fleets like this state, (C, 1 + 2K)."""
     return Track(
@@ -170,40 +74,46 @@ def new_track(windows: int, fleet: np.ndarray) -> Track:
 class Recall(NamedTuple):
     """What rollouts of P paths of W windows remember; it changes the speed, and the result by round-off only."""
 
-    basis: np.ndarray  # (P, W, ...) `Memory` of each window, of the last fleet that was played to the end
+    basis: np.ndarray  # (P, W, ...) `Memory` of each window, of the last fleet that was played (to the end)
     active: np.ndarray
     tried_basis: np.ndarray  # the same of the fleet that is being played
     tried_active: np.ndarray
     workload: np.ndarray  # (P, W, 5, I) conditions under which the next two hold
     serving: (
         np.ndarray
-    )  # (P, W, RECALLED, C + 1) int64: how many configurations serve; each, and its replicas
-    usd: np.ndarray  # (P, W, RECALLED) what operating them costs
+    )  # (P, W, places, C + 1) int64: how many configurations serve, -1: nothing; each, and its replicas
+    usd: np.ndarray  # (P, W, places) what operating them costs
 
 
-#: Serving fleets that are remembered for a window of a path; a power of two.
+#: Serving fleets that are remembered for a window of a path, unless told otherwise.
 RECALLED = 16
 _REPLICAS = 2**32  # a configuration and its replicas are one number
 
 
-def _empty_recall(paths: int, windows: int, memory: Memory, workloads: int) -> Recall:
-    count = memory.active.size
+def _empty_recall(paths: int, windows: int, memory: Memory, workloads: int, places: int) -> Recall:
     basis, active = (np.zeros((paths, windows, part.size), dtype=np.int64) for part in memory)
+    serving = np.zeros((paths, windows, places, memory.active.size), dtype=np.int64)
+    serving[..., 0] = -1
     return Recall(
         *(basis, active, np.empty_like(basis), np.empty_like(active)),
         np.full((paths, windows, 5, workloads), np.nan),
-        np.zeros((paths, windows, RECALLED, count), dtype=np.int64),
-        np.zeros((paths, windows, RECALLED)),
+        serving,
+        np.zeros((paths, windows, places)),
     )
 
 
-_packer = Packer(_empty_recall(1, 1, EXAMPLE_MEMORY, 1))
+_packer = Packer(_empty_recall(1, 1, EXAMPLE_MEMORY, 1, 1))
 unpack_recall: Any = _packer.unpack
 
 
-def new_recall(paths: int, windows: int, memory: Memory, workloads: int) -> PackedPointers:
-    """Return a packed `Recall` that knows nothing, for problems whose memory is like this one."""
-    return _packer.pack(_empty_recall(paths, windows, memory, workloads))
+def new_recall(
+    paths: int, windows: int, memory: Memory, workloads: int, places: int = RECALLED
+) -> PackedPointers:
+    """Return a packed `Recall` that knows nothing, for problems whose memory is like this one.
+
+    For a window of a path as many serving fleets are remembered as there are places, a power of two.
+    """
+    return _packer.pack(_empty_recall(paths, windows, memory, workloads, places))
 
 
 @inline
@@ -241,19 +151,19 @@ def _forget_others(recall, workload, p, t):
     for row in range(known.shape[0]):
         for i in range(known.shape[1]):
             known[row, i] = workload[row, i]
-    for n in range(RECALLED):
+    for n in range(recall.usd.shape[2]):
         recall.serving[p, t, n, 0] = -1
 
 
 @inline
-def _place(serving):
-    """Return where a serving fleet is remembered."""
+def _place(serving, places):
+    """Return at which of a power of two of places a serving fleet is remembered."""
     mixed = np.uint64(0)
     for c in range(serving.shape[0]):
         if serving[c] > 0:
             mixed = (mixed + np.uint64(c * _REPLICAS + serving[c])) * np.uint64(0x9E3779B97F4A7C15)
             mixed ^= mixed >> np.uint64(29)
-    return np.int64(mixed % np.uint64(RECALLED))
+    return np.int64(mixed & np.uint64(places - 1))
 
 
 @inline
@@ -279,21 +189,38 @@ def _note(known, serving):
 
 
 @inline
+def _serve_and_note(packed, conditions, recall, memory, p, t, place):
+    """Route, and remember at a place what that costs; return the status of the routing, and the cost."""
+    _, _, played = unpack(packed)
+    status = serve(packed, conditions, memory)
+    usd = operating_usd(played.terms_usd)
+    _note(recall.serving[p, t, place], played.serving)
+    recall.usd[p, t, place] = usd
+    return status, usd
+
+
+@inline
 def _recalled_usd(packed, conditions, recall, p, t):
     """Return the status of the routing, and what it costs to operate the replicas that serve; or what is remembered."""
     _, _, played = unpack(packed)
-    place = _place(played.serving)
-    known = recall.serving[p, t, place]
-    if _is_recalled(known, played.serving):
+    place = _place(played.serving, recall.usd.shape[2])
+    if _is_recalled(recall.serving[p, t, place], played.serving):
         recall.tried_active[p, t, 0] = -1
         return 0, recall.usd[p, t, place]
     memory = Memory(recall.tried_basis[p, t], recall.tried_active[p, t])
     _copy_memory(recall.basis[p, t], recall.active[p, t], memory.basis, memory.active)
-    status = serve(packed, conditions, memory)
-    usd = operating_usd(played.terms_usd)
-    _note(known, played.serving)
-    recall.usd[p, t, place] = usd
-    return status, usd
+    return _serve_and_note(packed, conditions, recall, memory, p, t, place)
+
+
+@inline
+def _known_usd(packed, conditions, recall, t):
+    """Return the same on the only path, where any fleet's basis is left to the next one."""
+    _, _, played = unpack(packed)
+    place = _place(played.serving, recall.usd.shape[2])
+    if _is_recalled(recall.serving[0, t, place], played.serving):
+        return 0, recall.usd[0, t, place]
+    memory = Memory(recall.basis[0, t], recall.active[0, t])
+    return _serve_and_note(packed, conditions, recall, memory, 0, t, place)
 
 
 @inline
@@ -337,6 +264,103 @@ def _hold_path(packed, workload, available, price, target, first, spent_usd, fle
         )
         track.cost_usd[t] = _held_usd(played.terms_usd)
         _copy(played.serving, track.serving[t])
+
+
+@jit
+def play_rollout(packed, recall, workload, available, price, target, begin, end, limit_usd, old, new):
+    """Play windows from `begin` until the old state is reached, the episode ends, or a cost is exceeded.
+
+    Parameters
+    ----------
+    packed : (words,) int64
+        Words of `records.pack_problem`.
+    recall : (words,) int64
+        Words of `new_recall` for one path of T windows, whose conditions never change; modified in place.
+    workload, available, price : ndarray
+        Fields of `PackedConditions` for all windows, (T, 5, I), (T, G) and (T, G).
+    target : (T, C) int64
+        The fleet wanted in each window.
+    begin, end : int
+        Where targets differ from those of `old`.
+    limit_usd : float
+        Sum of costs beyond which nobody wants to know.
+    old, new : Track
+        The episode so far; windows from `begin` on are written to `new`.
+
+    Returns
+    -------
+    status : int
+        Of the routing that failed; 0 if none did.
+    stop : int
+        First window that was not played.
+    """
+    packed, words, target, old, new = borrow((packed, recall, target, old, new))
+    season = borrow(PackedConditions(workload, available, price))
+    copy_fleet(old.fleet[begin], new.fleet[begin])
+    new.spent_usd[begin] = old.spent_usd[begin]
+    _, _, played = unpack(packed)
+    memories, total = unpack_recall(words)[0], 0.0
+    for t in range(begin, target.shape[0]):
+        if t >= end and _is_back(old, new, t):
+            return 0, t
+        copy_fleet(new.fleet[t], new.fleet[t + 1])
+        conditions = PackedConditions(season.workload[t], season.available[t], season.price[t])
+        _, new.spent_usd[t + 1] = extern_hold(
+            packed, conditions, target[t], t == 0, new.spent_usd[t], new.fleet[t + 1]
+        )
+        held_usd = _held_usd(played.terms_usd)
+        status, running_usd = _known_usd(packed, conditions, memories, t)
+        if status != 0:
+            return status, t
+        new.cost_usd[t] = held_usd + running_usd
+        _copy(played.serving, new.serving[t])
+        total += new.cost_usd[t]
+        if total > limit_usd:
+            return 0, t + 1
+    return 0, target.shape[0]
+
+
+@jit
+def price_options(packed, recall, workload, available, price, begin, serving, members, option, usd):
+    """Write what operating costs if some configurations had other replicas.
+
+    Parameters
+    ----------
+    packed, recall, workload, available, price
+        As for `play_rollout`.
+    begin : int
+        First of n windows.
+    serving : (n, C) int64
+        Replicas that serve.
+    members : (m,) int64
+        Configurations whose replicas are replaced.
+    option : (L, m) int64
+        By what.
+    usd : (n, L), modified in place
+        Where it is finite it becomes the cost of the window without holding and starting; elsewhere nothing is done.
+
+    Returns
+    -------
+    int
+        Status of the routing that failed; 0 if none did.
+    """
+    packed, words, serving, members, option, usd = borrow((packed, recall, serving, members, option, usd))
+    season = borrow(PackedConditions(workload, available, price))
+    _, _, played = unpack(packed)
+    memories = unpack_recall(words)[0]
+    for n in range(serving.shape[0]):
+        t = begin + n
+        conditions = PackedConditions(season.workload[t], season.available[t], season.price[t])
+        for k in range(option.shape[0]):
+            if not math.isfinite(usd[n, k]):
+                continue
+            _copy(serving[n], played.serving)
+            for m in range(members.shape[0]):
+                played.serving[members[m]] = option[k, m]
+            status, usd[n, k] = _known_usd(packed, conditions, memories, t)
+            if status != 0:
+                return status
+    return 0
 
 
 @inline

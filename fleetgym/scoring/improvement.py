@@ -18,9 +18,9 @@ from fleetgym.model.scenario import Scenario
 from fleetgym.scoring.response import Responder
 from fleetgym.scoring.rollouts import KnownScenario
 
-_LENGTHS = (1, 2, 3, 6, 12, 24, 48, 96, 288)  # windows that a move changes
+_LENGTHS = (1, 1, 2, 2, 3, 3, 6, 6, 12, 12, 24, 24, 48, 288)  # windows that a move changes
 _LONGEST_ANSWER = 24  # windows in which a slot answers a move of the others
-_ANSWERS = 0.25  # share of moves that are answered
+_ANSWERS = 0.5  # share of moves that are answered
 _SWEEP_EVERY = 2000  # moves
 _ALL_EVERY = 4  # sweeps over the slots in use; one over all slots follows
 _USED = 0.8  # how often a slot is drawn from those in use

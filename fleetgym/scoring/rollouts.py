@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from fleetgym.kernels.rollouts import Track, play_rollout, price_options
+from fleetgym.kernels.rollouts import Track, new_recall, play_rollout, price_options
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
 from fleetgym.model.scenario import Scenario
 from fleetgym.model.window import window_model
+
+#: Serving fleets that are remembered for a window.
+RECALLED = 64
 
 
 class KnownScenario:
@@ -36,6 +39,9 @@ class KnownScenario:
         self.hold_usd = np.array([self.model.hold_usd(factor) for factor in self.price])
         self.steps = 0
         self._router = self.model.new_router()
+        self._recall = new_recall(
+            1, instance.num_windows, self._router.memory, instance.num_workloads, RECALLED
+        )
 
     def new_track(self) -> Track:
         """Return room for an episode, in the state before its first window."""
@@ -68,7 +74,7 @@ class KnownScenario:
         """
         status, stop = play_rollout(
             self._router.packed.words,
-            *self._router.memory,
+            self._recall.words,
             self.workload,
             self.available,
             self.price,
@@ -101,13 +107,14 @@ class KnownScenario:
         priced : ndarray of bool, shape (n, L)
             Which are asked for; the others cost infinitely much.
         """
-        usd, end = np.where(priced, 0.0, np.inf), begin + len(serving)
+        usd = np.where(priced, 0.0, np.inf)
         status = price_options(
             self._router.packed.words,
-            *self._router.memory,
-            self.workload[begin:end],
-            self.available[begin:end],
-            self.price[begin:end],
+            self._recall.words,
+            self.workload,
+            self.available,
+            self.price,
+            begin,
             np.ascontiguousarray(serving),
             members,
             np.ascontiguousarray(option),

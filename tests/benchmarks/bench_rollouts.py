@@ -1,6 +1,6 @@
 """Time rollouts on recorded searches of `lookahead`, against the same windows played as spans of one memory.
 
-"spans": one compiled call per path (`play_rollout`), with one memory that all share, is what an agent could do before
+"spans": one compiled call per path (`play_span`), with one memory that all share, is what an agent could do before
 `View.rollout`. "rollout": one call per target. Both play the same targets up to the same limits, in turns, in one
 process, and the best turn counts; a window counts if the spans play it, whether the rollout solves or remembers it.
 "estimate": the neighbours that were priced by duals (`View.estimate`), per window of each.
@@ -22,9 +22,13 @@ import numpy as np
 from fleetgym import View
 from fleetgym.agents.beliefs.belief import Paths
 from fleetgym.baselines.lookahead import Lookahead
+from fleetgym.kernels.compile import jit
 from fleetgym.kernels.economics import NUM_MOMENTS, NUM_ROUTE_ROWS, R_COST, R_DELAY, R_ERROR, R_SHARE, R_USE
 from fleetgym.kernels.erlang_batch import NUM_QUEUE_ROWS
-from fleetgym.kernels.rollouts import Track, play_rollout
+from fleetgym.kernels.pointers import borrow
+from fleetgym.kernels.records import Memory, PackedConditions, unpack
+from fleetgym.kernels.rollouts import copy_fleet, new_track
+from fleetgym.kernels.window import extern_play
 from fleetgym.model.window import FleetState
 from fleetgym.runtime.programs import program
 
@@ -86,8 +90,32 @@ def record(name: str, decisions: int = DECISIONS, before: int = BEFORE, **settin
     return view
 
 
+@jit
+def play_span(packed, basis, active, workload, available, price, target, begin, end, limit_usd, track):
+    """Play windows until they cost more than a limit; return the status of the routing, and where that ended."""
+    packed, target, track = borrow((packed, target, track))
+    season, memory = borrow(PackedConditions(workload, available, price)), borrow(Memory(basis, active))
+    _, _, played = unpack(packed)
+    total = 0.0
+    for t in range(begin, end):
+        copy_fleet(track.fleet[t], track.fleet[t + 1])
+        conditions = PackedConditions(season.workload[t], season.available[t], season.price[t])
+        status, _, track.spent_usd[t + 1] = extern_play(
+            packed, conditions, target[t], t == 0, track.spent_usd[t], track.fleet[t + 1], memory
+        )
+        if status != 0:
+            return status, t
+        track.cost_usd[t] = 0.0
+        for k in range(played.terms_usd.shape[0]):
+            track.cost_usd[t] += played.terms_usd[k]
+        total += track.cost_usd[t]
+        if total > limit_usd:
+            return 0, t + 1
+    return 0, end
+
+
 class Spans:
-    """The same windows by calls of `play_rollout`, in one memory."""
+    """The same windows by calls of `play_span`, in one memory."""
 
     def __init__(self, view: View, decisions: Sequence[Decision]):
         self._model, self._router = view._model, view._model.new_router()
@@ -99,7 +127,7 @@ class Spans:
 
     def _prepare(self, decision: Decision, target: np.ndarray, limit: float) -> None:
         """Play once, to know for each path the limit that a search would give it: what is left of the target's."""
-        paths, state, count = decision.paths, decision.state, target.size
+        paths, state = decision.paths, decision.state
         windows = paths.workload.shape[1]
         first = 0 if state.window == 0 else 1  # window 0 of a track is that of the episode
         wanted = np.tile(target, (windows + first, 1))
@@ -109,23 +137,18 @@ class Spans:
             if weight <= 0:
                 continue
             ahead -= weight * hold[p]
-            fleet = np.zeros((windows + first + 1, count, state.replicas.shape[1]), dtype=np.int64)
-            fleet[first] = state.replicas
-            spent = np.full(windows + first + 1, state.spent_usd)
-            old = Track(
-                fleet, spent, np.zeros(windows + first), np.zeros((windows + first, count), dtype=np.int64)
-            )
-            new = Track(*(part.copy() for part in old))
+            track = new_track(windows + first, state.replicas)
+            track.fleet[first], track.spent_usd[first] = state.replicas, state.spent_usd
             fields = [
                 np.concatenate((field[p, :first], field[p]))
                 for field in (paths.workload, paths.available, paths.price)
             ]
             left = (limit - total - ahead) / weight
-            call = (*fields, wanted, first, windows + first, left, old, new)
+            call = (*fields, wanted, first, windows + first, left, track)
             self.calls.append(call)
             _, stop = self._play(call)
             self.windows += stop - first
-            total += weight * float(new.cost_usd[first:stop].sum())
+            total += weight * float(track.cost_usd[first:stop].sum())
             if total + ahead > limit:
                 break
 
@@ -137,7 +160,7 @@ class Spans:
         return np.where(fits & (self._model.instance.budget is None), rent, 0.0)
 
     def _play(self, call: tuple[Any, ...]) -> tuple[int, int]:
-        status, stop = play_rollout(self._router.packed.words, *self._router.memory, *call)
+        status, stop = play_span(self._router.packed.words, *self._router.memory, *call)
         self._model.check(status)
         return status, stop
 
