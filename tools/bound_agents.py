@@ -30,7 +30,7 @@ from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
 from fleetgym.model.instance_files import write_instance
 from fleetgym.model.scenario import Scenario
-from fleetgym.model.window import FleetState, WindowModel, window_model
+from fleetgym.model.window import FleetState, Router, WindowModel, window_model
 from fleetgym.runtime.programs import program
 from fleetgym.scoring.unknown import FILE as UNKNOWN_FILE
 from tools.tell_lookahead import ToldLookahead
@@ -73,11 +73,11 @@ def bound_cell(name: str, samples: int, day: int, solver: str) -> dict[str, floa
     }
 
 
-def operating_usd(model: WindowModel, fleet: np.ndarray, conditions: Conditions) -> float:
+def operating_usd(model: WindowModel, router: Router, fleet: np.ndarray, conditions: Conditions) -> float:
     """Return what a fleet costs to operate in a window, less the rent of all of it, if nothing else changes."""
     state = model.initial_state()
     state.replicas[:, 0] = fleet
-    result = model.step(FleetState(state.replicas), np.array(fleet), conditions, model.new_router())
+    result = model.step(FleetState(state.replicas), np.array(fleet), conditions, router)
     return float(result.cost_usd - fleet @ model.hold_usd(conditions.price_factor))
 
 
@@ -85,6 +85,7 @@ def penalty_cell(name: str, samples: int, agent: str, days: range) -> list[float
     """Return by day what an agent's fleets cost with real demand minus with redrawn demand, USD."""
     instance = fleetgym.load_instance(name)
     model, lag = window_model(instance), instance.lead + 1
+    router = model.new_router()
     made, env = fleetgym.make_agent(agent), FleetAllocEnv(instance)
     totals = []
     for k in days:
@@ -99,10 +100,12 @@ def penalty_cell(name: str, samples: int, agent: str, days: range) -> list[float
                 else drawn.available_gpus
             )
             other = [
-                operating_usd(model, fleet, dataclasses.replace(here, rate_rps=rate, available_gpus=left))
+                operating_usd(
+                    model, router, fleet, dataclasses.replace(here, rate_rps=rate, available_gpus=left)
+                )
                 for rate, left in zip(drawn.rate_rps, gpus, strict=True)
             ]
-            total += operating_usd(model, fleet, here) - float(drawn.weights @ other)
+            total += operating_usd(model, router, fleet, here) - float(drawn.weights @ other)
         totals.append(total)
     return totals
 
