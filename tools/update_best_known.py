@@ -206,24 +206,6 @@ def update(
     """Search all tasks of one suite such as fleet-v0 and write its file, anew after every task."""
     path = best_known_path(suite)
     known = read_best_known(path) if path.is_file() else None
-    searcher = Searcher(
-        arguments.steps,
-        arguments.seed,
-        arguments.date,
-        arguments.judge,
-        None if arguments.no_bounds else arguments.solver,
-        arguments.receding,
-    )
-    if arguments.probe:
-        drawn = np.random.default_rng(arguments.seed).choice(
-            len(wanted), min(arguments.probe, len(wanted)), False
-        )
-        probe(
-            searcher,
-            searches(candidates, [wanted[k] for k in drawn], known, arguments.actions),
-            arguments.workers,
-        )
-        return
     current = set(list_instances(suite))
     tasks = {} if known is None else {t: b for t, b in known.tasks.items() if t.rpartition("#")[0] in current}
     frozen = {
@@ -234,7 +216,8 @@ def update(
         raise FleetgymError(f"{name} of {suite} is frozen; new values need a new name")
     SET_NAME.read(name, "--name")
     todo = searches(candidates, wanted, known, arguments.actions)
-    for search, (best, actions) in zip(todo, play(searcher, todo, workers=arguments.workers), strict=True):
+    found = play(searcher_of(arguments), todo, workers=arguments.workers)
+    for search, (best, actions) in zip(todo, found, strict=True):
         task = task_name(search.instance, search.scenario)
         print(_line(task, tasks.get(task), best), flush=True)
         if task not in tasks or tasks[task].value_usd != best.value_usd:
@@ -243,16 +226,31 @@ def update(
         write_best_known(path, BestKnownSet(format=BEST_KNOWN_FORMAT, name=name, tasks=tasks))
 
 
-def probe(searcher: Searcher, todo: list[Search], workers: int) -> None:
-    """Search a few tasks on, and say how much cheaper they become; nothing is written."""
+def probe(suite: str, wanted: list[Task], candidates: list[Candidate], arguments: argparse.Namespace) -> None:
+    """Search a few tasks of one suite on, and say how much cheaper they become; nothing is written."""
+    known = read_best_known(best_known_path(suite))
+    wanted = [task for task in wanted if _is_current(known, *task)]
+    if not wanted:
+        raise FleetgymError(f"--probe: {suite} has no best-known cost of these tasks")
+    drawn = np.random.default_rng(arguments.seed).permutation(len(wanted))[: arguments.probe]
+    todo = searches(candidates, [wanted[k] for k in drawn], known, arguments.actions)
     begin, gains = _cpu_s(), []
-    for search, (best, _) in zip(todo, play(searcher, todo, workers=workers), strict=True):
-        task = task_name(search.instance, search.scenario)
-        print(_line(task, search.known, best), flush=True)
-        gains.append(1.0 - best.value_usd / search.known.value_usd if search.known else 0.0)
+    found = play(searcher_of(arguments), todo, workers=arguments.workers)
+    for search, (best, _) in zip(todo, found, strict=True):
+        before = known.tasks[task_name(search.instance, search.scenario)]
+        print(_line(task_name(search.instance, search.scenario), before, best), flush=True)
+        gains.append(1.0 - best.value_usd / before.value_usd)
     print(
         f"{len(gains)} tasks: {100 * np.mean(gains):.2f} % cheaper in the mean, {100 * np.median(gains):.2f} % in the"
         f" median, {100 * max(gains):.2f} % at most; {(_cpu_s() - begin) / len(gains):.0f} CPU s a task"
+    )
+
+
+def searcher_of(arguments: argparse.Namespace) -> Searcher:
+    """Return what the call asks for."""
+    solver = None if arguments.no_bounds else arguments.solver
+    return Searcher(
+        arguments.steps, arguments.seed, arguments.date, arguments.judge, solver, arguments.receding
     )
 
 
@@ -350,7 +348,8 @@ def main(argv: list[str] | None = None) -> int:
         results = evaluate(arguments.agents, arguments.suite, workers=arguments.workers)
         candidates += candidates_of(results)
     for suite in sorted({name.partition("/")[0] for name, _ in tasks}):
-        update(suite, [task for task in tasks if task[0].startswith(f"{suite}/")], candidates, arguments)
+        work = probe if arguments.probe else update
+        work(suite, [task for task in tasks if task[0].startswith(f"{suite}/")], candidates, arguments)
     return 0
 
 

@@ -182,7 +182,8 @@ def _signals_as_interrupts() -> Iterator[None]:
 def _is_delicate(frame: FrameType | None) -> bool:
     """Return whether a function of `OWNERS` or `STARTERS` is at work, which an exception would break."""
     while frame is not None:
-        if frame.f_globals.get("__name__", "").partition(".")[0] in OWNERS or frame.f_code in STARTERS:
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if package in OWNERS or frame.f_code in STARTERS:
             return True
         frame = frame.f_back
     return False

@@ -12,8 +12,9 @@ from fleetgym.scoring.table import Table
 NOBODY = "nobody can know"
 CAPTION = (
     "How far an agent is above the lower bounds of somebody who knows the day, in two parts, percent by family. "
-    "The first line is what nobody can know: every agent without the future is at least so far above them in the "
-    "mean, as measured on other days of dev instances of size s. The other lines are what an agent leaves beyond that."
+    "The first line is what nobody can know: in the mean, every agent without the future is at least so far above "
+    "them. It was measured on other days of dev instances of size s. The other lines are what an agent leaves beyond "
+    "that."
 )
 
 
