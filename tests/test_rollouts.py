@@ -66,64 +66,73 @@ def test_a_span_ends_where_it_costs_too_much(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_best_response_is_the_cheapest_of_all_paths(seed: int) -> None:
-    """Enumeration of all paths, each window and each start priced by itself, finds no cheaper one."""
+def test_the_best_answer_is_the_cheapest_of_all_paths(seed: int) -> None:
+    """Enumeration of all paths of one slot or two, each window and start priced by itself, finds no cheaper one."""
     instance, scenario = task(seed)
     known, rng = KnownScenario(instance, scenario), np.random.default_rng(seed)
     track = known.new_track()
     target = ActionSpace(instance).to_fleets(np.array(random_actions(instance, seed)))
     known.play(target, 0, WINDOWS, math.inf, known.new_track(), track)
     held = np.maximum(track.serving, target)
-    for _ in range(4):
-        slot, begin = int(rng.integers(len(instance.slots))), int(rng.integers(WINDOWS - 2))
-        end = min(WINDOWS, begin + 3)
-        path = Responder(known, reach=1).cheapest_path(slot, begin, end, track.serving, held)
-        price = PathPrice(instance, scenario, slot, begin, end, track.serving, held)
-        levels = price.levels(reach=1)
-        best = min(price(found) for found in itertools.product(levels, repeat=end - begin))
-        assert price(path.tolist()) == pytest.approx(best, rel=1e-9, abs=1e-9)
+    for offsets in ((-1, 0, 1), (-2, 0, 1), (-1, 0, 1), (-1, 0, 2)):
+        count = min(int(rng.integers(1, 3)), len(instance.slots))
+        slots = rng.choice(len(instance.slots), count, replace=False).tolist()
+        begin = int(rng.integers(WINDOWS - 2))
+        end = begin + int(rng.integers(1, 5 - count))
+        path = Responder(known).cheapest_path(slots, begin, end, track.serving, held, offsets)
+        price = PathPrice(instance, scenario, slots, begin, end, track.serving, held)
+        best = min(price(found) for found in itertools.product(*price.options(offsets)))
+        if best < math.inf:  # else no option near what serves can be had
+            assert price([tuple(now) for now in path.tolist()]) == pytest.approx(best, rel=1e-9, abs=1e-9)
 
 
 class PathPrice:
-    """The cost of a slot's options in [begin, end), others as they are: the long way round."""
+    """The cost of some slots' options in [begin, end), others as they are: the long way round."""
 
-    def __init__(self, instance, scenario, slot, begin, end, serving, held):
-        self.instance, self.slot, self.begin, self.end = instance, slot, begin, end
+    def __init__(self, instance, scenario, slots, begin, end, serving, held):
+        self.instance, self.slots, self.begin, self.end = instance, slots, begin, end
         self.model = window_model(instance)
-        self.members = instance.slot_members[slot]
-        self.exclusive = instance.slots[slot].exclusive
         self.conditions = [Conditions.of(scenario, t) for t in range(instance.num_windows)]
         self.serving, self.held = serving, held
-        self.now = np.array([self.option(row) for row in serving])
-        self.known: dict[tuple[int, int], float] = {}
+        self.known: dict[tuple[int, tuple[int, ...]], float] = {}
 
-    def option(self, fleet) -> int:
-        """Return what the slot's part of a fleet is as an option."""
-        part = [int(fleet[c]) for c in self.members]
-        if not self.exclusive:
-            return part[0]
-        return part.index(max(part)) + 1 if any(part) else 0
+    def now(self, fleet) -> tuple[int, ...]:
+        """Return what the slots' parts of a fleet are as options."""
+        found = []
+        for slot in self.slots:
+            part = [int(fleet[c]) for c in self.instance.slot_members[slot]]
+            exclusive = self.instance.slots[slot].exclusive
+            found.append((part.index(max(part)) + 1 if any(part) else 0) if exclusive else part[0])
+        return tuple(found)
 
-    def levels(self, reach: int) -> list[int]:
-        """Return the options to try: all of an exclusive slot, else those near what serves now."""
-        if self.exclusive:
-            return list(range(len(self.members) + 1))
-        most, now = (
-            self.instance.configurations[self.members[0]].max_replicas,
-            self.now[self.begin : self.end],
-        )
-        return list(range(max(0, now.min() - reach), min(most, now.max() + reach) + 1))
+    def options(self, offsets) -> list[list[tuple[int, ...]]]:
+        """Return the options to try in each window: all of an exclusive slot, else those near what serves then."""
+        found = []
+        for t in range(self.begin, self.end):
+            each = []
+            for slot, now in zip(self.slots, self.now(self.serving[t]), strict=True):
+                members = self.instance.slot_members[slot]
+                most = self.instance.configurations[members[0]].max_replicas
+                near = [now + more for more in offsets if 0 <= now + more <= most]
+                each.append(range(len(members) + 1) if self.instance.slots[slot].exclusive else near)
+            found.append(list(itertools.product(*each)))
+        return found
 
-    def fleet(self, option: int) -> dict[int, int]:
-        """Return the replicas of the slot's members that an option means."""
-        if not self.exclusive:
-            return {self.members[0]: option}
-        return {c: int(k == option) for k, c in enumerate(self.members, start=1)}
+    def fleet(self, options) -> dict[int, int]:
+        """Return the replicas of the slots' members that options mean."""
+        found = {}
+        for slot, option in zip(self.slots, options, strict=True):
+            members = self.instance.slot_members[slot]
+            if self.instance.slots[slot].exclusive:
+                found |= {c: int(k == option) for k, c in enumerate(members, start=1)}
+            else:
+                found[members[0]] = option
+        return found
 
-    def window_usd(self, t: int, option: int) -> float:
+    def window_usd(self, t: int, options) -> float:
         """Return rent and operating cost of a window; inf where GPUs are missing."""
-        if (t, option) not in self.known:
-            mine = self.fleet(option)
+        if (t, options) not in self.known:
+            mine = self.fleet(options)
             serving, conditions, cost = self.serving[t].copy(), self.conditions[t], 0.0
             for c, count in mine.items():
                 serving[c] = count
@@ -139,10 +148,10 @@ class PathPrice:
                     cost = math.inf
             if cost < math.inf:
                 cost += float(self.model.operate(serving, conditions, self.model.new_router())[0].sum())
-            self.known[t, option] = cost
-        return self.known[t, option]
+            self.known[t, options] = cost
+        return self.known[t, options]
 
-    def starting_usd(self, t: int, before: int, after: int) -> float:
+    def starting_usd(self, t: int, before, after) -> float:
         """Return fees, and rent until they serve, of the starts before window t; inf where it is too late."""
         old, cost = self.fleet(before), 0.0
         for c, count in self.fleet(after).items():
@@ -158,9 +167,9 @@ class PathPrice:
 
     def __call__(self, path) -> float:
         """Return what the interval costs with these options."""
-        entry = self.now[self.begin - 1] if self.begin else self.option(self.instance.nominal_fleet)
-        stops = [entry, *path, *self.now[self.end : self.end + 1]]
+        entry = self.now(self.serving[self.begin - 1] if self.begin else self.instance.nominal_fleet)
+        stops = [entry, *path, *[self.now(fleet) for fleet in self.serving[self.end : self.end + 1]]]
         moving = sum(
             self.starting_usd(t, a, b) for t, (a, b) in enumerate(itertools.pairwise(stops), self.begin)
         )
-        return moving + sum(self.window_usd(t, option) for t, option in enumerate(path, self.begin))
+        return moving + sum(self.window_usd(t, options) for t, options in enumerate(path, self.begin))

@@ -379,7 +379,7 @@ def test_local_search_is_seeded_and_bounded() -> None:
     start, other = nominal_actions(name), optimal_actions(name, 0)
     once, twice = (improve(instance, scenario, start, max_steps=400, seed=4) for _ in range(2))
     assert np.array_equal(once.actions, twice.actions)
-    assert once.steps <= 400 + instance.num_windows
+    assert once.steps <= 400 + 17 * instance.num_windows  # options of the last answer
     helped = improve(instance, scenario, start, others=[other], max_steps=4000)
     assert helped.cost_usd == pytest.approx(optimal_fleets(instance, scenario).cost)
 

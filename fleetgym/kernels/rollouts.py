@@ -334,7 +334,7 @@ def price_options(packed, recall, workload, available, price, begin, serving, me
         Replicas that serve.
     members : (m,) int64
         Configurations whose replicas are replaced.
-    option : (L, m) int64
+    option : (n, L, m) int64
         By what.
     usd : (n, L), modified in place
         Where it is finite it becomes the cost of the window without holding and starting; elsewhere nothing is done.
@@ -351,12 +351,12 @@ def price_options(packed, recall, workload, available, price, begin, serving, me
     for n in range(serving.shape[0]):
         t = begin + n
         conditions = PackedConditions(season.workload[t], season.available[t], season.price[t])
-        for k in range(option.shape[0]):
+        for k in range(option.shape[1]):
             if not math.isfinite(usd[n, k]):
                 continue
             _copy(serving[n], played.serving)
             for m in range(members.shape[0]):
-                played.serving[members[m]] = option[k, m]
+                played.serving[members[m]] = option[n, k, m]
             status, usd[n, k] = _known_usd(packed, conditions, memories, t)
             if status != 0:
                 return status

@@ -1,7 +1,8 @@
 """A known scenario and actions in, cheaper actions out: hill climbing on the full cost, late requests included.
 
-Small random moves alternate with best responses of one slot to all the others. This is for best-known costs: it looks
-at the whole future, so it is no agent.
+Groups of slots give their best answer to all the others, between small random moves. What has brought more is tried
+more often (adaptive large neighbourhood search; Ropke and Pisinger, Transportation Science 40(4), 2006). This is for
+best-known costs: it looks at the whole future, so it is no agent.
 """
 
 from __future__ import annotations
@@ -18,12 +19,26 @@ from fleetgym.model.scenario import Scenario
 from fleetgym.scoring.response import Responder
 from fleetgym.scoring.rollouts import KnownScenario
 
+_NEAR, _WIDE = (-2, -1, 0, 1, 2), (-8, -4, -2, -1, 0, 1, 2, 4, 8)
+#: How many slots answer together over the whole episode, and how many replicas more each tries.
+_GROUPS = (
+    (1, tuple(range(-8, 9))),
+    (2, _NEAR),
+    (2, _WIDE),
+    (3, _NEAR),
+    (3, (-6, -3, -1, 0, 1, 3, 6)),
+    (5, (-1, 0, 1)),
+)
+_MOST_OPTIONS = 400  # that a group tries in a window
+_DRAWS = 100  # of slots until a group is found that has not answered since the last change
+_USED = 0.8  # how often a slot is drawn from those in use
+_EVEN = 0.2  # share of the choices of a neighbourhood that do not look at what it has brought
+_REMEMBERED = 0.9  # weight of what it brought before, against the last time
+_EXPECTED = 1e-6  # of the cost: what each is credited with before it is tried
+_BURST = 50  # moves at once
 _LENGTHS = (1, 1, 2, 2, 3, 3, 6, 6, 12, 12, 24, 24, 48, 288)  # windows that a move changes
 _LONGEST_ANSWER = 24  # windows in which a slot answers a move of the others
-_ANSWERS = 0.5  # share of moves that are answered
-_SWEEP_EVERY = 2000  # moves
-_ALL_EVERY = 4  # sweeps over the slots in use; one over all slots follows
-_USED = 0.8  # how often a slot is drawn from those in use
+_ANSWERED = 0.5  # share of moves that are answered
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,8 +91,15 @@ class _Sequence:
 
     # -- best responses
 
-    def respond(self, slot: int, begin: int, end: int, changed: np.ndarray | None = None) -> bool:
-        """Replace a slot's actions in [begin, end) by the best given the others', if that costs less.
+    def respond(
+        self,
+        slots: Sequence[int],
+        begin: int,
+        end: int,
+        offsets: Sequence[int],
+        changed: np.ndarray | None = None,
+    ) -> bool:
+        """Replace some slots' actions in [begin, end) by the best given the others', if that costs less.
 
         With `changed`, other slots' actions are first taken from there.
         """
@@ -89,7 +111,7 @@ class _Sequence:
             np.clip(serving, 0, self.most, out=serving)
         longest = (self.track.fleet.shape[2] - 1) // 2
         held = np.maximum(serving, self.track.fleet[1:, :, : longest + 1].sum(axis=2))
-        actions[begin:end, slot] = self.responder.respond(slot, begin, end, serving, held)
+        actions[begin:end, list(slots)] = self.responder.respond(slots, begin, end, serving, held, offsets)
         return not np.array_equal(actions, self.actions) and self.try_actions(begin, end, actions)
 
 
@@ -173,7 +195,7 @@ def improve(
     others : sequence of ndarray
         Actions of other agents, from which intervals are copied.
     max_steps : int
-        Windows to play or route at most: the bound on the work.
+        Windows to play or route: the bound on the work. The last change that is tried may go beyond it.
     seed : int
         The same seed finds the same.
 
@@ -185,17 +207,40 @@ def improve(
     found = _Sequence(instance, scenario, actions)
     dice = _Dice(np.random.default_rng(seed), found.space.nvec, _in_use(actions, *others))
     start_usd, moves, accepted = found.cost_usd, 0, 0
+    neighbourhoods = _Neighbourhoods(len(_GROUPS) + 1, _EXPECTED * start_usd)
+    answered: set[_Group] = set()  # whose answer to all the others is known
     while found.steps < max_steps:
-        if moves % _SWEEP_EVERY == 0:
-            accepted += _sweep(found, dice.used, max_steps)
-            if moves % (_SWEEP_EVERY * _ALL_EVERY) == 0:
-                accepted += _sweep(found, np.arange(dice.nvec.size), max_steps)
-                dice = dataclasses.replace(dice, used=_in_use(found.actions, *others))
-        moves += 1
-        begin = int(dice.rng.integers(instance.num_windows))
-        end = min(instance.num_windows, begin + int(dice.rng.choice(_LENGTHS)))
-        accepted += _move(found, dice, begin, end, others)
+        before_usd, steps = found.cost_usd, found.steps
+        kind = neighbourhoods.choose(dice)
+        if kind == len(_GROUPS):
+            won = [_move(found, dice, others) for _ in range(_BURST) if found.steps < max_steps]
+        else:
+            won = [_answer(found, dice, *_GROUPS[kind], answered)]
+        moves, accepted = moves + len(won), accepted + sum(won)
+        if any(won):
+            answered.clear()
+            dice = dataclasses.replace(dice, used=_in_use(found.actions, *others))
+        neighbourhoods.learn(kind, before_usd - found.cost_usd, found.steps - steps)
     return Improvement(found.actions, found.cost_usd, start_usd, moves, accepted, found.steps)
+
+
+class _Neighbourhoods:
+    """Which kind of change to try next: more often one that has brought more per window of work."""
+
+    def __init__(self, count: int, expected_usd: float):
+        self.gained_usd, self.work = np.full(count, expected_usd), np.ones(count)
+
+    def choose(self, dice: _Dice) -> int:
+        """Return a kind."""
+        rate = self.gained_usd / self.work
+        count, total = rate.size, rate.sum()
+        share = rate / total if total > 0 else np.full(count, 1.0 / count)
+        return int(dice.rng.choice(count, p=_EVEN / count + (1.0 - _EVEN) * share))
+
+    def learn(self, kind: int, gained_usd: float, work: int) -> None:
+        """Take note of what a kind has brought."""
+        self.gained_usd[kind] = _REMEMBERED * self.gained_usd[kind] + gained_usd
+        self.work[kind] = _REMEMBERED * self.work[kind] + work
 
 
 def _in_use(*actions: np.ndarray) -> np.ndarray:
@@ -203,22 +248,32 @@ def _in_use(*actions: np.ndarray) -> np.ndarray:
     return np.flatnonzero(np.any([np.any(a, axis=0) for a in actions], axis=0))
 
 
-def _sweep(found: _Sequence, slots: np.ndarray, max_steps: int) -> int:
-    """Let every slot in turn answer all the others, over the whole episode; return how many could improve."""
-    accepted = 0
-    for slot in slots:
-        if found.steps < max_steps:
-            accepted += found.respond(int(slot), 0, len(found.actions))
-    return accepted
+_Group = tuple[tuple[int, ...], tuple[int, ...]]
 
 
-def _move(found: _Sequence, dice: _Dice, begin: int, end: int, others: Sequence[np.ndarray]) -> bool:
-    """Try one change within [begin, end); return whether it was for the better."""
-    changed = found.actions.copy()
-    if dice.chance(_ANSWERS):
+def _answer(
+    found: _Sequence, dice: _Dice, count: int, offsets: tuple[int, ...], answered: set[_Group]
+) -> bool:
+    """Let a group that has not done so since the last change answer all the others; return whether it could improve."""
+    for _ in range(_DRAWS):
+        slots = tuple(sorted({dice.slot() for _ in range(count)}))
+        options = math.prod(found.responder.options(slot, offsets) for slot in slots)
+        if (slots, offsets) not in answered and (len(slots) == 1 or options <= _MOST_OPTIONS):
+            answered.add((slots, offsets))
+            return found.respond(slots, 0, len(found.actions), offsets)
+    found.known.steps += 1  # or a search with nothing left to try would never end
+    return False
+
+
+def _move(found: _Sequence, dice: _Dice, others: Sequence[np.ndarray]) -> bool:
+    """Try one change of a few windows; return whether it was for the better."""
+    changed, windows = found.actions.copy(), len(found.actions)
+    begin = int(dice.rng.integers(windows))
+    end = min(windows, begin + int(dice.rng.choice(_LENGTHS)))
+    if dice.chance(_ANSWERED):
         end = min(end, begin + _LONGEST_ANSWER)
         _MOVES[int(dice.rng.integers(len(_MOVES)))](dice, changed, begin, end)
-        return found.respond(dice.slot(), begin, end, changed)
+        return found.respond((dice.slot(),), begin, end, _NEAR, changed)
     kind = int(dice.rng.integers(len(_MOVES) + bool(others)))
     if kind == len(_MOVES):
         changed[begin:end] = others[int(dice.rng.integers(len(others)))][begin:end]

@@ -1,4 +1,4 @@
-"""One slot's part of a played episode in, its cheapest part given all the others out: dynamic programming over time.
+"""Some slots' part of a played episode in, their cheapest part given the others out: dynamic programming over time.
 
 The others' serving replicas are taken as they were, and start-ups are simplified, so the answer is a proposal, which
 only the full model can confirm.
@@ -6,126 +6,207 @@ only the full model can confirm.
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
+
 import numpy as np
 
 from fleetgym.scoring.rollouts import KnownScenario
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Corridor:
+    """The L options that a slot may serve with in each of n windows, and what it costs to change between them."""
+
+    option: np.ndarray  # (n, L) int64
+    allowed: np.ndarray  # (n, L) bool
+    entry_usd: np.ndarray  # (L,) to the first window's
+    usd: np.ndarray  # (n - 1, L, L) from each to each
+    exit_usd: np.ndarray  # (L,) from the last window's
+
+
 class Responder:
-    """Proposes options of one slot for an interval of windows.
+    """Proposes options of some slots for an interval of windows.
 
     Parameters
     ----------
     known : KnownScenario
         The task.
-    reach : int
-        Replicas more or less than now that are tried; of an exclusive slot every option is.
     """
 
-    def __init__(self, known: KnownScenario, reach: int = 2):
-        self.known, self.model, self.reach = known, known.model, reach
+    def __init__(self, known: KnownScenario):
+        self.known, self.model = known, known.model
         self.members = [np.array(m) for m in known.instance.slot_members]
         self.paid = np.vstack([np.zeros(known.hold_usd.shape[1]), np.cumsum(known.hold_usd, axis=0)])
 
-    def respond(self, slot: int, begin: int, end: int, serving: np.ndarray, held: np.ndarray) -> np.ndarray:
-        """Return the options of a slot to ask for in windows [begin, end), (end - begin,).
+    def options(self, slot: int, offsets: Sequence[int]) -> int:
+        """Return how many options of a slot are tried in a window."""
+        return self.members[slot].size + 1 if self._is_exclusive(slot) else len(offsets)
+
+    def respond(
+        self,
+        slots: Sequence[int],
+        begin: int,
+        end: int,
+        serving: np.ndarray,
+        held: np.ndarray,
+        offsets: Sequence[int],
+    ) -> np.ndarray:
+        """Return the options of some slots to ask for in windows [begin, end), (end - begin, slots).
 
         Parameters
         ----------
-        slot, begin, end : int
+        slots : sequence of int
+        begin, end : int
         serving, held : ndarray of int, shape (T, C)
             Replicas of every configuration in every window as they are now.
+        offsets : sequence of int
+            Replicas more than now, or less, that are tried in each window; of an exclusive slot every option is.
         """
-        path = self.cheapest_path(slot, begin, end, serving, held)
-        return self._targets(slot, path, self._options(slot, serving[end:]))
+        path = self.cheapest_path(slots, begin, end, serving, held, offsets)
+        asked = [
+            self._targets(slot, path[:, n], self._serving_options(slot, serving[end:]))
+            for n, slot in enumerate(slots)
+        ]
+        return np.stack(asked, axis=1)
 
     def cheapest_path(
-        self, slot: int, begin: int, end: int, serving: np.ndarray, held: np.ndarray
+        self,
+        slots: Sequence[int],
+        begin: int,
+        end: int,
+        serving: np.ndarray,
+        held: np.ndarray,
+        offsets: Sequence[int],
     ) -> np.ndarray:
-        """Return the options that should serve in windows [begin, end), (end - begin,); arguments as `respond`.
+        """Return the options that should serve in windows [begin, end), (end - begin, slots); arguments as `respond`.
 
         The way there begins and ends with what serves before and after.
         """
-        now = self._options(slot, serving)
-        levels = self._levels(slot, now[begin:end])
-        entry = now[begin - 1] if begin else self._options(slot, self.model.instance.nominal_fleet[None])[0]
-        starting_usd = self._starting_usd(slot, levels, begin, end)
-        window_usd = self._window_usd(slot, levels, begin, serving[begin:end], held[begin:end])
-        starts = self._starts(slot, levels, levels)
-        value = _paid(self._starts(slot, np.array([entry]), levels), starting_usd[0])[0] + window_usd[0]
-        choices = []
+        corridors = [self._corridor(slot, begin, end, serving, offsets) for slot in slots]
+        window_usd = self._window_usd(slots, corridors, begin, serving[begin:end], held[begin:end])
+        value, choices = window_usd[0] + _sum([c.entry_usd for c in corridors]), []
+        moves = [_spread(c.usd, n, value.shape) for n, c in enumerate(corridors)]
         for t in range(1, end - begin):
-            total = value[:, None] + _paid(starts, starting_usd[t])
-            choices.append(total.argmin(axis=0))
-            value = total.min(axis=0) + window_usd[t]
-        if end < len(now):
-            back = self._starting_usd(slot, now[end : end + 1], begin, end)[-1]
-            value = value + _paid(self._starts(slot, levels, now[end : end + 1]), back)[:, 0]
-        path = [int(np.argmin(value))]
-        for choice in reversed(choices):
-            path.append(int(choice[path[-1]]))
-        return levels[path[::-1]]
+            before = []
+            for n, (shape, usd) in enumerate(moves):
+                # one slot after the other moves: what it costs is a sum over slots
+                total = value.reshape(shape) + usd[t - 1]
+                before.append(total.argmin(axis=n))
+                value = total.min(axis=n)
+            choices.append(before)
+            value = value + window_usd[t]
+        value = value + _sum([c.exit_usd for c in corridors])
+        path = [list(np.unravel_index(int(np.argmin(value)), value.shape))]
+        for before in reversed(choices):
+            at = list(path[-1])
+            for n in reversed(range(len(slots))):
+                at[n] = before[n][tuple(at)]
+            path.append(at)
+        place = np.array(path[::-1])
+        rows = np.arange(end - begin)
+        return np.stack([c.option[rows, place[:, n]] for n, c in enumerate(corridors)], axis=1)
 
-    def _options(self, slot: int, serving: np.ndarray) -> np.ndarray:
+    def _corridor(
+        self, slot: int, begin: int, end: int, serving: np.ndarray, offsets: Sequence[int]
+    ) -> _Corridor:
+        """Return what a slot may do in [begin, end)."""
+        now = self._serving_options(slot, serving)
+        entry = now[begin - 1] if begin else self._serving_options(slot, self._nominal())[0]
+        option, allowed = self._options(slot, now[begin:end], offsets)
+        starting_usd = self._starting_usd(slot, option, begin, begin)
+        exit_usd = np.zeros(option.shape[1])
+        if end < len(now):
+            after = now[end : end + 1]
+            last_usd = self._starting_usd(slot, after[None], end, begin)[0]
+            exit_usd = _paid(self._starts(slot, option[-1], after), last_usd)[:, 0]
+        return _Corridor(
+            option,
+            allowed,
+            _paid(self._starts(slot, np.array([entry]), option[0]), starting_usd[0])[0],
+            _paid(self._starts(slot, option[:-1], option[1:]), starting_usd[1:, None, :]),
+            exit_usd,
+        )
+
+    def _nominal(self) -> np.ndarray:
+        return np.array(self.model.instance.nominal_fleet)[None]
+
+    def _serving_options(self, slot: int, serving: np.ndarray) -> np.ndarray:
         """Return what a slot serves as options, (T,)."""
         part = serving[:, self.members[slot]]
         if not self._is_exclusive(slot):
             return part[:, 0]
         return np.where(part.any(axis=1), part.argmax(axis=1) + 1, 0)
 
-    def _levels(self, slot: int, now: np.ndarray) -> np.ndarray:
-        members = self.members[slot]
+    def _options(self, slot: int, now: np.ndarray, offsets: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the options to try in each window, and which of them there are, (n, L) each."""
         if self._is_exclusive(slot):
-            return np.arange(members.size + 1)
-        most = self.model.instance.configurations[members[0]].max_replicas
-        return np.arange(max(0, now.min() - self.reach), min(most, now.max() + self.reach) + 1)
+            option = np.broadcast_to(
+                np.arange(self.options(slot, offsets)), (now.size, self.options(slot, offsets))
+            )
+            return option, np.ones(option.shape, dtype=bool)
+        most = self.model.instance.configurations[self.members[slot][0]].max_replicas
+        option = now[:, None] + np.array(offsets)
+        return np.clip(option, 0, most), (option >= 0) & (option <= most)
 
     def _is_exclusive(self, slot: int) -> bool:
         return bool(self.model.problem.slot_exclusive[slot])
 
-    def _fleets(self, slot: int, options: np.ndarray) -> np.ndarray:
-        """Return the replicas of the slot's members that options mean, (L, m)."""
+    def _fleets(self, slot: int, option: np.ndarray) -> np.ndarray:
+        """Return the replicas of the slot's members that options mean, (n, L, m)."""
         if not self._is_exclusive(slot):
-            return options[:, None]
-        return (options[:, None] == np.arange(1, self.members[slot].size + 1)).astype(np.int64)
+            return option[:, :, None]
+        return (option[:, :, None] == np.arange(1, self.members[slot].size + 1)).astype(np.int64)
 
     def _starts(self, slot: int, before: np.ndarray, after: np.ndarray) -> np.ndarray:
-        """Return how many replicas start from each option to each other, (A, B)."""
+        """Return how many replicas start from each option to each other, (..., A, B)."""
+        before, after = before[..., :, None], after[..., None, :]
         if self._is_exclusive(slot):
-            return ((before[:, None] != after) & (after > 0)).astype(np.int64)
-        return np.maximum(0, after - before[:, None])
+            return ((before != after) & (after > 0)).astype(np.int64)
+        return np.maximum(0, after - before)
 
-    def _starting_usd(self, slot: int, levels: np.ndarray, begin: int, end: int) -> np.ndarray:
-        """Return fee and rent of one start that lets an option serve from each window on, (end - begin + 1, L).
+    def _starting_usd(self, slot: int, option: np.ndarray, first: int, begin: int) -> np.ndarray:
+        """Return fee and rent of one start that lets an option serve from each window on, (n, L).
 
         Infinite where the start would have to come before `begin`, or in window 0, in which replicas serve at once.
         """
         members = self.members[slot]
         c = (
-            members[np.maximum(levels, 1) - 1]
+            members[np.maximum(option, 1) - 1]
             if self._is_exclusive(slot)
-            else np.repeat(members, levels.size)
+            else np.full(option.shape, members[0])
         )
-        t = np.arange(begin, min(end + 1, len(self.paid)))[:, None]
+        t = np.arange(first, first + len(option))[:, None]
         wait = np.where(t > 0, self.model.startup_windows[c], 0)
         too_early = (wait > 0) & (t - wait < max(1, begin))
         asked = np.maximum(0, t - wait)
         return np.where(too_early, np.inf, self.model.startup_usd[c] + self.paid[t, c] - self.paid[asked, c])
 
     def _window_usd(
-        self, slot: int, levels: np.ndarray, begin: int, serving: np.ndarray, held: np.ndarray
+        self,
+        slots: Sequence[int],
+        corridors: list[_Corridor],
+        begin: int,
+        serving: np.ndarray,
+        held: np.ndarray,
     ) -> np.ndarray:
-        """Return rent and operating cost of windows by option, (n, L); inf where GPUs are missing."""
-        members, use = self.members[slot], self.model.problem.gpu_use
-        fleets = self._fleets(slot, levels)
+        """Return rent and operating cost of windows by options, (n, L of each slot); inf where GPUs are missing."""
+        use = self.model.problem.gpu_use
+        members = np.concatenate([self.members[slot] for slot in slots])
+        shape = [c.option.shape[1] for c in corridors]
+        places = np.indices(shape).reshape(len(slots), -1)  # (slots, S)
+        parts = zip(slots, corridors, places, strict=True)
+        fleets = np.concatenate([self._fleets(slot, c.option)[:, at] for slot, c, at in parts], axis=2)
+        allowed = np.logical_and.reduce([c.allowed[:, at] for c, at in zip(corridors, places, strict=True)])
         others = held.copy()
         others[:, members] = 0
         window = slice(begin, begin + len(serving))
         room = self.known.available[window] - others @ use.T
         needed = fleets @ use[:, members].T
-        fits = np.all(needed <= room[:, None, :], axis=2) | ~fleets.any(axis=1)
-        operating_usd = self.known.price_options(begin, serving, members, fleets, fits)
-        return operating_usd + self.known.hold_usd[window][:, members] @ fleets.T
+        fits = np.all(needed <= room[:, None, :], axis=2) | ~fleets.any(axis=2)
+        usd = self.known.price_options(begin, serving, members, fleets, fits & allowed)
+        usd += (fleets @ self.known.hold_usd[window][:, members, None])[:, :, 0]
+        return usd.reshape(len(serving), *shape)
 
     def _targets(self, slot: int, path: np.ndarray, after: np.ndarray) -> np.ndarray:
         """Return the options to ask for so that those of `path` serve: early by the time it takes to start."""
@@ -143,6 +224,21 @@ class Responder:
         return targets
 
 
+def _spread(usd: np.ndarray, axis: int, shape: tuple[int, ...]) -> tuple[tuple[int, ...], np.ndarray]:
+    """Return shapes in which values before a change of one slot, and (n, A, B) what it costs, add up."""
+    before, after = shape[:axis], shape[axis + 1 :]
+    ones = [1] * len(before), [1] * len(after)
+    return (*before, shape[axis], 1, *after), usd.reshape(len(usd), *ones[0], *usd.shape[1:], *ones[1])
+
+
+def _sum(parts: list[np.ndarray]) -> np.ndarray:
+    """Return every sum of one value of each part, an axis for each part."""
+    total = np.zeros(())
+    for part in parts:
+        total = total[..., None] + part
+    return total
+
+
 def _paid(starts: np.ndarray, usd: np.ndarray) -> np.ndarray:
-    """Return what starts cost, (A, B), at a price for each option that they lead to; none cost nothing."""
+    """Return what starts cost at a price for each option that they lead to; none cost nothing."""
     return starts * np.where(starts > 0, usd, 0.0)

@@ -102,7 +102,7 @@ class KnownScenario:
             Replicas that serve.
         members : ndarray of int64, shape (m,)
             Configurations whose replicas are replaced ...
-        option : ndarray of int64, shape (L, m)
+        option : ndarray of int64, shape (n, L, m)
             ... by these.
         priced : ndarray of bool, shape (n, L)
             Which are asked for; the others cost infinitely much.
