@@ -21,8 +21,9 @@ from fleetgym.scoring.rollouts import KnownScenario
 
 _NEAR, _WIDE = (-2, -1, 0, 1, 2), (-8, -4, -2, -1, 0, 1, 2, 4, 8)
 #: How many slots answer together over the whole episode, and how many replicas more each tries.
-_GROUPS = (
-    (1, tuple(range(-8, 9))),
+_GROUPS: tuple[tuple[int, tuple[int, ...]], ...] = (
+    (1, _NEAR),
+    (1, _WIDE),
     (2, _NEAR),
     (2, _WIDE),
     (3, _NEAR),
@@ -207,18 +208,28 @@ def improve(
     found = _Sequence(instance, scenario, actions)
     dice = _Dice(np.random.default_rng(seed), found.space.nvec, _in_use(actions, *others))
     start_usd, moves, accepted = found.cost_usd, 0, 0
-    neighbourhoods = _Neighbourhoods(len(_GROUPS) + 1, _EXPECTED * start_usd)
+    work = [instance.num_windows * len(offsets) ** count for count, offsets in _GROUPS]
+    neighbourhoods = _Neighbourhoods([*work, work[0]], _EXPECTED * start_usd)
     answered: set[_Group] = set()  # whose answer to all the others is known
+    closed: set[int] = set()  # kinds of which no other group is left
+    for slot in [*dice.used, *range(dice.nvec.size)]:
+        if found.steps < max_steps:
+            moves, accepted = moves + 1, accepted + found.respond((slot,), 0, instance.num_windows, _NEAR)
     while found.steps < max_steps:
         before_usd, steps = found.cost_usd, found.steps
-        kind = neighbourhoods.choose(dice)
+        kind = neighbourhoods.choose(dice, closed)
         if kind == len(_GROUPS):
             won = [_move(found, dice, others) for _ in range(_BURST) if found.steps < max_steps]
+        elif (group := _group(found, dice, *_GROUPS[kind], answered)) is not None:
+            answered.add(group)
+            won = [found.respond(group[0], 0, instance.num_windows, group[1])]
         else:
-            won = [_answer(found, dice, *_GROUPS[kind], answered)]
+            closed.add(kind)
+            continue
         moves, accepted = moves + len(won), accepted + sum(won)
         if any(won):
             answered.clear()
+            closed.clear()
             dice = dataclasses.replace(dice, used=_in_use(found.actions, *others))
         neighbourhoods.learn(kind, before_usd - found.cost_usd, found.steps - steps)
     return Improvement(found.actions, found.cost_usd, start_usd, moves, accepted, found.steps)
@@ -227,15 +238,16 @@ def improve(
 class _Neighbourhoods:
     """Which kind of change to try next: more often one that has brought more per window of work."""
 
-    def __init__(self, count: int, expected_usd: float):
-        self.gained_usd, self.work = np.full(count, expected_usd), np.ones(count)
+    def __init__(self, work: Sequence[float], expected_usd: float):
+        self.gained_usd, self.work = np.full(len(work), expected_usd), np.array(work, dtype=float)
 
-    def choose(self, dice: _Dice) -> int:
-        """Return a kind."""
-        rate = self.gained_usd / self.work
-        count, total = rate.size, rate.sum()
-        share = rate / total if total > 0 else np.full(count, 1.0 / count)
-        return int(dice.rng.choice(count, p=_EVEN / count + (1.0 - _EVEN) * share))
+    def choose(self, dice: _Dice, closed: set[int]) -> int:
+        """Return a kind that is not closed."""
+        is_open = np.array([kind not in closed for kind in range(self.work.size)])
+        rate = np.where(is_open, self.gained_usd / self.work, 0.0)
+        even, total = is_open / is_open.sum(), rate.sum()
+        share = rate / total if total > 0 else even
+        return int(dice.rng.choice(rate.size, p=_EVEN * even + (1.0 - _EVEN) * share))
 
     def learn(self, kind: int, gained_usd: float, work: int) -> None:
         """Take note of what a kind has brought."""
@@ -251,18 +263,16 @@ def _in_use(*actions: np.ndarray) -> np.ndarray:
 _Group = tuple[tuple[int, ...], tuple[int, ...]]
 
 
-def _answer(
+def _group(
     found: _Sequence, dice: _Dice, count: int, offsets: tuple[int, ...], answered: set[_Group]
-) -> bool:
-    """Let a group that has not done so since the last change answer all the others; return whether it could improve."""
+) -> _Group | None:
+    """Return slots that have not answered all the others together since the last change; None: hardly any are left."""
     for _ in range(_DRAWS):
         slots = tuple(sorted({dice.slot() for _ in range(count)}))
         options = math.prod(found.responder.options(slot, offsets) for slot in slots)
         if (slots, offsets) not in answered and (len(slots) == 1 or options <= _MOST_OPTIONS):
-            answered.add((slots, offsets))
-            return found.respond(slots, 0, len(found.actions), offsets)
-    found.known.steps += 1  # or a search with nothing left to try would never end
-    return False
+            return slots, offsets
+    return None
 
 
 def _move(found: _Sequence, dice: _Dice, others: Sequence[np.ndarray]) -> bool:
