@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from test_twin import compare_episode
 
 import fleetgym
 from fleetgym.envs.fleet_alloc_v1 import AHEAD
-from fleetgym.families import bursts, weekly
+from fleetgym.families import bursts, plans, weekly
 from fleetgym.families.generate import families, generate, stored_scenarios
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.hardware import catalog
@@ -144,6 +145,57 @@ def test_more_than_one_law(made: dict[str, Instance]) -> None:
     assert "clustered" in said
     assert len({w.arrival_cv2 for w in made["tail-v2"].workloads}) >= 2
     assert max(w.arrival_cv2 for w in made["tail-v2"].workloads) <= 20.0
+
+
+LIMITS_S = {
+    "voice": 0.04,
+    "thinking": 0.04,
+    "dialogue": 0.04,
+    "retrieval": 0.05,
+    "copilot": 0.1,
+    "legal": 0.1,
+}
+
+
+def within_its_limit(instance: Instance, i: int, j: int) -> bool:
+    """Tell from the instance alone whether tokens come fast enough where the most requests are served at once."""
+    workload, affine = instance.workloads[i], instance.performance
+    generating_s = sum(
+        sign
+        * (
+            part.base[i, j]
+            + part.per_input_token[i, j] * workload.input_tokens
+            + part.per_output_token[i, j] * workload.output_tokens
+        )
+        for sign, part in ((1.0, affine.service_s), (-1.0, affine.prefill_s))
+    )
+    return bool(generating_s / workload.output_tokens <= LIMITS_S[workload.id] * (1.0 + 1e-12))
+
+
+def pairs(instance: Instance) -> set[tuple[str, str]]:
+    """Return which workloads may use which configurations."""
+    return {
+        (instance.workloads[i].id, instance.configurations[j].id)
+        for i, j in zip(*np.nonzero(instance.performance.compatible), strict=True)
+    }
+
+
+@pytest.mark.parametrize("size", ["s", "m"])
+def test_limits_between_tokens_drop_what_breaks_them(size: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the limits the same pairs are there, and those besides that break a limit."""
+    limited = generate("tail-v2", size, 1003)
+    plain = dataclasses.replace(plans.FAMILIES["tail-v2"], token_slos=False)
+    monkeypatch.setitem(plans.FAMILIES, "tail-v2", plain)
+    free = generate("tail-v2", size, 1003)
+    fast = {
+        (workload.id, configuration.id)
+        for i, workload in enumerate(free.workloads)
+        for j, configuration in enumerate(free.configurations)
+        if free.performance.compatible[i, j] and within_its_limit(free, i, j)
+    }
+    assert pairs(limited) == fast < pairs(free)
+    assert "token_slos" in limited.provenance
+    assert "token_slos" not in free.provenance
 
 
 # -- the market

@@ -16,7 +16,7 @@ HEADLINE = ("week", "ou-v2", "drop-v2", "budget-v2", "tail-v2", "market", "split
 
 #: Headline families that rank agents alike; the score counts each list once. They are the families that
 #: `tools.family_statistics.alike` joins by the scores of 19 agents on test; tests compare.
-MERGED = (("week", "drop-v2", "market"), ("ou-v2", "budget-v2", "split"))
+MERGED = (("week", "drop-v2", "tail-v2", "market"), ("ou-v2", "budget-v2", "split"))
 
 #: Family, size, and how many instances there are in dev and in test.
 PLAN = tuple(

@@ -210,6 +210,12 @@ def _provenance(draft: Draft, cap: np.ndarray, windows: np.ndarray, fee: float) 
             else "modelled: within a window as dispersed as the counts of windows, measured on ServeGen and Azure "
             f"traces, at most {MOST_BURSTY:g}"
         )
+    if FAMILIES[draft.family].token_slos:
+        limits = (1e3 * request_class(name).tpot_slo_s for name in draft.plan.classes)
+        found["token_slos"] = (
+            "assumed: a configuration whose mean time per output token exceeds this many ms at its max_concurrency is "
+            f"not compatible: {', '.join(f'{n} {ms:g}' for n, ms in zip(draft.names, limits, strict=True))}"
+        )
     return {**found, **draft.provenance}
 
 

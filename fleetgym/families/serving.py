@@ -83,7 +83,7 @@ def _draft(family: str, plan: SizePlan, seed: int, rng: np.random.Generator) -> 
     lengths = _lengths(plan, tenants)
     found = _columns(plan, FAMILIES[family].contexts, exclusive)
     pairs = [
-        [_pair(request_class(k), row, column) for column in found]
+        [_pair(request_class(k), row, column, FAMILIES[family].token_slos) for column in found]
         for k, row in zip(plan.classes, lengths, strict=True)
     ]
     table = performance_table(pairs)
@@ -178,8 +178,10 @@ def _columns(plan: SizePlan, contexts: tuple[tuple[int, int], ...], exclusive: b
     return planned
 
 
-def _pair(request: RequestClass, lengths: np.ndarray, column: PlannedColumn) -> PairPerformance | None:
-    """Return the performance of one workload on one column, or None where its prefill is too slow."""
+def _pair(
+    request: RequestClass, lengths: np.ndarray, column: PlannedColumn, token_slos: bool
+) -> PairPerformance | None:
+    """Return the performance of one workload on one column, or None where its prefill or its tokens are too slow."""
     deployment = column.deployment
     tokens_in, tokens_out, in_cv2, out_cv2 = (float(v) for v in lengths)
     found = roofline.pair(
@@ -197,4 +199,5 @@ def _pair(request: RequestClass, lengths: np.ndarray, column: PlannedColumn) -> 
     )
     if found is None or found.prefill_s.at(tokens_in, tokens_out) > _LONGEST_PREFILL * request.ttft_slo_s:
         return None
-    return found
+    generating_s = found.service_s.at(tokens_in, tokens_out) - found.prefill_s.at(tokens_in, tokens_out)
+    return None if token_slos and generating_s > request.tpot_slo_s * tokens_out else found
