@@ -27,7 +27,7 @@ from fleetgym.agents.margins import FEATURES, Margins, margins_of
 from fleetgym.cli.words import of
 from fleetgym.envs.wrappers import for_learning
 from fleetgym.files.quantities import COUNT, SEED
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 #: What the margins depend on, besides a constant.
 USED = ("level", "drift", "surprise", "volatility", "season", "severity", "missed", "available", "tightness")
@@ -207,4 +207,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

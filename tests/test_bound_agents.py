@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.bound_agents import bound_table, measured, penalty_table, split_table
+from tools.bound_agents import bound_cell, bound_table, measured, penalty_table, play_cell, split_table
 
 NAME = "fleet-v1/dev/ou-s-101"
 CELLS = {
@@ -12,11 +12,16 @@ CELLS = {
     f"bound {NAME} 4 1": {"hindsight": 100.0, "bound": 130.0, "cpu_s": 3.0},
     f"bound {NAME} 4 2": {"hindsight": 1.0, "bound": 1.0, "cpu_s": 1.0},  # no agent has played this day
     f"bound {NAME} 2 0": {"hindsight": 7.0, "bound": 7.0, "cpu_s": 1.0},  # of fewer draws
+    f"bound {NAME} 2 1": {"hindsight": 7.0, "bound": 7.0, "cpu_s": 1.0},
+    f"bound {NAME} 8 0": {"hindsight": 7.0, "bound": 7.0, "cpu_s": 1.0},  # of more draws, but fewer days
     f"play {NAME} margin 0": 140.0,
     f"play {NAME} margin 1": 140.0,
     f"play {NAME} told-1 0": 120.0,
     f"play {NAME} told-1 1": 130.0,
     f"play {NAME} told-4 0": 105.0,  # and not on the other day
+    f"play {NAME} clairvoyant 0": 102.0,
+    f"play {NAME} clairvoyant 1": 104.0,
+    f"play {NAME} clairvoyant 2": 1.0,
     f"penalty {NAME} 4 hold 0-2": [1.0, -1.0],
     f"penalty {NAME} 4 hold 2-4": [2.0, 2.0],
 }
@@ -24,31 +29,51 @@ CELLS = {
 
 def test_days_that_everything_has_finished_are_compared() -> None:
     """Day 2 has no agent, and `told-4` is not known on both others."""
-    found = measured(CELLS, 4)[NAME]
+    found = measured(CELLS)[NAME]
     assert found.bound.tolist() == [110.0, 130.0]
-    assert sorted(found.paid) == ["margin", "told-1"]
+    assert sorted(found.paid) == ["clairvoyant", "margin", "told-1"]
     assert found.closed == pytest.approx(20.0 / 40.0)
     assert found.cpu_s == 2.0
+    assert found.samples == 4
 
 
 def test_a_single_day_is_not_printed() -> None:
     """The bound is of a mean."""
-    assert not measured({k: v for k, v in CELLS.items() if not k.endswith(" 1")}, 4)
+    assert not measured({k: v for k, v in CELLS.items() if not k.endswith(" 1")})
 
 
 def test_the_split_adds_up() -> None:
     """20 % that nobody can know, and 20 % that the agent leaves, are its 40 % above hindsight."""
-    row = split_table(measured(CELLS, 4)).splitlines()[-1]
+    row = split_table(measured(CELLS)).splitlines()[-1]
     assert [cell.strip() for cell in row.strip("|").split("|")] == [
         "ou",
         "1",
         "2",
         "20.0",
+        "3.0",
         "25.0",
         "–",
         "20.0",
         "50 %",
     ]
+
+
+def test_reference_rows_may_have_fewer_days() -> None:
+    """Their days are compared with hindsight on the same days, and counted in brackets."""
+    more = {
+        f"bound {NAME} 4 3": {"hindsight": 400.0, "bound": 410.0, "cpu_s": 1.0},
+        f"play {NAME} margin 3": 500.0,
+    }
+    row = split_table(measured(CELLS | more)).splitlines()[-1]
+    assert [cell.strip() for cell in row.strip("|").split("|")][4:7] == ["3.0 (2)", "25.0 (2)", "–"]
+
+
+def test_who_knows_the_day_pays_less() -> None:
+    """A search that knows a day ends between what it costs at least and what holding the fleet costs."""
+    name = "fleet-v1/dev/drop-s-101"
+    found = play_cell(name, "clairvoyant", 0, searched=20_000)
+    least = bound_cell(name, 1, 0, "block")["hindsight"]
+    assert least <= found < play_cell(name, "hold", 0)
 
 
 def test_tables_of_nothing_are_empty() -> None:

@@ -16,6 +16,8 @@ from fleetgym.bounds.interior import _Newton
 from fleetgym.bounds.nonanticipative import redrawn
 from fleetgym.bounds.relaxation import Problem, relax
 from fleetgym.bounds.structure import structured
+from fleetgym.families.generate import generate
+from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.instance import Budget
 
 KINDS = ("hindsight", "redrawn", "drops", "pool", "rate")
@@ -102,6 +104,17 @@ def test_who_gives_up_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(interior, "solve", poor)
     assert hindsight_bound(instance, scenario, solver="block").bound_usd == pytest.approx(usual, rel=1e-3)
+
+
+def test_slots_that_drain_are_no_reason_for_highs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program of exclusive slots costs more than any certificate proves; HiGHS would prove the same."""
+    instance = generate("grw", "s", 1002).replace(num_windows=48)
+    relaxed = relax(instance, draw_scenario(instance, np.random.default_rng(0), "day"))
+    assert relaxed.exclusive
+    theirs, among = hindsight.horizon_bound(relaxed, "ipx", worthwhile=0.0)
+    monkeypatch.setattr(HorizonProgram, "_solve_by_highs", None)
+    ours, _ = hindsight.horizon_bound(relaxed, "block", among, worthwhile=0.0)
+    assert ours.bound_usd == pytest.approx(theirs.bound_usd, rel=1e-3)
 
 
 def test_pools_may_be_empty() -> None:

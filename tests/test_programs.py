@@ -85,6 +85,32 @@ def test_help(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", programs())
+def test_errors_are_told_in_a_line(path: str) -> None:
+    """A program ends with `run_program(main)`, so that no wrong input gives a traceback."""
+    last = ast.parse((ROOT / path).read_text(encoding="utf-8")).body[-1]
+    assert is_guard(last)
+    assert ast.unparse(last).splitlines()[1:] == ["    run_program(main)"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["update_best_known", "fleet-v1/dev/ou-s-999"], 2, "fleet-v1/dev/ou-s-999"),
+        (["score_suite", "no-such-file.jsonl"], 2, "no-such-file.jsonl"),
+    ],
+)
+def test_wrong_input_is_a_line(words: list[str], code: int, said: str, tmp_path: Path) -> None:
+    """The line begins with the program's name and names what is wrong."""
+    call = [sys.executable, "-m", f"tools.{words[0]}", *words[1:]]
+    done = subprocess.run(call, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith(f"{words[0]}: ")
+    assert said in line
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("path", programs())
 def test_numbers_have_bounds(path: str) -> None:
     """No option takes whatever `int` or `float` takes: `1_0`, `nan`, and numbers without bounds."""
     calls = [

@@ -12,13 +12,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.markdown import rewrite, table
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 #: Requests that wait, by windows left: (0, ..., D - 1).
 Waiting = tuple[int, ...]
@@ -161,4 +160,4 @@ def expected(toy: Toy, policy: Policy) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

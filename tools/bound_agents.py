@@ -26,22 +26,25 @@ from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.files.finished_cells import keep, read
 from fleetgym.files.markdown import rewrite, table
 from fleetgym.files.quantities import COUNT
+from fleetgym.model.actions import ActionSpace
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
 from fleetgym.model.instance_files import write_instance
 from fleetgym.model.scenario import Scenario
 from fleetgym.model.window import FleetState, Router, WindowModel, window_model
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
+from fleetgym.scoring.hindsight import plan_in_hindsight
 from fleetgym.scoring.unknown import FILE as UNKNOWN_FILE
 from tools.tell_lookahead import ToldLookahead
 
 FAMILIES = ("ou", "drop", "budget", "tail", "multi", "grw")
 INSTANCES = tuple(f"fleet-v1/dev/{family}-s-{number}" for family in FAMILIES for number in (101, 102, 103))
 AGENTS = ("lookahead", "margin", "descent")
-TOLD = {
-    "told-1": 1,
-    "told-4": 4,
-}  # reference rows, no agents: `lookahead` told so many of the windows to come
+#: Reference rows, no agents: a search that knows the day, and `lookahead` told so many of the windows to come.
+CLAIRVOYANT = "clairvoyant"
+TOLD = {"told-1": 1, "told-4": 4}
+REFERENCES = (CLAIRVOYANT, *TOLD)
+SEARCHED = 1_000_000  # windows that the search plays or routes in a day
 PENALTY_AGENTS = ("hold", "margin", "autoscale", "descent")
 BLOCK_DAYS = 25  # of a finished cell of penalties
 PAGE = Path("docs/bounds.md")
@@ -53,10 +56,14 @@ def day_of(instance: Instance, day: int) -> Scenario:
     return day_and_redraws(instance, day, 1, seed=0)[0]
 
 
-def play_cell(name: str, agent: str, day: int) -> float:
+def play_cell(name: str, agent: str, day: int, searched: int = SEARCHED) -> float:
     """Return what an agent, or a reference row, pays in a day, USD."""
     instance = fleetgym.load_instance(name)
     scenario = day_of(instance, day)
+    if agent == CLAIRVOYANT:
+        nominal = ActionSpace(instance).from_fleet(instance.nominal_fleet)
+        start = np.tile(nominal, (instance.num_windows, 1))
+        return plan_in_hindsight(instance, scenario, None, starts=[start], max_steps=searched).cost_usd
     player = ToldLookahead(scenario, TOLD[agent]) if agent in TOLD else fleetgym.make_agent(agent)
     played = play_day(FleetAllocEnv(instance), player, scenario, seed=day)
     return float(sum(window.info["cost"] for window in played))
@@ -150,8 +157,9 @@ class Measured(NamedTuple):
 
     hindsight: np.ndarray  # (days,) USD, as all that follow
     bound: np.ndarray
-    paid: dict[str, np.ndarray]  # by agent and reference row
+    paid: dict[str, np.ndarray]  # by agent and reference row; nan on days that a reference row lacks
     cpu_s: float  # of a day's bounds
+    samples: int  # redraws of the bound
 
     @property
     def best(self) -> np.ndarray:
@@ -161,7 +169,7 @@ class Measured(NamedTuple):
     @property
     def agents(self) -> list[str]:
         """Who of those that paid is no reference row."""
-        return [a for a in self.paid if a not in TOLD]
+        return [a for a in self.paid if a not in REFERENCES]
 
     @property
     def closed(self) -> float:
@@ -170,30 +178,37 @@ class Measured(NamedTuple):
         return float((self.bound.mean() - low) / (self.best.mean() - low))
 
     def above(self, usd: np.ndarray) -> float:
-        """Return how much more than hindsight something is, percent."""
-        return 100.0 * float(usd.mean() / self.hindsight.mean() - 1.0)
+        """Return how much more than hindsight something is on the days that it has, percent."""
+        has = np.isfinite(usd)
+        return 100.0 * float(usd[has].mean() / self.hindsight[has].mean() - 1.0)
 
 
-def measured(cells: Mapping[str, Any], samples: int) -> dict[str, Measured]:
-    """Return by instance what finished cells say, where they are of two days at least."""
-    bounds: dict[str, dict[int, Any]] = defaultdict(dict)
+def measured(cells: Mapping[str, Any]) -> dict[str, Measured]:
+    """Return by instance what finished cells say, where they are of two days at least; of several bounds the best."""
+    bounds: dict[str, dict[int, dict[int, Any]]] = defaultdict(lambda: defaultdict(dict))
     plays: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for key, value in cells.items():
         kind, name, *rest = key.split()
-        if kind == "bound" and int(rest[0]) == samples:
-            bounds[name][int(rest[1])] = value
+        if kind == "bound":
+            bounds[name][int(rest[0])][int(rest[1])] = value
         elif kind == "play":
             plays[name][rest[0]][int(rest[1])] = value
     found = {}
-    for name, by_day in bounds.items():
-        agents = [a for a in plays[name] if a not in TOLD]
-        days = sorted(set(by_day).intersection(*(plays[name][a] for a in agents)))
-        if not agents or len(days) < 2:  # the bound says nothing of a single day
+    for name, by_samples in bounds.items():
+        agents = [a for a in plays[name] if a not in REFERENCES]
+        played = set.intersection(*(set(plays[name][a]) for a in agents)) if agents else set()
+        days, samples = max(
+            ((sorted(played & set(by_day)), k) for k, by_day in by_samples.items()),
+            key=lambda known: (len(known[0]), known[1]),
+        )
+        if len(days) < 2:  # the bound says nothing of a single day
             continue
-        rows = [row for row in (*agents, *TOLD) if set(days) <= set(plays[name][row])]
+        by_day = by_samples[samples]
+        rows = [row for row in REFERENCES if len(set(days).intersection(plays[name][row])) > 1]
         parts = {part: np.array([by_day[day][part] for day in days]) for part in by_day[days[0]]}
-        paid = {row: np.array([plays[name][row][day] for day in days]) for row in rows}
-        found[name] = Measured(parts["hindsight"], parts["bound"], paid, float(parts["cpu_s"].mean()))
+        paid = {row: np.array([plays[name][row].get(day, np.nan) for day in days]) for row in agents + rows}
+        cpu_s = float(parts["cpu_s"].mean())
+        found[name] = Measured(parts["hindsight"], parts["bound"], paid, cpu_s, samples)
     return found
 
 
@@ -210,6 +225,7 @@ def bound_table(found: Mapping[str, Measured]) -> str:
         [
             f"`{name}`",
             len(one.bound),
+            one.samples,
             _mean(one.hindsight),
             _mean(one.bound),
             _error(one.bound - one.hindsight),
@@ -220,7 +236,7 @@ def bound_table(found: Mapping[str, Measured]) -> str:
         ]
         for name, one in found.items()
     ]
-    head = ["instance", "days", "hindsight", "bound", "±", *(f"`{a}`" for a in agents), "±"]
+    head = ["instance", "days", "redraws", "hindsight", "bound", "±", *(f"`{a}`" for a in agents), "±"]
     return table([*head, "gap closed", "CPU s a day"], rows)
 
 
@@ -232,18 +248,26 @@ def by_family(found: Mapping[str, Measured]) -> dict[tuple[str, str], list[Measu
     return groups
 
 
+def _reference(members: Sequence[Measured], name: str) -> str:
+    """Return how much more than hindsight a reference row pays, and in brackets on how many days if not on all."""
+    if not all(name in one.paid for one in members):
+        return "–"
+    has = sum(int(np.isfinite(one.paid[name]).sum()) for one in members)
+    above = np.mean([one.above(one.paid[name]) for one in members])
+    return f"{above:.1f}" + (f" ({has})" if has < sum(len(one.bound) for one in members) else "")
+
+
 def split_table(found: Mapping[str, Measured]) -> str:
     """Return by family, percent above hindsight: what nobody can know, reference rows, and what agents leave."""
     rows, agents = [], _agents(found)
     for (_, family), members in by_family(found).items():
         unknown = np.mean([one.above(one.bound) for one in members])
         row = [family, len(members), sum(len(one.bound) for one in members), f"{unknown:.1f}"]
-        for name in (*TOLD, *agents):
-            all_have = all(name in one.paid for one in members)
-            above = np.mean([one.above(one.paid[name]) for one in members]) if all_have else np.nan
-            row.append("–" if np.isnan(above) else f"{above - (unknown if name in agents else 0.0):.1f}")
+        row += [_reference(members, name) for name in REFERENCES]
+        for name in agents:
+            row.append(f"{np.mean([one.above(one.paid[name]) for one in members]) - unknown:.1f}")
         rows.append([*row, f"{100 * np.mean([one.closed for one in members]):.0f} %"])
-    head = ["family", "instances", "days", "nobody can know", *(f"({name})" for name in TOLD)]
+    head = ["family", "instances", "days", "nobody can know", *(f"({name})" for name in REFERENCES)]
     return table([*head, *(f"`{a}` leaves" for a in agents), "gap closed"], rows)
 
 
@@ -304,7 +328,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--samples", type=of(COUNT), default=4, help="demands that are drawn anew for each window"
     )
-    parser.add_argument("--agents", nargs="+", help=f"default: {' '.join(AGENTS)}; also {' '.join(TOLD)}")
+    parser.add_argument(
+        "--agents", nargs="+", help=f"default: {' '.join(AGENTS)}; also {' '.join(REFERENCES)}"
+    )
     parser.add_argument("--solver", choices=SOLVERS, default="block", help="of the linear programs")
     parser.add_argument("--plays", action="store_true", help="play the agents only")
     parser.add_argument(
@@ -316,7 +342,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not call.page:
         compute(call, call.agents or (PENALTY_AGENTS if call.penalty else AGENTS))
     done = read(call.cells)
-    found = measured(done, call.samples)
+    found = measured(done)
     tables = bound_table(found), split_table(found), penalty_table(done, call.samples)
     written = "\n".join(text for text in tables if len(text.splitlines()) > 2) or "Not computed yet.\n"
     if call.page:
@@ -327,4 +353,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -22,7 +22,7 @@ from fleetgym.leaderboard.submission import Submission
 from fleetgym.model.instance import Instance
 from fleetgym.model.processes import PROCESSES
 from fleetgym.model.scenario import ScenarioFile
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 from fleetgym.scoring.best_known import BestKnownSet
 
 PAGE = Path("docs/inputs.md")
@@ -96,4 +96,4 @@ def _of_kind(kind: Kind, path: str, doc: str) -> Iterator[tuple[str, str, str]]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_program(main)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 DATA = Path(__file__).parents[1] / "fleetgym" / "data"
 
@@ -374,4 +374,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -25,7 +25,7 @@ from fleetgym.files.quantities import COUNT, PER_DAY
 from fleetgym.model.dynamics.availability import Drops
 from fleetgym.model.dynamics.weekly import basis
 from fleetgym.model.processes import PROFILE
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 DATA = Path(__file__).resolve().parents[1] / "fleetgym" / "data"
 
@@ -402,4 +402,4 @@ def bisect(function, low: float, high: float, steps: int = 8) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

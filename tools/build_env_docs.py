@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 from pathlib import Path
 
 import gymnasium
@@ -15,7 +14,7 @@ import gymnasium
 import fleetgym
 from fleetgym.envs import wrappers
 from fleetgym.files.markdown import table
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "environments"
 
@@ -159,4 +158,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

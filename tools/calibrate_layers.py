@@ -20,7 +20,7 @@ from fleetgym.hardware import catalog
 from fleetgym.hardware.performance import replica
 from fleetgym.hardware.performance.replica import NodeType, ReplicaOptions, Service
 from fleetgym.hardware.performance.roofline import Efficiency
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 HELIX_CONTEXT = 857.0  # tokens per sequence that the slope of LLaMA-30B's decoding steps on L4 implies
 FEWEST_TOKENS = 8  # below, Helix's milliseconds have one significant digit
@@ -187,4 +187,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

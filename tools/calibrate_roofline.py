@@ -17,7 +17,7 @@ from scipy.optimize import least_squares
 from fleetgym.hardware import catalog
 from fleetgym.hardware.performance.coefficients import Deployment
 from fleetgym.hardware.performance.roofline import Efficiency, _roofline, step_time
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 from tools.build_catalog import GPU_NAMES, PRECISIONS, model_name
 
 # Nobody reads weights, cache or operands faster than this; layers cost at most 0.2 ms.
@@ -164,4 +164,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -24,7 +24,7 @@ from fleetgym.hardware.performance import roofline
 from fleetgym.hardware.performance.coefficients import Deployment
 from fleetgym.hardware.performance.replica import CALIBRATED
 from fleetgym.hardware.performance.roofline import NEXT, PLANNING, Efficiency
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 from tools import calibrate_layers
 from tools.check_plans import SET, TINY, fit_times, linear, read_runs, seconds
 
@@ -444,4 +444,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

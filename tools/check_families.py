@@ -41,7 +41,7 @@ from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import entries, load_instance
 from fleetgym.model.scenario import SCENARIO_FORMAT, Scenario
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 from fleetgym.scoring.hindsight import plan_in_hindsight
 from tools.fleet_v1 import HEADLINE
 from tools.fleet_v2 import MERGED
@@ -426,4 +426,4 @@ def line(v: Verdict) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

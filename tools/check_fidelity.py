@@ -11,7 +11,6 @@ share of requests that are late, predicted and simulated; fails where a tau is b
 from __future__ import annotations
 
 import math
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -29,7 +28,7 @@ from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import entries, list_instances, load_instance
 from fleetgym.model.scenario import SCENARIO_FORMAT
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 AGENTS = ("hold", "autoscale", "homogeneous-rolling", "gh-rolling", "agh-rolling", "descent")
 TARGET = 0.8
@@ -162,4 +161,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -21,7 +21,7 @@ from fleetgym.cli.words import of
 from fleetgym.files.quantities import LIMIT_S
 from fleetgym.model.library import load_instance
 from fleetgym.model.suites import instances_of
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 TARGET = 0.8
 HEAD = ["instance", "workloads", "columns", "USD/window", "bound", "gap", "", "nodes", "CPU s"]
@@ -73,4 +73,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -28,7 +28,7 @@ from fleetgym.hardware.performance import roofline
 from fleetgym.hardware.performance.coefficients import Deployment
 from fleetgym.hardware.performance.held import held_tokens
 from fleetgym.hardware.performance.roofline import PLANNING, Efficiency, RooflineOptions
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 from tools.build_catalog import GPU_NAMES, PRECISIONS, model_name
 
 SET = ["model", "system", "gemm", "backend", "backend_version"]
@@ -299,4 +299,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

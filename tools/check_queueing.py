@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +25,7 @@ from fleetgym.cli.text_tables import align
 from fleetgym.cli.words import of
 from fleetgym.files.quantities import COUNT
 from fleetgym.kernels.queueing import erlang_c, wait_exceeds
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 THRESHOLDS = (0.02, 0.1, 0.5, 2.0)  # mean service times
 BURSTS = (4.0, 16.0)  # cv2 of arrivals beside Poisson's 1
@@ -153,4 +152,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -44,7 +44,7 @@ from fleetgym.files.quantities import COUNT, NUMBER, SHARE
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import load_instance
 from fleetgym.model.window import COST_TERMS
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 _GPUS = {
     "A100-80GB": 1.8,
@@ -273,4 +273,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_program(main)

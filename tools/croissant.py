@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetgym.files.documents import read_json, write_atomically
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 INSTANCES = Path(__file__).resolve().parents[1] / "instances"
 #: Of each set: version, day, and what it is.
@@ -183,4 +183,4 @@ def validated(path: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -27,7 +27,7 @@ from fleetgym.families.weekly import azure_week, is_code
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.markdown import rewrite, table
 from fleetgym.files.quantities import COUNT
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 #: Lags of the semivariance of log demand, in windows, and scales of the index of dispersion, in seconds.
 LAGS = {"10 min": 2, "1 h": 12, "6 h": 72, "24 h": DAY}
@@ -173,4 +173,4 @@ def number(value: float) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -17,7 +17,7 @@ from fleetgym.model.dynamics.scenario import draw_scenario
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import load_scenarios
 from fleetgym.model.scenario import Scenario
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 SUITE = "fleet-v1/dev"
 INSTANCES = {
@@ -105,4 +105,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

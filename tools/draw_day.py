@@ -13,7 +13,7 @@ from fleetgym.cli.words import of
 from fleetgym.envs.day import play_day
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.files.quantities import COUNT, NUMBER
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 
 def film(agent_name: str, instance_id: str, number: int, every: int) -> list[np.ndarray]:
@@ -70,4 +70,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

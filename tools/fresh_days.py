@@ -19,7 +19,7 @@ import numpy as np
 from fleetgym.cli.words import of
 from fleetgym.files.errors import FleetgymError
 from fleetgym.files.quantities import COUNT, SEED
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 from fleetgym.scoring.statistics import FamilyMean
 from tools.check_families import instance_costs, instance_of, read_costs, usable, write_costs
 
@@ -117,4 +117,4 @@ def cell(mean: FamilyMean) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

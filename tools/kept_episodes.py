@@ -39,7 +39,7 @@ from fleetgym.files.errors import DataError, FleetgymError, one_line
 from fleetgym.files.quantities import POSITIVE_COST_USD, SEED
 from fleetgym.files.schema import NAME, Integer, Nested, read_object, spec
 from fleetgym.model.library import load_instance, task_name
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 from fleetgym.scoring.best_known import is_same_cost
 
 
@@ -200,4 +200,4 @@ def replayed(known: Episode, header: Header) -> EpisodeResult:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -28,7 +28,7 @@ from fleetgym.envs.wrappers import for_learning
 from fleetgym.files.documents import read_json, write_json
 from fleetgym.files.errors import FleetgymError
 from fleetgym.files.quantities import COUNT, LIMIT_S
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 from fleetgym.scoring.statistics import FamilyMean
 from tools.fresh_days import cell
 from tools.learning_minute import Policy, agent_usd, fresh_usd
@@ -386,4 +386,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

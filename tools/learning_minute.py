@@ -32,7 +32,7 @@ from fleetgym.files.quantities import COUNT, NUMBER
 from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.library import load_instance, load_scenarios
 from fleetgym.model.scenario import Scenario
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 from fleetgym.scoring.best_known import load_best_known
 from fleetgym.scoring.statistics import FamilyMean
 from tools.fresh_days import cell
@@ -207,4 +207,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

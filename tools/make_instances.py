@@ -31,7 +31,7 @@ from fleetgym.files.schema import to_jsonable
 from fleetgym.model.instance import Instance, instance_schema
 from fleetgym.model.library import MANIFEST_FORMAT, read_manifest
 from fleetgym.model.scenario import SCENARIO_FORMAT, Scenario, scenario_schema
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 from tools import fleet_v1, fleet_v2
 from tools.fleet_v1 import Task
 from tools.toy_instances import all_toys
@@ -286,4 +286,4 @@ def one_line(match: re.Match[str]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

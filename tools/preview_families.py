@@ -17,7 +17,7 @@ import numpy as np
 
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.markdown import table
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 from tools import fleet_v1
 from tools.check_families import Verdict, judge, read_costs, rivals, write_costs
 from tools.family_cards import COSTS as COSTS_V1
@@ -221,4 +221,4 @@ def _matrix(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -32,7 +32,7 @@ from fleetgym.leaderboard.html_tables import interval, number
 from fleetgym.leaderboard.report import played_rows
 from fleetgym.leaderboard.unknown_table import CAPTION, unknown_numbers
 from fleetgym.model.library import entries, suites
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 from fleetgym.scoring.comparison import is_known
 from fleetgym.scoring.statistics import counted, family_means
 from fleetgym.scoring.table import Played, Table, Task, make_table, mean_log_ratios
@@ -566,4 +566,4 @@ def _counts(episodes: Sequence[EpisodeResult]) -> list[list[int]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -36,7 +36,7 @@ from fleetgym.files.markdown import rewrite, table
 from fleetgym.files.quantities import COUNT
 from fleetgym.model.library import Task, find_entry, list_tasks
 from fleetgym.runtime.places import checkout
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 from tools.kept_episodes import read_kept
 
 _SUITE = "fleet-v1/test"
@@ -460,4 +460,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

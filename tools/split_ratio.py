@@ -10,7 +10,6 @@ nodes in any numbers, each prompt's KV cache going to any decode node. *Fixed ra
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from fleetgym.hardware import catalog
 from fleetgym.hardware.configurations.templates import generate
 from fleetgym.hardware.configurations.templates.split import RATIOS, split_replica
 from fleetgym.hardware.performance.replica import NodeType, Service
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 #: List prices of RunPod Secure on 2026-10-10, as in the family `split`.
 USD_PER_GPU_H = {
@@ -170,4 +169,4 @@ def _node_usd(node: NodeType) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -23,7 +23,7 @@ from fleetgym.files.errors import FleetgymError
 from fleetgym.leaderboard.submission import README, AgentCard
 from fleetgym.leaderboard.submit import longest_s, submit
 from fleetgym.model.library import list_tasks
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 SUBMISSIONS = Path(__file__).resolve().parents[1] / "leaderboard" / "submissions"
 
@@ -151,4 +151,4 @@ Comes with fleetgym: `fleetgym evaluate "{card.entry}" --suite {suite}`.
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

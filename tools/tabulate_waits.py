@@ -23,7 +23,7 @@ from fleetgym.files.finished_cells import keep, read
 from fleetgym.files.markdown import rewrite, table
 from fleetgym.files.quantities import COUNT
 from fleetgym.kernels.queueing import chance_to_wait, wait_exceeds
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 from tools.check_queueing import Queue, simulated
 
 SERVERS, LOADS = (16, 64, 256), (0.7, 0.85, 0.9, 0.95)
@@ -230,4 +230,4 @@ def _limit(known: Sequence[Cell]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

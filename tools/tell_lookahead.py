@@ -20,7 +20,7 @@ from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.files.markdown import table
 from fleetgym.model.library import load_scenarios
 from fleetgym.model.scenario import Scenario
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 from fleetgym.scoring.best_known import load_best_known
 
 INSTANCES = tuple(f"fleet-v1/dev/{family}-s-101" for family in ("ou", "drop", "budget", "tail", "multi"))
@@ -104,4 +104,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

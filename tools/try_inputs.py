@@ -21,7 +21,7 @@ from typing import Any
 
 from fleetgym.cli.parser import main as fleetgym
 from fleetgym.files.markdown import table
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 PLAIN = "plain.csv"
 _MODEL = ("--by", "one", "--models", "Llama-3.1-8B")
@@ -171,4 +171,4 @@ def smoke(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_program(main)

@@ -20,7 +20,6 @@ import dataclasses
 import datetime
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +39,7 @@ from fleetgym.model.instance import Instance
 from fleetgym.model.library import Task, list_instances, load_instance, task_name
 from fleetgym.model.scenario import Scenario
 from fleetgym.model.suites import tasks_of
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 from fleetgym.scoring.best_known import (
     BEST_KNOWN_FORMAT,
     SET_NAME,
@@ -355,4 +354,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import multiprocessing
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from fleetgym.files.quantities import POSITIVE_SHARE, WORKERS
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.library import list_tasks
 from fleetgym.model.window import window_model
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 
 def largest_difference(task: tuple[str, int]) -> tuple[str, int, float, float]:
@@ -77,4 +76,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 
 def read_curve(path: Path) -> tuple[np.ndarray, np.ndarray, list[str]]:
@@ -72,4 +72,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

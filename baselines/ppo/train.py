@@ -14,7 +14,7 @@ from pathlib import Path
 from fleetgym import FleetgymError
 from fleetgym.cli.words import of
 from fleetgym.files.quantities import COUNT, POSITIVE_SHARE, SEED
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 
 def smoke(folder: Path) -> None:
@@ -73,4 +73,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

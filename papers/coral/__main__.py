@@ -11,7 +11,7 @@ from fleetgym.cli.words import of
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.finished_cells import keep, read
 from fleetgym.files.quantities import COUNT
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 from . import measurements as cells
 from .coral_page import page
@@ -63,4 +63,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

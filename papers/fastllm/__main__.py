@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 from .batches import full, quick
 from .fastllm_page import write_page
@@ -47,4 +47,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

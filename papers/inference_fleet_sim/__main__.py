@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.finished_cells import keep, read
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 from . import figures, settings
 from . import measurements as cells
@@ -60,4 +60,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

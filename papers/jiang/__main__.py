@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.finished_cells import keep, read
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 from . import measurements as cells
 from .jiang_page import page
@@ -52,4 +52,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

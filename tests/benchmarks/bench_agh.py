@@ -23,7 +23,7 @@ from fleetgym.baselines.gh import gh
 from fleetgym.cli.words import of
 from fleetgym.families.generate import generate
 from fleetgym.files.quantities import COUNT
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 #: Size: CPU milliseconds of AGH in the paper, and our target.
 SIZES = {
@@ -100,4 +100,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

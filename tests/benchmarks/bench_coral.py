@@ -22,7 +22,7 @@ from fleetgym.papers.coral.measurements import compile_kernels
 from fleetgym.papers.coral.placement import place
 from fleetgym.papers.coral.plain import every_column, solve
 from fleetgym.papers.coral.setup import CORE, EXTENDED
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 PLACEMENT_SETS, ILP_LIMIT_S = 12, 20.0  # the limit holds for each number of stages
 PLAIN_LIMIT_S = 60.0
@@ -131,4 +131,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -34,7 +34,7 @@ from fleetgym.model.dynamics.scenario import draw_scenario
 from fleetgym.model.instance import Affine, Instance, Performance
 from fleetgym.model.processes import Dynamics, Process
 from fleetgym.model.scenario import Scenario
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 BASE = "fleet-v0/dev/ou-m-001"
 _STILL = Process(kind="constant", parameters={})
@@ -379,4 +379,4 @@ def profile_apart(rounds: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

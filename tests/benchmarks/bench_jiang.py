@@ -16,7 +16,7 @@ from fleetgym.baselines.jiang.search import minimal_makespan_by_search
 from fleetgym.cli.words import of
 from fleetgym.files.quantities import BUDGET_USD, COUNT, NUMBER, POSITIVE_SHARE
 from fleetgym.papers.jiang import paper
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 
 def measure(solve, *arguments, **options):
@@ -83,4 +83,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

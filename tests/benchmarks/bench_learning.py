@@ -7,7 +7,6 @@ The zero action plays in both, so both play the same windows. CPU microseconds p
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from fleetgym.cli.words import of
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.envs.wrappers import for_learning
 from fleetgym.files.quantities import COUNT
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 #: Ways to wrap a batch.
 WAYS: dict[str, dict[str, Any]] = {
@@ -126,4 +125,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -24,7 +24,7 @@ from fleetgym.baselines.milp import MilpPlanner
 from fleetgym.cli.words import of
 from fleetgym.families.generate import generate
 from fleetgym.files.quantities import COUNT, LIMIT_S, SEED
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 #: CPU seconds that a size gets, and by when the cost should be within 1 % of the best known.
 SIZES = {
@@ -129,4 +129,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

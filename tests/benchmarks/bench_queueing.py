@@ -19,7 +19,7 @@ import numpy as np
 
 from fleetgym.kernels import queueing as q
 from fleetgym.kernels.compile import jit
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 SERVERS = 1000
 UTILIZATIONS = (0.7, 0.9, 0.98)
@@ -189,4 +189,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -30,7 +30,7 @@ from fleetgym.kernels.records import Memory, PackedConditions, unpack
 from fleetgym.kernels.rollouts import copy_fleet, new_track
 from fleetgym.kernels.window import extern_play
 from fleetgym.model.window import FleetState
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "kernels"))
 import routing_lps
@@ -326,4 +326,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

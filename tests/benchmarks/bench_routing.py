@@ -23,7 +23,7 @@ import routing_lps
 
 from fleetgym.kernels.compile import jit
 from fleetgym.kernels.routing import new_basis, new_workspace, route
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 SIZES = ((6, 4), (6, 10), (10, 10), (20, 30))
 LOADS = {"slack": 0.05, "tight": 0.9, "overloaded": 2.0}
@@ -349,4 +349,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -20,7 +20,7 @@ from pathlib import Path
 from fleetgym.capacity.simulation.fleet import Pool, Workload
 from fleetgym.capacity.simulation.run import simulate
 from fleetgym.kernels.queueing import erlang_c
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 SERVERS = 16
 LOAD = 0.9
@@ -163,4 +163,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

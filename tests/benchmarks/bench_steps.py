@@ -16,7 +16,7 @@ import numpy as np
 import fleetgym
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.envs.vector import FleetAllocVectorEnv
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 INSTANCES = ("fleet-v0/dev/ou-m-001", "fleet-v1/dev/multi-s-101")
 ENVIRONMENTS = 64
@@ -81,4 +81,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

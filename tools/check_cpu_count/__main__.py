@@ -21,7 +21,7 @@ from fleetgym.evaluation.isolation import sandbox
 from fleetgym.evaluation.isolation.cgroup import ControlGroup
 from fleetgym.files.markdown import table
 from fleetgym.files.quantities import LIMIT_S
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 from fleetgym.runtime.variables import environment_variable
 from tools.check_cpu_count import patterns
 
@@ -110,4 +110,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

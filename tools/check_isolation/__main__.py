@@ -27,7 +27,7 @@ from fleetgym.files.markdown import table
 from fleetgym.kernels.compile import cache_folder
 from fleetgym.model.sets import set_folders
 from fleetgym.runtime.places import PACKAGE
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 from fleetgym.runtime.variables import environment_variable
 from tools.check_isolation import doors
 
@@ -177,4 +177,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fleetgym.files.documents import write_atomically
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 
 ROOT = Path(__file__).resolve().parents[2]
 CEILINGS = Path(__file__).with_name("ceilings.csv")
@@ -187,4 +187,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -43,7 +43,7 @@ from fleetgym.files.documents import parse_json
 from fleetgym.files.errors import DataError, printable
 from fleetgym.files.quantities import NUMBER, SEED, WORKERS
 from fleetgym.runtime import entry_points
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 from tools.fuzz_inputs import targets as made
 from tools.fuzz_inputs.mutations import TEXTS, mutated
 from tools.fuzz_inputs.targets import Target
@@ -513,4 +513,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

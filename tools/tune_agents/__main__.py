@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fleetgym.agents.registry import agent_entries
 from fleetgym.files.documents import write_atomically
-from fleetgym.runtime.programs import program
+from fleetgym.runtime.programs import program, run_program
 from tools.tune_agents.grid import settings
 from tools.tune_agents.race import Log, Outcome, Round, Unfinished, race
 from tools.tune_agents.summary import page
@@ -67,4 +67,4 @@ def outcomes(logs: Path) -> dict[str, Outcome]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)
