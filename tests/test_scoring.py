@@ -141,16 +141,16 @@ def test_merged_families_count_as_one() -> None:
     ]
     results = run(*played, families={name: family for family, name in names.items()})
     table = score(results, best)
-    expected = 100 * (math.exp((math.log(2 * 8) / 2 + math.log(3) + math.log(5)) / 3) - 1)
+    expected = 100 * (math.exp((math.log(2 * 3 * 8) / 3 + math.log(5)) / 2) - 1)
     assert table.scored == ("market", "split", "tail-v2", "week")
     assert table.row("x").score == pytest.approx(expected)
     assert table.row("x").families == pytest.approx({f: 100 * (r - 1) for f, r in ratio.items()})
     other = make_table(played_rows(results, "best-in-run")[1])
     assert [row.score for row in other.rows] == pytest.approx([0.0, expected])
     assert other.rows[1].families == pytest.approx(table.row("x").families)
-    assert set(other.counts_as.values()) == {"week+drop-v2+market", "ou-v2+budget-v2+split", "tail-v2"}
+    assert set(other.counts_as.values()) == {"week+drop-v2+tail-v2+market", "ou-v2+budget-v2+split"}
     total = sum(other.rows[1].breakdown.values())
-    assert total == pytest.approx(((2 + 8) / 2 + 3 + 5) / 3)
+    assert total == pytest.approx(((2 + 3 + 8) / 3 + 5) / 2)
 
 
 def test_families_that_are_shown_only() -> None:

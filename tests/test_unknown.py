@@ -59,7 +59,7 @@ def test_seasons_have_their_own_instances() -> None:
 
 def test_the_shipped_file_is_what_cells_say() -> None:
     """Mean and standard error, percent of hindsight."""
-    assert unknown_csv(measured(CELLS, 4)).splitlines() == [
+    assert unknown_csv(measured(CELLS)).splitlines() == [
         "set,family,instances,days,percent,standard_error",
         "fleet-v1,ou,1,2,20.00,10.00",
     ]

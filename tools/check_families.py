@@ -105,8 +105,8 @@ def merged_with(family: str) -> tuple[str, ...]:
 
     Examples
     --------
-    >>> merged_with("market"), merged_with("tail-v2")
-    (('week', 'drop-v2'), ())
+    >>> merged_with("market"), merged_with("multi")
+    (('week', 'drop-v2', 'tail-v2'), ())
     """
     return tuple(other for group in MERGED if family in group for other in group if other != family)
 

@@ -228,8 +228,8 @@ def counts_as(name: str) -> dict[str, str]:
 
     Examples
     --------
-    >>> counts_as("fleet-v2/test")["market"], counts_as("fleet-v2/test")["tail-v2"]
-    ('week+drop-v2+market', 'tail-v2')
+    >>> counts_as("fleet-v2/test")["market"], counts_as("fleet-v2/test")["split"]
+    ('week+drop-v2+tail-v2+market', 'ou-v2+budget-v2+split')
     """
     found = _manifest_of(name)
     if found is None:
