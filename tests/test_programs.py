@@ -8,11 +8,15 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
+import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from fleetgym.cli import process
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("tests/benchmarks", "tools", "papers", "baselines")
@@ -97,9 +101,10 @@ def test_errors_are_told_in_a_line(path: str) -> None:
     [
         (["update_best_known", "fleet-v1/dev/ou-s-999"], 2, "fleet-v1/dev/ou-s-999"),
         (["score_suite", "no-such-file.jsonl"], 2, "no-such-file.jsonl"),
+        (["score_suite", "pyproject.toml"], 1, "pyproject.toml:1"),
     ],
 )
-def test_wrong_input_is_a_line(words: list[str], code: int, said: str, tmp_path: Path) -> None:
+def test_wrong_input_is_a_line(words: list[str], code: int, said: str) -> None:
     """The line begins with the program's name and names what is wrong."""
     call = [sys.executable, "-m", f"tools.{words[0]}", *words[1:]]
     done = subprocess.run(call, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
@@ -108,6 +113,28 @@ def test_wrong_input_is_a_line(words: list[str], code: int, said: str, tmp_path:
     assert line.startswith(f"{words[0]}: ")
     assert said in line
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, process.INTERRUPTED), (signal.SIGTERM, process.TERMINATED)]
+)
+def test_signals_are_told_in_a_line(number: int, code: int) -> None:
+    """A program that is stopped says so, and nothing else."""
+    source = f"import signal; from fleetgym.cli.process import run_program; f = lambda: signal.raise_signal({number})"
+    call = [sys.executable, "-c", f"{source}; run_program(f)"]
+    done = subprocess.run(call, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert done.stderr == "-c: stopped\n"
+
+
+def test_a_reader_may_have_seen_enough() -> None:
+    """A pipe that is closed ends a program quietly."""
+    source = "from fleetgym.cli.process import run_program; run_program(lambda: print('x\\n' * 10**6))"
+    call = f"{sys.executable} -c {shlex.quote(source)} | head -1"
+    done = subprocess.run(
+        call, shell=True, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("x\n", "")
 
 
 @pytest.mark.parametrize("path", programs())

@@ -15,9 +15,10 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 
+from fleetgym.cli.process import run_program
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.markdown import rewrite, table
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 #: Requests that wait, by windows left: (0, ..., D - 1).
 Waiting = tuple[int, ...]

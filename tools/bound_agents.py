@@ -20,6 +20,7 @@ import numpy as np
 import fleetgym
 from fleetgym.bounds.horizon import SOLVERS
 from fleetgym.bounds.nonanticipative import bounded_day, day_and_redraws
+from fleetgym.cli.process import run_program
 from fleetgym.cli.words import of
 from fleetgym.envs.day import play_day
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
@@ -32,7 +33,7 @@ from fleetgym.model.instance import Instance
 from fleetgym.model.instance_files import write_instance
 from fleetgym.model.scenario import Scenario
 from fleetgym.model.window import FleetState, Router, WindowModel, window_model
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 from fleetgym.scoring.hindsight import plan_in_hindsight
 from fleetgym.scoring.unknown import FILE as UNKNOWN_FILE
 from tools.tell_lookahead import ToldLookahead
@@ -184,7 +185,7 @@ class Measured(NamedTuple):
 
 
 def measured(cells: Mapping[str, Any]) -> dict[str, Measured]:
-    """Return by instance what finished cells say, where they are of two days at least; of several bounds the best."""
+    """Return by instance what cells of two days at least say. Of bounds, those of most days, then of most redraws."""
     bounds: dict[str, dict[int, dict[int, Any]]] = defaultdict(lambda: defaultdict(dict))
     plays: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for key, value in cells.items():

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fleetgym.capacity.traces.objectives import Slo
 from fleetgym.capacity.traces.prices import Offer
+from fleetgym.cli.process import run_program
 from fleetgym.evaluation.isolation.calibration import Calibration
 from fleetgym.evaluation.isolation.rules import Rules
 from fleetgym.evaluation.results_format import EpisodeResult, Timing
@@ -22,7 +23,7 @@ from fleetgym.leaderboard.submission import Submission
 from fleetgym.model.instance import Instance
 from fleetgym.model.processes import PROCESSES
 from fleetgym.model.scenario import ScenarioFile
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 from fleetgym.scoring.best_known import BestKnownSet
 
 PAGE = Path("docs/inputs.md")

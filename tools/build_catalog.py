@@ -11,7 +11,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.cli.process import run_program
+from fleetgym.runtime.programs import program
 
 DATA = Path(__file__).parents[1] / "fleetgym" / "data"
 

@@ -19,13 +19,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from fleetgym.cli.process import run_program
 from fleetgym.cli.words import of
 from fleetgym.files.documents import canonical_json, write_atomically, write_json
 from fleetgym.files.quantities import COUNT, PER_DAY
 from fleetgym.model.dynamics.availability import Drops
 from fleetgym.model.dynamics.weekly import basis
 from fleetgym.model.processes import PROFILE
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 DATA = Path(__file__).resolve().parents[1] / "fleetgym" / "data"
 

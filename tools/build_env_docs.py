@@ -12,9 +12,10 @@ from pathlib import Path
 import gymnasium
 
 import fleetgym
+from fleetgym.cli.process import run_program
 from fleetgym.envs import wrappers
 from fleetgym.files.markdown import table
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "environments"
 

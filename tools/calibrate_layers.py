@@ -16,11 +16,12 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
+from fleetgym.cli.process import run_program
 from fleetgym.hardware import catalog
 from fleetgym.hardware.performance import replica
 from fleetgym.hardware.performance.replica import NodeType, ReplicaOptions, Service
 from fleetgym.hardware.performance.roofline import Efficiency
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 HELIX_CONTEXT = 857.0  # tokens per sequence that the slope of LLaMA-30B's decoding steps on L4 implies
 FEWEST_TOKENS = 8  # below, Helix's milliseconds have one significant digit

@@ -14,10 +14,11 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
+from fleetgym.cli.process import run_program
 from fleetgym.hardware import catalog
 from fleetgym.hardware.performance.coefficients import Deployment
 from fleetgym.hardware.performance.roofline import Efficiency, _roofline, step_time
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 from tools.build_catalog import GPU_NAMES, PRECISIONS, model_name
 
 # Nobody reads weights, cache or operands faster than this; layers cost at most 0.2 ms.

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
+from fleetgym.cli.process import run_program
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.markdown import table
 from fleetgym.hardware import catalog
@@ -24,7 +25,7 @@ from fleetgym.hardware.performance import roofline
 from fleetgym.hardware.performance.coefficients import Deployment
 from fleetgym.hardware.performance.replica import CALIBRATED
 from fleetgym.hardware.performance.roofline import NEXT, PLANNING, Efficiency
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 from tools import calibrate_layers
 from tools.check_plans import SET, TINY, fit_times, linear, read_runs, seconds
 

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from fleetgym.bounds import hindsight_bound
+from fleetgym.cli.process import run_program
 from fleetgym.cli.words import of
 from fleetgym.evaluation.jobs import play_actions
 from fleetgym.evaluation.run import evaluate
@@ -41,7 +42,7 @@ from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import entries, load_instance
 from fleetgym.model.scenario import SCENARIO_FORMAT, Scenario
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 from fleetgym.scoring.hindsight import plan_in_hindsight
 from tools.fleet_v1 import HEADLINE
 from tools.fleet_v2 import MERGED

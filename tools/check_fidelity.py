@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from fleetgym.capacity.simulation.fidelity import EpisodeRanking, mean_tau, rank_fidelity
+from fleetgym.cli.process import run_program
 from fleetgym.cli.text_tables import align
 from fleetgym.cli.words import of
 from fleetgym.files.documents import write_json
@@ -28,7 +29,7 @@ from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import entries, list_instances, load_instance
 from fleetgym.model.scenario import SCENARIO_FORMAT
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 AGENTS = ("hold", "autoscale", "homogeneous-rolling", "gh-rolling", "agh-rolling", "descent")
 TARGET = 0.8

@@ -16,12 +16,13 @@ from pathlib import Path
 
 from fleetgym import View
 from fleetgym.baselines.milp import MilpPlanner
+from fleetgym.cli.process import run_program
 from fleetgym.cli.text_tables import align
 from fleetgym.cli.words import of
 from fleetgym.files.quantities import LIMIT_S
 from fleetgym.model.library import load_instance
 from fleetgym.model.suites import instances_of
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 TARGET = 0.8
 HEAD = ["instance", "workloads", "columns", "USD/window", "bound", "gap", "", "nodes", "CPU s"]

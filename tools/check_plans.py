@@ -23,12 +23,13 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
+from fleetgym.cli.process import run_program
 from fleetgym.hardware import catalog
 from fleetgym.hardware.performance import roofline
 from fleetgym.hardware.performance.coefficients import Deployment
 from fleetgym.hardware.performance.held import held_tokens
 from fleetgym.hardware.performance.roofline import PLANNING, Efficiency, RooflineOptions
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 from tools.build_catalog import GPU_NAMES, PRECISIONS, model_name
 
 SET = ["model", "system", "gemm", "backend", "backend_version"]

@@ -21,11 +21,12 @@ import numpy as np
 from fleetgym.capacity.simulation.arrivals import Poisson, Renewal
 from fleetgym.capacity.simulation.fleet import Pool, Workload
 from fleetgym.capacity.simulation.run import simulate
+from fleetgym.cli.process import run_program
 from fleetgym.cli.text_tables import align
 from fleetgym.cli.words import of
 from fleetgym.files.quantities import COUNT
 from fleetgym.kernels.queueing import erlang_c, wait_exceeds
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 THRESHOLDS = (0.02, 0.1, 0.5, 2.0)  # mean service times
 BURSTS = (4.0, 16.0)  # cv2 of arrivals beside Poisson's 1

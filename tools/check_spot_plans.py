@@ -38,13 +38,14 @@ from fleetgym.capacity.held import MISSED, HeldFleets
 from fleetgym.capacity.risk import RISK_STREAM, plan_with_risk
 from fleetgym.capacity.traces import import_trace
 from fleetgym.capacity.traces.prices import Offer
+from fleetgym.cli.process import run_program
 from fleetgym.cli.text_tables import align
 from fleetgym.cli.words import of
 from fleetgym.files.quantities import COUNT, NUMBER, SHARE
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import load_instance
 from fleetgym.model.window import COST_TERMS
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 _GPUS = {
     "A100-80GB": 1.8,

@@ -15,8 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from fleetgym.cli.process import run_program
 from fleetgym.files.documents import read_json, write_atomically
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 INSTANCES = Path(__file__).resolve().parents[1] / "instances"
 #: Of each set: version, day, and what it is.

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fleetgym.cli.process import run_program
 from fleetgym.cli.words import of
 from fleetgym.families import serving
 from fleetgym.families.bursts import BurstLaw
@@ -27,7 +28,7 @@ from fleetgym.families.weekly import azure_week, is_code
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.markdown import rewrite, table
 from fleetgym.files.quantities import COUNT
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 #: Lags of the semivariance of log demand, in windows, and scales of the index of dispersion, in seconds.
 LAGS = {"10 min": 2, "1 h": 12, "6 h": 72, "24 h": DAY}

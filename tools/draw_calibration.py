@@ -13,11 +13,12 @@ import numpy as np
 
 from fleetgym import Belief, Conditions, load_instance
 from fleetgym.cli.pictures import new_figure, save_picture
+from fleetgym.cli.process import run_program
 from fleetgym.model.dynamics.scenario import draw_scenario
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import load_scenarios
 from fleetgym.model.scenario import Scenario
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 SUITE = "fleet-v1/dev"
 INSTANCES = {

@@ -9,11 +9,12 @@ import numpy as np
 from PIL import Image
 
 import fleetgym
+from fleetgym.cli.process import run_program
 from fleetgym.cli.words import of
 from fleetgym.envs.day import play_day
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.files.quantities import COUNT, NUMBER
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 
 def film(agent_name: str, instance_id: str, number: int, every: int) -> list[np.ndarray]:

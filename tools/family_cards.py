@@ -16,10 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
+from fleetgym.cli.process import run_program
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.markdown import table
 from fleetgym.model.library import entries
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 from fleetgym.scoring.best_known import best_known_path, read_best_known
 from fleetgym.scoring.score import percent
 from tools.check_families import Verdict, judge, read_costs, write_costs

@@ -16,10 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
+from fleetgym.cli.process import run_program
 from fleetgym.cli.words import of
 from fleetgym.files.errors import FleetgymError
 from fleetgym.files.quantities import COUNT, SEED
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 from fleetgym.scoring.statistics import FamilyMean
 from tools.check_families import instance_costs, instance_of, read_costs, usable, write_costs
 

@@ -21,6 +21,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from fleetgym.cli.process import run_program
 from fleetgym.cli.progress import ProgressBar
 from fleetgym.evaluation.changes import Changes, decode_actions
 from fleetgym.evaluation.jobs import play_actions
@@ -39,7 +40,7 @@ from fleetgym.files.errors import DataError, FleetgymError, one_line
 from fleetgym.files.quantities import POSITIVE_COST_USD, SEED
 from fleetgym.files.schema import NAME, Integer, Nested, read_object, spec
 from fleetgym.model.library import load_instance, task_name
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 from fleetgym.scoring.best_known import is_same_cost
 
 

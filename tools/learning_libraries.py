@@ -23,12 +23,13 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from fleetgym.cli.process import run_program
 from fleetgym.cli.words import of
 from fleetgym.envs.wrappers import for_learning
 from fleetgym.files.documents import read_json, write_json
 from fleetgym.files.errors import FleetgymError
 from fleetgym.files.quantities import COUNT, LIMIT_S
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 from fleetgym.scoring.statistics import FamilyMean
 from tools.fresh_days import cell
 from tools.learning_minute import Policy, agent_usd, fresh_usd

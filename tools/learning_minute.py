@@ -22,6 +22,7 @@ import numpy as np
 from fleetgym.agents.margins import REACH
 from fleetgym.agents.registry import make_agent
 from fleetgym.baselines import cem
+from fleetgym.cli.process import run_program
 from fleetgym.cli.words import of
 from fleetgym.envs.day import play_day
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
@@ -32,7 +33,7 @@ from fleetgym.files.quantities import COUNT, NUMBER
 from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.library import load_instance, load_scenarios
 from fleetgym.model.scenario import Scenario
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 from fleetgym.scoring.best_known import load_best_known
 from fleetgym.scoring.statistics import FamilyMean
 from tools.fresh_days import cell

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
+from fleetgym.cli.process import run_program
 from fleetgym.cli.words import of
 from fleetgym.families import generate
 from fleetgym.files.documents import canonical_hash, canonical_json, read_json, write_atomically
@@ -31,7 +32,7 @@ from fleetgym.files.schema import to_jsonable
 from fleetgym.model.instance import Instance, instance_schema
 from fleetgym.model.library import MANIFEST_FORMAT, read_manifest
 from fleetgym.model.scenario import SCENARIO_FORMAT, Scenario, scenario_schema
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 from tools import fleet_v1, fleet_v2
 from tools.fleet_v1 import Task
 from tools.toy_instances import all_toys

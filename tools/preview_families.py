@@ -15,9 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fleetgym.cli.process import run_program
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.markdown import table
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 from tools import fleet_v1
 from tools.check_families import Verdict, judge, read_costs, rivals, write_costs
 from tools.family_cards import COSTS as COSTS_V1

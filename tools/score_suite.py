@@ -22,6 +22,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from fleetgym.cli.pictures import check_picture, new_figure, save_picture
+from fleetgym.cli.process import run_program
 from fleetgym.evaluation.results import Results, hash_jobs, read_results, timings_path
 from fleetgym.evaluation.results_format import EpisodeResult, InstanceFacts
 from fleetgym.evaluation.run import evaluate
@@ -32,7 +33,7 @@ from fleetgym.leaderboard.html_tables import interval, number
 from fleetgym.leaderboard.report import played_rows
 from fleetgym.leaderboard.unknown_table import CAPTION, unknown_numbers
 from fleetgym.model.library import entries, suites
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 from fleetgym.scoring.comparison import is_known
 from fleetgym.scoring.statistics import counted, family_means
 from fleetgym.scoring.table import Played, Table, Task, make_table, mean_log_ratios

@@ -27,6 +27,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fleetgym.cli.process import run_program
 from fleetgym.cli.words import of
 from fleetgym.evaluation.executors import HandOut, play_on
 from fleetgym.evaluation.jobs import Job, run_job
@@ -36,7 +37,7 @@ from fleetgym.files.markdown import rewrite, table
 from fleetgym.files.quantities import COUNT
 from fleetgym.model.library import Task, find_entry, list_tasks
 from fleetgym.runtime.places import checkout
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 from tools.kept_episodes import read_kept
 
 _SUITE = "fleet-v1/test"

@@ -16,13 +16,14 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import linprog
 
+from fleetgym.cli.process import run_program
 from fleetgym.families.multi import SPLIT_DECODE_SLO_S
 from fleetgym.files.markdown import table
 from fleetgym.hardware import catalog
 from fleetgym.hardware.configurations.templates import generate
 from fleetgym.hardware.configurations.templates.split import RATIOS, split_replica
 from fleetgym.hardware.performance.replica import NodeType, Service
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 #: List prices of RunPod Secure on 2026-10-10, as in the family `split`.
 USD_PER_GPU_H = {

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from fleetgym.agents.registry import AgentSpec, make_agent, parse_agent, summary
 from fleetgym.agents.rolling import Static
+from fleetgym.cli.process import run_program
 from fleetgym.evaluation.isolation.rules import TIME_CLASSES
 from fleetgym.evaluation.results import Results, read_results, timings_path
 from fleetgym.evaluation.run import evaluate
@@ -23,7 +24,7 @@ from fleetgym.files.errors import FleetgymError
 from fleetgym.leaderboard.submission import README, AgentCard
 from fleetgym.leaderboard.submit import longest_s, submit
 from fleetgym.model.library import list_tasks
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 SUBMISSIONS = Path(__file__).resolve().parents[1] / "leaderboard" / "submissions"
 

@@ -17,13 +17,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from fleetgym.cli.process import run_program
 from fleetgym.cli.words import of
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.finished_cells import keep, read
 from fleetgym.files.markdown import rewrite, table
 from fleetgym.files.quantities import COUNT
 from fleetgym.kernels.queueing import chance_to_wait, wait_exceeds
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 from tools.check_queueing import Queue, simulated
 
 SERVERS, LOADS = (16, 64, 256), (0.7, 0.85, 0.9, 0.95)

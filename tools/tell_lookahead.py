@@ -15,12 +15,13 @@ import numpy as np
 from fleetgym import Conditions
 from fleetgym.agents.beliefs.belief import Paths
 from fleetgym.baselines.lookahead import Lookahead
+from fleetgym.cli.process import run_program
 from fleetgym.envs.day import play_day
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.files.markdown import table
 from fleetgym.model.library import load_scenarios
 from fleetgym.model.scenario import Scenario
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 from fleetgym.scoring.best_known import load_best_known
 
 INSTANCES = tuple(f"fleet-v1/dev/{family}-s-101" for family in ("ou", "drop", "budget", "tail", "multi"))

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from fleetgym.cli.parser import main as fleetgym
+from fleetgym.cli.process import run_program
 from fleetgym.files.markdown import table
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 PLAIN = "plain.csv"
 _MODEL = ("--by", "one", "--models", "Llama-3.1-8B")

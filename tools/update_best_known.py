@@ -26,6 +26,7 @@ import numpy as np
 
 from fleetgym.bounds import HindsightBound, hindsight_bound
 from fleetgym.bounds.exact import StateSpaceError
+from fleetgym.cli.process import run_program
 from fleetgym.cli.words import of
 from fleetgym.envs.day import play_day
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
@@ -39,7 +40,7 @@ from fleetgym.model.instance import Instance
 from fleetgym.model.library import Task, list_instances, load_instance, task_name
 from fleetgym.model.scenario import Scenario
 from fleetgym.model.suites import tasks_of
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 from fleetgym.scoring.best_known import (
     BEST_KNOWN_FORMAT,
     SET_NAME,

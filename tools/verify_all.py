@@ -12,12 +12,13 @@ import numpy as np
 
 import fleetgym
 from fleetgym import reference
+from fleetgym.cli.process import run_program
 from fleetgym.cli.words import of
 from fleetgym.files.quantities import POSITIVE_SHARE, WORKERS
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.library import list_tasks
 from fleetgym.model.window import window_model
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 
 def largest_difference(task: tuple[str, int]) -> tuple[str, int, float, float]:

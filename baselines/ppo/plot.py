@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.cli.process import run_program
+from fleetgym.runtime.programs import program
 
 
 def read_curve(path: Path) -> tuple[np.ndarray, np.ndarray, list[str]]:

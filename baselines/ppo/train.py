@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fleetgym import FleetgymError
+from fleetgym.cli.process import run_program
 from fleetgym.cli.words import of
 from fleetgym.files.quantities import COUNT, POSITIVE_SHARE, SEED
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 
 def smoke(folder: Path) -> None:

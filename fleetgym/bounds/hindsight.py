@@ -156,7 +156,7 @@ def horizon_bound(
         if bound >= (1.0 - worthwhile) * solution.cost_usd or not (missed < 0.0).any():
             break
         among = np.union1d(among, outside[missed < 0.0])
-    # Replicas of an exclusive slot may drain in the certificate, not in the program: there its prices are no reason.
+    # Certificates let exclusive slots drain, programs do not. So there a difference says nothing of the prices.
     if solver == "block" and not problem.exclusive and best < (1.0 - worthwhile) * solution.cost_usd:
         return horizon_bound(problem, "ipx", among, worthwhile)  # its prices were not good enough
     return HindsightBound(best, solution.serving, "horizon"), among

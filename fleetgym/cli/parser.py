@@ -494,16 +494,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(arguments: argparse.Namespace) -> int:
     from fleetgym.cli import verbs
-    from fleetgym.files.errors import DataError, FleetgymError, PlainStream, one_line
+    from fleetgym.files.errors import PlainStream
 
-    try:
-        with contextlib.redirect_stdout(PlainStream(sys.stdout)):  # names of files may be anything
-            return verbs.VERBS[arguments.verb](arguments)
-    except DataError as error:
-        print(f"fleetgym: {one_line(error)}", file=sys.stderr)
-        return 1
-    except BrokenPipeError:
-        raise
-    except (FleetgymError, OSError) as error:
-        print(f"fleetgym: {one_line(error)}", file=sys.stderr)
-        return 2
+    with contextlib.redirect_stdout(PlainStream(sys.stdout)):  # names of files may be anything
+        return process.told(lambda: verbs.VERBS[arguments.verb](arguments))

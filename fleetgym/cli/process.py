@@ -15,10 +15,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.machinery import ExtensionFileLoader
+from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
-from fleetgym.files.errors import one_line
+from fleetgym.files.errors import DataError, FleetgymError, one_line
 from fleetgym.runtime.signals import end_at_once, handle
 
 #: Exit codes of a command that a signal ended, as shells give them.
@@ -29,13 +30,63 @@ class Terminated(KeyboardInterrupt):
     """Somebody has asked this process to end (``SIGTERM``): it does what it does after Ctrl-C."""
 
 
-def run(command: Callable[[], int]) -> int:
+def told(work: Callable[[], int | None], name: str = "fleetgym") -> int:
+    """Do a command's work; tell a wrong input, or a file that cannot be used, in one line that begins with its name.
+
+    Parameters
+    ----------
+    work : callable
+        Returns the exit code; None is 0.
+    name : str
+
+    Returns
+    -------
+    int
+        That code; 1 for a fault in a file, 2 for any other.
+
+    Raises
+    ------
+    BrokenPipeError
+        If the reader has seen enough, which is no fault.
+    """
+    try:
+        return work() or 0
+    except BrokenPipeError:
+        raise
+    except (FleetgymError, OSError) as error:
+        print(f"{name}: {one_line(error)}", file=sys.stderr)
+        return 1 if isinstance(error, DataError) else 2
+
+
+def run_program(main: Callable[[], int | None]) -> NoReturn:
+    """Run a program of the checkout as a command: its process ends with an exit code, and errors are one line.
+
+    Parameters
+    ----------
+    main : callable
+        Returns the exit code; None is 0.
+    """
+    file = Path(sys.argv[0])
+    name = file.parent.name if file.stem == "__main__" else file.stem
+
+    def command() -> int:
+        try:
+            return told(main, name)
+        except BrokenPipeError:
+            return 0
+
+    sys.exit(run(command, name))
+
+
+def run(command: Callable[[], int], name: str = "fleetgym") -> int:
     """Run a command in a process that is its own.
 
     Parameters
     ----------
     command : callable
         Returns the exit code.
+    name : str
+        Of the command; lines begin with it.
 
     Returns
     -------
@@ -49,26 +100,26 @@ def run(command: Callable[[], int]) -> int:
                 code = command()
             except SystemExit as end:  # argparse
                 code = int(end.code or 0)
-            return _flush(code)
+            return _flush(code, name)
     except KeyboardInterrupt as stop:
         end_at_once()
-        return stopped(stop)
+        return stopped(stop, name=name)
 
 
-def stopped(stop: KeyboardInterrupt, kept: str = "") -> int:
+def stopped(stop: KeyboardInterrupt, kept: str = "", name: str = "fleetgym") -> int:
     """Say that a signal has ended the command, and what it has kept; return the exit code."""
-    print(f"fleetgym: stopped{kept}", file=sys.stderr)
+    print(f"{name}: stopped{kept}", file=sys.stderr)
     return TERMINATED if isinstance(stop, Terminated) else INTERRUPTED
 
 
-def _flush(code: int) -> int:
+def _flush(code: int, name: str) -> int:
     """Write what was printed and not yet written; return the exit code, which is not 0 if that is impossible."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
         return code
     except OSError as error:
-        print(f"fleetgym: {one_line(error)}", file=sys.stderr)
+        print(f"{name}: {one_line(error)}", file=sys.stderr)
         return code or 2
     return code
 

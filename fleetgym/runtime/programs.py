@@ -1,13 +1,12 @@
 """The command line that all programs of the checkout share: what they say of themselves, and a small trial run.
 
-A program is a file that ends with ``if __name__ == "__main__": run_program(main)``.
+A program is a file that ends with ``if __name__ == "__main__": run_program(main)`` (`fleetgym.cli.process`).
 Its ``--help`` tells what it writes and how long it takes. Its ``--smoke`` runs the same code on the smallest input.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
 import tempfile
@@ -15,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fleetgym.files.errors import DataError, FleetgymError, one_line, plain
+from fleetgym.files.errors import plain
 
 #: A program's trial run: it gets an empty folder for everything that it writes, and returns the exit code.
 Smoke = Callable[[Path], int | None]
@@ -89,41 +88,3 @@ class _Smoke(argparse.Action):
             code = self.const(Path(folder))
         sys.stdout.flush()
         parser.exit(code or 0)
-
-
-def run_program(main: Callable[[], int | None]) -> NoReturn:
-    r"""Run a program, and end its process with the exit code of a command.
-
-    A wrong input, a file that cannot be used and Ctrl-C are told in one line each, as `fleetgym` does.
-
-    Parameters
-    ----------
-    main : callable
-        Returns the exit code, or None for 0.
-
-    Examples
-    --------
-    >>> import contextlib, io
-    >>> def main():
-    ...     raise FleetgymError("days: -1 is not 1 or more")
-    >>> with contextlib.redirect_stderr(io.StringIO()) as said:
-    ...     try:
-    ...         run_program(main)
-    ...     except SystemExit as end:
-    ...         code = end.code
-    >>> code, said.getvalue().partition(": ")[2]
-    (2, 'days: -1 is not 1 or more\n')
-    """
-    file = Path(sys.argv[0])
-    name = file.parent.name if file.stem == "__main__" else file.stem
-    try:
-        sys.exit(main() or 0)
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.exit(0)
-    except (FleetgymError, OSError) as error:
-        print(f"{name}: {one_line(error)}", file=sys.stderr)
-        sys.exit(1 if isinstance(error, DataError) else 2)
-    except KeyboardInterrupt:
-        print(f"{name}: stopped", file=sys.stderr)
-        sys.exit(130)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fleetgym.cli.process import run_program
 from fleetgym.cli.words import of
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.finished_cells import keep, read
 from fleetgym.files.quantities import COUNT
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 from . import measurements as cells
 from .coral_page import page

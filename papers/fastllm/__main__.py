@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.cli.process import run_program
+from fleetgym.runtime.programs import program
 
 from .batches import full, quick
 from .fastllm_page import write_page

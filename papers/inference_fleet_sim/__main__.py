@@ -10,9 +10,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from fleetgym.cli.process import run_program
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.finished_cells import keep, read
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 from . import figures, settings
 from . import measurements as cells

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fleetgym.cli.process import run_program
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.finished_cells import keep, read
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 from . import measurements as cells
 from .jiang_page import page

@@ -20,10 +20,11 @@ from problems import snapshot_of
 
 from fleetgym.baselines.agh import agh
 from fleetgym.baselines.gh import gh
+from fleetgym.cli.process import run_program
 from fleetgym.cli.words import of
 from fleetgym.families.generate import generate
 from fleetgym.files.quantities import COUNT
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 #: Size: CPU milliseconds of AGH in the paper, and our target.
 SIZES = {

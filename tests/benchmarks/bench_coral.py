@@ -16,13 +16,14 @@ from pathlib import Path
 import numpy as np
 
 from fleetgym.baselines.coral import Options, allocate
+from fleetgym.cli.process import run_program
 from fleetgym.papers.coral.epochs import EPOCHS, draw, problem
 from fleetgym.papers.coral.evaluation import availability_scale, load_templates
 from fleetgym.papers.coral.measurements import compile_kernels
 from fleetgym.papers.coral.placement import place
 from fleetgym.papers.coral.plain import every_column, solve
 from fleetgym.papers.coral.setup import CORE, EXTENDED
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 PLACEMENT_SETS, ILP_LIMIT_S = 12, 20.0  # the limit holds for each number of stages
 PLAIN_LIMIT_S = 60.0

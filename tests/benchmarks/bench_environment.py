@@ -25,6 +25,7 @@ import numpy as np
 
 import fleetgym
 from fleetgym.agents.view import View
+from fleetgym.cli.process import run_program
 from fleetgym.cli.words import of
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.envs.vector import FleetAllocVectorEnv
@@ -34,7 +35,7 @@ from fleetgym.model.dynamics.scenario import draw_scenario
 from fleetgym.model.instance import Affine, Instance, Performance
 from fleetgym.model.processes import Dynamics, Process
 from fleetgym.model.scenario import Scenario
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 BASE = "fleet-v0/dev/ou-m-001"
 _STILL = Process(kind="constant", parameters={})

@@ -13,10 +13,11 @@ from pathlib import Path
 from fleetgym.baselines.jiang.exact import minimal_makespan
 from fleetgym.baselines.jiang.program import Limits
 from fleetgym.baselines.jiang.search import minimal_makespan_by_search
+from fleetgym.cli.process import run_program
 from fleetgym.cli.words import of
 from fleetgym.files.quantities import BUDGET_USD, COUNT, NUMBER, POSITIVE_SHARE
 from fleetgym.papers.jiang import paper
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 
 def measure(solve, *arguments, **options):

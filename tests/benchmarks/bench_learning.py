@@ -16,11 +16,12 @@ import gymnasium
 import numpy as np
 
 from fleetgym import list_instances
+from fleetgym.cli.process import run_program
 from fleetgym.cli.words import of
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.envs.wrappers import for_learning
 from fleetgym.files.quantities import COUNT
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 #: Ways to wrap a batch.
 WAYS: dict[str, dict[str, Any]] = {

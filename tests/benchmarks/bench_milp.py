@@ -21,10 +21,11 @@ from problems import snapshot_of
 import fleetgym.baselines.milp.mccormick as mccormick
 import fleetgym.baselines.milp.search as search
 from fleetgym.baselines.milp import MilpPlanner
+from fleetgym.cli.process import run_program
 from fleetgym.cli.words import of
 from fleetgym.families.generate import generate
 from fleetgym.files.quantities import COUNT, LIMIT_S, SEED
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 #: CPU seconds that a size gets, and by when the cost should be within 1 % of the best known.
 SIZES = {

@@ -17,9 +17,10 @@ from pathlib import Path
 import mpmath
 import numpy as np
 
+from fleetgym.cli.process import run_program
 from fleetgym.kernels import queueing as q
 from fleetgym.kernels.compile import jit
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 SERVERS = 1000
 UTILIZATIONS = (0.7, 0.9, 0.98)

@@ -22,6 +22,7 @@ import numpy as np
 from fleetgym import View
 from fleetgym.agents.beliefs.belief import Paths
 from fleetgym.baselines.lookahead import Lookahead
+from fleetgym.cli.process import run_program
 from fleetgym.kernels.compile import jit
 from fleetgym.kernels.economics import NUM_MOMENTS, NUM_ROUTE_ROWS, R_COST, R_DELAY, R_ERROR, R_SHARE, R_USE
 from fleetgym.kernels.erlang_batch import NUM_QUEUE_ROWS
@@ -30,7 +31,7 @@ from fleetgym.kernels.records import Memory, PackedConditions, unpack
 from fleetgym.kernels.rollouts import copy_fleet, new_track
 from fleetgym.kernels.window import extern_play
 from fleetgym.model.window import FleetState
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "kernels"))
 import routing_lps

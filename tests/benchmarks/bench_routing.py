@@ -21,9 +21,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "kernels"))
 
 import routing_lps
 
+from fleetgym.cli.process import run_program
 from fleetgym.kernels.compile import jit
 from fleetgym.kernels.routing import new_basis, new_workspace, route
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 SIZES = ((6, 4), (6, 10), (10, 10), (20, 30))
 LOADS = {"slack": 0.05, "tight": 0.9, "overloaded": 2.0}

@@ -19,8 +19,9 @@ from pathlib import Path
 
 from fleetgym.capacity.simulation.fleet import Pool, Workload
 from fleetgym.capacity.simulation.run import simulate
+from fleetgym.cli.process import run_program
 from fleetgym.kernels.queueing import erlang_c
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 SERVERS = 16
 LOAD = 0.9

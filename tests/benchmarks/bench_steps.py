@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 
 import fleetgym
+from fleetgym.cli.process import run_program
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.envs.vector import FleetAllocVectorEnv
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 INSTANCES = ("fleet-v0/dev/ou-m-001", "fleet-v1/dev/multi-s-101")
 ENVIRONMENTS = 64

@@ -16,12 +16,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from fleetgym.cli.process import run_program
 from fleetgym.cli.words import of
 from fleetgym.evaluation.isolation import sandbox
 from fleetgym.evaluation.isolation.cgroup import ControlGroup
 from fleetgym.files.markdown import table
 from fleetgym.files.quantities import LIMIT_S
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 from fleetgym.runtime.variables import environment_variable
 from tools.check_cpu_count import patterns
 

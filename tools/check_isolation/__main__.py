@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fleetgym.cli.process import run_program
 from fleetgym.evaluation.isolation import sandbox
 from fleetgym.evaluation.isolation.doors import Targets
 from fleetgym.evaluation.isolation.visible import hidden_files
@@ -27,7 +28,7 @@ from fleetgym.files.markdown import table
 from fleetgym.kernels.compile import cache_folder
 from fleetgym.model.sets import set_folders
 from fleetgym.runtime.places import PACKAGE
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 from fleetgym.runtime.variables import environment_variable
 from tools.check_isolation import doors
 

@@ -22,8 +22,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from fleetgym.cli.process import run_program
 from fleetgym.files.documents import write_atomically
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 
 ROOT = Path(__file__).resolve().parents[2]
 CEILINGS = Path(__file__).with_name("ceilings.csv")

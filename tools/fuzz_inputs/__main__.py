@@ -37,13 +37,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from fleetgym.cli import parser as command_line
+from fleetgym.cli.process import run_program
 from fleetgym.cli.words import of
 from fleetgym.files import finished_cells
 from fleetgym.files.documents import parse_json
 from fleetgym.files.errors import DataError, printable
 from fleetgym.files.quantities import NUMBER, SEED, WORKERS
 from fleetgym.runtime import entry_points
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 from tools.fuzz_inputs import targets as made
 from tools.fuzz_inputs.mutations import TEXTS, mutated
 from tools.fuzz_inputs.targets import Target

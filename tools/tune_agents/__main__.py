@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fleetgym.agents.registry import agent_entries
+from fleetgym.cli.process import run_program
 from fleetgym.files.documents import write_atomically
-from fleetgym.runtime.programs import program, run_program
+from fleetgym.runtime.programs import program
 from tools.tune_agents.grid import settings
 from tools.tune_agents.race import Log, Outcome, Round, Unfinished, race
 from tools.tune_agents.summary import page
