@@ -120,8 +120,9 @@ def test_wrong_input_is_a_line(words: list[str], code: int, said: str) -> None:
 )
 def test_signals_are_told_in_a_line(number: int, code: int) -> None:
     """A program that is stopped says so, and nothing else."""
-    source = f"import signal; from fleetgym.cli.process import run_program; f = lambda: signal.raise_signal({number})"
-    call = [sys.executable, "-c", f"{source}; run_program(f)"]
+    default = f"signal.signal({number}, signal.SIG_DFL)"  # a shell's background jobs ignore Ctrl-C
+    source = f"import signal; {default}; from fleetgym.cli.process import run_program"
+    call = [sys.executable, "-c", f"{source}; run_program(lambda: signal.raise_signal({number}))"]
     done = subprocess.run(call, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == code
     assert done.stderr == "-c: stopped\n"
