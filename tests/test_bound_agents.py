@@ -37,6 +37,17 @@ def test_days_that_everything_has_finished_are_compared() -> None:
     assert found.samples == 4
 
 
+def test_raised_bounds_come_first() -> None:
+    """Of the same days those with raised planes count; how much of the gap they close is told from both bounds."""
+    value = {"hindsight": 100.0, "raised": 110.0, "bound": 125.0, "cpu_s": 2.0}
+    found = measured(CELLS | {f"raised {NAME} 4 {day}": value for day in (0, 1)})[NAME]
+    assert found.bound.tolist() == [125.0, 125.0]
+    assert found.raised is not None
+    assert found.closed == pytest.approx(25.0 / 40.0)
+    assert found.closed_from(found.raised) == pytest.approx(15.0 / 30.0)
+    assert "| 110.0 | 125.0 |" in bound_table({NAME: found})
+
+
 def test_a_single_day_is_not_printed() -> None:
     """The bound is of a mean."""
     assert not measured({k: v for k, v in CELLS.items() if not k.endswith(" 1")})

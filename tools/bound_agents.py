@@ -76,6 +76,7 @@ def bound_cell(name: str, samples: int, day: int, solver: str) -> dict[str, floa
     found = bounded_day(fleetgym.load_instance(name), day, samples=samples, solver=solver)
     return {
         "hindsight": found.hindsight_usd,
+        "raised": found.raised_usd,
         "bound": found.term_usd,
         "cpu_s": time.process_time() - start,
     }
@@ -149,7 +150,7 @@ def compute(call: argparse.Namespace, agents: Sequence[str]) -> None:
                 else:
                     cell(f"play {name} {agent} {day}", play_cell, name, agent, day)
             if not call.penalty and not call.plays:
-                key = f"bound {name} {call.samples} {day}"
+                key = f"raised {name} {call.samples} {day}"
                 cell(key, bound_cell, name, call.samples, day, call.solver)
 
 
@@ -157,6 +158,7 @@ class Measured(NamedTuple):
     """What is known of one instance, on the days that everything has finished."""
 
     hindsight: np.ndarray  # (days,) USD, as all that follow
+    raised: np.ndarray | None  # with raised planes; None if the bound is without them, too
     bound: np.ndarray
     paid: dict[str, np.ndarray]  # by agent and reference row; nan on days that a reference row lacks
     cpu_s: float  # of a day's bounds
@@ -175,7 +177,11 @@ class Measured(NamedTuple):
     @property
     def closed(self) -> float:
         """Share of the gap between hindsight and the cheapest agent that the bound closes."""
-        low = self.hindsight.mean()
+        return self.closed_from(self.hindsight)
+
+    def closed_from(self, usd: np.ndarray) -> float:
+        """Return the share of the gap between another bound and the cheapest agent that the bound closes."""
+        low = usd.mean()
         return float((self.bound.mean() - low) / (self.best.mean() - low))
 
     def above(self, usd: np.ndarray) -> float:
@@ -185,31 +191,36 @@ class Measured(NamedTuple):
 
 
 def measured(cells: Mapping[str, Any]) -> dict[str, Measured]:
-    """Return by instance what cells of two days at least say. Of bounds, those of most days, then of most redraws."""
-    bounds: dict[str, dict[int, dict[int, Any]]] = defaultdict(lambda: defaultdict(dict))
+    """Return by instance what cells of two days at least say.
+
+    Of bounds, those of most days, then the raised ones, then those of most redraws.
+    """
+    bounds: dict[str, dict[tuple[bool, int], dict[int, Any]]] = defaultdict(lambda: defaultdict(dict))
     plays: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for key, value in cells.items():
         kind, name, *rest = key.split()
-        if kind == "bound":
-            bounds[name][int(rest[0])][int(rest[1])] = value
+        if kind in ("bound", "raised"):
+            bounds[name][kind == "raised", int(rest[0])][int(rest[1])] = value
         elif kind == "play":
             plays[name][rest[0]][int(rest[1])] = value
     found = {}
-    for name, by_samples in bounds.items():
+    for name, by_effort in bounds.items():
         agents = [a for a in plays[name] if a not in REFERENCES]
         played = set.intersection(*(set(plays[name][a]) for a in agents)) if agents else set()
-        days, samples = max(
-            ((sorted(played & set(by_day)), k) for k, by_day in by_samples.items()),
+        days, effort = max(
+            ((sorted(played & set(by_day)), effort) for effort, by_day in by_effort.items()),
             key=lambda known: (len(known[0]), known[1]),
         )
         if len(days) < 2:  # the bound says nothing of a single day
             continue
-        by_day = by_samples[samples]
+        by_day = by_effort[effort]
         rows = [row for row in REFERENCES if len(set(days).intersection(plays[name][row])) > 1]
         parts = {part: np.array([by_day[day][part] for day in days]) for part in by_day[days[0]]}
         paid = {row: np.array([plays[name][row].get(day, np.nan) for day in days]) for row in agents + rows}
         cpu_s = float(parts["cpu_s"].mean())
-        found[name] = Measured(parts["hindsight"], parts["bound"], paid, cpu_s, samples)
+        found[name] = Measured(
+            parts["hindsight"], parts.get("raised"), parts["bound"], paid, cpu_s, samples=effort[1]
+        )
     return found
 
 
@@ -228,17 +239,29 @@ def bound_table(found: Mapping[str, Measured]) -> str:
             len(one.bound),
             one.samples,
             _mean(one.hindsight),
+            "–" if one.raised is None else _mean(one.raised),
             _mean(one.bound),
             _error(one.bound - one.hindsight),
             *(_mean(one.paid[a]) for a in agents),
             _error(one.best - one.bound),
             f"{100 * one.closed:.0f} %",
+            "–" if one.raised is None else f"{100 * one.closed_from(one.raised):.0f} %",
             f"{one.cpu_s:.1f}",
         ]
         for name, one in found.items()
     ]
-    head = ["instance", "days", "redraws", "hindsight", "bound", "±", *(f"`{a}`" for a in agents), "±"]
-    return table([*head, "gap closed", "CPU s a day"], rows)
+    head = [
+        "instance",
+        "days",
+        "redraws",
+        "hindsight",
+        "raised",
+        "bound",
+        "±",
+        *(f"`{a}`" for a in agents),
+        "±",
+    ]
+    return table([*head, "gap closed", "from raised", "CPU s a day"], rows)
 
 
 def by_family(found: Mapping[str, Measured]) -> dict[tuple[str, str], list[Measured]]:

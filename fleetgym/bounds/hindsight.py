@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fleetgym.agents.arguments import one_of
+from fleetgym.agents.arguments import one_of, whole_at_least
 from fleetgym.bounds.certificate import (
     Lives,
     WindowPrices,
@@ -22,6 +22,7 @@ from fleetgym.bounds.certificate import (
     with_capacity_for,
 )
 from fleetgym.bounds.horizon import SOLVERS, HorizonProgram, HorizonSolution, likely_configurations
+from fleetgym.bounds.raised import raised
 from fleetgym.bounds.relaxation import Problem, Window, relax
 from fleetgym.bounds.window import Effort, WindowProgram
 from fleetgym.model.instance import Instance
@@ -35,6 +36,10 @@ MAX_PRICINGS = 6
 WORTHWHILE = 1e-3
 
 
+#: Tolerance of a solution that says where planes are too low: prices on the way say it better than the best ones.
+ROUGH = 0.1
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class HindsightBound:
     """What an episode costs at least."""
@@ -45,7 +50,12 @@ class HindsightBound:
 
 
 def hindsight_bound(
-    instance: Instance, scenario: Scenario, *, effort: Effort | None = None, solver: str = "ipx"
+    instance: Instance,
+    scenario: Scenario,
+    *,
+    effort: Effort | None = None,
+    solver: str = "ipx",
+    rounds: int = 0,
 ) -> HindsightBound:
     """Return a lower bound on the cost of an episode for anybody, even one who knows the scenario.
 
@@ -66,6 +76,9 @@ def hindsight_bound(
         The interior-point method for the episode's linear program. Two are HiGHS': ``"hipo"`` takes half the time on
         large ones and needs ``pip install fleetgym[bounds]``. ``"block"`` is ours and takes a third of that. Bounds
         differ by less than `WORTHWHILE`.
+    rounds : int
+        How often planes below late penalties are raised, and the program is solved again; see `raised_rows`. One round
+        raises bounds of `tail` by 6 to 15 % and others by up to 2 %, in two to three times the CPU time.
 
     Returns
     -------
@@ -90,8 +103,16 @@ def hindsight_bound(
     True
     """
     one_of(SOLVERS, solver=solver)
+    whole_at_least(0, rounds=rounds)
     problem = relax(instance, scenario)
-    return _windows_bound(problem, effort) if problem.is_separable else horizon_bound(problem, solver)[0]
+    if problem.is_separable:
+        return _windows_bound(problem, effort)
+    best, among = horizon_bound(problem, solver)
+    for _ in range(rounds):
+        problem = raised_rows(problem, solver, among)
+        found, among = horizon_bound(problem, solver, among)
+        best = max(best, found, key=lambda bound: bound.bound_usd)
+    return best
 
 
 def windows_bound(instance: Instance, scenario: Scenario, *, effort: Effort | None = None) -> HindsightBound:
@@ -160,6 +181,19 @@ def horizon_bound(
     if solver == "block" and not problem.exclusive and best < (1.0 - worthwhile) * solution.cost_usd:
         return horizon_bound(problem, "ipx", among, worthwhile)  # its prices were not good enough
     return HindsightBound(best, solution.serving, "horizon"), among
+
+
+def raised_rows(problem: Problem, solver: str, among: np.ndarray) -> Problem:
+    """Return the relaxation with higher planes below late penalties: those that its own prices ask for.
+
+    Parameters
+    ----------
+    problem : Problem
+    solver : str
+    among : ndarray of int, shape (n,)
+        Configurations whose planes are raised.
+    """
+    return raised(problem, HorizonProgram(problem, among).solve(solver, ROUGH).windows, among)
 
 
 def _certify(problem: Problem, solution: HorizonSolution, outside: np.ndarray) -> tuple[float, Lives]:

@@ -216,13 +216,15 @@ class HorizonProgram:
 
     # -- solution
 
-    def solve(self, method: str = "ipx") -> HorizonSolution:
+    def solve(self, method: str = "ipx", tolerance: float = TOLERANCE) -> HorizonSolution:
         """Solve the program by an interior-point method, whose prices lie in the middle of the best ones.
 
         Parameters
         ----------
         method : str
             One of `SOLVERS`.
+        tolerance : float
+            Of the optimum, relative.
 
         Raises
         ------
@@ -231,18 +233,18 @@ class HorizonProgram:
         """
         unit = SCALE / max(float(np.mean([w.unserved_usd.sum() for w in self.problem.windows])), 1e-300)
         if method == "block" and self.among.size:
-            found = interior.solve(*structured(self, unit), TOLERANCE, MAX_ITERATIONS)
+            found = interior.solve(*structured(self, unit), tolerance, MAX_ITERATIONS)
             if found.is_optimal:
                 return self._read(-found.dual / unit, found.reduced / unit, found.value, found.cost / unit)
-        return self._solve_by_highs("ipx" if method == "block" else method, unit)
+        return self._solve_by_highs("ipx" if method == "block" else method, unit, tolerance)
 
-    def _solve_by_highs(self, method: str, unit: float) -> HorizonSolution:
+    def _solve_by_highs(self, method: str, unit: float, tolerance: float) -> HorizonSolution:
         solver = make_solver(
             random_seed=1,
             solver=method,
             run_crossover="off",
             ipm_iteration_limit=MAX_ITERATIONS,
-            ipm_optimality_tolerance=TOLERANCE,
+            ipm_optimality_tolerance=tolerance,
         )
         cost, upper = np.concatenate(self.cost), np.concatenate(self.upper)
         solver.passModel(linear_program(cost * unit, upper, self.rows, np.empty(0, dtype=int)))

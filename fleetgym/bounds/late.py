@@ -44,16 +44,63 @@ ROUND_OFF = 1e-6
 WORTHWHILE = 0.01
 
 
-def late_row(snapshot: Snapshot, present: np.ndarray, is_open: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+class Queues(NamedTuple):
+    """What a window's m workloads are to the queues of the configurations; 0 on routes that do not exist."""
+
+    busy: np.ndarray  # (m, C) servers that all of a workload keeps busy
+    service: np.ndarray  # (m, C) E[S], seconds
+    own: np.ndarray  # (m, C) E[S²] / E[S], seconds
+    arrival_cv2: np.ndarray  # (m,)
+    wait: np.ndarray  # (m, C) how long a request may wait, seconds; inf where none counts as late
+    late_usd: np.ndarray  # (m, C) cost if all of a workload is late
+    servers: np.ndarray  # (C,) int64 of a replica
+    most: np.ndarray  # (C,) int64 replicas
+
+    def of(self, c: int, served: np.ndarray) -> Queues:
+        """Return the queue of configuration c and some of its workloads, without the axis of configurations."""
+        return Queues(
+            busy=self.busy[served, c],
+            service=self.service[served, c],
+            own=self.own[served, c],
+            arrival_cv2=self.arrival_cv2[served],
+            wait=self.wait[served, c],
+            late_usd=self.late_usd[served, c],
+            servers=self.servers[c],
+            most=self.most[c],
+        )
+
+
+def queues_of(snapshot: Snapshot, present: np.ndarray, is_open: np.ndarray) -> Queues:
+    """Return what the workloads `present`, (m,), are to the queues; `is_open` says which routes exist, (m, C)."""
+    workloads = [snapshot.instance.workloads[i] for i in present]
+    service = np.where(is_open, snapshot.service_s[present], 0.0)
+    limit = np.array([np.inf if w.ttft_slo_s is None else w.ttft_slo_s for w in workloads])
+    slack = limit[:, None] - snapshot.prefill_s[present]
+    late_usd = np.array([w.late_usd for w in workloads])[:, None] * snapshot.requests[present, None]
+    counts = is_open & (slack > 0.0) & np.isfinite(slack) & (late_usd > 0.0)
+    spread = np.asarray(snapshot.instance.performance.service_cv2)[present]
+    return Queues(
+        busy=snapshot.rate_rps[present, None] * service,
+        service=service,
+        own=(1.0 + spread) * service,
+        arrival_cv2=np.array([w.arrival_cv2 for w in workloads]),
+        wait=np.where(counts, slack, np.inf),
+        late_usd=np.where(counts, late_usd, 0.0),
+        servers=np.asarray(snapshot.max_concurrency, dtype=np.int64),
+        most=np.asarray(snapshot.max_replicas, dtype=np.int64),
+    )
+
+
+def late_row(queues: Queues, is_open: np.ndarray, hold_usd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return rows Σ_i need_ic x_ic ≤ S_c + late_c / price_c that the cost of late requests, late_c USD, obeys.
 
     Parameters
     ----------
-    snapshot : Snapshot
-    present : ndarray of int, shape (m,)
-        The workloads that have requests.
+    queues : Queues
     is_open : ndarray of bool, shape (m, C)
         Whether the route exists.
+    hold_usd : ndarray, shape (C,)
+        What a replica costs in the window.
 
     Returns
     -------
@@ -62,34 +109,21 @@ def late_row(snapshot: Snapshot, present: np.ndarray, is_open: np.ndarray) -> tu
     price_usd : ndarray, shape (C,)
         What a missing replica costs in late requests; inf where the row says nothing.
     """
-    workloads = [snapshot.instance.workloads[i] for i in present]
-    count = snapshot.hold_usd.size
-    need, price_usd = np.zeros((len(workloads), count)), np.full(count, np.inf)
-    service = np.where(is_open, snapshot.service_s[present], 0.0)
-    limit = np.array([np.inf if w.ttft_slo_s is None else w.ttft_slo_s for w in workloads])
-    slack = limit[:, None] - snapshot.prefill_s[present]
-    late_usd = np.array([w.late_usd for w in workloads])[:, None] * snapshot.requests[present, None]
-    counts = is_open & (slack > 0.0) & np.isfinite(slack) & (late_usd > 0.0)
-    whole = ((service > 0.0) | ~is_open).all(axis=0)  # a service of no time would make a mixture of any kind
-    some = np.flatnonzero(
-        counts.any(axis=0) & whole & (snapshot.hold_usd > 0.0) & (snapshot.max_replicas > 0)
-    )
+    need, price_usd = np.zeros(is_open.shape), np.full(hold_usd.size, np.inf)
+    whole = ((queues.service > 0.0) | ~is_open).all(axis=0)  # else a mixture of any kind would be possible
+    counts = queues.late_usd > 0.0
+    some = np.flatnonzero(counts.any(axis=0) & whole & (hold_usd > 0.0) & (queues.most > 0))
     if not some.size:
         return need, price_usd
-    spread = np.asarray(snapshot.instance.performance.service_cv2)[present][:, some]
-    arrival = np.array([w.arrival_cv2 for w in workloads])
-    busy = snapshot.rate_rps[present, None] * service[:, some]
+    busy = queues.busy[:, some]
     with np.errstate(divide="ignore", invalid="ignore"):
         # USD of a busy server all of whose requests are late
-        worth = np.where(counts[:, some], late_usd / busy, 0.0).T
-    wait = np.where(counts[:, some], slack[:, some], np.inf)
-    servers = snapshot.max_concurrency[some]
-    ranges = _ranges(snapshot.max_replicas[some])
-    chance, is_reached = _least_chances(
-        service[:, some].T, spread.T, arrival, busy.T, wait.T, servers, ranges
-    )
+        worth = np.where(counts[:, some], queues.late_usd[:, some] / busy, 0.0).T
+    servers = queues.servers[some]
+    ranges = _ranges(queues.most[some])
+    chance, is_reached = _least_chances(queues, some, ranges)
     firsts = np.searchsorted(ranges.of, np.arange(some.size))
-    replica = PRICE * snapshot.hold_usd[some]
+    replica = PRICE * hold_usd[some]
     price = replica / servers
     slope = price[ranges.of, None, None] / UTILISATIONS[1:, None] + worth[ranges.of, None] * chance
     slope = np.where(is_reached[..., None], slope, np.inf).min(axis=1)  # (rows, m)
@@ -117,29 +151,25 @@ def _ranges(most: np.ndarray) -> _Ranges:
     return _Ranges(of, lowest[level], np.minimum(ends[level], most[of]))
 
 
-def _least_chances(
-    service: np.ndarray,
-    spread: np.ndarray,
-    arrival: np.ndarray,
-    busy: np.ndarray,
-    wait: np.ndarray,
-    servers: np.ndarray,
-    ranges: _Ranges,
-) -> tuple[np.ndarray, np.ndarray]:
+def _least_chances(queues: Queues, some: np.ndarray, ranges: _Ranges) -> tuple[np.ndarray, np.ndarray]:
     """Return lower bounds on P(W > wait) by range, interval and workload, and whether demand reaches the interval."""
-    of, low = ranges.of, UTILISATIONS[:-1]
+    of, low, arrival = ranges.of, UTILISATIONS[:-1], queues.arrival_cv2
+    servers = queues.servers[some]
+    busy, service, own, wait = (
+        part[:, some].T for part in (queues.busy, queues.service, queues.own, queues.wait)
+    )
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         rate = np.where(service > 0.0, 1.0 / service, 0.0)
-        parts = (busy, rate, rate * arrival, (1.0 + spread) * service)
         load = (servers[of] * ranges.lowest)[:, None] * low
         found, is_reached = np.empty((3, *load.shape)), np.empty(load.shape, dtype=bool)
-        least_of_mixtures(load, *(part[of] for part in parts), MOST_LIMITED, found, is_reached)
-        cv2, bursts, own = found
+        parts = (busy[of], rate[of], (rate * arrival)[of], own[of])
+        least_of_mixtures(load, *parts, MOST_LIMITED, found, is_reached)
+        cv2, bursts, own_least = found
         if arrival.min() < 1.0:
             bursts = (arrival.min() - 1.0) * service.max(axis=1)[of, None]
         most = (servers[of] * ranges.highest)[:, None]
         decay = np.exp(
-            -(2.0 * most * (1.0 - low) / np.maximum(0.0, own + bursts))[..., None] * wait[of, None]
+            -(2.0 * most * (1.0 - low) / np.maximum(0.0, own_least + bursts))[..., None] * wait[of, None]
         )
     effective = np.ceil(np.where(is_reached, most / (0.5 * (1.0 + cv2)), 1.0)).astype(np.int64)
     waits = _erlang_c(1 << int(effective.max()).bit_length())[effective, np.arange(low.size)]

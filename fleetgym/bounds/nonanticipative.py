@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fleetgym.agents.arguments import whole_at_least
-from fleetgym.bounds.hindsight import horizon_bound
+from fleetgym.bounds.hindsight import horizon_bound, raised_rows
 from fleetgym.bounds.redraws import Redraws, drops_are_redrawn, redraws_of
 from fleetgym.bounds.relaxation import Problem, Routing, relax, relax_window, with_losses
 from fleetgym.files.errors import FleetgymError
@@ -38,7 +38,10 @@ class NonanticipativeBound:
     """What the mean day costs at least without knowledge of the future."""
 
     days_usd: np.ndarray  # (days,) the bound's terms; only their mean bounds anything
-    hindsight_usd: np.ndarray  # (days,) what each day costs at least with knowledge of it
+    hindsight_usd: (
+        np.ndarray
+    )  # (days,) what each day costs at least with knowledge of it, as of `hindsight_bound`
+    raised_usd: np.ndarray  # (days,) the same with as many rounds as the bound itself
     scenarios: tuple[Scenario, ...]  # the days
 
     @property
@@ -63,6 +66,7 @@ def nonanticipative_bound(
     samples: int = 4,
     seed: int = 0,
     solver: str = "block",
+    rounds: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> NonanticipativeBound:
     """Return a lower bound on the mean cost of a day for any agent that does not know the future.
@@ -80,6 +84,8 @@ def nonanticipative_bound(
         Of the days and draws. The same arguments give the same numbers.
     solver : {"block", "ipx", "hipo"}
         As for `hindsight_bound`.
+    rounds : int
+        How often planes below late penalties are raised, as for `hindsight_bound`.
     progress : callable, optional
         Called with the numbers of finished and of all days.
 
@@ -100,16 +106,17 @@ def nonanticipative_bound(
     True
     """
     whole_at_least(1, days=days, samples=samples)
-    whole_at_least(0, seed=seed)
+    whole_at_least(0, seed=seed, rounds=rounds)
     instance = load_instance(instance)
     found = []
     for k in range(days):
-        found.append(bounded_day(instance, k, samples=samples, seed=seed, solver=solver))
+        found.append(bounded_day(instance, k, samples=samples, seed=seed, solver=solver, rounds=rounds))
         if progress is not None:
             progress(k + 1, days)
     return NonanticipativeBound(
         days_usd=np.array([day.term_usd for day in found]),
         hindsight_usd=np.array([day.hindsight_usd for day in found]),
+        raised_usd=np.array([day.raised_usd for day in found]),
         scenarios=tuple(day.scenario for day in found),
     )
 
@@ -121,18 +128,27 @@ class BoundedDay:
     scenario: Scenario
     term_usd: float  # its mean over days bounds something; a single one does not
     hindsight_usd: float  # what the day costs at least with knowledge of it
+    raised_usd: float  # the same after as many rounds
 
 
 def bounded_day(
-    instance: Instance, day: int, *, samples: int = 4, seed: int = 0, solver: str = "block"
+    instance: Instance, day: int, *, samples: int = 4, seed: int = 0, solver: str = "block", rounds: int = 1
 ) -> BoundedDay:
     """Return the part of `nonanticipative_bound` that belongs to a day; parameters are as there."""
     scenario, redraws = day_and_redraws(instance, day, samples, seed)
     problem = relax(instance, scenario)
     # Configurations that are worth their rent are found on the smaller program.
     hindsight, among = horizon_bound(problem, solver)
-    bound, _ = horizon_bound(redrawn(problem, scenario, redraws), solver, among, WORTHWHILE)
-    return BoundedDay(scenario, bound.bound_usd, hindsight.bound_usd)
+    known, raised_usd = problem, hindsight.bound_usd
+    for _ in range(rounds):
+        known = raised_rows(known, solver, among)
+        found, among = horizon_bound(known, solver, among)
+        raised_usd = max(raised_usd, found.bound_usd)
+    anew = redrawn(problem, scenario, redraws)
+    for _ in range(rounds):
+        anew = raised_rows(anew, solver, among)
+    bound, _ = horizon_bound(anew, solver, among, WORTHWHILE)
+    return BoundedDay(scenario, bound.bound_usd, hindsight.bound_usd, raised_usd)
 
 
 def day_and_redraws(instance: Instance, day: int, samples: int, seed: int) -> tuple[Scenario, Redraws]:

@@ -30,7 +30,7 @@ import itertools
 
 import numpy as np
 
-from fleetgym.bounds.late import late_row
+from fleetgym.bounds.late import Queues, late_row, queues_of
 from fleetgym.kernels.admission import MONEY_TOLERANCE
 from fleetgym.kernels.queueing import U_MAX
 from fleetgym.model.conditions import Conditions
@@ -61,6 +61,7 @@ class Window:
     available_gpus: np.ndarray  # (G,)
     lossy_use: np.ndarray  # (L, C) GPUs of a replica in the pools whose losses come after the fleet is chosen
     lossy_gpus: np.ndarray  # (L,) that are left there
+    queues: Queues  # what rows for late requests follow from
 
     @property
     def late_usd(self) -> np.ndarray:
@@ -203,7 +204,8 @@ def relax_window(snapshot: Snapshot) -> Window:
         ]
     )
     is_open = snapshot.compatible[present] & np.isfinite(need).all(axis=0)
-    late, price = late_row(snapshot, present, is_open)
+    queues = queues_of(snapshot, present, is_open)
+    late, price = late_row(queues, is_open, snapshot.hold_usd)
     need = np.where(is_open, need, 0.0) * (1.0 - WIDENING)
     return Window(
         route_usd=snapshot.route_usd[present],
@@ -218,6 +220,7 @@ def relax_window(snapshot: Snapshot) -> Window:
         available_gpus=np.asarray(snapshot.available_gpus, dtype=float),
         lossy_use=np.empty((0, price.size)),
         lossy_gpus=np.empty(0),
+        queues=queues,
     )
 
 
