@@ -107,12 +107,8 @@ def hindsight_bound(
     problem = relax(instance, scenario)
     if problem.is_separable:
         return _windows_bound(problem, effort)
-    best, among = horizon_bound(problem, solver)
-    for _ in range(rounds):
-        problem = raised_rows(problem, solver, among)
-        found, among = horizon_bound(problem, solver, among)
-        best = max(best, found, key=lambda bound: bound.bound_usd)
-    return best
+    found, among = horizon_bound(problem, solver)
+    return raised_bound(problem, solver, found, among, rounds)[0]
 
 
 def windows_bound(instance: Instance, scenario: Scenario, *, effort: Effort | None = None) -> HindsightBound:
@@ -181,6 +177,28 @@ def horizon_bound(
     if solver == "block" and not problem.exclusive and best < (1.0 - worthwhile) * solution.cost_usd:
         return horizon_bound(problem, "ipx", among, worthwhile)  # its prices were not good enough
     return HindsightBound(best, solution.serving, "horizon"), among
+
+
+def raised_bound(
+    problem: Problem, solver: str, best: HindsightBound, among: np.ndarray, rounds: int
+) -> tuple[HindsightBound, np.ndarray]:
+    """Return the best of a bound and of those with planes raised once, twice and so on, and who took part at last.
+
+    Parameters
+    ----------
+    problem : Problem
+    solver : str
+    best : HindsightBound
+        Of the problem as it is.
+    among : ndarray of int, shape (n,)
+        Configurations that took part in it.
+    rounds : int
+    """
+    for _ in range(rounds):
+        problem = raised_rows(problem, solver, among)
+        found, among = horizon_bound(problem, solver, among)
+        best = max(best, found, key=lambda bound: bound.bound_usd)
+    return best, among
 
 
 def raised_rows(problem: Problem, solver: str, among: np.ndarray) -> Problem:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fleetgym.agents.arguments import whole_at_least
-from fleetgym.bounds.hindsight import horizon_bound, raised_rows
+from fleetgym.bounds.hindsight import horizon_bound, raised_bound, raised_rows
 from fleetgym.bounds.redraws import Redraws, drops_are_redrawn, redraws_of
 from fleetgym.bounds.relaxation import Problem, Routing, relax, relax_window, with_losses
 from fleetgym.files.errors import FleetgymError
@@ -38,9 +38,7 @@ class NonanticipativeBound:
     """What the mean day costs at least without knowledge of the future."""
 
     days_usd: np.ndarray  # (days,) the bound's terms; only their mean bounds anything
-    hindsight_usd: (
-        np.ndarray
-    )  # (days,) what each day costs at least with knowledge of it, as of `hindsight_bound`
+    hindsight_usd: np.ndarray  # (days,) what each day costs at least with knowledge of it; no rounds
     raised_usd: np.ndarray  # (days,) the same with as many rounds as the bound itself
     scenarios: tuple[Scenario, ...]  # the days
 
@@ -139,16 +137,12 @@ def bounded_day(
     problem = relax(instance, scenario)
     # Configurations that are worth their rent are found on the smaller program.
     hindsight, among = horizon_bound(problem, solver)
-    known, raised_usd = problem, hindsight.bound_usd
-    for _ in range(rounds):
-        known = raised_rows(known, solver, among)
-        found, among = horizon_bound(known, solver, among)
-        raised_usd = max(raised_usd, found.bound_usd)
+    higher, among = raised_bound(problem, solver, hindsight, among, rounds)
     anew = redrawn(problem, scenario, redraws)
     for _ in range(rounds):
         anew = raised_rows(anew, solver, among)
     bound, _ = horizon_bound(anew, solver, among, WORTHWHILE)
-    return BoundedDay(scenario, bound.bound_usd, hindsight.bound_usd, raised_usd)
+    return BoundedDay(scenario, bound.bound_usd, hindsight.bound_usd, higher.bound_usd)
 
 
 def day_and_redraws(instance: Instance, day: int, samples: int, seed: int) -> tuple[Scenario, Redraws]:

@@ -81,11 +81,29 @@ def _late_usd(busy, rate, own, arrival_cv2, wait, late_usd, servers, x):
     cv2 = bursts / amount
     spread = load / amount * (cv2 - 1.0) + spread / load
     waits = chance_to_wait(servers, load, cv2, 0.0)
+    return _usd_of_waits(late_usd, x, waits, servers - load, spread, wait)
+
+
+@inline
+def _usd_of_waits(late_usd, x, waits, idle, spread, wait):
+    """Return what shares x cost where a share `waits` has to wait at all."""
     usd = 0.0
-    for i in range(busy.size):
-        if late_usd[i] * x[i] > 0.0:
-            usd += late_usd[i] * x[i] * waits * _decay(servers - load, spread, wait[i])
+    for i in range(x.size):
+        if waits * late_usd[i] * x[i] > 0.0:
+            usd += late_usd[i] * x[i] * waits * _decay(idle, spread, wait[i])
     return usd
+
+
+@inline
+def _replicas(need, x):
+    """Return how many replicas have the capacity for shares x."""
+    most = 0.0
+    for r in range(need.shape[0]):
+        used = 0.0
+        for i in range(x.size):
+            used += need[r, i] * x[i]
+        most = max(most, used)
+    return most
 
 
 @inline
@@ -139,17 +157,12 @@ def highest_plane(busy, service, own, arrival_cv2, wait, late_usd, servers, most
         low[0], high[0], least[0], greatest[0], depth = 0.0, 1.0, 0.0, U_MAX * size, 0
         while depth >= 0:
             lo, hi = low[depth], high[depth]
-            fits, load, full = True, 0.0, 0.0
-            for r in range(resources):
-                used = 0.0
-                for i in range(m):
-                    used += need[r, i] * lo[i]
-                fits = fits and used <= n * (1.0 + _OUTSIDE)
+            load = full = 0.0
             for i in range(m):
                 load += busy[i] * lo[i]
                 full += busy[i] * hi[i]
             if (
-                not fits
+                _replicas(need, lo) > n * (1.0 + _OUTSIDE)
                 or load > greatest[depth] * (1.0 + _OUTSIDE)
                 or full < least[depth] * (1.0 - _OUTSIDE)
             ):
@@ -172,27 +185,18 @@ def highest_plane(busy, service, own, arrival_cv2, wait, late_usd, servers, most
                 depth -= 1
                 continue
             # A point in the box, made to fit, may show that the plane is too high.
-            used = 1.0
-            for r in range(resources):
-                part = 0.0
-                for i in range(m):
-                    part += need[r, i] * x[i] / n
-                used = max(used, part)
-            served = load_there = below = 0.0
+            x /= max(1.0, _replicas(need, x) / n)
+            served = load_there = 0.0
             for i in range(m):
-                x[i] /= used
                 served += worth[i] * x[i]
                 load_there += busy[i] * x[i]
-                if waits * late_usd[i] > 0.0:
-                    below += late_usd[i] * x[i] * waits * _decay(size - load, spread, wait[i])
             late = _late_usd(busy, rate, own, arrival_cv2, wait, late_usd, size, x)
             if served > 0.0:
                 height = min(height, (price * n + late) / served)
             # How much of what is missing comes from the load, how much from the mixture?
-            between, waits = 0.0, chance_to_wait(size, load_there, cv2, 0.0)
-            for i in range(m):
-                if waits * late_usd[i] > 0.0:
-                    between += late_usd[i] * x[i] * waits * _decay(size - load_there, spread, wait[i])
+            below = _usd_of_waits(late_usd, x, waits, size - load, spread, wait)
+            waits = chance_to_wait(size, load_there, cv2, 0.0)
+            between = _usd_of_waits(late_usd, x, waits, size - load_there, spread, wait)
             by_load = between - below >= late - between
             boxes += 1
             if boxes > effort or depth + 1 == _DEPTH:
