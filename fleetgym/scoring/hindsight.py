@@ -93,6 +93,8 @@ def plan_in_hindsight(
         candidates += [rounded_actions(instance, serving, share) for share in ROUND_UP_FROM]
     if not candidates:
         raise ValueError("neither serving replicas nor actions to start from")
+    if len(candidates) == 1:
+        return improve(instance, scenario, candidates[0], max_steps=max_steps, seed=seed)
     each = int(CHOOSING * max_steps) // len(candidates)
     tried = [improve(instance, scenario, start, max_steps=each, seed=seed) for start in candidates]
     tried.sort(key=lambda found: found.cost_usd)

@@ -1,8 +1,9 @@
 """A known scenario and actions in, cheaper actions out: hill climbing on the full cost, late requests included.
 
-Groups of slots give their best answer to all the others, between small random moves. What has brought more is tried
-more often (adaptive large neighbourhood search; Ropke and Pisinger, Transportation Science 40(4), 2006). This is for
-best-known costs: it looks at the whole future, so it is no agent.
+Groups of slots give their best answer to all the others; whole fleets are chosen from some for each window; small
+random moves are tried. What has brought more is tried more often (adaptive large neighbourhood search; Ropke and
+Pisinger, Transportation Science 40(4), 2006). This is for best-known costs: it looks at the whole future,
+so it is no agent.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from fleetgym.model.actions import ActionSpace
 from fleetgym.model.instance import Instance
 from fleetgym.model.scenario import Scenario
+from fleetgym.scoring.fleets import FleetPools
 from fleetgym.scoring.response import Responder
 from fleetgym.scoring.rollouts import KnownScenario
 
@@ -40,6 +42,7 @@ _BURST = 50  # moves at once
 _LENGTHS = (1, 1, 2, 2, 3, 3, 6, 6, 12, 12, 24, 24, 48, 288)  # windows that a move changes
 _LONGEST_ANSWER = 24  # windows in which a slot answers a move of the others
 _ANSWERED = 0.5  # share of moves that are answered
+_APART = 3  # windows without a difference, between intervals that are tried one by one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +117,22 @@ class _Sequence:
         held = np.maximum(serving, self.track.fleet[1:, :, : longest + 1].sum(axis=2))
         actions[begin:end, list(slots)] = self.responder.respond(slots, begin, end, serving, held, offsets)
         return not np.array_equal(actions, self.actions) and self.try_actions(begin, end, actions)
+
+    # -- whole fleets
+
+    def follow(self, serving: np.ndarray) -> bool:
+        """Let these fleets serve, (T, C), or in some intervals at least, where that costs less."""
+        changed = self.responder.asked(serving)
+        different = np.flatnonzero(np.any(changed != self.actions, axis=1))
+        if different.size == 0 or self.try_actions(0, len(changed), changed):
+            return different.size > 0
+        won = False
+        for part in np.split(different, np.flatnonzero(np.diff(different) > _APART) + 1):
+            begin, end = int(part[0]), int(part[-1]) + 1
+            some = self.actions.copy()
+            some[begin:end] = changed[begin:end]
+            won = self.try_actions(begin, end, some) or won
+        return won
 
 
 # -- moves: each changes windows [begin, end) of `actions` in place
@@ -209,7 +228,8 @@ def improve(
     dice = _Dice(np.random.default_rng(seed), found.space.nvec, _in_use(actions, *others))
     start_usd, moves, accepted = found.cost_usd, 0, 0
     work = [instance.num_windows * len(offsets) ** count for count, offsets in _GROUPS]
-    neighbourhoods = _Neighbourhoods([*work, work[0]], _EXPECTED * start_usd)
+    neighbourhoods = _Neighbourhoods([*work, work[0], work[4]], _EXPECTED * start_usd)
+    pools, proposed = FleetPools(found.known), found.track.serving[:0]
     answered: set[_Group] = set()  # whose answer to all the others is known
     closed: set[int] = set()  # kinds of which no other group is left
     for slot in [*dice.used, *range(dice.nvec.size)]:
@@ -220,6 +240,10 @@ def improve(
         kind = neighbourhoods.choose(dice, closed)
         if kind == len(_GROUPS):
             won = [_move(found, dice, others) for _ in range(_BURST) if found.steps < max_steps]
+        elif kind == len(_GROUPS) + 1:
+            serving = pools.propose(dice.rng, found.track.serving)
+            won = [not np.array_equal(serving, proposed) and found.follow(serving)]
+            proposed = serving
         elif (group := _group(found, dice, *_GROUPS[kind], answered)) is not None:
             answered.add(group)
             won = [found.respond(group[0], 0, instance.num_windows, group[1])]

@@ -70,6 +70,17 @@ class Responder:
         ]
         return np.stack(asked, axis=1)
 
+    def asked(self, serving: np.ndarray) -> np.ndarray:
+        """Return the options to ask for so that these replicas serve in all windows, (T, slots).
+
+        Parameters
+        ----------
+        serving : ndarray of int, shape (T, C)
+        """
+        nothing = serving[:0, 0]
+        paths = [self._serving_options(slot, serving) for slot in range(len(self.members))]
+        return np.stack([self._targets(slot, path, nothing) for slot, path in enumerate(paths)], axis=1)
+
     def cheapest_path(
         self,
         slots: Sequence[int],

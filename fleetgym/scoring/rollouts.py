@@ -28,6 +28,9 @@ class KnownScenario:
         Windows played or routed so far.
     hold_usd : ndarray, shape (T, C)
         What one replica costs to hold in each window.
+    start_usd : ndarray, shape (T, C)
+        Fee and rent of one replica that starts to serve in each window; inf where it would have to be asked for before
+        window 1. In window 0 replicas serve at once.
     """
 
     def __init__(self, instance: Instance, scenario: Scenario):
@@ -37,11 +40,20 @@ class KnownScenario:
         self.available = np.array([each.available_gpus for each in conditions])
         self.price = np.array([each.price_factor for each in conditions])
         self.hold_usd = np.array([self.model.hold_usd(factor) for factor in self.price])
+        self.start_usd = self._start_usd()
         self.steps = 0
         self._router = self.model.new_router()
         self._recall = new_recall(
             1, instance.num_windows, self._router.memory, instance.num_workloads, RECALLED
         )
+
+    def _start_usd(self) -> np.ndarray:
+        paid = np.vstack([np.zeros(self.hold_usd.shape[1]), np.cumsum(self.hold_usd, axis=0)])
+        windows, configurations = self.hold_usd.shape
+        t, c = np.arange(windows)[:, None], np.arange(configurations)
+        wait = np.where(t > 0, self.model.startup_windows, 0)
+        usd = self.model.startup_usd + paid[t, c] - paid[np.maximum(0, t - wait), c]
+        return np.where((wait > 0) & (t - wait < 1), np.inf, usd)
 
     def new_track(self) -> Track:
         """Return room for an episode, in the state before its first window."""
