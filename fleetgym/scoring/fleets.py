@@ -15,8 +15,9 @@ from fleetgym.kernels.admission import MONEY_TOLERANCE
 from fleetgym.kernels.fleet_paths import Passage, cheapest_ways, new_work_space
 from fleetgym.scoring.rollouts import KnownScenario
 
+#: Changes of the best fleet of a window that are tried in a round, in all windows.
+CHANGES = 48
 _KEPT = 64  # fleets of a window
-_CHANGES = 48  # of the best fleet of a window that are tried in a round, in all windows
 _DIFFERENCES = 42  # of these are differences between two fleets that are kept for some window
 _COPIES = 4  # fleets of a window that are taken from near windows ...
 _NEAR = 16  # ... of the cheapest there; ...
@@ -107,7 +108,7 @@ class FleetPools:
 
     def _changed(self, rng: np.random.Generator) -> np.ndarray:
         """Return the best fleet of each window with changes, which are the same in all windows."""
-        kept = np.ones((_CHANGES, self.slot_of.size), dtype=bool)
+        kept = np.ones((CHANGES, self.slot_of.size), dtype=bool)
         more = np.zeros(kept.shape, dtype=np.int32)
         self._draw_differences(rng, kept[:_DIFFERENCES], more[:_DIFFERENCES])
         self._draw_changes(rng, kept[_DIFFERENCES:], more[_DIFFERENCES:])

@@ -17,7 +17,7 @@ import numpy as np
 from fleetgym.model.actions import ActionSpace
 from fleetgym.model.instance import Instance
 from fleetgym.model.scenario import Scenario
-from fleetgym.scoring.fleets import FleetPools
+from fleetgym.scoring.fleets import CHANGES, FleetPools
 from fleetgym.scoring.response import Responder
 from fleetgym.scoring.rollouts import KnownScenario
 
@@ -32,6 +32,7 @@ _GROUPS: tuple[tuple[int, tuple[int, ...]], ...] = (
     (3, (-6, -3, -1, 0, 1, 3, 6)),
     (5, (-1, 0, 1)),
 )
+_BURST_OF_MOVES, _WHOLE_FLEETS = len(_GROUPS), len(_GROUPS) + 1  # kinds of change beside the groups'
 _MOST_OPTIONS = 400  # that a group tries in a window
 _DRAWS = 100  # of slots until a group is found that has not answered since the last change
 _USED = 0.8  # how often a slot is drawn from those in use
@@ -68,6 +69,7 @@ class _Sequence:
         self.most = np.array([c.max_replicas for c in instance.configurations])
         self.track, self._trial = self.known.new_track(), self.known.new_track()
         self.known.play(self.targets, 0, instance.num_windows, math.inf, self._trial, self.track)
+        self._followed = self.track.serving[:0]  # what was wanted to serve last, in vain or not
 
     @property
     def cost_usd(self) -> float:
@@ -122,6 +124,9 @@ class _Sequence:
 
     def follow(self, serving: np.ndarray) -> bool:
         """Let these fleets serve, (T, C), or in some intervals at least, where that costs less."""
+        if np.array_equal(serving, self._followed):
+            return False
+        self._followed = serving
         changed = self.responder.asked(serving)
         different = np.flatnonzero(np.any(changed != self.actions, axis=1))
         if different.size == 0 or self.try_actions(0, len(changed), changed):
@@ -227,9 +232,9 @@ def improve(
     found = _Sequence(instance, scenario, actions)
     dice = _Dice(np.random.default_rng(seed), found.space.nvec, _in_use(actions, *others))
     start_usd, moves, accepted = found.cost_usd, 0, 0
-    work = [instance.num_windows * len(offsets) ** count for count, offsets in _GROUPS]
-    neighbourhoods = _Neighbourhoods([*work, work[0], work[4]], _EXPECTED * start_usd)
-    pools, proposed = FleetPools(found.known), found.track.serving[:0]
+    work = [len(offsets) ** count for count, offsets in _GROUPS] + [len(_NEAR), CHANGES]
+    neighbourhoods = _Neighbourhoods(np.array(work) * instance.num_windows, _EXPECTED * start_usd)
+    pools = FleetPools(found.known)
     answered: set[_Group] = set()  # whose answer to all the others is known
     closed: set[int] = set()  # kinds of which no other group is left
     for slot in [*dice.used, *range(dice.nvec.size)]:
@@ -238,12 +243,10 @@ def improve(
     while found.steps < max_steps:
         before_usd, steps = found.cost_usd, found.steps
         kind = neighbourhoods.choose(dice, closed)
-        if kind == len(_GROUPS):
+        if kind == _BURST_OF_MOVES:
             won = [_move(found, dice, others) for _ in range(_BURST) if found.steps < max_steps]
-        elif kind == len(_GROUPS) + 1:
-            serving = pools.propose(dice.rng, found.track.serving)
-            won = [not np.array_equal(serving, proposed) and found.follow(serving)]
-            proposed = serving
+        elif kind == _WHOLE_FLEETS:
+            won = [found.follow(pools.propose(dice.rng, found.track.serving))]
         elif (group := _group(found, dice, *_GROUPS[kind], answered)) is not None:
             answered.add(group)
             won = [found.respond(group[0], 0, instance.num_windows, group[1])]
@@ -262,8 +265,8 @@ def improve(
 class _Neighbourhoods:
     """Which kind of change to try next: more often one that has brought more per window of work."""
 
-    def __init__(self, work: Sequence[float], expected_usd: float):
-        self.gained_usd, self.work = np.full(len(work), expected_usd), np.array(work, dtype=float)
+    def __init__(self, work: np.ndarray, expected_usd: float):
+        self.gained_usd, self.work = np.full(len(work), expected_usd), work.astype(float)
 
     def choose(self, dice: _Dice, closed: set[int]) -> int:
         """Return a kind that is not closed."""
