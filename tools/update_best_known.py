@@ -310,7 +310,7 @@ def main(argv: list[str] | None = None) -> int:
         "--steps",
         type=of(NUMBER),
         default=3_000_000,
-        help="windows of search per task; 0: only bounds and episodes (default 3000000: 15 CPU s at s, 50 at m)",
+        help="windows of search per task; 0: only bounds and episodes (default 3000000: 18 CPU s at s, 45 at m)",
     )
     parser.add_argument(
         "--receding",
