@@ -92,3 +92,15 @@ def test_actions_let_what_is_wanted_serve() -> None:
     targets = ActionSpace(instance).to_fleets(found.responder.asked(path))
     found.known.play(targets, 0, instance.num_windows, np.inf, found.known.new_track(), track)
     assert np.all(track.serving >= path)
+
+
+def test_the_empty_fleet_is_priced() -> None:
+    """It is priced like any other when it is tried first."""
+    name = "fleet-v0/toy/two-pools"
+    instance, scenario = load_instance(name), load_scenarios(name)[0]
+    found = _Sequence(instance, scenario, nominal_actions(name))
+    pools, rng = FleetPools(found.known), np.random.default_rng(0)
+    serving = np.ones_like(found.track.serving)
+    pools.propose(rng, serving)
+    pools._add(serving.astype(np.int32)[:, None], [np.zeros_like(serving, dtype=np.int32)[:, None]])
+    assert np.all(np.isfinite(pools.operating_usd[:, -1]))

@@ -63,7 +63,7 @@ class FleetPools:
         self._through_usd = np.full(windows, np.inf)  # what the whole day costs with the worst fleet kept
         self._saving = 0.0  # how much more holding is to count than it costs, for the sake of a budget
         self._mixer = np.random.default_rng(0).integers(2**62, size=(configurations,))
-        self._tried = np.zeros((windows, _TRIED), dtype=np.int64)
+        self._tried = np.full((windows, _TRIED), -1)  # keys; that of the empty fleet is 0
 
     def propose(self, rng: np.random.Generator, serving: np.ndarray) -> np.ndarray:
         """Try other fleets for a round, and return those of the cheapest way through all windows.

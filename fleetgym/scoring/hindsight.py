@@ -74,7 +74,7 @@ def plan_in_hindsight(
     starts : list of ndarray of int, shape (windows, slots), optional
         Actions to start from as well. The cheapest start is improved, and takes intervals from the others.
     max_steps : int
-        Windows to play or route at most, `CHOOSING` of them on choosing the start.
+        Windows to play or route at most, `CHOOSING` of them on choosing the start if there are several.
     seed : int
         The same seed finds the same.
 

@@ -37,7 +37,6 @@ class Responder:
     def __init__(self, known: KnownScenario):
         self.known, self.model = known, known.model
         self.members = [np.array(m) for m in known.instance.slot_members]
-        self.paid = np.vstack([np.zeros(known.hold_usd.shape[1]), np.cumsum(known.hold_usd, axis=0)])
 
     def options(self, slot: int, offsets: Sequence[int]) -> int:
         """Return how many options of a slot are tried in a window."""
@@ -190,8 +189,7 @@ class Responder:
         t = np.arange(first, first + len(option))[:, None]
         wait = np.where(t > 0, self.model.startup_windows[c], 0)
         too_early = (wait > 0) & (t - wait < max(1, begin))
-        asked = np.maximum(0, t - wait)
-        return np.where(too_early, np.inf, self.model.startup_usd[c] + self.paid[t, c] - self.paid[asked, c])
+        return np.where(too_early, np.inf, self.known.start_usd[t, c])
 
     def _window_usd(
         self,
