@@ -44,7 +44,7 @@ test-rl: .venv/ready-dev  ## Run the checks that need stable-baselines3 (install
 	$(BIN)/python -m pytest -m rl tests
 
 smoke: .venv/ready-dev  ## Run every benchmark and tool on a small input (3 minutes; prints CPU seconds of each)
-	$(BIN)/python -m pytest -m smoke tests/test_programs.py
+	$(BIN)/python -m pytest -m smoke tests/tools/test_programs.py
 
 lint: .venv/ready-dev  ## Check style, docstrings, types and the length of sentences
 	$(BIN)/ruff check .
@@ -64,7 +64,7 @@ bench: .venv/ready-dev  ## Measure the kernels against their peers, as ratios wi
 	$(MAKE) verify-all
 
 # What `make pages` writes. docs/results.md and the other docs/reproduce-*.md need runs that are not in
-# the repository, and take hours; tests/test_pages.py compares their prose.
+# the repository, and take hours; tests/pages/test_pages.py compares their prose.
 PAGES := docs/inputs.md docs/bounds.md docs/environments docs/families.md docs/fleet-v2.md docs/fleet-v2-families.md docs/backlog.md instances/fleet-v1/croissant.json instances/fleet-v2/croissant.json docs/reproduce-fleet-sim.md leaderboard/tuning/README.md instances/schema instances/fleet-v0/toy
 
 pages: .venv/ready-dev  ## Write every page and schema anew that tools make from stored data (two CPU minutes)

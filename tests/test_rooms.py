@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from places import ROOT
 
 #: Rooms from the ground up; each one may import those before it, and itself.
 ORDER = (

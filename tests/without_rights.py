@@ -8,10 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from places import ROOT
+
 from fleetgym.kernels.compile import cache_folder
 
 NOBODY = 65534
-ROOT = Path(__file__).resolve().parents[1]
 
 
 def run_without_rights(command: list[str], home: Path, **options: object) -> subprocess.CompletedProcess[str]:

@@ -17,11 +17,11 @@ export SDL_VIDEODRIVER=dummy MPLBACKEND=agg
 
 # --- the smoke set: tests that meet the dependencies, seconds each ---
 tests=(
-    tests/kernels/test_simd.py tests/test_env.py tests/test_vector_env.py tests/test_pools_env.py tests/test_makespan_env.py
-    tests/test_wrappers.py tests/test_golden.py tests/test_twin.py tests/test_scoring.py tests/test_library.py
-    tests/test_submission.py tests/test_highs.py tests/test_rendering.py tests/test_report.py tests/test_executors.py
-    tests/test_bounds.py::test_gap_on_toys tests/test_pytest_plugin.py::test_one_process_writes_the_bytes_of_evaluate
-    "tests/test_fleet_v1.py::test_a_sample_is_made_again[fleet-v1/dev/multi-s-101]"
+    tests/kernels/test_simd.py tests/envs/test_env.py tests/envs/test_vector_env.py tests/envs/test_pools_env.py tests/envs/test_makespan_env.py
+    tests/envs/test_wrappers.py tests/envs/test_golden.py tests/reference/test_twin.py tests/scoring/test_scoring.py tests/model/test_library.py
+    tests/leaderboard/test_submission.py tests/bounds/test_highs.py tests/envs/test_rendering.py tests/leaderboard/test_report.py tests/evaluation/test_executors.py
+    tests/bounds/test_bounds.py::test_gap_on_toys tests/evaluation/test_pytest_plugin.py::test_one_process_writes_the_bytes_of_evaluate
+    "tests/families/test_fleet_v1.py::test_a_sample_is_made_again[fleet-v1/dev/multi-s-101]"
 )
 
 commands() {  # what a user does first, in a folder of their own
@@ -125,7 +125,7 @@ else:
     fi
     requirements bounds > "$place/$2/bounds.txt"
     install -r "$place/$2/bounds.txt"
-    python -m pytest -q --no-header -p no:cacheprovider tests/test_highs.py tests/test_bounds.py::test_solvers_agree
+    python -m pytest -q --no-header -p no:cacheprovider tests/bounds/test_highs.py tests/bounds/test_bounds.py::test_solvers_agree
 )
 
 if ! interpreter=$(find_python "$version"); then

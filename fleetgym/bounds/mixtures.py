@@ -1,7 +1,7 @@
 """A kernel that finds the least of what waiting depends on, over the mixtures of workloads that demand leaves.
 
 Mixtures are {w ≥ 0, Σ w = 1, w ≤ cap}. At a vertex some workloads are at their cap, one takes what is left, and the
-others are absent. `tests/test_late_bounds.py` has the same in NumPy.
+others are absent. `tests/bounds/test_late_bounds.py` has the same in NumPy.
 """
 
 from __future__ import annotations

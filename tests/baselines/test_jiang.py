@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import os
-from pathlib import Path
 
 import gymnasium
 import numpy as np
 import pytest
+from places import SHARED
 from problems import snapshot_of
 from toys import nominal_scenario, random_instance, random_scenario
 
@@ -27,7 +26,6 @@ from fleetgym.hardware import catalog
 from fleetgym.papers.jiang import paper, policies
 from fleetgym.papers.jiang.pipelines import Pipeline, Stage, pipeline_rates, pipelines, split_layers
 
-SHARED = Path(os.environ.get("FLEETGYM_SHARED", Path(__file__).parents[2].parent / "shared"))
 PAPERS = SHARED / "fixtures" / "fleetgym.papers.json"
 EXACT = Limits(gap=0.0)
 #: Section 4.2: t1, t2, t3, and two t2 with tensor parallelism.

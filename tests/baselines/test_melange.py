@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import os
-from pathlib import Path
 
 import gymnasium
 import numpy as np
 import pytest
+from places import SHARED
 from problems import snapshot_of
 from toys import random_instance, random_scenario
 
@@ -20,7 +19,6 @@ from fleetgym.baselines.melange.allocation import Limits
 from fleetgym.baselines.melange.buckets import distribution
 from fleetgym.files.errors import FleetgymError
 
-SHARED = Path(os.environ.get("FLEETGYM_SHARED", Path(__file__).parents[2].parent / "shared"))
 PAPERS = SHARED / "fixtures" / "fleetgym.papers.json"
 PROFILE = {
     "A10G": {"cost": 1.01, "tputs": [[2, 1], [5, 2]]},

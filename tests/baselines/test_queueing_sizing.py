@@ -6,11 +6,11 @@ import dataclasses
 import itertools
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 from checker import violations
+from places import SHARED
 from problems import snapshot_of
 from toys import random_instance
 
@@ -28,7 +28,7 @@ from fleetgym.papers.inference_fleet_sim.power import node_availability
 from fleetgym.papers.inference_fleet_sim.sizing import Demand, cheapest_fleets, pool_queue, sized_pool
 from fleetgym.papers.inference_fleet_sim.verification import judge, plan_fleet, simulate_pool, verify
 
-FIXTURES = Path(__file__).resolve().parents[3] / "shared" / "fixtures" / "fleet_sim"  # beside the checkout
+FIXTURES = SHARED / "fixtures" / "fleet_sim"  # beside the checkout
 NAMES = {"A100_80GB": "A100-80GB", "H100_80GB": "H100-80GB", "A10G": "A10G"}
 needs_fixtures = pytest.mark.skipif(
     not FIXTURES.is_dir(), reason="the reference values of fleet-sim are not here"

@@ -2,8 +2,6 @@
 
 import json
 import math
-import os
-from pathlib import Path
 
 import mpmath
 import numpy as np
@@ -11,11 +9,10 @@ import pytest
 from exact_queues import gi_m_c
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from places import SHARED
 
 from fleetgym.kernels import queueing as q
 from fleetgym.kernels.compile import jit
-
-SHARED = Path(os.environ.get("FLEETGYM_SHARED", Path(__file__).parents[2].parent / "shared"))
 
 
 def fleet_sim_cases(name):

@@ -1,0 +1,465 @@
+"""The processes, columns and observations of the preview `fleet-v2`, each against a slow twin or its own law."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import gymnasium
+import numpy as np
+import pytest
+from episodes_twin import compare_episode
+from places import ROOT
+
+import fleetgym
+from fleetgym.envs.fleet_alloc_v1 import AHEAD
+from fleetgym.families import bursts, plans, weekly
+from fleetgym.families.generate import families, generate, stored_scenarios
+from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.hardware import catalog
+from fleetgym.hardware.configurations.templates.split import LINKED, kv_gb, split_replica
+from fleetgym.hardware.performance.replica import NodeType, Service
+from fleetgym.model.conditions import Conditions
+from fleetgym.model.dynamics import draw_scenario
+from fleetgym.model.dynamics.prices import PriceWalk
+from fleetgym.model.dynamics.scenario import level_process
+from fleetgym.model.dynamics.weekly import basis, later, weekend_share
+from fleetgym.model.instance import Instance
+from fleetgym.model.processes import PROFILE
+from tools import split_ratio
+
+V1 = "fleetgym:preview/FleetAlloc-v1"
+FAMILIES = ("week", "ou-v2", "drop-v2", "budget-v2", "tail-v2", "market", "split")
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, Instance]:
+    """Return a small instance of each family."""
+    return {name: generate(name, "s", 1001) for name in FAMILIES}
+
+
+# -- weekly demand
+
+
+def test_profile_is_the_stated_sum() -> None:
+    """A plain loop over hours and terms gives the same profile; it repeats every week."""
+    instance = generate("ou-v2", "s", 1001)
+    process = level_process(instance.dynamics.demand, instance.num_workloads)
+    parameters = {name: instance.dynamics.demand.parameters[name] for name in PROFILE}
+    for window in (0, 100, 287, 900, 2015):
+        hour = 24.0 * process.first_day + window / 12.0
+        weekend = float(weekend_share(np.array(hour)))
+        for i in range(instance.num_workloads):
+            total = 0.0
+            for days, weight in (("workday", 1.0 - weekend), ("weekend", weekend)):
+                log = parameters[f"{days}_level"][i]
+                for k in (1, 2, 3, 4):
+                    angle = 2.0 * math.pi * k * hour / 24.0
+                    log += parameters[f"{days}_cos_{k}"][i] * math.cos(angle)
+                    log += parameters[f"{days}_sin_{k}"][i] * math.sin(angle)
+                total += weight * log
+            assert process.daily(window, 300.0)[i] == pytest.approx(total, abs=1e-9)
+    np.testing.assert_allclose(process.daily(5, 300.0), process.daily(5 + weekly.WEEK, 300.0), atol=1e-9)
+
+
+def test_later_moves_the_day() -> None:
+    """A profile moved by three hours is at noon what it was at nine."""
+    rng = np.random.default_rng(0)
+    profile = rng.normal(size=(len(PROFILE), 2))
+    moved = later(profile, np.array([3.0, -2.0]))
+    noon, before = (
+        basis(np.array([36.0])),
+        basis(np.array([33.0])),
+    )
+    np.testing.assert_allclose(moved[:, 0] @ noon, profile[:, 0] @ before, atol=1e-12)
+    np.testing.assert_allclose(moved[:, 1] @ noon, profile[:, 1] @ basis(np.array([38.0])), atol=1e-12)
+
+
+def test_mean_demand_is_nominal() -> None:
+    """Over many drawn weeks the mean rate is the nominal one."""
+    instance = generate("week", "s", 1001)
+    process = level_process(instance.dynamics.demand, instance.num_workloads)
+    rng = np.random.default_rng(1)
+    means = [np.exp(process.log_level(rng, weekly.WEEK, 300.0)).mean(axis=0) for _ in range(60)]
+    np.testing.assert_allclose(np.mean(means, axis=0), 1.0, atol=0.04)
+
+
+def test_demand_moves_as_the_measured_week_does() -> None:
+    """Code moves at least fivefold within a working day and falls below .6 of its mean at weekends; chat far less."""
+    week = weekly.azure_week()
+    for kind, swing, weekend in (("code", (7.0, 12.0), 0.45), ("conversation", (1.5, 2.5), 0.75)):
+        rate = np.array(week[kind]["requests"], dtype=float).reshape(7, 144)
+        fitted = np.exp(np.array(week[kind]["profile"]) @ basis(np.arange(1008) / 6.0)).reshape(7, 144)
+        for days in (rate, fitted):
+            spread = np.quantile(days, 0.95, axis=1) / np.quantile(days, 0.05, axis=1)
+            assert swing[0] < np.median(spread[:5]) < swing[1]
+            assert days[5:].mean() / days.mean() < weekend
+        assert np.std(np.log(rate / fitted)) < 0.12
+
+
+def test_a_week_is_scored_by_the_real_one(made: dict[str, Instance]) -> None:
+    """2016 windows after two weeks; a stored week like drawn ones; no window gives the next away."""
+    instance = made["week"]
+    assert (instance.num_windows, len(instance.history.rate_rps)) == (2016, 4032)
+    (scenario,) = stored_scenarios(instance, 1001, 3)
+    log = np.log(np.maximum(scenario.rate_rps, 1e-3))
+    drawn = np.log(np.maximum(draw_scenario(instance, np.random.default_rng(2)).rate_rps, 1e-3))
+    for i in range(instance.num_workloads):
+        assert np.corrcoef(log[:, i], drawn[:, i])[0, 1] > 0.5
+    lagged = np.concatenate([np.ones((2010, 1)), *[log[k : 2010 + k] for k in range(6)]], axis=1)
+    left = log[6:] - lagged @ np.linalg.lstsq(lagged, log[6:], rcond=None)[0]
+    assert (left.std(axis=0) > 0.02).all()
+
+
+# -- bursts
+
+
+@pytest.mark.parametrize(("law", "rate"), [(bursts.CHAT, 20.0), (bursts.CODE, 20.0)])
+def test_arrivals_follow_their_law(law: bursts.BurstLaw, rate: float) -> None:
+    """Counts drawn by a law have its index of dispersion from a second to five minutes."""
+    counts = law.counts(np.random.default_rng(3), rate, 400_000, 0.5)
+    assert counts.mean() == pytest.approx(0.5 * rate, rel=0.05)
+    for scale in (2.0, 10.0, 60.0, 300.0):
+        sums = (
+            counts[: len(counts) // int(2 * scale) * int(2 * scale)].reshape(-1, int(2 * scale)).sum(axis=1)
+        )
+        assert sums.var() / sums.mean() == pytest.approx(law.dispersion(rate, scale), rel=0.2)
+
+
+def test_laws_are_those_that_were_measured() -> None:
+    """Within a third of the measured indices of the Azure hour, where its drift is taken out."""
+    hour = weekly.azure_week()["bursts"]
+    for law, kind, scales in (
+        (bursts.CHAT, "azure_conv", (2, 10, 60)),
+        (bursts.CODE, "azure_code", (2, 10, 60, 300)),
+    ):
+        for scale in scales:
+            found = law.dispersion(hour[kind]["rate_rps"], scale)
+            assert found == pytest.approx(hour[kind][str(scale)], rel=0.33)
+
+
+def test_more_than_one_law(made: dict[str, Instance]) -> None:
+    """`tail-v2` charges dispersion at the scale of a request; it differs between chat and code."""
+    said = made["tail-v2"].provenance["arrivals"]
+    assert "modulated" in said
+    assert "clustered" in said
+    assert len({w.arrival_cv2 for w in made["tail-v2"].workloads}) >= 2
+    assert max(w.arrival_cv2 for w in made["tail-v2"].workloads) <= 20.0
+
+
+LIMITS_S = {
+    "voice": 0.04,
+    "thinking": 0.04,
+    "dialogue": 0.04,
+    "retrieval": 0.05,
+    "copilot": 0.1,
+    "legal": 0.1,
+}
+
+
+def within_its_limit(instance: Instance, i: int, j: int) -> bool:
+    """Tell from the instance alone whether tokens come fast enough where the most requests are served at once."""
+    workload, affine = instance.workloads[i], instance.performance
+    generating_s = sum(
+        sign
+        * (
+            part.base[i, j]
+            + part.per_input_token[i, j] * workload.input_tokens
+            + part.per_output_token[i, j] * workload.output_tokens
+        )
+        for sign, part in ((1.0, affine.service_s), (-1.0, affine.prefill_s))
+    )
+    return bool(generating_s / workload.output_tokens <= LIMITS_S[workload.id] * (1.0 + 1e-12))
+
+
+def pairs(instance: Instance) -> set[tuple[str, str]]:
+    """Return which workloads may use which configurations."""
+    return {
+        (instance.workloads[i].id, instance.configurations[j].id)
+        for i, j in zip(*np.nonzero(instance.performance.compatible), strict=True)
+    }
+
+
+@pytest.mark.parametrize("size", ["s", "m"])
+def test_limits_between_tokens_drop_what_breaks_them(size: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the limits the same pairs are there, and those besides that break a limit."""
+    limited = generate("tail-v2", size, 1003)
+    plain = dataclasses.replace(plans.FAMILIES["tail-v2"], token_slos=False)
+    monkeypatch.setitem(plans.FAMILIES, "tail-v2", plain)
+    free = generate("tail-v2", size, 1003)
+    fast = {
+        (workload.id, configuration.id)
+        for i, workload in enumerate(free.workloads)
+        for j, configuration in enumerate(free.configurations)
+        if free.performance.compatible[i, j] and within_its_limit(free, i, j)
+    }
+    assert pairs(limited) == fast < pairs(free)
+    assert "token_slos" in limited.provenance
+    assert "token_slos" not in free.provenance
+
+
+# -- the market
+
+
+def walk(**changes: float) -> PriceWalk:
+    """Return prices of four pools in two regions, the last of which never moves."""
+    values = {
+        "ou_sd": 0.2,
+        "ou_time_min": 480.0,
+        "jumps_per_day": 1.0,
+        "jump_log_mean": 0.3,
+        "jump_hold_min": 120.0,
+    }
+    vectors = {name: np.full(4, value) for name, value in {**values, **changes}.items()}
+    for name in ("ou_sd", "jumps_per_day"):
+        vectors[name][3] = 0.0
+    return PriceWalk(
+        **vectors, ceiling=np.full(4, 50.0), region=np.array([0, 0, 1, 1]), same_region=0.6, other_region=0.2
+    )
+
+
+def test_prices_move_about_their_list_prices() -> None:
+    """The mean factor is 1, pools of a region move together more than others, and what does not move is 1."""
+    rng = np.random.default_rng(4)
+    drawn = np.concatenate([walk().draw(rng, 2016, 300.0) for _ in range(150)])
+    np.testing.assert_allclose(drawn.mean(axis=0)[:3], 1.0, atol=0.03)
+    assert (drawn[:, 3] == 1.0).all()
+    calm = np.concatenate([np.log(walk(jumps_per_day=0.0).draw(rng, 2016, 300.0)) for _ in range(150)])
+    matrix = np.corrcoef(calm[:, :3].T)
+    assert matrix[0, 1] == pytest.approx(0.6, abs=0.08)
+    assert matrix[0, 2] == pytest.approx(0.2, abs=0.1)
+    assert calm[:, 0].std() == pytest.approx(0.2, rel=0.05)
+
+
+def test_spot_never_costs_more_than_on_demand(made: dict[str, Instance]) -> None:
+    """The ceiling holds, on-demand and reserved prices stand still, and reserved GPUs cost nothing to use."""
+    instance = made["market"]
+    on_demand = {p.gpu_type: p.price_usd_per_gpu_h for p in instance.pools if p.market == "on-demand"}
+    for seed in range(5):
+        price = draw_scenario(instance, np.random.default_rng(seed)).price_factor
+        for g, pool in enumerate(instance.pools):
+            if pool.market == "spot":
+                assert price[:, g].std() > 0.01
+                assert (price[:, g] * pool.price_usd_per_gpu_h).max() <= on_demand[pool.gpu_type] * 1.001
+            else:
+                assert (price[:, g] == 1.0).all()
+    assert [p.price_usd_per_gpu_h for p in instance.pools if p.market == "reserved"] == [0.0]
+    assert "used or not" in instance.provenance["commitment"]
+
+
+def dropping(instance: Instance) -> tuple[fleetgym.Scenario, np.ndarray]:
+    """Return a scenario in which a warned pool drops, and which pools are warned."""
+    warned = np.array(instance.dynamics.availability.parameters["warning_windows"]) > 0
+    for seed in range(50):
+        scenario = draw_scenario(instance, np.random.default_rng(seed))
+        if (np.diff(scenario.available_gpus[:, warned], axis=0) < 0).any():
+            return scenario, warned
+    raise AssertionError("no drop in fifty days")
+
+
+def test_drops_are_announced_one_window_ahead(made: dict[str, Instance]) -> None:
+    """Only where the cloud warns, only falls, and one window ahead; the view counts on it; batches say the same."""
+    instance = made["market"]
+    scenario, warned = dropping(instance)
+    assert warned.any()
+    assert not warned.all()
+    env = gymnasium.make(V1, instance=instance).unwrapped
+    envs = gymnasium.make_vec(V1, num_envs=2, instance=instance, full_info=True)
+    old = gymnasium.make("FleetAlloc-v0", instance=instance).unwrapped
+    options = {"scenario": scenario}
+    observation, info = env.reset(seed=0, options=options)
+    many, infos = envs.reset(seed=0, options=options)
+    before, _ = old.reset(seed=0, options=options)
+    caps = np.array([pool.cap_gpus for pool in instance.pools])
+    action = env.actions.from_fleet(instance.nominal_fleet)
+    view, told = fleetgym.View(instance), 0
+    for t in range(instance.num_windows):
+        expected = caps.copy()
+        last = caps if t == 0 else scenario.available_gpus[t - 1]
+        for g in range(len(caps)):
+            if warned[g] and scenario.available_gpus[t, g] < last[g]:
+                expected[g] = scenario.available_gpus[t, g]
+                told += 1
+        assert info["announced_gpus"].tolist() == expected.tolist()
+        assert infos["announced_gpus"][1].tolist() == expected.tolist()
+        np.testing.assert_array_equal(observation["announced"], (expected / caps).astype(np.float32))
+        for name, values in observation.items():
+            np.testing.assert_array_equal(many[name][1], values)
+        for name, values in before.items():
+            np.testing.assert_array_equal(observation[name], values)
+        view.update(info)
+        assert view.conditions.available_gpus.tolist() == np.minimum(last, expected).tolist()
+        observation, reward, _, _, info = env.step(action)
+        many, rewards, _, _, infos = envs.step(np.stack([action, action]))
+        before, old_reward, *_ = old.step(action)
+        assert reward == rewards[0] == rewards[1] == old_reward
+        if t == instance.num_windows - 2:
+            break
+    assert told > 0
+    envs.close()
+
+
+# -- split replicas
+
+SERVICE = Service(
+    model=catalog.model("Llama-3.1-8B"),
+    input_tokens=1155,
+    output_tokens=211,
+    prefill_slo_s=0.8,
+    decode_slo_s=0.03,
+)
+L40S, A100 = (NodeType(catalog.gpu(name), 1) for name in ("L40S", "A100-80GB"))
+
+
+def test_a_split_replica_serves_what_its_smaller_side_can() -> None:
+    """Throughput is the least of three; doubling the smaller side raises it, doubling the other one does not."""
+    one = split_replica(SERVICE, L40S, A100, (1, 1))
+    more = [split_replica(SERVICE, L40S, A100, ratio) for ratio in ((2, 1), (1, 2))]
+    assert one is not None
+    assert all(found is not None for found in more)
+    assert one.throughput_rps == min(one.prefill_rps, one.decode_rps, one.link_rps)
+    smaller = 0 if one.prefill_rps < one.decode_rps else 1
+    assert more[smaller].throughput_rps > one.throughput_rps == more[1 - smaller].throughput_rps
+    assert dict(more[0].gpus) == {"L40S": 2, "A100-80GB": 1}
+
+
+def test_the_first_token_waits_for_the_kv_cache() -> None:
+    """The transfer is part of the prefill time: bytes of the prompt's cache over the link's bandwidth."""
+    found = split_replica(SERVICE, L40S, A100, (1, 1))
+    slow = split_replica(SERVICE, L40S, A100, (1, 1), options=type(LINKED)(network_gb_per_s=1.0))
+    assert found is not None
+    assert slow is not None
+    gap = slow.prefill_s.at(1155, 211) - found.prefill_s.at(1155, 211)
+    assert gap == pytest.approx(kv_gb(SERVICE) * (1.0 - 1.0 / 12.5), rel=1e-9)
+    assert slow.link_rps == pytest.approx(1.0 / kv_gb(SERVICE))
+
+
+def test_a_side_that_cannot_serve_gives_nothing() -> None:
+    """A model that no single node of a side holds makes no split replica."""
+    big = Service(
+        model=catalog.model("Llama-3.1-70B"),
+        input_tokens=1155,
+        output_tokens=211,
+        prefill_slo_s=2,
+        decode_slo_s=0.05,
+    )
+    assert split_replica(big, L40S, A100, (1, 1)) is None
+
+
+def test_split_instances_have_both_kinds(made: dict[str, Instance]) -> None:
+    """Split replicas use the pools of both sides, beside ones that serve both phases."""
+    instance = made["split"]
+    split = np.array([":split" in c.id for c in instance.configurations])
+    assert split.any()
+    assert not split.all()
+    assert max((use > 0).sum() for use in instance.gpu_use.T[split]) == 2
+
+
+@pytest.mark.parametrize("mix", ["chat", "code and reasoning"])
+def test_a_fixed_ratio_never_costs_less(mix: str) -> None:
+    """Phases bought apart relax fixed ratios, more columns relax fewer; the page says by how much."""
+    found = split_ratio.rents("Llama-3.1-8B", split_ratio.MIXES[mix])
+    assert found.free <= found.columns * (1 + 1e-9) <= found.fixed * (1 + 2e-9)
+    page = (ROOT / "docs" / "fleet-v2.md").read_text(encoding="utf-8")
+    extra = " | ".join(f"{100 * (usd / found.free - 1):+.1f} %" for usd in (found.fixed, found.columns))
+    assert f"| `Llama-3.1-8B` | {mix} | {found.free:.1f} | {extra} |" in page
+
+
+# -- all families
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_reference_evaluator_agrees(family: str, made: dict[str, Instance]) -> None:
+    """Every new process and column, over windows of a stored and a drawn scenario, to 1e-9."""
+    instance = made[family]
+    compare_episode(instance, stored_scenarios(instance, 1001, 1)[0], 14, seed=1)
+    compare_episode(instance, draw_scenario(instance, np.random.default_rng(5)), 14, seed=2)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_same_seed_gives_the_same_instance(family: str, made: dict[str, Instance]) -> None:
+    """Everything derives from family, size and seed; instances survive their file form."""
+    assert generate(family, "S", 1001).content_hash == made[family].content_hash
+    assert Instance.from_dict(made[family].to_dict()) == made[family]
+    assert families()[family].sizes == ("s", "m")
+    scenario = stored_scenarios(made[family], 1001, 1)[0]
+    again = stored_scenarios(made[family], 1001, 1)[0]
+    np.testing.assert_array_equal(scenario.rate_rps, again.rate_rps)
+    np.testing.assert_array_equal(scenario.price_factor, again.price_factor)
+
+
+@pytest.mark.parametrize("family", ["week", "market"])
+def test_beliefs_take_the_new_processes(family: str, made: dict[str, Instance]) -> None:
+    """A belief filters weekly demand and moving prices; its forecast knows the time of the week."""
+    instance = made[family]
+    belief = fleetgym.Belief(instance)
+    scenario = draw_scenario(instance, np.random.default_rng(6))
+    errors = []
+    for t in range(60):
+        belief.update(t, Conditions.of(scenario, t))
+        paths = belief.sample(8, 2, np.random.default_rng(t))
+        errors.append(
+            np.log(paths.workload[:, 0, 0].mean(axis=0) / np.maximum(scenario.rate_rps[t + 1], 1e-2))
+        )
+    assert np.median(np.abs(errors[20:])) < 0.3
+
+
+@pytest.mark.parametrize(
+    ("process", "field", "value", "said"),
+    [
+        ("demand", "first_day", 1.5, "whole number"),
+        ("availability", "warning_windows", 0.5, "whole number"),
+        ("prices", "other_region", 0.9, "other_region <= same_region"),
+        ("prices", "jump_log_mean", 1.0, "from 0 to 0.9"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    process: str, field: str, value: float, said: str, made: dict[str, Instance]
+) -> None:
+    """A parameter out of its range is named, with its path."""
+    data = made["market"].to_dict()
+    data["dynamics"][process]["parameters"][field] = value
+    with pytest.raises(DataError, match=said):
+        Instance.from_dict(data)
+
+
+def test_a_batch_wants_one_kind_of_warning(made: dict[str, Instance]) -> None:
+    """Instances that differ in what is announced are refused, not played wrongly."""
+    data = made["market"].to_dict()
+    data["dynamics"]["availability"]["parameters"]["warning_windows"] = 0.0
+    with pytest.raises(FleetgymError, match="announced"):
+        gymnasium.make_vec(V1, num_envs=2, instance=[made["market"], Instance.from_dict(data)])
+
+
+def test_v1_shows_the_history_at_the_same_time_of_the_week(made: dict[str, Instance]) -> None:
+    """Time of the week and forecasts, by a plain loop; without a history of a day the forecast is 0."""
+    instance = made["week"]
+    env = gymnasium.make(V1, instance=instance).unwrapped
+    observation, _ = env.reset(seed=0)
+    past = instance.history.rate_rps
+    nominal = np.array([w.rate_rps for w in instance.workloads])
+    for row, ahead in enumerate(AHEAD):
+        mean = (past[ahead] + past[ahead + 2016]) / 2
+        expected = np.clip(np.log(np.maximum(mean / nominal, 1e-300)), -5, 5).astype(np.float32)
+        np.testing.assert_allclose(observation["forecast"][row], expected, rtol=1e-6)
+    np.testing.assert_allclose(observation["week"], [0.0, 1.0], atol=1e-6)
+    assert env.observation_space.contains(observation)
+    toy = gymnasium.make(V1, instance="fleet-v0/toy/two-pools").unwrapped
+    observation, _ = toy.reset(seed=0)
+    assert (observation["forecast"] == 0).all()
+    assert (observation["announced"] == 1).all()
+
+
+@pytest.mark.parametrize(
+    "name", ["fleet-v1/dev/drop-s-101", "fleet-v1/dev/multi-s-101", "fleet-v1/dev/tail-s-101"]
+)
+def test_fleet_v1_is_made_as_before(name: str) -> None:
+    """Generators of frozen families give the frozen content."""
+    family, size, seed = name.rpartition("/")[2].split("-")
+    instance = generate(family, size, int(seed))
+    assert instance.content_hash == fleetgym.load_instance(name).content_hash
+    for fresh, kept in zip(
+        stored_scenarios(instance, int(seed), 3, 4), fleetgym.load_scenarios(name), strict=True
+    ):
+        np.testing.assert_array_equal(fresh.rate_rps, kept.rate_rps)
+        np.testing.assert_array_equal(fresh.available_gpus, kept.available_gpus)

@@ -1,0 +1,133 @@
+"""Models from their published configurations: parameters, KV cache per token, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from model_configs import (
+    DEEPSEEK_V3,
+    GEMMA2_9B,
+    GEMMA3_27B,
+    GPT_OSS_120B,
+    LLAMA_70B,
+    MISTRAL_7B,
+    MIXTRAL,
+    QWEN3_30B,
+    QWEN3_235B,
+)
+
+from fleetgym.files.errors import DataError
+from fleetgym.hardware import catalog
+from fleetgym.hardware.model_config import read_model
+
+# Published sizes in billions; KV bytes per token at 16 bit by hand: 2 x layers x KV heads x dimension x 2 bytes.
+CASES = [
+    ("DeepSeek-V3", DEEPSEEK_V3, 671.0, 37.0, 61 * (512 + 64) * 2),
+    ("Qwen3-235B-A22B", QWEN3_235B, 235.1, 22.1, 94 * 4 * 128 * 4),
+    ("Qwen3-30B-A3B", QWEN3_30B, 30.5, 3.3, 48 * 4 * 128 * 4),
+    ("Llama-3.1-70B", LLAMA_70B, 70.55, 70.55, 80 * 8 * 128 * 4),
+    ("gemma-2-9b", GEMMA2_9B, 9.24, 9.24, 42 * 8 * 256 * 4),
+    ("gemma-3-27b", GEMMA3_27B, 27.0, 27.0, 62 * 16 * 128 * 4),
+    ("Mistral-7B", MISTRAL_7B, 7.24, 7.24, 32 * 8 * 128 * 4),
+    ("Mixtral-8x7B", MIXTRAL, 46.7, 12.9, 32 * 8 * 128 * 4),
+    ("gpt-oss-120b", GPT_OSS_120B, 116.8, None, 36 * 8 * 64 * 4),
+]
+
+
+def written(folder, config):
+    """Write a configuration as it is published."""
+    path = folder / "config.json"
+    path.write_text(json.dumps(config))
+    return path
+
+
+@pytest.mark.parametrize(("name", "config", "total", "active", "kv_bytes"), CASES)
+def test_published_sizes(tmp_path, name, config, total, active, kv_bytes):
+    """Total parameters within 1 % of the published count, active ones within 2 %; KV bytes exact."""
+    model = read_model(written(tmp_path, config), name=name).model
+    assert model.params_b == pytest.approx(total, rel=0.01)
+    assert active is None or model.active_params_b == pytest.approx(active, rel=0.02)
+    assert model.kv_bytes_per_token == kv_bytes
+
+
+def test_sliding_windows_hold_their_last_tokens(tmp_path):
+    """Beyond the window only the other layers grow."""
+    gemma = read_model(written(tmp_path, GEMMA3_27B), name="gemma").model
+    layer = 16 * 128 * 4
+    assert gemma.windowed_layers == 52
+    assert gemma.kv_bytes(1000) == 62 * layer * 1000
+    assert gemma.kv_bytes(10_000) == pytest.approx(10 * layer * 10_000 + 52 * layer * 1024)
+    gemma2 = read_model(written(tmp_path, GEMMA2_9B), name="gemma").model
+    assert gemma2.kv_bytes(8192) == pytest.approx(21 * 8 * 256 * 4 * (8192 + 4096))
+    mistral = read_model(written(tmp_path, MISTRAL_7B), name="m").model
+    assert mistral.kv_bytes(30_000) == mistral.kv_bytes(4096)
+
+
+def test_catalogue_agrees(tmp_path):
+    """What the catalogue computed from the same configuration, it says too."""
+    for name, config in (("Llama-3.1-70B", LLAMA_70B), ("Qwen3-235B-A22B", QWEN3_235B)):
+        own, known = read_model(written(tmp_path, config), name=name).model, catalog.model(name)
+        assert own.params_b == pytest.approx(known.params_b, rel=1e-3)
+        assert own.active_params_b == pytest.approx(known.active_params_b, rel=3e-3)  # routers
+        assert own.kv_bytes_per_token == known.kv_bytes_per_token
+        assert own.max_context == known.max_context
+
+
+def test_quantised_weights(tmp_path):
+    """A quantised checkpoint comes at its own precision; embeddings and routers stay at 16 bit."""
+    deepseek = read_model(written(tmp_path, DEEPSEEK_V3), name="d")
+    assert deepseek.model.precisions == ("fp8", "int8")
+    assert deepseek.model.weight_gb("fp8") == pytest.approx(671 + 2 * 129280 * 7168 / 1e9, rel=0.01)
+    assert any("predict further" in text for text in deepseek.assumed)
+    oss = read_model(written(tmp_path, GPT_OSS_120B), name="o").model
+    assert oss.precisions == ("int4",)
+    assert oss.weight_gb("int4") == pytest.approx(61, rel=0.05)
+    llama = read_model(written(tmp_path, LLAMA_70B), name="l")
+    assert llama.model.precisions == ()
+    assert any("16 bit" in text for text in llama.assumed)
+
+
+def test_name_comes_from_the_file_or_its_folder(tmp_path):
+    """As Hugging Face stores it."""
+    folder = tmp_path / "Llama-3.1-70B-Instruct"
+    folder.mkdir()
+    assert read_model(written(folder, LLAMA_70B)).model.name == "Llama-3.1-70B-Instruct"
+    named = {**LLAMA_70B, "_name_or_path": "meta-llama/Other-70B"}
+    assert read_model(written(folder, named)).model.name == "Other-70B"
+
+
+@pytest.mark.parametrize(
+    ("change", "where", "says"),
+    [
+        ({"hidden_size": None}, "$.hidden_size", "is missing"),
+        ({"num_hidden_layers": 80.5}, "$.num_hidden_layers", "whole number"),
+        ({"num_attention_heads": True}, "$.num_attention_heads", "whole number"),
+        ({"num_key_value_heads": 7}, "$.num_key_value_heads", "divisor"),
+        ({"model_type": "mamba2"}, "$.model_type", "not known"),
+        ({"quantization_config": {"quant_method": "magic"}}, "$.quantization_config.quant_method", "unknown"),
+        (
+            {"quantization_config": {"quant_method": "gptq", "bits": 3}},
+            "$.quantization_config.bits",
+            "4 or 8",
+        ),
+        ({"max_position_embeddings": -1}, "$.max_position_embeddings", "from 1"),
+    ],
+)
+def test_faults_name_their_place(tmp_path, change, where, says):
+    """File, JSON path, and what would be valid."""
+    with pytest.raises(DataError) as caught:
+        read_model(written(tmp_path, {**LLAMA_70B, **change}), name="l")
+    assert caught.value.path == where
+    assert says in caught.value.message
+    assert caught.value.source.endswith("config.json")
+    with pytest.raises(DataError):
+        read_model(written(tmp_path, []), name="l")
+
+
+def test_mixtures_are_checked(tmp_path):
+    """Experts and kinds of layers must agree with their number."""
+    with pytest.raises(DataError, match="at most 256"):
+        read_model(written(tmp_path, {**DEEPSEEK_V3, "num_experts_per_tok": 300}), name="d")
+    with pytest.raises(DataError, match="layer_types"):
+        read_model(written(tmp_path, {**GPT_OSS_120B, "layer_types": ["full_attention"]}), name="o")
