@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from fleetgym.envs.makespan import busy_seconds
 from fleetgym.model.instance import Instance
 from fleetgym.model.planning import Snapshot
 
@@ -56,7 +55,7 @@ def serving_seconds(snapshot: Snapshot, allowed: np.ndarray | None = None) -> np
         Configurations that may be used; None: all. Those that are not `placeable` never are.
     """
     usable = placeable(snapshot) if allowed is None else placeable(snapshot) & allowed
-    return np.where(keeps_slos(snapshot, usable), busy_seconds(snapshot), np.inf)
+    return np.where(keeps_slos(snapshot, usable), snapshot.busy_seconds(), np.inf)
 
 
 #: Where some pair is late at any load, no utilisation is safe; then this one is taken.

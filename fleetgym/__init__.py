@@ -87,10 +87,6 @@ def _register() -> None:
             entry_point="fleetgym.envs.fleet_alloc_v1:FleetAllocV1Env",
             vector_entry_point="fleetgym.envs.fleet_alloc_v1:FleetAllocV1VectorEnv",
         )
-    if "FleetMakespan-v0" not in gymnasium.registry:
-        gymnasium.register("FleetMakespan-v0", entry_point="fleetgym.envs.makespan:FleetMakespanEnv")
-    if "FleetPools-v0" not in gymnasium.registry:
-        gymnasium.register("FleetPools-v0", entry_point="fleetgym.envs.pools:FleetPoolsEnv")
 
 
 _register()

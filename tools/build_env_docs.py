@@ -73,7 +73,7 @@ def environment_page(env_id: str) -> str:
 
 def wrappers_page() -> str:
     """Return the page of the wrappers."""
-    parts = ["# Wrappers for learning", _NOTE, _markdown(inspect.getdoc(wrappers) or "")]
+    parts = ["# Wrappers for learning", _NOTE, _numpydoc(inspect.getdoc(wrappers) or "")]
     for name in wrappers.__all__:
         thing = getattr(wrappers, name)
         constructor = thing.__init__ if inspect.isclass(thing) else thing
@@ -92,7 +92,7 @@ def index_page(ids: list[str]) -> str:
     for env_id in ids:
         text = inspect.getdoc(type(gymnasium.make(env_id).unwrapped)) or ""
         rows.append((f"[`{env_id}`]({file_name(env_id)})", _one_line(text.partition("\n\n")[0])))
-    more = "[Wrappers for learning](wrappers.md): margins, normalisation, forecasts, history, scaled rewards."
+    more = "[Wrappers for learning](wrappers.md): margins as actions, features as observations, rewards near one."
     return "\n\n".join(("# Environments", _NOTE, table(("id", "what it is"), rows, 2).rstrip(), more)) + "\n"
 
 

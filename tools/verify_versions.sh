@@ -17,7 +17,7 @@ export SDL_VIDEODRIVER=dummy MPLBACKEND=agg
 
 # --- the smoke set: tests that meet the dependencies, seconds each ---
 tests=(
-    tests/kernels/test_simd.py tests/envs/test_env.py tests/envs/test_vector_env.py tests/envs/test_pools_env.py tests/envs/test_makespan_env.py
+    tests/kernels/test_simd.py tests/envs/test_env.py tests/envs/test_vector_env.py
     tests/envs/test_wrappers.py tests/envs/test_golden.py tests/reference/test_twin.py tests/scoring/test_scoring.py tests/model/test_library.py
     tests/leaderboard/test_submission.py tests/bounds/test_highs.py tests/envs/test_rendering.py tests/leaderboard/test_report.py tests/evaluation/test_executors.py
     tests/bounds/test_bounds.py::test_gap_on_toys tests/evaluation/test_pytest_plugin.py::test_one_process_writes_the_bytes_of_evaluate
@@ -35,7 +35,7 @@ import fleetgym
 from fleetgym.bounds.hindsight import hindsight_bound
 
 toy = "fleet-v0/toy/two-pools"
-for name in ("FleetAlloc-v0", "FleetPools-v0", "FleetMakespan-v0"):
+for name in ("FleetAlloc-v0",):
     env = gymnasium.make(f"fleetgym:{name}", instance=toy)
     env.reset(seed=0)
     windows, done = 0, False

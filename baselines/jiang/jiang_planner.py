@@ -8,7 +8,6 @@ import numpy as np
 
 from fleetgym.agents.arguments import at_least, one_of, positive_share
 from fleetgym.agents.rolling import Rolling
-from fleetgym.envs.makespan import busy_seconds
 from fleetgym.model.planning import Plan, Snapshot
 
 from ..agents import rolling, rolls
@@ -31,7 +30,7 @@ class JiangPlanner:
     each configuration may be busy for its safe utilisation (section 3 of the model page) as planned. Only routes
     that keep the workload's SLOs by themselves count, unless it has none. Where availability or budget are too
     small for all requests, the unserved ones cost what the instance says, and the sum is minimal. ``"makespan"`` is
-    the published problem, for `FleetMakespan-v0`: the fastest fleet within the snapshot's budget, no SLOs.
+    the published problem: the fastest fleet within the snapshot's budget, no SLOs.
 
     Parameters
     ----------
@@ -80,7 +79,7 @@ class JiangPlanner:
             ``diagnostics``: ``makespan_s`` (busy seconds, at full servers), ``bound_s``, ``assignment`` (I, C).
         """
         if self.objective == "makespan":
-            found = self._fastest(problem_of(snapshot, busy_seconds(snapshot)))
+            found = self._fastest(problem_of(snapshot, snapshot.busy_seconds()))
         else:
             found = self._cheapest_enough(snapshot)
         return Plan(

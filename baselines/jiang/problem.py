@@ -11,8 +11,9 @@ import dataclasses
 
 import numpy as np
 
-from fleetgym.envs.makespan import best_assignment
 from fleetgym.files.errors import FleetgymError
+
+from .assignment import best_assignment
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -125,7 +126,7 @@ class MakespanPlan:
     assignment : (W, C) ndarray
         Share of each workload on each configuration, x.
     makespan_s : float
-        Recomputed for the fleet by `fleetgym.envs.makespan.best_assignment`; inf if not all is served.
+        Recomputed for the fleet by `best_assignment`; inf if not all is served.
     bound_s : float
         No fleet is faster; 0 if nothing is known.
     nodes, checks : int

@@ -9,7 +9,6 @@ import numpy as np
 
 from fleetgym.agents.arguments import passes_on, whole_at_least
 from fleetgym.agents.rolling import Rolling, Static
-from fleetgym.envs.makespan import busy_seconds
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.planning import Plan, Snapshot
 
@@ -113,7 +112,7 @@ class _Placing:
         self.replicas = np.zeros(count_c, dtype=np.int64)
         self.good = keeps_slos(snapshot, placeable(snapshot))
         with np.errstate(invalid="ignore"):
-            per_request = busy_seconds(snapshot) * snapshot.hold_usd
+            per_request = snapshot.busy_seconds() * snapshot.hold_usd
         self.rank = np.argsort(np.where(self.good, per_request, np.inf), axis=1, kind="stable")
         self.problem = _packed(snapshot, rules)
 

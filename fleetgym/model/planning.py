@@ -1,4 +1,4 @@
-"""What a planner gets and gives: `Snapshot` in (one window's problem, all numbers filled in), `Plan` out."""
+"""State what a planner gets, a `Snapshot` of one window's problem, and what it returns, a `Plan`."""
 
 from __future__ import annotations
 
@@ -130,6 +130,28 @@ class Snapshot:
     budget_usd: float
     fleet: np.ndarray
     segments: LateSegments
+
+    def busy_seconds(self) -> np.ndarray:
+        """Return how long one request keeps one replica busy if all its servers are in use, seconds (I, C).
+
+        It is the longest of service time over queue servers, work over compute, and KV memory times time over KV
+        memory; infinite where the configuration cannot serve the workload.
+
+        Examples
+        --------
+        >>> import fleetgym
+        >>> view = fleetgym.View(fleetgym.load_instance("fleet-v0/toy/two-pools"))
+        >>> view.snapshot().busy_seconds().shape
+        (1, 2)
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = [
+                self.service_s / self.max_concurrency,
+                self.work_tflop / self.compute_tflops,
+                self.kv_gb_s / self.kv_capacity_gb,
+            ]
+        longest = np.max([np.nan_to_num(share, nan=0.0, posinf=np.inf) for share in shares], axis=0)
+        return np.where(self.compatible, longest, np.inf)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

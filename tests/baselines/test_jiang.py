@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from places import SHARED
 from problems import snapshot_of
-from toys import nominal_scenario, random_instance, random_scenario
+from scipy.optimize import linprog
+from toys import affine, configuration, make_instance, pool, random_instance, random_scenario, workload
 
 import fleetgym
 from fleetgym.baselines.jiang import JiangPlanner, jiang
+from fleetgym.baselines.jiang.assignment import best_assignment
 from fleetgym.baselines.jiang.exact import cheapest, cheapest_by_search, minimal_makespan
 from fleetgym.baselines.jiang.knapsack import knapsack_check
 from fleetgym.baselines.jiang.problem import MakespanProblem, longest_s, plan_of, shortest_s, superfluous
@@ -327,22 +329,97 @@ def test_lost_gpus_take_replicas() -> None:
 # -- the planner
 
 
+def two_speeds(**changes: object) -> fleetgym.Instance:
+    """Return two workloads on a fast and a slow configuration: 300 and 600 requests in the window."""
+    return make_instance(
+        [pool("east", 8)],
+        [
+            configuration("fast", {"east": 2}, max_concurrency=10),
+            configuration("slow", {"east": 1}, max_concurrency=5),
+        ],
+        workloads=[workload("chat", 1.0), workload("code", 2.0)],
+        performance={"service_s": affine([[1.0, 1.0], [2.0, 4.0]]), "work_tflop": affine(0.0)},
+        **changes,
+    )
+
+
+def test_makespan_by_hand() -> None:
+    """One fast and one slow replica share 300 requests at .1/.2 s and 600 at .2/.8 s."""
+    snapshot = fleetgym.View(two_speeds()).snapshot()
+    busy_s = snapshot.busy_seconds()
+    np.testing.assert_allclose(busy_s, [[0.1, 0.2], [0.2, 0.8]])
+    makespan_s, assignment = best_assignment(snapshot.requests, busy_s, np.array([1, 1]))
+    # All of code and some chat on fast: 120 + 30 x = 60 (1 - x) has no x >= 0, so slow takes a little code:
+    # 120 (1 - v) = 60 + 480 v.
+    share = 60 / 600
+    assert makespan_s == pytest.approx(120 * (1 - share))
+    np.testing.assert_allclose(assignment, [[0, 1], [1 - share, share]], atol=1e-9)
+
+
+def test_makespans_of_nothing() -> None:
+    """Without requests an empty fleet is done at once; without a server a workload never is."""
+    busy_s = np.array([[1.0, 1.0], [np.inf, 1.0]])
+    assert best_assignment(np.zeros(2), busy_s, np.zeros(2))[0] == 0.0
+    makespan_s, assignment = best_assignment(np.array([8.0, 2.0]), busy_s, np.array([4, 0]))
+    assert makespan_s == np.inf
+    assert assignment.tolist() == [[1.0, 0.0], [0.0, 0.0]]
+
+
+def by_linprog(requests: np.ndarray, busy_s: np.ndarray, replicas: np.ndarray) -> float:
+    """Return the least makespan from SciPy's solver: min T over x, T."""
+    workloads, count = busy_s.shape
+    finite = np.isfinite(busy_s)
+    load = np.where(finite, requests[:, None] * np.where(finite, busy_s, 0.0), 0.0)
+    upper = (finite & (replicas > 0)).astype(float).ravel()
+    rows = np.zeros((count, workloads * count + 1))
+    for c in range(count):
+        rows[c, c : workloads * count : count] = load[:, c]
+        rows[c, -1] = -replicas[c]
+    demand = np.zeros((workloads, workloads * count + 1))
+    for w in range(workloads):
+        demand[w, w * count : (w + 1) * count] = 1.0
+    bounds = [(0.0, u) for u in upper] + [(0.0, None)]
+    found = linprog(
+        np.append(np.zeros(workloads * count), 1.0), rows, np.zeros(count), demand, np.ones(workloads), bounds
+    )
+    return float(found.fun) if found.status == 0 else np.inf
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_assignment_is_optimal(seed: int) -> None:
+    """On random fleets SciPy finds the same makespan, and the assignment achieves it."""
+    rng = np.random.default_rng(seed)
+    shape = (int(rng.integers(1, 6)), int(rng.integers(1, 8)))
+    busy_s = np.where(rng.random(shape) < 0.2, np.inf, 10.0 ** rng.uniform(-3, 1, shape))
+    requests, replicas = rng.integers(1, 1000, shape[0]).astype(float), rng.integers(0, 4, shape[1])
+    makespan_s, assignment = best_assignment(requests, busy_s, replicas)
+    expected = by_linprog(requests, busy_s, replicas)
+    assert makespan_s == (pytest.approx(expected, rel=1e-7) if np.isfinite(expected) else np.inf)
+    if np.isfinite(expected):
+        np.testing.assert_allclose(assignment.sum(axis=1), 1.0, atol=1e-9)
+        used = assignment > 0
+        assert np.isfinite(busy_s[used]).all()
+        load = requests @ (assignment * np.where(used, busy_s, 0.0))
+        assert np.all(load <= replicas * makespan_s * (1 + 1e-9) + 1e-12)
+
+
 @pytest.mark.parametrize("name", ["two-pools", "regions", "heterogeneous", "group", "budget-pool"])
-def test_planner_is_the_optimum_of_the_makespan_environment(name: str) -> None:
-    """The planned makespan is minus the reward, and no action has a better one."""
+def test_planner_is_the_fastest_of_all_fleets(name: str) -> None:
+    """No fleet that an action can ask for, and that fits availability and budget, has a shorter makespan."""
     instance = fleetgym.load_instance(f"fleet-v0/toy/{name}")
-    env = gymnasium.make("FleetMakespan-v0", instance=instance).unwrapped
-    view = fleetgym.View(instance)
-    planner = JiangPlanner(objective="makespan", gap=0.0)
-    plan = planner.plan(dataclasses.replace(view.snapshot(), fleet=0 * view.fleet))
-    rewards = {}
-    for action in itertools.product(*[range(n) for n in env.action_space.nvec]):
-        env.reset(options={"scenario": nominal_scenario(instance)})
-        rewards[action] = env.step(np.array(action))[1]
-    chosen = tuple(view.fleet_to_action(plan.fleet).tolist())
-    assert rewards[chosen] == pytest.approx(-plan.diagnostics["makespan_s"], rel=1e-9)
-    if name != "budget-pool":  # a snapshot paces such a budget, one step may spend it
-        assert rewards[chosen] >= max(rewards.values()) * (1 + 1e-9)
+    view, actions = fleetgym.View(instance), fleetgym.ActionSpace(instance)
+    snapshot = dataclasses.replace(view.snapshot(), fleet=0 * view.fleet)
+    plan = JiangPlanner(objective="makespan", gap=0.0).plan(snapshot)
+    busy_s, makespans = snapshot.busy_seconds(), {}
+    for action in itertools.product(*[range(n) for n in actions.nvec]):
+        fleet = actions.to_fleet(np.array(action))
+        if np.all(snapshot.gpu_use @ fleet <= snapshot.available_gpus) and (
+            fleet @ snapshot.hold_usd <= snapshot.budget_usd
+        ):
+            makespans[tuple(fleet.tolist())] = best_assignment(snapshot.requests, busy_s, fleet)[0]
+    chosen_s = makespans[tuple(plan.fleet.tolist())]
+    assert chosen_s == pytest.approx(plan.diagnostics["makespan_s"], rel=1e-9)
+    assert chosen_s <= min(makespans.values()) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -17,40 +17,29 @@ from fleetgym.capacity.traces.reader import read_trace
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.model.actions import check_options
 
-IDS = ("FleetAlloc-v0", "FleetPools-v0", "FleetMakespan-v0")
 
-
-@pytest.mark.parametrize("name", IDS)
 @pytest.mark.parametrize("call", ["action_masks", "render"])
-def test_calls_before_reset(name: str, call: str) -> None:
+def test_calls_before_reset(call: str) -> None:
     """What needs an episode says that reset comes first."""
-    env = gymnasium.make(name, render_mode="ansi").unwrapped
+    env = gymnasium.make("FleetAlloc-v0", render_mode="ansi").unwrapped
     with pytest.raises(gymnasium.error.ResetNeeded, match=f"reset.*{call}"):
         getattr(env, call)()
 
 
-@pytest.mark.parametrize("pools", [0, 17, 2.5, "two"])
-def test_numbers_of_pools(pools: object) -> None:
-    """Pools are counted in whole numbers."""
-    with pytest.raises(FleetgymError, match="expected a whole number from 1 to 16"):
-        gymnasium.make("FleetPools-v0", pools=pools)
-
-
 def test_ragged_actions() -> None:
     """A nested list of several lengths is no array."""
-    env = gymnasium.make("FleetPools-v0").unwrapped
+    env = gymnasium.make("FleetAlloc-v0").unwrapped
     env.reset(seed=0)
     with pytest.raises(DataError, match="not an array"):
         env.step([[1, 2], [3]])
 
 
-@pytest.mark.parametrize("name", IDS)
-def test_reset_options_are_a_mapping(name: str) -> None:
+def test_reset_options_are_a_mapping() -> None:
     """A list of names is not."""
     with pytest.raises(FleetgymError, match=r"expected a mapping such as .* got \['scenario'\]"):
-        gymnasium.make(name).unwrapped.reset(options=["scenario"])
+        gymnasium.make("FleetAlloc-v0").unwrapped.reset(options=["scenario"])
     with pytest.raises(FleetgymError, match=r"unknown reset options \['scene'\]; expected 'scenario'"):
-        gymnasium.make(name).unwrapped.reset(options={"scene": 0})
+        gymnasium.make("FleetAlloc-v0").unwrapped.reset(options={"scene": 0})
 
 
 WRONG_OPTIONS = (0.5, -1, 5, np.nan, np.inf, 1e300, 2**64 - 1)

@@ -9,14 +9,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.wrappers import NormalizeObservation
+from gymnasium.wrappers import FlattenObservation, NormalizeObservation
 
 import fleetgym
 from fleetgym.cli import main
 from fleetgym.cli.check_agent import check_agent
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.envs.policy_agent import Policy, PolicyAgent, Statistics
-from fleetgym.envs.wrappers import FlattenDict, for_learning
+from fleetgym.envs.wrappers import for_learning
 from fleetgym.envs.wrappers.layers import layers
 from fleetgym.evaluation.isolation.preflight import fit_of
 from fleetgym.files.errors import FleetgymError
@@ -45,7 +45,7 @@ def busy_policy(space: gymnasium.Space) -> Policy:
     [
         for_learning,
         functools.partial(for_learning, actions="discrete", reference="margin"),
-        FlattenDict,
+        FlattenObservation,
     ],
     ids=["for_learning", "other-arguments", "own-actions"],
 )
@@ -201,7 +201,9 @@ class _Sticky(gymnasium.ActionWrapper):
         return action
 
 
-@pytest.mark.parametrize("wrap", [lambda env: _Sticky(env), lambda env: _Flip(_Sticky(FlattenDict(env)))])
+@pytest.mark.parametrize(
+    "wrap", [lambda env: _Sticky(env), lambda env: _Flip(_Sticky(FlattenObservation(env)))]
+)
 def test_wrappers_with_a_memory_of_actions_play_as_in_training(wrap: Any) -> None:
     """They are asked once per window, so that their memory and their random numbers are those of training."""
     plain, wrapped = FleetAllocEnv(INSTANCE), wrap(FleetAllocEnv(INSTANCE))
@@ -227,7 +229,7 @@ def test_running_statistics_are_those_of_training() -> None:
     view = fleetgym.View(FleetAllocEnv("fleet-v0/toy/two-pools").instance)
 
     def fresh(env: gymnasium.Env) -> gymnasium.Env:
-        return NormalizeObservation(FlattenDict(env))
+        return NormalizeObservation(FlattenObservation(env))
 
     trained = fresh(FleetAllocEnv("fleet-v0/toy/two-pools"))
     trained.reset(seed=0)

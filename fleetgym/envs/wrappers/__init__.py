@@ -1,30 +1,28 @@
-"""Wrappers for learning: an environment in, one with other actions, observations or rewards out.
+"""Wrap `FleetAlloc-v0` for learners: margins as actions, features as observations, rewards near one.
 
-`for_learning` is what most learners want, for one environment or a batch. The others change one thing each, of single
-environments. Each follows Gymnasium's rules, so they compose with one another and with Gymnasium's own. Observation
-wrappers that name keys need the `Dict` observation and come before `FlattenDict`. Where there is a choice, constants
-come from the instance and not from running statistics. So the same window looks the same in training and in an
-evaluation, in every copy of the environment, and nothing but the weights has to be stored with a policy.
+`for_learning` is what most learners want, for one environment or a batch. It follows Gymnasium's rules, so it composes
+with Gymnasium's own wrappers. Its constants come from the instance and not from running statistics. So the same window
+looks the same in training and in an evaluation, and nothing but the weights has to be stored with a policy.
+
+To learn from the environment's own actions and observations, take Gymnasium's wrappers:
+
+Examples
+--------
+>>> import gymnasium
+>>> from gymnasium.wrappers import FlattenObservation, FrameStackObservation, TransformReward
+>>> env = gymnasium.make("fleetgym:FleetAlloc-v0", instance="fleet-v0/toy/two-pools")
+>>> env = FrameStackObservation(FlattenObservation(env), stack_size=3)
+>>> env = TransformReward(env, lambda reward: reward / 100.0)
+>>> observation, info = env.reset(seed=0)
+>>> observation.shape
+(3, 23)
+>>> observation, reward, terminated, truncated, info = env.step([1, 0])
+>>> reward == -info["cost"] / 100.0
+True
 """
 
 from __future__ import annotations
 
 from fleetgym.envs.wrappers.learning import LearningEnv, LearningVectorEnv, for_learning
-from fleetgym.envs.wrappers.observations import (
-    FlattenDict,
-    ForecastFeatures,
-    FrameHistory,
-    NormalizeByInstance,
-)
-from fleetgym.envs.wrappers.rewards import ScaleReward
 
-__all__ = [
-    "FlattenDict",
-    "ForecastFeatures",
-    "FrameHistory",
-    "LearningEnv",
-    "LearningVectorEnv",
-    "NormalizeByInstance",
-    "ScaleReward",
-    "for_learning",
-]
+__all__ = ["LearningEnv", "LearningVectorEnv", "for_learning"]

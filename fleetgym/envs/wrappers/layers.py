@@ -1,4 +1,4 @@
-"""A wrapped environment in, its wrappers one by one out."""
+"""List the wrappers of a wrapped environment."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
-
-from fleetgym.files.errors import FleetgymError
 
 
 def layers(env: gymnasium.Env[Any, Any]) -> Iterator[gymnasium.Wrapper[Any, Any, Any, Any]]:
@@ -23,10 +21,3 @@ def layers(env: gymnasium.Env[Any, Any]) -> Iterator[gymnasium.Wrapper[Any, Any,
     while isinstance(env, gymnasium.Wrapper):
         yield env
         env = env.env
-
-
-def refuse_below(env: gymnasium.Env[Any, Any], kinds: tuple[type, ...], message: str) -> None:
-    """Raise `FleetgymError` if a wrapper of `env` is one of `kinds`; the message begins with its name."""
-    for layer in layers(env):
-        if isinstance(layer, kinds):
-            raise FleetgymError(f"{type(layer).__name__} {message}")

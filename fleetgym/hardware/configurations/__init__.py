@@ -1,1 +1,1 @@
-"""Where configurations come from: enumeration of homogeneous ones, and removal of dominated ones."""
+"""Enumerate the configurations that a model can run on: replicas of one GPU type, and templates of several."""
