@@ -1,4 +1,4 @@
-"""From a family, a size and a seed to an instance, and to the scenarios that are stored with it.
+"""Make instances of a family and size from a seed, and the scenarios that are stored with them.
 
 The standard set is frozen data made by `tools/make_instances.py`; these generators are for training, and for
 whoever wants more instances of a family.
@@ -11,8 +11,8 @@ import numpy as np
 from fleetgym.families import demand
 from fleetgym.families.family import Family, stream
 from fleetgym.families.text import significant
+from fleetgym.families.versions import NEWEST, generators
 from fleetgym.files.errors import FleetgymError, UnknownNameError
-from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.instance import Instance
 from fleetgym.model.scenario import Scenario
 from fleetgym.runtime.entry_points import Entry, named_entries
@@ -58,15 +58,17 @@ def _load(entry: Entry) -> Family:
     return found
 
 
-def _find(family: str) -> Family:
-    """Return one family; the others are not imported."""
+def _find(family: str, version: int) -> Family:
+    """Return one family of a version of the generators; the others are not imported."""
+    if family in generators(version).families:
+        return generators(version).families[family]
     known = named_entries(GROUP, "family")
     if family not in known:
         raise UnknownNameError("family", family, known)
     return _load(known[family])
 
 
-def generate(family: str, size: str, seed: int) -> Instance:
+def generate(family: str, size: str, seed: int, version: int = NEWEST) -> Instance:
     """Make an instance.
 
     Parameters
@@ -77,6 +79,8 @@ def generate(family: str, size: str, seed: int) -> Instance:
         One of the family's sizes, such as ``"s"``, ``"m"`` or ``"6-6-10"``; capitals do not matter.
     seed : int
         Not negative. The same arguments give the same instance.
+    version : int
+        Version of the generators, a key of `fleetgym.families.versions.VERSIONS`.
 
     Returns
     -------
@@ -87,6 +91,8 @@ def generate(family: str, size: str, seed: int) -> Instance:
     ------
     UnknownNameError
         For an unknown family or size.
+    FleetgymError
+        For an unknown version, or a negative seed.
 
     Examples
     --------
@@ -94,7 +100,7 @@ def generate(family: str, size: str, seed: int) -> Instance:
     >>> instance.num_workloads, instance.lead, instance.budget.kind
     (4, 0, 'rate')
     """
-    found, size = _find(family), size.lower()
+    found, size = _find(family, version), size.lower()
     if size not in found.sizes:
         raise UnknownNameError(f"size of {family}", size, found.sizes)
     if seed < 0:
@@ -106,7 +112,11 @@ def generate(family: str, size: str, seed: int) -> Instance:
 
 
 def stored_scenarios(
-    instance: Instance, seed: int, count: int = STORED_SCENARIOS, scale_digits: int = 6
+    instance: Instance,
+    seed: int,
+    count: int = STORED_SCENARIOS,
+    scale_digits: int = 6,
+    version: int = NEWEST,
 ) -> tuple[Scenario, ...]:
     """Return the scenarios that are stored with an instance that `generate` made.
 
@@ -120,17 +130,20 @@ def stored_scenarios(
         Scenarios to draw; families that replay real days have their own, at most that many.
     scale_digits : int
         Significant digits of token scales.
+    version : int
+        As for `generate`.
 
     Returns
     -------
     tuple of Scenario
         Rounded to six significant digits, as in the files.
     """
-    days = _find(instance.family).days
+    days = _find(instance.family, version).days
     if days is not None:
         drawn = list(days(instance, seed, count))
     else:
         streams = [stream(instance.family, instance.size, seed, 1 + k) for k in range(count)]
+        draw_scenario = generators(version).draw_scenario
         drawn = [draw_scenario(instance, rng, f"stored-{k}") for k, rng in enumerate(streams)]
     return tuple(_rounded(scenario, scale_digits).check(instance) for scenario in drawn)
 

@@ -64,6 +64,9 @@ class Season:
         doc="what is new: scenarios of the suite's instances, or as many instances of its families and sizes as well",
     )
     seed: str = spec(Text(r"\A([0-9a-f]{64})?\Z"), "", doc="revealed when the season has ended")
+    generators: int = spec(
+        Integer(1, 10**6), 1, doc="version of what draws the tasks (fleetgym.families.versions)"
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

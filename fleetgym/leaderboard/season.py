@@ -1,4 +1,4 @@
-"""A private seed in, a season's fresh tasks out; its checksum is published first, the seed when the season ends."""
+"""Draw a season's fresh tasks from a private seed: its checksum is published first, the seed when the season ends."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fleetgym.families.generate import SEEDS, generate, stored_scenarios
+from fleetgym.families.versions import generators
 from fleetgym.files.documents import (
     file_sha256,
     naming,
@@ -27,7 +28,6 @@ from fleetgym.files.documents import (
 from fleetgym.files.errors import FleetgymError
 from fleetgym.files.schema import to_jsonable
 from fleetgym.leaderboard.registers import Season
-from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import (
     MANIFEST_FORMAT,
@@ -154,9 +154,9 @@ def draw_season(
 ) -> list[str]:
     """Draw a season's tasks: new scenarios of a suite's instances, or new instances of the same families and sizes.
 
-    The same seed draws the same bytes, so that whoever has the revealed seed can check what was played. A new
-    instance's name and provenance do not tell its seed: with it, an agent could generate the day that it is about
-    to see.
+    The same seed and the same version of the generators draw the same bytes. So whoever has the revealed seed can
+    check what was played. A new instance's name and provenance do not tell its seed: with it, an agent could generate
+    the day that it is about to see.
 
     Parameters
     ----------
@@ -176,7 +176,8 @@ def draw_season(
     Raises
     ------
     FleetgymError
-        If the folder exists, or the suite has instances that no generator makes.
+        If the folder exists, the suite has instances that no generator makes, or this release lacks the season's
+        version of the generators.
     """
     root = Path(folder)
     if root.exists():
@@ -249,18 +250,18 @@ Drawn = Iterator[tuple[Entry, Instance, Sequence[Scenario]]]
 def _new_scenarios(season: Season, seed: str) -> Drawn:
     """Yield the suite's instances with new scenarios from their own processes."""
     for name in list_instances(season.suite):
-        instance = load_instance(name)
-        yield (
-            find_entry(name),
-            instance,
-            [_scenario(instance, seed, name, k) for k in range(season.scenarios)],
-        )
+        yield find_entry(name), *new_scenarios(season, seed, name)
 
 
-def _scenario(instance: Instance, seed: str, name: str, k: int) -> Scenario:
-    digest = hashlib.sha256(f"{seed}/{name}/{k}".encode()).digest()
-    rng = np.random.default_rng(np.frombuffer(digest, dtype=np.uint32))
-    return draw_scenario(instance, rng, f"fresh-{k}").check(instance)
+def new_scenarios(season: Season, seed: str, name: str) -> tuple[Instance, list[Scenario]]:
+    """Return one of the suite's instances by its id, and its new scenarios."""
+    instance, drawn = load_instance(name), []
+    for k in range(season.scenarios):
+        digest = hashlib.sha256(f"{seed}/{name}/{k}".encode()).digest()
+        rng = np.random.default_rng(np.frombuffer(digest, dtype=np.uint32))
+        scenario = generators(season.generators).draw_scenario(instance, rng, f"fresh-{k}")
+        drawn.append(scenario.check(instance))
+    return instance, drawn
 
 
 def _new_instances(season: Season, seed: str) -> Drawn:
@@ -270,16 +271,21 @@ def _new_instances(season: Season, seed: str) -> Drawn:
         if entry.family == "toy":
             raise FleetgymError(f"{season.suite} has toys, which no generator makes: draw scenarios of it")
         kind = f"{entry.family}/{entry.size}"
-        digest = hashlib.sha256(f"{seed}/{kind}/{count[kind]}".encode()).digest()
-        number = SEEDS["fresh"].start + int.from_bytes(digest[:6], "big")
-        instance = generate(entry.family, entry.size, number)
-        scenarios = stored_scenarios(instance, number, season.scenarios, SCALE_DIGITS)
-        public = instance.replace(
-            id=f"{entry.family}-{entry.size}-{count[kind]:03d}",
-            provenance={"all": f"as {entry.id}, drawn for season {season.name}"},
-        )
+        yield entry, *new_instance(season, seed, entry, count[kind])
         count[kind] += 1
-        yield entry, public, scenarios
+
+
+def new_instance(season: Season, seed: str, entry: Entry, k: int) -> tuple[Instance, tuple[Scenario, ...]]:
+    """Return a new instance in place of `entry`, the k-th of its family and size in the suite, and its scenarios."""
+    digest = hashlib.sha256(f"{seed}/{entry.family}/{entry.size}/{k}".encode()).digest()
+    number = SEEDS["fresh"].start + int.from_bytes(digest[:6], "big")
+    instance = generate(entry.family, entry.size, number, season.generators)
+    scenarios = stored_scenarios(instance, number, season.scenarios, SCALE_DIGITS, season.generators)
+    public = instance.replace(
+        id=f"{entry.family}-{entry.size}-{k:03d}",
+        provenance={"all": f"as {entry.id}, drawn for season {season.name}"},
+    )
+    return public, scenarios
 
 
 def _scenario_file(instance: Instance, scenarios: Sequence[Scenario]) -> dict[str, Any]:
