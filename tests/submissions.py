@@ -160,8 +160,21 @@ def _whole(name: str, says: str, data: bytes | Callable[[bytes], bytes]) -> Host
 # -- single attacks
 
 
-def _one_window_less_and_one_more(windows: list[float]) -> list[float]:
-    return [windows[0] + 0.25, windows[1] - 0.25, *windows[2:]]
+def claim_windows(folder: Path, windows: list[float]) -> None:
+    """Claim what each window of the first episode cost."""
+    lines = lines_of(folder)
+    lines[1]["cost_per_window_usd"] = windows
+    write_lines(folder, lines)
+
+
+def _first_format(folder: Path, windows: list[float] | None = None) -> None:
+    """Declare the first format, whose episodes also claim what each window cost."""
+    lines = lines_of(folder)
+    lines[0]["format"] = "fleetgym-results-1"
+    write_lines(folder, lines)
+    declare(folder, "format", "fleetgym-submission-1")
+    if windows is not None:
+        claim_windows(folder, windows)
 
 
 def _swapped_actions(lines: list[Any]) -> list[Any]:
@@ -173,7 +186,6 @@ def _cheaper_and_consistent(lines: list[Any]) -> list[Any]:
     """Forge an episode whose numbers add up: half of everything."""
     episode = lines[2]
     episode["costs"] = {term: usd / 2 for term, usd in episode["costs"].items()}
-    episode["cost_per_window_usd"] = [usd / 2 for usd in episode["cost_per_window_usd"]]
     episode["cost_usd"] /= 2
     return lines
 
@@ -212,7 +224,7 @@ def _one_shot_that_failed(folder: Path) -> None:
     lines = lines_of(folder)
     for line in lines[1:]:
         line["actions"] = [[0, 0, 1], [1, 0, 0]]
-        line["failure"] = {"window": len(line["cost_per_window_usd"]) - 1, "kind": "died", "message": ""}
+        line["failure"] = {"window": 7, "kind": "died", "message": ""}
     write_lines(folder, lines)
     declare(folder, "agent.division", "one-shot")
 
@@ -252,14 +264,18 @@ HOSTILE = [
     _edit("forged-cost", "claims", "cost_usd", lambda usd: usd * 0.9),
     _edit("forged-in-the-ninth-digit", "claims", "cost_usd", lambda usd: usd * (1 - 1e-8)),
     *(_edit(f"forged-{term}", "claims", f"costs.{term}", lambda usd: usd + 0.5) for term in COST_TERMS),
-    _edit("forged-window", "claims", "cost_per_window_usd", _one_window_less_and_one_more),
     _edit("forged-miss-share", "claims", "miss_share", lambda share: share + 0.01),
     _edit("forged-unserved-share", "claims", "unserved_share", lambda share: share + 1e-6),
     _edit("forged-outages", "claims", "forced_outages", lambda count: count + 1),
     _edit("forged-denied", "claims", "denied", lambda count: count + 1),
     _edit("forged-lost", "claims", "lost", 10**9),
     _lines("forged-consistently", "claims", _cheaper_and_consistent),
-    _edit("too-few-windows", "expected 8 windows", "cost_per_window_usd", lambda windows: windows[:-1]),
+    Hostile("windows-of-format-1", lambda folder: claim_windows(folder, [1.0] * 8), "no such key"),
+    Hostile("format-1-without-windows", _first_format, "cost_per_window_usd: missing"),
+    Hostile(
+        "format-1-too-few-windows", lambda folder: _first_format(folder, [1.0] * 7), "expected 8 windows"
+    ),
+    Hostile("format-1-forged-window", lambda folder: _first_format(folder, [1.0] * 8), "claims 1.0"),
     # actions
     _lines("actions-of-another-task", "expected an option", _swapped_actions),
     _edit("no-actions", "claims", "actions", []),
@@ -316,6 +332,7 @@ HOSTILE = [
     _edit("budget-spent-after-the-end", "from 0 to 7", "budget_spent_at_window", 8),
     _edit("header-version", "submission.toml", "version", "9.9.9", line=0),
     _edit("header-format", "expected one of", "format", "fleetgym-results-99", line=0),
+    _edit("header-of-format-1", "expected fleetgym-results-2", "format", "fleetgym-results-1", line=0),
     _edit("failure-but-acting", "empty fleet", "failure", {"window": 1, "kind": "raised", "message": SCRIPT}),
     _edit(
         "failure-of-a-new-kind", "expected one of", "failure", {"window": 1, "kind": SCRIPT, "message": ""}

@@ -1,7 +1,8 @@
 r"""Results files of agents on one suite in, ``docs/results.md`` and ``docs/data/family_scores.json`` out.
 
     python -m tools.score_suite results/v1-test/*.jsonl \
-        --sample results/v1-sample/*.jsonl --sample-tuned results/v1-sample-tuned/*.jsonl \
+        --sample leaderboard/submissions/*-sample-{saa,lcp}/episodes.jsonl.gz \
+        --sample-tuned leaderboard/submissions/*-sample-*-tuned/episodes.jsonl.gz \
         --sample results/lookahead-test.jsonl --picture docs/images/score-cpu.png
 
 Files that are not complete are named on the page and left out. Tuned settings stand beside the published ones of the
@@ -23,7 +24,7 @@ from pathlib import Path
 
 from fleetgym.cli.pictures import check_picture, new_figure, save_picture
 from fleetgym.cli.process import run_program
-from fleetgym.evaluation.results import Results, hash_jobs, read_results, timings_path
+from fleetgym.evaluation.results import Results, hash_jobs, read_results, read_timings, timings_path
 from fleetgym.evaluation.results_format import EpisodeResult, InstanceFacts
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files.documents import write_atomically
@@ -31,6 +32,7 @@ from fleetgym.files.errors import FleetgymError
 from fleetgym.files.markdown import BEGIN, END, rewrite, table
 from fleetgym.leaderboard.html_tables import interval, number
 from fleetgym.leaderboard.report import played_rows
+from fleetgym.leaderboard.submission import EPISODES
 from fleetgym.leaderboard.unknown_table import CAPTION, unknown_numbers
 from fleetgym.model.library import entries, suites
 from fleetgym.runtime.programs import program
@@ -46,6 +48,8 @@ ROOT = Path(__file__).resolve().parents[1]
 #: Of the families' columns, of both sets.
 ORDER = (*CARDS, *HEADLINE)
 PAGE = ROOT / "docs" / "results.md"
+#: CPU times of submissions that the page reads.
+TIMINGS = ROOT / "leaderboard" / "timings"
 SCORES = ROOT / "docs" / "data" / "family_scores.json"
 
 #: Heading of the part about the sample; other pages link to it.
@@ -154,6 +158,8 @@ def read(files: Iterable[Path]) -> tuple[list[Results], dict[str, str]]:
         if path.name.endswith(timings_path("").name):
             continue
         run = read_results(path, allow_incomplete=True)
+        if path.name == EPISODES:
+            run = with_timings(run, TIMINGS / f"{path.parent.name}.jsonl.gz")
         if run.is_complete:
             complete.append(run)
         else:
@@ -161,6 +167,13 @@ def read(files: Iterable[Path]) -> tuple[list[Results], dict[str, str]]:
     if not complete:
         raise FleetgymError("no results file is complete")
     return complete, unfinished
+
+
+def with_timings(run: Results, path: Path) -> Results:
+    """Return a submission's run with the CPU times that were measured when it was played, if they are at hand."""
+    timings = read_timings(path)
+    episodes = (dataclasses.replace(episode, timing=timings.get(episode.key)) for episode in run.episodes)
+    return dataclasses.replace(run, episodes=tuple(episodes))
 
 
 def merged(runs: Sequence[Results]) -> Results:

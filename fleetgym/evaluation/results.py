@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from fleetgym.evaluation.changes import decode_actions
-from fleetgym.evaluation.results_format import EpisodeResult, Header, Timing, stated
+from fleetgym.evaluation.results_format import BRIEF_FORMAT, EpisodeResult, Header, Timing, stated
 from fleetgym.files.documents import append, canonical_hash, canonical_json, lock, parse_json, read_text
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.files.quantities import DRIFT, SEED
@@ -175,11 +175,10 @@ def _check_episode(episode: EpisodeResult, header: Header) -> None:
     if facts is None:
         raise DataError(f"the header knows no instance {episode.instance!r}", "$.instance")
     actions = decode_actions(episode.actions, facts.num_windows, facts.options)
-    if len(episode.cost_per_window_usd) != facts.num_windows:
-        count = len(episode.cost_per_window_usd)
-        raise DataError(f"expected {facts.num_windows} windows, got {count}", "$.cost_per_window_usd")
+    check_windows(episode, header.format, facts.num_windows)
     _check_sum(episode.costs.total(), episode.cost_usd, "$.costs")
-    _check_sum(math.fsum(episode.cost_per_window_usd), episode.cost_usd, "$.cost_per_window_usd")
+    if episode.cost_per_window_usd is not None:
+        _check_sum(math.fsum(episode.cost_per_window_usd), episode.cost_usd, "$.cost_per_window_usd")
     if episode.unserved_share > episode.miss_share + _TOLERANCE:
         raise DataError(
             "an unserved request is a missed one, so expected at least unserved_share", "$.miss_share"
@@ -191,6 +190,15 @@ def _check_episode(episode: EpisodeResult, header: Header) -> None:
             raise DataError("expected the empty fleet from the failure on", "$.actions")
     if episode.budget_spent_at_window is not None:
         _check_budget_spent(episode, header)
+
+
+def check_windows(episode: EpisodeResult, format: str, num_windows: int) -> None:
+    """Raise `DataError` unless an episode has the cost of each window, or of none in the brief format."""
+    windows, path = episode.cost_per_window_usd, "$.cost_per_window_usd"
+    if (windows is None) != (format == BRIEF_FORMAT):
+        raise DataError("missing" if windows is None else f"expected no such key in {format}", path)
+    if windows is not None and len(windows) != num_windows:
+        raise DataError(f"expected {num_windows} windows, got {len(windows)}", path)
 
 
 def _check_budget_spent(episode: EpisodeResult, header: Header) -> None:
@@ -392,6 +400,7 @@ class ResultsWriter:
 def _check_same(found: Header, wanted: Header, source: str) -> None:
     """Refuse to resume a file that belongs to another run."""
     names = {
+        "format": "format",
         "version": "version of fleetgym",
         "suite": "suite",
         "jobs_hash": "list of jobs (other agents, scenarios or seed)",

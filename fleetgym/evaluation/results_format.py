@@ -27,6 +27,8 @@ from fleetgym.files.schema import (
 )
 
 RESULTS_FORMAT = "fleetgym-results-1"
+#: The same without what each window cost, which a replay of the actions recomputes; as in submissions.
+BRIEF_FORMAT = "fleetgym-results-2"
 
 
 _MESSAGE = Text(r"\A[^\x00-\x1f]{0,300}\Z")
@@ -46,7 +48,7 @@ class InstanceFacts:
 class Header:
     """The first line of a results file."""
 
-    format: str = spec(Choice((RESULTS_FORMAT,)))
+    format: str = spec(Choice((RESULTS_FORMAT, BRIEF_FORMAT)))
     version: str = spec(Text(r"\A[0-9A-Za-z.+-]{1,40}\Z"), doc="of fleetgym")
     suite: str = spec(NAME)
     num_jobs: int = spec(Integer(1), doc="episodes of the complete file")
@@ -140,7 +142,9 @@ class EpisodeResult:
     )
     costs: Costs = spec(Nested(Costs))
     cost_usd: float = spec(q.POSITIVE_COST_USD)
-    cost_per_window_usd: tuple[float, ...] = spec(ListOf(q.COST_USD, 1))
+    cost_per_window_usd: tuple[float, ...] | None = spec(
+        ListOf(q.COST_USD, 1), default=None, doc="the key is absent in files of the brief format"
+    )
     miss_share: float = spec(q.SHARE, doc="of all requests: unserved, or first token too late")
     unserved_share: float = spec(q.SHARE, doc="of all requests")
     forced_outages: int = spec(Integer())
@@ -164,12 +168,11 @@ class EpisodeResult:
         """Instance and scenario."""
         return self.instance, self.scenario
 
-    @property
-    def decisions(self) -> int:
-        """In how many windows the agent decided, before it failed or its budget was spent if it did."""
+    def decisions(self, num_windows: int) -> int:
+        """Return in how many windows the agent decided, before it failed or its budget was spent if it did."""
         ends = [] if self.failure is None else [self.failure.window]
         ends += [] if self.budget_spent_at_window is None else [self.budget_spent_at_window + 1]
-        return min([len(self.cost_per_window_usd), *ends])
+        return min([num_windows, *ends])
 
     def to_line(self) -> str:
         """Return the episode's line of a results file; NaN and infinity are refused."""

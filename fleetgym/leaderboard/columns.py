@@ -186,10 +186,6 @@ def _name(agent: AgentCard) -> Markup:
     return join(agent.name, tag("span", agent.variant, class_="chip") if agent.variant else None)
 
 
-def _checksum(record: Record) -> str:
-    return record.submission.files.episodes_sha256[:16]
-
-
 def _words(agent: AgentCard) -> Markup:
     parts = [text for text in (agent.description, agent.authors, agent.contact) if text]
     link = (
@@ -229,5 +225,4 @@ def about_columns(records: Mapping[str, Record]) -> list[Column]:
         Column("agent", lambda r: _name(records[r.key].submission.agent), kind="name"),
         Column("what it is", lambda r: _words(records[r.key].submission.agent), kind="wrap"),
         Column("submission", lambda r: tag("code", r.key), kind="text"),
-        Column("episodes' SHA-256", lambda r: tag("code", _checksum(records[r.key])), kind="text"),
     ]

@@ -143,10 +143,18 @@ def read_record(path: str | os.PathLike[str]) -> Record:
         raise error.in_file(path) from None
 
 
-def check_unchanged(record: Record, folder: Path) -> None:
+def check_unchanged(record: Record, folder: Path, rewritten: Mapping[str, str]) -> None:
     """Raise if a submission is no longer what was verified.
 
     Compared are the declaration's checksum, that of the episodes, and what the record repeats of the declaration.
+
+    Parameters
+    ----------
+    record : Record
+    folder : Path
+        The submission's.
+    rewritten : mapping of str to str
+        Of files that were rewritten in a later format, the new checksum by the one that older records name.
 
     Raises
     ------
@@ -158,7 +166,13 @@ def check_unchanged(record: Record, folder: Path) -> None:
         (EPISODES, record.submission.files.episodes_sha256),
     ):
         part = read_part(folder, name)
-        if part.sha256 != expected:
+        if part.sha256 not in (expected, rewritten.get(expected)):
             raise DataError("changed since it was verified; run `fleetgym verify` again", source=str(part))
-        if name == DECLARATION and read_toml(Submission, part) != record.submission:
+        if name == DECLARATION and not _declares(record, read_toml(Submission, part)):
             raise DataError("the record says something else; run `fleetgym verify` again", source=str(part))
+
+
+def _declares(record: Record, found: Submission) -> bool:
+    """Return whether a declaration says what a record repeats of it; its checksum covers format and files."""
+    verified = record.submission
+    return dataclasses.replace(found, format=verified.format, files=verified.files) == verified

@@ -5,14 +5,15 @@ A release freezes a set of best-known costs under its name: a copy of the set an
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fleetgym.files.documents import canonical_hash, write_atomically
+from fleetgym.files.documents import canonical_hash, read_text, write_atomically, write_json
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.files.names import FOLDER_NAME, SEASON_NAME
 from fleetgym.files.quantities import MEMORY_GB, SPEED
@@ -24,8 +25,10 @@ from fleetgym.scoring.best_known import (
     BestKnownSet,
     best_known_path,
     read_best_known,
-    write_best_known,
 )
+
+#: Which files of submissions were rewritten in format 2: their checksums before and after.
+REWRITTEN = "format-2.csv"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,10 +90,11 @@ class Registers:
     machines: tuple[Machine, ...] = ()
     seasons: tuple[Season, ...] = ()
     releases: tuple[Release, ...] = ()
+    rewritten: Mapping[str, str] = dataclasses.field(default_factory=dict)  # new checksums by old ones
 
 
 def read_registers(board: str | os.PathLike[str]) -> Registers:
-    """Read `withdrawn.toml`, `machines.toml`, `seasons.toml` and `releases.toml` of a leaderboard's folder.
+    """Read the registers of a leaderboard's folder: four TOML files, and the log of rewritten files.
 
     Raises
     ------
@@ -103,11 +107,27 @@ def read_registers(board: str | os.PathLike[str]) -> Registers:
         read_list(Machine, folder / "machines.toml", "machine"),
         read_list(Season, folder / "seasons.toml", "season"),
         read_list(Release, folder / "releases.toml", "release"),
+        _read_rewritten(folder / REWRITTEN),
     )
     _check_once([entry.id for entry in found.withdrawn], folder / "withdrawn.toml")
     _check_once([entry.name for entry in found.machines], folder / "machines.toml")
     _check_once([entry.name for entry in found.seasons], folder / "seasons.toml")
     _check_once([(entry.suite, entry.name) for entry in found.releases], folder / "releases.toml")
+    return found
+
+
+def _read_rewritten(path: Path) -> dict[str, str]:
+    """Return the new checksum of each file that was rewritten, by its old one."""
+    lines = csv.DictReader(read_text(path).splitlines()) if path.is_file() else ()
+    try:
+        found = {line["old_sha256"]: line["new_sha256"] for line in lines}
+        for old, new in found.items():
+            SHA256.read(old, "old_sha256")
+            SHA256.read(new, "new_sha256")
+    except (KeyError, csv.Error):
+        raise DataError("expected the columns old_sha256 and new_sha256", source=str(path)) from None
+    except DataError as error:
+        raise error.in_file(path) from None
     return found
 
 
@@ -122,7 +142,7 @@ def _check_once(names: Sequence[Any], path: Path) -> None:
 
 def release_path(board: str | os.PathLike[str], release: Release) -> Path:
     """Return where a frozen set lies."""
-    return Path(board) / "releases" / release.suite / f"{release.name}.json"
+    return Path(board) / "releases" / release.suite / f"{release.name}.json.gz"
 
 
 def freeze(board: str | os.PathLike[str], suite: str, date: str) -> Release:
@@ -145,7 +165,7 @@ def freeze(board: str | os.PathLike[str], suite: str, date: str) -> Release:
             raise FleetgymError(
                 f"{present.name} of {family} is frozen already; give the new values a new name"
             )
-    write_best_known(release_path(board, release), present)
+    write_json(release_path(board, release), to_jsonable(present))
     blocks = ["[[release]]\n" + _plain_toml(entry) for entry in (*known, release)]
     head = "# Frozen sets of best-known costs, written by `fleetgym leaderboard --freeze`.\n\n"
     write_atomically(Path(board) / "releases.toml", (head + "\n".join(blocks)).encode())

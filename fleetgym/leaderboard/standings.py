@@ -70,7 +70,8 @@ def read_records(board: str | os.PathLike[str], kind: str) -> list[Record]:
         If a record is malformed, or its submission has changed or is missing, or an instance has changed.
     """
     root = Path(board)
-    gone = {entry.id for entry in read_registers(root).withdrawn}
+    registers = read_registers(root)
+    gone = {entry.id for entry in registers.withdrawn}
     files = (
         (root / "verified").glob("*.json.gz") if kind == "replayed" else (root / "fresh").glob("*/*.json.gz")
     )
@@ -85,7 +86,7 @@ def read_records(board: str | os.PathLike[str], kind: str) -> list[Record]:
             )
         if record.id in gone:
             continue
-        check_unchanged(record, root / "submissions" / record.id)
+        check_unchanged(record, root / "submissions" / record.id, registers.rewritten)
         if kind == "replayed":
             _check_instances(record, path)
         found.append(record)

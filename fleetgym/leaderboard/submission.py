@@ -19,6 +19,7 @@ from pathlib import Path
 
 from fleetgym.agents.registry import agent_entries
 from fleetgym.evaluation.isolation.rules import TIME_CLASSES
+from fleetgym.evaluation.results_format import BRIEF_FORMAT, RESULTS_FORMAT
 from fleetgym.files.documents import StoredFile, as_text, canonical_hash, read_at_most
 from fleetgym.files.errors import DataError, suggestion
 from fleetgym.files.names import FOLDER_NAME, AgentName, PeopleName, likeness
@@ -31,7 +32,10 @@ from fleetgym.model.sets import unknown
 from fleetgym.runtime.places import checkout
 from fleetgym.scoring.best_known import SET_NAME, best_known_path, read_best_known
 
-SUBMISSION_FORMAT = "fleetgym-submission-1"
+#: The formats of declarations, and of the episodes beside each. Format 1 also claimed the cost of every window.
+EPISODES_FORMATS = {"fleetgym-submission-1": RESULTS_FORMAT, "fleetgym-submission-2": BRIEF_FORMAT}
+#: The format that `submit` writes.
+SUBMISSION_FORMAT = "fleetgym-submission-2"
 DECLARATION, EPISODES, README = "submission.toml", "episodes.jsonl.gz", "README.md"
 
 #: closed: the given columns and forecasters; open: anything; one-shot: the first window's action is held all day.
@@ -97,7 +101,7 @@ class Checksums:
 class Submission:
     """What `submission.toml` declares."""
 
-    format: str = spec(Choice((SUBMISSION_FORMAT,)))
+    format: str = spec(Choice(tuple(EPISODES_FORMATS)))
     date: str = spec(DAY)
     agent: AgentCard = spec(Nested(AgentCard))
     run: RunCard = spec(Nested(RunCard))

@@ -14,7 +14,7 @@ from pathlib import Path
 from fleetgym.agents.agent_code import code_sha256
 from fleetgym.agents.registry import PROGRAM
 from fleetgym.evaluation.results import Results, hash_jobs, header_line, read_results
-from fleetgym.evaluation.results_format import EpisodeResult
+from fleetgym.evaluation.results_format import BRIEF_FORMAT, EpisodeResult
 from fleetgym.files.documents import canonical_hash, file_sha256, naming
 from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.files.schema import read_object
@@ -110,7 +110,7 @@ def submit(
     played = _episodes(run, name, suite)
     if division == "one-shot":
         _check_one_shot(run, played)
-    episodes = [dataclasses.replace(e, agent=entry) for e in played]
+    episodes = [dataclasses.replace(e, agent=entry, cost_per_window_usd=None) for e in played]
     lines = _lines(run, episodes, suite)
     official = None if run.header.official is None else run.header.official.time_class
     if None not in (official, time_class) and official != time_class:
@@ -255,6 +255,7 @@ def _lines(run: Results, episodes: list[EpisodeResult], suite: str) -> list[str]
             raise DataError(message, "$[0].instances", run.source)
     header = dataclasses.replace(
         run.header,
+        format=BRIEF_FORMAT,
         suite=suite,
         num_jobs=len(episodes),
         jobs_hash=hash_jobs(episode.key for episode in episodes),

@@ -22,6 +22,7 @@ from fleetgym.leaderboard.replay import Claim, replay_claim
 from fleetgym.leaderboard.submission import (
     DECLARATION,
     EPISODES,
+    EPISODES_FORMATS,
     Submission,
     SubmissionFiles,
     open_submission,
@@ -124,6 +125,11 @@ def _check_header(line: str, submission: Submission, tasks: Sequence[tuple[str, 
         header = read_object(Header, parse_json(line), "$[0]")
     except DataError as error:
         raise DataError(error.message, error.path if error.path != "$" else "$[0]") from None
+    if header.format != EPISODES_FORMATS[submission.format]:
+        message = (
+            f"expected {EPISODES_FORMATS[submission.format]}, as {submission.format} in {DECLARATION} says"
+        )
+        raise DataError(message, "$[0].format")
     if header.in_process:
         message = "the agent played in the evaluator's own process; expected one of its own"
         raise DataError(message, "$[0].in_process")

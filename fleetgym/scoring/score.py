@@ -247,7 +247,8 @@ def _row(
     missing = set(best) - {e.task for e in episodes}
     if missing:
         raise FleetgymError(f"{agent} has not played {task_name(*min(missing))}")
-    families = {name: facts.family for name, facts in results.header.instances.items()}
+    facts = results.header.instances
+    families = {name: found.family for name, found in facts.items()}
     means = cluster_means(
         ((families[e.instance], e.instance), math.log(e.cost_usd / best[e.task])) for e in episodes
     )
@@ -255,7 +256,7 @@ def _row(
     failures = sum(e.failure is not None for e in episodes)
     episodes = [e for e in episodes if families[e.instance] in scored]
     timings = [e.timing for e in episodes if e.timing is not None]
-    decisions = sum(e.decisions for e in episodes)
+    decisions = sum(e.decisions(facts[e.instance].num_windows) for e in episodes)
     acting_s = math.fsum(t.acting_s for t in timings)
     measured = len(timings) == len(episodes)
     return ScoreRow(

@@ -260,12 +260,12 @@ def test_timings_of_a_file_that_was_packed_are_not_overwritten(results: Results,
 def test_decisions_end_with_the_agent(results: Results) -> None:
     """They are counted to the failure, or to the window in which the budget was spent."""
     episode = results.episodes[0]
-    windows = len(episode.cost_per_window_usd)
+    windows = len(episode.cost_per_window_usd or ())
     failed = Failure(window=3, kind="raised", message="x")
-    assert episode.decisions == windows
-    assert dataclasses.replace(episode, failure=failed).decisions == 3
-    assert dataclasses.replace(episode, budget_spent_at_window=1).decisions == 2
-    assert dataclasses.replace(episode, budget_spent_at_window=windows - 1).decisions == windows
+    assert episode.decisions(windows) == windows
+    assert dataclasses.replace(episode, failure=failed).decisions(windows) == 3
+    assert dataclasses.replace(episode, budget_spent_at_window=1).decisions(windows) == 2
+    assert dataclasses.replace(episode, budget_spent_at_window=windows - 1).decisions(windows) == windows
     timing = Timing(reset_cpu_s=2.0, act_cpu_s=(0.25, 0.5))
     assert (timing.acting_s, timing.total_s) == (0.75, 2.75)
     slow = dataclasses.replace(timing, speed=0.5)

@@ -509,9 +509,28 @@ def test_a_declaration_that_is_swapped_once_it_is_hashed_changes_nothing(
 
     for name in ("sha256", "file_digest"):
         monkeypatch.setattr(hashlib, name, swapping(getattr(hashlib, name)))
-    check_unchanged(record, folder)
+    check_unchanged(record, folder, {})
     with pytest.raises(DataError, match="changed since it was verified"):
-        check_unchanged(record, folder)
+        check_unchanged(record, folder, {})
+
+
+def test_a_record_of_a_file_that_was_rewritten_stays_valid(board: Path) -> None:
+    """Its old checksums are accepted if the log names the new ones, and not without it."""
+    path = board / "verified" / "2026-11-21-gh.json.gz"
+    record = read_record(path)
+    submission = record.submission
+    files = dataclasses.replace(submission.files, episodes_sha256="1" * 64)
+    old = dataclasses.replace(submission, format="fleetgym-submission-1", files=files)
+    write_record(path.parent, dataclasses.replace(record, submission=old, declaration_sha256="0" * 64))
+    with pytest.raises(DataError, match="changed since it was verified"):
+        build_site(board)
+    new = record.declaration_sha256, submission.files.episodes_sha256
+    log = f"old_sha256,new_sha256\n{'0' * 64},{new[0]}\n{'1' * 64},{new[1]}\n"
+    (board / "format-2.csv").write_text(log)
+    build_site(board)
+    (board / "format-2.csv").write_text(log.replace("old_", ""))
+    with pytest.raises(DataError, match="expected the columns"):
+        build_site(board)
 
 
 def test_a_record_under_another_name_is_noticed(board: Path) -> None:
@@ -648,8 +667,9 @@ def test_an_older_release_has_a_page_and_no_more(board: Path, own_instances: Pat
 def test_a_changed_release_is_noticed(board: Path, own_instances: Path) -> None:
     """A frozen set is compared with its checksum, also when it is no longer the present one."""
     release = freeze(board, "fleet-v0", "2026-11-21")
-    path = board / "releases" / "fleet-v0" / f"{release.name}.json"
-    path.write_text(path.read_text().replace('"date": "2026', '"date": "2025', 1))
+    path = board / "releases" / "fleet-v0" / f"{release.name}.json.gz"
+    text = gzip.decompress(path.read_bytes()).decode().replace('"date":"2026', '"date":"2025', 1)
+    path.write_bytes(gzip.compress(text.encode()))
     with pytest.raises(DataError, match="changed since it was frozen"):
         read_releases(board, "fleet-v0")
 

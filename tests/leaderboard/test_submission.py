@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import gzip
 import json
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import tomli_w
+from places import ROOT
 from sample_agents import agent as sample
 from submissions import RULES, SUITE, declare, lines_of, submitted, write_lines
 
@@ -19,10 +21,12 @@ from fleetgym.cli import main
 from fleetgym.evaluation.results import Results, read_results, timing_line, timings_path
 from fleetgym.evaluation.results_format import Timing
 from fleetgym.evaluation.run import evaluate
+from fleetgym.files.documents import canonical_hash, file_sha256
 from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.files.schema import to_jsonable
 from fleetgym.leaderboard import submission
 from fleetgym.leaderboard.record import read_record
+from fleetgym.leaderboard.registers import REWRITTEN, read_registers
 from fleetgym.leaderboard.submission import read_submission, submission_id, suite_sha256
 from fleetgym.leaderboard.submit import folder_sha256, submit
 from fleetgym.leaderboard.verify import verify
@@ -84,13 +88,59 @@ def test_rounding_of_another_processor_is_accepted(results: Results, tmp_path: P
         dataclasses.replace(
             e,
             cost_usd=e.cost_usd * (1 + 1e-10),
-            cost_per_window_usd=tuple(usd * (1 + 1e-10) for usd in e.cost_per_window_usd),
         )
         for e in results.episodes
     )
     exact = verify(submitted(results, tmp_path / "a", agent="hold"))
     rounded = verify(submitted(Results(results.header, episodes), tmp_path / "b", agent="hold"))
     assert [e.cost_usd for e in rounded.episodes] == [e.cost_usd for e in exact.episodes]
+
+
+def test_both_formats_are_verified(results: Results, tmp_path: Path) -> None:
+    """Format 1 claimed the cost of every window. What the replay finds is the same."""
+    folder = submitted(results, tmp_path / "a", agent="hold")
+    second = verify(folder)
+    assert all("cost_per_window_usd" not in line for line in lines_of(folder))
+    header, *lines = lines_of(folder)
+    played = [e for e in results.episodes if e.agent == "hold"]
+    for line, episode in zip(lines, played, strict=True):
+        line["cost_per_window_usd"] = episode.cost_per_window_usd
+    write_lines(folder, [{**header, "format": "fleetgym-results-1"}, *lines])
+    declare(folder, "format", "fleetgym-submission-1")
+    first = verify(folder)
+    assert first.episodes == second.episodes
+    assert first.submission.format != second.submission.format
+
+
+def test_what_was_rewritten_says_the_same() -> None:
+    """Stored submissions and records are those of the log, with the content that they had before."""
+    board = ROOT / "leaderboard"
+    log = list(csv.DictReader((board / REWRITTEN).read_text().splitlines()))
+    known = read_registers(board).rewritten
+    for line in log:
+        name, file = line["id"], line["file"]
+        verified = file == "verified"
+        path = board / "verified" / f"{name}.json.gz" if verified else board / "submissions" / name / file
+        assert verified or file_sha256(path) == line["new_sha256"] == known[line["old_sha256"]], path
+        assert content_sha256(path) == line["content_sha256"], path
+    assert {path.name for path in (board / "submissions").iterdir()} >= {line["id"] for line in log}
+    assert len(log) == len(known) == 3 * 109
+
+
+def content_sha256(path: Path) -> str:
+    """Return the checksum of a file of a submission, or of its record, without what the rewrite changed."""
+
+    def kept(data: dict[str, Any], *names: str) -> dict[str, Any]:
+        return {key: value for key, value in data.items() if key not in names}
+
+    if path.name == "submission.toml":
+        return canonical_hash(kept(tomllib.loads(path.read_text()), "format", "files"))
+    lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    if path.name == "episodes.jsonl.gz":
+        return canonical_hash([kept(lines[0], "format"), *lines[1:]])
+    (record,) = lines
+    declared = kept(record["submission"], "format", "files")
+    return canonical_hash({**kept(record, "declaration_sha256", "version"), "submission": declared})
 
 
 @pytest.mark.parametrize("division", ["closed", "one-shot"])
