@@ -19,9 +19,10 @@ import numpy as np
 
 from fleetgym import Belief, Snapshot, View
 from fleetgym.agents.arguments import whole_at_least
-from fleetgym.bounds.programs import Rows, linear_program, routing_rows
+from fleetgym.bounds.programs import routing_rows
 from fleetgym.bounds.relaxation import Window, relax_window
 from fleetgym.runtime.highs import make_solver
+from fleetgym.runtime.linear_programs import LinearProgram
 
 from .descent import shortlist
 from .margin import PACE
@@ -132,9 +133,7 @@ class PathsProgram:
         seed: int,
     ):
         self.among, self.size = among, view.fleet.size
-        self.rows, self.count = Rows(), 0
-        self.cost: list[np.ndarray] = []
-        self.upper: list[np.ndarray] = []
+        self.program = LinearProgram()
         now, instance = view.snapshot(), view.instance
         self.unserved_usd = float(now.unserved_usd.sum())
         drawn = belief.sample(paths, windows, np.random.default_rng(seed))
@@ -152,7 +151,7 @@ class PathsProgram:
             some = np.flatnonzero(np.isin(among, members))
             if slot.exclusive and some.size > 1:
                 for held in self.held:
-                    self.rows.add(np.ones((1, some.size)), held[some], -np.inf, 1.0)
+                    self.program.rows(1, [(0, held[some], 1.0)], high=1.0)
         for p in range(paths):
             for t in range(windows):
                 conditions = drawn.conditions(p, t)
@@ -162,41 +161,29 @@ class PathsProgram:
                 serving = self._serving(snapshot, relax_window(snapshot), float(drawn.weight[p]))
                 for k in range(t + 1):  # what serves has been held since it started
                     some = waits >= k
-                    self._at_most(serving[some], self.held[t - k][some], np.zeros(int(some.sum())))
+                    self._at_most(0.0, serving[some], self.held[t - k][some])
                 late = waits > t
                 begun = arrived[min(t, len(arrived)) - 1] if t else view.running[among]
-                self._at_most(serving[late], None, begun[late].astype(float))
+                self._at_most(begun[late], serving[late])
                 self._within(now.gpu_use[:, among], serving, conditions.available_gpus, drawn.available[:, t])
 
     def solve(self, solver: Any) -> np.ndarray:
         """Return the fleet of the first window, not whole, (C,); none of it where the solver finds nothing."""
-        cost = np.concatenate(self.cost)
-        unit = SCALE / max(self.unserved_usd, 1e-9)
-        program = linear_program(
-            cost * unit, np.concatenate(self.upper), self.rows, np.empty(0, dtype=np.int64)
-        )
-        solver.passModel(program)
+        solver.passModel(self.program.model(SCALE / max(self.unserved_usd, 1e-9)))
         solver.run()
         values = np.array(solver.getSolution().col_value)
         fleet = np.zeros(self.size)
-        if values.size == self.count:
+        if values.size == self.program.num_columns:
             fleet[self.among] = np.maximum(0.0, values[self.held[0]])
         return fleet
 
     # -- columns and rows
 
-    def _take(self, cost: np.ndarray, upper: np.ndarray | float) -> np.ndarray:
-        first, self.count = self.count, self.count + cost.size
-        self.cost.append(cost.astype(float))
-        self.upper.append(np.broadcast_to(upper, cost.shape).astype(float))
-        return first + np.arange(cost.size)
-
-    def _at_most(self, columns: np.ndarray, others: np.ndarray | None, limit: np.ndarray) -> None:
-        """Add the rows columns - others <= limit, one for each."""
-        rows = self.rows.begin(columns.size, -np.inf, limit) + np.arange(columns.size)
-        self.rows.put(rows, columns, np.ones(columns.size))
-        if others is not None:
-            self.rows.put(rows, others, -np.ones(columns.size))
+    def _at_most(self, limit: np.ndarray | float, columns: np.ndarray, *others: np.ndarray) -> None:
+        """Add the rows columns - others <= limit, one for each column."""
+        each = np.arange(columns.size)
+        less = [(each, other, -1.0) for other in others]
+        self.program.rows(columns.size, [(each, columns, 1.0), *less], high=limit)
 
     def _within(
         self, use: np.ndarray, columns: np.ndarray, limit: np.ndarray, elsewhere: np.ndarray | None = None
@@ -204,17 +191,16 @@ class PathsProgram:
         """Keep pools that may be short; a limit that is the largest of all paths says nothing new."""
         for g in range(len(use)):
             if elsewhere is None or limit[g] < elsewhere[:, g].max():
-                self.rows.add(use[g][None, :].astype(float), columns, -np.inf, float(limit[g]))
+                self.program.rows(1, [(0, columns, use[g])], high=limit[g])
 
     def _fleet(self, now: Snapshot, available: np.ndarray, before: np.ndarray | None) -> np.ndarray:
         """Add the fleet that is held in a window, and what is new in it; return its columns."""
-        held = self._take(now.hold_usd[self.among], now.max_replicas[self.among])
-        new = self._take(now.startup_usd[self.among], np.inf)
-        rows = self.rows.begin(held.size, -np.inf, 0.0 if before is None else before) + np.arange(held.size)
-        self.rows.put(rows, held, np.ones(held.size))
-        self.rows.put(rows, new, -np.ones(held.size))
+        held = self.program.columns(now.hold_usd[self.among], now.max_replicas[self.among])
+        new = self.program.columns(now.startup_usd[self.among], np.inf)
         if before is None:
-            self.rows.put(rows, self.held[-1], -np.ones(held.size))
+            self._at_most(0.0, held, new, self.held[-1])
+        else:
+            self._at_most(before, held, new)
         self._within(now.gpu_use[:, self.among], held, available)
         return held
 
@@ -225,22 +211,22 @@ class PathsProgram:
         hold_usd = now.hold_usd[self.among]
         if budget.kind == "rate":
             for held in self.held:
-                self.rows.add(hold_usd[None, :] / now.budget_usd, held, -np.inf, 1.0)
+                self.program.rows(1, [(0, held, hold_usd / now.budget_usd)], high=1.0)
             return
         left = view.instance.num_windows - view.window
         usd = max(view.budget_left_usd * min(1.0, PACE * windows / left), 1e-9)
-        self.rows.add(np.tile(hold_usd, windows)[None, :] / usd, np.concatenate(self.held), -np.inf, 1.0)
+        self.program.rows(1, [(0, np.array(self.held), hold_usd / usd)], high=1.0)
 
     def _serving(self, snapshot: Snapshot, window: Window, weight: float) -> np.ndarray:
         """Add the routing of a path's window; return the columns of the replicas that serve."""
         among = self.among
         workload, route = np.nonzero(window.is_open[:, among])
         penalty = weight * window.unserved_usd
-        x = self._take(weight * window.route_usd[workload, among[route]], 1.0)
-        unserved = self._take(penalty, 1.0)
-        delay, error = self._take(penalty, np.inf), self._take(penalty, np.inf)
-        serving = self._take(np.zeros(among.size), np.inf)
-        routing_rows(self.rows, window, x, unserved, delay, error, None, serving, among)
+        x = self.program.columns(weight * window.route_usd[workload, among[route]], 1.0)
+        unserved = self.program.columns(penalty, 1.0)
+        delay, error = self.program.columns(penalty, np.inf), self.program.columns(penalty, np.inf)
+        serving = self.program.columns(np.zeros(among.size), np.inf)
+        routing_rows(self.program, window, x, unserved, delay, error, None, serving, among)
         self._late(snapshot, window, workload, route, x, serving, weight)
         return serving
 
@@ -261,14 +247,14 @@ class PathsProgram:
         servers = snapshot.max_concurrency[among]
         present = np.flatnonzero(snapshot.rate_rps > 0.0)
         busy = (snapshot.rate_rps[:, None] * snapshot.service_s)[present][workload, among[route]]
-        used = np.flatnonzero(servers > 0)
-        first = self.rows.begin(among.size, -np.inf, 0.0)
-        self.rows.put(first + route, x, busy / np.maximum(servers[route], 1e-9))
-        self.rows.put(first + used, serving[used], -segments.safe_utilization[row][used])
-        for k in range(segments.width.shape[1]):
-            extra = self._take(weight * servers * segments.slope_usd[row, k], np.inf)
-            self.rows.put(first + np.arange(among.size), extra, -np.ones(among.size))
-            limit = self.rows.begin(among.size, -np.inf, 0.0) + np.arange(among.size)
-            self.rows.put(limit, extra, np.ones(among.size))
+        each = np.arange(among.size)
+        extra = self.program.columns((weight * servers * segments.slope_usd[row].T), np.inf)
+        load = [
+            (route, x, busy / np.maximum(servers[route], 1e-9)),
+            (each, serving, np.where(servers > 0, -segments.safe_utilization[row], 0.0)),
+            (each, extra, -1.0),
+        ]
+        self.program.rows(among.size, load, high=0.0)
+        for k, columns in enumerate(extra):
             share = segments.width[row, k] / (replicas * np.maximum(servers, 1e-9))
-            self.rows.put(limit, serving, -share)
+            self.program.rows(among.size, [(each, columns, 1.0), (each, serving, -share)], high=0.0)

@@ -21,10 +21,10 @@ import numpy as np
 
 from fleetgym import Plan, Snapshot
 from fleetgym.agents.arguments import at_least, whole_at_least
+from fleetgym.runtime.linear_programs import LinearProgram
 
 from .best_forecaster import BestForecaster
 from .milp import Modes
-from .milp.highs import Program
 from .milp.problem import COMPUTE, MEMORY, SERVERS, Problem, make_problem
 
 _DRAWN_PER_SCENARIO = 16
@@ -214,7 +214,7 @@ class _TwoStage:
     """The deterministic equivalent: options and counts once, shares and segments per scenario."""
 
     def __init__(self, problems: list[Problem]):
-        self.problem, self.program = problems[0], Program()
+        self.problem, self.program = problems[0], LinearProgram()
         self.unit_usd = max(float(np.mean([p.unserved_usd.sum() for p in problems])), 1e-300) / 1e3
         o = self.problem.options
         self.binary = self.program.columns(o.fixed_usd / self.unit_usd, 1.0, whole=True)

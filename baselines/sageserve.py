@@ -24,8 +24,8 @@ import numpy as np
 from fleetgym import Snapshot, View
 from fleetgym.agents.arguments import above, positive_share, whole_at_least
 from fleetgym.agents.forecasters import make_forecaster
+from fleetgym.runtime.linear_programs import LinearProgram
 
-from .milp.highs import Program
 from .services import Room, Services, safe_shares, supply
 
 #: Branch and bound stops here.
@@ -144,7 +144,7 @@ def cheapest_change(
     most = np.where(usable, snapshot.max_replicas, 0)
     unserved = np.array([windows * snapshot.unserved_usd[numbers].sum() for numbers in services.workloads])
     unit = max(float(unserved.sum()), 1e-9)
-    program = Program()
+    program = LinearProgram()
     held = program.columns(windows * snapshot.hold_usd / unit, most, whole=True)
     grown = program.columns(start_usd / unit, np.inf)
     left = program.columns(unserved / unit, 1.0)

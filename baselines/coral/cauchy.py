@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..milp.highs import Program
+from fleetgym.runtime.linear_programs import LinearProgram
+
 from .homo import homogeneous_templates
 from .problem import Allocation, Problem, evaluate
 
@@ -58,7 +59,7 @@ def cauchy(
     none = np.zeros(0, dtype=np.int64)
     if not found.parts:
         return evaluate(problem, none, none, none)
-    program = Program()
+    program = LinearProgram()
     scale = float(found.rent.max())
     short = program.columns(np.full(len(groups), problem.unserved_usd_per_h / scale), 1.0)
     count = program.columns(found.rent / scale, np.ceil(1.0 / found.share), whole=True)

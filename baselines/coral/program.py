@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..milp.highs import Answer, Program
+from fleetgym.runtime.linear_programs import Answer, LinearProgram
+
 from .problem import Allocation, Problem, evaluate
 
 
@@ -24,7 +25,7 @@ class Restricted:
     region: np.ndarray  # (P,)
 
     def __post_init__(self) -> None:
-        problem, program = self.problem, Program()
+        problem, program = self.problem, LinearProgram()
         rows, kinds = problem.demand_rps.size, problem.available.shape[1]
         running = problem.running
         self._template = np.concatenate([self.template, running.template])

@@ -17,7 +17,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..milp.highs import Program
+from fleetgym.runtime.linear_programs import LinearProgram
+
 from .problem import MakespanPlan, MakespanProblem, longest_s, plan_of, shortest_s
 from .program import Columns, Limits, fleet_rows, solve_or_none, within
 from .search import minimal_makespan_by_search
@@ -77,9 +78,9 @@ def minimal_makespan(problem: MakespanProblem, limits: Limits | None = None) -> 
     return dataclasses.replace(best, bound_s=min(bound_s, best.makespan_s), nodes=answer.nodes)
 
 
-def _fastest(problem: MakespanProblem, unit_s: float) -> tuple[Program, Columns, np.ndarray]:
+def _fastest(problem: MakespanProblem, unit_s: float) -> tuple[LinearProgram, Columns, np.ndarray]:
     """Return the program in theta, whose unit is 1 / unit_s, and the index of theta."""
-    program = Program()
+    program = LinearProgram()
     speed = program.columns(np.array([-1.0]), np.inf)
     parts = fleet_rows(program, problem, np.zeros(problem.price_usd_per_h.size))
     present = np.flatnonzero(problem.requests > 0)
@@ -96,7 +97,7 @@ def _fastest(problem: MakespanProblem, unit_s: float) -> tuple[Program, Columns,
 
 
 def _reachable(
-    problem: MakespanProblem, program: Program, parts: Columns, first: MakespanPlan, unit_s: float
+    problem: MakespanProblem, program: LinearProgram, parts: Columns, first: MakespanPlan, unit_s: float
 ) -> np.ndarray | None:
     """Return upper bounds of all columns, in which counts cannot exceed what may still beat the first plan."""
     relaxed = program.solve({}, relax=True) if np.isfinite(first.makespan_s) else None

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..milp.highs import Answer, Program
+from fleetgym.runtime.linear_programs import Answer, LinearProgram
+
 from .problem import MakespanPlan, MakespanProblem, plan_of
 
 #: HiGHS without the heuristics that solve programs within the program, and without restarts: here a start is at
@@ -52,7 +53,7 @@ class Columns:
     count: np.ndarray  # y of each configuration
 
 
-def fleet_rows(program: Program, problem: MakespanProblem, cost: np.ndarray) -> Columns:
+def fleet_rows(program: LinearProgram, problem: MakespanProblem, cost: np.ndarray) -> Columns:
     """Add time shares z and counts y (at `cost` each), with the rows (3) to (7)."""
     present = problem.requests > 0
     row, column = np.nonzero((problem.rate_rps > 0) & present[:, None] & (problem.most > 0))
@@ -75,7 +76,7 @@ def fleet_rows(program: Program, problem: MakespanProblem, cost: np.ndarray) -> 
 
 def within(
     problem: MakespanProblem, deadline_s: float, cost: np.ndarray, unserved: np.ndarray | None = None
-) -> tuple[Program, Columns]:
+) -> tuple[LinearProgram, Columns]:
     """Return the program of the fleets that are done by a deadline: theta is fixed.
 
     Parameters
@@ -89,7 +90,7 @@ def within(
     unserved : (W,) ndarray, optional
         Cost of leaving a workload unserved; None: everything is served.
     """
-    program = Program()
+    program = LinearProgram()
     parts = fleet_rows(program, problem, cost)
     present = np.flatnonzero(problem.requests > 0)
     place = np.full(problem.requests.size, -1)
@@ -102,7 +103,7 @@ def within(
     return program, parts
 
 
-def solve_or_none(program: Program, options: Mapping[str, float | bool]) -> Answer | None:
+def solve_or_none(program: LinearProgram, options: Mapping[str, float | bool]) -> Answer | None:
     """Return HiGHS's answer, or None if the program is infeasible."""
     try:
         return program.solve(options)

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fleetgym.files.errors import FleetgymError
-
-from ..milp.highs import Program
+from fleetgym.runtime.linear_programs import LinearProgram
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -201,7 +200,7 @@ def allocate(
         return None
     present = np.flatnonzero(workload.rate_rps > 0)
     bucket, gpu = np.nonzero(np.isfinite(workload.load[present]))
-    program = Program()
+    program = LinearProgram()
     put = program.columns(np.zeros(bucket.size), workload.slices, whole=True)
     count = _counts(program, workload, limits)
     entries = [(bucket, put, 1.0)]
@@ -237,7 +236,7 @@ def allocate_slices(workload: Workload) -> Allocation | None:
     present = np.flatnonzero(workload.rate_rps > 0)
     load = np.repeat(workload.load[present], workload.slices, axis=0)
     row, gpu = np.nonzero(np.isfinite(load))
-    program = Program()
+    program = LinearProgram()
     put = program.columns(np.zeros(row.size), 1.0, whole=True)
     count = _counts(program, workload, None)
     program.rows(len(load), [(row, put, 1.0)], low=1.0, high=1.0)
@@ -253,7 +252,7 @@ def _is_servable(workload: Workload) -> bool:
     return bool(np.isfinite(workload.load).any(axis=1)[workload.rate_rps > 0].all())
 
 
-def _counts(program: Program, workload: Workload, limits: Limits | None) -> np.ndarray:
+def _counts(program: LinearProgram, workload: Workload, limits: Limits | None) -> np.ndarray:
     """Add the counts of GPUs, and the rows that limit them."""
     if limits is None:
         return program.columns(workload.cost_usd_per_h, np.inf, whole=True)
@@ -268,7 +267,7 @@ def _counts(program: Program, workload: Workload, limits: Limits | None) -> np.n
     return count
 
 
-def _solve(program: Program, gap: float, nodes: int | None) -> np.ndarray | None:
+def _solve(program: LinearProgram, gap: float, nodes: int | None) -> np.ndarray | None:
     options: dict[str, float] = {"mip_rel_gap": gap}
     if nodes is not None:
         options["mip_max_nodes"] = nodes

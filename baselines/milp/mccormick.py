@@ -10,7 +10,8 @@ import dataclasses
 
 import numpy as np
 
-from .highs import Program
+from fleetgym.runtime.linear_programs import LinearProgram
+
 from .problem import COMPUTE, MEMORY, SERVERS, Problem
 
 
@@ -21,7 +22,7 @@ class McCormick:
     A selection is a column with a number of replicas, the paper's (n, m).
     """
 
-    program: Program
+    program: LinearProgram
     slot: np.ndarray  # (S,) of each selection
     column: np.ndarray  # (S,)
     number: np.ndarray  # (S,) replicas
@@ -53,7 +54,7 @@ def mccormick_program(problem: Problem, unit_usd: float, *, linked: bool = True)
         Add that x is the sum of its v, the product of (5d) and x <= q. The paper does not print it; without it
         x may lie far above every v, and HiGHS needs a hundred times as long.
     """
-    options, program = problem.options, Program()
+    options, program = problem.options, LinearProgram()
     spread = [(o, r) for o in range(options.column.size) for r in range(options.low[o], options.high[o] + 1)]
     option, number = np.array(spread, dtype=np.int64).reshape(-1, 2).T
     column = options.column[option]

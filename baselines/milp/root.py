@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .highs import ALLOWANCE, Answer
+from fleetgym.runtime.linear_programs import ALLOWANCE, Answer
+
 from .lagrangian_kernels import ascend, price
 from .problem import Problem
 from .relaxation import binding_limits, is_binary, relax

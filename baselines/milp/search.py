@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .highs import ALLOWANCE, Answer
+from fleetgym.runtime.linear_programs import ALLOWANCE, Answer
+
 from .mccormick import McCormick, mccormick_program
 from .problem import Problem
 from .pruning import prune

@@ -10,8 +10,9 @@ import dataclasses
 
 import numpy as np
 
+from fleetgym.runtime.linear_programs import LinearProgram
+
 from .covers import find_covers
-from .highs import Program
 from .problem import COMPUTE, MEMORY, SERVERS, Problem
 
 
@@ -19,7 +20,7 @@ from .problem import COMPUTE, MEMORY, SERVERS, Problem
 class Tight:
     """The program and where its variables are."""
 
-    program: Program
+    program: LinearProgram
     workload: np.ndarray  # (P,) of each share
     column: np.ndarray  # (P,)
     share: np.ndarray  # (P,) index of v
@@ -47,7 +48,7 @@ def tight_program(problem: Problem, unit_usd: float, *, most_lost: np.ndarray | 
     most_lost : ndarray, shape (I,), optional
         Add cuts, which hold for all solutions that lose at most these shares (see `fleetgym.baselines.milp.covers`).
     """
-    program, options = Program(), problem.options
+    program, options = LinearProgram(), problem.options
     i, c = np.nonzero(problem.open)
     free = options.counted
     fixed_usd = options.fixed_usd + np.where(free, 0.0, options.high * options.replica_usd)

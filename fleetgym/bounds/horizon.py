@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fleetgym.bounds import interior
 from fleetgym.bounds.certificate import Prices, WindowPrices
-from fleetgym.bounds.programs import Rows, linear_program, routing_rows
+from fleetgym.bounds.programs import routing_rows, window_program
 from fleetgym.bounds.relaxation import Problem, Window
 from fleetgym.bounds.structure import structured
 from fleetgym.runtime.highs import make_solver
+from fleetgym.runtime.linear_programs import LinearProgram
 
 #: Methods for the linear program: our own, and two of HiGHS.
 SOLVERS = ("block", "ipx", "hipo")
@@ -68,58 +70,47 @@ class HorizonProgram:
 
     def __init__(self, problem: Problem, among: np.ndarray):
         self.problem, self.among = problem, among
-        self.rows = Rows()
-        self.cost: list[np.ndarray] = []
-        self.upper: list[np.ndarray] = []
-        self.num_columns = 0
+        self.program = LinearProgram()
         self.hold = problem.hold_usd[:, among]
         self.waits = problem.startup_windows[among]
         self.columns = [self._columns(t) for t in range(len(problem.windows))]
         self.numbers = [self._window_rows(t) for t in range(len(problem.windows))]
         self._linking_rows()
-        self.gpu_rows = self._held_rows(
-            problem.gpu_use[:, among].astype(float), [w.available_gpus for w in problem.windows]
-        )
+        use, available = problem.gpu_use[:, among], [w.available_gpus for w in problem.windows]
+        self.gpu_rows = self._held_rows([use] * len(available), available)
         self.rate_rows = self._rate_rows()
         self.pool_row = self._pool_row()
         self._slot_rows()
 
     # -- columns
 
-    def _take(self, cost: np.ndarray, upper: np.ndarray) -> np.ndarray:
-        first = self.num_columns
-        self.num_columns += cost.size
-        self.cost.append(cost)
-        self.upper.append(upper)
-        return first + np.arange(cost.size)
-
     def _columns(self, t: int) -> _Columns:
-        problem, most = self.problem, self.problem.windows[t].most[self.among]
+        problem, most, take = self.problem, self.problem.windows[t].most[self.among], self.program.columns
         late = (self.waits > 0) & (t > 0) & (t <= self.waits)  # granted before the episode: impossible
         routing = problem.routings[t]
         draws = tuple(self._draw(*pair) for pair in zip(routing.draws, routing.weights, strict=True))
         is_apart = problem.is_ahead and t > 0
         # Who serves is ready, so that one limit holds both; a second one would take a part of its price.
-        serving = self._take(self.hold[t], np.full(most.size, np.inf) if is_apart else most)
+        serving = take(self.hold[t], np.inf if is_apart else most)
         return _Columns(
             draws=draws,
-            ready=self._take(np.zeros(most.size), most) if is_apart else serving,
+            ready=take(np.zeros(most.size), most) if is_apart else serving,
             serving=serving,
-            arrivals=self._take(
+            arrivals=take(
                 problem.startup_usd[self.among] + self._starting_usd(t), np.where(late, 0.0, np.inf)
             ),
         )
 
     def _draw(self, window: Window, weight: float) -> _Draw:
         workload, route = np.nonzero(window.is_open[:, self.among])
-        penalty, ones = weight * window.unserved_usd, np.ones(window.unserved_usd.size)
+        penalty, take = weight * window.unserved_usd, self.program.columns
         return _Draw(
-            x=self._take(weight * window.route_usd[workload, self.among[route]], np.ones(workload.size)),
-            unserved=self._take(penalty, ones),
-            delay=self._take(penalty, np.inf * ones),
-            error=self._take(penalty, np.inf * ones),
-            late=self._take(weight * window.late_usd[self.among], np.full(self.among.size, np.inf)),
-            left=self._take(np.zeros(self.among.size), window.most[self.among])
+            x=take(weight * window.route_usd[workload, self.among[route]], 1.0),
+            unserved=take(penalty, 1.0),
+            delay=take(penalty, np.inf),
+            error=take(penalty, np.inf),
+            late=take(weight * window.late_usd[self.among], np.inf),
+            left=take(np.zeros(self.among.size), window.most[self.among])
             if window.is_lossy
             else np.empty(0, dtype=np.int64),
         )
@@ -141,78 +132,69 @@ class HorizonProgram:
     def _draw_rows(self, window: Window, at: _Draw, ready: np.ndarray) -> dict[str, np.ndarray]:
         flows, left = (at.x, at.unserved, at.delay, at.error, at.late), at.left
         if not window.is_lossy:
-            return routing_rows(self.rows, window, *flows, ready, self.among)
-        numbers = routing_rows(self.rows, window, *flows, left, self.among)
-        rows = self.rows.begin(left.size, -np.inf, 0.0) + np.arange(left.size)
-        self.rows.put(rows, left, np.ones(left.size))
-        self.rows.put(rows, ready, -np.ones(left.size))
-        numbers["left"] = rows
-        first = self.rows.begin(window.lossy_gpus.size, -np.inf, window.lossy_gpus)
+            return routing_rows(self.program, window, *flows, ready, self.among)
+        numbers = routing_rows(self.program, window, *flows, left, self.among)
+        each = np.arange(left.size)
+        numbers["left"] = self.program.rows(left.size, [(each, left, 1.0), (each, ready, -1.0)], high=0.0)
         pool, column = np.nonzero(window.lossy_use[:, self.among])
-        self.rows.put(first + pool, left[column], window.lossy_use[:, self.among][pool, column])
-        numbers["lossy"] = first + np.arange(window.lossy_gpus.size)
+        use = window.lossy_use[:, self.among][pool, column]
+        numbers["lossy"] = self.program.rows(
+            window.lossy_gpus.size, [(pool, left[column], use)], high=window.lossy_gpus
+        )
         return numbers
 
     def _linking_rows(self) -> None:
-        """Who is ready served before, or arrives."""
-        ones = np.ones(self.among.size)
+        """Require that replicas that are ready served before, or arrive."""
+        each = np.arange(self.among.size)
         for t, at in enumerate(self.columns):
-            limit = np.zeros(ones.size) if t else self.problem.nominal[self.among]
-            rows = self.rows.begin(ones.size, -np.inf, limit) + np.arange(ones.size)
-            self.rows.put(rows, at.ready, ones)
-            self.rows.put(rows, at.arrivals, -ones)
+            entries = [(each, at.ready, 1.0), (each, at.arrivals, -1.0)]
             if t:
-                self.rows.put(rows, self.columns[t - 1].serving, -ones)
+                entries.append((each, self.columns[t - 1].serving, -1.0))
+            self.program.rows(each.size, entries, high=0.0 if t else self.problem.nominal[self.among])
             if at.ready is not at.serving:
-                rows = self.rows.begin(ones.size, -np.inf, 0.0) + np.arange(ones.size)
-                self.rows.put(rows, at.serving, ones)
-                self.rows.put(rows, at.ready, -ones)
+                self.program.rows(each.size, [(each, at.serving, 1.0), (each, at.ready, -1.0)], high=0.0)
 
-    def _held_rows(self, use: np.ndarray, limits: list[np.ndarray]) -> np.ndarray:
-        """Add rows Σ use · held ≤ limit in every window; return their numbers, (T, rows)."""
-        numbers = np.empty((len(self.columns), len(use)), dtype=np.int64)
-        for t in range(len(self.columns)):
-            first = self.rows.begin(len(use), -np.inf, limits[t])
-            numbers[t] = first + np.arange(len(use))
-            self._put_held(first, use, t)
-        return numbers
+    def _held_rows(self, use: Sequence[np.ndarray], limits: Sequence[Any]) -> np.ndarray:
+        """Add rows Σ use · held ≤ limit in every window, use (rows, n); return their numbers, (T, rows)."""
+        return np.array(
+            [
+                self.program.rows(len(use[t]), self._held(use[t], t), high=limits[t])
+                for t in range(len(self.columns))
+            ]
+        )
 
-    def _put_held(self, first: int, use: np.ndarray, t: int) -> None:
+    def _held(self, use: np.ndarray, t: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Return the entries of what is held in a window, for use (rows, n)."""
         row, column = np.nonzero(use)
-        self.rows.put(first + row, self.columns[t].serving[column], use[row, column])
+        entries = [(row, self.columns[t].serving[column], use[row, column])]
         for k in range(1, int(self.waits.max(initial=0)) + 1):
             if t + k < len(self.columns):
                 waits = self.waits[column] >= k
                 arrivals = self.columns[t + k].arrivals[column[waits]]
-                self.rows.put(first + row[waits], arrivals, use[row[waits], column[waits]])
+                entries.append((row[waits], arrivals, use[row[waits], column[waits]]))
+        return entries
 
     def _rate_rows(self) -> np.ndarray | None:
         limit = self.problem.rate_budget_usd
         if not np.isfinite(limit) or limit <= 0.0:
             return None
-        numbers = np.empty(len(self.columns), dtype=np.int64)
-        for t in range(len(self.columns)):
-            numbers[t] = self.rows.begin(1, -np.inf, 1.0)
-            self._put_held(int(numbers[t]), self.hold[t][None, :] / limit, t)
-        return numbers
+        return self._held_rows(self.hold[:, None, :] / limit, np.ones(len(self.columns)))[:, 0]
 
     def _pool_row(self) -> int | None:
         limit = self.problem.pool_budget_usd
         if not np.isfinite(limit) or limit <= 0.0:
             return None
-        row = self.rows.begin(1, -np.inf, 1.0)
+        entries = []
         for t, at in enumerate(self.columns):
-            place = np.full(self.among.size, row)
             fee = self.problem.startup_usd[self.among] + self._starting_usd(t)
-            self.rows.put(place, at.serving, self.hold[t] / limit)
-            self.rows.put(place, at.arrivals, fee / limit)
-        return row
+            entries += [(0, at.serving, self.hold[t] / limit), (0, at.arrivals, fee / limit)]
+        return int(self.program.rows(1, entries, high=1.0)[0])
 
     def _slot_rows(self) -> None:
         for members in self.problem.exclusive:
-            use = np.isin(self.among, members).astype(float)[None, :]
+            use = np.isin(self.among, members)[None, :]
             if use.sum() > 1:
-                self._held_rows(use, [np.ones(1)] * len(self.columns))
+                self._held_rows([use] * len(self.columns), np.ones(len(self.columns)))
 
     # -- solution
 
@@ -246,14 +228,13 @@ class HorizonProgram:
             ipm_iteration_limit=MAX_ITERATIONS,
             ipm_optimality_tolerance=tolerance,
         )
-        cost, upper = np.concatenate(self.cost), np.concatenate(self.upper)
-        solver.passModel(linear_program(cost * unit, upper, self.rows, np.empty(0, dtype=int)))
+        solver.passModel(self.program.model(unit))
         solver.run()
         found = solver.getSolution()
         dual, reduced, value = (np.array(x) for x in (found.row_dual, found.col_dual, found.col_value))
-        if dual.size != self.rows.count or not np.all(np.isfinite(dual)):
-            dual, reduced = np.zeros(self.rows.count), np.zeros(self.num_columns)
-            value = np.zeros(self.num_columns)
+        if dual.size != self.program.num_rows or not np.all(np.isfinite(dual)):
+            dual = np.zeros(self.program.num_rows)
+            reduced = value = np.zeros(self.program.num_columns)
         cost_usd = float(solver.getInfo().objective_function_value) / unit
         return self._read(dual / unit, reduced / unit, value, cost_usd)
 
@@ -317,24 +298,8 @@ def likely_configurations(problem: Problem, every: int) -> np.ndarray:
 
 def _linear_fleet(solver: Any, problem: Problem, window: Any, factor: float) -> np.ndarray:
     """Return the fleet, not whole, that a window alone would have at `factor` times the rent."""
-    workload, route = np.nonzero(window.is_open)
-    m, n, count = window.unserved_usd.size, workload.size, window.hold_usd.size
-    rows, columns = Rows(), np.split(np.arange(n + 3 * m + 2 * count), np.cumsum([n, m, m, m, count]))
-    routing_rows(rows, window, *columns)
-    for use, available in zip(problem.gpu_use, window.available_gpus, strict=True):
-        rows.add(use[None, :].astype(float), columns[-1], -np.inf, available)
-    penalty = window.unserved_usd
-    unit = SCALE / max(float(penalty.sum()), 1e-300)
-    cost = np.concatenate(
-        [
-            window.route_usd[workload, route],
-            *(penalty, penalty, penalty),
-            window.late_usd,
-            factor * window.hold_usd,
-        ]
-    )
-    upper = np.concatenate([np.ones(n + m), np.full(2 * m + count, np.inf), window.most])
-    solver.passModel(linear_program(cost * unit, upper, rows, np.empty(0, dtype=int)))
+    program, serving = window_program(window, problem.gpu_use, factor * window.hold_usd)
+    solver.passModel(program.model(SCALE / max(float(window.unserved_usd.sum()), 1e-300)))
     solver.run()
     values = np.array(solver.getSolution().col_value)
-    return values[-count:] if values.size else np.zeros(count)
+    return values[serving] if values.size else np.zeros(serving.size)

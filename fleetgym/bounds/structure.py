@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.sparse
 
 from fleetgym.bounds.eliminate import Entries, Places
 from fleetgym.bounds.interior import Program, Structure
@@ -31,7 +30,7 @@ def structured(horizon: HorizonProgram, unit: float) -> tuple[Program, Structure
     pools = max(window.lossy_gpus.size for _, window, _, _ in draws)
     rows, among = draws[0][1].need.shape[0], horizon.among
     places, entries = _empty(len(draws), m, among.size, rows, pools)
-    upper = np.concatenate(horizon.upper)
+    cost, upper, matrix, lower, side = horizon.program.arrays()
     for b, (t, window, at, numbers) in enumerate(draws):
         places.window[b] = t
         _put_routes(places, b, window, numbers, at.x, among)
@@ -57,23 +56,10 @@ def structured(horizon: HorizonProgram, unit: float) -> tuple[Program, Structure
         order=np.concatenate(order),
         dense=np.array([] if horizon.pool_row is None else [horizon.pool_row], dtype=np.int64),
     )
-    return _program(horizon, unit, upper, places.lossy), structure
-
-
-def _program(horizon: HorizonProgram, unit: float, upper: np.ndarray, lossy: np.ndarray) -> Program:
-    row, column, value = (np.concatenate(part) for part in zip(*horizon.rows.entries, strict=True))
-    lower, side = np.concatenate(horizon.rows.lower), np.concatenate(horizon.rows.upper)
     is_equation = lower == side
-    for limits in (horizon.gpu_rows.ravel(), lossy[lossy >= 0]):
+    for limits in (horizon.gpu_rows.ravel(), places.lossy[places.lossy >= 0]):
         side[limits] = np.maximum(side[limits], LEAST)
-    shape = horizon.rows.count, horizon.num_columns
-    return Program(
-        cost=np.concatenate(horizon.cost) * unit,
-        upper=upper,
-        matrix=scipy.sparse.csr_matrix((value, (row, column)), shape=shape),
-        side=side,
-        is_equation=is_equation,
-    )
+    return Program(cost * unit, upper, matrix, side, is_equation), structure
 
 
 def _empty(draws: int, m: int, n: int, rows: int, pools: int) -> tuple[Places, Entries]:

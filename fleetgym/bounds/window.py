@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.bounds.programs import Rows, linear_program, routing_rows
+from fleetgym.bounds.programs import window_program
 from fleetgym.bounds.relaxation import WIDENING, Window, relax_window
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.planning import Snapshot
 from fleetgym.runtime.highs import make_solver
+from fleetgym.runtime.linear_programs import LinearProgram
 
 #: Not serving anybody costs this many units in the solver: its tolerances are absolute.
 SCALE = 1000.0
@@ -130,7 +131,7 @@ class WindowProgram:
         """Solve once, with so many units to the dollar, where a share of the requests (tolerance) may be lost."""
         count = price_usd.size
         solver = make_solver(random_seed=1, **options)
-        solver.passModel(self._program(price_usd, penalty_usd, unit))
+        solver.passModel(self._program(price_usd, penalty_usd).model(unit))
         solver.run()
         info, values = solver.getInfo(), np.array(solver.getSolution().col_value)
         if not np.isfinite(info.mip_dual_bound):
@@ -142,22 +143,13 @@ class WindowProgram:
         cost = info.objective_function_value / unit if values.size else float(penalty_usd.sum())
         return WindowBound(max(0.0, info.mip_dual_bound / unit - hidden), serving, cost)
 
-    def _program(self, price_usd: np.ndarray, penalty_usd: np.ndarray, unit: float) -> Any:
-        window = self.window
-        workload, route = np.nonzero(window.is_open)
-        m, n, count = window.unserved_usd.size, workload.size, price_usd.size
-        rows = Rows()
-        x, u, s, e, late = np.split(np.arange(n + 3 * m + count), np.cumsum([n, m, m, m]))
-        replicas = n + 3 * m + count + np.arange(count)
-        routing_rows(rows, window, x, u, s, e, late, replicas)
-        for use, available in zip(self.gpu_use, window.available_gpus, strict=True):
-            rows.add(use[None, :].astype(float), replicas, -np.inf, available)
-        if np.isfinite(self.budget_usd) and self.budget_usd > 0.0:
-            rows.add(window.hold_usd[None, :] / self.budget_usd, replicas, -np.inf, 1.0 + WIDENING)
+    def _program(self, price_usd: np.ndarray, penalty_usd: np.ndarray) -> LinearProgram:
+        window, budget_usd = self.window, self.budget_usd
+        program, replicas = window_program(
+            window, self.gpu_use, price_usd, penalty_usd, whole=True, may_hold=budget_usd > 0.0
+        )
+        if np.isfinite(budget_usd) and budget_usd > 0.0:
+            program.rows(1, [(0, replicas, window.hold_usd / budget_usd)], high=1.0 + WIDENING)
         for members in self.exclusive:
-            rows.add(np.ones((1, members.size)), replicas[members], -np.inf, 1.0)
-        penalties = (penalty_usd,) * 3
-        cost = np.concatenate([window.route_usd[workload, route], *penalties, window.late_usd, price_usd])
-        most = window.most if self.budget_usd > 0.0 else np.where(window.hold_usd > 0.0, 0.0, window.most)
-        upper = np.concatenate([np.ones(n + m), np.full(2 * m + count, np.inf), most])
-        return linear_program(cost * unit, upper, rows, integers=replicas)
+            program.rows(1, [(0, replicas[members], 1.0)], high=1.0)
+        return program

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fleetgym.runtime.highs import make_solver
+from fleetgym.runtime.linear_programs import LinearProgram
 
 #: Queue servers are planned to this share of their number, so that few requests are late.
 PLANNED_UTILIZATION = 0.85
@@ -84,10 +85,10 @@ def allocate(
     Allocation
         Unserved demand is always allowed, so there is a solution.
     """
-    rows, low, high, cost, upper = _program(columns, rate_rps, unserved_usd, cap_gpus)
+    program = _program(columns, rate_rps, unserved_usd, cap_gpus, whole=integer)
     served, count = columns.compatible.shape
     options = {"mip_rel_gap": gap, "mip_max_nodes": node_limit} if integer else {"solver": "simplex"}
-    value, dual, objective = _solve(rows, low, high, cost, upper, count if integer else 0, options)
+    value, dual, objective = _solve(program, options)
     pairs = int(columns.compatible.sum())
     routing = np.zeros(columns.compatible.shape)
     routing[columns.compatible] = np.clip(value[count : count + pairs], 0.0, 1.0)
@@ -100,33 +101,10 @@ def allocate(
     )
 
 
-def _solve(
-    rows: Any,
-    low: np.ndarray,
-    high: np.ndarray,
-    cost: np.ndarray,
-    upper: np.ndarray,
-    whole: int,
-    options: dict[str, Any],
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """Minimise with HiGHS, the first `whole` variables being integers; return values, row duals, objective."""
-    import highspy  # heavy, and needed while instances are made only
-
-    model = highspy.HighsLp()
-    model.num_col_, model.num_row_ = len(cost), len(low)
-    model.col_cost_, model.col_lower_, model.col_upper_ = cost, np.zeros(len(cost)), upper
-    model.row_lower_, model.row_upper_ = low, high
-    model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    model.a_matrix_.start_, model.a_matrix_.index_, model.a_matrix_.value_ = (
-        rows.indptr,
-        rows.indices,
-        rows.data,
-    )
-    if whole:
-        kinds = [highspy.HighsVarType.kInteger] * whole
-        model.integrality_ = kinds + [highspy.HighsVarType.kContinuous] * (len(cost) - whole)
+def _solve(program: LinearProgram, options: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, float]:
+    """Solve a program with HiGHS; return values, row duals, objective."""
     solver = make_solver(**options)
-    solver.passModel(model)
+    solver.passModel(program.model())
     solver.run()
     solution = solver.getSolution()
     if not solution.value_valid:
@@ -139,28 +117,34 @@ def _solve(
     )
 
 
-def _program(columns: Columns, rate: np.ndarray, unserved_usd: np.ndarray, cap_gpus: np.ndarray | None):
-    """Return (matrix, low, high, cost, upper bounds) over y, x of compatible pairs, u, s, s'."""
-    from scipy import sparse
+def _program(
+    columns: Columns,
+    rate: np.ndarray,
+    unserved_usd: np.ndarray,
+    cap_gpus: np.ndarray | None,
+    *,
+    whole: bool = False,
+    most_multiple: float | None = None,
+) -> LinearProgram:
+    """Return the program over y, x of compatible pairs, u, s, s'.
 
-    workload, configuration = np.nonzero(columns.compatible)
+    With `most_multiple` it maximises the multiple of the demand that is served within its SLOs, up to that.
+    """
+    program = LinearProgram()
+    i, c = np.nonzero(columns.compatible)
     served, count = columns.compatible.shape
-    pairs = len(workload)
-    size = count + pairs + 3 * served
-    x, u = count + np.arange(pairs), count + pairs
-    i, c = workload, configuration
-    blocks, low, high = [], [], []
-
-    def rows(number, entries, lower, upper):
-        data = np.concatenate([np.broadcast_to(v, np.shape(k)) for _, k, v in entries])
-        row = np.concatenate([np.broadcast_to(r, np.shape(k)) for r, k, _ in entries])
-        column = np.concatenate([np.asarray(k) for _, k, _ in entries])
-        blocks.append(sparse.csr_matrix((data, (row, column)), shape=(number, size)))
-        low.append(np.broadcast_to(lower, number))
-        high.append(np.broadcast_to(upper, number))
-
     every, all_c = np.arange(served), np.arange(count)
-    rows(served, [(i, x, 1.0), (every, u + every, 1.0)], 1.0, 1.0)
+    is_multiple, penalty = most_multiple is not None, rate * unserved_usd
+    factor = 0.0 if is_multiple else 1.0  # of all costs but that of the multiple
+    y = program.columns(factor * columns.hold_usd_per_s, columns.max_replicas, whole=whole)
+    x = program.columns(factor * columns.route_usd_per_s[i, c], np.inf if is_multiple else 1.0)
+    u = program.columns(factor * penalty, factor)
+    late, wrong = (program.columns(factor * penalty, 0.0 if is_multiple else np.inf) for _ in range(2))
+    entries, demand = [(i, x, 1.0), (every, u, 1.0)], 1.0
+    if is_multiple:
+        multiple = program.columns(np.array([-1.0]), most_multiple)
+        entries, demand = [*entries, (every, multiple, -1.0)], 0.0
+    program.rows(served, entries, demand, demand)
     limits = (
         (columns.work_tflop, columns.compute_tflops),
         (columns.kv_gb_s, columns.kv_capacity_gb),
@@ -168,27 +152,21 @@ def _program(columns: Columns, rate: np.ndarray, unserved_usd: np.ndarray, cap_g
     )
     for need, give in limits:
         scale = 1.0 / np.maximum(give, 1e-12)  # rows in replicas: coefficients near one
-        rows(count, [(c, x, rate[i] * need[i, c] * scale[c]), (all_c, all_c, -1.0)], -np.inf, 0.0)
-    for value, bound, first in (
-        (columns.delay_s, columns.mean_delay_slo_s, u + served),
-        (columns.error, columns.error_slo, u + 2 * served),
+        program.rows(count, [(c, x, rate[i] * need[i, c] * scale[c]), (all_c, y, -1.0)], high=0.0)
+    for value, bound, excess in (
+        (columns.delay_s, columns.mean_delay_slo_s, late),
+        (columns.error, columns.error_slo, wrong),
     ):
-        excess = (value[i, c] - bound[i]) / bound[i]
-        rows(served, [(i, x, excess), (every, first + every, -1.0)], -np.inf, 0.0)
+        over = (value[i, c] - bound[i]) / bound[i]
+        program.rows(served, [(i, x, over), (every, excess, -1.0)], high=0.0)
     if cap_gpus is not None:
         g, k = np.nonzero(columns.gpu_use)
-        rows(len(cap_gpus), [(g, k, columns.gpu_use[g, k].astype(float))], -np.inf, cap_gpus)
-    if columns.groups:
-        row = np.concatenate([np.full(len(m), r) for r, m in enumerate(columns.groups)])
-        members = np.concatenate([list(m) for m in columns.groups])
-        rows(len(columns.groups), [(row, members, 1.0)], -np.inf, 1.0)
+        program.rows(len(cap_gpus), [(g, y[k], columns.gpu_use[g, k])], high=cap_gpus)
+    for members in columns.groups:
+        program.rows(1, [(0, y[list(members)], 1.0)], high=1.0)
     if np.isfinite(columns.budget_usd_per_s):
-        scale = 1.0 / columns.budget_usd_per_s
-        rows(1, [(np.zeros(count, int), all_c, columns.hold_usd_per_s * scale)], -np.inf, 1.0)
-    penalty = rate * unserved_usd
-    cost = np.concatenate([columns.hold_usd_per_s, columns.route_usd_per_s[i, c], penalty, penalty, penalty])
-    upper = np.concatenate([columns.max_replicas, np.ones(pairs + served), np.full(2 * served, np.inf)])
-    return sparse.vstack(blocks).tocsr(), np.concatenate(low), np.concatenate(high), cost, upper
+        program.rows(1, [(0, y, columns.hold_usd_per_s * (1.0 / columns.budget_usd_per_s))], high=1.0)
+    return program
 
 
 def largest_load(columns: Columns, rate_rps: np.ndarray, cap_gpus: np.ndarray, steps: int = 24) -> float:
@@ -224,20 +202,10 @@ def largest_load(columns: Columns, rate_rps: np.ndarray, cap_gpus: np.ndarray, s
 
 
 def _largest_multiple(columns: Columns, rate_rps: np.ndarray, cap_gpus: np.ndarray) -> float:
-    """Return the largest multiple exactly: a linear program whose routes are multiples of the demand."""
-    from scipy import sparse
-
-    served, count = columns.compatible.shape
-    rows, low, high, cost, upper = _program(columns, rate_rps, np.ones(served), cap_gpus)
-    upper[count : -3 * served] = np.inf
-    upper[-3 * served :] = 0.0  # everything is served within its SLOs
-    multiple = np.zeros((rows.shape[0], 1))
-    multiple[:served] = -1.0
-    low[:served] = high[:served] = 0.0
-    rows = sparse.hstack([rows, sparse.csr_matrix(multiple)]).tocsr()
-    cost, upper = np.append(np.zeros(len(cost)), -1.0), np.append(upper, 64.0)
-    _, _, objective = _solve(rows, low, high, cost, upper, 0, {"solver": "simplex"})
-    return -objective
+    """Return the largest multiple exactly, by a linear program whose routes are multiples of the demand."""
+    unserved = np.ones(rate_rps.size)
+    program = _program(columns, rate_rps, unserved, cap_gpus, most_multiple=64.0)
+    return -_solve(program, {"solver": "simplex"})[2]
 
 
 def restrict(problem: Columns, keep: np.ndarray) -> Columns:

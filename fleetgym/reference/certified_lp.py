@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 
 from fleetgym.runtime.highs import make_solver
+from fleetgym.runtime.linear_programs import highs_model
 
 #: Relative gap between the vertex and the Lagrangian bound of its duals.
 GAP = 1e-11
@@ -245,13 +245,16 @@ def _certify(tableau: _Tableau, solution: Solution) -> None:
 def _highs_basis(program: Program) -> tuple[list[int], set[int]]:
     """Return HiGHS's final basis, with slacks numbered after the columns, and the columns at upper bounds."""
     import highspy
+    from scipy import sparse
 
     solver = make_solver(
         presolve="off",  # these programs are tiny
         primal_feasibility_tolerance=1e-10,
         dual_feasibility_tolerance=1e-10,
     )
-    solver.passModel(_highs_model(program, highspy))
+    low = np.where(program.equality, program.rhs, -np.inf)
+    matrix = sparse.csr_matrix(program.matrix)
+    solver.passModel(highs_model(program.cost, matrix, low, program.rhs, upper=program.upper))
     solver.run()
     basis = solver.getBasis()
     if not basis.valid:
@@ -268,19 +271,3 @@ def _highs_basis(program: Program) -> tuple[list[int], set[int]]:
         if status == kinds.kUpper and math.isfinite(program.upper[j])
     }
     return basic, at_upper
-
-
-def _highs_model(program: Program, highspy: Any) -> Any:
-    rows, columns = program.matrix.shape
-    column, row = np.nonzero(program.matrix.T)
-    model = highspy.HighsLp()
-    model.num_col_, model.num_row_ = columns, rows
-    model.col_cost_ = program.cost
-    model.col_lower_, model.col_upper_ = np.zeros(columns), program.upper
-    model.row_lower_ = np.where(program.equality, program.rhs, -np.inf)
-    model.row_upper_ = program.rhs
-    model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    model.a_matrix_.start_ = np.searchsorted(column, np.arange(columns + 1)).astype(np.int32)
-    model.a_matrix_.index_ = row.astype(np.int32)
-    model.a_matrix_.value_ = program.matrix.T[column, row]
-    return model

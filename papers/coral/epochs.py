@@ -15,8 +15,8 @@ import numpy as np
 from fleetgym.baselines.coral import Problem
 from fleetgym.baselines.coral.lagrangian import cheapest
 from fleetgym.baselines.coral.problem import Running
-from fleetgym.baselines.milp.highs import Program
 from fleetgym.hardware.configurations.templates import Library
+from fleetgym.runtime.linear_programs import LinearProgram
 
 from .setup import NODE_SIZES, PHASES, Setup, service
 
@@ -136,7 +136,7 @@ def estimated_need(templates: Templates, drawn: Draw) -> float:
             return need
         pairs += fresh
         template, region = np.array(pairs).T
-        program = Program()
+        program = LinearProgram()
         scale = program.columns(np.ones(1), np.inf)
         count = program.columns(np.zeros(len(pairs)), np.inf)
         program.rows(demand.size, [(templates.row[template], count, share[template])], low=1.0)

@@ -103,7 +103,7 @@ def test_neighbourhoods_only_make_it_cheaper():
 
 def test_the_paper_s_penalty_rows_are_the_split_in_kept_and_new():
     """I >= (nu - nu') p K, I >= 0 as printed gives the same optimum as columns for kept and new replicas."""
-    from fleetgym.baselines.milp.highs import Program
+    from fleetgym.runtime.linear_programs import LinearProgram
 
     random = np.random.default_rng(5)
     for _ in range(6):
@@ -114,7 +114,7 @@ def test_the_paper_s_penalty_rows_are_the_split_in_kept_and_new():
         rent = (problem.price_usd_per_h[region] * problem.use[template]).sum(axis=1)
         ran = np.zeros((number, regions))
         ran[problem.running.template, problem.running.region] = problem.running.count
-        program = Program()
+        program = LinearProgram()
         count = program.columns(rent, 100.0, whole=True)
         penalty = program.columns(np.ones(rent.size), np.inf)
         short = program.columns(np.full(3, problem.unserved_usd_per_h), 1.0)

@@ -15,10 +15,10 @@ from toys import random_instance
 import fleetgym
 from fleetgym.baselines.agh import agh
 from fleetgym.baselines.milp import MilpPlanner
-from fleetgym.baselines.milp.highs import Program
 from fleetgym.families.generate import generate
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.planning import Snapshot
+from fleetgym.runtime.linear_programs import LinearProgram
 
 SLOS = ("elastic", "mean", "served-mean", "per-route")
 TOYS = ("budget-pool", "drop", "group", "heterogeneous", "regions", "startup", "two-pools")
@@ -330,7 +330,7 @@ def test_bad_arguments(arguments: dict) -> None:
 
 def test_negligible_entries_only_relax() -> None:
     """An entry below a millionth of its row is dropped in the direction that allows more."""
-    program = Program()
+    program = LinearProgram()
     big = program.columns(np.array([-1.0]), 1.0)
     small = program.columns(np.array([-1.0]), 1.0, droppable=True)
     program.rows(1, [(0, big, 1.0), (0, small, -1e-7)], high=0.5)

@@ -1,8 +1,8 @@
-"""A mixed-integer program in rows and columns, in; HiGHS's answer, in the program's own units, out.
+"""Build linear and mixed-integer programs from blocks of columns and rows, and solve them with HiGHS.
 
-HiGHS's tolerances are absolute, and numbers that range widely have made it call feasible programs infeasible. So
-every row is scaled to a largest coefficient of one, entries too small to matter are relaxed away (which never
-cuts off a solution), and money is handed over in units of a reference cost.
+`LinearProgram.model` hands a program to HiGHS as it is. `LinearProgram.solve` scales it first. HiGHS's tolerances are
+absolute, and numbers of widely different sizes have made it call feasible programs infeasible. So every row is scaled
+to a largest coefficient of one. Entries too small to matter are relaxed away, which never cuts off a solution.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ ALLOWANCE = 1e-6
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Answer:
-    """What HiGHS found; money in the program's units."""
+    """The solution that HiGHS found, in the program's units."""
 
     values: np.ndarray | None  # (columns,), None if there is no solution
     objective: float
     bound: float
-    status: str  # optimal, stopped
+    status: str  # "optimal" or "stopped"
     nodes: int
     duals: np.ndarray | None = None  # (rows,) of the rows as they were added; LPs only
     reduced: np.ndarray | None = None  # (columns,) reduced costs; LPs only
 
 
-class Program:
+class LinearProgram:
     """Minimise a linear cost over rows ``low <= a @ v <= high`` and ``0 <= v <= upper``.
 
     Examples
     --------
-    >>> program = Program()
+    >>> program = LinearProgram()
     >>> v = program.columns(cost=np.array([-1.0, -2.0]), upper=1.0)
     >>> program.rows(1, [(np.zeros(2, int), v, 1.0)], high=1.5).tolist()
     [0]
@@ -69,13 +69,13 @@ class Program:
         Parameters
         ----------
         cost : ndarray
-            Of any shape.
+            Cost coefficients, of any shape.
         upper : array_like
             Upper bounds; the lower ones are 0.
         whole : bool
-            Whether they are integers.
+            Whether the variables are integers.
         droppable : bool
-            Whether an entry far below its row's largest may be dropped.
+            Whether `solve` may drop an entry far below its row's largest.
         """
         size = cost.size
         index = self.num_columns + np.arange(size).reshape(cost.shape)
@@ -87,27 +87,57 @@ class Program:
         return index
 
     def rows(
-        self, count: int, entries: list[tuple[Any, Any, Any]], low: Any = -np.inf, high: Any = np.inf
+        self,
+        count: int,
+        entries: list[tuple[Any, Any, Any]],
+        low: Any = -np.inf,
+        high: Any = np.inf,
+        *,
+        only: np.ndarray | None = None,
     ) -> np.ndarray:
         """Add rows and return their indices.
 
         Parameters
         ----------
         count : int
-            How many.
+            Number of rows.
         entries : list of (row, column, value)
             Arrays that broadcast against each other; rows count from 0 in this call.
         low, high : array_like
             Limits, broadcast to (count,).
+        only : ndarray of bool, shape (count,), optional
+            Rows to add; the index of a row that is left out is -1.
         """
+        only = np.ones(count, dtype=bool) if only is None else only
+        index = np.where(only, self.num_rows + np.cumsum(only) - 1, -1)
         for part in entries:
             row, column, value = (np.ravel(a) for a in np.broadcast_arrays(*part))
-            used = value != 0.0
-            self._entries.append((self.num_rows + row[used], column[used], value[used].astype(float)))
-        self._low.append(np.broadcast_to(low, count).astype(float))
-        self._high.append(np.broadcast_to(high, count).astype(float))
-        self.num_rows += count
-        return np.arange(self.num_rows - count, self.num_rows)
+            used = (value != 0.0) & only[row]
+            self._entries.append((index[row[used]], column[used], value[used].astype(float)))
+        self._low.append(np.broadcast_to(low, count)[only].astype(float))
+        self._high.append(np.broadcast_to(high, count)[only].astype(float))
+        self.num_rows += int(only.sum())
+        return index
+
+    def model(self, unit: float = 1.0) -> Any:
+        """Return the program as a `highspy.HighsLp`, with costs times `unit`."""
+        cost, upper, matrix, low, high = self.arrays()
+        return highs_model(cost * unit, matrix, low, high, upper=upper, whole=np.concatenate(self._whole))
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, Any, np.ndarray, np.ndarray]:
+        """Return cost, upper bounds, a `scipy.sparse.csr_matrix`, and the rows' low and high limits."""
+        columns = np.concatenate(self._cost), np.concatenate(self._upper)
+        rows = np.concatenate(self._low), np.concatenate(self._high)
+        return *columns, self._sparse(*self._joined()), *rows
+
+    def _joined(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        row, column, value = (np.concatenate(part) for part in zip(*self._entries, strict=True))
+        return row, column, value
+
+    def _sparse(self, row: np.ndarray, column: np.ndarray, value: np.ndarray) -> Any:
+        from scipy import sparse
+
+        return sparse.csr_matrix((value, (row, column)), shape=(self.num_rows, self.num_columns))
 
     def solve(
         self,
@@ -120,22 +150,22 @@ class Program:
         on_solution: Callable[[float, np.ndarray], None] | None = None,
         is_over: Callable[[], bool] | None = None,
     ) -> Answer:
-        """Solve with HiGHS.
+        """Solve the program with HiGHS.
 
         Parameters
         ----------
         options : mapping
-            HiGHS options over the defaults: one thread, seed 0, tight tolerances, no gap.
+            HiGHS options that replace the defaults: one thread, seed 0, tight tolerances, no gap.
         relax : bool
-            Ignore integrality; the answer then has duals.
+            Whether to ignore integrality; the answer then has duals.
         start : (indices, values), optional
             A partial solution; HiGHS completes it.
         lower, upper : ndarray, shape (columns,), optional
-            Other bounds.
+            Bounds that replace those of the columns.
         on_solution : callable, optional
-            Called with objective and values whenever branch and bound improves.
+            Called with objective and values whenever branch and bound finds a better solution.
         is_over : callable, optional
-            Asked now and then whether to stop.
+            Called now and then; HiGHS stops once it returns True.
 
         Raises
         ------
@@ -152,7 +182,7 @@ class Program:
             "mip_abs_gap": 0.0,
         }
         solver = make_solver(**{**settings, **options})
-        model, scale = self._model(highspy, relax, lower, upper)
+        model, scale = self._scaled(relax, lower, upper)
         solver.passModel(model)
         if start is not None:
             solver.setSolution(start[0].size, start[0].astype(np.int32), start[1].astype(float))
@@ -168,12 +198,11 @@ class Program:
         solver.run()
         return _answer(highspy, solver, relax, scale)
 
-    def _model(
-        self, highspy: Any, relax: bool, lower: np.ndarray | None, upper: np.ndarray | None
+    def _scaled(
+        self, relax: bool, lower: np.ndarray | None, upper: np.ndarray | None
     ) -> tuple[Any, np.ndarray]:
-        from scipy import sparse
-
-        row, column, value = (np.concatenate(part) for part in zip(*self._entries, strict=True))
+        """Return the model with scaled rows, and the scales, (rows,)."""
+        row, column, value = self._joined()
         low, high = np.concatenate(self._low), np.concatenate(self._high)
         bounds = np.concatenate(self._upper) if upper is None else upper
         scale = np.zeros(self.num_rows)
@@ -183,22 +212,50 @@ class Program:
         low, high = low / scale, high / scale
         small = np.concatenate(self._small)[column] & (np.abs(value) < NEGLIGIBLE) & np.isinf(low[row])
         np.add.at(high, row[small], np.maximum(0.0, -value[small]) * bounds[column[small]])
-        matrix = sparse.csr_matrix(
-            (value[~small], (row[~small], column[~small])), shape=(self.num_rows, self.num_columns)
-        )
-        model = highspy.HighsLp()
-        model.num_col_, model.num_row_ = self.num_columns, self.num_rows
-        model.col_cost_, model.col_upper_ = np.concatenate(self._cost), bounds
-        model.col_lower_ = np.zeros(self.num_columns) if lower is None else lower
-        model.row_lower_, model.row_upper_ = low, high
-        model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        model.a_matrix_.start_ = matrix.indptr
-        model.a_matrix_.index_, model.a_matrix_.value_ = matrix.indices, matrix.data
-        whole = np.concatenate(self._whole)
-        if whole.any() and not relax:
-            kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
-            model.integrality_ = [kinds[int(w)] for w in whole]
-        return model, scale
+        matrix = self._sparse(row[~small], column[~small], value[~small])
+        whole = None if relax else np.concatenate(self._whole)
+        cost, least = np.concatenate(self._cost), 0.0 if lower is None else lower
+        return highs_model(cost, matrix, low, high, lower=least, upper=bounds, whole=whole), scale
+
+
+def highs_model(
+    cost: np.ndarray,
+    matrix: Any,
+    low: np.ndarray,
+    high: np.ndarray,
+    *,
+    lower: Any = 0.0,
+    upper: Any = np.inf,
+    whole: np.ndarray | None = None,
+) -> Any:
+    """Return a `highspy.HighsLp` that minimises cost @ v over low <= matrix @ v <= high and lower <= v <= upper.
+
+    Parameters
+    ----------
+    cost : ndarray, shape (columns,)
+    matrix : scipy.sparse.csr_matrix, shape (rows, columns)
+    low, high : ndarray, shape (rows,)
+    lower, upper : array_like
+        Bounds, broadcast to (columns,).
+    whole : ndarray of bool, shape (columns,), optional
+        Columns that are integers; by default none.
+    """
+    import highspy  # heavy, and one of the solvers that a process may hold
+
+    model = highspy.HighsLp()
+    model.num_col_, model.num_row_ = cost.size, low.size
+    model.col_cost_ = cost
+    model.col_lower_, model.col_upper_ = (
+        np.broadcast_to(b, cost.shape).astype(float) for b in (lower, upper)
+    )
+    model.row_lower_, model.row_upper_ = low, high
+    model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    model.a_matrix_.start_ = matrix.indptr
+    model.a_matrix_.index_, model.a_matrix_.value_ = matrix.indices, matrix.data
+    if whole is not None and whole.any():
+        kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
+        model.integrality_ = [kinds[int(w)] for w in whole]
+    return model
 
 
 def _answer(highspy: Any, solver: Any, relax: bool, scale: np.ndarray) -> Answer:
