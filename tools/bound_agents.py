@@ -355,7 +355,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--agents", nargs="+", help=f"default: {' '.join(AGENTS)}; also {' '.join(REFERENCES)}"
     )
-    parser.add_argument("--solver", choices=SOLVERS, default="block", help="of the linear programs")
+    parser.add_argument("--solver", choices=SOLVERS, default="ipx", help="of the linear programs")
     parser.add_argument("--plays", action="store_true", help="play the agents only")
     parser.add_argument(
         "--penalty", action="store_true", help=f"check the law instead, {BLOCK_DAYS} days at a time"

@@ -72,10 +72,9 @@ def hindsight_bound(
     scenario : Scenario
     effort : Effort, optional
         Of each mixed-integer program.
-    solver : {"ipx", "hipo", "block"}
-        The interior-point method for the episode's linear program. Two are HiGHS': ``"hipo"`` takes half the time on
-        large ones and needs ``pip install fleetgym[bounds]``. ``"block"`` is ours and takes a third of that. Bounds
-        differ by less than `WORTHWHILE`.
+    solver : {"ipx", "hipo"}
+        HiGHS' interior-point method for the episode's linear program. ``"hipo"`` takes half the time on large programs
+        and needs ``pip install fleetgym[bounds]``. Bounds differ by less than `WORTHWHILE`.
     rounds : int
         How often planes below late penalties are raised, and the program is solved again; see `raised_rows`. One round
         raises bounds of `tail` by 6 to 15 % and others by up to 2 %, in two to three times the CPU time.
@@ -142,7 +141,7 @@ def _windows_bound(problem: Problem, effort: Effort | None) -> HindsightBound:
 
 
 def horizon_bound(
-    problem: Problem, solver: str, among: np.ndarray | None = None, worthwhile: float = WORTHWHILE
+    problem: Problem, solver: str, among: np.ndarray | None = None
 ) -> tuple[HindsightBound, np.ndarray]:
     """Solve the linear program, let worthwhile configurations join, and certify what comes out.
 
@@ -152,8 +151,6 @@ def horizon_bound(
     solver : str
     among : ndarray of int, optional
         Configurations to begin with, ascending; by default a guess.
-    worthwhile : float
-        No configuration joins if the bound could not gain more than this share.
 
     Returns
     -------
@@ -170,12 +167,9 @@ def horizon_bound(
         bound, lives = _certify(problem, solution, outside)
         best = max(best, bound)
         missed = lives.unused_usd[outside] * problem.max_replicas[outside]
-        if bound >= (1.0 - worthwhile) * solution.cost_usd or not (missed < 0.0).any():
+        if bound >= (1.0 - WORTHWHILE) * solution.cost_usd or not (missed < 0.0).any():
             break
         among = np.union1d(among, outside[missed < 0.0])
-    # Certificates let exclusive slots drain, programs do not. So there a difference says nothing of the prices.
-    if solver == "block" and not problem.exclusive and best < (1.0 - worthwhile) * solution.cost_usd:
-        return horizon_bound(problem, "ipx", among, worthwhile)  # its prices were not good enough
     return HindsightBound(best, solution.serving, "horizon"), among
 
 

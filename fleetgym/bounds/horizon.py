@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fleetgym.bounds import interior
 from fleetgym.bounds.certificate import Prices, WindowPrices
 from fleetgym.bounds.programs import routing_rows, window_program
 from fleetgym.bounds.relaxation import Problem, Window
-from fleetgym.bounds.structure import structured
 from fleetgym.runtime.highs import make_solver
 from fleetgym.runtime.linear_programs import LinearProgram
 
-#: Methods for the linear program: our own, and two of HiGHS.
-SOLVERS = ("block", "ipx", "hipo")
+#: Interior-point methods of HiGHS for the linear program.
+SOLVERS = ("ipx", "hipo")
 #: An average window without service costs this many units in the solver.
 SCALE = 1000.0
 #: The interior-point method stops here at the latest; prices that are not optimal are valid too.
@@ -154,14 +152,10 @@ class HorizonProgram:
             if at.ready is not at.serving:
                 self.program.rows(each.size, [(each, at.serving, 1.0), (each, at.ready, -1.0)], high=0.0)
 
-    def _held_rows(self, use: Sequence[np.ndarray], limits: Sequence[Any]) -> np.ndarray:
+    def _held_rows(self, use: Iterable[np.ndarray], limits: Iterable[Any]) -> np.ndarray:
         """Add rows Σ use · held ≤ limit in every window, use (rows, n); return their numbers, (T, rows)."""
-        return np.array(
-            [
-                self.program.rows(len(use[t]), self._held(use[t], t), high=limits[t])
-                for t in range(len(self.columns))
-            ]
-        )
+        pairs = enumerate(zip(use, limits, strict=True))
+        return np.array([self.program.rows(len(u), self._held(u, t), high=limit) for t, (u, limit) in pairs])
 
     def _held(self, use: np.ndarray, t: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Return the entries of what is held in a window, for use (rows, n)."""
@@ -214,13 +208,6 @@ class HorizonProgram:
             If HiGHS, as installed, has no such method.
         """
         unit = SCALE / max(float(np.mean([w.unserved_usd.sum() for w in self.problem.windows])), 1e-300)
-        if method == "block" and self.among.size:
-            found = interior.solve(*structured(self, unit), tolerance, MAX_ITERATIONS)
-            if found.is_optimal:
-                return self._read(-found.dual / unit, found.reduced / unit, found.value, found.cost / unit)
-        return self._solve_by_highs("ipx" if method == "block" else method, unit, tolerance)
-
-    def _solve_by_highs(self, method: str, unit: float, tolerance: float) -> HorizonSolution:
         solver = make_solver(
             random_seed=1,
             solver=method,

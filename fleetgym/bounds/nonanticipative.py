@@ -63,7 +63,7 @@ def nonanticipative_bound(
     *,
     samples: int = 4,
     seed: int = 0,
-    solver: str = "block",
+    solver: str = "ipx",
     rounds: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> NonanticipativeBound:
@@ -80,7 +80,7 @@ def nonanticipative_bound(
         program.
     seed : int
         Of the days and draws. The same arguments give the same numbers.
-    solver : {"block", "ipx", "hipo"}
+    solver : {"ipx", "hipo"}
         As for `hindsight_bound`.
     rounds : int
         How often planes below late penalties are raised, as for `hindsight_bound`.
@@ -130,7 +130,7 @@ class BoundedDay:
 
 
 def bounded_day(
-    instance: Instance, day: int, *, samples: int = 4, seed: int = 0, solver: str = "block", rounds: int = 1
+    instance: Instance, day: int, *, samples: int = 4, seed: int = 0, solver: str = "ipx", rounds: int = 1
 ) -> BoundedDay:
     """Return the part of `nonanticipative_bound` that belongs to a day; parameters are as there."""
     scenario, redraws = day_and_redraws(instance, day, samples, seed)
@@ -141,7 +141,7 @@ def bounded_day(
     anew = redrawn(problem, scenario, redraws)
     for _ in range(rounds):
         anew = raised_rows(anew, solver, among)
-    bound, _ = horizon_bound(anew, solver, among, WORTHWHILE)
+    bound, _ = horizon_bound(anew, solver, among)
     return BoundedDay(scenario, bound.bound_usd, hindsight.bound_usd, higher.bound_usd)
 
 

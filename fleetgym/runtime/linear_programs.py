@@ -121,14 +121,14 @@ class LinearProgram:
 
     def model(self, unit: float = 1.0) -> Any:
         """Return the program as a `highspy.HighsLp`, with costs times `unit`."""
-        cost, upper, matrix, low, high = self.arrays()
-        return highs_model(cost * unit, matrix, low, high, upper=upper, whole=np.concatenate(self._whole))
-
-    def arrays(self) -> tuple[np.ndarray, np.ndarray, Any, np.ndarray, np.ndarray]:
-        """Return cost, upper bounds, a `scipy.sparse.csr_matrix`, and the rows' low and high limits."""
-        columns = np.concatenate(self._cost), np.concatenate(self._upper)
-        rows = np.concatenate(self._low), np.concatenate(self._high)
-        return *columns, self._sparse(*self._joined()), *rows
+        return highs_model(
+            np.concatenate(self._cost) * unit,
+            self._sparse(*self._joined()),
+            np.concatenate(self._low),
+            np.concatenate(self._high),
+            upper=np.concatenate(self._upper),
+            whole=np.concatenate(self._whole),
+        )
 
     def _joined(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         row, column, value = (np.concatenate(part) for part in zip(*self._entries, strict=True))

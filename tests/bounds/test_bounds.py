@@ -293,7 +293,7 @@ def test_solvers_agree() -> None:
     """The faster solver proves the same bound up to its tolerance; an unknown one is refused by name."""
     instance = random_instance(5, num_windows=6)
     scenario = random_scenario(instance, 5)
-    with pytest.raises(FleetgymError, match="solver is 'simplicissimus'; expected one of block, ipx, hipo"):
+    with pytest.raises(FleetgymError, match="solver is 'simplicissimus'; expected one of ipx, hipo"):
         hindsight_bound(instance, scenario, solver="simplicissimus")
     pytest.importorskip("highspy_extras", reason="needs fleetgym[bounds]")
     ipx, hipo = (hindsight_bound(instance, scenario, solver=name).bound_usd for name in ("ipx", "hipo"))

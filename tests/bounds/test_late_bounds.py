@@ -183,7 +183,7 @@ def test_raised_rows_raise_the_bound() -> None:
     """Half a day of a standard instance: by some percent, and still below what a search pays."""
     instance = fleetgym.load_instance("fleet-v1/dev/tail-s-101").replace(num_windows=48)
     scenario = day_and_redraws(instance, 0, 1, 0)[0]
-    plain, higher = (hindsight_bound(instance, scenario, solver="block", rounds=k).bound_usd for k in (0, 1))
+    plain, higher = (hindsight_bound(instance, scenario, solver="ipx", rounds=k).bound_usd for k in (0, 1))
     nominal = ActionSpace(instance).from_fleet(instance.nominal_fleet)
     start = np.tile(nominal, (instance.num_windows, 1))
     paid = plan_in_hindsight(instance, scenario, None, starts=[start], max_steps=20_000).cost_usd

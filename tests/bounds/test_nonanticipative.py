@@ -130,8 +130,8 @@ def toy(seed: int, least_startup: int) -> tuple[Instance, Scenario]:
 
 def best_bound(problem: Problem) -> float:
     """Return the better of the bounds with the first rows for late requests, and with raised ones, USD."""
-    rows = hindsight.raised_rows(problem, "block", np.arange(problem.max_replicas.size))
-    return max(hindsight.horizon_bound(p, "block")[0].bound_usd for p in (problem, rows))
+    rows = hindsight.raised_rows(problem, "ipx", np.arange(problem.max_replicas.size))
+    return max(hindsight.horizon_bound(p, "ipx")[0].bound_usd for p in (problem, rows))
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_ignorance_costs_what_it_must() -> None:
     for path, chance in paths(6):
         day = with_demand(scenario, LEVELS[list(path)])
         problem = redrawn(relax(instance, day), day, Chain(scenario.rate_rps, path))
-        bound += chance * hindsight.horizon_bound(problem, "block")[0].bound_usd
+        bound += chance * hindsight.horizon_bound(problem, "ipx")[0].bound_usd
         known += chance * hindsight_bound(instance, day).bound_usd
     assert 1.005 * known < bound <= optimum + 1e-9
 

@@ -390,9 +390,19 @@ def to_matrix(lp: RoutingLP, scaled=True, like: MatrixLP | None = None) -> Matri
 
 def to_highs(form: MatrixLP) -> highspy.HighsLp:
     """Return the LP as HiGHS takes it."""
+    model = highspy.HighsLp()
+    model.num_col_, model.num_row_ = form.cost.size, form.upper.size
+    model.col_cost_ = form.cost
+    model.col_lower_ = np.zeros(form.cost.size)
+    model.col_upper_ = np.where(np.isinf(form.bound), highspy.kHighsInf, form.bound)
     lower = np.full(form.upper.size, -highspy.kHighsInf)
     lower[: form.equalities] = form.upper[: form.equalities]
-    return highs_model(form.cost, form.matrix.tocsr(), lower, form.upper, upper=form.bound)
+    model.row_lower_, model.row_upper_ = lower, form.upper
+    model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    model.a_matrix_.start_ = form.matrix.indptr
+    model.a_matrix_.index_ = form.matrix.indices
+    model.a_matrix_.value_ = form.matrix.data
+    return model
 
 
 class HighsOracle:

@@ -83,7 +83,7 @@ def test_who_knows_the_day_pays_less() -> None:
     """A search that knows a day ends between what it costs at least and what holding the fleet costs."""
     name = "fleet-v1/dev/drop-s-101"
     found = play_cell(name, "clairvoyant", 0, searched=20_000)
-    least = bound_cell(name, 1, 0, "block")["hindsight"]
+    least = bound_cell(name, 1, 0, "ipx")["hindsight"]
     assert least <= found < play_cell(name, "hold", 0)
 
 
