@@ -6,11 +6,11 @@ SLO-Constrained Inference", arXiv:2604.07472, section 3.3, Algorithm 2 and Remar
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
 
 import numpy as np
 
-from fleetgym.agents.arguments import at_least, passes_on, whole_at_least
+from fleetgym.agents.arguments import at_least, whole_at_least
 from fleetgym.model.planning import Plan, Snapshot
 
 from .greedy_packing import Layout, Rules, solve
@@ -31,7 +31,8 @@ def adaptive_starts(num_candidates: int) -> int:
     return 20
 
 
-class AdaptiveGreedyHeuristic:
+@dataclasses.dataclass(kw_only=True, eq=False)
+class AdaptiveGreedyHeuristic(Rules):
     """Algorithm 2: GH from eight sorted and R random orders, relocation, consolidation; the best is kept.
 
     GH's own order is the first of the eight, so the result never costs more than GH's. Construction
@@ -51,12 +52,12 @@ class AdaptiveGreedyHeuristic:
     passes : int
         Rounds of relocation, L in the paper.
     patience : int
-        Stop after so many orders in a row that bring no improvement.
+        Orders in a row without an improvement, after which the search stops.
     seed : int
-        Of the random orders. The same seed gives the same plan.
+        Random seed of the orders. The same seed gives the same plan.
     allowed : ndarray of bool, shape (C,), optional
         Configurations that may be used; None: all.
-    **rules
+    m1, m2, m3, slo, coverage_budget_share, storage_usd_per_h
         See `fleetgym.baselines.greedy_packing.Rules`.
 
     Raises
@@ -65,26 +66,17 @@ class AdaptiveGreedyHeuristic:
         For a negative number, no patience, or a rule that there is not.
     """
 
-    @passes_on(Rules)
-    def __init__(
-        self,
-        *,
-        random_starts: int | None = None,
-        passes: int = 3,
-        patience: int = 5,
-        seed: int = 0,
-        allowed: np.ndarray | None = None,
-        **rules: Any,
-    ):
-        at_least(0, random_starts=random_starts)
-        whole_at_least(0, passes=passes, seed=seed)
-        whole_at_least(1, patience=patience)
-        self.random_starts = random_starts
-        self.passes = passes
-        self.patience = patience
-        self.seed = seed
-        self.allowed = allowed
-        self.rules = Rules(**rules)
+    random_starts: int | None = None
+    passes: int = 3
+    patience: int = 5
+    seed: int = 0
+    allowed: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(0, random_starts=self.random_starts)
+        whole_at_least(0, passes=self.passes, seed=self.seed)
+        whole_at_least(1, patience=self.patience)
         self._layout: Layout | None = None
 
     def prepare(self, snapshot: Snapshot) -> None:
@@ -103,7 +95,7 @@ class AdaptiveGreedyHeuristic:
         if self._layout is None or self._layout.instance is not snapshot.instance:
             self._layout = Layout.of(snapshot.instance, self.allowed)
         orders = self._orders(snapshot)
-        return solve(snapshot, self._layout, self.rules, orders, self.passes, self.patience)
+        return solve(snapshot, self._layout, self, orders, self.passes, self.patience)
 
     def _orders(self, snapshot: Snapshot) -> np.ndarray:
         """Return the orders to start from, (8 + R, I)."""
@@ -114,8 +106,3 @@ class AdaptiveGreedyHeuristic:
         unsorted = np.tile(np.arange(workloads), (count, 1))
         shuffled = np.random.default_rng(self.seed).permuted(unsorted, axis=1)
         return np.vstack([ordering(snapshot, name) for name in ORDERINGS] + [shuffled])
-
-
-def agh(**arguments: Any) -> AdaptiveGreedyHeuristic:
-    """Return the planner; see `AdaptiveGreedyHeuristic` for the arguments."""
-    return AdaptiveGreedyHeuristic(**arguments)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.agents.arguments import passes_on, positive_share, whole_at_least
+from fleetgym.agents.arguments import positive_share, whole_at_least
 from fleetgym.agents.view import View
 from fleetgym.model.planning import Snapshot
 
@@ -181,7 +181,4 @@ class Demand:
         self.usd_left -= extra * s.hold_usd[c]
 
 
-@passes_on(AutoscaleAgent)
-def autoscale(**arguments: Any) -> AutoscaleAgent:
-    """Replicas follow measured load, as an autoscaler's do."""
-    return AutoscaleAgent(**arguments)
+autoscale = AutoscaleAgent

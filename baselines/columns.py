@@ -1,13 +1,14 @@
-"""From an instance to the few configurations worth considering: those that optima of windows like its own use."""
+"""Choose the configurations worth considering: those that optima of sampled windows of the instance use."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from fleetgym import Conditions, Instance, Plan, Planner, Snapshot, View
+from fleetgym import Conditions, Instance, Plan, Snapshot, View
 from fleetgym.agents.arguments import whole_at_least
 from fleetgym.model.dynamics import draw_scenario
 
@@ -15,16 +16,16 @@ from .milp import MilpPlanner
 
 
 def sample_snapshots(instance: Instance, count: int, seed: int) -> list[Snapshot]:
-    """Return the problems of windows of a day drawn from the instance's own processes, evenly spaced.
+    """Return the problems of evenly spaced windows of a sampled day.
 
     Parameters
     ----------
     instance : Instance
-        Its processes are public: demand, availability, lengths and factors are drawn from them.
+        Demand, availability, lengths and factors come from its public processes.
     count : int
-        How many.
+        Number of windows.
     seed : int
-        Of the draw.
+        Random seed of the day.
 
     Returns
     -------
@@ -43,17 +44,14 @@ def sample_snapshots(instance: Instance, count: int, seed: int) -> list[Snapshot
 
 
 @functools.lru_cache(maxsize=16)
-def useful_columns(instance: Instance, samples: int, seed: int) -> tuple[int, ...]:
-    """Return the configurations that cheap fleets hold, for the nominal window and some that are drawn.
+def useful_columns(instance: Instance, samples: int) -> tuple[int, ...]:
+    """Return the configurations that cheap fleets hold, for the nominal window and sampled ones.
 
     Parameters
     ----------
     instance : Instance
-        The problem.
     samples : int
-        Windows drawn.
-    seed : int
-        Of the draw.
+        Number of sampled windows.
 
     Returns
     -------
@@ -62,7 +60,7 @@ def useful_columns(instance: Instance, samples: int, seed: int) -> tuple[int, ..
         one node of branch and bound finds.
     """
     planner = MilpPlanner(node_limit=1, gap=0.02)
-    snapshots = [View(instance).snapshot(), *sample_snapshots(instance, samples, seed)]
+    snapshots = [View(instance).snapshot(), *sample_snapshots(instance, samples, seed=0)]
     planner.prepare(snapshots[0])
     used = np.array(instance.nominal_fleet) > 0
     for snapshot in snapshots:
@@ -73,37 +71,34 @@ def useful_columns(instance: Instance, samples: int, seed: int) -> tuple[int, ..
 class ColumnPool:
     """A planner over few configurations, so that it can plan in every window.
 
-    Which ones is settled before the episode (see `useful_columns`), with the instance's public processes and nothing
-    else. An optimum may use others: plans carry no bound.
+    The configurations are chosen before the episode (see `useful_columns`), from the instance's public processes
+    alone. An optimum may use others, so plans carry no bound.
 
     Parameters
     ----------
-    make : callable
-        Called with ``allowed``, ndarray of bool (C,), or without; returns the planner.
+    planner : dataclass
+        A planner with a field `allowed`, ndarray of bool (C,) or None.
     samples : int
-        Windows drawn; 0 allows every configuration.
-    seed : int
-        Of the draw.
+        Number of sampled windows; 0 allows every configuration.
     """
 
-    def __init__(self, make: Callable[..., Planner], samples: int, seed: int = 0):
+    def __init__(self, planner: Any, samples: int = 0):
         whole_at_least(0, samples=samples)
-        make()  # refuses wrong arguments now
-        self._make, self.samples, self.seed = make, samples, seed
+        self.planner, self.samples = planner, samples
         self._instance: Instance | None = None
 
     def prepare(self, snapshot: Snapshot) -> None:
-        """Choose the configurations and make the planner."""
-        instance = snapshot.instance
-        allowed = np.full(instance.num_configurations, self.samples == 0)
+        """Choose the configurations and restrict the planner to them."""
+        instance, allowed = snapshot.instance, self.planner.allowed
+        chosen = np.full(instance.num_configurations, self.samples == 0)
         if self.samples > 0:
-            allowed[list(useful_columns(instance, self.samples, self.seed))] = True
-        self._instance, self._planner = instance, self._make(allowed=allowed)
-        if hasattr(self._planner, "prepare"):
-            self._planner.prepare(snapshot)
+            chosen[list(useful_columns(instance, self.samples))] = True
+        allowed = chosen if allowed is None else chosen & allowed
+        self._instance, self._restricted = instance, dataclasses.replace(self.planner, allowed=allowed)
+        self._restricted.prepare(snapshot)
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """Return the planner's fleet."""
+        """Return the restricted planner's fleet."""
         if self._instance is not snapshot.instance:
             self.prepare(snapshot)
-        return self._planner.plan(snapshot)
+        return self._restricted.plan(snapshot)

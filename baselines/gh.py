@@ -6,10 +6,9 @@ SLO-Constrained Inference", arXiv:2604.07472, section 3 and Algorithm 1.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
-from fleetgym.agents.arguments import passes_on
 from fleetgym.model.planning import Plan, Snapshot
 
 from .greedy_packing import Layout, Rules, solve
@@ -17,7 +16,8 @@ from .orderings import check_ordering
 from .orderings import ordering as make_order
 
 
-class GreedyHeuristic:
+@dataclasses.dataclass(kw_only=True, eq=False)
+class GreedyHeuristic(Rules):
     """Algorithm 1: cover every workload cheaply, then place workloads one after the other.
 
     A candidate is a workload and a slot. An exclusive slot is the paper's (model, tier) pair: M1 (6) takes
@@ -43,7 +43,7 @@ class GreedyHeuristic:
     ----------
     ordering : str or sequence of int
         Order of phase 2: one of `fleetgym.baselines.orderings.ORDERINGS`, or a permutation of the workloads.
-    **rules
+    m1, m2, m3, slo, coverage_budget_share, storage_usd_per_h
         See `fleetgym.baselines.greedy_packing.Rules`.
 
     Raises
@@ -53,15 +53,15 @@ class GreedyHeuristic:
 
     Examples
     --------
-    >>> GreedyHeuristic(slo="per-route").rules.slo
+    >>> GreedyHeuristic(slo="per-route").slo
     'per-route'
     """
 
-    @passes_on(Rules)
-    def __init__(self, *, ordering: str | Sequence[int] = "rate-desc", **rules: Any):
-        check_ordering(ordering)
-        self.ordering = ordering
-        self.rules = Rules(**rules)
+    ordering: str | Sequence[int] = "rate-desc"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_ordering(self.ordering)
         self._layout: Layout | None = None
 
     def prepare(self, snapshot: Snapshot) -> None:
@@ -79,9 +79,4 @@ class GreedyHeuristic:
         if self._layout is None or self._layout.instance is not snapshot.instance:
             self._layout = Layout.of(snapshot.instance)
         order = make_order(snapshot, self.ordering)
-        return solve(snapshot, self._layout, self.rules, order[None, :], passes=-1, patience=1)
-
-
-def gh(**arguments: Any) -> GreedyHeuristic:
-    """Return the planner; see `GreedyHeuristic` for the arguments."""
-    return GreedyHeuristic(**arguments)
+        return solve(snapshot, self._layout, self, order[None, :], passes=-1, patience=1)

@@ -25,7 +25,7 @@ SLO_RULES: Mapping[str, float] = {
 }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(kw_only=True, eq=False)
 class Rules:
     """The switches that GH and AGH share.
 

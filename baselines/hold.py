@@ -11,7 +11,7 @@ from fleetgym.agents.view import View
 
 
 class HoldAgent:
-    """Wants the fleet of the first window in every window; what is lost is asked for again."""
+    """The nominal fleet, held all day: what an agent has to beat. Lost replicas are requested again."""
 
     def reset(self, view: View, *, seed: int) -> None:
         """Note the fleet that runs now.
@@ -30,6 +30,4 @@ class HoldAgent:
         return self._action.copy()
 
 
-def hold() -> HoldAgent:
-    """The nominal fleet, held all day: what an agent has to beat."""
-    return HoldAgent()
+hold = HoldAgent

@@ -1,4 +1,4 @@
-"""The best fleet of a single GPU type: what a provider loses who standardises on one.
+"""Plan with each GPU type alone: what a provider loses who standardises on one.
 
 Every paper on heterogeneous serving compares with it (Mélange, arXiv:2404.14527; Jiang et al., ICML 2025;
 Coral's "Homo"). Here each GPU type is planned with AGH, so that the types are compared at equal effort.
@@ -7,11 +7,9 @@ Coral's "Homo"). Here each GPU type is planned with AGH, so that the types are c
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
-from fleetgym.agents.arguments import passes_on
 from fleetgym.model.instance import Instance
 from fleetgym.model.planning import Plan, Snapshot
 
@@ -25,30 +23,16 @@ def gpu_type_masks(instance: Instance) -> dict[str, np.ndarray]:
     return {str(name): ~used[types != name].any(axis=0) for name in dict.fromkeys(types.tolist())}
 
 
-class HomogeneousPlanner:
+class HomogeneousPlanner(AdaptiveGreedyHeuristic):
     """Plans with each GPU type alone and takes the cheapest plan, unserved demand included.
 
-    Parameters
-    ----------
-    **arguments
-        See `fleetgym.baselines.agh.AdaptiveGreedyHeuristic`.
-
-    Raises
-    ------
-    FleetgymError
-        As there.
+    Its arguments are those of `fleetgym.baselines.agh.AdaptiveGreedyHeuristic`.
     """
 
-    @passes_on(AdaptiveGreedyHeuristic, without=("allowed",))
-    def __init__(self, **arguments: Any):
-        AdaptiveGreedyHeuristic(**arguments)  # refuses wrong ones now
-        self._arguments = arguments
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._instance: Instance | None = None
         self._planners: dict[str, AdaptiveGreedyHeuristic] = {}
-
-    def prepare(self, snapshot: Snapshot) -> None:
-        """Load or compile the kernels before the first decision, by planning once."""
-        self.plan(snapshot)
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Return the cheapest plan of a single GPU type; its name is ``diagnostics["gpu_type"]``.
@@ -60,16 +44,13 @@ class HomogeneousPlanner:
         """
         if self._instance is not snapshot.instance:
             self._instance = snapshot.instance
+            mine = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+            allowed = True if self.allowed is None else self.allowed
             self._planners = {
-                name: AdaptiveGreedyHeuristic(allowed=mask, **self._arguments)
+                name: AdaptiveGreedyHeuristic(**{**mine, "allowed": mask & allowed})
                 for name, mask in gpu_type_masks(snapshot.instance).items()
             }
         plans = {name: planner.plan(snapshot) for name, planner in self._planners.items()}
         best = min(plans, key=lambda name: plans[name].objective_usd)
         extra = {"gpu_type": best, "by_gpu_type": {n: p.objective_usd for n, p in plans.items()}}
         return dataclasses.replace(plans[best], diagnostics={**plans[best].diagnostics, **extra})
-
-
-def homogeneous(**arguments: Any) -> HomogeneousPlanner:
-    """Return the planner."""
-    return HomogeneousPlanner(**arguments)

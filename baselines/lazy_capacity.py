@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 
 from fleetgym import FleetgymError, Snapshot, View
-from fleetgym.agents.arguments import passes_on
 
 from .best_forecaster import BestForecaster
 from .milp import MilpPlanner
@@ -81,7 +80,7 @@ class LazyBounds:
 
 
 class LazyCapacity:
-    """LCP on the MILP's mix.
+    """Lazy capacity provisioning (Lin et al.) on the MILP's mix.
 
     Parameters
     ----------
@@ -196,7 +195,4 @@ def _shed(kept: np.ndarray, use: np.ndarray, limit: float) -> None:
             return
 
 
-@passes_on(LazyCapacity)
-def lcp(**arguments: Any) -> LazyCapacity:
-    """Lazy capacity provisioning (Lin et al.) on the MILP's mix."""
-    return LazyCapacity(**arguments)
+lcp = LazyCapacity

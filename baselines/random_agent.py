@@ -11,7 +11,10 @@ from fleetgym.agents.view import View
 
 
 class RandomAgent:
-    """Uniform over the options that the action mask allows, slot by slot; the seed decides."""
+    """Options drawn at random: what an agent has to beat by far.
+
+    They are uniform over the options that the action mask allows, slot by slot.
+    """
 
     def reset(self, view: View, *, seed: int) -> None:
         """Start the random stream of an episode.
@@ -40,6 +43,4 @@ class RandomAgent:
         return np.array([self._rng.choice(np.flatnonzero(slot)) for slot in allowed], dtype=np.int64)
 
 
-def random() -> RandomAgent:
-    """Options drawn at random: what an agent has to beat by far."""
-    return RandomAgent()
+random = RandomAgent

@@ -56,6 +56,7 @@ def at_rates(snapshot: Snapshot, rate_rps: np.ndarray) -> Snapshot:
     return dataclasses.replace(snapshot, **changed)
 
 
+@dataclasses.dataclass(kw_only=True, eq=False)
 class SaaPlanner:
     """The fleet with the least mean cost over demand scenarios.
 
@@ -84,26 +85,22 @@ class SaaPlanner:
         If `scenarios` is below 1, or another number negative; for an unknown forecaster or mode.
     """
 
-    def __init__(
-        self,
-        *,
-        scenarios: int = 6,
-        forecaster: str = "auto",
-        windows_ahead: int | None = None,
-        node_limit: int = 20,
-        gap: float = 0.01,
-        allowed: np.ndarray | None = None,
-        late: str = "safe",
-        switch_weight: float = 1.0,
-        seed: int = 0,
-    ):
-        whole_at_least(1, scenarios=scenarios)
-        whole_at_least(0, node_limit=node_limit, seed=seed)
-        at_least(0, windows_ahead=windows_ahead, gap=gap)
-        self.scenarios, self.windows_ahead, self.seed = scenarios, windows_ahead, seed
-        self._forecaster = BestForecaster(forecaster)
-        self.node_limit, self.gap, self.allowed = node_limit, gap, allowed
-        self.modes = Modes(late=late, switch_weight=switch_weight)
+    scenarios: int = 6
+    forecaster: str = "auto"
+    windows_ahead: int | None = None
+    node_limit: int = 20
+    gap: float = 0.01
+    allowed: np.ndarray | None = None
+    late: str = "safe"
+    switch_weight: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        whole_at_least(1, scenarios=self.scenarios)
+        whole_at_least(0, node_limit=self.node_limit, seed=self.seed)
+        at_least(0, windows_ahead=self.windows_ahead, gap=self.gap)
+        self._forecaster = BestForecaster(self.forecaster)
+        self._modes = Modes(late=self.late, switch_weight=self.switch_weight)
         self.factors: np.ndarray | None = None
 
     def prepare(self, snapshot: Snapshot) -> None:
@@ -123,7 +120,7 @@ class SaaPlanner:
         if self.factors is None:
             self.prepare(snapshot)
         assert self.factors is not None
-        return plan_for(snapshot, self.factors, self.modes, self.allowed, self.node_limit, self.gap)
+        return plan_for(snapshot, self.factors, self._modes, self.allowed, self.node_limit, self.gap)
 
 
 def stratified(errors: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:

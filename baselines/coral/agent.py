@@ -20,16 +20,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from fleetgym.agents.arguments import one_of, positive_share, whole_at_least
-from fleetgym.agents.rolling import Rolling
 from fleetgym.model.instance import Instance
 from fleetgym.model.planning import Plan, Snapshot
 
-from ..agents import rolling, rolls
+from ..agents import RollingAgent
 from ..rates import slo_excess
 from .allocator import Options, allocate
 from .cauchy import cauchy as allocate_cauchy
@@ -248,19 +246,12 @@ class CoralPlanner:
         return lambda problem: allocate_cauchy(problem, groups, allowed)
 
 
-@rolls(CoralPlanner, method="coral")
-def coral(**arguments: Any) -> Rolling:
-    """Coral, templates of mixed GPUs, planning again and again."""
-    return rolling(CoralPlanner, arguments)
+coral = RollingAgent(
+    "Coral, templates of mixed GPUs, planning again and again.", CoralPlanner, method="coral"
+)
 
 
-@rolls(CoralPlanner, method="homo")
-def homo(**arguments: Any) -> Rolling:
-    """Coral's baseline Homo, replicas of one GPU type."""
-    return rolling(CoralPlanner, arguments)
+homo = RollingAgent("Coral's baseline Homo, replicas of one GPU type.", CoralPlanner, method="homo")
 
 
-@rolls(CoralPlanner, method="cauchy")
-def cauchy(**arguments: Any) -> Rolling:
-    """Coral's baseline Cauchy, every replica one node."""
-    return rolling(CoralPlanner, arguments)
+cauchy = RollingAgent("Coral's baseline Cauchy, every replica one node.", CoralPlanner, method="cauchy")

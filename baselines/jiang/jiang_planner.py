@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from fleetgym.agents.arguments import at_least, one_of, positive_share
-from fleetgym.agents.rolling import Rolling
 from fleetgym.model.planning import Plan, Snapshot
 
-from ..agents import rolling, rolls
+from ..agents import RollingAgent
 from ..rates import exclusive_groups, safe_utilization, serving_seconds
 from .exact import cheapest, cheapest_by_search, minimal_makespan
 from .problem import MakespanPlan, MakespanProblem
@@ -146,13 +143,7 @@ def problem_of(snapshot: Snapshot, busy_s: np.ndarray) -> MakespanProblem:
     )
 
 
-@rolls(JiangPlanner)
-def jiang(**arguments: Any) -> Rolling:
-    """Jiang et al., least makespan within a budget, planning again and again with the penalty on start-up of `Rolling`.
-
-    Parameters
-    ----------
-    **arguments
-        Of `fleetgym.agents.rolling.Rolling` and of `JiangPlanner`, by name.
-    """
-    return rolling(JiangPlanner, arguments)
+jiang = RollingAgent(
+    "Jiang et al., least makespan within a budget, planning again and again; start-up is penalised as by `Rolling`.",
+    JiangPlanner,
+)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from fleetgym.agents.arguments import at_least, positive_share, whole_at_least
-from fleetgym.agents.rolling import Rolling
 from fleetgym.files.errors import UnknownNameError
 from fleetgym.model.planning import Plan, Snapshot
 
-from ..agents import rolling, rolls
+from ..agents import RollingAgent
 from ..homogeneous import gpu_type_masks
 from ..rates import exclusive_groups, safe_utilization, serving_seconds
 from .allocation import Allocation, Limits, Workload, allocate
@@ -146,13 +143,7 @@ def cheapest_models(snapshot: Snapshot, busy_s: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(usd.min(axis=1)), names[best], "")
 
 
-@rolls(MelangePlanner)
-def melange(**arguments: Any) -> Rolling:
-    """Mélange, buckets of requests on GPU types, planning again and again with the penalty on start-up of `Rolling`.
-
-    Parameters
-    ----------
-    **arguments
-        Of `fleetgym.agents.rolling.Rolling` and of `MelangePlanner`, by name.
-    """
-    return rolling(MelangePlanner, arguments)
+melange = RollingAgent(
+    "Mélange, buckets of requests on GPU types, planning again and again; start-up is penalised as by `Rolling`.",
+    MelangePlanner,
+)

@@ -1,6 +1,6 @@
 """Exact optima: FastLLM's placement problem P_DM as a mixed-integer program, solved with HiGHS."""
 
-from .milp_planner import MilpPlanner, milp
+from .milp_planner import MilpPlanner
 from .problem import Modes
 
-__all__ = ["MilpPlanner", "Modes", "milp"]
+__all__ = ["MilpPlanner", "Modes"]

@@ -6,13 +6,13 @@ SLO-Constrained Inference", arXiv:2604.07472, section 2.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from fleetgym.agents.arguments import at_least, one_of, passes_on
+from fleetgym.agents.arguments import at_least, one_of
 from fleetgym.model.planning import Plan, Snapshot
 
 from ..agh import AdaptiveGreedyHeuristic
@@ -23,7 +23,8 @@ from .search import PROVEN, ROUND_OFF, Limits, Result, solve_mccormick, solve_ti
 FORMULATIONS = ("tight", "mccormick")
 
 
-class MilpPlanner:
+@dataclasses.dataclass(kw_only=True, eq=False)
+class MilpPlanner(Modes):
     """FastLLM's P_DM, solved to proof or until a limit.
 
     Parameters
@@ -31,18 +32,18 @@ class MilpPlanner:
     formulation : str
         ``"tight"``: the fast way. ``"mccormick"``: the paper's program as printed, handed to HiGHS; the oracle.
     time_limit_s : float, optional
-        Limit by the `clock`. None: none, and the same snapshot gives the same plan.
+        Limit by the `clock`. Without one, the same snapshot gives the same plan.
     node_limit : int, optional
         Most branch-and-bound nodes of the last search. None: no limit.
     gap : float
         Stop when cost and bound differ by at most this share of the cost.
     threads : int
-        Of HiGHS. Keep it the same within a process.
+        Threads of HiGHS. Keep the number the same within a process.
     clock : callable
-        What seconds are read from; `time.process_time` counts CPU time.
+        Returns seconds; `time.process_time` counts CPU time.
     allowed : ndarray of bool, shape (C,), optional
         Configurations that may be used; None: all.
-    **modes
+    slo, kv, late, storage, storage_usd_per_h, switch_weight
         Which problem is solved: see `fleetgym.baselines.milp.problem.Modes`.
 
     Raises
@@ -51,28 +52,21 @@ class MilpPlanner:
         For an unknown formulation or mode, a negative limit, or no thread.
     """
 
-    @passes_on(Modes)
-    def __init__(
-        self,
-        *,
-        formulation: str = "tight",
-        time_limit_s: float | None = None,
-        node_limit: int | None = None,
-        gap: float = 0.0,
-        threads: int = 1,
-        clock: Callable[[], float] = time.perf_counter,
-        allowed: np.ndarray | None = None,
-        **modes: Any,
-    ):
-        one_of(FORMULATIONS, formulation=formulation)
-        at_least(0, time_limit_s=time_limit_s, node_limit=node_limit, gap=gap)
-        at_least(1, threads=threads)
-        self.formulation = formulation
-        self.time_limit_s, self.node_limit, self.gap, self.threads = time_limit_s, node_limit, gap, threads
-        self.clock, self.allowed = clock, allowed
-        self.modes = Modes(**modes)
+    formulation: str = "tight"
+    time_limit_s: float | None = None
+    node_limit: int | None = None
+    gap: float = 0.0
+    threads: int = 1
+    clock: Callable[[], float] = time.perf_counter
+    allowed: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of(FORMULATIONS, formulation=self.formulation)
+        at_least(0, time_limit_s=self.time_limit_s, node_limit=self.node_limit, gap=self.gap)
+        at_least(1, threads=self.threads)
         self._greedy = AdaptiveGreedyHeuristic(
-            slo=self.modes.slo, storage_usd_per_h=self.modes.storage_usd_per_h, allowed=allowed
+            slo=self.slo, storage_usd_per_h=self.storage_usd_per_h, allowed=self.allowed
         )
 
     def prepare(self, snapshot: Snapshot) -> None:
@@ -98,7 +92,7 @@ class MilpPlanner:
         limits = Limits.starting_now(
             self.clock, time_s=self.time_limit_s, nodes=self.node_limit, gap=self.gap, threads=self.threads
         )
-        problem = make_problem(snapshot, self.modes, self.allowed)
+        problem = make_problem(snapshot, self, self.allowed)
         start = self._start(snapshot, problem)
         if problem.columns.size == 0:
             result = Result(start, start.cost_usd, 0)
@@ -142,8 +136,3 @@ def _as_plan(problem: Problem, result: Result, limits: Limits) -> Plan:
             "incumbents": tuple(limits.incumbents),
         },
     )
-
-
-def milp(**arguments: Any) -> MilpPlanner:
-    """Return the planner; see `MilpPlanner` for the arguments."""
-    return MilpPlanner(**arguments)

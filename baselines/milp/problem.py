@@ -28,7 +28,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 LEAST_SHARE = 1e-5
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(kw_only=True, eq=False)
 class Modes:
     """Which problem is solved; the defaults are the environment's.
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from fleetgym import View
-from fleetgym.agents.arguments import passes_on
 from fleetgym.agents.margins import FEATURES, Margins, margins_of
 
 from .network import load_weights, workload_scores
@@ -22,7 +21,7 @@ WEIGHTS = Path(__file__).with_name("weights.npz")
 
 
 class PPOAgent:
-    """Sets two margins per workload, as the policy says.
+    """Two margins per workload, by a small network that PPO trained on generated instances.
 
     Parameters
     ----------
@@ -58,7 +57,4 @@ class PPOAgent:
         return rule.actions(rule.targets(lower, gap))[0]
 
 
-@passes_on(PPOAgent)
-def ppo(**arguments: Any) -> PPOAgent:
-    """Two margins per workload, by a small network that PPO trained on generated instances."""
-    return PPOAgent(**arguments)
+ppo = PPOAgent

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.agents.arguments import passes_on, whole_at_least
-from fleetgym.agents.rolling import Rolling, Static
+from fleetgym.agents.arguments import Wrapped, whole_at_least
+from fleetgym.agents.rolling import Static
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.planning import Plan, Snapshot
 
-from ..agents import rolling, rolls
+from ..agents import RollingAgent
 from ..rates import keeps_slos, placeable
 from .placing_kernels import (
     LEAST_FRACTION,
@@ -207,13 +207,9 @@ def _packed(snapshot: Snapshot, rules: QueueingPlanner) -> Problem:
     )
 
 
-@passes_on(QueueingPlanner)
-def queueing(*, margin: float = 0.0, **rules: Any) -> Static:
-    """The smallest fleet by queueing theory, planned once."""
-    return Static(QueueingPlanner(**rules), margin)
+queueing = Wrapped("The smallest fleet by queueing theory, planned once.", Static, QueueingPlanner)
 
 
-@rolls(QueueingPlanner)
-def queueing_rolling(**arguments: Any) -> Rolling:
-    """The smallest fleet by queueing theory, planned again and again."""
-    return rolling(QueueingPlanner, arguments)
+queueing_rolling = RollingAgent(
+    "The smallest fleet by queueing theory, planned again and again.", QueueingPlanner
+)

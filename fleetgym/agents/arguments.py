@@ -1,73 +1,73 @@
-"""Arguments of agents: a class or factory and what it is called with in, an error that names the wrong one out."""
+"""Check the arguments of agents, and pass them on to the planners that agents wrap."""
 
 from __future__ import annotations
 
-import functools
 import inspect
 import numbers
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.files.schema import shown
 
-T = TypeVar("T")
-
-#: Numbers among the arguments of agents are at most so large; whole ones fit 64 bits.
+#: The largest number among the arguments of agents; whole numbers fit 64 bits.
 MOST = 10**9
 
 
-def passes_on(
-    *targets: Callable[..., Any], without: Collection[str] = (), **defaults: Any
-) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """Let the signature of a function say where its ``**arguments`` go.
+class Wrapped:
+    """Makes an agent or planner around an inner one, from the arguments of both.
 
     Parameters
     ----------
-    *targets : callable
-        What the arguments are passed on to: those parameters of theirs that have defaults become the function's.
-    without : collection of str
-        Parameters of theirs that the function sets itself.
+    about : str
+        Docstring of what is made.
+    outer : callable
+        Class or factory whose first parameter is the inner object.
+    inner : callable
+        Class or factory of the inner object. An argument that both have goes to both.
     **defaults
-        Arguments that the function gets where they are not given, instead of the targets' own defaults.
-
-    Returns
-    -------
-    callable
-        A decorator.
+        Defaults that replace those of `outer` and `inner`.
 
     Examples
     --------
-    >>> def search(*, depth: int = 3, width: int = 1): ...
-    >>> @passes_on(search, width=2)
-    ... def agent(margin: float = 0.0, **arguments):
-    ...     return margin, arguments
-    >>> list(inspect.signature(agent).parameters), agent(depth=5)
-    (['margin', 'depth', 'width'], (0.0, {'width': 2, 'depth': 5}))
+    >>> from fleetgym import Rolling
+    >>> class Grid:
+    ...     def __init__(self, depth: int = 3): self.depth = depth
+    ...     def plan(self, snapshot): ...
+    >>> grid = Wrapped("Grid search, repeated.", Rolling, Grid, every=6)
+    >>> made = grid(depth=5)
+    >>> made.every, made.planner.depth, "depth" in grid.parameters
+    (6, 5, True)
     """
 
-    def decorate(function: Callable[..., T]) -> Callable[..., T]:
-        signature = inspect.signature(function, eval_str=True)
-        found = {p.name: p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD}
-        for target in targets:
-            for p in inspect.signature(target, eval_str=True).parameters.values():
-                if p.default is not p.empty and p.name not in without:
-                    default = defaults.get(p.name, p.default)
-                    found.setdefault(p.name, p.replace(kind=p.KEYWORD_ONLY, default=default))
-        passed = {name: value for name, value in defaults.items() if name not in signature.parameters}
+    def __init__(
+        self, about: str, outer: Callable[..., Any], inner: Callable[..., Any], **defaults: Any
+    ) -> None:
+        self.__doc__ = about
+        self.outer, self.inner, self.defaults = outer, inner, defaults
+        _, *first = (parameters_of(outer, evaluated=True) or {}).values()
+        second = (parameters_of(inner, evaluated=True) or {}).values()
+        self._of_outer, self._of_inner = {p.name for p in first}, {p.name for p in second}
+        self.parameters = {
+            p.name: p.replace(kind=p.KEYWORD_ONLY, default=defaults.get(p.name, p.default))
+            for p in (*first, *second)
+        }
 
-        @functools.wraps(function)
-        def called(*args: Any, **arguments: Any) -> T:
-            return function(*args, **{**passed, **arguments})
+    def __call__(self, **arguments: Any) -> Any:
+        """Return what `outer` makes around what `inner` makes."""
+        given = {**self.defaults, **arguments}
+        made = self.inner(
+            **{k: v for k, v in given.items() if k in self._of_inner or k not in self._of_outer}
+        )
+        return self.wrap(made, {k: v for k, v in given.items() if k in self._of_outer})
 
-        called.__signature__ = signature.replace(parameters=list(found.values()))  # type: ignore[attr-defined]
-        return called
-
-    return decorate
+    def wrap(self, made: Any, arguments: dict[str, Any]) -> Any:
+        """Return `outer` of the inner object; subclasses may change its arguments."""
+        return self.outer(made, **arguments)
 
 
 def parameters_of(make: Callable[..., Any], evaluated: bool = False) -> dict[str, inspect.Parameter] | None:
@@ -85,6 +85,8 @@ def parameters_of(make: Callable[..., Any], evaluated: bool = False) -> dict[str
     >>> list(parameters_of(shown))
     ['value']
     """
+    if isinstance(make, Wrapped):
+        return make.parameters
     try:
         found = inspect.signature(make, eval_str=evaluated).parameters.values()
     except (TypeError, ValueError):  # some that are written in C do not tell
@@ -95,7 +97,7 @@ def parameters_of(make: Callable[..., Any], evaluated: bool = False) -> dict[str
 
 
 def check_arguments(make: Callable[..., Any], arguments: Mapping[str, Any], typed: bool) -> None:
-    """Refuse arguments that a class or factory does not take.
+    """Raise for arguments that a class or factory does not take.
 
     Parameters
     ----------
@@ -144,8 +146,8 @@ def written(make: Callable[..., Any], typed: bool) -> dict[str, str]:
 
     Examples
     --------
-    >>> written(passes_on, typed=False), written(shown, typed=True)
-    ({}, {'value': 'required'})
+    >>> written(shown, typed=True)
+    {'value': 'required'}
     """
     return {
         name: "required" if p.default is p.empty else repr(p.default)
@@ -155,7 +157,7 @@ def written(make: Callable[..., Any], typed: bool) -> dict[str, str]:
 
 
 def _is_a(value: Any, expected: Any) -> bool:
-    """Tell whether a value is what an annotation says; a whole number is a number, and a truth value is neither."""
+    """Check a value against an annotation; a whole number is a number, and a truth value is neither."""
     if expected is Any or expected is inspect.Parameter.empty:
         return True
     kind = typing.get_origin(expected) or expected
@@ -167,12 +169,11 @@ def _is_a(value: Any, expected: Any) -> bool:
 
 
 def is_number(value: object, whole: bool = False) -> bool:
-    """Tell whether a value is a number, one of NumPy's included; a truth value is none.
+    """Check that a value is a number, of Python or NumPy; a truth value is none.
 
     Parameters
     ----------
     value : object
-        Any.
     whole : bool
         Whether it must be of a type of whole numbers.
 
@@ -185,12 +186,12 @@ def is_number(value: object, whole: bool = False) -> bool:
 
 
 def at_least(least: float, **values: Any) -> None:
-    """Refuse numbers below a bound or above `MOST`, and what is none; None is a setting that is off.
+    """Raise unless all values are numbers from a bound to `MOST`, or None for a setting that is off.
 
     Raises
     ------
     FleetgymError
-        For the first.
+        For the first value that is not.
 
     Examples
     --------
@@ -204,12 +205,12 @@ def at_least(least: float, **values: Any) -> None:
 
 
 def whole_at_least(least: int, **values: Any) -> None:
-    """Refuse what is no whole number from a bound on.
+    """Raise unless all values are whole numbers from a bound on.
 
     Raises
     ------
     FleetgymError
-        For the first.
+        For the first value that is not.
 
     Examples
     --------
@@ -225,12 +226,12 @@ def whole_at_least(least: int, **values: Any) -> None:
 
 
 def above(bound: float, **values: Any) -> None:
-    """Refuse numbers that are not above a bound, and what is none.
+    """Raise unless all values are numbers above a bound.
 
     Raises
     ------
     FleetgymError
-        For the first.
+        For the first value that is not.
 
     Examples
     --------
@@ -244,12 +245,12 @@ def above(bound: float, **values: Any) -> None:
 
 
 def flag(**values: Any) -> None:
-    """Refuse what is neither True nor False.
+    """Raise unless all values are True or False.
 
     Raises
     ------
     FleetgymError
-        For the first.
+        For the first value that is not.
 
     Examples
     --------
@@ -263,12 +264,12 @@ def flag(**values: Any) -> None:
 
 
 def positive_share(**values: Any) -> None:
-    """Refuse numbers that are not above 0 and at most 1, and what is none; None is a setting that is off.
+    """Raise unless all values are above 0 and at most 1, or None for a setting that is off.
 
     Raises
     ------
     FleetgymError
-        For the first.
+        For the first value that is not.
 
     Examples
     --------
@@ -282,12 +283,12 @@ def positive_share(**values: Any) -> None:
 
 
 def one_of(choices: Collection[str], **values: str) -> None:
-    """Refuse what is none of the choices.
+    """Raise unless all values are among the choices.
 
     Raises
     ------
     FleetgymError
-        For the first.
+        For the first value that is not.
 
     Examples
     --------

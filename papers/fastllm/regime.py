@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from fleetgym.agents.view import View
-from fleetgym.baselines.agh import agh
-from fleetgym.baselines.gh import gh
-from fleetgym.baselines.milp import milp
+from fleetgym.baselines.agh import AdaptiveGreedyHeuristic
+from fleetgym.baselines.gh import GreedyHeuristic
+from fleetgym.baselines.milp import MilpPlanner
 from fleetgym.families.generate import generate
 from fleetgym.model.instance import Instance
 from fleetgym.model.planning import Plan, Planner, Snapshot
@@ -49,8 +49,8 @@ def planner(method: str, instance: Instance, **arguments: Any) -> Planner:
     """Return a method as published: hard SLOs, and the storage limit (5h)."""
     arguments["storage_usd_per_h"] = storage_limit_usd_per_h(instance)
     if method == "DM":
-        return milp(slo="mean", **arguments)
-    make = {"GH": gh, "AGH": agh, "DM per-route": milp}[method]
+        return MilpPlanner(slo="mean", **arguments)
+    make = {"GH": GreedyHeuristic, "AGH": AdaptiveGreedyHeuristic, "DM per-route": MilpPlanner}[method]
     return make(slo="per-route", **arguments)
 
 

@@ -21,10 +21,10 @@ from toys import (
 )
 
 from fleetgym.agents.view import View
-from fleetgym.baselines.agh import agh
+from fleetgym.baselines.agh import AdaptiveGreedyHeuristic
 from fleetgym.baselines.autoscale import AutoscaleAgent, autoscale
 from fleetgym.baselines.hold import hold
-from fleetgym.baselines.homogeneous import gpu_type_masks, homogeneous
+from fleetgym.baselines.homogeneous import HomogeneousPlanner, gpu_type_masks
 from fleetgym.baselines.random_agent import random
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.instance import Instance
@@ -167,7 +167,7 @@ def test_gpu_type_masks() -> None:
 def test_homogeneous_takes_the_cheapest_type() -> None:
     """One H100 for both workloads at 2.5 USD beats one L4 and an unserved workload at 30 USD."""
     snapshot = snapshot_of(two_types())
-    plan = homogeneous().plan(snapshot)
+    plan = HomogeneousPlanner().plan(snapshot)
     assert plan.diagnostics["gpu_type"] == "H100"
     assert plan.fleet.tolist() == [0, 0, 1, 0]
     assert plan.diagnostics["by_gpu_type"] == pytest.approx({"L4": 31.0, "H100": 2.5})
@@ -177,7 +177,7 @@ def test_homogeneous_takes_the_cheapest_type() -> None:
 def test_homogeneous_obeys_the_constraints(seed: int) -> None:
     """On random instances too, where all pools have one type: then it is AGH without mixed replicas."""
     snapshot = snapshot_of(random_instance(seed))
-    plan = homogeneous().plan(snapshot)
+    plan = HomogeneousPlanner().plan(snapshot)
     assert violations(snapshot, plan) == []
-    assert plan.objective_usd == pytest.approx(agh().plan(snapshot).objective_usd)
-    assert np.array_equal(plan.fleet, agh().plan(snapshot).fleet)
+    assert plan.objective_usd == pytest.approx(AdaptiveGreedyHeuristic().plan(snapshot).objective_usd)
+    assert np.array_equal(plan.fleet, AdaptiveGreedyHeuristic().plan(snapshot).fleet)

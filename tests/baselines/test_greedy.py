@@ -9,8 +9,8 @@ from optimum import optimum_usd
 from problems import snapshot_of
 from toys import affine, configuration, make_instance, pool, random_instance, workload
 
-from fleetgym.baselines.agh import AdaptiveGreedyHeuristic, adaptive_starts, agh
-from fleetgym.baselines.gh import GreedyHeuristic, gh
+from fleetgym.baselines.agh import AdaptiveGreedyHeuristic, adaptive_starts
+from fleetgym.baselines.gh import GreedyHeuristic
 from fleetgym.baselines.orderings import ORDERINGS, ordering
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.instance import Instance
@@ -42,7 +42,9 @@ def day_usd(plan) -> float:
 def test_plans_obey_every_constraint(seed: int, slo: str) -> None:
     """No constraint is broken, the objective is what the checker computes, and AGH never costs more than GH."""
     snapshot = random_snapshot(seed)
-    greedy, adaptive = (planner(slo=slo).plan(snapshot) for planner in (gh, agh))
+    greedy, adaptive = (
+        planner(slo=slo).plan(snapshot) for planner in (GreedyHeuristic, AdaptiveGreedyHeuristic)
+    )
     for plan in (greedy, adaptive):
         assert violations(snapshot, plan, slo) == []
         cost = cost_usd(snapshot, plan, slo)
@@ -55,7 +57,7 @@ def test_agh_is_never_better_than_the_optimum(seed: int) -> None:
     """HiGHS proves a lower bound for the same problem with hard SLOs."""
     snapshot = random_snapshot(seed)
     bound = optimum_usd(snapshot)
-    found = agh(slo="served-mean").plan(snapshot).objective_usd
+    found = AdaptiveGreedyHeuristic(slo="served-mean").plan(snapshot).objective_usd
     assert found >= bound - 1e-5 * snapshot.unserved_usd.sum()
 
 
@@ -66,7 +68,7 @@ def test_agh_is_optimal_in_most_tiny_problems() -> None:
         snapshot = random_snapshot(seed)
         nothing = snapshot.unserved_usd.sum()
         if nothing > 0:
-            found = agh(slo="served-mean").plan(snapshot).objective_usd
+            found = AdaptiveGreedyHeuristic(slo="served-mean").plan(snapshot).objective_usd
             gaps.append((found - optimum_usd(snapshot)) / nothing)
     assert np.mean(np.array(gaps) < 1e-5) > 0.5
     assert np.mean(gaps) < 0.1
@@ -87,14 +89,14 @@ def test_storage_limit() -> None:
     """(5h) binds when it is set to what GH would use, less a little."""
     for seed in range(12):
         snapshot = random_snapshot(seed)
-        used = storage_usd_per_h(snapshot, gh().plan(snapshot))
-        plan = gh(storage_usd_per_h=0.9 * used).plan(snapshot)
+        used = storage_usd_per_h(snapshot, GreedyHeuristic().plan(snapshot))
+        plan = GreedyHeuristic(storage_usd_per_h=0.9 * used).plan(snapshot)
         assert storage_usd_per_h(snapshot, plan) <= 0.9 * used * (1 + 1e-9)
 
 
 def test_no_demand_no_fleet() -> None:
     """Without arrivals nothing is switched on, and nothing counts as unserved."""
-    plan = agh().plan(snapshot_of(random_instance(1), rate_scale=0.0))
+    plan = AdaptiveGreedyHeuristic().plan(snapshot_of(random_instance(1), rate_scale=0.0))
     assert plan.status == "empty"
     assert plan.objective_usd == 0.0
     assert not plan.diagnostics["unserved"].any()
@@ -120,8 +122,8 @@ def test_m1_takes_the_smallest_option_that_keeps_the_slo() -> None:
     """Delays 3, 2.5, 1.9, 1 against an SLO of 2 s: three GPUs; without M1 one, which is too slow."""
     snapshot = snapshot_of(one_group([3.0, 2.5, 1.9, 1.0]))
     only_phase_2 = {"slo": "per-route", "coverage_budget_share": 0.0}
-    assert gh(**only_phase_2).plan(snapshot).fleet.tolist() == [0, 0, 1, 0]
-    without = gh(**only_phase_2, m1=False).plan(snapshot)
+    assert GreedyHeuristic(**only_phase_2).plan(snapshot).fleet.tolist() == [0, 0, 1, 0]
+    without = GreedyHeuristic(**only_phase_2, m1=False).plan(snapshot)
     assert without.fleet.tolist() == [1, 0, 0, 0]
     assert "delay of each route (6)" in violations(snapshot, without, "per-route")
 
@@ -133,7 +135,7 @@ def test_options_of_equal_size_go_to_the_larger_tensor_parallelism() -> None:
         configuration("tp", {"p": 2}, max_replicas=1, tensor_parallel=2),
     ]
     snapshot = snapshot_of(make_instance([pool("p", 2)], options, ["pp|tp|"]))
-    assert gh().plan(snapshot).fleet.tolist() == [0, 1]
+    assert GreedyHeuristic().plan(snapshot).fleet.tolist() == [0, 1]
 
 
 def two_speeds() -> Snapshot:
@@ -159,8 +161,8 @@ def test_m3_upgrades_an_active_option() -> None:
     """With M3 the active option grows for the hasty workload; without it that one is served too late."""
     snapshot = two_speeds()
     only_phase_2 = {"slo": "per-route", "coverage_budget_share": 0.0, "ordering": "rate-desc"}
-    assert gh(**only_phase_2).plan(snapshot).fleet.tolist() == [0, 1]
-    without = gh(**only_phase_2, m3=False).plan(snapshot)
+    assert GreedyHeuristic(**only_phase_2).plan(snapshot).fleet.tolist() == [0, 1]
+    without = GreedyHeuristic(**only_phase_2, m3=False).plan(snapshot)
     assert without.fleet.tolist() == [1, 0]
     assert "delay of each route (6)" in violations(snapshot, without, "per-route")
 
@@ -174,7 +176,7 @@ def test_m3_keeps_the_slo_of_those_already_there() -> None:
         [workload("first", 2.0, mean_delay_slo_s=1.5), workload("second", 1.0, mean_delay_slo_s=1.5)],
         {"delay_s": affine([[1.0, 2.0], [2.0, 1.0]])},
     )
-    plan = gh(slo="per-route", coverage_budget_share=0.0).plan(snapshot_of(instance))
+    plan = GreedyHeuristic(slo="per-route", coverage_budget_share=0.0).plan(snapshot_of(instance))
     assert plan.fleet.tolist() == [1, 0]
     assert plan.diagnostics["unserved"].tolist() == [0.0, 1.0]
 
@@ -185,8 +187,8 @@ def test_m3_is_one_replica_more_in_a_counted_slot() -> None:
         [pool("p", 4)], [configuration("a", {"p": 1})], ["a"], [workload("x", 15.0), workload("y", 10.0)]
     )
     snapshot = snapshot_of(instance)
-    assert gh().plan(snapshot).fleet.tolist() == [3]
-    without = gh(m3=False).plan(snapshot)
+    assert GreedyHeuristic().plan(snapshot).fleet.tolist() == [3]
+    without = GreedyHeuristic(m3=False).plan(snapshot)
     assert without.fleet.tolist() == [1]  # what phase 1 switched on
     assert violations(snapshot, without) == []
 
@@ -201,10 +203,10 @@ def test_m2_prefers_full_coverage() -> None:
     )
     snapshot = snapshot_of(instance)
     rules = {"slo": "mean", "coverage_budget_share": 0.0}
-    assert gh(**rules).plan(snapshot).fleet.tolist() == [0, 1]
-    without = gh(**rules, m2=False).plan(snapshot)
+    assert GreedyHeuristic(**rules).plan(snapshot).fleet.tolist() == [0, 1]
+    without = GreedyHeuristic(**rules, m2=False).plan(snapshot)
     assert without.fleet[0] == 1
-    assert without.objective_usd > gh(**rules).plan(snapshot).objective_usd
+    assert without.objective_usd > GreedyHeuristic(**rules).plan(snapshot).objective_usd
     assert violations(snapshot, without, "mean") == []
 
 
@@ -217,8 +219,8 @@ def test_phase_1_respects_its_share_of_the_budget() -> None:
         performance={"compatible": [[True, True], [True, False]]},
     )
     snapshot = snapshot_of(instance, budget_usd=10.0)
-    assert gh(coverage_budget_share=0.95).plan(snapshot).fleet.tolist() == [1, 0]
-    assert gh(coverage_budget_share=0.8).plan(snapshot).fleet.tolist() == [0, 1]
+    assert GreedyHeuristic(coverage_budget_share=0.95).plan(snapshot).fleet.tolist() == [1, 0]
+    assert GreedyHeuristic(coverage_budget_share=0.8).plan(snapshot).fleet.tolist() == [0, 1]
 
 
 def test_consolidation_closes_what_phase_1_left_idle() -> None:
@@ -230,8 +232,8 @@ def test_consolidation_closes_what_phase_1_left_idle() -> None:
         performance={"delay_s": affine([[5.0, 0.1]])},
     )
     snapshot = snapshot_of(instance)
-    assert gh().plan(snapshot).fleet.tolist() == [1, 1]
-    plan = agh().plan(snapshot)
+    assert GreedyHeuristic().plan(snapshot).fleet.tolist() == [1, 1]
+    plan = AdaptiveGreedyHeuristic().plan(snapshot)
     assert plan.fleet.tolist() == [0, 1]
     assert plan.objective_usd == pytest.approx(optimum_usd(snapshot), rel=1e-6)
 
@@ -239,10 +241,10 @@ def test_consolidation_closes_what_phase_1_left_idle() -> None:
 def test_elastic_slos_are_paid_for() -> None:
     """A lone option 1 % too slow serves everything and pays 1 %; a hard SLO lets it serve nothing."""
     snapshot = snapshot_of(one_group([2.02]))
-    plan = agh().plan(snapshot)
+    plan = AdaptiveGreedyHeuristic().plan(snapshot)
     assert plan.diagnostics["unserved"].tolist() == [0.0]
     assert plan.objective_usd == pytest.approx(1.0 + 0.01 * snapshot.unserved_usd[0])
-    assert agh(slo="served-mean").plan(snapshot).status == "empty"
+    assert AdaptiveGreedyHeuristic(slo="served-mean").plan(snapshot).status == "empty"
     assert excess(snapshot, plan.diagnostics["x"])[0] == pytest.approx(0.01)
 
 
@@ -278,11 +280,11 @@ def test_orderings() -> None:
 def test_bad_arguments_name_the_valid_ones() -> None:
     """An unknown SLO rule lists the known ones; limits may not be negative."""
     with pytest.raises(FleetgymError, match="served-mean"):
-        gh(slo="median")
+        GreedyHeuristic(slo="median")
     with pytest.raises(FleetgymError, match="coverage_budget_share"):
-        agh(coverage_budget_share=-1)
+        AdaptiveGreedyHeuristic(coverage_budget_share=-1)
     with pytest.raises(FleetgymError, match="storage_usd_per_h"):
-        gh(storage_usd_per_h=float("nan"))
+        GreedyHeuristic(storage_usd_per_h=float("nan"))
 
 
 def test_random_starts_follow_remark_1() -> None:
@@ -303,5 +305,5 @@ def test_fastllm_instances_are_solved_without_violations(size: str) -> None:
     for seed in range(4):
         snapshot = snapshot_of(generate("fastllm", size, seed))
         for slo in SLOS:
-            for planner in (gh(slo=slo), agh(slo=slo)):
+            for planner in (GreedyHeuristic(slo=slo), AdaptiveGreedyHeuristic(slo=slo)):
                 assert violations(snapshot, planner.plan(snapshot), slo) == []

@@ -189,9 +189,9 @@ def test_planner_serves_a_standard_instance() -> None:
     snapshot = view.snapshot()
     plan = MelangePlanner().plan(snapshot)
     cost = view.steady_cost_usd(plan.fleet)
-    from fleetgym.baselines.agh import agh
+    from fleetgym.baselines.agh import AdaptiveGreedyHeuristic
 
-    assert cost < 2.0 * view.steady_cost_usd(agh().plan(snapshot).fleet)
+    assert cost < 2.0 * view.steady_cost_usd(AdaptiveGreedyHeuristic().plan(snapshot).fleet)
     assert plan.diagnostics["slices"].sum(axis=1).tolist() == [8] * snapshot.rate_rps.size
     for gpu_type in {pool.gpu_type for pool in view.instance.pools}:
         single = MelangePlanner(gpu_type=gpu_type).plan(snapshot)

@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 from toys import random_instance
 
 import fleetgym
-from fleetgym.baselines.agh import agh
+from fleetgym.baselines.agh import AdaptiveGreedyHeuristic
 from fleetgym.baselines.milp import MilpPlanner
 from fleetgym.families.generate import generate
 from fleetgym.files.errors import FleetgymError
@@ -232,7 +232,7 @@ def test_plans_obey_every_constraint(seed: int, slo: str) -> None:
     assert violations(snapshot, plan, slo) == []
     assert plan.objective_usd == pytest.approx(cost_usd(snapshot, plan, slo), rel=1e-9, abs=1e-12)
     assert plan.bound_usd <= plan.objective_usd
-    assert agh(slo=slo).plan(snapshot).objective_usd >= plan.bound_usd
+    assert AdaptiveGreedyHeuristic(slo=slo).plan(snapshot).objective_usd >= plan.bound_usd
 
 
 def test_storage_limit_binds() -> None:
@@ -281,7 +281,7 @@ def test_limits_keep_a_plan_and_a_bound() -> None:
     """Stopped after a node or at once, there is a feasible plan at least as good as AGH's, and a valid bound."""
     snapshot = fastllm_snapshot("6-6-10", 5)
     best = MilpPlanner(slo="mean").plan(snapshot)
-    greedy = agh(slo="mean").plan(snapshot)
+    greedy = AdaptiveGreedyHeuristic(slo="mean").plan(snapshot)
     for limits in ({"node_limit": 1}, {"time_limit_s": 0.0}, {"gap": 0.2}):
         plan = MilpPlanner(slo="mean", **limits).plan(snapshot)
         assert violations(snapshot, plan, "mean") == []

@@ -15,7 +15,7 @@ from fleetgym import FleetgymError, Rolling, View
 from fleetgym.baselines.agents import milp, milp_hourly, milp_rolling, newsvendor, saa
 from fleetgym.baselines.columns import ColumnPool, useful_columns
 from fleetgym.baselines.lazy_capacity import LazyBounds, lcp, proportional_levels, within_limits
-from fleetgym.baselines.milp import Modes
+from fleetgym.baselines.milp import MilpPlanner, Modes
 from fleetgym.baselines.newsvendor import NewsvendorForecaster, critical_ratios, critical_rise
 from fleetgym.baselines.saa import at_rates, plan_for, stratified
 
@@ -73,7 +73,7 @@ def test_columns_are_those_of_optima_and_of_the_nominal_fleet() -> None:
         ],
         nominal=[0, 0, 1],
     )
-    assert useful_columns(instance, 2, 0) == (0, 2)
+    assert useful_columns(instance, 2) == (0, 2)
 
 
 def test_column_pool_passes_them_on() -> None:
@@ -82,10 +82,10 @@ def test_column_pool_passes_them_on() -> None:
         [pool("cheap", 8), pool("dear", 8, price_usd_per_gpu_h=24.0)],
         [configuration("a", {"cheap": 1}), configuration("b", {"dear": 1})],
     )
-    seen = []
-    for samples in (0, 1):
-        ColumnPool(lambda allowed=None: seen.append(allowed), samples).prepare(View(instance).snapshot())
-    assert [allowed.tolist() for allowed in seen if allowed is not None] == [[True, True], [True, False]]
+    for samples, allowed in ((0, [True, True]), (1, [True, False])):
+        pooled = ColumnPool(MilpPlanner(), samples)
+        pooled.prepare(View(instance).snapshot())
+        assert pooled._restricted.allowed.tolist() == allowed
 
 
 # -- newsvendor

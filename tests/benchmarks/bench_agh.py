@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "baselines"))
 from checker import violations
 from problems import snapshot_of
 
-from fleetgym.baselines.agh import agh
-from fleetgym.baselines.gh import gh
+from fleetgym.baselines.agh import AdaptiveGreedyHeuristic
+from fleetgym.baselines.gh import GreedyHeuristic
 from fleetgym.cli.process import run_program
 from fleetgym.cli.words import of
 from fleetgym.families.generate import generate
@@ -58,9 +58,9 @@ def bench_sizes(sizes, seeds, slo):
     for size in sizes:
         paper, target = SIZES[size]
         snapshots = [snapshot_of(generate("fastllm", size, seed)) for seed in range(seeds)]
-        for make in (gh, agh):
+        for make in (GreedyHeuristic, AdaptiveGreedyHeuristic):
             usd, ms, broken, unserved = measure(make(slo=slo), snapshots, slo)
-            limits = f"{paper:7.1f} {target:8.1f}" if make is agh else 16 * " "
+            limits = f"{paper:7.1f} {target:8.1f}" if make is AdaptiveGreedyHeuristic else 16 * " "
             print(
                 f"{size:9s} {make.__name__:7s} {np.median(usd):16.1f} {usd.mean():6.1f} {unserved.mean():10.3f} "
                 f"{np.median(ms):16.2f} {ms.max():7.2f} {limits} {int(broken.sum()):7d}"
@@ -77,7 +77,7 @@ def bench_ablation(seeds):
         ("w/o M2", {"m2": False}),
         ("w/o M3", {"m3": False}),
     ):
-        for make in (gh, agh):
+        for make in (GreedyHeuristic, AdaptiveGreedyHeuristic):
             usd, _, broken, _ = measure(make(slo="per-route", **rules), snapshots, "per-route")
             print(f"{name:7s} {make.__name__:4s} {np.median(usd):8.1f} {np.mean(broken > 0):7.0%}")
 
