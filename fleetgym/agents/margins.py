@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fleetgym.agents.forecasters import Kalman, KalmanBatch, Seasonal
+from fleetgym.agents.forecasters import KalmanBatch
 from fleetgym.agents.sizing import FleetSizer
 from fleetgym.kernels.records import PackedConditions
 from fleetgym.kernels.sizing import BUDGET_USD, PAYBACK, RENT_FACTOR
@@ -134,10 +134,9 @@ class Margins:
         self._lead, self._ahead = lead[self._which], (lead + waits)[self._which]
         self._aheads = np.unique(self._ahead).tolist()
         self._is_ahead = {k: np.tile(self._ahead == k, 2)[:, None] for k in self._aheads}
-        most = max(1, *self._aheads)
-        kinds = [kind for kind in (Kalman, Seasonal) for _ in self.instances]
+        seasonal = [is_seasonal for is_seasonal in (False, True) for _ in self.instances]
         twice = np.concatenate((self._which, self._which + len(self.instances)))
-        self._forecasts = KalmanBatch(self.instances * 2, twice, kinds, ahead=most)  # then the seasonal ones
+        self._forecasts = KalmanBatch(self.instances * 2, twice, seasonal)  # then the seasonal ones
         nominal = [Conditions.nominal(instance) for instance in self.instances]
         self._nominal_rps = np.array([c.rate_rps for c in nominal])[self._which]
         self._caps = np.maximum(1, [c.available_gpus for c in nominal])[self._which]

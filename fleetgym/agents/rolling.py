@@ -30,8 +30,7 @@ class Rolling:
     every : int
         Windows between two plans.
     forecaster : str or Forecaster
-        ``"last"``, ``"ewma"``, ``"kalman"``, ``"quantile"``, ``"seasonal"``, ``"belief"``, or an
-        object.
+        ``"last"``, ``"ewma"``, ``"kalman"``, ``"seasonal"``, ``"belief"``, or an object.
     margin : float
         Plans for (1 + margin) times the forecast.
     switch_cost : float

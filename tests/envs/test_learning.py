@@ -146,7 +146,7 @@ def test_filters_side_by_side_are_single_ones(kind: type[Kalman]) -> None:
     """Every row of a batch of filters equals a filter of its own, to the bit, also where rows begin anew or rest."""
     instances = [fleetgym.load_instance(f"fleet-v0/dev/drop-s-00{k}") for k in (1, 2)]
     which, rng = np.array([0, 1, 1, 0, 1]), np.random.default_rng(1)
-    several = KalmanBatch(instances, which, [kind, kind], ahead=4)
+    several = KalmanBatch(instances, which, [kind is Seasonal] * 2)
     single = [kind() for _ in which]
     for m, one in zip(which, single, strict=True):
         one.reset(instances[m])

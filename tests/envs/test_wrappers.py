@@ -8,7 +8,7 @@ from toys import configuration, make_instance, nominal_scenario, pool
 
 import fleetgym
 from fleetgym.agents.agent import Agent
-from fleetgym.agents.forecasters import FORECASTERS, Kalman, Quantile, Seasonal, make_forecaster
+from fleetgym.agents.forecasters import FORECASTERS, Kalman, Seasonal, make_forecaster
 from fleetgym.agents.rolling import Rolling, Static
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
@@ -192,18 +192,6 @@ def test_seasonal_needs_no_whole_day() -> None:
         some.reset(weeks(np.linspace(0.0, 1.0, 20)))
         some.update(np.array([2.0]))
     assert forecaster.predict(3) == kalman.predict(3)
-
-
-def test_quantile_covers_its_level() -> None:
-    """The 90 % forecast is exceeded in about a tenth of the history's windows."""
-    instance = fleetgym.load_instance("fleet-v0/dev/ou-s-001")
-    history, forecaster = instance.history.rate_rps, Quantile(0.9)
-    forecaster.reset(instance)
-    above = []
-    for t in range(history.shape[0] - 3):
-        forecaster.update(history[t])
-        above.append(history[t + 3] > forecaster.predict(3))
-    assert np.mean(above) == pytest.approx(0.1, abs=0.01)
 
 
 def test_bad_arguments_are_named() -> None:
