@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fleetgym.agents.arguments import Wrapped
-from fleetgym.agents.forecasters import Forecaster
-from fleetgym.agents.rolling import Rolling, Static
+from fleetgym import Rolling, Static
+from fleetgym.planning import Forecaster, Wrapped
 
 from .agh import AdaptiveGreedyHeuristic
 from .best_forecaster import BestForecaster

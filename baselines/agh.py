@@ -10,8 +10,8 @@ import dataclasses
 
 import numpy as np
 
-from fleetgym.agents.arguments import at_least, whole_at_least
-from fleetgym.model.planning import Plan, Snapshot
+from fleetgym import Plan, Snapshot
+from fleetgym.planning import at_least, whole_at_least
 
 from .greedy_packing import Layout, Rules, solve
 from .orderings import ORDERINGS, ordering

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.agents.arguments import positive_share, whole_at_least
-from fleetgym.agents.view import View
-from fleetgym.model.planning import Snapshot
+from fleetgym import Snapshot, View
+from fleetgym.planning import positive_share, whole_at_least
 
 from .services import TINY, priority, replicas_needed, slo_penalty_usd
 

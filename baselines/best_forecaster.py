@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fleetgym import Instance
-from fleetgym.agents.arguments import at_least
-from fleetgym.agents.forecasters import Forecaster
+from fleetgym.planning import Forecaster, at_least
 
 from .descent import candidates, study
 

@@ -22,13 +22,9 @@ import gymnasium
 import numpy as np
 
 from fleetgym import FleetgymError, Instance, View, load_instance
-from fleetgym.agents.arguments import whole_at_least
-from fleetgym.agents.margins import FEATURES, Margins, margins_of
-from fleetgym.cli.process import run_program
-from fleetgym.cli.words import of
-from fleetgym.envs.wrappers import for_learning
-from fleetgym.files.quantities import COUNT, SEED
-from fleetgym.runtime.programs import program
+from fleetgym.cli import COUNT, SEED, of, program, run_program
+from fleetgym.learning import FEATURES, Margins, for_learning, margins_of
+from fleetgym.planning import whole_at_least
 
 #: What the margins depend on, besides a constant.
 USED = ("level", "drift", "surprise", "volatility", "season", "severity", "missed", "available", "tightness")

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from fleetgym import Conditions, Instance, Plan, Snapshot, View
-from fleetgym.agents.arguments import whole_at_least
-from fleetgym.model.dynamics import draw_scenario
+from fleetgym.planning import draw_scenario, whole_at_least
 
 from .milp import MilpPlanner
 

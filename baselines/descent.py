@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from fleetgym import Belief, Conditions, Instance, View
-from fleetgym.agents.arguments import whole_at_least
-from fleetgym.agents.forecasters import Forecaster, make_forecaster
+from fleetgym.planning import Forecaster, make_forecaster, whole_at_least
 
 from .agh import AdaptiveGreedyHeuristic
 

@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 
 from fleetgym import View
-from fleetgym.agents.arguments import positive_share, whole_at_least
-from fleetgym.agents.forecasters import make_forecaster
+from fleetgym.planning import make_forecaster, positive_share, whole_at_least
 
 from .services import TINY, Room, Services, safe_shares, supply
 

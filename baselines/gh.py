@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from fleetgym.model.planning import Plan, Snapshot
+from fleetgym import Plan, Snapshot
 
 from .greedy_packing import Layout, Rules, solve
 from .orderings import check_ordering

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetgym.kernels.compile import inline, jit
-from fleetgym.kernels.pointers import borrow
+from fleetgym.planning import borrow, inline, jit
 
 # NumPy integers, because Numba compiles a kernel anew for every Python constant that it is called with.
 # Columns of `Problem.pairs`. Loads are those of the whole workload, at columns LOAD, LOAD + 1, LOAD + 2.

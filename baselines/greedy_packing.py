@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.agents.arguments import at_least, one_of
-from fleetgym.model.instance import Instance
-from fleetgym.model.planning import Plan, Snapshot
+from fleetgym import Instance, Plan, Snapshot
+from fleetgym.planning import at_least, one_of
 
 from . import greedy_kernels as kernels
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.agents.view import View
+from fleetgym import View
 
 
 class HoldAgent:

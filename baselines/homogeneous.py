@@ -10,8 +10,7 @@ import dataclasses
 
 import numpy as np
 
-from fleetgym.model.instance import Instance
-from fleetgym.model.planning import Plan, Snapshot
+from fleetgym import Instance, Plan, Snapshot
 
 from .agh import AdaptiveGreedyHeuristic
 

@@ -18,9 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym import View
-from fleetgym.agents.arguments import positive_share, whole_at_least
-from fleetgym.files.errors import FleetgymError
+from fleetgym import FleetgymError, View
+from fleetgym.planning import positive_share, whole_at_least
 
 from .services import Room, Services, supply
 

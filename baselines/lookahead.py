@@ -21,10 +21,7 @@ from typing import Any
 import numpy as np
 
 from fleetgym import Belief, View
-from fleetgym.agents.arguments import at_least, whole_at_least
-from fleetgym.agents.beliefs.belief import Paths
-from fleetgym.agents.sizing import FleetSizer
-from fleetgym.kernels.records import PackedConditions
+from fleetgym.planning import FleetSizer, PackedConditions, Paths, at_least, whole_at_least
 
 from .descent import shortlist
 from .milp.milp_planner import MilpPlanner

@@ -16,12 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym import View
-from fleetgym.agents.arguments import at_least, whole_at_least
-from fleetgym.agents.forecasters import make_forecaster
-from fleetgym.agents.margins import GAP, LOWER, PACE, PAYBACK_WINDOWS, RISK
-from fleetgym.agents.sizing import FleetSizer
-from fleetgym.files.errors import FleetgymError
+from fleetgym import FleetgymError, View
+from fleetgym.planning import (
+    GAP,
+    LOWER,
+    PACE,
+    PAYBACK_WINDOWS,
+    RISK,
+    FleetSizer,
+    at_least,
+    make_forecaster,
+    whole_at_least,
+)
 
 
 class Margin:

@@ -18,11 +18,7 @@ from typing import Any
 import numpy as np
 
 from fleetgym import Belief, Snapshot, View
-from fleetgym.agents.arguments import whole_at_least
-from fleetgym.bounds.programs import routing_rows
-from fleetgym.bounds.relaxation import Window, relax_window
-from fleetgym.runtime.highs import make_solver
-from fleetgym.runtime.linear_programs import LinearProgram
+from fleetgym.planning import LinearProgram, Window, make_solver, relax_window, routing_rows, whole_at_least
 
 from .descent import shortlist
 from .margin import PACE

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fleetgym.files.errors import FleetgymError
-from fleetgym.model.planning import Snapshot
+from fleetgym import FleetgymError, Snapshot
 
 #: What the deterministic orderings sort by; AGH takes each descending and ascending.
 KEYS = ("rate", "unserved", "storage", "error")

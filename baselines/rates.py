@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fleetgym.model.instance import Instance
-from fleetgym.model.planning import Snapshot
+from fleetgym import Instance, Snapshot
 
 
 def placeable(snapshot: Snapshot) -> np.ndarray:

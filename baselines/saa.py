@@ -20,8 +20,7 @@ import dataclasses
 import numpy as np
 
 from fleetgym import Plan, Snapshot
-from fleetgym.agents.arguments import at_least, whole_at_least
-from fleetgym.runtime.linear_programs import LinearProgram
+from fleetgym.planning import LinearProgram, at_least, whole_at_least
 
 from .best_forecaster import BestForecaster
 from .milp import Modes

@@ -22,9 +22,7 @@ from typing import Any
 import numpy as np
 
 from fleetgym import Snapshot, View
-from fleetgym.agents.arguments import above, positive_share, whole_at_least
-from fleetgym.agents.forecasters import make_forecaster
-from fleetgym.runtime.linear_programs import LinearProgram
+from fleetgym.planning import LinearProgram, above, make_forecaster, positive_share, whole_at_least
 
 from .services import Room, Services, safe_shares, supply
 

@@ -11,9 +11,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from fleetgym.agents.view import View
-from fleetgym.model.instance import Instance
-from fleetgym.model.planning import Snapshot
+from fleetgym import Instance, Snapshot, View
 
 from .rates import safe_utilization
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from fleetgym import View
-from fleetgym.agents.arguments import positive_share, whole_at_least
+from fleetgym.planning import positive_share, whole_at_least
 
 from .services import TINY, Room, Services
 

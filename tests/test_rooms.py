@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,8 @@ ORDER = (
     "fleetgym/bounds",
     "fleetgym/families",
     "fleetgym/envs",
+    "fleetgym/planning",
+    "fleetgym/learning",
     "fleetgym/evaluation/isolation",
     "fleetgym/evaluation",
     "fleetgym/scoring",
@@ -30,6 +33,9 @@ ORDER = (
     "papers",
     "tools",
 )
+
+#: What the reference agents may import, as anybody's agents do: names in `__all__` of these modules.
+PUBLIC = ("fleetgym", "fleetgym.planning", "fleetgym.learning", "fleetgym.cli")
 
 #: The package's front door: it names everything, and imports on demand. Agents use it, as anybody's do.
 DOOR = {"fleetgym/__init__.py", "fleetgym/__main__.py"}
@@ -100,6 +106,35 @@ def test_imports_point_down() -> None:
         elif ORDER.index(there) > ORDER.index(here):
             wrong.append(f"{name}:{line} {here} imports {there}, which lies above it")
     assert not wrong, "\n".join(wrong)
+
+
+def test_reference_agents_use_the_public_interface() -> None:
+    """Files in `baselines` import each other, and documented names of public modules."""
+    wrong = []
+    for path in sorted((ROOT / "baselines").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = {}
+            if isinstance(node, ast.Import):
+                names = {alias.name: alias.name in PUBLIC for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                public = importlib.import_module(str(node.module)).__all__ if node.module in PUBLIC else ()
+                names = {f"{node.module}.{alias.name}": alias.name in public for alias in node.names}
+            ours = {
+                name
+                for name, is_public in names.items()
+                if name.split(".")[0] == "fleetgym" and not is_public
+            }
+            wrong += [f"{path.relative_to(ROOT)}:{node.lineno} imports {name}" for name in sorted(ours)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_public_modules_document_their_names() -> None:
+    """The docstring of each module names everything that it offers."""
+    for module in map(importlib.import_module, PUBLIC[1:]):
+        missing = [
+            name for name in module.__all__ if f"`{name}`" not in str(module.__doc__) and name != "main"
+        ]
+        assert not missing, f"{module.__name__} does not explain {missing}"
 
 
 def test_nothing_imports_the_papers() -> None:

@@ -23,9 +23,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fleetgym.agents.arguments import one_of, positive_share, whole_at_least
-from fleetgym.model.instance import Instance
-from fleetgym.model.planning import Plan, Snapshot
+from fleetgym import Instance, Plan, Snapshot
+from fleetgym.planning import one_of, positive_share, whole_at_least
 
 from ..agents import RollingAgent
 from ..rates import slo_excess

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fleetgym.runtime.linear_programs import LinearProgram
+from fleetgym.planning import LinearProgram
 
 from .homo import homogeneous_templates
 from .problem import Allocation, Problem, evaluate

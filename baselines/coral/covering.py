@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fleetgym.kernels.compile import jit
+from fleetgym.planning import jit
 
 
 @jit

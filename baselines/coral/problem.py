@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.files.errors import FleetgymError
+from fleetgym import FleetgymError
 
 #: Availability may be exceeded by this much: it need not be whole numbers.
 ROUND_OFF = 1e-7

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.runtime.linear_programs import Answer, LinearProgram
+from fleetgym.planning import Answer, LinearProgram
 
 from .problem import Allocation, Problem, evaluate
 

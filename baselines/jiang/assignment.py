@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fleetgym.runtime.highs import make_solver
+from fleetgym.planning import LinearProgram, make_solver
 
 
 def best_assignment(
@@ -75,29 +75,16 @@ def _balance(
     row: np.ndarray, column: np.ndarray, relative: np.ndarray, workloads: int, count: int
 ) -> np.ndarray:
     """Return the shares (pairs,) that minimise the largest sum of share times `relative` over a column's pairs."""
-    import highspy  # heavy, and one of the solvers that a process may hold
-    from scipy import sparse
-
-    pairs = row.size
     scale = np.maximum(1.0, relative)  # an optimal share is at most 1 / relative
-    value = np.concatenate([1.0 / scale, relative / scale, np.full(count, -1.0)])
-    index = (
-        np.concatenate([row, workloads + column, workloads + np.arange(count)]),
-        np.concatenate([np.arange(pairs), np.arange(pairs), np.full(count, pairs)]),
-    )
-    matrix = sparse.csr_matrix((value, index), shape=(workloads + count, pairs + 1))
-    model = highspy.HighsLp()
-    model.num_col_, model.num_row_ = pairs + 1, workloads + count
-    model.col_cost_ = np.append(np.zeros(pairs), 1.0)
-    model.col_lower_, model.col_upper_ = np.zeros(pairs + 1), np.full(pairs + 1, np.inf)
-    model.row_lower_ = np.append(np.ones(workloads), np.full(count, -np.inf))
-    model.row_upper_ = np.append(np.ones(workloads), np.zeros(count))
-    model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    model.a_matrix_.start_, model.a_matrix_.index_ = matrix.indptr, matrix.indices
-    model.a_matrix_.value_ = matrix.data
+    program = LinearProgram()
+    share = program.columns(np.zeros(row.size), np.inf)
+    longest = program.columns(np.ones(1), np.inf)
+    program.rows(workloads, [(row, share, 1.0 / scale)], 1.0, 1.0)
+    program.rows(count, [(column, share, relative / scale), (np.arange(count), longest, -1.0)], high=0.0)
     solver = make_solver(presolve="off", primal_feasibility_tolerance=1e-10, dual_feasibility_tolerance=1e-10)
-    solver.passModel(model)
+    solver.passModel(program.model())
     solver.run()
-    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-        raise RuntimeError(f"the assignment was not solved: {solver.getModelStatus()}")
-    return np.maximum(0.0, np.array(solver.getSolution().col_value)[:pairs] / scale)
+    status = solver.modelStatusToString(solver.getModelStatus())
+    if status != "Optimal":
+        raise RuntimeError(f"the assignment was not solved: {status}")
+    return np.maximum(0.0, np.array(solver.getSolution().col_value)[share] / scale)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fleetgym.runtime.linear_programs import LinearProgram
+from fleetgym.planning import LinearProgram
 
 from .problem import MakespanPlan, MakespanProblem, longest_s, plan_of, shortest_s
 from .program import Columns, Limits, fleet_rows, solve_or_none, within

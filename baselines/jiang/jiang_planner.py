@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fleetgym.agents.arguments import at_least, one_of, positive_share
-from fleetgym.model.planning import Plan, Snapshot
+from fleetgym import Plan, Snapshot
+from fleetgym.planning import at_least, one_of, positive_share
 
 from ..agents import RollingAgent
 from ..rates import exclusive_groups, safe_utilization, serving_seconds

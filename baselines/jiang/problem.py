@@ -11,7 +11,7 @@ import dataclasses
 
 import numpy as np
 
-from fleetgym.files.errors import FleetgymError
+from fleetgym import FleetgymError
 
 from .assignment import best_assignment
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fleetgym.runtime.linear_programs import Answer, LinearProgram
+from fleetgym.planning import Answer, LinearProgram
 
 from .problem import MakespanPlan, MakespanProblem, plan_of
 

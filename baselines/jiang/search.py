@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fleetgym.agents.arguments import one_of
-from fleetgym.files.errors import FleetgymError
+from fleetgym import FleetgymError
+from fleetgym.planning import one_of
 
 from .knapsack import knapsack_check
 from .problem import MakespanPlan, MakespanProblem, longest_s, plan_of, shortest_s

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fleetgym.files.errors import FleetgymError
-from fleetgym.runtime.linear_programs import LinearProgram
+from fleetgym import FleetgymError
+from fleetgym.planning import LinearProgram
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fleetgym.files.errors import FleetgymError
+from fleetgym import FleetgymError
 
 
 def distribution(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fleetgym.agents.arguments import at_least, positive_share, whole_at_least
-from fleetgym.files.errors import UnknownNameError
-from fleetgym.model.planning import Plan, Snapshot
+from fleetgym import Plan, Snapshot, UnknownNameError
+from fleetgym.planning import at_least, positive_share, whole_at_least
 
 from ..agents import RollingAgent
 from ..homogeneous import gpu_type_masks

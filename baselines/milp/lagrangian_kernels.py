@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetgym.kernels.compile import jit
+from fleetgym.planning import jit
 
 #: States of a column.
 CLOSED, UNDECIDED, OPEN = np.array([-1, 0, 1])

@@ -10,7 +10,7 @@ import dataclasses
 
 import numpy as np
 
-from fleetgym.runtime.linear_programs import LinearProgram
+from fleetgym.planning import LinearProgram
 
 from .problem import COMPUTE, MEMORY, SERVERS, Problem
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fleetgym.agents.arguments import at_least, one_of
-from fleetgym.model.planning import Plan, Snapshot
+from fleetgym import Plan, Snapshot
+from fleetgym.planning import at_least, one_of
 
 from ..agh import AdaptiveGreedyHeuristic
 from .problem import Modes, Problem, make_problem

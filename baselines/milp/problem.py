@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fleetgym.agents.arguments import at_least, one_of
-from fleetgym.model.planning import Snapshot
+from fleetgym import Snapshot
+from fleetgym.planning import at_least, one_of
 
 COMPUTE, MEMORY, SERVERS = 0, 1, 2
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetgym.runtime.linear_programs import ALLOWANCE, Answer
+from fleetgym.planning import ALLOWANCE, Answer
 
 from .lagrangian_kernels import ascend, price
 from .problem import Problem

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.runtime.linear_programs import ALLOWANCE, Answer
+from fleetgym.planning import ALLOWANCE, Answer
 
 from .mccormick import McCormick, mccormick_program
 from .problem import Problem

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fleetgym import View
-from fleetgym.agents.margins import FEATURES, Margins, margins_of
+from fleetgym.learning import FEATURES, Margins, margins_of
 
 from .network import load_weights, workload_scores
 

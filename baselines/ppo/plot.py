@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fleetgym.cli.process import run_program
-from fleetgym.runtime.programs import program
+from fleetgym.cli import program, run_program
 
 
 def read_curve(path: Path) -> tuple[np.ndarray, np.ndarray, list[str]]:

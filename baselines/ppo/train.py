@@ -12,10 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fleetgym import FleetgymError
-from fleetgym.cli.process import run_program
-from fleetgym.cli.words import of
-from fleetgym.files.quantities import COUNT, POSITIVE_SHARE, SEED
-from fleetgym.runtime.programs import program
+from fleetgym.cli import COUNT, POSITIVE_SHARE, SEED, of, program, run_program
 
 
 def smoke(folder: Path) -> None:

@@ -20,9 +20,7 @@ import numpy as np
 import torch
 
 from fleetgym import FleetgymError, Instance
-from fleetgym.agents.margins import FEATURES
-from fleetgym.envs.wrappers import LearningVectorEnv, for_learning
-from fleetgym.families.generate import generate
+from fleetgym.learning import FEATURES, LearningVectorEnv, for_learning, generate
 
 from .policy import WorkloadPolicy
 

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetgym.kernels.compile import jit
-from fleetgym.kernels.queueing import chance_to_wait
+from fleetgym.planning import chance_to_wait, jit
 
 #: A fraction of a workload below this is not worth a route.
 LEAST_FRACTION = 1e-3

@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.agents.arguments import Wrapped, whole_at_least
-from fleetgym.agents.rolling import Static
-from fleetgym.files.errors import FleetgymError
-from fleetgym.model.planning import Plan, Snapshot
+from fleetgym import FleetgymError, Plan, Snapshot, Static
+from fleetgym.planning import Wrapped, whole_at_least
 
 from ..agents import RollingAgent
 from ..rates import keeps_slos, placeable
