@@ -18,7 +18,14 @@ from typing import Any
 import numpy as np
 
 from fleetgym import Belief, Snapshot, View
-from fleetgym.planning import LinearProgram, Window, make_solver, relax_window, routing_rows, whole_at_least
+from fleetgym.planning import (
+    LinearProgram,
+    WindowRelaxation,
+    make_solver,
+    relax_window,
+    routing_rows,
+    whole_at_least,
+)
 
 from .descent import shortlist
 from .margin import PACE
@@ -213,7 +220,7 @@ class PathsProgram:
         usd = max(view.budget_left_usd * min(1.0, PACE * windows / left), 1e-9)
         self.program.rows(1, [(0, np.array(self.held), hold_usd / usd)], high=1.0)
 
-    def _serving(self, snapshot: Snapshot, window: Window, weight: float) -> np.ndarray:
+    def _serving(self, snapshot: Snapshot, window: WindowRelaxation, weight: float) -> np.ndarray:
         """Add the routing of a path's window; return the columns of the replicas that serve."""
         among = self.among
         workload, route = np.nonzero(window.is_open[:, among])
@@ -229,7 +236,7 @@ class PathsProgram:
     def _late(
         self,
         snapshot: Snapshot,
-        window: Window,
+        window: WindowRelaxation,
         workload: np.ndarray,
         route: np.ndarray,
         x: np.ndarray,

@@ -24,7 +24,7 @@ from fleetgym.planning import LinearProgram, at_least, whole_at_least
 
 from .best_forecaster import BestForecaster
 from .milp import Modes
-from .milp.problem import COMPUTE, MEMORY, SERVERS, Problem, make_problem
+from .milp.problem import COMPUTE, MEMORY, SERVERS, PlacementProblem, make_problem
 
 _DRAWN_PER_SCENARIO = 16
 
@@ -209,7 +209,7 @@ def plan_for(
 class _TwoStage:
     """The deterministic equivalent: options and counts once, shares and segments per scenario."""
 
-    def __init__(self, problems: list[Problem]):
+    def __init__(self, problems: list[PlacementProblem]):
         self.problem, self.program = problems[0], LinearProgram()
         self.unit_usd = max(float(np.mean([p.unserved_usd.sum() for p in problems])), 1e-300) / 1e3
         o = self.problem.options
@@ -246,7 +246,7 @@ class _TwoStage:
         if np.isfinite(problem.budget_usd):
             add(1, [(0, self.count, problem.hold_usd[o.column])], high=problem.budget_usd)
 
-    def _scenario(self, problem: Problem, unit_usd: float) -> None:
+    def _scenario(self, problem: PlacementProblem, unit_usd: float) -> None:
         """Route one scenario: section 4 of the model page, with integer replicas."""
         program, o, columns = self.program, problem.options, problem.columns.size
         i, c = np.nonzero(problem.open)

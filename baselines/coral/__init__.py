@@ -5,6 +5,6 @@ arXiv:2605.04357, section 4.3.
 """
 
 from .allocator import Options, allocate
-from .problem import Allocation, Problem, Running
+from .problem import Allocation, CoveringProblem, Running
 
-__all__ = ["Allocation", "Options", "Problem", "Running", "allocate"]
+__all__ = ["Allocation", "Options", "CoveringProblem", "Running", "allocate"]

@@ -31,7 +31,7 @@ from ..rates import slo_excess
 from .allocator import Options, allocate
 from .cauchy import cauchy as allocate_cauchy
 from .homo import homo as allocate_homo
-from .problem import Allocation, Problem, Running
+from .problem import Allocation, CoveringProblem, Running
 
 METHODS = ("coral", "homo", "cauchy")
 #: Leaving a demand unserved costs so many times the rent of every configuration once.
@@ -44,7 +44,7 @@ OPTIONS = Options(units=1000, steps=20, gap=1e-3, node_limit=2000, first_nodes=2
 class Adapted:
     """Coral's problem made from a snapshot; template t is `configuration[t]`."""
 
-    problem: Problem
+    problem: CoveringProblem
     configuration: np.ndarray  # (N,)
     model_of: np.ndarray  # (I,) index of each workload's model; -1: no demand, or nothing compatible
 
@@ -107,7 +107,7 @@ def adapt(snapshot: Snapshot, utilization: float, interval_windows: int) -> Adap
     price[0, -1] = 1.0
     started = snapshot.startup_usd + _waits(instance) * snapshot.hold_usd
     ratio = float(started.mean() / max(1e-12, snapshot.hold_usd.mean()) / interval_windows)
-    problem = Problem(
+    problem = CoveringProblem(
         use=use[chosen],
         throughput_rps=np.concatenate(throughput) if throughput else np.zeros(0),
         row=np.concatenate(row) if row else np.zeros(0, dtype=np.int64),
@@ -232,7 +232,7 @@ class CoralPlanner:
             },
         )
 
-    def _solver(self, snapshot: Snapshot, adapted: Adapted) -> Callable[[Problem], Allocation]:
+    def _solver(self, snapshot: Snapshot, adapted: Adapted) -> Callable[[CoveringProblem], Allocation]:
         if self.method == "coral":
             return lambda problem: allocate(problem, self.options)
         types = np.array([pool.gpu_type for pool in snapshot.instance.pools])

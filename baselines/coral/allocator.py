@@ -20,7 +20,7 @@ import numpy as np
 
 from .lagrangian import Columns, cheapest, relaxed
 from .neighbourhoods import improve
-from .problem import Allocation, Problem, evaluate
+from .problem import Allocation, CoveringProblem, evaluate
 from .program import Restricted
 
 _CLOSE = 1e-9  # relative: costs this near are equal
@@ -68,12 +68,12 @@ _PART_STEPS = 3  # subgradient steps on a neighbourhood
 _SERVED = 1e-3
 
 
-def allocate(problem: Problem, options: Options = DEFAULT) -> Allocation:
+def allocate(problem: CoveringProblem, options: Options = DEFAULT) -> Allocation:
     """Solve one epoch.
 
     Parameters
     ----------
-    problem : Problem
+    problem : CoveringProblem
         Templates, prices, availability, demand, and what runs.
     options : Options
         Limits.
@@ -89,7 +89,7 @@ def allocate(problem: Problem, options: Options = DEFAULT) -> Allocation:
     Two requests/s; a small node serves one for 1 USD/h, a large one three for 2.50 USD/h.
 
     >>> import numpy as np
-    >>> problem = Problem(use=np.eye(2, dtype=int), throughput_rps=np.array([1.0, 3.0]), row=np.array([0, 0]),
+    >>> problem = CoveringProblem(use=np.eye(2, dtype=int), throughput_rps=np.array([1.0, 3.0]), row=np.array([0, 0]),
     ...                   price_usd_per_h=np.array([[1.0, 2.5]]), available=np.array([[9, 9]]),
     ...                   demand_rps=np.array([2.0]), startup_ratio=0.0)
     >>> found = allocate(problem)
@@ -102,7 +102,7 @@ def allocate(problem: Problem, options: Options = DEFAULT) -> Allocation:
 class _Search:
     """The state of one solve."""
 
-    def __init__(self, problem: Problem, options: Options):
+    def __init__(self, problem: CoveringProblem, options: Options):
         self.problem, self.options, self.begun_s = problem, options, time.monotonic()
         regions = problem.available.shape[0]
         fits = np.stack([(problem.use <= problem.available[r]).all(axis=1) for r in range(regions)], axis=1)

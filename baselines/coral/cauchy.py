@@ -16,7 +16,7 @@ import numpy as np
 from fleetgym.planning import LinearProgram
 
 from .homo import homogeneous_templates
-from .problem import Allocation, Problem, evaluate
+from .problem import Allocation, CoveringProblem, evaluate
 
 #: Branch-and-bound nodes and gap at which the search ends.
 NODE_LIMIT, GAP = 5_000, 1e-3
@@ -35,13 +35,13 @@ class _Combinations:
 
 
 def cauchy(
-    problem: Problem, groups: Sequence[Sequence[int]], allowed: np.ndarray | None = None
+    problem: CoveringProblem, groups: Sequence[Sequence[int]], allowed: np.ndarray | None = None
 ) -> Allocation:
     """Return the cheapest allocation of combinations.
 
     Parameters
     ----------
-    problem : Problem
+    problem : CoveringProblem
         The epoch.
     groups : sequence of sequences of int
         The rows of each model: prefill and decode, or one row whose replicas serve both.
@@ -83,7 +83,9 @@ def cauchy(
     return evaluate(problem, parts[:, 0], parts[:, 1], parts[:, 2])
 
 
-def _combinations(problem: Problem, groups: Sequence[Sequence[int]], usable: np.ndarray) -> _Combinations:
+def _combinations(
+    problem: CoveringProblem, groups: Sequence[Sequence[int]], usable: np.ndarray
+) -> _Combinations:
     """Return one prefill node with 1, 2, ... decode nodes, up to what its throughput or the demand asks for."""
     entries: list[tuple[int, tuple[tuple[int, int], ...], float]] = []
     for g, rows in enumerate(groups):

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from .problem import Allocation, Problem, evaluate
+from .problem import Allocation, CoveringProblem, evaluate
 
 
-def homogeneous_templates(problem: Problem, *, single_node: bool) -> np.ndarray:
+def homogeneous_templates(problem: CoveringProblem, *, single_node: bool) -> np.ndarray:
     """Return which templates (N,) use nodes of one type only, and one node only if asked for."""
     kinds = np.count_nonzero(problem.use, axis=1)
     return (kinds == 1) & (problem.use.sum(axis=1) == 1) if single_node else kinds == 1
 
 
-def homo(problem: Problem, *, single_node: bool = True, allowed: np.ndarray | None = None) -> Allocation:
+def homo(
+    problem: CoveringProblem, *, single_node: bool = True, allowed: np.ndarray | None = None
+) -> Allocation:
     """Return the greedy allocation of homogeneous replicas.
 
     Each demand in turn takes the replica with the highest goodput per dollar, goodput being no more than what
@@ -26,7 +28,7 @@ def homo(problem: Problem, *, single_node: bool = True, allowed: np.ndarray | No
 
     Parameters
     ----------
-    problem : Problem
+    problem : CoveringProblem
         The epoch.
     single_node : bool
         Homo-1 if true, else Homo-M.
@@ -41,7 +43,7 @@ def homo(problem: Problem, *, single_node: bool = True, allowed: np.ndarray | No
     Examples
     --------
     >>> import numpy as np
-    >>> problem = Problem(use=np.array([[1, 0], [0, 1], [1, 1]]), throughput_rps=np.array([1.0, 3.0, 9.0]),
+    >>> problem = CoveringProblem(use=np.array([[1, 0], [0, 1], [1, 1]]), throughput_rps=np.array([1.0, 3.0, 9.0]),
     ...                   row=np.zeros(3, dtype=int), price_usd_per_h=np.array([[1.0, 2.5]]),
     ...                   available=np.array([[9, 9]]), demand_rps=np.array([4.0]), startup_ratio=0.0)
     >>> homo(problem).count.tolist(), homo(problem).cost_usd_per_h

@@ -12,7 +12,7 @@ import dataclasses
 import numpy as np
 
 from .covering import cover, replicas, with_one_more
-from .problem import Problem
+from .problem import CoveringProblem
 
 
 @dataclasses.dataclass(eq=False)
@@ -27,7 +27,7 @@ class Columns:
     starts: np.ndarray  # first template of each (row, units)
 
     @classmethod
-    def of(cls, problem: Problem, units: int, alive: np.ndarray) -> Columns:
+    def of(cls, problem: CoveringProblem, units: int, alive: np.ndarray) -> Columns:
         """Return the templates with a region in `alive` (N, R), for demands of `units` units."""
         weight = np.ceil(problem.share * units - 1e-9).astype(np.int64)
         used = alive.any(axis=1) & (weight > 0) & (problem.demand_rps[problem.row] > 0.0)
@@ -57,12 +57,12 @@ class Evaluation:
     count: np.ndarray
 
 
-def relaxed(problem: Problem, columns: Columns, units: int, prices: np.ndarray) -> Evaluation:
+def relaxed(problem: CoveringProblem, columns: Columns, units: int, prices: np.ndarray) -> Evaluation:
     """Solve the program with prices instead of availability.
 
     Parameters
     ----------
-    problem : Problem
+    problem : CoveringProblem
         The epoch.
     columns : Columns
         Templates in play.
@@ -119,7 +119,7 @@ def relaxed(problem: Problem, columns: Columns, units: int, prices: np.ndarray) 
 
 
 def _kept(
-    problem: Problem, row: int, units: int, prices: np.ndarray
+    problem: CoveringProblem, row: int, units: int, prices: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return template, region, units and priced cost of each single running replica of a row."""
     running = problem.running

@@ -11,24 +11,24 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .problem import Allocation, Problem, Running, evaluate
+from .problem import Allocation, CoveringProblem, Running, evaluate
 
 _ROWS = 3  # demands solved anew together
 _UNSERVED_WEIGHT = 10.0  # how much likelier than others demands are taken that are not served in full
 
 
 def improve(
-    problem: Problem,
+    problem: CoveringProblem,
     start: Allocation,
     templates: np.ndarray,
-    solve: Callable[[Problem], Allocation],
+    solve: Callable[[CoveringProblem], Allocation],
     attempts: int,
 ) -> Allocation:
     """Return the best allocation found.
 
     Parameters
     ----------
-    problem : Problem
+    problem : CoveringProblem
         The epoch.
     start : Allocation
         To begin with.
@@ -65,8 +65,8 @@ def improve(
 
 
 def _part(
-    problem: Problem, best: Allocation, templates: np.ndarray, rows: np.ndarray
-) -> tuple[Problem, np.ndarray]:
+    problem: CoveringProblem, best: Allocation, templates: np.ndarray, rows: np.ndarray
+) -> tuple[CoveringProblem, np.ndarray]:
     """Return the problem of some demands with the others' replicas held, and its templates in the whole one."""
     free = np.isin(problem.row, rows)
     held = ~free[best.template]

@@ -30,7 +30,7 @@ class Running:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Problem:
+class CoveringProblem:
     """One epoch of Coral's online resource allocation (section 4.3).
 
     Each *row* is a demand to cover: a (model, phase), or a model whose replicas serve both phases. The cost to
@@ -121,11 +121,11 @@ class Allocation:
         """Rent and start-up penalty: the paper's objective."""
         return self.rent_usd_per_h + self.startup_usd_per_h
 
-    def objective_usd_per_h(self, problem: Problem) -> float:
+    def objective_usd_per_h(self, problem: CoveringProblem) -> float:
         """Return the cost with the price of unserved demand."""
         return self.cost_usd_per_h + problem.unserved_usd_per_h * float(self.unserved.sum())
 
-    def gap(self, problem: Problem) -> float:
+    def gap(self, problem: CoveringProblem) -> float:
         """Return how far the objective is above the bound, as a share of the objective."""
         objective = self.objective_usd_per_h(problem)
         return float(max(0.0, objective - self.bound_usd_per_h) / max(objective, 1e-12))
@@ -137,13 +137,13 @@ class Allocation:
 
 
 def evaluate(
-    problem: Problem, template: np.ndarray, region: np.ndarray, count: np.ndarray, **known: Any
+    problem: CoveringProblem, template: np.ndarray, region: np.ndarray, count: np.ndarray, **known: Any
 ) -> Allocation:
     """Return the allocation of some replicas with its cost and what it leaves unserved.
 
     Parameters
     ----------
-    problem : Problem
+    problem : CoveringProblem
         The epoch.
     template, region, count : (P,) int arrays
         Replicas; an entry may repeat a (template, region).

@@ -9,7 +9,7 @@ import numpy as np
 
 from fleetgym.planning import Answer, LinearProgram
 
-from .problem import Allocation, Problem, evaluate
+from .problem import Allocation, CoveringProblem, evaluate
 
 
 @dataclasses.dataclass(eq=False)
@@ -20,7 +20,7 @@ class Restricted:
     penalty.
     """
 
-    problem: Problem
+    problem: CoveringProblem
     template: np.ndarray  # (P,) of new replicas
     region: np.ndarray  # (P,)
 

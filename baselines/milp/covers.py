@@ -12,7 +12,7 @@ import dataclasses
 
 import numpy as np
 
-from .problem import Problem
+from .problem import PlacementProblem
 
 #: Weights of the delay in the mixtures; the error has the rest.
 WEIGHTS = np.linspace(0.0, 1.0, 41)
@@ -33,12 +33,12 @@ class Covers:
         return Covers(self.workload[keep], self.loss[keep], self.sets[keep])
 
 
-def find_covers(problem: Problem, most_lost: np.ndarray) -> Covers:
+def find_covers(problem: PlacementProblem, most_lost: np.ndarray) -> Covers:
     """Return the covers that no other one implies.
 
     Parameters
     ----------
-    problem : Problem
+    problem : PlacementProblem
         Any.
     most_lost : ndarray, shape (I,)
         Share of each workload that may be unserved, plus the excess of its means over elastic SLOs.
@@ -59,7 +59,7 @@ def find_covers(problem: Problem, most_lost: np.ndarray) -> Covers:
     return every.take(~implied)
 
 
-def _of_workload(problem: Problem, i: int, most_lost: float) -> Covers:
+def _of_workload(problem: PlacementProblem, i: int, most_lost: float) -> Covers:
     mixture = np.outer(WEIGHTS, problem.delay[i]) + np.outer(1.0 - WEIGHTS, problem.error[i])
     lost = np.where(problem.open[i], _least_lost(mixture, problem.modes.slo), 1.0)  # (W, C)
     level = np.repeat(LEVELS * most_lost, WEIGHTS.size)[:, None] + 1e-9

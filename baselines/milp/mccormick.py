@@ -1,4 +1,4 @@
-"""A `Problem` in, FastLLM's own mixed-integer program out: products of routes and selectors in McCormick envelopes.
+"""Build FastLLM's own mixed-integer program: products of routes and selectors in McCormick envelopes.
 
 Source: Cheng and Nguyen, "Fast Heterogeneous Serving: Scalable Mixed-Scale LLM Allocation for
 SLO-Constrained Inference", arXiv:2604.07472, (4) and (5a) to (5k).
@@ -12,7 +12,7 @@ import numpy as np
 
 from fleetgym.planning import LinearProgram
 
-from .problem import COMPUTE, MEMORY, SERVERS, Problem
+from .problem import COMPUTE, MEMORY, SERVERS, PlacementProblem
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -33,20 +33,20 @@ class McCormick:
     product: np.ndarray  # (I, S) v
     unserved: np.ndarray  # (I,)
 
-    def replicas(self, problem: Problem, values: np.ndarray) -> np.ndarray:
+    def replicas(self, problem: PlacementProblem, values: np.ndarray) -> np.ndarray:
         """Return whole replicas per column, (C,)."""
         chosen = np.rint(values[self.selector]) * self.number
         return np.bincount(self.column, chosen, problem.columns.size).astype(np.int64)
 
 
-def mccormick_program(problem: Problem, unit_usd: float, *, linked: bool = True) -> McCormick:
+def mccormick_program(problem: PlacementProblem, unit_usd: float, *, linked: bool = True) -> McCormick:
     """Return the program of a problem, money in units of `unit_usd`.
 
     A slot is the paper's (j, k). A counted slot, which the paper does not have, selects among numbers of replicas.
 
     Parameters
     ----------
-    problem : Problem
+    problem : PlacementProblem
         Any.
     unit_usd : float
         What counts as one in the objective.
@@ -99,7 +99,7 @@ def _envelopes(m: McCormick, linked: bool) -> None:
         m.program.rows(m.route.size, [(pair[:, m.slot], m.product, 1.0), (pair, m.route, -1.0)], 0.0, 0.0)
 
 
-def _selection_rows(problem: Problem, m: McCormick) -> None:
+def _selection_rows(problem: PlacementProblem, m: McCormick) -> None:
     """(5b), (5d), (5k), and the GPUs of each pool, which count (5e)."""
     workloads, slots = m.route.shape
     i = np.arange(workloads)
@@ -113,7 +113,7 @@ def _selection_rows(problem: Problem, m: McCormick) -> None:
     m.program.rows(problem.available.size, [(pool, m.selector[selection], use)], high=problem.available)
 
 
-def _capacity_rows(problem: Problem, m: McCormick, option: np.ndarray, unit_usd: float) -> None:
+def _capacity_rows(problem: PlacementProblem, m: McCormick, option: np.ndarray, unit_usd: float) -> None:
     """(5f), (5g) and the queue servers, per slot."""
     slots = m.deployed.size
     servers = problem.options.servers[option]
@@ -134,7 +134,7 @@ def _capacity_rows(problem: Problem, m: McCormick, option: np.ndarray, unit_usd:
         m.program.rows(slots, entries, high=0.0)
 
 
-def _slo_rows(problem: Problem, m: McCormick, unit_usd: float) -> None:
+def _slo_rows(problem: PlacementProblem, m: McCormick, unit_usd: float) -> None:
     """(5i) and (5j) as the mode wants them; relative to the SLOs."""
     i = np.arange(problem.workloads.size)
     slo = problem.modes.slo
@@ -150,7 +150,7 @@ def _slo_rows(problem: Problem, m: McCormick, unit_usd: float) -> None:
             m.program.rows(i.size, [(i[:, None], m.product, ratio)], high=1.0)
 
 
-def _money_rows(problem: Problem, m: McCormick, stored: np.ndarray) -> None:
+def _money_rows(problem: PlacementProblem, m: McCormick, stored: np.ndarray) -> None:
     """(5c) and (5h)."""
     data = np.where(problem.open, problem.data_usd, 0.0)[:, m.column]
     paper = problem.modes.storage == "paper"

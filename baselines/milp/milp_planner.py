@@ -16,7 +16,7 @@ from fleetgym import Plan, Snapshot
 from fleetgym.planning import at_least, one_of
 
 from ..agh import AdaptiveGreedyHeuristic
-from .problem import Modes, Problem, make_problem
+from .problem import Modes, PlacementProblem, make_problem
 from .routing import Solution, best_routing, is_feasible, nothing
 from .search import PROVEN, ROUND_OFF, Limits, Result, solve_mccormick, solve_tight
 
@@ -102,7 +102,7 @@ class MilpPlanner(Modes):
             result = solve_mccormick(problem, start, limits)
         return _as_plan(problem, result, limits)
 
-    def _start(self, snapshot: Snapshot, problem: Problem) -> Solution:
+    def _start(self, snapshot: Snapshot, problem: PlacementProblem) -> Solution:
         """Return the best of AGH's fleet, the running one, and none."""
         found = [nothing(problem)]
         if problem.columns.size:
@@ -113,7 +113,7 @@ class MilpPlanner(Modes):
         return min(found, key=lambda solution: solution.cost_usd)
 
 
-def _as_plan(problem: Problem, result: Result, limits: Limits) -> Plan:
+def _as_plan(problem: PlacementProblem, result: Result, limits: Limits) -> Plan:
     best = result.best
     bound_usd = min(result.bound_usd, best.cost_usd * (1.0 - ROUND_OFF))
     gap = (best.cost_usd - bound_usd) / best.cost_usd if best.cost_usd > 0 else 0.0

@@ -1,6 +1,6 @@
 """From a `Snapshot` and the planner's modes to one window's fleet problem as arrays, without hopeless columns.
 
-All formulations read this `Problem`. Loads are relative to one replica's capacity, delays and errors to their
+All formulations read this `PlacementProblem`. Loads are relative to one replica's capacity, delays and errors to their
 SLOs, so that numbers lie near one whatever the instance's units.
 """
 
@@ -101,7 +101,7 @@ class Options:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Problem:
+class PlacementProblem:
     """One window's fleet problem; I present workloads, C columns (configurations that may be used), G pools."""
 
     modes: Modes
@@ -134,7 +134,7 @@ class Problem:
         np.maximum.at(most, self.options.column, self.options.high)
         return most
 
-    def take(self, keep: np.ndarray) -> Problem:
+    def take(self, keep: np.ndarray) -> PlacementProblem:
         """Return the problem with the columns `keep` only: (C,) bool, or their indices in the wanted order."""
         chosen = np.flatnonzero(keep) if keep.dtype == bool else keep
         position = np.full(self.columns.size, -1)
@@ -146,7 +146,7 @@ class Problem:
         renumbered = dataclasses.replace(options, column=position[options.column])
         return dataclasses.replace(self, options=renumbered, **parts)
 
-    def take_options(self, keep: np.ndarray) -> Problem:
+    def take_options(self, keep: np.ndarray) -> PlacementProblem:
         """Return the problem with the options `keep`, (O,) bool, and the columns that have any."""
         options = self.options.take(keep)
         used = np.zeros(self.columns.size, dtype=bool)
@@ -172,7 +172,7 @@ _PER_COLUMN = (
 )
 
 
-def make_problem(snapshot: Snapshot, modes: Modes, allowed: np.ndarray | None = None) -> Problem:
+def make_problem(snapshot: Snapshot, modes: Modes, allowed: np.ndarray | None = None) -> PlacementProblem:
     """Return the problem of a snapshot.
 
     Parameters
@@ -186,7 +186,7 @@ def make_problem(snapshot: Snapshot, modes: Modes, allowed: np.ndarray | None = 
 
     Returns
     -------
-    Problem
+    PlacementProblem
         With the columns that may be of use: they fit the limits and can serve something.
     """
     instance = snapshot.instance
@@ -211,7 +211,7 @@ def make_problem(snapshot: Snapshot, modes: Modes, allowed: np.ndarray | None = 
     group = np.zeros(snapshot.hold_usd.size, dtype=np.int64)
     for g, members in enumerate(instance.slot_members):
         group[list(members)] = g
-    problem = Problem(
+    problem = PlacementProblem(
         modes=modes,
         workloads=here,
         columns=np.arange(snapshot.hold_usd.size),
@@ -272,7 +272,7 @@ def most_saved_usd(
     unserved_usd : ndarray, shape (I,)
         Of the whole workload.
     usd, delay, error : ndarray, shape (I, C)
-        As in `Problem`.
+        As in `PlacementProblem`.
     slo : str
         As in `Modes`.
 
@@ -373,7 +373,7 @@ def _runs(safe: np.ndarray, width: np.ndarray, running: int) -> list[tuple[int, 
     return list(zip(np.concatenate(([0], last[:-1])) + 1, last, strict=True))
 
 
-def _useful(problem: Problem, allowed: np.ndarray | None) -> np.ndarray:
+def _useful(problem: PlacementProblem, allowed: np.ndarray | None) -> np.ndarray:
     """Return which columns may be used, fit the limits with one replica, and can serve something, (C,) bool."""
     keep = problem.open.any(axis=0) | (problem.left_out_usd > problem.hold_usd)
     keep &= within(problem.hold_usd, problem.budget_usd)

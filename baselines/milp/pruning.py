@@ -6,27 +6,27 @@ import dataclasses
 
 import numpy as np
 
-from .problem import COMPUTE, MEMORY, SERVERS, Options, Problem, most_saved_usd
+from .problem import COMPUTE, MEMORY, SERVERS, Options, PlacementProblem, most_saved_usd
 
 
-def prune(problem: Problem) -> Problem:
+def prune(problem: PlacementProblem) -> PlacementProblem:
     """Return the problem without columns and replica counts that an optimum can do without.
 
     Parameters
     ----------
-    problem : Problem
+    problem : PlacementProblem
         Any.
 
     Returns
     -------
-    Problem
+    PlacementProblem
         With the same optimal cost.
     """
     enough = _without_surplus(problem.take(_earns(problem)))
     return enough.take(~_dominated(enough)) if enough.columns.size else enough
 
 
-def _earns(problem: Problem) -> np.ndarray:
+def _earns(problem: PlacementProblem) -> np.ndarray:
     """Return which columns may save more than a replica costs to hold, (C,) bool."""
     worth_usd = most_saved_usd(
         problem.unserved_usd, problem.usd, problem.delay, problem.error, problem.modes.slo
@@ -36,7 +36,7 @@ def _earns(problem: Problem) -> np.ndarray:
     return saved_usd.sum(axis=0) + problem.left_out_usd >= problem.hold_usd
 
 
-def _without_surplus(problem: Problem) -> Problem:
+def _without_surplus(problem: PlacementProblem) -> PlacementProblem:
     """Drop replicas beyond what the limits allow, or what carries every workload as a whole."""
     options = problem.options
     column = options.column
@@ -53,7 +53,7 @@ def _without_surplus(problem: Problem) -> Problem:
     return lowered.take_options(options.low <= high)
 
 
-def _affordable(problem: Problem) -> np.ndarray:
+def _affordable(problem: PlacementProblem) -> np.ndarray:
     """Return the most replicas of each column that fit the limits on their own, (C,) int64."""
     pairs = [
         *zip(problem.gpus, problem.available, strict=True),
@@ -67,7 +67,7 @@ def _affordable(problem: Problem) -> np.ndarray:
     return most.astype(np.int64)
 
 
-def _dominated(problem: Problem) -> np.ndarray:
+def _dominated(problem: PlacementProblem) -> np.ndarray:
     """Return which columns have a sibling in their exclusive slot that is at least as good in everything, (C,)."""
     table = _merits(problem)
     out = np.zeros(problem.columns.size, dtype=bool)
@@ -79,7 +79,7 @@ def _dominated(problem: Problem) -> np.ndarray:
     return out
 
 
-def _merits(problem: Problem) -> np.ndarray:
+def _merits(problem: PlacementProblem) -> np.ndarray:
     """Return what is better the smaller it is, (C, features)."""
     options: Options = problem.options
     first = np.zeros(problem.columns.size, dtype=np.int64)  # exclusive columns have one option

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from .lagrangian_kernels import Relaxation
-from .problem import SERVERS, Problem
+from .problem import SERVERS, PlacementProblem
 
 
-def is_binary(problem: Problem) -> bool:
+def is_binary(problem: PlacementProblem) -> bool:
     """Tell whether the problem is one of opening columns: one replica each, no late segments, no paper's z."""
     options = problem.options
     one = (options.low == 1) & (options.high == 1)
@@ -17,7 +17,7 @@ def is_binary(problem: Problem) -> bool:
     )
 
 
-def binding_limits(problem: Problem) -> list[tuple[str, int, np.ndarray, float]]:
+def binding_limits(problem: PlacementProblem) -> list[tuple[str, int, np.ndarray, float]]:
     """Return the shared limits that may bind: name and number of the row, what each column holds, the limit."""
     limits = [
         *(("pools", g, *pair) for g, pair in enumerate(zip(problem.gpus, problem.available, strict=True))),
@@ -27,7 +27,7 @@ def binding_limits(problem: Problem) -> list[tuple[str, int, np.ndarray, float]]
     return [limit for limit in limits if np.isfinite(limit[3]) and limit[2].sum() > limit[3]]
 
 
-def relax(problem: Problem, unit_usd: float) -> Relaxation:
+def relax(problem: PlacementProblem, unit_usd: float) -> Relaxation:
     """Return the relaxation of a problem whose columns are sorted by group, money in units of `unit_usd`.
 
     Where several capacities may bind in a column, the scarcest is kept: the bound stays valid.

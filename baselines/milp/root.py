@@ -16,7 +16,7 @@ import numpy as np
 from fleetgym.planning import ALLOWANCE, Answer
 
 from .lagrangian_kernels import ascend, price
-from .problem import Problem
+from .problem import PlacementProblem
 from .relaxation import binding_limits, is_binary, relax
 from .routing import Solution
 from .tight import Tight, tight_program
@@ -60,19 +60,19 @@ class Root:
         """Return which options a solution below a cost may have, (O,) bool."""
         return self.bound_usd + self.reduced_usd < cost_usd * (1.0 + CUTOFF)
 
-    def most_lost(self, problem: Problem, best: Solution) -> np.ndarray:
+    def most_lost(self, problem: PlacementProblem, best: Solution) -> np.ndarray:
         """Return which share of each workload a solution no dearer than `best` may lose, (I,)."""
         cost_usd = best.cost_usd * (1.0 + ROOM)
         room = [(cost_usd - least) / np.maximum(whole, 1e-300) for least, whole in self.losses]
         return np.minimum(1.0, np.maximum(np.min(room, axis=0), best.lost(problem)) + ROOM)
 
 
-def solve_root(problem: Problem, cost_usd: float, unit_usd: float) -> Root:
+def solve_root(problem: PlacementProblem, cost_usd: float, unit_usd: float) -> Root:
     """Return bound and reduced costs of a problem whose columns are sorted by group.
 
     Parameters
     ----------
-    problem : Problem
+    problem : PlacementProblem
         At least one column.
     cost_usd : float
         Of a known solution.
@@ -90,7 +90,7 @@ def solve_root(problem: Problem, cost_usd: float, unit_usd: float) -> Root:
 
 
 def tighten(
-    root: Root, problem: Problem, best: Solution, unit_usd: float, is_over: Callable[[], bool] | None
+    root: Root, problem: PlacementProblem, best: Solution, unit_usd: float, is_over: Callable[[], bool] | None
 ) -> Root:
     """Relax what is alive with covers, again as long as much falls away.
 
@@ -131,7 +131,11 @@ def tighten(
 
 
 def _loss(
-    problem: Problem, i: int, most_lost: np.ndarray, unit_usd: float, is_over: Callable[[], bool] | None
+    problem: PlacementProblem,
+    i: int,
+    most_lost: np.ndarray,
+    unit_usd: float,
+    is_over: Callable[[], bool] | None,
 ) -> Loss:
     """Return what losing a share of workload `i` costs, by the relaxation in which most is lost."""
     least, whole = np.zeros(most_lost.size), np.zeros(most_lost.size)
@@ -148,7 +152,7 @@ def _bound_usd(answer: Answer, unit_usd: float) -> float:
     return answer.bound * unit_usd - ALLOWANCE * abs(answer.bound * unit_usd)
 
 
-def _reduced_usd(problem: Problem, t: Tight, answer: Answer, unit_usd: float) -> np.ndarray:
+def _reduced_usd(problem: PlacementProblem, t: Tight, answer: Answer, unit_usd: float) -> np.ndarray:
     """Return what opening each option adds to the bound, (O,)."""
     assert answer.reduced is not None
     reduced = answer.reduced[t.option]
@@ -157,7 +161,7 @@ def _reduced_usd(problem: Problem, t: Tight, answer: Answer, unit_usd: float) ->
     return np.maximum(0.0, reduced) * unit_usd
 
 
-def _by_columns(problem: Problem, cost_usd: float, unit_usd: float) -> Root:
+def _by_columns(problem: PlacementProblem, cost_usd: float, unit_usd: float) -> Root:
     """Alternate between a restricted program and pricing."""
     r = relax(problem, unit_usd)
     count, workloads = r.usd.shape
@@ -191,7 +195,7 @@ def _by_columns(problem: Problem, cost_usd: float, unit_usd: float) -> Root:
     return Root(best * unit_usd, _marginal(r.first, reduced) * unit_usd, [loss])
 
 
-def _multipliers(problem: Problem, t: Tight, duals: np.ndarray, highest: np.ndarray) -> np.ndarray:
+def _multipliers(problem: PlacementProblem, t: Tight, duals: np.ndarray, highest: np.ndarray) -> np.ndarray:
     """Return the multipliers that the duals of a restricted program stand for."""
     workloads = problem.workloads.size
     parts = [duals[t.rows["demand"]]]

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from .problem import COMPUTE, MEMORY, SERVERS, Options, Problem, within
+from .problem import COMPUTE, MEMORY, SERVERS, Options, PlacementProblem, within
 from .tight import tight_program
 
 
@@ -19,7 +19,7 @@ class Solution:
     unserved: np.ndarray  # (I,)
     cost_usd: float
 
-    def lost(self, problem: Problem) -> np.ndarray:
+    def lost(self, problem: PlacementProblem) -> np.ndarray:
         """Return what each workload loses, (I,): its unserved share and, with elastic SLOs, its means' excesses."""
         lost = self.unserved.copy()
         if problem.modes.slo == "elastic":
@@ -29,7 +29,7 @@ class Solution:
         return lost
 
 
-def nothing(problem: Problem) -> Solution:
+def nothing(problem: PlacementProblem) -> Solution:
     """Return the fleet that holds nothing and serves nothing."""
     return Solution(
         replicas=np.zeros(problem.columns.size, dtype=np.int64),
@@ -39,7 +39,7 @@ def nothing(problem: Problem) -> Solution:
     )
 
 
-def is_feasible(problem: Problem, replicas: np.ndarray) -> bool:
+def is_feasible(problem: PlacementProblem, replicas: np.ndarray) -> bool:
     """Tell whether a fleet, (C,), keeps slots, pools, budget and the storage of its weights."""
     _, slot = np.unique(problem.group, return_inverse=True)
     active = np.bincount(slot, replicas > 0, slot.max(initial=0) + 1)
@@ -54,12 +54,12 @@ def is_feasible(problem: Problem, replicas: np.ndarray) -> bool:
     )
 
 
-def best_routing(problem: Problem, replicas: np.ndarray) -> Solution:
+def best_routing(problem: PlacementProblem, replicas: np.ndarray) -> Solution:
     """Return the cheapest routing for a feasible fleet.
 
     Parameters
     ----------
-    problem : Problem
+    problem : PlacementProblem
         Any.
     replicas : ndarray of int64, shape (C,)
         Replicas per column.
@@ -87,7 +87,7 @@ def best_routing(problem: Problem, replicas: np.ndarray) -> Solution:
     return solution_of(problem, replicas, routing)
 
 
-def _fixed(problem: Problem, replicas: np.ndarray) -> Problem:
+def _fixed(problem: PlacementProblem, replicas: np.ndarray) -> PlacementProblem:
     """Return the problem whose only fleet is `replicas`."""
     o = problem.options
     number = replicas[o.column]
@@ -97,7 +97,7 @@ def _fixed(problem: Problem, replicas: np.ndarray) -> Problem:
     return only.take(replicas > 0)
 
 
-def _repaired(problem: Problem, replicas: np.ndarray, share: np.ndarray) -> np.ndarray:
+def _repaired(problem: PlacementProblem, replicas: np.ndarray, share: np.ndarray) -> np.ndarray:
     """Take off what tolerances put on top of demand and capacities; problem and shares of the fleet's columns alone."""
     share[share < 1e-9] = 0.0
     share /= np.maximum(1.0, share.sum(axis=1, keepdims=True))
@@ -111,7 +111,7 @@ def _repaired(problem: Problem, replicas: np.ndarray, share: np.ndarray) -> np.n
     return share / over
 
 
-def solution_of(problem: Problem, replicas: np.ndarray, routing: np.ndarray) -> Solution:
+def solution_of(problem: PlacementProblem, replicas: np.ndarray, routing: np.ndarray) -> Solution:
     """Return fleet and routing with their cost, all terms of the objective."""
     unserved = np.clip(1.0 - routing.sum(axis=1), 0.0, 1.0)
     unserved[unserved < 1e-12] = 0.0  # round-off of shares that add up to one
@@ -120,7 +120,7 @@ def solution_of(problem: Problem, replicas: np.ndarray, routing: np.ndarray) -> 
     return dataclasses.replace(found, cost_usd=float(usd + _fleet_usd(problem, replicas, routing)))
 
 
-def _fleet_usd(problem: Problem, replicas: np.ndarray, routing: np.ndarray) -> float:
+def _fleet_usd(problem: PlacementProblem, replicas: np.ndarray, routing: np.ndarray) -> float:
     """Return what holding, starting and loading the fleet costs."""
     o = problem.options
     number = replicas[o.column]

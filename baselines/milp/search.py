@@ -11,7 +11,7 @@ import numpy as np
 from fleetgym.planning import ALLOWANCE, Answer
 
 from .mccormick import McCormick, mccormick_program
-from .problem import Problem
+from .problem import PlacementProblem
 from .pruning import prune
 from .root import solve_root, tighten
 from .routing import Solution, best_routing, is_feasible
@@ -84,14 +84,14 @@ class Result:
     nodes: int
 
 
-def solve_mccormick(problem: Problem, start: Solution, limits: Limits) -> Result:
+def solve_mccormick(problem: PlacementProblem, start: Solution, limits: Limits) -> Result:
     """Solve the paper's program as HiGHS does it."""
     unit_usd = _unit_usd(start)
     m = mccormick_program(problem, unit_usd)
     return _with_highs(problem, m, start, limits, unit_usd)
 
 
-def solve_tight(problem: Problem, start: Solution, limits: Limits) -> Result:
+def solve_tight(problem: PlacementProblem, start: Solution, limits: Limits) -> Result:
     """Solve the tight program: relax, search among promising options, then among all that can matter."""
     limits.note(start.cost_usd)
     unit_usd = _unit_usd(start)
@@ -107,7 +107,7 @@ def solve_tight(problem: Problem, start: Solution, limits: Limits) -> Result:
     return Result(best, bound_usd - float(pruned.left_out_usd.sum()), search.nodes)
 
 
-def _within(pruned: Problem, problem: Problem, solution: Solution) -> Solution:
+def _within(pruned: PlacementProblem, problem: PlacementProblem, solution: Solution) -> Solution:
     """Return a solution's fleet, as far as pruning left it, in the pruned problem."""
     replicas = problem.fleet_of(solution.replicas)[pruned.columns]
     return best_routing(pruned, np.minimum(replicas, pruned.max_replicas))
@@ -116,7 +116,7 @@ def _within(pruned: Problem, problem: Problem, solution: Solution) -> Solution:
 class _Search:
     """The anytime search for the best fleet of a pruned problem."""
 
-    def __init__(self, problem: Problem, start: Solution, limits: Limits, unit_usd: float):
+    def __init__(self, problem: PlacementProblem, start: Solution, limits: Limits, unit_usd: float):
         self.problem, self.best, self.limits, self.unit_usd = problem, start, limits, unit_usd
         self.nodes = 0
         self.root = solve_root(problem, start.cost_usd, unit_usd)
@@ -204,7 +204,7 @@ class _Search:
             self._settle(part, t, answer.values)
         return answer.bound * self.unit_usd * (1.0 - ALLOWANCE)
 
-    def _settle(self, part: Problem, t: Tight, values: np.ndarray) -> None:
+    def _settle(self, part: PlacementProblem, t: Tight, values: np.ndarray) -> None:
         """Route the demand over a fleet that was found, and keep it if it is the cheapest."""
         replicas = part.fleet_of(t.replicas(part, values))[self.problem.columns]
         if np.array_equal(replicas, self.best.replicas) or not is_feasible(self.problem, replicas):
@@ -215,7 +215,7 @@ class _Search:
             self.limits.note(found.cost_usd)
 
 
-def _start_values(problem: Problem, t: Tight, replicas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _start_values(problem: PlacementProblem, t: Tight, replicas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return indices and values of the fleet's variables."""
     o = problem.options
     chosen = o.run_by(replicas)
@@ -229,7 +229,7 @@ def _unit_usd(start: Solution) -> float:
 
 
 def _with_highs(
-    problem: Problem, model: McCormick, start: Solution, limits: Limits, unit_usd: float
+    problem: PlacementProblem, model: McCormick, start: Solution, limits: Limits, unit_usd: float
 ) -> Result:
     """Let HiGHS branch and bound, and settle the routing of what it finds."""
     limits.note(start.cost_usd)

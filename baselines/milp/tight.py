@@ -1,4 +1,4 @@
-"""A `Problem` in, the tight mixed-integer program out: one share per pair, bounded by what its column can take.
+"""Build the tight mixed-integer program: one share per pair, bounded by what its column can take.
 
 Against the paper's formulation (see `fleetgym.baselines.milp.mccormick`): x is gone, being the sum of its v; a
 share's bound is what capacity and SLOs leave of 1, times the column's binary; memory is a row per column, linear in v.
@@ -13,7 +13,7 @@ import numpy as np
 from fleetgym.planning import LinearProgram
 
 from .covers import find_covers
-from .problem import COMPUTE, MEMORY, SERVERS, Problem
+from .problem import COMPUTE, MEMORY, SERVERS, PlacementProblem
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -30,18 +30,20 @@ class Tight:
     replicas_of: np.ndarray  # (O,) replicas per unit of `count`
     rows: dict[str, np.ndarray]  # of demand, delay, error, pools, budget, storage, as far as there are any
 
-    def replicas(self, problem: Problem, values: np.ndarray) -> np.ndarray:
+    def replicas(self, problem: PlacementProblem, values: np.ndarray) -> np.ndarray:
         """Return whole replicas per column, (C,)."""
         each = np.rint(values[self.count]) * self.replicas_of
         return np.bincount(problem.options.column, each, problem.columns.size).astype(np.int64)
 
 
-def tight_program(problem: Problem, unit_usd: float, *, most_lost: np.ndarray | None = None) -> Tight:
+def tight_program(
+    problem: PlacementProblem, unit_usd: float, *, most_lost: np.ndarray | None = None
+) -> Tight:
     """Return the program of a problem, money in units of `unit_usd`.
 
     Parameters
     ----------
-    problem : Problem
+    problem : PlacementProblem
         Any.
     unit_usd : float
         What counts as one in the objective.
@@ -68,7 +70,7 @@ def tight_program(problem: Problem, unit_usd: float, *, most_lost: np.ndarray | 
     return tight
 
 
-def _fleet_rows(problem: Problem, t: Tight) -> None:
+def _fleet_rows(problem: PlacementProblem, t: Tight) -> None:
     """One option of each slot, counts within their option, GPUs of each pool."""
     options = problem.options
     slot = np.unique(problem.group[options.column], return_inverse=True)[1]
@@ -84,7 +86,7 @@ def _fleet_rows(problem: Problem, t: Tight) -> None:
     )
 
 
-def _demand_rows(problem: Problem, t: Tight, unit_usd: float, most_lost: np.ndarray | None) -> None:
+def _demand_rows(problem: PlacementProblem, t: Tight, unit_usd: float, most_lost: np.ndarray | None) -> None:
     """(5b), the SLOs as the mode wants them, and covers."""
     workloads = np.arange(problem.workloads.size)
     unserved = t.lost[0]
@@ -107,7 +109,7 @@ def _demand_rows(problem: Problem, t: Tight, unit_usd: float, most_lost: np.ndar
         _cover_rows(problem, t, most_lost)
 
 
-def _cover_rows(problem: Problem, t: Tight, most_lost: np.ndarray) -> None:
+def _cover_rows(problem: PlacementProblem, t: Tight, most_lost: np.ndarray) -> None:
     """One column of each cover is open, unless its workload loses."""
     covers = find_covers(problem, most_lost)
     hard = np.isinf(covers.loss)
@@ -118,7 +120,7 @@ def _cover_rows(problem: Problem, t: Tight, most_lost: np.ndarray) -> None:
     t.rows["covers"] = t.program.rows(loss.size, [(k, t.option[option], loss[k]), *lost], low=loss)
 
 
-def _capacity_rows(problem: Problem, t: Tight, unit_usd: float) -> None:
+def _capacity_rows(problem: PlacementProblem, t: Tight, unit_usd: float) -> None:
     """(5f), (5g), the queue servers, and each share within what its column can take."""
     options, columns = problem.options, problem.columns.size
     for kind in (COMPUTE, MEMORY):
@@ -143,7 +145,7 @@ def _capacity_rows(problem: Problem, t: Tight, unit_usd: float) -> None:
     _share_rows(problem, t)
 
 
-def _share_rows(problem: Problem, t: Tight) -> None:
+def _share_rows(problem: PlacementProblem, t: Tight) -> None:
     """Each share is at most what the column's option can take of the workload alone."""
     options, at = problem.options, (t.workload, t.column)
     by_column = np.argsort(options.column, kind="stable")
@@ -157,7 +159,7 @@ def _share_rows(problem: Problem, t: Tight) -> None:
     t.program.rows(t.share.size, entries, high=0.0)
 
 
-def _money_rows(problem: Problem, t: Tight, unit_usd: float) -> None:
+def _money_rows(problem: PlacementProblem, t: Tight, unit_usd: float) -> None:
     """Budget (5c) and storage (5h)."""
     column, each = problem.options.column, t.replicas_of
     data = (0, t.share, problem.data_usd[t.workload, t.column])
@@ -173,7 +175,9 @@ def _money_rows(problem: Problem, t: Tight, unit_usd: float) -> None:
         t.rows["storage"] = t.program.rows(1, [data, *weights], high=problem.storage_usd)
 
 
-def _route_entries(problem: Problem, t: Tight, unit_usd: float) -> tuple[int, np.ndarray, np.ndarray]:
+def _route_entries(
+    problem: PlacementProblem, t: Tight, unit_usd: float
+) -> tuple[int, np.ndarray, np.ndarray]:
     """Add the paper's z, a binary per workload and slot that stores the weights; return its cost entries."""
     slots, slot = np.unique(problem.group, return_inverse=True)
     used, pair = np.unique(t.workload * slots.size + slot[t.column], return_inverse=True)

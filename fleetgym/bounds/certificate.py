@@ -1,6 +1,6 @@
-"""Prices in, a number out that no agent's cost is below: weak duality, evaluated without a solver.
+"""LimitPrices in, a number out that no agent's cost is below: weak duality, evaluated without a solver.
 
-A fleet plays two parts: it serves in windows, and it lives through time. `Prices` pay the second part for what the
+A fleet plays two parts: it serves in windows, and it lives through time. `LimitPrices` pay the second part for what the
 first one uses. Each part is then minimised alone, so for *any* prices
 
     episode cost ≥ Σ_t min_S [operating_t(S) + q_t S] + Σ_replicas min over lives [...] - what the limits are worth.
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetgym.bounds.relaxation import Problem, Window
+from fleetgym.bounds.relaxation import EpisodeRelaxation, WindowRelaxation
 
 #: Taken off every bound, relative to the money that was added up: round-off, and the episode's own tolerances.
 SAFETY = 1e-7
@@ -31,15 +31,15 @@ class WindowPrices:
     served: np.ndarray  # (m,) of serving a workload
     delay: np.ndarray  # (m,) of the mean-delay SLO
     error: np.ndarray  # (m,)
-    capacity: np.ndarray  # (R, C) of compute, KV, queue servers, late; at most `Window.missing_usd`
+    capacity: np.ndarray  # (R, C) of compute, KV, queue servers, late; at most `WindowRelaxation.missing_usd`
     whole: np.ndarray  # (m, C) of x ≤ S
     lossy: np.ndarray  # (L,) of a GPU in the pools with losses
     room: np.ndarray  # (C,) of the most replicas that losses leave; 0 where there are none
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Prices:
-    """Prices of the limits that windows share."""
+class LimitPrices:
+    """LimitPrices of the limits that windows share."""
 
     gpus: np.ndarray  # (T, G) USD per GPU held
     room: np.ndarray  # (T, C) USD per serving replica, of the most that the availability has room for
@@ -47,7 +47,7 @@ class Prices:
     pool_budget: float  # USD per USD
 
 
-def clipped(window: Window, prices: WindowPrices) -> WindowPrices:
+def clipped(window: WindowRelaxation, prices: WindowPrices) -> WindowPrices:
     """Return prices without the small violations that a solver leaves."""
     most = window.unserved_usd
     return WindowPrices(
@@ -61,14 +61,14 @@ def clipped(window: Window, prices: WindowPrices) -> WindowPrices:
     )
 
 
-def route_gain(window: Window, prices: WindowPrices) -> np.ndarray:
+def route_gain(window: WindowRelaxation, prices: WindowPrices) -> np.ndarray:
     """Return what routing a workload to a configuration is worth before its capacity is paid, (m, C)."""
     price = prices.delay[:, None] * window.delay_excess + prices.error[:, None] * window.error_excess
     price += window.route_usd
     return np.where(window.is_open, prices.served[:, None] - price, -np.inf)
 
 
-def with_capacity_for(window: Window, prices: WindowPrices, others: np.ndarray) -> WindowPrices:
+def with_capacity_for(window: WindowRelaxation, prices: WindowPrices, others: np.ndarray) -> WindowPrices:
     """Return prices with capacity of `others`, (n,) configurations, so dear that routing there gains nothing.
 
     Of all such prices of a single resource the one with the cheapest replica is taken: the dual of a fractional
@@ -96,7 +96,9 @@ def with_capacity_for(window: Window, prices: WindowPrices, others: np.ndarray) 
     return dataclasses.replace(prices, capacity=capacity, whole=whole)
 
 
-def affordable(window: Window, prices: WindowPrices, share: np.ndarray, others: np.ndarray) -> WindowPrices:
+def affordable(
+    window: WindowRelaxation, prices: WindowPrices, share: np.ndarray, others: np.ndarray
+) -> WindowPrices:
     """Return prices that pay replicas of `others`, (n,), only a `share`, (n,); for that, serving is worth less."""
     capacity, whole = prices.capacity.copy(), prices.whole.copy()
     capacity[:, others] *= share
@@ -106,19 +108,19 @@ def affordable(window: Window, prices: WindowPrices, share: np.ndarray, others: 
     return dataclasses.replace(cut, served=prices.served - over)
 
 
-def _reduced_usd(window: Window, prices: WindowPrices) -> np.ndarray:
+def _reduced_usd(window: WindowRelaxation, prices: WindowPrices) -> np.ndarray:
     """Return the reduced costs of the routes, (m, C)."""
     spent = (prices.capacity[:, None, :] * window.need).sum(axis=0) + prices.whole
     return np.where(window.is_open, spent - route_gain(window, prices), 0.0)
 
 
-def serving_price_usd(window: Window, prices: WindowPrices) -> np.ndarray:
+def serving_price_usd(window: WindowRelaxation, prices: WindowPrices) -> np.ndarray:
     """Return q, what a serving replica is paid in a window, (C,): where losses come, less what its place is worth."""
     usd: np.ndarray = prices.capacity.sum(axis=0) + prices.whole.sum(axis=0)
     return np.maximum(0.0, usd - prices.lossy @ window.lossy_use - prices.room) if window.is_lossy else usd
 
 
-def window_value_usd(window: Window, prices: WindowPrices) -> float:
+def window_value_usd(window: WindowRelaxation, prices: WindowPrices) -> float:
     """Return a lower bound on operating + q · S over all S, at the q of `serving_price_usd`."""
     reduced = _reduced_usd(window, prices)
     unserved = np.minimum(0.0, window.unserved_usd - prices.served)
@@ -137,7 +139,7 @@ class Lives:
     unused_usd: np.ndarray  # (C,) of the cheapest life of a replica that does not run at the start; at most 0
 
 
-def cheapest_lives(problem: Problem, prices: Prices, paid_usd: np.ndarray) -> Lives:
+def cheapest_lives(problem: EpisodeRelaxation, prices: LimitPrices, paid_usd: np.ndarray) -> Lives:
     """Return the cost of the cheapest lives: rent, fees and limits minus `paid_usd`, (T, C), while serving."""
     money = _money(problem, prices, paid_usd)
     off, on = _single_lives(problem, money)
@@ -150,7 +152,7 @@ def cheapest_lives(problem: Problem, prices: Prices, paid_usd: np.ndarray) -> Li
 
 
 def affordable_shares(
-    problem: Problem, prices: Prices, paid_usd: np.ndarray, others: np.ndarray
+    problem: EpisodeRelaxation, prices: LimitPrices, paid_usd: np.ndarray, others: np.ndarray
 ) -> np.ndarray:
     """Return the share of its pay at which a replica of each of `others` just earns nothing, (n,); at most 1."""
     low, high = np.zeros(problem.nominal.size), np.ones(problem.nominal.size)
@@ -171,7 +173,7 @@ class _Money(NamedTuple):
     arrival: np.ndarray | None  # (T, C) what the first window of service brings besides
 
 
-def _money(problem: Problem, prices: Prices, paid_usd: np.ndarray) -> _Money:
+def _money(problem: EpisodeRelaxation, prices: LimitPrices, paid_usd: np.ndarray) -> _Money:
     """Return what replicas pay and earn.
 
     In a problem that is ahead, who served in the window before is routed to, and paid, in this one. So the pay of
@@ -189,7 +191,7 @@ def _money(problem: Problem, prices: Prices, paid_usd: np.ndarray) -> _Money:
     return _Money(rent, fee, rent - later, earned)
 
 
-def _starts(problem: Problem, money: _Money) -> tuple[np.ndarray, np.ndarray]:
+def _starts(problem: EpisodeRelaxation, money: _Money) -> tuple[np.ndarray, np.ndarray]:
     """Return what a grant in every window costs up to some window, and that window; (T, C) each.
 
     It is the one after the first window of service. In a problem that is ahead it is that window itself: the replica is
@@ -210,7 +212,7 @@ def _starts(problem: Problem, money: _Money) -> tuple[np.ndarray, np.ndarray]:
     return np.where(first < count, cost + net, np.inf), after
 
 
-def _single_lives(problem: Problem, money: _Money) -> tuple[np.ndarray, np.ndarray]:
+def _single_lives(problem: EpisodeRelaxation, money: _Money) -> tuple[np.ndarray, np.ndarray]:
     """Return the cheapest life from window 0 of a replica that is off, and of one that runs, (C,) each."""
     count, columns = len(money.net), np.arange(money.fee.size)
     start, after = _starts(problem, money)
@@ -221,7 +223,7 @@ def _single_lives(problem: Problem, money: _Money) -> tuple[np.ndarray, np.ndarr
     return off[0], on[0]
 
 
-def _slot_lives(problem: Problem, members: np.ndarray, money: _Money) -> float:
+def _slot_lives(problem: EpisodeRelaxation, members: np.ndarray, money: _Money) -> float:
     """Return the cheapest life of an exclusive slot from window 0: one starts or runs, any number drain."""
     net = money.net[:, members]
     count, columns = len(net), np.arange(members.size)
@@ -247,7 +249,7 @@ def _cheapest_drains(net: np.ndarray, longest: int) -> np.ndarray:
 # -- the bound
 
 
-def limits_usd(problem: Problem, prices: Prices) -> float:
+def limits_usd(problem: EpisodeRelaxation, prices: LimitPrices) -> float:
     """Return what the availability and the budgets are worth at these prices."""
     total = 0.0
     for gpus, room, window in zip(prices.gpus, prices.room, problem.windows, strict=True):

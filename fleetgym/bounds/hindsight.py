@@ -23,7 +23,7 @@ from fleetgym.bounds.certificate import (
 )
 from fleetgym.bounds.horizon import SOLVERS, HorizonProgram, HorizonSolution, likely_configurations
 from fleetgym.bounds.raised import raised
-from fleetgym.bounds.relaxation import Problem, Window, relax
+from fleetgym.bounds.relaxation import EpisodeRelaxation, WindowRelaxation, relax
 from fleetgym.bounds.window import Effort, WindowProgram
 from fleetgym.model.instance import Instance
 from fleetgym.model.scenario import Scenario
@@ -127,7 +127,7 @@ def windows_bound(instance: Instance, scenario: Scenario, *, effort: Effort | No
     return _windows_bound(relax(instance, scenario), effort)
 
 
-def _windows_bound(problem: Problem, effort: Effort | None) -> HindsightBound:
+def _windows_bound(problem: EpisodeRelaxation, effort: Effort | None) -> HindsightBound:
     exclusive = problem.exclusive if problem.drain_windows == 0 else ()
     found = [
         WindowProgram(window, problem.gpu_use, problem.rate_budget_usd, exclusive).minimum(
@@ -141,13 +141,13 @@ def _windows_bound(problem: Problem, effort: Effort | None) -> HindsightBound:
 
 
 def horizon_bound(
-    problem: Problem, solver: str, among: np.ndarray | None = None
+    problem: EpisodeRelaxation, solver: str, among: np.ndarray | None = None
 ) -> tuple[HindsightBound, np.ndarray]:
     """Solve the linear program, let worthwhile configurations join, and certify what comes out.
 
     Parameters
     ----------
-    problem : Problem
+    problem : EpisodeRelaxation
     solver : str
     among : ndarray of int, optional
         Configurations to begin with, ascending; by default a guess.
@@ -174,13 +174,13 @@ def horizon_bound(
 
 
 def raised_bound(
-    problem: Problem, solver: str, best: HindsightBound, among: np.ndarray, rounds: int
+    problem: EpisodeRelaxation, solver: str, best: HindsightBound, among: np.ndarray, rounds: int
 ) -> tuple[HindsightBound, np.ndarray]:
     """Return the best of a bound and of those with planes raised once, twice and so on, and who took part at last.
 
     Parameters
     ----------
-    problem : Problem
+    problem : EpisodeRelaxation
     solver : str
     best : HindsightBound
         Of the problem as it is.
@@ -195,12 +195,12 @@ def raised_bound(
     return best, among
 
 
-def raised_rows(problem: Problem, solver: str, among: np.ndarray) -> Problem:
+def raised_rows(problem: EpisodeRelaxation, solver: str, among: np.ndarray) -> EpisodeRelaxation:
     """Return the relaxation with higher planes below late penalties: those that its own prices ask for.
 
     Parameters
     ----------
-    problem : Problem
+    problem : EpisodeRelaxation
     solver : str
     among : ndarray of int, shape (n,)
         Configurations whose planes are raised.
@@ -208,7 +208,9 @@ def raised_rows(problem: Problem, solver: str, among: np.ndarray) -> Problem:
     return raised(problem, HorizonProgram(problem, among).solve(solver, ROUGH).windows, among)
 
 
-def _certify(problem: Problem, solution: HorizonSolution, outside: np.ndarray) -> tuple[float, Lives]:
+def _certify(
+    problem: EpisodeRelaxation, solution: HorizonSolution, outside: np.ndarray
+) -> tuple[float, Lives]:
     """Return the bound that a solution's prices prove, and the lives of configurations outside the program.
 
     Those are paid so much that routing to them gains nothing. Where their replicas would live well on that, a second
@@ -231,14 +233,18 @@ _Draws = tuple[tuple[WindowPrices, ...], ...]
 
 
 def _of_draws(
-    problem: Problem, prices: _Draws, change: Callable[[Window, WindowPrices], WindowPrices]
+    problem: EpisodeRelaxation,
+    prices: _Draws,
+    change: Callable[[WindowRelaxation, WindowPrices], WindowPrices],
 ) -> _Draws:
     """Return changed prices of every draw of every window."""
     pairs = zip(problem.routings, prices, strict=True)
     return tuple(tuple(map(change, routing.draws, found)) for routing, found in pairs)
 
 
-def _bound(problem: Problem, solution: HorizonSolution, prices: _Draws) -> tuple[float, Lives, np.ndarray]:
+def _bound(
+    problem: EpisodeRelaxation, solution: HorizonSolution, prices: _Draws
+) -> tuple[float, Lives, np.ndarray]:
     """Return the bound that valid prices prove, the lives, and what replicas that are routed to are paid, (T, C)."""
     values, paid = [], []
     for routing, found in zip(problem.routings, prices, strict=True):

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fleetgym.bounds.certificate import Prices, WindowPrices
+from fleetgym.bounds.certificate import LimitPrices, WindowPrices
 from fleetgym.bounds.programs import routing_rows, window_program
-from fleetgym.bounds.relaxation import Problem, Window
+from fleetgym.bounds.relaxation import EpisodeRelaxation, WindowRelaxation
 from fleetgym.runtime.highs import make_solver
 from fleetgym.runtime.linear_programs import LinearProgram
 
@@ -31,7 +31,7 @@ class HorizonSolution:
     """The linear relaxation of an episode, solved over some configurations."""
 
     windows: tuple[tuple[WindowPrices, ...], ...]  # of every draw
-    shared: Prices
+    shared: LimitPrices
     serving: np.ndarray  # (T, C) replicas, not whole
     cost_usd: float  # the solver's
 
@@ -61,12 +61,12 @@ class HorizonProgram:
 
     Parameters
     ----------
-    problem : Problem
+    problem : EpisodeRelaxation
     among : ndarray of int, shape (n,)
         Ascending.
     """
 
-    def __init__(self, problem: Problem, among: np.ndarray):
+    def __init__(self, problem: EpisodeRelaxation, among: np.ndarray):
         self.problem, self.among = problem, among
         self.program = LinearProgram()
         self.hold = problem.hold_usd[:, among]
@@ -99,7 +99,7 @@ class HorizonProgram:
             ),
         )
 
-    def _draw(self, window: Window, weight: float) -> _Draw:
+    def _draw(self, window: WindowRelaxation, weight: float) -> _Draw:
         workload, route = np.nonzero(window.is_open[:, self.among])
         penalty, take = weight * window.unserved_usd, self.program.columns
         return _Draw(
@@ -127,7 +127,7 @@ class HorizonProgram:
         pairs = zip(self.problem.routings[t].draws, self.columns[t].draws, strict=True)
         return tuple(self._draw_rows(window, at, self.columns[t].ready) for window, at in pairs)
 
-    def _draw_rows(self, window: Window, at: _Draw, ready: np.ndarray) -> dict[str, np.ndarray]:
+    def _draw_rows(self, window: WindowRelaxation, at: _Draw, ready: np.ndarray) -> dict[str, np.ndarray]:
         flows, left = (at.x, at.unserved, at.delay, at.error, at.late), at.left
         if not window.is_lossy:
             return routing_rows(self.program, window, *flows, ready, self.among)
@@ -241,7 +241,7 @@ class HorizonProgram:
             room[t, self.among] = np.maximum(0.0, -reduced[at.ready])
         gpus = np.maximum(0.0, -dual[self.gpu_rows])
         windows = tuple(self._window_prices(t, dual, reduced) for t in range(shape[0]))
-        return HorizonSolution(windows, Prices(gpus, room, rate, pool), serving, cost_usd)
+        return HorizonSolution(windows, LimitPrices(gpus, room, rate, pool), serving, cost_usd)
 
     def _window_prices(self, t: int, dual: np.ndarray, reduced: np.ndarray) -> tuple[WindowPrices, ...]:
         routing = self.problem.routings[t]
@@ -252,7 +252,11 @@ class HorizonProgram:
         )
 
     def _draw_prices(
-        self, window: Window, numbers: dict[str, np.ndarray], dual: np.ndarray, reduced_left: np.ndarray
+        self,
+        window: WindowRelaxation,
+        numbers: dict[str, np.ndarray],
+        dual: np.ndarray,
+        reduced_left: np.ndarray,
     ) -> WindowPrices:
         capacity = np.zeros(window.missing_usd.shape)
         capacity[:, self.among] = -dual[numbers["capacity"]]
@@ -273,7 +277,7 @@ class HorizonProgram:
         )
 
 
-def likely_configurations(problem: Problem, every: int) -> np.ndarray:
+def likely_configurations(problem: EpisodeRelaxation, every: int) -> np.ndarray:
     """Return the nominal configurations and those that some windows would use at some `RENT_FACTORS`, (n,)."""
     used = problem.nominal > 0
     solver = make_solver(random_seed=1)
@@ -283,7 +287,7 @@ def likely_configurations(problem: Problem, every: int) -> np.ndarray:
     return np.flatnonzero(used)
 
 
-def _linear_fleet(solver: Any, problem: Problem, window: Any, factor: float) -> np.ndarray:
+def _linear_fleet(solver: Any, problem: EpisodeRelaxation, window: Any, factor: float) -> np.ndarray:
     """Return the fleet, not whole, that a window alone would have at `factor` times the rent."""
     program, serving = window_program(window, problem.gpu_use, factor * window.hold_usd)
     solver.passModel(program.model(SCALE / max(float(window.unserved_usd.sum()), 1e-300)))

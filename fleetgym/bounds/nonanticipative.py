@@ -19,7 +19,7 @@ import numpy as np
 from fleetgym.agents.arguments import whole_at_least
 from fleetgym.bounds.hindsight import horizon_bound, raised_bound, raised_rows
 from fleetgym.bounds.redraws import Redraws, drops_are_redrawn, redraws_of
-from fleetgym.bounds.relaxation import Problem, Routing, relax, relax_window, with_losses
+from fleetgym.bounds.relaxation import EpisodeRelaxation, Routing, relax, relax_window, with_losses
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.dynamics import ScenarioGenerator, draw_scenario
@@ -158,7 +158,7 @@ def day_and_redraws(instance: Instance, day: int, samples: int, seed: int) -> tu
     )
 
 
-def redrawn(problem: Problem, scenario: Scenario, redraws: Redraws) -> Problem:
+def redrawn(problem: EpisodeRelaxation, scenario: Scenario, redraws: Redraws) -> EpisodeRelaxation:
     """Return the relaxation of an episode whose demand and drops are drawn anew after the fleet is chosen."""
     instance = problem.instance
     is_ahead = all(c.startup_windows > 0 for c in instance.configurations)

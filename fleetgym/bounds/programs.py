@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from fleetgym.bounds.relaxation import HARD, Window
+from fleetgym.bounds.relaxation import HARD, WindowRelaxation
 from fleetgym.runtime.linear_programs import LinearProgram
 
 
 def routing_rows(
     program: LinearProgram,
-    window: Window,
+    window: WindowRelaxation,
     x: np.ndarray,
     unserved: np.ndarray,
     delay: np.ndarray,
@@ -24,7 +24,7 @@ def routing_rows(
     Parameters
     ----------
     program : LinearProgram
-    window : Window
+    window : WindowRelaxation
     x, unserved, delay, error, late, replicas : ndarray of int
         Columns of the open routes, row by row; of u, s and s'; of late costs; and of the replicas.
         Without columns for late costs, their rows are left out.
@@ -59,7 +59,7 @@ def routing_rows(
 
 
 def window_program(
-    window: Window,
+    window: WindowRelaxation,
     gpu_use: np.ndarray,
     price_usd: np.ndarray,
     penalty_usd: np.ndarray | None = None,
@@ -71,7 +71,7 @@ def window_program(
 
     Parameters
     ----------
-    window : Window
+    window : WindowRelaxation
     gpu_use : ndarray, shape (G, C)
     price_usd : ndarray, shape (C,)
         Cost of a serving replica.

@@ -17,7 +17,7 @@ import numpy as np
 from fleetgym.bounds.certificate import WindowPrices, clipped, route_gain
 from fleetgym.bounds.late import ROUND_OFF
 from fleetgym.bounds.planes import highest_plane
-from fleetgym.bounds.relaxation import HARD, Problem, Window
+from fleetgym.bounds.relaxation import HARD, EpisodeRelaxation, WindowRelaxation
 
 #: Planes are raised so many times at most; they may lack this share of it; boxes until they are lowered.
 LIMITS = (3.0, 0.03, 500)
@@ -25,12 +25,14 @@ LIMITS = (3.0, 0.03, 500)
 LEAST_PAID = 0.3
 
 
-def raised(problem: Problem, windows: tuple[tuple[WindowPrices, ...], ...], among: np.ndarray) -> Problem:
+def raised(
+    problem: EpisodeRelaxation, windows: tuple[tuple[WindowPrices, ...], ...], among: np.ndarray
+) -> EpisodeRelaxation:
     """Return the relaxation with rows for late requests that follow the prices of a solution.
 
     Parameters
     ----------
-    problem : Problem
+    problem : EpisodeRelaxation
     windows : tuple
         The solution's prices of every draw of every window.
     among : ndarray of int, shape (n,)
@@ -43,7 +45,7 @@ def raised(problem: Problem, windows: tuple[tuple[WindowPrices, ...], ...], amon
     return dataclasses.replace(problem, routings=tuple(routings))
 
 
-def _raised(window: Window, prices: WindowPrices, among: np.ndarray) -> Window:
+def _raised(window: WindowRelaxation, prices: WindowPrices, among: np.ndarray) -> WindowRelaxation:
     """Return a window whose rows are as high as a solution's prices ask for."""
     prices = clipped(window, prices)
     paid = prices.capacity.sum(axis=0) + prices.whole.sum(axis=0)

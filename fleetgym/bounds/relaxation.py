@@ -46,7 +46,7 @@ HARD = 3
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Window:
+class WindowRelaxation:
     """One window's routing relaxation; m workloads are present. Money is USD of the window."""
 
     route_usd: np.ndarray  # (m, C) cost of routing all of a workload there
@@ -102,16 +102,16 @@ class Window:
 class Routing:
     """What a window routes: a weighted mean of several demands, each routed by itself."""
 
-    draws: tuple[Window, ...]  # they differ in what depends on demand
+    draws: tuple[WindowRelaxation, ...]  # they differ in what depends on demand
     weights: np.ndarray  # (K,) in all one
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Problem:
+class EpisodeRelaxation:
     """The relaxation of a whole episode."""
 
     instance: Instance
-    windows: tuple[Window, ...]
+    windows: tuple[WindowRelaxation, ...]
     routings: tuple[Routing, ...]  # what is routed in each window: as in `windows`, or redrawn
     gpu_use: np.ndarray  # (G, C)
     startup_usd: np.ndarray  # (C,)
@@ -141,7 +141,7 @@ class Problem:
         )
 
 
-def relax(instance: Instance, scenario: Scenario) -> Problem:
+def relax(instance: Instance, scenario: Scenario) -> EpisodeRelaxation:
     """Return the relaxation of an episode.
 
     Parameters
@@ -152,7 +152,7 @@ def relax(instance: Instance, scenario: Scenario) -> Problem:
 
     Returns
     -------
-    Problem
+    EpisodeRelaxation
     """
     model = window_model(instance)
     state = model.initial_state()
@@ -167,7 +167,7 @@ def relax(instance: Instance, scenario: Scenario) -> Problem:
     budget = instance.budget
     limit = np.inf if budget is None else budget.usd
     kind = None if budget is None else budget.kind
-    return Problem(
+    return EpisodeRelaxation(
         instance=instance,
         windows=windows,
         routings=tuple(Routing((window,), np.ones(1)) for window in windows),
@@ -188,7 +188,7 @@ def _widened(limit_usd: float) -> float:
     return limit_usd + WIDENING * max(1.0, limit_usd)
 
 
-def relax_window(snapshot: Snapshot) -> Window:
+def relax_window(snapshot: Snapshot) -> WindowRelaxation:
     """Return the routing relaxation of one window."""
     present = np.flatnonzero(snapshot.rate_rps > 0.0)
     workloads = [snapshot.instance.workloads[i] for i in present]
@@ -207,7 +207,7 @@ def relax_window(snapshot: Snapshot) -> Window:
     queues = queues_of(snapshot, present, is_open)
     late, price = late_row(queues, is_open, snapshot.hold_usd)
     need = np.where(is_open, need, 0.0) * (1.0 - WIDENING)
-    return Window(
+    return WindowRelaxation(
         route_usd=snapshot.route_usd[present],
         delay_excess=(snapshot.delay_s[present] - delay_slo) / delay_slo,
         error_excess=(snapshot.error[present] - error_slo) / error_slo,
@@ -224,7 +224,7 @@ def relax_window(snapshot: Snapshot) -> Window:
     )
 
 
-def with_losses(window: Window, gpu_use: np.ndarray, held_gpus: np.ndarray) -> Window:
+def with_losses(window: WindowRelaxation, gpu_use: np.ndarray, held_gpus: np.ndarray) -> WindowRelaxation:
     """Return a window in which not all that is routed to may serve, if some pools have less than `held_gpus`, (G,)."""
     fewer = window.available_gpus < held_gpus
     return dataclasses.replace(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fleetgym.bounds.programs import window_program
-from fleetgym.bounds.relaxation import WIDENING, Window, relax_window
+from fleetgym.bounds.relaxation import WIDENING, WindowRelaxation, relax_window
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.planning import Snapshot
 from fleetgym.runtime.highs import make_solver
@@ -84,7 +84,7 @@ class WindowProgram:
 
     Parameters
     ----------
-    window : Window
+    window : WindowRelaxation
     gpu_use : ndarray, shape (G, C)
     budget_usd : float
         Most that serving replicas may cost to hold; inf without a budget.
@@ -93,7 +93,11 @@ class WindowProgram:
     """
 
     def __init__(
-        self, window: Window, gpu_use: np.ndarray, budget_usd: float, exclusive: tuple[np.ndarray, ...]
+        self,
+        window: WindowRelaxation,
+        gpu_use: np.ndarray,
+        budget_usd: float,
+        exclusive: tuple[np.ndarray, ...],
     ):
         self.window, self.gpu_use, self.budget_usd, self.exclusive = window, gpu_use, budget_usd, exclusive
 

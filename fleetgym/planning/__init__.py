@@ -8,7 +8,7 @@ Every reference agent in `fleetgym.baselines` is written with `fleetgym`, this p
 - forecasts: `Forecaster`, `make_forecaster`, and `Paths`, what `fleetgym.Belief` samples;
 - sizing: `FleetSizer` finds the replicas that a demand needs, `PackedConditions` is its input; `LOWER`, `GAP`, `PACE`,
   `PAYBACK_WINDOWS` and `RISK` are the defaults of the agent `margin`;
-- programs: `LinearProgram`, `Answer`, `ALLOWANCE` and `make_solver` for HiGHS; `relax_window`, `Window` and
+- programs: `LinearProgram`, `Answer`, `ALLOWANCE` and `make_solver` for HiGHS; `relax_window`, `WindowRelaxation` and
   `routing_rows` for the routing of a window as rows of a linear program;
 - instances: `draw_scenario` samples a day;
 - compiled code: `jit` and `inline` compile a function with Numba into the cache of kernels, `borrow` reads arrays from
@@ -29,7 +29,7 @@ from fleetgym.agents.forecasters import Forecaster, make_forecaster
 from fleetgym.agents.margins import GAP, LOWER, PACE, PAYBACK_WINDOWS, RISK
 from fleetgym.agents.sizing import FleetSizer
 from fleetgym.bounds.programs import routing_rows
-from fleetgym.bounds.relaxation import Window, relax_window
+from fleetgym.bounds.relaxation import WindowRelaxation, relax_window
 from fleetgym.kernels.compile import inline, jit
 from fleetgym.kernels.pointers import borrow
 from fleetgym.kernels.queueing import chance_to_wait
@@ -51,7 +51,7 @@ __all__ = [
     "LinearProgram",
     "PackedConditions",
     "Paths",
-    "Window",
+    "WindowRelaxation",
     "Wrapped",
     "above",
     "at_least",

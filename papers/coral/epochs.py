@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fleetgym.baselines.coral import Problem
+from fleetgym.baselines.coral import CoveringProblem
 from fleetgym.baselines.coral.lagrangian import cheapest
 from fleetgym.baselines.coral.problem import Running
 from fleetgym.hardware.configurations.templates import Library
@@ -105,9 +105,9 @@ def problem(
     demand_rps: np.ndarray,
     available: np.ndarray,
     running: Running | None = None,
-) -> Problem:
+) -> CoveringProblem:
     """Return one epoch's problem; what is unserved costs a thousand times any plausible rent."""
-    return Problem(
+    return CoveringProblem(
         use=templates.use,
         throughput_rps=templates.throughput_rps,
         row=templates.row,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.baselines.coral import Allocation, Options, Problem, allocate
+from fleetgym.baselines.coral import Allocation, CoveringProblem, Options, allocate
 from fleetgym.baselines.coral.cauchy import cauchy
 from fleetgym.baselines.coral.homo import homo
 from fleetgym.baselines.coral.problem import evaluate
@@ -57,7 +57,7 @@ def load_templates(
     return Templates.of(libraries, ranks), facts
 
 
-def methods(setup: Setup, options: Options = CORAL) -> dict[str, Callable[[Problem], Allocation]]:
+def methods(setup: Setup, options: Options = CORAL) -> dict[str, Callable[[CoveringProblem], Allocation]]:
     """Return the allocators by name."""
     groups = [tuple(range(len(PHASES) * m, len(PHASES) * (m + 1))) for m in range(len(setup.models))]
     return {
@@ -74,7 +74,11 @@ def serves(allocation: Allocation) -> bool:
 
 
 def _all_serve(
-    setup: Setup, found: Templates, drawn: Draw, scale: float, using: list[Callable[[Problem], Allocation]]
+    setup: Setup,
+    found: Templates,
+    drawn: Draw,
+    scale: float,
+    using: list[Callable[[CoveringProblem], Allocation]],
 ) -> bool:
     return all(
         serves(method(problem(setup, found, drawn.demand_rps[e], drawn.nodes[e] * scale)))
@@ -160,7 +164,9 @@ def _served(allocation: Allocation) -> float:
     return float(np.mean(1.0 - allocation.unserved.reshape(-1, len(PHASES)).max(axis=1)))
 
 
-def _scaled_down(method: Callable[[Problem], Allocation], here: Problem) -> tuple[Allocation, float]:
+def _scaled_down(
+    method: Callable[[CoveringProblem], Allocation], here: CoveringProblem
+) -> tuple[Allocation, float]:
     """Return the allocation at the largest share of the demand that the method serves (section 6.4)."""
     for step in range(1, int(1.0 / RATE_STEP)):
         share = 1.0 - step * RATE_STEP
@@ -171,7 +177,7 @@ def _scaled_down(method: Callable[[Problem], Allocation], here: Problem) -> tupl
     return evaluate(dataclasses.replace(here, demand_rps=0.0 * here.demand_rps), none, none, none), 0.0
 
 
-def _facts(setup: Setup, here: Problem, allocation: Allocation) -> dict[str, Any]:
+def _facts(setup: Setup, here: CoveringProblem, allocation: Allocation) -> dict[str, Any]:
     """Return costs, by row too, sizes, and the bound where there is one."""
     use = here.use[allocation.template].astype(float)
     rent = (here.price_usd_per_h[allocation.region] * use).sum(axis=1) * allocation.count

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.baselines.coral import Problem, allocate
+from fleetgym.baselines.coral import CoveringProblem, allocate
 from fleetgym.baselines.coral.program import Restricted
 
 from .epochs import Templates, draw, problem
@@ -20,14 +20,14 @@ from .setup import Setup
 GAP = 1e-4
 
 
-def every_column(here: Problem) -> tuple[np.ndarray, np.ndarray]:
+def every_column(here: CoveringProblem) -> tuple[np.ndarray, np.ndarray]:
     """Return template and region of every replica that could be rented: both (P,)."""
     fits = np.stack([(here.use <= row).all(axis=1) for row in here.available])
     region, template = np.nonzero(fits)
     return template, region
 
 
-def solve(here: Problem, limit_s: float) -> dict[str, Any]:
+def solve(here: CoveringProblem, limit_s: float) -> dict[str, Any]:
     """Solve the whole program with HiGHS, at its default settings but one thread, up to a time limit.
 
     Returns

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fleetgym.baselines.coral import Options, Problem, Running, allocate
+from fleetgym.baselines.coral import CoveringProblem, Options, Running, allocate
 from fleetgym.baselines.coral.agent import CoralPlanner, adapt
 from fleetgym.baselines.coral.cauchy import cauchy
 from fleetgym.baselines.coral.covering import cover, replicas, with_one_more
@@ -25,7 +25,7 @@ def random_problem(random, *, scarce=False, running=False, regions=2, rows=3, nu
     use = random.integers(0, 3, (number, kinds))
     use[use.sum(axis=1) == 0, 0] = 1
     worth = use @ random.uniform(0.5, 3.0, kinds)
-    here = Problem(
+    here = CoveringProblem(
         use=use,
         throughput_rps=worth * random.uniform(0.6, 1.4, number),
         row=np.arange(number) % rows,
@@ -178,7 +178,7 @@ def test_cover_is_the_cheapest_covering():
 
 def test_running_replicas_stay_unless_moving_pays():
     """A change that saves less than the penalty on new replicas is not made."""
-    problem = Problem(
+    problem = CoveringProblem(
         use=np.eye(2, dtype=int),
         throughput_rps=np.array([1.0, 1.0]),
         row=np.zeros(2, dtype=int),
@@ -197,7 +197,7 @@ def test_running_replicas_stay_unless_moving_pays():
 
 def test_least_unserved_first_then_cost():
     """With too few nodes everything that can be served is, at the least cost."""
-    problem = Problem(
+    problem = CoveringProblem(
         use=np.array([[1, 0], [0, 1], [1, 1]]),
         throughput_rps=np.array([2.0, 1.0, 3.5]),
         row=np.zeros(3, dtype=int),
@@ -236,7 +236,7 @@ def test_baselines_use_what_they_may_and_cost_no_less():
     compared = 0
     for _ in range(20):
         problem = random_problem(random)
-        singles = Problem(
+        singles = CoveringProblem(
             **{
                 **{f.name: getattr(problem, f.name) for f in dataclasses.fields(problem)},
                 "unserved_usd_per_h": 1e7,

@@ -13,7 +13,7 @@ import fleetgym
 from fleetgym.baselines.milp import MilpPlanner
 from fleetgym.baselines.milp.covers import find_covers
 from fleetgym.baselines.milp.lagrangian_kernels import price
-from fleetgym.baselines.milp.problem import Modes, Problem, make_problem
+from fleetgym.baselines.milp.problem import Modes, PlacementProblem, make_problem
 from fleetgym.baselines.milp.pruning import prune
 from fleetgym.baselines.milp.relaxation import is_binary, relax
 from fleetgym.baselines.milp.root import solve_root, tighten
@@ -24,7 +24,7 @@ from fleetgym.families.generate import generate
 SLOS = ("elastic", "mean", "served-mean", "per-route")
 
 
-def binary_problem(seed: int, slo: str) -> Problem:
+def binary_problem(seed: int, slo: str) -> PlacementProblem:
     """Return a small problem of opening columns, sorted by group; odd seeds have scarce GPUs."""
     snapshot = snapshot_of(generate("fastllm", "4-4-5", seed))
     if seed % 2:

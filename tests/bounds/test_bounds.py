@@ -14,7 +14,7 @@ from fleetgym.agents.view import View
 from fleetgym.bounds import Effort, certificate, hindsight, hindsight_bound, window_bound, windows_bound
 from fleetgym.bounds.exact import StateSpaceError, optimal_fleets
 from fleetgym.bounds.horizon import HorizonProgram, HorizonSolution
-from fleetgym.bounds.relaxation import Problem, relax
+from fleetgym.bounds.relaxation import EpisodeRelaxation, relax
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.instance import Budget, Instance
@@ -83,7 +83,7 @@ def test_windows_that_depend_on_each_other_have_no_such_bound() -> None:
 
 @pytest.mark.parametrize("seed", range(0, 80, 4))
 def test_any_prices_give_a_valid_bound(seed: int) -> None:
-    """Prices from a solver that went wrong, here random ones, weaken the bound and never break it."""
+    """LimitPrices from a solver that went wrong, here random ones, weaken the bound and never break it."""
     instance, scenario, optimum = small_problem(seed)
     problem, rng = relax(instance, scenario), np.random.default_rng(seed)
     count = problem.max_replicas.size
@@ -218,7 +218,7 @@ def test_rows_that_are_left_out_say_nothing(seed: int) -> None:
     assert found == pytest.approx(cost_with_every_row(problem), rel=2e-4, abs=1e-6)
 
 
-def cost_with_every_row(problem: Problem) -> float:
+def cost_with_every_row(problem: EpisodeRelaxation) -> float:
     """Return the episode's least linear cost from dense rows, written again from the relaxation's formulas."""
     T, C, wait = len(problem.windows), problem.max_replicas.size, problem.startup_windows
     serving, arrivals = np.arange(T * C).reshape(T, C), T * C + np.arange(T * C).reshape(T, C)

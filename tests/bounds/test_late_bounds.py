@@ -17,7 +17,7 @@ from fleetgym.bounds.mixtures import least_of_mixtures
 from fleetgym.bounds.nonanticipative import day_and_redraws
 from fleetgym.bounds.planes import highest_plane
 from fleetgym.bounds.raised import raised
-from fleetgym.bounds.relaxation import HARD, Problem, Routing, Window, relax, relax_window
+from fleetgym.bounds.relaxation import HARD, EpisodeRelaxation, Routing, WindowRelaxation, relax, relax_window
 from fleetgym.model.actions import ActionSpace
 from fleetgym.model.instance import Instance
 from fleetgym.model.planning import Snapshot
@@ -43,7 +43,9 @@ def late_usd(snapshot: Snapshot, c: int, replicas: int, x: np.ndarray) -> float:
     return usd
 
 
-def check(window: Window, snapshot: Snapshot, rng: np.random.Generator, points: int) -> tuple[int, float]:
+def check(
+    window: WindowRelaxation, snapshot: Snapshot, rng: np.random.Generator, points: int
+) -> tuple[int, float]:
     """Hold every row against late costs on a grid of utilisations and random mixtures.
 
     Return how many rows there are, and the largest share of a late cost that one of them found.
@@ -125,7 +127,7 @@ def test_rows_are_below_late_costs_on_the_standard_set(name: str, least_found: f
     assert best > least_found
 
 
-def at_random_prices(window: Window, rng: np.random.Generator) -> Window:
+def at_random_prices(window: WindowRelaxation, rng: np.random.Generator) -> WindowRelaxation:
     """Return a window whose rows were raised at random prices of serving and of replicas."""
     rows, count = window.missing_usd.shape
     capacity = np.zeros((rows, count))
@@ -136,12 +138,12 @@ def at_random_prices(window: Window, rng: np.random.Generator) -> Window:
     whole, nothing = np.zeros(window.is_open.shape), np.zeros(count)
     prices = WindowPrices(served, free, free, capacity, whole, np.empty(0), nothing)
     routing = Routing((window,), np.ones(1))
-    problem = Problem(windows=(window,), routings=(routing,), **dict.fromkeys(OTHERS))  # type: ignore[arg-type]
+    problem = EpisodeRelaxation(windows=(window,), routings=(routing,), **dict.fromkeys(OTHERS))  # type: ignore[arg-type]
     return raised(problem, ((prices,),), np.arange(count)).routings[0].draws[0]
 
 
 #: What `raised` does not ask for.
-OTHERS = [f.name for f in dataclasses.fields(Problem) if f.name not in ("windows", "routings")]
+OTHERS = [f.name for f in dataclasses.fields(EpisodeRelaxation) if f.name not in ("windows", "routings")]
 
 
 @pytest.mark.parametrize("seed", range(24))

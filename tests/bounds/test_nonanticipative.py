@@ -16,7 +16,7 @@ from fleetgym.bounds.exact import ReferenceModel, _all_actions, _num_options
 from fleetgym.bounds.horizon import HorizonProgram
 from fleetgym.bounds.nonanticipative import day_and_redraws, redrawn
 from fleetgym.bounds.redraws import Drawn, drops_are_redrawn, redraws_of
-from fleetgym.bounds.relaxation import Problem, relax
+from fleetgym.bounds.relaxation import EpisodeRelaxation, relax
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.dynamics.scenario import drops_of
@@ -128,7 +128,7 @@ def toy(seed: int, least_startup: int) -> tuple[Instance, Scenario]:
     return instance.replace(configurations=parts), random_scenario(instance, seed)
 
 
-def best_bound(problem: Problem) -> float:
+def best_bound(problem: EpisodeRelaxation) -> float:
     """Return the better of the bounds with the first rows for late requests, and with raised ones, USD."""
     rows = hindsight.raised_rows(problem, "ipx", np.arange(problem.max_replicas.size))
     return max(hindsight.horizon_bound(p, "ipx")[0].bound_usd for p in (problem, rows))
@@ -174,7 +174,7 @@ def test_the_bound_is_below_the_optimum_of_agents_that_know_no_drops(seed: int) 
 
 @pytest.mark.parametrize("seed", [0, 8])
 def test_any_prices_give_a_valid_bound(seed: int) -> None:
-    """Prices from a solver that went wrong, and configurations left out, weaken the bound and never break it."""
+    """LimitPrices from a solver that went wrong, and configurations left out, weaken the bound and never break it."""
     instance, scenario = toy(seed, 1)
     optimum, rng = optimum_without_the_future(instance, scenario), np.random.default_rng(seed)
     count = instance.num_configurations
