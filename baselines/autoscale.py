@@ -14,7 +14,7 @@ import numpy as np
 from fleetgym import Snapshot, View
 from fleetgym.planning import positive_share, whole_at_least
 
-from .services import TINY, priority, replicas_needed, slo_penalty_usd
+from .services import TINY, priority, slo_penalty_usd
 
 
 class AutoscaleAgent:
@@ -84,7 +84,7 @@ class AutoscaleAgent:
 
 
 def fits(snapshot: Snapshot, fleet: np.ndarray) -> bool:
-    """Tell whether pools and budget allow a fleet (C,)."""
+    """Check that pools and budget allow a fleet (C,)."""
     gpus = snapshot.gpu_use @ fleet
     return bool(np.all(gpus <= snapshot.available_gpus) and fleet @ snapshot.hold_usd <= snapshot.budget_usd)
 
@@ -95,7 +95,7 @@ class Demand:
     def __init__(self, snapshot: Snapshot, target_utilization: float):
         self.snapshot = snapshot
         #: Replicas that each workload asks for of each configuration, by resource: (3, I, C).
-        self.replicas = replicas_needed(snapshot, target_utilization)
+        self.replicas = snapshot.replicas_needed(target_utilization)
         self.penalty_usd = slo_penalty_usd(snapshot)
         self.slot_of = np.empty(snapshot.hold_usd.size, dtype=np.int64)
         for s, members in enumerate(snapshot.instance.slot_members):

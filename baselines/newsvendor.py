@@ -1,4 +1,4 @@
-"""Newsvendor demand: a forecast and the errors it made in, the rates that are worth providing for out.
+"""Raise a forecast to the demand that is worth providing for, by the errors that it made.
 
 The classical answer to uncertain demand (Arrow, Harris and Marschak, "Optimal inventory policy", Econometrica 19,
 1951; Porteus, *Foundations of Stochastic Inventory Theory*, 2002, section 1.2): with cost c_u per unit short and c_o
@@ -33,16 +33,7 @@ def critical_ratios(snapshot: Snapshot) -> np.ndarray:
     ndarray, shape (I,)
         0 where serving costs more than not serving, or nothing can serve.
     """
-    rate = snapshot.rate_rps[:, None]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        replicas = np.nanmax(
-            [
-                rate * snapshot.work_tflop / snapshot.compute_tflops,
-                rate * snapshot.kv_gb_s / snapshot.kv_capacity_gb,
-                rate * snapshot.service_s / snapshot.max_concurrency,
-            ],
-            axis=0,
-        )
+    replicas = snapshot.replicas_needed().max(axis=0)
     rent = np.where(snapshot.compatible, replicas * snapshot.hold_usd, np.inf)
     best = np.argmin(rent + snapshot.route_usd, axis=1)
     at = np.arange(best.size), best

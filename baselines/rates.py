@@ -1,6 +1,6 @@
-"""From a snapshot to what methods that were made for throughput alone (Coral, Jiang, Mélange) know of an instance.
+"""Convert a snapshot for methods that were made for throughput alone: Coral, Jiang and Mélange.
 
-How long one replica is busy with one request, where it keeps the request's SLOs, and which replicas exclude each other.
+They need the seconds that a request keeps a replica busy, the routes that keep the SLOs, and the exclusive groups.
 """
 
 from __future__ import annotations
@@ -11,32 +11,29 @@ from fleetgym import Instance, Snapshot
 
 
 def placeable(snapshot: Snapshot) -> np.ndarray:
-    """Return which configurations (C,) fit availability and budget at least once, all else released."""
+    """Return which configurations (C,) fit availability and budget with one replica and an empty fleet."""
     fits = (snapshot.gpu_use <= snapshot.available_gpus[:, None]).all(axis=0)
     return fits & (snapshot.hold_usd <= snapshot.budget_usd) & (snapshot.max_replicas > 0)
 
 
 def exclusive_groups(instance: Instance) -> tuple[tuple[int, ...], ...]:
-    """Return the sets of configurations of which one replica at most may be held: the exclusive slots."""
+    """Return the configurations of each exclusive slot, of which at most one replica may be held."""
     slots = zip(instance.slots, instance.slot_members, strict=True)
     return tuple(members for slot, members in slots if slot.exclusive)
 
 
 def slo_excess(snapshot: Snapshot) -> np.ndarray:
-    """Return by how much each pair misses its SLOs, as a share of them, (I, C); a first token that is late counts 1."""
+    """Return by what share each route exceeds its SLOs, (I, C); a first token that is late counts 1."""
     workloads = snapshot.instance.workloads
-    delay = np.array([[w.mean_delay_slo_s] for w in workloads])
-    error = np.array([[w.error_slo] for w in workloads])
     first = np.array([[np.inf if w.ttft_slo_s is None else w.ttft_slo_s] for w in workloads])
-    excess = np.maximum(0.0, snapshot.delay_s / delay - 1.0) + np.maximum(0.0, snapshot.error / error - 1.0)
-    return excess + (snapshot.prefill_s >= first)
+    return snapshot.slo_excess() + (snapshot.prefill_s >= first)
 
 
 def keeps_slos(snapshot: Snapshot, allowed: np.ndarray) -> np.ndarray:
-    """Return which pairs keep the workload's mean delay, error and TTFT SLO by themselves: bool (I, C).
+    """Return which routes keep the workload's mean delay, error and TTFT SLO by themselves: bool (I, C).
 
-    Where none does among those that are `allowed`, (C,) bool, those that break them least do: the elastic SLOs make
-    an excess of one per cent cost as much as not serving one per cent.
+    If none of a workload's `allowed` routes, (C,) bool, does, those with the least excess count: by the elastic SLOs
+    an excess of one per cent costs as much as not serving one per cent.
     """
     excess, usable = slo_excess(snapshot), snapshot.compatible & allowed
     least = np.where(usable, excess, np.inf).min(axis=1, initial=np.inf, keepdims=True)
@@ -57,12 +54,12 @@ def serving_seconds(snapshot: Snapshot, allowed: np.ndarray | None = None) -> np
     return np.where(keeps_slos(snapshot, usable), snapshot.busy_seconds(), np.inf)
 
 
-#: Where some pair is late at any load, no utilisation is safe; then this one is taken.
+#: Utilisation to plan for where some route is late at any load, so that none is safe.
 LEAST_UTILIZATION = 0.5
 
 
 def safe_utilization(snapshot: Snapshot, replicas: np.ndarray) -> np.ndarray:
-    """Return the utilisation (C,) at which a number of replicas (C,) is hardly ever late; at least a half.
+    """Return the utilisation (C,) at which a number of replicas (C,) is rarely late; at least a half.
 
     It grows with the number of replicas: section 3 of the model page. Configurations with none count as one.
     """

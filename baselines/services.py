@@ -1,8 +1,8 @@
-"""An instance as operators run it: models with replicas of several configurations, each with workloads of its own.
+"""Describe an instance as operators run it: models with their workloads, and replicas of several configurations.
 
-What autoscalers of practice decide is how many replicas a model has, and of which variant. `Services` says which
-workloads a model serves and how many replicas of each configuration all of them would take. `Room` says what pools,
-budget and slots still have room for.
+Practical autoscalers decide how many replicas a model has, and of which variant. `Services` gives the workloads of
+each model, and the replicas of each configuration that would serve all of them. `Room` adds and removes replicas
+within the limits of pools, budget and slots.
 """
 
 from __future__ import annotations
@@ -20,27 +20,10 @@ TINY = 1e-9
 
 
 def priority(instance: Instance) -> np.ndarray:
-    """Return the workloads, the one that is dearest to lose first; fixed, so that demand does not reshuffle."""
+    """Return the workloads, the most expensive to lose first; the order does not depend on demand."""
     by_day = instance.penalty_basis == "day"
     value = [w.unserved_usd * (1.0 if by_day else w.rate_rps) for w in instance.workloads]
     return np.argsort(-np.array(value), kind="stable")
-
-
-def replicas_needed(snapshot: Snapshot, utilization: float | np.ndarray = 1.0) -> np.ndarray:
-    """Return the replicas that each workload takes of each configuration, by resource: (3, I, C).
-
-    Parameters
-    ----------
-    snapshot : Snapshot
-        One window's problem.
-    utilization : float or ndarray that broadcasts to (3, 1, C)
-        Share of compute, KV memory and queue servers to plan for.
-    """
-    capacity = np.stack((snapshot.compute_tflops, snapshot.kv_capacity_gb, snapshot.max_concurrency))
-    load = snapshot.rate_rps[:, None] * np.stack((snapshot.work_tflop, snapshot.kv_gb_s, snapshot.service_s))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        parts = load / (utilization * capacity[:, None, :])
-    return np.where(load > 0, parts, 0.0)
 
 
 def safe_shares(snapshot: Snapshot, replicas: np.ndarray) -> np.ndarray:
@@ -50,30 +33,26 @@ def safe_shares(snapshot: Snapshot, replicas: np.ndarray) -> np.ndarray:
 
 
 def slo_penalty_usd(snapshot: Snapshot) -> np.ndarray:
-    """Return what each pair costs for breaking mean SLOs, (I, C) USD of the window."""
-    delay_slo = np.array([[w.mean_delay_slo_s] for w in snapshot.instance.workloads])
-    error_slo = np.array([[w.error_slo] for w in snapshot.instance.workloads])
-    excess = np.maximum(snapshot.delay_s / delay_slo - 1.0, 0.0)
-    excess += np.maximum(snapshot.error / error_slo - 1.0, 0.0)
-    return snapshot.unserved_usd[:, None] * excess
+    """Return what each route costs for violating mean SLOs, (I, C) USD of the window."""
+    return snapshot.unserved_usd[:, None] * snapshot.slo_excess()
 
 
 class Services:
     """The models of an instance that have workloads.
 
-    A workload goes to the model that serves it, within its SLOs, at the least cost per request; where none does, with
-    the least penalty. A configuration of the model counts if it can serve all its workloads for less than they are
-    worth; if no configuration can, those count that serve the dearest ones. All this is decided at nominal demand.
+    A workload goes to the model that serves it within its SLOs at the least cost per request. If none does, it goes to
+    the model with the least penalty. A configuration of the model counts if it can serve all its workloads for less
+    than they are worth. If no configuration can, those count that serve the most expensive ones. All this is decided
+    at nominal demand.
 
     Parameters
     ----------
     instance : Instance
-        Public.
 
     Attributes
     ----------
     workloads : list of ndarray
-        Numbers of each service's workloads. The service comes first that has the workload that is dearest to lose.
+        Numbers of each service's workloads. The service with the workload that is most expensive to lose comes first.
     variants : ndarray of bool, shape (services, C)
         Configurations that may serve them; of no two services the same.
 
@@ -87,7 +66,7 @@ class Services:
 
     def __init__(self, instance: Instance):
         snapshot = View(instance).snapshot()
-        need, penalty = replicas_needed(snapshot).max(axis=0), slo_penalty_usd(snapshot)
+        need, penalty = snapshot.replicas_needed().max(axis=0), slo_penalty_usd(snapshot)
         with np.errstate(invalid="ignore"):
             cost = need * snapshot.hold_usd + snapshot.route_usd + penalty
         usable = snapshot.compatible & np.isfinite(need) & (penalty < snapshot.unserved_usd[:, None])
@@ -113,14 +92,14 @@ class Services:
         snapshot : Snapshot
             One window's problem.
         utilization : float or ndarray that broadcasts to (3, 1, C)
-            As for `replicas_needed`; inf leaves a resource out.
+            As for `Snapshot.replicas_needed`; inf leaves a resource out.
 
         Returns
         -------
         ndarray
             Not whole; inf where a configuration is no variant of the service.
         """
-        need = replicas_needed(snapshot, utilization)
+        need = snapshot.replicas_needed(utilization)
         loads = np.full(self.variants.shape, np.inf)
         for row, numbers, variants in zip(loads, self.workloads, self.variants, strict=True):
             row[variants] = need[:, numbers][:, :, variants].sum(axis=1).max(axis=0)
@@ -143,7 +122,7 @@ class Services:
 
 
 def supply(fleet: np.ndarray, load: np.ndarray) -> float:
-    """Return how many times over replicas (C,) serve all of a service's demand; inf where there is no demand."""
+    """Return the multiple of a service's demand that replicas (C,) serve; inf where there is no demand."""
     variants = np.isfinite(load)
     if not np.any(load[variants] > 0):
         return np.inf
@@ -152,19 +131,19 @@ def supply(fleet: np.ndarray, load: np.ndarray) -> float:
 
 
 class Room:
-    """A fleet in the making, and what pools, budget and slots have room for beside it.
+    """A fleet that is being planned, and the room that pools, budget and slots leave.
 
     Parameters
     ----------
     snapshot : Snapshot
-        Says what is available.
+        Limits of pools, budget and slots.
     fleet : ndarray of int, shape (C,)
-        Replicas to begin with. Those that do not fit go, the dearest first.
+        Replicas to begin with. Those that do not fit are left out, the most expensive first.
 
     Attributes
     ----------
     fleet : ndarray of int64, shape (C,)
-        Replicas by now.
+        Current replicas.
     """
 
     def __init__(self, snapshot: Snapshot, fleet: np.ndarray):

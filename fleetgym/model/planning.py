@@ -131,6 +131,38 @@ class Snapshot:
     fleet: np.ndarray
     segments: LateSegments
 
+    def slo_excess(self) -> np.ndarray:
+        """Return by what share each route exceeds its workload's mean delay and error SLOs, added up, (I, C)."""
+        delay = np.array([[w.mean_delay_slo_s] for w in self.instance.workloads])
+        error = np.array([[w.error_slo] for w in self.instance.workloads])
+        return np.maximum(0.0, self.delay_s / delay - 1.0) + np.maximum(0.0, self.error / error - 1.0)
+
+    def replicas_needed(self, utilization: float | np.ndarray = 1.0) -> np.ndarray:
+        """Return the replicas that all of each workload takes of each configuration, by resource: (3, I, C).
+
+        Parameters
+        ----------
+        utilization : float or ndarray that broadcasts to (3, 1, C)
+            Share of compute, KV memory and queue servers to plan for.
+
+        Returns
+        -------
+        ndarray
+            Not whole; infinite where a configuration lacks the resource.
+
+        Examples
+        --------
+        >>> import fleetgym
+        >>> view = fleetgym.View(fleetgym.load_instance("fleet-v0/toy/two-pools"))
+        >>> view.snapshot().replicas_needed(0.5).shape
+        (3, 1, 2)
+        """
+        capacity = np.stack((self.compute_tflops, self.kv_capacity_gb, self.max_concurrency))
+        load = self.rate_rps[:, None] * np.stack((self.work_tflop, self.kv_gb_s, self.service_s))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            parts = load / (utilization * capacity[:, None, :])
+        return np.where(load > 0, parts, 0.0)
+
     def busy_seconds(self) -> np.ndarray:
         """Return how long one request keeps one replica busy if all its servers are in use, seconds (I, C).
 

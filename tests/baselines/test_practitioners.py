@@ -22,7 +22,7 @@ from fleetgym.baselines.dynamo import Dynamo
 from fleetgym.baselines.knative import Knative
 from fleetgym.baselines.llmd import LlmD
 from fleetgym.baselines.sageserve import SageServe, cheapest_change
-from fleetgym.baselines.services import Room, Services, replicas_needed, supply
+from fleetgym.baselines.services import Room, Services, supply
 from fleetgym.baselines.spothedge import SpotHedge
 from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.model.instance import Instance
@@ -86,7 +86,7 @@ def test_loads_are_sums_of_what_workloads_need() -> None:
     """Over the workloads of a service, resource by resource; the scarcest counts."""
     instance = random_instance(3)
     snapshot, services = View(instance).snapshot(), Services(instance)
-    need, loads = replicas_needed(snapshot, 0.5), services.loads(snapshot, 0.5)
+    need, loads = snapshot.replicas_needed(0.5), services.loads(snapshot, 0.5)
     for s, numbers in enumerate(services.workloads):
         for c in range(instance.num_configurations):
             total = max(sum(need[k, i, c] for i in numbers) for k in range(3))
