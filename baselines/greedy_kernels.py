@@ -15,15 +15,15 @@ import numpy as np
 from fleetgym.planning import borrow, inline, jit
 
 # NumPy integers, because Numba compiles a kernel anew for every Python constant that it is called with.
-# Columns of `GreedyProblem.pairs`. Loads are those of the whole workload, at columns LOAD, LOAD + 1, LOAD + 2.
+# Columns of `Problem.pairs`. Loads are those of the whole workload, at columns LOAD, LOAD + 1, LOAD + 2.
 DELAY, ERROR, LOAD, ROUTE, DATA, COMPATIBLE, PAIR_COLUMNS = np.array([0, 1, 2, 5, 6, 7, 8])
-# Columns of `GreedyProblem.config`: compute, KV memory and queue servers of a replica, its row in `safe`, and what
+# Columns of `Problem.config`: compute, KV memory and queue servers of a replica, its row in `safe`, and what
 # it holds: rent and model storage, model storage alone, then GPUs of each pool.
 SERVERS, OFFSET, HELD = np.array([2, 3, 4])
 BUDGET, STORAGE = np.array([0, 1])
-# Columns of `GreedyProblem.groups`.
+# Columns of `Problem.groups`.
 START, TOP, EXCLUSIVE = np.array([0, 1, 2])
-# Entries of `GreedyProblem.rules`.
+# Entries of `Problem.rules`.
 SLO, M1, M2, M3, COVERAGE = np.array([0, 1, 2, 3, 4])
 # Values of rules[SLO].
 SERVED_MEAN, MEAN, PER_ROUTE, ELASTIC = 0.0, 1.0, 2.0, 3.0
@@ -37,7 +37,7 @@ _TINY = 1e-9  # a share below this is not worth a route
 _SLACK = 1e-10  # round-off allowed in a limit, relative to it
 
 
-class GreedyProblem(NamedTuple):
+class Problem(NamedTuple):
     """One window's problem; I workloads, C configurations, R resources, G groups."""
 
     pairs: np.ndarray  # (I, C, 8) delay and error over SLO minus 1, loads, USD, compatible

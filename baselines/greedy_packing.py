@@ -155,7 +155,7 @@ def _bound(pairs: np.ndarray, snapshot: Snapshot, layout: Layout, rules: Rules) 
     return np.minimum.reduceat(usd[:, layout.members], layout.groups[:, kernels.START], axis=1)
 
 
-def pack(snapshot: Snapshot, layout: Layout, rules: Rules) -> kernels.GreedyProblem:
+def pack(snapshot: Snapshot, layout: Layout, rules: Rules) -> kernels.Problem:
     """Return a snapshot in the kernels' form."""
     config = (
         snapshot.compute_tflops,
@@ -167,7 +167,7 @@ def pack(snapshot: Snapshot, layout: Layout, rules: Rules) -> kernels.GreedyProb
         *snapshot.gpu_use,
     )
     pairs = _pairs(snapshot, layout)
-    return kernels.GreedyProblem(
+    return kernels.Problem(
         pairs=pairs,
         unserved_usd=np.array(snapshot.unserved_usd, dtype=np.float64),
         config=np.stack(config, axis=1, dtype=np.float64),
@@ -180,7 +180,7 @@ def pack(snapshot: Snapshot, layout: Layout, rules: Rules) -> kernels.GreedyProb
     )
 
 
-def empty_states(problem: kernels.GreedyProblem, snapshot: Snapshot, count: int) -> tuple[kernels.State, ...]:
+def empty_states(problem: kernels.Problem, snapshot: Snapshot, count: int) -> tuple[kernels.State, ...]:
     """Return states with nothing switched on; absent workloads lack nothing."""
     groups, workloads, resources = problem.groups.shape[0], problem.unserved_usd.size, problem.limits.size
     shapes = ((groups, workloads), (groups, 3), (workloads, 2), (resources,), (workloads,))
@@ -195,7 +195,7 @@ def empty_states(problem: kernels.GreedyProblem, snapshot: Snapshot, count: int)
     return tuple(kernels.State._make(row) for row in rows)
 
 
-def _scratch(problem: kernels.GreedyProblem) -> kernels.Scratch:
+def _scratch(problem: kernels.Problem) -> kernels.Scratch:
     groups, workloads = problem.groups.shape[0], problem.unserved_usd.size
     return kernels.Scratch(
         levels=np.zeros((groups, workloads), dtype=np.int64),

@@ -19,7 +19,7 @@ _BISECTIONS = 8
 _SLACK = 1e-12  # round-off allowed in a limit, relative to it
 
 
-class QueueingProblem(NamedTuple):
+class Problem(NamedTuple):
     """One window's problem; I workloads, C configurations, G pools of GPUs."""
 
     rate_rps: np.ndarray  # (I,)

@@ -14,7 +14,7 @@ from ..agents import RollingAgent
 from ..rates import keeps_slos, placeable
 from .placing_kernels import (
     LEAST_FRACTION,
-    QueueingProblem,
+    Problem,
     cheapest_place,
     fits,
     needed,
@@ -169,7 +169,7 @@ class _Placing:
         )
 
 
-def _packed(snapshot: Snapshot, rules: QueueingPlanner) -> QueueingProblem:
+def _packed(snapshot: Snapshot, rules: QueueingPlanner) -> Problem:
     """Return the window's problem as the kernels take it."""
     instance = snapshot.instance
     ttft = np.array([[math.inf if w.ttft_slo_s is None else w.ttft_slo_s] for w in instance.workloads])
@@ -182,7 +182,7 @@ def _packed(snapshot: Snapshot, rules: QueueingPlanner) -> QueueingProblem:
     def array(values: Any, dtype: type = float) -> np.ndarray:
         return np.ascontiguousarray(values, dtype=dtype)
 
-    return QueueingProblem(
+    return Problem(
         rate_rps=array(snapshot.rate_rps),
         arrival_cv2=array([w.arrival_cv2 for w in instance.workloads]),
         work_tflop=array(snapshot.work_tflop),
