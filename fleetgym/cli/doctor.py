@@ -143,13 +143,10 @@ def warmup() -> str:
     from fleetgym.agents.view import View
     from fleetgym.evaluation.jobs import Job, run_job
     from fleetgym.kernels.compile import cache_folder
-    from fleetgym.model.window import window_model
 
     for name in ("hold", "gh", "agh", "margin", "lookahead"):
         run_job(Job(name, _toy(), 0), isolate="never")
     view = View(_toy())
     view.steady_cost_usd(view.fleet)  # as agents ask for it
-    model = window_model(view.instance)
-    model.admit(model.initial_state(), view.fleet, view.conditions)  # as the environments of one step do
     folder = cache_folder()
     return "nothing can be kept: no folder is writable" if folder is None else str(folder)

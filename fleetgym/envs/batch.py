@@ -286,7 +286,7 @@ class EpisodeBatch:
 
     def last_result(self) -> WindowResult:
         """Return what the episode that was played last has cost and why; for a batch of one."""
-        return WindowResult.of(self._workspaces[0][1], int(self._report.counts[0, 1]))
+        return WindowResult.of(self._workspaces[0][1])
 
     def state(self, episode: int) -> FleetState:
         """Return an independent copy of what an episode carries along."""

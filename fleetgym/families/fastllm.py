@@ -1,4 +1,4 @@
-"""From a size and a generator to an instance in a regime in which FastLLM's experiments can be repeated.
+"""Make instances in a regime in which FastLLM's experiments can be repeated.
 
 The paper (section 4.1) prints ranges and leaves units, token lengths and error rates open; this regime is ours,
 found so that its magnitudes are near the paper's. Money follows the paper: rho in USD per millisecond and phi in
@@ -325,9 +325,7 @@ def _performance(
             total, prefill = _coefficients(t, column)
             found["in"][i, c], found["out"][i, c] = total.per_input_token, total.per_output_token
             found["prefill"][i, c] = prefill.per_input_token
-            found["work"][i, c] = delay.work_tflop_per_token(
-                column.model.params_b, column.tier.precision, t.compute
-            )
+            found["work"][i, c] = delay.work_tflop_per_token(column.model.params_b, t.compute)
             share = delay.error_share(t.error, column.model.params_b, column.tier.precision)
             found["error"][i, c] = share * column.model.quality
         # The requests of an hour are stored for that hour, in every hour of the day.

@@ -1,4 +1,4 @@
-"""The one place where a window's economics happen: target fleet and conditions in, new state and costs out.
+"""Play a window: from a target fleet and its conditions to the new state and the costs, in one place.
 
 `WindowModel` holds an instance in the kernels' form, `FleetState` what an episode carries along.
 `docs/model.md` is the specification; `fleetgym/reference/` is the independent reference evaluator.
@@ -11,7 +11,7 @@ import functools
 
 import numpy as np
 
-from fleetgym.kernels import admission, economics, window
+from fleetgym.kernels import economics, window
 from fleetgym.kernels.records import Played, Problem, pack_problem
 from fleetgym.kernels.routing_data import new_workspace
 from fleetgym.kernels.window import new_memory, new_played
@@ -94,23 +94,6 @@ class Router:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Admission:
-    """What became of a target fleet."""
-
-    granted: np.ndarray  # (C,) int64 replicas that start, or run at once
-    denied: np.ndarray  # (C,) wanted and not granted
-    lost: np.ndarray  # (C,) taken away by availability or budget
-    forced_outage: int  # replicas that gave way to one that does not serve yet
-    fees_usd: float  # start-up fees
-
-    @classmethod
-    def of(cls, moves: np.ndarray, forced_outage: int, fees_usd: float) -> Admission:
-        """Return what the kernel noted in the rows of `moves`."""
-        granted, denied, lost = moves[[admission.GRANTED, admission.DENIED, admission.LOST]]
-        return cls(granted, denied, lost, forced_outage, fees_usd)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
 class WindowResult:
     """What one window cost and why."""
 
@@ -120,20 +103,17 @@ class WindowResult:
     routing: np.ndarray  # (I, C) share of each workload on each configuration
     serving: np.ndarray  # (C,) replicas that served
     held: np.ndarray  # (C,) replicas that were held and paid for: running, starting and draining ones
-    admission: Admission
 
     @classmethod
-    def of(cls, played: Played, forced_outage: int) -> WindowResult:
+    def of(cls, played: Played) -> WindowResult:
         """Return copies of what the kernels noted."""
-        terms, moves = played.terms_usd.copy(), played.moves
         return cls(
-            terms_usd=terms,
+            terms_usd=played.terms_usd.copy(),
             unserved_share=played.share[0].copy(),
             miss_share=played.share[1].copy(),
             routing=played.routing.copy(),
             serving=played.serving.copy(),
             held=played.held.copy(),
-            admission=Admission.of(moves, forced_outage, float(terms[economics.T_STARTUP])),
         )
 
     @property
@@ -194,44 +174,6 @@ class WindowModel:
         """Return a router without memory."""
         return Router(self.problem)
 
-    def admit(self, state: FleetState, target: np.ndarray, conditions: Conditions) -> Admission:
-        """Admit a target fleet: section 2 of the model page.
-
-        Parameters
-        ----------
-        state : FleetState
-            Its replicas are modified in place: afterwards they are what is held during the window.
-        target : ndarray of int64, shape (C,)
-            The fleet wanted.
-        conditions : Conditions
-            Availability and prices of the window.
-
-        Returns
-        -------
-        Admission
-            What was granted, denied and lost, and the fees.
-        """
-        problem = self.problem
-        moves = np.zeros((admission.NUM_MOVES, self.instance.num_configurations), dtype=np.int64)
-        forced_outage, fees_usd = admission.admit(
-            np.array(target, dtype=np.int64),  # copies: read-only arrays would be compiled for once more
-            state.replicas,
-            moves,
-            problem.order,
-            problem.slot_start,
-            problem.slot_exclusive,
-            problem.gpu_use,
-            np.array(conditions.available_gpus),
-            np.zeros(self.instance.num_pools, dtype=np.int64),
-            self.hold_usd(conditions.price_factor),
-            problem.startup_usd,
-            problem.startup_windows,
-            state.window == 0,
-            self.budget_usd(state.spent_usd),
-            problem.budget[window.BUDGET_KIND] == window.POOL_BUDGET,
-        )
-        return Admission.of(moves, int(forced_outage), fees_usd)
-
     def step(
         self, state: FleetState, target: np.ndarray, conditions: Conditions, router: Router
     ) -> WindowResult:
@@ -251,9 +193,9 @@ class WindowModel:
         Returns
         -------
         WindowResult
-            Costs, shares and what happened to the fleet.
+            Costs and shares.
         """
-        status, forced_outage, state.spent_usd = window.play_from_python(
+        status, _, state.spent_usd = window.play_from_python(
             router.packed.words,
             *router.memory,
             *conditions.packed(),
@@ -264,7 +206,7 @@ class WindowModel:
         )
         self.check(status)
         state.window += 1
-        return WindowResult.of(router.played, int(forced_outage))
+        return WindowResult.of(router.played)
 
     def operate(
         self, serving: np.ndarray, conditions: Conditions, router: Router

@@ -1,12 +1,10 @@
-"""FastLLM's delay model against numbers worked out by hand, mode by mode."""
+"""FastLLM's delay model against numbers worked out by hand."""
 
 import pytest
 
 from fleetgym.files.errors import UnknownNameError
 from fleetgym.hardware.performance import delay
 from fleetgym.hardware.performance.coefficients import Coefficients
-
-PAPER = delay.DelayOptions.paper()
 
 
 def test_delay_by_hand():
@@ -27,41 +25,17 @@ def test_task_overhead_and_precision_scale_the_delay():
     assert delay.compute_s_per_token(10.0, "int4", 500.0) == pytest.approx(base / 4)
 
 
-def test_memory_modes():
-    """The paper ignores quantisation: a 140 GB model in INT4 does not fit one 80 GB GPU there."""
+def test_memory_and_compute_by_hand():
+    """Weights shrink with the precision, work does not; a deeper pipeline loses compute."""
     assert delay.free_memory_gb(80.0, 140.0, "int4", 1) == pytest.approx(45.0)
-    assert delay.free_memory_gb(80.0, 140.0, "int4", 1, PAPER) == pytest.approx(-60.0)
-    assert delay.free_memory_gb(80.0, 140.0, "fp16", 4, PAPER) == pytest.approx(180.0)
-
-
-def test_kv_modes():
-    """Little's law counts requests in service; the paper's residency makes the row idle."""
-    assert delay.kv_gb(3e-4, 800, 5.0, 4.0, 3350.0) == pytest.approx(3e-4 * 800 * 20)
-    paper = delay.kv_gb(3e-4, 800, 5.0, 4.0, 3350.0, PAPER)
-    assert paper == pytest.approx((3e-4 * 800) ** 2 / 3350)
-    assert paper == delay.kv_gb(3e-4, 800, 500.0, 40.0, 3350.0, PAPER)
-
-
-def test_bubble_modes():
-    """A deeper pipeline loses compute, except in the paper's constant."""
+    assert delay.free_memory_gb(80.0, 140.0, "fp16", 4) == pytest.approx(180.0)
+    assert delay.work_tflop_per_token(8.0, 2.0) == pytest.approx(0.032)
     eta = [delay.compute_efficiency(m) for m in (1, 2, 4)]
     assert eta == pytest.approx([0.9, 0.9 * 8 / 9, 0.9 * 8 / 11])
-    assert {delay.compute_efficiency(m, PAPER) for m in (1, 2, 4)} == {0.9}
-
-
-def test_storage_and_scaling_modes():
-    """Weights are stored once per deployment, and precision does not shrink the work, unless asked for."""
-    assert delay.stored_copies(2, 5) == 2
-    assert delay.stored_copies(2, 5, PAPER) == 5
-    assert delay.work_tflop_per_token(8.0, "int8", 2.0) == pytest.approx(0.032)
-    scaled = delay.DelayOptions(compute_scaling="paper")
-    assert delay.work_tflop_per_token(8.0, "int8", 2.0, scaled) == pytest.approx(0.016)
 
 
 def test_errors_name_the_valid_choices():
-    """Misspelt modes and precisions are refused where they are given."""
-    with pytest.raises(UnknownNameError, match="mode of kv 'papr'; did you mean 'paper'"):
-        delay.DelayOptions(kv="papr")
+    """A misspelt precision is refused where it is given."""
     with pytest.raises(UnknownNameError, match="precision 'fp61'; did you mean 'fp16'"):
         delay.compute_s_per_token(1.0, "fp61", 1.0)
 

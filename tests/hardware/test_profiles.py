@@ -11,7 +11,7 @@ from places import SHARED
 
 from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.hardware.performance.lengths import Lengths, mixture, published, published_totals
-from fleetgym.hardware.performance.profiles import PROFILES, Profile, fleet_sim_profile, measured_profiles
+from fleetgym.hardware.performance.profiles import PROFILES, Profile, measured_profiles
 
 FIXTURES = SHARED / "fixtures" / "fleet_sim"
 NAMES = {"A100_80GB": "A100-80GB", "H100_80GB": "H100-80GB", "A10G": "A10G"}
@@ -127,15 +127,6 @@ def test_draws_follow_the_law(boxes: Lengths) -> None:
     assert np.array_equal(outputs, again[1])
 
 
-def test_requests_as_a_law() -> None:
-    """The law of a trace has the trace's moments."""
-    inputs, outputs = np.array([5, 5, 9]), np.array([1, 1, 4])
-    law = Lengths.from_requests(inputs, outputs)
-    assert law.share.size == 2
-    assert law.mean_input == pytest.approx(19 / 3)
-    assert law.mean_output == pytest.approx(2.0)
-
-
 @pytest.mark.parametrize(
     "make",
     [
@@ -158,7 +149,7 @@ def test_nonsense_is_refused(make) -> None:
 
 def test_unknown_names() -> None:
     """Both tables name the nearest known name."""
-    for look_up in (published, fleet_sim_profile, measured_profiles):
+    for look_up in (published, measured_profiles):
         with pytest.raises(UnknownNameError):
             look_up("lmsyss")
 

@@ -11,6 +11,7 @@ import pytest
 from toys import configuration, make_instance, nominal_scenario, pool
 
 from fleetgym import reference
+from fleetgym.kernels import admission
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
 from fleetgym.model.scenario import Scenario
@@ -960,7 +961,7 @@ def admit_by_fast_path(case: Case, instance: Instance, scenario: Scenario) -> Ex
     """Run the fast path's admission."""
     names, before = [c.id for c in instance.configurations], case.before
     model = WindowModel(instance)
-    state = model.initial_state()
+    state, conditions = model.initial_state(), Conditions.of(scenario, case.window)
     state.window, state.spent_usd = case.window, before.spent
     for c, name in enumerate(names):
         state.replicas[c] = 0
@@ -969,16 +970,33 @@ def admit_by_fast_path(case: Case, instance: Instance, scenario: Scenario) -> Ex
             state.starting[c, k] = before.starting.get(name, {}).get(k + 1, 0)
             state.draining[c, k] = before.draining.get(name, {}).get(k + 1, 0)
     target = np.array([case.target.get(name, 0) for name in names])
-    got = model.admit(state, target, Conditions.of(scenario, case.window))
+    problem, moves = model.problem, np.zeros((admission.NUM_MOVES, len(names)), dtype=np.int64)
+    forced_outage, fees_usd = admission.admit(
+        target,
+        state.replicas,
+        moves,
+        problem.order,
+        problem.slot_start,
+        problem.slot_exclusive,
+        problem.gpu_use,
+        conditions.available_gpus.copy(),
+        np.zeros(instance.num_pools, dtype=np.int64),
+        model.hold_usd(conditions.price_factor),
+        problem.startup_usd,
+        problem.startup_windows,
+        case.window == 0,
+        model.budget_usd(case.before.spent),
+        instance.budget is not None and instance.budget.kind == "pool",
+    )
     return Expected(
         _named(names, state.running),
         _named_by_windows(names, state.starting),
         _named_by_windows(names, state.draining),
-        _named(names, got.granted),
-        _named(names, got.denied),
-        _named(names, got.lost),
-        got.forced_outage,
-        got.fees_usd,
+        _named(names, moves[admission.GRANTED]),
+        _named(names, moves[admission.DENIED]),
+        _named(names, moves[admission.LOST]),
+        forced_outage,
+        fees_usd,
     )
 
 

@@ -1,16 +1,13 @@
-"""FastLLM's delay and memory model: from weights, bandwidth and (TP, PP) to delays, KV use and storage.
+"""Compute FastLLM's delays, memory and compute of a request from weights, bandwidth, and tensor and pipeline degree.
 
-Where the paper is silent or inconsistent, `DelayOptions` names the choice. Its defaults are what is right;
-`DelayOptions.paper()` is what the publication does. Units here are seconds, GB and GB/s; the paper's
-milliseconds and 24-hour prices belong to the loader of its instances.
+Where the paper is silent or inconsistent, the docstrings say what is chosen here and what the paper does. Units are
+seconds, GB and GB/s.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Literal, get_args
 
 from fleetgym.files.errors import UnknownNameError
 from fleetgym.hardware.performance.coefficients import Coefficients
@@ -24,65 +21,8 @@ ERROR_FACTOR: Mapping[str, float] = MappingProxyType(
     {"fp16": 1.0, "bf16": 1.0, "fp8": 1.15, "int8": 1.15, "int4": 1.35}
 )
 
-KvMode = Literal["littles-law", "paper"]
-MemoryMode = Literal["quantised", "paper"]
-StorageMode = Literal["per-deployment", "paper"]
-BubbleMode = Literal["pipeline", "constant"]
-ScalingMode = Literal["off", "paper"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DelayOptions:
-    """The choices that FastLLM leaves open, each with the right default and the paper's reading.
-
-    Parameters
-    ----------
-    kv : {"littles-law", "paper"}
-        KV memory of eq. (5f). ``littles-law``: tokens resident are arrival rate x delay x tokens. ``paper``:
-        no arrival rate, and a residency of tokens x KV bytes / bandwidth, about 0.1 ms: it never binds.
-    memory : {"quantised", "paper"}
-        Whether weights in memory shrink with the precision. The paper keeps their FP16 size.
-    model_storage : {"per-deployment", "paper"}
-        Whether stored weights are paid once per deployed (model, tier) or, as printed, per workload too.
-    bubble : {"pipeline", "constant"}
-        Compute efficiency: with the bubble of a pipeline of `microbatches`, or one eta for every depth. With
-        the constant, and a tiny communication delay, depth neither costs nor gains anything.
-    compute_scaling : {"off", "paper"}
-        Whether work per token shrinks with the precision. The tier's TFLOPS already hold that gain, so
-        the paper's scaling would count it twice.
-    efficiency : float
-        eta at one pipeline stage.
-    microbatches : int
-        Micro-batches in flight, for the bubble.
-    """
-
-    kv: KvMode = "littles-law"
-    memory: MemoryMode = "quantised"
-    model_storage: StorageMode = "per-deployment"
-    bubble: BubbleMode = "pipeline"
-    compute_scaling: ScalingMode = "off"
-    efficiency: float = 0.9
-    microbatches: int = 8
-
-    def __post_init__(self) -> None:
-        modes = {
-            "kv": KvMode,
-            "memory": MemoryMode,
-            "model_storage": StorageMode,
-            "bubble": BubbleMode,
-            "compute_scaling": ScalingMode,
-        }
-        for name, kind in modes.items():
-            if getattr(self, name) not in get_args(kind):
-                raise UnknownNameError(f"mode of {name}", getattr(self, name), get_args(kind))
-
-    @classmethod
-    def paper(cls) -> DelayOptions:
-        """Return the choices as published, but for compute scaling: the regime's magnitudes need it off."""
-        return cls(kv="paper", memory="paper", model_storage="paper", bubble="constant")
-
-
-DEFAULT = DelayOptions()
+_EFFICIENCY = 0.9  # eta at one pipeline stage
+_MICROBATCHES = 8  # in flight
 
 
 def compute_s_per_token(
@@ -165,10 +105,10 @@ def prefill_coefficients(compute_s: float, tensor_parallel: int) -> Coefficients
     return Coefficients(0.0, compute_s / tensor_parallel, 0.0)
 
 
-def free_memory_gb(
-    memory_gb: float, weight_gb: float, precision: str, gpus: int, options: DelayOptions = DEFAULT
-) -> float:
-    """Return what the weights leave for the KV cache of one replica: gpus x C - B (eq. 5f).
+def free_memory_gb(memory_gb: float, weight_gb: float, precision: str, gpus: int) -> float:
+    """Return what the weights leave for the KV cache of one replica, gpus x C - sigma B (eq. 5f).
+
+    The paper keeps the weights' FP16 size; here they shrink with the precision.
 
     Parameters
     ----------
@@ -177,136 +117,45 @@ def free_memory_gb(
     weight_gb : float
         FP16 weights, B.
     precision : str
-        A key of `SIGMA`; scales the weights unless ``options.memory`` is ``"paper"``.
+        A key of `SIGMA`.
     gpus : int
         n x m.
-    options : DelayOptions
-        The choices.
 
     Returns
     -------
     float
         GB, all GPUs together; negative where the weights do not fit.
     """
-    scale = 1.0 if options.memory == "paper" else _of(SIGMA, precision)
-    return gpus * memory_gb - weight_gb * scale
+    return gpus * memory_gb - weight_gb * _of(SIGMA, precision)
 
 
-def kv_gb(
-    kv_gb_per_token: float,
-    tokens: float,
-    rate_rps: float,
-    delay_s: float,
-    bandwidth_gb_per_s: float,
-    options: DelayOptions = DEFAULT,
-) -> float:
-    """Return the KV memory that serving all of a workload takes in one replica (eq. 5f).
-
-    The row is linear in both modes: the sum of `kv_gb` x fraction served is at most `free_memory_gb`.
-
-    Parameters
-    ----------
-    kv_gb_per_token : float
-        beta.
-    tokens : float
-        Tokens of a request, r.
-    rate_rps : float
-        Arrivals per second, used by Little's law only.
-    delay_s : float
-        Time a request stays, used by Little's law only.
-    bandwidth_gb_per_s : float
-        Memory bandwidth, used by the paper's residency only.
-    options : DelayOptions
-        The choices.
-
-    Returns
-    -------
-    float
-        GB.
-
-    Examples
-    --------
-    >>> kv_gb(1e-4, 1000, 5.0, 2.0, 2000.0)
-    1.0
-    >>> kv_gb(1e-4, 1000, 5.0, 2.0, 2000.0, DelayOptions.paper()) < 1e-5
-    True
-    """
-    if options.kv == "paper":
-        residency_s = tokens * kv_gb_per_token / bandwidth_gb_per_s
-        return kv_gb_per_token * tokens * residency_s
-    return kv_gb_per_token * tokens * rate_rps * delay_s
-
-
-def compute_efficiency(pipeline_parallel: int, options: DelayOptions = DEFAULT) -> float:
+def compute_efficiency(pipeline_parallel: int) -> float:
     """Return eta(m), the share of the GPUs' TFLOPS that a pipeline of m stages uses (eq. 5g).
 
-    Parameters
-    ----------
-    pipeline_parallel : int
-        m.
-    options : DelayOptions
-        The choices; with ``bubble="pipeline"`` b micro-batches fill b of b + m - 1 steps.
-
-    Returns
-    -------
-    float
-        In (0, 1].
+    With b micro-batches in flight, a pipeline works in b of b + m - 1 steps. The paper has one eta for every depth:
+    with its tiny communication delay, depth then neither costs nor gains anything.
 
     Examples
     --------
     >>> [round(compute_efficiency(m), 3) for m in (1, 2, 4)]
     [0.9, 0.8, 0.655]
-    >>> compute_efficiency(4, DelayOptions.paper())
-    0.9
     """
-    if options.bubble == "constant":
-        return options.efficiency
-    return options.efficiency * options.microbatches / (options.microbatches + pipeline_parallel - 1)
+    return _EFFICIENCY * _MICROBATCHES / (_MICROBATCHES + pipeline_parallel - 1)
 
 
-def work_tflop_per_token(
-    params_b: float, precision: str, kappa: float = 1.0, options: DelayOptions = DEFAULT
-) -> float:
+def work_tflop_per_token(params_b: float, kappa: float = 1.0) -> float:
     """Return the compute of one token, alpha = 2 x parameters x kappa, in TFLOP.
+
+    It does not shrink with the precision: the tier's TFLOPS already hold that gain.
 
     Parameters
     ----------
     params_b : float
         Billions of parameters that a token touches.
-    precision : str
-        A key of `SIGMA`; matters only with ``compute_scaling="paper"``.
     kappa : float
         Task overhead on compute.
-    options : DelayOptions
-        The choices.
-
-    Returns
-    -------
-    float
-        TFLOP per token.
     """
-    scale = _of(SIGMA, precision) if options.compute_scaling == "paper" else 1.0
-    return 2.0 * params_b * kappa * scale / 1000.0
-
-
-def stored_copies(deployments: int, workloads_served: int, options: DelayOptions = DEFAULT) -> int:
-    """Return how many copies of a model's weights are paid for.
-
-    Parameters
-    ----------
-    deployments : int
-        (model, tier) pairs deployed.
-    workloads_served : int
-        (workload, model, tier) triples with a positive fraction.
-    options : DelayOptions
-        The choices.
-
-    Returns
-    -------
-    int
-        `workloads_served` as printed in the paper, `deployments` by default.
-    """
-    return workloads_served if options.model_storage == "paper" else deployments
+    return 2.0 * params_b * kappa / 1000.0
 
 
 def error_share(base_error_8b: float, params_b: float, precision: str) -> float:

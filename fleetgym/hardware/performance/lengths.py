@@ -117,12 +117,6 @@ class Lengths:
         inputs_from, inputs_to, outputs_from, outputs_to, weight = (np.asarray(column) for column in columns)
         return cls(inputs_from, inputs_to, outputs_from, outputs_to, weight)
 
-    @classmethod
-    def from_requests(cls, input_tokens: np.ndarray, output_tokens: np.ndarray) -> Lengths:
-        """Return the empirical law of requests, (n,) each: their joint histogram with cells of one token."""
-        pairs, counts = np.unique(np.stack((input_tokens, output_tokens)), axis=1, return_counts=True)
-        return cls(pairs[0], pairs[0], pairs[1], pairs[1], counts)
-
     # -- what they say --------------------------------------------------------------------------------------
 
     def share_up_to(self, total: int) -> float:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from fleetgym.files.errors import FleetgymError, UnknownNameError
+from fleetgym.files.errors import FleetgymError
 from fleetgym.hardware import catalog
 from fleetgym.hardware.performance import roofline
 from fleetgym.hardware.performance.coefficients import Deployment
@@ -228,19 +228,6 @@ _PUBLISHED = (
 #: inference-fleet-sim's published profiles, section 3.2. They are no measurements: a Llama-3-70B on one A10G does not
 #: fit, and a prompt costs a step per chunk whatever the compute.
 PROFILES: Mapping[str, Profile] = MappingProxyType({profile.name: profile for profile in _PUBLISHED})
-
-
-def fleet_sim_profile(name: str) -> Profile:
-    """Return a profile of `PROFILES`.
-
-    Raises
-    ------
-    UnknownNameError
-        For an unknown name.
-    """
-    if name not in PROFILES:
-        raise UnknownNameError("fleet-sim profile", name, PROFILES)
-    return PROFILES[name]
 
 
 def deployment_profile(
