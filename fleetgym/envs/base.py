@@ -1,4 +1,4 @@
-"""What all environments of ours share: true copies, and a specification that can be written as JSON."""
+"""Make environments copyable, and their specifications writable as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Episodes in arrays: instances and scenarios in, and for each window actions in, observations and infos out.
+"""Play many episodes at once in arrays: actions of a window to observations, costs and infos.
 
 `EpisodeBatch` is what `FleetAlloc-v0` stands on, with one episode or thousands; the work is done in
 `fleetgym.kernels.batch`.

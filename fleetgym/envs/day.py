@@ -1,4 +1,4 @@
-"""An environment, an agent and a day in; what happens, window by window, out."""
+"""Let an agent play a day, and yield its windows one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`FleetAlloc-v0`: the Gymnasium environment that steps through demand windows."""
+"""Define `FleetAlloc-v0`, the Gymnasium environment that steps through windows of demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`FleetAlloc-v1`: the same windows and money as `FleetAlloc-v0`, with the time of the week, forecasts and warnings.
+"""Define `FleetAlloc-v1`: `FleetAlloc-v0` with the time of the week, forecasts and warnings in its observations.
 
 While it is a preview it has a namespace of its own, as `preview/FleetAlloc-v1`. Otherwise Gymnasium would tell
 everybody who plays v0 that it is out of date.

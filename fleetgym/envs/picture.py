@@ -1,4 +1,4 @@
-"""From the record of an episode to a picture of it: fleet, demand and cost over the day, as an RGB array.
+"""Draw an episode as an RGB array: fleet, demand and cost over the day.
 
 Everything is painted into one array; Pillow only draws words, which are kept. A frame takes a few milliseconds,
 so that a whole day can be filmed.

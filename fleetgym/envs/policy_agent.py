@@ -1,4 +1,4 @@
-"""A policy that was trained behind wrappers in, an agent out that `fleetgym compare` can play."""
+"""Make an agent that `fleetgym compare` can play from a policy that was trained behind wrappers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a picture of an episode needs: one row per window played, kept only while somebody watches."""
+"""Record the windows of an episode for pictures, while somebody watches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Showing an episode: a fleet state and its costs in; text, an RGB array or a window on the screen out."""
+"""Show an episode as text, as an RGB array, or on the screen."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def checked_render_mode(mode: str | None, modes: Sequence[str]) -> str | None:
 
 
 def has_render_mode(mode: str | None) -> bool:
-    """Tell whether an environment was made to be shown; warn if it was not."""
+    """Return True if the environment was made to be shown; warn if it was not."""
     if mode is None:
         gymnasium.logger.warn("render() without a render_mode: make the env with render_mode='ansi'")
     return mode is not None

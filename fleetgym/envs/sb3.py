@@ -1,4 +1,4 @@
-"""The batched environment for stable-baselines3, and files of policies that know on what they were trained."""
+"""Connect the batched environment to stable-baselines3, and save policies with what they were trained on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which scenario an episode plays: an instance and reset options in, a stored, a drawn or a given scenario out."""
+"""Choose the scenario of an episode: a stored, a sampled or a given one."""
 
 from __future__ import annotations
 

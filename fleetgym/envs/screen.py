@@ -1,4 +1,4 @@
-"""A window on the screen that shows RGB arrays, for ``render_mode="human"``."""
+"""Show RGB arrays in a window on the screen, for ``render_mode="human"``."""
 
 from __future__ import annotations
 

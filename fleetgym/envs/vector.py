@@ -1,4 +1,4 @@
-"""`FleetAlloc-v0` many times over: the batched environment behind ``gymnasium.make_vec``."""
+"""Define the batched `FleetAlloc-v0` behind ``gymnasium.make_vec``."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class FleetAllocVectorEnv(PortableEnv, VectorEnv):
         Threads to share the work; by default one per 128 environments, and no more than processors. The
         numbers do not depend on it.
     max_episode_steps : int, optional
-        Truncate episodes after so many windows, as `gymnasium.make` does with an argument of this name.
+        Truncate episodes after this number of windows, as `gymnasium.make` does with an argument of this name.
     render_mode : None
         Batches are not rendered.
 

@@ -1,1 +1,1 @@
-"""The families of the standard set: how instances are made from a seed (entry point: `fleetgym.families.generate`)."""
+"""Make the instances of each family from a seed; `fleetgym.families.generate` is the entry point."""

@@ -1,4 +1,4 @@
-"""From demand and columns to a budget that binds: a rate in USD per hour, or a pool in USD per day."""
+"""Set a budget that binds: a rate in USD per hour, or a pool in USD per day."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The families that come with fleetgym, as the entry points of ``fleetgym.families`` name them."""
+"""List the families that come with fleetgym, as the entry points of ``fleetgym.families`` name them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a law of bursts to the index of dispersion of arrivals at any scale, and to arrivals drawn by it.
+"""Compute the index of dispersion of bursty arrivals at any scale, and sample such arrivals.
 
 Two laws, because two kinds of traffic differ in what grows with the rate. *Modulated* arrivals are Poisson at a rate
 that wanders, so their dispersion grows with the rate: chat. *Clustered* arrivals come in groups, each spread over some

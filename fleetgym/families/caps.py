@@ -1,4 +1,4 @@
-"""From a draft to arrival rates and GPU caps: the mean fleet has the size's GPUs, the pools bear the peak, and bind."""
+"""Set arrival rates and GPU limits: the mean fleet has the size's GPUs, and the limits bind at the peak."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fleetgym.families import demand
 from fleetgym.families.draft import Draft, dear_penalties, pools_alone
 from fleetgym.families.static import Columns, allocate, largest_load
 
-#: Of the GPUs that would do the mean work alone, so many are reserved: the nights of working days need about them.
+#: Reserved share of the GPUs that would do the mean work alone: about what the nights of working days need.
 COMMITTED_SHARE = 0.4
 
 

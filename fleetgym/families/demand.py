@@ -1,4 +1,4 @@
-"""From a family's name and a generator to demand over a week, relative to its mean, and the process behind it."""
+"""Sample a family's demand over a week, relative to its mean, with the process behind it."""
 
 from __future__ import annotations
 

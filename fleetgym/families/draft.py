@@ -1,4 +1,4 @@
-"""The parts of a serving instance while it is made: pools, columns, and the draft that holds them, in file form.
+"""Assemble the parts of a serving instance: pools, columns, and the draft that holds them.
 
 Generated families (`fleetgym.families.serving`) and imported traces (`fleetgym.capacity.traces`) are put together
 from these.
@@ -120,7 +120,7 @@ class Candidate(Protocol):
 
 
 def two_best(found: list[Column], fewest_servers: int = 8) -> list[Column]:
-    """Keep the two smallest deployments with at least so many queue servers of each (model, tier)."""
+    """Keep the two smallest deployments of each (model, tier) that have at least `fewest_servers` queue servers."""
     kept: dict[tuple[str, str], list[Column]] = {}
     for column in found:
         if column.configuration.max_concurrency >= fewest_servers:

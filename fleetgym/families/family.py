@@ -1,4 +1,4 @@
-"""What a family of instances is: its sizes, a generator, and the days that are stored with an instance."""
+"""Define a family of instances: its sizes, its generator, and the days that are stored with an instance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a draft with rates and caps to the finished, validated instance: prices, penalties, fleet, provenance."""
+"""Finish a draft with rates and limits as a validated instance: prices, penalties, fleet, provenance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From pools to how spot prices move, and to what is said of prices, warnings and commitments.
+"""Describe how spot prices move, and state what is known of prices, warnings and commitments.
 
 What is known: AWS and GCP publish spot prices without bids; medians of seven daily offers on marketplaces (H100, A100,
 L40S; 29 September to 5 October 2026, ewyluda/gpu-price-index) have standard deviations of .02 to .09 of logarithms,

@@ -1,4 +1,4 @@
-"""From regions, models and GPU types to a draft whose replicas are Coral's serving templates.
+"""Draft instances of several regions, models and GPU types whose replicas are Coral's serving templates.
 
 Every region has pools of several GPU types and users of its own; a template spans nodes of one region, and serves
 users of another one a round trip later. Per model and set of GPU types two templates are taken, see

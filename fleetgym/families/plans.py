@@ -1,4 +1,4 @@
-"""What each serving family and size fixes before anything is drawn: request classes, models, pools, terms."""
+"""Fix what each serving family and size has in common: request classes, models, pools, terms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a family, a size and a generator to an instance with realistic models, GPUs, prices and SLOs.
+"""Make instances with realistic models, GPUs, prices and SLOs.
 
 The order of decisions: columns from the catalogue; shares of the fleet per workload; rates, so that the mean
 fleet has the size's GPUs; caps, so that the pools together bear a stated multiple of the p99 demand; penalties

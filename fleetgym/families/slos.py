@@ -1,4 +1,4 @@
-"""From request classes and performance tables to SLOs that some configurations keep, and others break."""
+"""Choose SLOs that some configurations meet and others violate."""
 
 from __future__ import annotations
 

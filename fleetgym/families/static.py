@@ -1,4 +1,4 @@
-"""From the columns of a problem and one demand vector to the cheapest fleet that serves it (LP or MILP).
+"""Find the cheapest fleet that serves one demand vector, as an LP or a MILP.
 
 Used while instances are made, for nominal fleets, caps and penalties. It is the second stage of
 `docs/model.md` at nominal lengths with the fleet as a variable, without the tails: the queue servers are

@@ -1,4 +1,4 @@
-"""From numbers and names to what is written into files: rounded numbers, hash-derived weights."""
+"""Round numbers and derive weights from hashes, as instance files hold them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def six(value: Any) -> Any:
 
 
 def significant(value: Any, digits: int) -> Any:
-    """Round to so many significant digits, element by element.
+    """Round to `digits` significant digits, element by element.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""From request classes and a generator to demand with working days and weekends, as a measured week has them.
+"""Sample demand with working days and weekends, as measured weeks have them.
 
 The profiles are those of a public week of Azure: code moves tenfold within a working day and falls to a third at
 weekends, chat twofold and to two thirds. A workload's log profile is a mixture of both. Deviations and jumps are drawn

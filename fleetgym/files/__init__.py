@@ -1,1 +1,1 @@
-"""Files in and out: JSON, TOML and Markdown, the schema of what they hold, and the errors of what they do not."""
+"""Read, check and write JSON, TOML and Markdown files: their schema, their units, and the errors of bad input."""

@@ -1,4 +1,4 @@
-"""JSON files in and out: bounded in size, strict about what JSON is, written whole or not at all."""
+"""Read and write JSON files: bounded in size, strict about what JSON is, written whole or not at all."""
 
 from __future__ import annotations
 

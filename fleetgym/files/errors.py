@@ -1,4 +1,4 @@
-"""The errors that fleetgym raises: each says what is wrong, where, and what would be valid."""
+"""Define the errors that fleetgym raises: each says what is wrong, where, and what would be valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finished cells of a long computation: a name and its numbers in, one JSON line each; and back, so that it goes on."""
+"""Keep the finished cells of a long computation, one JSON line each, so that it can resume."""
 
 from __future__ import annotations
 

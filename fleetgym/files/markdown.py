@@ -1,4 +1,4 @@
-"""Heads, rows and sections in, Markdown out."""
+"""Write Markdown tables, and replace sections of Markdown files."""
 
 from __future__ import annotations
 

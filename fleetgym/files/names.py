@@ -1,4 +1,4 @@
-"""Names in, the same names out if nobody can take them for others: of agents, of people, and of folders.
+"""Check names of agents, people and folders, so that none can be taken for another.
 
 A name is an identity on the leaderboard: it must be told from others by eye, and be a file's name on every system.
 """

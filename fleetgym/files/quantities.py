@@ -1,4 +1,4 @@
-"""The numbers that files and options hold: each kind with its unit and two bounds, defined here alone.
+"""Define the numbers that files and options hold: each kind with its unit and two bounds, here alone.
 
 Bounds are generous for real use, and such that no product of numbers within them comes near the end of floating point:
 what a window may cost stays below `COST_USD`. `docs/inputs.md` lists which field is of which kind.

@@ -1,4 +1,4 @@
-"""Field kinds of the file formats: each reads and checks a JSON value, and describes itself as JSON Schema.
+"""Declare fields of the file formats: each kind reads and checks a JSON value, and describes itself as JSON Schema.
 
 A dataclass declares its fields with `spec`; `read_object` turns a mapping into the dataclass and names the
 JSON path of whatever is wrong; `object_schema` writes the published schema from the same declarations, and

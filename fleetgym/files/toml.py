@@ -1,4 +1,4 @@
-"""Small hand-written TOML files in, dataclasses of specs out: bounded in size, strict about every key."""
+"""Read small hand-written TOML files as dataclasses: bounded in size, strict about every key."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From GPUs and models to configurations, and from those to what they do to requests."""
+"""Describe GPUs and models, the configurations that they form, and how fast these serve requests."""

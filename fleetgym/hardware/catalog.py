@@ -1,4 +1,4 @@
-"""From the CSV tables in ``fleetgym/data`` to frozen facts about GPU types, models, accuracy and prices.
+"""Read the tables in ``fleetgym/data``: GPU types, models, accuracy and prices.
 
 Every fact names its source and says how it is known: measured, modelled, datasheet, substituted or assumed.
 ``fleetgym/data/SOURCES.md`` explains the columns and lists the licences.
@@ -113,7 +113,7 @@ class ModelType:
     precisions: tuple[str, ...] = ()  # of quantised weights; empty: 16 bit, or quantised on loading
 
     def kv_bytes(self, tokens: Any) -> Any:
-        """Return the KV cache, in bytes at 16 bit, of a sequence of so many tokens: a number or an array."""
+        """Return the KV cache, in bytes at 16 bit, of a sequence by its number of tokens: a number or an array."""
         if not self.windowed_layers:
             return self.kv_bytes_per_token * tokens
         windowed = self.windowed_layers / self.layers

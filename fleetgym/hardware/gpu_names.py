@@ -1,4 +1,4 @@
-"""A GPU or a machine as people, clouds and drivers name it in; the catalogue's GPU type and how many of it out."""
+"""Find the catalogue's GPU type, and how many, from the names that people, clouds and drivers use."""
 
 from __future__ import annotations
 
@@ -116,7 +116,5 @@ def _others() -> Mapping[str, tuple[str, int]]:
     text = resources.files("fleetgym").joinpath("data", "gpu_names.csv").read_text(encoding="utf-8")
     rows = list(csv.DictReader(text.splitlines()))
     found = {_plain(row["name"]): (row["gpu"], int(row["gpus"])) for row in rows}
-    short = {
-        name.removeprefix("standard"): what for name, what in found.items()
-    }  # Azure's meters leave it away
+    short = {name.removeprefix("standard"): what for name, what in found.items()}  # Azure's meters omit it
     return short | found

@@ -1,4 +1,4 @@
-"""A model's published ``config.json`` in; its parameters, counted, and the KV cache of a token out.
+"""Count a model's parameters and KV cache per token from its published ``config.json``.
 
 Layers are those of the Transformers library. A type of model that is not known is refused: its layers may be others.
 """

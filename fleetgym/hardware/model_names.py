@@ -1,4 +1,4 @@
-"""A model as people, hubs and clouds name it in; the catalogue's model, or what kind of name it is, out."""
+"""Find the catalogue's model from the names that people, hubs and clouds use."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The problem: instances and scenarios, the processes that draw them, actions, and the costs of a window."""
+"""Define the problem: instances, scenarios and the processes that draw them, actions, and the costs of a window."""

@@ -1,4 +1,4 @@
-"""Actions and fleets: slot options to replicas per configuration and back, and which options are allowed."""
+"""Convert actions (an option per slot) to fleets and back, and list the allowed options."""
 
 from __future__ import annotations
 

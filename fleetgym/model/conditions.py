@@ -1,4 +1,4 @@
-"""What one window brings from outside: arrivals, lengths, factors, available GPUs and prices."""
+"""Hold the exogenous data of a window: arrivals, lengths, factors, available GPUs and prices."""
 
 from __future__ import annotations
 

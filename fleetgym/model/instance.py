@@ -1,4 +1,4 @@
-"""From an instance file to a frozen, validated `Instance`.
+"""Read and validate instance files as frozen `Instance` objects.
 
 Units everywhere: requests/s, seconds, tokens, GB, TFLOP, USD, USD/h. `docs/model.md` says what each
 number does.

@@ -1,4 +1,4 @@
-"""An instance and its days in, their two files out; an edited file in, whether its days still fit it out."""
+"""Write an instance and its days to two files, and check whether the days still fit an edited instance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the name of a stored instance to a checked `Instance` and its scenarios, as its set's manifest lists them."""
+"""Load stored instances and their scenarios by name, as their set's manifest lists them."""
 
 from __future__ import annotations
 

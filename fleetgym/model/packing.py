@@ -1,4 +1,4 @@
-"""An instance in, its form for the kernels out: arrays of prices, performance, limits, and costs of late requests."""
+"""Convert an instance to the arrays that the kernels take: prices, performance, limits, costs of late requests."""
 
 from __future__ import annotations
 

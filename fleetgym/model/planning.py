@@ -216,7 +216,7 @@ class Plan:
 
 @runtime_checkable
 class Planner(Protocol):
-    """One-shot optimisation: a snapshot in, a plan out."""
+    """Plans one window: `plan` turns a snapshot into a plan."""
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Return a fleet for the snapshot's window.

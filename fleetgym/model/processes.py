@@ -1,4 +1,4 @@
-"""The random processes that an instance may name for its future: their kinds, parameters and ranges."""
+"""List the random processes that an instance may name: their kinds, parameters and ranges."""
 
 from __future__ import annotations
 

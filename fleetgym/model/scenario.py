@@ -1,4 +1,4 @@
-"""From a scenario file to `Scenario` objects: all that happens in an episode, checked against its instance."""
+"""Read scenario files, and check each `Scenario` against its instance."""
 
 from __future__ import annotations
 

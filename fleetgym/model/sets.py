@@ -1,4 +1,4 @@
-"""Where sets of instances lie: in the standard folder, and in packages that bring a set of their own.
+"""Find the folders of instance sets: the standard one, and those of packages that bring a set of their own.
 
 A folder holds ``<set>/<split>/<id>.json.gz`` beside ``<id>.scenarios.json.gz``. They are listed in ``manifest.json``,
 or in ``<set>/manifest.json``. The standard folder is looked up in the environment variable `FLEETGYM_INSTANCES`, in

@@ -1,4 +1,4 @@
-"""From what a user calls a suite, an instance or a file to its tasks."""
+"""Find the tasks that a user means by a suite, an instance or a file."""
 
 from __future__ import annotations
 

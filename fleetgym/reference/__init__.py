@@ -1,4 +1,4 @@
-"""The reference evaluator: an instance, a scenario and actions in, every cost term of every window out.
+"""Evaluate actions independently of the kernels: every cost term of every window, slowly and in plain Python.
 
 It follows `docs/model.md`, a module for each of its sections, in lists and loops; it shares no code with the fast path.
 """

@@ -1,4 +1,4 @@
-"""Section 2 of the model: a fleet and a target in; what is granted, denied and lost out, replica by replica."""
+"""Admit a target fleet replica by replica: what is granted, denied and lost (section 2 of the model)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small linear program in, its certified optimum out: HiGHS proposes a basis, dense pivots finish it.
+"""Solve a small linear program with a certificate: HiGHS proposes a basis, dense pivots finish it.
 
 Used by the reference evaluator, where a solver's absolute tolerances would be too coarse. Costs that differ by a
 millionth of a penalty decide which of two equal replicas serves.

@@ -1,4 +1,4 @@
-"""Section 1 of the model: what a window brings, and the coefficients that follow from it, as plain lists."""
+"""Compute what a window brings and the coefficients that follow, as plain lists (section 1 of the model)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Section 6 of the model: a window, its fleet and its routing in, the cost terms out."""
+"""Compute the cost terms of a window from its fleet and its routing (section 6 of the model)."""
 
 from __future__ import annotations
 

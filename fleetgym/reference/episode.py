@@ -1,4 +1,4 @@
-"""An instance, a scenario and actions in, every cost term of every window out."""
+"""Play an episode: every cost term of every window from an instance, a scenario and actions."""
 
 from __future__ import annotations
 

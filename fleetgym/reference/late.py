@@ -1,4 +1,4 @@
-"""Section 3 of the model: what a load costs in late requests, as segments that the routing can price."""
+"""Compute what a load costs in late requests, as segments that the routing can price (section 3 of the model)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sections 4 and 5 of the model: a window and serving replicas in; where requests go, and how many come late, out."""
+"""Route a window's requests over serving replicas, and count the late ones (sections 4 and 5 of the model)."""
 
 from __future__ import annotations
 

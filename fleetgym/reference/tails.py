@@ -1,4 +1,4 @@
-"""Section 5 of the model: a queue in, the probability to wait longer than some time out."""
+"""Compute the probability that a queue's wait exceeds some time (section 5 of the model)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What learners act on and see: margins per workload instead of replicas, on one environment or on a batch.
+"""Let learners choose margins per workload instead of replicas, in one environment or a batch.
 
 Replicas are too many, and a single reward for all of them tells too little. So a learner chooses how much of each
 workload's demand to be ready for, and the packer of the rule `margin` chooses the replicas. The action of all zeros is
@@ -32,7 +32,7 @@ _LARGEST = 5.0  # of a feature
 
 
 class _Learning:
-    """Episodes side by side: infos in, observations out; margins in, actions of `FleetAlloc-v0` out."""
+    """Turns infos of parallel episodes into observations, and margins into actions of `FleetAlloc-v0`."""
 
     def __init__(self, margins: Margins, discrete: bool, mask_in_observation: bool):
         self.margins, self.discrete, self.mask_in_observation = margins, discrete, mask_in_observation
@@ -125,7 +125,7 @@ def _nominal_usd(instance: Any) -> float:
 
 
 class LearningEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """`FleetAlloc-v0` for learners: margins per workload in, features per workload out. See `for_learning`."""
+    """`FleetAlloc-v0` with margins as actions and features as observations; see `for_learning`."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class LearningEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
 
 class LearningVectorEnv(VectorWrapper, RecordConstructorArgs):
-    """The same for a batch, with the numbers of the single environment, bit for bit. See `for_learning`."""
+    """`LearningEnv` for a batch, with the same numbers, bit for bit; see `for_learning`."""
 
     def __init__(
         self,

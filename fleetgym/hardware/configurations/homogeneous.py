@@ -1,4 +1,4 @@
-"""From models and tiers to every (model, tier, TP, PP) that fits memory, as configurations and slots.
+"""Enumerate every (model, tier, TP, PP) that fits memory, as configurations and slots.
 
 A tier is a GPU type at a precision. TP stays within a node and divides the attention heads; PP divides the
 layers among stages. `exclusive_slots` makes one group per (model, tier), as FastLLM does; `replica_slots` one

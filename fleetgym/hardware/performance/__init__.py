@@ -1,1 +1,1 @@
-"""How one deployment performs: delay models, measured rooflines, and laws of token lengths."""
+"""Model how one deployment performs: delays, rooflines, measured profiles, and distributions of token lengths."""

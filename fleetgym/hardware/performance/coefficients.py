@@ -1,4 +1,4 @@
-"""From a deployment (model, GPU, precision, TP, PP) to what it does to each workload's requests.
+"""Compute how a deployment (model, GPU, precision, TP, PP) serves each workload's requests.
 
 `fleetgym.hardware.performance.delay` is FastLLM's delay model, `fleetgym.hardware.performance.roofline` one that is
 calibrated on measured runs. Both give `Coefficients` that are affine in the mean token lengths; `performance_table`

@@ -1,4 +1,4 @@
-"""The lengths of requests in; how many tokens they hold while they are served, and how many requests fit, out."""
+"""Compute how many tokens requests hold while they are served, and how many requests fit."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class HeldTokens:
     tokens : ndarray, shape (K,)
         Numbers of tokens held.
     decoding : ndarray, shape (I, K)
-        Output tokens of a request that are generated while it holds so many.
+        Output tokens of a request that are generated while it holds this number.
     prefilling : ndarray, shape (I, K)
-        Prompt tokens of a request that are computed while it holds so many.
+        Prompt tokens of a request that are computed while it holds this number.
     rate : ndarray, shape (I,)
         Requests per second, or any multiple.
     whole : ndarray, shape (I,)

@@ -1,4 +1,4 @@
-"""Token-length distributions: a CDF or a joint histogram in; exactly summed shares and moments, and draws, out."""
+"""Describe token lengths by a CDF or a joint histogram: exact shares and moments, and samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Service profiles of replicas (W, H, chunk, KV blocks, slots, power): token lengths in, seconds and watts out."""
+"""Describe how fast replicas serve (W, H, chunk, KV blocks, slots, power): seconds and watts by token length."""
 
 from __future__ import annotations
 

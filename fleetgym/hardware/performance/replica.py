@@ -1,4 +1,4 @@
-"""From a model, its lengths and SLOs, and a node that holds some of its layers, to requests per second.
+"""Compute the requests per second of a node that holds some of a model's layers.
 
 This is the T_j(g) of Coral (Mei et al., arXiv:2605.04357, section 4.2): the most that one node of a pipeline
 serves when it holds j layers and may take 1/S of the latency SLO. The paper profiles it; here it is the roofline of
@@ -83,7 +83,7 @@ class Service:
     prefill_slo_s, decode_slo_s : float
         SLO of the first token, and of each further token.
     window_tokens : int
-        Layers with sliding-window attention see so many tokens.
+        Number of tokens that layers with sliding-window attention see.
     window_share : float
         Share of the layers that have such attention; 0: all attention is full.
     """
@@ -382,7 +382,7 @@ def _hop_s(service: Service, tokens: np.ndarray | float, stages: int, options: R
 def _room(
     service: Service, node: NodeType, share: np.ndarray, tokens: float, stages: int, options: ReplicaOptions
 ) -> np.ndarray:
-    """Return how many sequences of so many tokens fit in each of `stages` batches, (L, 1)."""
+    """Return how many sequences of this number of tokens fit in each of `stages` batches, (L, 1)."""
     model = service.model
     free_gb = node.memory_gb * options.memory_share - node.gpus * options.reserve_gb
     repeated = max(1.0, node.gpus / model.kv_heads)

@@ -1,4 +1,4 @@
-"""A roofline of LLM serving: from a deployment and nominal lengths to service times, work and capacities.
+"""Compute service times, work and capacities of a deployment at nominal lengths from a roofline of LLM serving.
 
 One decoding step of n sequences with mean context L takes
 

@@ -1,4 +1,4 @@
-"""From an instance's processes and a random generator to scenarios: demand, supply, lengths, factors."""
+"""Sample scenarios from an instance's processes: demand, supply, lengths and factors."""
 
 from fleetgym.model.dynamics.scenario import ScenarioGenerator, draw_scenario
 

@@ -1,4 +1,4 @@
-"""From drop statistics of spot GPUs and a random generator to the GPUs available in each window.
+"""Sample the GPUs available in each window from drop statistics of spot GPUs.
 
 A pool is either whole or in a drop. Drops start at random windows, take nearly all nodes, most of them at
 once, and last a lognormal time; a Gaussian copula makes pools drop together, more so within a region.

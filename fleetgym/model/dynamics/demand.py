@@ -1,4 +1,4 @@
-"""From the parameters of a demand process and a random generator to requests per window.
+"""Sample requests per window from the parameters of a demand process.
 
 Every function is vectorised over windows and workloads and draws from the generator it is given, nothing
 else. Calibration: `tools/build_demand_tables.py` and `fleetgym/data/SOURCES-demand.md`.

@@ -1,4 +1,4 @@
-"""From the parameters of a market and a random generator to what spot GPUs cost in each window.
+"""Sample the spot prices of each window from the parameters of a market.
 
 The logarithm of a price returns to its mean. Pools of a region move together. Now and then a price jumps up, and stays
 there for a while. There are no bids: AWS changed its mechanism in November 2017, and prices move more smoothly since

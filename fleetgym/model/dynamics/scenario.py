@@ -1,4 +1,4 @@
-"""From an instance and a random generator to a `Scenario`: every realised number of one episode."""
+"""Sample a `Scenario` of an instance: every realised number of one episode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a time of the week to the expected log of demand: profiles of working days and of weekends.
+"""Compute the expected log of demand at a time of the week, from profiles of working days and weekends.
 
 Each profile is a level and a few harmonics of the day. Around the midnights before Saturday and Monday one passes into
 the other over half a day. `tools/build_demand_tables.py` fits both to a measured week.

@@ -1,4 +1,4 @@
-"""Serving templates: replicas of one model on several, possibly different, nodes.
+"""Build serving templates: replicas of one model on several, possibly different, nodes.
 
 Source: Mei et al., "Coral: Cost-Efficient Multi-LLM Serving over Heterogeneous Cloud GPUs",
 arXiv:2605.04357, section 4.2. `generate` makes a library, `select` takes what an instance holds, `replicas` turns a

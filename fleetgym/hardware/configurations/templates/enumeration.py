@@ -1,4 +1,4 @@
-"""Compiled: from a table T_j(g) to the best layer split and stage plan of every multiset of nodes.
+"""Find the best layer split and stage plan of every multiset of nodes, compiled.
 
 A multiset of at most N nodes of K types is a sorted tuple of N entries in 0..K, 0 being no node. Its rank is that of
 the combination {a_i + i} in colexicographic order, so every part of a multiset has a smaller rank, and an array
@@ -299,7 +299,7 @@ def improve(table, reach, nodes, count, known, stage_of, layers, work):
         bound = 0.0
         for k in range(count):
             bound += reach[stages - 1, nodes[k] - 1]
-        limit = np.inf  # no plan of so many stages serves more
+        limit = np.inf  # no plan of this number of stages serves more
         asked = 0
         while bound > found * num_layers:
             above = found

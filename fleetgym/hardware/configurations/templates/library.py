@@ -1,4 +1,4 @@
-"""From a service, node types and a rule on size to the library of its serving templates, and back from a file."""
+"""Generate the library of a service's templates from node types and a size rule; write and read it."""
 
 from __future__ import annotations
 

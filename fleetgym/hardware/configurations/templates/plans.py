@@ -1,4 +1,4 @@
-"""The throughput-optimal placement of a model's layers on given nodes."""
+"""Place a model's layers on given nodes at the highest throughput."""
 
 from __future__ import annotations
 

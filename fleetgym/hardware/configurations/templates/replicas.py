@@ -1,4 +1,4 @@
-"""From a template that serves both phases to a configuration of an instance, and to what it does to requests."""
+"""Turn a template that serves both phases into a configuration of an instance and its performance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From whole libraries to the few templates that an instance holds, by a stated rule.
+"""Select the few templates that an instance holds from whole libraries, by a stated rule.
 
 Per model and set of GPU types: the template with the best throughput per dollar, and the one with the best
 throughput per GPU. Where that is more than the limit, the ones that lose most per dollar against their model's best

@@ -1,4 +1,4 @@
-"""From nodes for prompts and nodes for tokens in a fixed ratio to one replica that serves both phases apart.
+"""Combine prefill nodes and decode nodes in a fixed ratio into one replica.
 
 A prompt is computed on a prefill node. Its KV cache crosses the network to a decode node, where the tokens are made.
 Both sides are templates of one node, at the throughput that their phase alone has. The replica serves what the smaller
