@@ -65,7 +65,7 @@ bench: .venv/ready-dev  ## Measure the kernels against their peers, as ratios wi
 
 # What `make pages` writes. docs/results.md and the other docs/reproduce-*.md need runs that are not in
 # the repository, and take hours; tests/pages/test_pages.py compares their prose.
-PAGES := docs/inputs.md docs/bounds.md docs/environments docs/families.md docs/fleet-v2.md docs/fleet-v2-families.md docs/backlog.md instances/fleet-v1/croissant.json instances/fleet-v2/croissant.json docs/reproduce-fleet-sim.md leaderboard/tuning/README.md instances/schema instances/fleet-v0/toy
+PAGES := docs/inputs.md docs/bounds.md docs/environments docs/families.md docs/fleet-v2.md docs/fleet-v2-families.md instances/fleet-v1/croissant.json instances/fleet-v2/croissant.json docs/reproduce-fleet-sim.md leaderboard/tuning/README.md instances/schema
 
 pages: .venv/ready-dev  ## Write every page and schema anew that tools make from stored data (two CPU minutes)
 	$(BIN)/python -m tools.build_env_docs
@@ -73,11 +73,11 @@ pages: .venv/ready-dev  ## Write every page and schema anew that tools make from
 	$(BIN)/python -m tools.bound_agents --page
 	$(BIN)/python -m tools.family_cards
 	$(BIN)/python -m tools.preview_families
-	$(BIN)/python -m tools.backlog_toy --page docs/backlog.md
+	$(BIN)/python -m tools.backlog_toy --page
 	$(BIN)/python -m tools.demand_statistics --page docs/fleet-v2.md
 	$(BIN)/python -m tools.croissant
 	$(BIN)/python -m tools.tune_agents
-	$(BIN)/python -m tools.make_instances --split toy
+	$(BIN)/python -m tools.make_instances --schemas
 	rm -f results/pages_fleet_sim.jsonl
 	$(BIN)/python -m fleetgym.papers.inference_fleet_sim --cells results/pages_fleet_sim.jsonl
 
@@ -127,8 +127,8 @@ fresh-rows: .venv/ready-dev  ## Play every reference agent on a season's fresh t
 	@test -f "$(SEED)" || { echo "SEED=FILE names the season's private seed" >&2; exit 1; }
 	test -d $(PRIVATE) || $(BIN)/fleetgym season draw $(SEASON) --seed-file $(SEED) --out $(PRIVATE)
 	test -f $(PRIVATE)/fresh-$(SEASON)/best_known.json || FLEETGYM_INSTANCES=$(PRIVATE) \
-		$(BIN)/python -m tools.update_best_known fresh-$(SEASON)/dev \
-		--name bks-$(SEASON)-fresh-$(SEASON) --actions $(PRIVATE)/actions
+		$(BIN)/fleetgym best-known search fresh-$(SEASON)/dev \
+		--name bks-$(SEASON)-fresh-$(SEASON) --out $(PRIVATE)
 	for each in leaderboard/submissions/*-sample-*; do \
 		test -f leaderboard/fresh/$(SEASON)/$$(basename $$each).json.gz || \
 		$(BIN)/fleetgym rerun $$each --season $(SEASON) --instances $(PRIVATE) --workers $(WORKERS) || exit 1; \

@@ -28,6 +28,7 @@ ORDER = (
     "fleetgym/scoring",
     "fleetgym/capacity",
     "fleetgym/leaderboard",
+    "fleetgym/search",
     "fleetgym/cli",
     "baselines",
     "papers",

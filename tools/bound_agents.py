@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import fleetgym
+from fleetgym.baselines.told_lookahead import ToldLookahead
 from fleetgym.bounds.horizon import SOLVERS
 from fleetgym.bounds.nonanticipative import bounded_day, day_and_redraws
 from fleetgym.cli.process import run_program
@@ -34,9 +35,8 @@ from fleetgym.model.instance_files import write_instance
 from fleetgym.model.scenario import Scenario
 from fleetgym.model.window import FleetState, Router, WindowModel, window_model
 from fleetgym.runtime.programs import program
-from fleetgym.scoring.hindsight import plan_in_hindsight
 from fleetgym.scoring.unknown import FILE as UNKNOWN_FILE
-from tools.tell_lookahead import ToldLookahead
+from fleetgym.search.hindsight import plan_in_hindsight
 
 FAMILIES = ("ou", "drop", "budget", "tail", "multi", "grw")
 INSTANCES = tuple(f"fleet-v1/dev/{family}-s-{number}" for family in FAMILIES for number in (101, 102, 103))

@@ -43,9 +43,9 @@ from fleetgym.model.instance import Instance
 from fleetgym.model.library import entries, load_instance
 from fleetgym.model.scenario import SCENARIO_FORMAT, Scenario
 from fleetgym.runtime.programs import program
-from fleetgym.scoring.hindsight import plan_in_hindsight
-from tools.fleet_v1 import HEADLINE
-from tools.fleet_v2 import MERGED
+from fleetgym.search.hindsight import plan_in_hindsight
+from tools.family_statistics import HEADLINE
+from tools.make_instances import MERGED
 
 HOLD = tuple(f"agh(margin={margin})" for margin in (0.0, 0.15, 0.3, 0.5, 0.75)) + ("hold",)
 LAST = tuple(

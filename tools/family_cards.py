@@ -24,8 +24,7 @@ from fleetgym.runtime.programs import program
 from fleetgym.scoring.best_known import best_known_path, read_best_known
 from fleetgym.scoring.score import percent
 from tools.check_families import Verdict, judge, read_costs, write_costs
-from tools.family_statistics import compared, read_scores, section
-from tools.fleet_v1 import HEADLINE
+from tools.family_statistics import HEADLINE, compared, read_scores, section
 
 ROOT = Path(__file__).resolve().parents[1]
 COSTS = ROOT / "docs" / "data" / "families.json"

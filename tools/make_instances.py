@@ -1,14 +1,14 @@
-"""From seeds to the standard set: instance files, scenario files, JSON schemas and the manifests.
+"""Make the stored instances again from their seeds and compare them; write the preview `fleet-v2`, and the schemas.
 
-    python -m tools.make_instances                              # write fleet-v0: instances/manifest.json
-    python -m tools.make_instances --suite fleet-v1 --resume    # write what is missing of fleet-v1, and its manifest
-    python -m tools.make_instances --suite fleet-v1 --check     # make everything again and compare content
-    python -m tools.make_instances --suite fleet-v2 --resume    # the preview
+    python -m tools.make_instances --suite fleet-v1 --every 20   # compare every 20th instance with what is stored
+    python -m tools.make_instances --write [--resume]            # write fleet-v2, or what is missing of it
+    python -m tools.make_instances --schemas                     # write instances/schema
 
-The fresh split is drawn by `fleetgym season draw`.
+The manifest of a set names family, size and seed of each instance. The toys of `fleet-v0` and `fleet-v1` were written
+by hand. The fresh split is drawn by `fleetgym season draw`.
 
-Content is the same for the same versions of Python, NumPy and HiGHS (see the lock file). What is scored is the
-stored data, so an upgrade that changes a random stream changes nothing that is published.
+Content is the same for the same versions of Python, NumPy and HiGHS. Scores use the stored data, so an upgrade that
+changes a random stream changes nothing that is published.
 """
 
 from __future__ import annotations
@@ -18,220 +18,114 @@ import hashlib
 import json
 import re
 import sys
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from types import ModuleType
+from typing import NamedTuple
 
 from fleetgym.cli.process import run_program
 from fleetgym.cli.words import of
-from fleetgym.families import generate
+from fleetgym.families.generate import SEEDS, generate, stored_scenarios
 from fleetgym.files.documents import canonical_hash, canonical_json, read_json, write_atomically
 from fleetgym.files.quantities import COUNT
 from fleetgym.files.schema import to_jsonable
 from fleetgym.model.instance import Instance, instance_schema
-from fleetgym.model.library import MANIFEST_FORMAT, read_manifest
+from fleetgym.model.library import MANIFEST_FORMAT, Entry, read_manifest
 from fleetgym.model.scenario import SCENARIO_FORMAT, Scenario, scenario_schema
 from fleetgym.runtime.programs import program
-from tools import fleet_v1, fleet_v2
-from tools.fleet_v1 import Task
-from tools.toy_instances import all_toys
 
 INSTANCES = Path(__file__).resolve().parents[1] / "instances"
+MANIFESTS = {
+    "fleet-v0": INSTANCES / "manifest.json",
+    "fleet-v1": INSTANCES / "fleet-v1" / "manifest.json",
+    "fleet-v2": INSTANCES / "fleet-v2" / "manifest.json",
+}
+#: Significant digits of stored token scales.
+SCALE_DIGITS = {"fleet-v0": 6, "fleet-v1": 4, "fleet-v2": 4}
 
-#: The dev split of fleet-v0: family, size, how many. Seeds are 1, 2, ...
-DEV = (
-    ("fastllm", "4-4-5", 2),
-    ("fastllm", "6-6-10", 2),
-    ("grw", "s", 2),
-    ("grw", "m", 2),
-    ("ou", "s", 3),
-    ("ou", "m", 3),
-    ("drop", "s", 3),
-    ("drop", "m", 3),
-    ("warp", "s", 2),
-    ("trace", "m", 4),
-)
-SPLITS = {"fleet-v0": ("toy", "dev"), "fleet-v1": ("toy", "dev", "test"), "fleet-v2": ("dev", "test")}
-#: What is in the sets whose manifests have hashes of content.
-PLANS = {plan.SUITE: plan for plan in (fleet_v1, fleet_v2)}
+#: The set that may change until it is frozen; its headline families, whose mean is the score.
+PREVIEW = "fleet-v2"
+HEADLINE = ("week", "ou-v2", "drop-v2", "budget-v2", "tail-v2", "market", "split")
+#: Headline families that rank agents alike: `tools.families` joins them by the scores of 19 agents on test.
+MERGED = (("week", "drop-v2", "tail-v2", "market"), ("ou-v2", "budget-v2", "split"))
+#: Instances of size s and m, in dev and in test; `week` has fewer. The sample has the first ones of test.
+COUNTS = {"dev": {"s": 4, "m": 1}, "test": {"s": 6, "m": 2}}
+WEEKS = {"dev": {"s": 3, "m": 1}, "test": {"s": 5, "m": 1}}
+SAMPLED = 5
+
+
+class Task(NamedTuple):
+    """One instance to be made."""
+
+    family: str
+    size: str
+    seed: int
+
+    @property
+    def id(self) -> str:
+        """Id of the instance."""
+        return f"{self.family}-{self.size}-{self.seed:03d}"
+
+
+def tasks(split: str) -> list[Task]:
+    """Return the preview's instances of ``"dev"`` or ``"test"`` in the manifest's order."""
+    return [
+        Task(family, size, SEEDS[split].start + k)
+        for family in HEADLINE
+        for size, count in (WEEKS if family == "week" else COUNTS)[split].items()
+        for k in range(count)
+    ]
 
 
 def smoke(folder: Path) -> int:
-    """Write the toys and the schemas elsewhere, and check them."""
-    call = ["--split", "toy", "--out", str(folder)]
-    return main(call) or main([*call, "--check"])
+    """Make one instance again, and write the schemas elsewhere."""
+    return main(["--every", "100"]) or main(["--schemas", "--out", str(folder)])
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Write a standard set, or check that it would come out the same."""
+    """Compare a set with its generators, or write the preview or the schemas."""
     parser = program(
         __doc__,
-        writes="The files of a suite in instances/, the schemas and the manifest.",
+        writes="With --write or --schemas, files in instances/; else nothing.",
         takes="Half a CPU minute for fleet-v0; some minutes for the others.",
         smoke=smoke,
     )
-    parser.add_argument("--suite", choices=tuple(SPLITS), default="fleet-v0")
-    parser.add_argument("--split", choices=("toy", "dev", "test"), action="append", help="by default all")
-    parser.add_argument("--out", type=Path, default=INSTANCES)
-    parser.add_argument("--check", action="store_true", help="compare with what is there, write nothing")
-    parser.add_argument(
-        "--every", type=of(COUNT), default=1, metavar="N", help="check every N-th instance only"
-    )
-    parser.add_argument("--family", action="append", help="of fleet-v1 and fleet-v2; by default all")
-    parser.add_argument("--resume", action="store_true", help="keep the files that are there (not fleet-v0)")
+    parser.add_argument("--suite", choices=tuple(MANIFESTS), default="fleet-v0", help="set to compare")
+    parser.add_argument("--every", type=of(COUNT), default=1, metavar="N", help="compare every N-th instance")
+    parser.add_argument("--write", action="store_true", help=f"write {PREVIEW} and its manifest")
+    parser.add_argument("--resume", action="store_true", help="with --write: keep the files that are there")
+    parser.add_argument("--schemas", action="store_true", help="write the JSON schemas")
+    parser.add_argument("--out", type=Path, default=INSTANCES, help="folder of the sets")
     arguments = parser.parse_args(argv)
-    splits = tuple(arguments.split or SPLITS[arguments.suite])
-    if arguments.suite in PLANS:
-        plan = PLANS[arguments.suite]
-        if arguments.check:
-            return check_set(plan, splits, arguments.out, arguments.every)
-        return write_set(plan, splits, arguments.family, arguments.out, arguments.resume)
-    return make_fleet_v0(splits, arguments.out, arguments.check)
+    if arguments.schemas:
+        for name, schema in (("instance", instance_schema()), ("scenarios", scenario_schema())):
+            write_atomically(arguments.out / "schema" / f"{name}.schema.json", pretty(schema))
+        return 0
+    if arguments.write:
+        return write_preview(arguments.out, arguments.resume)
+    return compare(arguments.suite, arguments.every)
 
 
-# -- fleet-v0
+# -- comparing
 
 
-def make_fleet_v0(splits: tuple[str, ...], out: Path, check: bool) -> int:
-    """Write fleet-v0, or compare it byte by byte."""
-    changed = []
-    for name, data in fleet_v0(splits):
-        path = out / name
-        if path.is_file() and path.read_bytes() == data:
-            continue
-        changed.append(name)
-        if not check:
-            write_atomically(path, data)
-    return report(changed, check)
+def compare(suite: str, every: int) -> int:
+    """Make instances again and compare their content with the stored files; return the exit code."""
+    entries = [e for e in read_manifest(MANIFESTS[suite]).entries if "/toy/" not in e.id][::every]
+    changed = [entry.id for entry in entries if not is_made_again(entry, SCALE_DIGITS[suite])]
+    print(f"{len(entries)} instances compared, {len(changed)} differ", *changed, sep="\n", file=sys.stderr)
+    return 1 if changed else 0
 
 
-def fleet_v0(splits: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-    """Yield every file of the set by its relative name; the manifest comes last."""
-    yield "schema/instance.schema.json", pretty(instance_schema())
-    yield "schema/scenarios.schema.json", pretty(scenario_schema())
-    dev = [Task(family, size, seed) for family, size, count in DEV for seed in range(1, count + 1)]
-    entries = []
-    for split in splits:
-        for instance, scenarios, readable in toys() if split == "toy" else made(dev, 2, 6):
-            files = instance_files("fleet-v0", split, instance, scenarios, readable)
-            yield from files.items()
-            entries.append(entry("fleet-v0", split, instance, len(scenarios), files))
-    if set(splits) == {"toy", "dev"}:
-        yield "manifest.json", pretty({"format": MANIFEST_FORMAT, "entries": entries})
+def is_made_again(entry: Entry, scale_digits: int) -> bool:
+    """Return whether family, size and seed give the content of the stored files."""
+    seed = int(entry.id.rpartition("-")[2])
+    instance = generate(entry.family, entry.size, seed)
+    scenarios = stored_scenarios(instance, seed, entry.scenarios, scale_digits)
+    hashes = (instance.content_hash, canonical_hash(stored(instance, scenarios)))
+    return hashes == (entry.content_hash, canonical_hash(read_json(INSTANCES / entry.scenario_file)))
 
 
-# -- fleet-v1 and later
-
-
-def write_set(
-    plan: ModuleType, splits: tuple[str, ...], families: list[str] | None, out: Path, resume: bool
-) -> int:
-    """Write splits of a set, or some of their families, and the manifest of all that is there."""
-    written: list[str] = []
-    for split in splits:
-        todo = [] if split == "toy" else plan.tasks(split)
-        todo = [task for task in todo if families is None or task.family in families]
-        if resume:
-            todo = [task for task in todo if not complete(plan, out, split, task)]
-        for instance, scenarios, readable in toys() if split == "toy" else set_made(plan, todo):
-            files = instance_files(plan.SUITE, split, instance, scenarios, readable)
-            for name, data in reversed(files.items()):  # the instance last: it says that both are there
-                write_atomically(out / name, data)
-            written += files
-    write_atomically(out / plan.SUITE / "manifest.json", pretty(manifest(plan, out)))
-    return report(written, False)
-
-
-def check_set(plan: ModuleType, splits: tuple[str, ...], out: Path, every: int) -> int:
-    """Make instances again, and compare their content with the manifest's hashes."""
-    known = {e.id: e for e in read_manifest(out / plan.SUITE / "manifest.json").entries}
-    changed, seen = [], 0
-    for split in splits:
-        wanted = [] if split == "toy" else plan.tasks(split)[::every]
-        for instance, scenarios, _ in toys() if split == "toy" else set_made(plan, wanted):
-            name = f"{plan.SUITE}/{split}/{instance.id}"
-            hashes = (instance.content_hash, canonical_hash(stored(instance, scenarios)))
-            found = known.get(name)
-            seen += 1
-            if found is None or hashes != (found.content_hash, found.scenario_hash):
-                changed.append(name)
-    print(f"{seen} of {len(known)} instances compared", file=sys.stderr)
-    return report(changed, True)
-
-
-def set_made(
-    plan: ModuleType, tasks: Iterable[Task]
-) -> Iterator[tuple[Instance, tuple[Scenario, ...], bool]]:
-    """Yield instances as a set stores them."""
-    return made(tasks, plan.SCENARIOS, plan.SCALE_DIGITS)
-
-
-def complete(plan: ModuleType, out: Path, split: str, task: Task) -> bool:
-    """Return whether an instance's files are there."""
-    return (out / plan.SUITE / split / f"{task.id}.json.gz").is_file()
-
-
-def manifest(plan: ModuleType, out: Path) -> dict:
-    """Return the manifest of the files that are there, in the plan's order."""
-    entries = []
-    for split in SPLITS[plan.SUITE]:
-        names = [toy.instance.id for toy in all_toys()] if split == "toy" else []
-        names += [] if split == "toy" else [task.id for task in plan.tasks(split)]
-        ending = ".json" if split == "toy" else ".json.gz"
-        for name in names:
-            stem = f"{plan.SUITE}/{split}/{name}"
-            if not (out / f"{stem}{ending}").is_file():
-                continue
-            files = {f"{stem}{e}": (out / f"{stem}{e}").read_bytes() for e in (ending, f".scenarios{ending}")}
-            instance = Instance.from_dict(read_json(out / f"{stem}{ending}"))
-            scenarios = read_json(out / f"{stem}.scenarios{ending}")
-            found = entry(plan.SUITE, split, instance, len(scenarios["scenarios"]), files)
-            entries.append({**found, "scenario_hash": canonical_hash(scenarios)})
-    return set_manifest(plan, entries)
-
-
-def set_manifest(plan: ModuleType, entries: list[dict]) -> dict:
-    """Return a manifest that names the headline families, what is merged, and the sample if its tasks are there."""
-    merged = {"merged": [list(group) for group in plan.MERGED]} if plan.MERGED else {}
-    found = {"format": MANIFEST_FORMAT, "headline": list(plan.HEADLINE), **merged, "entries": entries}
-    sample = plan.sample()
-    is_there = {task.rpartition("#")[0] for task in sample["tasks"]} <= {entry["id"] for entry in entries}
-    return {**found, "samples": [sample]} if is_there else found
-
-
-# -- both
-
-
-def toys() -> Iterator[tuple[Instance, tuple[Scenario, ...], bool]]:
-    """Yield the toys, whose files are readable."""
-    for toy in all_toys():
-        yield toy.instance, (toy.scenario,), True
-
-
-def made(
-    tasks: Iterable[Task], count: int, scale_digits: int
-) -> Iterator[tuple[Instance, tuple[Scenario, ...], bool]]:
-    """Yield generated instances, with progress on stderr."""
-    tasks = list(tasks)
-    for k, task in enumerate(tasks, start=1):
-        began = time.perf_counter()
-        instance = generate.generate(task.family, task.size, task.seed)
-        scenarios = generate.stored_scenarios(instance, task.seed, count, scale_digits)
-        took = time.perf_counter() - began
-        print(f"[{k}/{len(tasks)}] {instance.id}: {took:.1f} s", file=sys.stderr, flush=True)
-        yield instance, scenarios, False
-
-
-def report(changed: list[str], check: bool) -> int:
-    """Say what was written or differs; return the exit code."""
-    print(f"{len(changed)} files {'differ' if check else 'written'}", file=sys.stderr)
-    for name in changed if check else ():
-        print(f"differs: {name}", file=sys.stderr)
-    return 1 if check and changed else 0
-
-
-def stored(instance: Instance, scenarios: tuple[Scenario, ...]) -> dict:
+def stored(instance: Instance, scenarios: Iterable[Scenario]) -> dict:
     """Return the content of a scenario file."""
     return {
         "format": SCENARIO_FORMAT,
@@ -241,31 +135,59 @@ def stored(instance: Instance, scenarios: tuple[Scenario, ...]) -> dict:
     }
 
 
-def instance_files(
-    suite: str, split: str, instance: Instance, scenarios: tuple[Scenario, ...], readable: bool
-) -> dict[str, bytes]:
-    """Return the two files of an instance by relative name: the instance first."""
-    ending, write = (".json", pretty) if readable else (".json.gz", packed)
-    stem = f"{suite}/{split}/{instance.id}"
+# -- writing
+
+
+def write_preview(out: Path, resume: bool) -> int:
+    """Write the preview's instances, one scenario each, and their manifest."""
+    entries = []
+    for split in ("dev", "test"):
+        for task in tasks(split):
+            stem = f"{PREVIEW}/{split}/{task.id}"
+            if not (resume and (out / f"{stem}.json.gz").is_file()):
+                print(stem, file=sys.stderr, flush=True)
+                instance = generate(*task)
+                scenarios = stored_scenarios(instance, task.seed, 1, SCALE_DIGITS[PREVIEW])
+                # The instance last: it says that both files are there.
+                write_atomically(out / f"{stem}.scenarios.json.gz", packed(stored(instance, scenarios)))
+                write_atomically(out / f"{stem}.json.gz", packed(instance.to_dict()))
+            entries.append(entry(out, stem, task))
+    write_atomically(out / PREVIEW / "manifest.json", pretty(manifest(entries)))
+    return 0
+
+
+def entry(out: Path, stem: str, task: Task) -> dict:
+    """Return the manifest's entry of an instance whose two files are there."""
+    name, scenario_name = f"{stem}.json.gz", f"{stem}.scenarios.json.gz"
+    scenarios = read_json(out / scenario_name)
     return {
-        f"{stem}{ending}": write(instance.to_dict()),
-        f"{stem}.scenarios{ending}": write(stored(instance, scenarios)),
+        "id": stem,
+        "family": task.family,
+        "size": task.size,
+        "scenarios": len(scenarios["scenarios"]),
+        "content_hash": Instance.from_dict(read_json(out / name)).content_hash,
+        "instance_file": name,
+        "instance_sha256": hashlib.sha256((out / name).read_bytes()).hexdigest(),
+        "scenario_file": scenario_name,
+        "scenario_sha256": hashlib.sha256((out / scenario_name).read_bytes()).hexdigest(),
+        "scenario_hash": canonical_hash(scenarios),
     }
 
 
-def entry(suite: str, split: str, instance: Instance, count: int, files: dict[str, bytes]) -> dict:
-    """Return the manifest's entry of an instance."""
-    (name, data), (scenario_name, scenario_data) = files.items()
+def manifest(entries: list[dict]) -> dict:
+    """Return the preview's manifest: headline, merged families, entries, and the sample for slow agents."""
+    sampled = [
+        f"{PREVIEW}/test/{task.id}#0"
+        for task in tasks("test")
+        if task.size == "s" and task.seed < SEEDS["test"].start + SAMPLED
+    ]
+    about = "scenario 0 of the first test instances of each family, in its smallest size"
     return {
-        "id": f"{suite}/{split}/{instance.id}",
-        "family": instance.family,
-        "size": instance.size,
-        "scenarios": count,
-        "content_hash": instance.content_hash,
-        "instance_file": name,
-        "instance_sha256": hashlib.sha256(data).hexdigest(),
-        "scenario_file": scenario_name,
-        "scenario_sha256": hashlib.sha256(scenario_data).hexdigest(),
+        "format": MANIFEST_FORMAT,
+        "headline": list(HEADLINE),
+        "merged": [list(group) for group in MERGED],
+        "entries": entries,
+        "samples": [{"id": f"{PREVIEW}/sample", "about": about, "tasks": sampled}],
     }
 
 
@@ -278,12 +200,7 @@ def pretty(data: object) -> bytes:
     """Return indented JSON with lists of numbers and words on one line."""
     text = json.dumps(data, indent=1, allow_nan=False)
     flat = re.compile(r"\[\s*([^\[\]{}]*?)\s*\]")
-    return (flat.sub(one_line, text) + "\n").encode()
-
-
-def one_line(match: re.Match[str]) -> str:
-    """Return an innermost list on one line."""
-    return "[" + re.sub(r"\s*\n\s*", " ", match[1]) + "]"
+    return (flat.sub(lambda found: "[" + re.sub(r"\s*\n\s*", " ", found[1]) + "]", text) + "\n").encode()
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ from fleetgym.cli.process import run_program
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.markdown import table
 from fleetgym.runtime.programs import program
-from tools import fleet_v1
 from tools.check_families import Verdict, judge, read_costs, rivals, write_costs
 from tools.family_cards import COSTS as COSTS_V1
 from tools.family_cards import SCORES as SCORES_V1
@@ -33,7 +32,8 @@ from tools.family_statistics import (
     read_scores,
     what_counts,
 )
-from tools.fleet_v2 import HEADLINE, MERGED
+from tools.family_statistics import HEADLINE as HEADLINE_V1
+from tools.make_instances import HEADLINE, MERGED
 
 ROOT = Path(__file__).resolve().parents[1]
 COSTS = ROOT / "docs" / "data" / "families_v2.json"
@@ -144,7 +144,7 @@ def page(costs: Mapping[str, Mapping[str, Mapping[str, np.ndarray]]], earlier: P
     told += f" **Not measured: {', '.join(missing)}.**" if missing else ""
     before = {v.family: v for v in judged(earlier)}
     rows = [
-        *(("`fleet-v1`", *row(family, before[family])) for family in fleet_v1.HEADLINE if family in before),
+        *(("`fleet-v1`", *row(family, before[family])) for family in HEADLINE_V1 if family in before),
         *(("`fleet-v2`", *row(family, v)) for family, v in verdicts.items()),
     ]
     return f"""# Do the families of `fleet-v2` earn their place?
@@ -171,7 +171,7 @@ def alikeness(before: Path, after: Path, here: FamilyScores) -> str:
     """
     old, new = read_scores(before), read_scores(after)
     rows = [
-        *(_summary(about, found, fleet_v1.HEADLINE, ()) for about, found in old.items()),
+        *(_summary(about, found, HEADLINE_V1, ()) for about, found in old.items()),
         *(_summary(about, found, HEADLINE, MERGED) for about, found in new.items()),
         _summary("the days of the gates", here, HEADLINE, MERGED),
     ]
@@ -192,7 +192,7 @@ one on all tasks of test are *merged*. They count once in the score, as one fami
 Fewer tasks make rankings noisy. That moves correlations both ways, so the tasks of all of test decide.
 Spreads, ranks without one family and the best agents alone are in [the results](fleet-v2-results.md).
 
-**Before**: {_matrix(old, fleet_v1.HEADLINE, ())}
+**Before**: {_matrix(old, HEADLINE_V1, ())}
 **After**: {_matrix(new, HEADLINE, ())}
 **After, by what counts**: {_matrix(new, HEADLINE, MERGED)}"""
 

@@ -41,7 +41,7 @@ from fleetgym.scoring.statistics import counted, family_means
 from fleetgym.scoring.table import Played, Table, Task, make_table, mean_log_ratios
 from tools.family_cards import CARDS
 from tools.family_statistics import FamilyScores, cheaper_by, section, write_scores
-from tools.fleet_v2 import HEADLINE
+from tools.make_instances import HEADLINE
 from tools.window_excess import BUSY, KINDS, QUIET, SHORT, excess
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -1,4 +1,4 @@
-"""What ``fleetgym best-known`` does: best-known costs are shown, and a file with better ones is examined."""
+"""Show best-known costs, and replay a file with better ones: ``fleetgym best-known``."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from pathlib import Path
 from fleetgym.cli.text_tables import NOTHING, align, number, share
 from fleetgym.files.errors import FleetgymError
 from fleetgym.scoring.best_known import write_actions
-from fleetgym.scoring.propose import Proposal, Standing, propose, read_candidates, standings
+from fleetgym.search.propose import Proposal, Standing, propose, read_candidates, standings
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what the second word asks for."""
+    if arguments.action == "search":
+        from fleetgym.cli.best_known_search import search
+
+        return search(arguments)
     return show(arguments) if arguments.action == "show" else examine(arguments)
 
 

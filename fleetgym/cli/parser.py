@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from fleetgym.cli import calibrate, pages, process, run_options, submissions
+from fleetgym.cli import best_known_search, calibrate, pages, process, run_options, submissions
 from fleetgym.cli.words import growth, margin, names, numbers, of, share
 from fleetgym.files import quantities as q
 from fleetgym.runtime.programs import Parser
@@ -432,8 +432,9 @@ def _add_best_known(verbs: argparse._SubParsersAction[Parser]) -> None:
     p = _verb(
         verbs,
         "best-known",
-        "show best-known costs and their lower bounds, or propose better ones",
+        "show best-known costs and their lower bounds, propose better ones, or search for them",
         "  fleetgym best-known show fleet-v0/dev\n"
+        "  fleetgym best-known search fleet-v0/toy --out mine\n"
         "  fleetgym best-known propose results/night.jsonl --out proposal",
         aliases=("bks",),
     )
@@ -450,7 +451,8 @@ def _add_best_known(verbs: argparse._SubParsersAction[Parser]) -> None:
     offer.add_argument("file", help="results file (.jsonl) or actions file (.json, .json.gz)")
     offer.add_argument("--out", metavar="FOLDER", help="write actions files of what is cheaper")
     offer.add_argument("--date", help="of the proposal, YYYY-MM-DD (default: today)")
-    for part in (show, offer):  # after the action too; before it, the word is the verb's
+    search = best_known_search.add(actions)
+    for part in (show, offer, search):  # after the action too; before it, the word is the verb's
         part.add_argument(
             "--json", action="store_true", default=argparse.SUPPRESS, help="print JSON for machines"
         )
@@ -488,7 +490,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt as stop:
         file = getattr(arguments, "resume", None) or getattr(arguments, "out", None)
-        kept = f"; --resume {file} goes on" if arguments.verb in ("evaluate", "compare") and file else ""
+        kept = (
+            f"; --resume {file} goes on"
+            if arguments.verb in ("evaluate", "compare", "best-known") and file
+            else ""
+        )
         return process.stopped(stop, kept)
 
 

@@ -67,7 +67,7 @@ def rerun(
         The submission.
     season : Season
     instances : path-like
-        What `draw_season` made, with best-known costs beside it (tools/update_best_known.py makes them).
+        What `draw_season` made, with best-known costs beside it (`fleetgym best-known search` finds them).
     code : path-like, optional
         The agent's code; its checksum must be the declared one. Not needed for reference agents.
     workers : int

@@ -126,11 +126,11 @@ def best_known_command(season: Season, private: str | os.PathLike[str]) -> str:
     --------
     >>> winter = Season(name="w", suite="fleet-v0/dev", scenarios=2, seed_sha256="0" * 64, opened="2026-12-01")
     >>> best_known_command(winter, "x")
-    'FLEETGYM_INSTANCES=x python -m tools.update_best_known fresh-w/dev --name bks-2026-12-fresh-w --actions x/actions'
+    'FLEETGYM_INSTANCES=x fleetgym best-known search fresh-w/dev --name bks-2026-12-fresh-w --out x'
     """
     name = f"bks-{season.opened[:7]}-fresh-{season.name}"
-    search = f"python -m tools.update_best_known {fresh_suite(season)} --name {name}"
-    return f"FLEETGYM_INSTANCES={os.fspath(private)} {search} --actions {Path(private) / ACTIONS}"
+    search = f"fleetgym best-known search {fresh_suite(season)} --name {name}"
+    return f"FLEETGYM_INSTANCES={os.fspath(private)} {search} --out {os.fspath(private)}"
 
 
 def published_best_known(board: str | os.PathLike[str], season: Season) -> Path:

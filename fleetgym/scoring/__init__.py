@@ -1,1 +1,1 @@
-"""From results to a table of scores: the formula, best-known costs and the search for better ones."""
+"""Score results: the formula, its statistics, best-known costs and the table."""

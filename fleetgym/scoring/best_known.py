@@ -78,7 +78,7 @@ class BestKnownSet:
         if found is None:
             raise FleetgymError(
                 f"{self.name} has no best-known cost of {task_name(instance, scenario)}; "
-                "add one with tools/update_best_known.py, or score relative to the best in this run"
+                "`fleetgym best-known search` finds one; or score relative to the best in this run"
             )
         if found.instance_hash != instance_hash:
             raise FleetgymError(

@@ -160,7 +160,7 @@ def _speed(cells: Cells) -> str:
         f"about the paper's second. Its makespans are\n{100 * search.min():.4f} to "
         f"{100 * search.max():.4f} % longer, those of the knapsack search up to {100 * knapsack.max():.1f} %. "
         f"Availability 1, pipelines of one GPU type, one run of\n"
-        "`tests/benchmarks/bench_jiang.py`'s problems.\n\n"
+        "the benchmark's problems.\n\n"
         "Published: the binary search with a knapsack check takes a quarter of the time "
         "of the program (3), which multiplies y and x, at a\n"
         "loss below 1 %. With r = x f / T and theta = 1/T the products vanish, and the "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -17,9 +18,39 @@ from fleetgym.model.dynamics.scenario import draw_scenario
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import load_instance, load_scenarios
 from fleetgym.model.scenario import Scenario
-from tools.draw_calibration import AHEAD, SUITE, days, ranks, seen
 
-STORED = SUITE + "/{}"
+STORED = "fleet-v1/dev/{}"
+#: Windows ahead, paths, windows between two looks, and windows of a day before the first look.
+AHEAD, PATHS, EVERY, WARM = 3, 99, 6, 12
+
+
+def seen(instance: Instance, scenario: Scenario, paths: int, every: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the last window seen, and rates of the windows after it, (paths, AHEAD, I)."""
+    belief = Belief(instance)
+    for t in range(instance.num_windows - AHEAD):
+        belief.update(t, Conditions.of(scenario, t))
+        if t % every == 0 and t >= WARM:
+            yield t, belief.sample(paths, AHEAD, np.random.default_rng(t)).workload[:, :, 0]
+
+
+def days(name: str, count: int) -> tuple[Instance, list[Scenario]]:
+    """Return an instance and drawn days; stored ones where real days are resampled."""
+    instance = load_instance(STORED.format(name))
+    if instance.dynamics.demand.kind == "resampled-history":
+        return instance, list(load_scenarios(STORED.format(name)))[:count]
+    return instance, [draw_scenario(instance, np.random.default_rng(seed)) for seed in range(count)]
+
+
+def ranks(name: str, count: int, every: int = EVERY) -> np.ndarray:
+    """Return where demand fell among the paths, between 0 and 1: (looks, AHEAD, I)."""
+    instance, scenarios = days(name, count)
+    found = []
+    for scenario in scenarios:
+        for t, rates in seen(instance, scenario, PATHS, every):
+            came = scenario.rate_rps[t + 1 : t + 1 + AHEAD]
+            below = (rates < came).sum(axis=0) + (rates <= came).sum(axis=0)
+            found.append((0.5 * below + 0.5) / (PATHS + 1))
+    return np.array(found)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from fleetgym.model.instance import Budget, Instance
 from fleetgym.model.library import entries, list_instances, load_instance, load_scenarios
 from fleetgym.model.scenario import Scenario
 from fleetgym.scoring.best_known import best_known_path, read_best_known
-from tools.separable_bound import separable_bound
+from fleetgym.search.window_bound import separable_bound
 
 TOYS = list_instances("fleet-v0/toy")
 SMALL = [name for name, entry in entries().items() if "/dev/" in name and entry.size == "s"]

@@ -22,7 +22,7 @@ from fleetgym.model.actions import ActionSpace
 from fleetgym.model.instance import Instance
 from fleetgym.model.planning import Snapshot
 from fleetgym.reference.tails import Queue, erlang_c, mixture
-from fleetgym.scoring.hindsight import plan_in_hindsight
+from fleetgym.search.hindsight import plan_in_hindsight
 
 
 def late_usd(snapshot: Snapshot, c: int, replicas: int, x: np.ndarray) -> float:

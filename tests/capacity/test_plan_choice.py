@@ -28,7 +28,9 @@ from fleetgym.files.documents import write_json
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.model.instance import Instance
 from fleetgym.model.window import COST_TERMS
-from tools.check_spot_plans import random_instance
+
+#: List prices on demand, about.
+USD_PER_GPU_H = {"A100-80GB": 1.8, "H100": 3.0, "H200": 3.8, "L40S": 1.2, "B200": 5.5}
 
 
 def imported(folder: Path, *offers: Offer) -> Instance:
@@ -187,6 +189,33 @@ def test_a_percentile_of_the_first_token_is_kept(tmp_path: Path) -> None:
     )
     with pytest.raises(FleetgymError, match=r"no plan that was tried keeps ttft.p99 of \w+: 0.01"):
         choose(few, make_planner("gh"))
+
+
+def random_instance(number: int, folder: Path) -> Instance:
+    """Return an instance made of random requests and a random price list."""
+    rng = np.random.default_rng([29, number])
+    rows = 4000
+    times = np.sort(rng.uniform(0.0, 3600.0, rows)) + 9 * 3600.0
+    tokens_in = np.clip(rng.lognormal(np.log(rng.uniform(300, 2000)), 0.8, rows), 10, 8000).astype(int)
+    tokens_out = np.clip(rng.lognormal(np.log(rng.uniform(60, 300)), 0.7, rows), 2, 2000).astype(int)
+    table = [f"{t:.3f},{a},{b}" for t, a, b in zip(times, tokens_in, tokens_out, strict=True)]
+    (folder / "requests.csv").write_text("\n".join(["time,input_tokens,output_tokens", *table]) + "\n")
+    gpus = rng.permutation(sorted(USD_PER_GPU_H))[: rng.integers(1, 4)]
+    prices = {str(gpu): USD_PER_GPU_H[str(gpu)] * float(rng.uniform(0.7, 1.4)) for gpu in gpus}
+    offers = [Offer(gpu=gpu, usd_per_gpu_h=round(usd, 4)) for gpu, usd in prices.items()]
+    for gpu in list(prices)[: rng.integers(1, len(prices) + 1)]:
+        discounted = round(prices[gpu] * float(rng.uniform(0.2, 0.8)), 4)
+        offers.append(Offer(gpu=gpu, usd_per_gpu_h=discounted, market="spot"))
+    return import_trace(
+        folder / "requests.csv",
+        prices=offers,
+        slo="ttft=2,delay=20,error=0.05",
+        models=["Llama-3.1-8B"],
+        by="one",
+        scale=float(rng.uniform(20.0, 80.0)),
+        scenarios=1,
+        name=f"list-{number}",
+    ).instance
 
 
 def test_one_replica_on_demand_is_exchanged_for_three_on_spot(tmp_path: Path) -> None:

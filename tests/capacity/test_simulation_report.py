@@ -1,4 +1,4 @@
-"""Windows of real episodes through the simulator: costs, the command, its picture, and the rank comparison."""
+"""Windows of real episodes through the simulator: costs, the command, and its picture."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import toys
 
-from fleetgym.capacity.simulation.fidelity import kendall_tau, mean_tau, rank_fidelity
 from fleetgym.capacity.simulation.window import (
     PlayedWindow,
     _terms_usd,
@@ -172,30 +171,3 @@ def test_a_failing_agent_is_reported(tmp_path: Path) -> None:
     )
     with pytest.raises(FleetgymError, match="failed in window 0"):
         played_windows("fleet-v0/toy/two-pools", f"{path}:Bad")
-
-
-# -- ranking
-
-
-def test_kendall_tau() -> None:
-    """Known values, ties by tau-b."""
-    assert kendall_tau([1, 2, 3], [3, 2, 1]) == -1.0
-    assert kendall_tau([1, 1, 1], [2, 2, 2]) == 1.0
-    assert kendall_tau([1, 1, 1], [1, 2, 3]) == 0.0
-    assert kendall_tau([1, 2, 2], [1, 2, 3]) == pytest.approx(2 / np.sqrt(6))
-    stats = pytest.importorskip("scipy.stats")
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        x, y = rng.integers(0, 5, 8).astype(float), rng.integers(0, 5, 8).astype(float)
-        assert kendall_tau(x, y) == pytest.approx(stats.kendalltau(x, y).statistic)
-
-
-def test_rank_fidelity_on_a_toy() -> None:
-    """Agents that differ greatly are ranked alike; the same call gives the same numbers."""
-    episodes = [("fleet-v0/toy/two-pools", 0)]
-    first = rank_fidelity(["hold", "gh"], episodes, windows=3)
-    again = rank_fidelity(["hold", "gh"], episodes, windows=3)
-    assert first[0].simulated_usd == again[0].simulated_usd
-    assert first[0].windows == again[0].windows
-    assert mean_tau(first)[first[0].family][1] == 1
-    assert set(first[0].environment_usd) == {"hold", "gh"}

@@ -15,37 +15,37 @@ import fleetgym
 from fleetgym.families.generate import generate, stored_scenarios
 from fleetgym.files.documents import canonical_hash, read_json
 from fleetgym.model.library import counts_as, entries, headline_families, list_instances, list_tasks
-from tools import croissant, fleet_v2
+from tools import croissant
 from tools.family_statistics import CLOSEST, alike, compared, correlations, read_scores, what_counts
-from tools.make_instances import pretty, set_manifest, stored
+from tools.make_instances import HEADLINE, MERGED, SCALE_DIGITS, manifest, pretty, stored, tasks
 
 FOLDER = ROOT / "instances" / "fleet-v2"
-FIRST = [f"fleet-v2/dev/{family}-s-101" for family in fleet_v2.HEADLINE]
+FIRST = [f"fleet-v2/dev/{family}-s-101" for family in HEADLINE]
 
 
 def test_it_is_complete() -> None:
     """Every planned instance is there, with one scenario each; no family has more than 20 test and 8 dev instances."""
     for split, most in (("dev", 8), ("test", 20)):
         names = list_instances(f"fleet-v2/{split}")
-        assert names == [f"fleet-v2/{split}/{task.id}" for task in fleet_v2.tasks(split)]
+        assert names == [f"fleet-v2/{split}/{task.id}" for task in tasks(split)]
         assert len(list_tasks(f"fleet-v2/{split}")) == len(names)
         families = [entries()[name].family for name in names]
-        assert set(families) == set(fleet_v2.HEADLINE)
-        assert max(families.count(family) for family in fleet_v2.HEADLINE) <= most
-    assert headline_families(FIRST[0]) == fleet_v2.HEADLINE
+        assert set(families) == set(HEADLINE)
+        assert max(families.count(family) for family in HEADLINE) <= most
+    assert headline_families(FIRST[0]) == HEADLINE
     assert len(list_tasks("fleet-v2/sample")) <= 60
 
 
 def test_what_ranks_agents_alike_is_merged() -> None:
     """The manifest merges what correlations join on all of test; the page names what is alike on the sample."""
     everything, *samples = read_scores(ROOT / "docs" / "data" / "family_scores_v2.json").values()
-    assert alike(compared(everything, fleet_v2.HEADLINE)) == fleet_v2.MERGED
-    counts = what_counts(everything, fleet_v2.HEADLINE, fleet_v2.MERGED)
+    assert alike(compared(everything, HEADLINE)) == MERGED
+    counts = what_counts(everything, HEADLINE, MERGED)
     assert set(counts_as("fleet-v2").values()) == set(next(iter(counts.values())))
     assert max(correlations(counts).values()) < CLOSEST
     page = (ROOT / "docs" / "fleet-v2-results.md").read_text()
     for scores in samples:
-        told = correlations(what_counts(scores, fleet_v2.HEADLINE, fleet_v2.MERGED))
+        told = correlations(what_counts(scores, HEADLINE, MERGED))
         for pair, value in told.items():
             a, b = (name.replace("+", " + ") for name in pair)
             assert (f"`{a}` and `{b}` ({value:.3f})" in page) == (value >= CLOSEST)
@@ -53,7 +53,7 @@ def test_what_ranks_agents_alike_is_merged() -> None:
 
 def test_the_manifest_is_what_the_tool_writes() -> None:
     """Byte for byte."""
-    made = set_manifest(fleet_v2, read_json(FOLDER / "manifest.json")["entries"])
+    made = manifest(read_json(FOLDER / "manifest.json")["entries"])
     assert pretty(made) == (FOLDER / "manifest.json").read_bytes()
 
 
@@ -67,7 +67,7 @@ def test_it_is_what_the_tool_makes(name: str) -> None:
     """Instance and scenario come out the same, by their canonical content."""
     entry = entries()[name]
     instance = generate(entry.family, entry.size, int(name[-3:]))
-    scenarios = stored_scenarios(instance, int(name[-3:]), fleet_v2.SCENARIOS, fleet_v2.SCALE_DIGITS)
+    scenarios = stored_scenarios(instance, int(name[-3:]), 1, SCALE_DIGITS["fleet-v2"])
     assert instance.content_hash == entry.content_hash
     assert canonical_hash(stored(instance, scenarios)) == entry.scenario_hash
 

@@ -25,7 +25,7 @@ print("cost", env.step(env.action_space.nvec * 0)[4]["cost"])
 """
 ROLLOUT = """
 import numpy as np, fleetgym
-from fleetgym.scoring.rollouts import KnownScenario
+from fleetgym.search.rollouts import KnownScenario
 name = "fleet-v0/toy/two-pools"
 instance = fleetgym.load_instance(name)
 known = KnownScenario(instance, fleetgym.load_scenarios(name)[0])

@@ -79,7 +79,6 @@ NEEDS = {
 }
 FORMULAS = (
     "docs/model.md",
-    "docs/backlog.md",
     "docs/bounds.md",
     "docs/scores.md",
     "docs/index.md",
@@ -363,7 +362,7 @@ def announce_season(folder: Path) -> None:
 
 
 def find_optima(folder: Path) -> None:
-    """Do what `update_best_known` does, with proven costs of the toys."""
+    """Do what `fleetgym best-known search` does, with proven costs of the toys."""
     (season,) = read_registers(folder / "leaderboard").seasons
     write_optima(season, folder / "private")
     write_best_actions(folder / "private", folder / "private" / "actions", season.name)

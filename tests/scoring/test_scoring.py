@@ -34,10 +34,10 @@ from fleetgym.scoring.best_known import (
     write_best_known,
 )
 from fleetgym.scoring.comparison import compare, nominal_actions, optimal_actions, reference_rows
-from fleetgym.scoring.improvement import improve
 from fleetgym.scoring.score import score
 from fleetgym.scoring.statistics import FamilyMean, cluster_means, family_means
 from fleetgym.scoring.table import make_table
+from fleetgym.search.improvement import improve
 
 HASH = "0" * 64
 TOYS = list_instances("fleet-v0/toy")

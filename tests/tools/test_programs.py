@@ -50,7 +50,7 @@ def test_libraries_and_programs_are_told_apart() -> None:
     """What is known to be a program or a library is taken for one."""
     found = set(programs())
     assert {"tools/verify_all.py", "tools/tune_agents/__main__.py", "tools/calibrate_layers.py"} <= found
-    assert not {"tools/fleet_v1.py", "tools/toy_instances.py", "tools/window_excess.py"} & found
+    assert not {"tools/__init__.py", "tools/window_excess.py"} & found
     benchmarks = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests" / "benchmarks").glob("*.py")}
     assert benchmarks <= found
 
@@ -78,7 +78,6 @@ def test_errors_are_told_in_a_line(path: str) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["update_best_known", "fleet-v1/dev/ou-s-999"], 2, "fleet-v1/dev/ou-s-999"),
         (["score_suite", "no-such-file.jsonl"], 2, "no-such-file.jsonl"),
         (["score_suite", "pyproject.toml"], 1, "pyproject.toml:1"),
     ],

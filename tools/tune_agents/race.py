@@ -24,7 +24,7 @@ from fleetgym.model.library import load_instance
 from fleetgym.scoring.score import percent
 from fleetgym.scoring.statistics import FamilyMean
 from tools.check_families import write_with
-from tools.fleet_v1 import HEADLINE
+from tools.family_statistics import HEADLINE
 
 FIRST_SEED = SEEDS["train"].start + 8000
 SIZES = {"trace": "m"}  # all others have small instances

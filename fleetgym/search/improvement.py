@@ -17,9 +17,9 @@ import numpy as np
 from fleetgym.model.actions import ActionSpace
 from fleetgym.model.instance import Instance
 from fleetgym.model.scenario import Scenario
-from fleetgym.scoring.fleets import CHANGES, FleetPools
-from fleetgym.scoring.response import Responder
-from fleetgym.scoring.rollouts import KnownScenario
+from fleetgym.search.fleets import CHANGES, FleetPools
+from fleetgym.search.response import Responder
+from fleetgym.search.rollouts import KnownScenario
 
 _NEAR, _WIDE = (-2, -1, 0, 1, 2), (-8, -4, -2, -1, 0, 1, 2, 4, 8)
 #: How many slots answer together over the whole episode, and how many replicas more each tries.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from fleetgym.cli.parser import main
 from fleetgym.evaluation.jobs import play_actions
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files.errors import DataError, FleetgymError
-from fleetgym.model.library import list_instances, load_instance, load_scenarios
+from fleetgym.model.library import list_instances, list_tasks, load_instance, load_scenarios
 from fleetgym.model.sets import instances_folder
 from fleetgym.reference import replay
 from fleetgym.scoring.best_known import (
@@ -30,10 +31,10 @@ from fleetgym.scoring.best_known import (
     write_best_known,
 )
 from fleetgym.scoring.comparison import clairvoyant_actions, nominal_actions, optimal_actions
-from fleetgym.scoring.hindsight import plan_in_hindsight, rounded_actions
-from fleetgym.scoring.improvement import improve
-from fleetgym.scoring.propose import Candidate, propose, read_candidates, standings
-from tools.update_best_known import MAX_REPLAYED, cheapest, next_name, receding_actions
+from fleetgym.search.best_known_search import MAX_REPLAYED, cheapest, next_name, receding_actions
+from fleetgym.search.hindsight import plan_in_hindsight, rounded_actions
+from fleetgym.search.improvement import improve
+from fleetgym.search.propose import Candidate, propose, read_candidates, standings
 
 DROP = "fleet-v0/toy/drop"
 TOYS = list_instances("fleet-v0/toy")
@@ -240,3 +241,54 @@ def test_a_receding_horizon_plan_is_one_of_the_day() -> None:
     held = evaluate(["hold"], name).episodes[0].cost_usd
     optimum = load_best_known([name]).tasks[f"{name}#0"].value_usd
     assert optimum - 1e-9 <= told <= held
+
+
+# -- fleetgym best-known search
+
+SHORT = "fleet-v0/dev/fastllm-4-4-5-001"
+FEW = ("--agents", "hold", "--steps", "100", "--no-bounds")
+
+
+def test_search_writes_what_it_finds_and_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A toy is proven, a day improved; the same search finds the same bytes; a resumed one has nothing to do."""
+    words = ["best-known", "search", "fleet-v0/toy/two-pools", SHORT, *FEW, "--date", "2026-11-27"]
+    resume = ["--resume", str(tmp_path / "done.jsonl")]
+    for folder in ("a", "b"):
+        assert main([*words, "--out", str(tmp_path / folder), *(resume if folder == "a" else [])]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2 * len(list_tasks([words[2], SHORT]))
+    values = [tmp_path / folder / "fleet-v0" / "best_known.json" for folder in ("a", "b")]
+    assert values[0].read_bytes() == values[1].read_bytes()
+    assert read_best_known(values[0]).tasks[f"{words[2]}#0"].proven
+    assert main([*words, "--out", str(tmp_path / "a"), *resume]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_search_finds_what_nobody_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without known values the actions that it writes cost what it says."""
+    shutil.copytree(instances_folder() / "fleet-v0", tmp_path / "sets" / "fleet-v0")
+    shutil.copy(instances_folder() / "manifest.json", tmp_path / "sets")
+    (tmp_path / "sets" / "fleet-v0" / "best_known.json").unlink()
+    monkeypatch.setenv("FLEETGYM_INSTANCES", str(tmp_path / "sets"))
+    name, out = "fleet-v0/dev/ou-s-001", tmp_path / "out"
+    words = ["best-known", "search", name, "--steps", "100", "--no-bounds", "--judge", "--out", str(out)]
+    assert main([*words, "--name", "bks-2026-11-mine"]) == 0
+    found = read_best_known(out / "fleet-v0" / "best_known.json").tasks[f"{name}#0"]
+    actions = read_actions(out / "actions", name, 0)
+    assert play_actions(name, 0, actions).cost_usd == pytest.approx(found.value_usd, rel=1e-9)
+    assert "(new)" in capsys.readouterr().out
+
+
+def test_search_keeps_to_its_time_and_its_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is started after the limit; a frozen name is refused; a probe writes nothing."""
+    words = ["best-known", "search", SHORT, *FEW, "--out", str(tmp_path / "out")]
+    assert main([*words, "--name", "bks-2026-11"]) == 2
+    assert "frozen" in capsys.readouterr().err
+    assert main([*words, "--time-limit", "0.001"]) == 0
+    assert "tasks were not started" in capsys.readouterr().err
+    assert main([*words, "--probe", "1"]) == 0
+    assert "1 tasks: " in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
+    assert main(["best-known", "search", "fleet-v1/dev/ou-s-999"]) == 2
+    assert "fleet-v1/dev/ou-s-999" in capsys.readouterr().err

@@ -13,7 +13,7 @@ import numpy as np
 
 from fleetgym.kernels.admission import MONEY_TOLERANCE
 from fleetgym.kernels.fleet_paths import Passage, cheapest_ways, new_work_space
-from fleetgym.scoring.rollouts import KnownScenario
+from fleetgym.search.rollouts import KnownScenario
 
 #: Changes of the best fleet of a window that are tried in a round, in all windows.
 CHANGES = 48

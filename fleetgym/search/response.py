@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fleetgym.scoring.rollouts import KnownScenario
+from fleetgym.search.rollouts import KnownScenario
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

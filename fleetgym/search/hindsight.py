@@ -11,7 +11,7 @@ import numpy as np
 from fleetgym.model.actions import ActionSpace
 from fleetgym.model.instance import Instance
 from fleetgym.model.scenario import Scenario
-from fleetgym.scoring.improvement import Improvement, improve
+from fleetgym.search.improvement import Improvement, improve
 
 #: Fractions of a replica from which on there is one: serving one too few costs more than one too many.
 ROUND_UP_FROM = (0.3, 0.5)

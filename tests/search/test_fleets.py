@@ -14,9 +14,9 @@ from fleetgym.model.library import load_instance, load_scenarios
 from fleetgym.model.scenario import Scenario
 from fleetgym.reference import replay
 from fleetgym.scoring.comparison import nominal_actions
-from fleetgym.scoring.fleets import FleetPools
-from fleetgym.scoring.improvement import _Sequence
-from fleetgym.scoring.rollouts import KnownScenario
+from fleetgym.search.fleets import FleetPools
+from fleetgym.search.improvement import _Sequence
+from fleetgym.search.rollouts import KnownScenario
 
 SEEDS = range(24)
 TOYS = ["budget-pool", "drop", "group", "heterogeneous", "regions", "startup", "two-pools"]

@@ -15,8 +15,8 @@ from fleetgym.model.instance import Instance
 from fleetgym.model.scenario import Scenario
 from fleetgym.model.window import window_model
 from fleetgym.reference import replay
-from fleetgym.scoring.response import Responder
-from fleetgym.scoring.rollouts import KnownScenario
+from fleetgym.search.response import Responder
+from fleetgym.search.rollouts import KnownScenario
 
 WINDOWS = 8
 SEEDS = range(16)

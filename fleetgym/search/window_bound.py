@@ -1,17 +1,17 @@
-"""A task in; where its windows do not depend on each other, the sum of what each costs at least out.
+"""Bound a day window by window where windows do not depend on each other, with the planner of the agent `milp`.
 
-`fleetgym.bounds.hindsight_bound` proves the same with a general program; the reference agent `milp` knows the problem,
-and takes a twentieth of the time where there are hundreds of configurations.
+`fleetgym.bounds.hindsight_bound` proves the same with a general program. The planner knows the problem, and takes a
+twentieth of the time where there are hundreds of configurations.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from fleetgym.agents.registry import load_target
 from fleetgym.agents.view import View
-from fleetgym.baselines.milp.milp_planner import MilpPlanner
 from fleetgym.bounds.certificate import certified_usd
-from fleetgym.bounds.hindsight import HindsightBound
+from fleetgym.bounds.hindsight import HindsightBound, hindsight_bound
 from fleetgym.bounds.relaxation import relax
 from fleetgym.bounds.window import Effort
 from fleetgym.model.conditions import Conditions
@@ -48,7 +48,8 @@ def separable_bound(
     if not problem.is_separable or problem.drain_windows > 0:
         return None
     limits = effort or Effort()
-    planner = MilpPlanner(gap=limits.relative_gap, node_limit=limits.nodes, late="omit")
+    milp = load_target("fleetgym.baselines.milp:MilpPlanner")
+    planner = milp(gap=limits.relative_gap, node_limit=limits.nodes, late="omit")
     view = View(instance)
     planner.prepare(view.snapshot())
     conditions = [Conditions.of(scenario, window) for window in range(instance.num_windows)]
@@ -56,3 +57,9 @@ def separable_bound(
     values = np.array([plan.bound_usd for plan in plans])
     serving = np.array([plan.fleet for plan in plans], dtype=float)
     return HindsightBound(certified_usd(values, 0.0, 0.0), serving, "windows")
+
+
+def best_bound(instance: Instance, scenario: Scenario, solver: str) -> HindsightBound:
+    """Return the bound that is proven in the least time: window by window where that is possible."""
+    found = separable_bound(instance, scenario)
+    return hindsight_bound(instance, scenario, solver=solver) if found is None else found
