@@ -99,9 +99,8 @@ train-ppo: .venv/ready-dev  ## Train the agent ppo (five CPU minutes) into resul
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[rl]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m fleetgym.baselines.ppo.train --folder results/ppo --rounds $(ROUNDS)
 
-verify-all: .venv/ready-dev  ## The rest of the slow proofs, and every stored task through the reference evaluator
+verify-all: .venv/ready-dev  ## The rest of the slow proofs: every stored task in the reference evaluator, many damaged files
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m full tests
-	$(BIN)/python -m tools.verify_all --workers $(WORKERS)
 
 reproduce-fastllm: .venv/ready-dev  ## Repeat FastLLM's evaluation and write docs/reproduce-fastllm.md (80 CPU minutes)
 	$(BIN)/python -m fleetgym.papers.fastllm

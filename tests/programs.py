@@ -22,9 +22,17 @@ def programs() -> list[str]:
     return [path.relative_to(ROOT).as_posix() for path in found]
 
 
+def module_of(path: str) -> str | None:
+    """Return the module of a program, such as ``tools.make_instances``; None for a benchmark, which is a script."""
+    if path.startswith("tests/"):
+        return None
+    module = path.removesuffix(".py").replace("/", ".")
+    return module if module.startswith("tools") else f"fleetgym.{module}"
+
+
 def command(path: str) -> list[str]:
     """Return how a program is called from the root of the checkout."""
-    if path.startswith("tests/"):
-        return [sys.executable, path]
-    module = path.removesuffix(".py").removesuffix("/__main__").replace("/", ".")
-    return [sys.executable, "-m", module if module.startswith("tools") else f"fleetgym.{module}"]
+    module = module_of(path)
+    return (
+        [sys.executable, path] if module is None else [sys.executable, "-m", module.removesuffix(".__main__")]
+    )

@@ -1,1 +1,0 @@
-"""Fuzz every kind of file and every option that fleetgym reads."""
