@@ -179,6 +179,8 @@ def place_of_make(target: str) -> Place | None:
         for call in called
         if not re.match(r"-m (pip|pytest|venv)", call)
     ]
+    if called and not known:
+        return Place.TESTS  # it calls pytest alone
     return Place.SMOKE if known and None not in known else None
 
 
