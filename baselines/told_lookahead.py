@@ -6,9 +6,8 @@ import copy
 
 import numpy as np
 
-from fleetgym import Conditions
-from fleetgym.agents.beliefs.belief import Paths
-from fleetgym.model.scenario import Scenario
+from fleetgym import Conditions, Scenario
+from fleetgym.planning import Paths
 
 from .lookahead import Lookahead
 
