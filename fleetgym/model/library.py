@@ -191,28 +191,6 @@ def _manifest(path: str, modified: int) -> Manifest:
     return read_manifest(path)
 
 
-def headline_families(name: str) -> tuple[str, ...]:
-    """Return the families whose mean is the score of a set.
-
-    Parameters
-    ----------
-    name : str
-        A set, or anything in it: ``fleet-v1``, ``fleet-v1/dev``, ``fleet-v1/dev/ou-s-101``.
-
-    Returns
-    -------
-    tuple of str
-        As the set's manifest names them; empty if every family counts, or no manifest lists the set.
-
-    Examples
-    --------
-    >>> headline_families("fleet-v0")
-    ()
-    """
-    found = _manifest_of(name)
-    return () if found is None else found.headline
-
-
 def counts_as(name: str) -> dict[str, str]:
     """Return what each headline family of a set counts as in the score: itself, or the families it is merged with.
 

@@ -36,7 +36,7 @@ class _Infeasible(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class Program:
+class LinearProgram:
     """Minimise ``cost @ v`` over ``0 <= v <= upper`` where ``matrix @ v`` equals, or is at most, ``rhs``.
 
     Attributes
@@ -72,7 +72,7 @@ class Solution:
     objective, bound : float
         The Lagrangian bound of `duals` is at most the optimum.
     basis : (rows,) list of int
-        As in `Program.start`.
+        As in `LinearProgram.start`.
     at_upper : set of int
         Columns that are not basic and at their upper bound.
     pivots : int
@@ -88,7 +88,7 @@ class Solution:
     pivots: int
 
 
-def solve(program: Program) -> Solution:
+def solve(program: LinearProgram) -> Solution:
     """Return the certified optimum of a feasible and bounded program.
 
     Raises
@@ -106,7 +106,7 @@ def solve(program: Program) -> Solution:
 class _Tableau:
     """The program with one slack per row, ``matrix @ v + slack = rhs``; those of equations are fixed at 0."""
 
-    def __init__(self, program: Program):
+    def __init__(self, program: LinearProgram):
         rows = len(program.rhs)
         self.columns = len(program.cost)
         self.matrix = np.hstack([program.matrix, np.eye(rows)])
@@ -242,7 +242,7 @@ def _certify(tableau: _Tableau, solution: Solution) -> None:
         )
 
 
-def _highs_basis(program: Program) -> tuple[list[int], set[int]]:
+def _highs_basis(program: LinearProgram) -> tuple[list[int], set[int]]:
     """Return HiGHS's final basis, with slacks numbered after the columns, and the columns at upper bounds."""
     import highspy
     from scipy import sparse

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fleetgym.reference.certified_lp import Program, solve
+from fleetgym.reference.certified_lp import LinearProgram, solve
 from fleetgym.reference.conditions import Conditions
 from fleetgym.reference.late import U_MAX, LateSegments
 from fleetgym.reference.tails import Queue, mixture
@@ -131,7 +131,7 @@ class RoutingProgram:
             ]
         )
 
-    def program(self) -> Program:
+    def program(self) -> LinearProgram:
         """Return the arrays."""
         index = {name: r for r, name in enumerate(self.rhs)}
         matrix = np.zeros((len(index), len(self.columns)))
@@ -143,7 +143,7 @@ class RoutingProgram:
             column_of["u", name[1]] if name[0] == "serve" else len(self.columns) + r
             for name, r in index.items()
         ]
-        return Program(
+        return LinearProgram(
             cost=np.array([column[1] for column in self.columns]),
             upper=np.array([column[3] for column in self.columns]),
             largest=np.array([column[4] for column in self.columns]),

@@ -2,7 +2,7 @@
 
 For a task of cost C and best-known cost B, r = C / B. An instance's score is the mean of ln r over its scenarios, a
 family's the mean over its instances, the headline 100 (exp(mean over families) - 1): percent above best-known. A set
-may name the families that make up the headline (`fleetgym.model.library.headline_families`); others are shown only.
+may name the families that make up the headline (`fleetgym.model.library.counts_as`); others are shown only.
 It may merge some of them. Merged families count as one, whose instances are those of all of them
 (`fleetgym.model.library.counts_as`).
 """

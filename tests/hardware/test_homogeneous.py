@@ -7,8 +7,6 @@ from fleetgym.hardware.configurations.homogeneous import (
     TierType,
     columns,
     deployments,
-    exclusive_slots,
-    replica_slots,
     startup_windows,
 )
 from fleetgym.hardware.performance import roofline
@@ -40,39 +38,21 @@ def test_everything_that_fits_is_listed_once():
 
 
 def test_parallelism_limits():
-    """TP stays in the node, divides the heads and the tier's set; whole nodes are granted as such."""
+    """TP stays in the node, and divides the heads."""
     model = catalog.model("Llama-3.2-3B")  # 24 heads
     wide = tier("H100", tensor_parallel=(1, 2, 3, 5, 8, 16))
     assert [d.tensor_parallel for d in deployments(model, wide, (1,))] == [1, 2, 3, 8]
-    whole = tier("H100", gpus_granted=8)
-    shapes = [(d.tensor_parallel, d.pipeline_parallel) for d in deployments(model, whole, (1, 2, 4))]
-    assert shapes == [(8, 1), (4, 2), (8, 2), (2, 4), (4, 4), (8, 4)]
-
-
-def test_slots():
-    """One exclusive group per (model, tier), or one count per configuration; both cover everything once."""
-    models = [catalog.model(name) for name in ("Llama-3.1-8B", "Llama-3.1-70B")]
-    found = columns(models, [tier("H100"), tier("H100", "fp8")])
-    groups, counts = exclusive_slots(found), replica_slots(found)
-    assert len(groups) == 4
-    assert all(slot.exclusive for slot in groups)
-    ids = [c.configuration.id for c in found]
-    assert sorted(i for slot in groups for i in slot.configurations) == sorted(ids)
-    assert [slot.configurations for slot in counts] == [(i,) for i in ids]
 
 
 def test_what_a_column_costs_to_start_and_store():
-    """Start-up, storage and replica caps are the caller's; a cap of zero drops the column."""
+    """Start-up and storage are the caller's."""
     found = columns(
         [catalog.model("Llama-3.1-70B")],
         [tier("H100", "fp8")],
-        max_replicas=lambda deployment: 8 // deployment.gpus,
         startup=startup_windows,
         storage_usd_per_gb_h=0.001,
     )
     assert {c.configuration.startup_windows for c in found} == {2}
-    assert {c.configuration.max_replicas for c in found} == {1, 2, 4}
     assert found[0].configuration.model_storage_usd_per_h == pytest.approx(0.07055)
-    assert max(c.deployment.gpus for c in found) == 8
     sizes = [startup_windows(catalog.model(m)) for m in ("Llama-3.1-8B", "Llama-3.1-70B", "Llama-3.1-405B")]
     assert sizes == [1, 2, 3]

@@ -161,19 +161,19 @@ def test_missing_files_and_manifests_are_named(copy: Path, monkeypatch: pytest.M
 
 def test_a_set_names_the_families_of_its_score(copy: Path) -> None:
     """By the manifest in its own folder, else by the root; a family that the set lacks is refused, with its place."""
-    assert library.headline_families("fleet-v0/toy/drop") == library.headline_families("elsewhere") == ()
+    assert library.counts_as("fleet-v0/toy/drop") == library.counts_as("elsewhere") == {}
     manifest = json.loads((copy / "manifest.json").read_text())
     (copy / "manifest.json").write_text(json.dumps({**manifest, "headline": ["toy"]}))
-    assert library.headline_families("fleet-v0") == ("toy",)
-    assert library.headline_families("fleet-v1/dev/ou-s-101") == ()  # not in this manifest
+    assert list(library.counts_as("fleet-v0")) == ["toy"]
+    assert library.counts_as("fleet-v1/dev/ou-s-101") == {}  # not in this manifest
     (copy / "manifest.json").write_text(json.dumps(manifest))
     own = copy / "fleet-v0" / "manifest.json"
     own.write_text(json.dumps({**manifest, "headline": ["toy"]}))
-    assert library.headline_families("fleet-v0/toy/drop") == ("toy",)
-    assert library.headline_families("elsewhere") == ()
+    assert list(library.counts_as("fleet-v0/toy/drop")) == ["toy"]
+    assert library.counts_as("elsewhere") == {}
     own.write_text(json.dumps({**manifest, "headline": ["toy", "oú"]}))
     with pytest.raises(DataError, match=r"manifest\.json: \$\.headline\[1\]: no instance is of family 'oú'"):
-        library.headline_families("fleet-v0")
+        library.counts_as("fleet-v0")
 
 
 def test_a_set_merges_families_of_its_score(copy: Path) -> None:

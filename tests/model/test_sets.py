@@ -104,7 +104,7 @@ def test_a_package_brings_a_set(points: list[Point], tmp_path: Path) -> None:
     assert len(names) == 7
     assert library.load_instance(names[0]).id == "two-pools"
     assert len(library.load_scenarios(names[0])) == 1
-    assert library.headline_families("fleet-v1/toy") == ("toy",)
+    assert list(library.counts_as("fleet-v1/toy")) == ["toy"]
     assert load_best_known(names).tasks
     assert str(folder) in hidden_files()
     assert library.list_instances("fleet-v0/toy")[0] == "fleet-v0/toy/two-pools"

@@ -395,11 +395,11 @@ def test_late_segments_are_convex() -> None:
 # -- routing
 
 
-def solved_programs(count: int) -> list[tuple[certified_lp.Program, certified_lp.Solution]]:
+def solved_programs(count: int) -> list[tuple[certified_lp.LinearProgram, certified_lp.Solution]]:
     """Return programs of random windows with their solutions."""
     found = []
 
-    def record(program: certified_lp.Program) -> certified_lp.Solution:
+    def record(program: certified_lp.LinearProgram) -> certified_lp.Solution:
         found.append((program, certified_lp.solve(program)))
         return found[-1][1]
 
@@ -462,7 +462,7 @@ def test_start_basis_alone_reaches_the_same_optimum(monkeypatch: pytest.MonkeyPa
     """Without HiGHS the pivots come from the basis of serving nobody, to the same vertex."""
     programs = solved_programs(300)
 
-    def refuse(program: certified_lp.Program) -> None:
+    def refuse(program: certified_lp.LinearProgram) -> None:
         raise certified_lp._Infeasible
 
     monkeypatch.setattr(certified_lp, "_highs_basis", refuse)

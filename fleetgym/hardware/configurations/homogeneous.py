@@ -1,8 +1,7 @@
-"""Enumerate every (model, tier, TP, PP) that fits memory, as configurations and slots.
+"""Enumerate every (model, tier, TP, PP) that fits memory, as configurations.
 
-A tier is a GPU type at a precision. TP stays within a node and divides the attention heads; PP divides the
-layers among stages. `exclusive_slots` makes one group per (model, tier), as FastLLM does; `replica_slots` one
-count per configuration, as Jiang and Coral do.
+A tier is a GPU type at a precision. TP stays within a node and divides the attention heads; PP divides the layers among
+stages.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from fleetgym.hardware.catalog import GpuType, ModelType
 from fleetgym.hardware.performance import roofline
 from fleetgym.hardware.performance.coefficients import Capacity, Deployment
-from fleetgym.model.instance import Configuration, Slot, Use
+from fleetgym.model.instance import Configuration, Use
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,7 +23,6 @@ class TierType:
     gpu: GpuType
     precision: str
     tensor_parallel: tuple[int, ...] = (1, 2, 4, 8)
-    gpus_granted: int = 1  # the pool's gpus_per_node: GPUs come in whole multiples of this
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,8 +52,8 @@ def deployments(
     Returns
     -------
     list of Deployment
-        By rising PP, then TP. A TP degree must fit a node and divide the attention heads, a PP depth must not
-        exceed the layers, and TP x PP must be what the pool grants.
+        By rising PP, then TP. A TP degree must fit a node and divide the attention heads, and a PP depth must not
+        exceed the layers.
     """
     return [
         Deployment(
@@ -63,10 +61,7 @@ def deployments(
         )
         for m in pipeline_parallel
         for n in tier.tensor_parallel
-        if n <= tier.gpu.gpus_per_node
-        and model.heads % n == 0
-        and m <= model.layers
-        and n * m % tier.gpus_granted == 0
+        if n <= tier.gpu.gpus_per_node and model.heads % n == 0 and m <= model.layers
     ]
 
 
@@ -86,7 +81,6 @@ def columns(
     *,
     pipeline_parallel: Sequence[int] = (1, 2, 4),
     capacity: Callable[[Deployment], Capacity | None] = roofline.capacity,
-    max_replicas: Callable[[Deployment], int] = lambda deployment: 1,
     startup: Callable[[ModelType], int] = lambda model: 0,
     storage_usd_per_gb_h: float = 0.0,
 ) -> list[Column]:
@@ -102,8 +96,6 @@ def columns(
         PP depths allowed.
     capacity : callable
         What a replica has to give, or None where the model does not fit.
-    max_replicas : callable
-        Most replicas of a deployment; those with fewer than one are left out.
     startup : callable
         Windows from the grant to service, such as `startup_windows`.
     storage_usd_per_gb_h : float
@@ -112,7 +104,7 @@ def columns(
     Returns
     -------
     list of Column
-        By model, tier, PP and TP, in the order given.
+        By model, tier, PP and TP, in the order given; of each at most one replica.
 
     Examples
     --------
@@ -121,17 +113,17 @@ def columns(
     >>> found = columns([catalog.model("Llama-3.1-70B")], [tier], pipeline_parallel=(1, 2))
     >>> [column.configuration.id for column in found][:3]
     ['Llama-3.1-70B@H100-fp8:tp2pp1', 'Llama-3.1-70B@H100-fp8:tp4pp1', 'Llama-3.1-70B@H100-fp8:tp8pp1']
-    >>> len(found), len(exclusive_slots(found)), len(replica_slots(found))
-    (7, 1, 7)
+    >>> len(found)
+    7
     """
     found = []
     for model in models:
         for tier in tiers:
             for deployment in deployments(model, tier, pipeline_parallel):
-                replica, most = capacity(deployment), max_replicas(deployment)
-                if replica is None or most < 1:
+                replica = capacity(deployment)
+                if replica is None:
                     continue
-                configuration = _configuration(deployment, tier.id, replica, most)
+                configuration = _configuration(deployment, tier.id, replica)
                 configuration = dataclasses.replace(
                     configuration,
                     startup_windows=startup(model),
@@ -145,7 +137,7 @@ def columns(
     return found
 
 
-def _configuration(deployment: Deployment, tier: str, replica: Capacity, most: int) -> Configuration:
+def _configuration(deployment: Deployment, tier: str, replica: Capacity) -> Configuration:
     """Return the instance's form of a deployment."""
     n, m = deployment.tensor_parallel, deployment.pipeline_parallel
     return Configuration(
@@ -156,21 +148,7 @@ def _configuration(deployment: Deployment, tier: str, replica: Capacity, most: i
         kv_capacity_gb=replica.kv_capacity_gb,
         kv_gb_per_token=replica.kv_gb_per_token,
         max_concurrency=replica.max_concurrency,
-        max_replicas=most,
+        max_replicas=1,
         tensor_parallel=n,
         pipeline_parallel=m,
     )
-
-
-def exclusive_slots(found: Sequence[Column]) -> list[Slot]:
-    """Return one exclusive slot per (model, tier), in order of first appearance; needs max_replicas of 1."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    for column in found:
-        key = (column.configuration.model, column.tier)
-        groups.setdefault(key, []).append(column.configuration.id)
-    return [Slot(configurations=tuple(ids), exclusive=True) for ids in groups.values()]
-
-
-def replica_slots(found: Sequence[Column]) -> list[Slot]:
-    """Return one slot per configuration, whose option is a number of replicas."""
-    return [Slot(configurations=(column.configuration.id,), exclusive=False) for column in found]

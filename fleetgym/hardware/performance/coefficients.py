@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -121,22 +120,18 @@ def service_cv2(
     return (a * a + 2.0 * correlation * a * b + b * b) / (mean * mean)
 
 
-def performance_table(
-    pairs: Sequence[Sequence[PairPerformance | None]], tie_break: Any = None
-) -> Performance:
+def performance_table(pairs: Sequence[Sequence[PairPerformance | None]]) -> Performance:
     """Lay out pairs as the arrays of an instance.
 
     Parameters
     ----------
     pairs : (I, C) nested sequences
         `PairPerformance` of workload i on configuration c, or None where it cannot serve it.
-    tie_break : (I, C) array-like, optional
-        The routing's tie-breaking weights in [0, 1]; zeros by default.
 
     Returns
     -------
     Performance
-        Arrays of shape (I, C); zero where a pair is incompatible.
+        Arrays of shape (I, C); zero where a pair is incompatible, and all tie-breaking weights.
     """
     shape = (len(pairs), len(pairs[0]))
 
@@ -165,5 +160,5 @@ def performance_table(
         service_cv2=array("service_cv2"),
         error=array("error"),
         storage_usd=array("storage_usd"),
-        tie_break=np.zeros(shape) if tie_break is None else np.asarray(tie_break, dtype=float),
+        tie_break=np.zeros(shape),
     )
