@@ -10,7 +10,7 @@ import numpy as np
 
 from fleetgym.files.documents import canonical_json, read_json, write_atomically
 from fleetgym.files.markdown import table
-from fleetgym.model.library import headline_families
+from fleetgym.model.library import counts_as
 from fleetgym.scoring.score import percent, percents
 from fleetgym.scoring.statistics import Cluster, FamilyMean
 
@@ -18,7 +18,7 @@ from fleetgym.scoring.statistics import Cluster, FamilyMean
 #: columns beside them.
 FamilyScores = Mapping[str, Mapping[str, float]]
 
-HEADLINE = headline_families("fleet-v1")
+HEADLINE = tuple(counts_as("fleet-v1"))
 FLOOR = ("random",)  # shows where the scale ends; its distance would be all of the spread
 WIDEST, CLOSEST = 3.0, 0.9  # wanted: spreads within this factor, rank correlations below this
 
