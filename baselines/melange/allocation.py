@@ -1,4 +1,4 @@
-"""Mélange's integer program: request rates by bucket and throughputs by GPU in, the cheapest GPU counts out.
+"""Solve Mélange's integer program: the cheapest GPUs for request rates by bucket and throughputs by GPU type.
 
 Griggs et al., "Mélange: Cost Efficient Large Language Model Serving by Exploiting GPU Heterogeneity",
 arXiv:2404.14527. Requests fall into buckets by size; a bucket is cut into slices, and a slice that goes to a GPU
@@ -8,7 +8,6 @@ type loads it with its rate over the type's throughput on the bucket. Loads are 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -60,53 +59,6 @@ class Workload:
                 raise FleetgymError(f"{name} has a negative number or none; expected at least 0")
         if self.slices < 1:
             raise FleetgymError(f"slices is {self.slices}; expected at least 1")
-
-    @classmethod
-    def from_profile(
-        cls,
-        distribution: Sequence[Sequence[float]],
-        total_rate_rps: float,
-        gpus: Mapping[str, Mapping[str, object]],
-        slices: int = 8,
-    ) -> Workload:
-        """Return the workload of the original's input: a distribution over a grid of sizes, and profiles.
-
-        Parameters
-        ----------
-        distribution : (inputs, outputs) sequence
-            Share of the requests in each bucket. They need not add up to one: the original multiplies by the rate
-            as they are.
-        total_rate_rps : float
-            Requests/s.
-        gpus : mapping
-            By name: ``cost`` in USD/h, and ``tputs`` in requests/s, of the distribution's shape.
-        slices : int
-            The slice factor.
-        """
-        shares = np.asarray(distribution, dtype=float)
-        profiles = {name: np.asarray(gpu["tputs"], dtype=float) for name, gpu in gpus.items()}
-        for name, profile in profiles.items():
-            if profile.shape != shares.shape:
-                raise FleetgymError(f"tputs of {name} has shape {profile.shape}; expected {shares.shape}")
-        return cls(
-            rate_rps=total_rate_rps * shares.ravel(),
-            throughput_rps=np.column_stack([profile.ravel() for profile in profiles.values()]),
-            cost_usd_per_h=np.array([float(gpu["cost"]) for gpu in gpus.values()]),  # type: ignore[arg-type]
-            names=tuple(gpus),
-            slices=slices,
-        )
-
-    def only(self, name: str) -> Workload:
-        """Return the workload with one GPU type: the paper's single-type baselines."""
-        if name not in self.names:
-            raise FleetgymError(f"there is no GPU type {name!r}; expected one of {', '.join(self.names)}")
-        g = self.names.index(name)
-        return dataclasses.replace(
-            self,
-            throughput_rps=self.throughput_rps[:, [g]],
-            cost_usd_per_h=self.cost_usd_per_h[[g]],
-            names=(name,),
-        )
 
     @property
     def load(self) -> np.ndarray:
@@ -168,8 +120,8 @@ def allocate(
 ) -> Allocation | None:
     """Return the cheapest allocation, with one integer per bucket and GPU type.
 
-    Slices of one bucket are identical, so it only matters how many of them go to a type: the optimum is that of
-    `allocate_slices`, and the program does not grow with the slice factor.
+    The published program has a binary per slice and GPU type. Slices of one bucket are identical, so only their number
+    on each type matters: the optimum is the same, and the program does not grow with the slice factor.
 
     Parameters
     ----------
@@ -189,9 +141,13 @@ def allocate(
 
     Examples
     --------
-    >>> profile = {"A10G": {"cost": 1.01, "tputs": [[2, 1], [5, 2]]},
-    ...            "A100-80GB": {"cost": 3.67, "tputs": [[20, 20], [40, 20]]}}
-    >>> workload = Workload.from_profile([[0.2, 0.1], [0.5, 0.2]], 30.0, profile, slices=2)
+    >>> workload = Workload(
+    ...     rate_rps=np.array([6.0, 3.0, 15.0, 6.0]),
+    ...     throughput_rps=np.array([[2, 20], [1, 20], [5, 40], [2, 20]]),
+    ...     cost_usd_per_h=np.array([1.01, 3.67]),
+    ...     names=("A10G", "A100-80GB"),
+    ...     slices=2,
+    ... )
     >>> found = allocate(workload)
     >>> found.count.tolist(), round(found.cost_usd_per_h, 2)
     ([2, 1], 5.69)
@@ -215,36 +171,6 @@ def allocate(
     if answer is None:
         return _allocation(workload, np.zeros(count.size), slices)
     slices[present[bucket], gpu] = np.round(answer[put])
-    return _allocation(workload, answer[count], slices)
-
-
-def allocate_slices(workload: Workload) -> Allocation | None:
-    """Return the cheapest allocation by the program as published: a binary per slice and GPU type; the oracle.
-
-    Parameters
-    ----------
-    workload : Workload
-        S buckets, G GPU types.
-
-    Returns
-    -------
-    Allocation or None
-        None if some bucket has requests and no GPU type that serves it (the original divides by zero).
-    """
-    if not _is_servable(workload):
-        return None
-    present = np.flatnonzero(workload.rate_rps > 0)
-    load = np.repeat(workload.load[present], workload.slices, axis=0)
-    row, gpu = np.nonzero(np.isfinite(load))
-    program = LinearProgram()
-    put = program.columns(np.zeros(row.size), 1.0, whole=True)
-    count = _counts(program, workload, None)
-    program.rows(len(load), [(row, put, 1.0)], low=1.0, high=1.0)
-    program.rows(count.size, [(gpu, put, load[row, gpu]), (np.arange(count.size), count, -1.0)], high=0.0)
-    answer = _solve(program, 0.0, None)
-    assert answer is not None
-    slices = np.zeros(workload.load.shape, dtype=np.int64)
-    np.add.at(slices, (present[row // workload.slices], gpu), np.round(answer[put]).astype(np.int64))
     return _allocation(workload, answer[count], slices)
 
 

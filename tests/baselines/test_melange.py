@@ -14,10 +14,10 @@ from problems import snapshot_of
 from toys import random_instance, random_scenario
 
 import fleetgym
-from fleetgym.baselines.melange import MelangePlanner, Workload, allocate, allocate_slices, melange
+from fleetgym.baselines.melange import Allocation, MelangePlanner, Workload, allocate, melange
 from fleetgym.baselines.melange.allocation import Limits
-from fleetgym.baselines.melange.buckets import distribution
 from fleetgym.files.errors import FleetgymError
+from fleetgym.runtime.linear_programs import LinearProgram
 
 PAPERS = SHARED / "fixtures" / "fleetgym.papers.json"
 PROFILE = {
@@ -27,9 +27,44 @@ PROFILE = {
 DISTRIBUTION = [[0.2, 0.1], [0.5, 0.2]]
 
 
+def from_profile(
+    distribution: list[list[float]],
+    total_rate_rps: float,
+    gpus: dict[str, dict[str, object]],
+    slices: int = 8,
+) -> Workload:
+    """Return the workload of the original's input: a distribution over a grid of sizes, and profiles."""
+    return Workload(
+        rate_rps=total_rate_rps * np.ravel(distribution),
+        throughput_rps=np.column_stack([np.ravel(gpu["tputs"]) for gpu in gpus.values()]),
+        cost_usd_per_h=np.array([gpu["cost"] for gpu in gpus.values()]),
+        names=tuple(gpus),
+        slices=slices,
+    )
+
+
 def example(slices: int) -> Workload:
     """Return the input that comes with the published code."""
-    return Workload.from_profile(DISTRIBUTION, 30.0, PROFILE, slices)
+    return from_profile(DISTRIBUTION, 30.0, PROFILE, slices)
+
+
+def allocate_slices(workload: Workload) -> Allocation | None:
+    """Return the cheapest allocation by the published program, a binary per slice and GPU type: the oracle."""
+    present = np.flatnonzero(workload.rate_rps > 0)
+    if not np.isfinite(workload.load[present]).any(axis=1).all():
+        return None
+    load = np.repeat(workload.load[present], workload.slices, axis=0)
+    row, gpu = np.nonzero(np.isfinite(load))
+    program = LinearProgram()
+    put = program.columns(np.zeros(row.size), 1.0, whole=True)
+    count = program.columns(workload.cost_usd_per_h, np.inf, whole=True)
+    program.rows(len(load), [(row, put, 1.0)], low=1.0, high=1.0)
+    program.rows(count.size, [(gpu, put, load[row, gpu]), (np.arange(count.size), count, -1.0)], high=0.0)
+    values = program.solve({"mip_rel_gap": 0.0}).values
+    slices = np.zeros(workload.load.shape, dtype=np.int64)
+    np.add.at(slices, (present[row // workload.slices], gpu), np.round(values[put]).astype(np.int64))
+    whole = np.round(values[count]).astype(np.int64)
+    return Allocation(count=whole, slices=slices, cost_usd_per_h=float(whole @ workload.cost_usd_per_h))
 
 
 def random_workload(seed: int, slices: int) -> Workload:
@@ -117,23 +152,23 @@ def test_finer_slices_are_never_dearer() -> None:
 def test_single_types() -> None:
     """The best mixture is no dearer than the best single type; each type by hand."""
     workload = example(8)
-    singles = {name: allocate(workload.only(name)) for name in workload.names}
+    singles = {
+        name: allocate(from_profile(DISTRIBUTION, 30.0, {name: PROFILE[name]})) for name in workload.names
+    }
     assert singles["A100-80GB"].count.tolist() == [2]  # load .3 + .15 + .375 + .3
     assert singles["A10G"].count.tolist() == [12]  # 3 + 3 + 3 + 3
     assert allocate(workload).cost_usd_per_h <= min(s.cost_usd_per_h for s in singles.values())
-    with pytest.raises(FleetgymError, match="T4"):
-        workload.only("T4")
 
 
 def test_zero_throughput_means_infeasible() -> None:
     """A GPU that cannot serve a bucket gets none of it; a bucket nobody serves has no answer."""
     blocked = {**PROFILE, "A10G": {"cost": 0.01, "tputs": [[0, 1], [5, 2]]}}
-    found = allocate(Workload.from_profile(DISTRIBUTION, 30.0, blocked, 4))
+    found = allocate(from_profile(DISTRIBUTION, 30.0, blocked, 4))
     assert found.slices[0].tolist() == [0, 4]
-    hopeless = Workload.from_profile([[1.0]], 1.0, {"A10G": {"cost": 1.0, "tputs": [[0.0]]}})
+    hopeless = from_profile([[1.0]], 1.0, {"A10G": {"cost": 1.0, "tputs": [[0.0]]}})
     assert allocate(hopeless) is None
     assert allocate_slices(hopeless) is None
-    empty = Workload.from_profile([[0.0]], 1.0, {"A10G": {"cost": 1.0, "tputs": [[0.0]]}})
+    empty = from_profile([[0.0]], 1.0, {"A10G": {"cost": 1.0, "tputs": [[0.0]]}})
     assert allocate(empty).cost_usd_per_h == 0.0
 
 
@@ -154,17 +189,6 @@ def test_limits_leave_slices_unserved() -> None:
     assert not found.slices[[0, 1, 3]].any()
     poor = allocate(workload, dataclasses.replace(limits, budget_usd_per_h=1.0))
     assert not poor.count.any()
-
-
-def test_buckets() -> None:
-    """Upper edges are part of their bucket, longer requests of the last one; shares add up."""
-    shares = distribution(np.array([25, 26, 999]), np.array([1, 100, 5]), [25, 100], [50, 100])
-    np.testing.assert_allclose(shares, [[1 / 3, 0], [1 / 3, 1 / 3]])
-    for bad in (([], [1]), ([2, 1], [1])):
-        with pytest.raises(FleetgymError, match="edges"):
-            distribution(np.array([1]), np.array([1]), *bad)
-    with pytest.raises(FleetgymError, match="tokens"):
-        distribution(np.array([]), np.array([]), [1], [1])
 
 
 # -- the planner
@@ -233,8 +257,6 @@ def test_bad_workloads() -> None:
     """Shapes that do not fit, and unknown GPU types, are named."""
     with pytest.raises(FleetgymError, match="throughput_rps has shape"):
         dataclasses.replace(example(1), throughput_rps=np.ones((3, 2)))
-    with pytest.raises(FleetgymError, match="tputs of A10G"):
-        Workload.from_profile([[1.0]], 1.0, PROFILE)
     with pytest.raises(FleetgymError, match="rate_rps has a negative"):
         dataclasses.replace(example(1), rate_rps=-np.ones(4))
     snapshot = snapshot_of(random_instance(1))
