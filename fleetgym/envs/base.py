@@ -12,7 +12,7 @@ from fleetgym.model.instance import Instance
 
 
 class PortableEnv:
-    """A base of environments, before Gymnasium's own: ``copy.copy`` is a true copy, and ``spec.to_json()`` works.
+    """A base class, to be put before Gymnasium's: ``copy.copy`` copies the episode, too, and ``spec.to_json()`` works.
 
     Examples
     --------

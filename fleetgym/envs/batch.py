@@ -138,7 +138,7 @@ class EpisodeBatch:
         self._prepare()
 
     def twin(self) -> EpisodeBatch:
-        """Return a batch that plays the same scenarios by other actions, in one thread; `follow` tells it which."""
+        """Return a batch that plays other actions on the same scenarios, in one thread; see `follow`."""
         other = object.__new__(EpisodeBatch)
         episodes = _episodes(self._episodes.position[:, 0].copy(), self.shape)
         report = Report(*(np.zeros_like(part) for part in self._report))
@@ -230,7 +230,7 @@ class EpisodeBatch:
 
     @property
     def announced_gpus(self) -> np.ndarray:
-        """What warnings leave of each pool in the coming window, its cap where nothing is announced: int64 (N, G)."""
+        """Announced GPUs of each pool in the coming window, or its cap if no drop is announced: int64 (N, G)."""
         m, slot, window = self._episodes.position.T
         cap = self._setting.nominal.available[m]
         seen, last = self._setting.scenario.available, self.shape.windows - 1

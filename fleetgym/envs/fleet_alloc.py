@@ -269,7 +269,7 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
         return self._batch.mask[0]
 
     def render(self) -> str | np.ndarray | None:
-        """Return the episode so far, as the `render_mode` wants it: text, an RGB array, or None with a window shown."""
+        """Return the episode so far, in the form of `render_mode`: text, an RGB array, or None with a window shown."""
         if not has_render_mode(self.render_mode):
             return None
         if self.render_mode == "ansi":

@@ -184,7 +184,7 @@ def first_day(instance: Instance) -> int:
 
 
 def seasonal_log_ratios(instance: Instance) -> np.ndarray:
-    """Return what the history says of each window of an episode, and of some after its end.
+    """Return the log ratio of the seasonal mean rate to the nominal one, by window of an episode and some beyond.
 
     Parameters
     ----------

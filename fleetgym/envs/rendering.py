@@ -106,7 +106,7 @@ def render_ansi(
 
 
 class Viewer:
-    """The pictures of an environment: keeps a record of the episode if its render mode needs one, and nothing else.
+    """Draws an environment's pictures, and records the episode if the render mode needs that.
 
     Parameters
     ----------

@@ -63,7 +63,7 @@ class BatchedVecEnv(VecEnv):
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
 
     def reset(self) -> Any:
-        """Start all episodes, with the seeds that `seed` was told and the options that `set_options` was.
+        """Start all episodes, with the seeds given to `seed` and the options given to `set_options`.
 
         Raises
         ------

@@ -116,6 +116,6 @@ class ScenarioChoice:
         return draw_scenario(self.instance, rng, "drawn")
 
     def choose(self, named: int | Scenario | None, rng: np.random.Generator) -> Scenario:
-        """Return the scenario that `number` says."""
+        """Return the named scenario, or a random one if `named` is None."""
         chosen = self.number(named, rng)
         return self.stored[chosen] if isinstance(chosen, int) else chosen

@@ -131,7 +131,7 @@ def two_best(found: list[Column], fewest_servers: int = 8) -> list[Column]:
 
 
 def effective_params_b(name: str) -> float:
-    """Return the size, in billions of parameters, of the dense model that answers as well as this one."""
+    """Return the size, in billions of parameters, of the dense model with the same quality."""
     # Assumed: a mixture of experts answers like a dense model of the geometric mean of its two sizes.
     model = catalog.model(name)
     return float((model.params_b * model.active_params_b) ** 0.5)
@@ -229,7 +229,7 @@ def pools_alone(
 
 
 def pool_dict(pool: PoolPlan, gpus: int) -> dict[str, Any]:
-    """Return a pool with its cap in GPUs, as in an instance file: to use what is paid for costs nothing more."""
+    """Return a pool with its cap in GPUs, as in an instance file; committed GPUs have no further price."""
     return {
         "id": pool.id,
         "gpu_type": pool.gpu,

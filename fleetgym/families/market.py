@@ -44,7 +44,7 @@ def prices(pools: Sequence[PoolPlan]) -> dict[str, Any]:
 
 
 def provenance(pools: Sequence[PoolPlan], cap: np.ndarray) -> dict[str, str]:
-    """Return what is measured and what is assumed of the market.
+    """Return the sources of the market's numbers: which are measured, which assumed.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ def azure_week() -> dict[str, Any]:
 
 
 def is_code(tokens: str) -> bool:
-    """Return whether requests of a token class come from programs rather than from people who type."""
+    """Return True if a class of requests comes from programs, not from people who type."""
     return tokens in _CODE_TOKENS
 
 

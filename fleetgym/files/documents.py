@@ -26,7 +26,7 @@ MAX_FILE_BYTES = 256 * 2**20
 
 @dataclasses.dataclass(frozen=True)
 class StoredFile(os.PathLike[str]):
-    """A file as it was read, once: what was hashed is what is parsed, whatever happens to the file meanwhile.
+    """A file that was read once: the hash and the parsed data are of the same bytes, even if the file changes.
 
     It stands for its path wherever `read_text` and what builds on it take one. Two are equal if path and checksum are.
     """
@@ -71,7 +71,7 @@ def stored_file(path: str | os.PathLike[str], limit: int = MAX_FILE_BYTES) -> St
 
 
 def open_file(path: str | os.PathLike[str]) -> io.BufferedReader:
-    """Open a file to read its bytes; a pipe, which may never say anything, is not waited for.
+    """Open a file to read its bytes, without waiting for a pipe that has no data.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ _BLOCK_BYTES = 2**20
 
 
 def read_at_most(stream: IO[bytes], limit: int) -> bytes:
-    """Return the rest of a stream, or its first `limit` + 1 bytes: memory follows what is there, not the limit.
+    """Return the rest of a stream, or its first `limit` + 1 bytes, in memory of the size of the data.
 
     Examples
     --------

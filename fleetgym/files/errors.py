@@ -48,7 +48,7 @@ class DataError(FleetgymError):
 
 
 class UnknownNameError(FleetgymError):
-    """A name that nothing answers to.
+    """A name that does not exist; the message suggests the nearest ones.
 
     Parameters
     ----------

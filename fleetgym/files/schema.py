@@ -73,7 +73,7 @@ class Kind:
         raise DataError(f"no reader for {type(self).__name__}", path)
 
     def words(self) -> str:
-        """Return the bounds in words; empty where the type says it all."""
+        """Return the bounds in words, or an empty text if the type has none."""
         return ""
 
     def json_schema(self) -> dict[str, Any]:

@@ -221,7 +221,7 @@ def gpu(name: str) -> GpuType:
 
 
 def gpu_named(name: str) -> tuple[str, int]:
-    """Return the GPU type that a name of people's, of a cloud or of a machine means, and how many of it.
+    """Return the GPU type, and how many, behind a name that people, clouds or machines use.
 
     Raises
     ------
@@ -266,7 +266,7 @@ def model(name: str) -> ModelType:
 
 
 def model_named(name: str) -> str:
-    """Return the model that a name of people's, of a hub or of a cloud means.
+    """Return the model behind a name that people, hubs or clouds use.
 
     Raises
     ------

@@ -87,7 +87,7 @@ _EIGHT_BIT, _FOUR_BIT = ("fp8", "int8"), ("int4",)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OwnModel:
-    """A model that a file describes, and what of it the file does not say."""
+    """A model that a file describes, and which facts the file lacks."""
 
     model: ModelType
     assumed: tuple[str, ...]

@@ -313,5 +313,5 @@ class ActionSpace:
         return replicas <= fits[configurations]
 
     def split_mask(self, mask: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return a flat mask as one int8 array per slot, as ``MultiDiscrete.sample(mask=...)`` wants it."""
+        """Return a flat mask as one int8 array per slot, for ``MultiDiscrete.sample(mask=...)``."""
         return tuple(np.split(np.asarray(mask).astype(np.int8), self.offsets[1:]))

@@ -217,7 +217,7 @@ def counts_as(name: str) -> dict[str, str]:
 
 
 def headline_of(name: str) -> dict[str, list[Any]]:
-    """Return what a manifest says of the headline of a set, for the manifest of another one.
+    """Return the headline fields of a set's manifest, for the manifest of another set.
 
     Examples
     --------

@@ -188,7 +188,7 @@ class Snapshot:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Plan:
-    """A fleet, and what the planner knows about it.
+    """A fleet, with the planner's estimate, bound and diagnostics.
 
     Parameters
     ----------

@@ -53,7 +53,7 @@ def instances_folder() -> Path:
 
 @functools.cache
 def packaged_folders() -> Mapping[str, Path]:
-    """Return the folders that installed packages bring, by the name of the set in each.
+    """Return the folders of instance sets in installed packages, by the set's name.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def packaged_folders() -> Mapping[str, Path]:
 
 
 def folder_of(name: str) -> Path:
-    """Return the folder in which a set lies: the standard one, unless only a package brings the set.
+    """Return the folder of a set: the standard one, unless only a package has the set.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def manifest_paths() -> list[Path]:
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
-    """Return the error for a name that no set has; it says how to install the set, if that is known.
+    """Return the error for an unknown name, which tells how to install the set if that is known.
 
     Parameters
     ----------

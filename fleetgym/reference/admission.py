@@ -153,7 +153,7 @@ class Admitting:
         return held
 
     def over_budget(self, fees: Sequence[float]) -> bool:
-        """Whether holding the fleet, and these fees, exceed the budget."""
+        """Return True if holding the fleet, with these fees, exceeds the budget."""
         budget = self.book.budget
         if budget is None:
             return False
@@ -165,7 +165,7 @@ class Admitting:
         return paid > limit + MONEY * max(1.0, limit)
 
     def relieves(self, replica: _Replica, limit: int | str) -> bool:
-        """Whether letting the replica go helps with a violated limit."""
+        """Return True if removing the replica relieves a violated limit."""
         if isinstance(limit, int):
             return self.book.gpus[limit][replica.c] > 0
         return self.conditions.hold_usd(replica.c) > 0

@@ -103,7 +103,7 @@ class Conditions:
         return per_token * (self.tokens_in[i] + self.tokens_out[i]) * self.delay_s(i, c)
 
     def always_late(self, i: int, c: int) -> bool:
-        """Whether the first token is late even without waiting."""
+        """Return True if the first token is late even without waiting."""
         slo = self.book.workloads[i].ttft_slo_s
         return slo is not None and self.prefill_s(i, c) >= slo
 

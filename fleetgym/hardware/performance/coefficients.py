@@ -58,7 +58,7 @@ class Coefficients:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """What one replica has to give; `label` says how the numbers are known."""
+    """The capacities of one replica; `label` states whether they are measured or modelled."""
 
     compute_tflops: float
     kv_capacity_gb: float
@@ -69,7 +69,7 @@ class Capacity:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PairPerformance:
-    """What one configuration does to one workload's requests; `label` says how the numbers are known."""
+    """How one configuration serves one workload; `label` states whether that is measured or modelled."""
 
     delay_s: Coefficients
     service_s: Coefficients

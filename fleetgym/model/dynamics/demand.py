@@ -180,7 +180,7 @@ class LevelProcess(abc.ABC):
 
     @abc.abstractmethod
     def daily(self, window: np.ndarray | int, window_s: float) -> np.ndarray:
-        """Return what the time says of log demand in windows (..., 1) or in one: shape (..., workloads)."""
+        """Return the part of log demand that follows from the time of windows (..., 1): shape (..., workloads)."""
 
     @abc.abstractmethod
     def daily_log_mean(self, window_s: float) -> np.ndarray:

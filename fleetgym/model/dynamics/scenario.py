@@ -84,7 +84,7 @@ class ScenarioGenerator:
         )
 
     def draw_drops(self, rng: np.random.Generator) -> LostNodes | None:
-        """Draw the drops of the scenario that `draw` brings from an equal generator; None if no pool may drop."""
+        """Draw the drops that `draw` would draw from an equal generator; None if no pool may drop."""
         if self.drops is None:
             return None
         self._demand(rng)
@@ -274,7 +274,7 @@ def _regions(instance: Instance) -> np.ndarray:
 
 
 def warned_pools(instance: Instance) -> np.ndarray:
-    """Return which pools tell of a drop one window ahead: bool (G,)."""
+    """Return which pools announce drops one window ahead, bool (G,)."""
     process = instance.dynamics.availability
     if process.kind != "warned-drops":
         return np.zeros(instance.num_pools, dtype=bool)
