@@ -10,7 +10,6 @@ import signal
 import socket
 import stat
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -48,130 +47,14 @@ class BurnsInReset(Good):
         _burn()
 
 
-class BurnsInChildren(Bad):
-    def misbehave(self):
-        for _ in range(2):
-            if os.fork() == 0:
-                _burn()
-        time.sleep(600)
-
-
-class BurnsInOrphans(Bad):
-    """Its grandchildren leave its session and lose their parent, and nobody waits for them."""
-
-    def misbehave(self):
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-        for _ in range(2):
-            if os.fork() == 0:
-                os.setsid()
-                if os.fork() == 0:
-                    _burn()
-                os._exit(0)
-        time.sleep(600)
-
-
-class BurnsBehindAnswers(Bad):
-    """Answers at once and goes on computing behind the run's back."""
-
-    def misbehave(self):
-        if self.view.window == WINDOW and os.fork() == 0:
-            _burn()
-        time.sleep(0.3)
-        return self.view.fleet_to_action(self.view.fleet)
-
-
-class BurnsInShortChildren(Bad):
-    """Every child is over soon, but they add up."""
-
-    def misbehave(self):
-        while True:
-            if (child := os.fork()) == 0:
-                end = time.process_time() + 0.05
-                while time.process_time() < end:
-                    pass
-                os._exit(0)
-            os.waitpid(child, 0)
-
-
-class GrowsWithoutEnd(Bad):
-    def misbehave(self):
-        kept = []
-        while True:
-            kept.append(np.ones(2**21))  # 16 MB, written to
-            time.sleep(0.02)  # the watch sees it long before its CPU seconds are spent
-
-
-class ChildrenGrow(Bad):
-    """Each process is modest, all together are not."""
-
-    def misbehave(self):
-        for _ in range(6):
-            if os.fork() == 0:
-                kept = np.ones(2**24)
-                time.sleep(600)
-                os._exit(len(kept) > 0)
-        time.sleep(600)
-
-
 class AsksTooMuch(Bad):
     def misbehave(self):
         return np.ones(10**11)
 
 
-class ForksWithoutEnd(Bad):
-    def misbehave(self):
-        while True:
-            if os.fork() == 0:
-                time.sleep(600)
-                os._exit(0)
-            time.sleep(0.001)
-
-
-class Sleeps(Bad):
-    def misbehave(self):
-        time.sleep(600)
-
-
 class KillsItself(Bad):
     def misbehave(self):
         os.kill(os.getpid(), signal.SIGKILL)
-
-
-class EndsByAnOddSignal(Bad):
-    def misbehave(self):
-        os.kill(os.getpid(), signal.SIGRTMIN + 3)
-        time.sleep(600)
-
-
-class LeavesAChild(Bad):
-    """Ends, but a child of it keeps the channel open."""
-
-    def misbehave(self):
-        if os.fork() == 0:
-            time.sleep(600)
-            os._exit(0)
-        os._exit(5)
-
-
-class EndsItsSupervisor(Bad):
-    """Where it can: ends what stands between it and the run, and goes on."""
-
-    def misbehave(self):
-        if self.view.window == WINDOW:
-            init = os.getppid()
-            supervisor = int(Path(f"/proc/{init}/stat").read_text().rpartition(")")[2].split()[1])
-            os.kill(supervisor, signal.SIGKILL)
-            os.kill(init, signal.SIGKILL)
-        time.sleep(0.1)
-        return self.view.fleet_to_action(self.view.fleet)
-
-
-class KillsAll(Bad):
-    """Sends SIGKILL to every process that it may signal."""
-
-    def misbehave(self):
-        os.kill(-1, signal.SIGKILL)
-        time.sleep(600)
 
 
 class WritesGarbage(Bad):

@@ -13,10 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fleetgym.evaluation.isolation.rules import PROTOCOL, Rules
+from fleetgym.evaluation.isolation.rules import ISOLATED, PROTOCOL, Rules
 from fleetgym.evaluation.results_format import COST_TERMS
 from fleetgym.evaluation.run import evaluate
-from fleetgym.leaderboard.record import ISOLATED
 from fleetgym.leaderboard.submission import DECLARATION, EPISODES
 from fleetgym.leaderboard.submit import submit
 

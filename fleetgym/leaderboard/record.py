@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fleetgym.evaluation.changes import Changes
-from fleetgym.evaluation.isolation.rules import FAILURE_KINDS, Rules
+from fleetgym.evaluation.isolation.rules import FAILURE_KINDS, ISOLATED, Rules
 from fleetgym.evaluation.results_format import Costs, stated
 from fleetgym.files import quantities as q
 from fleetgym.files.documents import read_json, write_json
@@ -33,8 +33,6 @@ from fleetgym.leaderboard.submission import DECLARATION, EPISODES, Submission, r
 
 RECORD_FORMAT = "fleetgym-verified-1"
 KINDS = ("replayed", "fresh")
-#: What an agent must be kept from for its row to be ranked.
-ISOLATED = {"network": "none", "processes": "apart", "files": "hidden", "cpu_time": "counted"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -20,12 +20,11 @@ from pathlib import Path
 import numpy as np
 
 from fleetgym.agents.registry import AGENT_PATH, parse_agent, split_arguments
-from fleetgym.evaluation.isolation.sandbox import probe_isolation
+from fleetgym.evaluation.isolation.sandbox import check_box
 from fleetgym.evaluation.results_format import EpisodeResult
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.leaderboard.record import (
-    ISOLATED,
     RECORD_FORMAT,
     FailureMark,
     Record,
@@ -168,12 +167,10 @@ def _check_may_rank(season: Season) -> None:
         raise FleetgymError(
             f"season {season.name} has ended: its seed is public, so that nothing more is ranked; --unofficial plays it"
         )
-    facts = probe_isolation()
-    if facts != ISOLATED:
-        found = ", ".join(f"{name}: {fact}" for name, fact in facts.items())
-        raise FleetgymError(
-            f"this system cannot isolate agents ({found}), as ranked runs need; --unofficial plays it"
-        )
+    try:
+        check_box()
+    except FleetgymError as error:
+        raise FleetgymError(f"{error}; --unofficial plays without it, and its rows are not ranked") from None
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import ctypes
 import dataclasses
 import json
 import os
@@ -12,23 +12,24 @@ import socket
 import subprocess
 import sys
 import time
-import uuid
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import official_agents
+import plain_agents
 import pytest
 from official_agents import WINDOW, agent
 from submissions import RULES
 
 import fleetgym
 from fleetgym.evaluation import jobs, run
-from fleetgym.evaluation.isolation import official
+from fleetgym.evaluation.isolation import official, sandbox
 from fleetgym.evaluation.isolation.agent_runner import AgentFailure
 from fleetgym.evaluation.isolation.calibration import machine_name
 from fleetgym.evaluation.isolation.process_tree import ProcessTree
-from fleetgym.evaluation.isolation.rules import PROTOCOL, Rules
+from fleetgym.evaluation.isolation.rules import ISOLATED, PROTOCOL, Rules
+from fleetgym.evaluation.isolation.sandbox import check_box
 from fleetgym.evaluation.isolation.wire import MAX_REPLY_CHARS, read_reply
 from fleetgym.evaluation.jobs import Job, close_agents, play_actions, run_job
 from fleetgym.evaluation.recording import make_header
@@ -42,23 +43,36 @@ TOY = "fleet-v0/toy/startup"
 
 #: agent, kind of failure (None: its budget is spent), part of the message
 BAD: list[tuple[str, str | None, str]] = [
-    ("Burns", None, ""),
-    ("BurnsInChildren", None, ""),
-    ("BurnsInOrphans", None, ""),
-    ("BurnsInShortChildren", None, ""),
-    ("Sleeps", "timeout", "no answer within 3 times the CPU seconds allowed"),
-    ("GrowsWithoutEnd", "resources", "took over 0.5 GB of memory"),
-    ("ChildrenGrow", "resources", "took over 0.5 GB of memory"),
+    ("burns", None, ""),
+    ("burns_in_children", None, ""),
+    ("burns_in_orphans", None, ""),
+    ("burns_in_short_children", None, ""),
+    ("sleeps", "timeout", "no answer within 3 times the CPU seconds allowed"),
+    ("grows_without_end", "resources", "took over 0.5 GB of memory"),
+    ("children_grow", "resources", "took over 0.5 GB of memory"),
+    ("forks_without_end", "resources", "ran over 64 processes at a time"),
+    ("kills_itself", "died", "SIGKILL"),
+    ("kills_all", "died", "exit code 7"),
+    ("ends_by_an_odd_signal", "died", "signal 37"),
+    ("leaves_a_child", "died", "exit code 5"),
+]
+#: The same for Python agents, which try to write to the pipes of the protocol.
+BAD_IN_PYTHON = [
     ("AsksTooMuch", "raised", "MemoryError"),
-    ("ForksWithoutEnd", "resources", "ran over 64 processes at a time"),
-    ("KillsItself", "died", "SIGKILL"),
-    ("EndsByAnOddSignal", "died", "signal 37"),
-    ("LeavesAChild", "died", "exit code 5"),
     ("WritesGarbage", "protocol", "wrote something else"),
     ("GuessesANumber", "protocol", "does not answer the request"),
     ("WritesAHugeLine", "protocol", "a line of over 1048576 characters"),
     ("WritesLinesWithoutEnd", "protocol", "does not answer the request"),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def box() -> None:
+    """Skip where this machine cannot make the box."""
+    try:
+        check_box()
+    except FleetgymError as error:
+        pytest.skip(str(error))
 
 
 def make_rules(**changes: Any) -> Rules:
@@ -68,11 +82,11 @@ def make_rules(**changes: Any) -> Rules:
         time_class="reflex",
         cpu_s=1.0,
         reset_cpu_s=30.0,
-        wall_factor=3.0,
+        wall_factor=30.0,
         memory_gb=0.5,
         machine=machine_name(),
         speed=1.0,
-        **official.probe_isolation(),
+        **ISOLATED,
     )
     return dataclasses.replace(rules, **changes)
 
@@ -93,10 +107,31 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("name", "kind", "message"), BAD)
-def test_misbehaviour_costs_the_episode_or_the_budget(name: str, kind: str | None, message: str) -> None:
+def test_misbehaviour_costs_the_episode_or_the_budget(
+    name: str, kind: str | None, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is told apart, at the right window, and the stored actions give the official cost exactly."""
+    monkeypatch.setattr(official, "agent_command", lambda _: _plain(name))
     # where neither the budget nor its multiple of wall time is to end it, a slow machine's does not either
-    episode = play(name) if kind in (None, "timeout") else play(name, cpu_s=10.0)
+    changes = {None: {}, "timeout": {"wall_factor": 3.0}}.get(kind, {"cpu_s": 10.0})
+    _assert_ends(run_job(_plain_job(), official=make_rules(**changes)), kind, message)
+
+
+@pytest.mark.parametrize(("name", "kind", "message"), BAD_IN_PYTHON)
+def test_misbehaviour_in_python(name: str, kind: str, message: str) -> None:
+    """The channel of the protocol is out of the agent's reach, or what it writes there is told apart."""
+    _assert_ends(play(name, cpu_s=10.0), kind, message)
+
+
+def _plain(name: str) -> list[str]:
+    return [sys.executable, "-I", "-S", plain_agents.__file__, name]
+
+
+def _plain_job() -> Job:
+    return Job(f"{plain_agents.__file__}:main", TOY, 0)
+
+
+def _assert_ends(episode: Any, kind: str | None, message: str) -> None:
     if kind is None:
         assert episode.failure is None
         assert episode.budget_spent_at_window == WINDOW
@@ -168,15 +203,6 @@ def test_a_run_of_bad_agents_leaves_the_good_ones_unharmed(quick: None, tmp_path
     assert timing.speed == 1.0
 
 
-def test_killing_everything_in_reach_ends_the_agent_alone() -> None:
-    """With processes apart, SIGKILL to all reaches nobody else."""
-    if official.probe_isolation()["processes"] != "apart":
-        pytest.skip("this system does not allow process namespaces")
-    episode = play("KillsAll")
-    assert episode.failure is not None
-    assert "ProcessLookupError" in episode.failure.message  # itself and its init apart, there is nobody
-
-
 def test_when_the_budget_is_spent_the_running_fleet_stays() -> None:
     """From that window on each target is what ran and started before, also when reset took it all."""
     burnt = play("Burns", "fleet-v0/toy/two-pools")
@@ -188,70 +214,35 @@ def test_when_the_budget_is_spent_the_running_fleet_stays() -> None:
     assert in_reset.actions == good.actions
 
 
-def test_work_behind_the_runs_back_counts() -> None:
+def test_work_behind_the_runs_back_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A child that goes on after the answer spends the budget of the windows after."""
-    episode = play("BurnsBehindAnswers", cpu_s=0.7)
+    monkeypatch.setattr(official, "agent_command", lambda _: _plain("burns_behind_answers"))
+    episode = run_job(_plain_job(), official=make_rules(cpu_s=0.7))
     assert episode.failure is None
     assert episode.budget_spent_at_window > WINDOW
 
 
-def test_the_budget_is_in_reference_seconds() -> None:
-    """On a machine twice as fast as the reference, half the CPU seconds are all there is."""
-    begin = time.monotonic()
-    slow = play("Burns", cpu_s=3.0, speed=6.0)
-    assert slow.budget_spent_at_window == WINDOW
-    assert 0.5 <= sum(slow.timing.act_cpu_s) < 2.0  # with what was used until it was noticed
-    assert time.monotonic() - begin < 60
+def test_the_budget_is_in_reference_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine six times as fast as the reference, a sixth of the CPU seconds is all there is."""
+    monkeypatch.setattr(official, "agent_command", lambda _: _plain("burns"))
+    episode = run_job(_plain_job(), official=make_rules(cpu_s=3.0, speed=6.0))
+    assert episode.budget_spent_at_window == WINDOW
+    assert 0.5 <= sum(episode.timing.act_cpu_s) < 2.0  # with what was used until it was noticed
 
 
-@pytest.mark.parametrize("name", ["BurnsInOrphans", "LeavesAChild", "ForksWithoutEnd", "EndsItsSupervisor"])
-def test_without_namespaces_nothing_escapes_either(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the system forbids namespaces, orphans are adopted, counted and ended all the same."""
-    _forbid_namespaces(monkeypatch)
-    monkeypatch.setenv("FLEETGYM_TEST_MARK", mark := str(uuid.uuid4()))
-    episode = play(name, cpu_s=1.0 if name == "BurnsInOrphans" else 10.0)
-    assert (episode.failure is None) == (name == "BurnsInOrphans")
-    assert not [pid for pid in _processes_with(mark) if _runs(pid)]
-    assert make_rules().network == "open"
-
-
-def _forbid_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let this system have no namespaces; skip if root's Python cannot be run by the user that agents become."""
-    monkeypatch.setenv("FLEETGYM_NO_NAMESPACES", "1")
-    try:
-        official.probe_isolation()
-    except FleetgymError as error:
-        pytest.skip(f"{error}; the tests of the box try this as a user without rights")
-
-
-def _processes_with(mark: str) -> list[int]:
-    """Return the processes that were started with `mark` in their environment."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if mark.encode() in (folder / "environ").read_bytes():
-                found.append(int(folder.name))
-    return found
-
-
-@pytest.mark.parametrize("namespaces", [True, False])
-def test_nothing_is_left_when_the_run_is_killed(
-    namespaces: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """SIGKILL to the run ends supervisor, init and agent."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))  # whoever is killed leaves the agent's folder behind
-    if not namespaces:
-        _forbid_namespaces(monkeypatch)
+def test_nothing_is_left_when_the_run_is_killed() -> None:
+    """SIGKILL to the run ends all that is in the box."""
     rules = dataclasses.asdict(make_rules(cpu_s=100.0))
     script = (
+        "from fleetgym.evaluation.isolation import official\n"
         "from fleetgym.evaluation.jobs import *; from fleetgym.evaluation.results_format import Rules\n"
-        f"run_job(Job({agent('Sleeps')!r}, {TOY!r}, 0), official=Rules(**{rules!r}))"
+        f"official.agent_command = lambda _: {_plain('sleeps')!r}\n"
+        f"run_job({_plain_job()!r}, official=Rules(**{rules!r}))"
     )
     parent = subprocess.Popen([sys.executable, "-c", script])
     tree = ProcessTree(parent.pid)
     try:
         _until(lambda: len(tree.processes()) >= 4, 60)
-        time.sleep(0.5)
         started = tree.processes()[1:]
     finally:
         parent.send_signal(signal.SIGKILL)
@@ -278,8 +269,6 @@ def _runs(pid: int) -> bool:
 
 def test_more_can_be_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What `FLEETGYM_HIDE` names is out of the agent's sight; what is not there is passed over."""
-    if "open" in official.probe_isolation().values():
-        pytest.skip("this system does not allow the namespaces that hide things")
     (seed := tmp_path / "seed").write_text("42")
     monkeypatch.setenv("FLEETGYM_HIDE", f"{seed}:{tmp_path}/nothing:")
     assert str(seed) in official.hidden_files()
@@ -289,10 +278,8 @@ def test_more_can_be_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert episode.failure is None
 
 
-def test_an_agent_finds_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_finds_no_secrets(tmp_path: Path) -> None:
     """No scenarios, no network, no other process; it may write to its own folder only, and undo nothing of this."""
-    if "open" in official.probe_isolation().values():
-        pytest.skip("this system does not allow the namespaces that hide things")
     instance, scenarios = _own_instance(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as server:
         arguments = {"secret": str(scenarios), "port": server.getsockname()[1], "parent": os.getpid()}
@@ -303,11 +290,6 @@ def test_an_agent_finds_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         episode = run_job(job, official=make_rules())
         assert not (tmp_path / "written.txt").exists()
         assert episode.failure is None
-        _forbid_namespaces(monkeypatch)
-        bare = run_job(job, official=make_rules())
-    assert bare.failure is not None
-    for look in ("scenarios", "file", "neighbours", "signals", "writes"):
-        assert f'"{look}"' in bare.failure.message
 
 
 def _own_instance(folder: Path) -> tuple[Path, Path]:
@@ -428,8 +410,33 @@ def test_a_program_that_ends_or_talks_nonsense(tmp_path: Path) -> None:
 # -- rules and files
 
 
+def test_official_runs_without_a_box_are_refused(
+    quick: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where bubblewrap or libseccomp is missing, or fails, the run says so; other isolated agents need none of them."""
+    from fleetgym.cli import main
+
+    call = ["evaluate", agent("Good"), "--suite", TOY, "--out", str(tmp_path / "r.jsonl")]
+    monkeypatch.setattr(run, "make_rules", official.make_rules)
+    monkeypatch.setattr(sandbox, "load_seccomp", lambda: ctypes.CDLL("libseccomp-of-nobody.so"))
+    assert main([*call, "--official", "reflex"]) == 2
+    assert "install it, for example by `apt-get install libseccomp2`" in capsys.readouterr().err
+    (tmp_path / "bwrap").write_text("#!/bin/sh\necho 'no permission to make namespaces' >&2\nexit 1\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sandbox, "load_seccomp", lambda: None)
+    assert main([*call, "--official", "reflex"]) == 2
+    assert "(no permission to make namespaces); docs/official-runs.md says" in capsys.readouterr().err
+    (tmp_path / "bwrap").unlink()
+    assert main([*call, "--official", "reflex"]) == 2
+    assert "install it, for example by `apt-get install bubblewrap`" in capsys.readouterr().err
+    assert not (tmp_path / "r.jsonl").exists()
+    assert main([*call, "--isolate", "always"]) == 0
+    assert read_results(tmp_path / "r.jsonl").failures == ()
+
+
 def test_rules_that_are_wrong_are_refused(quick: None, tmp_path: Path) -> None:
-    """No such class; another speed or class when a run is resumed; a worker that can isolate less."""
+    """No such class; another speed or class when a run is resumed."""
     with pytest.raises(FleetgymError, match="expected one of reflex, online, offline"):
         official.make_rules("relaxed")
     path = tmp_path / "r.jsonl"
@@ -438,9 +445,6 @@ def test_rules_that_are_wrong_are_refused(quick: None, tmp_path: Path) -> None:
         fleetgym.evaluate("hold", TOY, official="online", resume=path)
     with pytest.raises(DataError, match="another set of rules"):
         fleetgym.evaluate("hold", TOY, resume=path)
-    other = make_rules(network="open" if make_rules().network == "none" else "none")
-    with pytest.raises(FleetgymError, match="cannot isolate agents as the results file says"):
-        run_job(Job("hold", TOY, 0), official=other)
 
 
 def test_a_budget_needs_rules(tmp_path: Path) -> None:

@@ -13,11 +13,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-import pytest
 from places import ROOT
-
-#: Run by the system's name in the sandbox only, never imported.
-SCRIPT = "fleetgym.evaluation.isolation.supervisor"
 
 ELSEWHERE = f"""
 import builtins, os, select, signal, socket, sys
@@ -71,7 +67,7 @@ except ModuleNotFoundError as error:
     print(error, hasattr(os, "fork"))
 """
 
-IMPORTS = f"""
+IMPORTS = """
 import importlib, pkgutil, warnings
 import fleetgym, tools
 
@@ -79,11 +75,11 @@ def reraise(name):
     raise
 
 
-RL = {{"stable_baselines3", "sb3_contrib", "torch"}}
+RL = {"stable_baselines3", "sb3_contrib", "torch"}
 count = 0
 for package in (fleetgym, tools):
     for found in pkgutil.walk_packages(package.__path__, package.__name__ + ".", reraise):
-        if found.name in ("fleetgym.__main__", {SCRIPT!r}):
+        if found.name == "fleetgym.__main__":
             continue
         try:
             importlib.import_module(found.name)
@@ -128,12 +124,12 @@ print("used")
 
 REFUSALS = """
 from fleetgym.cli import main
-from fleetgym.evaluation.isolation.sandbox import probe_isolation
+from fleetgym.evaluation.isolation.sandbox import check_box
 from fleetgym.files.errors import FleetgymError
 
 assert main(["evaluate", "hold", "--suite", "fleet-v0/toy/two-pools", "--official", "reflex"]) == 2
 try:
-    probe_isolation()
+    check_box()
 except FleetgymError as error:
     print(error, file=sys.stderr)
 """
@@ -165,7 +161,7 @@ def test_the_system_is_hidden_from_our_modules_only(tmp_path: Path) -> None:
 
 
 def test_every_module_is_imported(tmp_path: Path) -> None:
-    """All rooms, baselines, papers and tools; only the script inside the sandbox needs Linux to be read."""
+    """All rooms, baselines, papers and tools."""
     done = elsewhere(tmp_path, IMPORTS)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout.split()[-1]) > 200
@@ -183,9 +179,3 @@ def test_official_runs_say_that_they_need_linux(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "official runs need Linux" in done.stderr
     assert "on Linux only" in done.stderr
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the script needs Linux")
-def test_the_script_of_the_sandbox_is_where_it_is_looked_for() -> None:
-    """The one module that is not imported above."""
-    assert (ROOT / (SCRIPT.replace(".", "/") + ".py")).exists()

@@ -73,12 +73,12 @@ def test_one_shot_rows_hold_their_first_action(private: Path, tmp_path: Path) ->
 def test_only_isolated_runs_of_open_seasons_are_ranked(
     board: Path, private: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An ended season and a system that cannot isolate end the call; a record of such a run is not ranked."""
+    """An ended season and a system without the box end the call; a record of such a run is not ranked."""
     folder = board / "submissions" / "2026-11-21-gh"
     with pytest.raises(FleetgymError, match="season t has ended"):
         rerun(folder, dataclasses.replace(SEASON, seed=SEED), private)
-    monkeypatch.setenv("FLEETGYM_NO_NAMESPACES", "1")
-    with pytest.raises(FleetgymError, match="cannot isolate agents|cannot start an agent"):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(FleetgymError, match="install bubblewrap`; --unofficial plays without it"):
         rerun(folder, SEASON, private)
     own = Path(shutil.copytree(board, tmp_path / "board"))
     record = read_record(own / "fresh" / "t" / "2026-11-21-gh.json.gz")

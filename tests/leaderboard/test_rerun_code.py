@@ -14,7 +14,7 @@ from fresh_season import SEASON, SEED
 from submissions import SUITE, declare, lines_of, write_lines
 
 from fleetgym.agents.agent_code import code_sha256
-from fleetgym.evaluation.isolation.sandbox import probe_isolation
+from fleetgym.evaluation.isolation.sandbox import check_box
 from fleetgym.evaluation.results import Results, hash_jobs
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files.errors import FleetgymError
@@ -283,8 +283,10 @@ def test_ranked_agents_see_nothing_but_their_task(
     private: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No seed in the current folder, no submissions, fresh rows or tasks, no passwords, no sockets."""
-    if "open" in probe_isolation().values():
-        pytest.skip("this system does not allow the namespaces that hide things")
+    try:
+        check_box()
+    except FleetgymError as error:
+        pytest.skip(str(error))
     work = tmp_path / "work"
     for place in ("work/seeds", "board/fresh", "board/submissions"):
         (tmp_path / place).mkdir(parents=True)

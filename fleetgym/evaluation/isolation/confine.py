@@ -1,6 +1,6 @@
-"""What an agent's process gives up before its code runs: its user, its rights, its keyring, and system calls.
+"""Give up what an agent does not need before its code runs: its user, rights, keyring, and many system calls.
 
-The standard library alone: it runs below `supervisor`, where nothing else is loaded.
+It uses the standard library alone, since it runs in `init`, where nothing else is loaded.
 """
 
 from __future__ import annotations
@@ -63,20 +63,18 @@ class _Comparison(ctypes.Structure):
     ]
 
 
-def confine(address_space_bytes: int, *, is_counted: bool) -> None:
-    """Give up, in this process and for whatever it starts, all that an agent does not need; there is no way back.
+def confine(address_space_bytes: int) -> None:
+    """Give up all that an agent does not need, for good, in this process and in all that it starts.
 
     Parameters
     ----------
     address_space_bytes : int
         Limit of each process.
-    is_counted : bool
-        Whether a control group counts the CPU time. If not, children cannot be ignored (see `Filter`).
 
     Raises
     ------
     OSError
-        If this runs as root and cannot become a user without rights.
+        If this runs as root and cannot become a user without rights, or the filter of calls cannot be loaded.
     """
     import resource  # which only Unix has
 
@@ -90,17 +88,16 @@ def confine(address_space_bytes: int, *, is_counted: bool) -> None:
         _LIBC.prctl(_SET_DUMPABLE, 1, 0, 0, 0)  # or its files in /proc, which follow, stay root's
         if _LIBC.unshare(_NEW_USER) == 0:  # whose keyring of the user nobody is its own
             with contextlib.suppress(OSError):
-                map_user(NOBODY, NOBODY)
+                _map_user(NOBODY, NOBODY)
     _drop_capabilities()
     _LIBC.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     resource.setrlimit(resource.RLIMIT_AS, (address_space_bytes, address_space_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE_BYTES, _FILE_BYTES))
-    if (found := Filter.find()) is not None:
-        found.load(is_counted=is_counted)
+    _Filter().load()
 
 
-def map_user(uid: int, gid: int) -> None:
+def _map_user(uid: int, gid: int) -> None:
     """Name this process's user in the user namespace that it has just made."""
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
         with open(f"/proc/self/{name}", "w") as stream:
@@ -120,17 +117,22 @@ def _drop_capabilities() -> None:
         _LIBC.syscall(CALLS["capset"], header, (ctypes.c_uint32 * 6)())
 
 
-class Filter:
-    """A filter of system calls, made by libseccomp.
+def load_seccomp() -> ctypes.CDLL:
+    """Return libseccomp.
 
-    Parameters
-    ----------
-    library : ctypes.CDLL
-        libseccomp.
+    Raises
+    ------
+    OSError
+        If it is not installed.
     """
+    return ctypes.CDLL("libseccomp.so.2")
 
-    def __init__(self, library: ctypes.CDLL):
-        self._library = library
+
+class _Filter:
+    """A filter of system calls, made by libseccomp."""
+
+    def __init__(self) -> None:
+        self._library = library = load_seccomp()
         library.seccomp_init.restype = ctypes.c_void_p
         library.seccomp_rule_add_array.argtypes = [
             ctypes.c_void_p,
@@ -141,20 +143,11 @@ class Filter:
         ]
         library.seccomp_load.argtypes = [ctypes.c_void_p]
 
-    @classmethod
-    def find(cls) -> Filter | None:
-        """Return the filter, or None where there is no libseccomp."""
-        try:
-            return cls(ctypes.CDLL("libseccomp.so.2"))
-        except OSError:
-            return None
+    def load(self) -> None:
+        """Filter the calls of this process and of all that it starts.
 
-    def load(self, *, is_counted: bool) -> None:
-        """Filter the calls of this process and of whatever it starts.
-
-        A process may set what happens when a child ends, and with it that nobody learns what the child has used. Where
-        no control group counts, such a call does nothing, so that every child stays in sight until somebody waits for
-        it.
+        A process may say what happens when a child ends, and with it that nobody learns what the child has used. Here
+        that call does nothing, so that every child stays in sight until somebody waits for it.
 
         Raises
         ------
@@ -171,8 +164,7 @@ class Filter:
         self._refuse("clone3", _ENOSYS)
         # Sockets between its own processes alone: virtual machines' sockets pass network namespaces.
         self._refuse("socket", _EAFNOSUPPORT, (0, _NOT_EQUAL, socket.AF_UNIX, 0))
-        if not is_counted:
-            self._refuse("rt_sigaction", 0, (0, _EQUAL, signal.SIGCHLD, 0), (1, _NOT_EQUAL, 0, 0))
+        self._refuse("rt_sigaction", 0, (0, _EQUAL, signal.SIGCHLD, 0), (1, _NOT_EQUAL, 0, 0))
         if self._library.seccomp_load(self._context) != 0:
             raise OSError("libseccomp cannot load the filter of system calls")
 

@@ -1,7 +1,7 @@
-"""The first process beside an agent: says what the agent cannot reach, starts it, and tells how it ended.
+"""Start an agent in its box as the first process there, and report how it ended.
 
-It adopts the agent's orphans, so that none escapes the count of CPU seconds. The standard library alone: it runs below
-`supervisor`, where nothing else is loaded.
+This process adopts the agent's orphans, so that none escapes the count of CPU seconds. When it ends, the kernel ends
+everything in the box. It runs with the standard library alone, since it starts once per episode.
 """
 
 from __future__ import annotations
@@ -14,58 +14,28 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from fleetgym.evaluation.isolation import confine, doors
+from fleetgym.evaluation.isolation import confine
 
 
 def main() -> None:
-    """Run as the first process of a box that bubblewrap made."""
-    plan = read_plan(int(sys.argv[2])) | {"ready_fd": int(sys.argv[3])}
-    os.write(plan["ready_fd"], b"1")
-    run(plan)
-
-
-def read_plan(fd: int) -> dict[str, Any]:
-    """Return the plan that `sandbox.Sandbox` wrote into a file in memory."""
-    with open(fd, "rb", closefd=False) as stream:
-        stream.seek(0)
-        return {**json.load(stream), "plan_fd": fd}
-
-
-def run(plan: Mapping[str, Any]) -> None:
-    """Report what the agent is kept from, start it, and report how it ended; ends this process.
-
-    Parameters
-    ----------
-    plan : dict
-        See `fleetgym.evaluation.isolation.sandbox.Sandbox`.
-    """
-    os.close(plan["ready_fd"])
+    """Start the agent of the plan in ``sys.argv[2]`` (see `sandbox.Sandbox`) and wait until it has ended."""
+    plan = json.loads(sys.argv[2])
+    os.umask(0o022)
     confine.hide_from_tracers()
     _copy_kernels(plan)
-    _write(plan["status_fd"], _facts(plan))
-    if not os.read(0, 1):  # the run reads the clock before the agent starts; this one is gone
-        os._exit(0)
     agent = os.fork()
     if agent == 0:
         _become_agent(plan)
-    leave_pipes()
     while True:
         pid, how = os.wait()
         if pid == agent:
             code = os.waitstatus_to_exitcode(how)
-            _write(plan["status_fd"], {"signal": -code} if code < 0 else {"exit": code})
+            _report(plan, {"signal": -code} if code < 0 else {"exit": code})
             os._exit(0)
 
 
-def leave_pipes() -> None:
-    """Let go of the agent's channel, so that its end is seen when the agent ends."""
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
-    os.dup2(nothing, 1)
-
-
 def _copy_kernels(plan: Mapping[str, Any]) -> None:
-    """Give the agent compiled kernels of its own: what it adds to them, or damages, goes with it."""
+    """Give the agent compiled kernels of its own: what it adds to them, or damages, goes with the box."""
     if plan["kernels"] is None:
         return
     folder = os.path.join(plan["cache"], os.path.basename(plan["kernels"]))
@@ -77,52 +47,27 @@ def _copy_kernels(plan: Mapping[str, Any]) -> None:
                 os.chown(path, confine.NOBODY, confine.NOBODY)
 
 
-def _facts(plan: Mapping[str, Any]) -> dict[str, str]:
-    """Return what a process confined as the agent will be is kept from, or ``{"error": why}``."""
-    read_end, write_end = os.pipe()
-    attempt = os.fork()
-    if attempt == 0:
-        try:
-            _confine(plan)
-            found = doors.facts(plan["targets"], plan["secret"], plan["writable"])
-            if shutil.which(plan["command"][0]) is None:
-                who = "by the user nobody, whom agents are when root plays them"
-                found = {"error": f"{plan['command'][0]} cannot be run {who}"}
-        except OSError as error:
-            found = {"error": str(error)}
-        finally:
-            with contextlib.suppress(BaseException):
-                _write(write_end, found)
-            os._exit(0)
-    os.close(write_end)
-    with os.fdopen(read_end, encoding="utf-8") as stream:
-        text = stream.read()
-    os.waitpid(attempt, 0)
-    return json.loads(text) if text else {"error": "a process that gives up its rights cannot be started"}
-
-
-def _confine(plan: Mapping[str, Any]) -> None:
-    confine.confine(plan["address_space_bytes"], is_counted=plan["group_fd"] is not None)
-
-
 def _become_agent(plan: Mapping[str, Any]) -> None:
+    """Give up all rights, report that this is done, and run the agent once the run has read the clock."""
+    command = plan["command"]
     try:
-        if plan["group_fd"] is not None:
-            os.write(plan["group_fd"], b"0")
         for place in (plan["cwd"], plan["scratch"]):
             with contextlib.suppress(OSError):
                 os.chdir(place)
                 break
-        _confine(plan)
-        for name in ("status_fd", "plan_fd", "group_fd"):
-            if plan[name] is not None:
-                os.close(plan[name])
-        os.execvp(plan["command"][0], plan["command"])
+        confine.confine(plan["address_space_bytes"])
+        if shutil.which(command[0]) is None:
+            who = " by the user nobody, as whom agents run for root" if os.geteuid() == confine.NOBODY else ""
+            raise OSError(f"{command[0]} cannot be run in the box{who}")
+        _report(plan, {"ready": True})
+        os.set_inheritable(plan["status_fd"], False)
+        if os.read(0, 1):  # else the run is gone
+            os.execvp(command[0], command)
     except BaseException as error:
-        print(f"cannot start the agent: {error}", file=sys.stderr, flush=True)
+        _report(plan, {"error": str(error)})
     finally:
         os._exit(127)
 
 
-def _write(fd: int, facts: Mapping[str, Any]) -> None:
-    os.write(fd, (json.dumps(facts) + "\n").encode())
+def _report(plan: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    os.write(plan["status_fd"], (json.dumps(facts) + "\n").encode())

@@ -1,14 +1,10 @@
-"""Official runs: an agent under a budget of reference CPU seconds in, actions out, until the budget is spent.
-
-The rules stand in the results file's header; `OfficialAgent` enforces them.
-"""
+"""Play an agent under the rules of an official run, which stand in the results file's header."""
 
 from __future__ import annotations
 
 import contextlib
 import queue
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -17,8 +13,8 @@ import numpy as np
 
 from fleetgym.evaluation.isolation.agent_process import AgentProcess, Limits, agent_command
 from fleetgym.evaluation.isolation.agent_runner import AgentFailure, load_kernels
-from fleetgym.evaluation.isolation.rules import PROTOCOL, TIME_CLASSES, Rules
-from fleetgym.evaluation.isolation.sandbox import Sandbox, probe_isolation
+from fleetgym.evaluation.isolation.rules import ISOLATED, PROTOCOL, TIME_CLASSES, Rules
+from fleetgym.evaluation.isolation.sandbox import Sandbox, check_box
 from fleetgym.evaluation.isolation.visible import hidden_files
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.instance import Instance
@@ -58,7 +54,7 @@ def make_rules(time_class: str, memory_gb: float = MEMORY_GB) -> Rules:
     Raises
     ------
     FleetgymError
-        If there is no such class, or the system cannot count the CPU seconds of a process tree.
+        If there is no such class, or this machine cannot make the box of official runs.
     """
     from fleetgym.evaluation.isolation.calibration import machine_name, speed
 
@@ -66,10 +62,7 @@ def make_rules(time_class: str, memory_gb: float = MEMORY_GB) -> Rules:
         raise FleetgymError(
             f"there is no time class {time_class!r}; expected one of {', '.join(TIME_CLASSES)}"
         )
-    if not sys.platform.startswith("linux"):
-        raise FleetgymError(
-            "official runs need Linux: elsewhere a process tree's CPU seconds cannot be counted"
-        )
+    check_box()
     return Rules(
         protocol=PROTOCOL,
         time_class=time_class,
@@ -79,7 +72,7 @@ def make_rules(time_class: str, memory_gb: float = MEMORY_GB) -> Rules:
         memory_gb=memory_gb,
         machine=machine_name(),
         speed=speed(),
-        **probe_isolation(),
+        **ISOLATED,
     )
 
 
@@ -155,11 +148,6 @@ class OfficialAgent(AgentProcess):
         self._sandbox = Sandbox(command, 2e9 * self.rules.memory_gb, self._hide, self.name)
         self._used_s = 0.0
         self._begin(self._sandbox.process)
-        promised = {name: getattr(self.rules, name) for name in self._sandbox.facts}
-        # Counting all CPU time is never less than was promised; older files promise nothing about it.
-        if any(fact not in (promised[name], "counted") for name, fact in self._sandbox.facts.items()):
-            facts = ", ".join(f"{name}: {fact}" for name, fact in self._sandbox.facts.items())
-            raise FleetgymError(f"this worker cannot isolate agents as the results file says; it has {facts}")
 
     def _kill(self, process: subprocess.Popen[str]) -> None:
         assert self._sandbox is not None
@@ -203,6 +191,5 @@ class OfficialAgent(AgentProcess):
             raise AgentFailure("resources", f"took over {self.rules.memory_gb:g} GB of memory")
         if usage.processes > MOST_PROCESSES:
             raise AgentFailure("resources", f"ran over {MOST_PROCESSES} processes at a time")
-        # Without a process namespace an agent could end its supervisor and go on uncounted.
-        if self._sandbox.process.poll() is not None and not (has_answer and self.rules.processes == "apart"):
+        if not has_answer and self._sandbox.process.poll() is not None:
             raise self._death()

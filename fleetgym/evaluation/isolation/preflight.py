@@ -1,7 +1,7 @@
-"""Names of agents in; nothing, or an error that says which of them cannot be made and why, out.
+"""Check before a run that its agents can be made, and which instances they play.
 
-A run notes a failing agent and goes on, for hours perhaps. That its class does not exist, or does not take the
-arguments that were given, is known before.
+A run records a failing agent and continues, perhaps for hours. A class that does not exist, or that does not take the
+given arguments, is found before.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _run(command: list[str], name: str, most_s: float) -> tuple[str, str]:
 def _run_boxed(command: list[str], name: str, most_s: float) -> tuple[str, str]:
     """Return what a command printed in the box of an official run, and how it ended."""
     with Sandbox(command, _ADDRESS_SPACE_BYTES, hidden_files(), name) as box:
-        late = threading.Timer(most_s, box.tree.kill)
+        late = threading.Timer(most_s, box.end)
         late.daemon = True
         late.start()
         assert box.process.stdout is not None

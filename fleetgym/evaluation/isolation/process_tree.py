@@ -1,7 +1,8 @@
-"""A process id in, what it and all that it started have used out: CPU seconds, memory, processes; Linux only.
+"""Count what a process and all that it started have used: CPU seconds, memory, processes; Linux only.
 
-A CPU second counts however it was spent: by threads, by children that still run, by children that ended, and
-by children whose parent did not wait for them, as long as the root adopts orphans (see `supervisor`).
+A CPU second counts however it was spent: by threads, by children that still run, and by children that ended. Orphans
+count as long as a process of the tree adopts them, as `init` does. Children that nobody waits for count as long as
+they cannot be ignored, as `confine` ensures.
 """
 
 from __future__ import annotations
@@ -9,15 +10,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import signal
 import time
 from pathlib import Path
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _PROC = Path("/proc")
-#: So many looks in a row must find nothing before nothing is left.
-_LOOKS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,36 +90,6 @@ class ProcessTree:
             found += new
         return found
 
-    def kill_below(self, limit_s: float = 30.0) -> None:
-        """End all but the root, which adopts orphans; parents first, so that there are no more and more of them.
-
-        The kernel's list of children may pass over one while another of them is reaped, so that one look at which
-        nothing is left proves nothing.
-        """
-        end = time.monotonic() + limit_s
-        looks = 0
-        while looks < _LOOKS and time.monotonic() < end:
-            below = [pid for pid in self.processes()[1:] if not _is_dead(pid)]
-            for pid in below:
-                _kill(pid)
-            looks = 0 if below else looks + 1
-            if not below:
-                time.sleep(0.002)
-
-    def kill(self) -> None:
-        """End all of the tree, the root last, and whatever was seen in it and has left it."""
-        self.kill_below()
-        for pid, start in self._seen_s:
-            fields = _stat(pid)
-            if fields is not None and int(fields[19]) == start:
-                _kill(pid)
-        _kill(self.root)
-
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, signal.SIGKILL)
-
 
 def _stat(pid: int) -> list[str] | None:
     """Return the fields of a process from its state on, or None if it is gone."""
@@ -130,11 +98,6 @@ def _stat(pid: int) -> list[str] | None:
     except OSError:
         return None
     return text.rpartition(")")[2].split()
-
-
-def _is_dead(pid: int) -> bool:
-    fields = _stat(pid)
-    return fields is None or fields[0] in "ZX"
 
 
 def _cpu_clock_s(pid: int) -> float:

@@ -1,26 +1,23 @@
-"""What an agent in a process of its own may use, and how its failures are called: the words of official runs."""
+"""Define what an agent of an official run may use, what it is kept from, and the names of its failures."""
 
 from __future__ import annotations
 
 import dataclasses
 
 from fleetgym.files import quantities as q
-from fleetgym.files.schema import (
-    NAME,
-    Choice,
-    spec,
-)
+from fleetgym.files.schema import NAME, Choice, spec
 
 #: What can go wrong with an agent.
 FAILURE_KINDS = ("raised", "invalid-action", "timeout", "died", "protocol", "resources")
 
-
 #: The wire format between a run and an agent's process; see docs/official-runs.md.
 PROTOCOL = "fleetgym-agent-1"
 
-
 #: Reference CPU seconds of an episode, `reset` not counted.
 TIME_CLASSES = {"reflex": 3.0, "online": 60.0, "offline": 1800.0}
+
+#: What the box of an official run keeps an agent from. Older files may hold runs without a box, or without all of it.
+ISOLATED = {"network": "none", "processes": "apart", "files": "hidden", "cpu_time": "counted"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
-"""Ways out of a box: each function tries one, and returns what it got; run inside by `check_isolation`.
+"""Try ways out of a box: each function tries one, and returns what it got.
 
-The standard library alone, so that it starts in any box.
+It runs inside a box, so it uses the standard library alone.
 """
 
 from __future__ import annotations
@@ -423,7 +423,7 @@ def _(places: dict[str, Any]) -> Any:
     return not fcntl.ioctl(terminal, 0x5412, b"x")
 
 
-@door("ended children that nobody counts (SIGCHLD ignored, no control group)")
+@door("ended children that nobody counts (SIGCHLD ignored)")
 def _(places: dict[str, Any]) -> Any:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     child = os.fork()
@@ -433,7 +433,7 @@ def _(places: dict[str, Any]) -> Any:
     try:
         os.waitpid(child, 0)
     except ChildProcessError:
-        return "" if places["is_counted"] else "gone"
+        return "gone"
     finally:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     return ""

@@ -1,6 +1,6 @@
-"""Ways to burn CPU time, for a process in a box: children, threads, and work behind the run's back.
+"""Burn CPU time in ways that may escape a count: children, threads, and work behind the run's back.
 
-The standard library alone, so that it starts in any box.
+It runs inside a box, so it uses the standard library alone.
 """
 
 from __future__ import annotations
@@ -110,5 +110,6 @@ def burn(pattern: str, total_s: float) -> None:
     os.close(notes)
     with os.fdopen(reading, "rb") as stream:
         data = stream.read()  # until no child holds the other end
-    print(json.dumps({"clocks_s": own_s + sum(struct.unpack(f"{len(data) // 8}d", data))}), flush=True)
+    clocks = struct.unpack(f"{len(data) // 8}d", data)
+    print(json.dumps({"clocks_s": own_s + sum(clocks), "processes": 2 * len(clocks)}), flush=True)
     time.sleep(600)  # until it is ended: what is not waited for stays in sight
