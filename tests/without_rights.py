@@ -1,9 +1,10 @@
-"""Run a command as a user without rights, where the tests run as root: what root can do proves nothing of others."""
+"""Run a command as a user without rights where the tests run as root, since root can do what others cannot."""
 
 from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ def run_without_rights(command: list[str], home: Path, **options: object) -> sub
     """Run a command as the user nobody.
 
     Folders that only root may pass, such as its home, are passable in a mount namespace of the command's own: what
-    Python, the checkout and the kernels need of them is bound into an empty folder in their place.
+    Python and the checkout need of them is bound into an empty folder in their place. Compiled kernels are copied.
 
     Parameters
     ----------
@@ -30,8 +31,12 @@ def run_without_rights(command: list[str], home: Path, **options: object) -> sub
         Of `subprocess.run`.
     """
     os.chown(home, NOBODY, NOBODY)
-    cache = cache_folder()
-    needed = [sys.base_prefix, sys.prefix, str(ROOT), *([str(cache.parent)] if cache else []), str(home)]
+    own = home / "cache"
+    if (cache := cache_folder()) is not None and not own.exists():  # those of root are private
+        shutil.copytree(cache, own / cache.name)
+        for path in (own, *own.rglob("*")):
+            os.chown(path, NOBODY, NOBODY)
+    needed = [sys.base_prefix, sys.prefix, str(ROOT), str(home)]
     lines = ["set -e", "mount --make-rprivate /"]
     closed: dict[str, list[str]] = {}
     for place in dict.fromkeys(os.path.realpath(place) for place in needed):
@@ -49,13 +54,11 @@ def run_without_rights(command: list[str], home: Path, **options: object) -> sub
         lines.append("rmdir $kept")
     user = f"--reuid {NOBODY} --regid {NOBODY} --clear-groups --bounding-set=-all --inh-caps=-all"
     lines += ["umask 022", f"exec setpriv {user} {shlex.join(command)}"]
-    environment = {**os.environ, "HOME": str(home), "TMPDIR": str(home)}
-    if cache is not None:
-        environment["FLEETGYM_CACHE_DIR"] = str(cache.parent)
+    folders = {"HOME": str(home), "TMPDIR": str(home), "FLEETGYM_CACHE_DIR": str(own)}
     return subprocess.run(
         ["unshare", "--mount", "sh", "-c", "\n".join(lines)],
         capture_output=True,
         text=True,
-        env=environment,
+        env={**os.environ, **folders},
         **options,  # type: ignore[call-overload]
     )

@@ -16,6 +16,7 @@ from fleetgym.files.errors import FleetgymError, plain
 
 if TYPE_CHECKING:
     from fleetgym.evaluation.isolation.agent_process import Limits
+    from fleetgym.evaluation.jobs import Job
 
 
 #: What is played where nothing is named.
@@ -81,29 +82,41 @@ def agents(arguments: argparse.Namespace) -> list[str]:
     return arguments.agents or [name for name, entry in agent_entries().items() if entry.is_reference]
 
 
-def given(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the options as arguments of `evaluate`, once the names in them are found to be good.
+def jobs(arguments: argparse.Namespace) -> list[Job]:
+    """Return the jobs that were asked for, once the names in them are found to be good.
 
     Raises
     ------
     FleetgymError
-        For an agent that cannot be made or a suite that there is not.
+        For an agent or a suite that there is not.
+    """
+    from fleetgym.evaluation.run import make_jobs
+    from fleetgym.model.suites import full_suite
+
+    arguments.suite = full_suite(arguments.suite)
+    found = make_jobs(agents(arguments), arguments.suite, arguments.scenarios, arguments.seed)
+    tell_reserved(arguments.suite)
+    return found
+
+
+def given(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the options as arguments of `play_jobs`, once the agents are known to be made without error.
+
+    Raises
+    ------
+    FleetgymError
+        For an agent that cannot be made.
     """
     from fleetgym.evaluation.isolation.preflight import preflight
     from fleetgym.evaluation.results import new_results_path
-    from fleetgym.evaluation.run import make_jobs
 
     limits = _limits(arguments)
-    make_jobs(agents(arguments), arguments.suite, arguments.scenarios)  # names first, files after
-    tell_reserved(arguments.suite)
     preflight(agents(arguments), limits.reset_wall_s, boxed=arguments.official is not None)
     if arguments.out is None and arguments.resume is None:
         arguments.out = new_results_path(arguments.suite)
         print(plain(f"fleetgym: results go to {arguments.out}"), file=sys.stderr)
     return {
-        "scenarios": arguments.scenarios,
         "workers": arguments.workers,
-        "seed": arguments.seed,
         "isolate": arguments.isolate or "auto",
         "limits": limits,
         "official": arguments.official,
@@ -113,8 +126,8 @@ def given(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def misfits(arguments: argparse.Namespace) -> frozenset[str]:
-    """Return the suite's instances that an agent was not trained for, and tell which; the rest can be compared.
+def fitting(arguments: argparse.Namespace, jobs: list[Job]) -> list[Job]:
+    """Return the jobs on instances for which every agent was trained, and report the others; these can be compared.
 
     Raises
     ------
@@ -122,9 +135,7 @@ def misfits(arguments: argparse.Namespace) -> frozenset[str]:
         If that leaves none.
     """
     from fleetgym.evaluation.isolation.preflight import fit_of
-    from fleetgym.evaluation.run import make_jobs
 
-    jobs = make_jobs(agents(arguments), arguments.suite, arguments.scenarios)
     instances, found = list(dict.fromkeys(job.instance for job in jobs)), dict[str, str]()
     for agent in () if arguments.official else agents(arguments):
         own = fit_of(agent, instances).misfits
@@ -135,7 +146,7 @@ def misfits(arguments: argparse.Namespace) -> frozenset[str]:
                 raise FleetgymError(told)
             print(plain(f"fleetgym: left out: {told}"), file=sys.stderr)
         found |= own
-    return frozenset(found)
+    return [job for job in jobs if job.instance not in found]
 
 
 def _limits(arguments: argparse.Namespace) -> Limits:

@@ -252,13 +252,14 @@ def study(arguments: argparse.Namespace) -> int:
 
 def evaluate(arguments: argparse.Namespace) -> int:
     """Play agents on a suite."""
-    from fleetgym.evaluation.run import evaluate as play
+    from fleetgym.evaluation.run import play_jobs
     from fleetgym.scoring.comparison import is_known
 
     run_options.check(arguments)
+    jobs = run_options.jobs(arguments)
     with run_options.executor(arguments) as executor:
         options = run_options.given(arguments) | {"executor": executor}
-        results = play(run_options.agents(arguments), arguments.suite, **options)
+        results = play_jobs(jobs, arguments.suite, **options)
     costs = {a: sum(e.cost_usd for e in results.episodes if e.agent == a) for a in results.agents}
     where = str(arguments.resume or arguments.out)
     if arguments.json:
@@ -274,15 +275,13 @@ def compare(arguments: argparse.Namespace) -> int:
     from fleetgym.scoring import comparison
 
     run_options.check(arguments)
-    known = None
     run_options.choose_relative(arguments)
-    if arguments.relative_to == "best-known":  # names first, files after
-        known = comparison.best_known_of(run_options.agents(arguments), arguments.suite, arguments.scenarios)
+    jobs = run_options.jobs(arguments)  # names first, files after
+    known = comparison.best_known_of(jobs) if arguments.relative_to == "best-known" else None
     with run_options.executor(arguments) as executor:
         options = run_options.given(arguments) | {"executor": executor, "relative_to": arguments.relative_to}
-        options["best_known"] = known
-        options["leave_out"] = run_options.misfits(arguments)
-        results, table = comparison.compare(run_options.agents(arguments), arguments.suite, **options)
+        jobs = run_options.fitting(arguments, jobs)
+        results, table = comparison.compare_jobs(jobs, arguments.suite, known, **options)
     if arguments.json:
         _print_json(table.to_dict())
     else:

@@ -1,1 +1,1 @@
-"""From agents and a suite to results: jobs, the loop in which an agent plays, executors, results files."""
+"""Evaluate agents on a suite: list the jobs, play them on many workers, and record them in a results file."""

@@ -1,4 +1,4 @@
-"""What a result depends on beside its job; a worker that has something else is refused before it plays."""
+"""Refuse workers that differ from the run in anything, beside the job, that a result depends on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import platform
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fleetgym.agents.registry import parse_agent
@@ -85,29 +85,21 @@ def worker_name() -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class CheckedJob:
-    """A job with all that its result depends on."""
-
-    job: Job
-    facts: Facts
-
-    def __str__(self) -> str:
-        return str(self.job)
-
-
-def checked(jobs: Sequence[Job]) -> list[CheckedJob]:
-    """Return jobs that only a worker with what is here will play."""
-    facts = machine_facts()
-    return [CheckedJob(job, {**facts, **job_facts(job)}) for job in jobs]
-
-
-@dataclasses.dataclass(frozen=True)
 class CheckedPlayer:
-    """Plays checked jobs, on any machine, or refuses."""
+    """Plays jobs on any machine that has what their results depend on, or refuses.
+
+    Parameters
+    ----------
+    player : Player
+        Plays one job.
+    facts : mapping of str to str
+        What the run has, see `checked`.
+    """
 
     player: Player
+    facts: Facts
 
-    def __call__(self, checked_job: CheckedJob) -> Any:
+    def __call__(self, job: Job) -> Any:
         """Return the job's result.
 
         Raises
@@ -115,17 +107,26 @@ class CheckedPlayer:
         FleetgymError
             If this worker would play something else: which worker it is, and what differs.
         """
-        job = checked_job.job
         try:
             found = machine_facts()
-            if not differences(found, {name: checked_job.facts[name] for name in found}):
+            wanted = {name: self.facts[name] for name in found}
+            if not differences(found, wanted):
                 found = {**found, **job_facts(job)}
+                wanted |= {name: self.facts[name] for name in (job.agent, job.instance) if name in self.facts}
         except (FleetgymError, OSError) as error:
             raise FleetgymError(f"the {worker_name()} cannot play {job}: {error}") from None
-        if which := differences(found, checked_job.facts):
+        if which := differences(found, wanted):
             raise FleetgymError(f"the {worker_name()} {which}; end it, and resume the results file to go on")
         return self.player(job)
 
     def isolated(self) -> CheckedPlayer:
         """Return the same with every agent in its own process."""
-        return CheckedPlayer(self.player.isolated())
+        return dataclasses.replace(self, player=self.player.isolated())
+
+
+def checked(player: Player, jobs: Iterable[Job]) -> CheckedPlayer:
+    """Return a player of these jobs that refuses to play where anything differs from here."""
+    facts = dict(machine_facts())
+    for job in {(job.agent, job.instance): job for job in jobs}.values():
+        facts |= job_facts(job)
+    return CheckedPlayer(player, facts)

@@ -1,4 +1,4 @@
-"""Actions of an episode in, the changes in them out, as results files hold them; and back."""
+"""Convert the actions of an episode to the changes in them, which results files hold, and back."""
 
 from __future__ import annotations
 

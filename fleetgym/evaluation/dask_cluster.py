@@ -1,14 +1,12 @@
-"""The address of a Dask scheduler in, an executor out; a worker that is lost costs time, never a job."""
+"""Play jobs on the workers of a Dask scheduler, where a lost worker costs time, but never a job."""
 
 from __future__ import annotations
 
 import contextlib
-import threading
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import BrokenExecutor, Executor, Future
+from collections.abc import Iterator
+from concurrent.futures import Executor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fleetgym.evaluation.agreement import differences, machine_facts
 from fleetgym.files.errors import FleetgymError
@@ -17,17 +15,15 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _START_WAIT_S = 30
-#: A cluster that has lost all its workers may get new ones within so long.
-_WORKERLESS_S = 300
-_LOOK_S = 1.0
 
 
 @contextlib.contextmanager
 def dask_executor(address: str) -> Iterator[Executor]:
     """Connect to a Dask cluster whose workers play jobs, for `evaluate`'s ``executor``.
 
-    Dask gives the jobs of a lost worker to others. A job that takes its workers along is played again with its
-    agent isolated, and becomes one failed episode.
+    Dask gives the jobs of a lost worker to others, and waits for new workers if all are lost. A job that takes its
+    workers along is played again with its agent isolated, and becomes one failed episode. If the scheduler is lost, the
+    run ends; what is done is in its file.
 
     Parameters
     ----------
@@ -63,65 +59,7 @@ def dask_executor(address: str) -> Iterator[Executor]:
         raise FleetgymError(f"no Dask scheduler answers at {address!r} ({error or 'no address'})") from None
     with client:
         _check_workers(client)
-        with contextlib.closing(_PatientExecutor(client, address)) as executor:
-            yield executor
-
-
-class _PatientExecutor(Executor):
-    """Hands jobs to a client that has its scheduler, and waits for one that is restarted.
-
-    Jobs that were handed out before come back as cancelled, and are handed out again by `play_on`. It also waits for
-    new workers of a cluster that has lost all of them, for a time.
-    """
-
-    def __init__(self, client: Client, address: str):
-        self.client, self.address = client, address
-        self.executor = client.get_executor(pure=False)
-        self._out: set[Future[Any]] = set()
-        self._broken = ""
-        self._closed = threading.Event()
-        threading.Thread(target=self._watch, daemon=True).start()
-
-    def _watch(self) -> None:
-        """Let go of all jobs when the cluster has had no worker for too long: nobody would ever play them."""
-        since = time.monotonic()
-        while not self._closed.wait(_LOOK_S):
-            if self._threads() != 0:  # or the scheduler does not say
-                since = time.monotonic()
-            elif time.monotonic() - since > _WORKERLESS_S:
-                self._broken = f"the Dask cluster at {self.address!r} has had no worker for {_WORKERLESS_S} s"
-                for future in list(self._out):
-                    future.cancel()
-                return
-
-    def close(self) -> None:
-        """Stop watching."""
-        self._closed.set()
-
-    @property
-    def num_workers(self) -> int:
-        """How many jobs the cluster plays at once, now; 0 while its scheduler is away."""
-        return self._threads() or 0
-
-    def _threads(self) -> int | None:
-        """Return the number of the workers' threads; None while the scheduler is away."""
-        if self.client.status == "running":
-            with contextlib.suppress(OSError):  # it went away just now
-                return sum(self.client.nthreads().values())
-        return None
-
-    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
-        """Return the future of a call; `BrokenExecutor` if the scheduler, or all workers, stay away."""
-        while self.client.status == "connecting":  # for `_START_WAIT_S` at most
-            time.sleep(0.1)
-        if self.client.status != "running":
-            raise BrokenExecutor(f"the Dask scheduler at {self.address!r} is gone")
-        if self._broken:
-            raise BrokenExecutor(self._broken)
-        future: Future[Any] = self.executor.submit(function, *arguments, **named)
-        self._out.add(future)
-        future.add_done_callback(self._out.discard)
-        return future
+        yield client.get_executor(pure=False)
 
 
 def _check_workers(client: Client) -> None:

@@ -1,7 +1,7 @@
-"""Jobs in, results out in the jobs' order, whoever plays them: this process, spawned workers or any Executor.
+"""Play jobs in this process, on spawned workers, or on any `Executor`, and yield results as they are ready.
 
-A worker that dies takes its pool along. The jobs that were under way are then played again, one at a time and
-with their agents isolated, so that the culprit becomes one failed episode and the others lose nothing.
+A worker that dies takes its pool along. The jobs that were under way are then played again, one at a time and with
+their agents isolated. So the culprit becomes one failed episode, and the others lose nothing.
 """
 
 from __future__ import annotations
@@ -29,16 +29,6 @@ from typing import Any, Protocol
 from fleetgym.files.errors import FleetgymError
 from fleetgym.runtime.signals import held_back, leave_to_parent
 
-#: Jobs from the oldest that is not done on are handed out: so many for each worker and so many more, up to a bound.
-#: Enough to keep all workers busy while an early job takes long; few, as those done out of turn are lost in a crash.
-_AHEAD_EACH, _AHEAD, _MAX_AHEAD = 16, 64, 16_384
-
-#: Workers of an executor that does not say how many it has.
-_WORKERS = 64
-
-#: Times that a job is handed out again to an executor that let go of it, as a scheduler does that is restarted.
-_TRIES = 3
-
 
 class Player(Protocol):
     """Plays one job; can be pickled."""
@@ -53,14 +43,14 @@ class Player(Protocol):
 
 
 def play(player: Player, jobs: Sequence[Any], workers: int = 1) -> Iterator[Any]:
-    """Yield the result of every job in order, each as soon as it and all before it are ready.
+    """Yield the result of every job as soon as it is ready, in any order.
 
     Parameters
     ----------
     player : callable
         Plays one job.
     jobs : sequence
-        What to play.
+        What to play; hashable.
     workers : int
         The number of spawned processes; 1 plays in this one.
 
@@ -71,8 +61,10 @@ def play(player: Player, jobs: Sequence[Any], workers: int = 1) -> Iterator[Any]
     """
     if workers == 1 or len(jobs) < 2:
         yield from map(player, jobs)
-    else:
-        yield from _play_on_pools(player, jobs, min(workers, len(jobs)))
+        return
+    todo = collections.deque(jobs)
+    while todo:
+        yield from _until_death(player, todo, min(workers, len(jobs)))
 
 
 def play_on(
@@ -81,16 +73,16 @@ def play_on(
     jobs: Sequence[Any],
     length: Callable[[Any], float] = lambda job: 0.0,
 ) -> Iterator[Any]:
-    """Yield the result of every job in order, played by an executor that takes long jobs first.
+    """Yield the result of every job as soon as it is ready, played by an executor that gets long jobs first.
 
     Parameters
     ----------
     executor : concurrent.futures.Executor
-        It is not shut down. The more workers it has by its ``num_workers``, the more jobs it is given at once.
+        It is not shut down.
     player : callable
         Plays one job.
     jobs : sequence
-        What to play.
+        What to play; hashable.
     length : callable
         About how long a job takes, in any unit.
 
@@ -99,157 +91,72 @@ def play_on(
     FleetgymError
         If the executor breaks.
     """
-    hand = _Hand(executor, player, jobs)
-    order = HandOut([length(job) for job in jobs])
-    ready: dict[int, Any] = {}
+    running: dict[Future[Any], Any] = {}
+    ended: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
+    isolated: set[Any] = set()
+
+    def submit(player: Player, job: Any) -> None:
+        future = executor.submit(player, job)
+        running[future] = job
+        future.add_done_callback(ended.put)
+
     try:
-        while not order.is_done:
-            for k in order.block(lambda: getattr(executor, "num_workers", _WORKERS)):
-                hand.out(k)
-            k, result = hand.back()
-            ready[k] = result
-            for due in order.landed(k):
-                yield ready.pop(due)
+        for job in sorted(jobs, key=length, reverse=True):
+            submit(player, job)
+        while running:
+            future = ended.get()
+            job = running.pop(future)
+            try:
+                result = future.result()
+            except Exception as error:
+                if not _has_killed_workers(error):
+                    raise
+                if job in isolated:
+                    raise FleetgymError(
+                        f"{job} ends its worker even with the agent in its own process, or no worker can read it: "
+                        "their logs say which"
+                    ) from None
+                isolated.add(job)
+                submit(player.isolated(), job)
+                continue
+            yield result
     except (BrokenExecutor, CancelledError) as error:
         why = f" ({error})" if str(error) else ""
         raise FleetgymError(f"the executor broke{why}; resume the results file to go on") from error
     finally:
-        hand.cancel()
-
-
-class HandOut:
-    """Which jobs are handed out when: blocks of them, long ones first, a bounded number from the oldest not done on.
-
-    Parameters
-    ----------
-    lengths : sequence of float
-        About how long each job takes, in any unit.
-
-    Examples
-    --------
-    >>> order = HandOut([1.0, 3.0, 2.0])
-    >>> order.block(lambda: 2), order.block(lambda: 2)
-    ([1, 2, 0], [])
-    >>> list(order.landed(1)), list(order.landed(0)), list(order.landed(2))
-    ([], [0, 1], [2])
-    """
-
-    def __init__(self, lengths: Sequence[float]):
-        self.lengths = lengths
-        self._given = self._due = 0  # so many jobs are handed out, and of so many the results are due
-        self._ahead = _AHEAD
-        self._waiting: set[int] = set()  # done before their turn
-
-    @property
-    def is_done(self) -> bool:
-        """Whether every result was due."""
-        return self._due == len(self.lengths)
-
-    def block(self, num_workers: Callable[[], int]) -> list[int]:
-        """Return the jobs to hand out now, in order; the number of workers is asked for if it is time for some."""
-        if self._given == len(self.lengths) or self._given - self._due > self._ahead // 2:
-            return []
-        self._ahead = min(_AHEAD + _AHEAD_EACH * num_workers(), _MAX_AHEAD)
-        end = max(self._given, min(self._due + self._ahead, len(self.lengths)))
-        block = range(self._given, end)
-        self._given = end
-        return sorted(block, key=lambda k: -self.lengths[k])
-
-    def landed(self, k: int) -> range:
-        """Take note that a job is done; return the jobs whose results are due now."""
-        self._waiting.add(k)
-        first = self._due
-        while self._due in self._waiting:
-            self._waiting.remove(self._due)
-            self._due += 1
-        return range(first, self._due)
-
-
-class _Hand:
-    """Hands jobs out to an executor and takes results back, in the order in which they come."""
-
-    def __init__(self, executor: Executor, player: Player, jobs: Sequence[Any]):
-        self.executor, self.player, self.jobs = executor, player, jobs
-        self.flying: dict[Future[Any], int] = {}
-        self.landed: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
-        self.isolated: set[int] = set()
-        self.let_go: collections.Counter[int] = collections.Counter()
-
-    def out(self, k: int) -> None:
-        """Hand job `k` out."""
-        player = self.player.isolated() if k in self.isolated else self.player
-        future = self.executor.submit(player, self.jobs[k])
-        self.flying[future] = k
-        future.add_done_callback(self.landed.put)
-
-    def back(self) -> tuple[int, Any]:
-        """Return number and result of the next job that is done; those that were lost on the way go out again."""
-        while True:
-            future = self.landed.get()
-            k = self.flying.pop(future)
-            try:
-                return k, future.result()
-            except CancelledError:
-                self.let_go[k] += 1
-                if self.let_go[k] > _TRIES:
-                    raise
-            except Exception as error:
-                if not _has_killed_workers(error):
-                    raise
-                if k in self.isolated:
-                    raise FleetgymError(
-                        f"{self.jobs[k]} ends its worker even with the agent in its own process, or no worker can read "
-                        "it: their logs say which"
-                    ) from None
-                self.isolated.add(k)
-            self.out(k)
-
-    def cancel(self) -> None:
-        """Let the executor forget what it has not played."""
-        for future in self.flying:
+        for future in running:
             future.cancel()
 
 
 def _has_killed_workers(error: Exception) -> bool:
-    """Tell whether Dask gave a job up because the workers that tried it were lost, by default four of them."""
+    """Return whether Dask gave a job up because the workers that tried it were lost, by default four of them."""
     return type(error).__name__ == "KilledWorker"  # by its name: Dask need not be installed
 
 
-def _play_on_pools(player: Player, jobs: Sequence[Any], workers: int) -> Iterator[Any]:
-    """Play on spawned workers; after a death, see to the suspects and go on in a fresh pool."""
-    ready: dict[int, Any] = {}
-    todo = collections.deque(range(len(jobs)))
-    due = 0  # the job whose result is yielded next
-    while due < len(jobs):
-        for k, result in _until_death(player, jobs, todo, workers):
-            ready[k] = result
-            while due in ready:
-                yield ready.pop(due)
-                due += 1
+def _until_death(player: Player, todo: collections.deque[Any], workers: int) -> Iterator[Any]:
+    """Yield results as they are ready; `todo` loses their jobs. Return when a worker has died.
 
-
-def _until_death(
-    player: Player, jobs: Sequence[Any], todo: collections.deque[int], workers: int
-) -> Iterator[tuple[int, Any]]:
-    """Yield index and result of jobs as they are done; `todo` loses them. Return when a worker has died."""
-    suspects: list[int] = []
-    flying: dict[Future[Any], int] = {}
+    The jobs that were under way are then played one at a time, isolated.
+    """
+    suspects: list[Any] = []
+    running: dict[Future[Any], Any] = {}
     with pool(workers) as made:
-        while (todo or flying) and not suspects:
+        while (todo or running) and not suspects:
             try:
                 # No more than one job a worker, so that a death has few suspects.
-                while todo and len(flying) < workers:
-                    future = made.submit(player, jobs[todo[0]])
-                    flying[future] = todo.popleft()
-                for future in wait(flying, return_when=FIRST_COMPLETED).done:
+                while todo and len(running) < workers:
+                    future = made.submit(player, todo[0])
+                    running[future] = todo.popleft()
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
                     result = future.result()
-                    yield flying.pop(future), result
+                    del running[future]
+                    yield result
             except BrokenExecutor:
-                suspects = sorted(flying.values())
+                suspects = list(running.values())
                 if not suspects:  # it died idle: a fresh pool will do
                     return
-    for k in suspects:
-        yield k, _play_alone(player.isolated(), jobs[k])
+    for job in suspects:
+        yield _play_alone(player.isolated(), job)
 
 
 def _play_alone(player: Player, job: Any) -> Any:

@@ -1,6 +1,6 @@
-"""One job in, one episode out: the plain loop in which an agent meets its instance and scenario.
+"""Play one job: the plain loop in which an agent meets its instance and scenario.
 
-A job is played by `run_job` alone, wherever that happens, so the same job gives the same bytes.
+Only `run_job` plays a job, on every machine, so the same job gives the same bytes.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ from fleetgym.runtime.threads import one_thread
 
 ISOLATION = ("auto", "always", "never")
 
+#: Agent, instance, number of the scenario and seed, by which a results file names a job.
+Key = tuple[str, str, int, int]
+
 
 @dataclasses.dataclass(frozen=True)
 class Job:
@@ -43,7 +46,7 @@ class Job:
     seed: int = 0  # of the run
 
     @property
-    def key(self) -> tuple[str, str, int, int]:
+    def key(self) -> Key:
         """The job as the results file names it."""
         return self.agent, self.instance, self.scenario, self.seed
 

@@ -1,7 +1,7 @@
-"""Agents and a suite in pytest's options in, one test item per job and the results file of `evaluate` out.
+"""Play agents as test items of pytest, and write the results file of `evaluate`.
 
 ``pytest --fleetgym-agent=agh --fleetgym-suite=dev -n auto`` plays the jobs on all workers of pytest-xdist. The
-process that prints the summary is the one that writes: in the jobs' order, so the bytes are those of `evaluate`.
+process that prints the summary writes the file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fleetgym.evaluation.recording import JobPlayer, Recording
     from fleetgym.evaluation.results_format import EpisodeResult
 
-_PROPERTY = "fleetgym"  # of a report: the job's number and its lines of the results and timings files
+_PROPERTY = "fleetgym"  # of a report: the episode's lines of the results and timings files
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,7 +47,6 @@ class _Run:
     def __init__(self, config: pytest.Config):
         self.config = config
         self.recording: Recording | None = None
-        self.episodes: dict[int, EpisodeResult] = {}  # played, but one before them is not
         self.lost: set[int] = set()  # jobs whose worker died
         self.path = ""
 
@@ -65,9 +64,9 @@ class _Run:
             self.jobs = _jobs(self.config)
             if self.is_worker:
                 told = self.config.workerinput["fleetgym"]  # type: ignore[attr-defined]
-                self.done, self.player = told["done"], _player(self.config, told["rules"])
+                self.todo, self.player = told["todo"], _player(self.config, told["rules"])
             else:
-                self.done, self.player = 0, _player(self.config, None)
+                self.todo, self.player = list(range(len(self.jobs))), _player(self.config, None)
                 if not self.config.option.collectonly:
                     self._start_recording()
         except (FleetgymError, OSError) as error:
@@ -75,6 +74,7 @@ class _Run:
 
     def _start_recording(self) -> None:
         from fleetgym.evaluation.isolation.agent_runner import load_kernels
+        from fleetgym.evaluation.isolation.preflight import preflight
         from fleetgym.evaluation.recording import Recording
         from fleetgym.evaluation.results import new_results_path
         from fleetgym.model.library import load_instance
@@ -82,16 +82,19 @@ class _Run:
         suite, option = _suite(self.config), self.config.getoption
         self.path = option("fleetgym_resume") or option("fleetgym_out") or str(new_results_path(suite))
         resume = option("fleetgym_resume") is not None
+        if self.player.official is None:
+            preflight(dict.fromkeys(job.agent for job in self.jobs))
         self.recording = Recording(self.jobs, suite, self.player, self.path, resume=resume)
-        self.done = len(self.recording.episodes)
+        done = self.recording.done
+        self.todo = [k for k, job in enumerate(self.jobs) if job.key not in done]
         load_kernels(load_instance(self.jobs[0].instance))  # or every worker would compile them
         self.recording.check_speed("before")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Tell a worker of xdist what is done, and by which rules to play."""
+        """Pass on to a worker of xdist which jobs to play, and by which rules."""
         rules = self.player.official
-        told = {"done": self.done, "rules": None if rules is None else dataclasses.asdict(rules)}
+        told = {"todo": self.todo, "rules": None if rules is None else dataclasses.asdict(rules)}
         node.workerinput["fleetgym"] = told
 
     @pytest.hookimpl(tryfirst=True)
@@ -101,8 +104,8 @@ class _Run:
             return None  # the workers of xdist collect
         names = _names(self.jobs)
         session.items = [
-            _JobItem.from_parent(session, name=names[k], number=k, job=self.jobs[k], player=self.player)
-            for k in range(self.done, len(self.jobs))
+            _JobItem.from_parent(session, name=names[k], job=self.jobs[k], player=self.player)
+            for k in self.todo
         ]
         session.testscollected = len(session.items)
         report = pytest.CollectReport("", "passed", None, list(session.items))
@@ -113,22 +116,15 @@ class _Run:
     # -- during
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take over an episode, and write all that are next in order."""
+        """Take over an episode."""
         if self.recording is None:
             return
         for name, value in report.user_properties:
             if name == _PROPERTY and report.when == "call":
-                number, episode = _read(str(value))
-                self.episodes[number] = episode
+                self.recording.add(_read(str(value)))
         if report.when not in ("setup", "call", "teardown"):  # xdist's report of a worker that died
             names = {f"::{name}": k for k, name in enumerate(_names(self.jobs))}
             self.lost.add(names[report.nodeid])
-        self._write()
-
-    def _write(self) -> None:
-        assert self.recording is not None
-        while (due := len(self.recording.episodes)) in self.episodes:
-            self.recording.add(self.episodes.pop(due))
 
     # -- after
 
@@ -138,11 +134,10 @@ class _Run:
         if self.recording is None:
             return
         try:
-            for number in sorted(self.lost - self.episodes.keys()):
-                if number >= len(self.recording.episodes):
-                    self.episodes[number] = self.player.isolated()(self.jobs[number])
-                    self._write()
-            self.recording.check_speed("after")
+            for job in (self.jobs[k] for k in sorted(self.lost)):
+                if job.key not in self.recording.done:
+                    self.recording.add(self.player.isolated()(job))
+            self.recording.finish()
         finally:
             self.recording.close()
 
@@ -150,7 +145,7 @@ class _Run:
         """Say where the results are."""
         if self.recording is None:
             return
-        done, total = len(self.recording.episodes), len(self.jobs)
+        done, total = len(self.recording.done), len(self.jobs)
         rest = "" if done == total else f"; go on with --fleetgym-resume={self.path}"
         terminalreporter.write_line(f"fleetgym: {done} of {total} episodes are in {self.path}{rest}")
         for check in self.recording.speed_checks:
@@ -166,16 +161,15 @@ class _AgentFailed(Exception):
 class _JobItem(pytest.Item):
     """One job; its report carries the episode."""
 
-    def __init__(self, *, number: int, job: Job, player: JobPlayer, **rest: Any):
+    def __init__(self, *, job: Job, player: JobPlayer, **rest: Any):
         super().__init__(**rest)
-        self.number, self.job, self.player = number, job, player
+        self.job, self.player = job, player
 
     def runtest(self) -> None:
         from fleetgym.evaluation.results import timing_line
 
         episode = self.player(self.job)
-        lines = [self.number, episode.to_line(), timing_line(episode)]
-        self.user_properties.append((_PROPERTY, json.dumps(lines)))
+        self.user_properties.append((_PROPERTY, json.dumps([episode.to_line(), timing_line(episode)])))
         if episode.failure is not None:
             failure = episode.failure
             raise _AgentFailed(f"window {failure.window}: {failure.kind}: {failure.message}")
@@ -226,8 +220,8 @@ def _names(jobs: list[Job]) -> list[str]:
     return [f"{j.agent}@{j.instance}#{j.scenario}".replace("::", ":") for j in jobs]
 
 
-def _read(text: str) -> tuple[int, EpisodeResult]:
+def _read(text: str) -> EpisodeResult:
     from fleetgym.evaluation.results import read_episode
 
-    number, line, timing = json.loads(text)
-    return number, read_episode(line, timing)
+    line, timing = json.loads(text)
+    return read_episode(line, timing)

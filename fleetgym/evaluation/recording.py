@@ -1,18 +1,16 @@
-"""The jobs of one run in, its results out and in the file: what `evaluate` and the pytest plugin have in common."""
+"""Record the episodes of a run as they come, for `evaluate` and the pytest plugin."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 from collections.abc import Sequence
-from typing import Any, NoReturn
 
 from fleetgym.agents.registry import parse_agent
-from fleetgym.evaluation.agreement import CheckedJob, package_versions
+from fleetgym.evaluation.agreement import package_versions
 from fleetgym.evaluation.isolation.agent_process import Limits
-from fleetgym.evaluation.isolation.preflight import preflight
 from fleetgym.evaluation.isolation.rules import Rules
-from fleetgym.evaluation.jobs import Job, close_agents, run_job
+from fleetgym.evaluation.jobs import Job, Key, close_agents, run_job
 from fleetgym.evaluation.results import Results, ResultsWriter, SpeedCheck, hash_jobs
 from fleetgym.evaluation.results_format import RESULTS_FORMAT, EpisodeResult, Header, InstanceFacts
 from fleetgym.files.errors import DataError, FleetgymError
@@ -65,7 +63,7 @@ class Recording:
     Raises
     ------
     FleetgymError
-        If an agent cannot be made, or the file exists and shall not be resumed, or belongs to other jobs or rules.
+        If the file exists and shall not be resumed, or belongs to other jobs or rules.
     """
 
     def __init__(
@@ -77,27 +75,19 @@ class Recording:
         *,
         resume: bool = False,
     ):
-        self.player = player
+        self.jobs, self.player = list(jobs), player
         _check_names(jobs)
-        if player.official is None:  # else it may be anybody's code, and is made where it can do no harm
-            preflight(dict.fromkeys(job.agent for job in jobs), player.limits.reset_wall_s)
         self.header = make_header(jobs, suite, player.official, in_process=player.plays_in_process)
         self._writer = None if path is None else ResultsWriter(path, self.header, resume=resume)
-        done = {} if self._writer is None else self._writer.done
-        if list(done) != [job.key for job in jobs[: len(done)]]:
-            self._refuse(path, list(done), jobs)
-        self.todo = list(jobs[len(done) :])
-        self.episodes = list(done.values())
+        #: Episodes by job, in the order in which they came.
+        self.done: dict[Key, EpisodeResult] = {} if self._writer is None else self._writer.done
+        keys = {job.key for job in jobs}
+        for number, key in enumerate(self.done, start=2):
+            if key not in keys:
+                self.close()
+                raise FleetgymError(f"{path}: line {number} is no episode of this run; choose another file")
+        self.todo = [job for job in jobs if job.key not in self.done]
         self.speed_checks: list[SpeedCheck] = []
-
-    def _refuse(self, path: Any, done: list[Any], jobs: Sequence[Job]) -> NoReturn:
-        """Say from which line on a file does not hold these jobs in their order."""
-        self.close()
-        first = next(k for k, (key, job) in enumerate(zip(done, jobs, strict=False)) if key != job.key)
-        raise FleetgymError(
-            f"{path}: line {first + 2} is not the episode that comes next in this run: one is missing or out of "
-            f"order; keep its first {first + 1} lines to go on from there"
-        )
 
     def check_speed(self, moment: str) -> None:
         """Measure the machine ``"before"`` or ``"after"`` an official run; nothing for other runs."""
@@ -112,19 +102,24 @@ class Recording:
             self._writer.note(check)
 
     def add(self, episode: EpisodeResult) -> None:
-        """Take over the episode of the next job."""
+        """Take over an episode."""
         if self._writer is not None:
             self._writer.append(episode)
-        self.episodes.append(episode)
+        self.done[episode.key] = episode
 
-    def length(self, job: CheckedJob) -> int:
+    def length(self, job: Job) -> int:
         """Return what the time of a job grows with: its decisions, and the options among which each chooses."""
-        facts = self.header.instances[job.job.instance]
+        facts = self.header.instances[job.instance]
         return facts.num_windows * len(facts.options)
 
-    def results(self) -> Results:
-        """Return what is done."""
-        return Results(self.header, tuple(self.episodes), tuple(self.speed_checks))
+    def finish(self) -> Results:
+        """Measure the machine once more, sort a complete file, and return the results in the jobs' order."""
+        self.check_speed("after")
+        episodes = tuple(self.done[job.key] for job in self.jobs if job.key in self.done)
+        results = Results(self.header, episodes, tuple(self.speed_checks))
+        if self._writer is not None and results.is_complete:
+            self._writer.sort(results)
+        return results
 
     def close(self) -> None:
         """Close the file, and end agents that wait for their next job."""

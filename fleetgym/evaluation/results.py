@@ -1,7 +1,7 @@
-"""Results files: episodes in, one strict JSON line each out, and back again with every number checked.
+"""Write and read results files: strict JSON lines, of which every number is checked.
 
-The first line is a header (format, version, suite, the jobs' number and hash, and of each instance its hash,
-windows and options); then follows one line per episode in the order of the jobs.
+The first line is a header: format, version, suite, the jobs' number and hash, and of each instance its hash, windows
+and options. Then follows one line per episode: in the order of the jobs once the run has ended, before that in any.
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ import numpy as np
 
 from fleetgym.evaluation.changes import decode_actions
 from fleetgym.evaluation.results_format import BRIEF_FORMAT, EpisodeResult, Header, Timing, stated
-from fleetgym.files.documents import append, canonical_hash, canonical_json, lock, parse_json, read_text
+from fleetgym.files.documents import (
+    append,
+    canonical_hash,
+    canonical_json,
+    lock,
+    parse_json,
+    read_text,
+    write_atomically,
+)
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.files.quantities import DRIFT, SEED
 from fleetgym.files.schema import NAME, Choice, Flag, Integer, Nested, read_object, spec, to_jsonable
@@ -165,8 +173,11 @@ def _check_count(
             held = f"holds {len(episodes)} of {header.num_jobs} episodes"
             _fail(f"{held}; finish the run with --resume", lines - 1, source)
         return
-    if hash_jobs(episode.key for episode in episodes) != header.jobs_hash:
-        raise _located(DataError("does not belong to these episodes in this order", "$.jobs_hash"), 0, source)
+    if hash_jobs(episode.key for episode in episodes) != header.jobs_hash and not allow_incomplete:
+        message = (
+            "does not belong to these episodes in this order; if the run was stopped, finish it with --resume"
+        )
+        raise _located(DataError(message, "$.jobs_hash"), 0, source)
 
 
 def _check_episode(episode: EpisodeResult, header: Header) -> None:
@@ -386,6 +397,13 @@ class ResultsWriter:
         if episode.timing is not None:
             append(self._timings, timing_line(episode).encode())
         append(self._stream, episode.to_line().encode())
+        self.done[episode.key] = episode
+
+    def sort(self, results: Results) -> None:
+        """Replace the file at once by one in the order of these results, if it is in another; nothing follows."""
+        if list(self.done) != [episode.key for episode in results.episodes]:
+            self._stream.close()  # some systems replace no open file
+            write_atomically(os.path.realpath(self.path), results.to_text().encode())
 
     def note(self, check: SpeedCheck) -> None:
         """Write a speed check to the timings."""

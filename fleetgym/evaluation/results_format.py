@@ -1,4 +1,4 @@
-"""What one episode and one results file are made of: the dataclasses, and actions to changes and back."""
+"""Define what a results file holds: its header, and each episode's actions, costs, failure and timing."""
 
 from __future__ import annotations
 

@@ -1,19 +1,20 @@
-"""Agents and a suite in, results out: the list of jobs, played by many workers, written in order."""
+"""Play agents on a suite: list the jobs, play them on many workers, and record the results."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fleetgym.agents.registry import parse_agent
-from fleetgym.evaluation.agreement import CheckedPlayer, checked
+from fleetgym.evaluation.agreement import checked
 from fleetgym.evaluation.executors import play, play_on
 from fleetgym.evaluation.isolation.agent_process import Limits
 from fleetgym.evaluation.isolation.agent_runner import load_kernels
 from fleetgym.evaluation.isolation.official import make_rules
+from fleetgym.evaluation.isolation.preflight import preflight
 from fleetgym.evaluation.jobs import Job
 from fleetgym.evaluation.recording import JobPlayer, Recording
 from fleetgym.evaluation.results import Results
@@ -25,9 +26,6 @@ from fleetgym.model.library import (
     task_name,
 )
 from fleetgym.model.suites import DEFAULT_SUITE, full_suite, tasks_of
-
-if TYPE_CHECKING:
-    pass
 
 
 def make_jobs(
@@ -110,13 +108,12 @@ def evaluate(
     isolate: str = "auto",
     limits: Limits | None = None,
     official: str | None = None,
-    leave_out: Collection[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Results:
     """Play every agent on every stored scenario of a suite.
 
-    Results do not depend on the number of workers or the executor, and neither does the order in the file. A
-    failing agent never stops the run: its episode is flagged, and goes on with the empty fleet.
+    Neither the results nor the bytes of the finished file depend on the number of workers or the executor. A failing
+    agent never stops the run: its episode is flagged, and goes on with the empty fleet.
 
     Parameters
     ----------
@@ -143,8 +140,6 @@ def evaluate(
     official : str, optional
         A time class, ``"reflex"``, ``"online"`` or ``"offline"``: every agent plays each episode in a process of its
         own under a budget of reference CPU seconds (docs/official-runs.md); then `isolate` and `limits` say nothing.
-    leave_out : collection of str, optional
-        Instances of the suite that nobody plays, as those that an agent was not made for (see `misfits`).
     progress : callable, optional
         Called with the numbers of finished and of all episodes.
 
@@ -164,14 +159,61 @@ def evaluate(
     >>> results.episodes[0].failure is None
     True
     """
+    suite = full_suite(suite)
+    jobs = make_jobs(agents, suite, scenarios, seed)
+    if official is None:  # else it may be anybody's code, which runs in its box only
+        preflight(dict.fromkeys(job.agent for job in jobs), (limits or Limits()).reset_wall_s)
+    return play_jobs(
+        jobs,
+        suite,
+        executor=executor,
+        workers=workers,
+        out=out,
+        resume=resume,
+        isolate=isolate,
+        limits=limits,
+        official=official,
+        progress=progress,
+    )
+
+
+def play_jobs(
+    jobs: Sequence[Job],
+    suite: str | Sequence[str],
+    *,
+    executor: Executor | None = None,
+    workers: int = 1,
+    out: str | os.PathLike[str] | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    isolate: str = "auto",
+    limits: Limits | None = None,
+    official: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Results:
+    """Play jobs whose agents are known to be made without error, as `preflight` checks.
+
+    Parameters
+    ----------
+    jobs : sequence of Job
+        In their canonical order, see `make_jobs`.
+    suite : str or sequence of str
+        What the results file's header calls them.
+    executor, workers, out, resume, isolate, limits, official, progress
+        As for `evaluate`.
+
+    Returns
+    -------
+    Results
+
+    Raises
+    ------
+    FleetgymError
+        If the results file belongs to other jobs.
+    """
     if workers < 1:
         raise FleetgymError(f"workers must be at least 1, got {workers}")
     if out is not None and resume is not None:
         raise FleetgymError("give `out` for a new file or `resume` for an old one, not both")
-    suite = full_suite(suite)
-    jobs = [job for job in make_jobs(agents, suite, scenarios, seed) if job.instance not in leave_out]
-    if not jobs:
-        raise FleetgymError("no task is left to play")
     player = JobPlayer(isolate, limits or Limits(), None if official is None else make_rules(official))
     path = resume if resume is not None else out
     recording = Recording(jobs, suite, player, path, resume=resume is not None)
@@ -182,15 +224,11 @@ def evaluate(
         if executor is None:
             episodes = play(player, recording.todo, workers)
         else:
-            episodes = play_on(executor, CheckedPlayer(player), checked(recording.todo), recording.length)
+            episodes = play_on(executor, checked(player, recording.todo), recording.todo, recording.length)
         for episode in episodes:
             recording.add(episode)
             if progress is not None:
-                progress(len(recording.episodes), len(jobs))
-        recording.check_speed("after")
-        return recording.results()
+                progress(len(recording.done), len(jobs))
+        return recording.finish()
     finally:
         recording.close()
-
-
-# -- one plan

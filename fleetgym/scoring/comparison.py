@@ -1,19 +1,21 @@
-"""Agents and a suite in, a table of scores out, with reference_rows that are no agents among the rows."""
+"""Compare agents on a suite: play them, and score them beside reference rows that are no agents."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from fleetgym.evaluation.jobs import play_actions, stored_scenario
+from fleetgym.evaluation.isolation.preflight import preflight
+from fleetgym.evaluation.jobs import Job, play_actions, stored_scenario
 from fleetgym.evaluation.results import Results
 from fleetgym.evaluation.results_format import EpisodeResult
-from fleetgym.evaluation.run import evaluate, make_jobs
+from fleetgym.evaluation.run import make_jobs, play_jobs
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.actions import ActionSpace
 from fleetgym.model.library import load_instance, task_name
+from fleetgym.model.suites import full_suite
 from fleetgym.scoring.best_known import (
     BestKnownSet,
     actions_folder,
@@ -30,6 +32,8 @@ def compare(
     *,
     relative_to: str = "best-known",
     best_known: BestKnownSet | None = None,
+    scenarios: Iterable[int] | None = None,
+    seed: int = 0,
     **options: Any,
 ) -> tuple[Results, ScoreTable]:
     """Evaluate agents and score them.
@@ -40,7 +44,7 @@ def compare(
         As for `evaluate`.
     relative_to, best_known
         As for `score`.
-    **options
+    scenarios, seed, **options
         As for `evaluate`.
 
     Returns
@@ -56,29 +60,35 @@ def compare(
     >>> [row.agent for row in table.rows if row.is_reference]
     ['nominal-static']
     """
-    known = None
-    if isinstance(options.get("scenarios"), Iterable):  # which may be iterated only once
-        options["scenarios"] = list(options["scenarios"])
-    if relative_to == "best-known":
-        known = best_known_of(agents, suite, options.get("scenarios"), given=best_known)
-    results = evaluate(agents, suite, **options)
-    extra = reference_rows(results, known)
-    return results, score(results, known, relative_to=relative_to, extra=extra)
+    suite = full_suite(suite)
+    jobs = make_jobs(agents, suite, scenarios, seed)
+    known = best_known_of(jobs, best_known) if relative_to == "best-known" else None
+    if options.get("official") is None:
+        preflight(dict.fromkeys(job.agent for job in jobs))
+    return compare_jobs(jobs, suite, known, relative_to=relative_to, **options)
 
 
-def best_known_of(
-    agents: str | list[str],
-    suite: str | list[str],
-    scenarios: Iterable[int] | None = None,
+def compare_jobs(
+    jobs: Sequence[Job],
+    suite: str | Sequence[str],
+    best_known: BestKnownSet | None,
     *,
-    given: BestKnownSet | None = None,
-) -> BestKnownSet:
+    relative_to: str = "best-known",
+    **options: Any,
+) -> tuple[Results, ScoreTable]:
+    """Play jobs as `play_jobs` does, and score them as `compare` does."""
+    results = play_jobs(jobs, suite, **options)
+    extra = reference_rows(results, best_known)
+    return results, score(results, best_known, relative_to=relative_to, extra=extra)
+
+
+def best_known_of(jobs: Sequence[Job], given: BestKnownSet | None = None) -> BestKnownSet:
     """Return the best-known costs of a run's tasks: what lacks one is found before hours are spent on playing.
 
     Parameters
     ----------
-    agents, suite, scenarios
-        As for `evaluate`.
+    jobs : sequence of Job
+        See `make_jobs`.
     given : BestKnownSet, optional
         Where they are; by default in the sets that come with the suites.
 
@@ -93,10 +103,10 @@ def best_known_of(
 
     Examples
     --------
-    >>> round(best_known_of("gh", "fleet-v0/toy/two-pools").tasks["fleet-v0/toy/two-pools#0"].value_usd, 3)
+    >>> jobs = make_jobs("gh", "fleet-v0/toy/two-pools")
+    >>> round(best_known_of(jobs).tasks["fleet-v0/toy/two-pools#0"].value_usd, 3)
     14.0
     """
-    jobs = make_jobs(agents, suite, scenarios)
     known = given or load_best_known(job.instance for job in jobs)
     for name, k in dict.fromkeys((job.instance, job.scenario) for job in jobs):
         known.find(name, k, load_instance(name).content_hash)

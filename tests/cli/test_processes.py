@@ -22,7 +22,7 @@ from sample_agents import agent
 from sample_traces import write_azure
 from submissions import SUITE, submitted
 from test_cli import verbs
-from without_rights import NOBODY, run_without_rights
+from without_rights import run_without_rights
 
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.evaluation.isolation.agent_process import agent_command
@@ -30,7 +30,6 @@ from fleetgym.evaluation.isolation.wire import reset_message, to_line
 from fleetgym.evaluation.results import read_results, timings_path
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files.documents import write_json
-from fleetgym.kernels.compile import cache_folder
 from fleetgym.leaderboard.verify import verify
 from fleetgym.model.instance_files import save_edited
 from fleetgym.model.library import load_instance
@@ -266,12 +265,8 @@ def test_folders_that_may_not_be_written(call: Call, inputs: Path, tmp_path: Pat
     cases = [Case(words, str(tmp_path / words[0])) for words in calls]
     for case in cases:
         os.mkdir(case.folder, 0o555)
-    is_root, kernels = os.geteuid() == 0, cache_folder()
-    if is_root and kernels is not None:
-        shutil.copytree(kernels, tmp_path / ".cache" / "fleetgym" / kernels.name)
-        for path in (tmp_path / ".cache").rglob("*"):
-            os.chown(path, NOBODY, NOBODY)
-    ends = in_processes(cases, functools.partial(run_without_rights, home=tmp_path) if is_root else None)
+    alone = functools.partial(run_without_rights, home=tmp_path) if os.geteuid() == 0 else None
+    ends = in_processes(cases, alone)
     for verb, end in zip(writers, ends, strict=True):
         assert end.code == 2, (verb, end)
         assert re.match("fleetgym: Permission denied: .", end.err.splitlines()[-1]), (verb, end)

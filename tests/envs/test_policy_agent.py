@@ -171,8 +171,6 @@ def test_compare_leaves_out_what_does_not_fit(tmp_path: Path, capsys: pytest.Cap
     assert {episode.instance for episode in played.episodes} == {suite[0]}
     costs = {agent: [e.cost_usd for e in played.episodes if e.agent == agent] for agent in played.agents}
     assert costs[name] == costs["margin"]
-    with pytest.raises(FleetgymError, match="no task is left"):
-        fleetgym.evaluate("hold", suite[0], leave_out=suite)
     checks = check_agent(name, INSTANCE)
     assert all(check.passed for check in checks), checks
     assert any("fleet-v0/toy/drop" in str(check) for check in checks)

@@ -15,6 +15,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ from fleetgym.model.planning import Plan, Snapshot
 from fleetgym.reference import replay
 from fleetgym.runtime.threads import THREADS, one_thread
 
-AGENTS = ["hold", "random", "agh-rolling", agent("Dice")]
+AGENTS = ["hold", "random", "agh-rolling"]
 SUITE = ["fleet-v0/toy/drop", "fleet-v0/toy/group", "fleet-v0/toy/budget-pool"]
 
 
@@ -159,15 +160,17 @@ def test_observations_cross_the_pipe_bit_for_bit() -> None:
 # -- many jobs
 
 
-def test_one_and_two_workers_write_the_same_bytes(expected: str, tmp_path: Path) -> None:
+def test_one_and_two_workers_write_the_same_bytes(tmp_path: Path) -> None:
     """The file of two workers is that of one, and timings lie beside it, not in it."""
+    agents, texts = [*AGENTS, agent("Dice")], []
     for workers in (1, 2):
         path = tmp_path / f"{workers}.jsonl"
-        evaluate(AGENTS, SUITE, workers=workers, out=path)
-        assert path.read_text() == expected
-        assert len(timings_path(path).read_text().splitlines()) == len(AGENTS) * len(SUITE)
+        evaluate(agents, SUITE, workers=workers, out=path)
+        texts.append(path.read_text())
+        assert len(timings_path(path).read_text().splitlines()) == len(agents) * len(SUITE)
         assert all(e.timing is not None for e in read_results(path).episodes)
-    assert "cpu" not in expected
+    assert texts[0] == texts[1]
+    assert "cpu" not in texts[0]
 
 
 def test_any_executor_gives_the_same_bytes(expected: str) -> None:
@@ -317,8 +320,9 @@ def test_resume_refuses_another_run(expected: str, tmp_path: Path) -> None:
     assert evaluate(AGENTS, SUITE, resume=path).to_text().partition("\n")[2] == episodes
 
 
-def test_edited_agents_do_not_go_on(tmp_path: Path) -> None:
+def test_edited_agents_do_not_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file holds episodes of one state of the code: the agent's file, modules that it imports, data they name."""
+    monkeypatch.setattr("fleetgym.evaluation.run.preflight", lambda *_: None)  # which makes each state of it
     folder, path = tmp_path / "code", tmp_path / "r.jsonl"
     (folder / "parts").mkdir(parents=True)
     files = {
@@ -404,7 +408,7 @@ def test_what_is_parsed_is_what_is_hashed(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_one_run_at_a_time_writes_a_file(expected: str, tmp_path: Path) -> None:
-    """A second one is refused at once, and harms nothing; so is a file that lacks an episode in its middle."""
+    """A second one is refused at once, and harms nothing."""
     path = tmp_path / "r.jsonl"
 
     def second(done: int, total: int) -> None:
@@ -413,9 +417,21 @@ def test_one_run_at_a_time_writes_a_file(expected: str, tmp_path: Path) -> None:
 
     evaluate(AGENTS, SUITE, resume=path, progress=second)
     assert path.read_text() == expected
-    lines = expected.splitlines(keepends=True)
-    path.write_text("".join(lines[:2] + lines[3:]))
-    with pytest.raises(FleetgymError, match=r"line 3 is not .* keep its first 2 lines"):
+
+
+def test_a_file_in_any_order_is_finished_in_the_jobs_order(expected: str, tmp_path: Path) -> None:
+    """Episodes stand in the order in which they came, until the run ends; no matter which are there."""
+    path = tmp_path / "r.jsonl"
+    header, *lines = expected.splitlines(keepends=True)
+    for kept in (lines[2:] + lines[:1], lines[::-1]):
+        path.write_text("".join([header, *kept]))
+        assert len(read_results(path, allow_incomplete=True).episodes) == len(kept)
+        with pytest.raises(DataError, match="finish .* with --resume"):
+            read_results(path)
+        evaluate(AGENTS, SUITE, resume=path)
+        assert path.read_text() == expected
+    path.write_text(header + lines[0].replace('"seed":0', '"seed":1'))
+    with pytest.raises(FleetgymError, match="line 2 is no episode of this run"):
         evaluate(AGENTS, SUITE, resume=path)
 
 
@@ -445,3 +461,18 @@ def test_jobs_are_in_canonical_order() -> None:
     jobs = make_jobs(["random", "hold"], SUITE)
     assert [(j.agent, j.instance) for j in jobs] == [(a, i) for a in ("random", "hold") for i in SUITE]
     assert math.prod((2, len(SUITE))) == len(jobs)
+
+
+def test_one_command_lists_jobs_and_makes_agents_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many of its steps need them."""
+    from fleetgym.cli import main
+    from fleetgym.evaluation import run
+    from fleetgym.evaluation.isolation import preflight
+
+    listed, made = Mock(wraps=run.make_jobs), Mock(wraps=preflight._make_here)
+    monkeypatch.setattr(run, "make_jobs", listed)
+    monkeypatch.setattr(preflight, "_make_here", made)
+    assert main(["compare", "hold", "gh", "--suite", SUITE[0], "--out", str(tmp_path / "r.jsonl")]) == 0
+    assert (listed.call_count, made.call_count) == (1, 2)

@@ -20,7 +20,7 @@ from sample_agents import agent
 
 from fleetgym.cli import main
 from fleetgym.evaluation import agreement
-from fleetgym.evaluation.agreement import CheckedPlayer, checked
+from fleetgym.evaluation.agreement import checked
 from fleetgym.evaluation.dask_cluster import dask_executor
 from fleetgym.evaluation.executors import play_on
 from fleetgym.evaluation.recording import JobPlayer
@@ -53,9 +53,9 @@ class Deadly:
 
 
 def test_a_job_that_kills_workers_is_isolated() -> None:
-    """It alone is played again; the order stays; a job that kills even so stops the run with its name."""
+    """It alone is played again; a job that kills even so stops the run with its name."""
     with ThreadPoolExecutor(2) as executor:
-        assert list(play_on(executor, Deadly(), range(5))) == ["0", "1", "2", "3 isolated", "4"]
+        assert sorted(play_on(executor, Deadly(), range(5))) == ["0", "1", "2", "3 isolated", "4"]
         with pytest.raises(FleetgymError, match="5 ends its worker even with the agent in its own process"):
             list(play_on(executor, Deadly(), [5]))
 
@@ -84,53 +84,30 @@ def test_an_executor_that_lets_go_of_its_jobs() -> None:
         list(play_on(Gone(), Deadly(), [1]))
 
 
-def test_an_executor_that_lets_go_once() -> None:
-    """A scheduler that is restarted cancels what it had: those jobs are handed out again, long ones first."""
+def test_long_jobs_go_first_and_each_comes_when_it_is_ready() -> None:
+    """Nothing waits for its turn, so that a crash loses what is under way alone."""
     given: list[int] = []
 
-    class Restarted(Executor):
-        def submit(self, function: Any, /, *arguments: Any, **_: Any) -> Future[Any]:
-            future: Future[Any] = Future()
-            is_first = arguments[0] not in given
-            given.append(arguments[0])
-            if is_first:
-                future.cancel()
-            else:
-                future.set_result(function(*arguments))
-            return future
-
-    assert list(play_on(Restarted(), Deadly(), [0, 1, 2], length=float)) == ["0", "1", "2"]
-    assert given == [2, 1, 0, 2, 1, 0]
-
-
-@pytest.mark.parametrize(("workers", "most"), [(0, 64), (2, 96), (None, 1088), (2000, 16_384)])
-def test_no_more_is_handed_out_than_a_crash_may_lose(workers: int | None, most: int) -> None:
-    """While the first job is not done, the jobs done out of turn are bounded, by the number of workers."""
-
     class Stuck(Executor):
-        given = 0
-
         def submit(self, function: Any, /, *arguments: Any, **_: Any) -> Future[Any]:
-            self.given += 1
+            given.append(arguments[0])
             future: Future[Any] = Future()
-            if arguments[0] > 0:
-                future.set_result(arguments[0])
-            return future if arguments[0] > 0 else first
+            if arguments[0] != 2:
+                future.set_result(function(*arguments))
+            return future if arguments[0] != 2 else first
 
     first: Future[Any] = Future()
-    threading.Timer(0.2, first.set_exception, [ZeroDivisionError()]).start()
-    executor = Stuck()
-    if workers is not None:
-        executor.num_workers = workers  # type: ignore[attr-defined]
-    with pytest.raises(ZeroDivisionError):
-        list(play_on(executor, Deadly(), range(20_000)))
-    assert executor.given == most
+    results = play_on(Stuck(), Deadly(), [0, 1, 2], length=float)
+    assert [next(results), next(results)] == ["1", "0"]
+    assert given == [2, 1, 0]
+    first.set_result("2")
+    assert list(results) == ["2"]
 
 
 def test_a_worker_with_something_else_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever hands jobs out and whenever the worker joined: it says who it is and what differs."""
-    jobs = checked(make_jobs("hold", "fleet-v0/toy/drop"))
-    player = CheckedPlayer(JobPlayer())
+    jobs = make_jobs("hold", "fleet-v0/toy/drop")
+    player = checked(JobPlayer(), jobs)
     assert player(jobs[0]) == evaluate("hold", "fleet-v0/toy/drop").episodes[0]
     there = {**agreement.package_versions(), "numpy": "0.9"}
     monkeypatch.setattr(agreement, "package_versions", lambda: there)
@@ -142,10 +119,11 @@ def test_a_worker_with_another_state_of_the_agent_refuses(tmp_path: Path) -> Non
     """An agent's file that is not the run's on that machine is no plausible answer."""
     path = tmp_path / "mine.py"
     path.write_text("class Agent:\n    pass\n")
-    (job,) = checked(make_jobs(f"{path}:Agent", "fleet-v0/toy/drop"))
+    (job,) = make_jobs(f"{path}:Agent", "fleet-v0/toy/drop")
+    player = checked(JobPlayer(), [job])
     path.write_text("class Agent:\n    other = 1\n")
     with pytest.raises(FleetgymError, match=r"has .*mine\.py:Agent \w{12}, the run has \w{12}; end it"):
-        CheckedPlayer(JobPlayer())(job)
+        player(job)
 
 
 def test_a_cluster_that_is_not_there(
@@ -364,42 +342,12 @@ class Dask:
 
 
 @pytest.mark.slow
-def test_a_dask_scheduler_that_is_restarted(expected: str) -> None:
-    """It gets again what it had: the bytes of one process."""
-    dask = Dask()
-
-    def restart() -> None:
-        dask.kill()
-        dask.start()
-
-    with dask.executor(restart) as executor:
-        assert evaluate(AGENTS, SUITE, executor=executor).to_text() == expected
-
-
-@pytest.mark.slow
 def test_a_dask_scheduler_that_is_gone_for_good(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """One line says so; nothing waits for it for ever."""
     monkeypatch.setattr("fleetgym.evaluation.dask_cluster._START_WAIT_S", 10)
     dask = Dask()
-    said = rf"^the executor broke \(the Dask scheduler at '{dask.address}' is gone\); resume the results file"
+    said = r"^the executor broke.*; resume the results file"
     with dask.executor(dask.kill) as executor, pytest.raises(FleetgymError, match=said):
-        evaluate(AGENTS, SUITE, executor=executor, out=tmp_path / "r.jsonl")
-
-
-@pytest.mark.slow
-def test_a_dask_scheduler_that_comes_back_without_workers(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Its jobs would wait for ever: after a time one line says so."""
-    monkeypatch.setattr("fleetgym.evaluation.dask_cluster._WORKERLESS_S", 3)
-    dask = Dask()
-
-    def restart() -> None:
-        dask.kill()
-        dask.start_scheduler()
-
-    said = rf"the Dask cluster at '{dask.address}' has had no worker for 3 s\); resume the results file"
-    with dask.executor(restart) as executor, pytest.raises(FleetgymError, match=said):
         evaluate(AGENTS, SUITE, executor=executor, out=tmp_path / "r.jsonl")
 
 
@@ -416,7 +364,7 @@ def test_a_dask_worker_that_is_too_old_to_read_a_job(expected: str, tmp_path: Pa
             good = dask.processes[-1]
             os.kill(good.pid, signal.SIGSTOP)  # so that the old one gets jobs
             dask.start_worker(PYTHONPATH=str(tmp_path))
-            executor.client.wait_for_workers(2, timeout=300)  # type: ignore[attr-defined]
+            executor._client.wait_for_workers(2, timeout=300)  # type: ignore[attr-defined]
             old = dask.processes[-1]
             go_on = threading.Thread(target=lambda: (old.wait(), os.kill(good.pid, signal.SIGCONT)))
             go_on.start()

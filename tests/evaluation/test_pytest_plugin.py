@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,21 @@ def run_pytest(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     plugin = [] if _INSTALLED else ["-p", "fleetgym.evaluation.pytest_plugin"]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin, *words]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
+
+
+@pytest.fixture
+def call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str]]:
+    """Call pytest in this process, in an empty folder; return exit code and all that it printed."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> tuple[int, str]:
+        plugin = [] if _INSTALLED else ["-p", "fleetgym.evaluation.pytest_plugin"]
+        code = pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *plugin, *words])
+        return int(code), "".join(capfd.readouterr())
+
+    return run
 
 
 def options(path: Path, *agents: str, way: str = "out") -> list[str]:
@@ -99,15 +115,17 @@ def test_a_worker_that_dies_costs_one_episode(tmp_path: Path) -> None:
     assert path.read_text() == marked
 
 
-def test_a_split_alone_is_that_of_the_default_set(tmp_path: Path) -> None:
+def test_a_split_alone_is_that_of_the_default_set(
+    call: Callable[..., tuple[int, str]], tmp_path: Path
+) -> None:
     """`--fleetgym-suite=toy` collects what `fleet-v0/toy` holds; collecting writes nothing."""
-    done = run_pytest(tmp_path, "--fleetgym-agent=hold", "--fleetgym-suite=toy", "--collect-only")
-    assert "hold@fleet-v0/toy/two-pools#0" in done.stdout
-    assert "7 tests collected" in done.stdout
+    _, said = call("--fleetgym-agent=hold", "--fleetgym-suite=toy", "--collect-only")
+    assert "hold@fleet-v0/toy/two-pools#0" in said
+    assert "7 tests collected" in said
     assert not list(tmp_path.iterdir())
 
 
-def test_calls_that_are_wrong_say_so(tmp_path: Path) -> None:
+def test_calls_that_are_wrong_say_so(call: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
     """Names, numbers and files: one line, exit code 4, nothing played."""
     taken = tmp_path / "taken.jsonl"
     taken.write_text("{}\n")
@@ -118,12 +136,12 @@ def test_calls_that_are_wrong_say_so(tmp_path: Path) -> None:
         (["--fleetgym-agent=hold", "--fleetgym-scenarios=a"], "expects numbers"),
         (["--fleetgym-agent=hold", "--fleetgym-suite=toy", f"--fleetgym-out={taken}"], "exists"),
     ):
-        done = run_pytest(tmp_path, *words)
-        assert done.returncode == 4, done.stdout + done.stderr
-        assert message in done.stdout + done.stderr
+        code, said = call(*words)
+        assert code == 4, said
+        assert message in said
 
 
-def test_without_agents_pytest_is_as_ever(tmp_path: Path) -> None:
+def test_without_agents_pytest_is_as_ever(call: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
     """Tests are collected and run."""
     (tmp_path / "test_other.py").write_text("def test_other():\n    pass\n")
-    assert "1 passed" in run_pytest(tmp_path).stdout
+    assert "1 passed" in call()[1]

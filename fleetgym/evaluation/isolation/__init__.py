@@ -1,1 +1,1 @@
-"""Agents kept apart from the run: official rules, the sandbox, its supervisor, and the messages between both."""
+"""Run agents in processes of their own: the agent protocol, the box of official runs, and their CPU budget."""

@@ -1,4 +1,4 @@
-"""An agent in a process of its own: JSON lines over pipes in, actions out; limits and death are noticed.
+"""Run an agent in a process of its own, and ask it for actions by lines of JSON over pipes.
 
 The parent never unpickles anything that the agent's process wrote. What the agent prints goes to stderr.
 """

@@ -1,4 +1,4 @@
-"""One agent in this process: infos in, checked actions and CPU seconds out, every failure given a name."""
+"""Run an agent in this process: check its actions, measure its CPU seconds, and name its failures."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class LocalAgent:
             raise AgentFailure("invalid-action", str(error)) from None
 
     def close(self) -> None:
-        """Nothing to release: an `AgentProcess` has something."""
+        """Release nothing: only an `AgentProcess` has something to release."""
 
 
 def guarded(call: Callable[[], Any]) -> tuple[Any, float]:

@@ -1,4 +1,4 @@
-"""A Python agent behind the agent protocol: messages from its parent in, one reply line each out.
+"""Serve a Python agent by the agent protocol: answer each message of the parent process by one line.
 
 What the agent prints goes to stderr; the pipes of the protocol are moved out of its way.
 """

@@ -1,4 +1,4 @@
-"""How fast this machine is: a fixed mixed workload in, reference CPU seconds per CPU second out, kept in the cache.
+"""Measure how fast this machine is on a fixed workload, and keep the result in the cache.
 
 Reference CPU seconds make time classes mean the same on every machine: one CPU second here counts as `speed()`
 of them. The workload, `fleetgym.evaluation.isolation.calibration_work`, runs in a fresh process, because HiGHS must

@@ -1,4 +1,6 @@
-"""The work that calibration measures: fixed sizes and seeds, and none of the project's own code, which gets faster.
+"""Do the work that calibration measures, with fixed sizes and seeds, and without the project's own code.
+
+That code gets faster over time, and the reference CPU second must not.
 
 Any change to it is a new `fleetgym.evaluation.isolation.calibration.CALIBRATION_FORMAT`, with new reference seconds.
 Run as ``python -m fleetgym.evaluation.isolation.calibration_work ROUNDS`` this module measures each part and prints
@@ -113,7 +115,7 @@ def _compiled_work() -> Callable[[], float]:
 
 @numba.njit
 def _recursions(count: int) -> float:
-    """Sum the chances to wait in queues of up to 500 servers at 85 % load, by Erlang's recursion."""
+    """Sum the probabilities to wait in queues of up to 500 servers at 85 % load, by Erlang's recursion."""
     total = 0.0
     for k in range(count):
         servers = 1 + k % 500
@@ -128,7 +130,7 @@ def _recursions(count: int) -> float:
 
 @numba.njit
 def _pivots(start: np.ndarray, count: int) -> float:
-    """Pivot a dense tableau over and over; damped, so that its numbers stay of one size."""
+    """Pivot a dense tableau many times, damped so that its numbers neither grow nor vanish."""
     rows, columns = start.shape
     tableau = start.copy()
     for k in range(count):

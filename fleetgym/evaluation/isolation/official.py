@@ -28,7 +28,7 @@ _POLL_S = 0.02
 
 
 class BudgetSpent(Exception):
-    """The agent has used its CPU seconds: from here on the running fleet stays.
+    """Raised when the agent has used its CPU seconds: from then on the running fleet stays.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class BudgetSpent(Exception):
 
 
 def make_rules(time_class: str, memory_gb: float = MEMORY_GB) -> Rules:
-    """Return the rules of a time class on this machine; calibrates it if that was never done.
+    """Return the rules of a time class on this machine, which is calibrated if that was never done.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def make_rules(time_class: str, memory_gb: float = MEMORY_GB) -> Rules:
 
 
 class OfficialAgent(AgentProcess):
-    """An agent in a process tree of its own, for one episode, under the rules of an official run.
+    """An agent in a box of its own, for one episode, under the rules of an official run.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ _PROC = Path("/proc")
 
 @dataclasses.dataclass(frozen=True)
 class Usage:
-    """What a process tree has used until now (CPU), and uses now (memory and processes)."""
+    """CPU seconds that a process tree has used until now, and the memory and processes that it uses now."""
 
     cpu_s: float
     resident_bytes: int  # pages shared after a fork count in each process

@@ -1,4 +1,4 @@
-"""An agent that is a program of any language: started by its command line, it speaks the agent protocol.
+"""Let a program of any language be an agent: start it by its command line, and ask it by the agent protocol.
 
 ``fleetgym.evaluation.isolation.program:Program(command='./my_agent --fast')`` is its name wherever an agent is named.
 """
@@ -28,7 +28,7 @@ from fleetgym.files.errors import FleetgymError
 
 
 class Program:
-    """Passes what the agent sees to a program, as lines of JSON, and returns what it answers.
+    """Pass what the agent sees to a program, as lines of JSON, and return what it answers.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What an agent of an official run may see: a list of folders and files, and of what stays hidden inside them."""
+"""List the folders and files that an agent of an official run may see, and those that stay hidden inside them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agent protocol, version 1: messages as lines of JSON, and replies checked; see docs/official-runs.md."""
+"""Write messages of the agent protocol, version 1, and check replies; see docs/official-runs.md."""
 
 from __future__ import annotations
 
