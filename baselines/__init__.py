@@ -1,1 +1,1 @@
-"""Reference agents and planners: one readable file per published method, written against the public API only."""
+"""Collect the reference agents and planners: one package or file per published method, on the public API alone."""

@@ -1,4 +1,4 @@
-"""AGH, the adaptive greedy heuristic of FastLLM: many starts of GH, each improved by local search.
+"""Plan by AGH, the adaptive greedy heuristic of FastLLM: many starts of GH, each improved by local search.
 
 Source: Cheng and Nguyen, "Fast Heterogeneous Serving: Scalable Mixed-Scale LLM Allocation for
 SLO-Constrained Inference", arXiv:2604.07472, section 3.3, Algorithm 2 and Remark 1.

@@ -1,4 +1,4 @@
-"""A reactive autoscaler with target utilisation and cool-down: what most operators run today.
+"""Scale each slot to a target utilisation with a cool-down, as most operators do today.
 
 The rule is that of Kubernetes' horizontal pod autoscaler: replicas = ceil(load / (target x capacity)), up at
 once, down only after a stabilisation period. It sees the last window's demand and forecasts nothing.
@@ -20,7 +20,7 @@ from .services import TINY, priority, slo_penalty_usd
 class AutoscaleAgent:
     """Scales each workload's cheapest configuration to a target utilisation.
 
-    Each workload, the one that is dearest to lose first, goes to the compatible configuration that serves
+    Each workload, the most expensive to lose first, goes to the compatible configuration that serves
     it within its SLOs at the least cost per request, or where none does, with the least penalty. When
     a pool, the budget or the configuration's own limit runs out, the rest spills to the next cheapest. An
     exclusive slot serves everybody with the option that was chosen first. Replicas that may not go yet keep
@@ -31,7 +31,7 @@ class AutoscaleAgent:
     target_utilization : float
         Share of compute, KV memory and queue servers to plan for, in (0, 1].
     cooldown_windows : int
-        A slot shrinks after it was too large for so many windows in a row.
+        Windows in a row that a slot must be too large before it shrinks.
 
     Raises
     ------

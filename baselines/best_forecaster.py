@@ -1,4 +1,4 @@
-"""An instance's history in, the forecaster that erred least on it out; it looks as far ahead as capacity is late."""
+"""Choose the forecaster with the smallest error on an instance's history, as far ahead as start-up takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cem`: margins per workload from a few dozen weights, found for one instance by the cross-entropy method.
+"""Play and train `cem`: margins per workload from a few dozen weights, by the cross-entropy method.
 
 Each margin is a weighted sum of what is known of its workload. The weights are drawn from a normal law; the law moves
 to the fifth of the draws that paid least on days drawn from the instance's own processes, and so on: Rubinstein and

@@ -1,4 +1,4 @@
-"""`descent`: local search over fleets that asks the environment's own routing what each fleet would cost.
+"""Play `descent`: local search over fleets, judged by the exact routing of the environment.
 
 The methods of the papers plan for one demand forecast on a simplified second stage. This agent of ours keeps the
 exact one: every few windows it starts from its running fleet (in the first window also from AGH's plan) and tries one

@@ -1,4 +1,4 @@
-"""NVIDIA Dynamo's planner: replicas for the predicted load at which latencies hold, and a load-based rule above them.
+"""Play NVIDIA Dynamo's planner: replicas for the predicted load that keep latencies, and a load-based rule above them.
 
 Source: NVIDIA Dynamo, *Planner Design*
 (https://docs.nvidia.com/dynamo/latest/design-docs/component-design/planner-design). Throughput-based scaling predicts
@@ -91,7 +91,7 @@ class Dynamo:
         return view.fleet_to_action(room.fleet)
 
     def _scale_down(self, room: Room, order: np.ndarray, load: np.ndarray, least: np.ndarray) -> None:
-        """Take replicas away, the dearest first, while the others have slack for the load seen, and the floor stays."""
+        """Remove replicas, the most expensive first, while the others have slack for the load, and the floor stays."""
         changes = self.most_changes
         for c in order:
             spare = float(changes)

@@ -1,4 +1,4 @@
-"""GH, the greedy heuristic of FastLLM: a snapshot in, a fleet with routes out, in a single pass.
+"""Plan by GH, the greedy heuristic of FastLLM, in a single pass.
 
 Source: Cheng and Nguyen, "Fast Heterogeneous Serving: Scalable Mixed-Scale LLM Allocation for
 SLO-Constrained Inference", arXiv:2604.07472, section 3 and Algorithm 1.

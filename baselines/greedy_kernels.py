@@ -1,4 +1,4 @@
-"""From a packed problem and an order of workloads to a fleet with routes: the compiled loops of GH and AGH.
+"""Run the compiled loops of GH and AGH: a packed problem and an order of workloads become a fleet with routes.
 
 Everything is a *group*: an exclusive slot, whose level o is its o-th option by size, or a counted slot, whose
 level r means r replicas. Level 0 is off. A *share* is the fraction of a workload that a group serves. All
@@ -122,7 +122,7 @@ def load_at(p, s, group, level, kind):
 
 @inline
 def resources_fit(p, s, group, level, data_usd):
-    """Tell whether budget (5c), storage (5h) and pools allow the level."""
+    """Check that budget (5c), storage (5h) and pools allow the level."""
     now = s.level[group]
     for r in range(p.limits.size):
         change = held_at(p, group, level, r) - held_at(p, group, now, r)
@@ -175,7 +175,7 @@ def slo_share(p, s, i, config, want, strictness):
 
 @inline
 def delay_allows(p, s, i, config, want):
-    """Tell whether a route keeps the delay SLO: its own delay, or else the mean."""
+    """Check that a route keeps the delay SLO: its own delay, or else the mean."""
     excess = p.pairs[i, config, DELAY]
     if p.rules[SLO] == PER_ROUTE:
         return excess <= 0.0
@@ -184,7 +184,7 @@ def delay_allows(p, s, i, config, want):
 
 @inline
 def others_allow(p, s, group, config):
-    """Tell whether the workloads routed to the group keep their SLOs on another of its configurations."""
+    """Check that the workloads routed to the group keep their SLOs on another of its configurations."""
     old = config_at(p, group, s.level[group])
     for i in range(s.unserved.size):
         share = s.share[group, i]
@@ -314,7 +314,7 @@ def clear_share(p, s, i, group):
 
 @inline
 def serves(s, group):
-    """Tell whether anything is routed to a group."""
+    """Check whether anything is routed to a group."""
     for i in range(s.unserved.size):
         if s.share[group, i] > 0.0:
             return True
@@ -374,7 +374,7 @@ def level_share(p, s, i, group, level, want, strictness):
         return 0.0
     extra = held_at(p, group, level, BUDGET) - held_at(p, group, now, BUDGET)
     if extra > 0.0 and s.used[BUDGET] + extra > p.limits[BUDGET] * (1.0 + _SLACK):
-        return 0.0  # `resources_fit` would say so too; most options that are too dear stop here
+        return 0.0  # `resources_fit` would say so too; most options that are too expensive stop here
     if strictness == STRICT and not delay_allows(p, s, i, config, want):
         return 0.0
     if now > 0 and level != now and not others_allow(p, s, group, config):
@@ -451,7 +451,7 @@ def hopeless(p, s, i, group, want, key):
 
 @inline
 def keeps_slos(p, s, i, config, share):
-    """Tell whether workload i's means stay within its SLOs; where these are hard, candidates see to it."""
+    """Check that workload i's means stay within its SLOs; where these are hard, candidates see to it."""
     if p.rules[SLO] != ELASTIC:
         return True
     for q in range(2):
@@ -570,7 +570,7 @@ def construct(p, s, order):
 
 @inline
 def slos_hold(p, s):
-    """Tell whether every mean SLO that is a hard one holds."""
+    """Check that all hard mean SLOs are met."""
     if p.rules[SLO] == ELASTIC:
         return True
     for i in range(s.unserved.size):

@@ -1,4 +1,4 @@
-"""From a `Snapshot` to the arrays that the greedy kernels read, and from their result to a `Plan`."""
+"""Convert a `Snapshot` to the arrays that the greedy kernels read, and their result to a `Plan`."""
 
 from __future__ import annotations
 

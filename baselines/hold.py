@@ -1,4 +1,4 @@
-"""Keep the fleet that runs when the episode starts, whatever happens: the reference point of every comparison."""
+"""Keep the initial fleet all day: the reference point of every comparison."""
 
 from __future__ import annotations
 

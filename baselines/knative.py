@@ -1,4 +1,4 @@
-"""Knative's autoscaler: replicas follow the requests in flight, and a burst makes it panic.
+"""Play Knative's autoscaler: replicas follow the requests in flight, with a panic mode for bursts.
 
 Source: Knative Serving, *Autoscaling* and *KPA-specific configuration*
 (https://knative.dev/docs/serving/autoscaling/): replicas = ceil(concurrency / (target x limit)), concurrency being a
@@ -36,9 +36,9 @@ class Knative:
     stable_windows : int
         Windows that concurrency is averaged over; so long a panic lasts after its last reason.
     panic_threshold : float
-        A panic begins where the last window asks for so many times the replicas that are ready.
+        Ratio of replicas needed in the last window to ready ones at which a panic begins.
     delay_windows : int
-        Replicas that were wanted in one of so many windows before stay.
+        Windows before, in one of which a replica was wanted that stays.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""`lcp`, lazy capacity provisioning: demand window by window in, a number of replicas that moves only when it must out.
+"""Play `lcp`, lazy capacity provisioning: capacity changes only when it leaves the interval between two offline optima.
 
 Source: Lin, Wierman, Andrew and Thereska, "Dynamic right-sizing for power-proportional data centers", INFOCOM 2011
 and IEEE/ACM Trans. Networking 21(5), 2013: the algorithm LCP. With operating costs g_t and a cost beta for each

@@ -1,10 +1,10 @@
-"""llm-d's workload variant autoscaler: tokens that are asked for against tokens that the variants of a model hold.
+"""Play llm-d's workload variant autoscaler: tokens in demand against tokens that the variants of a model hold.
 
 Source: llm-d, *Workload Variant Autoscaling*, the saturation analyzer
 (https://llm-d.ai/docs/architecture/advanced/autoscaling/workload-variant-autoscaling, defaults of version 0.9). The
 capacity of a replica is the smaller of its KV memory, filled to a threshold, and what it computes. Where demand exceeds
 a share of the supply, replicas of the cheapest variant that has free GPUs are added; replicas that start count. Where
-demand is below a lower share, replicas of the dearest variant go. Each needs to last for 240 s. Adapted:
+demand is below a lower share, replicas of the most expensive variant go. Each needs to last for 240 s. Adapted:
 
 - Variants are the configurations of a model, see `fleetgym.baselines.services`. How cheap one is, is rent per request.
 - What a replica computes includes the queue servers: they are its batch.

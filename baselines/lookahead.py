@@ -1,4 +1,4 @@
-"""`lookahead`: a local search over fleets, each of them played over paths of what may come.
+"""Play `lookahead`: a local search over fleets, each simulated over sampled paths of the coming windows.
 
 In every window each fleet that is tried is *held* for some windows over a few paths that `fleetgym.Belief` draws, from
 the present state: admission, start-up, fees, losses and denials are those of steps (`View.rollout`). The search begins

@@ -1,4 +1,4 @@
-"""`margin`: each workload's demand is kept between two margins, and a packer chooses the replicas.
+"""Play `margin`: each workload's capacity is kept between two margins, and a packer chooses the replicas.
 
 Per workload the fleet is ready for `lower` times the forecast, and what is held stays while it is useful at `upper`
 times the forecast. So small moves of the forecast move no replicas. Such are the two thresholds of a stock: Scarf
@@ -6,7 +6,7 @@ times the forecast. So small moves of the forecast move no replicas. Such are th
 Which replicas that takes, `fleetgym.agents.sizing.FleetSizer` says. Nothing is learned here;
 `fleetgym.envs.wrappers.for_learning` lets a learner choose the margins instead.
 
-Where a budget pays for the whole day, a window may cost so many times what is left for each window to come.
+Where a budget pays for the whole day, a window may cost `PACE` times the budget left per coming window.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Margin:
     Parameters
     ----------
     lower : float
-        Replicas are added for so many times the forecast demand.
+        Multiple of the forecast demand for which replicas are added.
     gap : float
         Replicas are kept while they are useful at ``lower + gap`` times the forecast demand.
     forecaster : str

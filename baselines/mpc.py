@@ -1,4 +1,4 @@
-"""`mpc`: a linear program over the windows to come, on paths of what may come; its first window, rounded, is wanted.
+"""Play `mpc`: a linear program over the coming windows on sampled paths, whose first fleet is rounded.
 
 Receding-horizon control (Rawlings, Mayne and Diehl 2017, *Model Predictive Control*, ch. 1) of one plan of fleets for
 several paths that `fleetgym.Belief` draws, each path and window with a routing of its own. The routing rows are those

@@ -1,4 +1,4 @@
-"""From a snapshot to the orders in which the greedy heuristics serve workloads."""
+"""Compute the orders in which the greedy heuristics serve workloads."""
 
 from __future__ import annotations
 

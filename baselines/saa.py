@@ -1,4 +1,4 @@
-"""Sample average approximation: one fleet for several demands, each routed in its own way, by a two-stage MILP.
+"""Plan by sample average approximation: one fleet for several demands, each routed by itself, by a two-stage MILP.
 
 Source: Kleywegt, Shapiro and Homem-de-Mello, "The sample average approximation method for stochastic discrete
 optimization", SIAM J. Optim. 12(2), 2002, sections 1 and 2.1: the expected cost is replaced by the mean over a sample,

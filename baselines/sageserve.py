@@ -1,4 +1,4 @@
-"""SageServe's LT-UA: an integer program for each hour's forecast, approached by use, left where forecasts fail.
+"""Play SageServe's LT-UA: an integer program for each hour's forecast, corrected where the forecast fails.
 
 Source: Jaiswal et al., "SageServe: Optimizing LLM Serving on Cloud Data Centers with Forecast Aware Auto-Scaling",
 Proc. ACM Meas. Anal. Comput. Syst. 9(3), 2025 (arXiv:2502.14617), the strategy LT-UA. Every hour the load of the next
@@ -38,7 +38,7 @@ class SageServe:
     every : int
         Windows between two plans.
     first_window : int
-        The largest forecast counts from so many windows ahead to `every` ahead.
+        Windows ahead from which, up to `every` ahead, the largest forecast counts.
     busy, idle : float
         Replicas are added towards the target while use is above `busy`, and go while it is below `idle`; in (0, 1].
     gap : float
@@ -105,7 +105,7 @@ class SageServe:
         return view.fleet_to_action(room.fleet)
 
     def _is_off(self, rate_rps: np.ndarray) -> bool:
-        """Tell whether some service's load is far from its forecast."""
+        """Check whether some service's load is far from its forecast."""
         for numbers in self.services.workloads:
             seen, expected = rate_rps[numbers].sum(), self.forecast[numbers].sum()
             if seen > self.gap * expected or seen * self.gap < expected:

@@ -1,4 +1,4 @@
-"""SpotHedge, the policy of SkyServe: spot replicas over zones, some to spare, and on-demand ones while they lack.
+"""Play SpotHedge, the policy of SkyServe: spot replicas over zones with spares, and on-demand replicas meanwhile.
 
 Source: Mao et al., "SkyServe: Serving AI Models across Regions and Clouds with Spot Instances", EuroSys 2025
 (arXiv:2411.01438), section 3, with the delays of SkyPilot's documentation. The number N of replicas follows the load,
@@ -133,7 +133,7 @@ class SpotHedge:
     def _place(
         self, room: Room, s: int, zones: dict[tuple[int, ...], int], load: np.ndarray, share: float
     ) -> None:
-        """Let spot replicas serve a share of the demand: new ones by zones, the dearest go first."""
+        """Let spot replicas serve a share of the demand: new ones by zones; the most expensive go first."""
         spot = [
             int(c) for c in np.flatnonzero(self.services.variants[s] & self.is_spot) if np.isfinite(load[c])
         ]

@@ -1,4 +1,4 @@
-"""Coral: serving templates in, the cheapest covering of throughput demand with a proven bound out.
+"""Solve Coral: the cheapest covering of throughput demand by serving templates, with a proven bound.
 
 Source: Mei et al., "Coral: Cost-Efficient Multi-LLM Serving over Heterogeneous Cloud GPUs",
 arXiv:2605.04357, section 4.3.

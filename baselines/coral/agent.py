@@ -1,4 +1,4 @@
-"""Coral and its baselines as planners for `FleetAlloc-v0`: a snapshot in, a fleet out.
+"""Adapt Coral and its baselines to `FleetAlloc-v0`, as planners.
 
 The adapter. Coral allocates replicas to models whose demand is given as a throughput; it knows neither a choice of
 model nor routing. So:
@@ -34,7 +34,7 @@ from .homo import homo as allocate_homo
 from .problem import Allocation, CoveringProblem, Running
 
 METHODS = ("coral", "homo", "cauchy")
-#: Leaving a demand unserved costs so many times the rent of every configuration once.
+#: Cost of leaving a demand unserved, over the rent of every configuration once.
 _UNSERVED = 1e4
 #: Snapshots are small programs, and many are solved.
 OPTIONS = Options(units=1000, steps=20, gap=1e-3, node_limit=2000, first_nodes=200)

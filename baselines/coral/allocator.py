@@ -1,4 +1,4 @@
-"""Coral's online allocator: an epoch's problem in, the cheapest allocation found and a proven bound out.
+"""Solve Coral's online allocation for an epoch, and prove a bound.
 
 1. Column generation solves the linear relaxation; its duals price the nodes.
 2. With prices on nodes every demand is a covering knapsack (`fleetgym.baselines.coral.lagrangian`): a bound far above

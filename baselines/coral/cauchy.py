@@ -1,4 +1,4 @@
-"""Coral's baseline Cauchy: combinations of one prefill node and several decode nodes, chosen by an integer program.
+"""Solve Coral's baseline Cauchy: combinations of one prefill node and several decode nodes, by an integer program.
 
 Source: Coral, section 6.1, on Zhang et al.'s Cauchy (2025): prefill and decode may use different GPU
 configurations, each replica being one node; Coral's extension lets a prefill replica feed several decode

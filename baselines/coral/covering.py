@@ -1,4 +1,4 @@
-"""Compiled: the cheapest way to cover one demand with replicas, by dynamic programming over covered units."""
+"""Compute the cheapest cover of one demand with replicas, by compiled dynamic programming over covered units."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def cover(cost, keep_weight, keep_cost, price, value, choice, taken):
     Parameters
     ----------
     cost : (Q + 1,) float array
-        Of the cheapest template that covers so many units, any number of times; inf where there is none.
+        Cost of the cheapest template that covers a number of units, any number of times; inf where there is none.
     keep_weight, keep_cost : (P,) arrays
         Units and cost of single replicas, each to be used once at most.
     price : float

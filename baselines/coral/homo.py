@@ -1,4 +1,4 @@
-"""Coral's baseline Homo: every replica on nodes of one kind, the most cost-efficient first, model by model.
+"""Allocate by Coral's baseline Homo: replicas on nodes of one kind, the most cost-efficient first, model by model.
 
 Source: Coral, section 6.1: "greedily selects the most cost-efficient (highest goodput per USD) homogeneous
 strategy for each model". Whether a replica may span nodes is left open: Homo-1 uses single nodes, Homo-M several

@@ -1,4 +1,4 @@
-"""Bounds for Coral's program: prices on nodes in; a bound, and floors for every template, out.
+"""Bound Coral's program by prices on nodes, and find floors for every template.
 
 With a price on every node the regions and demands fall apart: each demand is an integer covering knapsack,
 solved by dynamic programming in units of demand / Q. Units are rounded in the templates' favour, so the bound

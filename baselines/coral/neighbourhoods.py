@@ -1,4 +1,4 @@
-"""Large-neighbourhood search: an allocation in, a cheaper one out, by solving a few demands at a time anew.
+"""Improve an allocation by large-neighbourhood search: a few demands at a time are solved anew.
 
 Availability is all that ties the demands together. With the replicas of all others held, the rest is a small problem
 of the same kind.
@@ -42,7 +42,7 @@ def improve(
     Returns
     -------
     Allocation
-        At most as dear as `start`.
+        Costs at most as much as `start`.
     """
     random = np.random.default_rng(0)
     rows = np.flatnonzero(problem.demand_rps > 0.0)

@@ -1,4 +1,4 @@
-"""Coral's online program: templates, prices, availability, demand and what runs in; replicas by region out."""
+"""Define Coral's online program: templates, prices, availability, demand and running replicas."""
 
 from __future__ import annotations
 

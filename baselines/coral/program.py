@@ -1,4 +1,4 @@
-"""Coral's integer program on a subset of its columns, handed to HiGHS as an LP or a MIP."""
+"""Solve Coral's integer program on a subset of its columns with HiGHS, as an LP or a MIP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jiang et al., ICML 2025: the fastest fleet for a budget, exactly and by the published search."""
+"""Solve the problem of Jiang et al., ICML 2025: the fastest fleet for a budget, exactly and by the published search."""
 
 from .jiang_planner import JiangPlanner, jiang
 

@@ -1,4 +1,4 @@
-"""One exact mixed-integer program instead of a search: a problem in, the fastest or the cheapest fleet out.
+"""Find the fastest or the cheapest fleet by one exact mixed-integer program, instead of a search.
 
 In Jiang's (3) the assignment x is divided by the count y and multiplied by the makespan T. With theta = 1/T and
 z = x f / (h T), the share of the time that replicas of c spend on w, both products go:

@@ -1,4 +1,4 @@
-"""Jiang's method as a planner: a snapshot in; the fastest fleet, or the cheapest that is fast enough, out."""
+"""Adapt Jiang's method as a planner: the fastest fleet, or the cheapest that is fast enough."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A greedy, knapsack-like feasibility check: a problem and a makespan in, a fleet that achieves it, or None, out."""
+"""Check greedily, as for a knapsack, whether some fleet achieves a makespan."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class _Free:
         return weight
 
     def take(self, c: int, wanted: float, replicas: np.ndarray) -> int:
-        """Take what up to so many copies of c need, at least one, and return how many."""
+        """Take what up to `wanted` copies of c need, at least one, and return their number."""
         use, price = self.problem.gpu_use[:, c], self.problem.price_usd_per_h[c]
         rooms = [wanted, float(self.most[c] - replicas[c])]
         rooms += [float(np.floor(have / need)) for have, need in zip(self.gpus, use, strict=True) if need > 0]

@@ -1,4 +1,4 @@
-"""Jiang's scheduling problem as arrays: requests, rates, prices and availability in; checks and pruning out.
+"""Define Jiang's scheduling problem as arrays, with its checks and pruning.
 
 Source: Jiang et al., "Demystifying Cost-Efficiency in LLM Serving over Heterogeneous GPUs", ICML 2025,
 section 4.3. Several models need nothing more (its (8) to (12)): a configuration has one model, and its rate is

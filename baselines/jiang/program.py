@@ -1,4 +1,4 @@
-"""Jiang's mixed-integer programs, row by row: a problem in, a program for HiGHS out."""
+"""Build Jiang's mixed-integer programs, row by row."""
 
 from __future__ import annotations
 

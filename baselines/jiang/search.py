@@ -1,4 +1,4 @@
-"""The published binary search on the makespan, with both of its feasibility checks.
+"""Run the published binary search on the makespan, with both of its feasibility checks.
 
 Jiang et al., ICML 2025, appendix F and algorithm 1. The check is a mixed-integer program with T fixed, or a
 knapsack-like approximation, which the paper mentions and does not define; ours is `fleetgym.baselines.jiang.knapsack`.

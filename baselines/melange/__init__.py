@@ -1,4 +1,4 @@
-"""Mélange (Griggs et al., arXiv:2404.14527): the cheapest GPUs for buckets of request sizes."""
+"""Solve Mélange (Griggs et al., arXiv:2404.14527): the cheapest GPUs for buckets of request sizes."""
 
 from .allocation import Allocation, Workload, allocate
 from .melange_planner import MelangePlanner, melange

@@ -1,4 +1,4 @@
-"""Mélange as a planner: a snapshot in, the cheapest copies of configurations that carry the load out."""
+"""Adapt Mélange as a planner: the cheapest replicas of configurations that carry the load."""
 
 from __future__ import annotations
 

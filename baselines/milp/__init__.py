@@ -1,4 +1,4 @@
-"""Exact optima: FastLLM's placement problem P_DM as a mixed-integer program, solved with HiGHS."""
+"""Solve FastLLM's placement problem P_DM exactly, as a mixed-integer program with HiGHS."""
 
 from .milp_planner import MilpPlanner
 from .problem import Modes

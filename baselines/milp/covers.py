@@ -1,4 +1,4 @@
-"""A problem and the most that each workload may lose, in; cuts that make it open suitable columns, out.
+"""Find cuts that make a program open suitable columns, given the most that each workload may lose.
 
 Take any mixture of a workload's two SLOs, with weights a and 1 - a. If every open column is at least b > 1 times that
 mixture, then so is the mean over what is served, and a share is lost: not served or, with elastic SLOs, paid for as

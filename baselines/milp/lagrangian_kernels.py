@@ -1,4 +1,4 @@
-"""Multipliers on demand, SLOs and shared limits in; a lower bound, reduced costs and what can be decided out.
+"""Evaluate multipliers on demand, SLOs and shared limits: a lower bound, reduced costs and fixed columns.
 
 With those rows relaxed the columns part: each is worth its reduced cost, what holding it costs less what the best
 load for it saves, a continuous knapsack. In each group at most one is opened, those with positive reduced cost stay

@@ -1,4 +1,4 @@
-"""The MILP planner: a snapshot in, the cheapest fleet that was found and a proven lower bound out.
+"""Plan by the MILP: the cheapest fleet that was found, and a proven lower bound.
 
 Source of the problem: Cheng and Nguyen, "Fast Heterogeneous Serving: Scalable Mixed-Scale LLM Allocation for
 SLO-Constrained Inference", arXiv:2604.07472, section 2.

@@ -1,4 +1,4 @@
-"""From a `Snapshot` and the planner's modes to one window's fleet problem as arrays, without hopeless columns.
+"""Convert a `Snapshot` and the planner's modes to one window's fleet problem as arrays, without useless columns.
 
 All formulations read this `PlacementProblem`. Loads are relative to one replica's capacity, delays and errors to their
 SLOs, so that numbers lie near one whatever the instance's units.

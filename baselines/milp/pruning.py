@@ -1,4 +1,4 @@
-"""A problem in, an equivalent smaller one out: replicas that nobody needs and dominated options are dropped."""
+"""Shrink a problem to an equivalent one, without replicas that nobody needs and dominated options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A problem in which every column is open or closed, in; the kernels' `Relaxation` of it out."""
+"""Convert a problem in which every column is open or closed to the kernels' `Relaxation`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .problem import SERVERS, PlacementProblem
 
 
 def is_binary(problem: PlacementProblem) -> bool:
-    """Tell whether the problem is one of opening columns: one replica each, no late segments, no paper's z."""
+    """Check that the problem only opens columns: one replica each, no late segments, no paper's z."""
     options = problem.options
     one = (options.low == 1) & (options.high == 1)
     return bool(

@@ -1,4 +1,4 @@
-"""A problem and a known cost in, a lower bound and the reduced costs of all options out: the linear relaxation.
+"""Solve the linear relaxation of a problem: a lower bound, and the reduced costs of all options.
 
 Where every option is a single replica, the relaxation is solved over few columns at a time: multipliers of the
 restricted program price all the others, and Lagrange's bound, computed in plain arithmetic, certifies the result.

@@ -1,4 +1,4 @@
-"""A problem and a fleet in, the cheapest routing for it and what the two cost out; every plan passes through here."""
+"""Find the cheapest routing for a fleet, and the cost of both; every plan passes through here."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def nothing(problem: PlacementProblem) -> Solution:
 
 
 def is_feasible(problem: PlacementProblem, replicas: np.ndarray) -> bool:
-    """Tell whether a fleet, (C,), keeps slots, pools, budget and the storage of its weights."""
+    """Check that a fleet, (C,), keeps slots, pools, budget and the storage of its weights."""
     _, slot = np.unique(problem.group, return_inverse=True)
     active = np.bincount(slot, replicas > 0, slot.max(initial=0) + 1)
     held = [(problem.hold_usd, problem.budget_usd)]

@@ -1,4 +1,4 @@
-"""A problem and a first fleet in, a better fleet and a lower bound out, within limits."""
+"""Search for a better fleet and a lower bound, within limits."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class _Search:
         return max(self._branch(alive, core=False), bound_usd)
 
     def _is_over(self) -> bool:
-        """Tell whether the time is over, or the relaxation proof enough."""
+        """Check whether the time is over, or the relaxation proves enough."""
         enough_usd = self.best.cost_usd * (1.0 - max(self.limits.gap, PROVEN))
         return self.limits.left_s() < 0.1 or self.root.bound_usd >= enough_usd
 

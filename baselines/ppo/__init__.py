@@ -1,1 +1,1 @@
-"""A policy learned by PPO on the margins of workloads: one small network, shared by all of them."""
+"""Play and train a policy learned by PPO on the margins of workloads: one small network, shared by all of them."""

@@ -1,4 +1,4 @@
-"""`ppo`: a trained network chooses two margins per workload, in NumPy alone, and the packer of `margin` the replicas.
+"""Play `ppo`: a trained network chooses two margins per workload, and the packer of `margin` the replicas.
 
 It was trained on generated instances (`docs/ppo.md`), never on those of the standard sets.
 """

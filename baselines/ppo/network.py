@@ -1,4 +1,4 @@
-"""The policy's network in NumPy: features of the workloads and weights in, two numbers per workload out.
+"""Evaluate the policy's network in NumPy: two numbers per workload from its features.
 
 Every workload goes through the same two layers. What the others look like reaches it through the mean of all workloads'
 first layer. Nothing depends on how many workloads there are.

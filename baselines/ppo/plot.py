@@ -1,4 +1,4 @@
-"""Draw the learning curve: the lines that training wrote in, a picture out."""
+"""Draw the learning curve of a training run."""
 
 from __future__ import annotations
 

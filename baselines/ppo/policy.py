@@ -1,4 +1,4 @@
-"""The network of `fleetgym.baselines.ppo.network` in PyTorch, with a critic; its weights fit every instance."""
+"""Define the network of `fleetgym.baselines.ppo.network` in PyTorch, with a critic; its weights fit every instance."""
 
 from __future__ import annotations
 

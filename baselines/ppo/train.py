@@ -1,4 +1,4 @@
-"""Train the policy with PPO: generated instances in; a checkpoint, weights and a learning curve out.
+"""Train the policy with PPO on generated instances, from the command line.
 
 Training goes in rounds; each has new instances and starts from the checkpoint that the last one left, so that
 it can be stopped at any time and goes on with the same call. `docs/ppo.md` lists the calls that made the

@@ -1,4 +1,4 @@
-"""Rounds of training by PPO: generated instances in; a checkpoint, weights and a learning curve out.
+"""Run rounds of PPO on generated instances; write checkpoint, weights and learning curve.
 
 Proximal policy optimisation as in Schulman et al. (2017), with the clipped ratio taken workload by workload. So a
 workload's action is credited with the advantage of the whole fleet, and one network learns from instances of any number

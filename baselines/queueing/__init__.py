@@ -1,1 +1,1 @@
-"""Sizing fleets by queueing theory: token-length laws, service profiles and SLOs in; pools, plans and studies out."""
+"""Size fleets by queueing theory (Chen et al., inference-fleet-sim): one planner and its compiled loops."""

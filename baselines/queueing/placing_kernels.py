@@ -1,4 +1,4 @@
-"""A window's problem and the pools so far in, the cheapest place for a part of a workload out: compiled loops.
+"""Find the cheapest place for a part of a workload among the pools so far, in compiled loops.
 
 All kernels are in this file, because a cached kernel does not notice edits of its callees in other files of this
 folder. What each of them decides is said in `fleetgym.baselines.queueing.queueing_planner`.
@@ -114,7 +114,7 @@ def miss(p, x, c, i, fraction, replicas):
 
 @jit
 def fits(p, replicas, c, count):
-    """Tell whether configuration c may have so many replicas beside the others."""
+    """Check that configuration c may have this number of replicas beside the others."""
     if p.group[c] >= 0:
         others = count
         for d in range(p.group.size):

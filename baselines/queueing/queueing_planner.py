@@ -1,4 +1,4 @@
-"""Queueing-based sizing as a planner: a snapshot in; the cheapest configurations, in sufficient number, out."""
+"""Plan by queueing theory: the cheapest configurations, in sufficient number."""
 
 from __future__ import annotations
 

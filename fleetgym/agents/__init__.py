@@ -1,1 +1,1 @@
-"""What an agent is, what it may know, and how it is found by its name."""
+"""Define agents and what they know: the view, forecasters and beliefs, wrappers of planners, and the registry."""

@@ -1,4 +1,4 @@
-"""What an agent is: it acts once per window."""
+"""Define the protocol of an agent: it acts once per window."""
 
 from __future__ import annotations
 

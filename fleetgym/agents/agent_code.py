@@ -1,4 +1,4 @@
-"""Which files an agent consists of, as far as its code tells: its own, modules beside it, and data that it names."""
+"""Find the files that an agent consists of: its own, modules beside it, and data that its code names."""
 
 from __future__ import annotations
 

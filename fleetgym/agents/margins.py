@@ -1,4 +1,4 @@
-"""The rule `margin` for many episodes side by side, with other margins if a learner wants them, and what it knows.
+"""Apply the rule `margin` in many episodes side by side, with margins of a learner and features for it.
 
 Nothing here depends on where a workload, a slot or a pool stands in an instance.
 """
@@ -18,11 +18,11 @@ from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
 from fleetgym.model.window import window_model
 
-#: Replicas are added for so many times the forecast demand, and kept while useful at `GAP` more.
+#: Multiple of the forecast demand for which replicas are added; they are kept while useful at `GAP` more.
 LOWER, GAP = 1.05, 0.1
 #: Windows in which a replica must pay for its start, and how far queue servers are loaded (see `FleetSizer`).
 PAYBACK_WINDOWS, RISK = 12, 0.4
-#: A window may cost so many times what a budget for the whole day has left for each window to come.
+#: Cost of a window, at most, over the budget left per coming window.
 PACE = 1.25
 
 #: What is known of each workload, then of the fleet, in the order of `Margins.features`.

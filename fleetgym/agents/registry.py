@@ -1,4 +1,4 @@
-"""From the name of an agent to a new agent: ours and third parties' come through the same entry points.
+"""Make agents by name; ours and third parties' come through the same entry points.
 
 A name is an entry point of the group ``fleetgym.agents``, or ``module:Class``, or ``path/to/file.py:Class``;
 each may carry arguments, as in ``agh-rolling(every=6, margin=0.2)``.

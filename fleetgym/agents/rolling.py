@@ -1,4 +1,4 @@
-"""A planner in, an agent out: `Rolling` replans every few windows, `Static` plans once."""
+"""Wrap planners as agents: `Rolling` replans every few windows, `Static` plans once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Targets and paths go in, and what the targets cost comes out, with work space for the configurations in play."""
+"""Compute what targets cost over paths, with work space for the configurations in play."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Margins per workload go in, and the fleet to hold comes out: an action of few numbers for rules and for learners.
+"""Find the fleet to hold for margins per workload: an action of few numbers for rules and learners.
 
 An instance has a handful of workloads and up to hundreds of configurations. Whoever decides how much of each workload's
 demand to be ready for leaves it to `FleetSizer` which replicas that takes. Margins mean the same on all instances,

@@ -1,4 +1,4 @@
-"""What an agent may know and try: the public instance, the last info, and previews without side effects."""
+"""Show an agent what it may know and try: the public instance, the last info, and previews without side effects."""
 
 from __future__ import annotations
 

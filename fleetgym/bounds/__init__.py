@@ -1,4 +1,4 @@
-"""Instances and scenarios in, proven lower bounds out: what no fleet, and no agent, can cost less than.
+"""Prove lower bounds on the cost of every fleet and agent.
 
 `window_bound` bounds one window, `windows_bound` the sum of an episode's, each for itself, and `hindsight_bound` an
 episode with its start-ups, played by somebody who knows the scenario. `nonanticipative_bound` bounds the mean day of

@@ -1,4 +1,4 @@
-"""LimitPrices in, a number out that no agent's cost is below: weak duality, evaluated without a solver.
+"""Certify a lower bound on the cost of every agent from prices: weak duality, evaluated without a solver.
 
 A fleet plays two parts: it serves in windows, and it lives through time. `LimitPrices` pay the second part for what the
 first one uses. Each part is then minimised alone, so for *any* prices
@@ -69,7 +69,7 @@ def route_gain(window: WindowRelaxation, prices: WindowPrices) -> np.ndarray:
 
 
 def with_capacity_for(window: WindowRelaxation, prices: WindowPrices, others: np.ndarray) -> WindowPrices:
-    """Return prices with capacity of `others`, (n,) configurations, so dear that routing there gains nothing.
+    """Return prices with capacity of `others`, (n,) configurations, so expensive that routing there gains nothing.
 
     Of all such prices of a single resource the one with the cheapest replica is taken: the dual of a fractional
     knapsack, whose optimum lies where one workload stops to gain.

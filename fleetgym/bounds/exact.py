@@ -1,4 +1,4 @@
-"""A toy instance and a scenario in, the cheapest action sequence out: dynamic programming over fleets.
+"""Find the cheapest action sequence of a toy instance, by dynamic programming over fleets.
 
 The optimum is over the full step cost, late penalties included, for an agent that knows the scenario. The
 cost of a window is what the fleet costs to hold and to start plus what its *serving* replicas cost to
@@ -141,7 +141,7 @@ def optimal_fleets(
     model : FleetModel, optional
         The economics; by default the reference evaluator's.
     max_states, max_transitions : int
-        Give up beyond so many distinct (window, state) pairs, or admitted targets.
+        Most distinct (window, state) pairs, and most admitted targets.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""A task in, a proven lower bound on every agent's cost out: prices are found, and certified."""
+"""Prove a lower bound on every agent's cost for a known scenario: prices are found, and certified."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fleetgym.bounds.window import Effort, WindowProgram
 from fleetgym.model.instance import Instance
 from fleetgym.model.scenario import Scenario
 
-#: Every so many windows are looked at to guess which configurations matter; the others are priced in.
+#: Distance of the windows that guess which configurations matter; the others are priced in.
 GUESS_EVERY = 6
 #: The linear program is solved at most so often, with more configurations each time.
 MAX_PRICINGS = 6

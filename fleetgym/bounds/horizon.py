@@ -1,4 +1,4 @@
-"""The relaxed episode and some configurations in, one linear program over all windows solved, its prices out."""
+"""Solve one linear program over all windows of a relaxed episode, and return its prices."""
 
 from __future__ import annotations
 

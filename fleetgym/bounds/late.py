@@ -1,4 +1,4 @@
-"""A window's workloads and configurations in, linear lower bounds on what load costs in late requests out.
+"""Bound the cost of late requests from below by linear functions of routes and replicas.
 
 N = max_concurrency · S servers serve a load of a = Σ_i a_i busy ones, a_i = rate_i S_ic x_ic; u = a / N. Late requests
 cost Σ_i v_i a_i P_i USD, where v_i = requests_i late_usd_i / (rate_i S_ic) and P_i is the chance to wait longer than
@@ -36,7 +36,7 @@ UTILISATIONS = np.array(
 )
 #: Ends of the ranges of replicas; the last one has no end.
 REPLICAS = np.array([1, 2, 4, 8, 16])
-#: Up to so many workloads, mixtures are limited by demand.
+#: Most workloads for which demand limits the mixtures.
 MOST_LIMITED = 4
 #: Taken off every slope, relative: round-off of the probabilities.
 ROUND_OFF = 1e-6

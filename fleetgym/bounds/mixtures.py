@@ -1,4 +1,4 @@
-"""A kernel that finds the least of what waiting depends on, over the mixtures of workloads that demand leaves.
+"""Compute the least values that waiting depends on, over the mixtures of workloads that demand allows.
 
 Mixtures are {w ≥ 0, Σ w = 1, w ≤ cap}. At a vertex some workloads are at their cap, one takes what is left, and the
 others are absent. `tests/bounds/test_late_bounds.py` has the same in NumPy.

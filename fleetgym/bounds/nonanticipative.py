@@ -1,4 +1,4 @@
-"""An instance in, a proven lower bound on the mean cost of every agent out that does not know the future.
+"""Prove a lower bound on the mean cost of every agent that does not know the future.
 
 The page `docs/bounds.md` states the theorem and proves it. In short: the replicas H_t that may serve in window t were
 decided on without what demand did in the last two windows, and without the drops that begin in t. So their operating

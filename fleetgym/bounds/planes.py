@@ -1,4 +1,4 @@
-"""A kernel that finds how high a plane may lie below what a configuration's load costs in late requests.
+"""Compute how high a plane may lie below the cost of late requests on a configuration.
 
 N replicas of a configuration serve the shares x_i of its workloads. Their late requests cost Σ_i late_i x_i P_i USD, as
 in `fleetgym.bounds.late`. For any worth w_i of serving workload i and price B of a replica there is a largest s with

@@ -1,4 +1,4 @@
-"""A relaxation and the prices that solve it in, the same relaxation with higher rows for late requests out.
+"""Raise the rows for late requests of a relaxation, by the prices that solve it.
 
 At a solution's prices all of workload i gains w_ic on configuration c, and a replica is paid B_c. The plane of
 `fleetgym.bounds.planes` in that direction is a valid row,
@@ -19,7 +19,7 @@ from fleetgym.bounds.late import ROUND_OFF
 from fleetgym.bounds.planes import highest_plane
 from fleetgym.bounds.relaxation import HARD, EpisodeRelaxation, WindowRelaxation
 
-#: Planes are raised so many times at most; they may lack this share of it; boxes until they are lowered.
+#: Most by which planes are raised; the share of it that they may lack; boxes until they are lowered.
 LIMITS = (3.0, 0.03, 500)
 #: Replicas that are paid less than this share of their rent keep their row: they are not what is scarce.
 LEAST_PAID = 0.3

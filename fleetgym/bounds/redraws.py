@@ -1,4 +1,4 @@
-"""A day and what it is made of in, other demand and drops of its windows out, as likely given what was known before.
+"""Redraw demand and drops of the windows of a day, given what was known before each.
 
 *Known* of demand in a window is what it was made of up to then: jumps, and the noisy level. That is more than anybody
 sees, who has counts only. The mean-reverting part of the level is not known; given the noisy one it is Gaussian, by an

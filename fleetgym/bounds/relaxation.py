@@ -1,4 +1,4 @@
-"""An instance and a scenario in, the relaxed problem out: what every window costs at least, and how fleets change.
+"""Relax an instance and a scenario: the least cost of every window, and how fleets change.
 
 **A window.** With S_c serving replicas, operating costs at least the minimum over *all* routings of
 
@@ -41,7 +41,7 @@ from fleetgym.model.window import window_model
 
 #: Limits are widened by this share: the environment's routing and admission keep them up to round-off.
 WIDENING = MONEY_TOLERANCE
-#: The first so many rows of a window are capacities; the others may be broken for money.
+#: Number of first rows of a window that are capacities; the others may be violated at a cost.
 HARD = 3
 
 

@@ -1,4 +1,4 @@
-"""One window's relaxation in, a proven lower bound out: a mixed-integer program over whole replicas."""
+"""Prove a lower bound on one window's cost, by a mixed-integer program over whole replicas."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCALE = 1000.0
 TOLERANCE = 1e-6
 #: Where those cost more than this share of the window, penalties are far above the rent, and are cut.
 _WORTH = 1e-4
-#: To so many times the cost of the window: as one request in so many may be left unserved, little is lost.
+#: Multiple of the cost of the window to which they are cut; little is lost.
 _CUT = 1e5
 #: How many units that is to the solver, and what its tolerances are then.
 _CUT_SCALE, _CUT_TOLERANCE = 1e6, 1e-9

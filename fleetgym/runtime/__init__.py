@@ -1,1 +1,1 @@
-"""How a process is set up: solver, threads, environment variables, places, entry points, and the programs' options."""
+"""Set up a process: solvers, threads, environment variables, places, entry points, and the programs' options."""

@@ -1,4 +1,4 @@
-"""What installed packages bring under a name: agents, studies, families and sets, ours and third parties' alike.
+"""Find what installed packages bring under a name: agents, studies, families and sets.
 
 Entry points are frozen at install time, so in a checkout its own ``pyproject.toml`` is read as well.
 """

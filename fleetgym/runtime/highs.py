@@ -1,4 +1,4 @@
-"""The one place where solvers are made: HiGHS, silent from the beginning, with one thread."""
+"""Make solvers: HiGHS, silent from the beginning, with one thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where fleetgym lies: its package, and the checkout around it, if there is one."""
+"""Locate the package, and the checkout around it, if there is one."""
 
 from __future__ import annotations
 

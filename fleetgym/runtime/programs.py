@@ -1,4 +1,4 @@
-"""The command line that all programs of the checkout share: what they say of themselves, and a small trial run.
+"""Parse the command line of all programs of the checkout: their description, and a small trial run.
 
 A program is a file that ends with ``if __name__ == "__main__": run_program(main)`` (`fleetgym.cli.process`).
 Its ``--help`` tells what it writes and how long it takes. Its ``--smoke`` runs the same code on the smallest input.

@@ -1,4 +1,4 @@
-"""What Ctrl-C and ``SIGTERM`` do to a process of ours; the standard library alone, as it comes before all imports."""
+"""Handle Ctrl-C and ``SIGTERM``, with the standard library alone, as this comes before all other imports."""
 
 from __future__ import annotations
 

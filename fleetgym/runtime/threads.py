@@ -1,4 +1,4 @@
-"""Linear algebra in one thread: the same sums in the same order, and no fight over the cores."""
+"""Limit linear algebra to one thread: sums have the same order, and processes do not compete for cores."""
 
 from __future__ import annotations
 

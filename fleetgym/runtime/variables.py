@@ -1,4 +1,4 @@
-"""An environment variable's name and value in; it holds here and in the processes started, until the block ends."""
+"""Set an environment variable, here and in the processes started, until the block ends."""
 
 from __future__ import annotations
 

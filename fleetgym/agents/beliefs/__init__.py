@@ -1,1 +1,1 @@
-"""What may come, given what was seen: one class for each kind of process that an instance may name."""
+"""Sample the coming windows given the observed ones: one class for each kind of process of an instance."""

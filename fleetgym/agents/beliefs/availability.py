@@ -1,4 +1,4 @@
-"""Availability to come: how long a drop that is under way still lasts, and which pools drop next."""
+"""Sample availability: how long a drop that has begun still lasts, and which pools drop next."""
 
 from __future__ import annotations
 

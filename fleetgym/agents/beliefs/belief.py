@@ -1,4 +1,4 @@
-"""Conditions that may come, given those that were seen: many paths of windows in one call."""
+"""Sample the coming conditions given the observed ones: many paths of windows in one call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Demand to come: filters of the processes whose parameters are public, and regressions on the history."""
+"""Sample demand: by filters of processes with public parameters, and by regressions on the history."""
 
 from __future__ import annotations
 

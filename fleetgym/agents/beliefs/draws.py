@@ -1,4 +1,4 @@
-"""Random numbers in mirrored pairs, so that a few paths have the mean that many would have."""
+"""Draw random numbers in mirrored pairs, so that few paths have nearly the mean of many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Token lengths and performance factors to come."""
+"""Sample token lengths and performance factors."""
 
 from __future__ import annotations
 
