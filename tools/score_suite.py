@@ -30,7 +30,7 @@ from fleetgym.evaluation.run import evaluate
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.errors import FleetgymError
 from fleetgym.files.markdown import BEGIN, END, rewrite, table
-from fleetgym.leaderboard.html_tables import interval, number
+from fleetgym.leaderboard.pages import interval, number
 from fleetgym.leaderboard.report import played_rows
 from fleetgym.leaderboard.submission import EPISODES
 from fleetgym.leaderboard.unknown_table import CAPTION, unknown_numbers

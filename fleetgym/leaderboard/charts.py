@@ -1,4 +1,4 @@
-"""Numbers in, SVG pictures out: drawn by hand, so that they are small, sharp, and the same to the byte.
+"""Draw SVG pictures of scores, by hand, so that they are small, sharp, and the same to the byte.
 
 Text and axes take the colour of the page they stand in (`currentColor`); `standalone` makes a file for a paper.
 """
@@ -9,7 +9,9 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
-from fleetgym.leaderboard.markup import Markup, join, tag
+from markupsafe import Markup
+
+from fleetgym.leaderboard.pages import escaped
 
 #: Told apart on white and on black, and by most of the colour-blind.
 COLOURS = ("#3b7dd8", "#e1752f", "#2f9e6b", "#b45cc7", "#c99a1c", "#d2495a", "#2aa3b5", "#8a8f98")
@@ -55,6 +57,24 @@ def percent_label(ratio: float) -> str:
     return f"{100.0 * (ratio - 1.0):,.0f} %"
 
 
+def tag(element: str, /, *children: object, **attributes: object) -> Markup:
+    """Return an element of a picture. Attributes that are None are left out; ``class_`` means class.
+
+    Examples
+    --------
+    >>> print(tag("text", "a < b", text_anchor="end", class_="name"))
+    <text text-anchor="end" class="name">a &lt; b</text>
+    """
+    named = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
+    head = join(*(Markup(' {}="{}"').format(k, escaped(v)) for k, v in named.items() if v is not None))
+    return Markup("<{0}{1}>{2}</{0}>").format(element, head, join(*children))
+
+
+def join(*children: object) -> Markup:
+    """Return elements and text in a row."""
+    return Markup("").join(escaped(child) for child in children)
+
+
 def _svg(width: float, height: float, title: str, *parts: object) -> Markup:
     return tag(
         "svg",
@@ -73,7 +93,7 @@ def _svg(width: float, height: float, title: str, *parts: object) -> Markup:
 
 def standalone(svg: Markup) -> str:
     """Return a picture as a file of its own: dark on white."""
-    return svg.replace("<svg ", '<svg color="#222" style="background:#fff" ', 1) + "\n"
+    return str(svg).replace("<svg ", '<svg color="#222" style="background:#fff" ', 1) + "\n"
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start", **attributes: object) -> Markup:

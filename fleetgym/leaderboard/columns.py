@@ -1,14 +1,15 @@
-"""The columns that the page and the README show of a table's rows and their records."""
+"""Declare the columns of tables of scores, once for the page of a board, its README and the report of a run."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
 
 from fleetgym.evaluation.isolation.rules import TIME_CLASSES
 from fleetgym.leaderboard.charts import interval_bar
-from fleetgym.leaderboard.html_tables import DASH, Column, interval, number
-from fleetgym.leaderboard.markup import Markup, join, tag
+from fleetgym.leaderboard.pages import DASH, Column, interval, number
 from fleetgym.leaderboard.record import Record
 from fleetgym.leaderboard.standings import Board, Shift
 from fleetgym.leaderboard.submission import AgentCard
@@ -18,125 +19,134 @@ from fleetgym.scoring.table import Table, TableRow
 Links = Callable[[str], Sequence[tuple[str, str]]]
 
 
-def with_bars_and_links(shown: Sequence[Column], table: Table, links: Links | None) -> list[Column]:
-    """Return columns whose intervals are drawn too, and one that leads to each row's files."""
-    ends = [1 + end / 100 for row in table.rows for end in (row.score, *(row.interval or ()))]
+def score_columns(table: Table, agent: Column, rank: str = "rank") -> list[Column]:
+    """Return the columns of any table of scores; what no row knows is left out.
 
-    def bar(row: TableRow) -> Markup:
-        text = interval(row.interval)
-        return join(interval_bar(row.score, row.interval, ends), text) if row.interval else join(text)
-
-    found = [dataclasses.replace(c, show=bar) if c.head == "95 % interval" else c for c in shown]
-    if links is not None:
-        place = next(k for k, column in enumerate(found) if column.head == "id") + 1
-        found.insert(place, Column("files", lambda r: _anchors(links(r.key)), kind="text"))
-    return found
-
-
-def _anchors(links: Sequence[tuple[str, str]]) -> Markup:
-    made = [tag("a", name, href=address, rel="noopener noreferrer nofollow") for name, address in links]
-    return (
-        join(*(join(" · " if k else None, anchor) for k, anchor in enumerate(made))) if made else join(DASH)
-    )
-
-
-def columns(board: Board, table: Table) -> list[Column]:
-    """Return the columns of the certified table."""
-    records = board.certified_records
-    found = _columns(table, records, "place")
-    if board.newer is not None:
-        newer = board.newer_scores
-        found.insert(4, Column(f"{board.newer} %", lambda r: number(newer[r.key], 2), lambda r: newer[r.key]))
-    return found
-
-
-def fresh_columns(board: Board) -> list[Column]:
-    """Return the columns of the ranked table."""
-    found = _columns(board.fresh, board.fresh_records, "rank")
-    shifts = board.shifts
-    found.insert(
-        4,
-        Column(
-            "fresh vs public",
-            lambda r: _shift(shifts.get(r.key)),
-            lambda r: _mean(shifts.get(r.key)),
-            hint="by how much the row scores worse on fresh tasks; flagged beyond its 99 % interval",
-        ),
-    )
-    found.append(
-        Column(
-            "budget spent",
-            lambda r: f"{_spent(board, r)} of {len(r.tasks)}",
-            lambda r: _spent(board, r),
-            hint="episodes in which the class's CPU seconds ran out: from then on the running fleet stayed",
-        )
-    )
-    found.append(
-        Column(
-            "CPU s/episode", lambda r: number(r.cpu_s, 2), lambda r: r.cpu_s, hint="measured, reset included"
-        )
-    )
-    found.append(Column("machine", lambda r: _machine(board.fresh_records[r.key]), kind="text"))
-    return found
-
-
-def _spent(board: Board, row: TableRow) -> int:
-    """Return in how many episodes of a fresh row the CPU budget ran out."""
-    return sum(e.budget_spent_at_window is not None for e in board.fresh_records[row.key].episodes)
-
-
-def _known(column: Column, table: Table) -> bool:
-    """Return whether a column knows anything."""
-    return column.sort is None or any(column.sort(row) is not None for row in table.rows)
-
-
-def _columns(table: Table, records: Mapping[str, Record], place: str) -> list[Column]:
-    def agent(row: TableRow) -> AgentCard:
-        return records[row.key].submission.agent
-
-    twins = _same_costs(table)
+    Parameters
+    ----------
+    table : Table
+    agent : Column
+        Shows the name of a row's agent.
+    rank : str
+        Head of the first column.
+    """
+    families = table.families if len(table.families) > 1 else ()
     found = [
+        _value(rank, lambda r: r.rank, 0, "rows share one if they cannot be told from the first (Holm, 5 %)"),
+        agent,
+        _value("score %", lambda r: r.score, 2, "above best-known; lower is better", kind="score"),
         Column(
-            place,
-            lambda r: r.rank,
-            lambda r: r.rank,
-            hint="rows share one if they cannot be told from the first of them (Holm, 5 %)",
+            "95 % interval",
+            lambda r: interval(r.interval),
+            lambda r: r.interval and r.interval[0],
+            bar=_bar(table),
         ),
-        Column("agent", lambda r: _name(agent(r)), lambda r: agent(r).name, kind="name"),
-        Column(
-            "score %",
-            lambda r: number(r.score, 2),
-            lambda r: r.score,
-            kind="score",
-            hint="above best-known; lower is better",
-        ),
-        Column("95 % interval", lambda r: interval(r.interval), lambda r: r.interval and r.interval[0]),
-        Column("division", lambda r: agent(r).division, kind="text"),
-        Column(
-            "time class",
-            lambda r: agent(r).time_class,
-            lambda r: TIME_CLASSES[agent(r).time_class],
-            kind="text",
-        ),
-        *(_family_column(table.head(family), family) for family in table.families),
-        Column(
+        *(_family(table.head(family), family) for family in families),
+        _value(
             "above bound %",
-            lambda r: number(r.above_bound),
             lambda r: r.above_bound,
             hint="percent above the lower bound, which no agent can cost less than",
         ),
-        Column(
+        _value(
             "CVaR-10 % USD",
-            lambda r: number(r.tail_usd, 0),
             lambda r: r.tail_usd,
-            hint="USD above best-known per day, mean of the worst tenth of days",
+            0,
+            "USD above best-known per day, mean of the worst tenth of days",
         ),
-        Column("cost USD", lambda r: number(r.cost_usd, 0), lambda r: r.cost_usd, hint="all tasks together"),
-        Column("SLO miss %", lambda r: number(100 * r.miss_share, 2), lambda r: r.miss_share),
-        Column("unserved %", lambda r: number(100 * r.unserved_share, 2), lambda r: r.unserved_share),
-        Column("failures", lambda r: r.failures, lambda r: r.failures),
+        _value("cost USD", lambda r: r.cost_usd, 0, "all tasks together"),
+        _value("SLO miss %", lambda r: 100 * r.miss_share, 2),
+        _value("unserved %", lambda r: 100 * r.unserved_share, 2),
+        _value("failures", lambda r: r.failures, 0),
+        _value("CPU s/episode", lambda r: r.cpu_s, 3, "measured, reset included"),
+    ]
+    return _known(found, table)
+
+
+def _value(
+    head: str, value: Callable[[Any], Any], digits: int = 1, hint: str | None = None, kind: str = ""
+) -> Column:
+    """Return a column of numbers."""
+    return Column(head, lambda r: number(value(r), digits), value, kind=kind, hint=hint)
+
+
+def _family(head: str, family: str) -> Column:
+    told = "percent above best-known" + ("" if head == family else "; no part of the score")
+    return _value(head, lambda r: r.families[family], hint=told)
+
+
+def _known(found: Sequence[Column], table: Table) -> list[Column]:
+    """Return the columns in which some row has a value."""
+    return [c for c in found if c.sort is None or any(c.sort(row) is not None for row in table.rows)]
+
+
+def _bar(table: Table) -> Callable[[TableRow], Markup | None]:
+    """Return what draws a row's interval on the scale of all rows."""
+    ends = [1 + end / 100 for row in table.rows for end in (row.score, *(row.interval or ()))]
+    return lambda row: interval_bar(row.score, row.interval, ends) if row.interval else None
+
+
+# -- columns of boards
+
+
+def columns(board: Board, table: Table, links: Links | None = None) -> list[Column]:
+    """Return the columns of the certified table."""
+    found = _board_columns(table, board.certified_records, "place", links)
+    if board.newer is not None:
+        newer = board.newer_scores
+        _insert(found, "division", _value(f"{board.newer} %", lambda r: newer[r.key], 2))
+    return found
+
+
+def fresh_columns(board: Board, links: Links | None = None) -> list[Column]:
+    """Return the columns of the ranked table."""
+    records, shifts = board.fresh_records, board.shifts
+    found = _board_columns(board.fresh, records, "rank", links)
+    shift = Column(
+        "fresh vs public",
+        lambda r: _shift(shifts.get(r.key)),
+        lambda r: shifts[r.key].mean if r.key in shifts else None,
+        kind="shift",
+        hint="by how many percent the row scores worse on fresh tasks; flagged (⚑) beyond its 99 % interval",
+    )
+    _insert(found, "division", shift)
+
+    def spent(row: TableRow) -> int:
+        return sum(e.budget_spent_at_window is not None for e in records[row.key].episodes)
+
+    budget = Column(
+        "budget spent",
+        lambda r: f"{spent(r)} of {len(r.tasks)}",
+        spent,
+        hint="episodes in which the class's CPU seconds ran out: from then on the running fleet stayed",
+    )
+    return [*found, budget, Column("machine", lambda r: _machine(records[r.key]), kind="text")]
+
+
+def _insert(found: list[Column], before: str, column: Column) -> None:
+    """Put a column before the one of this head."""
+    found.insert([other.head for other in found].index(before), column)
+
+
+def _board_columns(
+    table: Table, records: Mapping[str, Record], rank: str, links: Links | None
+) -> list[Column]:
+    def agent(row: TableRow) -> AgentCard:
+        return records[row.key].submission.agent
+
+    def kind_of_time(row: TableRow) -> float:
+        return TIME_CLASSES[agent(row).time_class]
+
+    twins = _same_costs(table)
+    found = score_columns(table, _agent_column(records), rank)
+    place = next((k for k, column in enumerate(found) if column.head == "95 % interval"), 2) + 1
+    found[place:place] = [
+        Column("division", lambda r: agent(r).division, kind="text"),
+        Column("time class", lambda r: agent(r).time_class, kind_of_time, kind="text"),
+    ]
+    found += [
         Column("date", lambda r: records[r.key].submission.date, kind="text"),
-        Column("id", lambda r: tag("code", r.key), lambda r: r.key, kind="text"),
+        Column("id", lambda r: r.key, kind="code"),
+        *([Column("files", lambda r: links(r.key), kind="links")] if links else []),
         Column(
             "agent of",
             lambda r: "fleetgym (reference)" if agent(r).reference else "a submitter",
@@ -151,7 +161,15 @@ def _columns(table: Table, records: Mapping[str, Record], place: str) -> list[Co
             hint="every task cost exactly the same: the same actions under two names",
         ),
     ]
-    return [column for column in found if _known(column, table)]
+    return _known(found, table)
+
+
+def _agent_column(records: Mapping[str, Record]) -> Column:
+    def name(row: TableRow) -> tuple[str, str]:
+        agent = records[row.key].submission.agent
+        return agent.name, agent.variant
+
+    return Column("agent", name, lambda r: name(r)[0], kind="agent")
 
 
 def _same_costs(table: Table) -> dict[str, str]:
@@ -173,40 +191,11 @@ def _machine(record: Record) -> str:
     return f"{record.rules.machine} (its speed changed meanwhile)" if record.drifted else record.rules.machine
 
 
-def _family_column(head: str, family: str) -> Column:
-    return Column(
-        head,
-        lambda r: number(r.families[family]),
-        lambda r: r.families[family],
-        hint="percent above best-known" + ("" if head == family else "; no part of the score"),
-    )
-
-
-def _name(agent: AgentCard) -> Markup:
-    return join(agent.name, tag("span", agent.variant, class_="chip") if agent.variant else None)
-
-
-def _words(agent: AgentCard) -> Markup:
-    parts = [text for text in (agent.description, agent.authors, agent.contact) if text]
-    link = (
-        tag("a", "code", href=agent.code_url, rel="noopener noreferrer nofollow") if agent.code_url else None
-    )
-    return join(" · ".join(parts), " · " if parts and link else None, link)
-
-
-def _shift(shift: Shift | None) -> object:
+def _shift(shift: Shift | None) -> str | tuple[str, str]:
     if shift is None:
         return DASH
-    text = f"{shift.mean:+.1f} %"
-    return (
-        tag("span", f"{text} ⚑", class_="warn", title=f"99 %: {interval(shift.interval)}")
-        if shift.is_flagged
-        else text
-    )
-
-
-def _mean(shift: Shift | None) -> float | None:
-    return None if shift is None else shift.mean
+    text = f"{shift.mean:+.1f}"
+    return (text, f"⚑ (99 %: {interval(shift.interval)})") if shift.is_flagged else text
 
 
 def titles(rows: Sequence[TableRow], records: Mapping[str, Record]) -> list[str]:
@@ -221,8 +210,14 @@ def titles(rows: Sequence[TableRow], records: Mapping[str, Record]) -> list[str]
 
 def about_columns(records: Mapping[str, Record]) -> list[Column]:
     """Return the columns of what rows say of themselves."""
+
+    def words(row: TableRow) -> tuple[str, str]:
+        agent = records[row.key].submission.agent
+        parts = (agent.description, agent.authors, agent.contact)
+        return " · ".join(part for part in parts if part), agent.code_url
+
     return [
-        Column("agent", lambda r: _name(records[r.key].submission.agent), kind="name"),
-        Column("what it is", lambda r: _words(records[r.key].submission.agent), kind="wrap"),
-        Column("submission", lambda r: tag("code", r.key), kind="text"),
+        _agent_column(records),
+        Column("what it is", words, kind="about"),
+        Column("submission", lambda r: r.key, kind="code"),
     ]

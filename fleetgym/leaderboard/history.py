@@ -1,4 +1,4 @@
-"""A board's best-known sets in, their history out: how many tasks, how far from the bounds, what has become cheaper."""
+"""Show the history of a board's best-known sets: their tasks, their distance to the bounds, and how they fell."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import dataclasses
 import math
 from collections.abc import Collection
 
-from fleetgym.leaderboard.html_tables import DASH, Column, html_table, number
-from fleetgym.leaderboard.markup import Markup, join, tag
+from markupsafe import Markup
+
+from fleetgym.leaderboard.pages import DASH, Column, html_table, number
 from fleetgym.leaderboard.standings import Board
 from fleetgym.model.library import list_tasks, task_name
 from fleetgym.scoring.best_known import BestKnownSet
@@ -32,7 +33,7 @@ def history(board: Board) -> Markup:
             lambda e: number(_fall(sets[0], e[1])),
             hint="by how much the tasks in both have become cheaper, geometric mean",
         ),
-        Column("SHA-256", lambda e: tag("code", e[0].sha256[:16]) if e[0] else DASH, kind="text"),
+        Column("SHA-256", lambda e: e[0].sha256[:16] if e[0] else DASH, kind="code"),
     ]
     per_task = [
         Column("task", lambda t: t, kind="name"),
@@ -44,10 +45,8 @@ def history(board: Board) -> Markup:
         ),
         Column("found by", lambda t: sets[-1].tasks[t].method if t in sets[-1].tasks else DASH, kind="wrap"),
     ]
-    return join(
-        html_table(columns, shown),
-        tag("details", tag("summary", f"All {len(tasks)} tasks"), html_table(per_task, tasks)),
-    )
+    folded = Markup("{}<details><summary>All {} tasks</summary>{}</details>")
+    return folded.format(html_table(columns, shown), len(tasks), html_table(per_task, tasks))
 
 
 def _of_tasks(best: BestKnownSet, wanted: Collection[str]) -> BestKnownSet:

@@ -1,4 +1,4 @@
-"""The report of a results file: one page that needs nothing else, and pictures and tables for a paper."""
+"""Write the report of a results file: a board of one run as one page, and pictures and tables for a paper."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from fleetgym.evaluation.results import Results, read_results
 from fleetgym.evaluation.results_format import EpisodeResult
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.errors import printable
 from fleetgym.leaderboard.charts import bars_chart, interval_chart, profile_chart, scatter_chart, standalone
-from fleetgym.leaderboard.html_tables import DASH, Column, html_table, interval, number
-from fleetgym.leaderboard.markup import Markup, join, page, tag
+from fleetgym.leaderboard.columns import score_columns
+from fleetgym.leaderboard.pages import DASH, Column, html_table, interval, number, render_page
 from fleetgym.leaderboard.pdf import has_pdf, pdf
 from fleetgym.leaderboard.unknown_table import CAPTION, NOBODY, unknown_numbers, unknown_table
 from fleetgym.scoring.score import percent, percents, reference_of
@@ -294,88 +296,43 @@ def _instances(table: Table) -> Figure:
 
 def _render(run: Results, best: str, table: Table, pictures: Sequence[Figure]) -> str:
     head = run.header
-    tasks, families = table.num_tasks, len(table.families)
-    count = f"{tasks} task{'' if tasks == 1 else 's'}, {families} famil{'y' if families == 1 else 'ies'}"
-    told = f"{head.suite}: {count}; percent above {best}, lower is better."
-    if len(table.scored) < families:
-        told += " Families in (brackets) are no part of the score."
-    body = tag(
-        "main",
-        tag("h1", f"Report: {head.suite}"),
-        tag("p", told, f" fleetgym {head.version}.", class_="faint"),
-        tag("nav", tag("p", *_contents(pictures)), aria_label="Contents"),
-        *(_section(figure, table) for figure in pictures),
-        tag(
-            "footer",
-            f"Jobs {head.jobs_hash[:16]}. Intervals: Student's, over instances within families. "
-            "Agents share a rank if they cannot be told from the first of them at "
-            "5 % (Holm).",
-        ),
+    return render_page(
+        "report.html",
+        title=f"fleetgym report: {head.suite}",
+        suite=head.suite,
+        num_tasks=table.num_tasks,
+        num_families=len(table.families),
+        in_brackets=len(table.scored) < len(table.families),
+        reference=best,
+        version=head.version,
+        jobs=head.jobs_hash[:16],
+        sections=[_section(figure, table) for figure in pictures],
     )
-    return page(f"fleetgym report: {head.suite}", body)
 
 
-def _title(figure: Figure) -> str:
-    return _HEADINGS.get(figure.name, figure.name.capitalize())
-
-
-def _contents(pictures: Sequence[Figure]) -> list[Markup]:
-    links = [tag("a", _title(figure), href=f"#{figure.name}") for figure in pictures]
-    return [join(" · " if k else None, link) for k, link in enumerate(links)]
-
-
-def _scores(table: Table) -> Markup:
-    rows = table.rows
-    label = labels([row.key for row in rows])
-    shown = [
-        Column("rank", lambda r: r.rank, lambda r: r.rank),
-        Column("agent", lambda r: label[r.key], kind="name"),
-        Column("score %", lambda r: number(r.score, 2), lambda r: r.score, kind="score"),
-        Column("95 % interval", lambda r: interval(r.interval), lambda r: r.interval and r.interval[0]),
-        *(_family(table.head(name), name) for name in (table.families if len(table.families) > 1 else ())),
-        Column("above bound %", lambda r: number(r.above_bound), lambda r: r.above_bound),
-        Column("CVaR-10 % USD", lambda r: number(r.tail_usd, 0), lambda r: r.tail_usd),
-        Column("cost USD", lambda r: number(r.cost_usd, 0), lambda r: r.cost_usd),
-        Column("SLO miss %", lambda r: number(100 * r.miss_share, 2), lambda r: r.miss_share),
-        Column("unserved %", lambda r: number(100 * r.unserved_share, 2), lambda r: r.unserved_share),
-        Column("failures", lambda r: r.failures, lambda r: r.failures),
-        Column("CPU s/episode", lambda r: number(r.cpu_s, 3), lambda r: r.cpu_s),
-    ]
-    unknown = {
-        "95 % interval": all(r.interval is None for r in rows),
-        "above bound %": all(r.above_bound is None for r in rows),
-        "CPU s/episode": all(r.cpu_s is None for r in rows),
+def _section(figure: Figure, table: Table) -> dict[str, Any]:
+    """Return what the template shows of a figure."""
+    files = []
+    for ending, content in figure.files().items():
+        name, kind = _KINDS[ending]
+        address = f"data:{kind};base64,{base64.b64encode(content).decode()}"
+        files.append((f"{figure.name}.{ending}", name, address))
+    return {
+        "name": figure.name,
+        "title": _HEADINGS.get(figure.name, figure.name.capitalize()),
+        "caption": figure.caption,
+        "files": files,
+        "picture": figure.svg,
+        "table": "" if figure.svg is not None else _TABLES[figure.name](table, figure),
     }
-    return html_table([column for column in shown if not unknown.get(column.head, False)], rows)
 
 
-def _family(head: str, family: str) -> Column:
-    return Column(head, lambda r: number(r.families[family]), lambda r: r.families[family])
+def _score_table(table: Table, figure: Figure) -> Markup:
+    label = labels([row.key for row in table.rows])
+    return html_table(score_columns(table, Column("agent", lambda r: label[r.key], kind="name")), table.rows)
 
 
-def _section(figure: Figure, table: Table) -> Markup:
-    links = [
-        tag(
-            "a",
-            _KINDS[ending][0],
-            download=f"{figure.name}.{ending}",
-            href=_data_url(_KINDS[ending][1], content),
-        )
-        for ending, content in figure.files().items()
-    ]
-    told = tag("p", figure.caption, " ", *(join(link, " ") for link in links), class_="faint")
-    if figure.svg is None:
-        shown = _pair_table(figure, table) if figure.name == "pairs" else _TABLES[figure.name](table)
-    else:
-        shown = tag("figure", figure.svg)
-    return join(tag("h2", _title(figure), id=figure.name), told, shown)
-
-
-def _data_url(kind: str, content: bytes) -> str:
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
-
-
-def _task_table(table: Table) -> Markup:
+def _task_table(table: Table, figure: Figure) -> Markup:
     label = labels([row.key for row in table.rows])
     tasks: list[Any] = list(zip(*(row.tasks for row in table.rows), strict=True))
     shown = [
@@ -387,7 +344,7 @@ def _task_table(table: Table) -> Markup:
     return html_table(shown, tasks)
 
 
-def _pair_table(figure: Figure, table: Table) -> Markup:
+def _pair_table(table: Table, figure: Figure) -> Markup:
     label = labels([row.key for row in table.rows])
     shown = [
         Column("cheaper", lambda r: label[r[0]], kind="name"),
@@ -413,8 +370,8 @@ def _agent(k: int, key: str) -> Column:
     return Column(f"{key} %", lambda t: number(100 * (t[k].ratio - 1)), lambda t: t[k].ratio)
 
 
-def _unknown(table: Table) -> Markup:
+def _unknown(table: Table, figure: Figure) -> Markup:
     return unknown_table(table, labels([row.key for row in table.rows]))
 
 
-_TABLES = {"scores": _scores, "tasks": _task_table, "unknown": _unknown}
+_TABLES = {"scores": _score_table, "tasks": _task_table, "pairs": _pair_table, "unknown": _unknown}

@@ -1,12 +1,13 @@
-"""A table of scores in; by family, what nobody can know and what each row leaves beyond that, out."""
+"""Split, by family, how far rows are above the lower bounds: what nobody can know, and what a row leaves."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from fleetgym.leaderboard.html_tables import Column, html_table, number
-from fleetgym.leaderboard.markup import Markup
+from markupsafe import Markup
+
+from fleetgym.leaderboard.pages import Column, html_table, number
 from fleetgym.scoring.table import Table
 
 NOBODY = "nobody can know"

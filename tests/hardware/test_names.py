@@ -15,8 +15,7 @@ from fleetgym.files.errors import DataError
 from fleetgym.files.markdown import table
 from fleetgym.files.names import FOLDER_NAME, SEASON_NAME, AgentName, PeopleName
 from fleetgym.leaderboard.columns import columns
-from fleetgym.leaderboard.html_tables import Column, html_table, markdown_table
-from fleetgym.leaderboard.markup import escape
+from fleetgym.leaderboard.pages import Column, escaped, html_table, markdown_table
 from fleetgym.leaderboard.registers import read_registers
 from fleetgym.leaderboard.report import Figure
 from fleetgym.leaderboard.standings import make_boards
@@ -101,7 +100,7 @@ def test_what_is_no_name_of_a_folder(name: str) -> None:
 
 def test_text_of_others_is_shown_escaped() -> None:
     """In the page, in Markdown, and in tables of a terminal; lines cannot be broken, nor cells ended."""
-    assert escape(HOSTILE) == SHOWN
+    assert escaped(HOSTILE) == SHOWN
     assert "\u202e" not in html_table([Column("a", lambda row: row)], [HOSTILE])
     assert "\x1b" not in markdown_table([Column("a", lambda row: row)], [HOSTILE])
     assert table(["a"], [[f"{HOSTILE}|\n| b |"]]).count("\n") == 3

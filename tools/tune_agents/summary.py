@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from fleetgym.agents.registry import agent_entries
 from fleetgym.files.markdown import table
-from fleetgym.leaderboard.html_tables import DASH, interval, number
+from fleetgym.leaderboard.pages import DASH, interval, number
 from tools.family_statistics import cheaper_by
 from tools.tune_agents.grid import MOST_TRIALS, OWN, WRAPPER, grid_of
 from tools.tune_agents.race import (
