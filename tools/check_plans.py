@@ -26,7 +26,7 @@ from scipy.optimize import least_squares
 from fleetgym.cli.process import run_program
 from fleetgym.hardware import catalog
 from fleetgym.hardware.performance import roofline
-from fleetgym.hardware.performance.coefficients import Deployment
+from fleetgym.hardware.performance.coefficients import Deployment, Requests
 from fleetgym.hardware.performance.held import held_tokens
 from fleetgym.hardware.performance.roofline import PLANNING, Efficiency, RooflineOptions
 from fleetgym.runtime.programs import program
@@ -231,10 +231,8 @@ def _before(deployment: Deployment, isl: int, osl: int, concurrency: int, highes
     n = min(replica.max_concurrency, concurrency)
     pair = roofline.pair(
         deployment,
-        input_tokens=isl,
-        output_tokens=osl,
-        error=0.0,
-        options=dataclasses.replace(options, max_num_seqs=n),
+        Requests(input_tokens=isl, output_tokens=osl, error=0.0),
+        dataclasses.replace(options, max_num_seqs=n),
     )
     return n / pair.service_s.at(isl, osl) / highest_rps
 

@@ -21,6 +21,8 @@ from fleetgym.families.text import six, tie_break
 from fleetgym.files.schema import to_jsonable
 from fleetgym.hardware import catalog
 from fleetgym.hardware.configurations.homogeneous import Column
+from fleetgym.hardware.performance import delay
+from fleetgym.hardware.performance.coefficients import Requests
 from fleetgym.model.instance import Affine, Configuration, Performance, Slot
 
 STORAGE_USD_PER_GB_H = 0.00075  # the middle of FastLLM's range of cloud object storage
@@ -135,6 +137,32 @@ def effective_params_b(name: str) -> float:
     # Assumed: a mixture of experts answers like a dense model of the geometric mean of its two sizes.
     model = catalog.model(name)
     return float((model.params_b * model.active_params_b) ** 0.5)
+
+
+def requests_of(
+    lengths: np.ndarray, base_error: float, model: str, precision: str, **more: float
+) -> Requests:
+    """Return a workload's requests as a model at a precision answers them, with the storage of their text.
+
+    Parameters
+    ----------
+    lengths : ndarray, shape (4,)
+        Means of input and output, and their squared coefficients of variation.
+    base_error : float
+        Error of a model of eight billion parameters at 16 bit.
+    model, precision : str
+    **more : float
+        Fields of `Requests`, instead of what follows from `lengths`.
+    """
+    tokens_in, tokens_out, in_cv2, out_cv2 = (float(v) for v in lengths)
+    known = {"input_cv2": in_cv2, "output_cv2": out_cv2} | more
+    return Requests(
+        input_tokens=tokens_in,
+        output_tokens=tokens_out,
+        error=delay.error_share(base_error, effective_params_b(model), precision),
+        storage_usd=STORAGE_USD_PER_GB_H * TEXT_GB_PER_TOKEN * (tokens_in + tokens_out),
+        **known,
+    )
 
 
 def at_lengths(table: Performance, lengths: np.ndarray) -> dict[str, np.ndarray]:

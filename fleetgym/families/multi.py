@@ -15,13 +15,12 @@ import numpy as np
 from fleetgym.families import demand
 from fleetgym.families.draft import (
     STORAGE_USD_PER_GB_H,
-    TEXT_GB_PER_TOKEN,
     Draft,
     SizePlan,
     at_lengths,
-    effective_params_b,
     fits,
     make_problem,
+    requests_of,
 )
 from fleetgym.families.plans import FAMILIES, TEMPLATE_PRECISION, request_class
 from fleetgym.families.slos import delay_slos, error_slos
@@ -32,7 +31,6 @@ from fleetgym.hardware.configurations import homogeneous
 from fleetgym.hardware.configurations.templates import generate, replicas, select
 from fleetgym.hardware.configurations.templates.selection import LIMIT
 from fleetgym.hardware.configurations.templates.split import MAX_GPUS, SplitReplica, select_split
-from fleetgym.hardware.performance import delay
 from fleetgym.hardware.performance.coefficients import Coefficients, PairPerformance, performance_table
 from fleetgym.hardware.performance.replica import NodeType, Service
 from fleetgym.model.instance import Configuration
@@ -226,19 +224,14 @@ def _column(replica: replicas.Replica | SplitReplica, region: str, tiers: Mappin
 def _pair(name: str, home: str, lengths: np.ndarray, column: ReplicaColumn) -> PairPerformance | None:
     """Return the performance of one workload on one template, or None where the first token is too slow."""
     request, model = request_class(name), column.replica.model
-    tokens_in, tokens_out, in_cv2, out_cv2 = (float(v) for v in lengths)
-    found = replicas.pair(
-        column.replica,
-        input_tokens=tokens_in,
-        output_tokens=tokens_out,
-        error=delay.error_share(request.base_error, effective_params_b(model.name), TEMPLATE_PRECISION),
-        input_cv2=in_cv2,
-        output_cv2=out_cv2,
-        storage_usd=STORAGE_USD_PER_GB_H * TEXT_GB_PER_TOKEN * (tokens_in + tokens_out),
-    )
+    requests = requests_of(lengths, request.base_error, model.name, TEMPLATE_PRECISION)
+    found = replicas.pair(column.replica, requests)
     if column.region != home:
         found = dataclasses.replace(found, delay_s=_later(found.delay_s), prefill_s=_later(found.prefill_s))
-    too_late = found.prefill_s.at(tokens_in, tokens_out) > _LONGEST_PREFILL * request.ttft_slo_s
+    too_late = (
+        found.prefill_s.at(requests.input_tokens, requests.output_tokens)
+        > _LONGEST_PREFILL * request.ttft_slo_s
+    )
     return None if too_late else found
 
 

@@ -15,13 +15,12 @@ from fleetgym.families import demand
 from fleetgym.families.caps import rates_and_caps
 from fleetgym.families.draft import (
     STORAGE_USD_PER_GB_H,
-    TEXT_GB_PER_TOKEN,
     Draft,
     SizePlan,
     at_lengths,
-    effective_params_b,
     fits,
     make_problem,
+    requests_of,
     two_best,
 )
 from fleetgym.families.finish import finish
@@ -32,7 +31,7 @@ from fleetgym.families.weekly import weekly
 from fleetgym.hardware import catalog
 from fleetgym.hardware.configurations import homogeneous
 from fleetgym.hardware.configurations.homogeneous import Column, TierType
-from fleetgym.hardware.performance import delay, roofline
+from fleetgym.hardware.performance import roofline
 from fleetgym.hardware.performance.coefficients import PairPerformance, performance_table
 from fleetgym.hardware.performance.roofline import RooflineOptions
 from fleetgym.model.instance import Instance
@@ -182,21 +181,11 @@ def _pair(
     request: RequestClass, lengths: np.ndarray, column: PlannedColumn, token_slos: bool
 ) -> PairPerformance | None:
     """Return the performance of one workload on one column, or None where its prefill or its tokens are too slow."""
-    deployment = column.deployment
-    tokens_in, tokens_out, in_cv2, out_cv2 = (float(v) for v in lengths)
-    found = roofline.pair(
-        deployment,
-        input_tokens=tokens_in,
-        output_tokens=tokens_out,
-        error=delay.error_share(
-            request.base_error, effective_params_b(deployment.model.name), deployment.precision
-        ),
-        context_tokens=column.options.context_limit / 4.0,
-        input_cv2=in_cv2,
-        output_cv2=out_cv2,
-        storage_usd=STORAGE_USD_PER_GB_H * TEXT_GB_PER_TOKEN * (tokens_in + tokens_out),
-        options=column.options,
-    )
+    model, precision = column.deployment.model.name, column.deployment.precision
+    requests = requests_of(lengths, request.base_error, model, precision)
+    tokens_in, tokens_out = requests.input_tokens, requests.output_tokens
+    context = column.options.context_limit / 4.0
+    found = roofline.pair(column.deployment, requests, column.options, context_tokens=context)
     if found is None or found.prefill_s.at(tokens_in, tokens_out) > _LONGEST_PREFILL * request.ttft_slo_s:
         return None
     generating_s = found.service_s.at(tokens_in, tokens_out) - found.prefill_s.at(tokens_in, tokens_out)

@@ -21,7 +21,7 @@ from fleetgym.cli.parser import main
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.hardware import catalog
 from fleetgym.hardware.performance import roofline
-from fleetgym.hardware.performance.coefficients import Deployment
+from fleetgym.hardware.performance.coefficients import Deployment, Requests
 
 SMALL = {"models": ["Llama-3.1-8B"], "gpus": ["L40S", "H100"]}
 
@@ -160,7 +160,7 @@ def test_the_bound_against_a_replica_step_by_step(
     lengths = lengths_of(inputs, outputs)
     options = roofline.RooflineOptions(max_num_seqs=slots)
     pair = roofline.pair(
-        deployment, input_tokens=inputs.mean(), output_tokens=outputs.mean(), error=0.04, options=options
+        deployment, Requests(input_tokens=inputs.mean(), output_tokens=outputs.mean(), error=0.04), options
     )
     assert roofline.capacity(deployment, options).max_concurrency == slots
     step = roofline.step_time(deployment, options)

@@ -1,10 +1,12 @@
 """FastLLM's delay model against numbers worked out by hand."""
 
+import dataclasses
+
 import pytest
 
 from fleetgym.files.errors import UnknownNameError
 from fleetgym.hardware.performance import delay
-from fleetgym.hardware.performance.coefficients import Coefficients
+from fleetgym.hardware.performance.coefficients import Coefficients, Requests
 
 
 def test_delay_by_hand():
@@ -47,10 +49,8 @@ def test_error_share_by_hand():
 
 def test_service_variability_by_hand():
     """Independent lengths add variances; fully correlated ones add deviations."""
-    from fleetgym.hardware.performance.coefficients import service_cv2
-
-    service = Coefficients(1.0, 0.01, 0.1)
-    mean = 1.0 + 1.0 + 5.0
-    assert service_cv2(service, 100, 50, 4.0, 1.0) == pytest.approx((2.0**2 + 5.0**2) / mean**2)
-    assert service_cv2(service, 100, 50, 4.0, 1.0, 1.0) == pytest.approx(7.0**2 / mean**2)
-    assert service_cv2(Coefficients(), 100, 50, 4.0, 1.0) == 0.0
+    requests = Requests(input_tokens=100, output_tokens=50, error=0.0, input_cv2=4.0, output_cv2=1.0)
+    service, mean = Coefficients(1.0, 0.01, 0.1), 1.0 + 1.0 + 5.0
+    assert requests.cv2(service) == pytest.approx((2.0**2 + 5.0**2) / mean**2)
+    assert dataclasses.replace(requests, correlation=1.0).cv2(service) == pytest.approx(7.0**2 / mean**2)
+    assert requests.cv2(Coefficients()) == 0.0

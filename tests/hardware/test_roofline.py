@@ -7,7 +7,7 @@ import pytest
 
 from fleetgym.hardware import catalog
 from fleetgym.hardware.performance import roofline
-from fleetgym.hardware.performance.coefficients import Deployment, performance_table
+from fleetgym.hardware.performance.coefficients import Deployment, Requests, performance_table
 
 IGNORE = roofline.RooflineOptions(measured="ignore")
 
@@ -98,7 +98,9 @@ def test_repeated_kv_heads():
 def test_pair_is_what_a_batch_does():
     """Service is the own prefill, that of the others, and a step per output token; the batch counts."""
     here = deployed("Llama-3.1-8B", "A100-80GB")
-    pair = roofline.pair(here, input_tokens=1000, output_tokens=200, error=0.1, input_cv2=0, output_cv2=2.0)
+    pair = roofline.pair(
+        here, Requests(input_tokens=1000, output_tokens=200, error=0.1, input_cv2=0, output_cv2=2.0)
+    )
     slots = roofline.capacity(here).max_concurrency
     step = roofline.step_time(here)
     decode = 200 * step.per_output_token_s(slots, 1100)
@@ -107,17 +109,18 @@ def test_pair_is_what_a_batch_does():
     assert pair.service_s.at(1000, 200) == pytest.approx(pair.prefill_s.at(1000, 200) + prompts + decode)
     assert pair.service_cv2 == pytest.approx(2.0 * (decode / pair.service_s.at(1000, 200)) ** 2)
     assert pair.work_tflop.at(1000, 200) == pytest.approx(1200 * 2 * 8.03 / 1000)
-    half = dataclasses.replace(roofline.DEFAULT, batch_share=0.5)
-    lighter = roofline.pair(here, input_tokens=1000, output_tokens=200, error=0.1, options=half)
+    lighter = roofline.pair(
+        here, Requests(input_tokens=1000, output_tokens=200, error=0.1), at_once=slots // 2
+    )
     assert lighter.service_s.at(1000, 200) < pair.service_s.at(1000, 200)
-    assert roofline.pair(here, input_tokens=8000, output_tokens=500, error=0.1) is None
+    assert roofline.pair(here, Requests(input_tokens=8000, output_tokens=500, error=0.1)) is None
 
 
 def test_performance_table_lays_pairs_out():
     """Workloads are rows, configurations columns; incompatible pairs are zero."""
     small, large = deployed("Llama-3.1-8B", "A100-80GB"), deployed("Llama-3.1-70B", "A100-80GB")
     pairs = [
-        [roofline.pair(d, input_tokens=h, output_tokens=100, error=0.2) for d in (small, large)]
+        [roofline.pair(d, Requests(input_tokens=h, output_tokens=100, error=0.2)) for d in (small, large)]
         for h in (100, 1000, 9000)
     ]
     table = performance_table(pairs)

@@ -12,7 +12,7 @@ from fleetgym.hardware import catalog
 from fleetgym.hardware.configurations.templates import best_plan, enumeration, generate, replicas, select
 from fleetgym.hardware.configurations.templates.plans import MOST_STEPS, search_size
 from fleetgym.hardware.performance import replica, roofline
-from fleetgym.hardware.performance.coefficients import Deployment
+from fleetgym.hardware.performance.coefficients import Deployment, Requests
 from fleetgym.hardware.performance.replica import NodeType, Service, throughput_table
 from fleetgym.papers.coral import helix
 from fleetgym.papers.coral.placement_ilp import solve_placement
@@ -436,7 +436,7 @@ def test_a_configuration_serves_what_its_template_does():
         assert sum(u.gpus for u in column.uses) == sum(
             int(n) * node.gpus for n, node in zip(counts, NODES, strict=True)
         )
-        pair = replicas.pair(made, input_tokens=1155, output_tokens=211, error=0.1)
+        pair = replicas.pair(made, Requests(input_tokens=1155, output_tokens=211, error=0.1))
         held_s = pair.service_s.at(1155, 211)
         assert column.max_concurrency <= served * held_s + 1e-9
         assert column.max_concurrency >= served * held_s - 1 or column.max_concurrency == 1

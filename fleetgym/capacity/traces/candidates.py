@@ -23,7 +23,7 @@ from fleetgym.files.errors import FleetgymError
 from fleetgym.hardware import catalog
 from fleetgym.hardware.configurations import homogeneous
 from fleetgym.hardware.configurations.homogeneous import Column, TierType
-from fleetgym.hardware.performance import delay, roofline
+from fleetgym.hardware.performance import roofline
 from fleetgym.hardware.performance.coefficients import (
     Capacity,
     Deployment,
@@ -311,26 +311,20 @@ def _pair(
     at_once: int,
 ) -> PairPerformance | None:
     """Return what a configuration does to requests of which it computes a part of the prompt only."""
-    tokens_in, tokens_out, _, out_cv2 = (float(v) for v in lengths)
     computed_in, computed_cv2, correlation = (float(v) for v in computed)
     model = column.deployment.model
     assert options.held is not None
-    return roofline.pair(
-        column.deployment,
-        input_tokens=tokens_in,
-        output_tokens=tokens_out,
-        error=delay.error_share(
-            BASE_ERROR, parts.effective_params_b(model.name), column.deployment.precision
-        ),
-        context_tokens=options.held.context(model),
-        computed_share=min(1.0, computed_in / tokens_in),
+    requests = parts.requests_of(
+        lengths,
+        BASE_ERROR,
+        model.name,
+        column.deployment.precision,
+        computed_share=min(1.0, computed_in / float(lengths[0])),
         input_cv2=computed_cv2,
-        output_cv2=out_cv2,
         correlation=correlation,
-        storage_usd=parts.STORAGE_USD_PER_GB_H * parts.TEXT_GB_PER_TOKEN * (tokens_in + tokens_out),
-        options=options,
-        at_once=at_once,
     )
+    context = options.held.context(model)
+    return roofline.pair(column.deployment, requests, options, context_tokens=context, at_once=at_once)
 
 
 def _in_time(

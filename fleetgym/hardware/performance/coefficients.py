@@ -81,43 +81,63 @@ class PairPerformance:
     label: str = "modelled"
 
 
-def service_cv2(
-    service: Coefficients,
-    input_tokens: float,
-    output_tokens: float,
-    input_cv2: float,
-    output_cv2: float,
-    correlation: float = 0.0,
-) -> float:
-    """Return the squared coefficient of variation of a service time that is affine in random lengths.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Requests:
+    """The requests of a workload, as one model answers them.
 
     Parameters
     ----------
-    service : Coefficients
-        Service time in seconds.
     input_tokens, output_tokens : float
         Mean lengths.
-    input_cv2, output_cv2 : float
-        Squared coefficients of variation of the lengths.
-    correlation : float
-        Correlation of input and output length.
-
-    Returns
-    -------
-    float
-        Var(S) / E[S]^2; 0 where the mean is 0.
-
-    Examples
-    --------
-    >>> service_cv2(Coefficients(0.0, 0.0, 0.1), 100, 50, 3.0, 1.5)
-    1.5
+    error : float
+        Share of wrong answers, see `fleetgym.hardware.catalog.error_share`.
+    computed_share : float
+        Share of the prompts' tokens that are computed; the others are in a prefix cache.
+    input_cv2, output_cv2, correlation : float
+        Squared coefficients of variation of the computed and generated lengths, and their correlation.
+    storage_usd : float
+        Data storage of one request.
     """
-    mean = service.at(input_tokens, output_tokens)
-    if mean <= 0.0:
-        return 0.0
-    a = service.per_input_token * input_tokens * input_cv2**0.5
-    b = service.per_output_token * output_tokens * output_cv2**0.5
-    return (a * a + 2.0 * correlation * a * b + b * b) / (mean * mean)
+
+    input_tokens: float
+    output_tokens: float
+    error: float
+    computed_share: float = 1.0
+    input_cv2: float = 1.0
+    output_cv2: float = 1.0
+    correlation: float = 0.0
+    storage_usd: float = 0.0
+
+    def served(
+        self, service_s: Coefficients, prefill_s: Coefficients, work_tflop: Coefficients, label: str
+    ) -> PairPerformance:
+        """Return how a configuration serves them; waiting is no part of the delay."""
+        return PairPerformance(
+            delay_s=service_s,
+            service_s=service_s,
+            prefill_s=prefill_s,
+            work_tflop=work_tflop,
+            error=self.error,
+            service_cv2=self.cv2(service_s),
+            storage_usd=self.storage_usd,
+            label=label,
+        )
+
+    def cv2(self, service: Coefficients) -> float:
+        """Return the squared coefficient of variation of a service time that is affine in the lengths.
+
+        Examples
+        --------
+        >>> code = Requests(input_tokens=100, output_tokens=50, error=0.0, input_cv2=3.0, output_cv2=1.5)
+        >>> code.cv2(Coefficients(0.0, 0.0, 0.1))
+        1.5
+        """
+        mean = service.at(self.input_tokens, self.output_tokens)
+        if mean <= 0.0:
+            return 0.0
+        a = service.per_input_token * self.input_tokens * self.input_cv2**0.5
+        b = service.per_output_token * self.output_tokens * self.output_cv2**0.5
+        return (a * a + 2.0 * self.correlation * a * b + b * b) / (mean * mean)
 
 
 def performance_table(pairs: Sequence[Sequence[PairPerformance | None]]) -> Performance:

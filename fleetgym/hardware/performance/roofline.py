@@ -28,7 +28,7 @@ from fleetgym.hardware.performance.coefficients import (
     Coefficients,
     Deployment,
     PairPerformance,
-    service_cv2,
+    Requests,
 )
 from fleetgym.hardware.performance.held import DEVIATIONS, HeldTokens
 
@@ -118,9 +118,6 @@ class RooflineOptions:
         Most tokens of a sequence; a model's own limit if that is smaller.
     held : HeldTokens, optional
         What sequences hold, on which concurrency rests. Without it each has `context_limit` tokens reserved.
-    batch_share : float
-        The batch at which times are taken, as a share of `Capacity.max_concurrency`. With 1 they hold at full
-        load and are pessimistic below it.
     microbatches : int
         Micro-batches in a pipeline.
     measured : {"prefer", "ignore"}
@@ -138,7 +135,6 @@ class RooflineOptions:
     max_num_seqs: int = 256
     context_limit: int = 8192
     held: HeldTokens | None = None
-    batch_share: float = 1.0
     microbatches: int = 8
     measured: Literal["prefer", "ignore"] = "prefer"
     efficiency: Efficiency = Efficiency()
@@ -420,20 +416,13 @@ def capacity(deployment: Deployment, options: RooflineOptions = DEFAULT) -> Capa
 
 def pair(
     deployment: Deployment,
-    *,
-    input_tokens: float,
-    output_tokens: float,
-    error: float,
-    context_tokens: float | None = None,
-    computed_share: float = 1.0,
-    input_cv2: float = 1.0,
-    output_cv2: float = 1.0,
-    correlation: float = 0.0,
-    storage_usd: float = 0.0,
+    requests: Requests,
     options: RooflineOptions = DEFAULT,
+    *,
+    context_tokens: float | None = None,
     at_once: int | None = None,
 ) -> PairPerformance | None:
-    """Return what a deployment does to one workload's requests, or None where it cannot serve them.
+    """Return how a deployment serves one workload's requests, or None if it cannot.
 
     A request holds its slot while its own prompt and, in turn, those of the others in the batch are
     processed, and then for one step per output token. Its delay is the same: waiting is the tail's matter.
@@ -442,54 +431,42 @@ def pair(
     ----------
     deployment : Deployment
         Model, GPU, precision, TP and PP.
-    input_tokens, output_tokens : float
-        Nominal mean lengths of the workload.
-    error : float
-        Error share of its requests, see `fleetgym.hardware.catalog.error_share`.
+    requests : Requests
+        At nominal lengths.
+    options : RooflineOptions
+        Assumptions.
     context_tokens : float, optional
         Mean context of all sequences in the batch; by default that of this workload,
         input + output / 2.
-    computed_share : float
-        Share of the prompts' tokens that are computed; the others are in a prefix cache.
-    input_cv2, output_cv2, correlation : float
-        Variability of the computed and generated lengths, for the second moment of the service time.
-    storage_usd : float
-        Data storage of one request.
-    options : RooflineOptions
-        Assumptions.
     at_once : int, optional
-        Requests that a replica serves at once; by default those of `capacity`, times ``options.batch_share``.
+        Requests that a replica serves at once; by default those of `capacity`; times then hold at full load, and are
+        pessimistic below it.
 
     Returns
     -------
     PairPerformance or None
         None where the mean request exceeds the context limit or `capacity` is None.
     """
+    input_tokens, output_tokens = requests.input_tokens, requests.output_tokens
     if input_tokens + output_tokens > min(options.context_limit, deployment.model.max_context):
         return None
     if at_once is None:
         replica = capacity(deployment, options)
         if replica is None:
             return None
-        batch = max(1.0, options.batch_share * replica.max_concurrency)
+        batch = max(1.0, float(replica.max_concurrency))
     else:
         batch = float(at_once)
     step = step_time(deployment, options, batch)
     context = input_tokens + output_tokens / 2.0 if context_tokens is None else context_tokens
-    prefill = Coefficients(step.first_base_s, computed_share * step.first_token_s, 0.0)
-    service = Coefficients(
-        step.first_base_s + (batch - 1.0) * step.prompt_s,
-        computed_share * (step.first_token_s + (batch - 1.0) * step.prefill_s),
-        step.per_output_token_s(batch, context),
-    )
-    token = token_tflop(deployment)
-    return PairPerformance(
-        delay_s=service,
-        service_s=service,
-        prefill_s=prefill,
-        work_tflop=Coefficients(0.0, computed_share * token, token),
-        error=error,
-        service_cv2=service_cv2(service, input_tokens, output_tokens, input_cv2, output_cv2, correlation),
-        storage_usd=storage_usd,
+    share, token = requests.computed_share, token_tflop(deployment)
+    return requests.served(
+        service_s=Coefficients(
+            step.first_base_s + (batch - 1.0) * step.prompt_s,
+            share * (step.first_token_s + (batch - 1.0) * step.prefill_s),
+            step.per_output_token_s(batch, context),
+        ),
+        prefill_s=Coefficients(step.first_base_s, share * step.first_token_s, 0.0),
+        work_tflop=Coefficients(0.0, share * token, token),
         label=step.label,
     )

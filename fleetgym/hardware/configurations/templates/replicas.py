@@ -13,7 +13,7 @@ from fleetgym.hardware.catalog import ModelType
 from fleetgym.hardware.configurations.templates.library import Library
 from fleetgym.hardware.configurations.templates.plans import Plan
 from fleetgym.hardware.configurations.templates.split import SplitReplica
-from fleetgym.hardware.performance.coefficients import Coefficients, PairPerformance, service_cv2
+from fleetgym.hardware.performance.coefficients import Coefficients, PairPerformance, Requests
 from fleetgym.hardware.performance.replica import (
     CALIBRATED,
     DEFAULT,
@@ -187,40 +187,6 @@ def configuration(
     )
 
 
-def pair(
-    found: Replica | SplitReplica,
-    *,
-    input_tokens: float,
-    output_tokens: float,
-    error: float,
-    input_cv2: float = 1.0,
-    output_cv2: float = 1.0,
-    correlation: float = 0.0,
-    storage_usd: float = 0.0,
-) -> PairPerformance:
-    """Return what a template does to one workload's requests.
-
-    Parameters
-    ----------
-    found : Replica or SplitReplica
-        As for `configuration`.
-    input_tokens, output_tokens : float
-        Mean lengths of the workload.
-    error : float
-        Error share of its requests.
-    input_cv2, output_cv2, correlation : float
-        Variability of the lengths.
-    storage_usd : float
-        Data storage of one request.
-    """
-    service = found.service_s
-    return PairPerformance(
-        delay_s=service,
-        service_s=service,
-        prefill_s=found.prefill_s,
-        work_tflop=found.work_tflop,
-        error=error,
-        service_cv2=service_cv2(service, input_tokens, output_tokens, input_cv2, output_cv2, correlation),
-        storage_usd=storage_usd,
-        label="modelled",
-    )
+def pair(found: Replica | SplitReplica, requests: Requests) -> PairPerformance:
+    """Return how a template serves one workload's requests."""
+    return requests.served(found.service_s, found.prefill_s, found.work_tflop, label="modelled")
