@@ -26,7 +26,6 @@ from fleetgym.hardware.performance.coefficients import Deployment
 from fleetgym.hardware.performance.replica import CALIBRATED
 from fleetgym.hardware.performance.roofline import NEXT, PLANNING, Efficiency
 from fleetgym.runtime.programs import program
-from tools import calibrate_layers
 from tools.check_plans import SET, TINY, fit_times, linear, read_runs, seconds
 
 #: What is fitted to times per output token: slow-downs (shares of a rate are their inverses) and times; start, bounds.
@@ -260,33 +259,49 @@ def _reported() -> list[list[str]]:
 
 #: Machines of Helix, one GPU each, and the catalogue's names.
 HELIX = {"a100": "A100-40GB", "l4": "L4", "t4": "T4"}
+HELIX_CONTEXT = 857.0  # tokens per sequence that the slope of LLaMA-30B's decoding steps on L4 implies
+FEWEST_TOKENS = 8  # below, Helix's milliseconds have one significant digit
+
+
+def helix_models() -> dict[str, catalog.ModelType]:
+    """Return the two models that Helix profiled, which the catalogue lacks."""
+    size = {"params_b": 68.98, "active_params_b": 68.98, "weight_gb_bf16": 137.96}
+    seventy = dataclasses.replace(catalog.model("Llama-3.1-70B"), name="llama2_70b", **size)
+    size = {"params_b": 32.5, "active_params_b": 32.5, "weight_gb_bf16": 65.0}
+    shape = {"layers": 60, "hidden": 6656, "heads": 52, "kv_heads": 52, "kv_bytes_per_token": 4.0 * 60 * 6656}
+    return {
+        "llama1_30b": dataclasses.replace(seventy, name="llama1_30b", **size, **shape),
+        "llama2_70b": seventy,
+    }
 
 
 def _other_gpus(folder: Path) -> list[list[str]]:
     """Return errors on GPU types that no constant was fitted to: times of all layers, by Helix."""
-    rows = []
+    rows, models = [], helix_models()
+    points = pd.read_csv(folder / "helix_layer_ms.csv")
     for machine, gpu in HELIX.items():
-        points = calibrate_layers.helix_points(folder, machine)
-        measured = np.array([p.seconds for p in points])
         for phase in ("decode", "prefill"):
-            here = np.array([p.phase == phase for p in points])
+            here = points[
+                (points.machine == machine) & (points.phase == phase) & (points.tokens >= FEWEST_TOKENS)
+            ]
+            measured = np.array([r.ms_per_layer / 1e3 * models[r.model].layers for r in here.itertuples()])
             errors = []
             for chosen in (Efficiency(), NEXT):
-                modelled = np.array([_layers_s(p, gpu, chosen) for p in points])
-                errors.append(_error(pd.Series(modelled[here] / measured[here])))
-            rows.append([f"{gpu}, {phase}", str(int(here.sum())), *errors])
+                modelled = [
+                    _layers_s(models[r.model], phase, r.tokens, gpu, chosen) for r in here.itertuples()
+                ]
+                errors.append(_error(pd.Series(np.array(modelled) / measured)))
+            rows.append([f"{gpu}, {phase}", str(len(here)), *errors])
     return rows
 
 
-def _layers_s(point: calibrate_layers.Point, gpu: str, chosen: Efficiency) -> float:
-    """Return the modelled time of all layers: of a decoding step, or of a prompt."""
-    where = Deployment(
-        model=point.service.model, gpu=catalog.gpu(gpu), precision="fp16", tensor_parallel=point.gpus
-    )
-    step = roofline._roofline(where, chosen, float(point.count))
-    if point.phase == "decode":
-        return step.per_output_token_s(float(point.count), point.service.input_tokens)
-    return step.base_s + step.prompt_s + point.count * step.prefill_s
+def _layers_s(model: catalog.ModelType, phase: str, tokens: int, gpu: str, chosen: Efficiency) -> float:
+    """Return the modelled time of all layers: of a decoding step of sequences, or of a prompt."""
+    where = Deployment(model=model, gpu=catalog.gpu(gpu), precision="fp16", tensor_parallel=1)
+    step = roofline._roofline(where, chosen, float(tokens))
+    if phase == "decode":
+        return step.per_output_token_s(float(tokens), HELIX_CONTEXT)
+    return step.base_s + step.prompt_s + tokens * step.prefill_s
 
 
 def page(runs: pd.DataFrame, left_out: pd.DataFrame, folder: Path, everything: Efficiency) -> str:

@@ -10,6 +10,7 @@ the least error that any formula of the same inputs could have: laws of equal mo
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import textwrap
@@ -17,6 +18,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from fleetgym.capacity.simulation.arrivals import Poisson, Renewal
+from fleetgym.capacity.simulation.fleet import Pool, Workload
+from fleetgym.capacity.simulation.run import simulate
 from fleetgym.cli.process import run_program
 from fleetgym.cli.words import of
 from fleetgym.files.documents import write_atomically
@@ -25,7 +29,6 @@ from fleetgym.files.markdown import rewrite, table
 from fleetgym.files.quantities import COUNT
 from fleetgym.kernels.queueing import chance_to_wait, wait_exceeds
 from fleetgym.runtime.programs import program
-from tools.check_queueing import Queue, simulated
 
 SERVERS, LOADS = (16, 64, 256), (0.7, 0.85, 0.9, 0.95)
 LAWS = (
@@ -45,6 +48,35 @@ LEAST, ALLOWED = 0.005, 1.25
 KNOWN = 0.2
 #: The reach of the correction that was tried, in mean service times.
 REACHES = (0.1, 0.4)
+
+
+@dataclasses.dataclass(frozen=True)
+class Queue:
+    """Servers with a mean service time of one second, and what arrives at them."""
+
+    servers: int
+    load: float
+    law: str
+    cv2: float
+    arrival_cv2: float
+
+
+def simulated(queue: Queue, slacks: Sequence[float], requests: int) -> list[tuple[float, float]]:
+    """Return P(W > t) and its 99 % half width at each slack."""
+    servers, load = queue.servers, queue.load
+    rate = load * servers
+    arrivals = Poisson(rate) if queue.arrival_cv2 == 1.0 else Renewal(rate, queue.arrival_cv2)
+    found = simulate(
+        Pool(replicas=1, slots=servers),
+        Workload(arrivals=arrivals, service_s=1.0, service_cv2=queue.cv2, law=queue.law),
+        window_s=max(requests / rate, 60.0),
+        warmup_s=min(20.0 * (1.0 + 1.0 / (servers * (1.0 - math.sqrt(load)) ** 2)), requests / rate + 30.0),
+        min_replications=12,
+        max_replications=12,
+        thresholds_s=tuple(slacks),
+    ).wait_exceeds
+    return [(float(found.mean[k, 0]), float(found.half_width[k, 0])) for k in range(len(slacks))]
+
 
 #: A cell: a queue, a slack, and the simulated chance with its half width.
 Cell = tuple[Queue, float, float, float]

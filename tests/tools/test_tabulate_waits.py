@@ -7,7 +7,7 @@ import math
 import pytest
 
 from tools import tabulate_waits as waits
-from tools.check_queueing import Queue
+from tools.tabulate_waits import Queue
 
 
 def test_the_limit_of_any_formula_lies_between_laws_of_equal_moments():

@@ -3,8 +3,8 @@
 This is the T_j(g) of Coral (Mei et al., arXiv:2605.04357, section 4.2): the most that one node of a pipeline
 serves when it holds j layers and may take 1/S of the latency SLO. The paper profiles it; here it is the roofline of
 `fleetgym.hardware.performance.roofline` (a fit to measured runs where there is one), cut into layers, with the largest
-batch that the latency budget and the node's memory allow. ``tools/calibrate_layers.py`` fits
-`CALIBRATED` and prints the error that remains.
+batch that the latency budget and the node's memory allow. `CALIBRATED` was fitted by ``tools/calibrate_layers.py`` of
+commit b96ac88.
 """
 
 from __future__ import annotations

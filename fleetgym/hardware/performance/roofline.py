@@ -7,10 +7,10 @@ One decoding step of n sequences with mean context L takes
 and each token of a prompt takes ``prefill`` seconds from everybody. The constants come from a fit to measured
 runs where `fleetgym.hardware.catalog.iteration_fits` has one for the model, GPU, precision and TP degree, otherwise
 from the datasheet: weights and KV cache at the memory bandwidth, tokens at the tensor rate and the link
-between GPUs, and a fixed time per layer, each with an `Efficiency`. ``tools/calibrate_roofline.py`` fits
-these to 1,130 measured times per output token on H100 and H200 (TP 1 to 8, five models): mean absolute error
-23 %, median 13 %; dense models 16 % and 8 %. The time to first token is a second fit, to 98 runs with at most
-four requests at once, so it is a little pessimistic: mean 18 %, median 11 % for dense models, but 36 % and
+between GPUs, and a fixed time per layer, each with an `Efficiency`. They were fitted to 1,130 measured times per
+output token on H100 and H200 (TP 1 to 8, five models; ``tools/calibrate_roofline.py`` of commit b96ac88): mean
+absolute error 23 %, median 13 %; dense models 16 % and 8 %. The time to first token is a second fit, to 98 runs
+with at most four requests at once, so it is a little pessimistic: mean 18 %, median 11 % for dense models, but 36 % and
 38 % for mixtures of experts. Other GPUs are extrapolated: nothing was measured on them here.
 """
 
