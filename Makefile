@@ -71,8 +71,7 @@ pages: .venv/ready-dev  ## Write every page and schema anew that tools make from
 	$(BIN)/python -m tools.build_env_docs
 	$(BIN)/python -m tools.build_bounds_page
 	$(BIN)/python -m tools.bound_agents --page
-	$(BIN)/python -m tools.family_cards
-	$(BIN)/python -m tools.preview_families
+	$(BIN)/python -m tools.family_pages
 	$(BIN)/python -m tools.demand_statistics --page docs/fleet-v2.md
 	$(BIN)/python -m tools.croissant
 	$(BIN)/python -m tools.tune_agents

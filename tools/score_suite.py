@@ -39,14 +39,13 @@ from fleetgym.runtime.programs import program
 from fleetgym.scoring.comparison import is_known
 from fleetgym.scoring.statistics import counted, family_means
 from fleetgym.scoring.table import Played, Table, Task, make_table, mean_log_ratios
-from tools.family_cards import CARDS
-from tools.family_statistics import FamilyScores, cheaper_by, section, write_scores
+from tools.family_statistics import FAMILIES, FamilyScores, cheaper_by, section, write_scores
 from tools.make_instances import HEADLINE
 from tools.window_excess import BUSY, KINDS, QUIET, SHORT, excess
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Of the families' columns, of both sets.
-ORDER = (*CARDS, *HEADLINE)
+ORDER = (*FAMILIES, *HEADLINE)
 PAGE = ROOT / "docs" / "results.md"
 #: CPU times of submissions that the page reads.
 TIMINGS = ROOT / "leaderboard" / "timings"

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from places import ROOT
 
 import fleetgym
 from fleetgym.files.errors import UnknownNameError
-from tools import check_families, family_cards
+from tools import check_families, family_pages
+from tools.family_statistics import FAMILIES
 
 
 def costs(
@@ -122,8 +124,10 @@ def test_the_page_names_headline_families_that_fall_short() -> None:
     poor = {"i": costs(hold=1.01)}
     short = {family: check_families.judge(family, poor, rng) for family in ("tail", "grw")}
     passing = check_families.judge("ou", {"i": costs()}, rng)
-    assert "Short of 70 % on these samples: `tail` (0 of 1)." in family_cards.page({**short, "ou": passing})
-    assert "Short of" not in family_cards.page({"ou": passing, "grw": short["grw"]})
+    assert "Short of 70 % on these samples: `tail` (0 of 1)." in family_pages.measured(
+        {**short, "ou": passing}
+    )
+    assert "Short of" not in family_pages.measured({"ou": passing, "grw": short["grw"]})
 
 
 def test_the_bound_is_judged_over_the_family() -> None:
@@ -159,10 +163,10 @@ def test_costs_are_kept_to_the_cent_and_read_back(tmp_path: Path) -> None:
 def test_every_family_has_a_card() -> None:
     """The page names all of them, and what was measured."""
     verdict = check_families.judge("ou", {"i": costs()}, np.random.default_rng(1))
-    text = family_cards.page({"ou": verdict})
+    text = family_pages.measured({"ou": verdict})
     assert "| `ou` | +20.0 %" in text
-    assert all(f"## `{family}`" in text for family in family_cards.CARDS)
-    assert set(check_families.HEADLINE) < set(family_cards.CARDS)
+    page = (ROOT / "docs" / "families.md").read_text()
+    assert all(f"### `{family}` (" in page for family in FAMILIES)
 
 
 def test_a_family_can_be_checked_that_no_suite_holds(capsys: pytest.CaptureFixture[str]) -> None:
