@@ -30,7 +30,7 @@ from fleetgym.hardware.performance.coefficients import Deployment, Requests
 from fleetgym.hardware.performance.held import held_tokens
 from fleetgym.hardware.performance.roofline import PLANNING, Efficiency, RooflineOptions
 from fleetgym.runtime.programs import program
-from tools.build_catalog import GPU_NAMES, PRECISIONS, model_name
+from tools.make_data.catalog import GPU_NAMES, PRECISIONS, model_name
 
 SET = ["model", "system", "gemm", "backend", "backend_version"]
 POINT = ["name", "gpu", "precision", "tp", "isl", "osl"]

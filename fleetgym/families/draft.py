@@ -32,7 +32,7 @@ TEXT_GB_PER_TOKEN = 2e-6  # assumed: text and logs, kept for an hour
 #: hedging number is near one. The series behind the fits have no licence and are not shipped.
 DROPS_PER_DAY = 4.0
 
-#: Fitted at that rate by `tools/build_demand_tables.py --copula 4` to a simulated correlation of .40 and .18.
+#: Fitted at that rate (`fleetgym/data/SOURCES-demand.md`) to a simulated correlation of .40 and .18.
 COPULA = {"copula_same_region": 0.934, "copula_other_region": 0.782}
 
 

@@ -3,7 +3,7 @@
 A pool is either whole or in a drop. Drops start at random windows, take nearly all nodes, most of them at
 once, and last a lognormal time; a Gaussian copula makes pools drop together, more so within a region.
 Calibration: `fleetgym/data/SOURCES-demand.md`; the copula's parameters are fitted so that simulated availability
-correlates as measured (`tools/build_demand_tables.py --copula`).
+correlates as measured (`fleetgym/data/SOURCES-demand.md`).
 """
 
 from __future__ import annotations

@@ -1,20 +1,13 @@
-"""Turn a folder of derived public tables into the small CSV files of facts that ship in ``fleetgym/data``.
+"""Make the catalogue: tables of GPUs, models, accuracy, fits and prices.
 
-Run ``python -m tools.build_catalog FOLDER``. The output is the same bytes for the same input. Every row keeps
-a label (measured, modelled, datasheet, substituted or assumed), its source and that source's licence.
+Every row keeps a label (measured, modelled, datasheet, substituted or assumed), its source and that source's licence.
 """
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Sequence
 from pathlib import Path
-
-from fleetgym.cli.process import run_program
-from fleetgym.runtime.programs import program
-
-DATA = Path(__file__).parents[1] / "fleetgym" / "data"
 
 AIC = "ai-dynamo/aiconfigurator @ 095f58a"
 APACHE = "Apache-2.0"
@@ -78,6 +71,8 @@ DATASHEETS = (
     ),
     ("V100", 16, 900, 125, "", "", "", "", 150, 16, 8, 300, "NVIDIA V100 datasheet"),
     ("T4", 16, 320, 65, "", 130, 260, "", 0, 16, 8, 70, "NVIDIA T4 datasheet"),
+    ("GH200", 96, 4000, 989, 1978, 1978, "", "", 0, 64, 1, 1000, "NVIDIA GH200 datasheet"),
+    ("H100-NVL", 94, 3938, 835.5, 1671, 1671, "", "", 300, 64, 8, 400, "NVIDIA H100 datasheet"),
     ("H20", 96, 4000, 148, 296, 296, "", "", 450, 64, 8, 400, "NVIDIA H20 datasheet"),
     ("L20", 48, 864, 119.5, 239, 239, "", "", 0, 32, 8, 275, "NVIDIA L20 datasheet"),
     ("MI300X", 192, 5300, 1307.4, 2614.9, 2614.9, "", "", 448, 64, 8, 750, "AMD Instinct MI300X datasheet"),
@@ -350,29 +345,16 @@ INPUTS = {
 }
 
 
-def smoke(folder: Path) -> None:
-    """Build the tables from one made-up row of each source table."""
+def make_up(folder: Path) -> None:
+    """Write one made-up row of each source table."""
     words = {"gpu": "h100_sxm", "system": "h100_sxm", "gemm": "fp8", "model": "meta-llama/Llama-3.1-8B"}
     for name, columns in INPUTS.items():
         head = columns.split()
         row = [words.get(column, "1") for column in head]
         (folder / name).write_text(f"{','.join(head)}\n{','.join(row)}\n", encoding="utf-8")
-    main([str(folder), "--out", str(folder / "data")])
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Build every table."""
-    parser = program(__doc__, writes="CSV tables in fleetgym/data.", takes="Seconds.", smoke=smoke)
-    parser.add_argument(
-        "folder", type=Path, help="folder with gpu_specs.csv, model_catalog.csv and the others"
-    )
-    parser.add_argument(
-        "--out", type=Path, default=DATA, help="folder of the tables (default: fleetgym/data)"
-    )
-    arguments = parser.parse_args(argv)
+def write_tables(folder: Path, out: Path) -> None:
+    """Write every table of the catalogue."""
     for build in (build_gpus, build_models, build_accuracy, build_fits, build_prices):
-        build(arguments.folder, arguments.out)
-
-
-if __name__ == "__main__":
-    run_program(main)
+        build(folder, out)

@@ -1,34 +1,16 @@
-"""From the derived public tables (a folder that is not shipped) to the small demand tables in `fleetgym/data`.
-
-Run by the maintainers when a source changes; nothing reads the folder at run time:
-
-    python -m tools.build_demand_tables --shared DIR           # or FLEETGYM_SHARED=DIR
-    python -m tools.build_demand_tables --copula 4             # refit and print the copula for 4 drops a day
-
-`fleetgym/data/SOURCES-demand.md` states source, commit, licence and unit of every number.
-"""
+"""Make the demand tables: tenants, an hour and a week of requests, and fits of demand, drops and token lengths."""
 
 from __future__ import annotations
 
 import json
-import os
-import sys
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from fleetgym.cli.process import run_program
-from fleetgym.cli.words import of
 from fleetgym.files.documents import canonical_json, write_atomically, write_json
-from fleetgym.files.quantities import COUNT, PER_DAY
-from fleetgym.model.dynamics.availability import Drops
 from fleetgym.model.dynamics.weekly import basis
 from fleetgym.model.processes import PROFILE
-from fleetgym.runtime.programs import program
-
-DATA = Path(__file__).resolve().parents[1] / "fleetgym" / "data"
 
 #: Tenants with known token lengths on all nine days; the rest of the table has gaps or a single day. m-mid/23 is
 #: left out: its ten-minute counts are constant, so that one half of a window would give the other away.
@@ -57,13 +39,6 @@ DROP_FITS = (
 )
 #: Correlation of the availability of spot pools, measured between zones: same region, other region.
 TARGET_CORRELATION = (0.40, 0.18)
-
-
-def smoke(folder: Path) -> int:
-    """Build the tables from made-up ones, and fit the copula to few days."""
-    make_up(folder)
-    built = main(["--shared", str(folder), "--out", str(folder / "data")])
-    return built or main(["--copula", "4", "--days", "10"])
 
 
 def make_up(folder: Path) -> None:
@@ -107,39 +82,12 @@ def make_up(folder: Path) -> None:
     write_json(folder / "fit_params_availability.json", {"16": dict.fromkeys(DROP_FITS, 1.0)})
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Build the tables, or refit the copula."""
-    parser = program(
-        __doc__,
-        writes="Four tables in fleetgym/data; nothing with --copula.",
-        takes="Seconds; the copula some minutes.",
-        smoke=smoke,
-    )
-    parser.add_argument("--shared", default=os.environ.get("FLEETGYM_SHARED"), help="folder of the inputs")
-    parser.add_argument(
-        "--copula", type=of(PER_DAY), metavar="DROPS", help="fit the copula at so many drops a day"
-    )
-    parser.add_argument(
-        "--days", type=of(COUNT), default=20_000, help="simulated for the copula (default: 20,000)"
-    )
-    parser.add_argument(
-        "--out", type=Path, default=DATA, help="folder of the tables (default: fleetgym/data)"
-    )
-    arguments = parser.parse_args(argv)
-    out = arguments.out
-    if arguments.copula:
-        print(json.dumps(fit_copula(arguments.copula, arguments.days), indent=1))
-        return 0
-    if not arguments.shared:
-        parser.error("expected --shared DIR or the environment variable FLEETGYM_SHARED")
-    shared = Path(arguments.shared)
-    write_json(out / "servegen_tenants.json.gz", tenants(shared))
-    write_lines(out / "azure_hour.json", azure_hour(shared))
-    write_lines(out / "azure_week.json", azure_week(shared))
-    write_lines(out / "demand_fits.json", demand_fits(shared))
-    for name in ("servegen_tenants.json.gz", "azure_hour.json", "azure_week.json", "demand_fits.json"):
-        print(f"{name}: {(out / name).stat().st_size} bytes", file=sys.stderr)
-    return 0
+def write_tables(folder: Path, out: Path) -> None:
+    """Write every demand table."""
+    write_json(out / "servegen_tenants.json.gz", tenants(folder))
+    write_lines(out / "azure_hour.json", azure_hour(folder))
+    write_lines(out / "azure_week.json", azure_week(folder))
+    write_lines(out / "demand_fits.json", demand_fits(folder))
 
 
 def write_lines(path: Path, data: dict) -> None:
@@ -341,66 +289,3 @@ def token_classes(shared: Path) -> dict:
         "output_cv2": 1.0,
     }
     return found
-
-
-# -- the copula
-
-
-def simulated_correlation(
-    same: float, other: float, days: int, drops_per_day: float, seed: int = 20261121
-) -> tuple[float, float]:
-    """Return the correlation of simulated availability within a region and across two regions."""
-    drops = Drops(
-        drops_per_day=np.full(4, drops_per_day),
-        nodes=np.full(4, 16),
-        gpus_per_node=np.ones(4, dtype=np.int64),
-        region=np.array([0, 0, 1, 1]),
-        depth_a=4.63,
-        depth_b=0.21,
-        duration_log_mean_min=3.94,
-        duration_log_sd=1.39,
-        first_window_share=0.88,
-        copula_same_region=same,
-        copula_other_region=other,
-    )
-    rng = np.random.default_rng(seed)
-    series = np.concatenate([drops.draw(rng, 288, 300.0) for _ in range(days)])
-    matrix = np.corrcoef(series.T)
-    return float(0.5 * (matrix[0, 1] + matrix[2, 3])), float(matrix[:2, 2:].mean())
-
-
-def _excess(
-    which: int, same: float | None, other: float | None, days: int, drops: float, value: float
-) -> float:
-    """Return how far the simulated correlation is above its target; `value` stands in for the None."""
-    pair = (value if same is None else same, value if other is None else other)
-    return simulated_correlation(*pair, days, drops)[which] - TARGET_CORRELATION[which]
-
-
-def fit_copula(drops_per_day: float, days: int) -> dict:
-    """Fit both parameters by bisection, alternating, with the same random numbers in every evaluation."""
-    same, other = 0.92, 0.77
-    for _ in range(2):
-        same = bisect(partial(_excess, 0, None, other, days, drops_per_day), other, 0.99)
-        other = bisect(partial(_excess, 1, same, None, days, drops_per_day), 0.3, same)
-    reached = simulated_correlation(round(same, 3), round(other, 3), days, drops_per_day, seed=7)
-    return {
-        "copula_same_region": round(same, 3),
-        "copula_other_region": round(other, 3),
-        "simulated_same_region_other_seed": round(reached[0], 3),
-        "simulated_other_region_other_seed": round(reached[1], 3),
-        "target": TARGET_CORRELATION,
-        "days": days,
-    }
-
-
-def bisect(function, low: float, high: float, steps: int = 8) -> float:
-    """Return where an increasing function crosses zero."""
-    for _ in range(steps):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if function(middle) < 0.0 else (low, middle)
-    return 0.5 * (low + high)
-
-
-if __name__ == "__main__":
-    run_program(main)
