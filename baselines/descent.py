@@ -89,11 +89,7 @@ class Descent:
         self.candidates = shortlist(snapshot, self.shortlist)
         self.max_replicas, self.gpu_use = snapshot.max_replicas, snapshot.gpu_use
         self.wait = np.array([c.startup_windows for c in view.instance.configurations])
-        self.exclusive = [
-            np.array(members)
-            for slot, members in zip(view.instance.slots, view.instance.slot_members, strict=True)
-            if slot.exclusive
-        ]
+        self.exclusive = [np.array(members) for members in view.instance.exclusive_groups]
         self.group = np.full(view.instance.num_configurations, -1)
         for g, members in enumerate(self.exclusive):
             self.group[members] = g

@@ -99,8 +99,8 @@ class Lookahead:
         self.most_moves = FEW_MOVES if is_large else None
         self.most, self.gpu_use = snapshot.max_replicas, snapshot.gpu_use
         self.rivals = [np.zeros(0, dtype=np.int64)] * instance.num_configurations
-        for slot, members in zip(instance.slots, instance.slot_members, strict=True):
-            for c in members if slot.exclusive else ():
+        for members in instance.exclusive_groups:
+            for c in members:
                 self.rivals[c] = np.array([other for other in members if other != c], dtype=np.int64)
         budget = instance.budget
         self.paid_by_day = budget is not None and budget.kind == "pool"

@@ -150,9 +150,9 @@ class PathsProgram:
             most = drawn.available[:, t].max(axis=0)
             self.held.append(self._fleet(now, most, view.fleet[among] if t == 0 else None))
         self._budget(view, now, windows)
-        for slot, members in zip(instance.slots, instance.slot_members, strict=True):
+        for members in instance.exclusive_groups:
             some = np.flatnonzero(np.isin(among, members))
-            if slot.exclusive and some.size > 1:
+            if some.size > 1:
                 for held in self.held:
                     self.program.rows(1, [(0, held[some], 1.0)], high=1.0)
         for p in range(paths):

@@ -7,19 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from fleetgym import Instance, Snapshot
+from fleetgym import Snapshot
 
 
 def placeable(snapshot: Snapshot) -> np.ndarray:
     """Return which configurations (C,) fit availability and budget with one replica and an empty fleet."""
     fits = (snapshot.gpu_use <= snapshot.available_gpus[:, None]).all(axis=0)
     return fits & (snapshot.hold_usd <= snapshot.budget_usd) & (snapshot.max_replicas > 0)
-
-
-def exclusive_groups(instance: Instance) -> tuple[tuple[int, ...], ...]:
-    """Return the configurations of each exclusive slot, of which at most one replica may be held."""
-    slots = zip(instance.slots, instance.slot_members, strict=True)
-    return tuple(members for slot, members in slots if slot.exclusive)
 
 
 def slo_excess(snapshot: Snapshot) -> np.ndarray:

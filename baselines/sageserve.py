@@ -160,9 +160,8 @@ def cheapest_change(
     )
     if np.isfinite(snapshot.budget_usd):
         program.rows(1, [(0, held, snapshot.hold_usd / unit)], high=snapshot.budget_usd / unit)
-    for slot, members in zip(snapshot.instance.slots, snapshot.instance.slot_members, strict=True):
-        if slot.exclusive:
-            program.rows(1, [(0, held[list(members)], 1.0)], high=1.0)
+    for members in snapshot.instance.exclusive_groups:
+        program.rows(1, [(0, held[list(members)], 1.0)], high=1.0)
     answer = program.solve(LIMITS)
     if answer.values is None:
         return np.array(snapshot.fleet, dtype=np.int64)

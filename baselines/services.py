@@ -151,10 +151,8 @@ class Room:
         self.gpus_left = np.array(snapshot.available_gpus, dtype=np.int64)
         self.usd_left = float(snapshot.budget_usd)
         self.rivals: dict[int, list[int]] = {}
-        instance = snapshot.instance
-        for slot, members in zip(instance.slots, instance.slot_members, strict=True):
-            if slot.exclusive:
-                self.rivals.update({c: [other for other in members if other != c] for c in members})
+        for members in snapshot.instance.exclusive_groups:
+            self.rivals.update({c: [other for other in members if other != c] for c in members})
         for c in sorted(np.flatnonzero(fleet), key=lambda c: (snapshot.hold_usd[c], c)):
             self.add(int(c), int(fleet[c]))
 

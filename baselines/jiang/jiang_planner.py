@@ -8,7 +8,7 @@ from fleetgym import Plan, Snapshot
 from fleetgym.planning import at_least, one_of, positive_share
 
 from ..agents import RollingAgent
-from ..rates import exclusive_groups, safe_utilization, serving_seconds
+from ..rates import safe_utilization, serving_seconds
 from .exact import cheapest, cheapest_by_search, minimal_makespan
 from .problem import MakespanPlan, MakespanProblem
 from .program import Limits, cheapest_with_unserved
@@ -139,7 +139,7 @@ def problem_of(snapshot: Snapshot, busy_s: np.ndarray) -> MakespanProblem:
         available_gpus=snapshot.available_gpus,
         budget_usd_per_h=snapshot.budget_usd,
         max_replicas=snapshot.max_replicas,
-        groups=exclusive_groups(snapshot.instance),
+        groups=snapshot.instance.exclusive_groups,
     )
 
 

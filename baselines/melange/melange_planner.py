@@ -9,7 +9,7 @@ from fleetgym.planning import at_least, positive_share, whole_at_least
 
 from ..agents import RollingAgent
 from ..homogeneous import gpu_type_masks
-from ..rates import exclusive_groups, safe_utilization, serving_seconds
+from ..rates import safe_utilization, serving_seconds
 from .allocation import Allocation, Limits, Workload, allocate
 
 
@@ -113,7 +113,7 @@ class MelangePlanner:
             available_gpus=snapshot.available_gpus,
             budget_usd_per_h=snapshot.budget_usd,
             most=snapshot.max_replicas,
-            groups=exclusive_groups(snapshot.instance),
+            groups=snapshot.instance.exclusive_groups,
             unserved_usd=snapshot.unserved_usd,
         )
         found = allocate(workload, limits, gap=self.gap, nodes=self.nodes)

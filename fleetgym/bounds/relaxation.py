@@ -160,9 +160,9 @@ def relax(instance: Instance, scenario: Scenario) -> EpisodeRelaxation:
     windows = tuple(relax_window(snapshot) for snapshot in snapshots)
     longest = int(model.startup_windows.max())
     members = [
-        np.array(members)
-        for slot, members in zip(instance.slots, instance.slot_members, strict=True)
-        if slot.exclusive and len(members) > 1 and model.startup_windows[list(members)].min() >= longest
+        np.array(group)
+        for group in instance.exclusive_groups
+        if len(group) > 1 and model.startup_windows[list(group)].min() >= longest
     ]
     budget = instance.budget
     limit = np.inf if budget is None else budget.usd

@@ -70,8 +70,7 @@ def window_bound(snapshot: Snapshot, effort: Effort | None = None) -> WindowBoun
     True
     """
     window = relax_window(snapshot)
-    slots = zip(snapshot.instance.slots, snapshot.instance.slot_members, strict=True)
-    exclusive = tuple(np.array(members) for slot, members in slots if slot.exclusive and len(members) > 1)
+    exclusive = tuple(np.array(group) for group in snapshot.instance.exclusive_groups if len(group) > 1)
     budget = snapshot.instance.budget
     is_rate = budget is not None and budget.kind == "rate"
     budget_usd = snapshot.budget_usd if is_rate else np.inf

@@ -244,6 +244,12 @@ class Instance(Checked):
         return tuple(tuple(self.configuration_index[c] for c in slot.configurations) for slot in self.slots)
 
     @functools.cached_property
+    def exclusive_groups(self) -> tuple[tuple[int, ...], ...]:
+        """Configuration indices of each exclusive slot; at most one replica of a group may run."""
+        pairs = zip(self.slots, self.slot_members, strict=True)
+        return tuple(members for slot, members in pairs if slot.exclusive)
+
+    @functools.cached_property
     def gpu_use(self) -> np.ndarray:
         """GPUs that one replica takes from each pool, U in the model: int64 (pools, configurations)."""
         pool_of = {tier.id: tier.pool for tier in self.tiers}
