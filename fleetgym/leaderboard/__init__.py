@@ -1,1 +1,1 @@
-"""From a results file to a leaderboard that nobody has to trust: submissions, their verification, and the page."""
+"""Make submissions, verify them, run seasons, and write the pages of leaderboards and reports."""

@@ -1,4 +1,4 @@
-"""A suite's best-known costs in, those out that the reference evaluator does not confirm, one by one."""
+"""Check a suite's best-known costs: replay the actions that achieve them through the reference evaluator."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fleetgym.files.errors import FleetgymError
-from fleetgym.leaderboard.replay import replay_episode
+from fleetgym.leaderboard.replay import why_not_confirmed
 from fleetgym.leaderboard.workers import in_order
-from fleetgym.model.library import list_tasks, load_instance, load_scenarios, parse_task, task_name
+from fleetgym.model.library import list_tasks, parse_task, task_name
 from fleetgym.scoring.best_known import (
     BestKnown,
     actions_folder,
     best_known_path,
-    is_same_cost,
     read_actions,
     read_best_known,
 )
@@ -53,7 +52,7 @@ def replay_best_known(
     known = read_best_known(best_known_path(suite))
     items = [(folder, task, best) for task, best in known.tasks.items() if task in wanted]
     wrong = {}
-    for k, reason in enumerate(in_order(why_not_confirmed, items, workers)):
+    for k, reason in enumerate(in_order(check_best_known, items, workers)):
         if reason is not None:
             wrong[items[k][1]] = reason
         if progress is not None:
@@ -61,18 +60,10 @@ def replay_best_known(
     return wrong
 
 
-def why_not_confirmed(item: Item) -> str | None:
+def check_best_known(item: Item) -> str | None:
     """Return why the reference evaluator does not confirm a best-known cost, or None."""
     folder, task, best = item
     name, number = parse_task(task)
-    try:
-        instance = load_instance(name)
-        if best.instance_hash != instance.content_hash:
-            return "found on another version of the instance"
-        actions = read_actions(folder, name, number)
-        replayed, _ = replay_episode(instance, load_scenarios(name)[number], actions, name, number)
-    except (FleetgymError, FileNotFoundError, IndexError) as error:
-        return str(error)
-    if not is_same_cost(best.value_usd, replayed.cost_usd):
-        return f"says {best.value_usd!r} USD, the replay {replayed.cost_usd!r}"
-    return None
+    return why_not_confirmed(
+        name, number, best.instance_hash, best.value_usd, lambda _: read_actions(folder, name, number)
+    )

@@ -1,4 +1,4 @@
-"""Our own SVG pictures as PDF files, for papers: drawn by svglib and reportlab, the same bytes each time."""
+"""Convert the SVG pictures to PDF files for papers, by svglib and reportlab; the bytes are the same each time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the leaderboard believes: one file per verified row, written by `verify` or `rerun`, read by the page."""
+"""Read and write records, one file per verified row: `verify` and `rerun` write them, the page reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The leaderboard's small hand-kept files in, checked entries out: withdrawn rows, machines, seasons, releases.
+"""Read the leaderboard's registers: withdrawn rows, machines, seasons, releases and rewritten files.
 
 A release freezes a set of best-known costs under its name: a copy of the set and the copy's checksum.
 """
@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import tomli_w
 
 from fleetgym.files.documents import canonical_hash, read_text, write_atomically, write_json
 from fleetgym.files.errors import DataError, FleetgymError
@@ -84,7 +85,7 @@ class Release:
 
 @dataclasses.dataclass(frozen=True)
 class Registers:
-    """All of them."""
+    """The entries of all registers."""
 
     withdrawn: tuple[Withdrawn, ...] = ()
     machines: tuple[Machine, ...] = ()
@@ -166,14 +167,10 @@ def freeze(board: str | os.PathLike[str], suite: str, date: str) -> Release:
                 f"{present.name} of {family} is frozen already; give the new values a new name"
             )
     write_json(release_path(board, release), to_jsonable(present))
-    blocks = ["[[release]]\n" + _plain_toml(entry) for entry in (*known, release)]
     head = "# Frozen sets of best-known costs, written by `fleetgym leaderboard --freeze`.\n\n"
-    write_atomically(Path(board) / "releases.toml", (head + "\n".join(blocks)).encode())
+    text = tomli_w.dumps({"release": [to_jsonable(entry) for entry in (*known, release)]})
+    write_atomically(Path(board) / "releases.toml", (head + text).encode())
     return release
-
-
-def _plain_toml(entry: Any) -> str:
-    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in to_jsonable(entry).items())
 
 
 def set_sha256(best: BestKnownSet) -> str:

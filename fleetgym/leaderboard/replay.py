@@ -1,10 +1,10 @@
-"""One claimed episode in, the reference evaluator's numbers out: actions are replayed, claims compared."""
+"""Replay the actions of an episode through the reference evaluator, and compare what was claimed of it."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -13,16 +13,15 @@ from fleetgym.evaluation.changes import decode_actions
 from fleetgym.evaluation.results import check_windows
 from fleetgym.evaluation.results_format import COST_TERMS, Costs, EpisodeResult
 from fleetgym.files.documents import parse_json
-from fleetgym.files.errors import DataError
+from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.files.schema import read_object
 from fleetgym.leaderboard.record import FailureMark, VerifiedEpisode
 from fleetgym.leaderboard.submission import DECLARATION, EPISODES_FORMATS, Submission
 from fleetgym.model.actions import ActionSpace
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import load_instance, load_scenarios, task_name
-from fleetgym.model.scenario import Scenario
 from fleetgym.reference import CertificateError
-from fleetgym.scoring.best_known import TOLERANCE
+from fleetgym.scoring.best_known import TOLERANCE, is_same_cost
 
 #: Claimed shares of requests are compared absolutely.
 SHARE_TOLERANCE = 1e-7
@@ -52,14 +51,52 @@ def replay_claim(claim: Claim) -> VerifiedEpisode:
         actions = decode_actions(episode.actions, instance.num_windows, options)
         _check_actions(episode, actions, claim.submission.agent.division)
         check_windows(episode, EPISODES_FORMATS[claim.submission.format], instance.num_windows)
-        replayed = replay_episode(instance, scenario, actions, claim.instance, claim.scenario)
-        _compare(episode, *replayed)
+        replayed, windows = replay_episode(claim.instance, claim.scenario, actions)
+        _compare(episode, replayed, windows)
     except DataError as error:
         raise DataError(error.message, f"$[{claim.number}]{error.path.removeprefix('$')}") from None
-    failure = episode.failure
+    return with_end(replayed, episode)
+
+
+def with_end(replayed: VerifiedEpisode, played: EpisodeResult) -> VerifiedEpisode:
+    """Return a replayed episode, marked with when its agent failed or spent its budget."""
+    failure = played.failure
     marked = None if failure is None else FailureMark(window=failure.window, kind=failure.kind)
-    spent = episode.budget_spent_at_window
-    return dataclasses.replace(replayed[0], failure=marked, budget_spent_at_window=spent)
+    return dataclasses.replace(replayed, failure=marked, budget_spent_at_window=played.budget_spent_at_window)
+
+
+def why_not_confirmed(
+    name: str,
+    number: int,
+    content_hash: str,
+    cost_usd: float,
+    read: Callable[[Instance], np.ndarray],
+) -> str | None:
+    """Return why the reference evaluator does not confirm the cost of a task, or None if it does.
+
+    Parameters
+    ----------
+    name : str
+        The instance.
+    number : int
+        The scenario.
+    content_hash : str
+        Of the instance that was played.
+    cost_usd : float
+        The stored cost.
+    read : callable
+        Returns the actions on the instance, int (windows, slots).
+    """
+    try:
+        instance = load_instance(name)
+        if content_hash != instance.content_hash:
+            return "another version of the instance was played"
+        replayed, _ = replay_episode(name, number, read(instance))
+    except (FleetgymError, FileNotFoundError, IndexError) as error:
+        return str(error)
+    if not is_same_cost(cost_usd, replayed.cost_usd):
+        return f"says {cost_usd!r} USD, the replay {replayed.cost_usd!r}"
+    return None
 
 
 def _check_job(episode: EpisodeResult, claim: Claim) -> None:
@@ -92,18 +129,16 @@ def check_one_shot(actions: np.ndarray) -> None:
         raise DataError(message, "$.actions")
 
 
-def replay_episode(
-    instance: Instance, scenario: Scenario, actions: np.ndarray, name: str, number: int
-) -> tuple[VerifiedEpisode, list[float]]:
+def replay_episode(name: str, number: int, actions: np.ndarray) -> tuple[VerifiedEpisode, list[float]]:
     """Play actions through the reference evaluator.
 
     Parameters
     ----------
-    instance, scenario
-        The task.
+    name : str
+        The instance.
+    number : int
+        The scenario.
     actions : ndarray of int, shape (windows, slots)
-    name, number
-        What the task is called.
 
     Returns
     -------
@@ -115,6 +150,7 @@ def replay_episode(
     DataError
         If an action does not exist, or a window's routing cannot be proven optimal.
     """
+    instance, scenario = load_instance(name), load_scenarios(name)[number]
     try:
         steps = reference.replay(instance, scenario, actions.tolist())
     except CertificateError as error:

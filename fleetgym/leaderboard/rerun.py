@@ -1,4 +1,4 @@
-"""A submission's code and a season's private tasks in, a fresh record out: played isolated, then replayed.
+"""Play a submission's code on a season's private tasks, isolated, and replay what it did: a fresh record.
 
 What is run is a copy of the code folder that the maintainer names, made of the files whose checksum was compared with
 the declared one; of the submission itself nothing is executed. Only runs that could see and reach nothing are ranked.
@@ -26,19 +26,18 @@ from fleetgym.evaluation.run import evaluate
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.leaderboard.record import (
     RECORD_FORMAT,
-    FailureMark,
     Record,
     VerifiedEpisode,
     write_record,
 )
 from fleetgym.leaderboard.registers import Season
-from fleetgym.leaderboard.replay import check_one_shot, replay_episode
+from fleetgym.leaderboard.replay import check_one_shot, replay_episode, with_end
 from fleetgym.leaderboard.season import best_known_command, fresh_suite, instances_from
 from fleetgym.leaderboard.submission import Submission, open_submission
 from fleetgym.leaderboard.submit import copy_code, folder_sha256
 from fleetgym.leaderboard.verify import mark
 from fleetgym.leaderboard.workers import in_order
-from fleetgym.model.library import load_instance, load_scenarios, task_name
+from fleetgym.model.library import task_name
 from fleetgym.runtime.variables import environment_variable
 from fleetgym.runtime.version import __version__
 from fleetgym.scoring.best_known import best_known_path, is_same_cost, load_best_known
@@ -260,15 +259,10 @@ class Replay:
 def confirm(replay: Replay) -> VerifiedEpisode:
     """Return the reference evaluator's numbers of an episode; raise if its cost is another."""
     played = replay.episode
-    scenario = load_scenarios(played.instance)[played.scenario]
-    problem = load_instance(played.instance)
-    replayed, _ = replay_episode(problem, scenario, replay.actions, played.instance, played.scenario)
+    replayed, _ = replay_episode(*played.task, replay.actions)
     if not is_same_cost(played.cost_usd, replayed.cost_usd):
         task = task_name(played.instance, played.scenario)
         raise DataError(f"{task}: played at {played.cost_usd!r} USD, the replay says {replayed.cost_usd!r}")
-    failure = played.failure
     if replay.one_shot:
-        check_one_shot(replay.actions if failure is None else replay.actions[: failure.window])
-    marked = None if failure is None else FailureMark(window=failure.window, kind=failure.kind)
-    spent = played.budget_spent_at_window
-    return dataclasses.replace(replayed, failure=marked, budget_spent_at_window=spent)
+        check_one_shot(replay.actions[: None if played.failure is None else played.failure.window])
+    return with_end(replayed, played)

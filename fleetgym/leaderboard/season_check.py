@@ -1,4 +1,4 @@
-"""An ended season in, the costs that are not confirmed out: tasks are drawn again, recorded actions replayed."""
+"""Check an ended season: draw its tasks again, and replay the actions of its rows and best-known costs."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from fleetgym.evaluation.changes import decode_actions
 from fleetgym.files.errors import FleetgymError
-from fleetgym.leaderboard.best_known import why_not_confirmed
+from fleetgym.leaderboard.best_known import check_best_known
 from fleetgym.leaderboard.record import Record, VerifiedEpisode
 from fleetgym.leaderboard.registers import Season
-from fleetgym.leaderboard.replay import replay_episode
+from fleetgym.leaderboard.replay import why_not_confirmed
 from fleetgym.leaderboard.season import draw_season, instances_from, published_best_known, revealed_seed
 from fleetgym.leaderboard.standings import read_records
 from fleetgym.leaderboard.workers import in_order
 from fleetgym.model.actions import ActionSpace
-from fleetgym.model.library import load_instance, load_scenarios, task_name
-from fleetgym.scoring.best_known import is_same_cost, read_best_known
+from fleetgym.model.instance import Instance
+from fleetgym.model.library import task_name
+from fleetgym.scoring.best_known import read_best_known
 
 
 def check_season(
@@ -69,7 +72,7 @@ def check_season(
         draw_season(season, seed, drawn)
         with instances_from(drawn):
             replays = itertools.chain(
-                in_order(_reason, rows, workers), in_order(why_not_confirmed, best, workers)
+                in_order(_reason, rows, workers), in_order(check_best_known, best, workers)
             )
             for k, (name, reason) in enumerate(zip(names, replays, strict=True)):
                 if reason is not None:
@@ -82,18 +85,12 @@ def check_season(
 def _reason(row: tuple[Record, VerifiedEpisode]) -> str | None:
     """Return why an episode is not confirmed, or None."""
     record, episode = row
-    if episode.actions is None:
+    changes = episode.actions
+    if changes is None:
         return "the record keeps no actions"
-    try:
-        instance = load_instance(episode.instance)
-        if record.instances[episode.instance].content_hash != instance.content_hash:
-            return "played on another version of the instance"
-        scenario = load_scenarios(episode.instance)[episode.scenario]
-        options = ActionSpace(instance).nvec.tolist()
-        actions = decode_actions(episode.actions, instance.num_windows, options)
-        replayed, _ = replay_episode(instance, scenario, actions, *episode.task)
-    except (FleetgymError, IndexError) as error:
-        return str(error)
-    if not is_same_cost(episode.cost_usd, replayed.cost_usd):
-        return f"says {episode.cost_usd!r} USD, the replay {replayed.cost_usd!r}"
-    return None
+
+    def read(instance: Instance) -> np.ndarray:
+        return decode_actions(changes, instance.num_windows, ActionSpace(instance).nvec.tolist())
+
+    played = record.instances[episode.instance].content_hash
+    return why_not_confirmed(*episode.task, played, episode.cost_usd, read)

@@ -1,4 +1,4 @@
-"""A season's private folder in, what lets anybody check it out: its seed, its rows' actions, its best-known costs."""
+"""End a season: publish its seed, its rows' actions and its best-known costs, so that anybody can check them."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def build_site(
 
 
 class _Links:
-    """Where the files of rows and the guides are, seen from the page in its usual place; only what exists is named."""
+    """Links from the page, in its usual place, to the files of rows and to the guide, if they exist."""
 
     def __init__(self, root: Path, target: Path, boards: Sequence[Board]):
         self._root, self._target = root, target

@@ -1,4 +1,4 @@
-"""A leaderboard's folder in, its tables out: verified records only, against a frozen set of best-known costs.
+"""Compute the tables of a leaderboard from its verified records and a frozen set of best-known costs.
 
 submissions/<id>/      what was submitted
 verified/<id>.json.gz  what `fleetgym verify` found, replayed rows
@@ -37,7 +37,7 @@ class Shift:
 
     @property
     def is_flagged(self) -> bool:
-        """Whether the fresh score is worse beyond the interval; better says that best-known costs could be lower."""
+        """Whether the whole interval lies above zero: the fresh score is worse."""
         return self.interval is not None and self.interval[0] > 0.0
 
 

@@ -1,4 +1,4 @@
-"""A submission's folder in, its checked declaration and a bounded stream of its lines out; nothing in it is executed.
+"""Read a submission's folder: check its declaration, and stream its lines in bounded memory. Nothing is executed.
 
 A submission is `submission.toml` (who, what, checksums), `episodes.jsonl.gz` (a results file of one agent: actions and
 claimed costs) and, if its author likes, `README.md`. Nothing else may lie in the folder.
@@ -52,7 +52,7 @@ _FIRST_DAY = datetime.date(2024, 1, 1)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AgentCard:
-    """Who competes."""
+    """The agent that competes."""
 
     name: str = spec(AgentName(1, 60), doc="as the table shows it")
     entry: str = spec(Line(1, 400), doc="what `rerun` makes, as for make_agent: the agent of the episodes")
@@ -136,7 +136,7 @@ def submission_id(folder: str | os.PathLike[str]) -> str:
 
 
 def is_submission_id(name: str) -> bool:
-    """Whether a submission may be called so."""
+    """Return whether a submission may have this name."""
     try:
         FOLDER_NAME.read(name, "$")
     except DataError:
@@ -146,7 +146,7 @@ def is_submission_id(name: str) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class SubmissionFiles:
-    """A submission's folder as it was read, once: what was checked is what is used, whatever happens to the files."""
+    """The content of a submission's folder, read once. Later changes of the files have no effect."""
 
     id: str
     submission: Submission
@@ -282,7 +282,7 @@ def _check_suite(run: RunCard) -> None:
 
 
 def check_identity(submission: Submission, board: str | os.PathLike[str]) -> None:
-    """Refuse what a submission cannot be: an agent of ours that it is not, of another time, against no known set.
+    """Check a submission's name, date and best-known set.
 
     Parameters
     ----------

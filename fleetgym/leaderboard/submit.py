@@ -1,4 +1,4 @@
-"""A results file in, a submission's folder out: one agent's episodes, a declaration, and a README to fill in."""
+"""Make a submission from a results file: one agent's episodes, a declaration, and a README to fill in."""
 
 from __future__ import annotations
 

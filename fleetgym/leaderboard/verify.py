@@ -1,4 +1,4 @@
-"""A submission in, a record of recomputed numbers out: every action is replayed, and no claim is believed."""
+"""Verify a submission: replay every action, and record the recomputed numbers."""
 
 from __future__ import annotations
 

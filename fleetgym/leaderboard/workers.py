@@ -1,4 +1,4 @@
-"""Work in, results out in order: spawned processes, and no more of the work read ahead than they can soon do."""
+"""Run work in parallel processes, and yield the results in order, with little of the work read ahead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Played tasks of several rows in, one comparable line per row out; the page and the report print the same lines."""
+"""Make a table of scores from the tasks that several rows have played; page and report show the same lines."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ import fleetgym
 from fleetgym.bounds.exact import optimal_fleets
 from fleetgym.capacity.risk import plan_with_risk
 from fleetgym.files.errors import DataError, UnknownNameError
-from fleetgym.leaderboard.best_known import why_not_confirmed
+from fleetgym.leaderboard.best_known import check_best_known
 from fleetgym.model import library
 from fleetgym.model.instance import instance_schema
 from fleetgym.model.library import list_instances, load_instance, load_scenarios
@@ -204,8 +204,8 @@ def test_best_known_costs_are_of_tasks(tmp_path: Path) -> None:
         write_best_known(tmp_path / "b.json", dataclasses.replace(known, tasks={name: best}))
         with pytest.raises(DataError, match=r"b\.json: \$\.tasks"):
             read_best_known(tmp_path / "b.json")
-    assert "unknown instance" in str(why_not_confirmed((tmp_path, "fleet-v0/toy/none#0", best)))
-    assert "no such file" in str(why_not_confirmed((tmp_path, "fleet-v0/toy/drop#0", best))).lower()
+    assert "unknown instance" in str(check_best_known((tmp_path, "fleet-v0/toy/none#0", best)))
+    assert "no such file" in str(check_best_known((tmp_path, "fleet-v0/toy/drop#0", best))).lower()
 
 
 def test_published_schemas_are_the_code_s() -> None:
