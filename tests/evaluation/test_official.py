@@ -181,7 +181,7 @@ def test_what_starts_goes_on_when_the_budget_is_spent(monkeypatch: pytest.Monkey
     assert episode.actions == ((0, 0, 1), (1, 0, 2))
     assert episode.timing is not None
     assert episode.timing.act_cpu_s == (0.0, 0.0, 1.5)  # what spent the budget counts
-    assert episode.decisions == 3
+    assert episode.decisions(10) == 3
 
 
 def test_a_run_of_bad_agents_leaves_the_good_ones_unharmed(quick: None, tmp_path: Path) -> None:
