@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetgym.planning import borrow, inline, jit
+from fleetgym.planning import borrow, entry, inline, jit
 
 # NumPy integers, because Numba compiles a kernel anew for every Python constant that it is called with.
 # Columns of `Problem.pairs`. Loads are those of the whole workload, at columns LOAD, LOAD + 1, LOAD + 2.
@@ -723,3 +723,19 @@ def solve(p, states, scratch, orders, passes, patience):
             if waited == patience:
                 return best_cost, k + 1
     return best_cost, orders.shape[0]
+
+
+def _example():
+    """Return a problem, a state and work space in their types."""
+    row, table = np.zeros(1), np.zeros((1, 1))
+    whole, wholes, flags = (
+        np.zeros(1, dtype=np.int64),
+        np.zeros((1, 1), dtype=np.int64),
+        np.zeros(1, dtype=np.bool_),
+    )
+    problem = Problem(np.zeros((1, 1, 8)), row, table, row, row, wholes, whole, table, row)
+    state = State(row, table, table, table, row, row, whole)
+    return problem, (state,) * 4, Scratch(wholes, flags, flags, flags), wholes
+
+
+entry(solve, *_example(), 0, 0)

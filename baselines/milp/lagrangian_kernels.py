@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetgym.planning import jit
+from fleetgym.planning import entry, jit
 
 #: States of a column.
 CLOSED, UNDECIDED, OPEN = np.array([-1, 0, 1])
@@ -224,3 +224,8 @@ def ascend(r, state, multipliers, scale, target, iterations, patience, average):
             at[k] = min(max(at[k] + step * scale[k] ** 2 * direction[k], 0.0), r.highest[k])
     average /= max(weight, 1e-12)
     return best
+
+
+_ROW, _TABLE, _WHOLES = np.zeros(1), np.zeros((1, 1)), np.zeros(1, dtype=np.int64)
+_EXAMPLE = Relaxation(_TABLE, _TABLE, _TABLE, _TABLE, _TABLE, _ROW, _TABLE, _WHOLES, _ROW, _ROW)
+entry(ascend, _EXAMPLE, _WHOLES, _ROW, _ROW, 0.0, 0, 0, _ROW)

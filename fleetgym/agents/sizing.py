@@ -15,7 +15,7 @@ import numpy as np
 from fleetgym.agents.arguments import at_least
 from fleetgym.agents.view import View
 from fleetgym.files.errors import FleetgymError
-from fleetgym.kernels.pointers import PackedPointers
+from fleetgym.kernels.lowlevel import PackedPointers
 from fleetgym.kernels.records import PackedConditions
 from fleetgym.kernels.sizing import (
     BUDGET_USD,

@@ -14,7 +14,7 @@ from fleetgym.agents.arguments import is_number, one_of, whole_at_least
 from fleetgym.files.errors import FleetgymError
 from fleetgym.files.schema import shown
 from fleetgym.kernels.routing import route
-from fleetgym.kernels.routing_data import new_basis, new_workspace
+from fleetgym.kernels.routing_workload import new_basis, new_workspace
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import InstanceSource, load_instance

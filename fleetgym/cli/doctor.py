@@ -141,10 +141,14 @@ def warmup() -> str:
         The cache folder, or a note that nothing can be kept.
     """
     from fleetgym.agents.view import View
+    from fleetgym.evaluation.isolation.agent_runner import load_kernels
     from fleetgym.evaluation.jobs import Job, run_job
     from fleetgym.kernels.compile import cache_folder
+    from fleetgym.model.library import load_instance
 
-    for name in ("hold", "gh", "agh", "margin", "lookahead"):
+    agents = ("hold", "gh", "agh", "margin", "lookahead")
+    load_kernels(load_instance(_toy()), agents)
+    for name in agents:
         run_job(Job(name, _toy(), 0), isolate="never")
     view = View(_toy())
     view.steady_cost_usd(view.fleet)  # as agents ask for it

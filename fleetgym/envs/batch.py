@@ -16,9 +16,9 @@ import numpy as np
 
 from fleetgym.files.errors import FleetgymError
 from fleetgym.kernels.batch import Episodes, Report, Setting, Shape, advance_episodes, columns, pack_batch
-from fleetgym.kernels.pointers import PackedPointers
+from fleetgym.kernels.lowlevel import PackedPointers
 from fleetgym.kernels.records import Memory, PackedConditions, pack_problem
-from fleetgym.kernels.routing_data import new_workspace
+from fleetgym.kernels.routing_workload import new_workspace
 from fleetgym.kernels.window import new_memory, new_played
 from fleetgym.model.actions import ActionSpace
 from fleetgym.model.conditions import Conditions

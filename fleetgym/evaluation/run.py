@@ -218,8 +218,9 @@ def play_jobs(
     path = resume if resume is not None else out
     recording = Recording(jobs, suite, player, path, resume=resume is not None)
     try:
-        if workers > 1 and len(recording.todo) > 1:
-            load_kernels(load_instance(jobs[0].instance))  # or every worker would compile them
+        if recording.todo:
+            agents = {job.agent for job in jobs}
+            load_kernels(load_instance(jobs[0].instance), agents)  # not between episodes
         recording.check_speed("before")
         if executor is None:
             episodes = play(player, recording.todo, workers)

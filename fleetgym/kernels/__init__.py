@@ -1,1 +1,1 @@
-"""All compiled code: plain functions that take NumPy arrays, trust them, and return arrays or numbers."""
+"""Play windows, solve the routing LP, size and price fleets: compiled functions over NumPy arrays, which they trust."""

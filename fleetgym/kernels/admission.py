@@ -1,4 +1,4 @@
-"""Admission takes a target fleet and its limits, and returns the fleet's new state (section 2 of the model page).
+"""Admit a target fleet within its limits: from a fleet's state to its next one (section 2 of the model page).
 
 A fleet state is an int64 array of shape (configurations, 1 + 2 K), K being the longest start-up in windows (at
 least 1): column 0 counts running replicas, column k those that start serving in k windows, column K + k
@@ -7,7 +7,7 @@ those that are draining and released in k windows.
 
 import numpy as np
 
-from fleetgym.kernels.compile import extern, inline, jit
+from fleetgym.kernels.compile import extern, inline
 
 #: Rows of the array of moves that `admit` fills, each of shape (configurations,).
 LEAVING, PENDING, GRANTED, DENIED, LOST = range(5)
@@ -219,7 +219,7 @@ def _draining(state, moves, c):
 
 @inline
 def _fits_undrained(state, moves, c, gpu_use, available, used, hold_usd, fee_usd, budget_usd):
-    """Tell whether one more replica of c would fit if nothing left or drained."""
+    """Return whether one more replica of c would fit if nothing left or drained."""
     for g in range(gpu_use.shape[0]):
         missing = used[g] + gpu_use[g, c] - available[g]
         if gpu_use[g, c] > 0 and missing > 0:
@@ -315,7 +315,7 @@ def count_held(state, held):
 
 @inline
 def is_settled(target, state, held, gpu_use, available, hold_usd, budget_usd):
-    """Tell whether the fleet is the target and within all limits, so that `admit` would change nothing."""
+    """Return whether the fleet is the target and within all limits, so that `admit` would change nothing."""
     for c in range(target.shape[0]):
         if target[c] != _present(state, c):
             return False
@@ -332,7 +332,6 @@ def is_settled(target, state, held, gpu_use, available, hold_usd, budget_usd):
     return not _over_budget(usd, budget_usd)
 
 
-@jit
 def admit(
     target,
     state,

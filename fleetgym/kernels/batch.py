@@ -1,4 +1,4 @@
-"""A batch takes actions, plays one window of each episode, and writes what is seen, paid and allowed after it.
+"""Play one window of each episode of a batch, and write what is seen, paid and allowed after it.
 
 Episodes of instances of one shape lie in arrays whose first axis counts instances, scenarios or episodes. The
 environment with one episode uses the same kernel as a batch, so that their numbers are the same.
@@ -11,9 +11,9 @@ import numpy as np
 
 from fleetgym.kernels import admission, economics
 from fleetgym.kernels.admission import DENIED, GRANTED, LOST
-from fleetgym.kernels.compile import inline, jit
+from fleetgym.kernels.compile import entry, inline, jit
 from fleetgym.kernels.economics import SECONDS_PER_DAY
-from fleetgym.kernels.pointers import Packer, borrow
+from fleetgym.kernels.lowlevel import Packer, borrow
 from fleetgym.kernels.records import (
     EXAMPLE_CONDITIONS,
     EXAMPLE_FLEET,
@@ -23,7 +23,6 @@ from fleetgym.kernels.records import (
     PackedConditions,
     unpack,
 )
-from fleetgym.kernels.timer import ELSEWHERE, REPORT, count_ticks
 from fleetgym.kernels.window import BUDGET_KIND, BUDGET_USD, POOL_BUDGET, budget_usd, extern_play
 
 #: Most that the demand of a workload may differ from nominal in an observation, as a natural logarithm.
@@ -229,7 +228,7 @@ def _write_mask(gpu_use, rental_usd, model_storage_usd, available, price, limit_
 
 @inline
 def _is_limit_known(limits, limit_usd, available, price, now_usd, e):
-    """Tell whether the mask of episode `e` is for these limits; keep them."""
+    """Return whether the mask of episode `e` is for these limits; keep them."""
     same = now_usd == limit_usd[e]
     limit_usd[e] = now_usd
     for g in range(available.shape[0]):
@@ -396,8 +395,7 @@ def advance_episodes(batch, actions, begin, first, stop):
         if begin[e] == 2:
             continue
         packed = problems[episodes.position[e, 0]]
-        problem, work, played = unpack(packed)
-        count_ticks(work.timer, ELSEWHERE)
+        problem, _, played = unpack(packed)
         forced_outages = 0
         if begin[e] == 1:
             _begin(setting, episodes, played, e)
@@ -406,5 +404,7 @@ def advance_episodes(batch, actions, begin, first, stop):
             if status != 0 and failed < 0:
                 failed = e
         _tell(setting, episodes, report, problem, played, forced_outages, e)
-        count_ticks(work.timer, REPORT)
     return failed
+
+
+entry(advance_episodes, EXAMPLE_PACKED, EXAMPLE_FLEET, np.zeros(1, dtype=np.uint8), 0, 0)

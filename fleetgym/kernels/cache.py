@@ -1,12 +1,12 @@
-"""The folder of compiled kernels: files that Numba wrote go in; only files with the right checksum stay.
+"""Keep compiled kernels in a folder: files that Numba wrote stay as long as their checksums are those sealed.
 
 Numba keys its cache by the file that holds a function, so it would miss an edit of a *callee* in another file.
 Here the folder's name is a digest of all kernel sources, of their place, of the versions and of the processor.
 Any edit starts a new folder. So does another installation, because Numba does not find what was compiled elsewhere.
 
 Numba loads whatever lies in its folder. A damaged file may raise, crash the process, or give wrong numbers.
-So each file has a seal beside it: a small file with its checksum, written as soon as the kernel is compiled.
-Files without the right seal are removed before Numba looks, and the kernel is compiled again.
+So the file `seals` lists a checksum of each file, written as soon as the kernel is compiled.
+Files without a seal are removed before Numba looks, and their kernels are compiled again.
 """
 
 from __future__ import annotations
@@ -19,16 +19,12 @@ import platform
 import shutil
 import tempfile
 import time
-import uuid
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-import llvmlite.binding
-import numba
+from fleetgym.kernels.lowlevel import compiler
 
 _SOURCES = Path(__file__).parent
-_SEAL = ".sha256"
-_KEPT = (".nbi", ".nbc")  # Numba's index of one function, and compiled code
 _SPACE_BYTES = 4 << 20  # a folder must have so much space left; all kernels together need less
 _ABANDONED_S = 3600.0  # a temporary file this old belongs to a process that was killed
 
@@ -47,11 +43,9 @@ def source_digest() -> str:
     16
     """
     digest = hashlib.sha256()
-    profile = os.environ.get("FLEETGYM_PROFILE", "")  # changes what is compiled, see `kernels.timer`
     place = str(_SOURCES)  # Numba looks nowhere else for what it compiled there
-    processor = str(llvmlite.binding.get_host_cpu_name())
-    versions = numba.__version__, llvmlite.__version__, platform.python_version(), platform.machine()
-    for part in (*versions, processor, profile, place):
+    versions = *compiler(), platform.python_version(), platform.machine()
+    for part in (*versions, place):
         digest.update(part.encode() + b"\0")
     for path in sorted(_SOURCES.glob("*.py")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -73,7 +67,7 @@ def _candidates() -> Iterator[Path]:
 
 
 def _is_ours_and_writable(folder: Path) -> bool:
-    """Create `folder` if need be; tell whether we own it and can write to it.
+    """Create `folder` if need be; return whether we own it and can write to it.
 
     Compiled code is loaded from there, so a folder that somebody else owns is refused.
     """
@@ -89,41 +83,103 @@ def _is_ours_and_writable(folder: Path) -> bool:
         return False
 
 
-@functools.cache
 def cache_folder() -> Path | None:
     """Return the folder that holds this version's compiled kernels, or None where none can be written.
 
     ``FLEETGYM_CACHE_DIR`` and ``NUMBA_CACHE_DIR`` are tried first, then the user's cache folder, then a
-    temporary one. The first call removes what is damaged.
+    temporary one. The first call removes what is damaged, unless another process is compiling: see `examine`.
     """
+    return _adopted[0] if _adopted else _find_folder()
+
+
+_adopted: list[Path] = []
+
+
+def adopt(folder: Path) -> None:
+    """Let this process use the folder of the one that started it, which has removed what is damaged."""
+    _adopted[:] = [folder]
+
+
+@functools.cache
+def _find_folder() -> Path | None:
     digest = source_digest()
     for base in _candidates():
         folder = base / f"kernels-{digest}"
         if not _is_ours_and_writable(folder):
             continue
-        with contextlib.suppress(OSError):  # something damaged cannot be removed: try the next folder
-            remove_damaged(folder)
+        with contextlib.suppress(OSError), locked(folder, 0.0) as is_alone:
+            if is_alone:
+                remove_damaged(folder)  # what cannot be removed raises: try the next folder
+            else:
+                _unexamined.append(folder)
             return folder
     return None
+
+
+_unexamined: list[Path] = []
+
+
+def examine(folder: Path) -> None:
+    """Remove what is damaged if `cache_folder` could not, once the other process has sealed what it compiled."""
+    if _unexamined:
+        with contextlib.suppress(OSError), locked(folder):
+            remove_damaged(folder)
+        _unexamined.clear()
+
+
+@contextlib.contextmanager
+def locked(folder: Path, patience_s: float = 300.0) -> Iterator[bool]:
+    """Hold the lock of a folder, so that one process at a time compiles into it; yield whether it was free in time.
+
+    The lock ends with its process, however that ends. Where there are no locks, or none is free in time, this one
+    goes on all the same: that costs time and does no harm.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield True
+        return
+    with open(folder / "lock", "a") as file:
+        end, is_busy = time.monotonic() + patience_s, True
+        while is_busy:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_busy = False
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    break
+                time.sleep(0.05)
+            except OSError:  # a file system without locks
+                is_busy = False
+        yield not is_busy
 
 
 # --- seals ------------------------------------------------------------------------------------------------
 
 
-def _checksum(path: Path) -> str:
-    """Return the checksum of a file and of its name, so that no file can take another's place."""
-    return hashlib.sha256(path.name.encode() + b"\0" + path.read_bytes()).hexdigest()
+def is_kernel(path: Path) -> bool:
+    """Return whether a path is that of a file that Numba keeps a kernel in."""
+    return path.suffix in (".nbi", ".nbc")  # Numba's index of one function, and compiled code
 
 
-def _seal_of(path: Path) -> Path:
-    return path.with_name(path.name + _SEAL)
+def _seal_of(path: Path) -> str:
+    """Return the line that seals a file: its checksum and its name, so that no file can take another's place."""
+    return f"{hashlib.sha256(path.read_bytes()).hexdigest()} {path.name}"
 
 
-def is_sound(path: Path) -> bool:
-    """Tell whether a file of the cache is what was sealed."""
+def read_seals(folder: Path) -> set[str]:
+    """Return all seals of a folder."""
     try:
-        return _seal_of(path).read_text() == _checksum(path)
+        return set((folder / "seals").read_text().split("\n"))
     except (OSError, ValueError):
+        return set()
+
+
+def is_sound(path: Path, seals: set[str]) -> bool:
+    """Return whether a file of the cache is one that was sealed."""
+    try:
+        return _seal_of(path) in seals
+    except OSError:
         return False
 
 
@@ -135,9 +191,7 @@ def _remove(path: Path) -> None:
 
 
 def remove_damaged(folder: Path) -> list[Path]:
-    """Remove every file that is not what was sealed, and what killed processes left behind.
-
-    A file that another process writes at this moment may go too; that costs it a compilation later on.
+    """Remove every kernel file without a seal, and what killed processes left behind.
 
     Parameters
     ----------
@@ -154,15 +208,12 @@ def remove_damaged(folder: Path) -> list[Path]:
     OSError
         If a file cannot be removed.
     """
-    removed = []
+    removed, seals = [], read_seals(folder)
     for path in sorted(folder.rglob("*")):
-        if path.suffix in _KEPT:
-            if not is_sound(path):
+        if is_kernel(path):
+            if not is_sound(path, seals):
                 _remove(path)
                 removed.append(path)
-        elif path.suffix == _SEAL:
-            if path.is_dir() or not path.with_suffix("").exists():
-                _remove(path)
         elif ".tmp." in path.name:
             with contextlib.suppress(FileNotFoundError):  # its process has just renamed it
                 if time.time() - path.stat().st_mtime > _ABANDONED_S:
@@ -173,6 +224,8 @@ def remove_damaged(folder: Path) -> list[Path]:
 def seal(folder: Path, starts: Collection[str]) -> None:
     """Seal the files of some kernels; what cannot be sealed counts as missing in the next process.
 
+    Seals are only ever appended, so that processes can do so at the same time.
+
     Parameters
     ----------
     folder : Path
@@ -180,9 +233,12 @@ def seal(folder: Path, starts: Collection[str]) -> None:
     starts : collection of str
         How the names of the kernels' files begin.
     """
-    for path in folder.rglob("*"):
-        if path.suffix in _KEPT and path.name.startswith(tuple(starts)) and not is_sound(path):
-            with contextlib.suppress(OSError):
-                temporary = path.with_name(f"{path.name}.tmp.{uuid.uuid4().hex[:16]}")
-                temporary.write_text(_checksum(path))
-                temporary.replace(_seal_of(path))
+    known = read_seals(folder)
+    with contextlib.suppress(OSError):
+        fresh = [p for p in folder.rglob("*") if is_kernel(p) and p.name.startswith(tuple(starts))]
+        lines = {_seal_of(path) for path in fresh} - known
+        if lines:
+            with open(folder / "seals", "a") as file:
+                file.write(
+                    "\n" + "\n".join(sorted(lines)) + "\n"
+                )  # a line of its own, whatever was left before

@@ -1,36 +1,49 @@
-"""The decorators of all kernels: plain functions over arrays go in, compiled functions come out.
+"""Decorate the functions that Numba compiles: plain functions over arrays become kernels.
 
 - `jit` compiles what Python calls, and keeps it on disk.
 - `inline` compiles what only kernels call. It is not kept, since each caller keeps its own copy.
 - `always_inline` does so for a function with one caller. To pass many arrays on would take as long as many of them run.
 - `extern` compiles a large function once, and lets kernels call it by a symbol. Otherwise LLVM would optimise it again
   at each level of callers, which takes most of the time of a compilation.
+- `entry` says with which types Python calls a large kernel, so that it can be compiled beforehand.
 
-An import compiles nothing. Numba tells when it begins to load or compile a function (`numba.core.event`); that is
-when `extern` functions are loaded or compiled first, so that whatever comes next finds their symbols.
+An import compiles nothing. Numba tells when it begins to load or compile a function (`numba.core.event`). Then all
+`extern` and `entry` functions that are not kept yet are compiled by several processes, which need not wait for one
+another: a call by a symbol needs the callee only when it runs.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
+import importlib
 import inspect
+import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import llvmlite.binding
-import llvmlite.ir
 import numba
-import numba.core.event
-import numba.extending
 
-from fleetgym.kernels.cache import cache_folder, is_sound, seal, source_digest
-from fleetgym.kernels.pointers import borrowed_type
+from fleetgym.kernels import cache
+from fleetgym.kernels.cache import cache_folder, is_kernel, is_sound, locked, read_seals, seal, source_digest
+from fleetgym.kernels.lowlevel import Listener, borrowed_type, call_by_symbol, name_address, register, widen
+from fleetgym.kernels.parallel import compile_apart, num_cores
 
-__all__ = ["always_inline", "cache_folder", "check_cache", "extern", "inline", "jit", "source_digest"]
+__all__ = [
+    "always_inline",
+    "cache_folder",
+    "check_cache",
+    "compile_seconds",
+    "entry",
+    "extern",
+    "inline",
+    "jit",
+    "source_digest",
+]
 
 _OPTIONS: dict[str, Any] = {"error_model": "numpy"}  # no division raises
 
@@ -80,28 +93,41 @@ def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     _ours.add(function.__code__)
     with _kept_in(folder):
         try:
-            return numba.njit(**options)(function)
+            dispatcher = numba.njit(**options)(function)
         except RuntimeError:  # no cache locator, as for functions typed at a prompt
-            return numba.njit(**{**options, "cache": False})(function)
+            dispatcher = numba.njit(**{**options, "cache": False})(function)
+    widen(dispatcher)
+    return dispatcher
 
 
 inline: Any = functools.partial(jit, cache=False, no_cpython_wrapper=True)
-always_inline: Any = functools.partial(inline, forceinline=True)
+always_inline: Any = functools.partial(inline, inline="always")
 
 
-class _Extern:
-    """A function that kernels call by its symbol."""
+class _Part:
+    """A function that is compiled on its own, for known types, and kept in files of its own."""
 
-    def __init__(self, function: Any, returns: Any, examples: tuple[Any, ...]):
-        self.function = function
-        self.symbol = f"{function.__module__}.{function.__qualname__}"
-        self.signature = numba.typeof(returns)(
-            *(borrowed_type(numba.typeof(example)) for example in examples)
-        )
-        self._compiled: list[Any] = []  # keeps the code alive
+    def __init__(self, function: Any, signature: Any):
+        self.function, self.signature = function, signature
+        self.name = f"{function.__module__}.{function.__qualname__}"
+        _parts[self.name] = self
+        _unlinked.append(self)
+
+    def compile(self) -> None:
+        """Load the function, or compile and keep it."""
+        raise NotImplementedError
 
     def link(self) -> None:
-        """Load or compile the function, and tell the linker where it is."""
+        """Make the function known to those that call it."""
+        raise NotImplementedError
+
+
+class _Extern(_Part):
+    """A function that kernels call by its symbol."""
+
+    _compiled: Any = None  # keeps the code alive
+
+    def compile(self) -> None:
         folder = cache_folder()
         with _kept_in(folder):
             try:
@@ -112,16 +138,38 @@ class _Extern:
             _note_compilation(self.function)
             if folder is not None:
                 seal(folder, [_file_start(self.function)])
-        llvmlite.binding.add_symbol(self.symbol, compiled.address)
-        self._compiled.append(compiled)
+        self._compiled = compiled
 
-    def call(self, context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        """Generate the code of a call."""
-        values = [context.get_value_type(kind) for kind in signature.args]
-        kind = llvmlite.ir.FunctionType(context.get_value_type(signature.return_type), values)
-        module = builder.module
-        callee = module.globals.get(self.symbol) or llvmlite.ir.Function(module, kind, self.symbol)
-        return builder.call(callee, arguments)
+    def link(self) -> None:
+        self.compile()
+        name_address(self.name, self._compiled.address)
+
+
+class _Entry(_Part):
+    """A kernel that Python calls."""
+
+    def __init__(self, dispatcher: Any, signature: Any):
+        super().__init__(dispatcher.py_func, signature)
+        self._dispatcher = dispatcher
+
+    def compile(self) -> None:
+        self._dispatcher.compile(self.signature)
+
+    def link(self) -> None:
+        """Do nothing: Numba loads it at its first call."""
+
+
+def entry(dispatcher: Any, *examples: Any) -> None:
+    """Say with which types Python calls a kernel, so that it can be compiled together with what it calls.
+
+    Parameters
+    ----------
+    dispatcher : callable
+        From `jit`.
+    *examples
+        Arguments of these types.
+    """
+    _Entry(dispatcher, tuple(map(numba.typeof, examples)))
 
 
 def extern(function: Any, returns: Any, *examples: Any) -> Any:
@@ -153,22 +201,17 @@ def extern(function: Any, returns: Any, *examples: Any) -> Any:
     16.0
     """
     function = getattr(function, "py_func", function)
-    callee = _Extern(function, returns, examples)
-    _unlinked.append(callee)
-
-    def type_call(typing_context: Any, *arguments: Any) -> Any:
-        return callee.signature, callee.call
-
-    names = ["typing_context", *inspect.signature(function).parameters]
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    type_call.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n in names])  # type: ignore[attr-defined]
-    type_call.__name__ = function.__name__
-    return numba.extending.intrinsic(type_call)
+    taken = [borrowed_type(numba.typeof(example)) for example in examples]
+    callee = _Extern(function, numba.typeof(returns)(*taken))
+    return call_by_symbol(function, callee.name, callee.signature)
 
 
 _ours: set[Any] = set()  # code of all kernels
-_unlinked: list[_Extern] = []  # callees before their callers
-_compiled: list[str] = []  # names of kernels that this process had to compile
+_is_server = False  # whether this process compiles for another one
+_announced: list[bool] = []
+_parts: dict[str, _Part] = {}
+_unlinked: list[_Part] = []  # callees before their callers
+_compiled: list[str] = []  # names of kernels that were compiled for this process
 
 
 class _Thread(threading.local):
@@ -176,6 +219,9 @@ class _Thread(threading.local):
 
     depth = 0  # how often it holds the compiler's lock
     is_linking = False
+    spent_s = 0.0  # CPU seconds on kernels
+    began_s = 0.0  # when it began to compile a kernel
+    compiling = 0  # how many kernels it compiles, each for the next
 
     def __init__(self) -> None:
         self.unsealed: set[str] = set()  # how the names of files begin that are being written
@@ -191,30 +237,112 @@ def _file_start(function: Any) -> str:
 
 
 def _note_compilation(function: Any) -> None:
-    """Remember that a kernel is compiled, and say so the first time."""
-    if not _compiled and sys.stderr:
-        kept = "once per version, a minute or two"
-        if cache_folder() is None:
-            kept = "in each process, since no cache folder can be written; set FLEETGYM_CACHE_DIR"
-        print(f"fleetgym: compiling kernels ({kept}) ...", file=sys.stderr, flush=True)
+    """Remember that this process compiles a kernel, and say so the first time."""
+    _announce()
     _compiled.append(f"{function.__module__}.{function.__qualname__}")
 
 
+def _announce() -> None:
+    """Say once that kernels are compiled."""
+    if not _announced and sys.stderr:
+        kept = "once per version, half a minute on two cores"
+        if cache_folder() is None:
+            kept = "in each process, since no cache folder can be written; set FLEETGYM_CACHE_DIR"
+        print(f"fleetgym: compiling kernels ({kept}) ...", file=sys.stderr, flush=True)
+    _announced.append(True)
+
+
+def _build(folder: Path, parts: Sequence[_Part]) -> None:
+    """Let several processes compile what is not kept yet, callers first, since these are larger."""
+    lock, count = threading.Lock(), 0
+
+    def note(name: str) -> None:
+        nonlocal count
+        with lock:
+            count += 1
+            _compiled.append(name)
+            if sys.stderr and sys.stderr.isatty():
+                end = "\n" if count == len(parts) else ""
+                print(f"\r{count} of {len(parts)} parts", end=end, file=sys.stderr, flush=True)
+
+    _announce()
+    modules = dict.fromkeys(part.function.__module__ for part in _parts.values())
+    compile_apart([part.name for part in reversed(parts)], list(modules), folder, note)
+
+
+def _missing(folder: Path) -> list[_Part]:
+    """Return the parts that wait and are not kept in a folder; those of a script are not found by other processes."""
+    names = [path.name for path in folder.rglob("*.nbi")]
+    return [
+        part
+        for part in _unlinked
+        if part.function.__module__ != "__main__"
+        and not any(name.startswith(_file_start(part.function)) for name in names)
+    ]
+
+
 def _link_all() -> None:
-    """Link what waits. Another thread may do so at the same time: that costs time and does no harm."""
-    if _thread.is_linking or not _unlinked:
+    """Compile and link what waits. Another thread may do so at the same time: that costs time and does no harm."""
+    if _thread.is_linking or _is_server or not _unlinked:
         return
     _thread.is_linking = True
+    began = _cpu_seconds()
     try:
-        for callee in tuple(_unlinked):
-            callee.link()
-            with contextlib.suppress(ValueError):
-                _unlinked.remove(callee)
+        folder = cache_folder()
+        if folder is not None:
+            cache.examine(folder)
+        with locked(folder) if folder is not None and _missing(folder) else contextlib.nullcontext():
+            parts = [] if folder is None else _missing(folder)  # of those that no other process has compiled
+            if folder is not None and len(parts) > 1 and num_cores() > 1:
+                _build(folder, parts)
+            for part in tuple(_unlinked):
+                part.link()
+                with contextlib.suppress(ValueError):
+                    _unlinked.remove(part)
     finally:
         _thread.is_linking = False
+        _thread.spent_s += _cpu_seconds() - began
 
 
-class _OnLock(numba.core.event.Listener):
+def serve(folder: str, modules: Sequence[str]) -> None:
+    """Compile the parts whose names come in, one a line, and answer each with its name.
+
+    Nothing that is compiled here runs. So the linker is told some place for each symbol.
+
+    Parameters
+    ----------
+    folder : str
+        Where to keep them.
+    modules : sequence of str
+        Modules to import.
+    """
+    global _is_server
+    _is_server = True
+    cache.adopt(Path(folder))
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a module prints is no answer
+    for module in modules:
+        importlib.import_module(module)
+    somewhere = ctypes.cast(ctypes.pythonapi.Py_IsInitialized, ctypes.c_void_p).value or 1
+    for name in _parts:
+        name_address(name, somewhere)
+    for line in sys.stdin:
+        _parts[line.strip()].compile()
+        print(line.strip(), file=answers, flush=True)
+
+
+def _cpu_seconds() -> float:
+    """Return the CPU seconds of this process and of the children that it has waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def compile_seconds() -> float:
+    """Return the CPU seconds that this thread has spent on loading and compiling kernels."""
+    return _thread.spent_s
+
+
+class _OnLock(Listener):
     """Numba takes the lock to load or compile a function, and has written its files when it lets go."""
 
     def on_start(self, event: Any) -> None:
@@ -230,21 +358,27 @@ class _OnLock(numba.core.event.Listener):
             _thread.unsealed.clear()
 
 
-class _OnCompilation(numba.core.event.Listener):
+class _OnCompilation(Listener):
     """Numba compiles a function."""
 
     def on_start(self, event: Any) -> None:
         function = event.data["dispatcher"].py_func
         if function.__code__ in _ours:
+            if _thread.compiling == 0:
+                _thread.began_s = _cpu_seconds()
+            _thread.compiling += 1
             _note_compilation(function)
             _thread.unsealed.add(_file_start(function))
 
     def on_end(self, event: Any) -> None:
-        pass
+        if event.data["dispatcher"].py_func.__code__ in _ours:
+            _thread.compiling -= 1
+            if _thread.compiling == 0 and not _thread.is_linking:
+                _thread.spent_s += _cpu_seconds() - _thread.began_s
 
 
-numba.core.event.register("numba:compiler_lock", _OnLock())
-numba.core.event.register("numba:compile", _OnCompilation())
+register("numba:compiler_lock", _OnLock())
+register("numba:compile", _OnCompilation())
 
 
 class CacheState(NamedTuple):
@@ -273,6 +407,7 @@ def check_cache() -> CacheState:
     True
     """
     folder = cache_folder()
-    files = [] if folder is None else list(folder.rglob("*.nb[ic]"))
-    damaged = tuple(path for path in files if not is_sound(path))
+    files = [] if folder is None else list(filter(is_kernel, folder.rglob("*")))
+    seals = set() if folder is None else read_seals(folder)
+    damaged = tuple(path for path in files if not is_sound(path, seals))
     return CacheState(folder, len(files) - len(damaged), damaged, tuple(_compiled))

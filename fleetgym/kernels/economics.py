@@ -1,4 +1,4 @@
-"""From serving replicas and conditions to what one window costs (sections 1 and 4 to 6 of the model page).
+"""Charge for one window, given serving replicas and conditions (sections 1 and 4 to 6 of the model page).
 
 The steps are coefficients, routing, tails and costs. `Parameters` holds an instance as arrays. The conditions of
 workloads are a float array of shape (5, workloads). Only *active* configurations enter, those with serving replicas:
@@ -7,7 +7,7 @@ arrays with a last axis of n are compact.
 
 import numpy as np
 
-from fleetgym.kernels.compile import always_inline, extern, inline, jit
+from fleetgym.kernels.compile import always_inline, entry, extern, inline, jit
 from fleetgym.kernels.erlang_batch import (
     NUM_QUEUE_ROWS,
     Q_ARRIVAL_CV2,
@@ -16,14 +16,11 @@ from fleetgym.kernels.erlang_batch import (
     Q_SERVERS,
     fill_chances,
 )
-from fleetgym.kernels.pointers import borrow
-from fleetgym.kernels.queueing import wait_decay
-from fleetgym.kernels.records import EXAMPLE_CONDITIONS, EXAMPLE_MEMORY, EXAMPLE_PACKED, Scratch, unpack
-from fleetgym.kernels.routing import extern_solve
-from fleetgym.kernels.simd import (
+from fleetgym.kernels.lowlevel import (
     WIDTH,
     are_at_most,
     are_less,
+    borrow,
     choose,
     gather,
     how_many,
@@ -37,7 +34,16 @@ from fleetgym.kernels.simd import (
     table,
     zeros,
 )
-from fleetgym.kernels.timer import COEFFICIENTS, COSTS, ROUTING, TAILS, count_ticks
+from fleetgym.kernels.queueing import wait_decay
+from fleetgym.kernels.records import (
+    EXAMPLE_CONDITIONS,
+    EXAMPLE_MEMORY,
+    EXAMPLE_PACKED,
+    EXAMPLE_PARAMETERS,
+    Scratch,
+    unpack,
+)
+from fleetgym.kernels.routing import extern_solve
 
 #: Planes of `Parameters.performance`; affine quantities take three (base, per input token, per output token).
 DELAY, WORK, SERVICE, PREFILL = 0, 3, 6, 9
@@ -88,7 +94,7 @@ def new_scratch(num_workloads: int, num_configurations: int) -> Scratch:
     )
 
 
-@always_inline
+@inline(forceinline=True)
 def _columns(array, place, active, first, some):
     """Return up to eight numbers of an array, at `place` plus the `active` columns; None stands for all columns."""
     if active is None:
@@ -96,7 +102,7 @@ def _columns(array, place, active, first, some):
     return gather(array, place, active, first, some)
 
 
-@always_inline
+@inline(forceinline=True)
 def _affine(performance, plane, i, active, first, some, length_in, length_out):
     """Return an affine quantity of up to eight routes of workload i."""
     size = performance.shape[1] * performance.shape[2]
@@ -106,7 +112,7 @@ def _affine(performance, plane, i, active, first, some, length_in, length_out):
     return total + _columns(performance, at + 2 * size, active, first, some) * spread(length_out)
 
 
-@always_inline
+@inline(forceinline=True)
 def route_coefficients(parameters, conditions, i, active, first, some):
     """Return delay, work, service, prefill, KV and error of the routes of workload i to up to eight configurations."""
     performance, count = parameters.performance, parameters.performance.shape[2]
@@ -144,6 +150,9 @@ def coefficients(parameters, conditions, active, out):
             store_first(out, C_ERROR * plane + at, error, some)
 
 
+entry(coefficients, EXAMPLE_PARAMETERS, EXAMPLE_CONDITIONS.workload, EXAMPLE_PACKED, np.zeros((1, 1, 1)))
+
+
 @inline
 def penalty_weight(parameters, rate):
     """w_i: requests in the window, or the window's share of a day; 0 without arrivals."""
@@ -152,7 +161,7 @@ def penalty_weight(parameters, rate):
     return parameters.clock[0] / SECONDS_PER_DAY if parameters.clock[1] > 0.0 else rate * parameters.clock[0]
 
 
-@always_inline
+@inline(forceinline=True)
 def routing_usd(parameters, conditions, i, active, first, some, delay, prefill):
     """Return the prices of the routes of workload i to up to eight configurations, without tie-breaking."""
     workload, count = parameters.workload, parameters.performance.shape[2]
@@ -183,13 +192,13 @@ def route_prices(parameters, conditions, coefficient, active, route_usd, unserve
             store_first(route_usd, at, usd, some)
 
 
-@always_inline
+@inline(forceinline=True)
 def _beyond(value, slo):
     """Return (value - slo) / slo."""
     return quotient(value - spread(slo), spread(slo))
 
 
-@always_inline
+@inline(forceinline=True)
 def fill_routes(parameters, conditions, active, unserved_usd, routes, allowed):
     """Fill the LP's columns, and prefill and service times."""
     count, (workloads, configurations) = active.shape[0], parameters.performance.shape[1:]
@@ -233,7 +242,7 @@ def _fill_limits(parameters, serving, active, capacity, width, slope):
             slope[k, b] = row[4 + b]
 
 
-@always_inline
+@inline(forceinline=True)
 def _list_used(share, used):
     """Write workload and column of each route with a positive share, in order; return their number."""
     number, count, capacity = 0, share.shape[1], used.shape[1]
@@ -281,7 +290,7 @@ def _mix(parameters, conditions, used, number, serving, active, routes, mixture)
         store_first(mixture, M_WAITING * n + first, zero, some)
 
 
-@always_inline
+@inline(forceinline=True)
 def _fill_late(parameters, used, number, active, routes, mixture, queues, late):
     """Fill `late`: the share of each used route's requests whose first token is late."""
     for r in range(number):
@@ -338,7 +347,7 @@ def _charge(parameters, conditions, used, number, late, routes, slack, active, u
         miss[i] = min(1.0, slack[i, 0] + late_share)
 
 
-@always_inline
+@inline(forceinline=True)
 def _tables(numbers, count_w, count_c):
     """Return the tables of a window in the work space."""
     routes = table(numbers, 0, (NUM_ROUTE_ROWS, count_w, count_c))
@@ -381,7 +390,6 @@ def operate(packed, conditions, active, basis):
     share, used = routes[R_SHARE], scratch.used
     fill_routes(parameters, conditions, active, unserved_usd, routes, allowed)
     _fill_limits(parameters, serving, active, capacity, per_segment[0], per_segment[1])
-    count_ticks(work.timer, COEFFICIENTS)
     status, _, _ = extern_solve(
         routes[R_COST],
         unserved_usd,
@@ -397,14 +405,21 @@ def operate(packed, conditions, active, basis):
         share,
         slack,
     )
-    count_ticks(work.timer, ROUTING)
     number = _list_used(share, used)
     _mix(parameters, conditions, used, number, serving, active, routes, mixture)
     _fill_late(parameters, used, number, active, routes, mixture, queues, late)
-    count_ticks(work.timer, TAILS)
     _charge(
-        *(parameters, conditions, used, number, late, routes, slack, active, unserved_usd),
-        *(played.terms_usd, played.share[1]),
+        parameters,
+        conditions,
+        used,
+        number,
+        late,
+        routes,
+        slack,
+        active,
+        unserved_usd,
+        played.terms_usd,
+        played.share[1],
     )
     for i in range(count_w):
         played.share[0, i] = slack[i, 0]
@@ -413,7 +428,6 @@ def operate(packed, conditions, active, basis):
     if shares.shape[1] > 0:
         for r in range(number):
             shares[used[0, r], active[used[1, r]]] = share[used[0, r], used[1, r]]
-    count_ticks(work.timer, COSTS)
     return status
 
 

@@ -1,4 +1,4 @@
-"""A batch of queues takes a table of loads and returns each queue's chance to wait, bit for bit as `queueing` does.
+"""Compute the chances to wait of a batch of queues, eight at a time, bit for bit as `queueing` does.
 
 Erlang's series are summed side by side, eight at a time. What a queue has found is stored as its series ends, so that
 no step of the others waits for it.
@@ -9,8 +9,7 @@ import math
 import numpy as np
 
 from fleetgym.kernels.compile import always_inline, inline
-from fleetgym.kernels.queueing import POISSON, SPLIT, TAIL, four_terms, residual
-from fleetgym.kernels.simd import (
+from fleetgym.kernels.lowlevel import (
     WIDTH,
     are_at_most,
     are_less,
@@ -20,6 +19,7 @@ from fleetgym.kernels.simd import (
     spread,
     store_first,
 )
+from fleetgym.kernels.queueing import POISSON, SPLIT, TAIL, four_terms, residual
 
 #: Rows of a table of queues: servers, offered load, arrivals' cv2, chance to wait; the others are work space.
 Q_SERVERS, Q_OFFERED, Q_ARRIVAL_CV2, Q_CHANCE, Q_LOW, Q_LOAD, Q_PART = range(7)

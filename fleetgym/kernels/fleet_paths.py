@@ -1,4 +1,4 @@
-"""Some fleets for every window in, the cheapest way through them out: dynamic programming over time.
+"""Find the cheapest way through candidate fleets of every window, by dynamic programming over time.
 
 A step from one window's fleet to the next one's costs what its starts cost. Whether starting replicas find room, and
 what drains meanwhile, depends on the windows before, which are read from the best way so far.
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fleetgym.kernels.compile import inline, jit
-from fleetgym.kernels.pointers import borrow
+from fleetgym.kernels.lowlevel import borrow
 
 
 class Passage(NamedTuple):
@@ -119,7 +119,7 @@ def _asked_usd(passage, way, member, t, longest):
 
 @inline
 def _has_room(passage, way, member, t, k):
-    """Tell whether what is held k windows ago was to be had."""
+    """Return whether what is held k windows ago was to be had."""
     if passage.limit_usd < np.inf:
         held_usd = 0.0
         for n in range(member.shape[0]):

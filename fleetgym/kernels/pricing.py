@@ -1,4 +1,4 @@
-"""The duals of a window's routing price replicas, so that neighbours of a fleet can be told apart without routing.
+"""Price replicas by the duals of a window's routing, so that neighbours of a fleet can be told apart without routing.
 
 At the prices of one fleet's routing, the routing LP of another fleet costs at least what the change of capacity takes
 or gives (weak duality). Late first tokens are charged beside the LP. What one more replica would save of them is
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetgym.kernels.compile import inline, jit
+from fleetgym.kernels.compile import entry, inline, jit
 from fleetgym.kernels.economics import (
     COMPUTE,
     CONCURRENCY,
@@ -25,11 +25,10 @@ from fleetgym.kernels.economics import (
     fill_late_relief,
     fill_routes,
 )
-from fleetgym.kernels.pointers import borrow
-from fleetgym.kernels.records import Memory, PackedConditions, unpack
-from fleetgym.kernels.rollouts import copy_fleet, operating_usd, unpack_recall
-from fleetgym.kernels.routing_data import DUAL, FIRST_X, PRICE, UNIT
-from fleetgym.kernels.simd import table
+from fleetgym.kernels.lowlevel import borrow, table
+from fleetgym.kernels.records import EXAMPLE_FLEET, Memory, PackedConditions, unpack
+from fleetgym.kernels.rollouts import EXAMPLE_TARGETS, copy_fleet, operating_usd, unpack_recall
+from fleetgym.kernels.routing_workload import DUAL, FIRST_X, PRICE, UNIT
 from fleetgym.kernels.window import extern_hold, serve
 
 
@@ -243,3 +242,6 @@ def price_targets(
             total += _changed_usd(problem.parameters, prices, p, prices.changes[q])
             usd[k] += weight[p] * total
     return 0
+
+
+entry(price_targets, *EXAMPLE_TARGETS, EXAMPLE_FLEET, new_prices(1, 1, 1), np.zeros(1))

@@ -47,8 +47,8 @@ import math
 
 import numpy as np
 
-from fleetgym.kernels.compile import always_inline, inline, jit
-from fleetgym.kernels.pointers import borrow
+from fleetgym.kernels.compile import always_inline, entry, inline, jit
+from fleetgym.kernels.lowlevel import borrow
 
 U_MAX = 0.95  # highest utilisation that a fleet may plan for
 SAFE_MISS = 0.001  # miss share up to which a load is free
@@ -342,7 +342,7 @@ def wait_percentile(servers, arrival_rate, mean_service_s, service_cv2, arrival_
 
 @inline
 def _is_enough(servers, arrival_rate, mean_service_s, service_cv2, arrival_cv2, threshold_s, tail, cap):
-    """Tell whether `servers` keep to the utilisation cap and to P(W > threshold) <= tail."""
+    """Return whether `servers` keep to the utilisation cap and to P(W > threshold) <= tail."""
     if arrival_rate * mean_service_s > cap * servers:
         return False
     return wait_exceeds(servers, arrival_rate, mean_service_s, service_cv2, arrival_cv2, threshold_s) <= tail
@@ -478,7 +478,7 @@ def _late_cost_row(shares, usd, slack_s, mean_service_s, cv2_sum, arrival_cv2, s
 
 @always_inline
 def _can_be_late(shares, ttft_slo_s, late_usd):
-    """Tell whether any late request could cost something."""
+    """Return whether any late request could cost something."""
     priced = limited = False
     for i in range(shares.size):
         priced = priced or (shares[i] > 0.0 and late_usd[i] > 0.0)
@@ -505,6 +505,10 @@ def fill_late_costs(
             _late_cost_row(
                 share, usd[:, c], slack_s[:, c], mean, cv2, bursts, servers, window_s, segment[row]
             )
+
+
+_ROW, _TABLE, _COUNTS = np.zeros(1), np.zeros((1, 1)), np.zeros(1, dtype=np.int64)
+entry(fill_late_costs, *[_TABLE] * 5, *[_ROW] * 2, *[_COUNTS] * 2, 0.0, _TABLE)
 
 
 def late_cost_segments(

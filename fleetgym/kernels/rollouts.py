@@ -1,4 +1,4 @@
-"""One call takes many windows: plays them, prices options of one slot, or plays targets that are held in them.
+"""Play many windows in one call: episodes, options of one slot, or targets that are held in them.
 
 The search for best-known costs and agents that look ahead do little else. Window by window from Python, they would
 spend three quarters of their time between the kernels.
@@ -9,10 +9,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fleetgym.kernels.compile import inline, jit
+from fleetgym.kernels.compile import entry, inline, jit
 from fleetgym.kernels.economics import T_MODEL, T_RENTAL, T_STARTUP
-from fleetgym.kernels.pointers import PackedPointers, Packer, borrow
-from fleetgym.kernels.records import EXAMPLE_MEMORY, Memory, PackedConditions, unpack
+from fleetgym.kernels.lowlevel import PackedPointers, Packer, borrow
+from fleetgym.kernels.records import (
+    EXAMPLE_FLEET,
+    EXAMPLE_MEMORY,
+    EXAMPLE_PACKED,
+    Memory,
+    PackedConditions,
+    unpack,
+)
 from fleetgym.kernels.window import BUDGET_KIND, NO_BUDGET, extern_hold, extern_play, serve
 
 
@@ -27,7 +34,7 @@ class Track(NamedTuple):
 
 @inline
 def _is_back(old, new, t):
-    """Tell whether two episodes stand alike before window t."""
+    """Return whether two episodes stand alike before window t."""
     if old.spent_usd[t] != new.spent_usd[t]:
         return False
     for c in range(new.fleet.shape[1]):
@@ -168,7 +175,7 @@ def _place(serving, places):
 
 @inline
 def _is_recalled(known, serving):
-    """Tell whether this is the serving fleet that is remembered here."""
+    """Return whether this is the serving fleet that is remembered here."""
     count = 0
     for c in range(serving.shape[0]):
         if serving[c] > 0:
@@ -365,7 +372,7 @@ def price_options(packed, recall, workload, available, price, begin, serving, me
 
 @inline
 def _is_alike(available, price, p, q, t):
-    """Tell whether paths p and q differ at most in demand in window t."""
+    """Return whether paths p and q differ at most in demand in window t."""
     for g in range(available.shape[2]):
         if available[p, t, g] != available[q, t, g] or price[p, t, g] != price[q, t, g]:
             return False
@@ -534,3 +541,15 @@ def hold_fleet(packed, basis, active, workload, available, price, target, fleet,
             requests[1, i] += rate * played.share[0, i]
             requests[2, i] += rate
     return 0
+
+
+#: Arguments of `play_targets` and `price_targets` in their types, up to the state.
+EXAMPLE_TARGETS = (
+    *(EXAMPLE_PACKED, EXAMPLE_PACKED, np.zeros((1, 1, 5, 1)), np.zeros((1, 1, 1), dtype=np.int64)),
+    *(np.zeros((1, 1, 1)), np.zeros(1), EXAMPLE_FLEET, False, 0.0, EXAMPLE_FLEET),
+)
+entry(
+    play_targets,
+    *(*EXAMPLE_TARGETS, 0.0, new_track(1, EXAMPLE_FLEET), EXAMPLE_FLEET),
+    *(EXAMPLE_PACKED, np.zeros(1), np.zeros(1)),
+)

@@ -1,12 +1,31 @@
-"""From a stored basis of the routing LP to its factors, its values, and duals that are feasible."""
+"""Turn a stored basis of the routing LP into its factors, its values, and duals that are feasible.
+
+The first functions change rows of dense matrices in place, eight numbers at a time; rows are filled up to whole lanes.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from fleetgym.kernels.compile import always_inline, extern, inline
-from fleetgym.kernels.matrix import add_row, clear_row, exchange, largest_of, row_product
-from fleetgym.kernels.routing_data import (
+from fleetgym.kernels.lowlevel import (
+    WIDTH,
+    are_at_most,
+    are_less,
+    choose,
+    gather,
+    is_zero,
+    larger,
+    largest,
+    load,
+    load_first,
+    lowest,
+    sizes,
+    spread,
+    store,
+    total,
+)
+from fleetgym.kernels.routing_workload import (
     COST,
     DEMAND,
     DUAL,
@@ -25,34 +44,73 @@ from fleetgym.kernels.routing_data import (
     UNIT,
     USE,
     VALUE,
-    new_basis,
-    new_workspace,
-    unpack_workspace,
-)
-from fleetgym.kernels.routing_workload import (
     choose_keys,
     column_load,
     fill_gaps,
     invert,
+    new_basis,
+    new_workspace,
     priced_cost,
     reduced_costs,
     represent,
     set_workload_dual,
     solve_workload,
+    unpack_workspace,
 )
-from fleetgym.kernels.simd import (
-    WIDTH,
-    are_at_most,
-    are_less,
-    choose,
-    gather,
-    is_zero,
-    load,
-    lowest,
-    sizes,
-    spread,
-    store,
-)
+
+
+@inline
+def clear_row(matrix, e, size):
+    """Set the first `size` cells of a row to zero; those behind, up to full lanes, mean nothing."""
+    for t in range(0, size, WIDTH):
+        store(matrix, e * matrix.shape[1] + t, spread(0.0))
+
+
+@inline
+def add_row(matrix, e, factor, other, a, size):
+    """Add to a row of a matrix a multiple of a row of another one."""
+    to, by, factors = e * matrix.shape[1], a * other.shape[1], spread(factor)
+    for t in range(0, size, WIDTH):
+        store(matrix, to + t, load(matrix, to + t) + factors * load(other, by + t))
+
+
+@inline
+def row_product(matrix, e, vector, a, size):
+    """Return the product of two rows' first `size` cells."""
+    sums = spread(0.0)
+    for t in range(0, size, WIDTH):
+        left = load_first(matrix, e * matrix.shape[1] + t, size - t)
+        sums = sums + left * load_first(vector, a * vector.shape[1] + t, size - t)
+    return total(sums)
+
+
+@inline
+def largest_of(matrix, e, size):
+    """Return the largest absolute value among a row's first `size` cells."""
+    most = spread(0.0)
+    for t in range(0, size, WIDTH):
+        most = larger(most, sizes(load_first(matrix, e * matrix.shape[1] + t, size - t)))
+    return largest(most)
+
+
+@inline
+def exchange(matrix, size, a, b, vector, k):
+    """Swap row `a` and column `b` of a linear map: output a becomes an input, input b an output.
+
+    Overwrites vector[k].
+    """
+    n, inverse = matrix.shape[1], 1.0 / matrix[a, b]
+    for e in range(size):
+        vector[k, e] = matrix[e, b] * inverse
+    vector[k, a] = 0.0
+    for t in range(0, size, WIDTH):
+        by = load(matrix, a * n + t)
+        for e in range(size):
+            store(matrix, e * n + t, load(matrix, e * n + t) - spread(vector[k, e]) * by)
+        store(matrix, a * n + t, by * spread(-inverse))
+    for e in range(size):
+        matrix[e, b] = vector[k, e]
+    matrix[a, b] = inverse
 
 
 @inline
@@ -132,7 +190,7 @@ def _load_rows(work, basis, size):
 
 @always_inline
 def _load_keys(lp, i, key, inverse, basis, start, stop, column):
-    """Make keys of three of a workload's stored basic columns; tell whether the stored ones sufficed."""
+    """Make keys of three of a workload's stored basic columns; return whether the stored ones sufficed."""
     if stop - start >= 3:  # the first three will do unless others are much better
         for k in range(3):
             key[i, k] = basis[start + k] % STRIDE
@@ -340,7 +398,7 @@ def _duals(work, live, pairs):
 
 @always_inline
 def _is_priced_out(lp, i, row, local, gap, flag, size, noise):
-    """Write the reduced costs of workload `i`; tell whether a column outside the basis would lower its cost."""
+    """Write the reduced costs of workload `i`; return whether a column outside the basis would lower its cost."""
     fill_gaps(lp, i, row, local, gap, size)
     limit = -2.0 * local[i, NOISE, 0]
     for first in range(0, size, WIDTH):
@@ -354,15 +412,15 @@ def _is_priced_out(lp, i, row, local, gap, flag, size, noise):
     return False
 
 
-@always_inline
+@inline(forceinline=True)
 def _is_price_outside(work, t, noise):
-    """Tell whether the price of tight row `t` is beyond the slopes beside its breakpoint."""
+    """Return whether the price of tight row `t` is beyond the slopes beside its breakpoint."""
     r, j = work.tight[0, t], work.tight[1, t]
     level, price = work.state[r, j] // 2, work.row[PRICE, r, j]
     return not work.segment[1, r, level, j] - noise <= price <= work.segment[1, r, level + 1, j] + noise
 
 
-@always_inline
+@inline(forceinline=True)
 def _untie(work, r, j):
     """Turn a tight row into one that merely has a price: between two slopes it must become tight again."""
     level, price = work.state[r, j] // 2, work.row[PRICE, r, j]
@@ -402,7 +460,7 @@ def _clip_prices(work, pairs, noise):
 
 @inline
 def _is_touched(work, i, j):
-    """Tell whether column `j` of workload `i` loads a row whose price was clipped."""
+    """Return whether column `j` of workload `i` loads a row whose price was clipped."""
     row, lp = work.row[RATE], work.lp
     return (row[0, j] * lp[i, USE, j] + row[1, j] * lp[i, USE + 1, j] + row[2, j] * lp[i, USE + 2, j]) != 0.0
 
@@ -516,7 +574,7 @@ factorise = extern(_factorise, (0, False), new_workspace(1, 1).packed, new_basis
 
 @always_inline
 def _is_served(work, live, pairs):
-    """Tell whether the values fulfil the workloads' rows and the limits of the tight rows."""
+    """Return whether the values fulfil the workloads' rows and the limits of the tight rows."""
     local, lp, tied = work.local, work.lp, work.tight
     for i in range(live):
         local[i, STEP, 0], local[i, STEP, 1], local[i, STEP, 2], local[i, NOISE, 2] = -1.0, 0.0, 0.0, 1.0
@@ -546,7 +604,7 @@ def _add_column(lp, i, j, value, local):
 
 @always_inline
 def _are_priced(lp, row, local, flag, live, size):
-    """Tell whether no column has a negative reduced cost, and no basic one a positive one."""
+    """Return whether no column has a negative reduced cost, and no basic one a positive one."""
     for i in range(live):
         limit = RESIDUAL * abs(local[i, DUAL, 0])
         if not limit < np.inf:
@@ -568,5 +626,5 @@ def _certify(packed, live, pairs, size):
     return _is_served(work, live, pairs) and _are_priced(work.lp, work.row, work.local, work.flag, live, size)
 
 
-#: Tell whether values and duals, of whatever origin, certify each other on the data.
+#: Return whether values and duals, of whatever origin, certify each other on the data.
 is_certified = extern(_certify, False, new_workspace(1, 1).packed, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""Fleets are sized between two margins: useful replicas stay, and replicas are added for what else would go unserved.
+"""Size fleets between two margins: keep useful replicas, and add some for what else would go unserved.
 
 Demand is counted in shares of what is expected of a workload in the window. A replica serves workloads in an order of
 its own, each as far as compute, KV memory and queue servers allow. `tests/sizing_twin.py` is the same in plain Python.
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetgym.kernels.compile import always_inline, inline, jit
+from fleetgym.kernels.compile import always_inline, entry, inline, jit
 from fleetgym.kernels.economics import (
     COMPATIBLE,
     COMPUTE,
@@ -22,11 +22,10 @@ from fleetgym.kernels.economics import (
     route_coefficients,
     routing_usd,
 )
-from fleetgym.kernels.pointers import borrow
-from fleetgym.kernels.records import PackedConditions, unpack
-from fleetgym.kernels.simd import (
+from fleetgym.kernels.lowlevel import (
     WIDTH,
     are_less,
+    borrow,
     choose,
     larger,
     load_first,
@@ -37,6 +36,7 @@ from fleetgym.kernels.simd import (
     store_first,
     total,
 )
+from fleetgym.kernels.records import PackedConditions, unpack
 
 #: Most that queue servers are loaded, as in the routing.
 MOST_UTILIZATION = 0.95
@@ -277,7 +277,7 @@ def _take(space, c, row):
 
 @inline
 def _fits(problem, space, target, c):
-    """Tell whether one more replica of c fits into its pools, and into its slot."""
+    """Return whether one more replica of c fits into its pools, and into its slot."""
     for g in range(space.free.shape[0]):
         if problem.gpu_use[g, c] > space.free[g]:
             return False
@@ -290,7 +290,7 @@ def _fits(problem, space, target, c):
 
 @inline
 def _may_be_best(space, c, rent, best):
-    """Tell whether one more replica of c might be worth its rent, or serve at less than the ratio `best` tells.
+    """Return whether one more replica of c might be worth its rent, or serve at less than the ratio `best` tells.
 
     It serves no more than is needed, and no more than its queue servers allow. A ratio of sums is at most the best
     ratio of their terms.
@@ -439,6 +439,22 @@ def size_fleets(
         _choose(
             problem, available[n], fleet[n], margin[n], budget_usd, most[which[n]], risk, space, target[n]
         )
+
+
+def _fixed(*shape, dtype=np.int64):
+    """Return an array that cannot be written to."""
+    array = np.zeros(shape, dtype=dtype)
+    array.flags.writeable = False
+    return array
+
+
+_WHOLES = np.zeros((1, 1), dtype=np.int64)
+entry(
+    size_fleets,
+    *(_WHOLES, _fixed(1), _fixed(1, 5, 1, dtype=np.float64), _fixed(1, 1), _fixed(1, 1, dtype=np.float64)),
+    *(_fixed(1, 1), np.zeros((1, 2, 1)), np.zeros((1, 3)), _fixed(1, dtype=np.bool_), _WHOLES),
+    *(0.0, new_space(1, 1, 1), _WHOLES),
+)
 
 
 #: What `study_windows` says of each workload.

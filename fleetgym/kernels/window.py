@@ -1,7 +1,7 @@
-"""One window takes a target fleet and conditions, and returns the fleet after it, its costs and its shares.
+"""Play one window: from a target fleet and conditions to the next state, costs and shares.
 
-`play` is what single steps, previews and batches of episodes have in
-common: admission, serving replicas, routing, tails, costs, and the passing of time (docs/model.md).
+`play` is what single steps, previews and batches of episodes have in common: admission, serving replicas, routing,
+tails, costs, and the passing of time (docs/model.md).
 """
 
 import numpy as np
@@ -17,7 +17,13 @@ from fleetgym.kernels.admission import (
 )
 from fleetgym.kernels.compile import always_inline, extern, inline, jit
 from fleetgym.kernels.economics import T_MODEL, T_RENTAL, T_STARTUP, extern_operate, new_scratch
-from fleetgym.kernels.pointers import borrow
+from fleetgym.kernels.lowlevel import (
+    WIDTH,
+    borrow,
+    load_first,
+    spread,
+    store_first,
+)
 from fleetgym.kernels.records import (
     EXAMPLE_CONDITIONS,
     EXAMPLE_FLEET,
@@ -29,14 +35,7 @@ from fleetgym.kernels.records import (
     unpack,
 )
 from fleetgym.kernels.routing import remap_basis
-from fleetgym.kernels.routing_data import new_basis
-from fleetgym.kernels.simd import (
-    WIDTH,
-    load_first,
-    spread,
-    store_first,
-)
-from fleetgym.kernels.timer import ADMISSION, DYNAMICS, count_ticks
+from fleetgym.kernels.routing_workload import new_basis
 
 #: Rows of `Problem.budget`; a kind is 0 (none), 1 (so much per window) or 2 (so much for the whole episode).
 BUDGET_KIND, BUDGET_USD = range(2)
@@ -125,7 +124,7 @@ def hold(packed, conditions, target, first, spent_usd, fleet):
     spent_usd : float
         As of `play`.
     """
-    problem, work, played = unpack(packed)
+    problem, _, played = unpack(packed)
     count, rent_usd, hold_usd = fleet.shape[0], played.usd[0], played.usd[1]
     _fill_rent(problem, conditions.price, rent_usd, hold_usd)
     pays_fees = problem.budget[BUDGET_KIND] == POOL_BUDGET
@@ -153,7 +152,6 @@ def hold(packed, conditions, target, first, spent_usd, fleet):
             pays_fees,
         )
         count_held(fleet, held)
-    count_ticks(work.timer, ADMISSION)
     count_serving(fleet, played.serving)
     rental_usd = storage_usd = 0.0
     for c in range(count):
@@ -163,7 +161,6 @@ def hold(packed, conditions, target, first, spent_usd, fleet):
     played.terms_usd[T_MODEL] = storage_usd
     played.terms_usd[T_STARTUP] = fees_usd
     advance(fleet)
-    count_ticks(work.timer, DYNAMICS)
     if pays_fees:
         spent_usd += rental_usd + storage_usd + fees_usd
     return forced_outages, spent_usd

@@ -13,7 +13,7 @@ import numpy as np
 
 from fleetgym.kernels import economics, window
 from fleetgym.kernels.records import Played, Problem, pack_problem
-from fleetgym.kernels.routing_data import new_workspace
+from fleetgym.kernels.routing_workload import new_workspace
 from fleetgym.kernels.window import new_memory, new_played
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance

@@ -11,8 +11,9 @@ Every reference agent in `fleetgym.baselines` is written with `fleetgym`, this p
 - programs: `LinearProgram`, `Answer`, `ALLOWANCE` and `make_solver` for HiGHS; `relax_window`, `WindowRelaxation` and
   `routing_rows` for the routing of a window as rows of a linear program;
 - instances: `draw_scenario` samples a day;
-- compiled code: `jit` and `inline` compile a function with Numba into the cache of kernels, `borrow` reads arrays from
-  their addresses, and `chance_to_wait` is the queueing formula of the environment.
+- compiled code: `jit` and `inline` compile a function with Numba into the cache of kernels, `entry` lets large ones be
+  compiled beforehand, `borrow` reads arrays from their addresses, and `chance_to_wait` is the queueing formula of the
+  environment.
 """
 
 from fleetgym.agents.arguments import (
@@ -30,8 +31,8 @@ from fleetgym.agents.margins import GAP, LOWER, PACE, PAYBACK_WINDOWS, RISK
 from fleetgym.agents.sizing import FleetSizer
 from fleetgym.bounds.programs import routing_rows
 from fleetgym.bounds.relaxation import WindowRelaxation, relax_window
-from fleetgym.kernels.compile import inline, jit
-from fleetgym.kernels.pointers import borrow
+from fleetgym.kernels.compile import entry, inline, jit
+from fleetgym.kernels.lowlevel import borrow
 from fleetgym.kernels.queueing import chance_to_wait
 from fleetgym.kernels.records import PackedConditions
 from fleetgym.model.dynamics import draw_scenario
@@ -58,6 +59,7 @@ __all__ = [
     "borrow",
     "chance_to_wait",
     "draw_scenario",
+    "entry",
     "flag",
     "inline",
     "jit",

@@ -12,15 +12,11 @@ walk (sigma 0.02, the paper's); in the rows "days" it has the instance's own day
 from __future__ import annotations
 
 import dataclasses
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import gymnasium
-import numba
 import numpy as np
 
 import fleetgym
@@ -30,7 +26,6 @@ from fleetgym.cli.words import of
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.envs.vector import FleetAllocVectorEnv
 from fleetgym.files.quantities import COUNT, LIMIT_S
-from fleetgym.kernels import timer
 from fleetgym.model.dynamics.scenario import draw_scenario
 from fleetgym.model.instance import Affine, Instance, Performance
 from fleetgym.model.processes import Dynamics, Process
@@ -256,68 +251,7 @@ def _rows_of(
     return found
 
 
-# --- where the time goes -----------------------------------------------------------------------------------
-
-
-def profile(rounds: int = 30) -> None:
-    """Print what each part of a step takes, beside one pass over the LP's data in first-level cache."""
-    rng = np.random.default_rng(1)
-    for label, load in (("tight", 1.0), ("slack", 0.2)):
-        instance = make_instance(6, 10, load)
-        days = [draw_scenario(instance, np.random.default_rng(k)) for k in range(8)]
-        envs = Stored(64, instance, days, num_threads=1)
-        actions = sticky(rng, fleetgym.ActionSpace(instance).nvec, 64, 60, 0.01)
-        print(f"6x10 {label}, sticky, 64 environments, 1 thread: microseconds per step, times one pass")
-        _print_parts(*_profiled(envs, actions, rounds), _one_pass_us(6, 10))
-
-
-def _profiled(envs: Stored, actions: np.ndarray, rounds: int) -> tuple[np.ndarray, float]:
-    """Return microseconds per step of each part within the kernel, and of all, at the fastest of some rounds."""
-    envs.reset(seed=0)
-    batch, best = envs._batch, (np.zeros(0), np.inf)
-    ticks = batch._workspaces[0][0].timer
-    for _ in range(rounds):
-        ticks[:-1] = 0
-        start, clock = time.perf_counter(), int(ticks[-1])
-        for action in actions:
-            envs.step(action)
-        spent = time.perf_counter() - start
-        if spent < best[1] and clock:
-            per_tick = spent / (int(ticks[-1]) - clock)  # the last lap of one round to that of the next
-            best = ticks[:-1] * per_tick, spent
-    scale = 1e6 / actions.shape[0] / envs.num_envs
-    return best[0] * scale, best[1] * scale
-
-
-def _one_pass_us(workloads: int, configurations: int) -> float:
-    """Return the time to add up as many numbers as the LP's data has, from first-level cache."""
-    data, best = np.random.default_rng(0).random(6 * workloads * configurations), np.inf
-    total(data, 1)
-    for _ in range(20):
-        start = time.perf_counter()
-        total(data, 2000)
-        best = min(best, time.perf_counter() - start)
-    return 1e6 * best / 2000
-
-
-@numba.njit(fastmath=True)
-def total(data: np.ndarray, times: int) -> float:
-    """Add up the data, again and again."""
-    found = 0.0
-    for _ in range(times):
-        data[0] = found  # so that no pass can be left out
-        found = 0.0
-        for value in data:
-            found += value
-        found *= 0.5
-    return found
-
-
-def _print_parts(parts: np.ndarray, whole: float, one_pass: float) -> None:
-    named = dict(zip(timer.PARTS[1:], parts[1:], strict=True))
-    named["Python"] = whole - sum(named.values())
-    for name, spent in {**named, "all": whole, "one pass over the LP's data": one_pass}.items():
-        print(f"  {name:<28} {spent:>8.3f} {spent / one_pass:>8.0f}x")
+# --- draws and tables -------------------------------------------------------------------------------------
 
 
 def draw_microseconds(instance_id: str) -> float:
@@ -331,9 +265,8 @@ def draw_microseconds(instance_id: str) -> float:
 
 
 def smoke(folder: Path) -> None:
-    """Measure a few rows of each kind once, and profile once."""
+    """Measure a few rows of each kind once."""
     compare(rows({(6, 10): (1.0,)}, ((8, 1),), ((8, 2),)), rounds=1, seconds=0.01)
-    main(["--profile", "--profile-rounds", "2"])
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -343,15 +276,8 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("--rounds", type=of(COUNT), default=5)
     parser.add_argument("--seconds", type=of(LIMIT_S), default=0.4, help="of each measurement (default: 0.4)")
-    parser.add_argument("--profile", action="store_true", help="only print where the time of a step goes")
-    parser.add_argument("--profile-rounds", type=of(COUNT), default=30, metavar="N", help="(default: 30)")
     options = parser.parse_args(argv)
-    if options.profile and timer.IS_ON:
-        profile(options.profile_rounds)
-        return
-    if not options.profile:
-        compare(rows(), options.rounds, options.seconds)
-    profile_apart(options.profile_rounds)
+    compare(rows(), options.rounds, options.seconds)
 
 
 def compare(table: list[Row], rounds: int, seconds: float) -> None:
@@ -371,12 +297,6 @@ def compare(table: list[Row], rounds: int, seconds: float) -> None:
     for name in ("ou-s-001", "ou-m-001", "drop-m-001", "trace-m-001", "grw-m-001"):
         print(f"  {name:<14} {draw_microseconds(f'fleet-v0/dev/{name}'):>8.0f} us")
     print(flush=True)
-
-
-def profile_apart(rounds: int) -> None:
-    """Profile in another process, for which the kernels are compiled with laps in them."""
-    again = [sys.executable, __file__, "--profile", "--profile-rounds", str(rounds)]
-    subprocess.run(again, env={**os.environ, "FLEETGYM_PROFILE": "1"}, check=True)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from fleetgym.cli.process import run_program
 from fleetgym.kernels.compile import jit
 from fleetgym.kernels.economics import NUM_MOMENTS, NUM_ROUTE_ROWS, R_COST, R_DELAY, R_ERROR, R_SHARE, R_USE
 from fleetgym.kernels.erlang_batch import NUM_QUEUE_ROWS
-from fleetgym.kernels.pointers import borrow
+from fleetgym.kernels.lowlevel import borrow
 from fleetgym.kernels.records import Memory, PackedConditions, unpack
 from fleetgym.kernels.rollouts import copy_fleet, new_track
 from fleetgym.kernels.window import extern_play

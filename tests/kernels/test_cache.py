@@ -49,6 +49,29 @@ def fourth_power(x):
 """
 
 
+#: Three parts that need not wait for one another.
+PARTS = """
+from fleetgym.kernels import compile
+from fleetgym.kernels.compile import entry, extern, jit
+
+compile.num_cores = lambda: 2
+
+def square(x):
+    return x * x
+
+def cube(x):
+    return x * x * x
+
+extern_square, extern_cube = extern(square, 1.0, 1.0), extern(cube, 1.0, 1.0)
+
+@jit
+def both(x):
+    return extern_square(x) + extern_cube(x)
+
+entry(both, 1.0)
+"""
+
+
 def python(code: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run code in a new process that keeps its kernels in `folder`."""
     return subprocess.run(
@@ -97,9 +120,9 @@ def replace_by_folder(path: Path) -> None:
 
 
 def make_unreadable(path: Path) -> None:
-    """Leave nobody any right, and as root may read all the same, a wrong seal."""
+    """Leave nobody any right, and as root may read all the same, no seal."""
     path.chmod(0)
-    path.with_name(path.name + ".sha256").write_text("")
+    take_seal(path)
 
 
 def replace_by_foreign(path: Path) -> None:
@@ -109,7 +132,9 @@ def replace_by_foreign(path: Path) -> None:
 
 def take_seal(path: Path) -> None:
     """Stop between a file and its seal, as a killed process does."""
-    path.with_name(path.name + ".sha256").unlink()
+    for seals in (place / "seals" for place in path.parents if (place / "seals").is_file()):
+        kept = [line for line in seals.read_text().splitlines() if not line.endswith(f" {path.name}")]
+        seals.write_text("\n".join(kept))
 
 
 DAMAGES = (truncate, zero, flip, empty, replace_by_folder, make_unreadable, replace_by_foreign, take_seal)
@@ -147,7 +172,7 @@ def test_a_damaged_file_is_replaced(small: Path) -> None:
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_is_seen(damage: Callable[[Path], None], tmp_path: Path) -> None:
-    """What is not as it was sealed is removed, with its seal; what is sound stays."""
+    """What is not as it was sealed is removed; what is sound stays."""
     good, bad = tmp_path / "module.good-1.py311.nbi", tmp_path / "module.bad-1.py311.1.nbc"
     for path in (good, bad):
         path.write_bytes(os.urandom(1000))
@@ -155,16 +180,15 @@ def test_damage_is_seen(damage: Callable[[Path], None], tmp_path: Path) -> None:
     assert cache.remove_damaged(tmp_path) == []
     damage(bad)
     assert cache.remove_damaged(tmp_path) == [bad]
-    assert sorted(tmp_path.iterdir()) == [good, good.with_name(good.name + ".sha256")]
+    assert kept(tmp_path) == [good]
 
 
 def test_a_file_cannot_take_the_place_of_another(tmp_path: Path) -> None:
-    """A sound file under another name is damaged, even with its seal."""
+    """A sound file under another name is damaged."""
     first, second = tmp_path / "module.first-1.py311.1.nbc", tmp_path / "module.second-1.py311.1.nbc"
     first.write_bytes(b"code")
     cache.seal(tmp_path, ["module.first"])
-    for suffix in ("", ".sha256"):
-        shutil.copy(f"{first}{suffix}", f"{second}{suffix}")
+    shutil.copy(first, second)
     assert cache.remove_damaged(tmp_path) == [second]
 
 
@@ -219,6 +243,50 @@ def test_a_new_signature_is_kept_too(small: Path) -> None:
     assert cold.stdout.startswith("16.0 16.0 (")
 
 
+def test_an_import_does_not_wait_for_a_process_that_compiles(tmp_path: Path) -> None:
+    """The folder is known at once, and what is damaged goes as soon as the other process has sealed its files."""
+    damaged = tmp_path / "module.one-1.py311.nbi"
+    damaged.write_bytes(b"half")
+    code = "from fleetgym.kernels import cache; from pathlib import Path; f = Path('.')\n"
+    code += "with cache.locked(f, 0.0) as alone: print(alone)\n"
+    with cache.locked(tmp_path):
+        assert python(code, tmp_path).stdout == "False\n"
+        assert damaged.exists()
+    assert python(code + "cache._unexamined.append(f); cache.examine(f)", tmp_path).stdout == "True\n"
+    assert not damaged.exists()
+
+
+def play_parts(folder: Path, before: str = "") -> subprocess.CompletedProcess[str]:
+    """Call the kernel of three parts, and print its result and what was compiled."""
+    (folder / "parts.py").write_text(PARTS)
+    code = f"import parts, sys\nfrom fleetgym.kernels import compile\n{before}\n"
+    return python(
+        code + "print(parts.both(2.0), sorted(compile.check_cache().compiled), compile._is_server)", folder
+    )
+
+
+@pytest.mark.parametrize("how", ["apart", "one core", "no process", "dead process"])
+def test_parts_are_compiled_apart_where_that_is_possible(how: str, tmp_path: Path) -> None:
+    """Each part is compiled once, by other processes or, where there are none, by this one; one line says so."""
+    before = {
+        "apart": "",
+        "one core": "compile.num_cores = lambda: 1",
+        "no process": "sys.executable = '/nowhere'",
+        "dead process": "sys.executable = '/bin/false'",
+    }[how]
+    cold, warm = play_parts(tmp_path, before), play_parts(tmp_path, before)
+    assert cold.stdout == "12.0 ['parts.both', 'parts.cube', 'parts.square'] False\n", cold.stderr
+    assert cold.stderr.count("\n") == 1
+    assert (warm.stdout, warm.stderr) == ("12.0 [] False\n", "")
+
+
+def test_a_script_may_hold_kernels(tmp_path: Path) -> None:
+    """Other processes do not run the script again."""
+    (tmp_path / "script.py").write_text(PARTS + "print(both(2.0))\n")
+    code = "import runpy; runpy.run_path('script.py', run_name='__main__')"
+    assert python(code, tmp_path).stdout == "12.0\n"
+
+
 # --- the kernels of a step --------------------------------------------------------------------------------
 
 
@@ -248,9 +316,7 @@ def test_nothing_is_said_where_all_is_warm(warm_cache: Path) -> None:
 def test_every_damage_heals(damage: Callable[[Path], None], suffix: str, warm_cache: Path) -> None:
     """Whatever happened to a file of the kernels of a step, the cost is right, and the next run is warm."""
     right = python(STEP, warm_cache).stdout
-    used = [
-        p for p in kept(warm_cache, suffix) if p.name.startswith(("window.play-", "routing_pivot.", "batch."))
-    ]
+    used = [p for p in kept(warm_cache, suffix) if p.name.startswith(("window.play-", "routing.", "batch."))]
     path = used[DAMAGES.index(damage) % len(used)]
     damage(path)
     again, warm = python(STEP, warm_cache), python(STEP, warm_cache)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fleetgym.kernels.compile import jit
-from fleetgym.kernels.matrix import add_row, exchange, largest_of, row_product
-from fleetgym.kernels.simd import padded, zeros
+from fleetgym.kernels.lowlevel import padded, zeros
+from fleetgym.kernels.routing_basis import add_row, exchange, largest_of, row_product
 
 SIZES = (1, 2, 7, 8, 9, 16, 21)
 

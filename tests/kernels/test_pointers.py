@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fleetgym.kernels.compile import jit
-from fleetgym.kernels.pointers import PackedPointers, Packer, borrow
+from fleetgym.kernels.lowlevel import PackedPointers, Packer, borrow
 
 
 class Pair(NamedTuple):

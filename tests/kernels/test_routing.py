@@ -15,7 +15,7 @@ from fleetgym.kernels import routing
 from fleetgym.kernels.compile import jit
 from fleetgym.kernels.routing import new_basis, new_workspace, remap_basis, solve_routing
 from fleetgym.kernels.routing_basis import is_certified
-from fleetgym.kernels.routing_data import DUAL, FIRST_X, PRICE, VALUE
+from fleetgym.kernels.routing_workload import DUAL, FIRST_X, PRICE, VALUE
 
 QUICK, SLOW = 160, 500  # LPs of each of the 13 kinds, and of each of their parts
 PARTS = [0, *(pytest.param(part, marks=pytest.mark.full) for part in (1, 2, 3))]

@@ -4,8 +4,8 @@ import numba
 import numpy as np
 import pytest
 
-from fleetgym.kernels import simd
-from fleetgym.kernels.simd import (
+from fleetgym.kernels import lowlevel as simd
+from fleetgym.kernels.lowlevel import (
     WIDTH,
     are_at_most,
     are_less,

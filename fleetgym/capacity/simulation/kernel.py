@@ -17,7 +17,7 @@ import numpy as np
 
 from fleetgym.capacity.simulation import slots_kernel
 from fleetgym.kernels.compile import inline, jit
-from fleetgym.kernels.pointers import borrow
+from fleetgym.kernels.lowlevel import borrow
 
 # Status of a request when the clock stops.
 SERVED = 0

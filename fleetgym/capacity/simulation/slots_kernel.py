@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from fleetgym.kernels.compile import inline, jit
-from fleetgym.kernels.pointers import borrow
+from fleetgym.kernels.lowlevel import borrow
 
 #: Children of a node, and so the entries beyond its end that a heap needs: all infinite.
 ARITY = 4

@@ -1,26 +1,291 @@
-"""Eight numbers at a time: rows of arrays go in; sums, comparisons and choices of all eight come out.
+"""Extend Numba by what kernels need: borrowed arrays, records of packed arrays, eight numbers at a time, symbols.
 
-The compiler turns loops into vector instructions only where they are long, and ours are short. Here it has no choice:
-a `Lanes` value is a vector register. The usual operators work on it, number by number, rounding as they always do.
-Processors with narrower registers use several. Places are indices into the flattened, C-contiguous array.
+All names of Numba and llvmlite that are not public are used in this file.
 
-Each function below emits LLVM code: it gets the types of its arguments, and returns its result's type and the emitter.
+*Pointers.* To unpack a tuple of fifty arrays from Python takes longer than many a window does (22 us for sixty arrays).
+So callers pack their arrays once. Kernels take the addresses as one array, and read the arrays by name. Arrays inside
+kernels are `Borrowed`: Numba counts no references to them, since a caller owns them. Counting took a third of a step.
+
+*Lanes.* The compiler turns loops into vector instructions only where they are long, and ours are short. A `Lanes`
+value is a vector register. The usual operators work on it, number by number, rounding as they always do. Processors
+with narrower registers use several. Places are indices into the flattened, C-contiguous array.
+
+An intrinsic emits LLVM code: it gets the types of its arguments, and returns its result's type and the emitter.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import llvmlite.binding
 import llvmlite.ir as ir
+import numba
+import numba.extending
 import numpy as np
 from numba.core import cgutils, types
+from numba.core.event import Listener, register
 from numba.core.typing import signature
-from numba.extending import lower_builtin, models, register_model, type_callable
+from numba.core.typing.templates import AttributeTemplate
+from numba.extending import lower_builtin, lower_cast, models, register_model, type_callable
 
-from fleetgym.kernels.pointers import Borrowed, array_at, data_of, intrinsic
+__all__ = ["Listener", "register"]
+
+#: Lets kernels call what a function emits; mypy would take its first argument for that of the call.
+intrinsic: Any = numba.extending.intrinsic
+
+_WORDS = types.Array(types.int64, 1, "C")
+
+
+class Borrowed(types.Array):
+    """Numba's type of an array that somebody else owns; parts of it are borrowed, too."""
+
+    def __init__(self, dtype: Any, ndim: int, layout: Any, readonly: bool = False, aligned: bool = True):
+        name = f"Borrowed({dtype}, {ndim}, {layout}, {readonly}, {aligned})"
+        super().__init__(dtype, ndim, layout, readonly=readonly, name=name, aligned=aligned)
+
+    def copy(self, dtype: Any = None, ndim: Any = None, layout: Any = None, readonly: Any = None) -> Any:
+        """Return the type with some properties replaced."""
+        return Borrowed(
+            self.dtype if dtype is None else dtype,
+            self.ndim if ndim is None else ndim,
+            self.layout if layout is None else layout,
+            readonly=not self.mutable if readonly is None else readonly,
+            aligned=self.aligned,
+        )
+
+
+@register_model(Borrowed)
+class _BorrowedModel(models.StructModel):
+    """The fields of an array, of which `meminfo` is no counter of references."""
+
+    def __init__(self, manager: Any, kind: Any) -> None:
+        lengths = types.UniTuple(types.intp, kind.ndim)
+        members = [
+            ("meminfo", types.voidptr),
+            ("parent", types.pyobject),
+            ("nitems", types.intp),
+            ("itemsize", types.intp),
+            ("data", types.CPointer(kind.dtype)),
+            ("shape", lengths),
+            ("strides", lengths),
+        ]
+        super().__init__(manager, kind, members)
+
+
+def borrowed_type(kind: Any) -> Any:
+    """Return the type of a value whose arrays are borrowed: an array, a (named) tuple, or anything else."""
+    if isinstance(kind, types.BaseTuple):
+        parts = [borrowed_type(part) for part in list(kind)]  # type: ignore[call-overload]
+        return types.BaseTuple.from_types(parts, getattr(kind, "instance_class", None))
+    if isinstance(kind, types.Array):
+        return Borrowed(kind.dtype, kind.ndim, kind.layout, readonly=not kind.mutable, aligned=kind.aligned)
+    return kind
+
+
+@lower_cast(types.Array, Borrowed)
+def _borrowed_array(context: Any, builder: Any, kind: Any, target: Any, value: Any) -> Any:
+    array = cgutils.create_struct_proxy(kind)(context, builder, value=value)
+    found = cgutils.create_struct_proxy(target)(context, builder)
+    for name in ("parent", "nitems", "itemsize", "data", "shape", "strides"):
+        setattr(found, name, getattr(array, name))
+    found.meminfo = found.meminfo.type(None)
+    return found._getvalue()
+
+
+def _borrowed(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    """Return a value with its arrays borrowed."""
+    if not isinstance(kind, types.BaseTuple):
+        return context.cast(builder, value, kind, borrowed_type(kind))
+    parts = [
+        _borrowed(context, builder, part, builder.extract_value(value, k))
+        for k, part in enumerate(list(kind))  # type: ignore[call-overload]
+    ]
+    return context.make_tuple(builder, borrowed_type(kind), parts)
+
+
+@intrinsic
+def borrow(typing_context, value):
+    """Return an array, or a (named) tuple, without counting references; the caller keeps its arrays alive."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _borrowed(context, builder, signature.args[0], arguments[0])
+
+    return signature(borrowed_type(value), value), emit
+
+
+class PackedPointers:
+    """Addresses and shapes of arrays, together with the arrays: none is freed as long as this object lives.
+
+    Parameters
+    ----------
+    words : ndarray of int64
+        What kernels take.
+    owned
+        The arrays that it points to.
+    """
+
+    __slots__ = ("_owned", "words")
+
+    def __init__(self, words: np.ndarray, owned: Any):
+        self.words, self._owned = words, owned
+
+    @classmethod
+    def stack(cls, parts: Sequence[PackedPointers]) -> PackedPointers:
+        """Return equally long pointers as one, with one row each."""
+        return cls(np.stack([part.words for part in parts]), tuple(parts))
+
+
+class Record(types.Type):
+    """Numba's type of a named tuple of arrays: kernels hold the place of its packed pointers, and read them by name."""
+
+    def __init__(self, kind: Any):
+        self.fields: dict[str, tuple[int, Any]] = {}  # place of the first word, and type
+        place = 0
+        for name, part in zip(kind.fields, list(kind), strict=True):
+            self.fields[name] = place, _record_type(part)
+            place += _count_words(part)
+        super().__init__(name=f"Record({kind})")
+
+
+def _record_type(kind: Any) -> Any:
+    """Return the type that kernels read a part of a packed value as."""
+    return Record(kind) if isinstance(kind, types.BaseTuple) else borrowed_type(kind)
+
+
+def _count_words(kind: Any) -> int:
+    """Return how many words a packed value takes."""
+    if isinstance(kind, types.BaseTuple):
+        parts: Any = kind
+        return sum(map(_count_words, parts))
+    return 1 + int(kind.ndim)
+
+
+@register_model(Record)
+class _RecordModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, ir.IntType(64).as_pointer())
+
+
+@numba.extending.infer_getattr
+class _RecordFields(AttributeTemplate):
+    key = Record
+
+    def generic_resolve(self, value: Any, attr: str) -> Any:  # type: ignore[override]
+        return value.fields[attr][1] if attr in value.fields else None
+
+
+@numba.extending.lower_getattr_generic(Record)
+def _read_field(context: Any, builder: Any, record: Any, words: Any, name: str) -> Any:
+    place, kind = record.fields[name]
+    return _read(context, builder, kind, words, place)
+
+
+def _read(context: Any, builder: Any, kind: Any, words: Any, place: int) -> Any:
+    """Return what was packed from some place of the words on: a record, or an array."""
+    first = cgutils.gep_inbounds(builder, words, place)
+    if isinstance(kind, Record):
+        return first
+    numbers = []
+    for k in range(1 + kind.ndim):
+        number = builder.load(cgutils.gep_inbounds(builder, first, k))
+        number.set_metadata("invariant.load", builder.module.add_metadata([]))  # nobody writes to words
+        numbers.append(number)
+    data = builder.inttoptr(numbers[0], context.get_data_type(kind.dtype).as_pointer())
+    return array_at(context, builder, kind, data, numbers[1:])
+
+
+class Packer:
+    """Packs named tuples of arrays of one type, and lets kernels `unpack` them.
+
+    Parameters
+    ----------
+    *example
+        C-contiguous arrays, and named tuples of them, of the types that will be packed.
+
+    Examples
+    --------
+    >>> from fleetgym.kernels.compile import jit
+    >>> packer = Packer(np.zeros(2), np.zeros(1, dtype=np.int64))
+    >>> unpack = packer.unpack
+    >>> @jit
+    ... def pick(words):
+    ...     numbers, places = unpack(words)
+    ...     return numbers[places[0]]
+    >>> numbers, places = np.array([3.0, 4.0]), np.array([1])
+    >>> packed = packer.pack(numbers, places)
+    >>> pick(packed.words)
+    4.0
+    >>> numbers[1] = 5.0
+    >>> pick(packed.words)
+    5.0
+    """
+
+    def __init__(self, *example: Any):
+        self._kind = numba.typeof(example)
+        parts = [_record_type(part) for part in list(self._kind)]
+        kind = types.Tuple(parts)
+        places = [sum(map(_count_words, list(self._kind)[:k])) for k in range(len(parts))]
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            words = data_of(context, builder, signature.args[0], arguments[0])
+            values = [
+                _read(context, builder, part, words, place) for part, place in zip(parts, places, strict=True)
+            ]
+            return context.make_tuple(builder, kind, values)
+
+        def unpack(typing_context: Any, words: Any) -> Any:
+            return signature(kind, borrowed_type(_WORDS)), generate
+
+        self.unpack = intrinsic(unpack)
+
+    def pack(self, *value: Any, owned: Any = None) -> PackedPointers:
+        """Return the pointers from which kernels unpack `value`; they own its arrays, and `owned`.
+
+        Raises
+        ------
+        TypeError
+            If a type is not that of the example.
+        """
+        if numba.typeof(value) != self._kind:
+            raise TypeError(f"expected {self._kind}, got {numba.typeof(value)}")
+        return PackedPointers(np.array(_words(value), dtype=np.int64), (value, owned))
+
+
+def _words(value: Any) -> list[int]:
+    """Return address and shape of each array, in order."""
+    if isinstance(value, tuple):
+        return [word for part in value for word in _words(part)]
+    return [value.ctypes.data, *value.shape]
+
+
+def data_of(context: Any, builder: Any, kind: Any, array: Any) -> Any:
+    """Return the pointer to the first number of an array."""
+    return cgutils.create_struct_proxy(kind)(context, builder, value=array).data
+
+
+def array_at(context: Any, builder: Any, kind: Any, data: Any, shape: Sequence[Any]) -> Any:
+    """Return a C-contiguous array of some shape that lies at a pointer and owns nothing."""
+    size = context.get_abi_sizeof(context.get_data_type(kind.dtype))
+    item = ir.Constant(ir.IntType(64), size)
+    step, strides = item, list[Any]()
+    for length in reversed(shape):
+        strides.insert(0, step)
+        step = builder.mul(step, length)
+    count = ir.Constant(ir.IntType(64), 1)
+    for length in shape:
+        count = builder.mul(count, length)
+    array = cgutils.create_struct_proxy(kind)(context, builder)
+    array.data, array.itemsize, array.nitems = data, item, count
+    array.shape, array.strides = cgutils.pack_array(builder, shape), cgutils.pack_array(builder, strides)
+    array.meminfo, array.parent = array.meminfo.type(None), array.parent.type(None)
+    return array._getvalue()
+
+
+# --- lanes -------------------------------------------------------------------------------------------------
 
 #: How many numbers a `Lanes` holds.
 WIDTH = 8
@@ -434,3 +699,55 @@ def table(typing_context, buffer, first, shape):
         return array_at(context, builder, kind, builder.gep(data, [arguments[1]]), lengths)
 
     return generator(kind, emit)(buffer, types.intp, types.UniTuple(types.intp, len(shape)))
+
+
+# --- symbols ------------------------------------------------------------------------------------------------
+
+
+def call_by_symbol(function: Any, symbol: str, kind: Any) -> Any:
+    """Return a function that kernels call by a symbol, which `name_address` defines.
+
+    Parameters
+    ----------
+    function : callable
+        What its arguments are called as.
+    symbol : str
+    kind
+        Its signature.
+    """
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        values = [context.get_value_type(argument) for argument in signature.args]
+        shape = ir.FunctionType(context.get_value_type(signature.return_type), values)
+        callee = builder.module.globals.get(symbol) or ir.Function(builder.module, shape, symbol)
+        return builder.call(callee, arguments)
+
+    def type_call(typing_context: Any, *arguments: Any) -> Any:
+        return kind, emit
+
+    names = ["typing_context", *inspect.signature(function).parameters]
+    place = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    type_call.__signature__ = inspect.Signature([inspect.Parameter(n, place) for n in names])  # type: ignore[attr-defined]
+    type_call.__name__ = function.__name__
+    return intrinsic(type_call)
+
+
+def name_address(symbol: str, address: int) -> None:
+    """Tell the linker where a function is."""
+    llvmlite.binding.add_symbol(symbol, address)
+
+
+def widen(dispatcher: Any) -> None:
+    """Let calls with a constant take the code for all numbers, instead of compiling some for the constant."""
+    template = dispatcher.get_call_template
+
+    def get_call_template(args: Any, kws: Any) -> Any:
+        wide = {name: types.unliteral(kind) for name, kind in kws.items()}
+        return template(tuple(map(types.unliteral, args)), wide)
+
+    dispatcher.get_call_template = get_call_template
+
+
+def compiler() -> tuple[str, str, str]:
+    """Return what compiled code depends on: versions of Numba and llvmlite, and the processor."""
+    return numba.__version__, llvmlite.__version__, str(llvmlite.binding.get_host_cpu_name())
