@@ -14,6 +14,7 @@ from fleetgym.files.documents import canonical_json, parse_json, read_text
 from fleetgym.files.schema import read_object
 from fleetgym.scoring.score import score
 from tools import kept_episodes as episodes
+from tools import score_suite
 
 KEPT = ROOT / "leaderboard" / "episodes"
 
@@ -113,3 +114,11 @@ def test_what_is_kept_here_still_replays(file: Path) -> None:
     for line in (small[0], small[-1]):
         known = read_object(episodes.Episode, parse_json(line))
         assert episodes.replayed(known, header).cost_usd == pytest.approx(known.cost_usd, rel=1e-9)
+
+
+def test_timings_are_those_of_submissions() -> None:
+    """The results page finds the CPU time of every episode of the submissions that it reads."""
+    for path in score_suite.TIMINGS.iterdir():
+        submission = ROOT / "leaderboard" / "submissions" / path.name.removesuffix(".jsonl.gz")
+        (run,), _ = score_suite.read([submission / "episodes.jsonl.gz"])
+        assert all(episode.timing is not None for episode in run.episodes)
