@@ -9,9 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 #: How a command begins; settings may stand before it.
-_PROGRAM = (
-    r"(?:fleetgym|python|pip|make|pytest|pre-commit|git|jupyter|dask|mpiexec|systemd-run|\.(?= \.venv)) "
-)
+_PROGRAM = r"(?:fleetgym|python|pip|make|pytest|pre-commit|git|jupyter|dask|mpiexec|systemd-run|apt-get|\.(?= \.venv)) "
 COMMAND = re.compile(rf"(?:[A-Z_]+=\S+ )*(?:{_PROGRAM}|\.ci/run\b)")
 _IN_SENTENCE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 

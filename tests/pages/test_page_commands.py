@@ -59,7 +59,8 @@ class Place(enum.Enum):
 SETTINGS = re.compile(r"^((?:[A-Z_]+=\S+ )*)")
 HERE = (Place.QUICK, Place.SLOW, Place.RL)
 MACHINE = re.compile(
-    r"pip (install|wheel)|git clone|pre-commit install|\. \.venv|dask |mpiexec |jupyter |make (clean|fresh-rows)"
+    r"(pip|apt-get) (install|wheel)|git clone|pre-commit install|\. \.venv|dask |mpiexec |jupyter "
+    r"|make (clean|fresh-rows)"
 )
 #: Commands that tests of their own execute in other forms.
 ELSEWHERE = {
