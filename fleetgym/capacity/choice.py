@@ -13,7 +13,6 @@ import numpy as np
 
 from fleetgym.agents.view import View
 from fleetgym.capacity.held import MISSED, MISSED_OF, HeldFleets
-from fleetgym.capacity.traces.objectives import stated_slos
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.model.actions import ActionSpace
 from fleetgym.model.instance import Instance
@@ -73,10 +72,13 @@ class Limits:
     miss_of: tuple[tuple[str, float], ...] = ()
 
     def with_percentiles(self, instance: Instance) -> Limits:
-        """Return these limits and those that the instance's SLOs state, as ``ttft.p95`` states 5 %."""
-        names = [w.id for w in instance.workloads]
-        stated = zip(names, stated_slos(instance.provenance, names) or (), strict=False)
-        found = tuple((name, slo.missed_at_most) for name, slo in stated if slo.missed_at_most is not None)
+        """Return these limits and those of the instance's SLOs: ``ttft.p95`` allows 5 % to be late."""
+        slos = () if instance.stated is None else instance.stated.slos
+        found = tuple(
+            (w.id, slo.missed_at_most)
+            for w, slo in zip(instance.workloads, slos, strict=False)
+            if slo.missed_at_most is not None
+        )
         return dataclasses.replace(self, miss_of=found)
 
     def missing(self, days: np.ndarray, errors: float, instance: Instance) -> float:

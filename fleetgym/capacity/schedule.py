@@ -1,4 +1,4 @@
-"""An agent and an instance in; the GPUs to rent in each hour of a day or a week, and what they risk, out."""
+"""Schedule the GPUs to rent in each hour of a day or a week, and compute what they risk."""
 
 from __future__ import annotations
 
@@ -119,7 +119,8 @@ def last_week(instance: Instance) -> list[Scenario]:
             f"a week needs a history of {WEEK} days, and this instance has {len(rates) / day:.3g}: give a longer "
             "trace, or leave --week away"
         )
-    if "are less than a day" in instance.provenance.get("trace", ""):
+    calendar = None if instance.stated is None else instance.stated.calendar
+    if calendar is not None and calendar.history != "measured":
         raise FleetgymError(
             "the trace is shorter than a day: its days are drawn, and differ by chance alone; leave --week away"
         )
@@ -222,7 +223,9 @@ def _play(
     starts = np.arange(0, instance.num_windows, every)
     windows = np.diff(np.append(starts, instance.num_windows))
     rates, gpus, rents = [], [], []
+    ready = np.atleast_2d(Conditions.nominal(instance).available_gpus)  # of what is committed
     for day in days:
+        day = dataclasses.replace(day, available_gpus=ready)
         held, rent, last = _play_day(instance, agent, day)
         rates.append(np.add.reduceat(day.rate_rps.sum(axis=1), starts) / windows)
         gpus.append(np.maximum.reduceat(held, starts))

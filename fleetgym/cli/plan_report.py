@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -11,8 +10,6 @@ import numpy as np
 
 from fleetgym.capacity.choice import MARGIN, Choice
 from fleetgym.capacity.risk import Risk, RiskyPlan
-from fleetgym.capacity.traces.objectives import stated_slos
-from fleetgym.capacity.traces.token_times import limit_of
 from fleetgym.cli.text_tables import align, number, share
 from fleetgym.model.instance import Configuration, Instance
 from fleetgym.model.planning import Plan
@@ -69,7 +66,7 @@ def plan_facts(
     costs["model_storage"] = float(fleet @ model.model_storage_usd)
     cost, bound = sum(costs.values()), window_bound(window, Effort(nodes=BOUND_NODES)).bound_usd
     names = [c.id for c in instance.configurations]
-    slos = stated_slos(instance.provenance, [w.id for w in instance.workloads])
+    slos = None if instance.stated is None else instance.stated.slos
     return {
         "instance": instance.id,
         "status": plan.status,
@@ -251,7 +248,7 @@ def describe_plan(instance: Instance, facts: dict[str, Any], details: bool = Fal
             f"{instance.id}: plan of {agent} for {planned_demand(facts)}"
             + (", which it is given here and forecasts when it plays" if plays else "")
         ),
-        "\n".join([f"buy\n{_fleet(instance, facts, numbers, details)}", *_limits(numbers)]),
+        "\n".join([f"buy\n{_fleet(instance, facts, numbers, details)}", *_limits(instance, numbers)]),
     ]
     if facts["switch"] is not None:
         parts.append(_switch_words(instance, facts))
@@ -479,21 +476,15 @@ def _fleet(instance: Instance, facts: dict[str, Any], numbers: dict[str, str], d
         text += "\n" + _wrap(f"held of the most to be had: {held or 'none'}")
     for pool, paid in facts["commitments"].items():
         usd, n = number(paid["usd_per_episode"], 2), paid["gpus"]
+        days = None if instance.stated is None else instance.stated.commitment_days(pool)
+        term = "" if days is None else f", for {days} days"
         per = "day" if abs(hours - 24.0) < 1e-9 else f"episode of {hours:g} h"
-        text += "\n" + _wrap(
-            f"commit to {n} {pool}: {usd} USD per {per}, used or not{_terms(instance, pool)}"
-        )
+        text += "\n" + _wrap(f"commit to {n} {pool}: {usd} USD per {per}, used or not{term}")
     if (budget := facts["budget"]) is not None:
         per = "h" if budget["kind"] == "rate" else "episode"
         taken = number(budget["held_usd"], 2)
         text += f"\nbudget: {number(budget['usd'], 2)} USD/{per}, of which this fleet takes {taken}"
     return text
-
-
-def _terms(instance: Instance, pool: str) -> str:
-    """Return for how long a reserved pool is paid, as the instance's provenance says; empty where it does not."""
-    found = re.search(rf"(?:^|; ){re.escape(pool)}: (\d+ days)", instance.provenance.get("commitments", ""))
-    return f", for {found[1]}" if found else ""
 
 
 def _parallel(configuration: Configuration) -> str:
@@ -565,9 +556,10 @@ def percentile_words(routing: dict[str, Any]) -> list[str]:
     return found
 
 
-def _limits(numbers: dict[str, str]) -> list[str]:
+def _limits(instance: Instance, numbers: dict[str, str]) -> list[str]:
     """Return what engines are to be told, so that times per token and end-to-end latencies are kept."""
-    told = {label: limit_of(name) for name, label in numbers.items()}
+    facts = instance.stated
+    told = {} if facts is None else {label: facts.engine_limit(name) for name, label in numbers.items()}
     return [
         f"{label}: for tpot and e2e, at most {limit} requests at once (in vLLM --max-num-seqs)"
         for label, limit in told.items()

@@ -9,7 +9,6 @@ import numpy as np
 
 from fleetgym.capacity.commitment import reserved_pools
 from fleetgym.capacity.schedule import Schedule, worth_reserving
-from fleetgym.capacity.traces.objectives import stated_slos
 from fleetgym.cli.pictures import COLOURS, new_figure, save_picture
 from fleetgym.cli.plan_report import describe_risk, percentile_words
 from fleetgym.cli.text_tables import align, number
@@ -78,7 +77,7 @@ def schedule_facts(instance: Instance, schedule: Schedule) -> dict[str, Any]:
 
 def _workloads(instance: Instance, schedule: Schedule) -> dict[str, dict[str, float | None]]:
     names = [w.id for w in instance.workloads]
-    slos = stated_slos(instance.provenance, names) or [None] * len(names)
+    slos = [None] * len(names) if instance.stated is None else instance.stated.slos
     missed = (
         [None] * len(names)
         if schedule.risk is None

@@ -26,7 +26,7 @@ _REQUIRED = object()
 MAX_NAME_CHARS = 400
 
 
-def spec(kind: Kind, default: Any = _REQUIRED, doc: str = "") -> Any:
+def spec(kind: Kind, default: Any = _REQUIRED, doc: str = "", *, sparse: bool = False) -> Any:
     """Declare a dataclass field by its kind.
 
     Parameters
@@ -37,13 +37,15 @@ def spec(kind: Kind, default: Any = _REQUIRED, doc: str = "") -> Any:
         Used where the key is absent; without it the key is required.
     doc : str
         One line for the published schema: meaning and unit.
+    sparse : bool
+        Leave the key out of files, and so out of hashes, where the value is None.
 
     Returns
     -------
     dataclasses.Field
         To be assigned in the class body.
     """
-    metadata = {"kind": kind, "doc": doc}
+    metadata = {"kind": kind, "doc": doc, "sparse": sparse}
     if default is _REQUIRED:
         return dataclasses.field(metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -593,7 +595,7 @@ def to_jsonable(value: Any) -> Any:
         return {
             f.name: to_jsonable(getattr(value, f.name))
             for f in dataclasses.fields(value)
-            if "kind" in f.metadata
+            if "kind" in f.metadata and not (f.metadata["sparse"] and getattr(value, f.name) is None)
         }
     if isinstance(value, np.ndarray):
         return value.tolist()

@@ -16,7 +16,7 @@ import numpy as np
 
 from fleetgym.files import quantities as q
 from fleetgym.files.documents import canonical_hash, read_json
-from fleetgym.files.errors import DataError, suggestion
+from fleetgym.files.errors import DataError, FleetgymError, suggestion
 from fleetgym.files.schema import (
     ID,
     Array,
@@ -35,9 +35,11 @@ from fleetgym.files.schema import (
     spec,
     to_jsonable,
 )
+from fleetgym.model.facts import Facts
 from fleetgym.model.processes import Dynamics, check_dynamics
 
 INSTANCE_FORMAT = "fleetgym-instance-1"
+IMPORTED = "trace-import"  # the family of instances that are made of a trace
 
 _PAIR = ("workload", "configuration")
 
@@ -210,7 +212,12 @@ class Instance(Checked):
     budget: Budget | None = spec(Nested(Budget, nullable=True), None)
     dynamics: Dynamics = spec(Nested(Dynamics))
     history: History = spec(Nested(History))
-    provenance: Mapping[str, str] = spec(TextMap(), doc="where each group of numbers comes from")
+    provenance: Mapping[str, str] = spec(
+        TextMap(), doc="where each group of numbers comes from: for people, no program reads it"
+    )
+    facts: Facts | None = spec(
+        Nested(Facts, nullable=True), None, doc="what it was made of; left out where nobody said", sparse=True
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -302,6 +309,22 @@ class Instance(Checked):
         """Return a copy with some fields changed, read and validated again like a file."""
         return type(self).from_dict({**self.to_dict(), **to_jsonable(changes)})
 
+    @property
+    def stated(self) -> Facts | None:
+        """The facts; None where nobody stated any.
+
+        Raises
+        ------
+        FleetgymError
+            If a trace was imported by a version that stated them in sentences only.
+        """
+        if self.facts is None and self.family == IMPORTED:
+            raise FleetgymError(
+                f"{self.id} was imported by an older version, which kept SLOs, lengths and commitments as sentences: "
+                "import the trace again with import-trace"
+            )
+        return self.facts
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Instance) and self.content_hash == other.content_hash
 
@@ -321,6 +344,7 @@ def _check(instance: Instance) -> None:
     _check_gpus(instance)
     _check_performance(instance)
     _check_nominal(instance)
+    _check_facts(instance)
     counts = {"workload": instance.num_workloads, "pool": instance.num_pools}
     check_dynamics(instance.dynamics, counts, "$.dynamics")
     _check_money(instance)
@@ -423,6 +447,21 @@ def _check_nominal(instance: Instance) -> None:
     for i, workload in enumerate(instance.workloads):
         if abs(mean[i] - workload.rate_rps) > 1e-4 * workload.rate_rps:
             _fail(f"expected the history's mean, {mean[i]:.6g}", f"$.workloads[{i}].rate_rps")
+
+
+def _check_facts(instance: Instance) -> None:
+    if (facts := instance.facts) is None:
+        return
+    if len(facts.slos) != instance.num_workloads:
+        _fail(
+            f"expected one SLO per workload, {instance.num_workloads}, got {len(facts.slos)}", "$.facts.slos"
+        )
+    pools = {pool.id for pool in instance.pools}
+    for k, limit in enumerate(facts.engine_limits):
+        path = f"$.facts.engine_limits[{k}].configuration"
+        _check_reference(limit.configuration, instance.configuration_index, "configuration", path)
+    for k, each in enumerate(facts.commitments):
+        _check_reference(each.pool, pools, "pool", f"$.facts.commitments[{k}].pool")
 
 
 def _check_money(instance: Instance) -> None:

@@ -15,7 +15,7 @@ from fleetgym.capacity.simulation.fleet import Pool, TokenTime, Workload
 from fleetgym.capacity.simulation.run import simulate
 from fleetgym.capacity.traces import import_trace
 from fleetgym.capacity.traces.importing import ImportedTrace
-from fleetgym.capacity.traces.objectives import Slo, parse_slo, slo_words, slos_for, stated_slos
+from fleetgym.capacity.traces.objectives import Slo, parse_slo, slo_words, slos_for
 from fleetgym.capacity.traces.token_times import Lengths, e2e_s, tpot_s
 from fleetgym.cli.parser import main
 from fleetgym.files.errors import DataError, FleetgymError
@@ -109,18 +109,19 @@ def test_files(tmp_path: Path) -> None:
 
 
 def test_an_instance_says_its_slos(hour: Path) -> None:
-    """What it says is read back, for one SLO and for several."""
+    """Words say it for people, and say it once where all workloads have one SLO; facts say it for programs."""
     slos = [
         Slo(ttft=0.5, ttft_percentile=95, tpot=0.05),
         Slo(e2e=30, e2e_percentile=99.5),
         Slo(delay=12, error=0.01),
     ]
-    for given in (slos, slos[:1] * 3):
-        text = {"slo": slo_words(given, ["a-b", "c:d", "e"])}
-        assert stated_slos(text, ["a-b", "c:d", "e"]) == tuple(given)
-    assert stated_slos({}, ["a"]) is None
+    for slo in slos:
+        assert parse_slo(slo.words) == slo
+    assert slo_words(slos, ["a-b", "c:d", "e"]).endswith("; ttft=2s,delay=12s,error=0.01 of e")
+    assert slo_words(slos[:1] * 3, ["a-b", "c:d", "e"]).endswith("error=0.05 of every workload")
     made = import_trace(hour, slo="ttft.p95=500ms,tpot=50ms", **SMALL)
-    assert stated_slos(made.instance.provenance, made.statistics.names)[0].ttft_percentile == 95.0
+    assert made.instance.facts is not None
+    assert made.instance.facts.slos[0].ttft_percentile == 95.0
 
 
 # -- bounds

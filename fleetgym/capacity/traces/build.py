@@ -1,4 +1,4 @@
-"""A trace's statistics, prices and SLOs in; an instance of fleetgym's own format out.
+"""Build an instance from a trace's statistics, prices and SLOs.
 
 Columns, coefficients, marginal costs and the nominal fleet are made as for the family ``ou``, by the same functions.
 """
@@ -22,7 +22,6 @@ from fleetgym.capacity.traces.days import Days
 from fleetgym.capacity.traces.objectives import Slo, slo_words
 from fleetgym.capacity.traces.penalties import Penalties, penalties
 from fleetgym.capacity.traces.prices import Offer, pool_ids
-from fleetgym.capacity.traces.studied import length_words, measured_words
 from fleetgym.capacity.traces.workloads import TraceStatistics
 from fleetgym.families import draft as parts
 from fleetgym.families.demand import DAY, WINDOW_S
@@ -30,8 +29,19 @@ from fleetgym.families.static import Columns, allocate, largest_load, restrict
 from fleetgym.families.text import six
 from fleetgym.files.errors import FleetgymError
 from fleetgym.files.quantities import PENALTY
+from fleetgym.files.schema import to_jsonable
+from fleetgym.hardware.configurations.homogeneous import Column
 from fleetgym.hardware.performance.held import DEVIATIONS
 from fleetgym.hardware.performance.roofline import StepTime
+from fleetgym.model.facts import (
+    Calendar,
+    Commitment,
+    EngineLimit,
+    Facts,
+    LengthFacts,
+    LengthQuantile,
+    MeasuredStep,
+)
 from fleetgym.model.instance import INSTANCE_FORMAT, Instance
 
 DEFAULT_PENALTY = 10.0
@@ -121,7 +131,11 @@ def build(
         for w, slo, cv2 in zip(data["workloads"], slos, found.arrival_cv2, strict=True)
     ]
     words = f"{penalty:g} times {failing.basis}"
-    data["provenance"] = _provenance(days, found, slos, offers, context, words, source, prices, steps or {})
+    kept = {c["id"] for c in data["configurations"]}
+    columns = [c for c in draft.columns if isinstance(c, Column) and c.configuration.id in kept]
+    facts = _facts(days, found, slos, offers, columns, steps)
+    data["facts"] = to_jsonable(facts)
+    data["provenance"] = _provenance(days, found, facts, context, words, source, prices)
     most = largest_load(relaxed, peak * rate, cap)
     notes = []
     if most < 1.0:
@@ -235,12 +249,6 @@ def _dynamics(draft: parts.Draft) -> dict[str, Any]:
     }
 
 
-def _input_share(found: TraceStatistics) -> float:
-    """Return the share of all tokens that are input."""
-    total = found.counts.sum(axis=0) @ found.lengths[:, :2]
-    return float(total[0] / total.sum())
-
-
 def _prefix_words(found: TraceStatistics) -> str:
     """Return what of the prompts a prefix cache holds, how that is known, and what it changes."""
     if found.prefix_hits_from is None:
@@ -253,56 +261,94 @@ def _prefix_words(found: TraceStatistics) -> str:
     )
 
 
-def _performance_words(steps: Mapping[tuple[str, str, str, int], StepTime]) -> str:
-    return (
+def _facts(
+    days: Days,
+    found: TraceStatistics,
+    slos: Sequence[Slo],
+    offers: Sequence[Offer],
+    columns: Sequence[Column],
+    steps: Mapping[tuple[str, str, str, int], StepTime] | None,
+) -> Facts:
+    total = found.counts.sum(axis=0) @ found.lengths[:, :2]
+    return Facts(
+        slos=tuple(slos),
+        calendar=Calendar(history=days.history, days=found.dates, fitted=days.fitted, assumed=days.assumed),
+        lengths=LengthFacts(
+            quantiles=tuple(LengthQuantile(tokens=n, share=share) for n, share in found.total_quantiles),
+            input_share=round(100.0 * float(total[0] / total.sum()), 2) / 100.0,
+        ),
+        measured_steps=tuple(
+            MeasuredStep(model=model, gpu=gpu, precision=precision, tensor_parallel=degree)
+            for model, gpu, precision, degree in steps or {}
+        ),
+        engine_limits=tuple(
+            EngineLimit(configuration=c.configuration.id, requests=c.engine_limit)
+            for c in columns
+            if c.engine_limit is not None
+        ),
+        commitments=tuple(
+            Commitment(pool=pool, days=offer.term_days)
+            for pool, offer in zip(pool_ids(offers), offers, strict=True)
+            if offer.market == "reserved"
+        ),
+    )
+
+
+# -- the facts in words, for people
+
+
+def _length_words(lengths: LengthFacts) -> str:
+    listed = ", ".join(f"{point.tokens} of {100.0 * point.share:g}%" for point in lengths.quantiles)
+    share = f"{100.0 * lengths.input_share:.2f}% of them are input"
+    return f"input + output tokens at most {listed} of the requests; {share}"
+
+
+def _performance_words(steps: Sequence[MeasuredStep]) -> str:
+    text = (
         "modelled: roofline calibrated on measured request rates "
         "(fleetgym.hardware.performance.roofline.PLANNING)"
-        + (f"; {measured_words(list(steps))}" if steps else "")
     )
+    named = ", ".join(f"{s.model} on {s.gpu} at {s.precision}, TP {s.tensor_parallel}" for s in steps)
+    return f"{text}; measured, as given: {named}" if named else text
 
 
 def _provenance(
     days: Days,
     found: TraceStatistics,
-    slos: Sequence[Slo],
-    offers: Sequence[Offer],
+    facts: Facts,
     context: int,
     penalty: str,
     source: str,
     prices: str,
-    steps: Mapping[tuple[str, str, str, int], StepTime],
 ) -> Mapping[str, str]:
+    assert facts.lengths is not None
     return {
         "trace": f"{source}: {found.requests} requests in {found.span_s:.0f} s; workloads: {found.rule}; "
         f"{days.extension}",
         "demand": days.plan.provenance,
         "tokens": "measured in the trace: means, variability and correlation of lengths",
-        "lengths": length_words(found.total_quantiles, _input_share(found)),
+        "lengths": _length_words(facts.lengths),
         "arrivals": "measured in the trace: variance / mean of counts in 10 s, within windows",
         "prefix cache": _prefix_words(found),
-        "performance": _performance_words(steps),
+        "performance": _performance_words(facts.measured_steps),
         "KV memory": f"modelled: sequences at once hold what the requests of the trace hold on average while they are "
         f"served, and {DEVIATIONS:g} standard deviations of it fit; the memory of an instance is counted in whole "
         f"requests; the longest request has {context:,} tokens; assumed: a cache of 16 bit, 90 % of the memory "
         f"less {ENGINE.reserve_gb:g} GB, at most {ENGINE.max_num_seqs} sequences a replica",
         "error": f"assumed: {BASE_ERROR:g} at 8 B parameters times (P/8)^-0.35, times 1.15 at 8 bit",
-        "slo": slo_words(slos, found.names),
+        "slo": slo_words(facts.slos, found.names),
         "prices": prices,
         "penalties": f"as given, or assumed: an unserved request costs {penalty}; a late one a third of that",
-        **_commitments(offers),
+        **_commitment_words(facts.commitments),
         "startup": f"assumed: 1 window up to 14 B parameters, 2 up to 70 B, 3 above; a fee of {_FEE_WINDOWS:g} windows "
         "of rent",
         "availability": "modelled for spot pools: drops as in the family drop; constant for the others",
     }
 
 
-def _commitments(offers: Sequence[Offer]) -> Mapping[str, str]:
-    """Return how reserved offers are paid; nothing where there is none."""
-    terms = [
-        f"{pool}: {'no term given' if o.term_days is None else f'{o.term_days} days'}"
-        for pool, o in zip(pool_ids(offers), offers, strict=True)
-        if o.market == "reserved"
-    ]
-    if not terms:
+def _commitment_words(commitments: Sequence[Commitment]) -> Mapping[str, str]:
+    """Return how reserved pools are paid; nothing where there is none."""
+    if not commitments:
         return {}
+    terms = [f"{c.pool}: {'no term given' if c.days is None else f'{c.days} days'}" for c in commitments]
     return {"commitments": "; ".join(["as given: plan pays reserved GPUs all day, used or not", *terms])}

@@ -32,7 +32,7 @@ from fleetgym.hardware.performance.coefficients import (
     performance_table,
 )
 from fleetgym.hardware.performance.roofline import StepTime
-from fleetgym.model.instance import Use
+from fleetgym.model.instance import IMPORTED, Use
 
 BASE_ERROR = 0.04  # of an 8 B model at 16 bit, assumed as in FastLLM's regime
 _DELAY_ROOM = 1.3
@@ -286,7 +286,7 @@ def draft_instance(
     delay_slo = _delay_slos(slos, table, at["delay_s"], error_slo, _distinct(plan, columns))
     problem = parts.make_problem(plan, columns, table, at, lengths, delay_slo, error_slo, exclusive=False)
     return parts.Draft(
-        plan, "trace-import", days.plan, lengths, columns, problem, table, delay_slo, error_slo, found.names
+        plan, IMPORTED, days.plan, lengths, columns, problem, table, delay_slo, error_slo, found.names
     )
 
 

@@ -28,6 +28,7 @@ class Days:
     plan: DemandPlan  # process of generated days
     history_rps: np.ndarray  # (windows, I)
     scored: tuple[tuple[str, np.ndarray, np.ndarray, np.ndarray], ...]  # id, rates, input and output scales
+    history: str  # measured, drawn or stretched, as in `fleetgym.model.facts.Calendar`
     extension: str  # how the trace became days, in words
     fitted: tuple[str, ...]  # what of the process the trace tells
     assumed: tuple[str, ...]  # and what it does not
@@ -138,6 +139,7 @@ def _real_days(found: TraceStatistics, fit: Fit, scale: float) -> Days:
     days = Days(
         plan=_plan(fit, history, found.dispersion),
         history_rps=six(scale * history / WINDOW_S),
+        history="measured",
         scored=(("trace-day", day, scales[0], scales[1]),),
         extension=text,
         fitted=fit.fitted,
@@ -188,6 +190,7 @@ def _modelled(found: TraceStatistics, fit: Fit, scale: float, rng: np.random.Gen
     return Days(
         plan=plan,
         history_rps=six(history_rps(plan, rng, scale * found.counts.mean(axis=0) / WINDOW_S)),
+        history="drawn",
         scored=(),
         extension=f"{_span(found)}: its mean is taken as the level of every day, its noise as theirs; the history is "
         f"{HISTORY_DAYS} days drawn from the process, the course of a day assumed",
@@ -224,6 +227,7 @@ def _stretched(found: TraceStatistics, fit: Fit, scale: float, rng: np.random.Ge
     return Days(
         plan=plan,
         history_rps=six(history_rps(plan, rng, rate)),
+        history="stretched",
         scored=(("trace-stretched", np.rint(shape * rate * WINDOW_S) / WINDOW_S, ones, ones),),
         extension=f"{_span(found)}: its course is stretched to a day (burst shape kept, time scale not), rolled at "
         f"random for the {HISTORY_DAYS} days of the history",

@@ -1,4 +1,4 @@
-"""Service level objectives as words, as a file or as objects in; one `Slo` per workload out.
+"""Read service level objectives, given as words, as a file or as objects: one `Slo` per workload.
 
 A name may end in the percentile that is meant, as in ``ttft.p95``. Times have units; a number without one is seconds.
 """
@@ -15,85 +15,9 @@ from fleetgym.capacity.traces.small_csv import SMALL_FILE_BYTES, amount, csv_row
 from fleetgym.capacity.traces.source import fail
 from fleetgym.files.documents import parse_json, read_text
 from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError, suggestion
-from fleetgym.files.quantities import PENALTY_USD, PERCENTILE, POSITIVE_SHARE, SLO_S
-from fleetgym.files.schema import Checked, Number, documented, spec
-
-
-@documented
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Slo(Checked):
-    """What a workload is promised, and optionally what breaking it costs.
-
-    Examples
-    --------
-    >>> Slo(ttft=-1)
-    Traceback (most recent call last):
-    ...
-    fleetgym.files.errors.DataError: Slo.ttft: expected a number from 1e-6 to 1e7 s, got -1
-    """
-
-    ttft: float = spec(SLO_S, 2.0, doc="to the first token")
-    ttft_percentile: float | None = spec(
-        PERCENTILE.or_null(), None, doc="of the requests keep ttft; None: as many as late_usd is worth"
-    )
-    tpot: float | None = spec(SLO_S.or_null(), None, doc="per output token after the first; None: any")
-    tpot_percentile: float | None = spec(
-        PERCENTILE.or_null(), None, doc="of the requests keep tpot; None: their mean does"
-    )
-    e2e: float | None = spec(SLO_S.or_null(), None, doc="from arrival to the last token; None: any")
-    e2e_percentile: float | None = spec(
-        PERCENTILE.or_null(), None, doc="of the requests keep e2e; None: their mean does"
-    )
-    delay: float | None = spec(
-        SLO_S.or_null(),
-        None,
-        doc="mean of a request in service; None: e2e, or 1.3 times the median of good configurations",
-    )
-    error: float = spec(POSITIVE_SHARE, 0.05, doc="mean share of wrong answers")
-    unserved_usd: float | None = spec(
-        PENALTY_USD.or_null(), None, doc="per request; None: from the rent, see `import_trace`"
-    )
-    late_usd: float | None = spec(
-        PENALTY_USD.or_null(),
-        None,
-        doc="per request whose first token is late; None: a third of unserved_usd",
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in _WITH_PERCENTILES:
-            if getattr(self, name) is None and getattr(self, f"{name}_percentile") is not None:
-                raise DataError(f"a percentile needs a bound: {name}", f"Slo.{name}_percentile")
-        if self.e2e is not None and self.e2e <= self.ttft:
-            raise DataError(
-                f"expected more than ttft ({self.ttft:g} s), which is a part of it, got {self.e2e:g} s",
-                "Slo.e2e",
-            )
-
-    @property
-    def words(self) -> str:
-        """The objectives, without prices, as `parse_slo` reads them.
-
-        Examples
-        --------
-        >>> Slo(ttft=0.5, ttft_percentile=95, tpot=0.05).words
-        'ttft.p95=0.5s,tpot=0.05s,error=0.05'
-        """
-        found = []
-        for name in (*_WITH_PERCENTILES, "delay", "error"):
-            value, percentile = getattr(self, name), getattr(self, f"{name}_percentile", None)
-            if value is not None:
-                which = "" if percentile is None else f".p{percentile:g}"
-                found.append(f"{name}{which}={value:.12g}{'' if name == 'error' else 's'}")
-        return ",".join(found)
-
-    @property
-    def missed_at_most(self) -> float | None:
-        """The share of requests whose first token may be late; None where no percentile was asked for."""
-        return None if self.ttft_percentile is None else 1.0 - self.ttft_percentile / 100.0
-
-
-_WITH_PERCENTILES = ("ttft", "tpot", "e2e")
+from fleetgym.files.quantities import PERCENTILE
+from fleetgym.files.schema import Number
+from fleetgym.model.facts import WITH_PERCENTILES, Slo
 
 #: What may be given; `Slo` has the percentile of a name in a field of its own.
 _KINDS: dict[str, Number] = {
@@ -189,7 +113,7 @@ def _name(written: str) -> tuple[str, float | None]:
         raise FleetgymError(f"the SLO {written} cannot be expressed: {_MEAN_FIRST_TOKEN}")
     if digits is None:
         return name, None
-    if name not in _WITH_PERCENTILES:
+    if name not in WITH_PERCENTILES:
         raise FleetgymError(
             f"the SLO {written} cannot be expressed: {_MEAN_ONLY}"
             + ("; give e2e with a percentile" if name == "delay" else "")
@@ -300,13 +224,8 @@ def _known_workload(name: str, names: Sequence[str]) -> None:
         raise UnknownNameError("workload", name, ["*", *names])
 
 
-# -- what an instance says of its SLOs
-
-_STATED = "as given, or by default: "
-
-
 def slo_words(slos: Sequence[Slo], names: Sequence[str]) -> str:
-    """Return the objectives of all workloads as text, which `stated_slos` reads.
+    """Return the objectives of all workloads as text.
 
     Examples
     --------
@@ -315,22 +234,7 @@ def slo_words(slos: Sequence[Slo], names: Sequence[str]) -> str:
     """
     words = [slo.words for slo in slos]
     if len(set(words)) == 1:
-        return f"{_STATED}{words[0]} of every workload"
-    return _STATED + "; ".join(f"{word} of {name}" for word, name in zip(words, names, strict=True))
-
-
-def stated_slos(provenance: Mapping[str, str], names: Sequence[str]) -> tuple[Slo, ...] | None:
-    """Return the SLOs of which an instance was made, one per workload; None where it does not say.
-
-    Examples
-    --------
-    >>> text = slo_words([Slo(ttft=1, ttft_percentile=95), Slo()], ["chat", "code"])
-    >>> [slo.ttft_percentile for slo in stated_slos({"slo": text}, ["chat", "code"])]
-    [95.0, None]
-    """
-    text = provenance.get("slo", "")
-    if not text.startswith(_STATED):
-        return None
-    parts = [part.rpartition(" of ") for part in text.removeprefix(_STATED).split("; ")]
-    found = {name: parse_slo(words) for words, _, name in parts}
-    return tuple(found.get("every workload") or found[name] for name in names)
+        parts = [f"{words[0]} of every workload"]
+    else:
+        parts = [f"{word} of {name}" for word, name in zip(words, names, strict=True)]
+    return "as given, or by default: " + "; ".join(parts)

@@ -1,4 +1,4 @@
-"""An imported instance in; what a planner's study needs of it out: lengths, and profiles of its GPUs.
+"""Read what a planner's study needs from an imported instance: token lengths, and profiles of its GPUs.
 
 A study names the instance by its file: as the workload, ``"day.json"``, and in the name of a GPU, ``"H100@day.json"``.
 Models, GPUs and measurements of one's own are not in that file: they are read again, see `knowing`.
@@ -9,16 +9,13 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from fleetgym.capacity.traces.candidates import ENGINE
-from fleetgym.capacity.traces.objectives import stated_slos
 from fleetgym.capacity.traces.own_hardware import OwnHardware
-from fleetgym.capacity.traces.token_times import limit_of
 from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.hardware import catalog
 from fleetgym.hardware.performance.coefficients import Deployment
@@ -45,18 +42,6 @@ def knowing(own: OwnHardware) -> Iterator[None]:
             yield
     finally:
         _STEPS.reset(token)
-
-
-def length_words(quantiles: Sequence[tuple[int, float]], input_share: float) -> str:
-    """Return the law of lengths as text, which `lengths_of` reads.
-
-    Examples
-    --------
-    >>> length_words([(120, 0.5), (900, 1.0)], 0.8)
-    'input + output tokens at most 120 of 50%, 900 of 100% of the requests; 80.00% of them are input'
-    """
-    listed = ", ".join(f"{tokens} of {100.0 * share:g}%" for tokens, share in quantiles)
-    return f"input + output tokens at most {listed} of the requests; {100.0 * input_share:.2f}% of them are input"
 
 
 def is_file(workload: str) -> bool:
@@ -88,14 +73,12 @@ def lengths_of(path: str, high: int | None = None) -> Lengths:
 
 
 def _law(instance: Instance, path: str) -> tuple[list[tuple[int, float]], float]:
-    text = instance.provenance.get("lengths", "")
-    points = [(int(a), float(b) / 100.0) for a, b in re.findall(r"(\d+) of (\d+(?:\.\d+)?)%", text)]
-    share = re.search(r"; (\d+\.\d+)% of them are input", text)
-    if len(points) < 1 or share is None:
+    lengths = None if instance.stated is None else instance.stated.lengths
+    if lengths is None:
         raise FleetgymError(
             f"{path} does not say the lengths of its requests; expected an instance made by import-trace"
         )
-    return points, float(share[1]) / 100.0
+    return [(point.tokens, point.share) for point in lengths.quantiles], lengths.input_share
 
 
 def own_gpus(path: str) -> dict[str, Profile]:
@@ -148,15 +131,10 @@ def _check_known(instance: Instance) -> None:
                 f"the instance has {', '.join(sorted(names))}, which the catalogue lacks: give the {option} of which "
                 "it was made again"
             )
-    if measured_words([]) in instance.provenance.get("performance", "") and not _STEPS.get():
+    if instance.stated is not None and instance.stated.measured_steps and not _STEPS.get():
         raise FleetgymError(
             "the instance was made of measured times: give the --profile of which it was made again"
         )
-
-
-def measured_words(steps: Sequence[tuple[str, str, str, int]]) -> str:
-    """Return in words which times were measured, for the provenance."""
-    return "measured, as given: " + ", ".join(f"{m} on {gpu} at {p}, TP {n}" for m, gpu, p, n in steps)
 
 
 def _profile(instance: Instance, c: int) -> Profile:
@@ -170,7 +148,7 @@ def _profile(instance: Instance, c: int) -> Profile:
         tensor_parallel=configuration.tensor_parallel,
         pipeline_parallel=configuration.pipeline_parallel,
     )
-    limit = limit_of(configuration.id)
+    limit = None if instance.stated is None else instance.stated.engine_limit(configuration.id)
     options = dataclasses.replace(ENGINE, steps=_STEPS.get() or {})
     if limit is not None:
         options = dataclasses.replace(options, max_num_seqs=limit)
@@ -244,6 +222,6 @@ def study_settings(path: str) -> dict[str, Any]:
         "replicas": None,
         "kv_gb_per_token": max(c.kv_gb_per_token for c in instance.configurations),
     }
-    slos = stated_slos(instance.provenance, [w.id for w in instance.workloads]) or ()
+    slos = () if instance.stated is None else instance.stated.slos
     bounds = [slo.tpot for slo in slos if slo.tpot is not None]
     return found | ({"tpot_s": min(bounds)} if bounds else {})

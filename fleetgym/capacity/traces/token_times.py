@@ -1,4 +1,4 @@
-"""Objectives of time per output token and of end-to-end latency in; how many requests a replica may serve at once, out.
+"""Limit the requests that a replica serves at once, so that it keeps objectives of TPOT and end-to-end latency.
 
 The more requests a replica serves at once, the longer a token takes. Each objective therefore has a largest
 concurrency, and an engine that is told this limit keeps it at any load. A configuration of an instance is a deployment
@@ -8,7 +8,6 @@ with such a limit; it serves the workloads whose objectives it keeps. ``docs/mod
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -230,19 +229,7 @@ def _at(column: Column, limit: int) -> Column:
     if limit == whole.max_concurrency:
         return column
     named = dataclasses.replace(whole, id=f"{whole.id}:n{limit}", max_concurrency=limit)
-    return dataclasses.replace(column, configuration=named)
-
-
-def limit_of(configuration: str) -> int | None:
-    """Return how many requests an engine is told to serve at once; None where memory alone is the limit.
-
-    Examples
-    --------
-    >>> limit_of("Llama-3.1-8B@h100-fp8:tp1pp1:n48"), limit_of("Llama-3.1-8B@h100-fp8:tp1pp1")
-    (48, None)
-    """
-    found = re.search(r":n(\d+)$", configuration)
-    return int(found[1]) if found else None
+    return dataclasses.replace(column, configuration=named, engine_limit=limit)
 
 
 def _refuse(

@@ -33,6 +33,7 @@ class Column:
     deployment: Deployment
     tier: str
     label: str  # how its capacities are known
+    engine_limit: int | None = None  # requests at once that an engine is told; None: as many as memory holds
 
 
 def deployments(
