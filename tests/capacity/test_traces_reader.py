@@ -428,3 +428,31 @@ def test_a_million_rows(tmp_path: Path) -> None:
     trace = read_trace(tmp_path / "t.csv")
     assert time.process_time() - begin < 10.0  # 1.5 s measured
     assert trace.num_rows == 1_000_000
+
+
+@pytest.mark.parametrize("unit", ["", "e0", ".0"])
+def test_numbers_are_the_same_however_they_are_parsed(unit: str, tmp_path: Path) -> None:
+    """A quoted file is split entry by entry and read as texts; a plain one is parsed at once, to the same rows."""
+    rng = np.random.default_rng(0)
+    times = np.sort(rng.uniform(1.6e9, 1.9e9, 500))
+    tokens = rng.integers(1, 4000, (500, 2))
+    rows = [[f"{t:.6f}", f"{a}{unit}", f"+{b} "] for t, (a, b) in zip(times, tokens, strict=True)]
+    found = []
+    for mark in ("", '"'):
+        path = tmp_path / f"t{len(mark)}.csv"
+        body = "".join(",".join(f"{mark}{cell}{mark}" for cell in row) + "\n" for row in rows)
+        path.write_text("time,input_tokens,output_tokens\n" + body)
+        with read_trace(path) as trace:
+            found.append(np.concatenate(list(trace.chunks())))
+    np.testing.assert_array_equal(*found)
+    np.testing.assert_array_equal(found[0]["input"], tokens[:, 0])
+
+
+@pytest.mark.parametrize("entry", ["inf", "1e999", "True", "007x", "1_0"])
+def test_a_bad_number_is_shown_as_it_is_written(entry: str, tmp_path: Path) -> None:
+    """The message has the entry's line and its text, whatever else the column holds."""
+    path = tmp_path / "t.csv"
+    path.write_text(f"time,input_tokens,output_tokens\n0,1,1\n1,{entry},1\n2,3,1\n")
+    with pytest.raises(DataError, match=re.escape(f"got '{entry}'")) as caught:
+        read_trace(path)
+    assert caught.value.path == "line 3"

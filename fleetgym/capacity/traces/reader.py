@@ -1,4 +1,4 @@
-"""A trace of requests in; checked rows out: arrival in nanoseconds, input, output and cached tokens, label.
+"""Read a trace of requests as checked rows: arrival in nanoseconds, input, output and cached tokens, label.
 
 CSV, JSON Lines, JSON and Parquet are told apart by how the file begins, their columns by their names, see
 `fleetgym.capacity.traces.header`. Rows are parsed in pieces and spooled as 22 bytes each, so memory stays bounded
@@ -28,6 +28,7 @@ _SPOOL_BYTES = 256 * 2**20
 _CHUNK_ROWS = 2**20
 _MOST_COUNTED = 50_000_000  # requests that rows of several stand for
 _SELDOM_RPS = 0.1
+_NUMERIC = ("time", "input", "output", "cached", "created", "count")  # columns that are numbers, or should be
 
 
 class Trace:
@@ -239,7 +240,11 @@ def read_trace(
     trace, parser, before = Trace(), None, -(2**62)
     totals: list[np.ndarray] = []
     are_whole, seen = True, 0
-    for piece in table.pieces(sorted(set(layout.columns.values()))):
+    numeric = {column for role, column in layout.columns.items() if role in _NUMERIC}
+    numeric -= {column for role, column in layout.columns.items() if role not in _NUMERIC}
+    if time_format is not None:
+        numeric.discard(layout.columns["time"])  # digits may be a date
+    for piece in table.pieces(sorted(set(layout.columns.values())), numeric):
         size = len(next(iter(piece.columns.values())))
         if not size:
             continue
@@ -247,6 +252,8 @@ def read_trace(
             first = piece.columns[layout.columns["time"]][0]
             times = how_written(first, time_unit, layout.unit, time_format)
             parser = Parser(path, layout, times, prefix_cache_tokens)
+            if times.is_clock:
+                numeric.discard(layout.columns["time"])
         seen += size
         rows, out = parser.rows(piece)
         are_whole = are_whole and not np.any(rows["time_ns"] % UNITS[times.unit])

@@ -1,4 +1,4 @@
-"""A piece of a table and its layout in; a vector of checked rows, or the first wrong row, out."""
+"""Convert a piece of a table to checked rows, or raise with the first wrong one."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class Parser:
     def _reject(self, wrong: np.ndarray, role: str, expected: str) -> None:
         if wrong.any():
             row = int(np.argmax(wrong))
-            entry = self._entries(role)[row]
+            entry = self.piece.entry(row, self.layout.columns[role])
             found = "" if entry is None else str(entry).strip()
             shown = repr(found if len(found) <= 40 else found[:37] + "...")
             self.bad.append((row, f"expected {expected}, got {shown}"))

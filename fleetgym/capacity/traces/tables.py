@@ -1,4 +1,4 @@
-"""A file of CSV, JSON Lines, JSON or Parquet in; its columns by name, in pieces whose rows know their place, out."""
+"""Read the columns of a CSV, JSON Lines, JSON or Parquet file by name, in pieces whose rows know their place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -27,8 +27,17 @@ _DEEPEST = 6
 class Piece:
     """Some rows of a table."""
 
-    columns: dict[int, np.ndarray]  # of objects, by number of the column; as texts from CSV
+    columns: dict[
+        int, np.ndarray
+    ]  # by number of the column: of numbers, or of objects, which from CSV are texts
     place: Callable[[int], int | str]  # of a row in the file: a line, or a path
+    written: Callable[[int, int], Any] | None = (
+        None  # an entry, by row and column, where columns are of numbers
+    )
+
+    def entry(self, row: int, column: int) -> Any:
+        """Return an entry as the file has it, for messages."""
+        return self.columns[column][row] if self.written is None else self.written(row, column)
 
 
 class Table(Protocol):
@@ -36,8 +45,8 @@ class Table(Protocol):
 
     names: tuple[str, ...]
 
-    def pieces(self, wanted: Sequence[int]) -> Iterator[Piece]:
-        """Yield the wanted columns, all rows in order."""
+    def pieces(self, wanted: Sequence[int], numeric: Container[int] = ()) -> Iterator[Piece]:
+        """Yield the wanted columns, all rows in order; those that should be numeric may come as numbers."""
         ...
 
 
@@ -124,28 +133,26 @@ class _Csv:
         self.names = headers[self.separator]
         self._first = Block(rest.encode(), 2)
 
-    def pieces(self, wanted: Sequence[int]) -> Iterator[Piece]:
+    def pieces(self, wanted: Sequence[int], numeric: Container[int] = ()) -> Iterator[Piece]:
         """Yield the wanted columns, all rows in order."""
         if self._first.data:
-            yield self._piece(self._first, wanted)
+            yield self._piece(self._first, wanted, numeric)
         for block in self._blocks:
-            yield self._piece(block, wanted)
+            yield self._piece(block, wanted, numeric)
 
-    def _piece(self, block: Block, wanted: Sequence[int]) -> Piece:
+    def _piece(self, block: Block, wanted: Sequence[int], numeric: Container[int]) -> Piece:
         text = _decoded(self.path, block)
         if '"' in text:
             return self._split_quoted(block, text, wanted)
         if self.separator != ",":
             data = _DECIMAL_COMMA.sub(r"\1.\2", text).encode()  # such files often write decimals with commas
-            return self._split_plain(Block(data, block.first_line), wanted)
+            return self._split_plain(Block(data, block.first_line), wanted, numeric)
         if dates := _DATE_WITH_COMMA.search(text.partition("\n")[0]) and _DATE_WITH_COMMA.sub(r"\1 ", text):
             block = Block(dates.encode(), block.first_line)
-        return self._split_plain(block, wanted)
+        return self._split_plain(block, wanted, numeric)
 
-    def _split_plain(self, block: Block, wanted: Sequence[int]) -> Piece:
+    def _split_plain(self, block: Block, wanted: Sequence[int], numeric: Container[int]) -> Piece:
         """Split lines without quotes; a count of the separators comes first, so that every row has its line."""
-        import pandas
-
         data = np.frombuffer(block.data, dtype=np.uint8)
         ends = np.append(np.flatnonzero(data == ord("\n")), len(data))
         marks = np.searchsorted(np.flatnonzero(data == ord(self.separator)), ends)
@@ -153,19 +160,34 @@ class _Csv:
         odd = int(np.argmax(widths != len(self.names)))
         self._check_width(block.first_line + odd, int(widths[odd]), int(lengths[odd]))
         self._check_characters(block, data, ends)
+        columns = self._parsed(block, wanted, {k: object for k in wanted if k not in numeric})
+        if not all(map(_is_plain, columns.values())):
+            columns = self._parsed(block, wanted, dict.fromkeys(wanted, object))
+
+        def written(row: int, column: int) -> str:
+            line = block.data.split(b"\n", row + 1)[row].removesuffix(b"\r")
+            return line.decode().split(self.separator)[column]
+
+        return Piece(columns, lambda row: block.first_line + row, written)
+
+    def _parsed(self, block: Block, wanted: Sequence[int], dtype: dict[int, Any]) -> dict[int, np.ndarray]:
+        """Return columns of numbers where all entries are numbers and the type is left open, else of texts."""
+        import pandas
+
         frame = pandas.read_csv(
             io.BytesIO(block.data),
             sep=self.separator,
             header=None,
             names=range(len(self.names)),
             usecols=sorted(wanted),
-            dtype=object,
+            dtype=dtype,
             na_filter=False,
             quoting=csv.QUOTE_NONE,
             skip_blank_lines=False,
             index_col=False,
+            low_memory=False,
         )
-        return Piece({k: frame[k].to_numpy(dtype=object) for k in wanted}, lambda row: block.first_line + row)
+        return {k: frame[k].to_numpy() for k in wanted}
 
     def _check_width(self, line: int, width: int, length: int) -> None:
         if width != len(self.names):
@@ -203,6 +225,11 @@ class _Csv:
         return Piece({k: np.array(values, dtype=object) for k, values in columns.items()}, lines.__getitem__)
 
 
+def _is_plain(column: np.ndarray) -> bool:
+    """Return whether a column is of texts, or of finite numbers: pandas also reads inf, and truth values."""
+    return column.dtype.kind in "iuO" or (column.dtype.kind == "f" and bool(np.isfinite(column).all()))
+
+
 #: A date of mail or HTTP, whose comma does not separate fields.
 _DATE_WITH_COMMA = re.compile(r"\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun), (?=\d{1,2} [A-Z][a-z]{2} \d{4} )")
 
@@ -238,7 +265,7 @@ class _Records:
             names.update(dict.fromkeys(_flat_names(record)))
         self.names = tuple(names)
 
-    def pieces(self, wanted: Sequence[int]) -> Iterator[Piece]:
+    def pieces(self, wanted: Sequence[int], numeric: Container[int] = ()) -> Iterator[Piece]:
         """Yield the wanted columns, all records in order."""
         steps = {k: self.names[k] for k in wanted}
         rows, places = {k: [] for k in wanted}, []  # type: dict[int, list[Any]], list[int | str]
@@ -463,7 +490,7 @@ class _Parquet:
     def _broken(self, error: Exception) -> NoReturn:
         fail(self.path, "$", f"a Parquet file that is broken or cut off ({str(error).splitlines()[0]})")
 
-    def pieces(self, wanted: Sequence[int]) -> Iterator[Piece]:
+    def pieces(self, wanted: Sequence[int], numeric: Container[int] = ()) -> Iterator[Piece]:
         """Yield the wanted columns, all rows in order."""
         import pyarrow
 

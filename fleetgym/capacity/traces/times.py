@@ -1,4 +1,4 @@
-"""Columns of times, as dates or as numbers of any unit, in; nanoseconds out, and the first entry that is neither."""
+"""Convert columns of times, dates or numbers of any unit, to nanoseconds, and find entries that are neither."""
 
 from __future__ import annotations
 
@@ -87,6 +87,8 @@ _LARGEST = 2**1000
 
 def numbers(entries: np.ndarray) -> np.ndarray:
     """Return entries as floats; NaN for what is none."""
+    if entries.dtype.kind in "iuf":
+        return entries.astype(float)
     import pandas
 
     try:
