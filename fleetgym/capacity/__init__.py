@@ -1,1 +1,1 @@
-"""Planning for one's own traffic: traces become instances, plans are simulated, and their risk is measured."""
+"""Plan capacity for the user's own traffic: import traces, choose fleets, simulate them, measure their risk."""

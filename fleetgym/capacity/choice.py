@@ -1,4 +1,4 @@
-"""A planner and an instance in; the fleet to hold, chosen by what it costs on generated days with drops, out.
+"""Choose the fleet to hold by what it costs on generated days, on which spot GPUs may be reclaimed.
 
 A planner knows one window, in which nothing is lost. So it is asked for many plans, and days tell which is best.
 """

@@ -1,4 +1,4 @@
-"""An instance and a number of reserved GPUs in; the instance in which they are paid for, and what they cost, out.
+"""Pay for reserved GPUs all day, whether a fleet uses them or not.
 
 Reserved GPUs are paid all day, used or not. So, once committed, they cost a fixed sum, and using them costs nothing
 more. A fleet that is held all day pays that sum as rent; an agent that releases GPUs does not, so it has to play the

@@ -1,4 +1,4 @@
-"""An instance and a factor in; the same instance with so many times the demand out."""
+"""Multiply the demand of an instance."""
 
 from __future__ import annotations
 

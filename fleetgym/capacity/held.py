@@ -1,4 +1,4 @@
-"""Fleets and generated days in; what each fleet costs and misses on each day if it is held, out."""
+"""Compute the costs and SLO violations of static fleets on generated days."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An instance and a planner in, the plan for its nominal window out."""
+"""Plan the nominal window of an instance."""
 
 from __future__ import annotations
 

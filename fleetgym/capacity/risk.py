@@ -1,4 +1,4 @@
-"""A fleet or an agent and generated days in; what a day costs and misses, on average and in the worst tenth, out."""
+"""Compute the cost and SLO violations of a fleet or an agent on generated days: mean and worst decile."""
 
 from __future__ import annotations
 

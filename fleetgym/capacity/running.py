@@ -1,4 +1,4 @@
-"""A file that says what runs in; replicas by configuration out."""
+"""Read the file that states the running replicas by configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan and perturbed scenarios in; what the plan costs and misses once its fleet is fixed, out (FastLLM's P_a)."""
+"""Evaluate a fixed plan on perturbed scenarios (FastLLM's P_a)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `fleetgym calibrate` does: the machine measured, its speed kept and printed."""
+"""Run `fleetgym calibrate`: measure the machine, and store and print its speed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan's facts and its risk in; one picture out: GPUs by pool, and what generated days cost and miss."""
+"""Draw a plan: GPUs by pool, and cost and SLO violations on generated days."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan and its risk in; what it deploys, where requests go, what that costs and risks, as text or values, out."""
+"""Report a plan as text or values: what to deploy, where requests go, cost and risk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words of ``fleetgym plan`` in; a plan, a schedule or a table over growth, printed and drawn, out."""
+"""Run ``fleetgym plan``: print and draw a plan, a schedule or a table over growth."""
 
 from __future__ import annotations
 

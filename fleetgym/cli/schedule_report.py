@@ -1,4 +1,4 @@
-"""A schedule in; GPUs by hour, and what to reserve, to rent on demand and on spot, as text or a picture, out."""
+"""Report a schedule as text or a picture: GPUs by hour, and what to reserve or rent on demand or spot."""
 
 from __future__ import annotations
 

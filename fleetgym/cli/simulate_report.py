@@ -1,4 +1,4 @@
-"""A verdict on a window in; predicted and simulated misses of each workload out, as text, values or a picture."""
+"""Report predicted and simulated SLO violations of each workload as text, values or a picture."""
 
 from __future__ import annotations
 

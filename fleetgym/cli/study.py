@@ -1,4 +1,4 @@
-"""The verb `study`: the name of a planner's question and its settings in; a table, JSON and a picture out.
+"""Answer a planning question, a study: print its table or JSON, and draw its picture.
 
 Studies are functions of keyword arguments, found by the entry points of the group ``fleetgym.studies``; ours lie
 outside this package, and anybody's do as well.

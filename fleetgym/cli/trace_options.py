@@ -1,4 +1,4 @@
-"""The options of `import-trace`, checked where they depend on each other, as arguments of its function."""
+"""Check the options of `import-trace` against each other, and turn them into arguments."""
 
 from __future__ import annotations
 

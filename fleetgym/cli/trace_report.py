@@ -1,4 +1,4 @@
-"""An imported trace in; what was found in it, and where each number comes from, as text or plain values, out."""
+"""Report an imported trace as text or values: what was found, and where each number comes from."""
 
 from __future__ import annotations
 

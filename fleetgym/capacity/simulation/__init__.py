@@ -1,1 +1,1 @@
-"""Request-level simulation: pools and requests in, the fate of every request, and what it says of a fleet, out."""
+"""Simulate a window request by request, and compare the result with the closed form."""

@@ -1,4 +1,4 @@
-"""How requests arrive: a random generator and a horizon in, ascending arrival times in seconds out."""
+"""Draw ascending arrival times in seconds up to a horizon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is simulated: pools of GPUs and workloads in; drawn requests, and how long each takes on each pool, out."""
+"""Describe what is simulated: pools, workloads, drawn requests, and their time on each pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Service-time laws by name: a squared coefficient of variation in, random factors of mean one out."""
+"""Draw service-time factors of mean one with a given squared coefficient of variation."""
 
 from __future__ import annotations
 

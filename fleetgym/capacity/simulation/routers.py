@@ -1,4 +1,4 @@
-"""Which pools a request may go to: drawn requests in, candidates for the event loop out."""
+"""Route drawn requests: list the pools that each may go to, for the event loop."""
 
 from __future__ import annotations
 

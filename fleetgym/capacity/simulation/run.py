@@ -1,4 +1,4 @@
-"""A fleet in; independent replications of a window, until the intervals are tight enough, and what they say, out."""
+"""Replicate the simulation of a window independently until its intervals are tight enough."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A window of an episode in; what the closed form says of late requests, and what a simulation says, out.
+"""Compare the late requests of a window by the closed form with those of a simulation.
 
 The simulated fleet is the environment's: each slot is a server, each configuration one queue, requests are split by
 the shares of the routing LP, service times have the instance's mean and cv2. What the closed form leaves out, it has:

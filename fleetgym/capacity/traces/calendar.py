@@ -1,4 +1,4 @@
-"""Requests per window in; the calendar days that have any, and what to say of holes in the others, out."""
+"""Lay requests per window over calendar days, and report days and hours that have none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workloads, offers, models and SLOs in; what may be deployed, and what it does to each workload's requests, out."""
+"""List the deployments that may serve each workload, and their performance on its requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics of a trace and its fitted process in; a history, real or modelled, and the days worth storing out."""
+"""Make a history and stored days from a trace, measured where it has whole days and modelled otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names of a trace's columns in; which column holds what, and in which unit times are, out."""
+"""Find which column of a trace holds what, and the unit of its times, from the columns' names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trace file, a price list and SLOs in; an instance and its stored scenarios out, as objects or as files."""
+"""Import a trace with prices and SLOs as an instance and its stored scenarios."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The labels of a trace and what its user says of them in; the model that serves each out, or a question."""
+"""Bind each label of a trace to the model that serves it."""
 
 from __future__ import annotations
 

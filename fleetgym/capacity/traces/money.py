@@ -1,4 +1,4 @@
-"""A price or a term as people write it in; USD or days out, or why it cannot be told."""
+"""Convert prices and terms as people write them to USD and days, or say why they are ambiguous."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of one's own models, GPUs and measurements in; what plans take beside the catalogue and the roofline out."""
+"""Read files of the user's own models, GPUs and measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offers, SLOs and a demand in; what an unserved and a late request cost, out.
+"""Price an unserved and a late request from offers, SLOs and a demand.
 
 A default penalty is a multiple of what the cheapest on-demand way of serving one request costs. So it does not move
 when a spot price is listed, a dearer pool is added, or configurations become few.

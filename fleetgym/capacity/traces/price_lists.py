@@ -1,4 +1,4 @@
-"""A price list of one's own, or of a cloud, in; its offers, and what was left out of them, out."""
+"""Read a price list, the user's own or a cloud's, and report what was left out of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The catalogue's prices, and caps, in; the offers from which a fleet can be rented out."""
+"""Make offers from the catalogue's prices, and set their GPU limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts per window in; the demand process `diurnal-ou` and token drift that fit them out, with what was assumed.
+"""Fit the demand process `diurnal-ou` and token drift to counts per window, and say what was assumed.
 
 A trace tells only what it is long enough for. Whatever it cannot tell takes the medians of the fits to ServeGen
 that ship with fleetgym (`fleetgym/data/demand_fits.json`), and is named as assumed.

@@ -1,4 +1,4 @@
-"""A small CSV file with known columns in, its rows with their lines out; strict about everything."""
+"""Read small CSV files with known columns strictly, each row with its line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trace, or a histogram of lengths, in; the rule by which requests are sorted into workloads out."""
+"""Sort requests into workloads by label or by length."""
 
 from __future__ import annotations
 

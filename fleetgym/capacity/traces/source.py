@@ -1,4 +1,4 @@
-"""A file in, plain or packed; its bytes, or blocks of whole lines with their first line's number, out."""
+"""Unpack a file, and read it in blocks of whole lines that know the number of their first line."""
 
 from __future__ import annotations
 

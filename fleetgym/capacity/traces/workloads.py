@@ -1,4 +1,4 @@
-"""Rows of a trace in; per workload its counts in time, token lengths and burstiness out.
+"""Measure each workload of a trace: counts in time, token lengths and burstiness.
 
 Workloads come from the trace's label column, or from the length of requests where there is none.
 """
