@@ -489,7 +489,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         return 0
     except KeyboardInterrupt as stop:
-        file = getattr(arguments, "resume", None) or getattr(arguments, "out", None)
+        file = getattr(arguments, "resume", None)
+        if arguments.verb in ("evaluate", "compare"):
+            file = file or arguments.out
         kept = (
             f"; --resume {file} goes on"
             if arguments.verb in ("evaluate", "compare", "best-known") and file
