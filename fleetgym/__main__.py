@@ -1,4 +1,4 @@
-"""``python -m fleetgym`` is ``fleetgym``."""
+"""Run the command line as ``python -m fleetgym``."""
 
 import sys
 

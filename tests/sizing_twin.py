@@ -127,7 +127,7 @@ class SlowSizer:
             paid[i] += x * self.route[i][c]
 
     def fits(self, fleet: list[int], c: int) -> bool:
-        """Tell whether one more replica of c is within budget, pools and slot."""
+        """Return whether one more replica of c is within budget, pools and slot."""
         more = [n + (k == c) for k, n in enumerate(fleet)]
         held = {"budget": sum(n * usd for n, usd in zip(more, self.snapshot.hold_usd, strict=True))}
         held |= dict(enumerate((self.snapshot.gpu_use @ more).tolist()))

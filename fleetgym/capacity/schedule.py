@@ -117,12 +117,12 @@ def last_week(instance: Instance) -> list[Scenario]:
     if len(rates) < WEEK * day:
         raise FleetgymError(
             f"a week needs a history of {WEEK} days, and this instance has {len(rates) / day:.3g}: give a longer "
-            "trace, or leave --week away"
+            "trace, or leave --week out"
         )
     calendar = None if instance.stated is None else instance.stated.calendar
     if calendar is not None and calendar.history != "measured":
         raise FleetgymError(
-            "the trace is shorter than a day: its days are drawn, and differ by chance alone; leave --week away"
+            "the trace is shorter than a day: its days are drawn, and differ by chance alone; leave --week out"
         )
     past = rates[-WEEK * day :].reshape(WEEK, day, -1)
     return [_calm_day(instance, f"day-{k + 1}", rate_rps) for k, rate_rps in enumerate(past)]

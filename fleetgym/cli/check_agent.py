@@ -1,4 +1,4 @@
-"""An agent's name in, checks out: protocol, valid actions, determinism, speed, and what to do about each."""
+"""Check an agent: protocol, valid actions, determinism, speed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `doctor` and `check-agent` report: named checks, each with its outcome and what to do about it."""
+"""Report named checks, each with its outcome and what to do about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An instance in, a page of text out that says what the problem is."""
+"""Describe an instance as a page of text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Look at an installation from every side on which one has been seen to break; checks out."""
+"""Check the installation."""
 
 from __future__ import annotations
 

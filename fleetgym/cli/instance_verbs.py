@@ -1,4 +1,4 @@
-"""The verbs `check` and `generate`: instance files that were edited, and families in; instance files out."""
+"""Implement the subcommands `check` and `generate`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user calls an instance in; the name or file to load out, and what to know before it is played."""
+"""Find the instance that a user names, and what to know before it is played."""
 
 from __future__ import annotations
 

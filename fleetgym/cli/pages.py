@@ -1,4 +1,4 @@
-"""The verbs `leaderboard` and `report`: their words, and the pages they write."""
+"""Implement the subcommands `leaderboard` and `report`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: words in, one public function called, its answer printed; see ``fleetgym --help``."""
+"""Parse the command line, and call one public function; see ``fleetgym --help``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file's name in, before the work: can a picture go there? A matplotlib figure in, after it: the file, whole, out."""
+"""Check that a picture can be written, and write it whole."""
 
 from __future__ import annotations
 

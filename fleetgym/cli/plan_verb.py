@@ -62,7 +62,7 @@ def _check(arguments: argparse.Namespace, growth: list[float]) -> None:
         },
     }
     if arguments.week and not arguments.schedule:
-        raise FleetgymError("--week is of --schedule; give both, or leave it away")
+        raise FleetgymError("--week is of --schedule; give both, or leave it out")
     for name, is_given in others.get(one or "", {}).items():
         if is_given:
             raise FleetgymError(f"{one} goes without {name}; leave one of them away")

@@ -1,4 +1,4 @@
-"""The process of a command: what its terminal, its signals and its standard streams do to it, and its exit code.
+"""Run a command in its process: streams, signals and exit codes.
 
 A command says in one line why it ended, whatever ended it, and never in a traceback. A reader that has seen enough,
 such as ``head``, is no error.

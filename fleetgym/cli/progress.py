@@ -1,4 +1,4 @@
-"""How far a run is: a bar on a terminal, and a line now and then where stderr is a file or a pipe."""
+"""Show the progress of a run: a bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 

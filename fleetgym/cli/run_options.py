@@ -1,4 +1,4 @@
-"""The options that `evaluate` and `compare` share: declared, checked against each other, and read."""
+"""Declare, check and read the options that `evaluate` and `compare` share."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def _of_instance(name: str, path: str, given: Mapping[str, Any]) -> dict[str, An
     settings = inspect.signature(_study(name)).parameters
     if "workload" not in settings:
         raise FleetgymError(
-            f"the study {name} is about no traffic, so --instance has no effect; leave it away"
+            f"the study {name} is about no traffic, so --instance has no effect; leave it out"
         )
     if "pools" in settings and "pools" not in given:
         raise FleetgymError(

@@ -1,4 +1,4 @@
-"""The verbs `submit`, `verify`, `season` and `rerun`: their words, and what they print."""
+"""Implement the subcommands `submit`, `verify`, `season` and `rerun`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of numbers in, text that lines up out."""
+"""Align rows of numbers as text."""
 
 from __future__ import annotations
 

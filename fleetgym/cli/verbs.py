@@ -1,4 +1,4 @@
-"""What each verb of the command line does: its arguments in, one public function called, an exit code out."""
+"""Implement the remaining subcommands: each calls one public function."""
 
 from __future__ import annotations
 

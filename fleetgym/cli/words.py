@@ -1,4 +1,4 @@
-"""Words of the command line in, values out; what is wrong with a word is said in terms of what would be valid."""
+"""Convert words of the command line to values, and say what would be valid."""
 
 from __future__ import annotations
 

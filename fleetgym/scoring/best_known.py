@@ -1,4 +1,4 @@
-"""Best-known costs per task: a dated file in, checked values out; cheaper verified episodes make it better.
+"""Load, check and improve best-known costs.
 
 A task is written ``instance#scenario``. The values travel with the instances, in ``<set>/best_known.json``; the
 actions that achieve them lie outside the package, so that no agent's process has them.
@@ -89,7 +89,7 @@ class BestKnownSet:
 
 
 def is_same_cost(cost_usd: float, reference_usd: float) -> bool:
-    """Tell whether a cost is what the reference evaluator computes, up to how processors round sums.
+    """Return whether a cost is what the reference evaluator computes, up to how processors round sums.
 
     Examples
     --------

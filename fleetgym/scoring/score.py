@@ -1,4 +1,4 @@
-"""Results and best-known costs in, a table of scores out; the formula is here and nowhere else.
+"""Score results against best-known costs.
 
 For a task of cost C and best-known cost B, r = C / B. An instance's score is the mean of ln r over its scenarios, a
 family's the mean over its instances, the headline 100 (exp(mean over families) - 1): percent above best-known. A set

@@ -1,4 +1,4 @@
-"""All statistics: means of scores with their intervals, ranks and ties, and estimates from replications."""
+"""Compute means with intervals, ranks and ties."""
 
 from __future__ import annotations
 
@@ -316,7 +316,7 @@ class Estimate:
         return self.mean + self.half_width
 
     def is_tight(self, absolute: float, relative: float) -> bool:
-        """Tell whether every half width is within the larger of two tolerances; NaN, nothing seen, counts as tight."""
+        """Return whether every half width is within the larger of two tolerances; NaN counts as tight."""
         allowed = np.maximum(absolute, relative * np.abs(self.mean))
         return bool(np.all(np.isnan(self.mean) | (self.half_width <= allowed)))
 

@@ -1,4 +1,4 @@
-"""How much dearer than somebody who knows the day every agent must be: measured by family, and shipped.
+"""Load how much more every agent pays than one that knows the day, by family.
 
 ``python -m tools.bound_agents --page`` writes ``fleetgym/data/unknown.csv`` from drawn days of dev instances of size s.
 The page `docs/bounds.md` has theorem and figures.

@@ -69,7 +69,7 @@ def methods(setup: Setup, options: Options = CORAL) -> dict[str, Callable[[Cover
 
 
 def serves(allocation: Allocation) -> bool:
-    """Tell whether nothing is left unserved."""
+    """Return whether nothing is left unserved."""
     return not np.any(allocation.unserved > 0.0)
 
 

@@ -34,7 +34,7 @@ class Spread:
     high: float
 
     def holds(self, published: float) -> bool:
-        """Tell whether the published value is among the seeds' or below them."""
+        """Return whether the published value is among the seeds' or below them."""
         return published <= self.high
 
 

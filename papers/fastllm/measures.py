@@ -38,7 +38,7 @@ class Measures:
         self._values.setdefault(cell, {})[unit] = float(value)
 
     def has(self, *cell: Hashable) -> bool:
-        """Tell whether there is anything in a cell."""
+        """Return whether there is anything in a cell."""
         return cell in self._values
 
     def values(self, *cell: Hashable) -> list[float]:

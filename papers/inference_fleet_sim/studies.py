@@ -136,7 +136,7 @@ def threshold_pareto(
 
 
 def _beats(one: Row, other: Row) -> bool:
-    """Tell whether a fleet is nowhere worse than another, and somewhere better."""
+    """Return whether a fleet is nowhere worse than another, and somewhere better."""
     cost, wait = one["usd_per_h"] - other["usd_per_h"], one["ttft_p99_s"] - other["ttft_p99_s"]
     return max(cost, wait) <= 0.0 and min(cost, wait) < 0.0
 

@@ -158,7 +158,7 @@ def test_erlang_loss() -> None:
 
 
 def inside(estimate: Estimate, exact: object, slack: float = 0.0) -> bool:
-    """Tell whether the exact values are within the intervals."""
+    """Return whether the exact values are within the intervals."""
     return bool(np.all(np.abs(estimate.mean - np.asarray(exact)) <= estimate.half_width + slack))
 
 

@@ -31,7 +31,7 @@ def make(instance: str = TOY, **kwargs: object) -> gymnasium.Env:
 
 
 def same(a: dict, b: dict) -> bool:
-    """Tell whether two observations or infos are equal to the bit."""
+    """Return whether two observations or infos are equal to the bit."""
     return a.keys() == b.keys() and all(
         np.asarray(a[k]).dtype == np.asarray(b[k]).dtype and np.array_equal(a[k], b[k]) for k in a
     )

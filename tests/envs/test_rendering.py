@@ -44,7 +44,7 @@ def play(env: gymnasium.Env, windows: int = 10**6) -> list[dict]:
 
 
 def has(frame: np.ndarray, colour: tuple[int, ...], rows: tuple[int, int]) -> bool:
-    """Tell whether a colour occurs in some rows of the panels."""
+    """Return whether a colour occurs in some rows of the panels."""
     area = frame[rows[0] : rows[1], picture._LEFT : picture._RIGHT]
     return bool((area == np.array(colour)).all(axis=2).any())
 

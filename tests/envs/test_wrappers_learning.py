@@ -43,7 +43,7 @@ def play(env: gymnasium.Env, windows: int = 40, seed: int = 0) -> list[tuple]:
 
 
 def same(a: object, b: object) -> bool:
-    """Tell whether two observations or infos are equal to the bit."""
+    """Return whether two observations or infos are equal to the bit."""
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
     return np.asarray(a).dtype == np.asarray(b).dtype and np.array_equal(a, b)

@@ -1,4 +1,4 @@
-"""The compiled event loop of the simulator: requests and pools in, when and where each request was served out.
+"""Simulate requests by events: when and where each one is served (compiled).
 
 A *pool* is a set of equal replicas behind one queue, first come first served. A request takes a slot and its
 tokens of KV memory on one replica from its start until it is finished. The head of the queue waits until some
@@ -159,7 +159,7 @@ def _roomiest(pool, tree):
 
 @inline
 def _fits(pool, tree, tokens):
-    """Tell whether the pool can start a request now."""
+    """Return whether the pool can start a request now."""
     if pool.leaves > 0:
         return tree[pool.tree_at + 1] >= tokens
     return pool.busy < pool.replicas * pool.slots
@@ -167,7 +167,7 @@ def _fits(pool, tree, tokens):
 
 @inline
 def _is_free(pool, tree, tokens):
-    """Tell whether an arrival would start at once."""
+    """Return whether an arrival would start at once."""
     return pool.waiting == 0 and _fits(pool, tree, tokens)
 
 
@@ -547,7 +547,7 @@ def play(
 
 
 def _only_slots_count(candidates: np.ndarray, pools: np.ndarray, count: int) -> bool:
-    """Tell whether a request's start depends on nothing but slots: one pool to go to, no limits that may bind."""
+    """Return whether a request's start depends on nothing but slots: one pool to go to, no limits that may bind."""
     unlimited = (pools["leaves"] == 0) & (pools["queue_limit"] >= count) & (pools["patience_s"] == np.inf)
     return bool(unlimited.all() and (candidates[:, 1:] == NONE).all())
 

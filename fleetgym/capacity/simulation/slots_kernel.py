@@ -1,4 +1,4 @@
-"""The compiled shortcut for pools in which only slots count: requests in, when each started out, without events.
+"""Simulate pools in which only slots count, without events (compiled).
 
 Where no memory can run out, nobody gives up, no queue is full and every request has one pool to go to, a request
 starts when it has come and the slot that is free first is free (Kiefer and Wolfowitz, 1955). One replacement in a

@@ -67,7 +67,7 @@ def make_days(
     if extend == "stretch" and found.num_days >= 1:
         raise FleetgymError(
             "stretching (--extend stretch) is for traces shorter than a day, and this one has "
-            f"{found.num_windows / DAY:.3g} days; leave it away"
+            f"{found.num_windows / DAY:.3g} days; leave it out"
         )
     _check_heard(found.names, found.counts)
     if found.num_days >= 1:
