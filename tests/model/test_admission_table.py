@@ -12,6 +12,7 @@ from toys import configuration, make_instance, nominal_scenario, pool
 
 from fleetgym import reference
 from fleetgym.kernels import admission
+from fleetgym.kernels.compile import jit
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
 from fleetgym.model.scenario import Scenario
@@ -957,6 +958,10 @@ def admit_by_reference(case: Case, instance: Instance, scenario: Scenario) -> Ex
     )
 
 
+#: Product code calls admission by a symbol, from other kernels only.
+ADMIT = jit(admission.admit)
+
+
 def admit_by_fast_path(case: Case, instance: Instance, scenario: Scenario) -> Expected:
     """Run the fast path's admission."""
     names, before = [c.id for c in instance.configurations], case.before
@@ -971,7 +976,7 @@ def admit_by_fast_path(case: Case, instance: Instance, scenario: Scenario) -> Ex
             state.draining[c, k] = before.draining.get(name, {}).get(k + 1, 0)
     target = np.array([case.target.get(name, 0) for name in names])
     problem, moves = model.problem, np.zeros((admission.NUM_MOVES, len(names)), dtype=np.int64)
-    forced_outage, fees_usd = admission.admit(
+    forced_outage, fees_usd = ADMIT(
         target,
         state.replicas,
         moves,
