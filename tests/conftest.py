@@ -64,3 +64,10 @@ def run(
         return code, caught.out, caught.err
 
     return call
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Count the rest of a slow proof (`full`) as slow, so that quick runs leave it out."""
+    for item in items:
+        if item.get_closest_marker("full"):
+            item.add_marker(pytest.mark.slow)

@@ -18,7 +18,7 @@ from fleetgym.agents.registry import agent_entries
 from fleetgym.cli.process import run_program
 from fleetgym.files.documents import write_atomically
 from fleetgym.runtime.programs import program
-from tools.tune_agents.grid import settings
+from tools.tune_agents.grid import RETIRED, settings
 from tools.tune_agents.race import Log, Outcome, Round, Unfinished, race
 from tools.tune_agents.summary import page
 
@@ -50,10 +50,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         tasks = (arguments.tasks or Path(scratch)).resolve()
         for agent in arguments.agent:
-            outcome = race(settings(agent), Log(arguments.logs / f"{agent}.jsonl", tasks))
+            outcome = finish(agent, Log(arguments.logs / f"{agent}.jsonl", tasks))
             print(f"{agent}: {outcome.best}", file=sys.stderr, flush=True)
     write_atomically(arguments.logs / "README.md", page(outcomes(arguments.logs)).encode())
     return 0
+
+
+def finish(agent: str, log: Log) -> Outcome:
+    """Return the outcome of an agent's race, playing what its log lacks."""
+    return race([name for name in settings(agent) if RETIRED not in name or log.has(name)], log)
 
 
 def outcomes(logs: Path) -> dict[str, Outcome]:
@@ -61,7 +66,7 @@ def outcomes(logs: Path) -> dict[str, Outcome]:
     found = {}
     for path in sorted(logs.glob("*.jsonl")):
         try:
-            found[path.stem] = race(settings(path.stem), Log(path))
+            found[path.stem] = finish(path.stem, Log(path))
         except Unfinished as error:
             print(f"{error}: left out", file=sys.stderr)
     return found

@@ -102,6 +102,10 @@ class Log:
         self.path, self.tasks = path, tasks
         self._done = finished_cells.read(path)
 
+    def has(self, setting: str) -> bool:
+        """Return whether a setting was played on any round."""
+        return any(name.startswith(f"{setting} on ") for name in self._done)
+
     def costs(self, setting: str, part: Round) -> Costs:
         """Return what a setting costs on a round's tasks, playing them if the log does not say."""
         name = f"{setting} on {part.name}"
