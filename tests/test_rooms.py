@@ -38,6 +38,20 @@ ORDER = (
 #: What the reference agents may import, as anybody's agents do: names in `__all__` of these modules.
 PUBLIC = ("fleetgym", "fleetgym.planning", "fleetgym.learning", "fleetgym.cli")
 
+#: What a module may do. A new verb joins the list.
+VERBS = frozenset(
+    """
+    Adapt Admit Align Allocate Answer Apply Assemble Assign Average Bind Bound Build Certify Charge Check
+    Choose Combine Compare Compile Compute Connect Convert Count Create Declare Decorate Define Describe
+    Do Draft Draw End Enumerate Evaluate Extend Find Finish Fit Fix Generate Give Handle Hold Implement
+    Import Improve Judge Keep Lay Let Limit List Load Locate Make Measure Multiply Parse Pay Place Plan
+    Play Predict Price Propose Prove Raise Read Record Redraw Refuse Regenerate Relax Render Replay
+    Replicate Report Round Route Run Sample Scale Schedule Score Search Select Serve Set Show Shrink
+    Simulate Size Solve Sort Split Start State Store Switch Tell Train Tune Turn Unpack Vary Verify Wrap
+    Write
+    """.split()  # noqa: SIM905
+)
+
 #: The package's front door: it names everything, and imports on demand. Agents use it, as anybody's do.
 DOOR = {"fleetgym/__init__.py", "fleetgym/__main__.py"}
 MAY_USE_THE_DOOR = {"baselines", "papers", "tools"}
@@ -148,3 +162,14 @@ def test_the_reference_evaluator_and_the_kernels_are_strangers() -> None:
     pairs = {(here, there) for _, _, here, there in arrows()}
     assert ("fleetgym/reference", "fleetgym/kernels") not in pairs
     assert {there for here, there in pairs if here == "fleetgym/kernels"} == {"fleetgym/kernels"}
+
+
+def test_modules_say_what_they_do() -> None:
+    """The docstring of every module begins with a verb, as those of functions do; a package's says what is in it."""
+    found = {}
+    for top in ("fleetgym", "baselines", "papers", "tools"):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            if path.name != "__init__.py":
+                text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "Nothing"
+                found[path.relative_to(ROOT).as_posix()] = text.split()[0].strip(",:")
+    assert {path: word for path, word in found.items() if word not in VERBS} == {}

@@ -1,4 +1,4 @@
-"""From instances and fresh scenarios to a verdict: does a family tell good agents from trivial ones.
+"""Check whether a family tells good agents from trivial ones.
 
     python -m tools.check_families                          # headline families of fleet-v1/dev, 20 scenarios each
     python -m tools.check_families --quick                  # one instance a size, 3 scenarios, short grids

@@ -1,4 +1,4 @@
-"""From the generators of demand to how it moves, beside what was measured: one table.
+"""Compare generated demand with what was measured, in one table.
 
     python -m tools.demand_statistics                  # print the table
     python -m tools.demand_statistics --page docs/fleet-v2.md

@@ -1,4 +1,4 @@
-"""Agents' scores by family in, out how families tell agents apart: spread, rank correlation, ranks without a family."""
+"""Measure how families tell agents apart: spread, rank correlation, ranks without a family."""
 
 from __future__ import annotations
 

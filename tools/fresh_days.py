@@ -1,4 +1,4 @@
-"""How much dearer or cheaper agents are than one of them, on days that are stored nowhere.
+"""Compare agents with one of them on days that are stored nowhere.
 
     python -m tools.fresh_days ppo hold --generate ou-s drop-s trace-m budget-s tail-s multi-s --days 6
     python -m tools.fresh_days descent hold --instances fleet-v1/dev/ou-s-101 --days 200 --json results/ou.json

@@ -1,4 +1,4 @@
-"""Results files in, what the agents did kept beside the leaderboard, and back by playing it again.
+"""Keep what agents did beside the leaderboard, and play it again.
 
 A results file says what every window cost, which follows from the actions. Kept without that, an episode takes some
 hundred bytes, so that the numbers of a page can be computed again from what was done, and further agents or tasks join

@@ -1,4 +1,4 @@
-r"""Results files of agents on one suite in, ``docs/results.md`` and ``docs/data/family_scores.json`` out.
+r"""Write ``docs/results.md`` and ``docs/data/family_scores.json`` from results files.
 
     python -m tools.score_suite results/v1-test/*.jsonl \
         --sample leaderboard/submissions/*-sample-{saa,lcp}/episodes.jsonl.gz \

@@ -1,4 +1,4 @@
-"""Results files of reference agents in, their submissions out: cards and READMEs written alike for all.
+"""Create the submissions of reference agents from their results files.
 
     python -m tools.submit_references results/v1-sample/*.jsonl --suite fleet-v1/sample --date 2026-11-01
     fleetgym verify leaderboard/submissions/2026-11-01-sample-* --workers 2 --out leaderboard/verified

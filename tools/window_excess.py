@@ -1,4 +1,4 @@
-"""Runs of several agents in, out when each is dearer than another: in windows of high or low demand, or of few GPUs."""
+"""Tell in which windows an agent costs more than another: high or low demand, few GPUs."""
 
 from __future__ import annotations
 

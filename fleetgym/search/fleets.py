@@ -1,4 +1,4 @@
-"""A played episode in, a cheaper one out: dynamic programming over whole fleets, some for every window.
+"""Improve an episode by dynamic programming over whole fleets, some for every window.
 
 Of each window the fleets are kept that the cheapest ways through all windows lead by. Each round changes some of them,
 in all windows alike, so that a change can last. Fleets of near windows and mixtures of two join them. One program then

@@ -1,4 +1,4 @@
-"""A task in, cheap actions for its known scenario out: the clairvoyant's play where no optimum is proven.
+"""Find cheap actions for a known scenario, where no optimum is proven.
 
 The relaxation that `fleetgym.bounds` solves says how many replicas would serve when, in fractions. They are rounded,
 asked for as early as they take to start, and improved on the full cost.

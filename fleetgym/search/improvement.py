@@ -1,4 +1,4 @@
-"""A known scenario and actions in, cheaper actions out: hill climbing on the full cost, late requests included.
+"""Improve actions for a known scenario by hill climbing on the full cost.
 
 Groups of slots give their best answer to all the others; whole fleets are chosen from some for each window; small
 random moves are tried. What has brought more is tried more often (adaptive large neighbourhood search; Ropke and

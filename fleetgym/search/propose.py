@@ -1,4 +1,4 @@
-"""A file with actions in, better best-known costs out: every episode is played again, a better one twice."""
+"""Propose better best-known costs from a file with actions, each replayed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Some slots' part of a played episode in, their cheapest part given the others out: dynamic programming over time.
+"""Find the cheapest part of some slots, given the others, by dynamic programming over time.
 
 The others' serving replicas are taken as they were, and start-ups are simplified, so the answer is a proposal, which
 only the full model can confirm.

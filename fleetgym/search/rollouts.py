@@ -1,4 +1,4 @@
-"""A task whose scenario is known, in the kernels' form: many of its windows played or priced in one call."""
+"""Play or price many windows of a known task in one call."""
 
 from __future__ import annotations
 

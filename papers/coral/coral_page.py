@@ -1,4 +1,4 @@
-"""From finished cells to ``docs/reproduce-coral.md``: published and measured figures side by side."""
+"""Write ``docs/reproduce-coral.md`` from finished cells: published and measured figures side by side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a set-up and a seed to five epochs of demand and availability. Everything here is generated, not published.
+"""Generate five epochs of demand and availability from a set-up and a seed; nothing here is published.
 
 Demand: each model's rate times a lognormal factor per epoch. Availability: GPUs by type, region and node size in
 fixed proportions times lognormal noise, scaled to what the case asks for. The paper scales a trace of Alibaba's,

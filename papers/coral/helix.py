@@ -1,4 +1,4 @@
-"""Helix's single cluster of 24 nodes: its node throughputs from its measured layer times, and its published placement.
+"""Place models on Helix's single cluster of 24 nodes, and compare with its published placement.
 
 Source: Mei et al., "Helix: Serving Large Language Models over Heterogeneous GPUs and Network via Max-Flow", ASPLOS
 2025, and its artifact Thesys-lab/Helix-ASPLOS25 (Apache-2.0). The objective is the max flow in tokens per second,

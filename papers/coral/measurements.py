@@ -1,4 +1,4 @@
-"""The computations behind the page: a cell's name in, its numbers or records out; each is done once.
+"""Compute the cells of the page, each once.
 
 Libraries are kept in a folder, so that only the cells that time them make them anew.
 """

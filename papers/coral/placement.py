@@ -1,4 +1,4 @@
-"""Node sets of the core set-up placed by the paper's ILP and by the enumeration, timed in the same run."""
+"""Place node sets by the paper's ILP and by enumeration, timed in the same run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Coral's placement ILP (arXiv:2605.04357, section 4.2) as printed, linearisation included, for HiGHS: the oracle."""
+"""Solve Coral's placement ILP (arXiv:2605.04357, section 4.2) as printed: the oracle."""
 
 from __future__ import annotations
 

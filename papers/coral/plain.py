@@ -1,4 +1,4 @@
-"""Coral's online program handed whole to HiGHS: a set-up and a seed in; cost, gap and CPU seconds of both out."""
+"""Solve Coral's whole online program by HiGHS, and compare cost, gap and CPU seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the paper prints of its evaluation, the page's introduction, and the table of inputs."""
+"""State what the paper prints of its evaluation."""
 
 #: Hourly cost of Homo and Cauchy over Coral's (sections 6.3 and 6.5; scarce: 6.4, lower cost at lower goodput).
 COST = {

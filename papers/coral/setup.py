@@ -1,4 +1,4 @@
-"""Coral's core and extended set-up: models, nodes, regions and prices, each published or substituted.
+"""Define Coral's core and extended set-up: models, nodes, regions and prices, published or substituted.
 
 Published: Table 1 (GPUs, relative costs), Table 3 (models, layers, SLOs, traces), section 6.1 (node sizes, arrival
 rates, N_max, rho). Substituted: the price of an L4, the regions' price levels, ShareGPT's lengths for BurstGPT's,

@@ -1,4 +1,4 @@
-"""The sections of the page that are about time: finished cells in, lines of Markdown out."""
+"""Write the sections of the page that are about time."""
 
 from __future__ import annotations
 

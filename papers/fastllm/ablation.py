@@ -1,4 +1,4 @@
-"""Table 3: AGH and GH with one mechanism switched off, and which constraints their plans then break."""
+"""Switch off one mechanism of AGH and GH at a time (Table 3)."""
 
 from __future__ import annotations
 

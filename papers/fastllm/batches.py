@@ -1,4 +1,4 @@
-"""Which cells the page is made of."""
+"""List the cells of the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures in; the paper's claims with their evidence and a verdict that follows from the intervals, out."""
+"""Judge the paper's claims by measured intervals."""
 
 from __future__ import annotations
 

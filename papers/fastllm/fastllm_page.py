@@ -1,4 +1,4 @@
-"""Cells in; docs/reproduce-fastllm.md, its figures and its table of measured values out."""
+"""Write docs/reproduce-fastllm.md, its figures and its table of measured values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finished cells in; values by cell and instance, their means and paired differences, out."""
+"""Average finished cells: values, means and paired differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far GH and AGH are from the optimum: at size (6,6,10) with looser delay and error SLOs, and at other sizes."""
+"""Measure how far GH and AGH are from the optimum, by size and SLO."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures in, the page's figures out."""
+"""Draw the figures of the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers that FastLLM prints (arXiv:2604.07472v1), by table."""
+"""State the numbers that FastLLM prints (arXiv:2604.07472v1), by table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seeds in; fresh instances of the paper's regime, variants of them, and the planners as published, out."""
+"""Generate instances of the paper's regime, and planners as published."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures and published numbers in, the page's tables out (Markdown)."""
+"""Write the tables of the page as Markdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Table 4: a day of 288 windows under a random walk, static fleets against re-planned ones.
+"""Compare static and replanned fleets over a day of 288 windows (Table 4).
 
 Plans are computed once per trial and volatility; every way of costing reads the same plans.
 """

@@ -1,4 +1,4 @@
-"""Table 5: seconds per plan by size."""
+"""Measure seconds per plan by size (Table 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figure 2 (d)-(f): AGH's plan while two parameters vary."""
+"""Vary two parameters of AGH's plan (Figure 2 (d)-(f))."""
 
 from __future__ import annotations
 

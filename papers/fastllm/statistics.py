@@ -1,4 +1,4 @@
-"""Samples in, means with 95 % intervals out."""
+"""Compute means with 95 % intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finished cells on disk: one JSON line each, so that an interrupted run goes on where it stopped."""
+"""Store finished cells as JSON lines, so that an interrupted run resumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figure 2 (a)-(c) and Table 2: fleets are planned at nominal parameters and judged over scenarios."""
+"""Plan fleets at nominal parameters and judge them over scenarios (Figure 2 (a)-(c), Table 2)."""
 
 from __future__ import annotations
 

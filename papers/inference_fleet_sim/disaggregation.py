@@ -1,4 +1,4 @@
-"""Prefill and decode apart: lengths, rate, two profiles and a link in; both pool sizes, TTFT and TPOT out."""
+"""Size prefill and decode pools apart: TTFT and TPOT over a link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""inference-fleet-sim's rules as its published tool computes them: CDF breakpoints and profiles in, its numbers out.
+"""Compute inference-fleet-sim's rules as its published tool does.
 
 For comparison only; `fleetgym.papers.inference_fleet_sim.sizing` is what is right. Where tool and paper differ, this
 is the tool (vllm-project/semantic-router, src/fleet-sim @ 3d48f8c).

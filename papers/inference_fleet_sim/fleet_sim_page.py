@@ -1,4 +1,4 @@
-"""Finished cells in, the text of docs/reproduce-fleet-sim.md out."""
+"""Write docs/reproduce-fleet-sim.md from finished cells."""
 
 from __future__ import annotations
 

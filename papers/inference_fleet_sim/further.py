@@ -1,4 +1,4 @@
-"""Cells beside the tables: the two rules of the P99 wait, compress-and-route as a sizing study, and a day of faults."""
+"""Compute cells beside the tables: rules of the P99 wait, compress-and-route, a day of faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cells of `further` in; their sections of the page out."""
+"""Write the sections of the cells of `further`."""
 
 from __future__ import annotations
 

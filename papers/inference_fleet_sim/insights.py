@@ -1,4 +1,4 @@
-"""Finished cells in; the paper's eight insights, each with a verdict that follows from the measured numbers, out."""
+"""Judge the paper's eight insights by measured numbers."""
 
 from __future__ import annotations
 

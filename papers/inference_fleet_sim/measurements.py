@@ -1,4 +1,4 @@
-"""One cell per table: what the paper's rules give, what they give without their errors, and what the simulator says."""
+"""Compute one cell per table: the paper's rules, without their errors, and by simulation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of `fleetgym.papers.inference_fleet_sim.studies` in; figures of what a planner has to weigh out."""
+"""Draw what a planner has to weigh."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One pool as a queue of slots: lengths, rate and profile in; waits, late shares, percentiles and GPU counts out."""
+"""Compute waits, late shares, percentiles and GPU counts of one pool, a queue of slots."""
 
 from __future__ import annotations
 

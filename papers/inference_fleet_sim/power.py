@@ -1,4 +1,4 @@
-"""Reliability and power of a fleet: failure rates, profiles and loads in; nodes, watts, tokens per joule out."""
+"""Compute reliability and power of a fleet: nodes, watts, tokens per joule."""
 
 from __future__ import annotations
 

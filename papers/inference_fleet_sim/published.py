@@ -1,4 +1,4 @@
-"""What the paper prints, table by table, and what its tool prints today where that differs; plain data."""
+"""State what the paper prints, and what its tool prints today where that differs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fleet planner's questions by name: plain settings in, an `Answer` of rows and a picture of them out.
+"""Answer a fleet planner's questions by name, as rows and a picture.
 
 These are what `fleetgym study NAME` calls, through the entry points of the group ``fleetgym.studies``. Each one sets up
 a study of `fleetgym.papers.inference_fleet_sim.studies`; the defaults are the settings of inference-fleet-sim's case

@@ -1,4 +1,4 @@
-"""Workloads, rates and SLOs of the paper, and how much is simulated."""
+"""Define workloads, rates and SLOs of the paper, and how much is simulated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cheapest pools for a demand: lengths, rate, profiles and SLOs in; fleets by number of pools, cheapest first, out.
+"""Find the cheapest pools for a demand.
 
 Requests go by total length to the pool with the smallest context limit that is enough. Lengths being drawn
 independently, each pool's arrivals are a Poisson stream of their own, so a pool's size depends on its own range of

@@ -1,4 +1,4 @@
-"""Questions of a fleet planner: demands, profiles and fleets in; rows of plain numbers, one per alternative, out.
+"""Compute rows of plain numbers for a fleet planner's questions, one per alternative.
 
 `fleetgym.papers.inference_fleet_sim.plots` draws them. Everything here is analytical but `compare_routers`;
 `fleetgym.papers.inference_fleet_sim.verification` has the simulator's word on any pool.

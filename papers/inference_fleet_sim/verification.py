@@ -1,4 +1,4 @@
-"""The second phase: a fleet in pools in; what the request-level simulator says of its P99 TTFT, with intervals, out."""
+"""Check a fleet's P99 TTFT by the request-level simulator."""
 
 from __future__ import annotations
 

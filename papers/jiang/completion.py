@@ -1,4 +1,4 @@
-"""A plan in; when its requests are done, request by request, out.
+"""Compute when the requests of a plan are done.
 
 A makespan assumes that all requests are there at once; here they come within its first hundredth. A replica serves one
 after another at its rate h_cw. Requests are dealt at random by the plan's assignment, so the last one is done a little

@@ -1,4 +1,4 @@
-"""Section 4.2's example, computed: what the paper prints and what comes out."""
+"""Compute section 4.2's example beside what the paper prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From finished cells to docs/reproduce-jiang.md: published figures beside measured ones."""
+"""Write docs/reproduce-jiang.md from finished cells."""
 
 from __future__ import annotations
 

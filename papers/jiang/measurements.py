@@ -1,4 +1,4 @@
-"""The computations behind the page: a cell's name in, a few numbers out; each is small, and done once."""
+"""Compute the cells of the page, each once."""
 
 from __future__ import annotations
 

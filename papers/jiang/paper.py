@@ -1,4 +1,4 @@
-"""The inputs that Jiang et al. print: GPUs (table 1), availabilities (table 4), traces (table 5), as problems."""
+"""State the inputs that Jiang et al. print: GPUs, availabilities and traces (tables 1, 4, 5)."""
 
 from __future__ import annotations
 

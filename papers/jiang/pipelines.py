@@ -1,4 +1,4 @@
-"""From GPU types and a model to every pipeline that Jiang enumerates, and its rate on each workload.
+"""Enumerate Jiang's pipelines, and their rates on each workload.
 
 Jiang et al., ICML 2025, section 4.3 and appendices D and L: a replica is a pipeline of stages, each with tensor
 parallelism over GPUs of one type inside one machine; layers go to stages in proportion to memory. The paper's rates

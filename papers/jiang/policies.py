@@ -1,4 +1,4 @@
-"""What Jiang et al. compare with: ablations of section 5.2, homogeneous fleets, a HexGen-like scheduler.
+"""Plan as what Jiang et al. compare with: ablations, homogeneous fleets, a HexGen-like scheduler.
 
 A problem goes in, a plan comes out whose makespan follows the policy's own way of assigning requests.
 """

@@ -1,4 +1,4 @@
-"""Tables of the page in; the paper's claims with what was measured and a verdict out.
+"""Judge the paper's claims by the tables of the page.
 
 The verdicts read the page's own tables. So they hold for sections that were computed now and for those that were kept.
 """

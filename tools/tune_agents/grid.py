@@ -1,4 +1,4 @@
-"""An agent's name in, its settings out: at most a hundred points of one grid, in the order in which they are drawn.
+"""List an agent's settings: at most a hundred points of one grid.
 
 The grid is over the arguments of `fleetgym.agents.rolling.Rolling`, the wrapper that every planner runs through, and
 the same for all agents. An agent that plans once takes a margin only; one that is no planner has a grid of its own,

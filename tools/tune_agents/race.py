@@ -1,4 +1,4 @@
-"""Settings in, the best one and what every setting cost out: a race by successive halving with fixed counts.
+"""Find the best settings by successive halving with fixed counts.
 
 Every setting plays the first tasks; the best go on to the next ones, judged by all that they have played, until one is
 left. It and the published setting then play tasks that no choice depended on. Tasks come from the public generators,

@@ -1,4 +1,4 @@
-"""Races of several agents in, ``leaderboard/tuning/README.md`` out."""
+"""Write ``leaderboard/tuning/README.md`` from the races of several agents."""
 
 from __future__ import annotations
 
