@@ -43,7 +43,7 @@ def _copy_kernels(plan: Mapping[str, Any]) -> None:
         shutil.copytree(plan["kernels"], folder)
     if os.geteuid() == 0:
         for place, _, names in os.walk(plan["cache"], topdown=False):  # while they can still be passed
-            for path in (place, *(os.path.join(place, name) for name in names)):
+            for path in (*(os.path.join(place, name) for name in names), place):  # the folder last
                 os.chown(path, confine.NOBODY, confine.NOBODY)
 
 
