@@ -11,8 +11,7 @@ cd "$(dirname "$0")/.."
 here=$PWD
 kind=$1 version=$2
 place=$(mktemp -d)
-# A process that a test has left may still write for a moment.
-trap 'rm -rf "$place" 2> /dev/null || { sleep 5; rm -rf "$place"; }' EXIT
+trap 'rm -rf "$place"' EXIT
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 export SDL_VIDEODRIVER=dummy MPLBACKEND=agg
 
