@@ -1,7 +1,7 @@
 """Answer a planning question, a study: print its table or JSON, and draw its picture.
 
 Studies are functions of keyword arguments, found by the entry points of the group ``fleetgym.studies``; ours lie
-outside this package, and anybody's do as well.
+in `fleetgym.capacity.studies`, and a package of a user's can add its own.
 """
 
 from __future__ import annotations

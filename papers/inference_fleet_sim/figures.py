@@ -12,7 +12,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from . import plots
+from fleetgym.capacity.studies import plots
 
 Cells = dict[str, Any]
 

@@ -1,6 +1,6 @@
 """Compute inference-fleet-sim's rules as its published tool does.
 
-For comparison only; `fleetgym.papers.inference_fleet_sim.sizing` is what is right. Where tool and paper differ, this
+For comparison only; `fleetgym.capacity.studies.sizing` is what is right. Where tool and paper differ, this
 is the tool (vllm-project/semantic-router, src/fleet-sim @ 3d48f8c).
 """
 

@@ -22,7 +22,7 @@ seeds says. This page is written by `python -m fleetgym.papers.inference_fleet_s
 **Columns.** *Published* is what the paper prints. *Tool* is `fleetgym.papers.inference_fleet_sim.fleet_sim`, the
 rules of its published tool, here computed anew. *Exact* uses the same rules, but moments summed over every length
 instead of 3,000 draws.
-*Ours* is `fleetgym.papers.inference_fleet_sim.sizing`: exact moments, utilisation of at most 85 %, and at most 1 %
+*Ours* is `fleetgym.capacity.studies.sizing`: exact moments, utilisation of at most 85 %, and at most 1 %
 of a pool's requests later than the SLO, each with its own prefill; a dash where no number of GPUs achieves that,
 because prefill alone takes longer for more than 1 % of the pool's requests. *P99* is the simulated 99th percentile
 of the TTFT of the *tool's* fleet, mean over {seeds} seeds of {requests:,} requests in steady state, with a 95 %

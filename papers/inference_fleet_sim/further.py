@@ -11,13 +11,13 @@ from fleetgym.capacity.simulation.arrivals import Trace
 from fleetgym.capacity.simulation.fleet import Pool, Workload
 from fleetgym.capacity.simulation.routers import CompressAndRoute, Length, Router
 from fleetgym.capacity.simulation.run import simulate
+from fleetgym.capacity.studies.pools import PoolQueue, Slos
+from fleetgym.capacity.studies.power import node_availability, nodes_for_confidence, nodes_to_buy
+from fleetgym.capacity.studies.sizing import cheapest_fleets
+from fleetgym.capacity.studies.verification import judge, simulate_routed, workload_of
 
 from . import fleet_sim, published
-from .pools import PoolQueue, Slos
-from .power import node_availability, nodes_for_confidence, nodes_to_buy
 from .settings import A100, AGENT, AZURE, FULL, H100, LMSYS, THRESHOLD, Effort, Setting
-from .sizing import cheapest_fleets
-from .verification import judge, simulate_routed, workload_of
 
 Row = dict[str, Any]
 

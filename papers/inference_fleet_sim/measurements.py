@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from fleetgym.capacity.studies import alternatives
+from fleetgym.capacity.studies.disaggregation import decode_queue, prefill_queue, size_disaggregated
+from fleetgym.capacity.studies.pools import PoolQueue, Slos
+from fleetgym.capacity.studies.power import node_availability
+from fleetgym.capacity.studies.verification import judge, simulate_pool
 from fleetgym.hardware.performance.profiles import PROFILES, Profile, measured_profiles
 
-from . import fleet_sim, further, published, studies
-from .disaggregation import decode_queue, prefill_queue, size_disaggregated
-from .pools import PoolQueue, Slos
-from .power import node_availability
+from . import fleet_sim, further, published
 from .settings import A100, AGENT, AZURE, H100, LMSYS, THRESHOLD, Effort, Setting
-from .verification import judge, simulate_pool
 
 Row = dict[str, Any]
 
@@ -108,7 +109,7 @@ def table_3(effort: Effort) -> Row:
     limits = [512, 1024, 1536, 2048, 3072, 4096, 6144, 8192]
     return {
         "rows": rows,
-        "best": studies.gpu_layouts(AZURE.demand, list(PROFILES.values()), limits, most_pools=3),
+        "best": alternatives.gpu_layouts(AZURE.demand, list(PROFILES.values()), limits, most_pools=3),
     }
 
 
@@ -127,14 +128,14 @@ def table_4(effort: Effort) -> Row:
                 _verdict(end.queue(H100, a, b), n, end.slos, effort)
                 for (a, b), (_, n, _) in zip(ranges, pools, strict=True)
             ]
-        steps = {"most_rate": studies.most_rate(setting.demand, pools)}
+        steps = {"most_rate": alternatives.most_rate(setting.demand, pools)}
         uncapped = dataclasses.replace(setting.demand, utilization_cap=1.0)
         rows.append(
             {
                 "published": row,
                 **fleet,
                 **steps,
-                "most_rate_slo": studies.most_rate(uncapped, pools),
+                "most_rate_slo": alternatives.most_rate(uncapped, pools),
                 "at_end": at_end,
             }
         )
@@ -144,7 +145,7 @@ def table_4(effort: Effort) -> Row:
 def table_5(effort: Effort) -> Row:
     """Routers."""
     pools = [(H100, 2, 4096), (H100, 23, 65536)]
-    found = studies.compare_routers(
+    found = alternatives.compare_routers(
         pools, AGENT.lengths, AGENT.rate_rps, AGENT.slos, seeds=effort.seeds, requests=effort.requests
     )
     for row in found:
@@ -253,7 +254,7 @@ def table_9(effort: Effort) -> Row:
             }
         )
     shares = [0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5]
-    curve = studies.grid_flex(full, 40, shares, setting.slos)
+    curve = alternatives.grid_flex(full, 40, shares, setting.slos)
     for point in curve:
         point["ttft_p99_s"] = _finite(point["ttft_p99_s"])
     return {"rows": rows, "curve": curve}
@@ -266,14 +267,14 @@ def beyond(effort: Effort) -> Row:
         queue = AZURE.queue(profile, 0, AZURE.context)
         needed = queue.smallest(AZURE.slos)
         assert needed is not None
-        energy.append(studies.energy(queue, needed))
+        energy.append(alternatives.energy(queue, needed))
     availabilities = {
         "soft failures, 4 h": node_availability(0.0065, 4),
         "hard failures, 48 h": node_availability(0.0065, 48),
         "5 % rule": 0.95,
     }
     setting = dataclasses.replace(AZURE, rate_rps=20.0, ttft_s=2.0)
-    layouts = studies.gpu_layouts(
+    layouts = alternatives.gpu_layouts(
         setting.demand, list(measured_profiles("Llama-3.1-70B")), [1024, 2048, 4096, 8192]
     )
     errors = {p.name: p.fit_error for p in measured_profiles("Llama-3.1-70B")}
@@ -291,7 +292,7 @@ def beyond(effort: Effort) -> Row:
         draws += [exact.gpu_rate / drawn.gpu_rate - 1.0 for drawn, exact in pairs]
     return {
         "energy": energy,
-        "reserves": studies.reserves(24, availabilities),
+        "reserves": alternatives.reserves(24, availabilities),
         "measured": layouts[:8],
         "fit_errors": errors,
         "mean_service_error": [float(np.min(draws)), float(np.max(draws))],

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from fleetgym.capacity.studies.pools import PoolQueue, Slos
+from fleetgym.capacity.studies.sizing import Demand, pool_queue
 from fleetgym.hardware.performance.lengths import Lengths, published_totals
 from fleetgym.hardware.performance.profiles import PROFILES, Profile
 
 from .fleet_sim import TwoPools, size_two_pools
-from .pools import PoolQueue, Slos
-from .sizing import Demand, pool_queue
 
 H100, A100 = PROFILES["H100-80GB"], PROFILES["A100-80GB"]
 THRESHOLD = 4096

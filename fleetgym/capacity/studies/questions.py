@@ -1,7 +1,7 @@
 """Answer a fleet planner's questions by name, as rows and a picture.
 
 These are what `fleetgym study NAME` calls, through the entry points of the group ``fleetgym.studies``. Each one sets up
-a study of `fleetgym.papers.inference_fleet_sim.studies`; the defaults are the settings of inference-fleet-sim's case
+a study of `fleetgym.capacity.studies.alternatives`; the defaults are the settings of inference-fleet-sim's case
 studies.
 """
 
@@ -16,13 +16,13 @@ from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.hardware.performance.lengths import Lengths, published_totals
 from fleetgym.hardware.performance.profiles import PROFILES, Profile, measured_profiles
 
-from . import studies
+from . import alternatives
 from .disaggregation import KV_GB_PER_TOKEN, LINK_GB_PER_S
 from .pools import UTILIZATION_CAP, Slos
 from .power import node_availability as share_working
 from .sizing import Demand, pool_queue
 
-Row = studies.Row
+Row = alternatives.Row
 GPUS = ("A10G", "A100-80GB", "H100-80GB")
 LIMITS = (512, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
 
@@ -81,7 +81,7 @@ def thresholds(
 ) -> Answer:
     """Where to split two pools: cost against P99 TTFT of each threshold."""
     demand = _demand(workload, rate_rps, context_tokens, ttft_s)
-    rows = studies.threshold_pareto(demand, _profile(short), _profile(long), thresholds, context_tokens)
+    rows = alternatives.threshold_pareto(demand, _profile(short), _profile(long), thresholds, context_tokens)
     return _answer(f"Split thresholds: {_setting(workload, rate_rps, ttft_s)}", rows, "threshold_pareto")
 
 
@@ -96,7 +96,7 @@ def layouts(
 ) -> Answer:
     """Which GPU type, and how many pools of it: the cheapest fleet of each."""
     demand = _demand(workload, rate_rps, max(limits), ttft_s)
-    rows = studies.gpu_layouts(demand, [_profile(gpu) for gpu in gpus], limits, most_pools)
+    rows = alternatives.gpu_layouts(demand, [_profile(gpu) for gpu in gpus], limits, most_pools)
     return _answer(f"GPU types and layouts: {_setting(workload, rate_rps, ttft_s)}", rows, "layouts")
 
 
@@ -110,7 +110,7 @@ def steps(
 ) -> Answer:
     """When to add replicas as traffic grows: the cheapest fleet at each rate, and where it runs out."""
     demand = _demand(workload, rates[0], max(limits), ttft_s)
-    rows = studies.step_rates(demand, [_profile(gpu) for gpu in gpus], limits, rates)
+    rows = alternatives.step_rates(demand, [_profile(gpu) for gpu in gpus], limits, rates)
     return _answer(f"When to add replicas: {workload}, P99 TTFT {1e3 * ttft_s:g} ms", rows, "steps")
 
 
@@ -126,7 +126,7 @@ def routers(
     """How to route between the pools of one fleet, (GPU, replicas, context limit) each; simulated."""
     demand = _demand(workload, rate_rps, pools[-1][2], ttft_s)
     fleet = [(_profile(gpu), replicas, context) for gpu, replicas, context in pools]
-    rows = studies.compare_routers(
+    rows = alternatives.compare_routers(
         fleet, demand.lengths, rate_rps, demand.slos, seeds=seeds, requests=requests
     )
     return _answer(f"Routers: {_setting(workload, rate_rps, ttft_s)}", rows, "routers", ttft_s)
@@ -143,7 +143,7 @@ def mixed_types(
 ) -> Answer:
     """Which GPU type for short and which for long requests: every pair."""
     demand = _demand(workload, rate_rps, context_tokens, ttft_s)
-    rows = studies.mixed_types(demand, [_profile(gpu) for gpu in gpus], threshold, context_tokens)
+    rows = alternatives.mixed_types(demand, [_profile(gpu) for gpu in gpus], threshold, context_tokens)
     title = f"Mixed types, split at {threshold}: {_setting(workload, rate_rps, ttft_s)}"
     return _answer(title, rows, "pairs", "short", "long")
 
@@ -162,7 +162,7 @@ def disaggregation(
     """Whether to split prefill from decode: every pair of types over links of several speeds, beside one pool."""
     demand = _demand(workload, rate_rps, context_tokens, ttft_s, tpot_s)
     profiles = [_profile(gpu) for gpu in gpus]
-    rows = studies.transfer_costs(demand, profiles, context_tokens, links_gb_per_s, kv_gb_per_token)
+    rows = alternatives.transfer_costs(demand, profiles, context_tokens, links_gb_per_s, kv_gb_per_token)
     title = f"Prefill and decode apart: {_setting(workload, rate_rps, ttft_s)}, TPOT {1e3 * tpot_s:g} ms"
     return _answer(title, rows, "transfer_costs")
 
@@ -183,7 +183,7 @@ def grid_flex(
     assert queue is not None  # the pool takes every length
     if replicas is None and (replicas := queue.smallest(demand.slos)) is None:
         raise FleetgymError(f"{gpu} keeps no P99 TTFT of {ttft_s:g} s, whatever its number")
-    rows = studies.grid_flex(queue, replicas, shares, demand.slos)
+    rows = alternatives.grid_flex(queue, replicas, shares, demand.slos)
     title = f"Power given up by {replicas} {gpu}: {_setting(workload, rate_rps, ttft_s)}"
     return _answer(title, rows, "grid_flex", ttft_s)
 
@@ -204,7 +204,7 @@ def tokens_per_watt(
         assert queue is not None
         size = queue.smallest(demand.slos, UTILIZATION_CAP)
         if size is not None:
-            rows.append(studies.energy(queue, size))
+            rows.append(alternatives.energy(queue, size))
     if not rows:
         raise FleetgymError(
             f"none of {', '.join(gpus)} keeps a P99 TTFT of {ttft_s:g} s, whatever its number"
@@ -223,7 +223,7 @@ def node_availability(
     """How many nodes to buy so that enough work: on average, and with a confidence."""
     found = {f"repair {h:g} h": share_working(failures_per_node_day, h) for h in repairs_h}
     found |= {f"{100.0 * share:g} % work": share for share in shares}
-    rows = studies.reserves(needed, found, confidence)
+    rows = alternatives.reserves(needed, found, confidence)
     return _answer(f"Nodes under repair: {needed} needed", rows, "reserves", confidence)
 
 

@@ -1,7 +1,7 @@
 """Compute rows of plain numbers for a fleet planner's questions, one per alternative.
 
-`fleetgym.papers.inference_fleet_sim.plots` draws them. Everything here is analytical but `compare_routers`;
-`fleetgym.papers.inference_fleet_sim.verification` has the simulator's word on any pool.
+`fleetgym.capacity.studies.plots` draws them. Everything here is analytical but `compare_routers`;
+`fleetgym.capacity.studies.verification` has the simulator's word on any pool.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fleetgym.capacity.simulation.routers import CompressAndRoute, Length, Router
-from fleetgym.files.errors import FleetgymError, UnknownNameError
-from fleetgym.hardware.performance.lengths import Lengths, published_totals
+from fleetgym.files.errors import FleetgymError
+from fleetgym.hardware.performance.lengths import Lengths
 from fleetgym.hardware.performance.profiles import PowerCurve, Profile
 
-from . import fleet_sim
 from .disaggregation import size_disaggregated
 from .pools import TAIL, PoolQueue, Slos
 from .power import nodes_for_confidence, nodes_to_buy
@@ -43,73 +42,6 @@ def two_pools(demand: Demand, short: Profile, long: Profile, threshold: int, con
         "usd_per_h": sum(pool.usd_per_h for pool in sized) if kept else None,
         "ttft_p99_s": max(pool.ttft_p99_s for pool in sized) if kept else None,
         "is_kept": kept,
-    }
-
-
-def split_fleet(
-    workload: str,
-    rate_rps: float,
-    short: Profile,
-    long: Profile,
-    threshold: int,
-    context_tokens: int,
-    ttft_s: float,
-    compat: str | None = None,
-) -> Row:
-    """Return two pools for a published length distribution, by our rules or by the published tool's.
-
-    Parameters
-    ----------
-    workload : str
-        A name of `fleetgym.hardware.performance.lengths.published_totals`; lengths beyond the context count as just
-        fitting.
-    rate_rps : float
-        Poisson arrivals.
-    short, long : Profile
-        GPU types.
-    threshold, context_tokens : int
-        B_short, and the limit of the long pool.
-    ttft_s : float
-        P99 TTFT.
-    compat : {None, "fleet-sim"}
-        ``"fleet-sim"`` gives the counts, costs, shares and TTFTs that inference-fleet-sim publishes.
-
-    Examples
-    --------
-    >>> from fleetgym.hardware.performance.profiles import PROFILES
-    >>> a100 = PROFILES["A100-80GB"]
-    >>> for compat in ("fleet-sim", None):
-    ...     row = split_fleet("lmsys", 100.0, a100, a100, 2048, 65536, 0.5, compat)
-    ...     print(row["short_replicas"], row["long_replicas"], round(row["usd_per_h"], 2))
-    2 7 19.89
-    1 8 19.89
-    """
-    breakpoints = published_totals()[workload]
-    if compat is None:
-        law = Lengths.from_totals(breakpoints, high=context_tokens)
-        demand = Demand(lengths=law, rate_rps=rate_rps, slos=Slos(ttft_s=ttft_s))
-        return two_pools(demand, short, long, threshold, context_tokens)
-    if compat != "fleet-sim":
-        raise UnknownNameError("compat mode", compat, ("fleet-sim",))
-    found = fleet_sim.size_two_pools(
-        breakpoints,
-        rate_rps,
-        threshold=threshold,
-        short=short,
-        long=long,
-        most_tokens=context_tokens,
-        slo_s=ttft_s,
-    )
-    return {
-        "threshold": threshold,
-        "short": short.name,
-        "long": long.name,
-        "short_share": found.short_share,
-        "short_replicas": found.short_gpus,
-        "long_replicas": found.long_gpus,
-        "usd_per_h": found.usd_per_h,
-        "ttft_p99_s": max(found.short_ttft_s, found.long_ttft_s),
-        "is_kept": found.meets_slo,
     }
 
 

@@ -16,8 +16,6 @@ from fleetgym.hardware.performance.lengths import Lengths
 from fleetgym.hardware.performance.profiles import Profile
 
 from .pools import TAIL, PoolQueue, Slos
-from .power import nodes_to_buy
-from .sizing import PoolFleet, SizedPool
 
 #: Requests measured in one replication, and the replications of a verdict.
 REQUESTS = 20_000
@@ -168,67 +166,6 @@ def judge(queue: PoolQueue, replicas: int, slos: Slos, **how: Any) -> Verdict:
         seeds_within=int((own <= slos.ttft_s).sum()),
         seeds=len(own),
     )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class VerifiedFleet:
-    """A fleet whose pools were grown until the simulator agreed."""
-
-    fleet: PoolFleet
-    verdicts: tuple[Verdict, ...]
-    grown: int  # replicas added to the analytical counts
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether every pool keeps the SLO."""
-        return all(verdict.is_kept for verdict in self.verdicts)
-
-
-def verify(
-    fleet: PoolFleet, slos: Slos, availability: float = 1.0, most_added: int = 3, **how: Any
-) -> VerifiedFleet:
-    """Simulate every pool of a fleet, and add replicas where the simulator finds too many late requests.
-
-    Parameters
-    ----------
-    fleet : PoolFleet
-        From `fleetgym.papers.inference_fleet_sim.sizing`.
-    slos : Slos
-        The bounds.
-    availability : float
-        Replicas bought are those needed over this.
-    most_added : int
-        Replicas that a pool may grow by.
-    **how
-        `seeds`, `requests`, `seed` of `simulate_pool`.
-    """
-    pools, verdicts = [], []
-    for pool in fleet.pools:
-        for added in range(most_added + 1):
-            verdict = judge(pool.queue, pool.needed + added, slos, **how)
-            if verdict.is_kept:
-                break
-        verdicts.append(verdict)
-        pools.append(_grown(pool, verdict.replicas, availability))
-    grown = sum(after.needed - before.needed for after, before in zip(pools, fleet.pools, strict=True))
-    return VerifiedFleet(
-        fleet=dataclasses.replace(fleet, pools=tuple(pools)), verdicts=tuple(verdicts), grown=grown
-    )
-
-
-def _grown(pool: SizedPool, needed: int, availability: float) -> SizedPool:
-    return dataclasses.replace(pool, needed=needed, replicas=nodes_to_buy(needed, availability))
-
-
-def plan_fleet(
-    candidates: Sequence[PoolFleet], slos: Slos, availability: float = 1.0, top: int = 3, **how: Any
-) -> VerifiedFleet:
-    """Return the cheapest verified fleet among the first `top` candidates: the paper's two phases.
-
-    A candidate that needs more replicas than the analysis said may lose to the next one, so all are verified.
-    """
-    verified = [verify(fleet, slos, availability, **how) for fleet in candidates[:top]]
-    return min(verified, key=lambda one: (not one.is_kept, one.fleet.usd_per_h))
 
 
 @dataclasses.dataclass(frozen=True)
