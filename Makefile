@@ -76,8 +76,7 @@ pages: .venv/ready-dev  ## Write every page and schema anew that tools make from
 	$(BIN)/python -m tools.croissant
 	$(BIN)/python -m tools.tune_agents
 	$(BIN)/python -m tools.make_instances --schemas
-	rm -f results/pages_fleet_sim.jsonl
-	$(BIN)/python -m fleetgym.papers.inference_fleet_sim --cells results/pages_fleet_sim.jsonl
+	$(BIN)/python -m fleetgym.papers pages
 
 check-pages: pages  ## Write them anew, and fail if one differs from what is committed
 	@git diff --exit-code -- $(PAGES) && test -z "$$(git status --porcelain -- $(PAGES))" || { \
@@ -104,7 +103,7 @@ reproduce-fastllm: .venv/ready-dev  ## Repeat FastLLM's evaluation and write doc
 	$(BIN)/python -m fleetgym.papers.fastllm
 
 reproduce-fleet-sim: .venv/ready-dev  ## Repeat inference-fleet-sim's tables and write docs/reproduce-fleet-sim.md (a CPU minute)
-	$(BIN)/python -m fleetgym.papers.inference_fleet_sim
+	$(BIN)/python -m fleetgym.papers run inference_fleet_sim
 
 reproduce-jiang: .venv/ready-dev  ## Repeat Jiang et al.'s evaluation and write docs/reproduce-jiang.md
 	$(BIN)/python -m fleetgym.papers.jiang

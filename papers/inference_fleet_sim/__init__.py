@@ -1,1 +1,1 @@
-"""Reproduce what inference-fleet-sim (2026) prints: `python -m fleetgym.papers.inference_fleet_sim`."""
+"""Reproduce what inference-fleet-sim (2026) prints: `python -m fleetgym.papers run inference_fleet_sim`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from fleetgym.capacity.studies.power import node_availability
 from fleetgym.capacity.studies.verification import judge, simulate_pool
 from fleetgym.hardware.performance.profiles import PROFILES, Profile, measured_profiles
 
-from . import fleet_sim, further, published
+from . import fleet_sim, further, published, settings
 from .settings import A100, AGENT, AZURE, H100, LMSYS, THRESHOLD, Effort, Setting
 
 Row = dict[str, Any]
@@ -316,3 +317,13 @@ CELLS: dict[str, Callable[[Effort], Row]] = {
     "day": further.day,
     "beyond": beyond,
 }
+
+
+def names(quick: bool) -> list[str]:
+    """Return every cell; a quick run has the same ones, with less simulation."""
+    return list(CELLS)
+
+
+def compute(name: str, quick: bool, folder: Path) -> Row:
+    """Return a cell's numbers."""
+    return CELLS[name](settings.QUICK if quick else settings.FULL)

@@ -1,17 +1,93 @@
-"""Judge the paper's eight insights by measured numbers."""
+"""Judge the paper's eight insights by the cells, and give the page what it needs of them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-Cells = dict[str, Any]
+from ..harness import FAILS, HOLDS, PART
+from . import published
+
+Cells = Mapping[str, Any]
 Verdict = tuple[str, str, str]
 
 
+def summarise(cells: Cells) -> dict[str, Any]:
+    """Return what is committed: the cells as they are."""
+    return dict(cells)
+
+
+def view(cells: Cells) -> dict[str, Any]:
+    """Return the variables and functions of the template; ``table-1`` is called ``table_1`` there."""
+    functions = {"ms": ms, "interval": interval, "counts": counts, "fleet": fleet}
+    named = {name.replace("-", "_"): cell for name, cell in cells.items()}
+    exact = _changed_by_exact_moments(cells)
+    return {**named, **functions, "exact": exact, "insights": insights(cells), "published": published}
+
+
+def _changed_by_exact_moments(cells: Cells) -> dict[str, int]:
+    """Return how many of the tool's fleets exact moments size otherwise."""
+    rows = [row for number in (1, 3, 4, 6, 7) for row in cells[f"table-{number}"]["rows"]]
+    rows += [cells["table-1"]["homogeneous"], *cells["table-8"]["aggregated"]]
+    sizes = [[(row[rule]["short"], row[rule]["long"]) for rule in ("tool", "exact")] for row in rows]
+    return {"fleets": len(rows), "changed": sum(tool != exact for tool, exact in sizes)}
+
+
+def ms(value: float | None) -> str:
+    """Return milliseconds; infinite where there are none.
+
+    Examples
+    --------
+    >>> ms(8.65), ms(2173.4), ms(None)
+    ('8.7', '2,173', '∞')
+    """
+    if value is None:
+        return "∞"
+    return f"{value:,.0f}" if value >= 10.0 else f"{value:.1f}"
+
+
+def interval(row: Mapping[str, Any], mean: str = "p99_ms", low: str = "low_ms", high: str = "high_ms") -> str:
+    """Return a simulated percentile in ms, with its interval where that is not a single value when rounded."""
+    found = ms(row[mean])
+    ends = [ms(None if row[low] is None else max(0.0, row[low])), ms(row[high])]
+    return found if ends == [found, found] else f"{found} [{', '.join(ends)}]"
+
+
+def counts(pair: Sequence[int | None], kusd: float | None = None) -> str:
+    """Return GPUs by pool, and what they cost a year.
+
+    Examples
+    --------
+    >>> counts([2, 13], 290.4), counts([2, None])
+    ('2+13, $290K', '2+–')
+    """
+    text = "+".join("–" if n is None else str(n) for n in pair if n != 0)
+    return text if kusd is None else f"{text}, ${kusd:.0f}K"
+
+
+def fleet(row: Mapping[str, Any], printed: str = "") -> str:
+    """Return the columns of a fleet: the tool's and ours; P99 and late share of the tool's.
+
+    Parameters
+    ----------
+    row : mapping
+        From a cell.
+    printed : str
+        What the paper prints, if that is not what its tool gives.
+    """
+    tool, pools = row["tool"], row["pools"]
+    columns = (
+        counts([tool["short"], tool["long"]][: len(pools)], tool["kusd"])
+        + (f" ({printed})" if printed else ""),
+        counts(row["ours"], row["ours_kusd"]),
+        " / ".join(map(interval, pools)),
+        " / ".join(f"{100 * pool['late_share']:.2f}" for pool in pools),
+    )
+    return " | ".join(columns)
+
+
 def _verdict(*holds: bool) -> str:
-    if all(holds):
-        return "holds"
-    return "in part" if any(holds) else "does not hold"
+    return HOLDS if all(holds) else PART if any(holds) else FAILS
 
 
 def _split(cells: Cells) -> Verdict:
