@@ -16,6 +16,8 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Mapping
+from datetime import date
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,6 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 #: The pages by the paper's package.
 PAGES = {
+    "jiang": "reproduce-jiang.md",
     "inference_fleet_sim": "reproduce-fleet-sim.md",
 }
 #: The verdicts on a claim; a reason may follow after a colon.
@@ -118,6 +121,8 @@ def run(paper: str, *, quick: bool, only: str, kept: Path, docs: Path) -> list[s
     missing = [name for name in names if name not in done]
     if not missing:
         found = _part(paper, "summary").summarise({name: done[name] for name in names})
+        played = f"played by fleetgym {version('fleetgym')} on {date.today():%d %B %Y}"
+        found = {"source": played + ", a small version" * quick, **found}
         lines = [json.dumps({"name": name, "numbers": numbers}) + "\n" for name, numbers in found.items()]
         committed(paper, docs).parent.mkdir(parents=True, exist_ok=True)
         write_atomically(committed(paper, docs), "".join(lines).encode())

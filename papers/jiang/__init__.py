@@ -1,1 +1,1 @@
-"""Reproduce what Jiang et al. (ICML 2025) print: `python -m fleetgym.papers.jiang`."""
+"""Repeat the evaluation of Jiang et al. (ICML 2025): `python -m fleetgym.papers run jiang`."""

@@ -11,7 +11,6 @@ from places import ROOT
 
 from fleetgym.papers.coral import __main__ as coral
 from fleetgym.papers.fastllm import __main__ as fastllm
-from fleetgym.papers.jiang import __main__ as jiang
 
 DOCS = ROOT / "docs"
 #: Paragraphs that depend on what was computed.
@@ -23,17 +22,12 @@ def write_coral(folder: Path) -> None:
     coral.main(["--page-only", "--cells", str(folder / "none"), "--out", str(folder / "reproduce-coral.md")])
 
 
-def write_jiang(folder: Path) -> None:
-    """Write Jiang's page."""
-    jiang.main(["--page-only", "--cells", str(folder / "none"), "--out", str(folder / "reproduce-jiang.md")])
-
-
 def write_fastllm(folder: Path) -> None:
     """Write FastLLM's page."""
     fastllm.main(["--page-only", "--out", str(folder / "none"), "--docs", str(folder)])
 
 
-@pytest.mark.parametrize("write", [write_coral, write_jiang, write_fastllm])
+@pytest.mark.parametrize("write", [write_coral, write_fastllm])
 def test_the_prose_is_current(write: Callable[[Path], None], tmp_path: Path) -> None:
     """Every paragraph of a page without results is on the kept page, word for word."""
     write(tmp_path)

@@ -26,7 +26,7 @@ def test_tables_are_whole(paper: str) -> None:
     text = (harness.DOCS / harness.PAGES[paper]).read_text(encoding="utf-8")
     columns, verdicts, place = 0, 0, None
     for line in text.splitlines():
-        row = [cell.strip() for cell in line.strip("| ").split(" |")] if line.startswith("|") else []
+        row = [cell.strip() for cell in line.split("|")[1:-1]] if line.startswith("|") else []
         if not row:
             columns, place = 0, None
             continue

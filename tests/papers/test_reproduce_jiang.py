@@ -8,11 +8,12 @@ import pytest
 from fleetgym.baselines.jiang.exact import minimal_makespan
 from fleetgym.baselines.jiang.problem import MakespanProblem, plan_of
 from fleetgym.baselines.jiang.program import Limits
-from fleetgym.papers.jiang import __main__ as command
+from fleetgym.files.finished_cells import read
+from fleetgym.papers import __main__ as command
+from fleetgym.papers import harness
 from fleetgym.papers.jiang import measurements as cells
-from fleetgym.papers.jiang import paper
+from fleetgym.papers.jiang import paper, summary
 from fleetgym.papers.jiang.completion import completion
-from fleetgym.papers.jiang.jiang_page import page
 
 
 def test_cells_cover_every_availability_trace_and_budget():
@@ -45,49 +46,93 @@ def test_where_a_gap_is_left_the_better_of_two_searches_counts(monkeypatch):
     assert both.bound_s == max(first.bound_s, harder.bound_s)
 
 
-def test_single_types_are_no_faster_than_the_plan():
+def test_single_types_are_no_faster_than_the_plan(tmp_path):
     """At equal availability the plan over all types beats each type alone, up to the gap."""
-    ours = cells.compute("ours 8B 1 1 15")
-    alone = cells.compute("single 8B 1 1 15")
+    ours = cells.compute("ours 8B 1 1 15", False, tmp_path)
+    alone = cells.compute("single 8B 1 1 15", False, tmp_path)
     assert ours["throughput"] >= max(alone.values()) * (1 - cells.LIMITS.gap)
     assert ours["bound"] >= ours["throughput"]
     assert sum(ours["kinds"].values()) == pytest.approx(1.0)
     assert ours["spent"] <= 15.0
 
 
+def run_of(knapsack=(110.0, 0.1)):
+    """Return a whole quick run whose cells are made up, but for the cheap ones: the plan has 1.1 times the rate."""
+    plan = {"throughput": 11.0, "bound": 11.5, "spent": 9.0, "fleet": {}}
+    plan |= {"kinds": dict.fromkeys(paper.KINDS, 1 / 3), "models": {paper.LLAMA_70B: 0.7}}
+    solved = {"exact": [100.0, 1.0], "search": [100.05, 4.0], "knapsack": list(knapsack)}
+    done = {str(p): [50.0, 49.0, 51.0] if p < 100 else [99.0] for p in (50, 95, 100)}
+    ablated = dict.fromkeys(summary.ABLATIONS, 9.0) | {"ours": 10.0}
+    alone = dict.fromkeys(cells.HOMOGENEOUS, 10.0)
+    made = {
+        "ours": plan,
+        "homogeneous": alone,
+        "single": alone,
+        "ablation": ablated,
+        "budget": {**plan, "homogeneous": alone},
+        "speed": solved,
+        "scale": {**solved, "gpus": 62},
+        "percentiles": {"plan": done, "H100": done, "H100 as available": done},
+        "observations": {"types": {"a": [2.0, "H100"]}, "deployments": {"a": [3.0, 1.0]}},
+        "table7": read(harness.committed("jiang"))["table 7"],
+    }
+    names = cells.names(quick=True)
+    return {n: made[n.split(" ")[0]] if n != "table6" else cells.compute(n, True, None) for n in names}
+
+
+def test_a_run_is_committed_in_the_form_that_the_page_reads():
+    """A whole run gives the tables that are committed, and the page is written from them."""
+    found, kept = summary.summarise(run_of()), read(harness.committed("jiang"))
+    assert {"source", *found} == set(kept)
+    assert found["example"] == [pytest.approx(row) for row in kept["example"]]
+    assert found["table 6"] == [[*row[:3], pytest.approx(row[3])] for row in kept["table 6"]]
+    page = harness.render("jiang", {"source": "made up", **found})
+    assert "against the best type without limits +10 to +10 %, mean +10 % (9 cases)" in page
+    assert "| 62 | 1.00 | 4.00 | 0.10 | 10.0 % |" in page
+
+
+@pytest.mark.parametrize(
+    ("knapsack", "verdict"),
+    [
+        ((100.5, 0.1), "holds"),
+        ((110.0, 0.1), "in part: faster by more, at a larger loss"),
+        ((100.5, 0.9), "in part: as good, not as fast"),
+        ((110.0, 0.9), "does not hold"),
+    ],
+)
+def test_the_verdict_on_the_search_is_about_its_knapsack_check(knapsack, verdict):
+    """A quarter of the time and a loss below one percent make the claim hold, one of them in part."""
+    found = summary.summarise(run_of(knapsack))
+    (claim,) = (claim for claim in summary.claims(found) if claim[0] == "Figure 9")
+    assert claim[3] == verdict
+    assert "with an exact check 4.0 to 4.0 times slower" in claim[2]
+
+
+def test_verdicts_are_the_known_ones():
+    """The committed cells give the verdicts that were published."""
+    words = [verdict.partition(":")[0] for *_, verdict in summary.claims(read(harness.committed("jiang")))]
+    expected = (
+        "holds|in part|in part|in part|in part|in part|holds|holds|holds|in part|holds|holds|in part|holds"
+    )
+    assert words == [*expected.split("|"), "cannot be told"]
+
+
 def test_it_goes_on_where_it_was_stopped(tmp_path, monkeypatch, capsys):
-    """A second run computes nothing and writes the same page, which names the availabilities it has."""
-    monkeypatch.setattr(cells, "names", lambda quick: ["table6", "speed 1 15"])
-    kept, out = tmp_path / "cells.jsonl", tmp_path / "page.md"
-    monkeypatch.setattr("sys.argv", ["reproduce_jiang", "--cells", str(kept), "--out", str(out)])
-    command.main()
-    assert "2/2  speed 1 15" in capsys.readouterr().out
-    first = out.read_text(encoding="utf-8")
-    command.main()
-    assert "2/2" not in capsys.readouterr().out
-    assert out.read_text(encoding="utf-8") == first
-    assert "| H100 (2,4) | 0.56 | 0.60 |" in first
-    assert "| 1 | 15 | 1038.07 | 1038.07 | 1038.07 |" in first
-    assert "28.4313725" in first
-
-
-def test_the_speed_table_says_who_is_faster():
-    """Ratios follow from the seconds of the cells."""
-    cell = {"exact": [100.0, 1.0], "search": [100.05, 4.0], "knapsack": [110.0, 0.1]}
-    text, _ = page({"speed 1 15": cell, "speed 2 30": {**cell, "search": [100.0, 2.0]}})
-    assert "| 1 | 15 | 100.00 | 100.05 | 110.00 | 1.00 | 4.00 | 0.10 | 4.0 |" in text
-    assert "exact 2.0, search 6.0 (3.0 times more)" in text
-    assert "0.0000 to 0.0500 % longer" in text
-
-
-def test_sections_without_cells_stay_and_their_verdicts_too():
-    """A page that is written again without its cells has the same tables and the same verdicts."""
-    cell = {"exact": [100.0, 1.0], "search": [100.05, 4.0], "knapsack": [110.0, 0.1]}
-    text, _ = page({"speed 1 15": cell})
-    again, kept = page({}, text)
-    assert again == text
-    assert kept == ["## Speed: exact program and binary search (section 5.2, figure 9)"]
-    assert "the search takes 4.0 to 4.0 times the exact program's CPU time | **does not hold" in text
+    """A second run computes nothing; half a run writes no page."""
+    monkeypatch.setattr(cells, "names", lambda quick: ["table6", "speed 1 15", "never asked for"])
+    call = ["run", "jiang", "--kept", str(tmp_path / "cells.jsonl"), "--docs", str(tmp_path)]
+    for name in ("table6", "speed"):
+        command.main([*call, "--only", name])
+    said = capsys.readouterr().out
+    assert "1/1  table6" in said
+    assert "1/1  speed 1 15" in said
+    assert "1 cells are missing" in said
+    command.main([*call, "--only", "speed"])
+    assert "1/1" not in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["cells.jsonl"]
+    exact, exact_s = read(tmp_path / "cells.jsonl")["speed 1 15"]["exact"]
+    assert exact == pytest.approx(1038.07, abs=0.01)
+    assert exact_s > 0.0
 
 
 def test_requests_of_a_makespan_are_done_at_an_even_pace():
