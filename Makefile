@@ -65,7 +65,7 @@ bench: .venv/ready-dev  ## Measure the kernels against their peers, as ratios wi
 
 # What `make pages` writes. docs/results.md and the other docs/reproduce-*.md need runs that are not in
 # the repository, and take hours; tests/pages/test_pages.py compares their prose.
-PAGES := docs/inputs.md docs/bounds.md docs/environments docs/families.md docs/fleet-v2.md docs/fleet-v2-families.md instances/fleet-v1/croissant.json instances/fleet-v2/croissant.json docs/reproduce-fleet-sim.md docs/reproduce-jiang.md leaderboard/tuning/README.md instances/schema
+PAGES := docs/inputs.md docs/bounds.md docs/environments docs/families.md docs/fleet-v2.md docs/fleet-v2-families.md instances/fleet-v1/croissant.json instances/fleet-v2/croissant.json docs/reproduce-fleet-sim.md docs/reproduce-jiang.md docs/reproduce-coral.md leaderboard/tuning/README.md instances/schema
 
 pages: .venv/ready-dev  ## Write every page and schema anew that tools make from stored data (two CPU minutes)
 	$(BIN)/python -m tools.build_env_docs
@@ -108,8 +108,8 @@ reproduce-fleet-sim: .venv/ready-dev  ## Repeat inference-fleet-sim's tables and
 reproduce-jiang: .venv/ready-dev  ## Repeat Jiang et al.'s evaluation and write docs/reproduce-jiang.md (CPU hours)
 	$(BIN)/python -m fleetgym.papers run jiang
 
-reproduce-coral: .venv/ready-dev  ## Repeat Coral's evaluation and write docs/reproduce-coral.md
-	$(BIN)/python -m fleetgym.papers.coral
+reproduce-coral: .venv/ready-dev  ## Repeat Coral's evaluation and write docs/reproduce-coral.md (CPU hours)
+	$(BIN)/python -m fleetgym.papers run coral
 
 leaderboard: .venv/ready  ## Verify every submission anew and build leaderboard/site/index.html (a CPU minute a row, four on fleet-v1)
 	$(BIN)/fleetgym verify leaderboard/submissions/* --workers $(WORKERS) --out leaderboard/verified

@@ -1,1 +1,1 @@
-"""Coral's evaluation on substituted inputs: set-up and epochs in, ``docs/reproduce-coral.md`` out."""
+"""Repeat the evaluation of Coral (Mei et al., 2026): `python -m fleetgym.papers run coral`."""

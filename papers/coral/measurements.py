@@ -33,29 +33,33 @@ PLACEMENT_SETS, PLACEMENT_LIMIT_S = 12, 5.0
 SPREAD_LOSSES = (0.0, 0.2, 0.35, 0.5)
 #: Figure 1: a model's prefill whose best pipeline is mixed, and one whose decoding plans fill gaps.
 MIXED_MODEL, SPECTRUM_MODEL = "Qwen3-235B", "GPT-OSS-120B"
+#: Draws of demand and availability.
+SEEDS = 10
 #: CPU seconds that plain HiGHS gets.
 PLAIN_LIMIT_S = {"core": 60.0, "extended": 300.0}
 
 
-def names(seeds: int) -> list[str]:
-    """Return every cell to compute, the most telling first: seed by seed rather than case by case."""
+def names(quick: bool) -> list[str]:
+    """Return every cell to compute, the most telling first: seed by seed rather than case by case.
+
+    A quick run has one seed instead of ten.
+    """
     cells = [f"library {name}" for name in SETUPS]
     cells += [f"rule {most} {ratio:g}" for most, ratio in RULES]
     cells += [f"placement {number}" for number in range(PLACEMENT_SETS)]
-    for seed in range(seeds):
+    seeds = range(1 if quick else SEEDS)
+    for seed in seeds:
         cells += [f"plain core {seed}"]
         cells += [f"seed {name} {case} {seed}" for name in SETUPS for case in CASES]
-    cells += [
-        f"spread {name} {a:g} {seed}" for seed in range(seeds) for name in SETUPS for a in SPREAD_LOSSES
-    ]
+    cells += [f"spread {name} {a:g} {seed}" for seed in seeds for name in SETUPS for a in SPREAD_LOSSES]
     cells += ["helix", "spectrum", *(f"mixing {a:g}" for a in SPREAD_LOSSES)]
     return [*cells, "plain extended 0"]
 
 
-def compute(name: str, folder: Path) -> Any:
-    """Return a cell's numbers; libraries are read from a folder, and saved there."""
+def compute(name: str, quick: bool, folder: Path) -> Any:
+    """Return a cell's numbers; libraries are read from a folder within this one, and saved there."""
     kind, *rest = name.split(" ")
-    return _KINDS[kind](folder, *rest)
+    return _KINDS[kind](folder / "coral_libraries", *rest)
 
 
 def _library(folder: Path, setup: str) -> dict[str, float]:

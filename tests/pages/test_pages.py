@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
-from fleetgym.papers.coral import __main__ as coral
 from fleetgym.papers.fastllm import __main__ as fastllm
 
 DOCS = ROOT / "docs"
@@ -17,17 +16,12 @@ DOCS = ROOT / "docs"
 COMPUTED = re.compile(r"^\||Not computed yet|\*\*Unfinished|Done here|episodes are done")
 
 
-def write_coral(folder: Path) -> None:
-    """Write Coral's page."""
-    coral.main(["--page-only", "--cells", str(folder / "none"), "--out", str(folder / "reproduce-coral.md")])
-
-
 def write_fastllm(folder: Path) -> None:
     """Write FastLLM's page."""
     fastllm.main(["--page-only", "--out", str(folder / "none"), "--docs", str(folder)])
 
 
-@pytest.mark.parametrize("write", [write_coral, write_fastllm])
+@pytest.mark.parametrize("write", [write_fastllm])
 def test_the_prose_is_current(write: Callable[[Path], None], tmp_path: Path) -> None:
     """Every paragraph of a page without results is on the kept page, word for word."""
     write(tmp_path)

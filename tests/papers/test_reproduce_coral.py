@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 
 import numpy as np
 import pytest
 
 from fleetgym.baselines.coral import allocate
+from fleetgym.files.finished_cells import read
 from fleetgym.hardware.performance.replica import NodeType, ReplicaOptions, throughput_table
-from fleetgym.papers.coral import __main__ as command
+from fleetgym.papers import __main__ as command
+from fleetgym.papers import harness
 from fleetgym.papers.coral import measurements as cells
-from fleetgym.papers.coral import published
-from fleetgym.papers.coral.coral_page import page
+from fleetgym.papers.coral import published, summary
 from fleetgym.papers.coral.epochs import draw, problem
 from fleetgym.papers.coral.evaluation import load_templates
 from fleetgym.papers.coral.plain import compare, every_column, solve, within_cpu_limit
@@ -30,8 +30,9 @@ def templates():
 
 def test_cells_are_named_once_and_cover_every_case():
     """Libraries, rules, placements, eight cases and plain HiGHS a seed, four exponents, Figure 1, Helix."""
-    names = cells.names(3)
-    assert len(names) == len(set(names)) == 2 + 7 + 12 + 3 * (8 + 1) + 3 * 2 * 4 + 6 + 1
+    names = cells.names(quick=False)
+    assert len(names) == len(set(names)) == 2 + 7 + 12 + 10 * (8 + 1) + 10 * 2 * 4 + 6 + 1
+    assert set(cells.names(quick=True)) < set(names)
     cases = {tuple(name.split(" ")[1:3]) for name in names if name.startswith("seed ")}
     assert cases == set(published.COST)
 
@@ -69,16 +70,14 @@ def test_unserved_demand_is_priced_alike(templates):
 
 
 def test_it_goes_on_where_it_was_stopped(tmp_path, capsys):
-    """A second run computes nothing; a page is written from what there is."""
-    options = ["--cells", str(tmp_path / "cells.jsonl"), "--libraries", str(tmp_path / "libraries")]
-    options += ["--out", str(tmp_path / "page.md"), "--seeds", "1", "--only", "rule 2"]
-    command.main(options)
+    """A second run computes nothing."""
+    call = ["run", "coral", "--quick", "--only", "rule 2", "--kept", str(tmp_path / "cells.jsonl")]
+    command.main([*call, "--docs", str(tmp_path)])
     assert "1/1  rule 2 4" in capsys.readouterr().out
-    first = (tmp_path / "page.md").read_text(encoding="utf-8")
-    command.main(options)
+    command.main([*call, "--docs", str(tmp_path)])
     assert "1/1" not in capsys.readouterr().out
-    assert (tmp_path / "page.md").read_text(encoding="utf-8") == first
-    assert re.search(r"\| 2, 4 \| 213 \| 98 \|", first)
+    found = read(tmp_path / "cells.jsonl")["rule 2 4"]
+    assert (found["templates"], found["undominated"]) == (213, 98)
 
 
 def record(setup, case, method, cost, share=1.0):
@@ -104,62 +103,89 @@ def record(setup, case, method, cost, share=1.0):
     }
 
 
-def everything(dear):
-    """Return cells of one seed in which every baseline costs `dear` times Coral."""
-    done = {}
-    for setup, case in published.COST:
-        served = 0.5 if case == "scarce" else 1.0
-        done[f"seed {setup} {case} 0"] = [
-            record(setup, case, "coral", 10.0),
-            *(record(setup, case, name, 10.0 * dear, served) for name in ("homo-1", "homo-m", "cauchy")),
-        ]
+def run_of(dear, cpu_s=0.5):
+    """Return a whole quick run in which every baseline costs `dear` times Coral; its cells are made up."""
+    kept = read(harness.committed("coral"))
     highs = {"cpu_s": 300.0, "status": "cut off", "usd_per_h": None, "gap": None}
     ours = {"cpu_s": 1.0, "status": "optimal", "usd_per_h": 10.0, "gap": 0.0}
-    done["plain extended 0"] = {"columns": 1_000_000, "highs": highs, "ours": ours}
-    done["library extended"] = {"templates": 1.4e6, "undominated": 3.7e5, "cpu_s": 90.0, "peak_gb": 1.0}
     placed = {"nodes": 2, "ilp_rps": 4.0, "ilp_cpu_s": 2.0, "proven": True, "own_rps": 4.0, "own_cpu_s": 1e-5}
-    done |= {"placement 0": placed, "placement 1": {**placed, "own_rps": 4.1}}
-    rule = {"templates": 213, "undominated": 98, "cpu_s": 0.1, "best_requests_per_usd": 2.0}
-    return {**done, "rule 2 4": rule, "rule 10 20": rule}
+    made = {
+        "library": {"templates": 1.4e6, "undominated": 3.7e5, "cpu_s": 90.0, "peak_gb": 1.0},
+        "rule": {"templates": 213, "undominated": 98, "cpu_s": 0.1, "best_requests_per_usd": 2.0},
+        "placement": placed,
+        "plain": {"columns": 1_000_000, "highs": {**ours, "cpu_s": 2.5}, "ours": ours},
+        "mixing": kept["mixing"]["0"],
+        "spectrum": kept["spectrum"],
+        "helix": kept["helix"],
+    }
+    done = {}
+    for name in cells.names(quick=True):
+        kind, *rest = name.split(" ")
+        if kind in ("seed", "spread"):
+            setup, case = rest[0], rest[1] if kind == "seed" else "default"
+            served = 0.5 if case == "scarce" else 1.0
+            done[name] = [{**record(setup, case, "coral", 10.0), "cpu_s": cpu_s}]
+            done[name] += [record(setup, case, b, 10.0 * dear, served) for b in summary.BASELINES]
+        else:
+            done[name] = made[kind]
+    done["plain extended 0"] = {**made["plain"], "highs": highs}
+    done["placement 1"] = {**placed, "own_rps": 4.1}
+    return done
 
 
-def test_the_page_compares_each_figure():
-    """Every case has its published ratio beside ours, and the verdict follows from the figures."""
-    text, kept = page(everything(1.25))
-    assert kept == []
-    for setup, case in published.COST:
-        if case != "scarce":
-            homo, cauchy = published.COST[setup, case]
-            row = next(line for line in text.splitlines() if line.startswith(f"| {setup}, {case} | 1 |"))
-            assert f"| {homo:.2f} | 1.25 (1.25–1.25)" in row
-            assert f"| {cauchy:.2f} | 1.25 (1.25–1.25)" in row
-    (row,) = (line for line in text.splitlines() if "extended, default: 3.14 times cheaper" in line)
-    assert "1.25 (1.25–1.25) over Homo-1" in row
-    assert row.endswith("| **in part: cheaper in every seed, by less** |")
-    assert (
-        "| extended, 0 | 1,000,000 | – | – | cut off at 300.0 s | 10.00 | 0.00 % | 1.00 s | over 300.0 |"
-        in text
-    )
-    assert "At least 200,000 times" in text
-    assert "in 1 of 2 sets" in text
-    assert text.index("| 2, 4 |") < text.index("| 10, 20 |")
-    assert all(line.count("|") > 2 for line in text.splitlines() if line.startswith("|"))
+def verdicts(found):
+    """Return the verdicts by the section of the paper."""
+    claims = {}
+    for where, *_, verdict in summary.claims(found):
+        claims.setdefault(where, []).append(verdict)
+    return claims
 
 
-def test_the_verdict_can_turn():
+def test_a_run_is_committed_in_the_form_that_the_page_reads():
+    """A whole run gives the tables that are committed, and the page is written from them."""
+    found, kept = summary.summarise(run_of(1.25)), read(harness.committed("coral"))
+    assert {"source", *found} == set(kept)
+    page = harness.render("coral", {"source": "made up", **found})
+    assert "1.25 (1.25–1.25) over Homo-1, 1.25 (1.25–1.25) over Cauchy, 1.25 (1.25–1.25) over Homo-M" in page
+    assert "On extended (1,000,000 columns) HiGHS was still in presolve after 300 s" in page
+    assert "at least 200,000 times faster" in page
+    assert "it contradicts the ILP in 1 sets" in page
+
+
+@pytest.mark.parametrize(("dear", "verdict"), [(0.9, "does not hold"), (1.05, "in part"), (3.5, "holds")])
+def test_the_verdict_on_costs_can_turn(dear, verdict):
     """Baselines that are cheaper, or dearer than in the paper, are told."""
-    assert "over Cauchy | **does not hold** |" in page(everything(0.9))[0]
-    rows = [line for line in page(everything(3.5))[0].splitlines() if line.startswith("| 6.3, 6.5 |")]
-    assert len(rows) == 6
-    assert all(row.endswith("| **holds** |") for row in rows)
+    found = verdicts(summary.summarise(run_of(dear)))["6.3, 6.5"]
+    assert [text.partition(":")[0] for text in found] == [verdict] * 6
 
 
-def test_sections_without_cells_stay_and_their_verdicts_too():
-    """A page that is written again without any cells has the same tables, and the same verdicts from them."""
-    text, _ = page(everything(1.25))
-    again, kept = page({}, text)
-    assert again == text
-    assert "## Hourly cost over Coral's" in kept
+def test_solve_times_are_judged_by_core_seconds():
+    """One core may take up to 32 times the seconds of 32 cores; the verdict says so."""
+    found = [verdicts(summary.summarise(run_of(1.25, cpu_s)))["6.3, 6.4"] for cpu_s in (0.1, 0.5, 5.0)]
+    assert found[0] == ["holds"] * 4
+    assert found[1] == ["holds, in core-seconds", "holds", "holds, in core-seconds", "holds"]
+    assert found[2] == ["holds, in core-seconds", "holds", "does not hold", "holds"]
+
+
+def test_verdicts_are_the_known_ones():
+    """The committed cells give the verdicts that were published."""
+    found = verdicts(read(harness.committed("coral")))
+    costs = [text.partition(":")[0] for text in found["6.3, 6.5"]]
+    assert costs == ["in part", "in part", "in part", "in part", "holds", "in part"]
+    assert found["6.4"] == ["holds", "holds"]
+    assert [text.partition(",")[0] for text in found["6.3, 6.4"]] == ["holds"] * 4
+    rest = ("6.7", "Figure 1(a)", "Figure 1(b)", "6.6")
+    words = ["holds", "does not hold", "in part", "cannot be told"]
+    assert [found[where][0].partition(":")[0] for where in rest] == words
+
+
+def test_the_estimate_of_the_exponent_is_the_calibrations():
+    """What the page quotes of the calibration stands there."""
+    page = (harness.DOCS / "reproduce-coral.md").read_text(encoding="utf-8")
+    there = (harness.DOCS / "calibration.md").read_text(encoding="utf-8")
+    for estimate in ("0.13 [0.08, 0.21]", "0.29 [0.18, 0.41]"):
+        assert estimate in page
+        assert estimate in there
 
 
 def test_a_node_of_several_gpus_serves_less():
