@@ -63,9 +63,8 @@ bench: .venv/ready-dev  ## Measure the kernels against their peers, as ratios wi
 	$(BIN)/python tests/benchmarks/bench_simulation.py
 	$(MAKE) verify-all
 
-# What `make pages` writes. docs/results.md and the other docs/reproduce-*.md need runs that are not in
-# the repository, and take hours; tests/pages/test_pages.py compares their prose.
-PAGES := docs/inputs.md docs/bounds.md docs/environments docs/families.md docs/fleet-v2.md docs/fleet-v2-families.md instances/fleet-v1/croissant.json instances/fleet-v2/croissant.json docs/reproduce-fleet-sim.md docs/reproduce-jiang.md docs/reproduce-coral.md leaderboard/tuning/README.md instances/schema
+# What `make pages` writes. docs/results.md needs runs that are not in the repository.
+PAGES := docs/inputs.md docs/bounds.md docs/environments docs/families.md docs/fleet-v2.md docs/fleet-v2-families.md instances/fleet-v1/croissant.json instances/fleet-v2/croissant.json docs/reproduce-fleet-sim.md docs/reproduce-jiang.md docs/reproduce-coral.md docs/reproduce-fastllm.md leaderboard/tuning/README.md instances/schema
 
 pages: .venv/ready-dev  ## Write every page and schema anew that tools make from stored data (two CPU minutes)
 	$(BIN)/python -m tools.build_env_docs
@@ -100,7 +99,7 @@ verify-all: .venv/ready-dev  ## The rest of the slow proofs: every stored task i
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m full tests
 
 reproduce-fastllm: .venv/ready-dev  ## Repeat FastLLM's evaluation and write docs/reproduce-fastllm.md (80 CPU minutes)
-	$(BIN)/python -m fleetgym.papers.fastllm
+	$(BIN)/python -m fleetgym.papers run fastllm
 
 reproduce-fleet-sim: .venv/ready-dev  ## Repeat inference-fleet-sim's tables and write docs/reproduce-fleet-sim.md (a CPU minute)
 	$(BIN)/python -m fleetgym.papers run inference_fleet_sim

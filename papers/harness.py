@@ -32,6 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 #: The pages by the paper's package.
 PAGES = {
+    "fastllm": "reproduce-fastllm.md",
     "coral": "reproduce-coral.md",
     "jiang": "reproduce-jiang.md",
     "inference_fleet_sim": "reproduce-fleet-sim.md",

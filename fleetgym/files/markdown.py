@@ -1,4 +1,4 @@
-"""Write Markdown tables, and replace sections of Markdown files."""
+"""Write Markdown tables, and replace what a tool wrote in a Markdown file."""
 
 from __future__ import annotations
 
@@ -29,53 +29,6 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]], text_columns: i
 def _cell(value: object) -> str:
     """Return a cell that cannot end itself, or its line; a bar that is escaped already stays so."""
     return re.sub(r"(?<!\\)\|", r"\|", printable(str(value), keep="\xa0"))
-
-
-def sections(page: str) -> dict[str, str]:
-    r"""Return a page's parts by heading, of level two or three; the part before the first has the name ``""``.
-
-    Examples
-    --------
-    >>> sections("# Page\n\n## One\n\ntext\n")
-    {'': '# Page\n\n', '## One': '## One\n\ntext\n'}
-    """
-    parts = re.split(r"(?m)^(?=###? )", page)
-    return {"" if k == 0 else part.partition("\n")[0]: part for k, part in enumerate(parts)}
-
-
-def with_kept_sections(written: str, kept: str) -> tuple[str, list[str]]:
-    r"""Return a page with the sections, in their places, that only an older page has; and their headings.
-
-    Examples
-    --------
-    >>> with_kept_sections("# New\n\n## Two\n", "# Old\n\n## One\n\n## Two\n")
-    ('# New\n\n## One\n\n## Two\n', ['## One'])
-    """
-    new, old = sections(written), sections(kept)
-    order, added = list(new), [name for name in old if name not in new]
-    names = list(old)
-    for name in added:
-        before = next((n for n in reversed(names[: names.index(name)]) if n in order), None)
-        order.insert(order.index(before) + 1 if before is not None else len(order), name)
-    parts = [(new.get(name) or old[name]).rstrip("\n") + "\n" for name in order]
-    return "\n".join(parts), added
-
-
-def rows(section: str) -> list[list[str]]:
-    """Return the cells of all tables in a text, without their heads.
-
-    Examples
-    --------
-    >>> rows(table(["agent", "score"], [["gh", 1.5]]))
-    [['gh', '1.5']]
-    """
-    found: list[list[str]] = []
-    lines = section.splitlines()
-    for number, line in enumerate(lines):
-        following = lines[number + 1] if number + 1 < len(lines) else ""
-        if line.startswith("| ") and not line.startswith("| ---") and not following.startswith("| ---"):
-            found.append([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
-    return found
 
 
 def between_marks(page: str, written: str) -> str:

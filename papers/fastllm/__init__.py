@@ -1,1 +1,1 @@
-"""FastLLM's evaluation on fresh instances in, a page with published and measured numbers side by side out."""
+"""Repeat the evaluation of FastLLM (Cheng and Nguyen, 2026): `python -m fleetgym.papers run fastllm`."""

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from .batch import Batch
 from .regime import BASE, broken_rows, first_stage, fresh, nominal, plan_usd
-from .store import Batch
 
 CASES = ("all", "m1", "m2", "m3")
 
@@ -40,4 +40,4 @@ def ablation_batch(seeds: range, size: str = BASE) -> Batch:
         for method in ("GH", "AGH")
         for without in CASES
     ]
-    return Batch("ablation", "ablation", keys, _ablation)
+    return Batch("ablation", keys, _ablation)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from .measures import Measures, MissingCell
+from ..harness import FAILS, HOLDS, OPEN, PART
+from .measures import Estimates, MissingCell
 from .optimum import LOOSER
 from .published import ABOVE_OPTIMUM
 from .regime import BASE, SIZES
-from .result_tables import percent
 from .rolling import SIGMAS
 from .statistics import Estimate
 
-HOLDS, PART, FAILS, OPEN = "holds", "in part", "does not hold", "cannot be told"
 _CLOSE = ABOVE_OPTIMUM[1]  # percent: what the paper itself measures and calls close
 _ENOUGH = 10  # instances below which there is no verdict
 
@@ -36,7 +35,7 @@ def _word(yes: bool) -> str:
     return HOLDS if yes else FAILS
 
 
-def all_claims(m: Measures) -> list[Claim]:
+def all_claims(m: Estimates) -> list[Claim]:
     """Return the claims whose cells are there."""
     found = []
     for judge in _CLAIMS:
@@ -54,18 +53,18 @@ def all_claims(m: Measures) -> list[Claim]:
 
 
 def _stress_change(
-    m: Measures, new: str, old: str, routes: str, stress: float, quantity: str = "cost"
+    m: Estimates, new: str, old: str, routes: str, stress: float, quantity: str = "cost"
 ) -> Estimate:
     return m.change(("stress", new, routes, stress, quantity), ("stress", old, routes, stress, quantity))
 
 
-def _nominal(m: Measures) -> Claim:
+def _nominal(m: Estimates) -> Claim:
     found = {x: m.change(("stress", x, "plan_usd"), ("stress", "DM", "plan_usd")) for x in ("AGH", "GH")}
-    evidence = f"planned cost against DM: AGH {percent(found['AGH'])}, GH {percent(found['GH'])}"
+    evidence = f"planned cost against DM: AGH {found['AGH'].percent()}, GH {found['GH'].percent()}"
     return Claim("4.2", "DM has the lowest cost at nominal parameters", evidence, _word(found["AGH"].low > 0))
 
 
-def _close(m: Measures) -> Claim:
+def _close(m: Estimates) -> Claim:
     def above(method: str, slo: float, exact: str = "DM") -> Estimate:
         base = ("optimum", BASE, slo)
         return m.change((*base, method, "plan_usd"), (*base, exact, "plan_usd"))
@@ -76,9 +75,9 @@ def _close(m: Measures) -> Claim:
         above("AGH", LOOSER[-1]),
     )
     evidence = (
-        f"at (6,6,10) AGH is {percent(nominal)} and GH {percent(above('GH', LOOSER[0]))} above DM; the paper's own "
-        f"Table 4 has {ABOVE_OPTIMUM[1]:.1f} % and {ABOVE_OPTIMUM[0]:.1f} %. AGH is {percent(same)} above the optimum "
-        f"of its own per-route rules, and {percent(loose)} above DM where SLOs are {LOOSER[-1]:g} times as long"
+        f"at (6,6,10) AGH is {nominal.percent()} and GH {above('GH', LOOSER[0]).percent()} above DM; the paper's own "
+        f"Table 4 has {ABOVE_OPTIMUM[1]:.1f} % and {ABOVE_OPTIMUM[0]:.1f} %. AGH is {same.percent()} above the optimum "
+        f"of its own per-route rules, and {loose.percent()} above DM where SLOs are {LOOSER[-1]:g} times as long"
     )
     verdict = FAILS
     if nominal.high < _CLOSE:
@@ -88,11 +87,11 @@ def _close(m: Measures) -> Claim:
     return Claim("abstract", "AGH matches or closely approaches optimal cost", evidence, verdict)
 
 
-def _robust(m: Measures) -> Claim:
+def _robust(m: Estimates) -> Claim:
     parts, lower = [], {}
     for routes in ("frozen", "deployed"):
         found = [_stress_change(m, "AGH", "DM", routes, s) for s in (1.2, 1.5)]
-        parts.append(f"{routes} routes {percent(found[0])} at 1.2x, {percent(found[1])} at 1.5x")
+        parts.append(f"{routes} routes {found[0].percent()} at 1.2x, {found[1].percent()} at 1.5x")
         lower[routes] = all(map(_lower, found))
     verdict = _word(all(lower.values()))
     if lower["deployed"] and not lower["frozen"]:
@@ -105,7 +104,7 @@ def _robust(m: Measures) -> Claim:
     )
 
 
-def _controlled(m: Measures) -> Claim:
+def _controlled(m: Estimates) -> Claim:
     found = {r: m.mean("stress", "AGH", r, 1.5, "violation") for r in ("frozen", "deployed")}
     evidence = "AGH's violations at 1.5x: " + ", ".join(
         f"{e.text()} % with {r} routes" for r, e in found.items()
@@ -118,13 +117,13 @@ def _controlled(m: Measures) -> Claim:
     )
 
 
-def _merit(m: Measures) -> Claim:
+def _merit(m: Estimates) -> Claim:
     same = _stress_change(m, "AGH", "DM per-route", "deployed", 1.2)
     room = _stress_change(m, "DM + headroom", "AGH", "deployed", 1.2)
     rooms = _stress_change(m, "DM + headroom", "AGH + headroom", "deployed", 1.2)
     evidence = (
-        f"deployed routes at 1.2x: AGH against DM under the same per-route delay rule {percent(same)}; DM planned with "
-        f"headroom against AGH {percent(room)}, against AGH planned with the same headroom {percent(rooms)}"
+        f"deployed routes at 1.2x: AGH against DM under the same per-route delay rule {same.percent()}; DM planned "
+        f"with headroom against AGH {room.percent()}, against AGH planned with the same headroom {rooms.percent()}"
     )
     return Claim(
         "insight 1",
@@ -138,14 +137,14 @@ def _merit(m: Measures) -> Claim:
     )
 
 
-def _pressure(m: Measures) -> Claim:
+def _pressure(m: Estimates) -> Claim:
     def gap(case: str, routes: str) -> Estimate:
         return m.change(("budgets", case, "AGH", routes, "cost"), ("budgets", case, "GH", routes, "cost"))
 
     cases = ("S1", "S5", "90 %", "80 %", "60 %")
     found = {routes: {case: gap(case, routes) for case in cases} for routes in ("deployed", "frozen")}
     evidence = "AGH's cost against GH: " + "; ".join(
-        f"{routes} routes " + ", ".join(f"{case} {percent(e)}" for case, e in gaps.items())
+        f"{routes} routes " + ", ".join(f"{case} {e.percent()}" for case, e in gaps.items())
         for routes, gaps in found.items()
     )
     evidence += " (90, 80, 60 %: budgets as shares of AGH's payment)"
@@ -161,7 +160,7 @@ def _pressure(m: Measures) -> Claim:
     )
 
 
-def _without_m1(m: Measures) -> Claim:
+def _without_m1(m: Estimates) -> Claim:
     feasible, small = (m.share("ablation", "AGH", "m1", q) for q in ("feasible", "too small"))
     evidence = (
         f"AGH without M1 is feasible in {feasible.text(0)} % of instances; in {small.text(0)} % it uses a pair whose "
@@ -175,12 +174,12 @@ def _without_m1(m: Measures) -> Claim:
     return Claim("insight 2, Table 3", "Without M1 no feasible plan (memory, delay)", evidence, verdict)
 
 
-def _without_m3(m: Measures) -> Claim:
+def _without_m3(m: Estimates) -> Claim:
     feasible = {x: m.share("ablation", x, "m3", "feasible") for x in ("AGH", "GH")}
     cost = m.change(("ablation", "AGH", "m3", "cost"), ("ablation", "AGH", "all", "cost"))
     evidence = (
         f"feasible without M3: AGH {feasible['AGH'].text(0)} %, GH {feasible['GH'].text(0)} % of instances, all others "
-        f"break a delay SLO; AGH's cost changes by {percent(cost)}"
+        f"break a delay SLO; AGH's cost changes by {cost.percent()}"
     )
     holds = {x: e.high < 50.0 for x, e in feasible.items()}
     verdict = (
@@ -191,11 +190,11 @@ def _without_m3(m: Measures) -> Claim:
     return Claim("insight 2, Table 3", "Without M3 no feasible plan (delay)", evidence, verdict)
 
 
-def _ranking(m: Measures) -> Claim:
+def _ranking(m: Estimates) -> Claim:
     cost = {x: m.change(("ablation", x, "m2", "cost"), ("ablation", x, "all", "cost")) for x in ("AGH", "GH")}
     feasible, unserved = (m.share("ablation", "AGH", "m2", q) for q in ("feasible", "unserved"))
     evidence = (
-        f"cost without M2: AGH {percent(cost['AGH'])}, GH {percent(cost['GH'])}; AGH's plans are feasible in "
+        f"cost without M2: AGH {cost['AGH'].percent()}, GH {cost['GH'].percent()}; AGH's plans are feasible in "
         f"{feasible.text(0)} % and leave demand unserved in {unserved.text(0)} %"
     )
     verdict = FAILS
@@ -204,11 +203,11 @@ def _ranking(m: Measures) -> Claim:
     return Claim("Table 3", "Without M2 plans stay feasible and cost 50 % more", evidence, verdict)
 
 
-def _driver(m: Measures) -> Claim:
+def _driver(m: Estimates) -> Claim:
     nominal = ("slo", 1.0, 1.0, "cost_usd")
     delay = m.change(("slo", 0.8, 1.0, "cost_usd"), nominal)
     error = m.change(("slo", 1.0, 0.8, "cost_usd"), nominal)
-    evidence = f"SLOs tighter by 20 %: delay {percent(delay)}, error {percent(error)}"
+    evidence = f"SLOs tighter by 20 %: delay {delay.percent()}, error {error.percent()}"
     return Claim(
         "Fig. 2 (d)",
         "Tighter Δ and ε raise cost, delay being the stronger driver",
@@ -217,7 +216,7 @@ def _driver(m: Measures) -> Claim:
     )
 
 
-def _tp(m: Measures) -> Claim:
+def _tp(m: Estimates) -> Claim:
     def across(error_slo: float) -> Estimate:
         return m.change(
             ("slo", 0.6, error_slo, "tensor_parallel"), ("slo", 1.5, error_slo, "tensor_parallel")
@@ -226,8 +225,8 @@ def _tp(m: Measures) -> Claim:
     nominal, relaxed = across(1.0), across(1.25)
     gpus, cost = (m.change(("slo", 1.5, 1.0, q), ("slo", 1.0, 1.0, q)) for q in ("gpus", "cost_usd"))
     evidence = (
-        f"TP at Δ x 0.6 against Δ x 1.5: {percent(nominal)}, where ε x 1.25 admits small models {percent(relaxed)}; "
-        f"relaxing Δ by 50 %: GPUs {percent(gpus)}, cost {percent(cost)}"
+        f"TP at Δ x 0.6 against Δ x 1.5: {nominal.percent()}, where ε x 1.25 admits small models {relaxed.percent()}; "
+        f"relaxing Δ by 50 %: GPUs {gpus.percent()}, cost {cost.percent()}"
     )
     less = gpus.high < 0.0 and cost.high < 0.0
     verdict = FAILS
@@ -241,12 +240,12 @@ def _tp(m: Measures) -> Claim:
     )
 
 
-def _capacity(m: Measures) -> Claim:
+def _capacity(m: Estimates) -> Claim:
     cells = [("budget", 100.0, p) for p in (1.5, 0.6)]
     groups = m.change((*cells[0], "groups"), (*cells[1], "groups"))
     tflops = m.change((*cells[0], "tflops_per_gpu"), (*cells[1], "tflops_per_gpu"))
     evidence = (
-        f"rents x 1.5 against x 0.6: deployed groups {percent(groups)}, TFLOPS per GPU {percent(tflops)}"
+        f"rents x 1.5 against x 0.6: deployed groups {groups.percent()}, TFLOPS per GPU {tflops.percent()}"
     )
     return Claim(
         "Fig. 2 (e)",
@@ -256,7 +255,7 @@ def _capacity(m: Measures) -> Claim:
     )
 
 
-def _immune(m: Measures) -> Claim:
+def _immune(m: Estimates) -> Claim:
     proposed = [m.mean("rolling", s, "fleets GH-5min") for s in (0.01, 0.05)]
     found = [
         m.change(("rolling", 0.05, r, "GH-5min", "cost"), ("rolling", 0.05, r, "GH-24h", "cost"))
@@ -264,20 +263,23 @@ def _immune(m: Measures) -> Claim:
     ]
     evidence = (
         f"GH proposes {proposed[0].text()} different fleets a day at σ = .01 and {proposed[1].text()} at .05; GH-5min "
-        f"against GH-24h at .05: frozen {percent(found[0])}, deployed {percent(found[1])}"
+        f"against GH-24h at .05: frozen {found[0].percent()}, deployed {found[1].percent()}"
     )
     return Claim(
         "4.3", "GH-5min is GH-24h: re-solving GH changes nothing", evidence, _word(proposed[1].high < 1.01)
     )
 
 
-def _volatile(m: Measures) -> Claim:
+def _volatile(m: Estimates) -> Claim:
     found = {
         (s, r): m.change(("rolling", s, r, "AGH-5min", "cost"), ("rolling", s, r, "AGH-24h", "cost"))
         for r in ("frozen", "deployed")
         for s in (0.04, 0.05)
     }
-    evidence = "; ".join(f"{r}, σ = {s:g}: {percent(e)}" for (s, r), e in found.items())
+    evidence = "; ".join(
+        f"{r} {found[0.04, r].percent()} at σ = .04, {found[0.05, r].percent()} at .05"
+        for r in ("frozen", "deployed")
+    )
     return Claim(
         "4.3, Table 4",
         "At σ >= .04 AGH-5min saves 16-17 % over AGH-24h",
@@ -286,7 +288,7 @@ def _volatile(m: Measures) -> Claim:
     )
 
 
-def _against_static(m: Measures) -> Claim:
+def _against_static(m: Estimates) -> Claim:
     found = {
         r: [
             m.change(("rolling", s, r, "AGH-5min", "cost"), ("rolling", s, r, "DM-24h", "cost"))
@@ -294,7 +296,9 @@ def _against_static(m: Measures) -> Claim:
         ]
         for r in ("frozen", "deployed")
     }
-    evidence = "; ".join(f"{r}: {percent(e[0])} at σ = .01, {percent(e[1])} at .05" for r, e in found.items())
+    evidence = "; ".join(
+        f"{r}: {e[0].percent()} at σ = .01, {e[1].percent()} at .05" for r, e in found.items()
+    )
     holds = all(e[0].low > 0.0 and _lower(e[1]) for e in found.values())
     return Claim(
         "abstract, Table 4",
@@ -310,7 +314,7 @@ def _sized(found: list[Estimate], printed: float) -> str:
     return HOLDS + (", and by more" if max(e.mean for e in found) < 1.5 * printed else "")
 
 
-def _static(m: Measures) -> Claim:
+def _static(m: Estimates) -> Claim:
     growth = {
         r: m.change(("rolling", SIGMAS[-1], r, "DM-24h", "cost"), ("rolling", SIGMAS[0], r, "DM-24h", "cost"))
         for r in ("frozen", "deployed")
@@ -322,7 +326,7 @@ def _static(m: Measures) -> Claim:
         for r in ("frozen", "deployed")
     }
     evidence = "cost at σ = .05 against .01: " + "; ".join(
-        f"{r} DM-24h {percent(growth[r])}, AGH-24h {percent(agh[r])}" for r in growth
+        f"{r} DM-24h {growth[r].percent()}, AGH-24h {agh[r].percent()}" for r in growth
     )
     worse = {r: growth[r].mean > agh[r].mean for r in growth}
     verdict = (
@@ -333,14 +337,15 @@ def _static(m: Measures) -> Claim:
     )
 
 
-def _rolling_exact(m: Measures) -> Claim:
+def _rolling_exact(m: Estimates) -> Claim:
     found = {
         (s, r): m.change(("rolling", s, r, "DM-1h", "cost"), ("rolling", s, r, "AGH-5min", "cost"))
         for r in ("frozen", "deployed")
         for s in (0.01, 0.03, 0.05)
     }
-    evidence = "DM re-solved hourly against AGH-5min: " + "; ".join(
-        f"{r}, σ = {s:g} {percent(e)}" for (s, r), e in found.items()
+    evidence = "DM re-solved hourly against AGH-5min at σ = .01, .03, .05: " + "; ".join(
+        f"{r} {', '.join(e.percent() for (_, routes), e in found.items() if routes == r)}"
+        for r in ("frozen", "deployed")
     )
     better = [_lower(e) for e in found.values()]
     verdict = FAILS + ": DM can be, and costs less" if all(better) else (PART if any(better) else HOLDS)
@@ -349,7 +354,7 @@ def _rolling_exact(m: Measures) -> Claim:
     )
 
 
-def _fast(m: Measures) -> Claim:
+def _fast(m: Estimates) -> Claim:
     large = ("runtime", SIZES[-1])
     gh, agh = m.mean(*large, "GH", "cpu_s"), m.mean(*large, "AGH", "cpu_s")
     evidence = f"at (20,20,20): GH {gh.text(3)} s, AGH {agh.text(3)} s"
@@ -361,7 +366,7 @@ def _fast(m: Measures) -> Claim:
     )
 
 
-def _speedup(m: Measures) -> Claim:
+def _speedup(m: Estimates) -> Claim:
     large = ("runtime", SIZES[-1])
     dm, agh = m.mean(*large, "DM", "cpu_s"), m.mean(*large, "AGH", "cpu_s")
     above = m.change((*large, "AGH", "plan_usd"), (*large, "DM", "plan_usd"))
@@ -369,7 +374,7 @@ def _speedup(m: Measures) -> Claim:
     proven = m.share(*large, "DM", "proven")
     evidence = (
         f"DM until its limit of 30 CPU s takes {times:,.0f} times AGH's {agh.mean:.2f} CPU s, and AGH costs "
-        f"{percent(above)} more than what DM has by then; the paper's limit is 600 s"
+        f"{above.percent()} more than what DM has by then; the paper's limit is 600 s"
     )
     verdict = _word(times > 260)
     if verdict == FAILS and proven.mean < 100.0:
@@ -377,7 +382,7 @@ def _speedup(m: Measures) -> Claim:
     return Claim("abstract", "Over 260x speedup at (20,20,20)", evidence, verdict)
 
 
-_CLAIMS: tuple[Callable[[Measures], Claim], ...] = (
+_CLAIMS: tuple[Callable[[Estimates], Claim], ...] = (
     _nominal,
     _close,
     _robust,

@@ -1,8 +1,10 @@
-"""Average finished cells: values, means and paired differences."""
+"""Average finished cells: means, shares and paired differences, computed or as they are committed."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import json
+import math
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 from . import statistics
@@ -12,72 +14,112 @@ from .two_stage import STRESSES
 #: Shares of the demand up to this are rounding.
 LEAST = 1e-6
 
-Records = Sequence[Mapping[str, Any]]
+Cell = tuple[Hashable, ...]
 
 
 class MissingCell(LookupError):
     """A cell is asked for that is not computed yet."""
 
 
-class Measures:
-    """Values of every cell by the unit they were measured on: an instance, or a trial.
+class Estimates:
+    """Means, shares and paired differences by cell, as they are committed.
 
-    Comparisons are paired: they use the units that both cells have. `ledger` keeps every estimate that was asked for.
+    Parameters
+    ----------
+    cells : mapping
+        ``cell; kind`` to mean, lower end, upper end and the number of units.
     """
 
-    def __init__(self, batches: Mapping[str, Records]):
-        self._values: dict[tuple[Hashable, ...], dict[Hashable, float]] = {}
-        self.ledger: dict[tuple[str, str], Estimate] = {}
+    def __init__(self, cells: Mapping[str, Any]):
+        self.source = cells.get("source", "")
         self.fewest = 0  # units of any estimate since it was last set
-        for name, records in batches.items():
-            for record in records:
-                _READERS[name.split()[0]](self, record["key"], record["value"])
-
-    def add(self, cell: tuple[Hashable, ...], unit: Hashable, value: float) -> None:
-        """Store one value."""
-        self._values.setdefault(cell, {})[unit] = float(value)
-
-    def has(self, *cell: Hashable) -> bool:
-        """Return whether there is anything in a cell."""
-        return cell in self._values
-
-    def values(self, *cell: Hashable) -> list[float]:
-        """Return a cell's values."""
-        return list(self._of(cell).values())
-
-    def _of(self, cell: tuple[Hashable, ...]) -> dict[Hashable, float]:
-        if cell not in self._values:
-            raise MissingCell(_name(cell))
-        return self._values[cell]
+        self._known = {
+            name: Estimate(*(math.nan if part is None else part for part in numbers))
+            for name, numbers in cells.items()
+            if name != "source"
+        }
 
     def mean(self, *cell: Hashable) -> Estimate:
         """Return a cell's mean with its interval."""
-        return self._kept("mean", cell, statistics.mean(self.values(*cell)))
+        return self._counted(cell, "mean", lambda: statistics.mean(self._values(cell)))
+
+    def median(self, *cell: Hashable) -> Estimate:
+        """Return a cell's median."""
+        return self._counted(cell, "median", lambda: statistics.median(self._values(cell)))
 
     def share(self, *cell: Hashable) -> Estimate:
         """Return how many percent of a cell's values are true."""
-        return self._kept("percent of units", cell, statistics.share([v > 0 for v in self.values(*cell)]))
+        return self._counted(
+            cell, "percent of units", lambda: statistics.share([v > 0 for v in self._values(cell)])
+        )
 
-    def change(
-        self, new: tuple[Hashable, ...], old: tuple[Hashable, ...], *unless: tuple[Hashable, ...]
-    ) -> Estimate:
+    def change(self, new: Cell, old: Cell, *unless: Cell) -> Estimate:
         """Return by how many percent one cell's mean differs from another's, over their common units.
 
         Units at which a cell of `unless` is above 0 are left out. MissingCell is raised where none remains.
         """
+        kind = "percent against " + _name(old) + "".join(f" unless {_name(cell)}" for cell in unless)
+        return self._counted(new, kind, lambda: statistics.change(*self._pairs(new, old, *unless)))
+
+    def committed(self) -> dict[str, list[float | None]]:
+        """Return the estimates in the form in which they are committed."""
+        return {
+            name: [*(None if math.isnan(part) else part for part in (e.mean, e.low, e.high)), e.n]
+            for name, e in sorted(self._known.items())
+        }
+
+    def _counted(self, cell: Cell, kind: str, compute: Callable[[], Estimate]) -> Estimate:
+        name = f"{_name(cell)}; {kind}"
+        if name not in self._known:
+            self._known[name] = compute()
+        found = self._known[name]
+        self.fewest = min(self.fewest, found.n)
+        return found
+
+    def _values(self, cell: Cell) -> list[float]:
+        raise MissingCell(_name(cell))
+
+    def _pairs(self, new: Cell, old: Cell, *unless: Cell) -> tuple[list[float], list[float]]:
+        raise MissingCell(_name(new))
+
+
+class Measures(Estimates):
+    """Estimates from the values of every cell by the unit they were measured on: an instance, or a trial.
+
+    Comparisons are paired: they use the units that both cells have.
+    """
+
+    def __init__(self, cells: Mapping[str, Any]):
+        super().__init__({})
+        self._by_unit: dict[Cell, dict[Hashable, float]] = {}
+        for name, value in cells.items():
+            experiment, _, key = name.partition(" ")
+            _READERS[experiment](self, json.loads(key), value)
+
+    def add(self, cell: Cell, unit: Hashable, value: float) -> None:
+        """Store one value."""
+        self._by_unit.setdefault(cell, {})[unit] = float(value)
+
+    def average(self) -> None:
+        """Estimate the mean of every cell."""
+        for cell in self._by_unit:
+            self.mean(*cell)
+
+    def _of(self, cell: Cell) -> dict[Hashable, float]:
+        if cell not in self._by_unit:
+            raise MissingCell(_name(cell))
+        return self._by_unit[cell]
+
+    def _values(self, cell: Cell) -> list[float]:
+        return list(self._of(cell).values())
+
+    def _pairs(self, new: Cell, old: Cell, *unless: Cell) -> tuple[list[float], list[float]]:
         a, b = self._of(new), self._of(old)
         out = {unit for cell in unless for unit, value in self._of(cell).items() if value > 0.0}
         common = [unit for unit in a if unit in b and unit not in out]
-        kind = "percent against " + _name(old) + "".join(f" unless {_name(cell)}" for cell in unless)
         if not common:
-            raise MissingCell(kind)
-        found = statistics.change([a[unit] for unit in common], [b[unit] for unit in common])
-        return self._kept(kind, new, found)
-
-    def _kept(self, kind: str, cell: tuple[Hashable, ...], found: Estimate) -> Estimate:
-        self.ledger[_name(cell), kind] = found
-        self.fewest = min(self.fewest, found.n)
-        return found
+            raise MissingCell(_name(new))
+        return [a[unit] for unit in common], [b[unit] for unit in common]
 
 
 def _name(cell: tuple[Hashable, ...]) -> str:

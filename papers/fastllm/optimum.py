@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .batch import Batch
 from .regime import BASE, SIZES, first_stage, fresh, nominal, plan_usd, variant
-from .store import Batch
 
 #: Factors on all delay and error SLOs at once.
 LOOSER = (1.0, 1.5, 2.0, 3.0)
@@ -37,10 +37,10 @@ def _plans(slo: float, seed: int, size: str) -> dict[str, Any]:
 def optimum_batch(seeds: range) -> Batch:
     """Return one cell for each factor and instance."""
     keys = [{"slo": slo, "seed": seed, "size": BASE} for slo in LOOSER for seed in seeds]
-    return Batch("optimum by SLO", "optimum", keys, _plans)
+    return Batch("optimum", keys, _plans)
 
 
 def sizes_batch(seeds: range, sizes: tuple[str, ...] = PROVEN) -> Batch:
     """Return one cell for each size and instance, with the SLOs as they are."""
     keys = [{"slo": 1.0, "seed": seed, "size": size} for size in sizes for seed in seeds]
-    return Batch("optimum by size", "optimum", keys, _plans)
+    return Batch("optimum", keys, _plans)

@@ -17,8 +17,8 @@ from fleetgym.capacity.two_stage import VIOLATION, SecondStage
 from fleetgym.model.instance import Instance
 from fleetgym.model.planning import Plan
 
+from .batch import Batch
 from .regime import BASE, WINDOWS, fresh, planner
-from .store import Batch
 
 SIGMAS = (0.01, 0.02, 0.03, 0.04, 0.05)
 #: A replica granted after the first window pays the rent of so many windows; the paper charges nothing.
@@ -177,4 +177,4 @@ def rolling_batch(
         for trial in range(trials)
         for sigma in sigmas
     ]
-    return Batch(f"rolling {group}", "rolling", keys, _trial)
+    return Batch("rolling", keys, _trial)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from .batch import Batch
 from .regime import fresh, nominal, plan_usd, planner
-from .store import Batch
 
 #: Plans of GH and AGH are timed over so many repetitions, the shortest counts.
 REPEATS = 3
@@ -48,4 +48,4 @@ def runtime_batch(
         for size in sizes
         for method in methods
     ]
-    return Batch(f"runtime {', '.join(methods)} at {', '.join(sizes)}", "runtime", keys, _runtime)
+    return Batch("runtime", keys, _runtime)

@@ -8,8 +8,8 @@ import numpy as np
 
 from fleetgym.agents.view import View
 
+from .batch import Batch
 from .regime import BASE, first_stage, fresh, plan_usd, variant
-from .store import Batch
 
 FACTORS = (0.6, 0.8, 1.0, 1.25, 1.5)
 BUDGETS_USD = (60.0, 75.0, 100.0, 125.0, 150.0)
@@ -50,4 +50,4 @@ def sensitivity_batch(seeds: range, size: str = BASE) -> Batch:
         for first in firsts
         for second in seconds
     ]
-    return Batch("sensitivity", "sensitivity", keys, _point)
+    return Batch("sensitivity", keys, _point)

@@ -24,6 +24,11 @@ class Estimate:
         interval = "" if math.isnan(self.low) else f" [{self.low:,.{digits}f}, {self.high:,.{digits}f}]"
         return f"{self.mean:,.{digits}f}{interval}"
 
+    def percent(self, unit: str = " %") -> str:
+        """Return a change in percent with its sign and interval, if it has one."""
+        interval = "" if math.isnan(self.low) else f" [{self.low:+.1f}, {self.high:+.1f}]"
+        return f"{self.mean:+.1f}{unit}{interval}"
+
 
 def mean(values: Sequence[float]) -> Estimate:
     """Return the mean with Student's interval."""
@@ -33,6 +38,11 @@ def mean(values: Sequence[float]) -> Estimate:
         return Estimate(centre, math.nan, math.nan, sample.size)
     half = float(stats.t.ppf(0.975, sample.size - 1) * sample.std(ddof=1) / math.sqrt(sample.size))
     return Estimate(centre, centre - half, centre + half, sample.size)
+
+
+def median(values: Sequence[float]) -> Estimate:
+    """Return the median, without an interval."""
+    return Estimate(float(np.median(values)), math.nan, math.nan, len(values))
 
 
 def share(hits: Sequence[bool]) -> Estimate:

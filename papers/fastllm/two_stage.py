@@ -8,8 +8,8 @@ from fleetgym.capacity.two_stage import two_stage_evaluate
 from fleetgym.model.instance import Instance
 from fleetgym.model.planning import Plan
 
+from .batch import Batch
 from .regime import BASE, first_stage, fresh, holding_usd, nominal, plan_usd, variant
-from .store import Batch
 
 STRESSES = (1.0, 1.2, 1.5)
 #: Scenarios of Table 2: budget per 24 h, factor on the penalties of image and video.
@@ -71,7 +71,7 @@ def stress_batch(methods: tuple[str, ...], seeds: range, scenarios: int, size: s
         for seed in seeds
         for method in methods
     ]
-    return Batch("stress", "stress", keys, _stress)
+    return Batch("stress", keys, _stress)
 
 
 def budget_batch(methods: tuple[str, ...], seeds: range, scenarios: int, size: str = BASE) -> Batch:
@@ -82,4 +82,4 @@ def budget_batch(methods: tuple[str, ...], seeds: range, scenarios: int, size: s
         for case in (*BUDGETS, *TIGHT)
         for method in methods
     ]
-    return Batch("budgets", "budgets", keys, _budget)
+    return Batch("budgets", keys, _budget)

@@ -30,7 +30,7 @@ ABLATIONS = {
 }
 #: Observations 1 and 2 (section 3): the GPU type, and the deployment.
 OBSERVED = {"types": 2.27, "deployments": 2.61}
-UNFAIR = "single types have no limit here; at equal availability the plan wins"
+UNFAIR = "at equal availability, not against types without limits"
 
 
 # -- what is committed of a run
@@ -236,9 +236,9 @@ def seconds(values: Sequence[float]) -> str:
 
 
 def spread(gains: Mapping[str, float]) -> str:
-    """Return the least, the largest and the mean gain in percent, and the number of cases."""
+    """Return the least, the largest and the mean gain in percent."""
     low, high, mean = (100 * gains[key] for key in ("low", "high", "mean"))
-    return f"{low:+.0f} to {high:+.0f} %, mean {mean:+.0f} % ({gains['cases']} cases)"
+    return f"{low:+.0f} to {high:+.0f} %, mean {mean:+.0f} %"
 
 
 def claims(cells: Cells) -> list[Claim]:

@@ -3,80 +3,84 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+import math
 
 import numpy as np
 import pytest
-from places import ROOT
 
-pytest.importorskip("matplotlib")
-
+from fleetgym.files.finished_cells import read
 from fleetgym.model.planning import Plan
-from fleetgym.papers.fastllm import __main__ as command
-from fleetgym.papers.fastllm import measures, published, regime, rolling, statistics
-from fleetgym.papers.fastllm.batches import full, quick
-from fleetgym.papers.fastllm.store import Batch, Store
+from fleetgym.papers import __main__ as command
+from fleetgym.papers import harness
+from fleetgym.papers.fastllm import claims, measurements, measures, published, regime, rolling, statistics
+from fleetgym.papers.fastllm.measurements import full, small
 
-DOCS = ROOT / "docs"
+#: The verdicts of the committed page, in its order.
+VERDICTS = (
+    "holds|in part|in part|does not hold|in part|in part|in part|in part|holds|does not hold|in part|does not hold|"
+    "does not hold|holds|holds|holds|in part|holds|cannot be told"
+)
 
 
 @pytest.fixture(scope="module")
 def quick_run(tmp_path_factory):
     """Return the folder of a finished small run."""
     folder = tmp_path_factory.mktemp("fastllm")
-    command.main(["--quick", "--out", str(folder)])
+    call = ["run", "fastllm", "--quick", "--kept", str(folder / "cells.jsonl"), "--docs", str(folder)]
+    command.main(call)
     return folder
 
 
 @pytest.mark.slow
-def test_quick_page_has_every_table(quick_run):
-    """One command writes the page: claims, all five tables, both figures' sections, plots and values."""
-    page = (quick_run / "docs" / "reproduce-fastllm.md").read_text(encoding="utf-8")
-    for title in (
-        "claims",
-        "Table 1",
-        "Table 2",
-        "Table 3",
-        "Table 4",
-        "Table 5",
-        "Figure 2 (a)",
-        "Figure 2 (d)",
-    ):
-        assert title in page
-    assert "Unfinished" not in page
-    assert "Not computed" not in page
+def test_a_small_run_from_end_to_end(quick_run):
+    """One command writes estimates and page; two instances are not enough for a verdict."""
+    page = (quick_run / "reproduce-fastllm.md").read_text(encoding="utf-8")
     assert "nan" not in page
-    assert "cannot be told: " in page  # two instances are not enough for a verdict
-    for image in ("stress", "sensitivity", "rolling"):
-        assert (quick_run / "docs" / "images" / f"fastllm-{image}.png").stat().st_size > 10_000
-    lines = (
-        (quick_run / "docs" / "data" / "fastllm" / "measured.csv").read_text(encoding="utf-8").splitlines()
-    )
-    assert len(lines) > 200
+    assert page.count("**cannot be told: ") > 10
+    found, kept = (read(harness.committed("fastllm", docs)) for docs in (quick_run, harness.DOCS))
+    assert len(found) > 1000
+    wanted = {name for name in kept if name.startswith("stress /") and name.endswith("; mean")}
+    assert wanted <= set(found)
+    again = harness.render("fastllm", found)
+    assert again == page
 
 
 @pytest.mark.slow
 def test_finished_cells_are_not_computed_again(quick_run, monkeypatch):
-    """A second run leaves every file of cells as it is, and a torn last line is computed anew."""
-    before = {path.name: path.read_bytes() for path in quick_run.glob("*.jsonl")}
-    path = quick_run / "ablation.jsonl"
-    path.write_bytes(before[path.name][:-40])
-    monkeypatch.setattr(command, "write_page", lambda docs, cells, batches: [])
-    command.main(["--quick", "--out", str(quick_run)])
-    after = {path.name: path.read_bytes() for path in quick_run.glob("*.jsonl")}
-    assert after == before
+    """A second run computes only what a torn last line lacks."""
+    path = quick_run / "cells.jsonl"
+    before = path.read_bytes()
+    path.write_bytes(before[:-40])
+    asked = []
+
+    def compute(name, quick, folder):
+        asked.append(name)
+        return json.loads(before.splitlines()[-1])["numbers"]
+
+    monkeypatch.setattr(measurements, "compute", compute)
+    command.main(["run", "fastllm", "--quick", "--kept", str(path), "--docs", str(quick_run)])
+    assert asked == [json.loads(before.splitlines()[-1])["name"]]
 
 
-def test_what_is_missing_stays_on_the_page(tmp_path, capsys):
-    """Without a single cell the page and its values stay as they are, and the kept sections are named."""
-    kept = [Path("reproduce-fastllm.md"), Path("data/fastllm/measured.csv")]
-    for name in kept:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes((DOCS / name).read_bytes())
-    command.main(["--page-only", "--out", str(tmp_path / "none"), "--docs", str(tmp_path)])
-    for name in kept:
-        assert (tmp_path / name).read_text("utf-8") == (DOCS / name).read_text("utf-8")
-    assert "kept as it was, cells are missing: Table 5: run time" in capsys.readouterr().out
+def test_verdicts_are_the_known_ones():
+    """The committed estimates give the verdicts that were published."""
+    found = claims.all_claims(measures.Estimates(read(harness.committed("fastllm"))))
+    assert [claim.verdict.partition(":")[0].partition(",")[0] for claim in found] == VERDICTS.split("|")
+
+
+def test_what_is_committed_is_what_was_measured():
+    """Estimates that are written and read are the same; one that was not measured is missed."""
+    m = measures.Measures({})
+    for unit, value in enumerate((1.0, 3.0)):
+        m.add(("a", 0.5), unit, value)
+        m.add(("b",), unit, 2.0 * value)
+    first, change = m.mean("a", 0.5), m.change(("b",), ("a", 0.5))
+    kept = measures.Estimates(json.loads(json.dumps(m.committed())))
+    assert kept.mean("a", 0.5) == first
+    assert kept.change(("b",), ("a", 0.5)).mean == change.mean == pytest.approx(100.0)
+    assert math.isnan(kept.change(("b",), ("a", 0.5)).low)  # two pairs have no interval
+    with pytest.raises(measures.MissingCell):
+        kept.mean("b")
 
 
 def test_gaps_leave_out_what_is_not_served():
@@ -92,21 +96,6 @@ def test_gaps_leave_out_what_is_not_served():
         m.change(("new",), ("old",), ("old",))
 
 
-def test_store_tells_cells_apart_by_all_arguments(tmp_path):
-    """Other parameters make another cell."""
-    store, calls = Store(tmp_path), []
-
-    def compute(a, b):
-        calls.append((a, b))
-        return {"sum": a + b}
-
-    store.run(Batch("one", "sums", [{"a": 1, "b": 2}], compute))
-    both = Batch("two", "sums", [{"b": 2, "a": 1}, {"a": 1, "b": 3}], compute)
-    store.run(both)
-    assert calls == [(1, 2), (1, 3)]
-    assert [record["value"]["sum"] for record in store.finished(both)] == [3, 4]
-
-
 def test_full_run_has_enough_instances():
     """Every cell of the full page has at least 20 instances, trials or seeds, but the every-window MILP."""
     for batch in full():
@@ -115,8 +104,10 @@ def test_full_run_has_enough_instances():
             rest = {k: v for k, v in key.items() if k not in ("seed", "trial")}
             units.setdefault(json.dumps(rest), set()).add(key.get("seed", key.get("trial")))
         least = min(map(len, units.values()))
-        assert least >= (3 if batch.name == "rolling dm-5min" else 20), batch.name
-    assert len({batch.name for batch in quick()}) == len(quick())
+        assert least >= (3 if batch.keys[0].get("group") == "dm-5min" else 20)
+    names = measurements.names(quick=False)
+    assert len(names) == len(set(names)) > 2000
+    assert {batch.experiment for batch in small()} == {batch.experiment for batch in full()}
 
 
 def test_intervals_are_the_textbooks():

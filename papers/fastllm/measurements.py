@@ -1,14 +1,18 @@
-"""List the cells of the page."""
+"""Play the cells of the page."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 from .ablation import ablation_batch
+from .batch import Batch
 from .optimum import optimum_batch, sizes_batch
 from .regime import METHODS, SIZES
 from .rolling import SIGMAS, rolling_batch
 from .runtime import runtime_batch
 from .sensitivity import sensitivity_batch
-from .store import Batch
 from .two_stage import budget_batch, stress_batch
 
 _FIRST_SEED = 1000  # stored instances have smaller ones
@@ -35,7 +39,7 @@ def full() -> list[Batch]:
     ]
 
 
-def quick() -> list[Batch]:
+def small() -> list[Batch]:
     """Return a few cells of each kind at the smallest size."""
     size, seeds = SIZES[0], range(_FIRST_SEED, _FIRST_SEED + 2)
     return [
@@ -52,3 +56,15 @@ def quick() -> list[Batch]:
         runtime_batch(("GH", "AGH"), SIZES[:1], seeds),
         runtime_batch(("DM", "DM McCormick"), SIZES[:1], seeds, limit_s=5.0),
     ]
+
+
+def names(quick: bool) -> list[str]:
+    """Return the names of all cells, the cheap ones first."""
+    batches = small() if quick else full()
+    return list(dict.fromkeys(name for batch in batches for name in batch.names()))
+
+
+def compute(name: str, quick: bool, folder: Path) -> dict[str, Any]:
+    """Return a cell's numbers; its name has all arguments."""
+    experiment, _, key = name.partition(" ")
+    return {batch.experiment: batch.compute for batch in full()}[experiment](**json.loads(key))
