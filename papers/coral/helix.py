@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from scipy.optimize import linprog
 
 from fleetgym.hardware.configurations.templates import Plan, best_plan
@@ -24,9 +22,7 @@ from fleetgym.hardware.configurations.templates.plans import search_size
 #: A node that holds layers of the model: its type, its first layer, and how many layers it holds.
 Held = tuple[str, int, int]
 
-MODEL, NUM_LAYERS = "llama2_70b", 80
-#: Tokens of a typical request, tokens in a block of vLLM's cache, and the share of the cache in use.
-INPUT_TOKENS, OUTPUT_TOKENS, BLOCK_TOKENS, CACHE_SHARE = 750, 240, 16, 0.3
+NUM_LAYERS = 80  # of Llama-2-70B
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +74,7 @@ PLACEMENT: tuple[Held, ...] = (
     ("t4", 49, 4),
     ("l4", 26, 7),
 )
-#: Tokens per second of a node that holds 1, 2, ... layers; no more fit. `throughput_table` makes them of layer times.
+#: Tokens per second of a node that holds 1, 2, ... layers; no more fit. A test makes them of layer times.
 CAPACITY = {
     "a100": (
         23833.869866324374,
@@ -146,36 +142,6 @@ def study() -> dict[str, Any]:
     }
 
 
-def throughput_table(folder: Path) -> np.ndarray:
-    """Return T_j(g) of the cluster in tokens per second, the same for every number of stages.
-
-    Parameters
-    ----------
-    folder : Path
-        With ``helix_layer_ms.csv``.
-
-    Returns
-    -------
-    (24, 3, 80) array
-        By stages, machine and layers; 0 where the layers do not fit.
-    """
-    measured = pd.read_csv(folder / "helix_layer_ms.csv")
-    measured = measured[measured.model == MODEL]
-    curves = {
-        (m.name, phase): _curve(measured[(measured.machine == m.name) & (measured.phase == phase)])
-        for m in MACHINES
-        for phase in ("prefill", "decode")
-    }
-    rate = {m.name: m.first_rate for m in MACHINES}
-    for _ in range(10):  # the share of a round trip depends on the rates, and these on the share
-        rate = {m.name: m.typical_layers * _tokens_per_s(m, m.typical_layers, rate, curves) for m in MACHINES}
-    row = np.zeros((len(MACHINES), NUM_LAYERS))
-    for g, machine in enumerate(MACHINES):
-        for layers in range(1, len(machine.blocks) + 1):
-            row[g, layers - 1] = _tokens_per_s(machine, layers, rate, curves)
-    return np.tile(row, (nodes().size, 1, 1))
-
-
 def placement_of(plan: Plan) -> tuple[Held, ...]:
     """Return where the nodes of a plan hold layers, its stages one after the other."""
     held: list[Held] = []
@@ -195,7 +161,7 @@ def max_flow(table: np.ndarray, placement: Sequence[Held]) -> float:
     Parameters
     ----------
     table : (S, 3, 80) array
-        From `throughput_table`.
+        From `capacity_table`.
     placement : sequence of (type, first layer, layers)
         One entry per node.
 
@@ -222,32 +188,3 @@ def max_flow(table: np.ndarray, placement: Sequence[Held]) -> float:
     reward = [-1.0 if b == sink else 0.0 for _, b in arcs]
     found = linprog(reward, enters, capacity, enters - leaves, np.zeros(count), method="highs")
     return float(-found.fun)
-
-
-Curve = tuple[np.ndarray, np.ndarray]
-
-
-def _curve(points: pd.DataFrame) -> Curve:
-    """Return tokens or sequences of a batch, and seconds per layer; an empty batch takes none."""
-    return np.array([0.0, *points.tokens]), np.array([0.0, *points.ms_per_layer]) / 1000.0
-
-
-def _tokens_per_s(
-    machine: Machine, layers: int, rate: Mapping[str, float], curves: Mapping[tuple[str, str], Curve]
-) -> float:
-    """Return the capacity of a machine that holds some layers."""
-    held = {m.name: m.nodes * m.typical_layers for m in MACHINES}
-    layer_s = sum(held[name] / rate[name] for name in held) / sum(held.values())
-    own_s = layers / rate[machine.name]
-    share = own_s / (own_s + (NUM_LAYERS - layers) * layer_s)
-    cached = int(CACHE_SHARE * BLOCK_TOKENS * machine.blocks[layers - 1])
-    sequences = cached / (INPUT_TOKENS + OUTPUT_TOKENS) * share
-    prompts = sequences / OUTPUT_TOKENS  # per step: each sequence lasts as many steps as it has tokens
-    if prompts > 1.0:
-        prompts, prompt_tokens, sequences = 1.0, INPUT_TOKENS, float(OUTPUT_TOKENS)
-    else:
-        prompt_tokens, sequences = round(prompts * INPUT_TOKENS), float(round(sequences))
-    steps = 1.0 / prompts  # until a whole prompt is due
-    prompt_s = np.interp(int(prompt_tokens * steps), *curves[machine.name, "prefill"])
-    decode_s = np.interp(sequences, *curves[machine.name, "decode"])
-    return float(steps * (prompt_tokens + sequences) / (layers * (prompt_s + steps * decode_s)))

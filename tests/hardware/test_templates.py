@@ -5,6 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
+from helix_capacities import capacities
 from places import SHARED
 
 from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
@@ -215,7 +216,7 @@ def test_helix_cluster_of_24_nodes():
     """
     if not (SHARED / "data" / "helix_layer_ms.csv").exists():
         pytest.skip("Helix's layer times are not here (set FLEETGYM_SHARED to their folder)")
-    table, nodes = helix.throughput_table(SHARED / "data"), helix.nodes()
+    table, nodes = capacities(SHARED / "data"), helix.nodes()
     assert helix.capacity_table() == pytest.approx(table, rel=1e-12)
     assert helix.max_flow(table, helix.PLACEMENT) == pytest.approx(helix.PUBLISHED, rel=1e-9)
     assert search_size(nodes, helix.NUM_LAYERS).states == 5 * 9 * 13

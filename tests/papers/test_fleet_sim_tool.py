@@ -105,25 +105,6 @@ def test_disaggregation_power_and_availability() -> None:
         )
 
 
-@needs_fixtures
-def test_tokens_per_watt() -> None:
-    """At the smallest fleet and at utilisations that give the fixture's counts."""
-    for case in cases("tok_per_watt.json"):
-        profile = PROFILES[case["gpu_name"]]
-        # The count of each utilisation is the smallest that stays below it.
-        targets = [None] if case["slo_optimal"] else [case["rho"] + 1e-9]
-        points = [
-            fleet_sim.tokens_per_watt(
-                AZURE, case["lam"], profile=profile, most_tokens=8192, slo_s=0.5, utilization=target
-            )
-            for target in targets
-        ]
-        point = next(p for p in points if p.gpus == case["n_gpus"])
-        assert point.utilization == pytest.approx(case["rho"], rel=1e-9)
-        assert point.tokens_per_joule == pytest.approx(case["tokens_per_watt"], rel=1e-9)
-        assert point.usd_per_million == pytest.approx(case["cost_per_mil"], rel=1e-9)
-
-
 @pytest.mark.parametrize(
     ("threshold", "share", "short", "long", "kusd"),
     [(512, 63.8, 2, 13, 290), (1024, 83.1, 2, 10, 232), (2048, 94.8, 2, 7, 174), (4096, 98.4, 3, 5, 155)]
@@ -223,40 +204,6 @@ def test_compression_as_published() -> None:
     )
     band = fleet_sim.cumulative_share(LMSYS, 6144) - fleet_sim.cumulative_share(LMSYS, 4096)
     assert squeezed.short_share == pytest.approx(plain.short_share + 0.75 * band)
-
-
-@needs_fixtures
-def test_the_fleet_with_the_highest_rate_per_gpu() -> None:
-    """Counts exactly; rates, price and latencies to 1e-12; none where the tool finds none."""
-    found_some = 0
-    for case in cases("disagg.json"):
-        prefill, decode = (PROFILES[NAMES[case[key]]] for key in ("gpu_prefill", "gpu_decode"))
-        found = fleet_sim.most_rate_per_gpu(
-            prefill,
-            decode,
-            input_tokens=case["mean_isl"],
-            output_tokens=case["mean_osl"],
-            most_tokens=case["max_ctx"],
-            ttft_slo_s=case["slo_ttft_ms"] / 1e3,
-            tpot_slo_s=case["slo_tpot_ms"] / 1e3,
-        )
-        want = case["optimize_best"]
-        assert (found is None) == (want is None)
-        if found is None:
-            continue
-        found_some += 1
-        assert (found.prefill_gpus, found.decode_gpus) == (want["n_prefill"], want["n_decode"])
-        gpus = found.prefill_gpus * prefill.gpus + found.decode_gpus * decode.gpus
-        assert gpus == want["total_gpus"]
-        for value, key in (
-            (found.rate_rps, "system_rate"),
-            (found.rate_rps / gpus, "thru_per_gpu"),
-            (1e3 * found.ttft_s, "ttft_ms"),
-            (1e3 * found.tpot_s, "tpot_ms"),
-            (found.usd_per_h, "cost_per_hr"),
-        ):
-            assert value == pytest.approx(want[key], rel=1e-12)
-    assert found_some > 5
 
 
 def profile_of(case: dict[str, Any]) -> Profile:

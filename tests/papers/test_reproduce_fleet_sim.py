@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from fleetgym.files.finished_cells import read
-from fleetgym.hardware.performance.profiles import PROFILES
 from fleetgym.papers import __main__ as command
 from fleetgym.papers import harness
-from fleetgym.papers.inference_fleet_sim import fleet_sim, further, published, settings
+from fleetgym.papers.inference_fleet_sim import further, published, settings
 from fleetgym.papers.inference_fleet_sim import measurements as cells
 from fleetgym.papers.inference_fleet_sim.settings import AZURE, H100
 from fleetgym.papers.inference_fleet_sim.summary import insights
@@ -133,21 +132,6 @@ def test_every_published_table_is_there() -> None:
     """All nine tables of the paper are kept as printed."""
     for number in range(1, 10):
         assert getattr(published, f"TABLE_{number}")
-
-
-def test_ties_are_broken_as_the_tool_breaks_them() -> None:
-    """Of 1 + 18, 2 + 36 and 3 + 54 workers, equal in rate per GPU, the tool's rounding takes the last."""
-    found = fleet_sim.most_rate_per_gpu(
-        PROFILES["A100-80GB"],
-        PROFILES["H100-80GB"],
-        input_tokens=512,
-        output_tokens=128,
-        most_tokens=4096,
-        ttft_slo_s=0.5,
-        tpot_slo_s=0.1,
-    )
-    assert found is not None
-    assert (found.prefill_gpus, found.decode_gpus) == (3, 54)
 
 
 def test_a_node_that_fails_takes_its_slots() -> None:
