@@ -36,7 +36,7 @@ MIXED_MODEL, SPECTRUM_MODEL = "Qwen3-235B", "GPT-OSS-120B"
 #: Draws of demand and availability.
 SEEDS = 10
 #: CPU seconds that plain HiGHS gets.
-PLAIN_LIMIT_S = {"core": 60.0, "extended": 300.0}
+PLAIN_LIMIT_S = 60.0
 
 
 def names(quick: bool) -> list[str]:
@@ -49,11 +49,10 @@ def names(quick: bool) -> list[str]:
     cells += [f"placement {number}" for number in range(PLACEMENT_SETS)]
     seeds = range(1 if quick else SEEDS)
     for seed in seeds:
-        cells += [f"plain core {seed}"]
+        cells += [f"plain {seed}"]
         cells += [f"seed {name} {case} {seed}" for name in SETUPS for case in CASES]
     cells += [f"spread {name} {a:g} {seed}" for seed in seeds for name in SETUPS for a in SPREAD_LOSSES]
-    cells += ["helix", "spectrum", *(f"mixing {a:g}" for a in SPREAD_LOSSES)]
-    return [*cells, "plain extended 0"]
+    return [*cells, "helix", "spectrum", *(f"mixing {a:g}" for a in SPREAD_LOSSES)]
 
 
 def compute(name: str, quick: bool, folder: Path) -> Any:
@@ -159,8 +158,8 @@ def _spectrum(folder: Path) -> dict[str, dict[str, float]]:
     return facts
 
 
-def _plain(folder: Path, setup: str, seed: str) -> dict[str, Any]:
-    return compare(SETUPS[setup], int(seed), _kept(SETUPS[setup], folder), PLAIN_LIMIT_S[setup])
+def _plain(folder: Path, seed: str) -> dict[str, Any]:
+    return compare(int(seed), _kept(CORE, folder), PLAIN_LIMIT_S)
 
 
 @functools.cache

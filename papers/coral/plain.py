@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
-from collections.abc import Callable
-from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -15,7 +12,7 @@ from fleetgym.baselines.coral.program import Restricted
 
 from .epochs import Templates, draw, problem
 from .evaluation import CORAL, availability_scale
-from .setup import Setup
+from .setup import CORE
 
 GAP = 1e-4
 
@@ -45,18 +42,14 @@ def solve(here: CoveringProblem, limit_s: float) -> dict[str, Any]:
     return {"cpu_s": cpu_s, "status": answer.status, "usd_per_h": cost, "gap": max(0.0, 1.0 - bound / cost)}
 
 
-def compare(setup: Setup, seed: int, found: Templates, limit_s: float) -> dict[str, Any]:
-    """Return what Coral's allocator and HiGHS do with a seed's first epoch, default availability.
-
-    HiGHS runs in a process of its own, whose CPU time is limited by the system: its presolve looks at no clock.
-    """
-    drawn = draw(setup, "default", seed)
-    scale, _ = availability_scale(setup, "default", found, drawn)
-    here = problem(setup, found, drawn.demand_rps[0], drawn.nodes[0] * scale)
+def compare(seed: int, found: Templates, limit_s: float) -> dict[str, Any]:
+    """Return what Coral's allocator and HiGHS do with the first epoch of a seed: core set-up, default availability."""
+    drawn = draw(CORE, "default", seed)
+    scale, _ = availability_scale(CORE, "default", found, drawn)
+    here = problem(CORE, found, drawn.demand_rps[0], drawn.nodes[0] * scale)
     start = time.process_time()
     allocation = allocate(here, CORAL)
     own_s = time.process_time() - start
-    cut_off = {"cpu_s": limit_s, "status": "cut off", "usd_per_h": None, "gap": None}
     return {
         "columns": int(every_column(here)[0].size),
         "ours": {
@@ -65,28 +58,5 @@ def compare(setup: Setup, seed: int, found: Templates, limit_s: float) -> dict[s
             "usd_per_h": allocation.objective_usd_per_h(here),
             "gap": allocation.gap(here),
         },
-        "highs": within_cpu_limit(limit_s, solve, here, limit_s) or cut_off,
+        "highs": solve(here, limit_s),
     }
-
-
-def within_cpu_limit(limit_s: float, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what a function returns, called in a process of its own; None if that took more CPU seconds."""
-    context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=_call_and_send, args=(sender, limit_s, function, arguments))
-    child.start()
-    sender.close()
-    try:
-        return receiver.recv()
-    except EOFError:
-        return None
-    finally:
-        child.join()
-
-
-def _call_and_send(sender: Connection, limit_s: float, function: Callable[..., Any], arguments: Any) -> None:
-    import resource  # there is none on Windows
-
-    most_s = int(time.process_time() + limit_s) + 1  # whole seconds, and no fewer than asked for
-    resource.setrlimit(resource.RLIMIT_CPU, (most_s, most_s))
-    sender.send(function(*arguments))

@@ -42,11 +42,7 @@ def summarise(cells: Cells) -> dict[str, Any]:
         "solving": [
             {"setup": setup, "case": case, **_solving(records)} for (setup, case), records in played.items()
         ],
-        "plain": [
-            {"name": name.removeprefix("plain "), **_plain(cells[name])}
-            for name in sorted(cells)
-            if name.startswith("plain ")
-        ],
+        "plain": [_plain(cell) for name, cell in cells.items() if name.startswith("plain ")],
         "placement": [_placement(cells[f"placement {number}"]) for number in range(PLACEMENT_SETS)],
         "library": {setup: cells[f"library {setup}"] for setup in SETUPS},
         "rule": _rules(cells),
@@ -140,16 +136,23 @@ def _rules(cells: Cells) -> list[dict[str, Any]]:
 
 def view(cells: Cells) -> dict[str, Any]:
     """Return the variables and functions of the template."""
-    times = [row["times"] for row in cells["plain"] if row["name"].startswith("core ")]
+    times = [row["times"] for row in cells["plain"]]
     placed = [row["times"] for row in cells["placement"]]
     return {
         **cells,
         "published": published,
         "spread_text": spread_text,
         "claims": claims(cells),
+        "plain_same": sum(_is_same(row) for row in cells["plain"]),
         "plain_times": [min(times), statistics.median(times), max(times)],
         "placed_times": [min(placed), statistics.median(placed)],
     }
+
+
+def _is_same(both: Mapping[str, Any]) -> bool:
+    """Return whether HiGHS and the allocator found the same cost within their gaps."""
+    usd_per_h = both["highs"]["usd_per_h"]
+    return usd_per_h is not None and abs(usd_per_h / both["ours"]["usd_per_h"] - 1) < 1e-3
 
 
 def spread_text(values: Sequence[float]) -> str:

@@ -16,7 +16,7 @@ from fleetgym.papers.coral import measurements as cells
 from fleetgym.papers.coral import published, summary
 from fleetgym.papers.coral.epochs import draw, problem
 from fleetgym.papers.coral.evaluation import load_templates
-from fleetgym.papers.coral.plain import compare, every_column, solve, within_cpu_limit
+from fleetgym.papers.coral.plain import compare, every_column, solve
 from fleetgym.papers.coral.setup import CORE, gpu_type, service
 
 SMALL = {"max_nodes": 2, "memory_ratio": 6.0}
@@ -31,7 +31,7 @@ def templates():
 def test_cells_are_named_once_and_cover_every_case():
     """Libraries, rules, placements, eight cases and plain HiGHS a seed, four exponents, Figure 1, Helix."""
     names = cells.names(quick=False)
-    assert len(names) == len(set(names)) == 2 + 7 + 12 + 10 * (8 + 1) + 10 * 2 * 4 + 6 + 1
+    assert len(names) == len(set(names)) == 2 + 7 + 12 + 10 * (8 + 1) + 10 * 2 * 4 + 6
     assert set(cells.names(quick=True)) < set(names)
     cases = {tuple(name.split(" ")[1:3]) for name in names if name.startswith("seed ")}
     assert cases == set(published.COST)
@@ -48,17 +48,11 @@ def test_every_column_is_what_fits():
 
 
 def test_plain_highs_agrees_with_the_allocator(templates):
-    """On a small library both prove the same cost, in this process and in one of its own."""
-    both = compare(CORE, 0, templates, limit_s=30.0)
+    """On a small library both prove the same cost."""
+    both = compare(0, templates, limit_s=30.0)
     assert both["highs"]["status"] == both["ours"]["status"] == "optimal"
     assert both["highs"]["usd_per_h"] == pytest.approx(both["ours"]["usd_per_h"], rel=2e-4)
     assert both["columns"] > 0
-
-
-def test_a_process_that_exceeds_its_limit_is_cut_off():
-    """The system ends it, however deep in compiled code it is; within the limit its answer arrives."""
-    assert within_cpu_limit(1.0, sum, range(10**12)) is None
-    assert within_cpu_limit(1.0, sum, range(10)) == 45
 
 
 def test_unserved_demand_is_priced_alike(templates):
@@ -106,7 +100,6 @@ def record(setup, case, method, cost, share=1.0):
 def run_of(dear, cpu_s=0.5):
     """Return a whole quick run in which every baseline costs `dear` times Coral; its cells are made up."""
     kept = read(harness.committed("coral"))
-    highs = {"cpu_s": 300.0, "status": "cut off", "usd_per_h": None, "gap": None}
     ours = {"cpu_s": 1.0, "status": "optimal", "usd_per_h": 10.0, "gap": 0.0}
     placed = {"nodes": 2, "ilp_rps": 4.0, "ilp_cpu_s": 2.0, "proven": True, "own_rps": 4.0, "own_cpu_s": 1e-5}
     made = {
@@ -128,7 +121,6 @@ def run_of(dear, cpu_s=0.5):
             done[name] += [record(setup, case, b, 10.0 * dear, served) for b in summary.BASELINES]
         else:
             done[name] = made[kind]
-    done["plain extended 0"] = {**made["plain"], "highs": highs}
     done["placement 1"] = {**placed, "own_rps": 4.1}
     return done
 
@@ -147,7 +139,7 @@ def test_a_run_is_committed_in_the_form_that_the_page_reads():
     assert {"source", *found} == set(kept)
     page = harness.render("coral", {"source": "made up", **found})
     assert "1.25 (1.25–1.25) over Homo-1, 1.25 (1.25–1.25) over Cauchy, 1.25 (1.25–1.25) over Homo-M" in page
-    assert "On extended (1,000,000 columns) HiGHS was still in presolve after 300 s" in page
+    assert "ours is 2.5 to\n2.5 times faster (median 2.5)" in page
     assert "at least 200,000 times faster" in page
     assert "it contradicts the ILP in 1 sets" in page
 
