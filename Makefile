@@ -104,7 +104,7 @@ reproduce-fastllm: .venv/ready-dev  ## Repeat FastLLM's evaluation and write doc
 reproduce-fleet-sim: .venv/ready-dev  ## Repeat inference-fleet-sim's tables and write docs/reproduce-fleet-sim.md (a CPU minute)
 	$(BIN)/python -m fleetgym.papers run inference_fleet_sim
 
-reproduce-jiang: .venv/ready-dev  ## Repeat Jiang et al.'s evaluation and write docs/reproduce-jiang.md (CPU hours)
+reproduce-jiang: .venv/ready-dev  ## Repeat Jiang et al.'s evaluation and write docs/reproduce-jiang.md (eight CPU minutes)
 	$(BIN)/python -m fleetgym.papers run jiang
 
 reproduce-coral: .venv/ready-dev  ## Repeat Coral's evaluation and write docs/reproduce-coral.md (CPU hours)
