@@ -1,15 +1,18 @@
-"""Find the files that an agent consists of: its own, modules beside it, and data that its code names."""
+"""Find the files that an agent consists of, and one checksum of them: its code, and data that its code names."""
 
 from __future__ import annotations
 
 import ast
 import hashlib
+import importlib
 import importlib.util
 import os
 import shlex
 import shutil
 import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
+from typing import Any
 
 from fleetgym.files.documents import canonical_hash, file_sha256
 
@@ -152,3 +155,95 @@ def _checksum(path: Path) -> str:
             for name, file in named
         ]
     )
+
+
+# -- reference agents
+
+#: The package of the reference agents. Their rows name a checksum of its modules that they consist of.
+REFERENCES = "fleetgym.baselines"
+
+
+def reference_sha256(target: str, arguments: Mapping[str, Any]) -> str:
+    """Return one checksum of a reference agent: of its modules in `REFERENCES`, of their data, and of its settings.
+
+    Docstrings, comments and layout do not count. fleetgym's other packages are covered by replaying sampled tasks.
+
+    Parameters
+    ----------
+    target : str
+        ``module:attribute``.
+    arguments : mapping
+        What the agent is made with.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> checksum = reference_sha256("fleetgym.baselines.gh:gh", {})
+    >>> checksum == reference_sha256("fleetgym.baselines.gh:gh", {"margin": 0.2})
+    False
+    """
+    root = Path(importlib.import_module(REFERENCES).__path__[0])
+    files: dict[Path, list[Any] | str] = {}
+    waiting = _module_files(root, target.partition(":")[0].removeprefix(f"{REFERENCES}.").split("."))
+    while waiting:
+        path = waiting.pop()
+        if path not in files and path.suffix == ".py":
+            tree = ast.parse(path.read_bytes())
+            files[path] = _meaning(tree)
+            waiting += [
+                file for parts in _inner_imports(path, root, tree) for file in _module_files(root, parts)
+            ]
+            waiting += _data_beside(path, root)
+        elif path not in files:
+            files[path] = file_sha256(path)
+    named = sorted((path.relative_to(root).as_posix(), state) for path, state in files.items())
+    return canonical_hash([target, sorted((name, repr(value)) for name, value in arguments.items()), named])
+
+
+def _module_files(root: Path, parts: Sequence[str]) -> list[Path]:
+    """Return the files that Python runs to import a module below a folder: packages on the way, and its own."""
+    ways = [root.joinpath(*parts[: k + 1]) for k in range(len(parts))]
+    return [f for way in ways for f in (way / "__init__.py", way.with_suffix(".py")) if f.is_file()]
+
+
+def _inner_imports(path: Path, root: Path, tree: ast.Module) -> Iterator[list[str]]:
+    """Yield the modules below `root` that a module imports, and what it imports from them, as parts of names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            module = (node.module or "").split(".") if node.module else []
+            if node.level:
+                module = [*path.parents[node.level - 1].relative_to(root).parts, *module]
+            elif module[:2] == REFERENCES.split("."):
+                module = module[2:]
+            else:
+                continue
+            yield from ([*module, alias.name] for alias in node.names)
+        elif isinstance(node, ast.Import):
+            names = [alias.name.split(".") for alias in node.names]
+            yield from (name[2:] for name in names if name[:2] == REFERENCES.split("."))
+
+
+def _data_beside(path: Path, root: Path) -> list[Path]:
+    """Return the files beside a module that are no Python code; all that lies in a package may be loaded by it."""
+    files = [] if path.parent == root else path.parent.iterdir()
+    return [file for file in files if file.is_file() and file.suffix not in (".py", ".pyc")]
+
+
+def _meaning(node: Any) -> Any:
+    """Return a syntax tree as lists, the same for every version of Python, without docstrings."""
+    if isinstance(node, list):
+        return [_meaning(item) for item in node]
+    if not isinstance(node, ast.AST):
+        return node if isinstance(node, str) else repr(node)
+    fields = dict(ast.iter_fields(node))
+    if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
+        fields["body"] = node.body[1:]
+    if isinstance(node, ast.JoinedStr):  # Python 3.12 adds empty texts
+        fields["values"] = [part for part in node.values if not isinstance(part, ast.Constant) or part.value]
+    told = {
+        name: value for name, value in fields.items() if value not in (None, []) and name != "type_params"
+    }
+    return [type(node).__name__, *([name, _meaning(value)] for name, value in sorted(told.items()))]

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from fleetgym.agents.agent_code import code_sha256, command_sha256, neighbours
+from fleetgym.agents.agent_code import code_sha256, command_sha256, neighbours, reference_sha256
 from fleetgym.agents.arguments import check_arguments
 from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.files.schema import from_text
@@ -45,6 +45,11 @@ class AgentSpec:
     target: str  # module:attribute or file.py:attribute
     arguments: Mapping[str, Any]
     is_reference: bool
+
+    @property
+    def reference_sha256(self) -> str | None:
+        """Checksum of a reference agent's code and settings; None of a third party's (see `code_sha256`)."""
+        return reference_sha256(self.target, self.arguments) if self.is_reference else None
 
     @property
     def code_sha256(self) -> str | None:

@@ -78,6 +78,16 @@ def _add_verify(verb: AddVerb) -> None:
         "--workers", type=of(WORKERS), default=1, help="processes; the record is the same (default: 1)"
     )
     p.add_argument("--out", metavar="FOLDER", help="write <id>.json.gz here, for the leaderboard")
+    p.add_argument(
+        "--references",
+        metavar="BOARD",
+        help="have the reference agents play some tasks of their rows again, and update BOARD/references.csv",
+    )
+    p.add_argument(
+        "--all-tasks",
+        action="store_true",
+        help="have a reference agent play every task of its row again, not only some for 20 CPU seconds",
+    )
 
 
 def _add_season(verb: AddVerb) -> None:
@@ -204,19 +214,28 @@ def verify(arguments: argparse.Namespace) -> int:
     from fleetgym.cli.progress import ProgressBar
     from fleetgym.files.errors import FleetgymError, one_line, printable
     from fleetgym.leaderboard import verify as judging
-    from fleetgym.leaderboard.record import write_record
 
-    if bool(arguments.folders) == bool(arguments.best_known):
-        raise FleetgymError("name submissions, or --best-known SUITE: one of the two")
+    if sum(map(bool, (arguments.folders, arguments.best_known, arguments.references))) != 1:
+        raise FleetgymError(
+            "name submissions, or --best-known SUITE, or --references BOARD: one of the three"
+        )
     if arguments.best_known:
         return _verify_best_known(arguments)
+    if arguments.references:
+        return _verify_references(arguments)
     _check_apart(arguments.folders)
     if arguments.out:
         Path(arguments.out).mkdir(parents=True, exist_ok=True)
     verdicts = []
     for folder in arguments.folders:
         try:
-            record = judging.verify(folder, workers=arguments.workers, progress=ProgressBar("replaying"))
+            record = judging.verify(
+                folder,
+                workers=arguments.workers,
+                out=arguments.out,
+                all_tasks=arguments.all_tasks,
+                progress=ProgressBar("replaying"),
+            )
             cost = sum(episode.cost_usd for episode in record.episodes)
             verdicts.append(
                 {
@@ -229,9 +248,6 @@ def verify(arguments: argparse.Namespace) -> int:
             )
         except (FleetgymError, OSError) as error:
             verdicts.append({"submission": printable(folder), "accepted": False, "reason": one_line(error)})
-        else:
-            if arguments.out:
-                write_record(arguments.out, record)
         if not arguments.json:
             _tell(verdicts[-1])
     if arguments.json:
@@ -282,6 +298,20 @@ def _verify_best_known(arguments: argparse.Namespace) -> int:
         )
         print(f"{suite}: {verdict}")
     return 1 if wrong else 0
+
+
+def _verify_references(arguments: argparse.Namespace) -> int:
+    from fleetgym.cli.progress import ProgressBar
+    from fleetgym.leaderboard.identity import confirm_all
+
+    bar = ProgressBar("playing again")
+    found = confirm_all(arguments.references, all_tasks=arguments.all_tasks, progress=bar)
+    if arguments.json:
+        _print_json(found)
+    else:
+        for name, state in found.items():
+            print(f"{state}  {plain(name)}")
+    return 0
 
 
 def season(arguments: argparse.Namespace) -> int:

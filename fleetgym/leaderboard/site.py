@@ -70,12 +70,14 @@ class _Links:
         self._root, self._target = root, target
         records = (r for b in boards for r in (*b.certified_records.values(), *b.fresh_records.values()))
         self._agents = {record.id: record.submission.agent for record in records}
+        self._owners = {key: owner for board in boards for key, owner in board.owners.items()}
 
     def row(self, key: str, record: str) -> list[tuple[str, str]]:
         """Return the links of one row, whose record is this file of the board."""
         agent = self._agents[key]
         found = [("code", agent.code_url)] if agent.code_url else []
-        entry = agent_entries().get(agent.reference or "")
+        is_ours = self._owners[key].startswith("fleetgym")
+        entry = agent_entries().get(agent.reference or "") if is_ours else None
         if entry is not None and entry.target.startswith("fleetgym.baselines."):
             module = entry.target.partition(":")[0].removeprefix("fleetgym.baselines.").replace(".", "/")
             found += self.to("code", f"../baselines/{module}.py") or self.to("code", f"../baselines/{module}")

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
+from fleetgym.leaderboard.identity import owner, read_references
 from fleetgym.leaderboard.record import Record, VerifiedEpisode, check_unchanged, read_record
 from fleetgym.leaderboard.registers import Registers, Release, read_registers, read_releases
 from fleetgym.leaderboard.season import published_best_known
@@ -56,6 +57,7 @@ class Board:
     fresh: Table
     fresh_records: Mapping[str, Record]
     shifts: Mapping[str, Shift]
+    owners: Mapping[str, str]  # of each row, see `fleetgym.leaderboard.identity.owner`
     history: Sequence[
         tuple[Release | None, BestKnownSet]
     ]  # the present set last, without a release if not frozen
@@ -172,6 +174,7 @@ def _board(
     newer = present if present.name != best.name else None
     season, ranked = _ranked(fresh, suite, registers)
     known = _published(board, season, registers)
+    references = read_references(board)
     drawn = {key: fresh_tasks(record, known) for key, record in ranked.items()}
     return Board(
         suite=suite,
@@ -194,6 +197,7 @@ def _board(
             for key in ranked
             if key in certified and best is newest  # older sets were searched less than the season's
         },
+        owners={key: owner(r, references, registers.rewritten) for key, r in {**ranked, **mine}.items()},
         history=history,
     )
 

@@ -64,6 +64,9 @@ class AgentCard:
     description: str = spec(Line(0, 400), "")
     code_url: str = spec(Text(r"\A(https://[A-Za-z0-9._~/%#?=&+-]{1,200})?\Z"), "")
     code_sha256: str = spec(Text(r"\A([0-9a-f]{64})?\Z"), "", doc="of the code's folder, for `rerun`")
+    agent_sha256: str = spec(
+        Text(r"\A([0-9a-f]{64})?\Z"), "", doc="of a reference agent's code and settings, when it played"
+    )
 
     @property
     def title(self) -> str:
@@ -72,10 +75,16 @@ class AgentCard:
 
     @property
     def reference(self) -> str | None:
-        """The reference agent that competes; None for a third party's agent."""
+        """The reference agent that the entry names; whether the row is its, `fleetgym.leaderboard.identity` tells."""
         head = self.entry.partition("(")[0].strip()
         found = agent_entries().get(head)
         return head if found is not None and found.is_reference else None
+
+    @property
+    def is_named_as_reference(self) -> bool:
+        """Whether the row says that it is the reference agent's."""
+        same = self.reference is not None and likeness(self.name) == likeness(self.reference)
+        return same or self.variant == "as published"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

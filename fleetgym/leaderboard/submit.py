@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fleetgym.agents.agent_code import code_sha256
-from fleetgym.agents.registry import PROGRAM
+from fleetgym.agents.registry import PROGRAM, parse_agent
 from fleetgym.evaluation.results import Results, hash_jobs, header_line, read_results
 from fleetgym.evaluation.results_format import BRIEF_FORMAT, EpisodeResult
 from fleetgym.files.documents import canonical_hash, file_sha256, naming
@@ -128,6 +128,9 @@ def submit(
             "time_class": time_class or official or "online",
             **(card or {}),
             "code_sha256": code_checksum,
+            "agent_sha256": parse_agent(entry).reference_sha256 or ""
+            if ":" not in entry.partition("(")[0]
+            else "",
         },
         "run": {
             "fleetgym": run.header.version,

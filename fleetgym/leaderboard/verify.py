@@ -11,6 +11,7 @@ from fleetgym.evaluation.results_format import Header
 from fleetgym.files.documents import parse_json
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.files.schema import read_object
+from fleetgym.leaderboard.identity import confirm_reference, read_references, write_reference
 from fleetgym.leaderboard.record import (
     RECORD_FORMAT,
     InstanceMark,
@@ -37,6 +38,7 @@ def verify(
     *,
     workers: int = 1,
     out: str | os.PathLike[str] | None = None,
+    all_tasks: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Record:
     """Replay every episode of a submission through the reference evaluator.
@@ -51,7 +53,10 @@ def verify(
         Processes that replay; the record is the same. Scripts that use more than one need
         ``if __name__ == "__main__":``.
     out : path-like, optional
-        Folder to write the record into, as ``<id>.json.gz``.
+        Folder to write the record into, as ``<id>.json.gz``. A reference agent's row also gets its line in the
+        register of references, in the folder above `submissions`.
+    all_tasks : bool
+        Play every task of a reference agent's row again, not only some.
     progress : callable, optional
         Called with the numbers of replayed and of all episodes.
 
@@ -74,9 +79,16 @@ def verify(
         episodes = _replayed(files, workers, progress)
     except DataError as error:
         raise error if error.source else error.in_file(Path(folder) / EPISODES) from None
+    board = Path(os.path.abspath(folder)).parents[1]
+    try:
+        reference = confirm_reference(files, read_references(board).get(files.id), all_tasks=all_tasks)
+    except DataError as error:
+        raise error if error.source else error.in_file(Path(folder) / DECLARATION) from None
     record = make_record(files, episodes)
     if out is not None:
         write_record(out, record)
+        if reference is not None:
+            write_reference(board, reference)
     return record
 
 
