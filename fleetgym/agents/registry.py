@@ -120,8 +120,8 @@ def parse_agent(text: str) -> AgentSpec:
     place, _, attribute = head.rpartition(":")
     if not place or not all(part.isidentifier() for part in attribute.split(".")):
         raise FleetgymError(f"cannot read the agent {text!r}; expected a name, module:Class or file.py:Class")
-    _check_place(place)
-    return AgentSpec(text, head, arguments, is_reference=False)
+    found = _find_place(place)
+    return AgentSpec(text, f"{found}:{attribute}", arguments, is_reference=False)
 
 
 def split_arguments(text: str) -> tuple[str, dict[str, Any]]:
@@ -158,16 +158,20 @@ def split_arguments(text: str) -> tuple[str, dict[str, Any]]:
         ) from None
 
 
-def _check_place(place: str) -> None:
+def _find_place(place: str) -> str:
+    """Return a module, or the path of a file; agents' own folders come first, and need not be named."""
     if place.endswith(".py"):
-        if not Path(place).is_file():
+        ways = [os.path.join(folder, place) for folder in agent_places()] + [place]
+        found = next((way for way in ways if os.path.isfile(way)), None)
+        if found is None:
             raise FleetgymError(f"there is no file {place!r}")
-        return
+        return found
     top = place.partition(".")[0]
     if top not in sys.modules and importlib.util.find_spec(top) is None and not _lies_in(agent_places(), top):
         raise FleetgymError(
             f"there is no module {top!r} on the path; a file is named as path/to/{top}.py:Class"
         )
+    return place
 
 
 def agent_places() -> list[str]:

@@ -308,6 +308,13 @@ def _report_episodes(results: Any) -> int:
                 "calibration",
                 file=sys.stderr,
             )
+    differing = [f"{c.agent} on {c.instance}#{c.scenario}" for c in results.repeat_checks if not c.is_same]
+    if differing:
+        print(
+            f"fleetgym: marked: did something else when {len(differing)} of {len(results.repeat_checks)} episodes were "
+            f"played again: {', '.join(differing[:3])}",
+            file=sys.stderr,
+        )
     return _report_failures(results.episodes)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 from collections.abc import Sequence
 
@@ -11,8 +12,17 @@ from fleetgym.evaluation.agreement import package_versions
 from fleetgym.evaluation.isolation.agent_process import Limits
 from fleetgym.evaluation.isolation.rules import Rules
 from fleetgym.evaluation.jobs import Job, Key, close_agents, run_job
-from fleetgym.evaluation.results import Results, ResultsWriter, SpeedCheck, hash_jobs
+from fleetgym.evaluation.results import (
+    RepeatCheck,
+    Results,
+    ResultsWriter,
+    SpeedCheck,
+    hash_jobs,
+    read_repeat_checks,
+    timings_path,
+)
 from fleetgym.evaluation.results_format import RESULTS_FORMAT, EpisodeResult, Header, InstanceFacts
+from fleetgym.files.documents import canonical_json
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.files.quantities import SEED
 from fleetgym.files.schema import NAME
@@ -88,6 +98,8 @@ class Recording:
                 raise FleetgymError(f"{path}: line {number} is no episode of this run; choose another file")
         self.todo = [job for job in jobs if job.key not in self.done]
         self.speed_checks: list[SpeedCheck] = []
+        checks = [] if self._writer is None else read_repeat_checks(timings_path(self._writer.path))
+        self.repeat_checks: list[RepeatCheck] = [*checks]
 
     def check_speed(self, moment: str) -> None:
         """Measure the machine ``"before"`` or ``"after"`` an official run; nothing for other runs."""
@@ -107,6 +119,32 @@ class Recording:
             self._writer.append(episode)
         self.done[episode.key] = episode
 
+    @property
+    def to_repeat(self) -> list[Job]:
+        """Jobs that an official run plays a second time: a tenth of each agent's, by a hash of its code and the job."""
+        if self.player.official is None:
+            return []
+        noted = {(check.agent, check.instance, check.scenario) for check in self.repeat_checks}
+        found: list[Job] = []
+        for agent in dict.fromkeys(job.agent for job in self.jobs):
+            code = (self.header.code_sha256 or {}).get(agent, self.header.version)
+            mine = [job for job in self.jobs if job.agent == agent]
+            mine.sort(key=lambda job: hashlib.sha256(canonical_json([code, *job.key]).encode()).digest())
+            found += mine[: max(1, len(mine) // 10)]
+        return [job for job in found if job.key[:3] not in noted]
+
+    def compare(self, again: EpisodeResult) -> None:
+        """Note whether an episode is the same when it is played again; one that a budget cut short says nothing."""
+        first = self.done[again.key]
+        if first.budget_spent_at_window is None and again.budget_spent_at_window is None:
+            same = (first.actions, first.failure) == (again.actions, again.failure)
+            check = RepeatCheck(
+                agent=again.agent, instance=again.instance, scenario=again.scenario, is_same=same
+            )
+            self.repeat_checks.append(check)
+            if self._writer is not None:
+                self._writer.note(check)
+
     def length(self, job: Job) -> int:
         """Return what the time of a job grows with: its decisions, and the options among which each chooses."""
         facts = self.header.instances[job.instance]
@@ -116,7 +154,7 @@ class Recording:
         """Measure the machine once more, sort a complete file, and return the results in the jobs' order."""
         self.check_speed("after")
         episodes = tuple(self.done[job.key] for job in self.jobs if job.key in self.done)
-        results = Results(self.header, episodes, tuple(self.speed_checks))
+        results = Results(self.header, episodes, tuple(self.speed_checks), tuple(self.repeat_checks))
         if self._writer is not None and results.is_complete:
             self._writer.sort(results)
         return results

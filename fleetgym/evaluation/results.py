@@ -46,6 +46,7 @@ class Results:
     header: Header
     episodes: tuple[EpisodeResult, ...]
     speed_checks: tuple[SpeedCheck, ...] = ()  # of an official run
+    repeat_checks: tuple[RepeatCheck, ...] = ()  # of an official run
     source: str = ""  # the file, if it was read from one
 
     @property
@@ -116,7 +117,13 @@ def read_results(path: str | os.PathLike[str], *, allow_incomplete: bool = False
     results, _ = parse_results(text, str(path), allow_incomplete=allow_incomplete)
     timings = read_timings(timings_path(path))
     episodes = tuple(dataclasses.replace(e, timing=timings.get(e.key)) for e in results.episodes)
-    return dataclasses.replace(results, episodes=episodes, speed_checks=read_speed_checks(timings_path(path)))
+    checks = timings_path(path)
+    return dataclasses.replace(
+        results,
+        episodes=episodes,
+        speed_checks=read_speed_checks(checks),
+        repeat_checks=read_repeat_checks(checks),
+    )
 
 
 def parse_results(text: str, source: str = "", *, allow_incomplete: bool = False) -> tuple[Results, int]:
@@ -257,8 +264,23 @@ class SpeedCheck:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class RepeatCheck:
+    """Whether an agent did the same when an official run played an episode of it a second time."""
+
+    agent: str = spec(NAME)
+    instance: str = spec(NAME)
+    scenario: int = spec(Integer())
+    is_same: bool = spec(Flag(), doc="actions and failure are equal")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class _SpeedLine:
     speed_check: SpeedCheck = spec(Nested(SpeedCheck))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _RepeatLine:
+    repeat_check: RepeatCheck = spec(Nested(RepeatCheck))
 
 
 def timing_line(episode: EpisodeResult) -> str:
@@ -297,14 +319,27 @@ def read_speed_checks(path: str | os.PathLike[str]) -> tuple[SpeedCheck, ...]:
     return tuple(line.speed_check for line in _timing_lines(path) if isinstance(line, _SpeedLine))
 
 
+def read_repeat_checks(path: str | os.PathLike[str]) -> tuple[RepeatCheck, ...]:
+    """Return the repeat checks of a timings file.
+
+    Raises
+    ------
+    DataError
+        As `read_timings`.
+    """
+    return tuple(line.repeat_check for line in _timing_lines(path) if isinstance(line, _RepeatLine))
+
+
+def _line_type(line: str) -> Any:
+    kinds = {'{"speed_check"': _SpeedLine, '{"repeat_check"': _RepeatLine}
+    return next((kind for start, kind in kinds.items() if line.startswith(start)), _TimingLine)
+
+
 def _timing_lines(path: str | os.PathLike[str]) -> list[Any]:
     if not os.path.exists(path):
         return []
     lines = read_text(path, MAX_RESULTS_BYTES).split("\n")[:-1]
-    return [
-        _read_line(_SpeedLine if line.startswith('{"speed_check"') else _TimingLine, line, k, str(path))
-        for k, line in enumerate(lines)
-    ]
+    return [_read_line(_line_type(line), line, k, str(path)) for k, line in enumerate(lines)]
 
 
 # -- writing
@@ -405,9 +440,10 @@ class ResultsWriter:
             self._stream.close()  # some systems replace no open file
             write_atomically(os.path.realpath(self.path), results.to_text().encode())
 
-    def note(self, check: SpeedCheck) -> None:
-        """Write a speed check to the timings."""
-        append(self._timings, f"{canonical_json({'speed_check': to_jsonable(check)})}\n".encode())
+    def note(self, check: SpeedCheck | RepeatCheck) -> None:
+        """Write a check of the machine's speed, or of an agent that played again, to the timings."""
+        name = "speed_check" if isinstance(check, SpeedCheck) else "repeat_check"
+        append(self._timings, f"{canonical_json({name: to_jsonable(check)})}\n".encode())
 
     def close(self) -> None:
         """Close both files."""

@@ -18,6 +18,7 @@ from fleetgym.evaluation.isolation.preflight import preflight
 from fleetgym.evaluation.jobs import Job
 from fleetgym.evaluation.recording import JobPlayer, Recording
 from fleetgym.evaluation.results import Results
+from fleetgym.evaluation.results_format import EpisodeResult
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.library import (
     Task,
@@ -222,14 +223,18 @@ def play_jobs(
             agents = {job.agent for job in jobs}
             load_kernels(load_instance(jobs[0].instance), agents)  # not between episodes
         recording.check_speed("before")
-        if executor is None:
-            episodes = play(player, recording.todo, workers)
-        else:
-            episodes = play_on(executor, checked(player, recording.todo), recording.todo, recording.length)
-        for episode in episodes:
+
+        def played(some: Sequence[Job]) -> Iterator[EpisodeResult]:
+            if executor is None:
+                return play(player, some, workers)
+            return play_on(executor, checked(player, some), some, recording.length)
+
+        for episode in played(recording.todo):
             recording.add(episode)
             if progress is not None:
                 progress(len(recording.done), len(jobs))
+        for episode in played(recording.to_repeat):
+            recording.compare(episode)
         return recording.finish()
     finally:
         recording.close()

@@ -12,7 +12,7 @@ from fleetgym.model.instance import Instance
 from fleetgym.model.scenario import Scenario
 
 
-def _serving(name: str, *, stores_days: bool = False) -> Family:
+def _serving(name: str, *, replays: bool = False) -> Family:
     """Return a family of `fleetgym.families.serving`."""
 
     def build(size: str, seed: int, rng: np.random.Generator) -> Instance:
@@ -20,7 +20,7 @@ def _serving(name: str, *, stores_days: bool = False) -> Family:
 
     made = tuple(plans.MULTI_SIZES) if name == "multi" else ()
     sizes = made or tuple(size for other, size in plans.SIZES if other == name)
-    return Family(sizes, build, _replayed_days if stores_days else None)
+    return Family(sizes, build, _replayed_days if replays else None, replays)
 
 
 def _replayed_days(instance: Instance, seed: int, count: int) -> list[Scenario]:
@@ -57,9 +57,9 @@ drop = _serving("drop")
 budget = _serving("budget")
 tail = _serving("tail")
 multi = _serving("multi")
-trace = _serving("trace", stores_days=True)
-warp = _serving("warp", stores_days=True)
-week = _serving("week", stores_days=True)
+trace = _serving("trace", replays=True)
+warp = _serving("warp", replays=True)
+week = _serving("week", replays=True)
 ou_v2 = _serving("ou-v2")
 drop_v2 = _serving("drop-v2")
 budget_v2 = _serving("budget-v2")

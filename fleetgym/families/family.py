@@ -26,6 +26,9 @@ class Family:
     days : callable, optional
         ``days(instance, seed, count)`` returns at most `count` scenarios, for a family that stores days of its own.
         Without it, days are drawn from the instance's processes.
+    replays : bool
+        Whether days are published ones, changed little: who has the source can name them from a history. Newer seasons
+        do not draw such a family.
 
     Examples
     --------
@@ -37,6 +40,7 @@ class Family:
     sizes: tuple[str, ...]
     build: Callable[[str, int, np.random.Generator], Instance]
     days: Callable[[Instance, int, int], Sequence[Scenario]] | None = None
+    replays: bool = False
 
 
 def stream(family: str, size: str, seed: int, number: int) -> np.random.Generator:

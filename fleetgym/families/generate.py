@@ -43,6 +43,18 @@ def families() -> dict[str, Family]:
     return {name: _load(entry) for name, entry in named_entries(GROUP, "family").items()}
 
 
+def replayed_families() -> frozenset[str]:
+    """Return the families of fleetgym whose days are published ones, changed little.
+
+    Examples
+    --------
+    >>> sorted(replayed_families())
+    ['trace', 'warp', 'week']
+    """
+    entries = named_entries(GROUP, "family").values()
+    return frozenset(entry.name for entry in entries if entry.is_reference and _load(entry).replays)
+
+
 def _load(entry: Entry) -> Family:
     try:
         found = entry.load()

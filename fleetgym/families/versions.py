@@ -24,15 +24,18 @@ class Generators:
         Draws a day from an instance's processes, as `fleetgym.model.dynamics.draw_scenario`.
     families : mapping of str to Family
         The families that have changed since, as they were. All others are those of the entry points.
+    draws_replays : bool
+        Whether seasons draw families whose days are published ones, changed little (`Family.replays`).
     """
 
     draw_scenario: Callable[[Instance, np.random.Generator, str], Scenario]
     families: Mapping[str, Family] = dataclasses.field(default_factory=dict)
+    draws_replays: bool = False
 
 
 #: Every version by its number. Whoever changes what a generator draws adds a version, and gives the versions before it
 #: the old function.
-VERSIONS = {1: Generators(draw_scenario)}
+VERSIONS = {1: Generators(draw_scenario, draws_replays=True), 2: Generators(draw_scenario)}
 NEWEST = max(VERSIONS)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,7 +12,9 @@ from markupsafe import Markup
 
 from fleetgym.evaluation.isolation.rules import TIME_CLASSES
 from fleetgym.evaluation.results_format import COST_TERMS
+from fleetgym.families.generate import replayed_families
 from fleetgym.leaderboard.charts import interval_bar
+from fleetgym.leaderboard.open_rows import DIGITS, OpenRow
 from fleetgym.leaderboard.pages import DASH, Column, interval, number
 from fleetgym.leaderboard.record import Record
 from fleetgym.leaderboard.standings import Board, Shift
@@ -202,7 +205,12 @@ def _near_copies(table: Table) -> dict[str, str]:
 def _machine(record: Record) -> str:
     if record.rules is None:
         return DASH
-    return f"{record.rules.machine} (its speed changed meanwhile)" if record.drifted else record.rules.machine
+    told = ["its speed changed meanwhile"] if record.drifted else []
+    if record.differing:
+        told.append(
+            f"{len(record.differing)} of {record.repeated} episodes differed when they were played again"
+        )
+    return f"{record.rules.machine} ({'; '.join(told)})" if told else record.rules.machine
 
 
 def _shift(shift: Shift | None) -> str | tuple[str, str]:
@@ -210,6 +218,33 @@ def _shift(shift: Shift | None) -> str | tuple[str, str]:
         return DASH
     text = f"{shift.mean:+.1f}"
     return (text, f"⚑ (99 %: {interval(shift.interval)})") if shift.is_flagged else text
+
+
+def open_columns(board: Board) -> list[Column]:
+    """Return the columns of the rows of a season that is open: one number a row and family."""
+    rows = board.open_rows
+    families = sorted({family for row in rows for family in row.families})
+    left_out = replayed_families()
+    return [
+        Column(
+            "agent",
+            lambda r: (r.submission.agent.name, r.submission.agent.variant),
+            lambda r: r.id,
+            kind="agent",
+        ),
+        _value("score %", lambda r: r.score, DIGITS, "above best-known; lower is better", kind="score"),
+        *(
+            _value(f"({f})" if f in left_out else f, functools.partial(_percent_of, family=f), DIGITS)
+            for f in families
+        ),
+        Column("division", lambda r: r.submission.agent.division, kind="text"),
+        Column("time class", lambda r: r.submission.agent.time_class, kind="text"),
+        Column("id", lambda r: r.id, kind="code"),
+    ]
+
+
+def _percent_of(row: OpenRow, family: str) -> float | None:
+    return row.families.get(family)
 
 
 def titles(rows: Sequence[TableRow], records: Mapping[str, Record]) -> list[str]:

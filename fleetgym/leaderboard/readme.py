@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fleetgym.leaderboard.columns import columns, fresh_columns
+from fleetgym.leaderboard.columns import columns, fresh_columns, open_columns
 from fleetgym.leaderboard.pages import markdown_table
 from fleetgym.leaderboard.standings import Board
 
@@ -30,6 +30,9 @@ def _markdown(board: Board) -> str:
         ranked = f"Ranked, season {board.season} (fresh), relative to the best known of its own tasks"
         tables.insert(0, (ranked, board.fresh, fresh_columns(board)))
     found = ""
+    if board.open_rows:
+        season = board.open_rows[0].season
+        found = f"**Season {season}, open**\n\n{markdown_table(open_columns(board), board.open_rows)}\n"
     for title, table, shown in tables:
         heads = _SHOWN | {table.head(family) for family in table.families}
         kept = [column for column in shown if column.head in heads]

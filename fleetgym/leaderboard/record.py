@@ -7,12 +7,13 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Protocol
 
 from fleetgym.evaluation.changes import Changes
 from fleetgym.evaluation.isolation.rules import FAILURE_KINDS, ISOLATED, Rules
-from fleetgym.evaluation.results_format import Costs, stated
+from fleetgym.evaluation.results_format import COST_TERMS, Costs, stated
 from fleetgym.files import quantities as q
-from fleetgym.files.documents import read_json, write_json
+from fleetgym.files.documents import parse_json, read_json, write_json
 from fleetgym.files.errors import DataError
 from fleetgym.files.names import FOLDER_NAME
 from fleetgym.files.schema import (
@@ -29,7 +30,7 @@ from fleetgym.files.schema import (
     spec,
 )
 from fleetgym.files.toml import SUITE, read_toml
-from fleetgym.leaderboard.submission import DECLARATION, EPISODES, Submission, read_part
+from fleetgym.leaderboard.submission import DECLARATION, EPISODES, Submission, read_lines, read_part
 
 RECORD_FORMAT = "fleetgym-verified-1"
 KINDS = ("replayed", "fresh")
@@ -96,6 +97,10 @@ class Record:
     episodes: tuple[VerifiedEpisode, ...] = spec(ListOf(Nested(VerifiedEpisode), 1))
     season: str | None = spec(Text(r"\A[a-z0-9][a-z0-9.-]{0,39}\Z", nullable=True), None)
     rules: Rules | None = spec(Nested(Rules, nullable=True), None, doc="of the official run of a fresh row")
+    repeated: int | None = spec(Integer(), None, doc="episodes that the official run played a second time")
+    differing: tuple[str, ...] | None = spec(
+        ListOf(Line(1, 220)), None, doc="those of them in which the agent did something else"
+    )
     drifted: bool | None = spec(
         Flag(), None, doc="whether the machine's speed changed beside the official run"
     )
@@ -141,14 +146,26 @@ def read_record(path: str | os.PathLike[str]) -> Record:
         raise error.in_file(path) from None
 
 
-def check_unchanged(record: Record, folder: Path, rewritten: Mapping[str, str]) -> None:
+class Declared(Protocol):
+    """What repeats a submission's declaration: a record, or the public part of one."""
+
+    @property
+    def submission(self) -> Submission:
+        """What was declared."""
+
+    @property
+    def declaration_sha256(self) -> str:
+        """Checksum of the file that declared it."""
+
+
+def check_unchanged(record: Declared, folder: Path, rewritten: Mapping[str, str]) -> None:
     """Raise if a submission is no longer what was verified.
 
     Compared are the declaration's checksum, that of the episodes, and what the record repeats of the declaration.
 
     Parameters
     ----------
-    record : Record
+    record : Declared
     folder : Path
         The submission's.
     rewritten : mapping of str to str
@@ -170,7 +187,50 @@ def check_unchanged(record: Record, folder: Path, rewritten: Mapping[str, str]) 
             raise DataError("the record says something else; run `fleetgym verify` again", source=str(part))
 
 
-def _declares(record: Record, found: Submission) -> bool:
+def check_claims(record: Record, folder: Path) -> None:
+    """Raise if a replayed row's numbers are not those that its submission claims, which `verify` found to be right.
+
+    Parameters
+    ----------
+    record : Record
+        Of a submission that is unchanged, see `check_unchanged`.
+    folder : Path
+        The submission's.
+
+    Raises
+    ------
+    DataError
+        With the task, or the number of tasks, that the record was given by somebody else.
+    """
+    count = record.submission.run.episodes
+    lines = read_lines(read_part(folder, EPISODES).data, 1 + count)
+    next(lines)
+    told = "the record says something else; run `fleetgym verify` again"
+    source = str(folder / EPISODES)
+    if len(record.episodes) != count:
+        raise DataError(
+            f"{count} episodes, {len(record.episodes)} of them in the record: {told}", source=source
+        )
+    for k, (line, episode) in enumerate(zip(lines, record.episodes, strict=True), start=1):
+        claim = parse_json(line)
+        mine = stated(episode)
+        for name in ("instance", "scenario", "forced_outages", "denied", "lost", "budget_spent_at_window"):
+            if claim.get(name) != mine.get(name):
+                raise DataError(told, f"$[{k}].{name}", source)
+        if (claim["failure"] or {}).get("window") != (mine["failure"] or {}).get("window"):
+            raise DataError(told, f"$[{k}].failure", source)
+        for name in ("cost_usd", "miss_share", "unserved_share", *(f"costs.{term}" for term in COST_TERMS)):
+            here, there = (_at(data, name) for data in (mine, claim))
+            if not math.isclose(here, there, rel_tol=1e-9, abs_tol=1e-7 if name.endswith("share") else 1e-9):
+                raise DataError(told, f"$[{k}].{name}", source)
+
+
+def _at(data: Mapping[str, Any], name: str) -> float:
+    first, _, rest = name.partition(".")
+    return float(data[first][rest] if rest else data[first])
+
+
+def _declares(record: Declared, found: Submission) -> bool:
     """Return whether a declaration says what a record repeats of it; its checksum covers format and files."""
     verified = record.submission
     return dataclasses.replace(found, format=verified.format, files=verified.files) == verified

@@ -26,6 +26,7 @@ from fleetgym.scoring.best_known import (
     BestKnownSet,
     best_known_path,
     read_best_known,
+    without_sum,
 )
 
 #: Which files of submissions were rewritten in format 2: their checksums before and after.
@@ -68,6 +69,11 @@ class Season:
         doc="what is new: scenarios of the suite's instances, or as many instances of its families and sizes as well",
     )
     seed: str = spec(Text(r"\A([0-9a-f]{64})?\Z"), "", doc="revealed when the season has ended")
+    rows_sha256: str = spec(
+        Text(r"\A([0-9a-f]{64})?\Z"),
+        "",
+        doc="of the records that the ended season published, see `rows_sha256`",
+    )
     generators: int = spec(
         Integer(1, 10**6), 1, doc="version of what draws the tasks (fleetgym.families.versions)"
     )
@@ -174,8 +180,9 @@ def freeze(board: str | os.PathLike[str], suite: str, date: str) -> Release:
 
 
 def set_sha256(best: BestKnownSet) -> str:
-    """Return the SHA-256 of a set's canonical form."""
-    return canonical_hash(to_jsonable(best))
+    """Return the SHA-256 of a set's canonical form, without the checksums of its values."""
+    tasks = {task: without_sum(known) for task, known in best.tasks.items()}
+    return canonical_hash({**to_jsonable(best), "tasks": tasks})
 
 
 def read_releases(board: str | os.PathLike[str], suite: str) -> list[tuple[Release, BestKnownSet]]:
@@ -208,7 +215,9 @@ def _check_present(present: BestKnownSet, found: list[tuple[Release, BestKnownSe
         changed = sorted(
             task
             for task in {*present.tasks, *frozen.tasks}
-            if present.tasks.get(task) != frozen.tasks.get(task)
+            if len({canonical_hash(without_sum(s.tasks[task])) for s in (present, frozen) if task in s.tasks})
+            > 1
+            or (task in present.tasks) != (task in frozen.tasks)
         )
         raise DataError(
             f"{release.name} was frozen with another value; give the new set a new name",

@@ -24,6 +24,7 @@ from fleetgym.evaluation.isolation.sandbox import check_box
 from fleetgym.evaluation.results_format import EpisodeResult
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.leaderboard.open_rows import publish
 from fleetgym.leaderboard.record import (
     RECORD_FORMAT,
     Record,
@@ -32,7 +33,7 @@ from fleetgym.leaderboard.record import (
 )
 from fleetgym.leaderboard.registers import Season
 from fleetgym.leaderboard.replay import check_one_shot, replay_episode, with_end
-from fleetgym.leaderboard.season import best_known_command, fresh_suite, instances_from
+from fleetgym.leaderboard.season import best_known_command, check_drawn, fresh_suite, instances_from
 from fleetgym.leaderboard.submission import Submission, open_submission
 from fleetgym.leaderboard.submit import copy_code, folder_sha256
 from fleetgym.leaderboard.verify import mark
@@ -41,9 +42,6 @@ from fleetgym.model.library import task_name
 from fleetgym.runtime.variables import environment_variable
 from fleetgym.runtime.version import __version__
 from fleetgym.scoring.best_known import best_known_path, is_same_cost, load_best_known
-
-#: Where, beside a season's tasks, whole records wait for its end.
-RECORDS = "records"
 
 
 def rerun(
@@ -75,8 +73,8 @@ def rerun(
         of the agent's sight and reach. Without them the agent runs in a process of its own only, and the row is not
         ranked.
     out : path-like, optional
-        Folder to write the record into. While the season is open, its actions, which tell much of what the tasks
-        are, stay out of it: the whole record is kept beside the tasks, in `RECORDS`.
+        Folder to write the record into. While the season is open, one number a family is written there: the whole
+        record is kept beside the tasks, see `fleetgym.leaderboard.open_rows`.
     progress : callable, optional
         Called with the numbers of finished and of all episodes.
 
@@ -88,13 +86,14 @@ def rerun(
     Raises
     ------
     FleetgymError
-        If the code is not what was declared, or a best-known cost is missing; in an official run also if the season's
-        seed is public already, or the system cannot isolate agents.
+        If the code is not what was declared, the tasks are of another seed, or a best-known cost is missing; in an
+        official run also if the season's seed is public already, or the system cannot isolate agents.
     DataError
         If the submission is malformed, or the reference evaluator does not confirm an episode.
     """
     if official:
         _check_may_rank(season)
+    check_drawn(season, instances)
     files = open_submission(folder)
     submission = files.submission
     with (
@@ -145,19 +144,17 @@ def rerun(
         season=season.name,
         rules=results.header.official,
         drifted=results.has_drifted or None,
+        repeated=len(results.repeat_checks) if official else None,
+        differing=tuple(
+            task_name(check.instance, check.scenario) for check in results.repeat_checks if not check.is_same
+        )
+        or None,
     )
     if out is not None and season.seed:
         write_record(out, record)
     elif out is not None:
-        write_record(Path(instances) / RECORDS, record)
-        write_record(out, without_actions(record))
+        publish(out, record, season, instances)
     return record
-
-
-def without_actions(record: Record) -> Record:
-    """Return what of a record is public while its season is open."""
-    episodes = (dataclasses.replace(episode, actions=None) for episode in record.episodes)
-    return dataclasses.replace(record, episodes=tuple(episodes))
 
 
 def _check_may_rank(season: Season) -> None:
@@ -189,23 +186,23 @@ def _agent(submission: Submission, code: str | os.PathLike[str] | None) -> Itera
             raise FleetgymError(f"{code} is not the declared code: its checksum is another")
         for place in (code, copy):
             check_nothing_of(place)
-        with environment_variable(AGENT_PATH, copy):  # whose files the agent may see
-            yield _entry_inside(entry, copy)
+        _check_inside(entry, copy)
+        with environment_variable(AGENT_PATH, copy):  # where the entry is found, whatever the copy is called
+            yield entry
         for place in (code, copy):
             check_nothing_of(place)
 
 
-def _entry_inside(entry: str, copy: str) -> str:
-    """Return the name of an agent whose file or module lies in the copy of its code."""
+def _check_inside(entry: str, copy: str) -> None:
+    """Raise unless an agent's file or module lies in the copy of its code."""
     place, _, attribute = split_arguments(entry)[0].rpartition(":")
-    rest = entry.removeprefix(place)
     if place.endswith(".py"):
         path = os.path.realpath(os.path.join(copy, place))
         if os.path.commonpath([path, os.path.realpath(copy)]) != os.path.realpath(copy) or not os.path.isfile(
             path
         ):
             raise FleetgymError(f"{entry!r} lies outside the code's folder")
-        return path + rest
+        return
     top = place.partition(".")[0] if attribute else ""
     importlib.invalidate_caches()
     own = importlib.machinery.PathFinder.find_spec(top, [copy]) if top else None
@@ -213,7 +210,6 @@ def _entry_inside(entry: str, copy: str) -> str:
         raise FleetgymError(
             f"{entry!r} lies outside the code's folder, or has the name of an installed module"
         )
-    return entry
 
 
 def check_nothing_of(folder: str | os.PathLike[str] | None) -> None:

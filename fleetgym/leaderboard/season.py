@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.families.generate import SEEDS, generate, stored_scenarios
+from fleetgym.families.generate import SEEDS, generate, replayed_families, stored_scenarios
 from fleetgym.families.versions import generators
 from fleetgym.files.documents import (
     file_sha256,
     naming,
+    read_json,
     read_text,
     write_atomically,
     write_json,
@@ -45,6 +46,8 @@ from fleetgym.runtime.variables import environment_variable
 SCALE_DIGITS = 4
 #: Where, beside a season's tasks, the actions of their best-known costs lie.
 ACTIONS = "actions"
+#: What a folder of drawn tasks says of its origin.
+DRAWN = "season.json"
 
 
 def new_seed(path: str | os.PathLike[str]) -> str:
@@ -197,11 +200,38 @@ def draw_season(
                 part / "manifest.json",
                 {"format": MANIFEST_FORMAT, **headline_of(season.suite), "entries": made},
             )
+            write_json(part / DRAWN, _drawn(season, seed_sha256(seed), part))
             part.rename(root)
     except BaseException:
         shutil.rmtree(part)
         raise
     return [entry["id"] for entry in made]
+
+
+def check_drawn(season: Season, folder: str | os.PathLike[str]) -> None:
+    """Raise unless a folder's tasks were drawn for a season, from the seed whose checksum was announced.
+
+    Raises
+    ------
+    FleetgymError
+        If they are of another seed, season or version, or were changed since.
+    """
+    path = Path(folder) / DRAWN
+    if not path.is_file() or read_json(path) != _drawn(season, season.seed_sha256, Path(folder)):
+        raise FleetgymError(
+            f"{folder} was not drawn from the seed announced for {season.name}: draw it with `fleetgym season draw`"
+        )
+
+
+def _drawn(season: Season, checksum: str, folder: Path) -> dict[str, Any]:
+    """Return what a folder of drawn tasks says of its origin; the manifest has checksums of all files."""
+    manifest = file_sha256(folder / "manifest.json")
+    return {
+        "season": season.name,
+        "generators": season.generators,
+        "seed_sha256": checksum,
+        "manifest_sha256": manifest,
+    }
 
 
 def add_best_known(board: str | os.PathLike[str], season: Season, folder: str | os.PathLike[str]) -> bool:
@@ -265,9 +295,15 @@ def new_scenarios(season: Season, seed: str, name: str) -> tuple[Instance, list[
 
 
 def _new_instances(season: Season, seed: str) -> Drawn:
-    """Yield as many instances of each family and size as the suite has, from seeds that follow from the season's."""
+    """Yield as many instances of each family and size as the suite has, from seeds that follow from the season's.
+
+    Families that replay published days are left out, unless the season names the first version of the generators.
+    """
     count: Counter[str] = Counter()
+    left_out = () if generators(season.generators).draws_replays else replayed_families()
     for entry in map(find_entry, list_instances(season.suite)):
+        if entry.family in left_out:
+            continue
         if entry.family == "toy":
             raise FleetgymError(f"{season.suite} has toys, which no generator makes: draw scenarios of it")
         kind = f"{entry.family}/{entry.size}"

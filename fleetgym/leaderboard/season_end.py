@@ -7,11 +7,11 @@ import re
 import shutil
 from pathlib import Path
 
-from fleetgym.files.documents import read_text, write_atomically
+from fleetgym.files.documents import file_sha256, read_text, write_atomically
 from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.leaderboard.open_rows import RECORDS, OpenRow, open_path, read_open_rows
 from fleetgym.leaderboard.record import Record, read_record, write_record
 from fleetgym.leaderboard.registers import Season, read_registers
-from fleetgym.leaderboard.rerun import RECORDS, without_actions
 from fleetgym.leaderboard.season import (
     ACTIONS,
     best_known_command,
@@ -19,7 +19,7 @@ from fleetgym.leaderboard.season import (
     published_best_known,
     read_seed,
 )
-from fleetgym.leaderboard.standings import read_records
+from fleetgym.leaderboard.standings import rows_sha256
 
 
 def end_season(
@@ -64,27 +64,28 @@ def end_season(
     for path in (best_known, actions):
         if not path.exists():
             raise FleetgymError(f"{path} is missing: {best_known_command(season, private)}")
-    rows = [record for record in read_records(public, "fresh") if record.season == season.name]
-    whole = [_whole(record, private / RECORDS / f"{record.id}.json.gz") for record in rows]
+    rows = read_open_rows(public, season)
+    whole = [_whole(row, private / RECORDS / f"{row.id}.json.gz") for row in rows]
     shutil.copytree(actions, public / "best_known" / suite, dirs_exist_ok=True)
     write_atomically(published_best_known(public, season), best_known.read_bytes())
     for record in whole:
         write_record(public / "fresh" / season.name, record)
-    _reveal(public, season, seed)
+    _reveal(public, season, seed, rows_sha256(public, season.name))
+    for row in rows:
+        open_path(public / "fresh" / season.name, row.id).unlink()
     return [record.id for record in whole]
 
 
-def _whole(record: Record, path: Path) -> Record:
+def _whole(row: OpenRow, path: Path) -> Record:
     if not path.is_file():
-        raise FleetgymError(f"{path} is missing: it holds what {record.id} did; run `fleetgym rerun` again")
-    whole = read_record(path)
-    if without_actions(whole) != without_actions(record):
-        raise DataError("the row on the board says something else", source=str(path))
-    return whole
+        raise FleetgymError(f"{path} is missing: it holds what {row.id} did; run `fleetgym rerun` again")
+    if file_sha256(path) != row.record_sha256:
+        raise DataError("is not the record that the row on the board was made from", source=str(path))
+    return read_record(path)
 
 
-def _reveal(board: Path, season: Season, seed: str) -> None:
-    """Write the seed into the season's table of `seasons.toml`, and leave every other line as it is."""
+def _reveal(board: Path, season: Season, seed: str, rows: str) -> None:
+    """Write the seed and the rows' checksum into the season's table of `seasons.toml`, and leave all other lines."""
     path, done, name = board / "seasons.toml", [], None
     for line in read_text(path).splitlines():
         if line.lstrip().startswith("["):
@@ -95,7 +96,7 @@ def _reveal(board: Path, season: Season, seed: str) -> None:
             continue
         done.append(line)
         if name == season.name and re.match(r"\s*seed_sha256\s*=", line):
-            done.append(f'seed = "{seed}"')
+            done += [f'seed = "{seed}"', f'rows_sha256 = "{rows}"']
     before = path.read_bytes()
     write_atomically(path, ("\n".join(done) + "\n").encode())
     if seed not in {entry.seed for entry in read_registers(board).seasons}:

@@ -11,7 +11,7 @@ from fleetgym.agents.registry import agent_entries
 from fleetgym.evaluation.isolation.rules import TIME_CLASSES
 from fleetgym.files.documents import write_atomically
 from fleetgym.leaderboard.charts import bars_chart, profile_chart
-from fleetgym.leaderboard.columns import about_columns, columns, fresh_columns, titles
+from fleetgym.leaderboard.columns import about_columns, columns, fresh_columns, open_columns, titles
 from fleetgym.leaderboard.history import history
 from fleetgym.leaderboard.pages import Column, html_table, number, render_page
 from fleetgym.leaderboard.readme import with_tables
@@ -137,6 +137,7 @@ def _board(board: Board, links: _Links | None) -> dict[str, Any]:
         "is_frozen": board.is_frozen,
         "newer": board.newer,
         "which": f" ({sample.about})" if sample else "",
+        "open": _open(board),
         "ranked": _part(f"{board.suite}: ranked, fresh tasks", board.fresh, board.fresh_records, ranked),
         "certified": _part(
             f"{board.suite}: certified costs", board.certified, board.certified_records, certified
@@ -144,6 +145,17 @@ def _board(board: Board, links: _Links | None) -> dict[str, Any]:
         "unknown": _unknown(board.certified, board.certified_records),
         "best_known_title": f"{board.suite}: best-known costs",
         "history": history(board),
+    }
+
+
+def _open(board: Board) -> dict[str, Any] | None:
+    """Return what the template shows of the season that is open, if it has rows."""
+    if not board.open_rows:
+        return None
+    season = board.open_rows[0].season
+    return {
+        "season": season,
+        "table": html_table(open_columns(board), board.open_rows, label=f"Season {season}"),
     }
 
 

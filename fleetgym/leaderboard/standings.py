@@ -13,10 +13,13 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fleetgym.families.generate import replayed_families
+from fleetgym.files.documents import canonical_hash, file_sha256
 from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.leaderboard.identity import owner, read_references
-from fleetgym.leaderboard.record import Record, VerifiedEpisode, check_unchanged, read_record
-from fleetgym.leaderboard.registers import Registers, Release, read_registers, read_releases
+from fleetgym.leaderboard.open_rows import OpenRow, read_open_rows
+from fleetgym.leaderboard.record import Record, VerifiedEpisode, check_claims, check_unchanged, read_record
+from fleetgym.leaderboard.registers import Registers, Release, Season, read_registers, read_releases
 from fleetgym.leaderboard.season import published_best_known
 from fleetgym.leaderboard.submission import is_submission_id
 from fleetgym.model.library import find_entry, task_name
@@ -58,6 +61,7 @@ class Board:
     fresh_records: Mapping[str, Record]
     shifts: Mapping[str, Shift]
     owners: Mapping[str, str]  # of each row, see `fleetgym.leaderboard.identity.owner`
+    open_rows: Sequence[OpenRow]  # of the season that is open
     history: Sequence[
         tuple[Release | None, BestKnownSet]
     ]  # the present set last, without a release if not frozen
@@ -74,6 +78,9 @@ def read_records(board: str | os.PathLike[str], kind: str) -> list[Record]:
     root = Path(board)
     registers = read_registers(root)
     gone = {entry.id for entry in registers.withdrawn}
+    for season in registers.seasons if kind == "fresh" else ():
+        _check_rows(root, season)
+    is_open = {season.name for season in registers.seasons if not season.seed}
     files = (
         (root / "verified").glob("*.json.gz") if kind == "replayed" else (root / "fresh").glob("*/*.json.gz")
     )
@@ -86,13 +93,47 @@ def read_records(board: str | os.PathLike[str], kind: str) -> list[Record]:
             raise DataError(
                 f"a row of season {record.season} in the folder of another", "$.season", str(path)
             )
+        if kind == "fresh" and record.season in is_open:
+            message = "season is open: its rows show one number a family, see `fleetgym rerun`"
+            raise DataError(message, "$.season", str(path))
         if record.id in gone:
             continue
         check_unchanged(record, root / "submissions" / record.id, registers.rewritten)
         if kind == "replayed":
             _check_instances(record, path)
+            check_claims(record, root / "submissions" / record.id)
         found.append(record)
     return found
+
+
+def rows_sha256(board: str | os.PathLike[str], season: str) -> str:
+    """Return one checksum of all records of a season, withdrawn ones included."""
+    files = sorted((Path(board) / "fresh" / season).glob("*.json.gz"))
+    return canonical_hash([[path.name, file_sha256(path)] for path in files])
+
+
+def _check_rows(board: Path, season: Season) -> None:
+    if season.rows_sha256 and season.rows_sha256 != rows_sha256(board, season.name):
+        raise DataError(
+            f"the records of season {season.name} are not those that it ended with",
+            source=str(board / "fresh"),
+        )
+
+
+def fresh_table(rows: Mapping[str, Record], suite: str, known: BestKnownSet | None = None) -> Table:
+    """Return the table of fresh rows: families that replay public days are shown, and are no part of the score.
+
+    Parameters
+    ----------
+    rows : mapping
+        Records by the row's key.
+    suite : str
+        Whose families make up the score.
+    known : BestKnownSet, optional
+        As of `fresh_tasks`.
+    """
+    tasks = {key: fresh_tasks(record, known) for key, record in rows.items()}
+    return make_table(tasks, suite=suite, without=replayed_families())
 
 
 def _check_instances(record: Record, path: Path) -> None:
@@ -176,6 +217,8 @@ def _board(
     known = _published(board, season, registers)
     references = read_references(board)
     drawn = {key: fresh_tasks(record, known) for key, record in ranked.items()}
+    still_open = [entry for entry in registers.seasons if entry.suite == suite and not entry.seed]
+    open_rows = [row for entry in still_open for row in read_open_rows(board, entry) if row.is_isolated]
     return Board(
         suite=suite,
         release=best.name,
@@ -190,7 +233,8 @@ def _board(
             for row in make_table({k: public_tasks(r, newer) for k, r in mine.items()}).rows
         },
         season=season,
-        fresh=make_table(drawn, suite=suite),
+        fresh=fresh_table(ranked, suite, known),
+        open_rows=open_rows,
         fresh_records=ranked,
         shifts={
             key: shift(certified[key], drawn[key])

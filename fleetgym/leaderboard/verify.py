@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fleetgym.evaluation.results import hash_jobs
-from fleetgym.evaluation.results_format import Header
+from fleetgym.evaluation.results_format import COST_TERMS, Header
 from fleetgym.files.documents import parse_json
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.files.schema import read_object
@@ -17,6 +18,7 @@ from fleetgym.leaderboard.record import (
     InstanceMark,
     Record,
     VerifiedEpisode,
+    read_record,
     write_record,
 )
 from fleetgym.leaderboard.replay import Claim, replay_claim
@@ -31,6 +33,7 @@ from fleetgym.leaderboard.submission import (
 from fleetgym.leaderboard.workers import in_order
 from fleetgym.model.library import find_entry, list_tasks, load_instance
 from fleetgym.runtime.version import __version__
+from fleetgym.scoring.best_known import is_same_cost
 
 
 def verify(
@@ -53,8 +56,8 @@ def verify(
         Processes that replay; the record is the same. Scripts that use more than one need
         ``if __name__ == "__main__":``.
     out : path-like, optional
-        Folder to write the record into, as ``<id>.json.gz``. A reference agent's row also gets its line in the
-        register of references, in the folder above `submissions`.
+        Folder to write the record into, as ``<id>.json.gz``. Without it, a record that the board has must be equal.
+        A reference agent's row also gets its line in the register of references, in the folder above `submissions`.
     all_tasks : bool
         Play every task of a reference agent's row again, not only some.
     progress : callable, optional
@@ -85,11 +88,30 @@ def verify(
     except DataError as error:
         raise error if error.source else error.in_file(Path(folder) / DECLARATION) from None
     record = make_record(files, episodes)
+    there = board / "verified" / f"{files.id}.json.gz"
+    if out is None and there.is_file():
+        _check_same(record, read_record(there), there)
     if out is not None:
         write_record(out, record)
         if reference is not None:
             write_reference(board, reference)
     return record
+
+
+def _check_same(record: Record, stored: Record, path: Path) -> None:
+    """Raise if a stored record holds something else than the replay; processors round sums differently."""
+    told = "is not what the replay found; write it anew with --out"
+    if [e.task for e in stored.episodes] != [e.task for e in record.episodes]:
+        raise DataError(f"the record {told}", "$.episodes", str(path))
+    for k, (mine, theirs) in enumerate(zip(record.episodes, stored.episodes, strict=True)):
+        is_near = is_same_cost(theirs.cost_usd, mine.cost_usd) and all(
+            abs(getattr(theirs.costs, term) - getattr(mine.costs, term)) <= 1e-9 * max(1.0, mine.cost_usd)
+            for term in COST_TERMS
+        )
+        rest = [dataclasses.replace(e, cost_usd=1.0, costs=mine.costs) for e in (mine, theirs)]
+        rest = [dataclasses.replace(e, miss_share=0.0, unserved_share=0.0) for e in rest]
+        if not is_near or rest[0] != rest[1]:
+            raise DataError(f"the record {told}", f"$.episodes[{k}]", str(path))
 
 
 def make_record(files: SubmissionFiles, episodes: Sequence[VerifiedEpisode]) -> Record:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fleetgym.evaluation.changes import Changes, decode_actions, encode_actions
-from fleetgym.files.documents import read_json, write_atomically, write_json
+from fleetgym.files.documents import canonical_hash, read_json, write_atomically, write_json
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.files.quantities import COST_USD, POSITIVE_COST_USD
 from fleetgym.files.schema import (
@@ -56,6 +56,20 @@ class BestKnown:
     method: str = spec(Text(), doc="what found the actions")
     date: str = spec(DAY)
     proven: bool = spec(Flag(), doc="whether no actions cost less than value_usd")
+    sha256: str = spec(
+        Text(r"\A([0-9a-f]{64})?\Z"),
+        "",
+        doc="of the set's name, the task and all the above; older files have none",
+    )
+
+    def checksum(self, name: str, task: str) -> str:
+        """Return what `sha256` must be in the set of this name."""
+        return canonical_hash([name, task, without_sum(self)])
+
+
+def without_sum(best: BestKnown) -> dict[str, Any]:
+    """Return a value as JSON, without its checksum."""
+    return {key: value for key, value in to_jsonable(best).items() if key != "sha256"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -119,9 +133,20 @@ def read_best_known(path: str | os.PathLike[str]) -> BestKnownSet:
         for name, best in found.tasks.items():
             TASK_NAME.read(name, "$.tasks")
             _check(best, f"$.tasks[{name!r}]")
+        if any(best.sha256 for best in found.tasks.values()):
+            _check_sums(found)
         return found
     except DataError as error:
         raise error.in_file(path) from None
+
+
+def _check_sums(found: BestKnownSet) -> None:
+    for task, best in found.tasks.items():
+        if best.sha256 != best.checksum(found.name, task):
+            raise DataError(
+                "changed since it was written: its checksum is another; `fleetgym best-known search` finds it anew",
+                f"$.tasks[{task!r}]",
+            )
 
 
 def _check(best: BestKnown, path: str) -> None:
@@ -157,7 +182,12 @@ def load_best_known(instances: Iterable[str]) -> BestKnownSet:
 
 
 def write_best_known(path: str | os.PathLike[str], best: BestKnownSet) -> None:
-    """Write a file of best-known values, one number a line so that changes can be reviewed."""
+    """Write a file of best-known values and their checksums, one a line so that changes can be reviewed."""
+    tasks = {
+        task: dataclasses.replace(known, sha256=known.checksum(best.name, task))
+        for task, known in best.tasks.items()
+    }
+    best = dataclasses.replace(best, tasks=tasks)
     text = json.dumps(to_jsonable(best), indent=1, sort_keys=True, allow_nan=False)
     write_atomically(path, text.encode() + b"\n")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from fleetgym.evaluation.results_format import COST_TERMS, Costs
 from fleetgym.files.errors import FleetgymError
@@ -90,7 +90,9 @@ class Table:
         return column_head(family, self.scored)
 
 
-def make_table(rows: Mapping[str, Sequence[Played]], *, suite: str | None = None) -> Table:
+def make_table(
+    rows: Mapping[str, Sequence[Played]], *, suite: str | None = None, without: Container[str] = ()
+) -> Table:
     """Compare rows that have played the same tasks.
 
     What is told of several families together is told of those that make up the score; failures count everywhere.
@@ -101,6 +103,8 @@ def make_table(rows: Mapping[str, Sequence[Played]], *, suite: str | None = None
         Played tasks by the row's key.
     suite : str, optional
         Whose families make up the score: for tasks under another name, such as a season's.
+    without : container of str, optional
+        Families that are no part of the score, whatever the set says.
 
     Raises
     ------
@@ -115,6 +119,7 @@ def make_table(rows: Mapping[str, Sequence[Played]], *, suite: str | None = None
             raise FleetgymError(f"{key} has not played {task_name(*min(missing))}")
     first = next(iter(rows.values()))
     counts_as = scored_families({played.instance: played.family for played in first}, suite)
+    counts_as = {family: head for family, head in counts_as.items() if family not in without} or counts_as
     means = {key: mean_log_ratios(tasks) for key, tasks in rows.items()}
     scores = {key: counted(found, counts_as) for key, found in means.items()}
     order = sorted(rows, key=lambda key: (FamilyMean.of(scores[key]).mean, key))

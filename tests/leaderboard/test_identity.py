@@ -52,7 +52,9 @@ def with_the_actions_of(row: Path, agent: str, tmp_path: Path) -> None:
     """Let a row claim what another agent did."""
     other = lines_of(make_good(tmp_path / "other", agent))[1:]
     head, *mine = lines_of(row)
-    write_lines(row, [head, *({**theirs, "agent": claim["agent"]} for theirs, claim in zip(other, mine, strict=True))])
+    write_lines(
+        row, [head, *({**theirs, "agent": claim["agent"]} for theirs, claim in zip(other, mine, strict=True))]
+    )
 
 
 def test_a_reference_row_is_played_again(row: Path) -> None:
@@ -67,7 +69,9 @@ def test_a_reference_row_is_played_again(row: Path) -> None:
 def test_a_forged_reference_is_refused(row: Path, tmp_path: Path) -> None:
     """Valid actions of another agent, under a reference's name: the replay of costs alone would pass them."""
     with_the_actions_of(row, "random", tmp_path)
-    with pytest.raises(DataError, match=r"agent\.entry: this row is not gh's: the agent does something else on"):
+    with pytest.raises(
+        DataError, match=r"agent\.entry: this row is not gh's: the agent does something else on"
+    ):
         verify(row)
 
 
@@ -89,7 +93,9 @@ def test_under_a_name_of_its_own_it_is_a_submitters(row: Path, tmp_path: Path) -
     assert owner_of(record, row.parents[1]) == "a submitter"
 
 
-def test_rows_of_before_stay_as_of_their_commit(row: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_of_before_stay_as_of_their_commit(
+    row: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """They were verified then; where today's agent does the same, the register says so."""
     board = row.parents[1]
     record = verify(row)
@@ -114,12 +120,16 @@ def verify_known(row: Path, board: Path) -> Record:
 
 def test_the_register_is_strict(row: Path) -> None:
     """A line that is not one names itself."""
-    (row.parents[1] / "references.csv").write_text("id,declaration_sha256,agent_sha256,tasks,as_of\nx,y,,0,z\n")
+    (row.parents[1] / "references.csv").write_text(
+        "id,declaration_sha256,agent_sha256,tasks,as_of\nx,y,,0,z\n"
+    )
     with pytest.raises(DataError, match=r"references\.csv: .*line 2"):
         verify(row)
 
 
-def test_the_checksum_covers_what_an_agent_consists_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_checksum_covers_what_an_agent_consists_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its modules, what these import, data beside them and its settings; not docstrings, comments and layout."""
     import fleetgym.baselines as package
 
@@ -146,7 +156,8 @@ def test_the_checksum_covers_what_an_agent_consists_of(tmp_path: Path, monkeypat
 
 def test_the_checksum_is_the_same_on_every_python() -> None:
     """The syntax that versions show in different ways is left out."""
-    code = 'def f(a, *, b=1):\n    """Say."""\n    return f"{a:>{b}} {1.5}" if a else [*a, {**b}]\n\n\nclass A:\n    x: int = 2\n'
+    function = 'def f(a, *, b=1):\n    """Say."""\n    return f"{a:>{b}} {1.5}" if a else [*a, {**b}]\n'
+    code = f"{function}\n\nclass A:\n    x: int = 2\n"
     expected = "5e4d8234889f0a772b0931120f37fb733b059ff81ec75db349ff5bebb246a331"
     assert canonical_hash(_meaning(ast.parse(code))) == expected
 

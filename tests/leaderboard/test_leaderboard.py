@@ -541,15 +541,26 @@ def test_a_record_under_another_name_is_noticed(board: Path) -> None:
         build_site(board)
 
 
-def test_a_cost_below_the_bound_is_noticed(board: Path) -> None:
-    """A record whose terms add up to less than what anybody can reach is refused."""
-    record = read_record(board / "verified" / "2026-11-21-gh.json.gz")
+def test_an_edited_record_is_noticed(board: Path) -> None:
+    """By the page, which compares what was claimed, and by `verify`, which replays; --out writes it anew."""
+    path, folder = board / "verified" / "2026-11-21-gh.json.gz", board / "submissions" / "2026-11-21-gh"
+    record = read_record(path)
     first, *rest = record.episodes
-    tenth = Costs(**{name: 0.1 * usd for name, usd in dataclasses.asdict(first.costs).items()})
-    forged = dataclasses.replace(first, cost_usd=tenth.total(), costs=tenth)
-    write_record(board / "verified", dataclasses.replace(record, episodes=(forged, *rest)))
-    with pytest.raises(DataError, match="costs less than its lower bound"):
-        make_boards(board)
+    cheap = Costs(**{name: 0.99 * usd for name, usd in dataclasses.asdict(first.costs).items()})
+    edits = {
+        "cost_usd": (dataclasses.replace(first, cost_usd=cheap.total(), costs=cheap), *rest),
+        "lost": (dataclasses.replace(first, lost=first.lost + 1), *rest),
+        "6 of them in the record": tuple(rest),
+    }
+    for reason, episodes in edits.items():
+        write_record(board / "verified", dataclasses.replace(record, episodes=episodes))
+        with pytest.raises(DataError, match=rf"{reason}.*the record says something else"):
+            make_boards(board)
+        with pytest.raises(DataError, match="the record is not what the replay found"):
+            verify(folder)
+        assert verify(folder, out=board / "verified") == record
+    make_boards(board)
+    verify(folder)
 
 
 def test_a_changed_instance_is_noticed(board: Path, own_instances: Path) -> None:
@@ -563,18 +574,48 @@ def test_a_changed_instance_is_noticed(board: Path, own_instances: Path) -> None
         verify(board / "submissions" / "2026-11-21-gh")
 
 
+def write_edited(path: Path, data: dict[str, Any]) -> None:
+    """Write best-known values that were edited, as somebody does who makes the checksums right as well."""
+    for best in data["tasks"].values():
+        best.pop("sha256", None)
+    path.write_text(json.dumps(data))
+
+
+def test_a_flipped_best_known_value_is_noticed(own_instances: Path) -> None:
+    """Every value has a checksum of its own, which `score` and `doctor` read: not a digit changes unseen."""
+    path = best_known_path("fleet-v0")
+    text, rng = path.read_bytes(), np.random.default_rng(4)
+    task = "fleet-v0/toy/two-pools#0"
+    whole = dataclasses.asdict(read_best_known(path).tasks[task])
+    for change in ({"value_usd": 22.5, "proven": False}, {"date": "2026-11-20"}, {"method": "x"}):
+        data = json.loads(text)
+        data["tasks"][task].update(change)
+        path.write_text(json.dumps(data))
+        with pytest.raises(DataError, match=r"two-pools#0.*changed since it was written"):
+            read_best_known(path)
+    flips = 0
+    for place in rng.integers(0, len(text), 300).tolist():
+        flipped = bytearray(text)
+        flipped[place] ^= 1 << int(rng.integers(7))
+        path.write_bytes(flipped)
+        try:
+            found = read_best_known(path)
+        except (DataError, FleetgymError):
+            flips += 1
+        else:  # a blank between tokens
+            assert dataclasses.asdict(found.tasks[task]) == whole
+    assert flips > 250
+
+
 def test_a_changed_best_known_value_is_noticed(board: Path, own_instances: Path) -> None:
     """One best-known value: the frozen set of that name is another, and the replay says what it should be."""
     freeze(board, "fleet-v0", "2026-11-21")
     build_site(board)
     path = best_known_path("fleet-v0")
-    text = path.read_text()
-    assert '"value_usd": 22.0\n' in text
-    path.write_text(
-        text.replace('"value_usd": 22.0\n', '"value_usd": 21.9\n').replace(
-            '"bound_usd": 22.0,', '"bound_usd": 21.9,'
-        )
-    )
+    data = json.loads(path.read_text())
+    (task,) = (t for t, best in data["tasks"].items() if best["value_usd"] == 22.0)
+    data["tasks"][task].update(value_usd=21.9, bound_usd=21.9)
+    write_edited(path, data)
     with pytest.raises(DataError, match=r"bks-.* was frozen with another value") as caught:
         build_site(board)
     assert "fleet-v0/toy/" in caught.value.path
@@ -595,12 +636,12 @@ def test_freezing(board: Path, own_instances: Path) -> None:
     data = json.loads(path.read_text())
     task = "fleet-v0/toy/two-pools#0"
     data["tasks"][task]["method"] = "other"
-    path.write_text(json.dumps(data))
+    write_edited(path, data)
     with pytest.raises(FleetgymError, match="frozen already"):
         freeze(board, "fleet-v0", "2026-11-22")
     data["name"] = "bks-2026-12"
     data["tasks"][task].update({key: 0.5 * data["tasks"][task][key] for key in ("value_usd", "bound_usd")})
-    path.write_text(json.dumps(data))
+    write_edited(path, data)
     (found,) = make_boards(board)
     assert found.newer == "bks-2026-12"
     for row in found.certified.rows:  # one of seven instances, half as dear: each cost ratio grows by 2^(1/7)
@@ -652,7 +693,7 @@ def test_an_older_release_has_a_page_and_no_more(board: Path, own_instances: Pat
     """The README stays with the newest; only suites of which it was frozen are shown, and no row is accused."""
     first = freeze(board, "fleet-v0", "2026-11-21")
     path = best_known_path("fleet-v0")
-    path.write_text(json.dumps({**json.loads(path.read_text()), "name": "bks-2026-12"}))
+    write_edited(path, {**json.loads(path.read_text()), "name": "bks-2026-12"})
     freeze(board, "fleet-v0", "2026-12-01")
     marks = "<!-- table: begin -->\n<!-- table: end -->\n"
     (board / "README.md").write_text(marks)
@@ -670,7 +711,7 @@ def test_a_changed_release_is_noticed(board: Path, own_instances: Path) -> None:
     path = board / "releases" / "fleet-v0" / f"{release.name}.json.gz"
     text = gzip.decompress(path.read_bytes()).decode().replace('"date":"2026', '"date":"2025', 1)
     path.write_bytes(gzip.compress(text.encode()))
-    with pytest.raises(DataError, match="changed since it was frozen"):
+    with pytest.raises(DataError, match="changed since it was (frozen|written)"):
         read_releases(board, "fleet-v0")
 
 
@@ -682,7 +723,7 @@ def test_values_only_fall(board: Path, own_instances: Path) -> None:
     data["name"] = "bks-2026-12"
     found = data["tasks"]["fleet-v0/toy/two-pools#0"]
     found["value_usd"] = found["bound_usd"] = found["value_usd"] + 1.0
-    path.write_text(json.dumps(data))
+    write_edited(path, data)
     with pytest.raises(DataError, match="dearer than in"):
         build_site(board)
 

@@ -15,9 +15,11 @@ from fleetgym.cli import main
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.leaderboard.columns import fresh_columns
+from fleetgym.leaderboard.open_rows import RECORDS, read_open_rows
 from fleetgym.leaderboard.record import read_record, write_record
-from fleetgym.leaderboard.rerun import RECORDS, rerun, without_actions
+from fleetgym.leaderboard.rerun import rerun
 from fleetgym.leaderboard.season import (
+    draw_season,
     fresh_suite,
     instances_from,
 )
@@ -128,6 +130,17 @@ def test_changed_tasks_are_noticed(board: Path, private: Path, tmp_path: Path) -
         rerun(board / "submissions" / "2026-11-21-gh", SEASON, changed, official=False)
 
 
+def test_tasks_of_another_seed_are_noticed(board: Path, private: Path, tmp_path: Path) -> None:
+    """What is played was drawn from the seed that was announced."""
+    draw_season(SEASON, "00" * 32, tmp_path / "other")
+    shutil.copytree(private / "fresh-t", tmp_path / "other" / "fresh-t", dirs_exist_ok=True)
+    for folder in (tmp_path / "other", Path(shutil.copytree(private, tmp_path / "bare"))):
+        if folder.name == "bare":
+            (folder / "season.json").unlink()
+        with pytest.raises(FleetgymError, match="not drawn from the seed announced for t"):
+            rerun(board / "submissions" / "2026-11-21-gh", SEASON, folder, official=False)
+
+
 def test_command_line(board: Path, private: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Seed, draw from the revealed seed, rerun."""
     assert main(["season", "seed", str(tmp_path / "seed"), "--json"]) == 0
@@ -147,11 +160,13 @@ def test_command_line(board: Path, private: Path, tmp_path: Path, capsys: pytest
 @pytest.mark.slow
 def test_official_rerun(private: Path, tmp_path: Path) -> None:
     """Under the rules of an official run the row says which, and costs the same."""
-    folder = submitted(evaluate(["gh"], SUITE), tmp_path / "2026-11-21-gh")
-    record = rerun(folder, SEASON, private, out=tmp_path / "fresh")
+    folder = submitted(evaluate(["gh"], SUITE), tmp_path / "submissions" / "2026-11-21-gh")
+    record = rerun(folder, SEASON, private, out=tmp_path / "fresh" / "t")
     assert record.rules is not None
     assert record.rules.time_class == "reflex"
     plain = rerun(folder, SEASON, private, official=False)
     assert [e.cost_usd for e in record.episodes] == [e.cost_usd for e in plain.episodes]
     assert read_record(private / RECORDS / "2026-11-21-gh.json.gz") == record
-    assert read_record(tmp_path / "fresh" / "2026-11-21-gh.json.gz") == without_actions(record)
+    (public,) = read_open_rows(tmp_path, dataclasses.replace(SEASON, name="t"))
+    assert (public.id, public.is_isolated) == (record.id, True)
+    assert (record.repeated, record.differing) == (1, None)

@@ -123,6 +123,18 @@ def test_code_stays_in_its_folder(private: Path, tmp_path: Path) -> None:
         rerun(folder, SEASON, private, official=False, code=code)
 
 
+def test_a_rerun_repeats(private: Path, tmp_path: Path) -> None:
+    """Name and seed depend on the submission alone, not on the folder that its code is copied to."""
+    text = AGENT.replace(
+        "self.view = view", "self.view, self.rng = view, __import__('numpy').random.default_rng(seed)"
+    )
+    text = text.replace("self.view.fleet_to_action(self.view.fleet)", "self.rng.integers(self.view.nvec)")
+    code, folder = own_code(tmp_path, text)
+    first, second = (rerun(folder, SEASON, private, official=False, code=code) for _ in range(2))
+    assert first == second
+    assert len({episode.cost_usd for episode in first.episodes}) > 7
+
+
 def test_what_python_has_compiled_is_not_run(private: Path, tmp_path: Path) -> None:
     """The checksum is of the sources, so nothing else runs, whatever lies beside them."""
     code, folder = own_code(tmp_path)

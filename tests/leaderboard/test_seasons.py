@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 from fresh_season import SEASON, SEED, write_best_actions
 from places import ROOT
-from submissions import SUITE, make_good
+from submissions import RULES, SUITE, make_good
 
 import fleetgym
 from fleetgym.cli import main
 from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.leaderboard.open_rows import RECORDS, open_path, publish, read_open_rows
 from fleetgym.leaderboard.record import read_record, write_record
 from fleetgym.leaderboard.registers import Season, read_registers
 from fleetgym.leaderboard.rerun import rerun
@@ -35,7 +36,9 @@ from fleetgym.leaderboard.season import (
 )
 from fleetgym.leaderboard.season_check import check_season
 from fleetgym.leaderboard.season_end import end_season
-from fleetgym.leaderboard.standings import make_boards, read_records
+from fleetgym.leaderboard.site import build_site
+from fleetgym.leaderboard.standings import make_boards, read_records, rows_sha256
+from fleetgym.leaderboard.verify import verify
 from fleetgym.model.library import list_instances, load_instance, load_scenarios, task_name
 from fleetgym.model.sets import instances_folder
 from fleetgym.scoring.best_known import (
@@ -186,8 +189,13 @@ def test_an_open_season_keeps_what_was_done_until_it_ends(
     lines += ["scenarios = 2", 'opened = "2026-11-22"', f'seed_sha256 = "{"0" * 64}"', 'seed = ""']
     (board / "seasons.toml").write_text("\n".join(lines) + "\n")
     whole = rerun(folder, SEASON, mine, official=False, out=board / "fresh" / "t")
-    (public,) = read_records(board, "fresh")
-    assert all(episode.actions is None for episode in public.episodes)
+    assert read_records(board, "fresh") == []
+    (public,) = read_open_rows(board, SEASON)
+    assert public.score == round(public.score, 1)
+    assert all(value == round(value, 1) for value in public.families.values())
+    path = open_path(board / "fresh" / "t", public.id)
+    told = path.read_text()
+    assert not [e for e in whole.episodes if f"{e.cost_usd:.4f}"[:-1] in told or task_name(*e.task) in told]
     assert all(episode.actions is not None for episode in whole.episodes)
     (tmp_path / "seed").write_text(f"{SEED}\n")
     words = ["season", "end", "t", "--board", str(board), "--seed-file", str(tmp_path / "seed")]
@@ -195,16 +203,16 @@ def test_an_open_season_keeps_what_was_done_until_it_ends(
     assert main(words) == 2
     assert "actions" in capsys.readouterr().err
     write_best_actions(mine, mine / "actions")
-    forged = dataclasses.replace(public, version="9.9")
-    write_record(board / "fresh" / "t", forged)
-    with pytest.raises(DataError, match="says something else"):
+    write_record(mine / RECORDS, dataclasses.replace(whole, version="9.9"))
+    with pytest.raises(DataError, match="is not the record that the row on the board was made from"):
         end_season(board, SEASON, tmp_path / "seed", mine)
-    write_record(board / "fresh" / "t", public)
+    write_record(mine / RECORDS, whole)
     assert main(words) == 0
+    assert not path.exists()
     assert read_records(board, "fresh") == [whole]
-    assert (board / "seasons.toml").read_text().splitlines() == [
-        line if k != 7 else f'seed = "{SEED}"' for k, line in enumerate(lines)
-    ]
+    ended = (board / "seasons.toml").read_text().splitlines()
+    assert ended.pop(8) == f'rows_sha256 = "{rows_sha256(board, "t")}"'
+    assert ended == [line if k != 7 else f'seed = "{SEED}"' for k, line in enumerate(lines)]
     for path in (mine / "actions").rglob("*.json.gz"):
         kept = board / "best_known" / path.relative_to(mine / "actions")
         assert kept.read_bytes() == path.read_bytes()
@@ -212,6 +220,38 @@ def test_an_open_season_keeps_what_was_done_until_it_ends(
     assert main(["season", "check", "t", "--board", str(board)]) == 0
     assert main(words) == 2
     assert "has ended already" in capsys.readouterr().err
+    first, *rest = whole.episodes
+    best = dataclasses.replace(first, cost_usd=first.best_known_usd or 0.0)
+    scale = best.cost_usd / first.cost_usd
+    costs = {name: scale * usd for name, usd in dataclasses.asdict(first.costs).items()}
+    best = dataclasses.replace(best, costs=type(first.costs)(**costs))
+    for episodes in ((best, *rest), tuple(rest)):
+        write_record(board / "fresh" / "t", dataclasses.replace(whole, episodes=episodes))
+        with pytest.raises(DataError, match="are not those that it ended with"):
+            read_records(board, "fresh")
+
+
+def test_a_copier_of_published_rows_has_nothing_to_copy(private: Path, tmp_path: Path) -> None:
+    """The page of an open season has one number a row and family, and whole records there are refused."""
+    board, mine = tmp_path / "board", Path(shutil.copytree(private, tmp_path / "private"))
+    season = dataclasses.replace(SEASON, seed_sha256="0" * 64)
+    (board / "submissions").mkdir(parents=True)
+    lines = [f'{k} = "{getattr(season, k)}"' for k in ("name", "suite", "opened", "seed_sha256")]
+    (board / "seasons.toml").write_text("\n".join(["[[season]]", "scenarios = 2", *lines]) + "\n")
+    for agent in ("gh", "hold"):
+        folder = make_good(board / "submissions" / f"2026-11-21-{agent}", agent)
+        verify(folder, out=board / "verified")
+        played = rerun(folder, SEASON, mine, official=False)
+        publish(board / "fresh" / "t", dataclasses.replace(played, rules=RULES), season, mine)
+    (found,) = make_boards(board)
+    assert [row.id for row in found.open_rows] == ["2026-11-21-gh", "2026-11-21-hold"]
+    page = build_site(board).read_text()
+    assert "Season t, open" in page
+    whole = read_record(mine / RECORDS / "2026-11-21-gh.json.gz")
+    assert not [e for e in whole.episodes if f"{e.cost_usd:,.0f}" in page and e.cost_usd > 1000]
+    write_record(board / "fresh" / "t", whole)
+    with pytest.raises(DataError, match="season is open"):
+        make_boards(board)
 
 
 def test_whoever_has_the_seed_can_replay_fresh_rows(

@@ -1,0 +1,125 @@
+"""Publish one number a row and family while a season is open; everything else waits for its end.
+
+Costs by task would let anybody submit the cheapest published actions of each task, so they are kept beside the
+private tasks. The public file commits to them by a checksum.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from fleetgym.files.documents import file_sha256, read_json, write_json
+from fleetgym.files.errors import DataError
+from fleetgym.files.names import FOLDER_NAME, SEASON_NAME
+from fleetgym.files.schema import (
+    SHA256,
+    Choice,
+    Flag,
+    Line,
+    MapOf,
+    Nested,
+    Number,
+    read_object,
+    spec,
+    to_jsonable,
+)
+from fleetgym.leaderboard.record import Record, check_unchanged, write_record
+from fleetgym.leaderboard.registers import Season, read_registers
+from fleetgym.leaderboard.submission import Submission
+
+OPEN_FORMAT = "fleetgym-open-row-1"
+#: Where, beside a season's tasks, whole records wait for its end.
+RECORDS = "records"
+_PERCENT = Number(-100.0, 1e9, "%")
+_ENDING = ".open.json"
+#: Digits of percent that are public.
+DIGITS = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OpenRow:
+    """What is public of a row while its season is open."""
+
+    format: str = spec(Choice((OPEN_FORMAT,)))
+    id: str = spec(FOLDER_NAME, doc="of the submission")
+    season: str = spec(SEASON_NAME)
+    submission: Submission = spec(Nested(Submission))
+    declaration_sha256: str = spec(SHA256)
+    version: str = spec(Line(1, 40), doc="of the fleetgym that played")
+    is_isolated: bool = spec(Flag(), doc="whether it is ranked")
+    score: float = spec(_PERCENT, doc="percent above best-known")
+    families: Mapping[str, float] = spec(MapOf(_PERCENT), doc="percent above best-known")
+    record_sha256: str = spec(SHA256, doc="of the whole record, which is published when the season ends")
+
+
+def publish(
+    out: str | os.PathLike[str], record: Record, season: Season, private: str | os.PathLike[str]
+) -> Path:
+    """Keep a whole record beside a season's tasks, and write what is public of it.
+
+    Parameters
+    ----------
+    out : path-like
+        Folder of the season's public rows.
+    record : Record
+        Of kind ``fresh``.
+    season : Season
+        Open.
+    private : path-like
+        What `draw_season` made.
+
+    Returns
+    -------
+    Path
+        The public file.
+    """
+    from fleetgym.leaderboard.standings import fresh_table
+
+    whole = write_record(Path(private) / RECORDS, record)
+    (row,) = fresh_table({record.id: record}, season.suite).rows
+    public = OpenRow(
+        format=OPEN_FORMAT,
+        id=record.id,
+        season=season.name,
+        submission=record.submission,
+        declaration_sha256=record.declaration_sha256,
+        version=record.version,
+        is_isolated=record.is_isolated,
+        score=round(row.score, DIGITS),
+        families={family: round(value, DIGITS) for family, value in row.families.items()},
+        record_sha256=file_sha256(whole),
+    )
+    path = open_path(out, record.id)
+    write_json(path, to_jsonable(public))
+    return path
+
+
+def open_path(folder: str | os.PathLike[str], name: str) -> Path:
+    """Return where the public part of a row lies."""
+    return Path(folder) / f"{name}{_ENDING}"
+
+
+def read_open_rows(board: str | os.PathLike[str], season: Season) -> list[OpenRow]:
+    """Return the rows of an open season that are not withdrawn, the best first.
+
+    Raises
+    ------
+    DataError
+        If a file is malformed, or the submission has changed since it was played.
+    """
+    registers, found = read_registers(board), []
+    gone = {entry.id for entry in registers.withdrawn}
+    for path in sorted((Path(board) / "fresh" / season.name).glob(f"*{_ENDING}")):
+        try:
+            row = read_object(OpenRow, read_json(path))
+            if (row.id, row.season) != (path.name.removesuffix(_ENDING), season.name):
+                raise DataError(f"this is {row.id} of season {row.season}, in another place", "$.id")
+        except DataError as error:
+            raise error.in_file(path) from None
+        if row.id not in gone:
+            check_unchanged(row, Path(board) / "submissions" / row.id, registers.rewritten)
+            found.append(row)
+    return sorted(found, key=lambda row: (row.score, row.id))
