@@ -9,12 +9,14 @@ import importlib.util
 import os
 import shlex
 import shutil
+import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
 from fleetgym.files.documents import canonical_hash, file_sha256
+from fleetgym.files.errors import FleetgymError
 
 #: Longer texts are no names of files.
 _LONGEST_NAME = 200
@@ -155,6 +157,75 @@ def _checksum(path: Path) -> str:
             for name, file in named
         ]
     )
+
+
+# -- all files of a folder
+
+#: A folder with more files than this holds more than an agent.
+_MOST_FILES = 2000
+
+
+def folder_sha256(folder: str | os.PathLike[str]) -> str:
+    """Return one checksum of all files below a folder: of their relative names and their bytes.
+
+    Raises
+    ------
+    FleetgymError
+        If it is no folder, or holds a link.
+    """
+    return canonical_hash([[name, file_sha256(Path(folder) / name)] for name in code_files(folder)])
+
+
+def code_files(folder: str | os.PathLike[str]) -> list[str]:
+    """Return the relative names of the files that code consists of; what Python has compiled is no part of it.
+
+    Raises
+    ------
+    FleetgymError
+        If it is no folder, or holds anything but files and folders.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise FleetgymError(f"{folder} is no folder")
+    found = []
+    for path in sorted(root.rglob("*")):
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise FleetgymError(f"{path} is a link or a device; code is submitted as files")
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc":
+            found.append(path.relative_to(root).as_posix())
+    return found
+
+
+def own_folder_sha256(place: str, apart: Iterable[str | os.PathLike[str]] = ()) -> str | None:
+    """Return one checksum of all files of the folder that an agent's file lies in: it may load each of them.
+
+    Parameters
+    ----------
+    place : str
+        The agent's Python file.
+    apart : iterable of path-like
+        Files that do not belong to the agent, such as the run's results.
+
+    Returns
+    -------
+    str or None
+        None for a module, and for a folder that holds more than an agent: the current one, the home folder, one with a
+        file of `apart`, with links, or with over 2,000 files.
+    """
+    if not place.endswith(".py"):
+        return None
+    folder = Path(os.path.realpath(place)).parent
+    shared = {
+        os.path.realpath(path) for path in ("/", os.getcwd(), os.path.expanduser("~"), tempfile.gettempdir())
+    }
+    if str(folder) in shared or any(Path(os.path.realpath(path)).is_relative_to(folder) for path in apart):
+        return None
+    if any(count > _MOST_FILES for count, _ in enumerate(folder.rglob("*"))):
+        return None
+    try:
+        return folder_sha256(folder)
+    except FleetgymError:  # a link, or a device
+        return None
 
 
 # -- reference agents

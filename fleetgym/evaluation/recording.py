@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from fleetgym.agents.agent_code import own_folder_sha256
 from fleetgym.agents.registry import parse_agent
 from fleetgym.evaluation.agreement import package_versions
 from fleetgym.evaluation.isolation.agent_process import Limits
@@ -87,7 +88,10 @@ class Recording:
     ):
         self.jobs, self.player = list(jobs), player
         _check_names(jobs)
-        self.header = make_header(jobs, suite, player.official, in_process=player.plays_in_process)
+        beside = () if path is None else (path,)
+        self.header = make_header(
+            jobs, suite, player.official, in_process=player.plays_in_process, beside=beside
+        )
         self._writer = None if path is None else ResultsWriter(path, self.header, resume=resume)
         #: Episodes by job, in the order in which they came.
         self.done: dict[Key, EpisodeResult] = {} if self._writer is None else self._writer.done
@@ -172,8 +176,19 @@ def make_header(
     official: Rules | None = None,
     *,
     in_process: bool = False,
+    beside: Iterable[str | os.PathLike[str]] = (),
 ) -> Header:
-    """Return the header of the results file of these jobs; `in_process` says that no agent had a process of its own."""
+    """Return the header of the results file of these jobs.
+
+    Parameters
+    ----------
+    jobs, suite, official
+        As of `Recording`.
+    in_process : bool
+        Whether no agent has a process of its own.
+    beside : iterable of path-like
+        Files of the run, which belong to no agent.
+    """
     parts = [suite] if isinstance(suite, str) else [str(part) for part in suite]
     name = ", ".join(parts)
     if len(parts) > 3 or len(name) > NAME.maximum:
@@ -181,6 +196,11 @@ def make_header(
     instances = {job.instance: None for job in jobs}
     agents = {agent: parse_agent(agent) for agent in dict.fromkeys(job.agent for job in jobs)}
     code = {agent: found.code_sha256 for agent, found in agents.items()}
+    folders = {
+        agent: own_folder_sha256(found.target.rpartition(":")[0], beside)
+        for agent, found in agents.items()
+        if not found.is_reference
+    }
     is_marked = in_process and not all(found.is_reference for found in agents.values())
     return Header(
         format=RESULTS_FORMAT,
@@ -191,6 +211,8 @@ def make_header(
         instances={name: _facts(load_instance(name)) for name in instances},
         official=official,
         code_sha256={agent: checksum for agent, checksum in code.items() if checksum is not None} or None,
+        folder_sha256={agent: checksum for agent, checksum in folders.items() if checksum is not None}
+        or None,
         in_process=is_marked or None,
         packages=package_versions(),
     )

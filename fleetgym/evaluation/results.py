@@ -461,12 +461,13 @@ def _check_same(found: Header, wanted: Header, source: str) -> None:
         "instances": "instances",
         "official": "set of rules",
         "code_sha256": "state of the agents' code or data, which were edited since",
+        "folder_sha256": "state of the files in the agents' folders, which may be loaded by any name",
         "in_process": "way of keeping agents apart",
         "packages": "set of libraries",
     }
     for name, meaning in names.items():
         theirs, ours = getattr(found, name), getattr(wanted, name)
-        if name == "packages" and theirs is None:  # files of earlier versions do not say
+        if name in ("packages", "folder_sha256") and theirs is None:  # files of earlier versions do not say
             continue
         if theirs != ours:
             which = "" if name == "jobs_hash" else _contrast(theirs, ours)

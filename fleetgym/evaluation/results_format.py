@@ -62,6 +62,11 @@ class Header:
         default=None,
         doc="of each agent that did not come with fleetgym: its file, and what it uses of those beside",
     )
+    folder_sha256: Mapping[str, str] | None = spec(
+        MapOf(SHA256),
+        default=None,
+        doc="of those of them whose file lies in a folder of its own: all files there, which the agent may load",
+    )
     in_process: bool | None = spec(
         Flag(),
         default=None,

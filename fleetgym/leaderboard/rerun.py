@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fleetgym.agents.agent_code import folder_sha256
 from fleetgym.agents.registry import AGENT_PATH, parse_agent, split_arguments
 from fleetgym.evaluation.isolation.sandbox import check_box
 from fleetgym.evaluation.results_format import EpisodeResult
@@ -35,7 +36,7 @@ from fleetgym.leaderboard.registers import Season
 from fleetgym.leaderboard.replay import check_one_shot, replay_episode, with_end
 from fleetgym.leaderboard.season import best_known_command, check_drawn, fresh_suite, instances_from
 from fleetgym.leaderboard.submission import Submission, open_submission
-from fleetgym.leaderboard.submit import copy_code, folder_sha256
+from fleetgym.leaderboard.submit import copy_code
 from fleetgym.leaderboard.verify import mark
 from fleetgym.leaderboard.workers import in_order
 from fleetgym.model.library import task_name

@@ -11,11 +11,11 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from fleetgym.agents.agent_code import code_sha256
+from fleetgym.agents.agent_code import code_files, code_sha256, folder_sha256, own_files
 from fleetgym.agents.registry import PROGRAM, parse_agent
 from fleetgym.evaluation.results import Results, hash_jobs, header_line, read_results
 from fleetgym.evaluation.results_format import BRIEF_FORMAT, EpisodeResult
-from fleetgym.files.documents import canonical_hash, file_sha256, naming
+from fleetgym.files.documents import naming
 from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
 from fleetgym.files.schema import read_object
 from fleetgym.leaderboard.replay import check_one_shot
@@ -32,6 +32,9 @@ from fleetgym.leaderboard.submission import (
 from fleetgym.model.library import find_entry, list_tasks, suites, task_name
 from fleetgym.model.sets import unknown
 from fleetgym.scoring.best_known import load_best_known
+
+#: Files that no checksum of a run needs to cover.
+_DOCUMENTS = (".md", ".rst", "LICENSE", "LICENSE.txt", "pyproject.toml", ".gitignore")
 
 _README = """\
 # {name}
@@ -209,12 +212,12 @@ def _check_code(run: Results, agent: str, entry: str, code: Path) -> str:
         copy_code(code, copy)
         played = (run.header.code_sha256 or {}).get(agent)
         if played is not None:
-            _check_played(entry, code, Path(copy), played)
+            _check_played(entry, code, Path(copy), played, (run.header.folder_sha256 or {}).get(agent))
         return folder_sha256(copy)
 
 
-def _check_played(entry: str, code: Path, copy: Path, played: str) -> None:
-    """Refuse a copy of code whose agent has another checksum than what played."""
+def _check_played(entry: str, code: Path, copy: Path, played: str, folder: str | None) -> None:
+    """Refuse a copy of code whose agent, or anything that it could load, has another checksum than what played."""
     place = entry.partition("(")[0].rpartition(":")[0]
     top = place.partition(".")[0]
     names = [place] if place.endswith(".py") else [f"{top}/__init__.py", f"{top}.py"]
@@ -225,6 +228,17 @@ def _check_played(entry: str, code: Path, copy: Path, played: str) -> None:
         raise FleetgymError(
             f"{code / found}, or a file beside it, is not what it was in this run: play it again, or name the folder "
             "with the code that played"
+        )
+    if folder is not None and folder != folder_sha256((copy / found).parent):
+        raise FleetgymError(
+            f"a file in {(code / found).parent} is not what it was in this run: play it again"
+        )
+    known = {file.relative_to(copy).as_posix() for file in own_files(copy / found)}
+    more = [name for name in code_files(copy) if name not in known and not name.endswith(_DOCUMENTS)]
+    if folder is None and more:
+        raise FleetgymError(
+            f"this run says nothing of {code / more[0]}, which the agent may load by a name that it computes: play it "
+            "again from another folder than the code's, with the results in another folder, too"
         )
 
 
@@ -284,40 +298,9 @@ def _write(target: Path, submission: Submission, packed: bytes) -> None:
         raise
 
 
-def folder_sha256(folder: str | os.PathLike[str]) -> str:
-    """Return one checksum of all files below a folder: of their relative names and their bytes.
-
-    Raises
-    ------
-    FleetgymError
-        If it is no folder, or holds a link.
-    """
-    return canonical_hash([[name, file_sha256(Path(folder) / name)] for name in code_files(folder)])
-
-
 def copy_code(code: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
     """Copy the files that code consists of, with their modes, into an empty folder, each read once."""
     for name in code_files(code):
         path = Path(target, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(Path(code, name), path)
-
-
-def code_files(folder: str | os.PathLike[str]) -> list[str]:
-    """Return the relative names of the files that code consists of; what Python has compiled is no part of it.
-
-    Raises
-    ------
-    FleetgymError
-        If it is no folder, or holds anything but files and folders.
-    """
-    root = Path(folder)
-    if not root.is_dir():
-        raise FleetgymError(f"{folder} is no folder")
-    found = []
-    for path in sorted(root.rglob("*")):
-        if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            raise FleetgymError(f"{path} is a link or a device; code is submitted as files")
-        if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc":
-            found.append(path.relative_to(root).as_posix())
-    return found

@@ -13,13 +13,13 @@ import pytest
 from fresh_season import SEASON, SEED
 from submissions import SUITE, declare, lines_of, write_lines
 
-from fleetgym.agents.agent_code import code_sha256
+from fleetgym.agents.agent_code import code_sha256, folder_sha256
 from fleetgym.evaluation.isolation.sandbox import check_box
 from fleetgym.evaluation.results import Results, hash_jobs
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files.errors import FleetgymError
 from fleetgym.leaderboard.rerun import rerun
-from fleetgym.leaderboard.submit import folder_sha256, submit
+from fleetgym.leaderboard.submit import submit
 from fleetgym.leaderboard.verify import verify
 
 AGENT = """
@@ -105,6 +105,28 @@ def test_code_must_be_what_was_declared(private: Path, tmp_path: Path) -> None:
     (code / "mine.py").write_text(AGENT + "# changed\n")
     with pytest.raises(FleetgymError, match="not the declared code"):
         rerun(folder, SEASON, private, official=False, code=code)
+
+
+def test_weights_of_a_computed_name_are_what_played(
+    private: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever lies in the agent's folder may be loaded; a run that cannot say what lay there is refused."""
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "mine.py").write_text(AGENT + "\nWEIGHTS = f'w{1}.txt'\n")
+    (code / "w1.txt").write_text("0.5")
+    (code / "README.md").write_text("Mine.")
+    results = evaluate([f"{code}/mine.py:Mine"], SUITE)
+    monkeypatch.chdir(code)
+    unknown = evaluate(["mine.py:Mine"], SUITE)
+    with pytest.raises(FleetgymError, match=r"says nothing of .*w1\.txt"):
+        submit(unknown, tmp_path / "a", date="2026-11-21", division="open", code=code)
+    monkeypatch.chdir(tmp_path)
+    (code / "w1.txt").write_text("0.6")
+    with pytest.raises(FleetgymError, match="a file in .* is not what it was in this run"):
+        submit(results, tmp_path / "b", date="2026-11-21", division="open", code=code)
+    (code / "w1.txt").write_text("0.5")
+    submit(results, tmp_path / "c", date="2026-11-21", division="open", code=code)
 
 
 def test_code_stays_in_its_folder(private: Path, tmp_path: Path) -> None:

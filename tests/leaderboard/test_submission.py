@@ -17,6 +17,7 @@ from places import ROOT
 from sample_agents import agent as sample
 from submissions import RULES, SUITE, declare, lines_of, submitted, write_lines
 
+from fleetgym.agents.agent_code import folder_sha256
 from fleetgym.cli import main
 from fleetgym.evaluation.results import Results, read_results, timing_line, timings_path
 from fleetgym.evaluation.results_format import Timing
@@ -28,7 +29,7 @@ from fleetgym.leaderboard import submission
 from fleetgym.leaderboard.record import read_record
 from fleetgym.leaderboard.registers import REWRITTEN, read_registers
 from fleetgym.leaderboard.submission import read_submission, submission_id, suite_sha256
-from fleetgym.leaderboard.submit import folder_sha256, submit
+from fleetgym.leaderboard.submit import submit
 from fleetgym.leaderboard.verify import verify
 
 DETAILS = {"date": "2026-11-21", "division": "open", "time_class": "online"}
