@@ -124,10 +124,7 @@ fresh-rows: .venv/ready-dev  ## Play every reference agent on a season's fresh t
 	test -f $(PRIVATE)/fresh-$(SEASON)/best_known.json || FLEETGYM_INSTANCES=$(PRIVATE) \
 		$(BIN)/fleetgym best-known search fresh-$(SEASON)/dev \
 		--name bks-$(SEASON)-fresh-$(SEASON) --out $(PRIVATE)
-	for each in leaderboard/submissions/*-sample-*; do \
-		test -f leaderboard/fresh/$(SEASON)/$$(basename $$each).json.gz || \
-		$(BIN)/fleetgym rerun $$each --season $(SEASON) --instances $(PRIVATE) --workers $(WORKERS) || exit 1; \
-	done
+	$(BIN)/fleetgym rerun leaderboard/submissions/*-sample-* --season $(SEASON) --instances $(PRIVATE) --workers $(WORKERS)
 
 test-lowest:  ## Install the oldest versions that pyproject.toml states, and run a smoke set with them (two minutes)
 	PYTHON="$(PYTHON)" tools/verify_versions.sh lowest 3.11

@@ -7,6 +7,7 @@ import datetime
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,12 @@ def _add_rerun(verb: AddVerb) -> None:
         "  fleetgym rerun leaderboard/submissions/2026-11-21-agh --season 2026-12 --instances private-2026-12\n"
         "  fleetgym rerun 2026-12-01-mine --season 2026-12 --instances private-2026-12 --code checkout/my_agent",
     )
-    p.add_argument("folder", help="the submission")
+    p.add_argument(
+        "folders",
+        nargs="+",
+        metavar="FOLDER",
+        help="submissions; of several, those that are withdrawn or have a row of the season are skipped",
+    )
     p.add_argument("--season", required=True, help="name, as in seasons.toml")
     p.add_argument(
         "--instances", required=True, metavar="FOLDER", help="what `season draw` made, with best-known costs"
@@ -392,14 +398,69 @@ def _season(board: str, name: str) -> Any:
 
 
 def rerun(arguments: argparse.Namespace) -> int:
-    """Run a submission's code on fresh tasks."""
+    """Run the code of submissions on fresh tasks."""
+    from fleetgym.files.errors import FleetgymError, one_line
+
+    season = _season(arguments.board, arguments.season)
+    out = Path(arguments.out or Path(arguments.board) / "fresh" / season.name)
+    several = len(arguments.folders) > 1
+    if several and arguments.code:
+        raise FleetgymError("--code is the folder of one submission's code; rerun the others by themselves")
+    waiting = _to_rerun(arguments, out) if several else list(arguments.folders)
+    if several and not arguments.json:
+        print(f"{len(waiting)} of {len(arguments.folders)} submissions to play, {_most_hours(waiting)}")
+    done, failed = [], []
+    for folder in waiting:
+        try:
+            done.append(_rerun(arguments, folder, season, out))
+        except FleetgymError as error:
+            if not several:
+                raise
+            failed.append(folder)
+            print(f"fleetgym: {plain(f'{folder}: {one_line(error)}')}", file=sys.stderr)
+    if arguments.json:
+        _print_json(done if several else done[0])
+    if failed:
+        print(f"fleetgym: {len(failed)} of {len(waiting)} submissions have no row", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _to_rerun(arguments: argparse.Namespace, out: Path) -> list[str]:
+    """Return the submissions that are not withdrawn and have no row yet."""
+    from fleetgym.leaderboard.open_rows import open_path
+    from fleetgym.leaderboard.registers import read_registers
+    from fleetgym.leaderboard.submission import submission_id
+
+    gone = {entry.id for entry in read_registers(arguments.board).withdrawn}
+    names = {folder: submission_id(folder) for folder in arguments.folders}
+    there = {
+        name
+        for name in names.values()
+        if open_path(out, name).is_file() or (out / f"{name}.json.gz").is_file()
+    }
+    return [folder for folder, name in names.items() if name not in gone | there]
+
+
+def _most_hours(folders: Sequence[str]) -> str:
+    """Return how long submissions may take at most, by their time classes and the tasks of their suites."""
+    from fleetgym.evaluation.isolation.rules import TIME_CLASSES
+    from fleetgym.leaderboard.submission import read_submission
+
+    seconds = 0.0
+    for folder in folders:
+        found = read_submission(folder)
+        seconds += found.run.episodes * TIME_CLASSES[found.agent.time_class]
+    return f"at most {seconds / 3600:,.0f} reference CPU hours by their time classes"
+
+
+def _rerun(arguments: argparse.Namespace, folder: str, season: Any, out: Path) -> dict[str, Any]:
+    """Play one submission, say so, and return its summary."""
     from fleetgym.cli.progress import ProgressBar
     from fleetgym.leaderboard import rerun as running
 
-    season = _season(arguments.board, arguments.season)
-    out = arguments.out or str(Path(arguments.board) / "fresh" / season.name)
+    begun_s = time.monotonic()
     record = running.rerun(
-        arguments.folder,
+        folder,
         season,
         arguments.instances,
         code=arguments.code,
@@ -408,19 +469,20 @@ def rerun(arguments: argparse.Namespace) -> int:
         out=out,
         progress=ProgressBar("playing"),
     )
-    failed = sum(episode.failure is not None for episode in record.episodes)
-    if arguments.json:
-        _print_json(
-            {
-                "submission": record.id,
-                "season": record.season,
-                "episodes": len(record.episodes),
-                "failures": failed,
-            }
+    failures = sum(episode.failure is not None for episode in record.episodes)
+    if not arguments.json:
+        minutes = (time.monotonic() - begun_s) / 60.0
+        print(
+            f"{out}: {record.id}, {len(record.episodes)} episodes, {failures} failures, {minutes:.1f} minutes"
         )
-    else:
-        print(f"{out}/{record.id}.json.gz: {len(record.episodes)} episodes, {failed} failures")
-    return 0
+        if record.differing:
+            print(f"  did something else when played again: {', '.join(record.differing[:3])}")
+    return {
+        "submission": record.id,
+        "season": record.season,
+        "episodes": len(record.episodes),
+        "failures": failures,
+    }
 
 
 def _print_json(data: Any) -> None:
