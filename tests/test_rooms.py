@@ -45,7 +45,7 @@ VERBS = frozenset(
     Choose Combine Compare Compile Compute Connect Convert Count Create Declare Decorate Define Describe
     Do Draft Draw End Enumerate Evaluate Extend Find Finish Fit Fix Generate Give Handle Hold Implement
     Import Improve Judge Keep Lay Let Limit List Load Locate Make Measure Multiply Parse Pay Place Plan
-    Play Predict Price Propose Prove Raise Read Record Redraw Refuse Regenerate Relax Render Replay
+    Play Predict Price Propose Prove Publish Raise Read Record Redraw Refuse Regenerate Relax Render Replay
     Replicate Report Round Route Run Sample Scale Schedule Score Search Select Serve Set Show Shrink
     Simulate Size Solve Sort Split Start State Store Switch Tell Train Tune Turn Unpack Vary Verify Wrap
     Write
