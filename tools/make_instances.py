@@ -29,7 +29,7 @@ from fleetgym.files.documents import canonical_hash, canonical_json, read_json, 
 from fleetgym.files.quantities import COUNT
 from fleetgym.files.schema import to_jsonable
 from fleetgym.model.instance import Instance, instance_schema
-from fleetgym.model.library import MANIFEST_FORMAT, Entry, read_manifest
+from fleetgym.model.library import MANIFEST_FORMAT, Entry, read_manifest, sealed
 from fleetgym.model.scenario import SCENARIO_FORMAT, Scenario, scenario_schema
 from fleetgym.runtime.programs import program
 
@@ -182,13 +182,14 @@ def manifest(entries: list[dict]) -> dict:
         if task.size == "s" and task.seed < SEEDS["test"].start + SAMPLED
     ]
     about = "scenario 0 of the first test instances of each family, in its smallest size"
-    return {
+    found = {
         "format": MANIFEST_FORMAT,
         "headline": list(HEADLINE),
         "merged": [list(group) for group in MERGED],
         "entries": entries,
         "samples": [{"id": f"{PREVIEW}/sample", "about": about, "tasks": sampled}],
     }
+    return sealed(found)
 
 
 def packed(data: object) -> bytes:

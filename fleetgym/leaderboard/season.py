@@ -37,6 +37,7 @@ from fleetgym.model.library import (
     headline_of,
     list_instances,
     load_instance,
+    sealed,
 )
 from fleetgym.model.scenario import SCENARIO_FORMAT, Scenario
 from fleetgym.model.sets import ENVIRONMENT_VARIABLE
@@ -198,7 +199,7 @@ def draw_season(
         with naming(folder):
             write_json(
                 part / "manifest.json",
-                {"format": MANIFEST_FORMAT, **headline_of(season.suite), "entries": made},
+                sealed({"format": MANIFEST_FORMAT, **headline_of(season.suite), "entries": made}),
             )
             write_json(part / DRAWN, _drawn(season, seed_sha256(seed), part))
             part.rename(root)

@@ -90,6 +90,15 @@ class Manifest:
         doc="headline families that rank agents alike; the score counts each list once",
     )
     samples: tuple[Sample, ...] = spec(ListOf(Nested(Sample)), ())
+    sha256: str = spec(
+        Text(r"\A([0-9a-f]{64})?\Z"), "", doc="of the canonical form of all the above; older files have none"
+    )
+
+
+def sealed(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a manifest as JSON with its checksum, without which a flipped name or size would pass."""
+    rest = {key: value for key, value in manifest.items() if key != "sha256"}
+    return {**rest, "sha256": canonical_hash(rest)}
 
 
 #: Path and time of modification of each manifest.
@@ -251,7 +260,10 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
         With file and JSON path of what is wrong.
     """
     try:
-        found = read_object(Manifest, read_json(path))
+        data = read_json(path)
+        found = read_object(Manifest, data)
+        if found.sha256 and data != sealed(data):
+            raise DataError("the file was changed: its checksum is another", "$.sha256")
         families = {entry.family for entry in found.entries}
         for k, family in enumerate(found.headline):
             if family not in families:

@@ -120,6 +120,22 @@ def test_changed_files_are_refused(copy: Path, ending: str) -> None:
     assert str(path) in str(caught.value)
 
 
+def test_a_flipped_manifest_is_noticed(copy: Path) -> None:
+    """Names, sizes and families are in no other checksum."""
+    path, rng = copy / "manifest.json", np.random.default_rng(2)
+    text, before = path.read_bytes(), library.read_manifest(path)
+    caught = 0
+    for place in rng.integers(0, len(text), 300).tolist():
+        flipped = bytearray(text)
+        flipped[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(flipped)
+        try:
+            assert library.read_manifest(path) == before  # a blank between tokens
+        except DataError:
+            caught += 1
+    assert caught > 250
+
+
 @pytest.mark.parametrize("ending", [".json", ".scenarios.json"])
 def test_files_that_are_swapped_once_they_are_hashed_change_nothing(
     copy: Path, monkeypatch: pytest.MonkeyPatch, ending: str
@@ -130,6 +146,7 @@ def test_files_that_are_swapped_once_they_are_hashed_change_nothing(
     expected = load_instance(ROOT / "instances" / "fleet-v0" / "toy" / "two-pools.json")
     scenarios = load_scenarios(ROOT / "instances" / "fleet-v0" / "toy" / "two-pools.json")
     swapped = []
+    assert library.entries()  # the manifest has a checksum of its own
 
     def swapping(hashing: Any) -> Any:
         def swap(*words: Any) -> Any:
@@ -163,6 +180,7 @@ def test_a_set_names_the_families_of_its_score(copy: Path) -> None:
     """By the manifest in its own folder, else by the root; a family that the set lacks is refused, with its place."""
     assert library.counts_as("fleet-v0/toy/drop") == library.counts_as("elsewhere") == {}
     manifest = json.loads((copy / "manifest.json").read_text())
+    manifest.pop("sha256", None)
     (copy / "manifest.json").write_text(json.dumps({**manifest, "headline": ["toy"]}))
     assert list(library.counts_as("fleet-v0")) == ["toy"]
     assert library.counts_as("fleet-v1/dev/ou-s-101") == {}  # not in this manifest
@@ -181,6 +199,7 @@ def test_a_set_merges_families_of_its_score(copy: Path) -> None:
     assert library.counts_as("fleet-v0/toy/drop") == library.counts_as("elsewhere") == {}
     assert library.headline_of("elsewhere") == {"headline": []}
     manifest = json.loads((copy / "manifest.json").read_text())
+    manifest.pop("sha256", None)
     entries = [{**entry, "family": f"toy-{k % 3}"} for k, entry in enumerate(manifest["entries"])]
     named = {**manifest, "entries": entries, "headline": ["toy-0", "toy-1", "toy-2"]}
     path = copy / "manifest.json"

@@ -36,6 +36,7 @@ def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(INSTANCES / "fleet-v0", folder / "fleet-v0")
     path = folder / "manifest.json"
     content = json.loads((INSTANCES / "manifest.json").read_text())
+    content.pop("sha256", None)
     sample = {"id": FEW, "about": "a day and a toy", "tasks": TASKS}
     path.write_text(json.dumps({**content, "samples": [sample]}))
     monkeypatch.setenv(sets.ENVIRONMENT_VARIABLE, str(folder))
@@ -79,6 +80,7 @@ def test_it_has_a_checksum_of_its_own(manifest: Path) -> None:
     split = suite_sha256("fleet-v0/dev")
     both = {suite_sha256(FEW)}
     content = json.loads(manifest.read_text())
+    content.pop("sha256", None)
     content["samples"][0]["tasks"] = ["fleet-v0/dev/ou-s-001#0", "fleet-v0/toy/drop#0"]
     manifest.write_text(json.dumps(content))
     assert len(both | {suite_sha256(FEW)}) == 2
@@ -96,6 +98,7 @@ def test_a_run_of_it_is_submitted_and_verified(manifest: Path, tmp_path: Path) -
     assert [episode.task for episode in record.episodes] == list_tasks(FEW)
     assert record.suite == FEW
     content = json.loads(manifest.read_text())
+    content.pop("sha256", None)
     content["samples"][0]["tasks"][0] = "fleet-v0/dev/ou-s-001#0"
     manifest.write_text(json.dumps(content))
     with pytest.raises(DataError, match="another version"):
@@ -143,6 +146,7 @@ def test_workers_with_another_sample_are_told(manifest: Path) -> None:
 def test_what_is_wrong_with_a_sample_is_named(manifest: Path, changed: dict[str, Any], message: str) -> None:
     """A name that is taken or none, tasks that there are not, a task twice, no task: each with its place."""
     content = json.loads(manifest.read_text())
+    content.pop("sha256", None)
     content["samples"][0] |= changed
     manifest.write_text(json.dumps(content))
     with pytest.raises(DataError, match=message) as caught:

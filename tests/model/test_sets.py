@@ -69,6 +69,7 @@ def package(tmp_path: Path) -> Path:
     shutil.copytree(ROOT / "instances" / "fleet-v1" / "toy", folder / "fleet-v1" / "toy")
     shutil.copy(ROOT / "instances" / "fleet-v1" / "best_known.json", folder / "fleet-v1")
     manifest = json.loads((ROOT / "instances" / "fleet-v1" / "manifest.json").read_text())
+    manifest.pop("sha256", None)
     toys = [entry for entry in manifest["entries"] if "/toy/" in entry["id"]]
     text = json.dumps({**manifest, "entries": toys, "headline": ["toy"], "samples": []})
     (folder / "fleet-v1" / "manifest.json").write_text(text)
