@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fleetgym.evaluation.agreement import differences, machine_facts
 from fleetgym.files.errors import FleetgymError
@@ -64,12 +65,16 @@ def dask_executor(address: str) -> Iterator[Executor]:
 
 def _check_workers(client: Client) -> None:
     """Refuse workers whose results would differ from ours, and say which and why; later ones refuse their jobs."""
-    try:
-        client.wait_for_workers(1, timeout=_START_WAIT_S)
-    except TimeoutError:
-        raise FleetgymError(f"the Dask cluster has had no worker for {_START_WAIT_S} s") from None
+    answers: dict[str, Any] = {}
+    end = time.monotonic() + _START_WAIT_S
+    while not answers:  # a worker that died just now counts as there until the scheduler notices
+        try:
+            client.wait_for_workers(1, timeout=max(end - time.monotonic(), 0.01))
+        except TimeoutError:
+            raise FleetgymError(f"the Dask cluster has had no worker for {_START_WAIT_S} s") from None
+        answers = client.run(machine_facts, on_error="return")
     ours = machine_facts()
-    for worker, theirs in client.run(machine_facts, on_error="return").items():
+    for worker, theirs in answers.items():
         if isinstance(theirs, Exception):
             raise FleetgymError(
                 f"the Dask worker {worker} does not say what it has ({theirs}); install fleetgym {ours['fleetgym']} "

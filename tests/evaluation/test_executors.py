@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
@@ -159,6 +160,14 @@ def test_an_address_that_is_none(monkeypatch: pytest.MonkeyPatch, address: str, 
 # -- a real cluster
 
 
+@pytest.fixture(scope="module", autouse=True)
+def here() -> Iterator[None]:
+    """Be in the folder of the agents, as the workers are: an agent's folder counts where it is not the current one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(TESTS)
+        yield
+
+
 @pytest.fixture(scope="module")
 def expected() -> str:
     """The results file of one process."""
@@ -169,14 +178,9 @@ def expected() -> str:
 def cluster() -> Iterator[Any]:
     """Two workers on this machine, restarted when they die."""
     distributed = pytest.importorskip("distributed")
-    here = TESTS
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, preload=[]
-        ) as made,
-    ):
-        patch.chdir(here)
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, preload=[]
+    ) as made:
         yield made
 
 
@@ -335,7 +339,6 @@ class Dask:
                     return given[-1]
 
                 patch.setattr(executor, "submit", counting)
-                patch.chdir(TESTS)
                 yield executor
         finally:
             self.kill()
@@ -359,8 +362,7 @@ def test_a_dask_worker_that_is_too_old_to_read_a_job(expected: str, tmp_path: Pa
     dask = Dask()
     dask.start()
     try:
-        with dask_executor(dask.address) as executor, pytest.MonkeyPatch.context() as patch:
-            patch.chdir(TESTS)
+        with dask_executor(dask.address) as executor:
             good = dask.processes[-1]
             os.kill(good.pid, signal.SIGSTOP)  # so that the old one gets jobs
             dask.start_worker(PYTHONPATH=str(tmp_path))
@@ -371,8 +373,15 @@ def test_a_dask_worker_that_is_too_old_to_read_a_job(expected: str, tmp_path: Pa
             assert evaluate(AGENTS, SUITE, executor=executor).to_text() == expected
             go_on.join()
             assert old.returncode is not None
-        good.kill()
-        dask.start_worker(PYTHONPATH=str(tmp_path))
+            client = executor._client  # type: ignore[attr-defined]
+            before = set(client.scheduler_info()["workers"])
+            good.kill()
+            dask.start_worker(PYTHONPATH=str(tmp_path))
+            for _ in range(600):  # until the scheduler knows that one is gone and one has come
+                workers = set(client.scheduler_info()["workers"])
+                if len(workers) == 1 and not workers & before:
+                    break
+                time.sleep(0.1)
         said = r"the Dask worker tcp://.* does not say what it has .*; install fleetgym \S+ there"
         with pytest.raises(FleetgymError, match=said), dask_executor(dask.address):
             pass
