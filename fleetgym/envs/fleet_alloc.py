@@ -279,7 +279,8 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
         return self._viewer.render()
 
     def close(self) -> None:
-        """Close the window that ``render_mode="human"`` opened."""
+        """End the episode, and close the window that ``render_mode="human"`` opened; `reset` begins anew."""
+        self._scenario = None
         self._viewer.close()
 
     # -- what there is to see -----------------------------------------------------------------------------

@@ -217,6 +217,7 @@ class FleetAllocVectorEnv(PortableEnv, VectorEnv):
         DataError
             For a scenario that does not fit the instances; likewise.
         """
+        self._check_open()
         options = reset_options(options, "scenario", "reset_mask")
         rows = self._reset_mask(options.pop("reset_mask", None))
         seeds = self._seeds(seed)
@@ -398,9 +399,12 @@ class FleetAllocVectorEnv(PortableEnv, VectorEnv):
             If an action is not valid; nothing has happened then.
         ResetNeeded
             Before the first reset, and after an episode's end where `autoreset_mode` is ``Disabled``.
+        ClosedEnvironmentError
+            After `close`.
         """
         if not self._begun:
             raise gymnasium.error.ResetNeeded("call reset() before step()")
+        self._check_open()
         over = self._over
         any_over = bool(over.any())
         if self.autoreset_mode == AutoresetMode.DISABLED and any_over:
@@ -464,6 +468,10 @@ class FleetAllocVectorEnv(PortableEnv, VectorEnv):
     def action_masks(self) -> np.ndarray:
         """Return which options fit the availability and budget seen last: bool (N, sum of nvec)."""
         return self._batch.mask
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise gymnasium.error.ClosedEnvironmentError("these environments are closed: make them anew")
 
     def close_extras(self, **kwargs: Any) -> None:
         """Let the threads go."""

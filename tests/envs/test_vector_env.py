@@ -452,3 +452,18 @@ def test_a_data_loader_steps_a_batch_that_its_worker_inherits() -> None:
     for rewards in played:
         assert np.array_equal(rewards, envs.step(actions)[1])
     envs.close()
+
+
+def test_nothing_happens_after_close() -> None:
+    """A step of what is closed would be of an episode that nobody began."""
+    single = gymnasium.make("fleetgym:FleetAlloc-v0", instance="fleet-v0/toy/two-pools")
+    single.reset(seed=0)
+    single.close()
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        single.step(single.action_space.sample())
+    batch = gymnasium.make_vec("fleetgym:FleetAlloc-v0", num_envs=2, instance="fleet-v0/toy/two-pools")
+    batch.reset(seed=0)
+    batch.close()
+    for act in (lambda: batch.step(batch.action_space.sample()), batch.reset):
+        with pytest.raises(gymnasium.error.ClosedEnvironmentError):
+            act()
