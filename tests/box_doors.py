@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import glob
 import json
+import mmap
 import os
 import platform
 import signal
@@ -38,6 +39,9 @@ _CALLS = {
         "perf_event_open": 298,
         "shmget": 29,
         "shmat": 30,
+        "mincore": 27,
+        "readahead": 187,
+        "msgget": 68,
     },
     "aarch64": {
         "add_key": 217,
@@ -48,6 +52,9 @@ _CALLS = {
         "perf_event_open": 241,
         "shmget": 194,
         "shmat": 196,
+        "mincore": 232,
+        "readahead": 213,
+        "msgget": 186,
     },
 }.get(platform.machine(), {})
 _SESSION, _USER = -3, -4
@@ -611,6 +618,55 @@ def _(places: dict[str, Any]) -> Any:
 @door("the machine's name")
 def _(places: dict[str, Any]) -> Any:
     return socket.gethostname() == places["host"] and places["host"]
+
+
+# -- traces in the page cache, which the next episode could read
+
+
+@door("drop a file from the page cache")
+def _(places: dict[str, Any]) -> Any:
+    with open(sys.executable, "rb") as stream:
+        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    return "dropped"
+
+
+@door("read a file ahead into the page cache")
+def _(places: dict[str, Any]) -> Any:
+    with open(sys.executable, "rb") as stream:
+        return _call("readahead", stream.fileno(), 0, 4096) + 1
+
+
+@door("tell whether the page cache holds a file, by a read that does not wait")
+def _(places: dict[str, Any]) -> Any:
+    with open(sys.executable, "rb") as stream:
+        return os.preadv(stream.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT)
+
+
+@door("tell whether the page cache holds a file, by its mapping")
+def _(places: dict[str, Any]) -> Any:
+    with (
+        open(sys.executable, "rb") as stream,
+        mmap.mmap(stream.fileno(), 4096, access=mmap.ACCESS_COPY) as pages,
+    ):
+        held, start = (ctypes.c_ubyte * 1)(), ctypes.c_char.from_buffer(pages)
+        try:
+            return _call("mincore", ctypes.addressof(start), 4096, ctypes.addressof(held)) + 1
+        finally:
+            del start
+
+
+@door("System V shared memory that nobody holds")
+def _(places: dict[str, Any]) -> Any:
+    made = _call("shmget", 0, 2**20, 0o1600)
+    _LIBC.shmctl(made, 0, None)  # removes it
+    return made + 1
+
+
+@door("System V message queue")
+def _(places: dict[str, Any]) -> Any:
+    made = _call("msgget", 0, 0o1600)
+    _LIBC.msgctl(made, 0, None)  # removes it
+    return made + 1
 
 
 def _is_outside(places: dict[str, Any]) -> str:

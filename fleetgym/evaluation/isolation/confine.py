@@ -27,31 +27,39 @@ CALLS = {
 NOBODY = 65534
 _FILE_BYTES = 256 * 2**20  # of one file, also of one in memory
 
-#: System calls that no agent needs, and that reach what the namespaces do not part.
-REFUSED_CALLS = (
-    # keyrings, which outlive a process
-    *("add_key", "request_key", "keyctl"),
-    # other processes' memory and state
-    *("ptrace", "process_vm_readv", "process_vm_writev", "kcmp", "pidfd_getfd", "process_madvise"),
-    # the files' arrangement
-    *("mount", "umount2", "pivot_root", "chroot", "setns", "unshare", "open_tree", "move_mount"),
-    *("fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr"),
-    *("open_by_handle_at", "name_to_handle_at", "mknod", "mknodat", "quotactl", "quotactl_fd"),
-    # locks and watches on files, which others see although the files are read-only
-    *("flock", "inotify_init", "inotify_init1", "inotify_add_watch", "fanotify_init", "fanotify_mark"),
-    # work that this filter does not see, or that is not counted
-    *("io_uring_setup", "io_uring_enter", "io_uring_register", "userfaultfd", "bpf", "perf_event_open"),
-    # the machine
-    *("kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module", "reboot"),
-    *("swapon", "swapoff", "acct", "syslog", "settimeofday", "clock_settime", "adjtimex", "clock_adjtime"),
-    *("sethostname", "setdomainname", "iopl", "ioperm", "vhangup", "lookup_dcookie", "nfsservctl"),
-)
+#: System calls that agents may make; all others do not exist for them, so that C libraries do without. Missing are
+#: those that reach what the namespaces do not part: keyrings, other processes' memory, mounts, locks and watches on
+#: files, shared memory without files, the state of the page cache, and work that is not counted.
+ALLOWED_CALLS = """
+    accept accept4 access alarm arch_prctl bind brk capget chdir chmod chown clock_getres clock_gettime
+    clock_nanosleep close close_range connect copy_file_range creat dup dup2 dup3 epoll_create epoll_create1
+    epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd eventfd2 execve execveat exit exit_group faccessat
+    faccessat2 fallocate fchdir fchmod fchmodat fchown fchownat fdatasync fgetxattr flistxattr fork fstat fstatfs
+    fsync ftruncate futex futex_waitv futimesat get_mempolicy get_robust_list getcpu getcwd getdents getdents64
+    getegid geteuid getgid getgroups getitimer getpeername getpgid getpgrp getpid getppid getpriority getrandom
+    getresgid getresuid getrlimit getrusage getsid getsockname getsockopt gettid gettimeofday getuid getxattr
+    ioctl kill lchown lgetxattr link linkat listen listxattr llistxattr lseek lstat madvise mbind membarrier
+    memfd_create mkdir mkdirat mlock mlock2 mmap mprotect mremap msync munlock munmap nanosleep newfstatat open
+    openat openat2 pause pidfd_open pidfd_send_signal pipe pipe2 pkey_alloc pkey_free pkey_mprotect poll ppoll
+    prctl pread64 preadv prlimit64 pselect6 pwrite64 pwritev read readlink readlinkat readv recvfrom recvmmsg
+    recvmsg rename renameat renameat2 restart_syscall rmdir rseq rt_sigpending rt_sigprocmask rt_sigqueueinfo
+    rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_tgsigqueueinfo sched_get_priority_max sched_get_priority_min
+    sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval sched_setaffinity
+    sched_setattr sched_setparam sched_setscheduler sched_yield select sendfile sendmmsg sendmsg sendto
+    set_mempolicy set_robust_list set_tid_address setfsgid setfsuid setgid setgroups setitimer setpgid setpriority
+    setregid setresgid setresuid setreuid setrlimit setsid setsockopt setuid shutdown sigaltstack signalfd
+    signalfd4 socketpair splice stat statfs statx symlink symlinkat sysinfo tee tgkill time timer_create
+    timer_delete timer_getoverrun timer_gettime timer_settime timerfd_create timerfd_gettime timerfd_settime times
+    tkill truncate umask uname unlink unlinkat utime utimensat utimes vfork vmsplice wait4 waitid write writev
+""".split()  # noqa: SIM905
 # From <seccomp.h>.
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _NOT_EQUAL, _EQUAL, _MASKED_EQUAL = 1, 4, 7
-# From <fcntl.h>: locks of both kinds, leases and notices.
-_FILE_LOCKS = (5, 6, 7, 37, 38, 1024, 1026)
-_EPERM, _ENOSYS, _EAFNOSUPPORT, _ENOLCK = 1, 38, 97, 37
+# From <fcntl.h>: all commands but locks of both kinds, leases and notices.
+_FILE_COMMANDS = (0, 1, 2, 3, 4, 8, 9, 10, 11, 15, 16, 1030, 1031, 1032, 1033, 1034)
+# From <sched.h>: all namespaces.
+_NEW_NAMESPACES = 0x7E020000
+_EAFNOSUPPORT, _ENOSYS = 97, 38
 
 
 class _Comparison(ctypes.Structure):
@@ -154,24 +162,27 @@ class _Filter:
         OSError
             If the filter cannot be loaded.
         """
-        self._context = self._library.seccomp_init(_ALLOW)
-        for name in REFUSED_CALLS:
-            self._refuse(name, _EPERM)
-        for command in _FILE_LOCKS:
-            self._refuse("fcntl", _ENOLCK, (1, _EQUAL, command, 0))
-        # Namespaces of one's own; glibc turns to clone where there is no clone3, whose flags a filter cannot read.
-        self._refuse("clone", _EPERM, (0, _MASKED_EQUAL, _NEW_USER, _NEW_USER))
-        self._refuse("clone3", _ENOSYS)
+        self._context = self._library.seccomp_init(_ERRNO | _ENOSYS)
+        for name in ALLOWED_CALLS:
+            self._add(name, _ALLOW)
+        for command in _FILE_COMMANDS:
+            self._add("fcntl", _ALLOW, (1, _EQUAL, command, 0))
+        # glibc turns to clone where there is no clone3, whose flags a filter cannot read.
+        self._add("clone", _ALLOW, (0, _MASKED_EQUAL, _NEW_NAMESPACES, 0))
         # Sockets between its own processes alone: virtual machines' sockets pass network namespaces.
-        self._refuse("socket", _EAFNOSUPPORT, (0, _NOT_EQUAL, socket.AF_UNIX, 0))
-        self._refuse("rt_sigaction", 0, (0, _EQUAL, signal.SIGCHLD, 0), (1, _NOT_EQUAL, 0, 0))
+        self._add("socket", _ALLOW, (0, _EQUAL, socket.AF_UNIX, 0))
+        self._add("socket", _ERRNO | _EAFNOSUPPORT, (0, _NOT_EQUAL, socket.AF_UNIX, 0))
+        # With a flag a read tells whether another episode has read the same file.
+        for name in ("preadv2", "pwritev2"):
+            self._add(name, _ALLOW, (5, _EQUAL, 0, 0))
+        self._add("rt_sigaction", _ALLOW, (0, _NOT_EQUAL, signal.SIGCHLD, 0))
+        self._add("rt_sigaction", _ALLOW, (0, _EQUAL, signal.SIGCHLD, 0), (1, _EQUAL, 0, 0))
+        self._add("rt_sigaction", _ERRNO, (0, _EQUAL, signal.SIGCHLD, 0), (1, _NOT_EQUAL, 0, 0))
         if self._library.seccomp_load(self._context) != 0:
             raise OSError("libseccomp cannot load the filter of system calls")
 
-    def _refuse(self, name: str, errno: int, *conditions: tuple[int, int, int, int]) -> None:
+    def _add(self, name: str, action: int, *conditions: tuple[int, int, int, int]) -> None:
         number = self._library.seccomp_syscall_resolve_name(name.encode())
         array = (_Comparison * max(1, len(conditions)))(*(_Comparison(*each) for each in conditions))
-        if number != -1:  # the library knows the call
-            self._library.seccomp_rule_add_array(
-                self._context, _ERRNO | errno, number, len(conditions), array
-            )
+        if number >= 0:  # this machine has the call, and the library knows it
+            self._library.seccomp_rule_add_array(self._context, action, number, len(conditions), array)
