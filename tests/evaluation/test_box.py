@@ -231,8 +231,49 @@ def test_an_agent_in_what_is_hidden_is_refused(tmp_path: Path, monkeypatch: pyte
             FleetgymError, match=rf"{own}/an_agent\.py lies in {tmp_path}/results, which is hidden"
         ):
             visible.visible_files(name, hidden)
-    assert str(own) in visible.visible_files(None, [])
-    assert str(own) not in visible.visible_files(None, hidden)
+    assert f"{own}/an_agent.py" in visible.visible_files("an_agent:Mine", [])
+    assert not [path for path in visible.visible_files(None, []) if path.startswith(str(own))]
+
+
+def test_the_folder_of_a_script_is_not_visible(box: None, tmp_path: Path) -> None:
+    """Python puts it on the module path; the box shows an agent its own files alone, whatever lies about."""
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "season.seed").write_text("5e" * 32)
+    os.mkfifo(own / "fifo")
+    (own / "helper.py").write_text("X = 1\n")
+    (own / "agent.py").write_text(
+        "import os, sys\n\n\nclass Mine:\n    def reset(self, view, *, seed):\n        self.view = view\n"
+        "        found = [n for p in sys.path for n in ([p] if os.path.isdir(p) else []) for n in os.listdir(n)]\n"
+        "        raise RuntimeError(','.join({*found} & {'season.seed', 'fifo', 'helper.py', 'script.py'}) or 'none')\n"
+        "\n    def act(self, observation, info):\n        return self.view.fleet_to_action(self.view.fleet)\n"
+    )
+    script = own / "script.py"
+    script.write_text(
+        "import sys\nfrom fleetgym import evaluate\n"
+        "r = evaluate([sys.argv[1]], 'fleet-v0/toy/two-pools', official='reflex')\n"
+        "print(r.episodes[0].failure.message)\n"
+    )
+    (tmp_path / "agent").mkdir()
+    shutil.copy(own / "agent.py", tmp_path / "agent")
+    command = [sys.executable, str(script), f"{tmp_path}/agent/agent.py:Mine"]
+    done = subprocess.run(command, cwd="/", capture_output=True, text=True, check=True)
+    assert "RuntimeError: none" in done.stdout, done.stdout
+
+
+def test_packages_that_are_installed_in_place_are_visible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without what lies beside them."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "work" / "package").mkdir(parents=True)
+    (tmp_path / "work" / "package" / "__init__.py").touch()
+    (tmp_path / "work" / "module.py").touch()
+    (tmp_path / "work" / "season.seed").touch()
+    (tmp_path / "site" / "work.pth").write_text(f"import sys\n{tmp_path}/work\n")
+    monkeypatch.setattr(visible.site, "getsitepackages", lambda: [str(tmp_path / "site")])
+    shown = {path for path in visible.visible_files(None, []) if path.startswith(str(tmp_path / "work"))}
+    assert shown == {f"{tmp_path}/work/package", f"{tmp_path}/work/module.py"}
 
 
 def test_a_folder_of_everything_is_refused(tmp_path: Path) -> None:

@@ -58,8 +58,8 @@ def visible_files(agent: str | None, hidden: Iterable[str]) -> list[str]:
     """Return the folders and files that an agent may see; nothing else exists for it.
 
     They are the system's programs and libraries, Python and its installed packages, fleetgym, the agent's own files,
-    what ``FLEETGYM_SHOW`` names, and the compiled kernels. Sockets, pipes and devices beside an agent are no files of
-    its own.
+    what ``FLEETGYM_SHOW`` names, and the compiled kernels. Other folders of the module path, such as a script's own or
+    those of ``PYTHONPATH``, are not shown. Sockets, pipes and devices beside an agent are no files of its own.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def visible_files(agent: str | None, hidden: Iterable[str]) -> list[str]:
 
     kept = [os.path.realpath(place) for place in hidden]
     folders = [*_SYSTEM, *_SETTINGS, *_python(), *_shared_libraries(), str(PACKAGE), str(reference_agents())]
-    folders += [p for p in module_path() if not _is_shared(p, kept) and not _hidden_around(p, kept)]
+    folders += [place for place in _packages_elsewhere() if not _hidden_around(place, kept)]
     folders += _named(SHOW_VARIABLE)
     if (cache := cache_folder()) is not None:
         folders.append(str(cache))
@@ -102,6 +102,28 @@ def _python() -> list[str]:
     if site.ENABLE_USER_SITE and site.USER_SITE:
         places.append(site.USER_SITE)
     return [place for place in places if place not in ("/", os.path.expanduser("~"))]
+
+
+def _packages_elsewhere() -> Iterator[str]:
+    """Yield the packages and modules in folders that a ``.pth`` file names, and nothing else that lies there.
+
+    These are packages installed in place. Beside them, their folders hold whatever a developer keeps there.
+    """
+    users = [site.USER_SITE] if site.ENABLE_USER_SITE and site.USER_SITE else []
+    for site_folder in [*site.getsitepackages(), *users]:
+        for path in sorted(Path(site_folder).glob("*.pth")):
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            for folder in (os.path.join(site_folder, line.strip()) for line in lines if line.strip()):
+                if os.path.basename(folder) in ("site-packages", "dist-packages"):
+                    yield folder
+                elif os.path.isdir(folder):
+                    yield from (str(each) for each in sorted(Path(folder).iterdir()) if _is_module(each))
+
+
+def _is_module(path: Path) -> bool:
+    if path.is_dir():
+        return (path / "__init__.py").is_file()
+    return path.is_file() and path.suffix in (".py", ".so")
 
 
 def _shared_libraries() -> list[str]:
