@@ -314,7 +314,7 @@ one on all tasks of test are *merged*. They count once in the score, as one fami
 
 {table(head, rows)}
 Fewer tasks make rankings noisy. That moves correlations both ways, so the tasks of all of test decide.
-Spreads, ranks without one family and the best agents alone are in [the results](fleet-v2-results.md).
+Scores of all agents are in [the set's page](fleet-v2.md#scores).
 
 **Before**: {_matrix(old, HEADLINE, ())}
 **After**: {_matrix(new, PREVIEW, ())}

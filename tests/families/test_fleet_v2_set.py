@@ -37,18 +37,12 @@ def test_it_is_complete() -> None:
 
 
 def test_what_ranks_agents_alike_is_merged() -> None:
-    """The manifest merges what correlations join on all of test; the page names what is alike on the sample."""
-    everything, *samples = read_scores(ROOT / "docs" / "data" / "family_scores_v2.json").values()
+    """The manifest merges what correlations join on all of test."""
+    everything, *_ = read_scores(ROOT / "docs" / "data" / "family_scores_v2.json").values()
     assert alike(compared(everything, HEADLINE)) == MERGED
     counts = what_counts(everything, HEADLINE, MERGED)
     assert set(counts_as("fleet-v2").values()) == set(next(iter(counts.values())))
     assert max(correlations(counts).values()) < CLOSEST
-    page = (ROOT / "docs" / "fleet-v2-results.md").read_text()
-    for scores in samples:
-        told = correlations(what_counts(scores, HEADLINE, MERGED))
-        for pair, value in told.items():
-            a, b = (name.replace("+", " + ") for name in pair)
-            assert (f"`{a}` and `{b}` ({value:.3f})" in page) == (value >= CLOSEST)
 
 
 def test_the_manifest_is_what_the_tool_writes() -> None:
