@@ -253,6 +253,8 @@ def verify(arguments: argparse.Namespace) -> int:
                 }
             )
         except (FleetgymError, OSError) as error:
+            if isinstance(error, OSError) and not Path(error.filename or "").is_relative_to(folder):
+                raise  # of what is written: no fault of the submission's
             verdicts.append({"submission": printable(folder), "accepted": False, "reason": one_line(error)})
         if not arguments.json:
             _tell(verdicts[-1])

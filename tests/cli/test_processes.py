@@ -193,15 +193,12 @@ def _examine_harmless(ends: Ends) -> None:
                 assert len(end.out) > 0, (name, verb)
 
 
-def test_what_does_not_matter(call: Call, tmp_path: Path) -> None:
-    """Quick verbs under conditions that take nothing they need: a third of the pairs."""
-    _examine_harmless(_play(HARMLESS, set(CALLS) - LONG, call, tmp_path, every=3))
-
-
-@SLOW
-def test_what_does_not_matter_to_any_verb(call: Call, tmp_path: Path) -> None:
-    """Every verb under every such condition."""
-    _examine_harmless(_play(HARMLESS, CALLS, call, tmp_path))
+@pytest.mark.parametrize(
+    ("verbs", "every"), [(set(CALLS) - LONG, 3), pytest.param(LONG, 4, marks=SLOW)], ids=["quick", "long"]
+)
+def test_what_does_not_matter(verbs: set[str], every: int, call: Call, tmp_path: Path) -> None:
+    """Each verb under several conditions that take nothing it needs, and each condition with several verbs."""
+    _examine_harmless(_play(HARMLESS, verbs, call, tmp_path, every))
 
 
 def test_standard_output_on_a_full_disk(call: Call, tmp_path: Path) -> None:
@@ -228,16 +225,14 @@ def _examine_full(ends: Ends) -> None:
             assert set(end.files) <= {"r.jsonl", "r.timings.jsonl"}, (name, verb, end)
 
 
-def test_nothing_can_be_written(call: Call, tmp_path: Path) -> None:
-    """What writes nothing works as ever."""
-    _examine_full(_play({name: how for name, (how, _) in FULL.items()}, set(CALLS) - LONG, call, tmp_path))
-
-
-@SLOW
-def test_nothing_can_be_written_by_long_verbs(call: Call, tmp_path: Path) -> None:
-    """The same for verbs that take seconds; `calibrate` writes into the user's cache."""
-    verbs = {"import-trace", "rerun", "simulate"}
-    _examine_full(_play({name: how for name, (how, _) in FULL.items()}, verbs, call, tmp_path))
+@pytest.mark.parametrize(
+    ("verbs", "every"),
+    [(set(CALLS) - LONG, 1), pytest.param({"import-trace", "rerun", "simulate"}, 3, marks=SLOW)],
+    ids=["quick", "long"],
+)
+def test_nothing_can_be_written(verbs: set[str], every: int, call: Call, tmp_path: Path) -> None:
+    """What writes nothing works as ever; long verbs meet one condition each."""
+    _examine_full(_play({name: how for name, (how, _) in FULL.items()}, verbs, call, tmp_path, every))
 
 
 def test_a_line_that_does_not_fit(call: Call, tmp_path: Path) -> None:
@@ -304,14 +299,14 @@ def test_a_signal_at_any_time(verb: str, call: Call, tmp_path: Path) -> None:
 @pytest.mark.parametrize("verb", [verb for verb in CALLS if verb not in {"calibrate", "warmup"}])
 def test_a_signal_at_any_time_of_any_verb(verb: str, call: Call, tmp_path: Path) -> None:
     """The same for every verb and at more times; the two that are left out only compute for longer."""
-    _examine_signals(verb, 60 if verb not in LONG else 12, call, tmp_path)
+    _examine_signals(verb, 30 if verb not in LONG else 6, call, tmp_path)
 
 
 @SLOW
 @pytest.mark.parametrize("package", ["llvmlite", "numba", "importlib"])
 def test_a_signal_while_compiled_code_is_loaded(package: str, call: Call, tmp_path: Path) -> None:
     """LLVM's memory, which Python code owns, is not freed twice; a module that starts makes no other error of it."""
-    _examine_signals("plan", 120, call, tmp_path, package=package)
+    _examine_signals("plan", 40, call, tmp_path, package=package)
 
 
 def _examine_signals(verb: str, times: int, call: Call, folder: Path, package: str = "") -> None:
