@@ -13,7 +13,7 @@ from sample_traces import write_generic
 import fleetgym
 from fleetgym.agents.registry import make_agent, make_planner
 from fleetgym.capacity import choice as choosing
-from fleetgym.capacity.choice import BASE, CHECKS, MIX, SPOT, Limits, choose, spot_pools
+from fleetgym.capacity.choice import BASE, CHECKS, MIX, SPOT, Choice, Limits, choose, spot_pools
 from fleetgym.capacity.commitment import commitment_usd, committed
 from fleetgym.capacity.growth import grown
 from fleetgym.capacity.held import MISSED, MISSED_OF, HeldFleets
@@ -67,6 +67,12 @@ def reserved(tmp_path_factory: pytest.TempPathFactory) -> Instance:
     )
 
 
+@pytest.fixture(scope="module")
+def free(spot: Instance) -> Choice:
+    """Return the choice without limits."""
+    return choose(spot, make_planner("agh"))
+
+
 def test_held_fleets_are_played_as_the_environment_does(spot: Instance) -> None:
     """Also where a day begins with another fleet, whose change has to start."""
     fleet = fleetgym.plan(spot, "gh").fleet
@@ -99,11 +105,11 @@ def test_a_day_does_not_depend_on_what_was_played_before(spot: Instance) -> None
     assert first.days(fleet, 3).tobytes() == second.days(fleet, 3).tobytes()
 
 
-def test_spot_is_chosen_by_what_drops_cost(spot: Instance) -> None:
+def test_spot_is_chosen_by_what_drops_cost(spot: Instance, free: Choice) -> None:
     """All spot is cheapest in a window and loses on days; no kind, and no neighbour, beats what is chosen."""
     window = fleetgym.plan(spot, "agh").fleet
     assert (spot.gpu_use @ window)[spot_pools(spot)].sum() > 0
-    found = choose(spot, make_planner("agh"))
+    found = free
     kinds = {tried.kind: tried for tried in found.kinds}
     assert set(kinds) == {BASE, SPOT, MIX}
     assert found.best.cost_usd <= min(tried.cost_usd for tried in found.kinds)
@@ -124,19 +130,19 @@ def test_spot_is_chosen_by_what_drops_cost(spot: Instance) -> None:
     )
 
 
-def test_limits_are_kept(spot: Instance) -> None:
+def test_limits_are_kept(spot: Instance, free: Choice) -> None:
     """Each limit of its own; what cannot be kept is refused, with what comes nearest."""
-    free = choose(spot, make_planner("agh")).best
-    tight = choose(spot, make_planner("agh"), limits=Limits(miss_at_most=free.miss_share / 4.0)).best
-    assert tight.miss_share <= free.miss_share / 4.0
-    assert tight.cost_usd > free.cost_usd
+    most = free.best.miss_share / 4.0
+    tight = choose(spot, make_planner("gh"), limits=Limits(miss_at_most=most)).best
+    assert tight.miss_share <= most
+    assert tight.cost_usd > free.best.cost_usd
     cap = spot.pools[0].cap_gpus
     for limits in (
         Limits(spot_share_at_most=0.2),
         Limits(on_demand_base=cap),
         Limits(spot_share_at_most=0.0),
     ):
-        gpus = spot.gpu_use @ np.array(choose(spot, make_planner("agh"), limits=limits).best.fleet)
+        gpus = spot.gpu_use @ np.array(choose(spot, make_planner("gh"), limits=limits).best.fleet)
         on_spot = int(gpus[spot_pools(spot)].sum())
         assert (
             on_spot
@@ -399,12 +405,10 @@ def test_the_command(spot: Instance, tmp_path: Path, capsys: pytest.CaptureFixtu
     write_json(file, spot.to_dict())
     write_json(tmp_path / "now.json", {spot.configurations[0].id: 1})
     running = str(tmp_path / "now.json")
-    plan = ["plan", file, "--agent", "gh", "--days", "5"]
+    plan = ["plan", file, "--agent", "gh", "--days", "3"]
     assert main([*plan, "--running", running, "--miss-at-most", "5%", "--spot-share-at-most", "0.5"]) == 0
     short = capsys.readouterr().out.splitlines()
     assert len(short) <= 32
-    assert main([*plan, "--miss-at-most", "5%"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) <= 26  # a screen
     assert main([*plan, "--running", running, "--details"]) == 0
     out = capsys.readouterr().out
     for words in ("buy", "from what runs", "best of its kind", "worst decile"):
@@ -418,9 +422,8 @@ def test_the_command(spot: Instance, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "all day" in out
     assert (tmp_path / "s.png").stat().st_size > 1000
     assert main([*plan, "--growth", "1x,2x"]) == 0
-    out = capsys.readouterr().out
-    assert "2x" in out
-    for more in (["--schedule"], ["--growth", "1,2"], ["--running", running, "--growth", "3x"]):
+    assert "2x" in capsys.readouterr().out
+    for more in (["--schedule"], ["--running", running, "--growth", "3x"]):
         assert main([*plan, *more, "--json"]) == 0
         json.loads(capsys.readouterr().out)
     for wrong, message in (

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from sample_agents import agent
 
 import fleetgym
 from fleetgym.cli.parser import make_parser
+from fleetgym.kernels.compile import cache_folder
 
 TOY = "fleet-v0/toy/drop"
 
@@ -190,23 +193,24 @@ def test_doctor(run: Run) -> None:
 
 @pytest.mark.slow
 def test_doctor_runs_the_kernels_before_it_calls_the_cache_warm(tmp_path: Path) -> None:
-    """A cold cache and one with a damaged file are told; once the kernels come from the cache, it is warm."""
-    folder = str(tmp_path / "cache")
-    first, second = (shell("doctor", FLEETGYM_CACHE_DIR=folder) for _ in range(2))
-    assert "kernels were compiled now, and kept" in first.stdout
-    assert "is warm: the kernels were loaded from it, and ran" in second.stdout
-    for path in (tmp_path / "cache").rglob("*.nbc"):
-        path.write_bytes(path.read_bytes()[:-100])
-    third, fourth = (shell("doctor", FLEETGYM_CACHE_DIR=folder) for _ in range(2))
-    assert "kernels were compiled now, and kept" in third.stdout
-    assert "is warm" in fourth.stdout
-    assert [done.returncode for done in (first, second, third, fourth)] == [0, 0, 0, 0]
+    """A kernel that lacks, and one whose file is damaged, are told; once all come from the cache, it is warm."""
+    here = cache_folder()
+    assert here is not None
+    there = tmp_path / "cache" / here.name
+    shutil.copytree(here, there, ignore=shutil.ignore_patterns("*.tmp.*"))
+    call = partial(shell, "doctor", FLEETGYM_CACHE_DIR=str(tmp_path / "cache"))
+    call()  # compiles what lacked here
+    for spoil in (Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-100])):
+        (kernel,) = there.rglob("window.play-*.nbc")
+        spoil(kernel)
+        cold, warm = call(), call()
+        assert "kernels were compiled now, and kept" in cold.stdout
+        assert "is warm: the kernels were loaded from it, and ran" in warm.stdout
+        assert (cold.returncode, warm.returncode) == (0, 0)
 
 
 def test_doctor_finds_a_changed_instance(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that differs from the manifest is named."""
-    import shutil
-
     from fleetgym.model.sets import instances_folder
 
     shutil.copytree(instances_folder(), tmp_path / "copy")

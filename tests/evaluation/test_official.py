@@ -497,7 +497,8 @@ def test_an_official_run_from_calibration_to_score(tmp_path: Path) -> None:
     texts = []
     for workers in (1, 2):
         path = tmp_path / f"{workers}.jsonl"
-        fleetgym.evaluate(["gh", agent("Good")], "toy", official="online", workers=workers, out=path)
+        suite = ["fleet-v0/toy/drop", "fleet-v0/toy/two-pools"]
+        fleetgym.evaluate(["gh", agent("Good")], suite, official="online", workers=workers, out=path)
         texts.append(path.read_text())
         assert len(read_results(path).speed_checks) == 2
     assert texts[0] == texts[1]

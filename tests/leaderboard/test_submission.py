@@ -282,7 +282,7 @@ def dev_results() -> Results:
     return evaluate(["gh-rolling"], "fleet-v0/dev")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_dev_submission_is_verified_in_time(dev_results: Results, tmp_path: Path) -> None:
     """Replaying all of fleet-v0/dev takes under eight CPU minutes: four minutes on two cores."""
     import resource

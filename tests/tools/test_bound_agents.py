@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tools.bound_agents import bound_cell, bound_table, measured, penalty_table, play_cell, split_table
+from fleetgym.bounds.hindsight import hindsight_bound
+from fleetgym.bounds.nonanticipative import day_and_redraws
+from fleetgym.model.library import load_instance
+from tools.bound_agents import bound_table, measured, penalty_table, play_cell, split_table
 
 NAME = "fleet-v1/dev/ou-s-101"
 CELLS = {
@@ -82,8 +85,10 @@ def test_reference_rows_may_have_fewer_days() -> None:
 def test_who_knows_the_day_pays_less() -> None:
     """A search that knows a day ends between what it costs at least and what holding the fleet costs."""
     name = "fleet-v1/dev/drop-s-101"
-    found = play_cell(name, "clairvoyant", 0, searched=20_000)
-    least = bound_cell(name, 1, 0, "ipx")["hindsight"]
+    found = play_cell(name, "clairvoyant", 0, searched=2_000)
+    instance = load_instance(name)
+    day, _ = day_and_redraws(instance, 0, 1, seed=1)
+    least = hindsight_bound(instance, day).bound_usd
     assert least <= found < play_cell(name, "hold", 0)
 
 
