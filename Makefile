@@ -107,7 +107,7 @@ reproduce-fleet-sim: .venv/ready-dev  ## Repeat inference-fleet-sim's tables and
 reproduce-jiang: .venv/ready-dev  ## Repeat Jiang et al.'s evaluation and write docs/reproduce-jiang.md (eight CPU minutes)
 	$(BIN)/python -m fleetgym.papers run jiang
 
-reproduce-coral: .venv/ready-dev  ## Repeat Coral's evaluation and write docs/reproduce-coral.md (CPU hours)
+reproduce-coral: .venv/ready-dev  ## Repeat Coral's evaluation and write docs/reproduce-coral.md (under a CPU hour)
 	$(BIN)/python -m fleetgym.papers run coral
 
 leaderboard: .venv/ready  ## Verify every submission anew and build leaderboard/site/index.html (a CPU minute a row, four on fleet-v1)

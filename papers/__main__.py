@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = program(
         __doc__,
         writes="docs/reproduce-*.md; with run also docs/data/PAPER/cells.jsonl and results/PAPER.jsonl.",
-        takes="Pages: seconds. A run: 1 CPU minute (inference_fleet_sim), 8 (jiang), 80 (fastllm), hours (coral).",
+        takes="Pages: seconds. A run: 1 CPU minute (inference_fleet_sim), 8 (jiang), 80 (fastllm), under 60 (coral).",
         smoke=smoke,
     )
     commands = parser.add_subparsers(dest="command", required=True)
