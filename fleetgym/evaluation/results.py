@@ -385,8 +385,9 @@ class ResultsWriter:
             )
         timings = timings_path(path)
         for file in (self.path, timings):
-            if file.is_fifo():  # to open it would wait for a reader
-                raise FleetgymError(f"{file} is a pipe; a run needs a file that it can read back")
+            if file.exists() and not file.is_file():  # to open a pipe would wait for a reader
+                what = "pipe" if file.is_fifo() else "folder" if file.is_dir() else "device or a socket"
+                raise FleetgymError(f"{file} is a {what}; a run needs a file that it can read back")
         if not resume and not self.path.exists() and timings.exists() and timings.stat().st_size > 0:
             raise FleetgymError(f"{timings} holds the timings of another run; choose another name")
         self.path.parent.mkdir(parents=True, exist_ok=True)

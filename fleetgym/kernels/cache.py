@@ -7,6 +7,7 @@ Any edit starts a new folder. So does another installation, because Numba does n
 Numba loads whatever lies in its folder. A damaged file may raise, crash the process, or give wrong numbers.
 So the file `seals` lists a checksum of each file, written as soon as the kernel is compiled.
 Files without a seal are removed before Numba looks, and their kernels are compiled again.
+Whatever is not a regular file, or whose seals others could have written, has no seal.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import hashlib
 import os
 import platform
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Collection, Iterator
@@ -52,35 +54,41 @@ def source_digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def _candidates() -> Iterator[Path]:
-    """Folders to try, best first."""
+def _candidates() -> Iterator[tuple[Path, bool]]:
+    """Yield folders to try, best first, and whether the user has named them."""
     for name in ("FLEETGYM_CACHE_DIR", "NUMBA_CACHE_DIR"):
         if os.environ.get(name):
-            yield Path(os.environ[name])
+            yield Path(os.environ[name]), True
     if os.environ.get("XDG_CACHE_HOME"):
-        yield Path(os.environ["XDG_CACHE_HOME"]) / "fleetgym"
+        yield Path(os.environ["XDG_CACHE_HOME"]) / "fleetgym", False
     with contextlib.suppress(RuntimeError):  # no home directory can be determined
-        yield Path.home() / ".cache" / "fleetgym"
+        yield Path.home() / ".cache" / "fleetgym", False
     with contextlib.suppress(OSError):  # there is no temporary folder
         user = str(os.getuid()) if hasattr(os, "getuid") else "user"
-        yield Path(tempfile.gettempdir()) / f"fleetgym-{user}"
+        yield Path(tempfile.gettempdir()) / f"fleetgym-{user}", False
 
 
-def _is_ours_and_writable(folder: Path) -> bool:
-    """Create `folder` if need be; return whether we own it and can write to it.
+def _is_ours_and_writable(folder: Path, is_named: bool) -> bool:
+    """Create `folder` if need be; return whether we own it, and the folder it lies in, and can write to it.
 
-    Compiled code is loaded from there, so a folder that somebody else owns is refused.
+    Compiled code is loaded from there. So a folder is refused that somebody else owns, or could put in its place.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if hasattr(os, "getuid") and folder.stat().st_uid != os.getuid():
+        if not _is_ours(folder) or not (is_named or _is_ours(folder.parent)):
             return False
+        if os.name == "posix":
+            folder.chmod(0o700)
         with tempfile.TemporaryFile(dir=folder) as probe:
             probe.write(bytes(_SPACE_BYTES))
             probe.flush()
             return True
     except OSError:
         return False
+
+
+def _is_ours(path: Path) -> bool:
+    return not hasattr(os, "getuid") or path.stat().st_uid == os.getuid()
 
 
 def cache_folder() -> Path | None:
@@ -103,9 +111,9 @@ def adopt(folder: Path) -> None:
 @functools.cache
 def _find_folder() -> Path | None:
     digest = source_digest()
-    for base in _candidates():
+    for base, is_named in _candidates():
         folder = base / f"kernels-{digest}"
-        if not _is_ours_and_writable(folder):
+        if not _is_ours_and_writable(folder, is_named):
             continue
         with contextlib.suppress(OSError), locked(folder, 0.0) as is_alone:
             if is_alone:
@@ -139,6 +147,8 @@ def locked(folder: Path, patience_s: float = 300.0) -> Iterator[bool]:
     except ImportError:  # Windows
         yield True
         return
+    if not is_regular(folder / "lock"):
+        _remove(folder / "lock")
     with open(folder / "lock", "a") as file:
         end, is_busy = time.monotonic() + patience_s, True
         while is_busy:
@@ -162,15 +172,29 @@ def is_kernel(path: Path) -> bool:
     return path.suffix in (".nbi", ".nbc")  # Numba's index of one function, and compiled code
 
 
+def is_regular(path: Path) -> bool:
+    """Return whether a path is that of a file, and not of a link, a pipe or a device, which could keep a reader."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _is_trusted(path: Path) -> bool:
+    """Return whether a file is one of ours, to which nobody else can write."""
+    return is_regular(path) and _is_ours(path) and not (os.name == "posix" and path.stat().st_mode & 0o022)
+
+
 def _seal_of(path: Path) -> str:
     """Return the line that seals a file: its checksum and its name, so that no file can take another's place."""
     return f"{hashlib.sha256(path.read_bytes()).hexdigest()} {path.name}"
 
 
 def read_seals(folder: Path) -> set[str]:
-    """Return all seals of a folder."""
+    """Return all seals of a folder; none if its list is no file of ours, or others can write to it."""
+    path = folder / "seals"
     try:
-        return set((folder / "seals").read_text().split("\n"))
+        return set(path.read_text().split("\n")) if _is_trusted(path) else set()
     except (OSError, ValueError):
         return set()
 
@@ -178,7 +202,7 @@ def read_seals(folder: Path) -> set[str]:
 def is_sound(path: Path, seals: set[str]) -> bool:
     """Return whether a file of the cache is one that was sealed."""
     try:
-        return _seal_of(path) in seals
+        return is_regular(path) and _seal_of(path) in seals
     except OSError:
         return False
 
@@ -236,9 +260,15 @@ def seal(folder: Path, starts: Collection[str]) -> None:
     known = read_seals(folder)
     with contextlib.suppress(OSError):
         fresh = [p for p in folder.rglob("*") if is_kernel(p) and p.name.startswith(tuple(starts))]
-        lines = {_seal_of(path) for path in fresh} - known
+        lines = {_seal_of(path) for path in fresh if is_regular(path)} - known
         if lines:
-            with open(folder / "seals", "a") as file:
+            if os.path.lexists(folder / "seals") and not _is_trusted(folder / "seals"):
+                _remove(folder / "seals")
+            with open(folder / "seals", "a", opener=_private) as file:
                 file.write(
                     "\n" + "\n".join(sorted(lines)) + "\n"
                 )  # a line of its own, whatever was left before
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

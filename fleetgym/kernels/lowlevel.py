@@ -34,6 +34,9 @@ from numba.extending import lower_builtin, lower_cast, models, register_model, t
 
 __all__ = ["Listener", "register"]
 
+if numba.config.DISABLE_JIT:
+    raise OSError("NUMBA_DISABLE_JIT is set, and fleetgym's kernels run compiled only: unset it")
+
 #: Lets kernels call what a function emits; mypy would take its first argument for that of the call.
 intrinsic: Any = numba.extending.intrinsic
 

@@ -210,6 +210,74 @@ def test_only_the_kernels_that_were_compiled_are_sealed(tmp_path: Path) -> None:
     assert cache.remove_damaged(tmp_path) == [tmp_path / "module.other-1.py311.nbi"]
 
 
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no pipes in folders")
+def test_pipes_in_the_folder_keep_nobody(tmp_path: Path) -> None:
+    """A reader of a pipe would wait for ever: it is no kernel, no list of seals and no lock."""
+    good = tmp_path / "module.good-1.py311.nbi"
+    good.write_bytes(b"index")
+    cache.seal(tmp_path, ["module."])
+    seals = (tmp_path / "seals").read_bytes()
+    bad = tmp_path / "module.bad-1.py311.nbi"
+    for name in (bad.name, "lock"):
+        os.mkfifo(tmp_path / name)
+    assert cache.remove_damaged(tmp_path) == [bad]
+    with cache.locked(tmp_path, 1.0) as is_free:
+        assert is_free
+    (tmp_path / "seals").unlink()
+    os.mkfifo(tmp_path / "seals")
+    assert cache.read_seals(tmp_path) == set()
+    cache.seal(tmp_path, ["module."])
+    assert (tmp_path / "seals").read_bytes() == seals
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no such rights")
+def test_seals_that_others_can_write_are_none(tmp_path: Path) -> None:
+    """Whoever can write the list can have any code loaded."""
+    good = tmp_path / "module.good-1.py311.nbi"
+    good.write_bytes(b"index")
+    cache.seal(tmp_path, ["module."])
+    assert stat.S_IMODE((tmp_path / "seals").stat().st_mode) == 0o600
+    (tmp_path / "seals").chmod(0o666)
+    assert cache.remove_damaged(tmp_path) == [good]
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can make others' folders"
+)
+def test_a_folder_in_somebody_elses_is_not_used(tmp_path: Path) -> None:
+    """Its owner could put another in its place; one that the user names is the user's word."""
+    (tmp_path / "theirs").mkdir()
+    os.chown(tmp_path / "theirs", 65534, 65534)
+    assert not cache._is_ours_and_writable(tmp_path / "theirs" / "kernels", is_named=False)
+    assert cache._is_ours_and_writable(tmp_path / "theirs" / "kernels", is_named=True)
+    (tmp_path / "ours").mkdir()
+    assert cache._is_ours_and_writable(tmp_path / "ours" / "kernels", is_named=False)
+    assert stat.S_IMODE((tmp_path / "ours" / "kernels").stat().st_mode) == 0o700
+
+
+def test_without_a_compiler_one_line_says_so() -> None:
+    """Numba's switch turns kernels into plain functions, which they are not."""
+    command = [
+        sys.executable,
+        "-m",
+        "fleetgym",
+        "run",
+        "fleet-v0/toy/two-pools",
+        "--agent",
+        "hold",
+        "--scenario",
+        "0",
+    ]
+    done = subprocess.run(
+        command, env={**os.environ, "NUMBA_DISABLE_JIT": "1"}, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert (
+        done.stderr
+        == "fleetgym: NUMBA_DISABLE_JIT is set, and fleetgym's kernels run compiled only: unset it\n"
+    )
+
+
 def test_a_full_folder_is_no_obstacle(small: Path) -> None:
     """Where nothing can be written, kernels are compiled and not kept, and one line says so."""
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))\n"
