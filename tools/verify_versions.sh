@@ -15,11 +15,11 @@ trap 'rm -rf "$place"' EXIT
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 export SDL_VIDEODRIVER=dummy MPLBACKEND=agg
 
-# --- the smoke set: tests that meet the dependencies, seconds each ---
+# --- the smoke set: a file of each room that meets the dependencies, seconds each; no slow processes ---
 tests=(
     tests/kernels/test_simd.py tests/envs/test_env.py tests/envs/test_vector_env.py
     tests/agents/test_rolling.py tests/envs/test_golden.py tests/reference/test_twin.py tests/scoring/test_scoring.py tests/model/test_library.py
-    tests/leaderboard/test_submission.py tests/bounds/test_highs.py tests/envs/test_rendering.py tests/leaderboard/test_report.py tests/evaluation/test_executors.py
+    tests/bounds/test_highs.py tests/envs/test_rendering.py tests/leaderboard/test_report.py tests/evaluation/test_executors.py
     tests/bounds/test_bounds.py::test_gap_on_toys tests/evaluation/test_pytest_plugin.py::test_one_process_writes_the_bytes_of_evaluate
     "tests/families/test_fleet_v1.py::test_a_sample_is_made_again[fleet-v1/dev/multi-s-101]"
 )

@@ -396,16 +396,27 @@ def pages_with(wanted: Place) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-@pytest.mark.parametrize("page", pages_with(Place.QUICK))
+#: Pages with something slow but for `make score`, which has a test of its own.
+LONG_PAGES = list(
+    dict.fromkeys(
+        block.page
+        for block in BLOCKS
+        for text, place in places(block)
+        if place is Place.SLOW and text != "make score"
+    )
+)
+
+
+@pytest.mark.parametrize("page", [page for page in pages_with(Place.QUICK) if page not in LONG_PAGES])
 def test_pages_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is quick on a page, from top to bottom."""
+    """A page from top to bottom."""
     Stage(tmp_path, page, monkeypatch).follow((Place.QUICK,))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", pages_with(Place.SLOW))
-def test_pages_run_whole(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of a page, with what takes longer, and what it prints."""
+@pytest.mark.parametrize("page", LONG_PAGES)
+def test_long_pages_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page with something slow, from top to bottom, and what it prints."""
     Stage(tmp_path, page, monkeypatch).follow((Place.QUICK, Place.SLOW))
 
 
