@@ -112,7 +112,8 @@ class Recording:
         if self.player.official is None or not self.todo:
             return
         found = drift(self.player.official.speed)
-        check = SpeedCheck(moment=moment, drift=found, is_within=abs(found) <= MAX_DRIFT)
+        load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+        check = SpeedCheck(moment=moment, drift=found, is_within=abs(found) <= MAX_DRIFT, load=load)
         self.speed_checks.append(check)
         if self._writer is not None:
             self._writer.note(check)

@@ -31,7 +31,7 @@ from fleetgym.files.documents import (
 )
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.files.quantities import DRIFT, SEED
-from fleetgym.files.schema import NAME, Choice, Flag, Integer, Nested, read_object, spec, to_jsonable
+from fleetgym.files.schema import NAME, Choice, Flag, Integer, Nested, Number, read_object, spec, to_jsonable
 
 _TOLERANCE = 1e-9  # relative, of sums that must add up
 
@@ -261,6 +261,11 @@ class SpeedCheck:
     moment: str = spec(Choice(("before", "after")))
     drift: float = spec(DRIFT, doc="speed relative to that of the header, minus 1")
     is_within: bool = spec(Flag(), doc="whether the drift is within the bound")
+    load: float | None = spec(
+        Number(0.0, 1e6, nullable=True),
+        None,
+        doc="processes that wanted a processor, mean of the last minute",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -117,6 +117,24 @@ def test_misbehaviour_costs_the_episode_or_the_budget(
     _assert_ends(run_job(_plain_job(), official=make_rules(**changes)), kind, message)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("load", [0, 4, 8])
+def test_load_fails_no_honest_agent(load: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting for a processor is no time of the agent's: within its CPU budget it ends as on an idle machine."""
+    monkeypatch.setattr(official, "agent_command", lambda _: _plain("uses_most"))
+    spin = [sys.executable, "-I", "-S", "-c", "while True: pass"]
+    others = [subprocess.Popen(spin, start_new_session=True) for _ in range(load * (os.cpu_count() or 1))]
+    try:
+        episode = run_job(_plain_job(), official=make_rules(wall_factor=3.0))
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    assert episode.failure is None
+    assert episode.budget_spent_at_window is None
+    assert episode.timing.acting_s == pytest.approx(0.9, abs=0.1)
+
+
 @pytest.mark.parametrize(("name", "kind", "message"), BAD_IN_PYTHON)
 def test_misbehaviour_in_python(name: str, kind: str, message: str) -> None:
     """The channel of the protocol is out of the agent's reach, or what it writes there is told apart."""

@@ -67,6 +67,16 @@ class ProcessTree:
         self._cpu_s = max(self._cpu_s, settled_s, sum(self._seen_s.values()))
         return Usage(self._cpu_s, resident, alive)
 
+    def queued_s(self) -> float:
+        """Return how long the tree's living threads have waited for a processor: seconds, all together."""
+        total_ns = 0
+        for pid in self.processes():
+            with contextlib.suppress(OSError):
+                for thread in (_PROC / str(pid) / "task").iterdir():
+                    with contextlib.suppress(OSError, IndexError):
+                        total_ns += int((thread / "schedstat").read_text().split()[1])
+        return total_ns / 1e9
+
     def private_bytes(self) -> int:
         """Return the memory of the tree with shared pages counted once; takes longer than `usage`."""
         total = 0
