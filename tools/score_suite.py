@@ -136,7 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         shown = with_names(as_published, all_rows)
         heading = ", ".join(f"`{agent}`" for agent in slower.agents) + ", on more tasks"
         text += f"\n### {heading if k else SAMPLE}\n\n"
-        text += sampled(slower.agents, reference_there, shown, scores[shared], shared, unfinished)
+        text += sampled(slower.agents, reference_there, shown, shared, unfinished)
         if k == 0:
             drawn, of, where = shown, reference_there, shared
     if arguments.picture:
@@ -338,7 +338,6 @@ def sampled(
     slower: Sequence[str],
     reference: str,
     rows: Rows,
-    scores: FamilyScores,
     about: str,
     unfinished: Mapping[str, str],
 ) -> str:
@@ -352,8 +351,6 @@ def sampled(
         What costs are compared with.
     rows : Rows
         Of all agents, and of tuned settings.
-    scores : FamilyScores
-        By which families are compared.
     about : str
         Which tasks they are.
     unfinished : mapping
@@ -363,12 +360,12 @@ def sampled(
     of_all, found = make_table(rows), tables_by_family(rows)
     return f"""Not played on all tasks, mostly for their time: {names}. Here they stand among all agents on
 the tasks that all have played, {about}; the mean is again over the headline families. Scores are percent above
-{_stated(reference)}. In bold: a family's first rank.
+{_stated(reference)}. In bold: a family's first rank,
+where its instances suffice to tell agents apart.
 {_left_out(unfinished)}
 
 {_by_place(of_all, found)}
-{_deciding({agent: rows[agent] for agent in slower})}
-{section(scores, [name for name in found if name in of_all.scored], merged_in(of_all))}"""
+{_deciding({agent: rows[agent] for agent in slower})}"""
 
 
 def on_shared_tasks(runs: Sequence[Results]) -> Results:
@@ -492,10 +489,11 @@ def _deciding(rows: Rows) -> str:
 
 
 def _scores(by_family: Mapping[str, Table]) -> dict[tuple[str, str], str]:
-    """Return scores by agent and family; those of a family's first rank are bold."""
+    """Return scores by agent and family; a family's first rank is bold if others are behind it."""
     return {
-        (row.key, family): f"**{number(row.score)}**" if row.rank == 1 else number(row.score)
+        (row.key, family): f"**{number(row.score)}**" if row.rank == 1 < last else number(row.score)
         for family, found in by_family.items()
+        for last in [max(row.rank for row in found.rows)]
         for row in found.rows
     }
 
