@@ -74,7 +74,7 @@ def nonanticipative_bound(
     instance : Instance, str or path-like
         The problem, its id or its file. Its demand is of kind ``diurnal-ou``, ``weekly-ou`` or ``grw``.
     days : int
-        Days that are drawn; day k is the same however many are drawn.
+        Number of sampled days; day k is the same for any number.
     samples : int
         K, demands that are drawn anew for each window, besides one with drops. More give a higher bound and a larger
         program.
@@ -146,7 +146,7 @@ def bounded_day(
 
 
 def day_and_redraws(instance: Instance, day: int, samples: int, seed: int) -> tuple[Scenario, Redraws]:
-    """Return a day that is drawn, and K demands that are drawn anew for each of its windows."""
+    """Return a sampled day, and K independent redraws of the demand of each window."""
 
     def stream(*more: int) -> np.random.Generator:
         return np.random.default_rng([_STREAM, seed, day, *more])

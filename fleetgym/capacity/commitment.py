@@ -40,7 +40,7 @@ def commitment_usd(instance: Instance, gpus: np.ndarray) -> float:
 
 
 def committed(instance: Instance, gpus: np.ndarray) -> Instance:
-    """Return the instance in which so many reserved GPUs are paid for already.
+    """Return the instance in which the given reserved GPUs are already paid for.
 
     Parameters
     ----------

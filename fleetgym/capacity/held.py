@@ -49,7 +49,7 @@ class HeldFleets:
         self._played: dict[tuple[int, ...], list[np.ndarray]] = {}
 
     def days(self, fleet: Sequence[int] | np.ndarray, days: int) -> np.ndarray:
-        """Return the first so many days of a fleet, (days, 10 + I); see `MISSED`.
+        """Return the first `days` days of a fleet, (days, 10 + I); see `MISSED`.
 
         Raises
         ------

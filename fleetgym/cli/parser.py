@@ -100,7 +100,7 @@ def _add_looking(verbs: argparse._SubParsersAction[Parser]) -> None:
         action="store_true",
         help="store the days for the instance as it is now; draw some if there are none",
     )
-    p.add_argument("--seed", type=of(q.SEED), default=0, help="of days that are drawn (default: 0)")
+    p.add_argument("--seed", type=of(q.SEED), default=0, help="random seed for sampled days (default: 0)")
     p = _verb(
         verbs,
         "generate",
@@ -264,7 +264,7 @@ def _add_planning(verbs: argparse._SubParsersAction[Parser]) -> None:
         "--running", metavar="FILE", help="JSON of what runs now, as of plan --json: what to add and release"
     )
     p.add_argument(
-        "--growth", type=growth, metavar="3x", help="plan for so many times the demand; 1x,2x,4x: a table"
+        "--growth", type=growth, metavar="3x", help="multiply demand by this factor; 1x,2x,4x: a table"
     )
     p.add_argument(
         "--schedule",

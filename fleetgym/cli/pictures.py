@@ -42,7 +42,7 @@ def check_picture(path: str | None) -> None:
 
 
 def new_figure(width: float, height: float) -> Any:
-    """Return an empty matplotlib Figure of so many inches.
+    """Return an empty matplotlib Figure of the given size in inches.
 
     Raises
     ------

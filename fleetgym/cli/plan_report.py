@@ -585,7 +585,7 @@ def _costs(facts: dict[str, Any]) -> str:
 
 
 def describe_risk(risk: dict[str, Any], hours: float, what: str, details: bool) -> str:
-    """Return as text what a fleet or an agent risks; an episode lasts so many hours. Details are costs by term."""
+    """Return the risk of a fleet or an agent as text; details add the costs by term."""
     day = "day" if abs(hours - 24.0) < 1e-9 else f"episode of {hours:g} h"
     measures = ("mean", "p95", "worst_decile")
     rows = [

@@ -168,7 +168,7 @@ def save_edited(path: str | os.PathLike[str], *, seed: int = 0) -> ExaminedFile:
     path : path-like
         Of the instance. It is written again in the canonical form.
     seed : int
-        Of days that are drawn.
+        Random seed for sampled days.
 
     Returns
     -------
