@@ -18,6 +18,7 @@ from __future__ import annotations
 import inspect
 import math
 import operator
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,7 +35,7 @@ from numba.extending import lower_builtin, lower_cast, models, register_model, t
 
 __all__ = ["Listener", "register"]
 
-if numba.config.DISABLE_JIT:
+if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
     raise OSError("NUMBA_DISABLE_JIT is set, and fleetgym's kernels run compiled only: unset it")
 
 #: Lets kernels call what a function emits; mypy would take its first argument for that of the call.
