@@ -630,6 +630,16 @@ def _(places: dict[str, Any]) -> Any:
     return "dropped"
 
 
+@door("drop a mapped file from the page cache")
+def _(places: dict[str, Any]) -> Any:
+    with (
+        open(sys.executable, "rb") as stream,
+        mmap.mmap(stream.fileno(), 4096, access=mmap.ACCESS_READ) as pages,
+    ):
+        pages.madvise(21)  # MADV_PAGEOUT, which drops pages for a file's owner
+    return "dropped"
+
+
 @door("read a file ahead into the page cache")
 def _(places: dict[str, Any]) -> Any:
     with open(sys.executable, "rb") as stream:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -262,16 +263,20 @@ def reference_sha256(target: str, arguments: Mapping[str, Any]) -> str:
     while waiting:
         path = waiting.pop()
         if path not in files and path.suffix == ".py":
-            tree = ast.parse(path.read_bytes())
-            files[path] = _meaning(tree)
-            waiting += [
-                file for parts in _inner_imports(path, root, tree) for file in _module_files(root, parts)
-            ]
+            files[path], imported = _module(path, root, path.read_bytes())
+            waiting += [file for parts in imported for file in _module_files(root, parts)]
             waiting += _data_beside(path, root)
         elif path not in files:
             files[path] = file_sha256(path)
     named = sorted((path.relative_to(root).as_posix(), state) for path, state in files.items())
     return canonical_hash([target, sorted((name, repr(value)) for name, value in arguments.items()), named])
+
+
+@functools.lru_cache(maxsize=256)
+def _module(path: Path, root: Path, text: bytes) -> tuple[list[Any], list[list[str]]]:
+    """Return what a module's code means, and what it imports below `root`."""
+    tree = ast.parse(text)
+    return _meaning(tree), list(_inner_imports(path, root, tree))
 
 
 def _module_files(root: Path, parts: Sequence[str]) -> list[Path]:

@@ -30,6 +30,7 @@ from fleetgym.scoring.best_known import (
     read_actions,
     read_best_known,
     verified_cost_usd,
+    without_sum,
     write_actions,
     write_best_known,
 )
@@ -328,7 +329,11 @@ def test_best_known_files_are_checked(tmp_path: Path) -> None:
     path = tmp_path / "best_known.json"
     named = dataclasses.replace(BEST, tasks={f"set/dev/{task}": best for task, best in BEST.tasks.items()})
     write_best_known(path, named)
-    assert read_best_known(path) == named
+    found = read_best_known(path)
+    assert {task: without_sum(best) for task, best in found.tasks.items()} == {
+        task: without_sum(best) for task, best in named.tasks.items()
+    }
+    assert all(best.sha256 == best.checksum(named.name, task) for task, best in found.tasks.items())
     for changes, where in (({"bound_usd": 9.0}, "bound_usd"), ({"proven": True}, "proven")):
         bad = dataclasses.replace(BEST.tasks["a#0"], **changes)
         write_best_known(path, dataclasses.replace(BEST, tasks={"set/dev/a#0": bad}))

@@ -38,7 +38,7 @@ ALLOWED_CALLS = """
     fsync ftruncate futex futex_waitv futimesat get_mempolicy get_robust_list getcpu getcwd getdents getdents64
     getegid geteuid getgid getgroups getitimer getpeername getpgid getpgrp getpid getppid getpriority getrandom
     getresgid getresuid getrlimit getrusage getsid getsockname getsockopt gettid gettimeofday getuid getxattr
-    ioctl kill lchown lgetxattr link linkat listen listxattr llistxattr lseek lstat madvise mbind membarrier
+    ioctl kill lchown lgetxattr link linkat listen listxattr llistxattr lseek lstat mbind membarrier
     memfd_create mkdir mkdirat mlock mlock2 mmap mprotect mremap msync munlock munmap nanosleep newfstatat open
     openat openat2 pause pidfd_open pidfd_send_signal pipe pipe2 pkey_alloc pkey_free pkey_mprotect poll ppoll
     prctl pread64 preadv prlimit64 pselect6 pwrite64 pwritev read readlink readlinkat readv recvfrom recvmmsg
@@ -57,6 +57,8 @@ _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _NOT_EQUAL, _EQUAL, _MASKED_EQUAL = 1, 4, 7
 # From <fcntl.h>: all commands but locks of both kinds, leases and notices.
 _FILE_COMMANDS = (0, 1, 2, 3, 4, 8, 9, 10, 11, 15, 16, 1030, 1031, 1032, 1033, 1034)
+# From <linux/mman.h>: all advice but to drop pages that files hold (MADV_COLD, MADV_PAGEOUT).
+_ADVICE = (*range(5), *range(8, 20), *range(22, 26), 102, 103)
 # From <sched.h>: all namespaces.
 _NEW_NAMESPACES = 0x7E020000
 _EAFNOSUPPORT, _ENOSYS = 97, 38
@@ -167,6 +169,8 @@ class _Filter:
             self._add(name, _ALLOW)
         for command in _FILE_COMMANDS:
             self._add("fcntl", _ALLOW, (1, _EQUAL, command, 0))
+        for advice in _ADVICE:
+            self._add("madvise", _ALLOW, (2, _EQUAL, advice, 0))
         # glibc turns to clone where there is no clone3, whose flags a filter cannot read.
         self._add("clone", _ALLOW, (0, _MASKED_EQUAL, _NEW_NAMESPACES, 0))
         # Sockets between its own processes alone: virtual machines' sockets pass network namespaces.
