@@ -9,7 +9,7 @@ ROUNDS ?= 5
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help score test test-slow test-rl test-lowest test-pythons smoke pages check-pages docs lint bench docs-env train-ppo verify-all wheel leaderboard fresh-rows reproduce-fastllm reproduce-fleet-sim reproduce-jiang reproduce-coral clean
+.PHONY: help score test test-slow test-rl test-lowest test-pythons smoke pages check-pages docs lint bench docs-env train-ppo verify-all wheel leaderboard fresh-rows clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -97,18 +97,6 @@ train-ppo: .venv/ready-dev  ## Train the agent ppo (five CPU minutes) into resul
 
 verify-all: .venv/ready-dev  ## The rest of the slow proofs: every stored task in the reference evaluator, many damaged files
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m full tests
-
-reproduce-fastllm: .venv/ready-dev  ## Repeat FastLLM's evaluation and write docs/reproduce-fastllm.md (80 CPU minutes)
-	$(BIN)/python -m fleetgym.papers run fastllm
-
-reproduce-fleet-sim: .venv/ready-dev  ## Repeat inference-fleet-sim's tables and write docs/reproduce-fleet-sim.md (a CPU minute)
-	$(BIN)/python -m fleetgym.papers run inference_fleet_sim
-
-reproduce-jiang: .venv/ready-dev  ## Repeat Jiang et al.'s evaluation and write docs/reproduce-jiang.md (eight CPU minutes)
-	$(BIN)/python -m fleetgym.papers run jiang
-
-reproduce-coral: .venv/ready-dev  ## Repeat Coral's evaluation and write docs/reproduce-coral.md (under a CPU hour)
-	$(BIN)/python -m fleetgym.papers run coral
 
 leaderboard: .venv/ready  ## Verify every submission anew and build leaderboard/site/index.html (a CPU minute a row, four on fleet-v1)
 	$(BIN)/fleetgym verify leaderboard/submissions/* --workers $(WORKERS) --out leaderboard/verified

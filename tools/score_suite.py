@@ -170,7 +170,7 @@ def read(files: Iterable[Path]) -> tuple[list[Results], dict[str, str]]:
 
 def with_timings(run: Results, path: Path) -> Results:
     """Return a submission's run with the CPU times that were measured when it was played, if they are at hand."""
-    timings = read_timings(path)
+    timings, *_ = read_timings(path)
     episodes = (dataclasses.replace(episode, timing=timings.get(episode.key)) for episode in run.episodes)
     return dataclasses.replace(run, episodes=tuple(episodes))
 

@@ -210,15 +210,13 @@ def own_folder_sha256(place: str, apart: Iterable[str | os.PathLike[str]] = ()) 
     Returns
     -------
     str or None
-        None for a module, and for a folder that holds more than an agent: the current one, the home folder, one with a
-        file of `apart`, with links, or with over 2,000 files.
+        None for a module, and for a folder that holds more than an agent: the home folder, that for temporary files,
+        one with a file of `apart`, with links, or with over 2,000 files.
     """
     if not place.endswith(".py"):
         return None
     folder = Path(os.path.realpath(place)).parent
-    shared = {
-        os.path.realpath(path) for path in ("/", os.getcwd(), os.path.expanduser("~"), tempfile.gettempdir())
-    }
+    shared = {os.path.realpath(path) for path in ("/", os.path.expanduser("~"), tempfile.gettempdir())}
     if str(folder) in shared or any(Path(os.path.realpath(path)).is_relative_to(folder) for path in apart):
         return None
     if any(count > _MOST_FILES for count, _ in enumerate(folder.rglob("*"))):

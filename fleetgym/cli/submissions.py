@@ -225,6 +225,10 @@ def verify(arguments: argparse.Namespace) -> int:
         raise FleetgymError(
             "name submissions, or --best-known SUITE, or --references BOARD: one of the three"
         )
+    if arguments.all_tasks and arguments.best_known:
+        raise FleetgymError(
+            "--all-tasks is of rows of reference agents; --best-known replays every task anyway"
+        )
     if arguments.best_known:
         return _verify_best_known(arguments)
     if arguments.references:
@@ -415,7 +419,7 @@ def rerun(arguments: argparse.Namespace) -> int:
     for folder in waiting:
         try:
             done.append(_rerun(arguments, folder, season, out))
-        except FleetgymError as error:
+        except (FleetgymError, OSError) as error:
             if not several:
                 raise
             failed.append(folder)
@@ -446,11 +450,15 @@ def _to_rerun(arguments: argparse.Namespace, out: Path) -> list[str]:
 def _most_hours(folders: Sequence[str]) -> str:
     """Return how long submissions may take at most, by their time classes and the tasks of their suites."""
     from fleetgym.evaluation.isolation.rules import TIME_CLASSES
+    from fleetgym.files.errors import FleetgymError
     from fleetgym.leaderboard.submission import read_submission
 
     seconds = 0.0
     for folder in folders:
-        found = read_submission(folder)
+        try:
+            found = read_submission(folder)
+        except (FleetgymError, OSError):  # it is told when its turn comes
+            continue
         seconds += found.run.episodes * TIME_CLASSES[found.agent.time_class]
     return f"at most {seconds / 3600:,.0f} reference CPU hours by their time classes"
 

@@ -13,15 +13,7 @@ from fleetgym.evaluation.agreement import package_versions
 from fleetgym.evaluation.isolation.agent_process import Limits
 from fleetgym.evaluation.isolation.rules import Rules
 from fleetgym.evaluation.jobs import Job, Key, close_agents, run_job
-from fleetgym.evaluation.results import (
-    RepeatCheck,
-    Results,
-    ResultsWriter,
-    SpeedCheck,
-    hash_jobs,
-    read_repeat_checks,
-    timings_path,
-)
+from fleetgym.evaluation.results import RepeatCheck, Results, ResultsWriter, SpeedCheck, hash_jobs
 from fleetgym.evaluation.results_format import RESULTS_FORMAT, EpisodeResult, Header, InstanceFacts
 from fleetgym.files.documents import canonical_json
 from fleetgym.files.errors import DataError, FleetgymError
@@ -102,8 +94,7 @@ class Recording:
                 raise FleetgymError(f"{path}: line {number} is no episode of this run; choose another file")
         self.todo = [job for job in jobs if job.key not in self.done]
         self.speed_checks: list[SpeedCheck] = []
-        checks = [] if self._writer is None else read_repeat_checks(timings_path(self._writer.path))
-        self.repeat_checks: list[RepeatCheck] = [*checks]
+        self.repeat_checks: list[RepeatCheck] = [] if self._writer is None else [*self._writer.repeat_checks]
 
     def check_speed(self, moment: str) -> None:
         """Measure the machine ``"before"`` or ``"after"`` an official run; nothing for other runs."""

@@ -115,14 +115,10 @@ def read_results(path: str | os.PathLike[str], *, allow_incomplete: bool = False
     """
     text = read_text(path, MAX_RESULTS_BYTES)
     results, _ = parse_results(text, str(path), allow_incomplete=allow_incomplete)
-    timings = read_timings(timings_path(path))
+    timings, speed_checks, repeat_checks = read_timings(timings_path(path))
     episodes = tuple(dataclasses.replace(e, timing=timings.get(e.key)) for e in results.episodes)
-    checks = timings_path(path)
     return dataclasses.replace(
-        results,
-        episodes=episodes,
-        speed_checks=read_speed_checks(checks),
-        repeat_checks=read_repeat_checks(checks),
+        results, episodes=episodes, speed_checks=speed_checks, repeat_checks=repeat_checks
     )
 
 
@@ -301,50 +297,30 @@ def read_episode(line: str, timing: str) -> EpisodeResult:
     return dataclasses.replace(episode, timing=_read_line(_TimingLine, timing, 0, "").timing)
 
 
-def read_timings(path: str | os.PathLike[str]) -> dict[tuple[str, str, int, int], Timing]:
-    """Return timings by job; of a job run twice, the later one. A missing file holds none.
+#: What a timings file holds: timings by job, and the checks of an official run.
+Timings = tuple[dict[tuple[str, str, int, int], Timing], tuple[SpeedCheck, ...], tuple[RepeatCheck, ...]]
+
+
+def read_timings(path: str | os.PathLike[str]) -> Timings:
+    """Return timings by job, of a job run twice the later one, and the checks; a missing file holds none.
 
     Raises
     ------
     DataError
         With file, line and JSON path. A last line that was cut short is passed over: its job will run again.
     """
-    found = [line for line in _timing_lines(path) if isinstance(line, _TimingLine)]
-    return {(f.agent, f.instance, f.scenario, f.seed): f.timing for f in found}
-
-
-def read_speed_checks(path: str | os.PathLike[str]) -> tuple[SpeedCheck, ...]:
-    """Return the speed checks of a timings file; a run that was resumed has several.
-
-    Raises
-    ------
-    DataError
-        As `read_timings`.
-    """
-    return tuple(line.speed_check for line in _timing_lines(path) if isinstance(line, _SpeedLine))
-
-
-def read_repeat_checks(path: str | os.PathLike[str]) -> tuple[RepeatCheck, ...]:
-    """Return the repeat checks of a timings file.
-
-    Raises
-    ------
-    DataError
-        As `read_timings`.
-    """
-    return tuple(line.repeat_check for line in _timing_lines(path) if isinstance(line, _RepeatLine))
+    lines = read_text(path, MAX_RESULTS_BYTES).split("\n")[:-1] if os.path.exists(path) else []
+    found = [_read_line(_line_type(line), line, k, str(path)) for k, line in enumerate(lines)]
+    return (
+        {(f.agent, f.instance, f.scenario, f.seed): f.timing for f in found if isinstance(f, _TimingLine)},
+        tuple(f.speed_check for f in found if isinstance(f, _SpeedLine)),
+        tuple(f.repeat_check for f in found if isinstance(f, _RepeatLine)),
+    )
 
 
 def _line_type(line: str) -> Any:
     kinds = {'{"speed_check"': _SpeedLine, '{"repeat_check"': _RepeatLine}
     return next((kind for start, kind in kinds.items() if line.startswith(start)), _TimingLine)
-
-
-def _timing_lines(path: str | os.PathLike[str]) -> list[Any]:
-    if not os.path.exists(path):
-        return []
-    lines = read_text(path, MAX_RESULTS_BYTES).split("\n")[:-1]
-    return [_read_line(_line_type(line), line, k, str(path)) for k, line in enumerate(lines)]
 
 
 # -- writing
@@ -383,6 +359,7 @@ class ResultsWriter:
     def __init__(self, path: str | os.PathLike[str], header: Header, *, resume: bool = False):
         self.path = Path(path)
         self.done: dict[tuple[str, str, int, int], EpisodeResult] = {}
+        self.repeat_checks: tuple[RepeatCheck, ...] = ()  # that the file holds already
         if self.path.suffix == ".gz":
             raise FleetgymError(
                 f"{path}: a run writes line by line, so not packed; name it {self.path.with_suffix('')}, and run "
@@ -422,7 +399,7 @@ class ResultsWriter:
         results, length = parse_results(text, str(self.path), allow_incomplete=True)
         _check_same(results.header, header, str(self.path))
         os.truncate(self.path, len(text[:length].encode()))
-        timings = read_timings(timings_path(self.path))
+        timings, _, self.repeat_checks = read_timings(timings_path(self.path))
         for episode in results.episodes:
             self.done[episode.key] = dataclasses.replace(episode, timing=timings.get(episode.key))
 

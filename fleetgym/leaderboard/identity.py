@@ -8,7 +8,6 @@ import hashlib
 import io
 import os
 import subprocess
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -213,38 +212,51 @@ def _unless_named(card: AgentCard, reason: str) -> Reference | None:
 def _played_again(files: SubmissionFiles, all_tasks: bool, most_s: float) -> int | str:
     """Return how many tasks were played again with the same actions, or a task on which the agent does something else.
 
-    Processors round sums differently, and a program may have several optima. So of three tasks one may have other
-    actions, if it costs nearly the same.
+    The agent plays in a process of its own, since a submission names its arguments. An episode that ended early, by a
+    failure or a budget, must end so again. Processors round sums differently, and a program may have several optima.
+    So of three tasks one may have other actions, if it costs nearly the same.
     """
     run, entry = files.submission.run, files.submission.agent.entry
     lines = list(files.lines(1 + run.episodes))[1:]
     episodes = [read_object(EpisodeResult, parse_json(line)) for line in lines]
-    whole = [e for e in episodes if e.failure is None and e.budget_spent_at_window is None]
-    whole.sort(
-        key=lambda e: hashlib.sha256(f"{files.submission.files.episodes_sha256}{e.task}".encode()).digest()
-    )
-    drawn = (
-        whole if all_tasks else sorted(whole[:DRAWN], key=lambda e: "sml".find(find_entry(e.instance).size))
-    )
-    end_s, same = time.process_time() + most_s, 0
+    drawn = sorted(episodes, key=lambda e: _digest(files.submission.files.episodes_sha256, e))
+    if not all_tasks:
+        drawn = sorted(drawn[:DRAWN], key=lambda e: "sml".find(find_entry(e.instance).size))
+    spent_s, same = 0.0, 0
     near: list[str] = []
     for episode in drawn:
-        if same + len(near) and not all_tasks and time.process_time() > end_s:
+        if spent_s > most_s and not all_tasks:
             break
-        again = run_job(Job(entry, *episode.task, run.seed))
-        if again.actions == episode.actions:
+        again = run_job(Job(entry, *episode.task, run.seed), isolate="always")
+        spent_s += again.timing.total_s if again.timing else 0.0
+        if _ending(again) == _ending(episode) and again.actions == episode.actions:
             same += 1
-        elif abs(again.cost_usd - episode.cost_usd) <= NEAR_COST * episode.cost_usd:
+        elif _ending(again) == _ending(episode) and _is_near(again.cost_usd, episode.cost_usd):
             near.append(task_name(*episode.task))
         else:
             return task_name(*episode.task)
     return same if same >= 2 * len(near) else near[0]
 
 
+def _digest(salt: str, episode: EpisodeResult) -> str:
+    return hashlib.sha256(f"{salt}{episode.task}".encode()).hexdigest()
+
+
+def _ending(episode: EpisodeResult) -> tuple[int | None, int | None]:
+    """Return the windows from which on the agent had failed, or had spent its budget."""
+    return None if episode.failure is None else episode.failure.window, episode.budget_spent_at_window
+
+
+def _is_near(cost_usd: float, other_usd: float) -> bool:
+    return abs(cost_usd - other_usd) <= NEAR_COST * other_usd
+
+
 @functools.cache
 def commit() -> str:
     """Return the commit of the checkout, or the version where there is none."""
-    command = ["git", "-C", str(checkout() or os.devnull), "rev-parse", "--short=8", "HEAD"]
+    if (root := checkout()) is None:
+        return __version__
+    command = ["git", "-C", str(root), "rev-parse", "--short=8", "HEAD"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

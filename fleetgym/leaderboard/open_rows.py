@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from fleetgym.files.documents import file_sha256, read_json, write_json
+from fleetgym.files.documents import read_json
 from fleetgym.files.errors import DataError
 from fleetgym.files.names import FOLDER_NAME, SEASON_NAME
 from fleetgym.files.schema import (
@@ -24,9 +24,8 @@ from fleetgym.files.schema import (
     Number,
     read_object,
     spec,
-    to_jsonable,
 )
-from fleetgym.leaderboard.record import Record, check_unchanged, write_record
+from fleetgym.leaderboard.record import check_unchanged
 from fleetgym.leaderboard.registers import Season, read_registers
 from fleetgym.leaderboard.submission import Submission
 
@@ -53,48 +52,6 @@ class OpenRow:
     score: float = spec(_PERCENT, doc="percent above best-known")
     families: Mapping[str, float] = spec(MapOf(_PERCENT), doc="percent above best-known")
     record_sha256: str = spec(SHA256, doc="of the whole record, which is published when the season ends")
-
-
-def publish(
-    out: str | os.PathLike[str], record: Record, season: Season, private: str | os.PathLike[str]
-) -> Path:
-    """Keep a whole record beside a season's tasks, and write what is public of it.
-
-    Parameters
-    ----------
-    out : path-like
-        Folder of the season's public rows.
-    record : Record
-        Of kind ``fresh``.
-    season : Season
-        Open.
-    private : path-like
-        What `draw_season` made.
-
-    Returns
-    -------
-    Path
-        The public file.
-    """
-    from fleetgym.leaderboard.standings import fresh_table
-
-    whole = write_record(Path(private) / RECORDS, record)
-    (row,) = fresh_table({record.id: record}, season.suite).rows
-    public = OpenRow(
-        format=OPEN_FORMAT,
-        id=record.id,
-        season=season.name,
-        submission=record.submission,
-        declaration_sha256=record.declaration_sha256,
-        version=record.version,
-        is_isolated=record.is_isolated,
-        score=round(row.score, DIGITS),
-        families={family: round(value, DIGITS) for family, value in row.families.items()},
-        record_sha256=file_sha256(whole),
-    )
-    path = open_path(out, record.id)
-    write_json(path, to_jsonable(public))
-    return path
 
 
 def open_path(folder: str | os.PathLike[str], name: str) -> Path:

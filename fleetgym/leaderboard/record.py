@@ -31,8 +31,11 @@ from fleetgym.files.schema import (
 )
 from fleetgym.files.toml import SUITE, read_toml
 from fleetgym.leaderboard.submission import DECLARATION, EPISODES, Submission, read_lines, read_part
+from fleetgym.scoring.best_known import is_same_cost
 
 RECORD_FORMAT = "fleetgym-verified-1"
+#: Shares of requests are compared absolutely.
+SHARE_TOLERANCE = 1e-7
 KINDS = ("replayed", "fresh")
 
 
@@ -204,30 +207,36 @@ def check_claims(record: Record, folder: Path) -> None:
     """
     count = record.submission.run.episodes
     lines = read_lines(read_part(folder, EPISODES).data, 1 + count)
-    next(lines)
     told = "the record says something else; run `fleetgym verify` again"
     source = str(folder / EPISODES)
     if len(record.episodes) != count:
-        raise DataError(
-            f"{count} episodes, {len(record.episodes)} of them in the record: {told}", source=source
-        )
+        held = f"{count} episodes, {len(record.episodes)} of them in the record"
+        raise DataError(f"{held}: {told}", source=source)
+    next(lines)
     for k, (line, episode) in enumerate(zip(lines, record.episodes, strict=True), start=1):
-        claim = parse_json(line)
-        mine = stated(episode)
-        for name in ("instance", "scenario", "forced_outages", "denied", "lost", "budget_spent_at_window"):
-            if claim.get(name) != mine.get(name):
-                raise DataError(told, f"$[{k}].{name}", source)
-        if (claim["failure"] or {}).get("window") != (mine["failure"] or {}).get("window"):
-            raise DataError(told, f"$[{k}].failure", source)
-        for name in ("cost_usd", "miss_share", "unserved_share", *(f"costs.{term}" for term in COST_TERMS)):
-            here, there = (_at(data, name) for data in (mine, claim))
-            if not math.isclose(here, there, rel_tol=1e-9, abs_tol=1e-7 if name.endswith("share") else 1e-9):
-                raise DataError(told, f"$[{k}].{name}", source)
+        try:
+            wrong = other_claim(parse_json(line), stated(episode))
+        except (AttributeError, KeyError, TypeError, ValueError):
+            wrong = "$"
+        if wrong:
+            raise DataError(told, f"$[{k}]{wrong.removeprefix('$')}", source)
 
 
-def _at(data: Mapping[str, Any], name: str) -> float:
-    first, _, rest = name.partition(".")
-    return float(data[first][rest] if rest else data[first])
+def other_claim(claim: Any, mine: dict[str, Any]) -> str:
+    """Return the path of what an episode's line claims and a record does not say; empty if there is none."""
+    for name in ("instance", "scenario", "forced_outages", "denied", "lost", "budget_spent_at_window"):
+        if claim.get(name) != mine.get(name):
+            return f"$.{name}"
+    for part in ("window", "kind"):
+        if (claim["failure"] or {}).get(part) != (mine["failure"] or {}).get(part):
+            return "$.failure"
+    for name in ("miss_share", "unserved_share"):
+        if abs(claim[name] - mine[name]) > SHARE_TOLERANCE:
+            return f"$.{name}"
+    for name in COST_TERMS:
+        if not is_same_cost(claim["costs"][name], mine["costs"][name]):
+            return f"$.costs.{name}"
+    return "" if is_same_cost(claim["cost_usd"], mine["cost_usd"]) else "$.cost_usd"
 
 
 def _declares(record: Declared, found: Submission) -> bool:

@@ -15,16 +15,13 @@ from fleetgym.evaluation.results_format import COST_TERMS, Costs, EpisodeResult
 from fleetgym.files.documents import parse_json
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.files.schema import read_object
-from fleetgym.leaderboard.record import FailureMark, VerifiedEpisode
+from fleetgym.leaderboard.record import SHARE_TOLERANCE, FailureMark, VerifiedEpisode
 from fleetgym.leaderboard.submission import DECLARATION, EPISODES_FORMATS, Submission
 from fleetgym.model.actions import ActionSpace
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import load_instance, load_scenarios, task_name
 from fleetgym.reference import CertificateError
 from fleetgym.scoring.best_known import TOLERANCE, is_same_cost
-
-#: Claimed shares of requests are compared absolutely.
-SHARE_TOLERANCE = 1e-7
 
 
 @dataclasses.dataclass(frozen=True)

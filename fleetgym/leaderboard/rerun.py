@@ -24,8 +24,10 @@ from fleetgym.agents.registry import AGENT_PATH, parse_agent, split_arguments
 from fleetgym.evaluation.isolation.sandbox import check_box
 from fleetgym.evaluation.results_format import EpisodeResult
 from fleetgym.evaluation.run import evaluate
+from fleetgym.files.documents import file_sha256, write_json
 from fleetgym.files.errors import DataError, FleetgymError
-from fleetgym.leaderboard.open_rows import publish
+from fleetgym.files.schema import to_jsonable
+from fleetgym.leaderboard.open_rows import DIGITS, OPEN_FORMAT, RECORDS, OpenRow, open_path
 from fleetgym.leaderboard.record import (
     RECORD_FORMAT,
     Record,
@@ -35,6 +37,7 @@ from fleetgym.leaderboard.record import (
 from fleetgym.leaderboard.registers import Season
 from fleetgym.leaderboard.replay import check_one_shot, replay_episode, with_end
 from fleetgym.leaderboard.season import best_known_command, check_drawn, fresh_suite, instances_from
+from fleetgym.leaderboard.standings import fresh_table
 from fleetgym.leaderboard.submission import Submission, open_submission
 from fleetgym.leaderboard.submit import copy_code
 from fleetgym.leaderboard.verify import mark
@@ -156,6 +159,46 @@ def rerun(
     elif out is not None:
         publish(out, record, season, instances)
     return record
+
+
+def publish(
+    out: str | os.PathLike[str], record: Record, season: Season, private: str | os.PathLike[str]
+) -> Path:
+    """Keep a whole record beside a season's tasks, and write what is public of it.
+
+    Parameters
+    ----------
+    out : path-like
+        Folder of the season's public rows.
+    record : Record
+        Of kind ``fresh``.
+    season : Season
+        Open.
+    private : path-like
+        What `draw_season` made.
+
+    Returns
+    -------
+    Path
+        The public file.
+    """
+    whole = write_record(Path(private) / RECORDS, record)
+    (row,) = fresh_table({record.id: record}, season.suite).rows
+    public = OpenRow(
+        format=OPEN_FORMAT,
+        id=record.id,
+        season=season.name,
+        submission=record.submission,
+        declaration_sha256=record.declaration_sha256,
+        version=record.version,
+        is_isolated=record.is_isolated,
+        score=round(row.score, DIGITS),
+        families={family: round(value, DIGITS) for family, value in row.families.items()},
+        record_sha256=file_sha256(whole),
+    )
+    path = open_path(out, record.id)
+    write_json(path, to_jsonable(public))
+    return path
 
 
 def _check_may_rank(season: Season) -> None:

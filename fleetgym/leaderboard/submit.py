@@ -238,7 +238,7 @@ def _check_played(entry: str, code: Path, copy: Path, played: str, folder: str |
     if folder is None and more:
         raise FleetgymError(
             f"this run says nothing of {code / more[0]}, which the agent may load by a name that it computes: play it "
-            "again from another folder than the code's, with the results in another folder, too"
+            "again with the results in another folder than the code's"
         )
 
 

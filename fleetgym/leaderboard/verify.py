@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fleetgym.evaluation.results import hash_jobs
-from fleetgym.evaluation.results_format import COST_TERMS, Header
+from fleetgym.evaluation.results_format import Header, stated
 from fleetgym.files.documents import parse_json
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.files.schema import read_object
@@ -18,6 +17,7 @@ from fleetgym.leaderboard.record import (
     InstanceMark,
     Record,
     VerifiedEpisode,
+    other_claim,
     read_record,
     write_record,
 )
@@ -33,7 +33,6 @@ from fleetgym.leaderboard.submission import (
 from fleetgym.leaderboard.workers import in_order
 from fleetgym.model.library import find_entry, list_tasks, load_instance
 from fleetgym.runtime.version import __version__
-from fleetgym.scoring.best_known import is_same_cost
 
 
 def verify(
@@ -104,14 +103,8 @@ def _check_same(record: Record, stored: Record, path: Path) -> None:
     if [e.task for e in stored.episodes] != [e.task for e in record.episodes]:
         raise DataError(f"the record {told}", "$.episodes", str(path))
     for k, (mine, theirs) in enumerate(zip(record.episodes, stored.episodes, strict=True)):
-        is_near = is_same_cost(theirs.cost_usd, mine.cost_usd) and all(
-            abs(getattr(theirs.costs, term) - getattr(mine.costs, term)) <= 1e-9 * max(1.0, mine.cost_usd)
-            for term in COST_TERMS
-        )
-        rest = [dataclasses.replace(e, cost_usd=1.0, costs=mine.costs) for e in (mine, theirs)]
-        rest = [dataclasses.replace(e, miss_share=0.0, unserved_share=0.0) for e in rest]
-        if not is_near or rest[0] != rest[1]:
-            raise DataError(f"the record {told}", f"$.episodes[{k}]", str(path))
+        if wrong := other_claim(stated(theirs), stated(mine)):
+            raise DataError(f"the record {told}", f"$.episodes[{k}]{wrong.removeprefix('$')}", str(path))
 
 
 def make_record(files: SubmissionFiles, episodes: Sequence[VerifiedEpisode]) -> Record:

@@ -160,14 +160,6 @@ def test_an_address_that_is_none(monkeypatch: pytest.MonkeyPatch, address: str, 
 # -- a real cluster
 
 
-@pytest.fixture(scope="module", autouse=True)
-def here() -> Iterator[None]:
-    """Be in the folder of the agents, as the workers are: an agent's folder counts where it is not the current one."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(TESTS)
-        yield
-
-
 @pytest.fixture(scope="module")
 def expected() -> str:
     """The results file of one process."""

@@ -75,6 +75,15 @@ def test_a_forged_reference_is_refused(row: Path, tmp_path: Path) -> None:
         verify(row)
 
 
+def test_an_early_end_hides_no_forgery(row: Path, tmp_path: Path) -> None:
+    """Whoever says that the budget was spent must have played until then as the agent does, and end as it does."""
+    with_the_actions_of(row, "random", tmp_path)
+    head, *lines = lines_of(row)
+    write_lines(row, [head, *({**line, "budget_spent_at_window": 1} for line in lines)])
+    with pytest.raises(DataError, match="the agent does something else on"):
+        verify(row)
+
+
 @pytest.mark.parametrize(
     ("value", "reason"), [("", "has no agent_sha256"), ("0" * 64, "its code or settings have changed since")]
 )

@@ -548,7 +548,8 @@ def test_an_edited_record_is_noticed(board: Path) -> None:
     first, *rest = record.episodes
     cheap = Costs(**{name: 0.99 * usd for name, usd in dataclasses.asdict(first.costs).items()})
     edits = {
-        "cost_usd": (dataclasses.replace(first, cost_usd=cheap.total(), costs=cheap), *rest),
+        r"costs\.": (dataclasses.replace(first, cost_usd=cheap.total(), costs=cheap), *rest),
+        "miss_share": (dataclasses.replace(first, miss_share=0.5 * (first.miss_share + 1.0)), *rest),
         "lost": (dataclasses.replace(first, lost=first.lost + 1), *rest),
         "6 of them in the record": tuple(rest),
     }

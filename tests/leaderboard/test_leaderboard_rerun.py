@@ -141,6 +141,25 @@ def test_tasks_of_another_seed_are_noticed(board: Path, private: Path, tmp_path:
             rerun(board / "submissions" / "2026-11-21-gh", SEASON, folder, official=False)
 
 
+def test_a_bad_submission_ends_nothing_for_the_others(
+    board: Path, private: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each of several gets its row or is named; those that have one are not played again."""
+    good, bad = (board / "submissions" / f"2026-11-21-{agent}" for agent in ("gh", "hold"))
+    broken = Path(shutil.copytree(bad, tmp_path / "2026-11-21-broken"))
+    (broken / "submission.toml").write_text("nothing")
+    words = ["rerun", str(broken), str(good), "--season", "t", "--board", str(board)]
+    words += ["--instances", str(private), "--unofficial", "--out", str(tmp_path / "fresh")]
+    assert main(words) == 1
+    told = capsys.readouterr()
+    assert "2 of 2 submissions to play" in told.out
+    assert "2026-11-21-broken: " in told.err
+    assert "1 of 2 submissions have no row" in told.err
+    assert (tmp_path / "fresh" / "2026-11-21-gh.json.gz").is_file()
+    assert main([words[0], str(good), str(bad), *words[3:]]) == 0
+    assert "1 of 2 submissions to play" in capsys.readouterr().out
+
+
 def test_command_line(board: Path, private: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Seed, draw from the revealed seed, rerun."""
     assert main(["season", "seed", str(tmp_path / "seed"), "--json"]) == 0

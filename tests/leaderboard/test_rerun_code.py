@@ -15,7 +15,7 @@ from submissions import SUITE, declare, lines_of, write_lines
 
 from fleetgym.agents.agent_code import code_sha256, folder_sha256
 from fleetgym.evaluation.isolation.sandbox import check_box
-from fleetgym.evaluation.results import Results, hash_jobs
+from fleetgym.evaluation.results import Results, hash_jobs, read_results
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files.errors import FleetgymError
 from fleetgym.leaderboard.rerun import rerun
@@ -107,9 +107,7 @@ def test_code_must_be_what_was_declared(private: Path, tmp_path: Path) -> None:
         rerun(folder, SEASON, private, official=False, code=code)
 
 
-def test_weights_of_a_computed_name_are_what_played(
-    private: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_of_a_computed_name_are_what_played(private: Path, tmp_path: Path) -> None:
     """Whatever lies in the agent's folder may be loaded; a run that cannot say what lay there is refused."""
     code = tmp_path / "code"
     code.mkdir()
@@ -117,11 +115,12 @@ def test_weights_of_a_computed_name_are_what_played(
     (code / "w1.txt").write_text("0.5")
     (code / "README.md").write_text("Mine.")
     results = evaluate([f"{code}/mine.py:Mine"], SUITE)
-    monkeypatch.chdir(code)
-    unknown = evaluate(["mine.py:Mine"], SUITE)
+    evaluate([f"{code}/mine.py:Mine"], SUITE, out=code / "r.jsonl")
+    for name in ("r.jsonl", "r.timings.jsonl"):
+        (code / name).rename(tmp_path / name)
+    unknown = read_results(tmp_path / "r.jsonl")
     with pytest.raises(FleetgymError, match=r"says nothing of .*w1\.txt"):
         submit(unknown, tmp_path / "a", date="2026-11-21", division="open", code=code)
-    monkeypatch.chdir(tmp_path)
     (code / "w1.txt").write_text("0.6")
     with pytest.raises(FleetgymError, match="a file in .* is not what it was in this run"):
         submit(results, tmp_path / "b", date="2026-11-21", division="open", code=code)

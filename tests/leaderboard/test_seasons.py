@@ -19,10 +19,10 @@ from submissions import RULES, SUITE, make_good
 import fleetgym
 from fleetgym.cli import main
 from fleetgym.files.errors import DataError, FleetgymError
-from fleetgym.leaderboard.open_rows import RECORDS, open_path, publish, read_open_rows
+from fleetgym.leaderboard.open_rows import RECORDS, open_path, read_open_rows
 from fleetgym.leaderboard.record import read_record, write_record
 from fleetgym.leaderboard.registers import Season, read_registers
-from fleetgym.leaderboard.rerun import rerun
+from fleetgym.leaderboard.rerun import publish, rerun
 from fleetgym.leaderboard.season import (
     best_known_command,
     draw_season,

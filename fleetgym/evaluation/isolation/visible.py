@@ -97,11 +97,14 @@ def _named(variable: str) -> list[str]:
 
 
 def _python() -> list[str]:
-    places = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, *site.getsitepackages()]
+    places = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, *_site_folders()]
     places += [*sysconfig.get_paths().values(), os.path.dirname(os.path.realpath(sys.executable))]
-    if site.ENABLE_USER_SITE and site.USER_SITE:
-        places.append(site.USER_SITE)
     return [place for place in places if place not in ("/", os.path.expanduser("~"))]
+
+
+def _site_folders() -> list[str]:
+    users = [site.USER_SITE] if site.ENABLE_USER_SITE and site.USER_SITE else []
+    return [*site.getsitepackages(), *users]
 
 
 def _packages_elsewhere() -> Iterator[str]:
@@ -109,10 +112,12 @@ def _packages_elsewhere() -> Iterator[str]:
 
     These are packages installed in place. Beside them, their folders hold whatever a developer keeps there.
     """
-    users = [site.USER_SITE] if site.ENABLE_USER_SITE and site.USER_SITE else []
-    for site_folder in [*site.getsitepackages(), *users]:
+    for site_folder in _site_folders():
         for path in sorted(Path(site_folder).glob("*.pth")):
-            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            try:
+                lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            except OSError:  # Python passes it over, too
+                continue
             for folder in (os.path.join(site_folder, line.strip()) for line in lines if line.strip()):
                 if os.path.basename(folder) in ("site-packages", "dist-packages"):
                     yield folder
