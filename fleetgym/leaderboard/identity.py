@@ -1,4 +1,4 @@
-"""Tell whose a row is: a reference agent's only where its code is today's and it does the same again."""
+"""Find whose a row is: a reference agent's only if its code is today's, and it does the same when it plays again."""
 
 from __future__ import annotations
 

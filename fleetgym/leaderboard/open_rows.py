@@ -1,7 +1,7 @@
-"""Publish one number a row and family while a season is open; everything else waits for its end.
+"""Read what is public of a row while its season is open: one number a family, and a checksum of the rest.
 
-Costs by task would let anybody submit the cheapest published actions of each task, so they are kept beside the
-private tasks. The public file commits to them by a checksum.
+Costs by task would let anybody submit the cheapest published actions of each task. So `rerun` keeps whole records
+beside the private tasks until the season ends.
 """
 
 from __future__ import annotations
