@@ -93,12 +93,15 @@ def lead_inside(app: Any, page: str, source: list[str]) -> None:
 
 
 def write_pages(app: Any) -> None:
-    """Write the pages that stand elsewhere, and the command line's: what every verb prints for --help."""
+    """Write the pages that stand elsewhere, and the command line's: what every subcommand prints for --help."""
     (HERE / "made").mkdir(exist_ok=True)
     for page, path in ELSEWHERE.items():
-        (HERE / f"{page}.md").write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
+        if page == "made/leaderboard-table":  # the set that counts, and its sample
+            text = text.partition("\n### fleet-v0/")[0] + "\nThe repository's `leaderboard/README.md` has the other sets.\n"
+        (HERE / f"{page}.md").write_text(text, encoding="utf-8")
     os.environ["COLUMNS"] = "100"
-    parts = ["# Command line\n", "Every verb prints its text for `--help`.\n"]
+    parts = ["# Command line\n", "What every subcommand prints for `--help`.\n"]
     for verb in VERBS:
         text = io.StringIO()
         with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):

@@ -6,7 +6,6 @@ python -m tools.build_bounds_page [--out FILE]
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -61,20 +60,30 @@ def smoke(folder: Path) -> int:
 
 
 def tables() -> str:
-    """Return a table of numbers for each kind of file, and one of the parameters of random processes."""
+    """Return a table of numbers for each kind of file, and one of the parameters of random processes.
+
+    Fields of a file that have the same bounds and the same description share a row.
+    """
     parts = []
     for name, cls in FILES.items():
-        rows = [[f"`{path}`", words, doc] for path, words, doc in numbers(cls)]
+        alike: dict[tuple[str, str], list[str]] = {}
+        for path, words, doc in numbers(cls):
+            alike.setdefault((words, doc), []).append(f"`{path}`")
+        rows = [[", ".join(paths), words, doc] for (words, doc), paths in alike.items()]
         parts.append(f"## {name}\n\n" + table(["field", "number", "what it is"], rows, 3))
+    names: dict[tuple[str, tuple[str, ...], str, str], list[str]] = {}
+    for part, parameters in PROCESSES.items():
+        kinds: dict[tuple[str, str, str], list[str]] = {}
+        for kind, of in parameters.items():
+            for name, parameter in of.items():
+                kinds.setdefault((name, parameter.kind.words(), parameter.per), []).append(f"`{kind}`")
+        for (name, words, per), having in kinds.items():
+            names.setdefault((part, tuple(having), words, per), []).append(f"`{name}`")
     rows = [
-        [f"`{part}`", f"`{kind}`", ", ".join(f"`{name}`" for name, _ in alike), words, per]
-        for part, kinds in PROCESSES.items()
-        for kind, parameters in kinds.items()
-        for (words, per), alike in itertools.groupby(
-            parameters.items(), lambda pair: (pair[1].kind.words(), pair[1].per)
-        )
+        [f"`{part}`", ", ".join(having), ", ".join(of), words, per]
+        for (part, having, words, per), of in names.items()
     ]
-    head = ["field of `dynamics`", "kind", "parameters", "number", "one, or one per"]
+    head = ["field of `dynamics`", "kinds", "parameters", "number", "one, or one per"]
     return "\n".join([*parts, "## Random processes\n\n" + table(head, rows, 5)])
 
 
@@ -87,7 +96,10 @@ def numbers(cls: type, path: str = "") -> Iterator[tuple[str, str, str]]:
 
 
 def _of_kind(kind: Kind, path: str, doc: str) -> Iterator[tuple[str, str, str]]:
-    if isinstance(kind, Nested):
+    sections = [name for name, cls in FILES.items() if isinstance(kind, Nested) and kind.cls is cls]
+    if sections:
+        yield path, f"see {sections[0]}", ""
+    elif isinstance(kind, Nested):
         yield from numbers(kind.cls, path)
     elif isinstance(kind, (ListOf, Array, MapOf)):
         yield from _of_kind(kind.item, f"{path}[]", doc)

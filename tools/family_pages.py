@@ -73,7 +73,7 @@ def write(folder: Path, costs: Mapping[str, Mapping], of_preview: Mapping[str, M
     verdicts = judged(costs)
     text = measured(verdicts, sizes(costs), disagreement(DATA / "family_scores.json"))
     write_atomically(folder / "families.md", rewrite(DOCS / "families.md", text).encode())
-    write_atomically(folder / "fleet-v2-families.md", preview_page(by_family(of_preview), verdicts).encode())
+    write_atomically(folder / "fleet-v2-families.md", preview_page(by_family(of_preview)).encode())
 
 
 # -- fleet-v1
@@ -104,8 +104,7 @@ def disagreement(path: Path) -> str:
     return f"""
 ## How families tell agents apart
 
-From the scores of the reference agents as published ([results](results.md)). Agents that only show where the scale ends
-(`random`) are left out.
+From the [scores](results.md) of the reference agents as published, without `random`.
 
 {chr(10).join(parts)}"""
 
@@ -127,16 +126,11 @@ def bound_gate(verdicts: Mapping[str, Verdict]) -> str:
     known = best_known_above_bound()
     rows = [[f"`{name}`", f"{known[name][0]:.0f} %", known[name][1]] for name in HEADLINE if name in known]
     return f"""*Above the bound* is how far the best agent is above the hindsight bound, on the first scenario of each
-instance. 5 to 40 % was wanted of a headline family. **That is not met: outside are {", ".join(missed) or "none"}.**
-So the distance is told here, and is no part of the label. Why it is so large: the bound knows the whole day, leaves out
-late requests, which are the subject of `tail`, and lets replicas be split.
+instance. 5 to 40 % was wanted; outside are {", ".join(missed) or "none"}, so it is no gate. The bound knows the whole
+day, leaves out late requests, which are the subject of `tail`, and lets replicas be split. At most so much of the
+distance is the bound's own doing, by the best-known costs of `fleet-v0` and `fleet-v1`:
 
-Best-known costs were found with the whole day in sight. They are so far above the bounds of `fleet-v0` and `fleet-v1`:
-
-{table(["family", "best-known above the bound", "tasks"], rows)}
-No more than that can be the bound's own doing there. The rest is what it costs not to know what comes, and what better
-agents may still find. A gate at 40 % would judge the agents that were tried, not the family.
-"""
+{table(["family", "best-known above the bound", "tasks"], rows)}"""
 
 
 def measured(verdicts: Mapping[str, Verdict], sizes: str = "", agents: str = "") -> str:
@@ -145,15 +139,13 @@ def measured(verdicts: Mapping[str, Verdict], sizes: str = "", agents: str = "")
     scenarios = " or ".join(str(n) for n in sorted({v.scenarios for v in verdicts.values()}))
     return f"""Measured, with {scenarios} scenarios each: {sizes}.
 
-*Never changes*: the best of the nominal fleet and AGH's at several margins, held all day. *Last value*: AGH on the
+*Never changes*: the best of the initial fleet and AGH's at several margins, held all day. *Last value*: AGH on the
 last window's demand, the best of several margins and periods. Both are tuned in hindsight, which flatters them.
-Shares are above the best agent tried; in brackets, where 95 % of them lie when the scenarios are drawn again with
-replacement. Of three that is hardly more than their range, which holds the true share three times in four at most. The
-same random numbers draw the k-th scenario of every instance, so more instances are not more days.
+Shares are above the best agent tried, with bootstrap intervals over scenarios. Three scenarios make these hardly more
+than a range. The k-th scenarios of all instances share random numbers, so more instances are not more days.
 
 An instance passes if never-changes is at least 8 % and last-value at least 5 % above the best agent, and serving
-nobody costs 4 to 12 times the best known. Where the best agent's cost does not settle the last, search does, with the
-whole day in sight. A family is *headline* if at least 70 % of its instances pass.
+nobody costs 4 to 12 times the best known. A family is *headline* if at least 70 % of its instances pass.
 
 {bound_gate(verdicts)}
 {table(_HEAD, rows)}
@@ -259,8 +251,8 @@ def _scenarios(instances: Mapping[str, Mapping[str, np.ndarray]]) -> int:
     return min(len(values) for table in instances.values() for values in table.values())
 
 
-def preview_page(costs: Costs, before: Mapping[str, Verdict]) -> str:
-    """Return the page of the preview's families, beside those of `fleet-v1`."""
+def preview_page(costs: Costs) -> str:
+    """Return the page of the preview's families."""
     verdicts: dict[str, Verdict] = {
         family: judge(
             family, {name: dict(of) for name, of in instances.items()}, np.random.default_rng(PREVIEW_SEED)
@@ -275,19 +267,15 @@ def preview_page(costs: Costs, before: Mapping[str, Verdict]) -> str:
         else "All families of `fleet-v2` pass."
     )
     told += f" **Not measured: {', '.join(missing)}.**" if missing else ""
-    rows = [
-        *(("`fleet-v1`", *row(family, before[family])) for family in HEADLINE if family in before),
-        *(("`fleet-v2`", *row(family, v)) for family, v in verdicts.items()),
-    ]
     return f"""# Do the families of `fleet-v2` earn their place?
 
 <!-- Made by tools/family_pages.py from docs/data/families_v2.json and the scores beside it. -->
 
 The gates are those of [fleet-v1](families.md), which explains them. The samples are tiny: {_samples(costs)}.
-They say whether a family is far from its gates. They do not say by how much. An interval over one scenario is a point.
-{told} A better agent than those tried would raise all three columns.
+They say whether a family is far from its gates, not by how much. An interval over one scenario is a point.
+{told}
 
-{table(("set", *_HEAD), rows, text_columns=2)}
+{table(_HEAD, [row(family, v) for family, v in verdicts.items()])}
 {alikeness(scores(costs))}"""
 
 
@@ -309,16 +297,13 @@ def alikeness(here: FamilyScores) -> str:
     return f"""## How families tell agents apart
 
 Rank correlations (Spearman) between two families should be below {CLOSEST}. Families that are joined by a higher
-one on all tasks of test are *merged*. They count once in the score, as one family.
-`tools.family_statistics.alike` finds them, `merged` in the set's manifest names them, and a test compares the two.
+one on all tasks of test are *merged*: they count once in the score, as one family. The tasks of all of test decide, as
+fewer tasks make rankings noisy. `tools.family_statistics.alike` finds merged families, and a test compares them with
+the set's manifest.
 
 {table(head, rows)}
-Fewer tasks make rankings noisy. That moves correlations both ways, so the tasks of all of test decide.
-Scores of all agents are in [the set's page](fleet-v2.md#scores).
-
-**Before**: {_matrix(old, HEADLINE, ())}
-**After**: {_matrix(new, PREVIEW, ())}
-**After, by what counts**: {_matrix(new, PREVIEW, MERGED)}"""
+{_matrix(new, ())}
+**By what counts**: {_matrix(new, MERGED)}"""
 
 
 def _summary(
@@ -336,11 +321,9 @@ def _summary(
     ]
 
 
-def _matrix(
-    stored: Mapping[str, FamilyScores], headline: Sequence[str], merged: Sequence[Sequence[str]]
-) -> str:
+def _matrix(stored: Mapping[str, FamilyScores], merged: Sequence[Sequence[str]]) -> str:
     about, found = next(iter(stored.items()))
-    counts = what_counts(found, headline, merged)
+    counts = what_counts(found, PREVIEW, merged)
     names = list(next(iter(counts.values())))
     return f"{len(counts)} agents, {about}.\n\n{correlation_table(correlations(counts), names)}"
 

@@ -136,11 +136,6 @@ def alike(scores: FamilyScores) -> tuple[tuple[str, ...], ...]:
     return tuple(group for group in groups if len(group) > 1)
 
 
-def best(scores: FamilyScores, count: int) -> FamilyScores:
-    """Return the agents with the lowest means over what counts."""
-    return {agent: scores[agent] for agent, place in ranks(scores).items() if place <= count}
-
-
 def ranks(scores: FamilyScores, without: str | None = None) -> dict[str, int]:
     """Return each agent's rank by the mean over families, one of them left out.
 
@@ -157,28 +152,13 @@ def ranks(scores: FamilyScores, without: str | None = None) -> dict[str, int]:
     return {agent: k for k, agent in enumerate(sorted(means, key=lambda a: (means[a], a)), start=1)}
 
 
-def section(
-    scores: FamilyScores, headline: Sequence[str] = HEADLINE, merged: Sequence[Sequence[str]] = ()
-) -> str:
-    """Return spread, rank correlations and ranks without a family as Markdown.
-
-    Parameters
-    ----------
-    scores : FamilyScores
-    headline : sequence of str
-        Families whose mean is the score.
-    merged : sequence of sequence of str
-        Those of them that count as one.
-    """
-    counts = what_counts(scores, headline, merged)
-    scores = compared(scores, headline)
+def section(scores: FamilyScores) -> str:
+    """Return spread, rank correlations and the largest move of a rank without a family as Markdown."""
+    scores = compared(scores)
     families = list(next(iter(scores.values())))
     if len(scores) < 3 or len(families) < 2:
         return "Fewer than three agents have been played on two headline families: nothing to compare.\n"
-    told = f"{_spread(spread(scores))}\n{_correlations(correlations(scores), families, bool(merged))}\n"
-    if not merged:
-        return told + _ranks(scores, families)
-    return f"{told}{_merged(scores, counts, merged)}\n{_ranks(counts, list(next(iter(counts.values()))))}"
+    return f"{_spread(spread(scores))}\n{_correlations(correlations(scores), families)}\n{_move(scores, families)}"
 
 
 def _spread(found: Mapping[str, float]) -> str:
@@ -191,7 +171,6 @@ has {factor:.1f} times the spread of the narrowest; within a factor {WIDEST:.0f}
 {table(["", *(f"`{family}`" for family in found)], rows)}"""
 
 
-TEN = 10  # the best agents, whose correlations stand beside those of all
 MOST_NAMED = 5  # pairs of families that are too much alike
 
 
@@ -204,26 +183,7 @@ def correlation_table(found: Mapping[tuple[str, str], float], families: Sequence
     return table(["", *(f"`{family}`" for family in families[1:])], rows)
 
 
-def _merged(scores: FamilyScores, counts: FamilyScores, merged: Sequence[Sequence[str]]) -> str:
-    lists = "; ".join(", ".join(f"`{family}`" for family in group) for group in merged)
-    named = {"+".join(group): " + ".join(group) for group in merged}
-    told = {
-        tuple(named.get(name, name) for name in pair): value for pair, value in correlations(counts).items()
-    }
-    close = [f"`{a}` and `{b}` ({value:.3f})" for (a, b), value in told.items() if value >= CLOSEST]
-    met = f"**Not met by {', '.join(close)}**" if close else f"All are below {CLOSEST}"
-    between, top = correlations(best(scores, TEN)), correlations(best(counts, TEN))
-    (a, b), alike_most = max(between.items(), key=lambda item: item[1])
-    return f"""**So the score counts each of these lists once, as one family: {lists}.** Between what counts, the rank
-correlations are these. {met}.
-
-{correlation_table(told, [named.get(name, name) for name in next(iter(counts.values()))])}
-Among the {TEN} best agents alone, the largest between what counts is {max(top.values()):.2f}. The largest
-between two families is {alike_most:.2f} there (`{a}` and `{b}`), so poor agents are not what makes families alike.
-"""
-
-
-def _correlations(found: Mapping[tuple[str, str], float], families: Sequence[str], merged: bool) -> str:
+def _correlations(found: Mapping[tuple[str, str], float], families: Sequence[str]) -> str:
     close = {pair: value for pair, value in found.items() if value >= CLOSEST}
     named = close if len(close) <= MOST_NAMED else sorted(close, key=lambda pair: -close[pair])[:3]
     above = [f"`{a}` and `{b}` ({found[a, b]:.2f})" for a, b in named]
@@ -231,7 +191,7 @@ def _correlations(found: Mapping[tuple[str, str], float], families: Sequence[str
         above[-1] += f" and {len(close) - len(above)} more pairs of the table below"
     (a, b), most = max(found.items(), key=lambda item: item[1])
     told = (
-        f"{'Not met' if merged else '**Not met'} by {', '.join(above)}.{'' if merged else '**'}"
+        f"**Not met by {', '.join(above)}.**"
         if above
         else f"All are; the largest is {most:.3f}, of `{a}` and `{b}`."
     )
@@ -241,14 +201,16 @@ would add little. {told}
 {correlation_table(found, families)}"""
 
 
-def _ranks(scores: FamilyScores, families: Sequence[str]) -> str:
+def _move(scores: FamilyScores, families: Sequence[str]) -> str:
+    """Return how far an agent's rank moves at most if a family is left out, and whose."""
     everything = ranks(scores)
-    left_out = {family: ranks(scores, family) for family in families}
-    rows = [
-        [f"`{agent}`", rank, *(left_out[family][agent] for family in families)]
-        for agent, rank in everything.items()
-    ]
-    moved = max(abs(everything[agent] - by[agent]) for agent in everything for by in left_out.values())
-    return f"""**Ranks with one family left out**, by score alone (ties not marked). The largest move: {moved}.
-
-{table(["agent", "all", *(f"without `{family}`" for family in families)], rows)}"""
+    moves = {
+        (abs(everything[agent] - rank), agent, family): rank
+        for family in families
+        for agent, rank in ranks(scores, family).items()
+    }
+    furthest = max(moves)
+    moved, agent, family = furthest
+    return f"""**With one family left out**, the largest move of a rank by score is {moved}:
+`{agent}` has rank {everything[agent]} with all families, and {moves[furthest]} without `{family}`.
+"""

@@ -39,7 +39,7 @@ from fleetgym.runtime.programs import program
 from fleetgym.scoring.comparison import is_known
 from fleetgym.scoring.statistics import counted, family_means
 from fleetgym.scoring.table import Played, Table, Task, make_table, mean_log_ratios
-from tools.family_statistics import FAMILIES, FamilyScores, cheaper_by, section, write_scores
+from tools.family_statistics import FAMILIES, FamilyScores, cheaper_by, write_scores
 from tools.make_instances import HEADLINE
 from tools.window_excess import BUSY, KINDS, QUIET, SHORT, excess
 
@@ -245,7 +245,7 @@ def written(run: Results, reference: str, rows: Rows, about: str, unfinished: Ma
 ### Scores
 
 The mean over the headline families ({_headline(headline, by_family)}),
-with 95 % intervals over instances. **Agents share a rank if they cannot be told from the first of them**
+with 95 % intervals over instances. **Agents share a rank if they do not differ significantly from the first of them**
 (paired differences, Holm's correction, 5 %); two further down in a group may differ.
 
 {_ranking(headline)}
@@ -258,22 +258,19 @@ Percent above the reference. In bold: a family's first rank, by its own instance
 {_unknown(headline)}### What the cost is made of
 
 Percent of the reference cost, headline families: rental; penalties for requests that are not served, late, or outside
-their SLOs on average; start-up fees; the rest (storage, delay). Beside it the share of requests that miss their SLO,
-and of those that are not served.
+their SLOs on average; start-up fees; the rest (storage, delay). The last columns are shares of requests: those that
+violate their SLO, and those that are not served.
 
 {_breakdown(headline)}
-### When an agent is dearer than the first
+### When an agent costs more than the first
 
-By how many percent of the reference cost an agent is dearer (+) or cheaper (-) than `{headline.rows[0].key}`, headline
+Percent of the reference cost by which an agent costs more (+) or less (-) than `{headline.rows[0].key}`, headline
 families, by kind of window. Busy: demand, each request weighted with its unserved price, is above {BUSY:.0%} of
-the nominal; quiet: below {QUIET:.0%}; ordinary: all others. Short: some pool offers less than {SHORT:.0%} of its cap;
-these windows are counted in the first three columns too. Beside it how often a slot's option changes in an episode,
-and how many replicas were lost to pools and budgets, or denied.
+the nominal; quiet: below {QUIET:.0%}; ordinary: all others. Short: some pool offers less than {SHORT:.0%} of its GPU
+limit; these windows are part of the first three columns too. The last three columns are means of an episode: changes of
+a slot's option, and replicas that were preempted or denied.
 
-{_excess(run, headline)}
-### Do the families disagree?
-
-{section(family_scores(rows), [name for name in by_family if name in headline.scored], merged_in(headline))}"""
+{_excess(run, headline)}"""
 
 
 def tuned(rows: Rows, reference: str, with_tuned: Rows, unfinished: Mapping[str, str]) -> str:
@@ -357,14 +354,13 @@ def sampled(
         How far other agents are.
     """
     names = ", ".join(f"`{agent}`" for agent in slower)
-    of_all, found = make_table(rows), tables_by_family(rows)
-    return f"""Not played on all tasks, mostly for their time: {names}. Here they stand among all agents on
-the tasks that all have played, {about}; the mean is again over the headline families. Scores are percent above
-{_stated(reference)}. In bold: a family's first rank,
-where its instances suffice to tell agents apart.
+    return f"""Not played on all tasks, mostly for their time: {names}. Here they are ranked among all agents on
+the tasks that all have played, {about}. Scores are percent above
+{_stated(reference)}. [The leaderboard](../leaderboard/README.md)
+has the scores of the sample by family.
 {_left_out(unfinished)}
 
-{_by_place(of_all, found)}
+{_by_place(make_table(rows))}
 {_deciding({agent: rows[agent] for agent in slower})}"""
 
 
@@ -403,12 +399,6 @@ def tables_by_family(rows: Rows) -> dict[str, Table]:
         for family in ORDER
         if any(task.family == family for task in next(iter(rows.values())))
     }
-
-
-def merged_in(found: Table) -> list[tuple[str, ...]]:
-    """Return the lists of families of a table that count as one."""
-    names = dict.fromkeys(found.counts_as[family] for family in ORDER if family in found.counts_as)
-    return [tuple(name.split("+")) for name in names if "+" in name]
 
 
 def _headline(found: Table, by_family: Iterable[str]) -> str:
@@ -498,32 +488,19 @@ def _scores(by_family: Mapping[str, Table]) -> dict[tuple[str, str], str]:
     }
 
 
-def _winners(by_family: Mapping[str, Table]) -> list[str]:
-    return [f"`{found.rows[0].key}`" for found in by_family.values()]
-
-
-def _by_place(headline: Table, by_family: Mapping[str, Table]) -> str:
-    """Return one table of places, scores, scores by family, and CPU times."""
-    cells = _scores(by_family)
-    head = ["rank", "agent", "score %", "95 % interval", *(f"`{name}`" for name in by_family)]
+def _by_place(found: Table) -> str:
+    """Return one table of places, scores and CPU times."""
+    head = ["rank", "agent", "score %", "95 % interval", "CPU s an episode"]
     rows = [
-        [
-            str(row.rank),
-            f"`{row.key}`",
-            number(row.score, 1),
-            interval(row.interval),
-            *(cells[row.key, family] for family in by_family),
-            number(row.cpu_s, 2),
-        ]
-        for row in headline.rows
+        [row.rank, f"`{row.key}`", number(row.score, 1), interval(row.interval), number(row.cpu_s, 2)]
+        for row in found.rows
     ]
-    winners = ["", "winner", "", "", *_winners(by_family), ""]
-    return table([*head, "CPU s an episode"], [*rows, winners], text_columns=2)
+    return table(head, rows, text_columns=2)
 
 
 def _families(headline: Table, by_family: Mapping[str, Table]) -> str:
     cells = _scores(by_family)
-    winners = ["winner", *_winners(by_family)]
+    winners = ["winner", *(f"`{found.rows[0].key}`" for found in by_family.values())]
     rows = [[f"`{row.key}`", *(cells[row.key, family] for family in by_family)] for row in headline.rows]
     return table(["agent", *(f"`{family}`" for family in by_family)], [*rows, winners])
 
@@ -551,7 +528,7 @@ def _breakdown(found: Table) -> str:
         other = sum(row.breakdown.values()) - sum(shown)
         shares = [*shown, other, row.miss_share, row.unserved_share]
         rows.append([f"`{row.key}`", *(number(100.0 * share) for share in shares)])
-    return table(["agent", *TERMS, "other", "missed % of requests", "unserved % of requests"], rows)
+    return table(["agent", *TERMS, "other", "SLO violations, %", "unserved, %"], rows)
 
 
 def _excess(run: Results, found: Table) -> str:
@@ -564,7 +541,7 @@ def _excess(run: Results, found: Table) -> str:
         days = [math.fsum(values) / len(mine) for values in _counts(mine)]
         shares = [f"{more[row.key][kind]:+.1f}" for kind in KINDS]
         rows.append([f"`{row.key}`", *shares, *(number(value, 0) for value in days)])
-    return table(["agent", *KINDS, "changes", "lost", "denied"], rows)
+    return table(["agent", *KINDS, "changes", "preempted", "denied"], rows)
 
 
 def _counts(episodes: Sequence[EpisodeResult]) -> list[list[int]]:

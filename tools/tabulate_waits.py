@@ -195,7 +195,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _ratios(cells: Sequence[Cell], queue: Queue) -> str:
     """Return closed form over simulation at each slack; a dash where the chance is small or not known well."""
     found = {cell[1]: f"{factor(closed_form, cell):.2f}" for cell in judged(cells) if cell[0] == queue}
-    return " / ".join(found.get(slack, "–") for slack in SLACKS)
+    return ", ".join(found.get(slack, "–") for slack in SLACKS) if found else "–"
 
 
 def _table(cells: Sequence[Cell], arrival_cv2: float) -> str:
