@@ -98,7 +98,8 @@ def write_pages(app: Any) -> None:
     for page, path in ELSEWHERE.items():
         text = path.read_text(encoding="utf-8")
         if page == "made/leaderboard-table":  # the set that counts, and its sample
-            text = text.partition("\n### fleet-v0/")[0] + "\nThe repository's `leaderboard/README.md` has the other sets.\n"
+            text = text.partition("\n### fleet-v0/")[0]
+            text += "\nThe repository's `leaderboard/README.md` has the other sets.\n"
         (HERE / f"{page}.md").write_text(text, encoding="utf-8")
     os.environ["COLUMNS"] = "100"
     parts = ["# Command line\n", "What every subcommand prints for `--help`.\n"]
