@@ -32,6 +32,9 @@ SECTIONS = (
     "Vectorized use",
     "Version history",
 )
+#: The environment whose page the others refer to.
+FIRST = "FleetAlloc-v0"
+
 _NOTE = "<!-- Made by tools/build_env_docs.py from the docstring; edit that. -->"
 
 
@@ -58,6 +61,8 @@ def environment_page(env_id: str) -> str:
     if headings != SECTIONS:
         raise ValueError(f"{kind.__name__}: expected the headings {SECTIONS}, got {headings}")
     summary, _, body = text.partition("\n\n")
+    if env_id != FIRST:
+        body = _without_what_is_equal(body, inspect.getdoc(type(gymnasium.make(FIRST).unwrapped)) or "")
     keys = ", ".join(f"`{key}`" for key in env.observation_space)  # type: ignore[attr-defined]
     slots = env.action_space.nvec.size  # type: ignore[attr-defined]
     facts = [
@@ -69,6 +74,20 @@ def environment_page(env_id: str) -> str:
     ]
     parts = (f"# {env_id}", _NOTE, _one_line(summary), table(("", ""), facts, 2).rstrip(), _markdown(body))
     return "\n\n".join(parts) + "\n"
+
+
+def _without_what_is_equal(body: str, first: str) -> str:
+    """Return a docstring's sections, with links to the first environment's in place of text that both have."""
+    parts = re.split(r"^(## .+)$", body, flags=re.MULTILINE)
+    known = re.split(r"^(## .+)$", first, flags=re.MULTILINE)
+    told = dict(zip(known[1::2], known[2::2], strict=True))
+    for k in range(1, len(parts), 2):
+        same = told[parts[k]].strip()
+        if parts[k + 1].strip().startswith(same):
+            anchor = parts[k].removeprefix("## ").lower().replace(" ", "-")
+            link = f"As in [`{FIRST}`]({file_name(FIRST)}#{anchor})."
+            parts[k + 1] = parts[k + 1].replace(same, link)
+    return "".join(parts)
 
 
 def wrappers_page() -> str:
