@@ -353,14 +353,13 @@ def sampled(
     unfinished : mapping
         How far other agents are.
     """
-    names = ", ".join(f"`{agent}`" for agent in slower)
-    return f"""Not played on all tasks, mostly for their time: {names}. Here they are ranked among all agents on
-the tasks that all have played, {about}. Scores are percent above
+    return f"""Not played on all tasks, mostly for their time. They are ranked among all {len(rows)} agents and
+tuned settings on the tasks that all have played, {about}. Scores are percent above
 {_stated(reference)}. [The leaderboard](../leaderboard/README.md)
-has the scores of the sample by family.
+has the others on the sample, and scores by family.
 {_left_out(unfinished)}
 
-{_by_place(make_table(rows))}
+{_by_place(make_table(rows), slower)}
 {_deciding({agent: rows[agent] for agent in slower})}"""
 
 
@@ -488,12 +487,13 @@ def _scores(by_family: Mapping[str, Table]) -> dict[tuple[str, str], str]:
     }
 
 
-def _by_place(found: Table) -> str:
-    """Return one table of places, scores and CPU times."""
+def _by_place(found: Table, shown: Collection[str]) -> str:
+    """Return one table of places, scores and CPU times of some of the agents."""
     head = ["rank", "agent", "score %", "95 % interval", "CPU s an episode"]
     rows = [
         [row.rank, f"`{row.key}`", number(row.score, 1), interval(row.interval), number(row.cpu_s, 2)]
         for row in found.rows
+        if row.key in shown
     ]
     return table(head, rows, text_columns=2)
 
