@@ -238,14 +238,13 @@ def bound_table(found: Mapping[str, Measured]) -> str:
             f"`{name}`",
             len(one.bound),
             one.samples,
-            _mean(one.hindsight),
-            "–" if one.raised is None else _mean(one.raised),
+            _mean(one.hindsight) + ("" if one.raised is None else f" ({_mean(one.raised)})"),
             _mean(one.bound),
             _error(one.bound - one.hindsight),
             *(_mean(one.paid[a]) for a in agents),
             _error(one.best - one.bound),
-            f"{100 * one.closed:.0f} %",
-            "–" if one.raised is None else f"{100 * one.closed_from(one.raised):.0f} %",
+            f"{100 * one.closed:.0f} %"
+            + ("" if one.raised is None else f" ({100 * one.closed_from(one.raised):.0f} %)"),
             f"{one.cpu_s:.1f}",
         ]
         for name, one in found.items()
@@ -254,14 +253,13 @@ def bound_table(found: Mapping[str, Measured]) -> str:
         "instance",
         "days",
         "redraws",
-        "hindsight",
-        "raised",
+        "hindsight (raised)",
         "bound",
         "±",
         *(f"`{a}`" for a in agents),
         "±",
     ]
-    return table([*head, "gap closed", "from raised", "CPU s a day"], rows)
+    return table([*head, "gap closed", "CPU s a day"], rows)
 
 
 def by_family(found: Mapping[str, Measured]) -> dict[tuple[str, str], list[Measured]]:

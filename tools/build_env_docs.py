@@ -63,11 +63,10 @@ def environment_page(env_id: str) -> str:
     summary, _, body = text.partition("\n\n")
     if env_id != FIRST:
         body = _without_what_is_equal(body, inspect.getdoc(type(gymnasium.make(FIRST).unwrapped)) or "")
-    keys = ", ".join(f"`{key}`" for key in env.observation_space)  # type: ignore[attr-defined]
     slots = env.action_space.nvec.size  # type: ignore[attr-defined]
     facts = [
         ("Action space", f"`MultiDiscrete`, {slots} components on the default instance"),
-        ("Observation space", f"`Dict` of {keys}"),
+        ("Observation space", f"`Dict` of {len(env.observation_space)} boxes"),
         ("Import", f'`gymnasium.make("fleetgym:{env_id}")`'),
         ("Render modes", ", ".join(f"`{mode}`" for mode in env.metadata["render_modes"])),
         ("Source", f"`{kind.__module__}.{kind.__name__}`"),

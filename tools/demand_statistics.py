@@ -39,7 +39,7 @@ HEAD = ("demand", "traffic", "p95/p5 in a day", "weekend/mean", *(f"γ {name}" f
 #: Arrivals per second of the hour that bursts were measured in: where dispersion grows with the rate, it counts.
 HOUR_RPS = {"code": 2.57, "chat": 5.53}
 OLD = ("ou", "tail", "trace")
-NEW = ("week", "ou-v2", "drop-v2", "budget-v2", "tail-v2", "market", "split")
+NEW = ("week", "ou-v2", "tail-v2")  # the other families draw demand as `ou-v2`
 _NONE = "–"
 
 

@@ -302,8 +302,7 @@ fewer tasks make rankings noisy. `tools.family_statistics.alike` finds merged fa
 the set's manifest.
 
 {table(head, rows)}
-{_matrix(new, ())}
-**By what counts**: {_matrix(new, MERGED)}"""
+{_matrix(new)}"""
 
 
 def _summary(
@@ -321,11 +320,10 @@ def _summary(
     ]
 
 
-def _matrix(stored: Mapping[str, FamilyScores], merged: Sequence[Sequence[str]]) -> str:
+def _matrix(stored: Mapping[str, FamilyScores]) -> str:
     about, found = next(iter(stored.items()))
-    counts = what_counts(found, PREVIEW, merged)
-    names = list(next(iter(counts.values())))
-    return f"{len(counts)} agents, {about}.\n\n{correlation_table(correlations(counts), names)}"
+    scores = compared(found, PREVIEW)
+    return f"{len(scores)} agents, {about}.\n\n{correlation_table(correlations(scores), PREVIEW)}"
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import itertools
 import math
 import textwrap
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from fleetgym.capacity.simulation.arrivals import Poisson, Renewal
@@ -27,7 +27,7 @@ from fleetgym.files.documents import write_atomically
 from fleetgym.files.finished_cells import keep, read
 from fleetgym.files.markdown import rewrite, table
 from fleetgym.files.quantities import COUNT
-from fleetgym.kernels.queueing import chance_to_wait, wait_exceeds
+from fleetgym.kernels.queueing import wait_exceeds
 from fleetgym.runtime.programs import program
 
 SERVERS, LOADS = (16, 64, 256), (0.7, 0.85, 0.9, 0.95)
@@ -46,8 +46,6 @@ REQUESTS = 300_000
 LEAST, ALLOWED = 0.005, 1.25
 #: A cell is judged if its 99 % half width is at most this share of it.
 KNOWN = 0.2
-#: The reach of the correction that was tried, in mean service times.
-REACHES = (0.1, 0.4)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +78,6 @@ def simulated(queue: Queue, slacks: Sequence[float], requests: int) -> list[tupl
 
 #: A cell: a queue, a slack, and the simulated chance with its half width.
 Cell = tuple[Queue, float, float, float]
-Formula = Callable[[Queue, float], float]
 
 
 def queues() -> list[Queue]:
@@ -100,22 +97,6 @@ def closed_form(queue: Queue, slack: float) -> float:
     return float(wait_exceeds(queue.servers, rate, 1.0, queue.cv2, queue.arrival_cv2, slack))
 
 
-def short_waits(reach: float) -> Formula:
-    """Return a correction that was tried: service times vary the wait only over horizons of `reach` and longer.
-
-    Over a time much shorter than a service, departures from many servers come as a Poisson stream, whatever the law.
-    """
-
-    def formula(queue: Queue, slack: float) -> float:
-        offered = queue.load * queue.servers
-        waiting = chance_to_wait(queue.servers, offered, queue.arrival_cv2, 0.0)
-        more = max(0.0, queue.cv2 - 1.0) * (1.0 - math.exp(-slack / reach))
-        variability = queue.arrival_cv2 + min(queue.cv2, 1.0) + more
-        return float(waiting * math.exp(-2.0 * (queue.servers - offered) * slack / variability))
-
-    return formula
-
-
 def all_cells(done: Mapping[str, Sequence[Sequence[float]]]) -> list[Cell]:
     """Return every simulated cell."""
     return [
@@ -131,15 +112,15 @@ def judged(cells: Iterable[Cell]) -> list[Cell]:
     return [cell for cell in cells if cell[2] >= LEAST and cell[3] <= KNOWN * cell[2]]
 
 
-def factor(formula: Formula, cell: Cell) -> float:
-    """Return formula over simulation."""
+def factor(cell: Cell) -> float:
+    """Return closed form over simulation."""
     queue, slack, mean, _ = cell
-    return formula(queue, slack) / mean
+    return closed_form(queue, slack) / mean
 
 
-def worst(formula: Formula, cells: Iterable[Cell]) -> tuple[float, float, int, int]:
+def worst(cells: Iterable[Cell]) -> tuple[float, float, int, int]:
     """Return the least and the largest ratio, how many cells are within the allowed error, and how many there are."""
-    found = [factor(formula, cell) for cell in cells]
+    found = [factor(cell) for cell in cells]
     inside = sum(1.0 / ALLOWED <= ratio <= ALLOWED for ratio in found)
     return min(found), max(found), inside, len(found)
 
@@ -194,7 +175,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _ratios(cells: Sequence[Cell], queue: Queue) -> str:
     """Return closed form over simulation at each slack; a dash where the chance is small or not known well."""
-    found = {cell[1]: f"{factor(closed_form, cell):.2f}" for cell in judged(cells) if cell[0] == queue}
+    found = {cell[1]: f"{factor(cell):.2f}" for cell in judged(cells) if cell[0] == queue}
     return ", ".join(found.get(slack, "–") for slack in SLACKS) if found else "–"
 
 
@@ -213,8 +194,8 @@ def _table(cells: Sequence[Cell], arrival_cv2: float) -> str:
     return table(["servers, load", *names], rows)
 
 
-def _line(name: str, formula: Formula, cells: Sequence[Cell]) -> list[str]:
-    low, high, inside, count = worst(formula, cells)
+def _line(name: str, cells: Sequence[Cell]) -> list[str]:
+    low, high, inside, count = worst(cells)
     return [name, f"{low:.2f} to {high:.2f}", f"{inside} of {count}"]
 
 
@@ -234,15 +215,11 @@ def written(cells: Sequence[Cell]) -> str:
     poisson = [cell for cell in known if cell[0].arrival_cv2 == 1.0]
     varied = [cell for cell in known if cell[0].cv2 >= 1.0]
     rows = [
-        _line("closed form, all cells", closed_form, known),
-        _line("closed form, Poisson arrivals", closed_form, poisson),
-        _line("closed form, service cv² of at least 1", closed_form, varied),
-        *(
-            _line(f"tried: service varies waits from {r:g} E[S] on, all cells", short_waits(r), known)
-            for r in REACHES
-        ),
+        _line("all", known),
+        _line("Poisson arrivals", poisson),
+        _line("service cv² of at least 1", varied),
     ]
-    parts.append(table(["formula", "ratio", f"within a factor of {ALLOWED:g}"], rows))
+    parts.append(table(["cells", "ratio", f"within a factor of {ALLOWED:g}"], rows))
     parts.append(_limit(known))
     wrapped = [part if part.startswith("|") else textwrap.fill(part, 118) for part in parts]
     return "\n\n".join(part.strip("\n") for part in wrapped)

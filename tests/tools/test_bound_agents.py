@@ -48,7 +48,7 @@ def test_raised_bounds_come_first() -> None:
     assert found.raised is not None
     assert found.closed == pytest.approx(25.0 / 40.0)
     assert found.closed_from(found.raised) == pytest.approx(15.0 / 30.0)
-    assert "| 110.0 | 125.0 |" in bound_table({NAME: found})
+    assert "(110.0) | 125.0 |" in bound_table({NAME: found})
 
 
 def test_a_single_day_is_not_printed() -> None:

@@ -1,8 +1,6 @@
-"""The table of waits: what is judged, the limit of any formula, and the correction that was tried."""
+"""The table of waits: what is judged, and the limit of any formula."""
 
 from __future__ import annotations
-
-import math
 
 import pytest
 
@@ -26,16 +24,3 @@ def test_small_and_uncertain_chances_are_not_judged():
     queue = Queue(16, 0.9, "gamma", 3.0, 1.0)
     cells = [(queue, 0.0, mean, half) for mean, half in ((0.1, 0.01), (0.1, 0.03), (0.004, 0.0))]
     assert waits.judged(cells) == cells[:1]
-
-
-@pytest.mark.parametrize("arrival_cv2", [1.0, 8.0])
-def test_the_correction_leaves_exponential_service_alone(arrival_cv2):
-    """Where service has a cv2 of 1 there is nothing to correct; over long horizons the form is the old one."""
-    for slack in (0.0, 0.1, 5.0):
-        queue = Queue(16, 0.9, "gamma", 1.0, arrival_cv2)
-        assert waits.short_waits(0.4)(queue, slack) == pytest.approx(
-            waits.closed_form(queue, slack), rel=1e-9
-        )
-    queue = Queue(16, 0.99, "gamma", 3.0, arrival_cv2)
-    assert waits.short_waits(1e-6)(queue, 0.1) == pytest.approx(waits.closed_form(queue, 0.1), rel=1e-9)
-    assert math.isclose(waits.short_waits(0.4)(queue, 0.0), waits.closed_form(queue, 0.0), rel_tol=1e-9)
