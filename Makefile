@@ -64,11 +64,10 @@ bench: .venv/ready-dev  ## Measure the kernels against their peers, as ratios wi
 	$(MAKE) verify-all
 
 # What `make pages` writes. docs/results.md needs runs that are not in the repository.
-PAGES := docs/inputs.md docs/bounds.md docs/environments docs/families.md docs/fleet-v2.md docs/fleet-v2-families.md instances/fleet-v1/croissant.json instances/fleet-v2/croissant.json docs/reproduce-fleet-sim.md docs/reproduce-jiang.md docs/reproduce-coral.md docs/reproduce-fastllm.md leaderboard/tuning/README.md instances/schema
+PAGES := docs/bounds.md docs/environments docs/families.md docs/fleet-v2.md docs/fleet-v2-families.md instances/fleet-v1/croissant.json instances/fleet-v2/croissant.json docs/reproduce-fleet-sim.md docs/reproduce-jiang.md docs/reproduce-coral.md docs/reproduce-fastllm.md leaderboard/tuning/README.md instances/schema
 
 pages: .venv/ready-dev  ## Write every page and schema anew that tools make from stored data (two CPU minutes)
 	$(BIN)/python -m tools.build_env_docs
-	$(BIN)/python -m tools.build_bounds_page
 	$(BIN)/python -m tools.bound_agents --page
 	$(BIN)/python -m tools.family_pages
 	$(BIN)/python -m tools.demand_statistics --page docs/fleet-v2.md
@@ -89,7 +88,6 @@ docs: .venv/ready  ## Build the site into build/site, and run its notebooks (two
 
 docs-env: .venv/ready-dev  ## Write docs/environments from the environments' docstrings
 	$(BIN)/python -m tools.build_env_docs
-	$(BIN)/python -m tools.build_bounds_page
 
 train-ppo: .venv/ready-dev  ## Train the agent ppo (five CPU minutes) into results/ppo; goes on where it stopped
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[rl]'

@@ -13,6 +13,7 @@ from typing import Any
 from fleetgym import __version__
 from fleetgym.cli import main
 from fleetgym.cli.verbs import VERBS
+from tools.build_bounds_page import tables
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -29,7 +30,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
 ]
-exclude_patterns = ["data", "static", "conf.py"]
+exclude_patterns = ["data", "static", "conf.py", "made/numbers.md"]
 html_theme = "furo"
 html_title = f"fleetgym {__version__}"
 html_static_path = ["static"]
@@ -93,7 +94,7 @@ def lead_inside(app: Any, page: str, source: list[str]) -> None:
 
 
 def write_pages(app: Any) -> None:
-    """Write the pages that stand elsewhere, and the command line's: what every subcommand prints for --help."""
+    """Write the pages that stand elsewhere, the tables of numbers, and what every subcommand prints for --help."""
     (HERE / "made").mkdir(exist_ok=True)
     for page, path in ELSEWHERE.items():
         text = path.read_text(encoding="utf-8")
@@ -101,6 +102,7 @@ def write_pages(app: Any) -> None:
             text = text.partition("\n### fleet-v0/")[0]
             text += "\nThe repository's `leaderboard/README.md` has the other sets.\n"
         (HERE / f"{page}.md").write_text(text, encoding="utf-8")
+    (HERE / "made" / "numbers.md").write_text(tables(), encoding="utf-8")
     os.environ["COLUMNS"] = "100"
     parts = ["# Command line\n", "What every subcommand prints for `--help`.\n"]
     for verb in VERBS:

@@ -1,6 +1,6 @@
-"""Write docs/inputs.md: the bounds and units of every number that a file may hold, from the declarations of the fields.
+"""Print the bounds and units of every number that a file may hold, from the declarations of the fields.
 
-python -m tools.build_bounds_page [--out FILE]
+The site shows these tables on docs/inputs.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fleetgym.cli.process import run_program
 from fleetgym.evaluation.isolation.calibration import Calibration
 from fleetgym.evaluation.isolation.rules import Rules
 from fleetgym.evaluation.results_format import EpisodeResult, Timing
-from fleetgym.files.markdown import rewrite, table
+from fleetgym.files.markdown import table
 from fleetgym.files.schema import Array, Integer, Kind, ListOf, MapOf, Nested, Number
 from fleetgym.leaderboard.registers import Machine, Season
 from fleetgym.leaderboard.submission import Submission
@@ -25,9 +25,7 @@ from fleetgym.model.scenario import ScenarioFile
 from fleetgym.runtime.programs import program
 from fleetgym.scoring.best_known import BestKnownSet
 
-PAGE = Path("docs/inputs.md")
-
-#: What each file holds, under the name that the page gives it.
+#: What each file holds, under the name of its table.
 FILES: dict[str, type] = {
     "Instance": Instance,
     "Scenarios": ScenarioFile,
@@ -45,18 +43,15 @@ FILES: dict[str, type] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the page."""
-    parser = program(__doc__, writes="docs/inputs.md, between its marks.", takes="A second.", smoke=smoke)
-    parser.add_argument("--out", type=Path, default=PAGE, help="the page (default: docs/inputs.md)")
-    out = parser.parse_args(argv).out
-    out.write_text(rewrite(PAGE, tables()), encoding="utf-8")
+    """Print the tables."""
+    program(__doc__, writes="Nothing.", takes="A second.", smoke=smoke).parse_args(argv)
+    print(tables())
     return 0
 
 
-def smoke(folder: Path) -> int:
-    """Write a copy of the page."""
-    (folder / "inputs.md").write_text(rewrite(PAGE, tables()), encoding="utf-8")
-    return 0
+def smoke(_: Path) -> int:
+    """Print the tables."""
+    return main([])
 
 
 def tables() -> str:

@@ -84,6 +84,7 @@ FORMULAS = (
     "docs/bounds.md",
     "docs/scores.md",
     "docs/index.md",
+    "docs/inputs.md",
     "docs/api.md",
 )
 #: Blocks of text that are files, by their first lines.
