@@ -190,8 +190,9 @@ def row(family: str, v: Verdict) -> tuple[str, ...]:
 
 
 def share(value: float, interval: tuple[float, float]) -> str:
-    """Return a share with its interval."""
-    return f"+{100 * value:.1f} % [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]"
+    """Return a share with its interval, if there are several scenarios to make one."""
+    low, high = interval
+    return f"+{100 * value:.1f} %" + (f" [{100 * low:.1f}, {100 * high:.1f}]" if low < high else "")
 
 
 # -- fleet-v2
@@ -272,10 +273,9 @@ def preview_page(costs: Costs) -> str:
 <!-- Made by tools/family_pages.py from docs/data/families_v2.json and the scores beside it. -->
 
 The gates are those of [fleet-v1](families.md), which explains them. The samples are tiny: {_samples(costs)}.
-They say whether a family is far from its gates, not by how much. An interval over one scenario is a point.
-{told}
+They say whether a family is far from its gates, not by how much. {told}
 
-{table(_HEAD, [row(family, v) for family, v in verdicts.items()])}
+{table(_HEAD[:-1], [row(family, v)[:-1] for family, v in verdicts.items()])}
 {alikeness(scores(costs))}"""
 
 
