@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from fleetgym.cli.output import note, tell
 from fleetgym.cli.text_tables import NOTHING, align, number, share
 from fleetgym.files.errors import FleetgymError
 from fleetgym.scoring.best_known import write_actions
@@ -36,19 +35,15 @@ def show(arguments: argparse.Namespace) -> int:
             "`fleetgym compare ... --relative-to best-in-run` needs none"
         )
     found = standings(list(dict.fromkeys(task for part in arguments.suite for task in tasks_of(part))))
-    if arguments.json:
-        print(json.dumps([standing.to_dict() for standing in found], indent=2, allow_nan=False))
-        return 0
-    print(
-        align(
-            ["task", "value USD", "bound USD", "gap %", "date", "found by"], [_row(s) for s in found], left=1
-        )
-    )
+    head = ["task", "value USD", "bound USD", "gap %", "date", "found by"]
     proven = sum(standing.known.proven for standing in found)
-    print(
-        f"\n{len(found)} tasks, {proven} proven optimal. No agent costs less than the bound; it leaves out late"
+    tell(
+        arguments,
+        [standing.to_dict() for standing in found],
+        f"{align(head, [_row(s) for s in found])}\n\n"
+        f"{len(found)} tasks, {proven} proven optimal. No agent costs less than the bound; it leaves out late\n"
+        "penalties that depend on load, so the gap is not all room for improvement.",
     )
-    print("penalties that depend on load, so the gap is not all room for improvement.")
     return 0
 
 
@@ -66,21 +61,16 @@ def examine(arguments: argparse.Namespace) -> int:
     better = _last_of_each_task([proposal for proposal in found if proposal.better is not None])
     if arguments.out:
         _write(arguments.out, better)
-    if arguments.json:
-        print(json.dumps([proposal.to_dict() for proposal in found], indent=2, allow_nan=False))
-    else:
-        print(
-            align(
-                ["task", "from", "cost USD", "best-known USD", "verdict"],
-                [_verdict(p) for p in found],
-                left=2,
-            )
-        )
-        print(
-            f"\n{len(better)} of {len({p.candidate.task for p in found})} tasks are cheaper than best known."
-        )
+    head = ["task", "from", "cost USD", "best-known USD", "verdict"]
+    tasks = len({p.candidate.task for p in found})
+    tell(
+        arguments,
+        [proposal.to_dict() for proposal in found],
+        f"{align(head, [_verdict(p) for p in found], left=2)}\n\n"
+        f"{len(better)} of {tasks} tasks are cheaper than best known.",
+    )
     if better and not arguments.out:
-        print("fleetgym: --out FOLDER writes them as a proposal", file=sys.stderr)
+        note("--out FOLDER writes them as a proposal")
     return 0 if better else 1
 
 
@@ -109,4 +99,4 @@ def _write(folder: str, better: Sequence[Proposal]) -> None:
         if proposal.better is not None:
             write_actions(folder, candidate.instance, candidate.scenario, proposal.better, candidate.actions)
     if better:
-        print(f"fleetgym: {len(better)} actions files are in {Path(folder)}", file=sys.stderr)
+        note(f"{len(better)} actions files are in {Path(folder)}")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import datetime
-import json
 import os
 import statistics
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fleetgym.cli.options import add_seed, add_workers
+from fleetgym.cli.output import note, print_json
 from fleetgym.cli.words import of
 from fleetgym.files import quantities as q
 from fleetgym.files.errors import FleetgymError
@@ -71,8 +71,8 @@ def add(actions: argparse._SubParsersAction[Any]) -> argparse.ArgumentParser:
         metavar="N",
         help="search only N tasks, drawn by --seed; report how much cheaper they become, and write nothing",
     )
-    p.add_argument("--seed", type=of(q.SEED), default=0, help="random seed of the search (default: 0)")
-    p.add_argument("--workers", type=of(q.WORKERS), default=1, help="processes (default: 1)")
+    add_seed(p, "random seed of the search")
+    add_workers(p)
     p.add_argument("--judge", action="store_true", help="replay with the reference implementation too")
     p.add_argument(
         "--time-limit", type=of(q.LIMIT_S), metavar="S", help="start no task after this many seconds"
@@ -136,9 +136,9 @@ def search(arguments: argparse.Namespace) -> int:
             )
     if arguments.json:
         facts = [{"task": one.task, **dataclasses.asdict(one.best)} for one in found]
-        print(json.dumps(facts, indent=2, allow_nan=False))
+        print_json(facts)
     if left:
-        print(f"fleetgym: {left} tasks were not started within --time-limit", file=sys.stderr)
+        note(f"{left} tasks were not started within --time-limit")
     return 0
 
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 
-from fleetgym.cli.words import of
+from fleetgym.cli.options import add_number
 from fleetgym.files.quantities import ROUNDS
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's options."""
-    parser.add_argument(
-        "--rounds", type=of(ROUNDS), default=5, help="repetitions of the workload, 1 to 1000 (default: 5)"
-    )
+    add_number(parser, "--rounds", ROUNDS, 5, "repetitions of the workload, 1 to 1000")
     parser.add_argument(
         "--show", action="store_true", help="show what is kept and how far the machine is from it now"
     )
@@ -21,6 +18,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, or show; the exit code is 1 if the machine has drifted beyond the bound, or nothing is kept."""
+    from fleetgym.cli.output import tell
     from fleetgym.cli.text_tables import align, number
     from fleetgym.evaluation.isolation.calibration import (
         MAX_DRIFT,
@@ -36,17 +34,14 @@ def run(arguments: argparse.Namespace) -> int:
     if kept is None:
         raise FleetgymError("this machine has not been calibrated; run `fleetgym calibrate`")
     now = drift(kept.speed) if arguments.show else 0.0
-    if arguments.json:
-        facts = {**to_jsonable(kept), "file": str(calibration_path())}
-        print(json.dumps(facts | ({"drift": now} if arguments.show else {}), indent=2))
-    else:
-        print(f"{kept.machine}, Python {kept.python}, {kept.date}")
-        rows = [[name, number(1e3 * seconds, 0)] for name, seconds in vars(kept.cpu_s).items()]
-        print(align(["part", "CPU ms"], rows))
-        print(
-            f"one CPU second here is {kept.speed:.3f} reference CPU seconds; rounds within {kept.spread:.0%}"
-        )
-        if arguments.show:
-            print(f"now {now:+.0%}; an official run is marked beyond {MAX_DRIFT:.0%}")
-        print(f"kept in {calibration_path()}")
+    rows = [[name, number(1e3 * seconds, 0)] for name, seconds in vars(kept.cpu_s).items()]
+    lines = [
+        f"{kept.machine}, Python {kept.python}, {kept.date}",
+        align(["part", "CPU ms"], rows),
+        f"one CPU second here is {kept.speed:.3f} reference CPU seconds; rounds within {kept.spread:.0%}",
+        *([f"now {now:+.0%}; an official run is marked beyond {MAX_DRIFT:.0%}"] if arguments.show else []),
+        f"kept in {calibration_path()}",
+    ]
+    facts = {**to_jsonable(kept), "file": str(calibration_path())}
+    tell(arguments, facts | ({"drift": now} if arguments.show else {}), "\n".join(lines))
     return 0 if abs(now) <= MAX_DRIFT else 1

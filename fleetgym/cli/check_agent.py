@@ -30,20 +30,8 @@ _ADVICE = {
 def check_agent(name: str, instances: str = "fleet-v0/toy", limits: Limits | None = None) -> list[Check]:
     """Try an agent on small instances, in a process of its own.
 
-    Parameters
-    ----------
-    name : str
-        As for `make_agent`.
-    instances : str
-        A suite, the id of an instance, or an instance file.
-    limits : Limits, optional
-        Wall time and memory.
-
-    Returns
-    -------
-    list of Check
-        The first failure of the protocol ends the battery. A policy that was trained for other shapes plays what it
-        was trained on.
+    The first failure of the protocol ends the battery. A policy that was trained for other shapes plays what it
+    was trained on.
 
     Raises
     ------

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Sequence
+
+from fleetgym.cli.output import tell
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,10 +23,6 @@ class Check:
         """``ok``, ``note`` or ``FAIL``."""
         return "ok" if self.passed else "note" if self.is_warning else "FAIL"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return dataclasses.asdict(self)
-
 
 def attempt(name: str, look: Callable[[], str]) -> Check:
     """Return the outcome of one check: `look` returns what it found, or raises."""
@@ -34,12 +32,13 @@ def attempt(name: str, look: Callable[[], str]) -> Check:
         return Check(name, False, f"{type(error).__name__}: {error}")
 
 
-def all_passed(checks: Iterable[Check]) -> bool:
-    """Return whether nothing failed; warnings do not count."""
-    return all(check.passed or check.is_warning for check in checks)
+def tell_checks(arguments: argparse.Namespace, checks: Sequence[Check]) -> int:
+    """Print the outcomes; return the exit code, which is 1 if one failed that is more than a warning."""
+    tell(arguments, [dataclasses.asdict(check) for check in checks], report(checks))
+    return 0 if all(check.passed or check.is_warning for check in checks) else 1
 
 
-def report(checks: Iterable[Check]) -> str:
+def report(checks: Sequence[Check]) -> str:
     """Return one line per check.
 
     Examples
@@ -48,6 +47,5 @@ def report(checks: Iterable[Check]) -> str:
     ok    python  3.11
     FAIL  cache   not writable
     """
-    found = list(checks)
-    width = max(len(check.name) for check in found)
-    return "\n".join(f"{check.mark:<4}  {check.name:<{width}}  {check.detail}" for check in found)
+    width = max(len(check.name) for check in checks)
+    return "\n".join(f"{check.mark:<4}  {check.name:<{width}}  {check.detail}" for check in checks)

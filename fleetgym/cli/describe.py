@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fleetgym.cli.text_tables import NOTHING, align, number
+from fleetgym.cli.text_tables import align_columns, number
 from fleetgym.model.instance import Configuration, Instance
 from fleetgym.model.scenario import Scenario
 
@@ -17,19 +17,7 @@ _WIDTH = 110
 
 
 def describe_instance(instance: Instance, scenarios: Sequence[Scenario] = ()) -> str:
-    """Return an instance as text: workloads, pools, slots and configurations, nominal fleet, scenarios.
-
-    Parameters
-    ----------
-    instance : Instance
-        The problem.
-    scenarios : sequence of Scenario
-        Its stored scenarios.
-
-    Returns
-    -------
-    str
-    """
+    """Return an instance as text: workloads, pools, slots and configurations, nominal fleet, scenarios."""
     head = (
         f"{instance.id}  family {instance.family}, size {instance.size}\n{instance.description}\n"
         f"{instance.num_windows} windows of {instance.window_s:g} s, agents see "
@@ -78,81 +66,66 @@ def _budget(instance: Instance) -> str:
     return f"budget {number(instance.budget.usd, 2)} USD {per}"
 
 
-def _optional(value: float | None, digits: int = 2) -> str:
-    return NOTHING if value is None else number(value, digits)
-
-
 def _workloads(instance: Instance) -> str:
-    head = [
-        "workload",
-        "req/s",
-        "tokens in",
-        "out",
-        "delay SLO s",
-        "TTFT SLO s",
-        "error SLO",
-        "unserved USD",
-        "late USD",
-    ]
-    rows = [
+    found = instance.workloads
+    table = align_columns(
         [
-            w.id,
-            number(w.rate_rps, 3),
-            number(w.input_tokens, 0),
-            number(w.output_tokens, 0),
-            number(w.mean_delay_slo_s, 2),
-            _optional(w.ttft_slo_s),
-            number(w.error_slo, 3),
-            f"{w.unserved_usd:.4g}",
-            f"{w.late_usd:.4g}",
+            ("workload", [w.id for w in found]),
+            ("req/s", [number(w.rate_rps, 3) for w in found]),
+            ("tokens in", [number(w.input_tokens, 0) for w in found]),
+            ("out", [number(w.output_tokens, 0) for w in found]),
+            ("delay SLO s", [number(w.mean_delay_slo_s, 2) for w in found]),
+            ("TTFT SLO s", [number(w.ttft_slo_s, 2) for w in found]),
+            ("error SLO", [number(w.error_slo, 3) for w in found]),
+            ("unserved USD", [f"{w.unserved_usd:.4g}" for w in found]),
+            ("late USD", [f"{w.late_usd:.4g}" for w in found]),
         ]
-        for w in instance.workloads
-    ]
+    )
     unit = "per day at full share" if instance.penalty_basis == "day" else "per request"
-    return f"{align(head, rows)}\n(penalties {unit})"
+    return f"{table}\n(penalties {unit})"
 
 
 def _pools(instance: Instance) -> str:
-    head = ["pool", "GPU", "region", "market", "cap", "per node", "USD/GPU/h"]
-    rows = [
+    return align_columns(
         [
-            p.id,
-            p.gpu_type,
-            p.region,
-            p.market,
-            str(p.cap_gpus),
-            str(p.gpus_per_node),
-            number(p.price_usd_per_gpu_h, 2),
-        ]
-        for p in instance.pools
-    ]
-    return align(head, rows, left=4)
+            ("pool", [p.id for p in instance.pools]),
+            ("GPU", [p.gpu_type for p in instance.pools]),
+            ("region", [p.region for p in instance.pools]),
+            ("market", [p.market for p in instance.pools]),
+            ("cap", [str(p.cap_gpus) for p in instance.pools]),
+            ("per node", [str(p.gpus_per_node) for p in instance.pools]),
+            ("USD/GPU/h", [number(p.price_usd_per_gpu_h, 2) for p in instance.pools]),
+        ],
+        left=4,
+    )
 
 
 def _slots(instance: Instance) -> str:
-    head = ["slot", "configuration", "model", "GPUs", "precision"]
-    head += ["TP x PP", "most", "starts in", "fee USD", "USD/h"]
-    rows = []
+    found = []  # label, configuration, USD/h
     for s, members in enumerate(instance.slot_members):
         for option, c in enumerate(members, start=1):
-            configuration = instance.configurations[c]
-            exclusive = instance.slots[s].exclusive
-            rent = instance.rental_usd_per_h[:, c].sum() + configuration.model_storage_usd_per_h
-            rows.append(
-                [
-                    f"{s}" if not exclusive else f"{s}, option {option}",
-                    configuration.id,
-                    configuration.model,
-                    *_hardware(instance, configuration),
-                    f"{configuration.tensor_parallel} x {configuration.pipeline_parallel}",
-                    str(configuration.max_replicas),
-                    str(configuration.startup_windows),
-                    number(configuration.startup_usd, 2),
-                    number(rent, 2),
-                ]
-            )
-    more = f"\n... and {len(rows) - _MOST_ROWS} more" if len(rows) > _MOST_ROWS else ""
-    return align(head, rows[:_MOST_ROWS], left=5) + more
+            one = instance.configurations[c]
+            rent = instance.rental_usd_per_h[:, c].sum() + one.model_storage_usd_per_h
+            found.append((f"{s}, option {option}" if instance.slots[s].exclusive else f"{s}", one, rent))
+    more = f"\n... and {len(found) - _MOST_ROWS} more" if len(found) > _MOST_ROWS else ""
+    labels, kept, rents = zip(*found[:_MOST_ROWS], strict=True)
+    hardware = [_hardware(instance, c) for c in kept]
+    table = align_columns(
+        [
+            ("slot", labels),
+            ("configuration", [c.id for c in kept]),
+            ("model", [c.model for c in kept]),
+            ("GPUs", [gpus for gpus, _ in hardware]),
+            ("precision", [precision for _, precision in hardware]),
+            ("TP x PP", [f"{c.tensor_parallel} x {c.pipeline_parallel}" for c in kept]),
+            ("most", [str(c.max_replicas) for c in kept]),
+            ("starts in", [str(c.startup_windows) for c in kept]),
+            ("fee USD", [number(c.startup_usd, 2) for c in kept]),
+            ("USD/h", [number(rent, 2) for rent in rents]),
+        ],
+        left=5,
+    )
+    return table + more
 
 
 def _hardware(instance: Instance, configuration: Configuration) -> tuple[str, str]:
@@ -169,41 +142,37 @@ def _hardware(instance: Instance, configuration: Configuration) -> tuple[str, st
 def _scenarios(instance: Instance, scenarios: Sequence[Scenario]) -> str:
     nominal = np.array([w.rate_rps for w in instance.workloads])
     caps = np.array([max(1, p.cap_gpus) for p in instance.pools])
-    head = ["number", "id", "demand / nominal: mean", "peak", "least available", "price: mean", "peak"]
-    rows = []
-    for k, scenario in enumerate(scenarios):
-        demand = scenario.rate_rps.sum(axis=1) / nominal.sum()
-        rows.append(
-            [
-                str(k),
-                scenario.id,
-                number(demand.mean(), 2),
-                number(demand.max(), 2),
-                f"{100 * (scenario.available_gpus / caps).min():.0f} %",
-                number(scenario.price_factor.mean(), 2),
-                number(scenario.price_factor.max(), 2),
-            ]
-        )
-    return align(head, rows[:_MOST_ROWS], left=2)
+    shown = scenarios[:_MOST_ROWS]
+    demand = [scenario.rate_rps.sum(axis=1) / nominal.sum() for scenario in shown]
+    least = [(scenario.available_gpus / caps).min() for scenario in shown]
+    return align_columns(
+        [
+            ("number", [str(k) for k in range(len(shown))]),
+            ("id", [scenario.id for scenario in shown]),
+            ("demand / nominal: mean", [number(d.mean(), 2) for d in demand]),
+            ("peak", [number(d.max(), 2) for d in demand]),
+            ("least available", [f"{100 * share:.0f} %" for share in least]),
+            ("price: mean", [number(scenario.price_factor.mean(), 2) for scenario in shown]),
+            ("peak", [number(scenario.price_factor.max(), 2) for scenario in shown]),
+        ],
+        left=2,
+    )
 
 
 def fleet_text(instance: Instance, fleet: np.ndarray) -> str:
     """Return a fleet by pools and models as text."""
     held = instance.gpu_use @ fleet
     rent = float((instance.rental_usd_per_h @ fleet).sum())
-    rows = [
-        [
-            instance.configurations[c].id,
-            instance.configurations[c].model,
-            *_hardware(instance, instance.configurations[c]),
-            str(fleet[c]),
-        ]
-        for c in np.flatnonzero(fleet)
+    used = np.flatnonzero(fleet)
+    configurations = [instance.configurations[c] for c in used]
+    hardware = [_hardware(instance, c) for c in configurations]
+    columns = [
+        ("configuration", [c.id for c in configurations]),
+        ("model", [c.model for c in configurations]),
+        ("GPUs each", [gpus for gpus, _ in hardware]),
+        ("precision", [precision for _, precision in hardware]),
+        ("replicas", [str(fleet[c]) for c in used]),
     ]
     pools = ", ".join(f"{p.id} {held[g]}/{p.cap_gpus}" for g, p in enumerate(instance.pools))
-    table = (
-        align(["configuration", "model", "GPUs each", "precision", "replicas"], rows, left=4)
-        if rows
-        else "(empty)"
-    )
+    table = align_columns(columns, left=4) if len(used) else "(empty)"
     return f"{table}\nGPUs held: {pools}; rent {number(rent, 2)} USD/h"

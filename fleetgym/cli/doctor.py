@@ -12,13 +12,7 @@ _NEEDED = ("gymnasium", "numpy", "scipy", "numba", "pandas", "highspy")
 
 
 def doctor() -> list[Check]:
-    """Examine the installation: packages, caches, instances, agents, and a tiny episode.
-
-    Returns
-    -------
-    list of Check
-        In the order in which one would look.
-    """
+    """Examine the installation: packages, caches, instances, agents, and a tiny episode."""
     looks: list[tuple[str, Callable[[], str]]] = [
         ("fleetgym", _version),
         ("packages", _packages),
@@ -133,13 +127,7 @@ def _isolated_episode() -> str:
 
 
 def warmup() -> str:
-    """Compile what environments and quick agents need, and keep it; return where.
-
-    Returns
-    -------
-    str
-        The cache folder, or a note that nothing can be kept.
-    """
+    """Compile what environments and quick agents need, and keep it; return where."""
     from fleetgym.agents.view import View
     from fleetgym.evaluation.isolation.agent_runner import load_kernels
     from fleetgym.evaluation.jobs import Job, run_job

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetgym.cli.checks import Check, all_passed, report
+from fleetgym.cli.checks import Check, tell_checks
+from fleetgym.cli.output import tell
 from fleetgym.files.errors import FleetgymError
 
 if TYPE_CHECKING:
@@ -23,12 +23,7 @@ def check(arguments: argparse.Namespace) -> int:
     if not is_path(path):
         raise FleetgymError(f"expected an instance file (.json or .json.gz), got {path!r}")
     found = save_edited(path, seed=arguments.seed) if arguments.write else examine_instance(path)
-    checks = [_instance(found), _days(found, path)]
-    if arguments.json:
-        print(json.dumps([one.to_dict() for one in checks], indent=2))
-    else:
-        print(report(checks))
-    return 0 if all_passed(checks) else 1
+    return tell_checks(arguments, [_instance(found), _days(found, path)])
 
 
 def _instance(found: ExaminedFile) -> Check:
@@ -70,14 +65,13 @@ def generate(arguments: argparse.Namespace) -> int:
         made.append({"instance": str(files[0]), "scenarios": str(files[1]), "days": len(days)})
     last = arguments.seed + arguments.count - 1
     splits = [name for name, seeds in SEEDS.items() if arguments.seed < seeds.stop and last >= seeds.start]
-    if arguments.json:
-        print(json.dumps({"instances": made, "seeds_of": splits}, indent=2))
-        return 0
-    for one in made:
-        print(f"wrote {one['instance']} and {one['scenarios']} ({one['days']} days)")
+    lines = [f"wrote {one['instance']} and {one['scenarios']} ({one['days']} days)" for one in made]
     public = [name for name in splits if name not in ("train", "fresh")]
     if public:
         seeds = f"seed {last} is" if arguments.count == 1 else f"seeds {arguments.seed} to {last} are"
-        print(f"note: {seeds} of {' and '.join(public)}; train on seeds from {SEEDS['train'].start} on")
-    print(f"next: fleetgym compare agh hold {made[0]['instance']}")
+        lines.append(
+            f"note: {seeds} of {' and '.join(public)}; train on seeds from {SEEDS['train'].start} on"
+        )
+    lines.append(f"next: fleetgym compare agh hold {made[0]['instance']}")
+    tell(arguments, {"instances": made, "seeds_of": splits}, "\n".join(lines))
     return 0

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 
-from fleetgym.files.errors import FleetgymError, plain
+from fleetgym.cli.output import note
+from fleetgym.files.errors import FleetgymError
 
 
 def instance_name(text: str) -> str:
     """Return the name of an instance, or the path of a file that may hold one.
-
-    Parameters
-    ----------
-    text : str
-        As given on the command line.
-
-    Returns
-    -------
-    str
-        The same.
 
     Raises
     ------
@@ -50,18 +40,14 @@ def instance_name(text: str) -> str:
 def tell_reserved(names: Iterable[str]) -> None:
     """Say of instance files that an episode bills reserved GPUs while they are held, and not as a commitment.
 
-    Parameters
-    ----------
-    names : iterable of str
-        Names and files; the environment's own instances have no commitments.
+    The environment's own instances have no commitments.
     """
     from fleetgym.model.library import is_path, load_instance
 
     for name in names:
         pools = [p.id for p in load_instance(name).pools if p.market == "reserved"] if is_path(name) else []
         if pools:
-            told = (
-                f"fleetgym: {name}: {', '.join(pools)}: an episode pays reserved GPUs only while they are held; "
+            note(
+                f"{name}: {', '.join(pools)}: an episode pays reserved GPUs only while they are held; "
                 "fleetgym plan pays them all day"
             )
-            print(plain(told), file=sys.stderr)

@@ -9,8 +9,9 @@ import os
 import sys
 from pathlib import Path
 
-from fleetgym.cli.submissions import BOARD, AddVerb
-from fleetgym.files.errors import FleetgymError, plain
+from fleetgym.cli.options import BOARD, AddVerb, add_relative
+from fleetgym.cli.output import note
+from fleetgym.files.errors import FleetgymError
 
 
 def add(verb: AddVerb) -> None:
@@ -47,12 +48,7 @@ def add(verb: AddVerb) -> None:
         metavar="FOLDER",
         help="write every picture as SVG and PDF, its numbers as CSV and the tables as LaTeX here too",
     )
-    p.add_argument(
-        "--relative-to",
-        choices=("best-known", "best-in-run"),
-        default="best-known",
-        help="best-in-run for tasks without a best-known cost",
-    )
+    add_relative(p)
 
 
 def leaderboard(arguments: argparse.Namespace) -> int:
@@ -67,11 +63,10 @@ def leaderboard(arguments: argparse.Namespace) -> int:
     made = build_site(board, arguments.out, arguments.release)
     for name in unverified(board):
         folder, records = Path(board, "submissions", name), Path(board, "verified")
-        told = f"{name} has no row, since it has no record: fleetgym verify {folder} --out {records}"
-        print(f"fleetgym: {told}", file=sys.stderr)
+        note(f"{name} has no row, since it has no record: fleetgym verify {folder} --out {records}")
     for name in misnamed(board):
-        told = f"{Path(board, 'submissions', name)} has no row: a submission's name is like 2026-12-01-mine"
-        print(plain(f"fleetgym: {told}"), file=sys.stderr)
+        folder = Path(board, "submissions", name)
+        note(f"{folder} has no row: a submission's name is like 2026-12-01-mine")
     return _told(made, arguments.json)
 
 

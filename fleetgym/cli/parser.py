@@ -9,8 +9,17 @@ import os
 import sys
 from collections.abc import Sequence
 
-from fleetgym.cli import best_known_search, calibrate, pages, process, run_options, submissions
-from fleetgym.cli.words import growth, margin, names, numbers, of, share
+from fleetgym.cli import (
+    best_known_search,
+    calibrate,
+    options,
+    pages,
+    process,
+    run_options,
+    submissions,
+    trace_options,
+)
+from fleetgym.cli.words import growth, margin, of, share
 from fleetgym.files import quantities as q
 from fleetgym.runtime.programs import Parser
 from fleetgym.runtime.version import __version__
@@ -25,10 +34,8 @@ Allocate GPUs to LLM serving, and compare every way of doing it on the same prob
   fleetgym check-agent my_agent.py:MyAgent   then compare it by the same name
 """
 
-_AGENT_HELP = (
-    "a name from `fleetgym list agents`, module:Class or file.py:Class; with arguments: 'gh(margin=0.2)'"
-)
 
+_ONE_RUN = ", such as files; such scores hold within one run only"
 
 #: Verbs that take an agent of the user's own. What others read may be anybody's.
 _TAKING_AGENTS = ("list", "plan", "run", "simulate", "evaluate", "compare", "check-agent", "submit")
@@ -49,7 +56,7 @@ def _verb(
         epilog=f"examples:\n{examples}" if examples else None,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--json", action="store_true", help="print JSON for machines")
+    options.add_json(parser)
     parser.set_defaults(own_parser=parser, verb=name)  # also where an alias was typed
     return parser
 
@@ -61,18 +68,14 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"fleetgym {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    _add_looking(verbs)
-    _add_planning(verbs)
-    _add_playing(verbs)
-    _add_keeping(verbs)
-    for group in (submissions, pages):
-        group.add(functools.partial(_verb, verbs))
+    verb = functools.partial(_verb, verbs)
+    for add in (_add_looking, _add_planning, _add_playing, _add_keeping, submissions.add, pages.add):
+        add(verb)
     return parser
 
 
-def _add_looking(verbs: argparse._SubParsersAction[Parser]) -> None:
-    p = _verb(
-        verbs,
+def _add_looking(verb: options.AddVerb) -> None:
+    p = verb(
         "list",
         "list suites, instances, agents, or the arguments of an agent",
         "  fleetgym list\n  fleetgym list agents\n  fleetgym list agents agh-rolling\n  fleetgym list fleet-v0/dev",
@@ -81,15 +84,13 @@ def _add_looking(verbs: argparse._SubParsersAction[Parser]) -> None:
         "what", nargs="?", default="suites", help="suites, agents, or a suite whose instances to list"
     )
     p.add_argument("agent", nargs="?", help="after `agents`: the one whose arguments to list")
-    p = _verb(
-        verbs,
+    p = verb(
         "show",
         "print an instance so that it can be read",
         "  fleetgym show fleet-v0/toy/two-pools\n  fleetgym show my/instance.json",
     )
     p.add_argument("instance", help="id or file")
-    p = _verb(
-        verbs,
+    p = verb(
         "check",
         "check an instance file that was edited, and the days beside it",
         "  fleetgym check day.json\n  fleetgym check day.json --write",
@@ -100,9 +101,8 @@ def _add_looking(verbs: argparse._SubParsersAction[Parser]) -> None:
         action="store_true",
         help="store the days for the instance as it is now; draw some if there are none",
     )
-    p.add_argument("--seed", type=of(q.SEED), default=0, help="random seed for sampled days (default: 0)")
-    p = _verb(
-        verbs,
+    options.add_seed(p, "random seed for sampled days")
+    p = verb(
         "generate",
         "write instances of a family, and their days",
         "  fleetgym generate ou --size s --seed 7\n"
@@ -110,129 +110,16 @@ def _add_looking(verbs: argparse._SubParsersAction[Parser]) -> None:
     )
     p.add_argument("family", help="such as fastllm, grw, ou, drop, budget, tail, multi, trace or warp")
     p.add_argument("--size", required=True, help="of the family, such as s, m or 6-6-10")
-    p.add_argument("--seed", type=of(q.SEED), default=0, help="of the first instance (default: 0)")
-    p.add_argument(
-        "--count", type=of(q.INSTANCES), default=1, help="instances, of seeds one by one (default: 1)"
-    )
-    p.add_argument(
-        "--scenarios", type=of(q.STORED), default=2, metavar="N", help="days of each, at most (default: 2)"
-    )
+    options.add_seed(p, "of the first instance")
+    options.add_number(p, "--count", q.INSTANCES, 1, "instances, of seeds one by one")
+    options.add_number(p, "--scenarios", q.STORED, 2, "days of each, at most", metavar="N")
     p.add_argument("--out", metavar="FOLDER", default=".", help="where they go (default: here)")
     p.add_argument("--force", action="store_true", help="replace files that exist")
 
 
-def _add_planning(verbs: argparse._SubParsersAction[Parser]) -> None:
-    p = _verb(
-        verbs,
-        "import-trace",
-        "make an instance from a trace of requests, a price list and SLOs",
-        "  fleetgym import-trace AzureLLMInferenceTrace_conv.csv --slo ttft=2,delay=20,error=0.05\n"
-        "  fleetgym import-trace requests.csv.gz --prices prices.csv --slo slos.csv --out day.json\n"
-        "  fleetgym import-trace week.csv --models Llama-3.1-8B,Llama-3.1-70B --gpus H100,L40S --caps H100=16,L40S=64",
-    )
-    p.add_argument(
-        "trace", help="CSV, JSON or Parquet, packed or not: a known export, or columns as in docs/planning.md"
-    )
-    p.add_argument("--out", metavar="FILE", help="instance file to write (default: named after the trace)")
-    p.add_argument("--force", action="store_true", help="replace files that exist")
-    p.add_argument(
-        "--prices",
-        metavar="FILE",
-        help="CSV or JSON: gpu,usd_per_gpu_h[,max_gpus,market,region,..]; or a list of SkyPilot, AWS or Azure",
-    )
-    p.add_argument(
-        "--slo",
-        metavar="ttft.p95=1s,tpot=50ms,..",
-        help="ttft, tpot, e2e, delay, error for all workloads, or a CSV or JSON file by workload",
-    )
-    p.add_argument("--models", type=names, metavar="A,B", help="candidate models of the catalogue")
-    p.add_argument(
-        "--bind",
-        dest="binds",
-        action="append",
-        metavar="LABEL=MODEL,..",
-        help="which model serves a label (* stands for any characters; =any for any candidate); may be repeated",
-    )
-    p.add_argument("--gpus", type=names, metavar="A,B", help="GPU types to use")
-    _add_own_files(p)
-    p.add_argument("--region", help="of the prices (default: all of --prices; us-east-1 of the catalogue)")
-    p.add_argument(
-        "--caps", metavar="N or GPU=N,..", help="most GPUs (default: twice what the p99 demand needs)"
-    )
-    p.add_argument(
-        "--by",
-        choices=("auto", "label", "length", "one"),
-        default="auto",
-        help="what makes a workload (auto: the label column if there is one, else length)",
-    )
-    p.add_argument("--buckets", type=of(q.BUCKETS), help="of length, equally many requests each (default: 3)")
-    p.add_argument(
-        "--edges", type=numbers, metavar="512,2048", help="bounds of the length buckets, in tokens"
-    )
-    p.add_argument(
-        "--penalty",
-        type=of(q.PENALTY),
-        default=10.0,
-        metavar="P",
-        help="an unserved request costs P times the rent that serves it (default: 10)",
-    )
-    p.add_argument("--scale", type=of(q.SCALE), default=1.0, help="multiply demand (default: 1)")
-    p.add_argument(
-        "--extend",
-        choices=("model", "stretch"),
-        default="model",
-        help="how a trace shorter than a day becomes one (default: model)",
-    )
-    p.add_argument(
-        "--scenarios", type=of(q.DAYS), default=2, metavar="N", help="days to draw and store (default: 2)"
-    )
-    p.add_argument("--seed", type=of(q.SEED), default=0, help="of what is drawn (default: 0)")
-    p.add_argument(
-        "--columns", metavar="time=NAME,..", help="which columns hold time, input, output, label, model"
-    )
-    p.add_argument("--time-format", metavar="FORMAT", help="of dates, such as %%d/%%m/%%Y %%H:%%M:%%S")
-    p.add_argument("--time-unit", choices=("s", "ms", "us", "ns"), help="of times that are numbers")
-    p.add_argument("--from", dest="since", metavar="TIME", help="leave out what arrives before")
-    p.add_argument("--to", dest="until", metavar="TIME", help="leave out what arrives from then on")
-    p.add_argument("--last", metavar="7d", help="take the last part of the trace only")
-    p.add_argument(
-        "--context",
-        type=of(q.CONTEXT),
-        metavar="TOKENS",
-        help="of the longest request that is served (default: what any candidate holds)",
-    )
-    p.add_argument(
-        "--leave-out-at-most",
-        type=of(q.SHARE),
-        default=0.05,
-        metavar="SHARE",
-        help="of all tokens, by requests that no candidate's context holds (default: 0.05)",
-    )
-    p.add_argument(
-        "--prefix-hit",
-        type=of(q.SHARE),
-        metavar="SHARE",
-        help="of every prompt that a prefix cache holds (default: what the trace says, else 0)",
-    )
-    p.add_argument(
-        "--prefix-cache",
-        dest="prefix_cache_tokens",
-        type=of(q.PREFIX_CACHE),
-        metavar="TOKENS",
-        help="size of the cache in which a trace with hash_ids has its hits (default: 5120000)",
-    )
-    p.add_argument(
-        "--unsorted", dest="any_order", action="store_true", help="accept rows that are not in order of time"
-    )
-    p.add_argument(
-        "--unpack-limit",
-        dest="unpack_gib",
-        type=of(q.MEMORY_GB),
-        metavar="GIB",
-        help="most that the file may unpack to",
-    )
-    p = _verb(
-        verbs,
+def _add_planning(verb: options.AddVerb) -> None:
+    trace_options.add(verb)
+    p = verb(
         "plan",
         "plan for an instance, and say what the plan risks",
         "  fleetgym plan fleet-v0/toy/two-pools --agent agh\n"
@@ -277,65 +164,34 @@ def _add_planning(verbs: argparse._SubParsersAction[Parser]) -> None:
     p.add_argument(
         "--details", action="store_true", help="also print routes, SLOs, cost by term and the bound"
     )
-    p.add_argument(
-        "--days", type=of(q.DAYS), default=100, help="generated days to play; 0 for none (default: 100)"
-    )
-    p.add_argument("--seed", type=of(q.SEED), default=0, help="of the generated days (default: 0)")
-    p.add_argument(
-        "--plot", metavar="FILE.png", help="draw the fleet and its generated days (needs matplotlib)"
-    )
+    options.add_number(p, "--days", q.DAYS, 100, "generated days to play; 0 for none")
+    options.add_seed(p, "of the generated days")
+    options.add_plot(p, "draw the fleet and its generated days")
 
 
-def _add_own_files(p: Parser) -> None:
-    p.add_argument(
-        "--model-file",
-        action="append",
-        metavar="[NAME=]FILE",
-        help="config.json of a model of your own, as published with its weights; may be repeated",
-    )
-    p.add_argument(
-        "--gpu-file",
-        action="append",
-        metavar="FILE",
-        help="GPUs of your own: CSV or JSON of name, memory_gb, bandwidth_gb_per_s, fp16_tflops, usd_per_gpu_h, ..",
-    )
-    p.add_argument(
-        "--profile",
-        action="append",
-        metavar="FILE",
-        help="CSV of measured runs: model, gpu, precision, lengths, concurrency, requests_per_s or latencies",
-    )
-
-
-def _add_playing(verbs: argparse._SubParsersAction[Parser]) -> None:
-    p = _verb(
-        verbs,
+def _add_playing(verb: options.AddVerb) -> None:
+    p = verb(
         "run",
         "watch one agent play one episode",
         "  fleetgym run fleet-v0/toy/two-pools --agent gh\n"
         "  fleetgym run fleet-v0/toy/drop --agent mine.py:Agent --render none",
     )
     p.add_argument("instance", help="id or file")
-    p.add_argument("--agent", default="gh", help=_AGENT_HELP + " (default: gh)")
-    p.add_argument(
-        "--scenario", type=of(q.NUMBER), default=0, help="number of a stored scenario (default: 0)"
-    )
-    p.add_argument("--seed", type=of(q.SEED), default=0, help="of the agent (default: 0)")
+    p.add_argument("--agent", default="gh", help=options.AGENT_HELP + " (default: gh)")
+    options.add_scenario(p)
+    options.add_seed(p, "of the agent")
     p.add_argument(
         "--render", choices=("ansi", "none"), default="ansi", help="print every window (default: ansi)"
     )
-    p = _verb(
-        verbs,
+    p = verb(
         "simulate",
         "simulate one window of an agent's episode, request by request, against the closed form",
         "  fleetgym simulate fleet-v0/dev/ou-s-001 --agent agh --window 96\n"
         "  fleetgym simulate fleet-v0/dev/drop-m-001 --agent agh-rolling --law pareto --plot misses.png",
     )
     p.add_argument("instance", help="id or file")
-    p.add_argument("--agent", default="agh", help=_AGENT_HELP + " (default: agh)")
-    p.add_argument(
-        "--scenario", type=of(q.NUMBER), default=0, help="number of a stored scenario (default: 0)"
-    )
+    p.add_argument("--agent", default="agh", help=options.AGENT_HELP + " (default: agh)")
+    options.add_scenario(p)
     p.add_argument(
         "--window", type=of(q.NUMBER), help="number of the window (default: the one with most arrivals)"
     )
@@ -345,13 +201,10 @@ def _add_playing(verbs: argparse._SubParsersAction[Parser]) -> None:
         default="gamma",
         help="of the service times, whose mean and cv2 the instance gives (default: gamma)",
     )
-    p.add_argument(
-        "--replications", type=of(q.REPLICATIONS), default=32, metavar="N", help="at most (default: 32)"
-    )
-    p.add_argument("--seed", type=of(q.SEED), default=0, help="of agent and simulation (default: 0)")
-    p.add_argument("--plot", metavar="FILE.png", help="draw a picture (needs matplotlib)")
-    p = _verb(
-        verbs,
+    options.add_number(p, "--replications", q.REPLICATIONS, 32, "at most", metavar="N")
+    options.add_seed(p, "of agent and simulation")
+    options.add_plot(p)
+    p = verb(
         "study",
         "answer a fleet planner's question: where to split pools, when to add GPUs, ...",
         "  fleetgym study\n  fleetgym study thresholds --plot pareto.png\n"
@@ -369,32 +222,29 @@ def _add_playing(verbs: argparse._SubParsersAction[Parser]) -> None:
         metavar="FILE",
         help="made by import-trace: its traffic, SLOs and GPUs take the place of the settings that are not given",
     )
-    _add_own_files(p)
-    p.add_argument("--plot", metavar="FILE.png", help="draw a picture (needs matplotlib)")
-    p = _verb(
-        verbs,
+    options.add_own_files(p)
+    options.add_plot(p)
+    p = verb(
         "evaluate",
         "play agents on a suite and write the results",
         "  fleetgym evaluate gh mine.py:Agent --suite fleet-v0/toy --workers 2\n"
         "  fleetgym evaluate gh --resume results/night.jsonl",
     )
-    run_options.add(p, _AGENT_HELP)
-    p = _verb(
-        verbs,
+    run_options.add(p)
+    p = verb(
         "compare",
         "play agents on a suite and print a table of scores",
         "  fleetgym compare hold gh agh --suite fleet-v0/toy\n"
         "  fleetgym compare agh-rolling 'agh-rolling(margin=0.3)' mine.py:Agent --workers 2",
     )
-    run_options.add(p, _AGENT_HELP)
-    _add_relative(p, None)
-    p = _verb(
-        verbs,
+    run_options.add(p)
+    options.add_relative(p, None, _ONE_RUN)
+    p = verb(
         "check-agent",
         "try an agent on toys and say what is wrong with it",
         "  fleetgym check-agent mine.py:Agent\n  fleetgym check-agent mypackage.agents:make",
     )
-    p.add_argument("agent", help=_AGENT_HELP)
+    p.add_argument("agent", help=options.AGENT_HELP)
     p.add_argument(
         "--suite",
         default="fleet-v0/toy",
@@ -402,35 +252,24 @@ def _add_playing(verbs: argparse._SubParsersAction[Parser]) -> None:
     )
 
 
-def _add_relative(parser: argparse.ArgumentParser, default: str | None = "best-known") -> None:
-    parser.add_argument(
-        "--relative-to",
-        choices=("best-known", "best-in-run"),
-        default=default,
-        help="best-in-run for tasks without a best-known cost, such as files; such scores hold within one run only",
-    )
-
-
-def _add_keeping(verbs: argparse._SubParsersAction[Parser]) -> None:
-    p = _verb(verbs, "score", "score a results file", "  fleetgym score results/night.jsonl")
+def _add_keeping(verb: options.AddVerb) -> None:
+    p = verb("score", "score a results file", "  fleetgym score results/night.jsonl")
     p.add_argument("results", help="a results file")
-    _add_relative(p)
-    _add_best_known(verbs)
+    options.add_relative(p, more=_ONE_RUN)
+    _add_best_known(verb)
     calibrate.add(
-        _verb(
-            verbs,
+        verb(
             "calibrate",
             "measure how fast this machine is, for the budgets of official runs",
             "  fleetgym calibrate\n  fleetgym calibrate --show",
         )
     )
-    _verb(verbs, "doctor", "examine the installation", "  fleetgym doctor")
-    _verb(verbs, "warmup", "compile the kernels now, not at the first step", "  fleetgym warmup")
+    verb("doctor", "examine the installation", "  fleetgym doctor")
+    verb("warmup", "compile the kernels now, not at the first step", "  fleetgym warmup")
 
 
-def _add_best_known(verbs: argparse._SubParsersAction[Parser]) -> None:
-    p = _verb(
-        verbs,
+def _add_best_known(verb: options.AddVerb) -> None:
+    p = verb(
         "best-known",
         "show best-known costs and their lower bounds, propose better ones, or search for them",
         "  fleetgym best-known show fleet-v0/dev\n"
@@ -452,10 +291,10 @@ def _add_best_known(verbs: argparse._SubParsersAction[Parser]) -> None:
     offer.add_argument("--out", metavar="FOLDER", help="write actions files of what is cheaper")
     offer.add_argument("--date", help="of the proposal, YYYY-MM-DD (default: today)")
     search = best_known_search.add(actions)
-    for part in (show, offer, search):  # after the action too; before it, the word is the verb's
-        part.add_argument(
-            "--json", action="store_true", default=argparse.SUPPRESS, help="print JSON for machines"
-        )
+    for part in (show, offer, search):
+        options.add_json(
+            part, default=argparse.SUPPRESS
+        )  # after the action too; before it, the word is the verb's
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -14,19 +14,7 @@ from fleetgym.model.instance import Instance
 
 
 def plot_plan(instance: Instance, facts: dict[str, Any], risk: Risk | None, path: str) -> None:
-    """Draw a plan into a picture file.
-
-    Parameters
-    ----------
-    instance : Instance
-        The problem.
-    facts : dict
-        From `plan_facts`.
-    risk : Risk, optional
-        Of its fleet; without it, the terms of the planned window's cost are drawn instead.
-    path : str
-        The file.
-    """
+    """Draw a plan into a picture file; without a risk, the terms of the planned window's cost instead of days."""
     pools = len(instance.pools)
     top = 1.0 + 0.35 * pools
     figure = new_figure(9.0, top + (4.6 if risk is not None else 2.4))

@@ -10,7 +10,7 @@ import numpy as np
 
 from fleetgym.capacity.choice import MARGIN, Choice
 from fleetgym.capacity.risk import Risk, RiskyPlan
-from fleetgym.cli.text_tables import align, number, share
+from fleetgym.cli.text_tables import align, align_columns, number, share
 from fleetgym.model.instance import Configuration, Instance
 from fleetgym.model.planning import Plan
 
@@ -26,16 +26,7 @@ def plan_facts(
 ) -> dict[str, Any]:
     """Return what a plan deploys and what a window costs with all of it serving, as plain values.
 
-    Parameters
-    ----------
-    instance : Instance
-        The problem.
-    plan : Plan
-        For a window of (1 + margin) times nominal demand.
-    margin : float
-        What the planner was told.
-    risk : Risk, optional
-        Of the plan's fleet, or of the agent that plans.
+    The plan is for a window of (1 + margin) times nominal demand.
 
     Returns
     -------
@@ -103,17 +94,6 @@ def risky_facts(
     instance: Instance, found: RiskyPlan, agent: str, running: np.ndarray | None = None
 ) -> dict[str, Any]:
     """Return what `plan_facts` does, and how the plan was chosen, what it commits to, and what it changes.
-
-    Parameters
-    ----------
-    instance : Instance
-        The problem.
-    found : RiskyPlan
-        From `fleetgym.capacity.risk.plan_with_risk`.
-    agent : str
-        Who planned.
-    running : ndarray of int, shape (C,), optional
-        What runs now.
 
     Returns
     -------
@@ -225,19 +205,8 @@ def _multiple(facts: dict[str, Any]) -> str:
 def describe_plan(instance: Instance, facts: dict[str, Any], details: bool = False) -> str:
     """Return a plan as text: what is wrong with it first, then what to buy, how sure that is, and against what.
 
-    Parameters
-    ----------
-    instance : Instance
-        The problem.
-    facts : dict
-        From `risky_facts`.
-    details : bool
-        Also how the plan was chosen, its routes and SLOs in a window, and its cost there by term, beside the bound.
-        Without generated days there is nothing else to judge the plan by, so these are then always told.
-
-    Returns
-    -------
-    str
+    Details are how the plan was chosen, its routes and SLOs in a window, and its cost there by term, beside the bound.
+    Without generated days there is nothing else to judge the plan by, so these are then always told.
     """
     numbers = {name: f"#{k}" for k, name in enumerate(_in_order(instance, facts["fleet"]), start=1)}
     agent, plays = facts["agent"], facts["risk_of"] == "agent"
@@ -343,22 +312,17 @@ def _switch_words(instance: Instance, facts: dict[str, Any]) -> str:
 
 
 def _choice_words(instance: Instance, choice: dict[str, Any], details: bool) -> str:
-    rows = []
-    for tried in choice["best_of_kinds"]:
-        note = "" if tried["keeps_limits"] else "breaks a limit"
-        rows.append(
-            [
-                tried["kind"],
-                number(tried["cost_usd"], 2),
-                share(tried["miss_share"]),
-                short_fleet(tried["gpus"]),
-                note,
-            ]
-        )
-    head = ["best of its kind", "USD/day", "missed %", "GPUs"]
-    lines = align(head[:3], [row[:3] for row in rows]).split("\n")
-    prose = [head[3], "----", *(f"{row[3]}{'; ' + row[4] if row[4] else ''}" for row in rows)]
-    table = "\n".join(f"{a}  {b}".rstrip() for a, b in zip(lines, prose, strict=True))
+    kinds = choice["best_of_kinds"]
+    broken = ["" if tried["keeps_limits"] else "; breaks a limit" for tried in kinds]
+    table = align_columns(
+        [
+            ("best of its kind", [tried["kind"] for tried in kinds]),
+            ("USD/day", [number(tried["cost_usd"], 2) for tried in kinds]),
+            ("missed %", [share(tried["miss_share"]) for tried in kinds]),
+            ("GPUs", [short_fleet(t["gpus"]) + why for t, why in zip(kinds, broken, strict=True)]),
+        ],
+        prose=True,
+    )
     if not details:
         return table
     refined = "; the best was then refined" if choice["refined"] else ""
@@ -366,40 +330,28 @@ def _choice_words(instance: Instance, choice: dict[str, Any], details: bool) -> 
 
 
 def describe_growth(instances: Sequence[Instance], rows: Sequence[dict[str, Any]]) -> str:
-    """Return plans for several multiples of demand as one table.
-
-    Parameters
-    ----------
-    instances : sequence of Instance
-        One per multiple.
-    rows : sequence of dict
-        From `risky_facts`, with ``growth``.
-
-    Returns
-    -------
-    str
-    """
-    table, prose, full = [], [], []
-    for instance, facts in zip(instances, rows, strict=True):
-        risk = facts["risk"]
-        table.append(
-            [
-                f"{facts['growth']:g}x",
-                number(
-                    sum(route["rate_rps"] for route in facts["routing"].values()) / (1.0 + facts["margin"]), 1
-                ),
-                number(risk["cost_usd"]["mean"], 2),
-                number(risk["cost_usd"]["p95"], 2),
-                share(risk["miss_share"]["mean"]),
-            ]
-        )
-        prose.append(short_fleet(facts["gpus"]))
-        full += [
-            _wrap(f"{facts['growth']:g}x: {text.removeprefix('WARNING: ')}")
-            for text in _warnings(instance, facts)
-        ]
-    lines = align(["demand", "req/s", "USD/day", "P95", "missed %"], table).split("\n")
-    text = "\n".join(f"{a}  {b}" for a, b in zip(lines, ["GPUs", "----", *prose], strict=True))
+    """Return plans for several multiples of demand as one table; `rows` are from `risky_facts`, with ``growth``."""
+    risks = [facts["risk"] for facts in rows]
+    rates = [
+        sum(route["rate_rps"] for route in facts["routing"].values()) / (1.0 + facts["margin"])
+        for facts in rows
+    ]
+    text = align_columns(
+        [
+            ("demand", [f"{facts['growth']:g}x" for facts in rows]),
+            ("req/s", [number(rate, 1) for rate in rates]),
+            ("USD/day", [number(risk["cost_usd"]["mean"], 2) for risk in risks]),
+            ("P95", [number(risk["cost_usd"]["p95"], 2) for risk in risks]),
+            ("missed %", [share(risk["miss_share"]["mean"]) for risk in risks]),
+            ("GPUs", [short_fleet(facts["gpus"]) for facts in rows]),
+        ],
+        prose=True,
+    )
+    full = [
+        _wrap(f"{facts['growth']:g}x: {warning.removeprefix('WARNING: ')}")
+        for instance, facts in zip(instances, rows, strict=True)
+        for warning in _warnings(instance, facts)
+    ]
     head = f"{instances[0].id}: plans of {rows[0]['agent']} as demand grows; {rows[0]['risk']['days']} generated days"
     return "\n\n".join([*(["WARNING", *full] if full else []), head, text])
 
@@ -500,51 +452,28 @@ def _gpus_each(configuration: Configuration) -> int:
 
 
 def _routes(routing: dict[str, Any], numbers: dict[str, str]) -> str:
-    head = [
-        "workload",
-        "req/s",
-        "missed %",
-        "unserved %",
-        "delay s",
-        "SLO",
-        "error",
-        "SLO",
-    ]
-    rows, prose = [], []
-    for name, route in routing.items():
-        rows.append(
-            [
-                name,
-                number(route["rate_rps"], 3),
-                share(route["miss"]),
-                share(route["unserved"]),
-                number(route["delay_s"], 2),
-                f"{route['delay_slo_s']:.4g}",
-                number(route["error"], 4),
-                f"{route['error_slo']:.4g}",
-            ]
-        )
-        prose.append(", ".join(f"{100 * x:.1f} % {numbers[c]}" for c, x in route["to"].items()) or "nowhere")
-    lines = align(head, rows).split("\n")
-    # The last column is prose, so it stands apart from the aligned numbers.
-    table = [f"{a}  {b}".rstrip() for a, b in zip(lines, ["routed to", "---------", *prose], strict=True)]
-    is_played = any(route["missed_on_days"] is not None for route in routing.values())
-    return "\n".join(table if is_played else [*table, *percentile_words(routing)])
+    routes = routing.values()
+    to = [", ".join(f"{100 * x:.1f} % {numbers[c]}" for c, x in route["to"].items()) for route in routes]
+    table = align_columns(
+        [
+            ("workload", routing),
+            ("req/s", [number(route["rate_rps"], 3) for route in routes]),
+            ("missed %", [share(route["miss"]) for route in routes]),
+            ("unserved %", [share(route["unserved"]) for route in routes]),
+            ("delay s", [number(route["delay_s"], 2) for route in routes]),
+            ("SLO", [f"{route['delay_slo_s']:.4g}" for route in routes]),
+            ("error", [number(route["error"], 4) for route in routes]),
+            ("SLO", [f"{route['error_slo']:.4g}" for route in routes]),
+            ("routed to", [text or "nowhere" for text in to]),
+        ],
+        prose=True,
+    )
+    is_played = any(route["missed_on_days"] is not None for route in routes)
+    return "\n".join([table, *([] if is_played else percentile_words(routing))])
 
 
 def percentile_words(routing: dict[str, Any]) -> list[str]:
-    """Return for each percentile of the first token that was asked for whether days, or else the window, keep it.
-
-    Parameters
-    ----------
-    routing : dict
-        By workload ``missed_at_most`` and ``missed_on_days``; where the latter is None also ``miss``, of a window.
-
-    Returns
-    -------
-    list of str
-        Lines.
-    """
+    """Return for each percentile of the first token that was asked for whether days, or else the window, keep it."""
     found = []
     for name, route in routing.items():
         most = route["missed_at_most"]

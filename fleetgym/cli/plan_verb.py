@@ -8,19 +8,15 @@ from typing import Any
 import numpy as np
 
 from fleetgym.cli.named import instance_name
+from fleetgym.cli.output import tell
 from fleetgym.cli.pictures import check_picture
 from fleetgym.cli.progress import ProgressBar
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.instance import Instance
 
 
-def run(arguments: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    """Plan as the command line says; draw if it asks for that.
-
-    Returns
-    -------
-    dict, str
-        What to print as JSON, and as text.
+def run(arguments: argparse.Namespace) -> int:
+    """Plan as the command line says; print the plan, and draw it if it asks for that.
 
     Raises
     ------
@@ -40,10 +36,13 @@ def run(arguments: argparse.Namespace) -> tuple[dict[str, Any], str]:
     preflight([arguments.agent])
     instances = [instance if factor == 1.0 else grown(instance, factor) for factor in growth]
     if arguments.schedule:
-        return _schedule(arguments, instances[0])
-    if len(growth) > 1:
-        return _sweep(arguments, growth, instances, running)
-    return _plan(arguments, instances[0], running)
+        facts, text = _schedule(arguments, instances[0])
+    elif len(growth) > 1:
+        facts, text = _sweep(arguments, growth, instances, running)
+    else:
+        facts, text = _plan(arguments, instances[0], running)
+    tell(arguments, facts, text)
+    return 0
 
 
 def _check(arguments: argparse.Namespace, growth: list[float]) -> None:

@@ -33,16 +33,7 @@ class Terminated(KeyboardInterrupt):
 def told(work: Callable[[], int | None], name: str = "fleetgym") -> int:
     """Do a command's work; tell a wrong input, or a file that cannot be used, in one line that begins with its name.
 
-    Parameters
-    ----------
-    work : callable
-        Returns the exit code; None is 0.
-    name : str
-
-    Returns
-    -------
-    int
-        That code; 1 for a fault in a file, 2 for any other.
+    The exit code is the work's (None: 0); 1 for a fault in a file, 2 for any other.
 
     Raises
     ------
@@ -61,10 +52,7 @@ def told(work: Callable[[], int | None], name: str = "fleetgym") -> int:
 def run_program(main: Callable[[], int | None]) -> NoReturn:
     """Run a program of the checkout as a command: its process ends with an exit code, and errors are one line.
 
-    Parameters
-    ----------
-    main : callable
-        Returns the exit code; None is 0.
+    `main` returns the exit code; None is 0.
     """
     file = Path(sys.argv[0])
     name = file.parent.name if file.stem == "__main__" else file.stem
@@ -79,19 +67,10 @@ def run_program(main: Callable[[], int | None]) -> NoReturn:
 
 
 def run(command: Callable[[], int], name: str = "fleetgym") -> int:
-    """Run a command in a process that is its own.
+    """Run a command in a process that is its own; `name` begins its lines.
 
-    Parameters
-    ----------
-    command : callable
-        Returns the exit code.
-    name : str
-        Of the command; lines begin with it.
-
-    Returns
-    -------
-    int
-        That code; 2 if what it printed could not be written; 130 or 143 if Ctrl-C or ``SIGTERM`` ended it.
+    The exit code is the command's; 2 if what it printed could not be written; 130 or 143 if Ctrl-C or ``SIGTERM``
+    ended it.
     """
     _open_streams()
     try:
@@ -130,10 +109,7 @@ def _flush(code: int, name: str) -> int:
 class _Output(io.FileIO):
     """A standard stream that nothing is written to after an error, which would be raised again and again.
 
-    Parameters
-    ----------
-    number : int
-        1, whose errors get its name, or 2, whose errors nobody could be told of.
+    The errors of number 1 get its name; of those of number 2 nobody could be told.
     """
 
     def __init__(self, number: int):

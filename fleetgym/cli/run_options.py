@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fleetgym.cli.named import tell_reserved
+from fleetgym.cli.options import AGENT_HELP, add_seed, add_workers
+from fleetgym.cli.output import note
 from fleetgym.cli.progress import ProgressBar
 from fleetgym.cli.words import numbers, of
 from fleetgym.files import quantities as q
-from fleetgym.files.errors import FleetgymError, plain
+from fleetgym.files.errors import FleetgymError
 
 if TYPE_CHECKING:
     from fleetgym.evaluation.isolation.agent_process import Limits
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 DEFAULT = ("fleet-v0/dev",)
 
 
-def add(parser: argparse.ArgumentParser, agent_help: str) -> None:
-    """Declare them; `agent_help` says how an agent is named."""
-    parser.add_argument("agents", nargs="*", metavar="AGENT", help=f"{agent_help} (default: all of ours)")
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare them."""
+    parser.add_argument("agents", nargs="*", metavar="AGENT", help=f"{AGENT_HELP} (default: all of ours)")
     parser.add_argument(
         "--suite",
         nargs="+",
@@ -34,15 +35,8 @@ def add(parser: argparse.ArgumentParser, agent_help: str) -> None:
     parser.add_argument(
         "--scenarios", type=numbers, metavar="0,1,..", help="numbers of stored scenarios (default: all)"
     )
-    parser.add_argument(
-        "--workers",
-        type=of(q.WORKERS),
-        default=1,
-        help="processes to play in; the results are the same (default: 1)",
-    )
-    parser.add_argument(
-        "--seed", type=of(q.SEED), default=0, help="from which the agents' own randomness comes (default: 0)"
-    )
+    add_workers(parser, "processes to play in; the results are the same")
+    add_seed(parser, "from which the agents' own randomness comes")
     parser.add_argument(
         "--isolate",
         choices=("auto", "always", "never"),
@@ -114,7 +108,7 @@ def given(arguments: argparse.Namespace) -> dict[str, Any]:
     preflight(agents(arguments), limits.reset_wall_s, boxed=arguments.official is not None)
     if arguments.out is None and arguments.resume is None:
         arguments.out = new_results_path(arguments.suite)
-        print(plain(f"fleetgym: results go to {arguments.out}"), file=sys.stderr)
+        note(f"results go to {arguments.out}")
     return {
         "workers": arguments.workers,
         "isolate": arguments.isolate or "auto",
@@ -144,7 +138,7 @@ def fitting(arguments: argparse.Namespace, jobs: list[Job]) -> list[Job]:
             told = f"{agent} does not play {len(own)} of {len(instances)} instances, such as {first}: {why}"
             if len(own | found) == len(instances):
                 raise FleetgymError(told)
-            print(plain(f"fleetgym: left out: {told}"), file=sys.stderr)
+            note(f"left out: {told}")
         found |= own
     return [job for job in jobs if job.instance not in found]
 
@@ -174,10 +168,7 @@ def choose_relative(arguments: argparse.Namespace) -> None:
     if arguments.relative_to is None:
         arguments.relative_to = "best-in-run" if files else "best-known"
         if files:
-            print(
-                f"fleetgym: no best-known cost of {files[0]}: scores are relative to the best in this run",
-                file=sys.stderr,
-            )
+            note(f"no best-known cost of {files[0]}: scores are relative to the best in this run")
 
 
 def check(arguments: argparse.Namespace) -> None:
@@ -203,7 +194,7 @@ def check(arguments: argparse.Namespace) -> None:
                 f"fleetgym {arguments.verb} {word} --suite {arguments.suite[0]}"
             )
     if arguments.resume is not None and not Path(arguments.resume).exists():
-        print(plain(f"fleetgym: there is no {arguments.resume} yet: this is a new run"), file=sys.stderr)
+        note(f"there is no {arguments.resume} yet: this is a new run")
 
 
 def executor(arguments: argparse.Namespace) -> contextlib.AbstractContextManager[Any]:

@@ -22,13 +22,6 @@ _FEWEST = 0.1  # of the hours: a commitment for less is not worth a line
 def schedule_facts(instance: Instance, schedule: Schedule) -> dict[str, Any]:
     """Return a schedule as plain values.
 
-    Parameters
-    ----------
-    instance : Instance
-        The problem.
-    schedule : Schedule
-        From `fleetgym.capacity.schedule.make_schedule`.
-
     Returns
     -------
     dict
@@ -90,17 +83,7 @@ def _workloads(instance: Instance, schedule: Schedule) -> dict[str, dict[str, fl
 
 
 def describe_schedule(facts: dict[str, Any]) -> str:
-    """Return a schedule as text: a row per hour, what to rent how, and the risk.
-
-    Parameters
-    ----------
-    facts : dict
-        From `schedule_facts`.
-
-    Returns
-    -------
-    str
-    """
+    """Return a schedule as text: a row per hour, what to rent how, and the risk."""
     how = ""
     if facts["margin"] is not None:
         how = f", planned every hour with a margin of {facts['margin']:g}"
@@ -195,15 +178,7 @@ def _renting(facts: dict[str, Any]) -> list[str]:
 
 
 def plot_schedule(facts: dict[str, Any], path: str) -> None:
-    """Draw a schedule into a picture file: GPUs by pool over the hours, and demand above them.
-
-    Parameters
-    ----------
-    facts : dict
-        From `schedule_facts`.
-    path : str
-        The file.
-    """
+    """Draw a schedule into a picture file: GPUs by pool over the hours, and demand above them."""
     figure = new_figure(9.0, 5.0)
     demand, gpus = figure.subplots(2, 1, sharex=True, height_ratios=(1.0, 2.5))
     hours = np.array([hour["hour"] for hour in facts["hours"]])

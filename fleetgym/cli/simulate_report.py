@@ -9,18 +9,11 @@ import numpy as np
 
 from fleetgym.capacity.simulation.window import Verdict
 from fleetgym.cli.pictures import new_figure, save_picture
-from fleetgym.cli.text_tables import NOTHING, align, number, share
+from fleetgym.cli.text_tables import NOTHING, align_columns, number, share
 
 
 def simulate_facts(verdict: Verdict, law: str) -> dict[str, Any]:
     """Return prediction and simulation of a window as plain values.
-
-    Parameters
-    ----------
-    verdict : Verdict
-        From `check_window`.
-    law : str
-        Of the service times, as it was simulated.
 
     Returns
     -------
@@ -78,45 +71,29 @@ def _pools(verdict: Verdict) -> dict[str, Any]:
 
 def describe_simulation(facts: dict[str, Any], agent: str, scenario: int) -> str:
     """Return the facts as text."""
-    head = [
-        "workload",
-        "req/s",
-        "unserved %",
-        "predicted %",
-        "simulated %",
-        "+- %",
-        "difference %",
-        "inside",
-        "mean wait s",
+    workloads, pools, cost = facts["workloads"].values(), facts["pools"].values(), facts["cost_usd"]
+    half = [w["half_width"] for w in workloads]
+    misses = [
+        ("workload", facts["workloads"]),
+        ("req/s", [number(w["rate_rps"], 2) for w in workloads]),
+        ("unserved %", [share(w["unserved"]) for w in workloads]),
+        ("predicted %", [share(w["predicted"]) for w in workloads]),
+        ("simulated %", [share(w["simulated"]) for w in workloads]),
+        ("+- %", [share(width) if math.isfinite(width) else NOTHING for width in half]),
+        ("difference %", [f"{100.0 * (w['simulated'] - w['predicted']):+z.2f}" for w in workloads]),
+        ("inside", ["yes" if w["inside"] else "no" for w in workloads]),
+        ("mean wait s", [number(w["mean_wait_s"], 3) for w in workloads]),
     ]
-    rows = [
-        [
-            name,
-            number(w["rate_rps"], 2),
-            share(w["unserved"]),
-            share(w["predicted"]),
-            share(w["simulated"]),
-            share(w["half_width"]) if math.isfinite(w["half_width"]) else NOTHING,
-            f"{100.0 * (w['simulated'] - w['predicted']):+z.2f}",
-            "yes" if w["inside"] else "no",
-            number(w["mean_wait_s"], 3),
-        ]
-        for name, w in facts["workloads"].items()
+    fleet = [
+        ("pool", facts["pools"]),
+        ("replicas", [str(p["replicas"]) for p in pools]),
+        ("slots each", [str(p["slots"]) for p in pools]),
+        ("busy %", [share(p["utilization"]) for p in pools]),
     ]
-    pool_rows = [
-        [
-            name,
-            str(p["replicas"]),
-            str(p["slots"]),
-            NOTHING if p["utilization"] is None else share(p["utilization"]),
-        ]
-        for name, p in facts["pools"].items()
-    ]
-    cost = facts["cost_usd"]
     parts = [
         f"{facts['instance']}, scenario {scenario}, window {facts['window']}: the fleet of {agent}",
-        align(["pool", "replicas", "slots each", "busy %"], pool_rows) if pool_rows else "no pool serves",
-        f"requests that miss their SLO\n{align(head, rows)}" if rows else "no workload is present",
+        align_columns(fleet) if pools else "no pool serves",
+        f"requests that miss their SLO\n{align_columns(misses)}" if workloads else "no workload is present",
         f"cost in USD: {number(cost['predicted'], 4)} predicted, {number(cost['simulated'], 4)} simulated",
     ]
     if facts["replications"]:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from fleetgym.agents.arguments import MOST, at_least, is_number
 from fleetgym.agents.registry import load_target, split_arguments, summary
+from fleetgym.cli.output import tell
 from fleetgym.cli.pictures import check_picture, save_picture
 from fleetgym.cli.text_tables import NOTHING, align
 from fleetgym.cli.trace_options import own_files
@@ -52,10 +53,11 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.plot is not None:
             save_picture(answer.draw(), arguments.plot)
     rows = [{key: _plain(value) for key, value in row.items()} for row in answer.rows]
-    if arguments.json:
-        print(json.dumps({"study": name, "title": answer.title, "rows": rows}, indent=2, allow_nan=False))
-    else:
-        print(f"{answer.title}\n\n{table(rows)}")
+    tell(
+        arguments,
+        {"study": name, "title": answer.title, "rows": rows},
+        f"{answer.title}\n\n{table(rows)}",
+    )
     return 0
 
 

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fleetgym.cli.words import of
-from fleetgym.files.errors import plain
-from fleetgym.files.quantities import WORKERS
-
-AddVerb = Callable[..., argparse.ArgumentParser]
-
-#: Where a checkout keeps its leaderboard.
-BOARD = "leaderboard"
+from fleetgym.cli.options import BOARD, AddVerb, add_board, add_json, add_workers
+from fleetgym.cli.output import note, print_json, tell
+from fleetgym.cli.progress import ProgressBar
+from fleetgym.files.errors import FleetgymError, UnknownNameError, one_line, plain, printable
 
 
 def add(verb: AddVerb) -> None:
@@ -75,9 +70,7 @@ def _add_verify(verb: AddVerb) -> None:
     p.add_argument(
         "--best-known", metavar="SUITE", help="replay the stored actions of its best-known costs instead"
     )
-    p.add_argument(
-        "--workers", type=of(WORKERS), default=1, help="processes; the record is the same (default: 1)"
-    )
+    add_workers(p, "processes; the record is the same")
     p.add_argument("--out", metavar="FOLDER", help="write <id>.json.gz here, for the leaderboard")
     p.add_argument(
         "--references",
@@ -115,12 +108,10 @@ def _add_season(verb: AddVerb) -> None:
     end.add_argument("--instances", metavar="FOLDER", required=True, help="what `season draw` made")
     check = actions.add_parser("check", help="replay the fresh rows of a season that has ended")
     check.add_argument("season", help="name, as in seasons.toml")
-    check.add_argument("--workers", type=of(WORKERS), default=1, help="processes (default: 1)")
+    add_workers(check)
     for part in (seed, draw, end, check):
-        part.add_argument("--board", default=BOARD, metavar="FOLDER", help=f"(default: {BOARD})")
-        part.add_argument(
-            "--json", action="store_true", default=argparse.SUPPRESS, help="print JSON for machines"
-        )
+        add_board(part)
+        add_json(part, default=argparse.SUPPRESS)
 
 
 def _add_rerun(verb: AddVerb) -> None:
@@ -150,8 +141,8 @@ def _add_rerun(verb: AddVerb) -> None:
         action="store_true",
         help="without the rules of an official run: no budget of CPU time",
     )
-    p.add_argument("--workers", type=of(WORKERS), default=1, help="processes (default: 1)")
-    p.add_argument("--board", default=BOARD, metavar="FOLDER", help=f"(default: {BOARD})")
+    add_workers(p)
+    add_board(p)
     p.add_argument("--out", metavar="FOLDER", help="of the record (default: BOARD/fresh/SEASON)")
 
 
@@ -182,43 +173,32 @@ def submit(arguments: argparse.Namespace) -> int:
         code=arguments.code,
         card={**card, **({"name": arguments.name} if arguments.name else {})},
     )
-    if arguments.json:
-        _print_json(to_jsonable(made))
-    else:
-        print(
-            f"{arguments.out}: {made.run.episodes} episodes of {made.agent.name} on {made.run.suite}, "
-            f"{made.agent.division}, {made.agent.time_class}"
-        )
-        print(
-            f"Fill in {arguments.out}/README.md, then try: fleetgym verify {arguments.out}\n"
-            f"A row appears once the folder is in {BOARD}/submissions, `verify` has written its record with "
-            f"--out {BOARD}/verified, and `fleetgym leaderboard` has built the page."
-        )
+    tell(
+        arguments,
+        to_jsonable(made),
+        f"{arguments.out}: {made.run.episodes} episodes of {made.agent.name} on {made.run.suite}, "
+        f"{made.agent.division}, {made.agent.time_class}\n"
+        f"Fill in {arguments.out}/README.md, then try: fleetgym verify {arguments.out}\n"
+        f"A row appears once the folder is in {BOARD}/submissions, `verify` has written its record with "
+        f"--out {BOARD}/verified, and `fleetgym leaderboard` has built the page.",
+    )
     longest_s = making.longest_s(e for e in results.episodes if arguments.agent in (None, e.agent))
     allowed_s = TIME_CLASSES[made.agent.time_class]
     if longest_s is not None and longest_s > allowed_s:
-        print(
-            f"fleetgym: an episode took {longest_s:.1f} CPU seconds here; the class {made.agent.time_class} "
-            f"allows {allowed_s:g}",
-            file=sys.stderr,
-        )
+        seconds = f"{longest_s:.1f} CPU seconds here"
+        note(f"an episode took {seconds}; the class {made.agent.time_class} allows {allowed_s:g}")
     failures = [e.failure for e in results.failures if e.failure and arguments.agent in (None, e.agent)]
     if failures:
         first = failures[0]
-        told = f"fleetgym: the agent failed in {len(failures)} of these episodes, first: {first.kind}: {first.message}"
-        print(plain(told), file=sys.stderr)
+        count = f"{len(failures)} of these episodes"
+        note(f"the agent failed in {count}, first: {first.kind}: {first.message}")
     if ":" in made.agent.entry and not made.agent.code_sha256:
-        print(
-            "fleetgym: without --code nobody can run it again, so it can be certified but not ranked",
-            file=sys.stderr,
-        )
+        note("without --code nobody can run it again, so it can be certified but not ranked")
     return 0
 
 
 def verify(arguments: argparse.Namespace) -> int:
     """Replay submissions, or best-known costs."""
-    from fleetgym.cli.progress import ProgressBar
-    from fleetgym.files.errors import FleetgymError, one_line, printable
     from fleetgym.leaderboard import verify as judging
 
     if sum(map(bool, (arguments.folders, arguments.best_known, arguments.references))) != 1:
@@ -261,16 +241,14 @@ def verify(arguments: argparse.Namespace) -> int:
                 raise  # of what is written: no fault of the submission's
             verdicts.append({"submission": printable(folder), "accepted": False, "reason": one_line(error)})
         if not arguments.json:
-            _tell(verdicts[-1])
+            _print_verdict(verdicts[-1])
     if arguments.json:
-        _print_json(verdicts)
+        print_json(verdicts)
     return 0 if all(verdict["accepted"] for verdict in verdicts) else 1
 
 
 def _check_apart(folders: Sequence[str]) -> None:
     """Refuse submissions of the same name: their records would be one file."""
-    from fleetgym.files.errors import FleetgymError, printable
-
     seen: dict[str, str] = {}
     for folder in folders:
         name = os.path.basename(os.path.realpath(folder))  # which takes links to themselves
@@ -282,7 +260,7 @@ def _check_apart(folders: Sequence[str]) -> None:
         seen[name] = folder
 
 
-def _tell(verdict: dict[str, Any]) -> None:
+def _print_verdict(verdict: dict[str, Any]) -> None:
     if verdict["accepted"]:
         failures = f", {verdict['failures']} of them failures" if verdict["failures"] else ""
         print(
@@ -294,49 +272,42 @@ def _tell(verdict: dict[str, Any]) -> None:
 
 
 def _verify_best_known(arguments: argparse.Namespace) -> int:
-    from fleetgym.cli.progress import ProgressBar
     from fleetgym.leaderboard.best_known import replay_best_known
     from fleetgym.model.suites import full_suite
 
     suite = str(full_suite(arguments.best_known))
     wrong = replay_best_known(suite, workers=arguments.workers, progress=ProgressBar("replaying"))
-    if arguments.json:
-        _print_json(wrong)
-    else:
-        for task, reason in wrong.items():
-            print(f"wrong  {plain(f'{task}: {reason}')}", file=sys.stderr)
-        verdict = (
-            f"{len(wrong)} best-known costs are wrong" if wrong else "every best-known cost is confirmed"
-        )
-        print(f"{suite}: {verdict}")
+    verdict = f"{len(wrong)} best-known costs are wrong" if wrong else "every best-known cost is confirmed"
+    return _tell_wrong(arguments, wrong, f"{suite}: {verdict}")
+
+
+def _tell_wrong(arguments: argparse.Namespace, wrong: Mapping[str, str], verdict: str) -> int:
+    """Print what is not as it was said, by task, and a verdict; return the exit code."""
+    for task, reason in () if arguments.json else wrong.items():
+        print(f"wrong  {plain(f'{task}: {reason}')}", file=sys.stderr)
+    tell(arguments, wrong, verdict)
     return 1 if wrong else 0
 
 
 def _verify_references(arguments: argparse.Namespace) -> int:
-    from fleetgym.cli.progress import ProgressBar
     from fleetgym.leaderboard.identity import confirm_all
 
     bar = ProgressBar("playing again")
     found = confirm_all(arguments.references, all_tasks=arguments.all_tasks, progress=bar)
+    for name, state in () if arguments.json else found.items():
+        print(f"{state}  {plain(name)}")
     if arguments.json:
-        _print_json(found)
-    else:
-        for name, state in found.items():
-            print(f"{state}  {plain(name)}")
+        print_json(found)
     return 0
 
 
 def season(arguments: argparse.Namespace) -> int:
     """Make a seed, draw a season's tasks, end the season, or check its rows."""
-    from fleetgym.cli.progress import ProgressBar
     from fleetgym.leaderboard import season as seasons
 
     if arguments.action == "seed":
         checksum = seasons.new_seed(arguments.file)
-        if arguments.json:
-            _print_json({"seed_sha256": checksum})
-        else:
-            print(f'seed_sha256 = "{checksum}"')
+        tell(arguments, {"seed_sha256": checksum}, f'seed_sha256 = "{checksum}"')
         return 0
     announced = _season(arguments.board, arguments.season)
     if arguments.action == "check":
@@ -350,13 +321,16 @@ def season(arguments: argparse.Namespace) -> int:
     )
     made = seasons.draw_season(announced, seed, arguments.out, progress=ProgressBar("drawing"))
     known = seasons.add_best_known(arguments.board, announced, arguments.out)
-    if arguments.json:
-        _print_json({"folder": arguments.out, "instances": made})
-    else:
-        rest = "with the best-known costs that were published" if known else "best-known costs come from"
-        print(f"{arguments.out}: {len(made)} instances with fresh scenarios; {rest}")
-        if not known:
-            print(f"  {seasons.best_known_command(announced, arguments.out)}")
+    rest = (
+        "with the best-known costs that were published"
+        if known
+        else f"best-known costs come from\n  {seasons.best_known_command(announced, arguments.out)}"
+    )
+    tell(
+        arguments,
+        {"folder": arguments.out, "instances": made},
+        f"{arguments.out}: {len(made)} instances with fresh scenarios; {rest}",
+    )
     return 0
 
 
@@ -364,33 +338,26 @@ def _end_season(arguments: argparse.Namespace, announced: Any) -> int:
     from fleetgym.leaderboard.season_end import end_season
 
     rows = end_season(arguments.board, announced, arguments.seed_file, arguments.instances)
-    if arguments.json:
-        _print_json({"season": announced.name, "rows": rows})
-    else:
-        print(f"season {announced.name} has ended: {len(rows)} rows; anybody can now run")
-        board = "" if arguments.board == BOARD else f" --board {arguments.board}"
-        print(f"  fleetgym season check {announced.name}{board}")
+    board = "" if arguments.board == BOARD else f" --board {arguments.board}"
+    tell(
+        arguments,
+        {"season": announced.name, "rows": rows},
+        f"season {announced.name} has ended: {len(rows)} rows; anybody can now run\n"
+        f"  fleetgym season check {announced.name}{board}",
+    )
     return 0
 
 
 def _check_season(arguments: argparse.Namespace, announced: Any) -> int:
-    from fleetgym.cli.progress import ProgressBar
     from fleetgym.leaderboard.season_check import check_season
 
     bar = ProgressBar("replaying")
     wrong = check_season(arguments.board, announced, workers=arguments.workers, progress=bar)
-    if arguments.json:
-        _print_json(wrong)
-    else:
-        for task, reason in wrong.items():
-            print(f"wrong  {plain(f'{task}: {reason}')}", file=sys.stderr)
-        verdict = f"{len(wrong)} episodes are not confirmed" if wrong else "every fresh cost is confirmed"
-        print(f"season {announced.name}: {verdict}")
-    return 1 if wrong else 0
+    verdict = f"{len(wrong)} episodes are not confirmed" if wrong else "every fresh cost is confirmed"
+    return _tell_wrong(arguments, wrong, f"season {announced.name}: {verdict}")
 
 
 def _season(board: str, name: str) -> Any:
-    from fleetgym.files.errors import FleetgymError, UnknownNameError
     from fleetgym.leaderboard.registers import read_registers
 
     seasons = {season.name: season for season in read_registers(board).seasons}
@@ -405,8 +372,6 @@ def _season(board: str, name: str) -> Any:
 
 def rerun(arguments: argparse.Namespace) -> int:
     """Run the code of submissions on fresh tasks."""
-    from fleetgym.files.errors import FleetgymError, one_line
-
     season = _season(arguments.board, arguments.season)
     out = Path(arguments.out or Path(arguments.board) / "fresh" / season.name)
     several = len(arguments.folders) > 1
@@ -423,11 +388,11 @@ def rerun(arguments: argparse.Namespace) -> int:
             if not several:
                 raise
             failed.append(folder)
-            print(f"fleetgym: {plain(f'{folder}: {one_line(error)}')}", file=sys.stderr)
+            note(f"{folder}: {one_line(error)}")
     if arguments.json:
-        _print_json(done if several else done[0])
+        print_json(done if several else done[0])
     if failed:
-        print(f"fleetgym: {len(failed)} of {len(waiting)} submissions have no row", file=sys.stderr)
+        note(f"{len(failed)} of {len(waiting)} submissions have no row")
     return 1 if failed else 0
 
 
@@ -450,7 +415,6 @@ def _to_rerun(arguments: argparse.Namespace, out: Path) -> list[str]:
 def _most_hours(folders: Sequence[str]) -> str:
     """Return how long submissions may take at most, by their time classes and the tasks of their suites."""
     from fleetgym.evaluation.isolation.rules import TIME_CLASSES
-    from fleetgym.files.errors import FleetgymError
     from fleetgym.leaderboard.submission import read_submission
 
     seconds = 0.0
@@ -465,7 +429,6 @@ def _most_hours(folders: Sequence[str]) -> str:
 
 def _rerun(arguments: argparse.Namespace, folder: str, season: Any, out: Path) -> dict[str, Any]:
     """Play one submission, say so, and return its summary."""
-    from fleetgym.cli.progress import ProgressBar
     from fleetgym.leaderboard import rerun as running
 
     begun_s = time.monotonic()
@@ -493,7 +456,3 @@ def _rerun(arguments: argparse.Namespace, folder: str, season: Any, out: Path) -
         "episodes": len(record.episodes),
         "failures": failures,
     }
-
-
-def _print_json(data: Any) -> None:
-    print(json.dumps(data, indent=2, allow_nan=False))

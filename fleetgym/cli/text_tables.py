@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from fleetgym.files.errors import printable
@@ -34,6 +34,25 @@ def align(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> 
         ).rstrip()
         for line in lines
     )
+
+
+def align_columns(columns: Sequence[tuple[str, Iterable[str]]], left: int = 1, prose: bool = False) -> str:
+    """Return a table of columns, each a head and its cells; the last one is prose if that is asked for, flush left.
+
+    Examples
+    --------
+    >>> print(align_columns([("who", ["a", "bcd"]), ("usd", ["10.5", "2.0"]), ("why", ["bread", ""])], prose=True))
+    who   usd  why
+    ---  ----  ---
+    a    10.5  bread
+    bcd   2.0
+    """
+    *others, (head, cells) = columns if prose else [*columns, ("", ())]
+    table = align([name for name, _ in others], list(zip(*(c for _, c in others), strict=True)), left)
+    if not prose:
+        return table
+    last = [head, "-" * len(head), *cells]
+    return "\n".join(f"{a}  {b}".rstrip() for a, b in zip(table.split("\n"), last, strict=True))
 
 
 def number(value: float | None, digits: int = 1) -> str:

@@ -1,11 +1,127 @@
-"""Check the options of `import-trace` against each other, and turn them into arguments."""
+"""Declare the options of `import-trace`, check them against each other, and turn them into arguments."""
 
 from __future__ import annotations
 
 import argparse
+import inspect
 from typing import Any
 
+from fleetgym.cli.options import AddVerb, add_number, add_own_files, add_seed
+from fleetgym.cli.words import names, numbers, of
+from fleetgym.files import quantities as q
 from fleetgym.files.errors import FleetgymError
+
+
+def add(verb: AddVerb) -> None:
+    """Declare the verb; `verb(name, text, examples)` makes a parser."""
+    p = verb(
+        "import-trace",
+        "make an instance from a trace of requests, a price list and SLOs",
+        "  fleetgym import-trace AzureLLMInferenceTrace_conv.csv --slo ttft=2,delay=20,error=0.05\n"
+        "  fleetgym import-trace requests.csv.gz --prices prices.csv --slo slos.csv --out day.json\n"
+        "  fleetgym import-trace week.csv --models Llama-3.1-8B,Llama-3.1-70B --gpus H100,L40S --caps H100=16,L40S=64",
+    )
+    p.add_argument(
+        "trace", help="CSV, JSON or Parquet, packed or not: a known export, or columns as in docs/planning.md"
+    )
+    p.add_argument("--out", metavar="FILE", help="instance file to write (default: named after the trace)")
+    p.add_argument("--force", action="store_true", help="replace files that exist")
+    p.add_argument(
+        "--prices",
+        metavar="FILE",
+        help="CSV or JSON: gpu,usd_per_gpu_h[,max_gpus,market,region,..]; or a list of SkyPilot, AWS or Azure",
+    )
+    p.add_argument(
+        "--slo",
+        metavar="ttft.p95=1s,tpot=50ms,..",
+        help="ttft, tpot, e2e, delay, error for all workloads, or a CSV or JSON file by workload",
+    )
+    p.add_argument("--models", type=names, metavar="A,B", help="candidate models of the catalogue")
+    p.add_argument(
+        "--bind",
+        dest="binds",
+        action="append",
+        metavar="LABEL=MODEL,..",
+        help="which model serves a label (* stands for any characters; =any for any candidate); may be repeated",
+    )
+    p.add_argument("--gpus", type=names, metavar="A,B", help="GPU types to use")
+    add_own_files(p)
+    p.add_argument("--region", help="of the prices (default: all of --prices; us-east-1 of the catalogue)")
+    p.add_argument(
+        "--caps", metavar="N or GPU=N,..", help="most GPUs (default: twice what the p99 demand needs)"
+    )
+    p.add_argument(
+        "--by",
+        choices=("auto", "label", "length", "one"),
+        default="auto",
+        help="what makes a workload (auto: the label column if there is one, else length)",
+    )
+    p.add_argument("--buckets", type=of(q.BUCKETS), help="of length, equally many requests each (default: 3)")
+    p.add_argument(
+        "--edges", type=numbers, metavar="512,2048", help="bounds of the length buckets, in tokens"
+    )
+    add_number(
+        p,
+        "--penalty",
+        q.PENALTY,
+        10.0,
+        "an unserved request costs P times the rent that serves it",
+        metavar="P",
+    )
+    add_number(p, "--scale", q.SCALE, 1.0, "multiply demand")
+    p.add_argument(
+        "--extend",
+        choices=("model", "stretch"),
+        default="model",
+        help="how a trace shorter than a day becomes one (default: model)",
+    )
+    add_number(p, "--scenarios", q.DAYS, 2, "days to draw and store", metavar="N")
+    add_seed(p, "of what is drawn")
+    p.add_argument(
+        "--columns", metavar="time=NAME,..", help="which columns hold time, input, output, label, model"
+    )
+    p.add_argument("--time-format", metavar="FORMAT", help="of dates, such as %%d/%%m/%%Y %%H:%%M:%%S")
+    p.add_argument("--time-unit", choices=("s", "ms", "us", "ns"), help="of times that are numbers")
+    p.add_argument("--from", dest="since", metavar="TIME", help="leave out what arrives before")
+    p.add_argument("--to", dest="until", metavar="TIME", help="leave out what arrives from then on")
+    p.add_argument("--last", metavar="7d", help="take the last part of the trace only")
+    p.add_argument(
+        "--context",
+        type=of(q.CONTEXT),
+        metavar="TOKENS",
+        help="of the longest request that is served (default: what any candidate holds)",
+    )
+    add_number(
+        p,
+        "--leave-out-at-most",
+        q.SHARE,
+        0.05,
+        "of all tokens, by requests that no candidate's context holds",
+        metavar="SHARE",
+    )
+    p.add_argument(
+        "--prefix-hit",
+        type=of(q.SHARE),
+        metavar="SHARE",
+        help="of every prompt that a prefix cache holds (default: what the trace says, else 0)",
+    )
+    p.add_argument(
+        "--prefix-cache",
+        dest="prefix_cache_tokens",
+        type=of(q.PREFIX_CACHE),
+        metavar="TOKENS",
+        help="size of the cache in which a trace with hash_ids has its hits (default: 5120000)",
+    )
+    p.add_argument(
+        "--unsorted", dest="any_order", action="store_true", help="accept rows that are not in order of time"
+    )
+    p.add_argument(
+        "--unpack-limit",
+        dest="unpack_gib",
+        type=of(q.MEMORY_GB),
+        metavar="GIB",
+        help="most that the file may unpack to",
+    )
 
 
 def given(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -17,20 +133,21 @@ def given(arguments: argparse.Namespace) -> dict[str, Any]:
         If one of them would have no effect beside another.
     """
     from fleetgym.capacity.traces.header import parse_columns
+    from fleetgym.capacity.traces.importing import import_trace
     from fleetgym.capacity.traces.labels import parse_binds
     from fleetgym.capacity.traces.own_hardware import read_own
     from fleetgym.capacity.traces.prices import parse_caps
+    from fleetgym.capacity.traces.reader import ReadOptions
 
     if arguments.prefix_hit is not None and arguments.prefix_cache_tokens is not None:
         raise FleetgymError(
             "--prefix-hit is given instead of the hits in a cache of --prefix-cache; give one of them"
         )
-    options = {name: getattr(arguments, name) for name in _AS_THEY_ARE}
-    readers = {"columns": parse_columns, "binds": parse_binds, "caps": parse_caps}
-    for name, reader in readers.items():
-        value = getattr(arguments, name)
-        options[name] = None if value is None else reader(value)
-    options = {name: value for name, value in options.items() if value is not None}
+    known = {*inspect.signature(import_trace).parameters, *ReadOptions.__annotations__}
+    options = {name: value for name, value in vars(arguments).items() if name in known and value is not None}
+    for name, reader in {"columns": parse_columns, "binds": parse_binds, "caps": parse_caps}.items():
+        if name in options:
+            options[name] = reader(options[name])
     if any(files := own_files(arguments)):
         options["own"] = read_own(*files)
     return {**options, "by": _sorting_rule(arguments)}
@@ -39,13 +156,6 @@ def given(arguments: argparse.Namespace) -> dict[str, Any]:
 def own_files(arguments: argparse.Namespace) -> list[list[str]]:
     """Return the files of one's own models, GPUs and measurements."""
     return [getattr(arguments, name) or [] for name in ("model_file", "gpu_file", "profile")]
-
-
-_AS_THEY_ARE = (
-    ("prices", "slo", "models", "gpus", "region", "buckets", "edges", "penalty", "extend", "scale", "seed")
-    + ("scenarios", "time_format", "time_unit", "since", "until", "last", "any_order", "unpack_gib")
-    + ("leave_out_at_most", "context", "prefix_hit", "prefix_cache_tokens")
-)
 
 
 def _sorting_rule(arguments: argparse.Namespace) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from fleetgym.capacity.traces import ImportedTrace
 from fleetgym.cli.describe import paragraph, provenance_text
-from fleetgym.cli.text_tables import align, number
+from fleetgym.cli.text_tables import align_columns, number
 
 
 def trace_facts(made: ImportedTrace, files: tuple[str, str]) -> dict[str, Any]:
@@ -58,20 +58,7 @@ def trace_facts(made: ImportedTrace, files: tuple[str, str]) -> dict[str, Any]:
 
 
 def describe_trace(made: ImportedTrace, files: tuple[str, str]) -> str:
-    """Return what was found in a trace, what was made of it, and where each number comes from.
-
-    Parameters
-    ----------
-    made : ImportedTrace
-        From `import_trace`.
-    files : tuple of str
-        Where instance and scenarios were written.
-
-    Returns
-    -------
-    str
-        Ends with the command to go on with.
-    """
+    """Return what was found in a trace, what was made of it, where each number comes from, and what to do next."""
     found, instance = made.statistics, made.instance
     head = f"{found.requests:,} requests in {_duration(found.span_s)}, {found.num_windows} whole windows of 5 minutes"
     if not found.is_clock:
@@ -85,22 +72,19 @@ def describe_trace(made: ImportedTrace, files: tuple[str, str]) -> str:
         ("stored", ", ".join(scenario.id for scenario in made.scenarios)),
         *(("note", note) for note in made.notes),
     ]
-    table = align(
-        ["workload", "req/s", "tokens in", "cv2", "out", "cv2", "arrival cv2", "delay SLO s", "unserved USD"],
+    workloads, cv2 = instance.workloads, found.lengths[:, 2:]
+    table = align_columns(
         [
-            [
-                w.id,
-                number(w.rate_rps, 3),
-                number(w.input_tokens, 0),
-                number(found.lengths[i, 2], 2),
-                number(w.output_tokens, 0),
-                number(found.lengths[i, 3], 2),
-                number(w.arrival_cv2, 2),
-                number(w.mean_delay_slo_s, 2),
-                f"{w.unserved_usd:.4g}",
-            ]
-            for i, w in enumerate(instance.workloads)
-        ],
+            ("workload", [w.id for w in workloads]),
+            ("req/s", [number(w.rate_rps, 3) for w in workloads]),
+            ("tokens in", [number(w.input_tokens, 0) for w in workloads]),
+            ("cv2", [number(value, 2) for value in cv2[:, 0]]),
+            ("out", [number(w.output_tokens, 0) for w in workloads]),
+            ("cv2", [number(value, 2) for value in cv2[:, 1]]),
+            ("arrival cv2", [number(w.arrival_cv2, 2) for w in workloads]),
+            ("delay SLO s", [number(w.mean_delay_slo_s, 2) for w in workloads]),
+            ("unserved USD", [f"{w.unserved_usd:.4g}" for w in workloads]),
+        ]
     )
     text = "\n".join(paragraph(name, value) for name, value in facts)
     wrote = f"wrote {files[0]} and {files[1]}\nnext: fleetgym plan {files[0]} --agent milp"

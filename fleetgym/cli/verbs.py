@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import json
+import importlib
 import os
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from fleetgym.cli import calibrate, instance_verbs, pages, run_options, submissions, trace_options
+from fleetgym.cli.checks import tell_checks
 from fleetgym.cli.named import instance_name, tell_reserved
+from fleetgym.cli.output import note, tell
 from fleetgym.cli.pictures import check_picture
 from fleetgym.cli.text_tables import align, number, score_table
-from fleetgym.files.errors import FleetgymError, plain
+from fleetgym.files.errors import FleetgymError
 from fleetgym.runtime.variables import environment_variable
 
 _MOST_FAILURES = 5
-
-
-def _print_json(data: Any) -> None:
-    print(json.dumps(data, indent=2, allow_nan=False))
 
 
 # -- looking
@@ -35,11 +32,17 @@ def list_things(arguments: argparse.Namespace) -> int:
                 f"only an agent's name may follow, as in `fleetgym list agents agh`; got {arguments.agent} after "
                 f"{arguments.what}"
             )
-        return _list_arguments(arguments.agent, arguments.json)
-    if arguments.what == "agents":
-        return _list_agents(arguments.json)
-    if arguments.what == "suites":
-        return _list_suites(arguments.json)
+        _list_arguments(arguments)
+    elif arguments.what == "agents":
+        _list_agents(arguments)
+    elif arguments.what == "suites":
+        _list_suites(arguments)
+    else:
+        _list_instances(arguments)
+    return 0
+
+
+def _list_instances(arguments: argparse.Namespace) -> None:
     from fleetgym.model.library import entries, list_tasks, samples
     from fleetgym.model.suites import full_suite
 
@@ -49,72 +52,54 @@ def list_things(arguments: argparse.Namespace) -> int:
         scenarios.setdefault(name, []).append(scenario)
     found = [(entries()[name], numbers) for name, numbers in scenarios.items()]
     sample = samples().get(suite)
-    if arguments.json:
-        facts = ("id", "family", "size", "scenarios", "content_hash")
-        played = [{} if sample is None else {"played": numbers} for _, numbers in found]
-        _print_json(
-            [{**{n: getattr(e, n) for n in facts}, **p} for (e, _), p in zip(found, played, strict=True)]
-        )
-        return 0
+    facts = ("id", "family", "size", "scenarios", "content_hash")
+    played = [{} if sample is None else {"played": numbers} for _, numbers in found]
     shown = [str(len(n)) if sample is None else ", ".join(f"#{k}" for k in n) for _, n in found]
     rows = [[e.id, e.family, e.size, text] for (e, _), text in zip(found, shown, strict=True)]
-    if sample is not None:
-        print(f"{sample.id}: {sample.about}\n")
-    print(align(["instance", "family", "size", "scenarios"], rows, left=3))
-    return 0
+    table = align(["instance", "family", "size", "scenarios"], rows, left=3)
+    tell(
+        arguments,
+        [{**{n: getattr(e, n) for n in facts}, **p} for (e, _), p in zip(found, played, strict=True)],
+        table if sample is None else f"{sample.id}: {sample.about}\n\n{table}",
+    )
 
 
-def _list_agents(as_json: bool) -> int:
+def _list_agents(arguments: argparse.Namespace) -> None:
     from fleetgym.agents.registry import agent_entries, summary
 
-    found = agent_entries().values()
-    if as_json:
-        facts = [
-            {"name": e.name, "target": e.target, "package": e.distribution, "summary": summary(e.target)}
-            for e in found
-        ]
-        _print_json(facts)
-        return 0
-    print(
-        align(
-            ["agent", "from", "what it is"],
-            [[e.name, e.distribution, summary(e.target)] for e in found],
-            left=3,
-        )
-    )
-    print("\n`fleetgym list agents NAME` lists what goes in parentheses, as in 'agh-rolling(every=3)'.")
-    return 0
+    rows = [[e.name, e.target, e.distribution, summary(e.target)] for e in agent_entries().values()]
+    table = align(["agent", "from", "what it is"], [[name, *rest] for name, _, *rest in rows], left=3)
+    hint = "`fleetgym list agents NAME` lists what goes in parentheses, as in 'agh-rolling(every=3)'."
+    facts = [dict(zip(("name", "target", "package", "summary"), row, strict=True)) for row in rows]
+    tell(arguments, facts, f"{table}\n\n{hint}")
 
 
-def _list_arguments(name: str, as_json: bool) -> int:
+def _list_arguments(arguments: argparse.Namespace) -> None:
     from fleetgym.agents.arguments import written
     from fleetgym.agents.registry import load_target, parse_agent, summary
 
+    name = arguments.agent
     spec = parse_agent(name)
+    about = summary(spec.target)
     try:
         settings = written(load_target(spec.target), typed=spec.is_reference)
     except Exception:  # whatever a foreign module does when it is imported
-        raise FleetgymError(f"{name} {summary(spec.target)}") from None
-    if as_json:
-        _print_json(
-            {"name": name, "target": spec.target, "summary": summary(spec.target), "arguments": settings}
-        )
-        return 0
-    print(f"{name}: {summary(spec.target)} ({spec.target})\n")
-    print(align(["argument", "default"], list(settings.items()), left=2) if settings else "no arguments")
-    return 0
+        raise FleetgymError(f"{name} {about}") from None
+    table = align(["argument", "default"], list(settings.items()), left=2) if settings else "no arguments"
+    facts = {"name": name, "target": spec.target, "summary": about, "arguments": settings}
+    tell(arguments, facts, f"{name}: {about} ({spec.target})\n\n{table}")
 
 
-def _list_suites(as_json: bool) -> int:
+def _list_suites(arguments: argparse.Namespace) -> None:
     from fleetgym.model.library import list_instances, suites
 
-    counts = {suite: (len(list_instances(suite)), len(tasks)) for suite, tasks in suites().items()}
-    if as_json:
-        _print_json({suite: {"instances": n, "tasks": tasks} for suite, (n, tasks) in counts.items()})
-        return 0
-    print(align(["suite", "instances", "tasks"], [[s, str(n), str(k)] for s, (n, k) in counts.items()]))
-    print("\n`fleetgym list SUITE` lists its instances, `fleetgym list agents` the agents.")
-    return 0
+    facts = {
+        suite: {"instances": len(list_instances(suite)), "tasks": len(tasks)}
+        for suite, tasks in suites().items()
+    }
+    table = align(["suite", "instances", "tasks"], [[s, *map(str, n.values())] for s, n in facts.items()])
+    hint = "`fleetgym list SUITE` lists its instances, `fleetgym list agents` the agents."
+    tell(arguments, facts, f"{table}\n\n{hint}")
 
 
 def show(arguments: argparse.Namespace) -> int:
@@ -124,14 +109,11 @@ def show(arguments: argparse.Namespace) -> int:
 
     name = instance_name(arguments.instance)
     instance = load_instance(name)
-    if arguments.json:
-        _print_json(instance.to_dict())
-        return 0
     try:
-        scenarios = load_scenarios(name)
+        scenarios = () if arguments.json else load_scenarios(name)
     except FileNotFoundError:  # an instance of one's own need not have any
         scenarios = ()
-    print(describe_instance(instance, scenarios))
+    tell(arguments, instance.to_dict(), describe_instance(instance, scenarios))
     return 0
 
 
@@ -140,42 +122,24 @@ def show(arguments: argparse.Namespace) -> int:
 
 def import_trace(arguments: argparse.Namespace) -> int:
     """Make an instance from a trace."""
-    from fleetgym.capacity.traces import import_trace as make
-    from fleetgym.capacity.traces.importing import instance_name
+    from fleetgym.capacity.traces.importing import id_from_name
+    from fleetgym.capacity.traces.importing import import_trace as make
+    from fleetgym.capacity.traces.importing import instance_name as name_for
     from fleetgym.cli.trace_report import describe_trace, trace_facts
     from fleetgym.model.instance_files import output_files
 
     chosen = trace_options.given(arguments)
-    target = Path(arguments.out or instance_name(arguments.trace))
+    target = Path(arguments.out or name_for(arguments.trace))
     if os.path.realpath(target) == os.path.realpath(arguments.trace):
         raise FleetgymError(
             f"{target} is the trace; expected another name for the instance, as in --out day.json"
         )
     out, _ = output_files(target, force=arguments.force)  # before the work
-    made = make(arguments.trace, name=_id_of(out), **chosen)
-    instance, scenarios = (str(path) for path in made.write(out, force=arguments.force))
-    if arguments.json:
-        _print_json(trace_facts(made, (instance, scenarios)))
-    else:
-        print(describe_trace(made, (instance, scenarios)))
-    return 0
-
-
-def _id_of(out: Path) -> str:
-    from fleetgym.capacity.traces.importing import id_from_name
-
-    return id_from_name(out.name.removesuffix(".gz").removesuffix(".json"))
-
-
-def plan(arguments: argparse.Namespace) -> int:
-    """Plan, and play the plan over generated days."""
-    from fleetgym.cli import plan_verb
-
-    facts, text = plan_verb.run(arguments)
-    if arguments.json:
-        _print_json(facts)
-    else:
-        print(text)
+    name = id_from_name(out.name.removesuffix(".gz").removesuffix(".json"))
+    made = make(arguments.trace, name=name, **chosen)
+    instance, scenarios = made.write(out, force=arguments.force)
+    files = str(instance), str(scenarios)
+    tell(arguments, trace_facts(made, files), describe_trace(made, files))
     return 0
 
 
@@ -236,18 +200,8 @@ def simulate(arguments: argparse.Namespace) -> int:
     facts = {"agent": arguments.agent, **simulate_facts(verdict, arguments.law)}
     if arguments.plot is not None:
         plot_simulation(facts, arguments.plot)
-    if arguments.json:
-        _print_json(facts)
-    else:
-        print(describe_simulation(facts, arguments.agent, arguments.scenario))
+    tell(arguments, facts, describe_simulation(facts, arguments.agent, arguments.scenario))
     return 0
-
-
-def study(arguments: argparse.Namespace) -> int:
-    """Answer a fleet planner's question."""
-    from fleetgym.cli import study as questions
-
-    return questions.run(arguments)
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
@@ -262,11 +216,13 @@ def evaluate(arguments: argparse.Namespace) -> int:
         results = play_jobs(jobs, arguments.suite, **options)
     costs = {a: sum(e.cost_usd for e in results.episodes if e.agent == a) for a in results.agents}
     where = str(arguments.resume or arguments.out)
-    if arguments.json:
-        _print_json({"results": where, "cost_usd": costs, "failures": len(results.failures)})
-    else:
-        print(align(["agent", "cost USD"], [[agent, number(usd, 2)] for agent, usd in costs.items()]))
-        print(f"\nnext: fleetgym score {where}{'' if is_known(results) else ' --relative-to best-in-run'}")
+    table = align(["agent", "cost USD"], [[agent, number(usd, 2)] for agent, usd in costs.items()])
+    how = "" if is_known(results) else " --relative-to best-in-run"
+    tell(
+        arguments,
+        {"results": where, "cost_usd": costs, "failures": len(results.failures)},
+        f"{table}\n\nnext: fleetgym score {where}{how}",
+    )
     return _report_episodes(results)
 
 
@@ -282,10 +238,7 @@ def compare(arguments: argparse.Namespace) -> int:
         options = run_options.given(arguments) | {"executor": executor, "relative_to": arguments.relative_to}
         jobs = run_options.fitting(arguments, jobs)
         results, table = comparison.compare_jobs(jobs, arguments.suite, known, **options)
-    if arguments.json:
-        _print_json(table.to_dict())
-    else:
-        print(score_table(table))
+    tell(arguments, table.to_dict(), score_table(table))
     if arguments.relative_to == "best-known":
         _report_cheaper(results, str(arguments.resume or arguments.out))
     return _report_episodes(results)
@@ -295,26 +248,17 @@ def _report_episodes(results: Any) -> int:
     """Tell what a run's episodes and speed checks hold; the exit code is 1 if an agent failed."""
     spent = [e for e in results.episodes if e.budget_spent_at_window is not None]
     if spent:
+        episodes = f"{len(spent)} episode{'s' if len(spent) > 1 else ''}"
         agents = ", ".join(dict.fromkeys(e.agent for e in spent))
-        print(
-            f"fleetgym: budget spent in {len(spent)} episode{'s' if len(spent) > 1 else ''}, "
-            f"whose fleet then stayed: {agents}",
-            file=sys.stderr,
-        )
+        note(f"budget spent in {episodes}, whose fleet then stayed: {agents}")
     for check in results.speed_checks:
         if not check.is_within:
-            print(
-                f"fleetgym: marked: {check.moment} the run the machine's speed was {check.drift:+.0%} from its "
-                "calibration",
-                file=sys.stderr,
-            )
+            speed = f"the machine's speed was {check.drift:+.0%} from its calibration"
+            note(f"marked: {check.moment} the run {speed}")
     differing = [f"{c.agent} on {c.instance}#{c.scenario}" for c in results.repeat_checks if not c.is_same]
     if differing:
-        print(
-            f"fleetgym: marked: did something else when {len(differing)} of {len(results.repeat_checks)} episodes were "
-            f"played again: {', '.join(differing[:3])}",
-            file=sys.stderr,
-        )
+        episodes = f"{len(differing)} of {len(results.repeat_checks)} episodes"
+        note(f"marked: did something else when {episodes} were played again: {', '.join(differing[:3])}")
     return _report_failures(results.episodes)
 
 
@@ -330,10 +274,7 @@ def _report_cheaper(results: Any, file: str) -> None:
             tasks.add(e.task)
     if tasks:
         count = f"{len(tasks)} task{'s' if len(tasks) > 1 else ''}"
-        told = (
-            f"fleetgym: cheaper than best known in {count}: `fleetgym best-known propose {file}` says where"
-        )
-        print(plain(told), file=sys.stderr)
+        note(f"cheaper than best known in {count}: `fleetgym best-known propose {file}` says where")
 
 
 def _report_failures(episodes: Sequence[Any]) -> int:
@@ -341,9 +282,9 @@ def _report_failures(episodes: Sequence[Any]) -> int:
     for episode in failed[:_MOST_FAILURES]:
         failure = episode.failure
         where = f"{episode.agent} on {episode.instance}#{episode.scenario}, window {failure.window}"
-        print(plain(f"fleetgym: failed: {where}: {failure.kind}: {failure.message}"), file=sys.stderr)
+        note(f"failed: {where}: {failure.kind}: {failure.message}")
     if len(failed) > _MOST_FAILURES:
-        print(f"fleetgym: ... and {len(failed) - _MOST_FAILURES} more failed episodes", file=sys.stderr)
+        note(f"... and {len(failed) - _MOST_FAILURES} more failed episodes")
     return 1 if failed else 0
 
 
@@ -351,17 +292,7 @@ def check_agent(arguments: argparse.Namespace) -> int:
     """Try an agent on toys."""
     from fleetgym.cli import check_agent as battery
 
-    return _report_checks(battery.check_agent(arguments.agent, arguments.suite), arguments.json)
-
-
-def _report_checks(checks: Sequence[Any], as_json: bool) -> int:
-    from fleetgym.cli.checks import all_passed, report
-
-    if as_json:
-        _print_json([check.to_dict() for check in checks])
-    else:
-        print(report(checks))
-    return 0 if all_passed(checks) else 1
+    return tell_checks(arguments, battery.check_agent(arguments.agent, arguments.suite))
 
 
 # -- keeping
@@ -374,27 +305,17 @@ def score(arguments: argparse.Namespace) -> int:
 
     results = read_results(arguments.results)
     table = score_of(results, relative_to=arguments.relative_to)
-    if arguments.json:
-        _print_json(table.to_dict())
-    else:
-        print(score_table(table))
+    tell(arguments, table.to_dict(), score_table(table))
     if arguments.relative_to == "best-known":
         _report_cheaper(results, arguments.results)
     return 0
-
-
-def best_known(arguments: argparse.Namespace) -> int:
-    """Show best-known costs, or examine proposals."""
-    from fleetgym.cli import best_known as bks
-
-    return bks.run(arguments)
 
 
 def doctor(arguments: argparse.Namespace) -> int:
     """Examine the installation."""
     from fleetgym.cli import doctor as examination
 
-    return _report_checks(examination.doctor(), arguments.json)
+    return tell_checks(arguments, examination.doctor())
 
 
 def warmup(arguments: argparse.Namespace) -> int:
@@ -402,11 +323,13 @@ def warmup(arguments: argparse.Namespace) -> int:
     from fleetgym.cli import doctor as examination
 
     folder = examination.warmup()
-    if arguments.json:
-        _print_json({"cache": folder})
-    else:
-        print(f"kernels are compiled: {folder}")
+    tell(arguments, {"cache": folder}, f"kernels are compiled: {folder}")
     return 0
+
+
+def _later(module: str) -> Callable[[argparse.Namespace], int]:
+    """Return the verb of a module, which is imported only when the verb is called."""
+    return lambda arguments: int(importlib.import_module(f"fleetgym.cli.{module}").run(arguments))
 
 
 VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
@@ -415,15 +338,15 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "generate": instance_verbs.generate,
     "show": show,
     "import-trace": import_trace,
-    "plan": plan,
+    "plan": _later("plan_verb"),
     "run": run,
     "simulate": simulate,
-    "study": study,
+    "study": _later("study"),
     "evaluate": evaluate,
     "compare": compare,
     "check-agent": check_agent,
     "score": score,
-    "best-known": best_known,
+    "best-known": _later("best_known"),
     "submit": submissions.submit,
     "verify": submissions.verify,
     "season": submissions.season,
