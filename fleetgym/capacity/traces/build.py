@@ -15,11 +15,12 @@ from fleetgym.capacity.traces.candidates import (
     BASE_ERROR,
     ENGINE,
     TOLERANCE,
+    Given,
     check_slos,
     draft_instance,
 )
 from fleetgym.capacity.traces.days import Days
-from fleetgym.capacity.traces.objectives import Slo, slo_words
+from fleetgym.capacity.traces.objectives import slo_words
 from fleetgym.capacity.traces.penalties import Penalties, penalties
 from fleetgym.capacity.traces.prices import Offer, pool_ids
 from fleetgym.capacity.traces.workloads import TraceStatistics
@@ -32,7 +33,6 @@ from fleetgym.files.quantities import PENALTY
 from fleetgym.files.schema import to_jsonable
 from fleetgym.hardware.configurations.homogeneous import Column
 from fleetgym.hardware.performance.held import DEVIATIONS
-from fleetgym.hardware.performance.roofline import StepTime
 from fleetgym.model.facts import (
     Calendar,
     Commitment,
@@ -51,67 +51,36 @@ _LARGEST_POOL = 4096
 _MANY_REPLICAS = 1e4  # of a configuration: as if there were no limit
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Built:
-    """An instance, and what its user should know."""
-
-    instance: Instance
-    context_limit: int
-    notes: tuple[str, ...]
-
-
 def build(
     name: str,
-    found: TraceStatistics,
-    days: Days,
-    offers: Sequence[Offer],
-    slos: Sequence[Slo],
+    given: Given,
     *,
-    models: Sequence[str] | None = None,
     penalty: float = DEFAULT_PENALTY,
     source: str = "",
     prices: str = "given",
-    steps: Mapping[tuple[str, str, str, int], StepTime] | None = None,
-) -> Built:
-    """Return the instance of a trace.
+) -> tuple[Instance, tuple[str, ...]]:
+    """Return the instance of a trace, and what its user should know.
 
     Parameters
     ----------
     name : str
         Id of the instance.
-    found : TraceStatistics
-        I workloads.
-    days : Days
-        History and process.
-    offers : sequence of Offer
-        One pool each.
-    slos : sequence of Slo
-        One per workload.
-    models : sequence of str, optional
-        Candidates from the catalogue. By default those that the labels name, or Llama-3.1-8B, Qwen3-32B and
-        Llama-3.1-70B.
+    given : Given
+        What the instance is made from.
     penalty : float
         An unserved request costs this many times what serving it on demand costs, see
         `fleetgym.capacity.traces.penalties.request_usd`.
-    source : str
-        The trace's name, for the provenance.
-    prices : str
-        Where the prices come from, for the provenance.
-    steps : mapping, optional
-        Measured steps by model, GPU, precision and TP degree.
-
-    Returns
-    -------
-    Built
+    source, prices : str
+        The trace's name, and where the prices come from, for the provenance.
 
     Raises
     ------
     FleetgymError
         If nothing can serve a workload within its SLOs, or so much demand.
     """
+    found, days, offers, slos = given.found, given.days, given.offers, given.slos
     PENALTY.read(penalty, "penalty")
-    context = int(found.held.longest.max())
-    draft = draft_instance(found, days, offers, slos, models, steps or {})
+    draft = draft_instance(given)
     rate = days.history_rps.mean(axis=0)
     relaxed = dataclasses.replace(draft.problem, max_replicas=np.full(len(draft.columns), _MANY_REPLICAS))
     light = rate / max(1.0, rate.sum())  # SLOs are within reach at any demand or at none
@@ -133,16 +102,14 @@ def build(
     words = f"{penalty:g} times {failing.basis}"
     kept = {c["id"] for c in data["configurations"]}
     columns = [c for c in draft.columns if isinstance(c, Column) and c.configuration.id in kept]
-    facts = _facts(days, found, slos, offers, columns, steps)
+    facts = _facts(given, columns)
     data["facts"] = to_jsonable(facts)
-    data["provenance"] = _provenance(days, found, facts, context, words, source, prices)
+    data["provenance"] = _provenance(given, facts, words, source, prices)
     most = largest_load(relaxed, peak * rate, cap)
-    notes = []
-    if most < 1.0:
-        notes.append(
-            f"all GPUs together bear {100 * most:.0f} % of the p99 demand (SLOs kept): raise max_gpus or --caps"
-        )
-    return Built(instance=Instance.from_dict(data), context_limit=context, notes=tuple(notes))
+    note = (
+        f"all GPUs together bear {100 * most:.0f} % of the p99 demand (SLOs kept): raise max_gpus or --caps"
+    )
+    return Instance.from_dict(data), (note,) if most < 1.0 else ()
 
 
 # -- how much of it, and what it costs to fail
@@ -261,17 +228,11 @@ def _prefix_words(found: TraceStatistics) -> str:
     )
 
 
-def _facts(
-    days: Days,
-    found: TraceStatistics,
-    slos: Sequence[Slo],
-    offers: Sequence[Offer],
-    columns: Sequence[Column],
-    steps: Mapping[tuple[str, str, str, int], StepTime] | None,
-) -> Facts:
+def _facts(given: Given, columns: Sequence[Column]) -> Facts:
+    found, days, offers = given.found, given.days, given.offers
     total = found.counts.sum(axis=0) @ found.lengths[:, :2]
     return Facts(
-        slos=tuple(slos),
+        slos=tuple(given.slos),
         calendar=Calendar(history=days.history, days=found.dates, fitted=days.fitted, assumed=days.assumed),
         lengths=LengthFacts(
             quantiles=tuple(LengthQuantile(tokens=n, share=share) for n, share in found.total_quantiles),
@@ -279,7 +240,7 @@ def _facts(
         ),
         measured_steps=tuple(
             MeasuredStep(model=model, gpu=gpu, precision=precision, tensor_parallel=degree)
-            for model, gpu, precision, degree in steps or {}
+            for model, gpu, precision, degree in given.steps
         ),
         engine_limits=tuple(
             EngineLimit(configuration=c.configuration.id, requests=c.engine_limit)
@@ -312,15 +273,9 @@ def _performance_words(steps: Sequence[MeasuredStep]) -> str:
     return f"{text}; measured, as given: {named}" if named else text
 
 
-def _provenance(
-    days: Days,
-    found: TraceStatistics,
-    facts: Facts,
-    context: int,
-    penalty: str,
-    source: str,
-    prices: str,
-) -> Mapping[str, str]:
+def _provenance(given: Given, facts: Facts, penalty: str, source: str, prices: str) -> Mapping[str, str]:
+    found, days = given.found, given.days
+    context = int(found.held.longest.max())
     assert facts.lengths is not None
     return {
         "trace": f"{source}: {found.requests} requests in {found.span_s:.0f} s; workloads: {found.rule}; "

@@ -14,7 +14,7 @@ from fleetgym.capacity.traces.days import Days
 from fleetgym.capacity.traces.labels import DEFAULT_MODELS
 from fleetgym.capacity.traces.objectives import Slo
 from fleetgym.capacity.traces.prices import Offer, pool_ids
-from fleetgym.capacity.traces.token_times import Lengths, limited
+from fleetgym.capacity.traces.token_times import Demand, Lengths, limited
 from fleetgym.capacity.traces.workloads import TraceStatistics
 from fleetgym.families import draft as parts
 from fleetgym.families.static import Allocation
@@ -73,6 +73,18 @@ class PricedPool(parts.PoolPlan):
         return False
 
 
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """What an instance is made from: a trace with I workloads, and what its user says."""
+
+    found: TraceStatistics
+    days: Days  # history and process
+    offers: Sequence[Offer]  # one pool each
+    slos: Sequence[Slo]  # (I,)
+    models: Sequence[str] | None = None  # candidates; None: those that labels name, or `DEFAULT_MODELS`
+    steps: Mapping[tuple[str, str, str, int], StepTime] = dataclasses.field(default_factory=dict)  # measured
+
+
 def longest_requests(
     models: Sequence[str] | None,
     bound: Sequence[str | None],
@@ -81,16 +93,7 @@ def longest_requests(
 ) -> np.ndarray:
     """Return the most tokens of a request of each label that what serves it holds, (L,); (1,) without labels.
 
-    Parameters
-    ----------
-    models : sequence of str, optional
-        The candidates; by default `DEFAULT_MODELS`.
-    bound : sequence of str or None
-        What serves each label.
-    offers : sequence of Offer
-        The GPUs, whose memory a request must fit.
-    context : int, optional
-        Most tokens of a request, if there is a limit.
+    The requests must fit the offers' memory; `bound` says what serves each label, `context` is a limit of the user's.
 
     Raises
     ------
@@ -205,42 +208,16 @@ def _workloads_of(found: TraceStatistics, deployment: Deployment) -> np.ndarray:
     return may & (found.held.longest <= roofline.most_tokens(deployment, ENGINE))
 
 
-def draft_instance(
-    found: TraceStatistics,
-    days: Days,
-    offers: Sequence[Offer],
-    slos: Sequence[Slo],
-    models: Sequence[str] | None,
-    steps: Mapping[tuple[str, str, str, int], StepTime],
-) -> parts.Draft:
-    """Return everything about the instance but rates, caps and penalties.
-
-    Parameters
-    ----------
-    found : TraceStatistics
-        I workloads.
-    days : Days
-        Their demand.
-    offers : sequence of Offer
-        One pool each.
-    slos : sequence of Slo
-        One per workload.
-    models : sequence of str, optional
-        Candidates; by default those that the labels name, or `DEFAULT_MODELS`.
-    steps : mapping
-        Measured steps, see `fleetgym.hardware.performance.roofline.RooflineOptions`.
-
-    Returns
-    -------
-    _Draft
-        As the families make it.
+def draft_instance(given: Given) -> parts.Draft:
+    """Return everything about the instance but rates, caps and penalties, as the families make it.
 
     Raises
     ------
     FleetgymError
         If nothing can serve a workload, or not within its TTFT SLO.
     """
-    plan = _size_plan(found.names, offers, _candidates(models, found.models))
+    found, slos = given.found, given.slos
+    plan = _size_plan(found.names, given.offers, _candidates(given.models, found.models))
 
     @functools.cache  # pools share deployments
     def engine(deployment: Deployment) -> tuple[np.ndarray, roofline.RooflineOptions | None]:
@@ -249,7 +226,7 @@ def draft_instance(
             return served, None
         held = found.held.of(served)
         longest = int(held.longest.max())
-        return served, dataclasses.replace(ENGINE, context_limit=longest, held=held, steps=steps)
+        return served, dataclasses.replace(ENGINE, context_limit=longest, held=held, steps=given.steps)
 
     @functools.cache
     def capacity(deployment: Deployment) -> Capacity | None:
@@ -270,7 +247,11 @@ def draft_instance(
             return None
         return _pair(column, lengths[i], found.computed[i], options, at_once)
 
-    columns, is_kept = limited(fitting, slos, _lengths(found), found.names, pair_at)
+    demands = [
+        Demand(name=name, slo=slos[i], lengths=_lengths(found, i), pair_at=functools.partial(pair_at, i))
+        for i, name in enumerate(found.names)
+    ]
+    columns, is_kept = limited(fitting, demands)
     pairs: list[list[PairPerformance | None]] = []
     for i, name in enumerate(found.names):
         row = [
@@ -286,21 +267,18 @@ def draft_instance(
     delay_slo = _delay_slos(slos, table, at["delay_s"], error_slo, _distinct(plan, columns))
     problem = parts.make_problem(plan, columns, table, at, lengths, delay_slo, error_slo, exclusive=False)
     return parts.Draft(
-        plan, IMPORTED, days.plan, lengths, columns, problem, table, delay_slo, error_slo, found.names
+        plan, IMPORTED, given.days.plan, lengths, columns, problem, table, delay_slo, error_slo, found.names
     )
 
 
-def _lengths(found: TraceStatistics) -> list[Lengths]:
-    return [
-        Lengths(
-            input_tokens=float(found.lengths[i, 0]),
-            output_tokens=float(found.lengths[i, 1]),
-            computed_cv2=float(found.computed[i, 1]),
-            output_values=found.output_values,
-            output_shares=found.output_shares[i],
-        )
-        for i in range(len(found.names))
-    ]
+def _lengths(found: TraceStatistics, i: int) -> Lengths:
+    return Lengths(
+        input_tokens=float(found.lengths[i, 0]),
+        output_tokens=float(found.lengths[i, 1]),
+        computed_cv2=float(found.computed[i, 1]),
+        output_values=found.output_values,
+        output_shares=found.output_shares[i],
+    )
 
 
 def _pair(

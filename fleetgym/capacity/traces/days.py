@@ -44,23 +44,7 @@ def make_days(
     it is both. Fresh days are drawn from the fitted process or, where that does not fit (`Fit.wild`), from the days of
     the history. Less: ``"model"`` draws a history of seven days from the fitted process, at the trace's
     level; ``"stretch"`` makes the trace's course the course of a day, as the family ``warp`` does.
-
-    Parameters
-    ----------
-    found : TraceStatistics
-        Of the trace.
-    fit : Fit
-        Of the trace.
-    extend : {"model", "stretch"}
-        What to do with a trace that is shorter than a day.
-    rng : numpy.random.Generator
-        Source of randomness.
-    scale : float
-        Multiplies demand; its shape and the dispersion of counts stay.
-
-    Returns
-    -------
-    Days
+    `scale` multiplies demand; its shape and the dispersion of counts stay.
     """
     one_of(EXTENSIONS, extend=extend)
     SCALE.read(scale, "scale")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 from collections.abc import Mapping, Sequence
 
-from fleetgym.capacity.traces.source import fail
+from fleetgym.capacity.traces.source import StrPath, fail
 from fleetgym.files.errors import FleetgymError, UnknownNameError
 
 #: What the columns may be called; capitals, spaces, dots, dashes and underscores do not matter. Dots are the
@@ -213,6 +212,9 @@ FORMATS = (
 )
 
 
+_UNKNOWN = Format(name="", marks=())
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layout:
     """Where the columns are."""
@@ -220,10 +222,7 @@ class Layout:
     names: tuple[str, ...]
     columns: Mapping[str, int]  # roles, as in `COLUMN_NAMES`, to numbers of columns
     unit: str | None  # of times that are numbers, where names tell it
-    ordered: bool
-    format: str | None  # of a known program
-    hash_block: int = HASH_BLOCK  # tokens
-    calls: tuple[str, ...] = ()  # kinds of rows that call a model
+    format: Format  # of a known program, or without a name
 
     @property
     def has_rest(self) -> bool:
@@ -240,12 +239,12 @@ class Layout:
     def words(self) -> str:
         """Which columns were read, if names alone do not tell."""
         nested = any("." in self.name(role) for role in self.columns)
-        if self.format is None and not nested:
+        if not self.format.name and not nested:
             return ""
         found = ", ".join(
             f"{role} from {self.name(role)!r}" for role in sorted(self.columns, key=_ROLES.index)
         )
-        return f"{self.format}: {found}" if self.format else found
+        return f"{self.format.name}: {found}" if self.format.name else found
 
     def name(self, role: str) -> str:
         """Return how the file calls the column of a role."""
@@ -311,23 +310,8 @@ def parse_columns(text: str) -> dict[str, str]:
     return found
 
 
-def read_layout(
-    path: str | os.PathLike[str], names: Sequence[str], chosen: Mapping[str, str] | None = None
-) -> Layout:
-    """Return the layout that the names of the columns tell, and the user's choice.
-
-    Parameters
-    ----------
-    path : path-like
-        The file, for messages.
-    names : sequence of str
-        As in the file.
-    chosen : mapping, optional
-        Names of columns by role; they go before everything else.
-
-    Returns
-    -------
-    Layout
+def read_layout(path: StrPath, names: Sequence[str], chosen: Mapping[str, str] | None = None) -> Layout:
+    """Return the layout that the names of the columns tell, and the user's choice of names by role, which goes first.
 
     Raises
     ------
@@ -335,15 +319,16 @@ def read_layout(
         If a column is missing, or two may be meant.
     """
     plain = [_plain(name) for name in names]
-    known = next((f for f in FORMATS if all(_plain(mark) in plain for mark in f.marks)), None)
-    where = _by_name(path, names, set(chosen or {}) | set(known.columns if known else {}))
-    given = {**(known.columns if known else {}), **(chosen or {})}
+    chosen = chosen or {}
+    known = next((f for f in FORMATS if all(_plain(mark) in plain for mark in f.marks)), _UNKNOWN)
+    given = {**known.columns, **chosen}
+    where = _by_name(path, names, set(given))
     for role, name in given.items():
         if name in names:
             where[role] = list(names).index(name)
         elif _plain(name) in plain:
             where[role] = plain.index(_plain(name))
-        elif role in (chosen or {}):
+        elif role in chosen:
             fail(path, 1, f"no column {name!r} among {_listed(names)}")
     for role in _NEEDED:
         if role not in where:
@@ -355,15 +340,12 @@ def read_layout(
                 f"no column holds the {what} (it may be called {usual}) among {_listed(names)}"
                 f"{_hint(names)}; {expected_header()}",
             )
-    unit = known.unit if known and "time" not in (chosen or {}) else _unit_of(names[where["time"]])[1]
+    by_format = bool(known.name) and "time" not in chosen
     return Layout(
         names=tuple(names),
         columns=where,
-        unit=unit,
-        ordered=known is None or known.ordered,
-        format=known.name if known else None,
-        hash_block=known.hash_block if known else HASH_BLOCK,
-        calls=known.calls if known else (),
+        unit=known.unit if by_format else _unit_of(names[where["time"]])[1],
+        format=known,
     )
 
 
@@ -382,7 +364,7 @@ def _hint(names: Sequence[str]) -> str:
     return ""
 
 
-def _by_name(path: str | os.PathLike[str], names: Sequence[str], chosen: set[str]) -> dict[str, int]:
+def _by_name(path: StrPath, names: Sequence[str], chosen: set[str]) -> dict[str, int]:
     """Return the columns whose names are usual; for roles that are not chosen otherwise, each must be alone."""
     where = _alone(path, names, dict(enumerate(names)), chosen)
     others = chosen | set(where) | (set(COLUMN_NAMES) - set(_NESTED))
@@ -393,9 +375,7 @@ def _by_name(path: str | os.PathLike[str], names: Sequence[str], chosen: set[str
     return where
 
 
-def _alone(
-    path: str | os.PathLike[str], names: Sequence[str], words: Mapping[int, str], chosen: set[str]
-) -> dict[str, int]:
+def _alone(path: StrPath, names: Sequence[str], words: Mapping[int, str], chosen: set[str]) -> dict[str, int]:
     """Return the column of each role that one of the words names, by number of the column."""
     where: dict[str, int] = {}
     rank: dict[str, int] = {}

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 
 from fleetgym.capacity.traces.build import DEFAULT_PENALTY, build
-from fleetgym.capacity.traces.candidates import longest_requests
+from fleetgym.capacity.traces.candidates import Given, longest_requests
 from fleetgym.capacity.traces.days import Days, make_days
 from fleetgym.capacity.traces.labels import bind, candidate_models
 from fleetgym.capacity.traces.objectives import Slo, slos_for, without_words
@@ -22,10 +21,10 @@ from fleetgym.capacity.traces.price_lists import PriceList, chosen, read_prices
 from fleetgym.capacity.traces.prices import DEFAULT_REGION, Offer, catalogue_prices, with_caps
 from fleetgym.capacity.traces.process import fit_process
 from fleetgym.capacity.traces.reader import ReadOptions, Trace, read_trace
-from fleetgym.capacity.traces.source import PACKED
+from fleetgym.capacity.traces.source import PACKED, StrPath, fail
 from fleetgym.capacity.traces.workloads import TraceStatistics, study
 from fleetgym.families.text import six
-from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.files.errors import FleetgymError
 from fleetgym.files.quantities import SHARE
 from fleetgym.hardware import catalog
 from fleetgym.model.dynamics import draw_scenario
@@ -44,31 +43,22 @@ class ImportedTrace:
     scenarios: tuple[Scenario, ...]  # the trace's own day first, where there is one
     statistics: TraceStatistics
     days: Days  # how the trace became days, what was fitted and what assumed
-    context_limit: int  # tokens of the longest request
     notes: tuple[str, ...]  # what its user should know
 
-    def write(self, path: str | os.PathLike[str], *, force: bool = False) -> tuple[Path, Path]:
+    @property
+    def context_limit(self) -> int:
+        """Tokens of the longest request."""
+        return int(self.statistics.held.longest.max())
+
+    def write(self, path: StrPath, *, force: bool = False) -> tuple[Path, Path]:
         """Write both as `fleetgym.model.instance_files.write_instance` does, and return the files' paths."""
         return write_instance(path, self.instance, self.scenarios, force=force)
 
 
-def _knows_own(function: Callable[..., ImportedTrace]) -> Callable[..., ImportedTrace]:
-    """Let the catalogue know the models and GPUs of one's own while the function runs."""
-
-    @functools.wraps(function)
-    def knowing(*arguments: Any, own: OwnHardware | None = None, **options: Any) -> ImportedTrace:
-        own = own or OwnHardware()
-        with own.known():
-            return function(*arguments, own=own, **options)
-
-    return knowing
-
-
-@_knows_own
 def import_trace(
-    path: str | os.PathLike[str],
+    path: StrPath,
     *,
-    prices: str | os.PathLike[str] | Sequence[Offer] | None = None,
+    prices: StrPath | Sequence[Offer] | None = None,
     slo: str | Slo | Mapping[str, Slo] | None = None,
     models: Sequence[str] | None = None,
     binds: Mapping[str, str] | None = None,
@@ -87,7 +77,7 @@ def import_trace(
     seed: int = 0,
     scenarios: int = DRAWN_SCENARIOS,
     context: int | None = None,
-    own: OwnHardware,
+    own: OwnHardware | None = None,
     **reading: Unpack[ReadOptions],
 ) -> ImportedTrace:
     """Make an instance from a trace of requests.
@@ -151,47 +141,56 @@ def import_trace(
     FleetgymError
         For options that contradict each other or the trace, and SLOs that are out of reach.
     """
-    if seed < 0 or not 0 <= scenarios <= 100:
-        raise FleetgymError("expected a seed of at least 0 and 0 to 100 scenarios")
-    listed, slo = _offers(prices, gpus, region, caps or {}, own), without_words(slo)
-    mine = tuple(o.model.name for o in own.models)
-    source, models = Path(path).name, (*mine, *(candidate_models(models) or ())) or None
-    with read_trace(path, **reading) as trace:
-        bound = bind(trace.pairs, trace.label_counts(), binds, models)
-        if mine == models:  # no candidate of the catalogue was named
-            models = tuple(dict.fromkeys([*mine, *filter(None, bound.models)]))
-        _leave_out_too_long(
-            trace, longest_requests(models, bound.models, listed.offers, context), leave_out_at_most, path
+    own = own or OwnHardware()
+    with own.known():
+        if seed < 0 or not 0 <= scenarios <= 100:
+            raise FleetgymError("expected a seed of at least 0 and 0 to 100 scenarios")
+        listed, slo = _offers(prices, gpus, region, caps or {}, own), without_words(slo)
+        mine = tuple(o.model.name for o in own.models)
+        source, models = Path(path).name, (*mine, *(candidate_models(models) or ())) or None
+        with read_trace(path, **reading) as trace:
+            bound = bind(trace.pairs, trace.label_counts(), binds, models)
+            if mine == models:  # no candidate of the catalogue was named
+                models = tuple(dict.fromkeys([*mine, *filter(None, bound.models)]))
+            longest = longest_requests(models, bound.models, listed.offers, context)
+            _leave_out_too_long(trace, longest, leave_out_at_most, path)
+            found = study(
+                trace,
+                by=by,
+                buckets=buckets,
+                edges=edges,
+                bound=bound,
+                prefix_hit=None if prefix_hit is None else SHARE.read(prefix_hit, "prefix_hit"),
+                source=os.fspath(path),
+            )
+        slos = slos_for(slo, found.names)
+        days = make_days(found, fit_process(found), extend, np.random.default_rng([seed, 0]), scale)
+        if not days.scored and scenarios == 0:
+            raise FleetgymError("the trace has no day of its own to store; expected at least 1 scenario")
+        instance, notes = build(
+            name or id_from_name(_stem(source)),
+            Given(found, days, listed.offers, slos, models, own.steps),
+            penalty=penalty,
+            source=source,
+            prices=_prices_from(prices, region, listed.offers, own.offers),
         )
-        found = study(
-            trace,
-            by=by,
-            buckets=buckets,
-            edges=edges,
-            bound=bound,
-            prefix_hit=None if prefix_hit is None else SHARE.read(prefix_hit, "prefix_hit"),
-            source=os.fspath(path),
-        )
-    slos = slos_for(slo, found.names)
-    fit = fit_process(found)
-    days = make_days(found, fit, extend, np.random.default_rng([seed, 0]), scale)
-    if not days.scored and scenarios == 0:
-        raise FleetgymError("the trace has no day of its own to store; expected at least 1 scenario")
-    built = build(
-        name or id_from_name(_stem(source)),
-        found,
-        days,
-        listed.offers,
-        slos,
-        models=models,
-        penalty=penalty,
-        source=source,
-        prices=_prices_from(prices, region, listed.offers, own.offers),
-        steps=own.steps,
+    drawn = [
+        draw_scenario(instance, np.random.default_rng([seed, 1 + k]), f"drawn-{k}") for k in range(scenarios)
+    ]
+    return ImportedTrace(
+        instance=instance,
+        scenarios=tuple(scenario.check(instance) for scenario in [*_stored(instance, days), *drawn]),
+        statistics=found,
+        days=days,
+        notes=(*found.notes, *own.notes, *bound.notes, *listed.notes, *days.notes, *notes),
     )
-    nominal = np.ones((1, len(found.names)))
-    caps_now = np.array([[pool.cap_gpus for pool in built.instance.pools]], dtype=np.int64)
-    stored = [
+
+
+def _stored(instance: Instance, days: Days) -> list[Scenario]:
+    """Return the trace's own days, with nominal factors and every GPU there."""
+    nominal = np.ones((1, len(instance.workloads)))
+    caps = np.array([[pool.cap_gpus for pool in instance.pools]], dtype=np.int64)
+    return [
         Scenario(
             id=day,
             rate_rps=six(rate),
@@ -199,49 +198,37 @@ def import_trace(
             output_scale=six(output_scale),
             delay_factor=nominal,
             error_factor=nominal,
-            available_gpus=caps_now,
-            price_factor=np.ones_like(caps_now, dtype=float),
+            available_gpus=caps,
+            price_factor=np.ones_like(caps, dtype=float),
         )
         for day, rate, input_scale, output_scale in days.scored
     ]
-    for k in range(scenarios):
-        stored.append(draw_scenario(built.instance, np.random.default_rng([seed, 1 + k]), f"drawn-{k}"))
-    return ImportedTrace(
-        instance=built.instance,
-        scenarios=tuple(scenario.check(built.instance) for scenario in stored),
-        statistics=found,
-        days=days,
-        context_limit=built.context_limit,
-        notes=(*found.notes, *own.notes, *bound.notes, *listed.notes, *days.notes, *built.notes),
-    )
 
 
-def _leave_out_too_long(
-    trace: Trace, longest: np.ndarray, most_share: float, path: str | os.PathLike[str]
-) -> None:
+def _leave_out_too_long(trace: Trace, longest: np.ndarray, most_share: float, path: StrPath) -> None:
     """Leave out what no candidate can hold; raise if that is all, or more of the tokens than is accepted."""
     trace.leave_out_longer(longest, "too long")
     most_tokens = int(longest.max())
     if trace.num_rows == 0:
-        raise DataError(
+        fail(
+            path,
+            "all rows",
             f"every request has more tokens than the {most_tokens:,} that any candidate holds; give other "
             "--models or --gpus",
-            "all rows",
-            os.fspath(path),
         )
     requests, tokens = trace.share_left_out("too long")
     if tokens > most_share:
-        raise DataError(
+        fail(
+            path,
+            "all rows",
             f"{requests:.1%} of the requests, with {tokens:.1%} of all tokens, have more than the "
             f"{most_tokens:,} tokens that any candidate holds; give other --models or --gpus, or leave them out with "
             f"--leave-out-at-most {np.ceil(100 * tokens) / 100:.2f}",
-            "all rows",
-            os.fspath(path),
         )
 
 
 def _prices_from(
-    prices: str | os.PathLike[str] | Sequence[Offer] | None,
+    prices: StrPath | Sequence[Offer] | None,
     region: str | None,
     offers: Sequence[Offer],
     mine: Sequence[Offer],
@@ -262,7 +249,7 @@ def _prices_from(
 
 
 def _offers(
-    prices: str | os.PathLike[str] | Sequence[Offer] | None,
+    prices: StrPath | Sequence[Offer] | None,
     gpus: Sequence[str] | None,
     region: str | None,
     caps: Mapping[str, int],
@@ -292,7 +279,7 @@ def _stem(name: str) -> str:
 _WRITTEN = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet")
 
 
-def instance_name(trace: str | os.PathLike[str]) -> str:
+def instance_name(trace: StrPath) -> str:
     """Return what the instance of a trace is called if nobody says.
 
     Examples

@@ -28,15 +28,7 @@ class Bound:
 def parse_binds(texts: Iterable[str]) -> dict[str, str]:
     """Read what serves which label: ``label=model`` or ``label=any``, several with commas between.
 
-    Parameters
-    ----------
-    texts : iterable of str
-        A label may have ``*`` for any characters.
-
-    Returns
-    -------
-    dict
-        Models of the catalogue, or `ANY`, by label.
+    A ``*`` in a label stands for any characters.
 
     Examples
     --------

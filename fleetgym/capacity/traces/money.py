@@ -17,18 +17,7 @@ _THOUSANDS = r"[+-]?\d{1,3}"
 
 
 def usd(name: str, value: Any) -> float:
-    """Return a price in USD.
-
-    Parameters
-    ----------
-    name : str
-        Of its column, for messages.
-    value : object
-        A number, or text with or without ``$`` or ``USD``, its decimals after a point or a comma.
-
-    Returns
-    -------
-    float
+    """Return a price in USD, given as a number, or as text with or without ``$`` or ``USD``; name its column.
 
     Raises
     ------

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -142,13 +142,7 @@ def _amount(name: str, written: str, value: Any) -> Any:
 
 
 def without_words(slo: str | Slo | Mapping[str, Slo] | None) -> str | Slo | Mapping[str, Slo] | None:
-    """Return SLOs given as words as an object, and anything else, such as the name of a file, as it is.
-
-    Raises
-    ------
-    FleetgymError
-        For words that are no SLO.
-    """
+    """Return SLOs given as words as an object, and anything else, such as the name of a file, as it is."""
     return parse_slo(slo) if isinstance(slo, str) and "=" in slo and not Path(slo).is_file() else slo
 
 
@@ -187,41 +181,32 @@ def slos_for(slo: str | Slo | Mapping[str, Slo] | None, names: Sequence[str]) ->
 
 
 def _read_slos(path: str, names: Sequence[str]) -> dict[str, Slo]:
-    if path.endswith((".json", ".json.gz")):
-        return _read_slo_json(path, names)
     found: dict[str, Slo] = {}
-    for line, row in csv_rows(path, ("workload", *_KINDS), required=("workload",), check=_name):
-        name = row.pop("workload")
+    for place, name, values in _rows(path):
         try:
-            _known_workload(name, names)
+            if name != "*" and name not in names:
+                raise UnknownNameError("workload", name, ["*", *names])
             if name in found:
                 raise FleetgymError(f"the workload {name!r} is listed twice")
-            found[name] = _slo({key: value for key, value in row.items() if value})
+            found[name] = _slo(values)
         except FleetgymError as error:
-            fail(path, line, str(error))
+            fail(path, place, str(error))
     return found
 
 
-def _read_slo_json(path: str, names: Sequence[str]) -> dict[str, Slo]:
-    found: dict[str, Slo] = {}
-    try:
-        data = parse_json(read_text(path, SMALL_FILE_BYTES))
+def _rows(path: str) -> Iterator[tuple[int | str, str, Mapping[str, Any]]]:
+    """Yield place, workload and objectives of each row of a CSV, or entry of a JSON file."""
+    if path.endswith((".json", ".json.gz")):
+        try:
+            data = parse_json(read_text(path, SMALL_FILE_BYTES))
+        except DataError as error:
+            raise error.in_file(path) from None
         if not isinstance(data, dict) or not all(isinstance(value, dict) for value in data.values()):
-            raise DataError('expected {"workload": {"ttft": 2, "delay": 20}, ...}')
-        for name, values in data.items():
-            try:
-                _known_workload(name, names)
-                found[name] = _slo(values)
-            except FleetgymError as error:
-                raise DataError(str(error), f"$.{name}") from None
-    except DataError as error:
-        raise error.in_file(path) from None
-    return found
-
-
-def _known_workload(name: str, names: Sequence[str]) -> None:
-    if name != "*" and name not in names:
-        raise UnknownNameError("workload", name, ["*", *names])
+            fail(path, "$", 'expected {"workload": {"ttft": 2, "delay": 20}, ...}')
+        yield from ((f"$.{name}", name, values) for name, values in data.items())
+        return
+    for line, row in csv_rows(path, ("workload", *_KINDS), required=("workload",), check=_name):
+        yield line, row.pop("workload"), {key: value for key, value in row.items() if value}
 
 
 def slo_words(slos: Sequence[Slo], names: Sequence[str]) -> str:

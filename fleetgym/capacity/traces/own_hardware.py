@@ -13,7 +13,7 @@ import numpy as np
 
 from fleetgym.capacity.traces.prices import Offer
 from fleetgym.capacity.traces.small_csv import SMALL_FILE_BYTES, csv_rows, whole
-from fleetgym.capacity.traces.source import fail
+from fleetgym.capacity.traces.source import StrPath, fail
 from fleetgym.files import quantities as q
 from fleetgym.files.documents import parse_json, read_text
 from fleetgym.files.errors import DataError, FleetgymError
@@ -118,9 +118,9 @@ class OwnHardware:
 
 
 def read_own(
-    model_files: Sequence[str | os.PathLike[str]] = (),
-    gpu_files: Sequence[str | os.PathLike[str]] = (),
-    profiles: Sequence[str | os.PathLike[str]] = (),
+    model_files: Sequence[StrPath] = (),
+    gpu_files: Sequence[StrPath] = (),
+    profiles: Sequence[StrPath] = (),
 ) -> OwnHardware:
     """Read files of one's own.
 
@@ -149,7 +149,7 @@ def read_own(
     for path in gpu_files:
         for own in _objects(path, OwnGpu):
             if own.name in gpus:
-                raise DataError(f"the GPU {own.name!r} is described twice", "$", os.fspath(path))
+                fail(path, "$", f"the GPU {own.name!r} is described twice")
             if own.name in catalog.gpu_names():
                 notes.append(f"{own.name} is as {os.fspath(path)} says, not as in the catalogue")
             _check_units(path, own)
@@ -172,16 +172,16 @@ def read_own(
 _USUAL = {"bandwidth_gb_per_s": (20.0, "GB/s", "TB/s"), "fp16_tflops": (2.0, "TFLOP/s", "PFLOP/s")}
 
 
-def _check_units(path: str | os.PathLike[str], own: OwnGpu) -> None:
+def _check_units(path: StrPath, own: OwnGpu) -> None:
     """Refuse numbers that no GPU has, and ask for their unit."""
     for name, (least, unit, larger) in _USUAL.items():
         value = getattr(own, name)
         if value < least:
-            raise DataError(
+            fail(
+                path,
+                "$",
                 f"{name} of {own.name} is {value:g} {unit}, less than any GPU has: is that {larger}? Write it in "
                 f"{unit}",
-                "$",
-                os.fspath(path),
             )
 
 
@@ -206,7 +206,7 @@ def _model_words(own: OwnModel) -> str:
     )
 
 
-def _objects(path: str | os.PathLike[str], kind: type[Any]) -> list[Any]:
+def _objects(path: StrPath, kind: type[Any]) -> list[Any]:
     """Return the rows of a CSV, or the objects of a JSON file."""
     fields = [f.name for f in dataclasses.fields(kind)]
     needed = [f.name for f in dataclasses.fields(kind) if f.default is dataclasses.MISSING]
@@ -238,7 +238,7 @@ def _objects(path: str | os.PathLike[str], kind: type[Any]) -> list[Any]:
 
 
 def _fitted(
-    path: str | os.PathLike[str],
+    path: StrPath,
 ) -> dict[tuple[str, str, str, int], tuple[StepTime, str]]:
     groups: dict[Deployment, list[Measurement]] = {}
     for k, row in enumerate(_objects(path, Measurement)):
@@ -257,7 +257,7 @@ def _fitted(
                 tensor_parallel=row.tensor_parallel,
             )
         except FleetgymError as error:
-            raise DataError(str(error), place, os.fspath(path)) from None
+            fail(path, place, str(error))
         _check_possible(path, place, deployment, row)
         groups.setdefault(deployment, []).append(row)
     found = {}
@@ -283,9 +283,7 @@ def _fitted(
     return found
 
 
-def _check_possible(
-    path: str | os.PathLike[str], place: str, deployment: Deployment, row: Measurement
-) -> None:
+def _check_possible(path: StrPath, place: str, deployment: Deployment, row: Measurement) -> None:
     """Refuse a rate whose output tokens alone need more than the GPUs' peak, two operations for each parameter."""
     if row.request_s is None:
         return

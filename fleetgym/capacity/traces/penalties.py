@@ -37,22 +37,8 @@ def penalties(
 ) -> Penalties:
     """Return the penalties that are given, and for the others multiples of what serving a request costs.
 
-    Parameters
-    ----------
-    problem : Columns
-        I workloads, C columns; its pools are the offers.
-    rate_rps : ndarray, shape (I,)
-        Mean demand.
-    offers : sequence of Offer
-        One per pool.
-    slos : sequence of Slo
-        One per workload.
-    multiple : float
-        An unserved request costs this many times `request_usd`; a late one a third of an unserved one.
-
-    Returns
-    -------
-    Penalties
+    Offers are one per pool, SLOs one per workload, `rate_rps` is the mean demand, (I,). An unserved request costs
+    `multiple` times `request_usd`, a late one a third of an unserved one.
 
     Raises
     ------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,9 +11,9 @@ from typing import Any
 from fleetgym.capacity.traces.money import days, usd
 from fleetgym.capacity.traces.prices import MARKETS, REGION, Offer
 from fleetgym.capacity.traces.small_csv import amount
-from fleetgym.capacity.traces.source import fail
+from fleetgym.capacity.traces.source import StrPath, fail
 from fleetgym.capacity.traces.tables import Table, open_table
-from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError, suggestion
+from fleetgym.files.errors import FleetgymError, UnknownNameError, suggestion
 from fleetgym.files.quantities import GPU_CAP, GPUS_PER_NODE
 from fleetgym.hardware import catalog
 
@@ -89,9 +88,7 @@ class _Tally:
         return tuple(found)
 
 
-def read_prices(
-    path: str | os.PathLike[str], gpus: Sequence[str] | None = None, region: str | None = None
-) -> PriceList:
+def read_prices(path: StrPath, gpus: Sequence[str] | None = None, region: str | None = None) -> PriceList:
     r"""Read a price list.
 
     Parameters
@@ -137,27 +134,14 @@ def read_prices(
         kept = chosen(offers, gpus, region)
     except FleetgymError as error:
         left_out = "".join(f"; {note}" for note in tally.notes())
-        raise DataError(f"{error}{left_out}", "all rows", os.fspath(path)) from None
+        fail(path, "all rows", f"{error}{left_out}")
     return PriceList(kept, (*notes, *tally.notes()))
 
 
 def chosen(
     offers: Sequence[Offer], gpus: Sequence[str] | None = None, region: str | None = None
 ) -> tuple[Offer, ...]:
-    """Return the offers of some GPU types in a region; all of both by default.
-
-    Parameters
-    ----------
-    offers : sequence of Offer
-        A list.
-    gpus : sequence of str, optional
-        GPU types, as people name them.
-    region : str, optional
-        A region, with its zones.
-
-    Returns
-    -------
-    tuple of Offer
+    """Return the offers of some GPU types in a region; all of both by default; zones belong to their region.
 
     Raises
     ------
@@ -216,7 +200,7 @@ def _plain(name: str) -> str:
     return re.sub(r"[\s_-]", "", name).lower()
 
 
-def _own_list(path: str | os.PathLike[str], table: Table) -> tuple[list[Offer], tuple[str, ...]]:
+def _own_list(path: StrPath, table: Table) -> tuple[list[Offer], tuple[str, ...]]:
     where = _own_columns(path, table.names)
     extra = [name.strip() for k, name in enumerate(table.names) if k not in where.values()]
     offers = []
@@ -234,7 +218,7 @@ def _own_list(path: str | os.PathLike[str], table: Table) -> tuple[list[Offer], 
     return offers, tuple(notes)
 
 
-def _own_columns(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, int]:
+def _own_columns(path: StrPath, names: Sequence[str]) -> dict[str, int]:
     """Return the number of the column of each role; raise for what may be meant otherwise than it would be read."""
     roles = {_plain(name): role for role, usual in COLUMN_NAMES.items() for name in usual}
     where: dict[str, int] = {}
@@ -333,7 +317,7 @@ class _Layout:
     joined: Callable[[Iterator[_Row]], Iterator[_Row]] = iter  # rows that belong together
 
 
-def _catalogue(path: str | os.PathLike[str], table: Table, layout: _Layout, tally: _Tally) -> list[Offer]:
+def _catalogue(path: StrPath, table: Table, layout: _Layout, tally: _Tally) -> list[Offer]:
     """Return the newest of each offer, or the cheapest where all are as new: zones of a region often repeat it."""
     wanted = [k for k, name in enumerate(table.names) if name.strip() in (*layout.marks, *layout.others)]
     best: dict[Any, tuple[Any, Offer]] = {}

@@ -63,16 +63,7 @@ def pool_ids(offers: Iterable[Offer]) -> tuple[str, ...]:
 def catalogue_prices(gpus: Sequence[str] | None = None, region: str = DEFAULT_REGION) -> tuple[Offer, ...]:
     """Return the cheapest on-demand price of each GPU type in a region, by a hyperscaler or neocloud.
 
-    Parameters
-    ----------
-    gpus : sequence of str, optional
-        GPU types; by default L40S, A100-80GB, H100 and H200, as far as the region has a price.
-    region : str
-        A region of the price table, such as ``us-east-1`` or ``global``.
-
-    Returns
-    -------
-    tuple of Offer
+    The types are L40S, A100-80GB, H100 and H200 by default, as far as the region has a price.
 
     Raises
     ------

@@ -87,19 +87,11 @@ def fit_process(found: TraceStatistics) -> Fit:
     - *swings (OU)*: variance and time constant of the variogram's rise over lags up to 6 h, jumps taken out.
     - *common share*: correlation of the workloads' hourly means, the daily term taken out.
 
+    The last three need a whole day, as does the drift of lengths. Numbers are rounded to six digits.
+
     Demand that nearly stops at night, or that has holes, is none of this. A workload is *wild* where a
     fitted parameter would be larger than the largest that is allowed, or, for a trace of a day or more, where 1 % of
     the windows of generated days have more than twice the requests that 1 % of the trace's windows have.
-
-    Parameters
-    ----------
-    found : TraceStatistics
-        Of a trace. The last three need a whole day, as does the drift of lengths.
-
-    Returns
-    -------
-    Fit
-        Parameters per workload, rounded to six digits.
 
     Notes
     -----

@@ -8,7 +8,6 @@ however long the trace is.
 from __future__ import annotations
 
 import datetime
-import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -18,10 +17,10 @@ import numpy as np
 
 from fleetgym.capacity.traces.header import UNITS, Layout, expected_header, read_layout
 from fleetgym.capacity.traces.rows import MAX_TOKENS, PREFIX_CACHE_TOKENS, ROW, Label, Parser
-from fleetgym.capacity.traces.source import fail
+from fleetgym.capacity.traces.source import StrPath, fail
 from fleetgym.capacity.traces.tables import Piece, open_table
 from fleetgym.capacity.traces.times import Times, how_written
-from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
+from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.files.quantities import PREFIX_CACHE
 
 _SPOOL_BYTES = 256 * 2**20
@@ -32,47 +31,25 @@ _NUMERIC = ("time", "input", "output", "cached", "created", "count")  # columns 
 
 
 class Trace:
-    """The rows of a trace, checked and spooled.
-
-    Attributes
-    ----------
-    num_rows : int
-        Requests.
-    left_out : dict
-        Requests that are not among them, and their tokens, by why.
-    first_ns, last_ns : int
-        Earliest and latest arrival, nanoseconds since 1970, or since the trace's zero.
-    pairs : tuple of Label
-        What the codes in the column ``label`` stand for: label, model, or both; empty where the file has neither.
-    label_name : str or None
-        How the file calls the column, or both columns.
-    is_clock : bool
-        Whether arrivals are dates; otherwise seconds, whose zero is taken as midnight.
-    format : str or None
-        The known program whose layout the file has.
-    read_as : str
-        Which columns were read, where names alone do not tell.
-    prefix_hits : str or None
-        How the file tells what of a prompt a prefix cache holds; None where it does not.
-    notes : tuple of str
-        What its user should know of how it was read.
-    """
+    """The rows of a trace, checked and spooled."""
 
     def __init__(self) -> None:
         self._spool = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115 - closed in __exit__
-        self.num_rows = 0
-        self.tokens = 0
-        self.left_out: dict[str, tuple[int, int]] = {}
         self._longest: np.ndarray | None = None  # by label
         self._between = (-(2**62), 2**62)
+        self.num_rows, self.tokens = 0, 0
+        self.left_out: dict[str, tuple[int, int]] = {}  # requests that are no rows, and their tokens, by why
+        #: Earliest and latest arrival, nanoseconds since 1970, or since the trace's zero.
         self.first_ns, self.last_ns = 2**62, -(2**62)
-        self.pairs: tuple[Label, ...] = ()
-        self.label_name: str | None = None
-        self.is_clock = True
-        self.format: str | None = None
-        self.read_as = ""
-        self.prefix_hits: str | None = None
-        self.notes: tuple[str, ...] = ()
+        self.pairs: tuple[
+            Label, ...
+        ] = ()  # what codes in the column ``label`` stand for; empty without labels
+        self.label_name: str | None = None  # how the file calls the column, or both columns
+        self.is_clock = True  # whether arrivals are dates; otherwise seconds, whose zero is taken as midnight
+        self.format: str | None = None  # the known program whose layout the file has
+        self.read_as = ""  # which columns were read, where names alone do not tell
+        self.prefix_hits: str | None = None  # how the file tells what of a prompt a prefix cache holds
+        self.notes: tuple[str, ...] = ()  # what its user should know of how it was read
 
     def __enter__(self) -> Trace:
         return self
@@ -94,13 +71,8 @@ class Trace:
 
     def append(self, rows: np.ndarray) -> None:
         """Add rows of dtype `ROW`."""
-        if not len(rows):
-            return
         self._spool.write(rows.tobytes())
-        self.num_rows += len(rows)
-        self.tokens += int(_tokens(rows).sum())
-        self.first_ns = min(self.first_ns, int(rows["time_ns"].min()))
-        self.last_ns = max(self.last_ns, int(rows["time_ns"].max()))
+        self._count(rows)
 
     def leave_out(self, why: str, requests: int, tokens: int) -> None:
         """Count what is not among the rows."""
@@ -139,22 +111,24 @@ class Trace:
             long = _tokens(rows) > tokens[rows["label"]]
             self.leave_out(why, int(long.sum()), int(_tokens(rows)[long].sum()))
         self._longest = tokens
-        self._count()
+        self._count_again()
 
     def keep_between(self, first_ns: int, last_ns: int) -> None:
         """Keep the arrivals from the first to before the last time only."""
         self._between = (first_ns, last_ns)
-        self._count()
+        self._count_again()
 
-    def _count(self) -> None:
+    def _count_again(self) -> None:
         self.num_rows, self.tokens = 0, 0
         self.first_ns, self.last_ns = 2**62, -(2**62)
         for rows in self.chunks():
-            if len(rows):
-                self.num_rows += len(rows)
-                self.tokens += int(_tokens(rows).sum())
-                self.first_ns = min(self.first_ns, int(rows["time_ns"].min()))
-                self.last_ns = max(self.last_ns, int(rows["time_ns"].max()))
+            self._count(rows)
+
+    def _count(self, rows: np.ndarray) -> None:
+        self.num_rows += len(rows)
+        self.tokens += int(_tokens(rows).sum())
+        self.first_ns = int(rows["time_ns"].min(initial=self.first_ns))
+        self.last_ns = int(rows["time_ns"].max(initial=self.last_ns))
 
     @property
     def span_s(self) -> float:
@@ -181,7 +155,7 @@ class ReadOptions(TypedDict, total=False):
 
 
 def read_trace(
-    path: str | os.PathLike[str],
+    path: StrPath,
     *,
     columns: Mapping[str, str] | None = None,
     time_format: str | None = None,
@@ -257,7 +231,7 @@ def read_trace(
         seen += size
         rows, out = parser.rows(piece)
         are_whole = are_whole and not np.any(rows["time_ns"] % UNITS[times.unit])
-        if "hashes" in layout.columns or (layout.ordered and not any_order):
+        if "hashes" in layout.columns or (layout.format.ordered and not any_order):
             before = _check_order(path, piece, rows["time_ns"], before)
         kept = np.ones(size, dtype=bool)
         for why, mask in out.items():
@@ -274,7 +248,7 @@ def read_trace(
         _append_totals(path, trace, np.concatenate(totals), parser, layout)
     if trace.num_rows == 0:
         fail(path, "all rows", f"none of {seen:,} rows is a request with output tokens that did not fail")
-    trace.is_clock, trace.format = parser.times.is_clock, layout.format
+    trace.is_clock, trace.format = parser.times.is_clock, layout.format.name or None
     if "label" in layout.columns or "model" in layout.columns:
         trace.pairs = tuple(parser.codes)
         named = [layout.name(role) for role in ("label", "model") if role in layout.columns]
@@ -286,7 +260,7 @@ def read_trace(
     return trace
 
 
-def _check_order(path: str | os.PathLike[str], piece: Piece, time_ns: np.ndarray, before: int) -> int:
+def _check_order(path: StrPath, piece: Piece, time_ns: np.ndarray, before: int) -> int:
     """Return the last arrival; raise where one is earlier than the one before."""
     earlier = np.flatnonzero(np.diff(time_ns, prepend=before) < 0)
     if earlier.size:
@@ -299,7 +273,7 @@ def _check_order(path: str | os.PathLike[str], piece: Piece, time_ns: np.ndarray
     return int(time_ns[-1])
 
 
-def _ask_for_unit(path: str | os.PathLike[str], trace: Trace, times: Times, are_whole: bool) -> None:
+def _ask_for_unit(path: StrPath, trace: Trace, times: Times, are_whole: bool) -> None:
     """Refuse whole numbers that may as well be milliseconds: nothing says that they are seconds, and they are few."""
     rate = trace.num_rows / max(trace.span_s, 1.0)
     if times.is_clock or times.is_stated or not are_whole or rate >= _SELDOM_RPS or trace.num_rows < 100:
@@ -316,9 +290,7 @@ def _ask_for_unit(path: str | os.PathLike[str], trace: Trace, times: Times, are_
 # -- rows that stand for several requests
 
 
-def _append_totals(
-    path: str | os.PathLike[str], trace: Trace, rows: np.ndarray, parser: Parser, layout: Layout
-) -> None:
+def _append_totals(path: StrPath, trace: Trace, rows: np.ndarray, parser: Parser, layout: Layout) -> None:
     """Add the requests of rows that hold counts and totals: even shares, at random moments of the row's time."""
     stamps = np.unique(rows["time_ns"])
     if len(stamps) < 2:
@@ -387,9 +359,7 @@ def _moment_ns(what: str, text: str, is_clock: bool) -> int:
     return int(date.timestamp() * 1e9)
 
 
-def _cut(
-    path: str | os.PathLike[str], trace: Trace, since: str | None, until: str | None, length_ns: int | None
-) -> None:
+def _cut(path: StrPath, trace: Trace, since: str | None, until: str | None, length_ns: int | None) -> None:
     if since is None and until is None and length_ns is None:
         return
     is_clock = trace.is_clock or trace.first_ns > 10**17
@@ -400,9 +370,7 @@ def _cut(
     before = trace.num_rows
     trace.keep_between(first, end)
     if trace.num_rows == 0:
-        raise DataError(
-            "no request arrives in the part of the trace that is asked for", "all rows", os.fspath(path)
-        )
+        fail(path, "all rows", "no request arrives in the part of the trace that is asked for")
     trace.notes += (
         f"{trace.num_rows:,} of {before:,} requests are in the part of the trace that is asked for",
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import math
-import os
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fleetgym.capacity.traces.header import HASH_BLOCK, Layout
-from fleetgym.capacity.traces.source import fail
+from fleetgym.capacity.traces.source import StrPath, fail
 from fleetgym.capacity.traces.tables import Piece
 from fleetgym.capacity.traces.times import Times, numbers
 
@@ -96,14 +95,14 @@ class Parser:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: StrPath,
         layout: Layout,
         times: Times,
         prefix_cache_tokens: int = PREFIX_CACHE_TOKENS,
     ):
         self.path, self.layout, self.times = path, layout, times
         self.codes: dict[Label, int] = {}
-        self.cache = PrefixCache(prefix_cache_tokens // layout.hash_block)
+        self.cache = PrefixCache(prefix_cache_tokens // layout.format.hash_block)
         self.bad: list[tuple[int, str]] = []  # the first bad row of each column, and why
         self.piece = Piece({}, lambda row: row)
 
@@ -121,7 +120,7 @@ class Parser:
                 ", beside which the input tokens are the rest of the prompt" if self.layout.has_rest else ""
             )
         if "hashes" in self.layout.columns:
-            tokens = self.cache.blocks * self.layout.hash_block
+            tokens = self.cache.blocks * self.layout.format.hash_block
             return (
                 f"computed from {self.layout.name('hashes')!r}: one cache of {tokens:,} tokens, least recently used "
                 "leave first"
@@ -210,7 +209,7 @@ class Parser:
         """Return which rows are no calls of a model."""
         if "kind" not in self.layout.columns:
             return np.zeros(size, dtype=bool)
-        return self._by_value("kind", lambda text: text not in ("", *self.layout.calls))
+        return self._by_value("kind", lambda text: text not in ("", *self.layout.format.calls))
 
     def _by_value(self, role: str, says: Callable[[str], bool]) -> np.ndarray:
         texts = [_text(entry) for entry in self._entries(role)]
@@ -237,7 +236,7 @@ class Parser:
             else:
                 wrong[k] = True
         self._reject(wrong, "hashes", "a list of the hashes of the prompt's blocks")
-        return np.minimum(hits * self.layout.hash_block, tokens_in)
+        return np.minimum(hits * self.layout.format.hash_block, tokens_in)
 
     # -- labels
 

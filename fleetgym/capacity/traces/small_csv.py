@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fleetgym.capacity.traces.source import fail, separator_hint
+from fleetgym.capacity.traces.source import StrPath, fail, separator_hint
 from fleetgym.files.documents import read_text
 from fleetgym.files.errors import DataError, FleetgymError, suggestion
 from fleetgym.files.schema import Integer, Number, from_text
@@ -16,7 +15,7 @@ SMALL_FILE_BYTES = 2**20
 
 
 def csv_rows(
-    path: str | os.PathLike[str],
+    path: StrPath,
     known: Sequence[str],
     required: Sequence[str],
     check: Callable[[str], object] | None = None,

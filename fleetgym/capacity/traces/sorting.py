@@ -33,18 +33,7 @@ def in_one() -> Sorting:
 
 
 def by_label(trace: Trace, models: Sequence[str | None]) -> Sorting:
-    """Return the rule by label: at most 16 workloads, rare labels that one model serves together.
-
-    Parameters
-    ----------
-    trace : Trace
-        With L labels.
-    models : sequence of str or None
-        What serves each label.
-
-    Returns
-    -------
-    Sorting
+    """Return the rule by label: at most 16 workloads, rare labels together that one model serves.
 
     Raises
     ------
@@ -123,18 +112,8 @@ def quantiles(histogram: np.ndarray, shares: Sequence[float]) -> list[int]:
 def by_length(totals: np.ndarray, buckets: int, edges: Sequence[int] | None) -> Sorting:
     """Return the rule by input + output tokens; buckets that no request falls into are left out.
 
-    Parameters
-    ----------
-    totals : ndarray of int, shape (lengths,)
-        Requests of each length.
-    buckets : int
-        Number of buckets of equally many requests.
-    edges : sequence of int, optional
-        Bounds instead: a bucket holds what is longer than one and no longer than the next.
-
-    Returns
-    -------
-    Sorting
+    `totals` counts the requests of each length. A bucket holds what is longer than one of the edges and no longer than
+    the next; without edges, all buckets have equally many requests.
 
     Raises
     ------

@@ -28,6 +28,9 @@ _LONGEST_LINE = 2**20
 UNPACK_RATIO, UNPACK_BYTES = 100, 8 * 2**30
 _ALWAYS_ALLOWED = 16 * 2**20
 
+#: A path, as text or an object.
+StrPath = str | os.PathLike[str]
+
 #: Endings of packed files.
 PACKED = (".tar.gz", ".tgz", ".tar.zst", ".tar", ".gz", ".zst", ".bz2", ".xz", ".zip")
 
@@ -40,7 +43,7 @@ class Block:
     first_line: int  # counted from 1
 
 
-def fail(path: str | os.PathLike[str], place: int | str, message: str) -> NoReturn:
+def fail(path: StrPath, place: int | str, message: str) -> NoReturn:
     """Raise the `DataError` of a line, or of another place, of a file."""
     raise DataError(message, f"line {place}" if isinstance(place, int) else place, os.fspath(path))
 
@@ -58,25 +61,12 @@ def separator_hint(header: Sequence[str]) -> str:
 
 
 class Source:
-    """The unpacked bytes of a file.
+    """The unpacked bytes of a file; an archive must hold one file.
 
-    Parameters
-    ----------
-    path : path-like
-        Unpacked on the way if its name ends in one of `PACKED`; an archive must hold one file.
-    unpack_gib : float, optional
-        Most GiB that the file may hold when unpacked. By default 8 GiB, and for a packed one no more than 100
-        times its size (16 MiB are always allowed).
-
-    Raises
-    ------
-    DataError
-        For a directory, a truncated or broken file, one that unpacks to too much.
-    DataError
-        For a limit outside its bounds.
+    By default it may unpack to 8 GiB, and to no more than 100 times its packed size (16 MiB are always allowed).
     """
 
-    def __init__(self, path: str | os.PathLike[str], unpack_gib: float | None = None):
+    def __init__(self, path: StrPath, unpack_gib: float | None = None):
         self.path, self.limit, self.unpacked, self.line = path, _limit(path, unpack_gib), 0, 1
         if os.path.isdir(path):  # of an empty path, `Path` takes the current folder
             raise DataError("a directory; expected a file", source=os.fspath(path))
@@ -139,24 +129,10 @@ class Source:
 
 
 def blocks(source: Source, *, quotes: bool = False) -> Iterator[Block]:
-    """Yield the lines of a file in blocks of a few MiB.
+    """Yield the lines of a file in blocks of a few MiB, without empty lines at the end of the file.
 
-    Parameters
-    ----------
-    source : Source
-        The file.
-    quotes : bool
-        Keep a record of CSV whole where quoted fields run over line breaks.
-
-    Yields
-    ------
-    Block
-        Empty lines at the end of the file are left out.
-
-    Raises
-    ------
-    DataError
-        For a line, or a quoted record, of over 1 MiB.
+    With `quotes`, a record of CSV stays whole where quoted fields run over line breaks. Lines and records of over 1 MiB
+    are refused.
     """
     carry = b""
     for chunk in source.chunks():
@@ -189,7 +165,7 @@ def _whole_lines(data: bytes, quotes: bool) -> int:
     return int(outside[-1]) + 1 if outside.size else 0
 
 
-def _limit(path: str | os.PathLike[str], unpack_gib: float | None) -> float:
+def _limit(path: StrPath, unpack_gib: float | None) -> float:
     if unpack_gib is not None:
         return float(MEMORY_GB.read(unpack_gib, "unpack_gib") or 0.0) * 2**30
     if not os.fspath(path).lower().endswith(PACKED):
@@ -197,7 +173,7 @@ def _limit(path: str | os.PathLike[str], unpack_gib: float | None) -> float:
     return min(UNPACK_BYTES, max(_ALWAYS_ALLOWED, UNPACK_RATIO * Path(path).stat().st_size))
 
 
-def _open(path: str | os.PathLike[str]) -> IO[bytes]:
+def _open(path: StrPath) -> IO[bytes]:
     name = os.fspath(path)
     lower = name.lower()
     if lower.endswith(".zip"):
@@ -232,7 +208,7 @@ def _broken_archive() -> tuple[type[Exception], ...]:
     return found if zstandard is None else (*found, zstandard.ZstdError)
 
 
-def _only_file(path: str | os.PathLike[str]) -> IO[bytes]:
+def _only_file(path: StrPath) -> IO[bytes]:
     """Return the one file of a .zip."""
     try:
         archive = zipfile.ZipFile(path)
@@ -247,7 +223,7 @@ def _only_file(path: str | os.PathLike[str]) -> IO[bytes]:
         fail(path, "$", f"the archive cannot be read ({error}); unpack it, and give the trace")
 
 
-def _first_file(path: str | os.PathLike[str], archive: tarfile.TarFile) -> IO[bytes]:
+def _first_file(path: StrPath, archive: tarfile.TarFile) -> IO[bytes]:
     """Return the one file of an archive, which is read from its start to its end."""
     member = archive.next()
     while member is not None and not member.isfile():
@@ -261,7 +237,7 @@ def _first_file(path: str | os.PathLike[str], archive: tarfile.TarFile) -> IO[by
 class _OneMember:
     """The first file of an archive; raises at its end if there is another."""
 
-    def __init__(self, path: str | os.PathLike[str], archive: tarfile.TarFile, stream: IO[bytes]):
+    def __init__(self, path: StrPath, archive: tarfile.TarFile, stream: IO[bytes]):
         self.path, self.archive, self.stream = path, archive, stream
 
     def read(self, size: int) -> bytes:

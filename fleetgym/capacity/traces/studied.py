@@ -50,18 +50,7 @@ def is_file(workload: str) -> bool:
 
 
 def lengths_of(path: str, high: int | None = None) -> Lengths:
-    """Return the law of an imported instance's token lengths.
-
-    Parameters
-    ----------
-    path : str
-        The instance's file.
-    high : int, optional
-        Longer requests count as having so many tokens.
-
-    Returns
-    -------
-    Lengths
+    """Return the law of an imported instance's token lengths; longer requests count as having `high` tokens.
 
     Raises
     ------
@@ -183,15 +172,7 @@ def own_profile(name: str) -> Profile:
 def study_settings(path: str) -> dict[str, Any]:
     """Return the settings of studies that an instance tells, by the names that studies give them.
 
-    Parameters
-    ----------
-    path : str
-        Of a file made by `import-trace`.
-
-    Returns
-    -------
-    dict
-        ``workload``, ``rate_rps``, ``ttft_s`` (the strictest of the workloads), ``gpus`` and so on.
+    ``ttft_s`` is the strictest of the workloads.
 
     Raises
     ------

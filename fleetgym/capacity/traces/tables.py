@@ -7,7 +7,6 @@ import dataclasses
 import io
 import itertools
 import json
-import os
 import re
 import tempfile
 from collections.abc import Callable, Container, Iterator, Sequence
@@ -15,12 +14,15 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from fleetgym.capacity.traces.source import Block, Source, blocks, fail
+from fleetgym.capacity.traces.source import Block, Source, StrPath, blocks, fail
 from fleetgym.files.documents import check_characters, parse_json
 from fleetgym.files.errors import DataError, FleetgymError
 
 _LOOKED_AT = 1000  # records whose names make the columns of a file without a header
 _DEEPEST = 6
+
+#: Objects of JSON, each with its place in the file.
+Records = Iterator[tuple[int | str, dict[str, Any]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,21 +52,10 @@ class Table(Protocol):
         ...
 
 
-def open_table(path: str | os.PathLike[str], unpack_gib: float | None = None, *, expected: str = "") -> Table:
+def open_table(path: StrPath, unpack_gib: float | None = None, *, expected: str = "") -> Table:
     """Return the table that a file holds, whatever its ending says.
 
-    Parameters
-    ----------
-    path : path-like
-        Packed or not, see `fleetgym.capacity.traces.source.Source`.
-    unpack_gib : float, optional
-        Most GiB that it may unpack to.
-    expected : str
-        What the header of an empty file should have been, for its message.
-
-    Returns
-    -------
-    Table
+    `expected` says what the header of an empty file should have been.
 
     Raises
     ------
@@ -107,7 +98,7 @@ _MAGIC = {
 }
 
 
-def _decoded(path: str | os.PathLike[str], block: Block) -> str:
+def _decoded(path: StrPath, block: Block) -> str:
     try:
         return block.data.decode("utf-8-sig" if block.first_line == 1 else "utf-8")
     except UnicodeDecodeError as error:
@@ -253,8 +244,8 @@ class _Records:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
-        records: Iterator[tuple[int | str, dict[str, Any]]],
+        path: StrPath,
+        records: Records,
     ):
         self._records = records
         self._seen = list(itertools.islice(records, _LOOKED_AT))
@@ -270,31 +261,17 @@ class _Records:
         steps = {k: self.names[k] for k in wanted}
         rows, places = {k: [] for k in wanted}, []  # type: dict[int, list[Any]], list[int | str]
         for place, record in itertools.chain(self._seen, self._records):
-            _add(rows, places, steps, place, record)
+            places.append(place)
+            for k, name in steps.items():
+                rows[k].append(_value(record, name))
             if len(places) >= 100_000:
                 yield _piece_of(rows, places)
                 rows, places = {k: [] for k in wanted}, []
         yield _piece_of(rows, places)
 
 
-def _add(
-    rows: dict[int, list[Any]],
-    places: list[int | str],
-    steps: dict[int, str],
-    place: int | str,
-    record: dict[str, Any],
-) -> None:
-    places.append(place)
-    for k, name in steps.items():
-        rows[k].append(_value(record, name))
-
-
 def _piece_of(rows: dict[int, list[Any]], places: list[int | str]) -> Piece:
-    columns = {}
-    for k, values in rows.items():
-        columns[k] = np.empty(len(values), dtype=object)
-        columns[k][:] = values
-    return Piece(columns, places.__getitem__)
+    return Piece({k: _array(values) for k, values in rows.items()}, places.__getitem__)
 
 
 #: Lists within a record whose entries are the rows, the record's own fields being of all of them.
@@ -302,8 +279,8 @@ _INNER_LISTS = (("results",), ("requests", "successful"))
 
 
 def _inner_rows(
-    records: Iterator[tuple[int | str, dict[str, Any]]],
-) -> Iterator[tuple[int | str, dict[str, Any]]]:
+    records: Records,
+) -> Records:
     """Yield the rows of records that hold a list of them, as usage by the hour does; other records as they are."""
     for place, record in records:
         for steps in _INNER_LISTS:
@@ -368,14 +345,14 @@ def _json_table(source: Source) -> Table:
     return _document_table(path, value)
 
 
-def _json_lines(source: Source) -> Iterator[tuple[int | str, dict[str, Any]]]:
+def _json_lines(source: Source) -> Records:
     for block in blocks(source):
         for number, line in enumerate(block.data.split(b"\n"), block.first_line):
             if line.strip():
                 yield number, _record(source.path, number, line)
 
 
-def _record(path: str | os.PathLike[str], number: int, line: bytes) -> dict[str, Any]:
+def _record(path: StrPath, number: int, line: bytes) -> dict[str, Any]:
     try:
         text = line.decode("utf-8-sig" if number == 1 else "utf-8")
         record = json.loads(text)
@@ -391,7 +368,7 @@ def _record(path: str | os.PathLike[str], number: int, line: bytes) -> dict[str,
     return record
 
 
-def _document_table(path: str | os.PathLike[str], value: Any) -> Table:
+def _document_table(path: StrPath, value: Any) -> Table:
     """Return the records of a document: a list, a list or named records under one name, columns as lists, or spans."""
     if isinstance(value, dict) and "resourceSpans" in value:
         return _Records(path, _spans_of(iter([("$", value)])))
@@ -416,16 +393,14 @@ def _document_table(path: str | os.PathLike[str], value: Any) -> Table:
     return _Records(path, _listed(path, value, "$"))
 
 
-def _listed(
-    path: str | os.PathLike[str], found: list[Any], at: str
-) -> Iterator[tuple[int | str, dict[str, Any]]]:
+def _listed(path: StrPath, found: list[Any], at: str) -> Records:
     for k, record in enumerate(found):
         if not isinstance(record, dict):
             fail(path, f"{at}[{k}]", "expected an object, one per row")
         yield f"{at}[{k}]", record
 
 
-def _columns_of_lists(path: str | os.PathLike[str], value: dict[str, Any], lists: dict[str, Any]) -> Table:
+def _columns_of_lists(path: StrPath, value: dict[str, Any], lists: dict[str, Any]) -> Table:
     """Return the records of a result that holds each column as a list; what is no list holds for all."""
     longest = max(len(v) for v in lists.values())
     columns = {k: v for k, v in lists.items() if len(v) == longest}
@@ -440,8 +415,8 @@ def _columns_of_lists(path: str | os.PathLike[str], value: dict[str, Any], lists
 
 
 def _spans_of(
-    exports: Iterator[tuple[int | str, dict[str, Any]]],
-) -> Iterator[tuple[int | str, dict[str, Any]]]:
+    exports: Records,
+) -> Records:
     """Yield the spans of OTLP exports that call a model, their attributes as an object."""
     for place, export in exports:
         for r, resource in enumerate(export.get("resourceSpans", [])):
@@ -452,12 +427,8 @@ def _spans_of(
                         for a in span.get("attributes", [])
                     }
                     if any(str(name).startswith(_CALLS) for name in attributes):
-                        at = (
-                            place
-                            if isinstance(place, int)
-                            else f"$.resourceSpans[{r}].scopeSpans[{s}].spans[{k}]"
-                        )
-                        yield at, {**span, "attributes": attributes}
+                        path = f"$.resourceSpans[{r}].scopeSpans[{s}].spans[{k}]"
+                        yield place if isinstance(place, int) else path, {**span, "attributes": attributes}
 
 
 _CALLS = ("gen_ai.usage.", "llm.token_count.")
@@ -512,7 +483,11 @@ def _objects(column: Any) -> np.ndarray:
         column = column.cast(pyarrow.timestamp("ns", getattr(column.type, "tz", None)))
         stamps = np.array(column.cast("int64").to_numpy(zero_copy_only=False)).astype("datetime64[ns]")
         return np.where(np.isnat(stamps), "", np.datetime_as_string(stamps)).astype(object)
-    values = column.to_pylist()
+    return _array(column.to_pylist())
+
+
+def _array(values: list[Any]) -> np.ndarray:
+    """Return an array of objects, which may be lists."""
     found = np.empty(len(values), dtype=object)
     found[:] = values
     return found

@@ -110,20 +110,8 @@ def numbers(entries: np.ndarray) -> np.ndarray:
 def how_written(first: Any, unit: str | None, layout_unit: str | None, given: str | None) -> Times:
     """Return how times are read, from the first entry and what is known.
 
-    Parameters
-    ----------
-    first : object
-        The first entry.
-    unit : str, optional
-        Of numbers, as the user says.
-    layout_unit : str, optional
-        The same, as the file's format or the column's name says.
-    given : str, optional
-        Format of dates, as of `datetime.datetime.strptime`.
-
-    Returns
-    -------
-    Times
+    The user's unit goes before that of the file's format or the column's name. `given` is a format of dates, as of
+    `datetime.datetime.strptime`.
 
     Raises
     ------

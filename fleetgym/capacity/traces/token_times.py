@@ -22,29 +22,16 @@ from fleetgym.hardware.performance.coefficients import PairPerformance
 _MOST_LIMITS = 3
 _FEWEST_SERVERS = 8  # that a small deployment should have, as for objectives without a limit
 
-#: What a deployment does to a workload's requests if it serves so many at once; None where it cannot serve them.
-PairAt = Callable[[int, Column, int], PairPerformance | None]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lengths:
-    """Token lengths of a workload's requests.
+    """Token lengths of a workload's requests."""
 
-    Parameters
-    ----------
-    input_tokens, output_tokens : float
-        Means.
-    computed_cv2 : float
-        Squared coefficient of variation of the computed prompt tokens.
-    output_values, output_shares : ndarray, shape (n,)
-        The distribution of output tokens: ascending lengths, and the share of requests with each.
-    """
-
-    input_tokens: float
-    output_tokens: float
-    computed_cv2: float
-    output_values: np.ndarray
-    output_shares: np.ndarray
+    input_tokens: float  # mean
+    output_tokens: float  # mean
+    computed_cv2: float  # squared coefficient of variation of the computed prompt tokens
+    output_values: np.ndarray  # (n,) ascending lengths
+    output_shares: np.ndarray  # (n,) share of the requests with each
 
     def output_quantile(self, share: float) -> float:
         """Return the length that a share of the requests does not exceed."""
@@ -101,48 +88,51 @@ def e2e_s(
 ) -> float:
     """Return the time from arrival to the last token of a request whose first token is just in time, in seconds.
 
-    Parameters
-    ----------
-    pair, lengths, at_once, percentile
-        As for `tpot_s`.
-    ttft_s : float
-        Bound on the time to the first token.
-
-    Returns
-    -------
-    float
-        In a percentile, of a request whose output is that long.
+    In a percentile, it is that of a request whose output is that long. `ttft_s` bounds the time to the first token.
     """
     tokens = lengths.output_tokens if percentile is None else lengths.output_quantile(percentile / 100.0)
     return ttft_s + tokens * tpot_s(pair, lengths, at_once)
 
 
-def _broken(
-    slo: Slo, pair: PairPerformance, lengths: Lengths, at_once: int
-) -> tuple[str, float, float] | None:
-    """Return name, bound and value of the first objective that is broken; None where all are kept."""
-    if slo.delay is not None:
-        found = pair.delay_s.at(lengths.input_tokens, lengths.output_tokens)
-        if found > slo.delay:
-            return "delay", slo.delay, found
-    if slo.tpot is not None:
-        found = tpot_s(pair, lengths, at_once, slo.tpot_percentile)
-        if found > slo.tpot:
-            return "tpot", slo.tpot, found
-    if slo.e2e is not None:
-        found = e2e_s(pair, lengths, at_once, slo.ttft, slo.e2e_percentile)
-        if found > slo.e2e:
-            return "e2e", slo.e2e, found
-    return None
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Demand:
+    """What a workload asks of the deployments that may serve it."""
+
+    name: str
+    slo: Slo
+    lengths: Lengths
+    #: What a deployment does to the requests if it serves so many at once; None where it cannot serve them.
+    pair_at: Callable[[Column, int], PairPerformance | None]
+
+    def broken(self, pair: PairPerformance, at_once: int) -> tuple[str, float, float] | None:
+        """Return name, bound and value of the first objective that is broken; None where all are kept."""
+        slo, lengths = self.slo, self.lengths
+        for name, bound, value in (
+            ("delay", slo.delay, lambda: pair.delay_s.at(lengths.input_tokens, lengths.output_tokens)),
+            ("tpot", slo.tpot, lambda: tpot_s(pair, lengths, at_once, slo.tpot_percentile)),
+            ("e2e", slo.e2e, lambda: e2e_s(pair, lengths, at_once, slo.ttft, slo.e2e_percentile)),
+        ):
+            if bound is not None and (found := value()) > bound:
+                return name, bound, found
+        return None
+
+    def most_at_once(self, column: Column) -> int:
+        """Return the largest concurrency at which a deployment keeps the objectives; 0 where there is none."""
+
+        def keeps(at_once: int) -> bool:
+            pair = self.pair_at(column, at_once)
+            return pair is not None and self.broken(pair, at_once) is None
+
+        low, high = 0, column.configuration.max_concurrency
+        if keeps(high):
+            return high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if keeps(middle) else (low, middle)
+        return low
 
 
-def limited(
-    columns: Sequence[Column],
-    slos: Sequence[Slo],
-    lengths: Sequence[Lengths],
-    names: Sequence[str],
-    pair_at: PairAt,
-) -> tuple[list[Column], np.ndarray]:
+def limited(columns: Sequence[Column], demands: Sequence[Demand]) -> tuple[list[Column], np.ndarray]:
     """Return the deployments worth having, at the concurrencies that keep the objectives.
 
     Without objectives of tokens or mean delays these are the two smallest of each model and tier, at the concurrency
@@ -153,10 +143,8 @@ def limited(
     ----------
     columns : sequence of Column
         All deployments that fit, at the concurrency that memory allows.
-    slos, lengths, names : sequence
-        Objectives, lengths and names of the workloads.
-    pair_at : callable
-        See `PairAt`.
+    demands : sequence of Demand
+        One per workload.
 
     Returns
     -------
@@ -170,15 +158,13 @@ def limited(
     FleetgymError
         If no deployment keeps a workload's objectives, even for one request at a time.
     """
-    if all(slo.tpot is None and slo.e2e is None and slo.delay is None for slo in slos):
+    if all(d.slo.tpot is None and d.slo.e2e is None and d.slo.delay is None for d in demands):
         kept = two_best(list(columns))
-        return kept, np.ones((len(slos), len(kept)), dtype=bool)
-    most = np.array(
-        [[_most_at_once(i, c, slos[i], lengths[i], pair_at) for c in columns] for i in range(len(slos))]
-    )
-    for i, row in enumerate(most):
+        return kept, np.ones((len(demands), len(kept)), dtype=bool)
+    most = np.array([[demand.most_at_once(column) for column in columns] for demand in demands])
+    for demand, row in zip(demands, most, strict=True):
         if not row.any():
-            _refuse(i, columns, slos[i], lengths[i], names[i], pair_at)
+            _refuse(demand, columns)
     chosen: dict[int, set[int]] = {}
     for row in most:
         for k in _smallest(columns, row):
@@ -191,23 +177,7 @@ def limited(
         for limit in dict.fromkeys(int(n) for n in np.quantile(limits, shares, method="lower")):
             found.append(_at(columns[k], limit))
             kept_by.append(most[:, k] >= limit)
-    return found, np.array(kept_by, dtype=bool).reshape(-1, len(slos)).T
-
-
-def _most_at_once(i: int, column: Column, slo: Slo, lengths: Lengths, pair_at: PairAt) -> int:
-    """Return the largest concurrency at which the objectives are kept; 0 where there is none."""
-
-    def keeps(at_once: int) -> bool:
-        pair = pair_at(i, column, at_once)
-        return pair is not None and _broken(slo, pair, lengths, at_once) is None
-
-    low, high = 0, column.configuration.max_concurrency
-    if keeps(high):
-        return high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if keeps(middle) else (low, middle)
-    return low
+    return found, np.array(kept_by, dtype=bool).reshape(-1, len(demands)).T
 
 
 def _smallest(columns: Sequence[Column], most: np.ndarray) -> list[int]:
@@ -232,19 +202,17 @@ def _at(column: Column, limit: int) -> Column:
     return dataclasses.replace(column, configuration=named, engine_limit=limit)
 
 
-def _refuse(
-    i: int, columns: Sequence[Column], slo: Slo, lengths: Lengths, name: str, pair_at: PairAt
-) -> None:
+def _refuse(demand: Demand, columns: Sequence[Column]) -> None:
     """Raise `FleetgymError` with the best that can be had; return where nothing can serve the workload at all."""
-    pairs = [pair for column in columns if (pair := pair_at(i, column, 1)) is not None]
-    broken = [found for pair in pairs if (found := _broken(slo, pair, lengths, 1)) is not None]
+    pairs = [pair for column in columns if (pair := demand.pair_at(column, 1)) is not None]
+    broken = [found for pair in pairs if (found := demand.broken(pair, 1)) is not None]
     if not broken:
         return
     what, bound, best = min(broken, key=lambda found: found[2] / found[1])
-    percentile = getattr(slo, f"{what}_percentile", None)
+    percentile = getattr(demand.slo, f"{what}_percentile", None)
     which = "" if percentile is None else f".p{percentile:g}"
-    first = f", its first token just in time (ttft={slo.ttft:g}), has" if what == "e2e" else " has"
+    first = f", its first token just in time (ttft={demand.slo.ttft:g}), has" if what == "e2e" else " has"
     raise FleetgymError(
-        f"the SLO {what}{which}={bound:g} of workload {name!r} is out of reach: a request alone{first} {best:.3g} s "
-        "on the fastest configuration; loosen it, or give other --models or --gpus"
+        f"the SLO {what}{which}={bound:g} of workload {demand.name!r} is out of reach: a request alone{first} "
+        f"{best:.3g} s on the fastest configuration; loosen it, or give other --models or --gpus"
     )

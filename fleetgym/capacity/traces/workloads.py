@@ -14,8 +14,9 @@ from fleetgym.capacity.traces.calendar import lay_calendar
 from fleetgym.capacity.traces.labels import Bound, one_for_all
 from fleetgym.capacity.traces.reader import Trace
 from fleetgym.capacity.traces.sorting import Sorting, by_label, by_length, in_one, quantiles
+from fleetgym.capacity.traces.source import fail
 from fleetgym.families.demand import DAY, WINDOW_S
-from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.files.errors import FleetgymError
 from fleetgym.hardware.performance.held import GRID, HeldCounter, HeldTokens
 
 BIN_S = 10  # about a request's time in service: the time scale on which bursts make requests wait
@@ -185,18 +186,18 @@ def _check_span(trace: Trace, source: str) -> _Clock:
     clock = _clock(trace)
     windows = clock.windows
     if windows < 2:
-        raise DataError(
+        fail(
+            source,
+            "all rows",
             f"the trace spans {trace.span_s:.0f} s; a rate of demand needs at least 2 whole windows of "
             f"{WINDOW_S:.0f} s",
-            "all rows",
-            source,
         )
     if windows > MAX_DAYS * DAY:
-        raise DataError(
+        fail(
+            source,
+            "all rows",
             f"the trace spans {trace.span_s / 86400:.0f} days, at most {MAX_DAYS} are read; take a part "
             f"with --last {MAX_DAYS}d, or --from and --to (is a date wrong, or is --time-unit ms meant?)",
-            "all rows",
-            source,
         )
     return clock
 
@@ -319,9 +320,7 @@ def _check_tokens(moments: np.ndarray, names: Sequence[str], source: str) -> Non
     for side, total in (("input", moments[1]), ("output", moments[2])):
         if np.any(total <= 0):
             name = names[int(np.argmin(total))]
-            raise DataError(
-                f"the requests of workload {name!r} have no {side} tokens at all", "all rows", source
-            )
+            fail(source, "all rows", f"the requests of workload {name!r} have no {side} tokens at all")
 
 
 def _lengths(moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
