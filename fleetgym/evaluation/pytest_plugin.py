@@ -212,7 +212,8 @@ def _player(config: pytest.Config, rules: dict[str, Any] | None) -> JobPlayer:
     isolate, time_class = config.getoption("fleetgym_isolate"), config.getoption("fleetgym_official")
     if time_class is None:
         return JobPlayer(isolate)
-    return JobPlayer(isolate, official=make_rules(time_class) if rules is None else Rules(**rules))
+    agents = config.getoption("fleetgym_agent")
+    return JobPlayer(isolate, official=make_rules(time_class, agents) if rules is None else Rules(**rules))
 
 
 def _names(jobs: list[Job]) -> list[str]:

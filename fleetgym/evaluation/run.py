@@ -215,12 +215,14 @@ def play_jobs(
         raise FleetgymError(f"workers must be at least 1, got {workers}")
     if out is not None and resume is not None:
         raise FleetgymError("give `out` for a new file or `resume` for an old one, not both")
-    player = JobPlayer(isolate, limits or Limits(), None if official is None else make_rules(official))
+    agents = dict.fromkeys(job.agent for job in jobs)
+    player = JobPlayer(
+        isolate, limits or Limits(), None if official is None else make_rules(official, agents)
+    )
     path = resume if resume is not None else out
     recording = Recording(jobs, suite, player, path, resume=resume is not None)
     try:
         if recording.todo:
-            agents = {job.agent for job in jobs}
             load_kernels(load_instance(jobs[0].instance), agents)  # not between episodes
         recording.check_speed("before")
 

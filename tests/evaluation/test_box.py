@@ -241,12 +241,17 @@ def test_the_folder_of_a_script_is_not_visible(box: None, tmp_path: Path) -> Non
     own.mkdir()
     (own / "season.seed").write_text("5e" * 32)
     os.mkfifo(own / "fifo")
+    door = socket.socket(socket.AF_UNIX)
+    with contextlib.chdir(own):  # the whole path may be longer than an address may be
+        door.bind("door")
+    door.close()  # its name stays
     (own / "helper.py").write_text("X = 1\n")
     (own / "agent.py").write_text(
         "import os, sys\n\n\nclass Mine:\n    def reset(self, view, *, seed):\n        self.view = view\n"
         "        found = [n for p in sys.path for n in ([p] if os.path.isdir(p) else []) for n in os.listdir(n)]\n"
-        "        raise RuntimeError(','.join({*found} & {'season.seed', 'fifo', 'helper.py', 'script.py'}) or 'none')\n"
-        "\n    def act(self, observation, info):\n        return self.view.fleet_to_action(self.view.fleet)\n"
+        "        names = {'season.seed', 'fifo', 'door', 'helper.py', 'script.py'}\n"
+        "        raise RuntimeError(','.join({*found} & names) or 'none')\n\n"
+        "    def act(self, observation, info):\n        return self.view.fleet_to_action(self.view.fleet)\n"
     )
     script = own / "script.py"
     script.write_text(

@@ -246,7 +246,7 @@ def test_official_runs_on_dask(cluster: Any, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("fleetgym.evaluation.isolation.calibration.speed", lambda: 1.0)
     monkeypatch.setattr("fleetgym.evaluation.isolation.calibration.drift", lambda reference: 0.0)
     rules = official.make_rules("online")
-    monkeypatch.setattr(run, "make_rules", lambda time_class: rules)
+    monkeypatch.setattr(run, "make_rules", lambda time_class, agents: rules)
     names = ["gh", agent("Raises")]
     with dask_executor(cluster.scheduler_address) as executor:
         results = evaluate(names, SUITE[0], executor=executor, official="online")

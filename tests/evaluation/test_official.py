@@ -99,7 +99,7 @@ def play(name: str, instance: str = TOY, **changes: Any) -> Any:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `evaluate` play by `make_rules`, on a machine whose speed need not be measured."""
-    monkeypatch.setattr(run, "make_rules", lambda time_class: make_rules(time_class=time_class))
+    monkeypatch.setattr(run, "make_rules", lambda time_class, agents: make_rules(time_class=time_class))
     monkeypatch.setattr("fleetgym.evaluation.isolation.calibration.drift", lambda reference: 0.01)
 
 

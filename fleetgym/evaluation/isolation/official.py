@@ -6,15 +6,16 @@ import contextlib
 import queue
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from fleetgym.evaluation.isolation.agent_process import AgentProcess, Limits, agent_command
 from fleetgym.evaluation.isolation.agent_runner import AgentFailure, load_kernels
-from fleetgym.evaluation.isolation.rules import ISOLATED, PROTOCOL, TIME_CLASSES, Rules
-from fleetgym.evaluation.isolation.sandbox import Sandbox, check_box
+from fleetgym.evaluation.isolation.facts import find_facts
+from fleetgym.evaluation.isolation.rules import PROTOCOL, TIME_CLASSES, Rules
+from fleetgym.evaluation.isolation.sandbox import Sandbox
 from fleetgym.evaluation.isolation.visible import hidden_files
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.instance import Instance
@@ -43,13 +44,17 @@ class BudgetSpent(Exception):
         self.cpu_s = cpu_s
 
 
-def make_rules(time_class: str, memory_gb: float = MEMORY_GB) -> Rules:
+def make_rules(time_class: str, agents: Iterable[str] = (), memory_gb: float = MEMORY_GB) -> Rules:
     """Return the rules of a time class on this machine, which is calibrated if that was never done.
+
+    What the box keeps an agent from is tried from inside it.
 
     Parameters
     ----------
     time_class : str
         ``"reflex"``, ``"online"`` or ``"offline"``.
+    agents : iterable of str
+        Those that will play, as for `fleetgym.make_agent`.
     memory_gb : float
         Most memory of an agent's process tree.
 
@@ -64,7 +69,7 @@ def make_rules(time_class: str, memory_gb: float = MEMORY_GB) -> Rules:
         raise FleetgymError(
             f"there is no time class {time_class!r}; expected one of {', '.join(TIME_CLASSES)}"
         )
-    check_box()
+    facts = find_facts(agents)
     return Rules(
         protocol=PROTOCOL,
         time_class=time_class,
@@ -74,7 +79,7 @@ def make_rules(time_class: str, memory_gb: float = MEMORY_GB) -> Rules:
         memory_gb=memory_gb,
         machine=machine_name(),
         speed=speed(),
-        **ISOLATED,
+        **facts,
     )
 
 

@@ -16,8 +16,9 @@ PROTOCOL = "fleetgym-agent-1"
 #: Reference CPU seconds of an episode, `reset` not counted.
 TIME_CLASSES = {"reflex": 3.0, "online": 60.0, "offline": 1800.0}
 
-#: What the box of an official run keeps an agent from. Older files may hold runs without a box, or without all of it.
+#: What a results file's header says where nothing was reached from inside the box, and where something was.
 ISOLATED = {"network": "none", "processes": "apart", "files": "hidden", "cpu_time": "counted"}
+REACHED = {"network": "open", "processes": "shared", "files": "open", "cpu_time": "sampled"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from fleetgym.evaluation.isolation.agent_process import agent_environment, describe_end
 from fleetgym.evaluation.isolation.box import SCRATCH, boxed
@@ -35,11 +35,23 @@ _CACHE = os.path.join(SCRATCH, "cache")
 _OWN = {"FLEETGYM_CACHE_DIR": _CACHE, "NUMBA_CACHE_DIR": os.path.join(SCRATCH, "numba")}
 _OWN |= {"TMPDIR": SCRATCH, "HOME": SCRATCH}
 _STDERR_BYTES = 2**16  # of an agent's stderr that is passed on, per episode
-#: Runs `init` without the package's own start, which takes longer than an agent's.
-_INIT = (
-    "import sys, types; package = types.ModuleType('fleetgym'); package.__path__ = [sys.argv[1]];"
-    "sys.modules['fleetgym'] = package; from fleetgym.evaluation.isolation.init import main; main()"
-)
+
+
+def bare_command(module: str, plan: Any) -> list[str]:
+    """Return the command that runs a module of this package without the package's own start, which takes longer.
+
+    Parameters
+    ----------
+    module : str
+        Its name in this package. Its ``main`` finds `plan` as JSON in ``sys.argv[2]``.
+    plan : object
+        Plain lists, mappings, strings and numbers.
+    """
+    start = (
+        "import sys, types; package = types.ModuleType('fleetgym'); package.__path__ = [sys.argv[1]];"
+        f"sys.modules['fleetgym'] = package; from fleetgym.evaluation.isolation.{module} import main; main()"
+    )
+    return [sys.executable, "-I", "-S", "-c", start, str(PACKAGE), json.dumps(plan)]
 
 
 def check_box() -> None:
@@ -124,11 +136,10 @@ class Sandbox:
             "address_space_bytes": int(address_space_bytes),
             "status_fd": status_end,
         }
-        inside = [sys.executable, "-I", "-S", "-c", _INIT, str(PACKAGE), json.dumps(plan)]
         self._status = os.fdopen(status, encoding="utf-8")
         try:
             self.process: subprocess.Popen[str] = subprocess.Popen(
-                boxed(program, visible, masked, inside),
+                boxed(program, visible, masked, bare_command("init", plan)),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
