@@ -212,7 +212,12 @@ def check_claims(record: Record, folder: Path) -> None:
     if len(record.episodes) != count:
         held = f"{count} episodes, {len(record.episodes)} of them in the record"
         raise DataError(f"{held}: {told}", source=source)
-    next(lines)
+    facts = parse_json(next(lines))["instances"]
+    marks = {
+        name: InstanceMark(content_hash=f["content_hash"], family=f["family"]) for name, f in facts.items()
+    }
+    if (record.suite, record.instances) != (record.submission.run.suite, marks):
+        raise DataError(told, "$[0].instances", source)
     for k, (line, episode) in enumerate(zip(lines, record.episodes, strict=True), start=1):
         try:
             wrong = other_claim(parse_json(line), stated(episode))

@@ -102,6 +102,8 @@ def _check_same(record: Record, stored: Record, path: Path) -> None:
     told = "is not what the replay found; write it anew with --out"
     if [e.task for e in stored.episodes] != [e.task for e in record.episodes]:
         raise DataError(f"the record {told}", "$.episodes", str(path))
+    if (stored.suite, stored.instances) != (record.suite, record.instances):
+        raise DataError(f"the record {told}", "$.instances", str(path))
     for k, (mine, theirs) in enumerate(zip(record.episodes, stored.episodes, strict=True)):
         if wrong := other_claim(stated(theirs), stated(mine)):
             raise DataError(f"the record {told}", f"$.episodes[{k}]{wrong.removeprefix('$')}", str(path))

@@ -547,14 +547,18 @@ def test_an_edited_record_is_noticed(board: Path) -> None:
     record = read_record(path)
     first, *rest = record.episodes
     cheap = Costs(**{name: 0.99 * usd for name, usd in dataclasses.asdict(first.costs).items()})
-    edits = {
+    episodes = {
         r"costs\.": (dataclasses.replace(first, cost_usd=cheap.total(), costs=cheap), *rest),
         "miss_share": (dataclasses.replace(first, miss_share=0.5 * (first.miss_share + 1.0)), *rest),
         "lost": (dataclasses.replace(first, lost=first.lost + 1), *rest),
         "6 of them in the record": tuple(rest),
     }
-    for reason, episodes in edits.items():
-        write_record(board / "verified", dataclasses.replace(record, episodes=episodes))
+    edits: list[tuple[str, dict[str, Any]]] = [(reason, {"episodes": e}) for reason, e in episodes.items()]
+    other = dataclasses.replace(record.instances[first.instance], family="tail")
+    edits.append(("instances", {"instances": {**record.instances, first.instance: other}}))
+    edits.append(("instances", {"suite": "fleet-v0/dev"}))
+    for reason, changes in edits:
+        write_record(board / "verified", dataclasses.replace(record, **changes))
         with pytest.raises(DataError, match=rf"{reason}.*the record says something else"):
             make_boards(board)
         with pytest.raises(DataError, match="the record is not what the replay found"):
