@@ -156,7 +156,7 @@ def test_every_door_is_shut(box: None) -> None:
     assert list(inside) == list(bare) == [title for title, _ in box_doors.DOORS]
     assert {title: got for title, got in inside.items() if got} == {}
     page = (ROOT / "docs" / "official-runs.md").read_text(encoding="utf-8")
-    assert f"try {len(inside)} doors" in page
+    assert f"try {len(inside)} ways out" in page
     for title in (
         "TCP to a port of this machine",
         "Unix socket beside the agent",

@@ -136,6 +136,7 @@ def test_the_header_says_what_was_reached(
     spoil, named = DAMAGES[damage]
     changed = {fact: REACHED[fact] for fact in named.split()}
     spoil(shown, monkeypatch)
+    monkeypatch.setattr("fleetgym.evaluation.isolation.calibration.speed", lambda: 1.0)
     try:
         rules = make_rules("reflex")
     finally:
