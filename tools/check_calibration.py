@@ -1,16 +1,18 @@
-"""Compare the roofline's times with measured ones that took no part in the fit, and write ``docs/calibration.md``.
+"""Fit the rates of GPU types to measured operators, judge them on what took no part, and write ``docs/calibration.md``.
 
-Run ``python -m tools.check_calibration FOLDER``, a folder with ``silicon_e2e.csv`` (measured runs) and
-``helix_layer_ms.csv`` (measured times of layers). Every pair of model and GPU type is predicted by constants that were
-fitted to the other pairs. The constants that follow from all pairs go into
-`fleetgym.hardware.performance.roofline.NEXT` by hand, so that a change of the model's numbers is a visible change of
-the code.
+Run ``python -m tools.check_calibration FOLDER``, a folder with ``silicon_e2e.csv`` (measured runs of engines) and
+``helix_layer_ms.csv`` (measured times of layers). The operators' times stand in
+``docs/data/calibration/operators.csv.gz``, made by ``python -m tools.make_data.operators``. Every pair of model
+and GPU type is predicted by constants that were fitted to the other pairs. ``--fit`` writes
+``fleetgym/data/gpu_rates.csv`` anew, and prints what belongs into `fleetgym.hardware.performance.gpu_rates.DENSE`
+and ``MIXTURE``, so that a change of the model's numbers is a visible change.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import io
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,144 +23,315 @@ from fleetgym.cli.process import run_program
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.markdown import table
 from fleetgym.hardware import catalog
-from fleetgym.hardware.performance import roofline
+from fleetgym.hardware.performance import gpu_rates, roofline
 from fleetgym.hardware.performance.coefficients import Deployment
+from fleetgym.hardware.performance.gpu_rates import CONSTANTS, REFERENCE_CONTEXT, STEP, EngineTimes
+from fleetgym.hardware.performance.held import held_tokens
 from fleetgym.hardware.performance.replica import CALIBRATED
-from fleetgym.hardware.performance.roofline import NEXT, PLANNING, Efficiency
+from fleetgym.hardware.performance.roofline import Efficiency, RooflineOptions
 from fleetgym.runtime.programs import program
-from tools.check_plans import SET, TINY, fit_times, linear, read_runs, seconds
+from tools.make_data.catalog import GPU_NAMES, PRECISIONS, model_name
 
-#: What is fitted to times per output token: slow-downs (shares of a rate are their inverses) and times; start, bounds.
-FITTED = {
-    "bandwidth_weights": (1.2, 1.05, 4.0),
-    "bandwidth_kv": (1.2, 1.05, 4.0),
-    "tensor": (1.5, 1.1, 6.0),
-    "link": (2.0, 0.0, 30.0),
-    "layer_s": (5e-5, 0.0, 4e-4),
-    "layer_mixture_s": (3e-5, 0.0, 4e-4),
-    "sequence_s": (1e-5, 0.0, 1e-3),
-    "prompt_tensor": (1.5, 1.15, 6.0),
-    "prompt_tensor_8bit": (1.8, 1.15, 6.0),
-    "prompt_link": (2.0, 0.0, 30.0),
-    "expert_trips": (50.0, 0.0, 300.0),
-}
-#: The form that stands in the code, for a comparison of like with like.
-FORMER = {
-    "bandwidth_weights": (1.2, 1.1, 3.0),
-    "bandwidth_kv": (1.2, 1.05, 3.0),
-    "tensor": (2.0, 1.2, 5.0),
-    "link": (1.0, 0.2, 10.0),
-    "layer_s": (2e-5, 0.0, 2e-4),
-    "layer_parallel_s": (1e-5, 0.0, 2e-4),
-}
-#: The time to the first token: seconds beside a step, and a factor on the time of a prompt among others.
-FIRST = {"first_token_base_s": (0.01, 0.0, 1.0), "factor": (1.3, 0.5, 20.0)}
-FIRST_FITTED = ("first_token_base_s", "first_token_dense", "first_token_mixture")
+OPERATORS = Path("docs/data/calibration/operators.csv.gz")
+RATES = Path("fleetgym/data/gpu_rates.csv")
+SET = ["model", "system", "gemm", "backend", "backend_version"]
+POINT = ["name", "gpu", "precision", "tp", "isl", "osl"]
+LEVELS = 3  # of concurrency that a highest rate is the highest of
 #: Requests at once up to which the first token does not wait for others.
 ALONE = 4
-#: Reported for vLLM on H100: milliseconds between tokens and to the first one, by model, TP degree and precision.
-REPORTED = (
-    ("Llama-3.1-8B", 1, "fp16", "between tokens", 8.1, 9.0),
-    ("Llama-3.1-70B", 4, "fp16", "between tokens", 17.0, 20.0),
-    ("Llama-3.1-8B", 1, "fp16", "to the first token", 33.0, 40.0),
-)
-GOAL = {"TPOT": 0.12, "TTFT": 0.20}
+#: A host that is the limit at any load says nothing about the GPU.
+SLOW_HOST = ("Llama-3.1-8B", "sglang")
+#: How strongly a constant is held near that of all GPU types together: in residuals per e-fold.
+HOLD = 0.3
+#: What is fitted to engines, to times per output token and to first tokens: start, and least value.
+FITTED = {"layer_s": (2e-5, 0.0), "sequence_s": (1e-5, 0.0), "prompt": (1.1, 0.5)}
+FIRST = {"first_s": (0.01, 0.0), "first_prompt": (1.0, 0.5), "first_link": (0.5, 0.0)}
 
 
-def start_of(fitted: Mapping[str, tuple[float, float, float]]) -> Efficiency:
-    """Return what the vector of a form replaces parts of."""
-    blank = Efficiency(layer_s=0.0, layer_parallel_s=0.0)
-    return dataclasses.replace(blank, expert_batch=0) if fitted is FITTED else blank
+# -- operators
 
 
-def efficiency(x: Sequence[float], fitted: Mapping[str, tuple[float, float, float]]) -> Efficiency:
-    """Return the constants that a vector stands for."""
-    values = {
-        name: v if name.endswith(("_s", "trips")) else 1.0 / max(v, TINY)
-        for name, v in zip(fitted, x, strict=True)
+def read_operators(path: Path) -> pd.DataFrame:
+    """Return measured times of steps and prompts with their deployments: one row a point."""
+    points = pd.read_csv(path)
+    keys = list(zip(points.gpu, points.model, points.precision, points.tp, strict=True))
+    made = {
+        key: Deployment(
+            model=catalog.model(key[1]),
+            gpu=catalog.gpu(key[0]),
+            precision=key[2],
+            tensor_parallel=int(key[3]),
+        )
+        for key in dict.fromkeys(keys)
     }
-    return dataclasses.replace(start_of(fitted), **values)
+    return points.assign(deployment=[made[key] for key in keys])
 
 
-def token_s(runs: pd.DataFrame, chosen: Efficiency) -> np.ndarray:
-    """Return the modelled time per output token in seconds, prompts of others included."""
-    out = np.empty(len(runs))
-    rows = zip(runs.deployment, runs.isl, runs.osl, runs.at_once, strict=True)
-    for k, (deployment, isl, osl, n) in enumerate(rows):
-        step = roofline._roofline(deployment, chosen, float(n))
-        prompts_s = n * (step.prompt_s + isl * step.prefill_s) / osl
-        out[k] = step.per_output_token_s(float(n), isl + osl / 2) + prompts_s
+def design(points: pd.DataFrame) -> np.ndarray:
+    """Return the datasheet's time of every part, (points, constants): the model is this times the constants."""
+    out = np.empty((len(points), len(CONSTANTS)))
+    found: dict[object, np.ndarray] = {}
+    for k, (where, phase, batch, tokens) in enumerate(
+        zip(points.deployment, points.phase, points.batch, points.tokens, strict=True)
+    ):
+        key = (id(where), batch)
+        if key not in found:
+            parts = gpu_rates.parts(where, float(batch))
+            found[key] = np.array([parts[name] for name in CONSTANTS])
+        out[k] = found[key] @ _times(phase == "prefill", float(batch), float(tokens))
     return out
 
 
-def first_s(runs: pd.DataFrame, chosen: Efficiency) -> np.ndarray:
-    """Return the modelled time to the first token of a prompt that waits for no other, in seconds."""
-    steps = [roofline._roofline(deployment, chosen, 1.0) for deployment in runs.deployment]
-    return np.array([s.first_base_s + isl * s.first_token_s for s, isl in zip(steps, runs.isl, strict=True)])
+def _times(is_prompt: bool, batch: float, tokens: float) -> np.ndarray:
+    """Return by what each constant of a step is multiplied, by `STEP`."""
+    if is_prompt:
+        return np.array([0.0, 0.0, 0.0, 1.0, tokens, tokens * tokens, tokens])
+    return np.array([1.0, batch * tokens / REFERENCE_CONTEXT, batch, 0.0, 0.0, 0.0, 0.0])
 
 
-def fitted_to(
-    runs: pd.DataFrame, use: np.ndarray, fitted: Mapping[str, tuple[float, float, float]]
-) -> Efficiency:
-    """Return the constants that fit some of the runs, first tokens included."""
-    time = linear(lambda x: token_s(runs, efficiency(x, fitted)), [start for start, _, _ in fitted.values()])
-    return _with_first(
-        runs, use, efficiency(fit_times(runs, time, runs.tpot_ms.to_numpy() / 1e3, use, fitted), fitted)
-    )
-
-
-def _with_first(runs: pd.DataFrame, use: np.ndarray, found: Efficiency) -> Efficiency:
-    """Return constants with the first token's: one base for all, a factor for dense models, one for mixtures."""
-    alone = runs[use & (runs.concurrency <= ALONE).to_numpy() & (runs.ttft_ms > 0).to_numpy()]
-    if alone.empty:
-        return found
-    mixture = np.array([bool(d.model.experts) for d in alone.deployment])
-    bare = dataclasses.replace(found, first_token_base_s=0.0, first_token_dense=1.0, first_token_mixture=1.0)
-    nothing = dataclasses.replace(bare, first_token_dense=0.0, first_token_mixture=0.0)
-    step = first_s(alone, nothing)
-    prompt, measured = first_s(alone, bare) - step, alone.ttft_ms.to_numpy() / 1e3
-    pairs = alone.name + alone.gpu
-    weight = 1.0 / np.sqrt(pairs.map(pairs.value_counts()).to_numpy())
+def fit_rates(points: pd.DataFrame, matrix: np.ndarray, held: np.ndarray | None = None) -> np.ndarray:
+    """Fit the constants to points; each is held a little near `held`, and stays there where no point knows it."""
+    start = START if held is None else held
+    scaled, seconds = matrix * start, points.ms.to_numpy() / 1e3
 
     def residuals(x: np.ndarray) -> np.ndarray:
-        modelled = step + x[0] + np.where(mixture, x[2], x[1]) * prompt
-        return weight * np.log(modelled / measured)
+        near = np.log((scaled @ np.exp(x)) / seconds)
+        return np.append(
+            np.sign(near) * np.sqrt(2e-2 * (np.sqrt(1.0 + near**2 / 1e-2) - 1.0)), HOLD * x / 10.0
+        )
 
-    (base, *_), (factor, low, high) = FIRST["first_token_base_s"], FIRST["factor"]
-    limits = ([0.0, low, low], [1.0, high, high])
-    x = least_squares(residuals, [base, factor, factor], bounds=limits, loss="soft_l1", f_scale=0.1).x
-    return dataclasses.replace(
-        found, first_token_base_s=float(x[0]), first_token_dense=float(x[1]), first_token_mixture=float(x[2])
-    )
+    found = least_squares(residuals, np.zeros(len(start)), bounds=(-12.0, 4.0), x_scale=1.0)
+    return start * np.exp(found.x)
 
 
-def held_out(
+START = np.array([1e-5 if name.endswith("_s") else 5.0 if "trips" in name else 1.3 for name in CONSTANTS])
+
+
+def fit_all(points: pd.DataFrame, matrix: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the constants of each GPU type, held near those that fit all types together."""
+    together = fit_rates(points, matrix)
+    return {
+        gpu: fit_rates(points[of], matrix[of], together)
+        for gpu in dict.fromkeys(points.gpu)
+        for of in [(points.gpu == gpu).to_numpy()]
+    }
+
+
+def operators_held_out(points: pd.DataFrame, matrix: np.ndarray) -> np.ndarray:
+    """Return modelled over measured of every point, by constants of other pairs of model and GPU type."""
+    out, together = np.empty(len(points)), fit_rates(points, matrix)
+    for (gpu, model), rows in points.groupby(["gpu", "model"]):
+        others = ((points.gpu == gpu) & (points.model != model)).to_numpy()
+        here = points.index.get_indexer(rows.index)
+        out[here] = matrix[here] @ fit_rates(points[others], matrix[others], together)
+    return out / (points.ms.to_numpy() / 1e3)
+
+
+def former_over_measured(points: pd.DataFrame) -> np.ndarray:
+    """Return modelled over measured by version 1 of the coefficients, `Efficiency()`."""
+    found, out = {}, np.empty(len(points))
+    for k, (where, phase, n, tokens) in enumerate(
+        zip(points.deployment, points.phase, points.batch, points.tokens, strict=True)
+    ):
+        if (id(where), n) not in found:
+            found[id(where), n] = roofline.step_time(where, RooflineOptions(measured="ignore"), float(n))
+        step = found[id(where), n]
+        token_s = step.per_output_token_s(float(n), float(tokens))
+        out[k] = step.base_s + tokens * step.prefill_s if phase == "prefill" else token_s
+    return out / (points.ms.to_numpy() / 1e3)
+
+
+# -- runs of engines
+
+
+def read_runs(path: Path) -> pd.DataFrame:
+    """Return the measured runs whose weights fit, with deployments, sequences at once, and whether they may be true.
+
+    A set of runs may not be true if one needs more than the GPU has: all its operations at 1/1.2 of the peak, all
+    weights and a 16-bit cache at 1/1.1 and 1/1.05 of the bandwidth.
+    """
+    runs = pd.read_csv(path)
+    runs = runs[runs.dp == 1].copy()
+    runs["backend_version"] = runs.backend_version.fillna("")
+    runs["name"], runs["gpu"] = runs.model.map(model_name), runs.system.map(GPU_NAMES)
+    runs["precision"] = runs.gemm.map(PRECISIONS)
+    runs["levels"] = runs.groupby(POINT).concurrency.transform("nunique")
+    runs["deployment"] = [
+        Deployment(
+            model=catalog.model(run.name),
+            gpu=catalog.gpu(run.gpu),
+            precision=run.precision,
+            tensor_parallel=run.tp,
+        )
+        for run in runs.itertuples()
+    ]
+    fits: dict[object, int] = {}
+    for run in runs.itertuples():
+        if (key := (run.deployment, run.isl, run.osl)) not in fits:
+            held = held_tokens(np.array([float(run.isl)]), np.array([float(run.osl)]))
+            options = RooflineOptions(
+                context_limit=run.isl + run.osl, held=held, max_num_seqs=512, coefficients=2
+            )
+            found = roofline.capacity(run.deployment, options)
+            fits[key] = 0 if found is None else found.max_concurrency
+    runs["fits"] = [fits[key] for key in zip(runs.deployment, runs.isl, runs.osl, strict=True)]
+    runs = runs[runs.fits > 0].copy()
+    runs["at_once"] = np.minimum(runs.concurrency, runs.fits)
+    runs["needs"] = [_needs(run) for run in runs.itertuples()]
+    slow = (runs.name == SLOW_HOST[0]) & (runs.backend == SLOW_HOST[1])
+    runs["possible"] = (runs.groupby(SET).needs.transform("max") <= 1.0) & ~slow
+    return runs.reset_index(drop=True)
+
+
+def _needs(run: object) -> float:
+    """Return the share of a GPU that a run's rate would take at the datasheet's rates, hardly slowed."""
+    least = {name: 1.1 for name in CONSTANTS if name.startswith("weights")} | {"kv": 1.05}
+    least |= {name: 1.2 for name in CONSTANTS if name.startswith("prompt_tensor")}
+    parts = gpu_rates.parts(run.deployment, run.concurrency)
+    step = dict(zip(STEP, sum(factor * parts[name] for name, factor in least.items()), strict=True))
+    token_s = step["base_s"] / run.concurrency
+    token_s += step["context_s"] * (run.isl + run.osl / 2) / REFERENCE_CONTEXT
+    return run.req_per_s * (run.isl * step["prefill_s"] + run.osl * token_s)
+
+
+def bare_steps(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the constants of the GPUs' operators alone, by `STEP`, and the layers."""
+    rows = []
+    for where, n in zip(runs.deployment, runs.at_once, strict=True):
+        rows.append(gpu_rates.step_constants(where, float(n)) | {"layers": where.model.layers})
+    return pd.DataFrame(rows, index=runs.index)
+
+
+def prompts_s(runs: pd.DataFrame, steps: pd.DataFrame, link: float = 1.0) -> pd.Series:
+    """Return the time of one prompt by the operators alone, in seconds; `link` is a factor on its all-reduces."""
+    each = steps.prefill_s + link * steps.link_s
+    return steps.prompt_s + runs.isl * each + runs.isl**2 * steps.attention_s
+
+
+def token_s(runs: pd.DataFrame, steps: pd.DataFrame, engine: EngineTimes) -> pd.Series:
+    """Return the modelled time per output token in seconds, prompts of others included."""
+    context = (runs.isl + runs.osl / 2) / REFERENCE_CONTEXT
+    each = steps.sequence_s + engine.sequence_s + steps.context_s * context
+    each += engine.prompt * prompts_s(runs, steps) / runs.osl
+    return steps.base_s + engine.layer_s * steps.layers + runs.at_once * each
+
+
+def first_s(runs: pd.DataFrame, steps: pd.DataFrame, engine: EngineTimes) -> pd.Series:
+    """Return the modelled time to the first token of a prompt that waits for no other, in seconds."""
+    link = engine.first_link / engine.first_prompt
+    return engine.first_s + engine.first_prompt * prompts_s(runs, steps, link)
+
+
+def fit_engine(runs: pd.DataFrame) -> EngineTimes:
+    """Fit what an engine adds to runs of one kind of model: to first tokens, then to times per token and in all.
+
+    A time in all counts a quarter, since it is mostly times per token.
+    """
+
+    def steady(here: pd.DataFrame, steps: pd.DataFrame, engine: EngineTimes) -> np.ndarray:
+        token = token_s(here, steps, engine)
+        stay_s = here.at_once / here.req_per_s
+        return np.array([token * 1e3 / here.tpot_ms, (whole_s(here, steps, token, engine) / stay_s) ** 0.25])
+
+    def first(here: pd.DataFrame, steps: pd.DataFrame, engine: EngineTimes) -> np.ndarray:
+        return np.array([first_s(here, steps, engine) * 1e3 / here.ttft_ms])
+
+    alone, found = runs[(runs.concurrency <= ALONE) & (runs.ttft_ms > 0)], EngineTimes()
+    found = _fit_times(found, FIRST, first, alone) if len(alone) else found
+    return _fit_times(found, FITTED, steady, runs)
+
+
+def _fit_times(
+    base: EngineTimes,
+    names: Mapping[str, tuple[float, float]],
+    model: Callable[[pd.DataFrame, pd.DataFrame, EngineTimes], np.ndarray],
     runs: pd.DataFrame,
-    fitted: Mapping[str, tuple[float, float, float]],
-    keys: Sequence[str] = ("name", "gpu"),
-) -> pd.DataFrame:
-    """Return modelled over measured of every run, by constants that runs with other keys gave."""
-    group = runs[list(keys)].agg(" ".join, axis=1)
-    out = pd.DataFrame(index=runs.index, columns=["TPOT", "TTFT", "rate"], dtype=float)
-    for key in sorted(set(group)):
-        out[group == key] = ratios(
-            runs[group == key], fitted_to(runs, (group != key).to_numpy(), fitted)
-        ).to_numpy()
-    return out
+) -> EngineTimes:
+    """Return `base` with some constants fitted to what `model` returns, modelled over measured times.
+
+    Each pair of model and GPU type weighs the same.
+    """
+    steps, pairs = bare_steps(runs), runs.name + runs.gpu
+    weight = 1.0 / np.sqrt(pairs.map(pairs.value_counts()).to_numpy())
+    start, low = (np.array(column) for column in zip(*names.values(), strict=True))
+
+    def made(x: np.ndarray) -> EngineTimes:
+        return dataclasses.replace(base, **dict(zip(names, x.tolist(), strict=True)))
+
+    found = least_squares(
+        lambda x: (weight * np.log(model(runs, steps, made(x)))).ravel(),
+        start,
+        bounds=(low, np.inf),
+        x_scale=start,
+        loss="soft_l1",
+        f_scale=0.1,
+    )
+    return made(found.x)
 
 
-def ratios(runs: pd.DataFrame, chosen: Efficiency) -> pd.DataFrame:
+def whole_s(runs: pd.DataFrame, steps: pd.DataFrame, token: pd.Series, engine: EngineTimes) -> pd.Series:
+    """Return how long a request stays, in seconds: its own prompt counts once, in the first token."""
+    return first_s(runs, steps, engine) + runs.osl * token - engine.prompt * prompts_s(runs, steps)
+
+
+def ratios(runs: pd.DataFrame, engine: EngineTimes) -> pd.DataFrame:
     """Return modelled over measured times per output token, first tokens (where few requests are there) and rates."""
+    steps = bare_steps(runs)
     alone = (runs.concurrency <= ALONE) & (runs.ttft_ms > 0)
-    rate = runs.at_once / seconds(runs, runs.at_once.to_numpy(), chosen)
+    token, first = token_s(runs, steps, engine), first_s(runs, steps, engine)
     return pd.DataFrame(
         {
-            "TPOT": token_s(runs, chosen) * 1e3 / runs.tpot_ms,
-            "TTFT": np.where(alone, first_s(runs, chosen) * 1e3 / runs.ttft_ms.where(alone, 1.0), np.nan),
-            "rate": rate / runs.req_per_s,
+            "TPOT": token * 1e3 / runs.tpot_ms,
+            "TTFT": (first * 1e3 / runs.ttft_ms).where(alone),
+            "rate": runs.at_once / whole_s(runs, steps, token, engine) / runs.req_per_s,
         },
         index=runs.index,
     )
+
+
+def mixtures(runs: pd.DataFrame) -> pd.Series:
+    """Return whether each run's model is a mixture of experts."""
+    return pd.Series([bool(d.model.experts) for d in runs.deployment], index=runs.index)
+
+
+def held_out(
+    runs: pd.DataFrame, keys: Sequence[str] = ("name", "gpu"), judged: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """Return modelled over measured of runs, or of those `judged`, by what runs of their kind with other keys say."""
+    judged = runs if judged is None else judged
+    group, of_judged = (frame[list(keys)].agg(" ".join, axis=1) for frame in (runs, judged))
+    kind, kind_judged = mixtures(runs), mixtures(judged)
+    out = pd.DataFrame(index=judged.index, columns=["TPOT", "TTFT", "rate"], dtype=float)
+    for key in sorted(set(of_judged)):
+        of = of_judged == key
+        others = runs[(group != key) & (kind == kind_judged[of].iloc[0])]
+        out[of] = ratios(judged[of], fit_engine(others)).to_numpy()
+    return out
+
+
+def highest(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the run of the highest rate of each deployment and pair of lengths, and what a plan has at once there."""
+    runs = runs[runs.levels >= LEVELS]
+    best = runs.loc[runs.groupby(POINT).req_per_s.idxmax()].copy()
+    most = runs.groupby(POINT).concurrency.max()
+    best["at_once"] = np.minimum(best.fits, most.loc[pd.MultiIndex.from_frame(best[POINT])].to_numpy())
+    return best
+
+
+def former_ratios(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return modelled over measured by version 1 of the coefficients, which was fitted to these runs."""
+    rows = []
+    for run in runs.itertuples():
+        step = roofline.step_time(run.deployment, RooflineOptions(measured="ignore"), float(run.at_once))
+        token = step.per_output_token_s(run.at_once, run.isl + run.osl / 2)
+        token += run.at_once * run.isl * step.prefill_s / run.osl
+        first = step.first_base_s + run.isl * step.first_token_s
+        is_alone = run.concurrency <= ALONE and run.ttft_ms > 0
+        rows.append((token * 1e3 / run.tpot_ms, first * 1e3 / run.ttft_ms if is_alone else np.nan))
+    return pd.DataFrame(rows, index=runs.index, columns=["TPOT", "TTFT"])
+
+
+# -- the page
 
 
 def spread_loss(runs: pd.DataFrame, what: str) -> tuple[float, float, float, int]:
@@ -166,11 +339,21 @@ def spread_loss(runs: pd.DataFrame, what: str) -> tuple[float, float, float, int
 
     The slope over log n is taken within runs of one set, lengths and requests at once. The interval resamples sets.
     """
-    pieces = [ratios(runs[runs.gpu == gpu], CALIBRATED.get(gpu, Efficiency())) for gpu in runs.gpu.unique()]
-    ratio = pd.concat(pieces).loc[runs.index, what]
-    behind = np.log(ratio if what == "rate" else 1.0 / ratio)
+    ratio = np.empty(len(runs))
+    for k, run in enumerate(runs.itertuples()):
+        chosen = RooflineOptions(measured="ignore", efficiency=CALIBRATED.get(run.gpu, Efficiency()))
+        step = roofline.step_time(run.deployment, chosen)
+        token = step.per_output_token_s(run.at_once, run.isl + run.osl / 2)
+        token += run.at_once * run.isl * step.prefill_s / run.osl
+        first = step.first_base_s + run.isl * (step.first_token_s - step.prefill_s)
+        ratio[k] = token * 1e3 / run.tpot_ms
+        if what == "rate":
+            ratio[k] = run.req_per_s * (first + run.osl * token) / run.at_once
     same = runs[[*SET, "isl", "osl", "concurrency"]].astype(str).agg("|".join, axis=1)
-    x, y = (v - v.groupby(same).transform("mean") for v in (np.log(runs.tp), behind))
+    x, y = (
+        v - v.groupby(same).transform("mean")
+        for v in (np.log(runs.tp), pd.Series(-np.log(ratio), runs.index))
+    )
     sets = runs[SET].astype(str).agg("|".join, axis=1)
     sums = pd.DataFrame({"xx": x * x, "xy": x * y}).groupby(sets).sum()
     sums = sums[sums.xx > 0.0].to_numpy()
@@ -182,79 +365,51 @@ def spread_loss(runs: pd.DataFrame, what: str) -> tuple[float, float, float, int
     return float(sums[:, 1].sum() / sums[:, 0].sum()), float(low), float(high), len(sums)
 
 
-def _spread_rows(runs: pd.DataFrame) -> list[list[str]]:
-    rows = []
-    kinds = _mixtures(runs)
-    for kind in ("dense", "mixture", "all"):
-        here = runs if kind == "all" else runs[kinds == kind]
-        found = [spread_loss(here.reset_index(drop=True), what) for what in ("TPOT", "rate")]
-        rows.append(
-            [kind, str(found[0][3]), *(f"{a:.2f} [{low:.2f}, {high:.2f}]" for a, low, high, _ in found)]
-        )
-    return rows
-
-
-# -- the page
-
-
 def _error(ratio: pd.Series) -> str:
     """Return the mean absolute error and the median ratio."""
     ratio = ratio.dropna()
     return f"{100 * (ratio - 1).abs().mean():.1f} % ({ratio.median():.2f})" if len(ratio) else "–"
 
 
-def _rows(
-    runs: pd.DataFrame, found: Mapping[str, pd.DataFrame], by: pd.Series | pd.DataFrame, what: str
-) -> list[list[str]]:
+def _near(ratio: pd.Series) -> float:
+    """Return the share of points within 30 % of their median."""
+    return float(((ratio / ratio.median() - 1.0).abs() < 0.3).mean())
+
+
+def _by_gpu(points: pd.DataFrame) -> tuple[list[list[str]], dict[str, tuple[float, float]]]:
+    """Return a row for each GPU type, and its medians relative to the H100's and shares near its median, the worst."""
+    rows, worst = [], {"trend": (1.0, 1.0), "near": (1.0, 1.0)}
+    of_h100 = points[points.gpu == "H100"].groupby("phase")[["held", "former"]].median()
+    for gpu, here in points.groupby("gpu"):
+        cells = [gpu, str(len(here))]
+        for phase in ("decode", "prefill"):
+            part = here[here.phase == phase]
+            trend = part[["held", "former"]].median() / of_h100.loc[phase]
+            near = {tp: _near(part[part.tp == tp].held) for tp in sorted(set(part.tp))}
+            cells += [f"{trend.former:.2f}", f"**{trend.held:.2f}**", f"{100 * _near(part.held):.0f} %"]
+            cells.append(" ".join(f"{100 * share:.0f}" for share in near.values()))
+            low, high = worst["trend"]
+            worst["trend"] = (min(low, trend.held), max(high, trend.held))
+            worst["near"] = (min(worst["near"][0], _near(part.held)), 1.0)
+        rows.append(cells)
+    return rows, worst
+
+
+def _by(frames: Mapping[str, pd.DataFrame], by: pd.Series, what: str) -> list[list[str]]:
     """Return one row a group: how many runs, and each column's error."""
     rows = []
-    keys = by.agg(" ".join, axis=1) if isinstance(by, pd.DataFrame) else by
-    for key in dict.fromkeys(sorted(keys)):
-        here = (keys == key).to_numpy()
-        counted = int(found["held out"].loc[here, what].notna().sum())
+    for key in sorted(set(by)):
+        here = (by == key).to_numpy()
+        counted = int(frames["held out"].loc[here, what].notna().sum())
         if counted:
-            rows.append([str(key), str(counted), *(_error(f.loc[here, what]) for f in found.values())])
+            rows.append([str(key), str(counted), *(_error(f.loc[here, what]) for f in frames.values())])
     return rows
-
-
-def _mixtures(runs: pd.DataFrame) -> pd.Series:
-    return pd.Series(["mixture" if d.model.experts else "dense" for d in runs.deployment], index=runs.index)
 
 
 def _load(runs: pd.DataFrame) -> pd.Series:
     """Return how many requests are at once, as a class that sorts."""
-    bins = pd.cut(
-        runs.concurrency, [0, 4, 16, 64, np.inf], labels=["a: 1 to 4", "b: 5 to 16", "c: 17 to 64", "d: more"]
-    )
+    bins = pd.cut(runs.concurrency, [0, 4, 16, 64, np.inf], labels=["1 to 4", "5 to 16", "17 to 64", "more"])
     return bins.astype(str)
-
-
-def _verdicts(runs: pd.DataFrame, found: Mapping[str, pd.DataFrame]) -> list[list[str]]:
-    rows = []
-    for what, name in (("TPOT", "time per output token"), ("TTFT", "time to first token")):
-        for kind in ("dense", "mixture"):
-            ratio = found["held out"].loc[(_mixtures(runs) == kind).to_numpy(), what].dropna()
-            error = (ratio - 1).abs().mean()
-            verdict = "cannot be told" if ratio.empty else "holds" if error <= GOAL[what] else "does not hold"
-            sentence = f"held out {100 * error:.1f} % on {len(ratio)} runs, median ratio {ratio.median():.2f}"
-            rows.append([f"{name}, {kind}", f"at most {100 * GOAL[what]:.0f} %", sentence, f"**{verdict}**"])
-    return rows
-
-
-def _reported() -> list[list[str]]:
-    rows = []
-    for name, tensor, precision, what, low, high in REPORTED:
-        where = Deployment(
-            model=catalog.model(name), gpu=catalog.gpu("H100"), precision=precision, tensor_parallel=tensor
-        )
-        runs = pd.DataFrame({"deployment": [where] * 2, "isl": 1024, "osl": 256, "at_once": [1, 8]})
-        model = token_s if what == "between tokens" else first_s
-        spans = [1e3 * model(runs, chosen) for chosen in (Efficiency(), NEXT)]
-        shown = [
-            f"{s.min():.1f} to {s.max():.1f} ms" if s.min() < s.max() else f"{s.min():.1f} ms" for s in spans
-        ]
-        rows.append([f"{name} {precision} on {tensor} H100, {what}", f"{low:g} to {high:g} ms", *shown])
-    return rows
 
 
 #: Machines of Helix, one GPU each, and the catalogue's names.
@@ -276,145 +431,207 @@ def helix_models() -> dict[str, catalog.ModelType]:
 
 
 def _other_gpus(folder: Path) -> list[list[str]]:
-    """Return errors on GPU types that no constant was fitted to: times of all layers, by Helix."""
+    """Return errors on GPU types that were not measured: times of all layers, by Helix."""
     rows, models = [], helix_models()
     points = pd.read_csv(folder / "helix_layer_ms.csv")
+    points = points[points.tokens >= FEWEST_TOKENS]
     for machine, gpu in HELIX.items():
         for phase in ("decode", "prefill"):
-            here = points[
-                (points.machine == machine) & (points.phase == phase) & (points.tokens >= FEWEST_TOKENS)
-            ]
-            measured = np.array([r.ms_per_layer / 1e3 * models[r.model].layers for r in here.itertuples()])
+            here = points[(points.machine == machine) & (points.phase == phase)]
             errors = []
-            for chosen in (Efficiency(), NEXT):
-                modelled = [
-                    _layers_s(models[r.model], phase, r.tokens, gpu, chosen) for r in here.itertuples()
-                ]
-                errors.append(_error(pd.Series(np.array(modelled) / measured)))
-            rows.append([f"{gpu}, {phase}", str(len(here)), *errors])
+            for version in (1, 2):
+                found = []
+                for row in here.itertuples():
+                    model = models[row.model]
+                    where = Deployment(model=model, gpu=catalog.gpu(gpu), precision="fp16", tensor_parallel=1)
+                    options = RooflineOptions(measured="ignore", coefficients=version)
+                    step, n = roofline.step_time(where, options, float(row.tokens)), float(row.tokens)
+                    whole = step.prompt_s if version == 2 else step.base_s
+                    prompt_s = whole + n * step.prefill_s + n * n * step.attention_s
+                    seconds = step.per_output_token_s(n, HELIX_CONTEXT) if phase == "decode" else prompt_s
+                    found.append(seconds / (row.ms_per_layer / 1e3 * model.layers))
+                errors.append(_error(pd.Series(found)))
+            stands_in = gpu_rates.LIKE.get(gpu, "its own")
+            rows.append([f"{gpu}, {phase}", stands_in, str(len(here)), *errors])
     return rows
 
 
-def _layers_s(model: catalog.ModelType, phase: str, tokens: int, gpu: str, chosen: Efficiency) -> float:
-    """Return the modelled time of all layers: of a decoding step of sequences, or of a prompt."""
-    where = Deployment(model=model, gpu=catalog.gpu(gpu), precision="fp16", tensor_parallel=1)
-    step = roofline._roofline(where, chosen, float(tokens))
-    if phase == "decode":
-        return step.per_output_token_s(float(tokens), HELIX_CONTEXT)
-    return step.base_s + step.prompt_s + tokens * step.prefill_s
+def _spread_rows(runs: pd.DataFrame) -> list[list[str]]:
+    rows, kind = [], mixtures(runs)
+    for name, here in (("dense", runs[~kind]), ("mixture", runs[kind]), ("all", runs)):
+        found = [spread_loss(here.reset_index(drop=True), what) for what in ("TPOT", "rate")]
+        rows.append(
+            [name, str(found[0][3]), *(f"{a:.2f} [{low:.2f}, {high:.2f}]" for a, low, high, _ in found)]
+        )
+    return rows
 
 
-def page(runs: pd.DataFrame, left_out: pd.DataFrame, folder: Path, everything: Efficiency) -> str:
+def _verdict(what: str, goal: str, measured: str, holds: bool) -> list[str]:
+    return [what, goal, measured, "**holds**" if holds else "**does not hold**"]
+
+
+def page(points: pd.DataFrame, runs: pd.DataFrame, left_out: pd.DataFrame, folder: Path) -> str:
     """Return the page as Markdown."""
-    found = {
-        "in the code": ratios(runs, Efficiency()),
-        "for plans": ratios(runs, PLANNING),
-        "same form, held out": held_out(runs, FORMER),
-        "held out": held_out(runs, FITTED),
-    }
-    head = ["", "runs", "fleet-v1", "plans", "fleet-v1's form, held out", "proposed, held out"]
-    sets = runs[["name", "gpu", "precision", "backend"]]
-    parts = [
+    by_gpu, worst = _by_gpu(points)
+    dense, kind = ~mixtures(runs), mixtures(runs).map({False: "dense", True: "mixture"})
+    engines = [gpu_rates.MIXTURE if m else gpu_rates.DENSE for m in (False, True)]
+    in_code = pd.concat(
+        [ratios(runs[dense == d], e) for d, e in zip((True, False), engines, strict=True)]
+    ).loc[runs.index]
+    frames = {"version 1": former_ratios(runs), "in the code": in_code, "held out": held_out(runs)}
+    held = frames["held out"]
+    sets = runs[["name", "gpu", "precision", "backend"]].agg(" ".join, axis=1)
+    best = highest(runs)
+    rate = held_out(runs, judged=best).rate
+    tpot, ttft = ((held.loc[dense, what].dropna() - 1).abs().mean() for what in ("TPOT", "TTFT"))
+    mixture = (held.loc[~dense, "TPOT"].dropna() - 1).abs().mean()
+    (low, high), near = worst["trend"], worst["near"][0]
+    of_own = points.held / points.groupby(["gpu", "phase"]).held.transform("median")
+    verdicts = [
+        _verdict(
+            "median over each GPU type, relative to H100",
+            ".85 to 1.15",
+            f"{low:.2f} to {high:.2f}",
+            low >= 0.85 and high <= 1.15,
+        ),
+        _verdict(
+            "points within 30 % of their GPU's median",
+            "90 %",
+            f"{100 * _near(of_own):.0f} %; {100 * near:.0f} % on the worst GPU type and phase",
+            _near(of_own) >= 0.9,
+        ),
+        _verdict(
+            "engines, time per output token, dense", "at most 11.4 %", f"{100 * tpot:.1f} %", tpot <= 0.114
+        ),
+        _verdict("engines, time to first token, dense", "at most 8 %", f"{100 * ttft:.1f} %", ttft <= 0.08),
+        _verdict(
+            "engines, time per output token, mixtures",
+            "at most 20 %",
+            f"{100 * mixture:.1f} %",
+            mixture <= 0.2,
+        ),
+    ]
+    head = ["runs", "version 1", "version 2", "version 2, held out"]
+    sections = [
         HEAD,
-        "## Verdicts",
-        table(["claim", "goal", "measured", "verdict"], _verdicts(runs, found), 4),
-        CHANGE,
+        table(["held out", "goal", "measured", ""], verdicts, 4),
+        "## By GPU type",
+        GPU_TEXT,
+        table(
+            [
+                "GPU",
+                "points",
+                *(
+                    f"{p}, {w}"
+                    for p in ("token", "prompt")
+                    for w in ("version 1", "version 2", "near", "near by TP")
+                ),
+            ],
+            by_gpu,
+        ),
+        "## Runs of engines",
+        ENGINE_TEXT,
+        "Time per output token:",
+        table(
+            ["", *head],
+            _by(frames, kind, "TPOT")
+            + _by(frames, sets, "TPOT")
+            + _by(frames, "TP " + runs.tp.astype(str), "TPOT")
+            + _by(frames, _load(runs) + " at once", "TPOT"),
+        ),
+        f"Time to the first token, at most {ALONE} requests at once:",
+        table(["", *head], _by(frames, kind, "TTFT") + _by(frames, sets, "TTFT")),
+        RATE_TEXT.format(n=len(rate), low=rate.quantile(0.1), middle=rate.median(), high=rate.quantile(0.9)),
+        "## GPU types that were not measured",
+        OTHER_TEXT,
+        table(["GPU, phase", "stands in", "points", "version 1", "version 2"], _other_gpus(folder), 2),
+        "## What tensor parallelism loses",
+        SPREAD_TEXT,
+        table(["models", "sets", "a, time per output token", "a, requests per second"], _spread_rows(runs)),
+        "## What is left out",
+        LEFT_TEXT,
+        table(
+            [*SET, "runs"],
+            [[*map(str, key), str(len(rows))] for key, rows in left_out.groupby(SET)],
+            len(SET),
+        ),
     ]
-    parts += ["## Time per output token", READ]
-    for what, by in (
-        ("kind of model", _mixtures(runs)),
-        ("model, GPU, precision, engine", sets),
-        ("TP degree", runs.tp.astype(str)),
-        ("requests at once", _load(runs)),
-    ):
-        parts.append(table([what, *head[1:]], _rows(runs, found, by, "TPOT")))
-    parts += ["## Time to first token", FIRST_TEXT]
-    parts.append(table(["kind of model", *head[1:]], _rows(runs, found, _mixtures(runs), "TTFT")))
-    parts.append(
-        table([head[0] or "model, GPU, precision, engine", *head[1:]], _rows(runs, found, sets, "TTFT"))
-    )
-    parts += ["## Requests per second", RATE_TEXT]
-    parts.append(table(["kind of model", *head[1:]], _rows(runs, found, _mixtures(runs), "rate")))
-    parts.append(table(["requests at once", *head[1:]], _rows(runs, found, _load(runs), "rate")))
-    reported = table(["", "reported", "fleet-v1", "proposed"], _reported())
-    parts += ["## Ranges that are reported for vLLM", REPORTED_TEXT, reported]
-    others = table(["GPU, phase", "points", "fleet-v1", "proposed"], _other_gpus(folder))
-    parts += ["## GPU types that took no part", OTHER_TEXT, others]
-    spread = table(
-        ["models", "sets", "a, time per output token", "a, requests per second"], _spread_rows(runs)
-    )
-    parts += ["## What tensor parallelism loses", SPREAD_TEXT, spread]
-    parts += ["## What is left out", LEFT_TEXT, table([*SET, "runs"], _counts(left_out), len(SET))]
-    parts += [
-        "## The proposed constants",
-        CONSTANTS_TEXT,
-        table(["constant", "fleet-v1", "proposed"], _constants(everything)),
-    ]
-    return "\n".join(part.strip("\n") + "\n" for part in parts)
+    return "\n".join(part.strip("\n") + "\n" for part in sections)
 
 
-def _counts(runs: pd.DataFrame) -> list[list[str]]:
-    return [[*map(str, key), str(len(rows))] for key, rows in runs.groupby(SET)]
+HEAD = """# Calibration: modelled and measured times
 
+Service times come from a roofline: a sum of the times that the datasheet gives, each times a slow-down. Its
+constants have two versions.
 
-def _constants(everything: Efficiency) -> list[list[str]]:
-    names = [f.name for f in dataclasses.fields(Efficiency)]
-    former = Efficiency()
-    return [
-        [f"`{name}`", _number(getattr(former, name)), _number(getattr(everything, name))]
-        for name in names
-        if getattr(former, name) != getattr(everything, name)
-    ]
+- **Version 1** made `fleet-v0`, `fleet-v1` and the seasons drawn from them. Its slow-downs are the same for all
+  GPU types, and were fitted to runs on H100 and H200. Those sets keep their numbers. What is known of them: an
+  H200 or B200 is too slow, an L40S or A100 too fast, relative to an H100; TP over PCIe is too fast by far. They
+  also take a fixed context for all workloads.
+- **Version 2** is used by imported traces. Each GPU type has slow-downs of its own, by precision and phase, and
+  its own all-reduces at TP 2, 4 and 8 (`fleetgym/data/gpu_rates.csv`). They are fitted to operators that NVIDIA
+  timed (`aiconfigurator-core`, Apache-2.0). What an engine adds was fitted to measured runs of vLLM, SGLang and
+  TensorRT-LLM.
 
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3g}"
-
-
-HEAD = """# Calibration: predicted and measured times
-
-How well does the roofline of `fleetgym.hardware.performance.roofline` predict models and GPUs that it was not fitted
-to? This page is written in ten CPU seconds by
+This page is written in half a CPU minute by
 
     python -m tools.check_calibration FOLDER
 
-where FOLDER holds `silicon_e2e.csv`, derived from the measured runs of ai-dynamo/aiconfigurator (Apache-2.0), and
-`helix_layer_ms.csv`, from Thesys-lab/Helix-ASPLOS25 (Apache-2.0). Neither file ships with the package.
+where FOLDER holds `silicon_e2e.csv` and `helix_layer_ms.csv`, derived from ai-dynamo/aiconfigurator and
+Thesys-lab/Helix-ASPLOS25 (both Apache-2.0). *Held out* means: each pair of model and GPU type is predicted by
+constants that the other pairs gave."""
+GPU_TEXT = """Modelled over measured operators, medians by GPU type relative to the H100's. A point is a step of 1
+to 128 sequences of 1,024 or 4,096 tokens, or a prompt of 512 to 8,192. *Near*: the share of points within 30 % of
+their GPU's median, and by TP 1, 2, 4, 8. Nine models, five of them dense, at 16 and 8 bits; gpt-oss at 4."""
+ENGINE_TEXT = """Mean absolute error, and in brackets the median of modelled over measured. Version 1 was fitted to
+these very runs. Mixtures stay uncertain: the same model on the same GPU type takes 1.5 to 2 times as long with one
+engine as with another, and a plan does not know its engine. The first token of a mixture also waits for prompts of
+others."""
+RATE_TEXT = """A plan rests on the highest rate of requests. Over {n} deployments and lengths that were run at
+three or more loads, modelled over measured, held out, is {low:.2f} (p10), {middle:.2f} (median) and {high:.2f}
+(p90)."""
+OTHER_TEXT = """Helix timed all layers of LLaMA-30B and Llama-2-70B at 16 bits on one GPU, with an engine of 2024.
+Its GPU types were not measured by NVIDIA: the nearest one's slow-downs stand in, as for every GPU type that is not
+in the table above. Plans call these *extrapolated*."""
+SPREAD_TEXT = """How much slower than the model of `fleetgym.hardware.performance.replica`, which [Coral's
+reproduction](reproduce-coral.md) uses, are n GPUs, as n^-a? The slope is taken within runs of one set, lengths and
+load. The 95 % interval resamples sets. H100 and H200 with NVLink."""
+LEFT_TEXT = """Sets of runs of which one would need more than the GPU's datasheet has: their prompts were cached,
+or their cache has 8 bits.
+One more set is left out: an engine that took 30 ms a step at any load."""
 
-Four sets of constants are compared. *fleet-v1*: those of the stored instances, `Efficiency()`. They were fitted to
-these very runs. *plans*: `PLANNING`, by which imported traces are planned. *fleet-v1's form, held out*: the same
-formula, fitted anew without the pair of model and GPU that it predicts. *proposed, held out*: `NEXT`'s formula,
-fitted likewise.
 
-`NEXT` is proposed for the next version of the catalogue. The stored instances of `fleet-v0` and `fleet-v1` keep their
-numbers."""
-CHANGE = """## What would change our verdict
-
-- **More pairs.** Nine pairs of model and GPU were measured, all on H100 and H200. Another GPU could move every figure.
-- **One engine.** The same mixture on the same GPU differs by a factor of 1.5 to 2 between engines. A calibration by
-  engine would bring mixtures nearer; a plan does not know its engine.
-- **First tokens under load.** The runs send all requests at once and again when one ends. Their first tokens wait for
-  the prompts of others, which depends on the client. Runs with Poisson arrivals would allow a judgement."""
-READ = """Each cell has the mean absolute error, and in brackets the median of predicted over measured. Below 1 the
-model is too fast."""
-FIRST_TEXT = f"""Runs with at most {ALONE} requests at once, so that a prompt hardly waits for others. With more,
-the measured time holds the queue of the benchmark's client, which no replica has by itself."""
-RATE_TEXT = """Predicted over measured requests per second, where a replica serves as many requests at once as the run
-did, or as many as its memory holds."""
-REPORTED_TEXT = """These ranges stand in the project's list of work. Their runs are not at hand: model, GPU and TP are
-known, lengths and load are not. 1,024 tokens in, 256 out, and 1 to 8 requests at once are assumed."""
-OTHER_TEXT = """Helix's measured times of all layers on one GPU, for LLaMA-30B and Llama-2-70B at 16 bits. No constant
-was fitted to them. Its engine is of 2024: per layer it spends more on the host than today's engines do."""
-SPREAD_TEXT = """How much slower than the model of `fleetgym.hardware.performance.replica` are n GPUs, as n^-a? The
-slope is taken within runs of one set, lengths and requests at once; the 95 % interval resamples the sets. With a = 0
-the model has it right. These are H100 and H200 with NVLink; nodes without it were not measured."""
-LEFT_TEXT = """Sets of runs of which one would need more than the GPU's datasheet has: their prompts were cached, or
-their cache has 8 bits. One more set is left out: an engine that took 30 ms a step at any load."""
-CONSTANTS_TEXT = """Fitted to all pairs. Slow-downs are given as shares of the datasheet's rate."""
+def rates_csv(found: Mapping[str, np.ndarray]) -> bytes:
+    """Return the table of fitted rates."""
+    rows = [
+        {
+            "gpu": gpu,
+            **{name: float(f"{value:.4g}") for name, value in zip(CONSTANTS, values.tolist(), strict=True)},
+            "label": "modelled",
+            "source": "fitted to operators of aiconfigurator-core 0.12.0",
+            "licence": "Apache-2.0",
+        }
+        for gpu, values in sorted(found.items())
+    ]
+    out = io.StringIO()
+    pd.DataFrame(rows).to_csv(out, index=False, lineterminator="\n")
+    return out.getvalue().encode()
 
 
 def smoke(folder: Path) -> None:
-    """Judge a few made-up runs and layers."""
+    """Judge a few points and runs that the model in the code made."""
+    rows = [
+        (gpu, model, "fp16", tp, phase, n, tokens)
+        for gpu in ("H100", "L40S")
+        for model in ("Llama-3.1-8B", "Qwen3-32B")
+        for tp in (2, 4)
+        for phase, n, tokens in (("decode", 8, 1024), ("decode", 32, 4096), ("prefill", 1, 2048))
+    ]
+    points = pd.DataFrame(rows, columns=["gpu", "model", "precision", "tp", "phase", "batch", "tokens"])
+    points.assign(ms=1.0).to_csv(folder / "operators.csv", index=False)
+    known = read_operators(folder / "operators.csv")
+    rates = [[getattr(gpu_rates.rates(gpu), name) for name in CONSTANTS] for gpu in points.gpu]
+    points.assign(ms=1e3 * (design(known) * rates).sum(axis=1)).to_csv(folder / "operators.csv", index=False)
     rows = [
         (name, system, "bf16", "vllm", "1", 1, tensor, n, 1000, 200)
         for name, tensor in (("meta-llama/Llama-3.1-8B-Instruct", 1), ("openai/gpt-oss-120b", 4))
@@ -431,31 +648,35 @@ def smoke(folder: Path) -> None:
     ]
     frame = pd.DataFrame(layers, columns=["model", "machine", "phase", "tokens", "ms_per_layer"])
     frame.to_csv(folder / "helix_layer_ms.csv", index=False)
-    main([str(folder), "--out", str(folder / "page.md")])
-
-
-#: A host that is the limit at any load says nothing about the GPU.
-SLOW_HOST = ("Llama-3.1-8B", "sglang")
-
-
-def chosen_runs(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the runs that are judged, and those that are left out."""
-    runs = read_runs(path)
-    slow = (runs.name == SLOW_HOST[0]) & (runs.backend == SLOW_HOST[1])
-    good = runs.possible & ~slow
-    return runs[good].reset_index(drop=True), runs[~good].reset_index(drop=True)
+    main([str(folder), "--operators", str(folder / "operators.csv"), "--out", str(folder / "page.md")])
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Judge, write the page, and print the constants that follow from all pairs."""
-    parser = program(__doc__, writes="docs/calibration.md.", takes="Ten CPU seconds.", smoke=smoke)
+    """Fit if asked, judge, and write the page."""
+    parser = program(__doc__, writes="docs/calibration.md.", takes="Half a CPU minute.", smoke=smoke)
     parser.add_argument("folder", type=Path, help="folder with silicon_e2e.csv and helix_layer_ms.csv")
+    parser.add_argument("--operators", type=Path, default=OPERATORS)
+    parser.add_argument("--fit", action="store_true", help=f"write {RATES} anew, and write no page")
     parser.add_argument("--out", type=Path, default=Path("docs/calibration.md"))
     options = parser.parse_args(argv)
-    runs, left_out = chosen_runs(options.folder / "silicon_e2e.csv")
-    everything = fitted_to(runs, np.ones(len(runs), dtype=bool), FITTED)
-    print("fitted to all:", {n: f"{getattr(everything, n):.3g}" for n in (*FITTED, *FIRST_FITTED)})
-    write_atomically(options.out, page(runs, left_out, options.folder, NEXT).encode())
+    points = read_operators(options.operators)
+    matrix = design(points)
+    if options.fit:
+        write_atomically(RATES, rates_csv(fit_all(points, matrix)))
+        gpu_rates.measured_rates.cache_clear()
+        gpu_rates.rates.cache_clear()
+    runs = read_runs(options.folder / "silicon_e2e.csv")
+    chosen, left_out = (runs[runs.possible == possible].reset_index(drop=True) for possible in (True, False))
+    kind = mixtures(chosen)
+    for name, of in (("DENSE", ~kind), ("MIXTURE", kind)):
+        engine = fit_engine(chosen[of])
+        print(f"{name} =", {n: float(f"{v:.3g}") for n, v in dataclasses.asdict(engine).items()})
+    if options.fit:
+        print(f"wrote {RATES}: now write these constants into fleetgym/hardware/performance/gpu_rates.py")
+        return
+    points["held"] = operators_held_out(points, matrix)
+    points["former"] = former_over_measured(points)
+    write_atomically(options.out, page(points, chosen, left_out, options.folder).encode())
     print(f"wrote {options.out}")
 
 

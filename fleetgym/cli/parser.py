@@ -150,6 +150,7 @@ def _add_planning(verb: options.AddVerb) -> None:
     p.add_argument(
         "--running", metavar="FILE", help="JSON of what runs now, as of plan --json: what to add and release"
     )
+    p.add_argument("--out", metavar="FILE", help="also write the plan as JSON, for simulate --plan")
     p.add_argument(
         "--growth", type=growth, metavar="3x", help="multiply demand by this factor; 1x,2x,4x: a table"
     )
@@ -187,10 +188,12 @@ def _add_playing(verb: options.AddVerb) -> None:
         "simulate",
         "simulate one window of an agent's episode, request by request, against the closed form",
         "  fleetgym simulate fleet-v0/dev/ou-s-001 --agent agh --window 96\n"
-        "  fleetgym simulate fleet-v0/dev/drop-m-001 --agent agh-rolling --law pareto --plot misses.png",
+        "  fleetgym simulate fleet-v0/dev/drop-m-001 --agent agh-rolling --law pareto --plot misses.png\n"
+        "  fleetgym simulate day.json --plan plan.json",
     )
     p.add_argument("instance", help="id or file")
-    p.add_argument("--agent", default="agh", help=options.AGENT_HELP + " (default: agh)")
+    p.add_argument("--agent", help=options.AGENT_HELP + " (default: agh)")
+    p.add_argument("--plan", metavar="FILE", help="JSON of `plan --json`: hold its fleet, no agent plays")
     options.add_scenario(p)
     p.add_argument(
         "--window", type=of(q.NUMBER), help="number of the window (default: the one with most arrivals)"

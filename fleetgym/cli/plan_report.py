@@ -217,7 +217,13 @@ def describe_plan(instance: Instance, facts: dict[str, Any], details: bool = Fal
             f"{instance.id}: plan of {agent} for {planned_demand(facts)}"
             + (", which it is given here and forecasts when it plays" if plays else "")
         ),
-        "\n".join([f"buy\n{_fleet(instance, facts, numbers, details)}", *_limits(instance, numbers)]),
+        "\n".join(
+            [
+                f"buy\n{_fleet(instance, facts, numbers, details)}",
+                *_limits(instance, numbers),
+                *_extrapolated(instance, facts),
+            ]
+        ),
     ]
     if facts["switch"] is not None:
         parts.append(_switch_words(instance, facts))
@@ -494,6 +500,13 @@ def _limits(instance: Instance, numbers: dict[str, str]) -> list[str]:
         for label, limit in told.items()
         if limit is not None
     ]
+
+
+def _extrapolated(instance: Instance, facts: dict[str, Any]) -> list[str]:
+    """Return the GPU types in a plan of which nothing was measured."""
+    known = () if instance.stated is None else instance.stated.extrapolated
+    held = {pool["gpu_type"] for pool in facts["gpus"].values() if pool["held"]}
+    return [f"{gpu}: times are extrapolated, nothing was measured on it" for gpu in known if gpu in held]
 
 
 def _costs(facts: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ from fleetgym.cli.named import instance_name
 from fleetgym.cli.output import tell
 from fleetgym.cli.pictures import check_picture
 from fleetgym.cli.progress import ProgressBar
+from fleetgym.files.documents import write_json
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.instance import Instance
 
@@ -41,6 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
         facts, text = _sweep(arguments, growth, instances, running)
     else:
         facts, text = _plan(arguments, instances[0], running)
+    if arguments.out is not None:
+        write_json(arguments.out, facts)
     tell(arguments, facts, text)
     return 0
 

@@ -177,18 +177,28 @@ def run(arguments: argparse.Namespace) -> int:
 
 def simulate(arguments: argparse.Namespace) -> int:
     """Simulate one window of an agent's episode."""
-    from fleetgym.capacity.simulation.window import check_window, played_windows
+    from fleetgym.capacity.running import read_running
+    from fleetgym.capacity.simulation.window import check_window, held_window, played_windows
     from fleetgym.cli.simulate_report import describe_simulation, plot_simulation, simulate_facts
     from fleetgym.evaluation.isolation.preflight import preflight
     from fleetgym.evaluation.jobs import stored_scenario
+    from fleetgym.model.library import load_instance
 
     check_picture(arguments.plot)
     instance = instance_name(arguments.instance)
     scenario = stored_scenario(instance, arguments.scenario)
-    preflight([arguments.agent])
     busiest = int(scenario.rate_rps.sum(axis=1).argmax())
-    windows = (busiest if arguments.window is None else arguments.window,)
-    (played,) = played_windows(instance, arguments.agent, arguments.scenario, windows, arguments.seed)
+    window = busiest if arguments.window is None else arguments.window
+    if arguments.plan is None:
+        player = arguments.agent or "agh"
+        preflight([player])
+        (played,) = played_windows(instance, player, arguments.scenario, (window,), arguments.seed)
+    elif arguments.agent is not None:
+        raise FleetgymError("--plan holds the fleet of a plan, and --agent plays: give one of them")
+    else:
+        player = f"the fleet of {arguments.plan}"
+        fleet = read_running(arguments.plan, load_instance(instance))
+        played = held_window(instance, fleet, arguments.scenario, window)
     verdict = check_window(
         played,
         law=arguments.law,
@@ -197,10 +207,10 @@ def simulate(arguments: argparse.Namespace) -> int:
         min_replications=min(8, arguments.replications),
         max_replications=arguments.replications,
     )
-    facts = {"agent": arguments.agent, **simulate_facts(verdict, arguments.law)}
+    facts = {"agent": player, **simulate_facts(verdict, arguments.law)}
     if arguments.plot is not None:
         plot_simulation(facts, arguments.plot)
-    tell(arguments, facts, describe_simulation(facts, arguments.agent, arguments.scenario))
+    tell(arguments, facts, describe_simulation(facts, player, arguments.scenario))
     return 0
 
 

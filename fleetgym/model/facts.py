@@ -128,6 +128,15 @@ class EngineLimit(Checked):
 
 @documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ReplicaMemory(Checked):
+    """The GPUs' memory for the KV cache of one replica; `kv_capacity_gb` counts as many whole mean requests as fit."""
+
+    configuration: str = spec(ID, doc="id of a configuration")
+    gb: float = spec(q.GB, doc="beside weights and reserve")
+
+
+@documented
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Commitment(Checked):
     """For how long a reserved pool is paid."""
 
@@ -158,15 +167,24 @@ class Facts(Checked):
     calendar: Calendar | None = spec(Nested(Calendar, nullable=True), None)
     lengths: LengthFacts | None = spec(Nested(LengthFacts, nullable=True), None)
     measured_steps: tuple[MeasuredStep, ...] = spec(ListOf(Nested(MeasuredStep)), ())
+    coefficients: int = spec(Integer(1, 1000), 1, doc="version of the roofline's constants")
+    extrapolated: tuple[str, ...] = spec(
+        ListOf(ID), (), doc="GPU types of which nothing was measured: another's slow-downs stand in"
+    )
     engine_limits: tuple[EngineLimit, ...] = spec(
         ListOf(Nested(EngineLimit), 0, 4096), (), doc="configurations without one are limited by memory"
     )
+    memory: tuple[ReplicaMemory, ...] = spec(ListOf(Nested(ReplicaMemory), 0, 4096), ())
     commitments: tuple[Commitment, ...] = spec(ListOf(Nested(Commitment), 0, 256), ())
 
     def engine_limit(self, configuration: str) -> int | None:
         """Return the requests that an engine may serve at once; None where memory alone is the limit."""
         found = {limit.configuration: limit.requests for limit in self.engine_limits}
         return found.get(configuration)
+
+    def memory_gb(self, configuration: str) -> float | None:
+        """Return the KV memory of a replica's GPUs; None where nothing is stated."""
+        return {each.configuration: each.gb for each in self.memory}.get(configuration)
 
     def commitment_days(self, pool: str) -> int | None:
         """Return for how many days a reserved pool is paid; None where no term was given."""

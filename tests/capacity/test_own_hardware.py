@@ -79,7 +79,7 @@ def test_concurrency_is_the_most_that_fits(tail: float) -> None:
         model=catalog.model("Llama-3.1-8B"), gpu=catalog.gpu("L40S"), precision="fp16", tensor_parallel=1
     )
     options = roofline.RooflineOptions(
-        context_limit=int(inputs.max()) + 400, held=held, max_num_seqs=10_000, efficiency=roofline.PLANNING
+        context_limit=int(inputs.max()) + 400, held=held, max_num_seqs=10_000, coefficients=2
     )
     found = roofline.capacity(deployment, options)
     memory = roofline.kv_capacity_gb(deployment, options) * 1e9
@@ -164,7 +164,7 @@ def test_whole_nodes_are_rented(hour: Path) -> None:
         several = 8 // alone.tensor_parallel
         assert filled.uses[0].gpus == 8
         assert filled.max_concurrency == several * alone.max_concurrency
-        assert filled.compute_tflops == pytest.approx(several * alone.compute_tflops)
+        assert filled.compute_tflops == pytest.approx(several * alone.compute_tflops, rel=1e-5)
         assert filled.kv_capacity_gb == pytest.approx(several * alone.kv_capacity_gb, rel=1e-5)
         assert filled.id.endswith(f"x{several}")
     np.testing.assert_array_equal(

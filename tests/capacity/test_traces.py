@@ -410,7 +410,7 @@ def test_more_than_any_fleet_serves(hour: Path) -> None:
     with pytest.raises(
         FleetgymError, match=r"are more than 10000 replicas .* lower --scale, or give other --models"
     ):
-        import_trace(hour, scale=1e6, **SMALL)
+        import_trace(hour, scale=1e6, **{**SMALL, "models": ["Llama-3.1-70B"]})
 
 
 @pytest.mark.parametrize("limit", [0.0, -1.0, math.nan, math.inf, 1e7])

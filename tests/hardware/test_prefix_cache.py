@@ -50,7 +50,11 @@ def test_hits_save_prefill_and_no_memory(counted: Path) -> None:
     found, old = with_hits.instance.performance, without.instance.performance
     for name in ("prefill_s", "service_s", "delay_s", "work_tflop"):
         new, whole = getattr(found, name), getattr(old, name)
-        np.testing.assert_allclose(new.per_input_token, share * whole.per_input_token, rtol=1e-5)
+        if name == "work_tflop":
+            np.testing.assert_allclose(new.per_input_token, share * whole.per_input_token, rtol=1e-5)
+        else:  # what is computed reads what the cache holds: attention falls by less
+            assert (share * whole.per_input_token < new.per_input_token).all()
+            assert (new.per_input_token < 1.1 * share * whole.per_input_token).all()
         np.testing.assert_allclose(new.per_output_token, whole.per_output_token)
         np.testing.assert_allclose(new.base, whole.base)
     for one, other in zip(with_hits.instance.configurations, without.instance.configurations, strict=True):
@@ -75,11 +79,8 @@ def test_a_share_of_ones_own(counted: Path) -> None:
     """It takes the place of what the trace says, and both are told."""
     half = import_trace(counted, prefix_hit=0.5, **SMALL).instance
     whole = import_trace(counted, prefix_hit=0.0, **SMALL).instance
-    np.testing.assert_allclose(
-        half.performance.prefill_s.per_input_token,
-        0.5 * whole.performance.prefill_s.per_input_token,
-        rtol=1e-5,
-    )
+    saved = half.performance.prefill_s.per_input_token / whole.performance.prefill_s.per_input_token
+    assert ((saved > 0.5) & (saved < 0.55)).all()
     assert "assumed, as given: 0.5 of every prompt" in half.provenance["prefix cache"]
     assert "KV memory holds every prompt whole" in half.provenance["prefix cache"]
     everything = import_trace(counted, prefix_hit=1.0, **SMALL).instance

@@ -99,6 +99,31 @@ def played_windows(
     return [found[window] for window in windows]
 
 
+def held_window(instance: str, fleet: np.ndarray, scenario: int = 0, window: int = 0) -> PlayedWindow:
+    """Return a window of a stored scenario in which a fleet serves that was running before.
+
+    Parameters
+    ----------
+    instance : str
+        Id or path.
+    fleet : ndarray of int, shape (C,)
+        Replicas that are held.
+    scenario, window : int
+        Which day, and which of its windows.
+
+    Returns
+    -------
+    PlayedWindow
+    """
+    problem, drawn = load_instance(instance), stored_scenario(instance, scenario)
+    if not 0 <= window < problem.num_windows:
+        raise FleetgymError(f"{instance} has windows 0 to {problem.num_windows - 1}; got {window}")
+    model, conditions = window_model(problem), Conditions.of(drawn, window)
+    state = model.initial_state()
+    state.replicas[:, 0] = fleet
+    return PlayedWindow(problem, window, conditions, model.step(state, fleet, conditions, model.new_router()))
+
+
 # -- the fleet that serves in a window
 
 
@@ -128,7 +153,13 @@ def window_fleet(
     instance, result, s = played.instance, played.result, played.snapshot
     columns = np.flatnonzero((result.serving > 0) & (result.routing.sum(axis=0) > 0.0))
     rows = np.flatnonzero((played.conditions.rate_rps > 0.0) & (result.routing.sum(axis=1) > 1e-9))
-    pools = [_pool(instance, int(c), int(result.serving[c])) for c in columns]
+    memory_gb = [_stated_gb(instance, int(c)) for c in columns]
+    pools = [
+        _pool(instance, int(c), int(result.serving[c]), gb) for c, gb in zip(columns, memory_gb, strict=True)
+    ]
+    # A request grows while it generates: on average over its stay it holds half of its output. Without the GPUs'
+    # memory, an instance reserves room for whole requests.
+    grown = 0.5 if memory_gb and None not in memory_gb else 1.0
     # Families without a queue give no service time: there a request holds its memory for its delay.
     holding_s = np.where(s.service_s > 0.0, s.service_s, s.delay_s)
     workloads = []
@@ -144,17 +175,22 @@ def window_fleet(
                 law=law,
                 prefill_s=s.prefill_s[i, columns],
                 input_tokens=int(np.ceil(w.input_tokens * played.conditions.input_scale[i])),
-                output_tokens=int(np.ceil(w.output_tokens * played.conditions.output_scale[i])),
+                output_tokens=int(np.ceil(grown * w.output_tokens * played.conditions.output_scale[i])),
                 ttft_slo_s=np.inf if w.ttft_slo_s is None else w.ttft_slo_s,
             )
         )
     return pools, workloads, result.routing[np.ix_(rows, columns)], rows
 
 
-def _pool(instance: Instance, c: int, replicas: int) -> Pool:
+def _stated_gb(instance: Instance, c: int) -> float | None:
+    return None if instance.stated is None else instance.stated.memory_gb(instance.configurations[c].id)
+
+
+def _pool(instance: Instance, c: int, replicas: int, memory_gb: float | None) -> Pool:
     configuration = instance.configurations[c]
     per_token = configuration.kv_gb_per_token
-    tokens = None if per_token <= 0.0 else min(10**12, int(configuration.kv_capacity_gb / per_token))
+    capacity_gb = configuration.kv_capacity_gb if memory_gb is None else memory_gb
+    tokens = None if per_token <= 0.0 else min(10**12, int(capacity_gb / per_token))
     return Pool(
         name=configuration.id, replicas=replicas, slots=configuration.max_concurrency, kv_tokens=tokens
     )

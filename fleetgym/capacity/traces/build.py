@@ -32,6 +32,7 @@ from fleetgym.files.errors import FleetgymError
 from fleetgym.files.quantities import PENALTY
 from fleetgym.files.schema import to_jsonable
 from fleetgym.hardware.configurations.homogeneous import Column
+from fleetgym.hardware.performance import gpu_rates, roofline
 from fleetgym.hardware.performance.held import DEVIATIONS
 from fleetgym.model.facts import (
     Calendar,
@@ -41,6 +42,7 @@ from fleetgym.model.facts import (
     LengthFacts,
     LengthQuantile,
     MeasuredStep,
+    ReplicaMemory,
 )
 from fleetgym.model.instance import INSTANCE_FORMAT, Instance
 
@@ -106,10 +108,16 @@ def build(
     data["facts"] = to_jsonable(facts)
     data["provenance"] = _provenance(given, facts, words, source, prices)
     most = largest_load(relaxed, peak * rate, cap)
-    note = (
-        f"all GPUs together bear {100 * most:.0f} % of the p99 demand (SLOs kept): raise max_gpus or --caps"
-    )
-    return Instance.from_dict(data), (note,) if most < 1.0 else ()
+    notes = [
+        f"{gpu}: nothing was measured on this GPU type; its times are extrapolated from the {like}'s"
+        for gpu in facts.extrapolated
+        for like in [gpu_rates.stands_in(gpu)]
+    ]
+    if most < 1.0:
+        notes.append(
+            f"all GPUs together bear {100 * most:.0f} % of the p99 demand (SLOs kept): raise max_gpus or --caps"
+        )
+    return Instance.from_dict(data), tuple(notes)
 
 
 # -- how much of it, and what it costs to fail
@@ -242,10 +250,17 @@ def _facts(given: Given, columns: Sequence[Column]) -> Facts:
             MeasuredStep(model=model, gpu=gpu, precision=precision, tensor_parallel=degree)
             for model, gpu, precision, degree in given.steps
         ),
+        coefficients=ENGINE.coefficients,
+        extrapolated=tuple(
+            gpu for gpu in dict.fromkeys(offer.gpu for offer in offers) if gpu_rates.is_extrapolated(gpu)
+        ),
         engine_limits=tuple(
             EngineLimit(configuration=c.configuration.id, requests=c.engine_limit)
             for c in columns
             if c.engine_limit is not None
+        ),
+        memory=tuple(
+            ReplicaMemory(configuration=c.configuration.id, gb=float(six(_memory_gb(c)))) for c in columns
         ),
         commitments=tuple(
             Commitment(pool=pool, days=offer.term_days)
@@ -253,6 +268,13 @@ def _facts(given: Given, columns: Sequence[Column]) -> Facts:
             if offer.market == "reserved"
         ),
     )
+
+
+def _memory_gb(column: Column) -> float:
+    """Return the memory that weights and reserve leave on the GPUs of a replica, or of a node full of replicas."""
+    gpus = sum(use.gpus for use in column.configuration.uses)
+    several = max(1, gpus // column.deployment.gpus)
+    return several * roofline.kv_capacity_gb(column.deployment, ENGINE)
 
 
 # -- the facts in words, for people
@@ -264,12 +286,15 @@ def _length_words(lengths: LengthFacts) -> str:
     return f"input + output tokens at most {listed} of the requests; {share}"
 
 
-def _performance_words(steps: Sequence[MeasuredStep]) -> str:
+def _performance_words(facts: Facts) -> str:
     text = (
-        "modelled: roofline calibrated on measured request rates "
-        "(fleetgym.hardware.performance.roofline.PLANNING)"
+        f"modelled: roofline fitted to measured operators, version {facts.coefficients} of the coefficients"
     )
-    named = ", ".join(f"{s.model} on {s.gpu} at {s.precision}, TP {s.tensor_parallel}" for s in steps)
+    if facts.extrapolated:
+        text += f"; extrapolated: {', '.join(facts.extrapolated)}"
+    named = ", ".join(
+        f"{s.model} on {s.gpu} at {s.precision}, TP {s.tensor_parallel}" for s in facts.measured_steps
+    )
     return f"{text}; measured, as given: {named}" if named else text
 
 
@@ -285,7 +310,7 @@ def _provenance(given: Given, facts: Facts, penalty: str, source: str, prices: s
         "lengths": _length_words(facts.lengths),
         "arrivals": "measured in the trace: variance / mean of counts in 10 s, within windows",
         "prefix cache": _prefix_words(found),
-        "performance": _performance_words(facts.measured_steps),
+        "performance": _performance_words(facts),
         "KV memory": f"modelled: sequences at once hold what the requests of the trace hold on average while they are "
         f"served, and {DEVIATIONS:g} standard deviations of it fit; the memory of an instance is counted in whole "
         f"requests; the longest request has {context:,} tokens; assumed: a cache of 16 bit, 90 % of the memory "

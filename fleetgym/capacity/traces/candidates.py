@@ -42,9 +42,7 @@ _LONGEST_PREFILL = 0.8  # of the TTFT SLO, as in the families
 TOLERANCE = 1e-6
 
 #: The engine of a plan; between nodes, Ethernet of 100 Gbit/s is assumed.
-ENGINE = roofline.RooflineOptions(
-    efficiency=roofline.PLANNING, measured="ignore", network_s=1e-4, network_gb_per_s=12.5
-)
+ENGINE = roofline.RooflineOptions(coefficients=2, network_s=1e-4, network_gb_per_s=12.5)
 _ANY_CAPACITY = Capacity(
     compute_tflops=1.0, kv_capacity_gb=1.0, kv_gb_per_token=1.0, max_concurrency=1, label=""
 )

@@ -23,7 +23,7 @@ from fleetgym.hardware.catalog import GpuType
 from fleetgym.hardware.model_config import OwnModel, read_model
 from fleetgym.hardware.performance import roofline
 from fleetgym.hardware.performance.coefficients import Deployment
-from fleetgym.hardware.performance.roofline import PLANNING, StepTime
+from fleetgym.hardware.performance.roofline import REFERENCE_CONTEXT, RooflineOptions, StepTime
 
 #: How strongly a fit holds on to the roofline where rows say nothing: as a row of so small a weight.
 _HOLD = 0.03
@@ -318,31 +318,37 @@ def fit_step(deployment: Deployment, rows: Sequence[Measurement]) -> tuple[StepT
     """
     from scipy.optimize import lsq_linear
 
-    start = roofline._roofline(deployment, PLANNING, float(np.median([r.concurrency for r in rows])))
+    batch = float(np.median([r.concurrency for r in rows]))
+    start = roofline.step_time(deployment, RooflineOptions(coefficients=2), batch)
     parts = ("base_s", "context_s", "sequence_s", "prefill_s", "first_base_s", "first_token_s", "prompt_s")
     design: list[np.ndarray] = []
     for row in rows:
-        n, out = row.concurrency, row.output_tokens
-        context = (row.input_tokens + out / 2.0) / roofline._REFERENCE_CONTEXT
-        token = np.array([1.0, n * context, n, 0.0, 0.0, 0.0, 0.0])
-        others = np.array([0.0, 0.0, 0.0, (n - 1) * row.input_tokens, 0.0, 0.0, n - 1])
-        first = np.array([0.0, 0.0, 0.0, 0.0, 1.0, row.input_tokens, 0.0])
+        n, tokens, out = row.concurrency, float(row.input_tokens), row.output_tokens
+        context = (tokens + out / 2.0) / REFERENCE_CONTEXT
+        among_s = start.prefill_s * tokens + start.attention_s * tokens**2
+        alone_s = start.first_token_s * tokens + start.first_attention_s * tokens**2
+        token = np.array(
+            [start.base_s, n * context * start.context_s, n * start.sequence_s, 0.0, 0.0, 0.0, 0.0]
+        )
+        others = np.array([0.0, 0.0, 0.0, (n - 1) * among_s, 0.0, 0.0, (n - 1) * start.prompt_s])
+        first = np.array([0.0, 0.0, 0.0, 0.0, start.first_base_s, alone_s, 0.0])
         if row.request_s is not None:
             design.append((first + others + out * token) / row.request_s)
         if row.tpot_s is not None:
             design.append((token + others / out) / row.tpot_s)
         if row.ttft_s is not None and n <= 4:  # later, requests wait for one another
             design.append(first / row.ttft_s)
-    values = np.array([getattr(start, name) for name in parts])
-    matrix = np.array(design).reshape(-1, len(parts)) * values
+    matrix = np.array(design).reshape(-1, len(parts))
     hold = _HOLD * np.eye(len(parts))
     found = lsq_linear(
         np.vstack([matrix, hold]),
         np.append(np.ones(len(matrix)), np.full(len(parts), _HOLD)),
         bounds=(0.0, np.inf),
     )
+    factors = dict(zip(parts, found.x.tolist(), strict=True))
+    factors |= {"attention_s": factors["prefill_s"], "first_attention_s": factors["first_token_s"]}
     step = dataclasses.replace(
-        start, label="measured", **dict(zip(parts, (found.x * values).tolist(), strict=True))
+        start, label="measured", **{name: factor * getattr(start, name) for name, factor in factors.items()}
     )
     errors = np.abs(matrix @ found.x - 1.0) if len(matrix) else np.zeros(1)
     return step, errors

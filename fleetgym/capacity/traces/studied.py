@@ -120,6 +120,11 @@ def _check_known(instance: Instance) -> None:
                 f"the instance has {', '.join(sorted(names))}, which the catalogue lacks: give the {option} of which "
                 "it was made again"
             )
+    if instance.stated is not None and instance.stated.coefficients != ENGINE.coefficients:
+        raise FleetgymError(
+            f"the instance's times are of version {instance.stated.coefficients} of the coefficients, and this study "
+            f"would use version {ENGINE.coefficients}: import the trace again"
+        )
     if instance.stated is not None and instance.stated.measured_steps and not _STEPS.get():
         raise FleetgymError(
             "the instance was made of measured times: give the --profile of which it was made again"

@@ -4,14 +4,17 @@ One decoding step of n sequences with mean context L takes
 
     t(n, L) = base + context n L/8192 + sequence n        seconds per output token and sequence,
 
-and each token of a prompt takes ``prefill`` seconds from everybody. The constants come from a fit to measured
-runs where `fleetgym.hardware.catalog.iteration_fits` has one for the model, GPU, precision and TP degree, otherwise
-from the datasheet: weights and KV cache at the memory bandwidth, tokens at the tensor rate and the link
-between GPUs, and a fixed time per layer, each with an `Efficiency`. They were fitted to 1,130 measured times per
-output token on H100 and H200 (TP 1 to 8, five models; ``tools/calibrate_roofline.py`` of commit b96ac88): mean
-absolute error 23 %, median 13 %; dense models 16 % and 8 %. The time to first token is a second fit, to 98 runs
-with at most four requests at once, so it is a little pessimistic: mean 18 %, median 11 % for dense models, but 36 % and
-38 % for mixtures of experts. Other GPUs are extrapolated: nothing was measured on them here.
+and each token of a prompt takes ``prefill`` seconds from everybody. The constants have versions:
+
+1. Those of ``fleet-v0``, ``fleet-v1`` and the studies. A fit to measured runs where
+   `fleetgym.hardware.catalog.iteration_fits` has one for the model, GPU, precision and TP degree; otherwise the
+   datasheet, each of its rates times an `Efficiency` that is the same for all GPU types. These were fitted to
+   1,130 measured times per output token on H100 and H200 (``tools/calibrate_roofline.py`` of commit b96ac88). Over
+   GPU types they are wrong by a trend: an L40S is too fast and a B200 too slow, relative to an H100.
+2. Those of imported traces: `fleetgym.hardware.performance.gpu_rates`, fitted to measured operators by GPU type,
+   precision and phase, and to measured runs of engines.
+
+``docs/calibration.md`` compares both with measurements.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from typing import Literal
 
 from fleetgym.files.errors import UnknownNameError
 from fleetgym.hardware.catalog import WEIGHT_BYTES, IterationFit, iteration_fits
+from fleetgym.hardware.performance import gpu_rates
 from fleetgym.hardware.performance.coefficients import (
     Capacity,
     Coefficients,
@@ -30,9 +34,9 @@ from fleetgym.hardware.performance.coefficients import (
     PairPerformance,
     Requests,
 )
+from fleetgym.hardware.performance.gpu_rates import REFERENCE_CONTEXT, kv_gb_per_token, weight_gb_read
 from fleetgym.hardware.performance.held import DEVIATIONS, HeldTokens
 
-_REFERENCE_CONTEXT = 8192.0
 _WORST_FIT = 0.15  # mean absolute relative error
 _SLOW_HOST = 3.0
 _MOST_HELD = 2**16
@@ -40,7 +44,7 @@ _MOST_HELD = 2**16
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Efficiency:
-    """How far measured serving stays behind the datasheet; the defaults are the calibrated values."""
+    """How far measured serving stays behind the datasheet, in version 1; the defaults are the calibrated values."""
 
     bandwidth_weights: float = 0.909  # at its bound of 1/1.1
     bandwidth_kv: float = 0.952  # at its bound of 1/1.05
@@ -51,55 +55,7 @@ class Efficiency:
     first_token_base_s: float = 0.025  # before the first token, beside one step
     first_token_dense: float = 1.4  # a prompt alone, relative to a token among others
     first_token_mixture: float = 4.0
-    expert_batch: int = 32  # sequences whose experts are read in one step; 0: those there are
-    prompt_tensor: float | None = None  # of prompts; None: as of tokens that are generated
-    prompt_tensor_8bit: float | None = None
-    prompt_link: float | None = None
-    expert_trips: float = (
-        0.0  # of a prompt token's activations through memory, for each expert that it is sent to
-    )
-    sequence_s: float = 0.0  # of the host, per step, for each sequence in it
-    prompt_layer_s: float = 0.0  # per layer and prompt
-    layer_mixture_s: float = 0.0  # more per layer of a mixture of experts
-
-
-#: Calibrated on the highest request rates that were measured, by ``tools/check_plans.py``; for imported traces.
-PLANNING = Efficiency(
-    bandwidth_weights=1.0,
-    bandwidth_kv=1.0,
-    tensor=1.0,
-    link=math.inf,
-    layer_s=90.3e-6,
-    layer_parallel_s=0.0,
-    first_token_dense=1.05,
-    first_token_mixture=2.6,
-    expert_batch=0,
-    prompt_tensor=0.856,
-    prompt_tensor_8bit=0.519,
-    prompt_link=0.539,
-    expert_trips=40.0,
-    sequence_s=31.8e-6,
-    prompt_layer_s=71.2e-6,
-)
-
-#: Proposed for the next version of the catalogue: fitted by ``tools/check_calibration.py``, judged on unseen pairs.
-NEXT = Efficiency(
-    bandwidth_weights=0.952,
-    bandwidth_kv=0.836,
-    tensor=0.909,
-    link=0.335,
-    layer_s=68.9e-6,
-    layer_parallel_s=0.0,
-    first_token_base_s=0.0349,
-    first_token_dense=0.919,
-    first_token_mixture=1.77,
-    expert_batch=0,
-    prompt_tensor=0.87,
-    prompt_tensor_8bit=0.474,
-    prompt_link=0.621,
-    expert_trips=104.0,
-    layer_mixture_s=39.7e-6,
-)
+    expert_batch: int = 32  # sequences whose experts are read in one step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,10 +76,12 @@ class RooflineOptions:
         What sequences hold, on which concurrency rests. Without it each has `context_limit` tokens reserved.
     microbatches : int
         Micro-batches in a pipeline.
+    coefficients : {1, 2}
+        Version of the constants.
     measured : {"prefer", "ignore"}
-        Whether a fit to measured runs replaces the roofline where there is one.
+        Whether, in version 1, a fit to measured runs replaces the roofline where there is one.
     efficiency : Efficiency
-        Calibrated constants.
+        Calibrated constants of version 1.
     network_s, network_gb_per_s : float
         Time and bandwidth from one stage of a pipeline to the next, which is another node.
     steps : mapping
@@ -136,6 +94,7 @@ class RooflineOptions:
     context_limit: int = 8192
     held: HeldTokens | None = None
     microbatches: int = 8
+    coefficients: Literal[1, 2] = 1
     measured: Literal["prefer", "ignore"] = "prefer"
     efficiency: Efficiency = Efficiency()
     network_s: float = 0.0
@@ -154,8 +113,9 @@ DEFAULT = RooflineOptions()
 class StepTime:
     """Constants of a decoding step in seconds.
 
-    A prompt alone takes `first_base_s` and `first_token_s` a token. It takes `prompt_s`, and `prefill_s` a token, from
-    everybody else. `label` is ``"measured"`` for fits to measured runs, ``"modelled"`` for the roofline.
+    A prompt of h tokens alone takes ``first_base_s + first_token_s h + first_attention_s h^2``. It takes ``prompt_s +
+    prefill_s h + attention_s h^2`` from everybody else. `label` is ``"measured"`` for fits to measured runs,
+    ``"modelled"`` for the roofline, and ``"extrapolated"`` where nothing was measured on the GPU type.
     """
 
     base_s: float
@@ -166,40 +126,47 @@ class StepTime:
     first_token_s: float
     label: str
     prompt_s: float = 0.0
+    attention_s: float = 0.0
+    first_attention_s: float = 0.0
 
     def per_output_token_s(self, sequences: float, context: float) -> float:
         """Return t(n, L)."""
-        return self.base_s + sequences * (self.sequence_s + self.context_s * context / _REFERENCE_CONTEXT)
+        return self.base_s + sequences * (self.sequence_s + self.context_s * context / REFERENCE_CONTEXT)
 
 
 def step_time(
     deployment: Deployment, options: RooflineOptions = DEFAULT, batch: float | None = None
 ) -> StepTime:
-    """Return the step's constants: measured where possible, else from the roofline.
+    """Return the step's constants.
 
     Parameters
     ----------
     deployment : Deployment
         Model, GPU, precision, TP and PP. A pipeline works on 1/PP of the sequences at a time.
     options : RooflineOptions
-        Assumptions.
+        Assumptions, with the version of the constants.
     batch : float, optional
-        Sequences at once, on which depends how many experts of a mixture are read; by default
-        ``options.max_num_seqs``. Matters only where ``options.efficiency.expert_batch`` is 0.
+        Sequences at once, on which depends, in version 2, how many experts of a mixture are read; by default
+        ``options.max_num_seqs``.
 
     Returns
     -------
     StepTime
         Seconds.
     """
-    modelled = _roofline(deployment, options.efficiency, batch or options.max_num_seqs)
     stages = deployment.pipeline_parallel
-    if stages > 1:
-        modelled = _through_network(modelled, deployment, options)
     own = options.steps.get(step_key(deployment)) if stages == 1 else None
     if own is not None:
         return own
-    fit = _measured(deployment, modelled.base_s) if options.measured == "prefer" else None
+    if options.coefficients == 2:
+        modelled = _by_operators(deployment, batch or options.max_num_seqs)
+    else:
+        modelled = _roofline(deployment, options.efficiency)
+    if stages > 1:
+        modelled = _through_network(modelled, deployment, options)
+    if options.coefficients == 2 or options.measured == "ignore":
+        return modelled
+    fit = _measured(deployment, modelled.base_s)
     if fit is None:
         return modelled
     return StepTime(
@@ -210,6 +177,24 @@ def step_time(
         first_base_s=modelled.first_base_s,
         first_token_s=modelled.first_token_s,
         label="measured" if stages == 1 else "modelled",
+    )
+
+
+def _by_operators(deployment: Deployment, batch: float) -> StepTime:
+    """Return the step's constants of version 2, an engine's times included."""
+    stages, engine = deployment.pipeline_parallel, gpu_rates.engine_times(deployment.model)
+    step = gpu_rates.step_constants(deployment, max(1.0, batch / stages))
+    return StepTime(
+        base_s=step["base_s"] + engine.layer_s * deployment.model.layers,
+        context_s=step["context_s"] / stages,
+        sequence_s=(step["sequence_s"] + engine.sequence_s) / stages,
+        prefill_s=engine.prompt * (step["prefill_s"] + step["link_s"]) / stages,
+        first_base_s=engine.first_s + engine.first_prompt * step["prompt_s"],
+        first_token_s=engine.first_prompt * step["prefill_s"] + engine.first_link * step["link_s"],
+        label="extrapolated" if gpu_rates.is_extrapolated(deployment.gpu.name) else "modelled",
+        prompt_s=engine.prompt * step["prompt_s"] / stages,
+        attention_s=engine.prompt * step["attention_s"] / stages,
+        first_attention_s=engine.first_prompt * step["attention_s"],
     )
 
 
@@ -250,61 +235,35 @@ def _measured(deployment: Deployment, base_s: float) -> IterationFit | None:
     )
 
 
-def _roofline(deployment: Deployment, efficiency: Efficiency, batch: float = 0.0) -> StepTime:
-    """Return the step's constants from the datasheet and the calibrated efficiencies."""
+def _roofline(deployment: Deployment, efficiency: Efficiency) -> StepTime:
+    """Return the step's constants of version 1, from the datasheet and the calibrated efficiencies."""
     model, gpu, n = deployment.model, deployment.gpu, deployment.tensor_parallel
     stages, bandwidth = deployment.pipeline_parallel, n * gpu.bandwidth_gb_per_s
-    read_gb = _weight_gb_read(deployment, efficiency.expert_batch or max(1.0, batch / stages))
+    read_gb = weight_gb_read(deployment, efficiency.expert_batch)
     weights_s = read_gb / (bandwidth * efficiency.bandwidth_weights)
-    layer_s = efficiency.layer_s + (efficiency.layer_parallel_s if n > 1 else 0.0)
-    layers_s = model.layers * (layer_s + (efficiency.layer_mixture_s if model.experts else 0.0))
-    kv_s = kv_gb_per_token(deployment) * _REFERENCE_CONTEXT / (bandwidth * efficiency.bandwidth_kv)
+    layers_s = model.layers * (efficiency.layer_s + (efficiency.layer_parallel_s if n > 1 else 0.0))
+    kv_s = kv_gb_per_token(deployment) * REFERENCE_CONTEXT / (bandwidth * efficiency.bandwidth_kv)
     # Two all-reduces of 16-bit activations per layer, each moving 2 (n-1)/n of them.
     link_gb = 8.0 * model.layers * model.hidden * (n - 1) / n / 1e9
-
-    def computed_s(tensor: float, link: float) -> float:
-        peak = n * gpu.tflops(deployment.precision)
-        return token_tflop(deployment) / (peak * tensor) + link_gb / (gpu.peer_gb_per_s * link)
-
-    token_s = computed_s(efficiency.tensor, efficiency.link)
-    tensor = efficiency.prompt_tensor or efficiency.tensor
-    if WEIGHT_BYTES[deployment.precision] == 1.0 and efficiency.prompt_tensor_8bit:
-        tensor = efficiency.prompt_tensor_8bit
-    routed_gb = 2.0 * model.layers * model.hidden * model.experts_per_token / 1e9
-    prompt_s = computed_s(tensor, efficiency.prompt_link or efficiency.link)
-    prompt_s += efficiency.expert_trips * routed_gb / bandwidth
+    peak = n * gpu.tflops(deployment.precision)
+    token_s = token_tflop(deployment) / (peak * efficiency.tensor) + link_gb / (
+        gpu.peer_gb_per_s * efficiency.link
+    )
     alone = efficiency.first_token_mixture if model.experts else efficiency.first_token_dense
     return StepTime(
         base_s=weights_s + layers_s,
         context_s=kv_s / stages,
-        sequence_s=(token_s + efficiency.sequence_s) / stages,
-        prefill_s=prompt_s / stages,
+        sequence_s=token_s / stages,
+        prefill_s=token_s / stages,
         first_base_s=weights_s + layers_s + efficiency.first_token_base_s,
-        first_token_s=prompt_s * alone,
+        first_token_s=token_s * alone,
         label="modelled",
-        prompt_s=efficiency.prompt_layer_s * model.layers / stages,
     )
-
-
-def _weight_gb_read(deployment: Deployment, batch: float) -> float:
-    """Return the weights that a step reads: all of a dense model, of a mixture the experts in use."""
-    model = deployment.model
-    if model.experts == 0:
-        return deployment.weight_gb
-    chosen = model.experts_per_token / model.experts
-    common = max(0.0, (model.active_params_b - chosen * model.params_b) / (1.0 - chosen))
-    touched = common + (model.params_b - common) * (1.0 - (1.0 - chosen) ** batch)
-    return deployment.weight_gb * touched / model.params_b
 
 
 def token_tflop(deployment: Deployment) -> float:
     """Return the compute of one token: two operations per active parameter, in TFLOP."""
     return 2.0 * deployment.model.active_params_b / 1000.0
-
-
-def kv_gb_per_token(deployment: Deployment) -> float:
-    """Return the KV cache of one token over all GPUs; heads are repeated where TP exceeds them."""
-    return deployment.model.kv_bytes_per_token * _repeated(deployment) / 1e9
 
 
 def _repeated(deployment: Deployment) -> float:
@@ -406,12 +365,21 @@ def capacity(deployment: Deployment, options: RooflineOptions = DEFAULT) -> Capa
     bubble = options.microbatches / (options.microbatches + stages - 1)
     peak = deployment.gpus * deployment.gpu.tflops(deployment.precision)
     return Capacity(
-        compute_tflops=peak * options.efficiency.tensor * bubble,
+        compute_tflops=peak * _tensor_share(deployment, options) * bubble,
         kv_capacity_gb=kv_gb,
         kv_gb_per_token=per_token,
         max_concurrency=slots,
         label="modelled",
     )
+
+
+def _tensor_share(deployment: Deployment, options: RooflineOptions) -> float:
+    """Return the share of the tensor rate that prompts reach."""
+    if options.coefficients == 1:
+        return options.efficiency.tensor
+    rates = gpu_rates.rates(deployment.gpu.name)
+    is_8bit = WEIGHT_BYTES[deployment.precision] == 1.0
+    return min(1.0, 1.0 / (rates.prompt_tensor_8bit if is_8bit else rates.prompt_tensor))
 
 
 def pair(
@@ -460,13 +428,17 @@ def pair(
     step = step_time(deployment, options, batch)
     context = input_tokens + output_tokens / 2.0 if context_tokens is None else context_tokens
     share, token = requests.computed_share, token_tflop(deployment)
+    # The mean square of the prompts over their mean; what is computed reads what the cache holds, too.
+    square = (2.0 - share) * input_tokens * (1.0 + requests.input_cv2)
+    first_token_s = step.first_token_s + step.first_attention_s * square
+    others_token_s = step.prefill_s + step.attention_s * square
     return requests.served(
         service_s=Coefficients(
             step.first_base_s + (batch - 1.0) * step.prompt_s,
-            share * (step.first_token_s + (batch - 1.0) * step.prefill_s),
+            share * (first_token_s + (batch - 1.0) * others_token_s),
             step.per_output_token_s(batch, context),
         ),
-        prefill_s=Coefficients(step.first_base_s, share * step.first_token_s, 0.0),
+        prefill_s=Coefficients(step.first_base_s, share * first_token_s, 0.0),
         work_tflop=Coefficients(0.0, share * token, token),
         label=step.label,
     )
