@@ -38,14 +38,15 @@ def token_times(
             k = waiting.popleft()
             batch.append(k)
             ready[k] = now + step.first_base_s + step.first_token_s * inputs[k]
-            prompts += inputs[k]
+            ready[k] += step.first_attention_s * inputs[k] ** 2
+            prompts += step.prompt_s + step.prefill_s * inputs[k] + step.attention_s * inputs[k] ** 2
         generating = [k for k in batch if ready[k] <= now]
         if not generating:
             now = min(ready[k] for k in batch)
             continue
         context = sum(inputs[k] + made[k] for k in generating)
         now += step.base_s + len(batch) * step.sequence_s + context * step.context_s / 8192.0
-        now += step.prefill_s * prompts
+        now += prompts
         for k in generating:
             made[k] += 1
             if made[k] == 1:

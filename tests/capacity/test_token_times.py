@@ -22,6 +22,7 @@ from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.hardware import catalog
 from fleetgym.hardware.performance import roofline
 from fleetgym.hardware.performance.coefficients import Deployment, Requests
+from fleetgym.hardware.performance.held import HeldCounter
 
 SMALL = {"models": ["Llama-3.1-8B"], "gpus": ["L40S", "H100"]}
 
@@ -133,7 +134,6 @@ def lengths_of(inputs: np.ndarray, outputs: np.ndarray) -> Lengths:
     return Lengths(
         input_tokens=float(inputs.mean()),
         output_tokens=float(outputs.mean()),
-        computed_cv2=float(inputs.var() / inputs.mean() ** 2),
         output_values=values.astype(float),
         output_shares=counts / counts.sum(),
     )
@@ -178,6 +178,43 @@ def test_the_bound_against_a_replica_step_by_step(
     calm = calm[~np.isnan(calm)]
     assert calm.mean() < tpot_s(pair, lengths, slots)
     assert np.quantile(calm, 0.95) < tpot_s(pair, lengths, slots, 95.0)
+
+
+@pytest.mark.parametrize(("rare", "long", "gpu"), [(0.1, 20_000, "H100"), (0.04, 40_000, "H200")])
+def test_workloads_that_share_a_replica(rare: float, long: int, gpu: str) -> None:
+    """Step by step: prompts of others are those of the mixture, so a rare long request is not charged for its like."""
+    deployment = Deployment(
+        model=catalog.model("Llama-3.1-8B"), gpu=catalog.gpu(gpu), precision="fp8", tensor_parallel=1
+    )
+    rng, count, slots = np.random.default_rng(5), 9000, 24
+    is_long = rng.uniform(size=count) < rare
+    inputs = np.where(is_long, float(long), 500.0)
+    outputs = np.ceil(rng.gamma(2.0, 100.0, count)).astype(int)
+    counter = HeldCounter(2)
+    counter.add(is_long.astype(np.int64), inputs, outputs.astype(float), inputs)
+    options = roofline.RooflineOptions(
+        coefficients=2, max_num_seqs=slots, context_limit=long + 2000, held=counter.total()
+    )
+    context = options.held.context(deployment.model)
+    step = roofline.step_time(deployment, options, slots)
+    _, found = token_times(step, np.zeros(count), inputs, outputs, slots)
+    middle = slice(count // 10, 9 * count // 10)
+    for which in (False, True):
+        some = is_long[middle] == which
+        requests = Requests(
+            input_tokens=float(long if which else 500), output_tokens=200.0, error=0.04, input_cv2=0.0
+        )
+        pair = roofline.pair(deployment, requests, options, context_tokens=context, at_once=slots)
+        lengths = lengths_of(inputs[is_long == which], outputs[is_long == which])
+        per_token = np.nanmean(np.average(found[middle][some], weights=outputs[middle][some]))
+        assert 0.88 < tpot_s(pair, lengths, slots) / per_token < 1.15
+        assert pair.others_s == pytest.approx(
+            (slots - 1) * (1.0 / 200.0) * _mean_prompt_s(step, inputs), rel=0.05
+        )
+
+
+def _mean_prompt_s(step: roofline.StepTime, inputs: np.ndarray) -> float:
+    return float((step.prompt_s + step.prefill_s * inputs + step.attention_s * inputs**2).mean())
 
 
 def pairs_of(made: ImportedTrace):
@@ -264,7 +301,6 @@ def test_end_to_end_latency_is_time_to_first_token_and_the_rest() -> None:
     lengths = Lengths(
         input_tokens=1000.0,
         output_tokens=100.0,
-        computed_cv2=1.0,
         output_values=np.array([50.0, 150.0]),
         output_shares=np.array([0.5, 0.5]),
     )

@@ -273,7 +273,6 @@ def _lengths(found: TraceStatistics, i: int) -> Lengths:
     return Lengths(
         input_tokens=float(found.lengths[i, 0]),
         output_tokens=float(found.lengths[i, 1]),
-        computed_cv2=float(found.computed[i, 1]),
         output_values=found.output_values,
         output_shares=found.output_shares[i],
     )

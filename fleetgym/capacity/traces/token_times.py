@@ -29,7 +29,6 @@ class Lengths:
 
     input_tokens: float  # mean
     output_tokens: float  # mean
-    computed_cv2: float  # squared coefficient of variation of the computed prompt tokens
     output_values: np.ndarray  # (n,) ascending lengths
     output_shares: np.ndarray  # (n,) share of the requests with each
 
@@ -63,15 +62,14 @@ def tpot_s(pair: PairPerformance, lengths: Lengths, at_once: int, percentile: fl
     """
     a, b = lengths.input_tokens, lengths.output_tokens
     mean = (pair.service_s.at(a, b) - pair.prefill_s.at(a, b)) / b
-    others = (pair.service_s.per_input_token - pair.prefill_s.per_input_token) * a / b
+    others = pair.others_s
     if percentile is None or at_once <= 1 or others <= 0.0 or lengths.output_values[-1] <= 1:
         return mean
     from scipy.optimize import brentq
     from scipy.special import gammaincc
 
-    # To a request with o output tokens, the others bring (at_once - 1) o / b prompts of cv2 computed_cv2.
     several = lengths.output_values > 1  # one token has no time after the first
-    shape = (at_once - 1) * lengths.output_values[several] / b / (1.0 + lengths.computed_cv2)
+    shape = pair.others_shape * lengths.output_values[several]
     shares = lengths.output_shares[several]
 
     def exceeds(more: float) -> float:

@@ -69,7 +69,11 @@ class Capacity:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PairPerformance:
-    """How one configuration serves one workload; `label` states whether that is measured or modelled."""
+    """How one configuration serves one workload; `label` states whether that is measured or modelled.
+
+    `others_s` is the time that prompts of other requests take for each token that a request generates, and
+    `others_shape` the shape of its gamma distribution for each of these tokens.
+    """
 
     delay_s: Coefficients
     service_s: Coefficients
@@ -79,6 +83,8 @@ class PairPerformance:
     service_cv2: float = 1.0
     storage_usd: float = 0.0
     label: str = "modelled"
+    others_s: float = 0.0
+    others_shape: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

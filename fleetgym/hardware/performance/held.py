@@ -68,6 +68,16 @@ class HeldTokens:
         """Prompt tokens that are computed for each token that is generated."""
         return float((self.rate @ self.prefilling).sum() / (self.rate @ self.decoding).sum())
 
+    @property
+    def prompts_per_output(self) -> float:
+        """Prompts that come for each token that is generated."""
+        return float(self.rate.sum() / (self.rate @ self.decoding).sum())
+
+    @property
+    def squares_per_output(self) -> float:
+        """Prompt tokens that are computed, times those that each of them may read, for each token that is generated."""
+        return float((self.rate @ self.prefilling) @ self.tokens / (self.rate @ self.decoding).sum())
+
     def moments(self, model: ModelType, prompt_s: float, token_s: float) -> tuple[float, float, float]:
         """Return mean and standard deviation of the bytes that a sequence in service holds, and its mean `whole`.
 

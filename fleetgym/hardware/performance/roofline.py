@@ -303,7 +303,7 @@ def _held(
     def counted_gb(n: int) -> tuple[float, float]:
         step = step_time(deployment, options, n)
         # While a sequence generates, the prompts of the others are computed between its tokens.
-        token_s = step.per_output_token_s(n, context) + (n - 1) * step.prefill_s * held.computed_per_output
+        token_s = step.per_output_token_s(n, context) + (n - 1) * _mixed_s(step, held)
         mean, spread, whole = held.moments(deployment.model, step.first_token_s, token_s)
         total = n * mean + DEVIATIONS * n**0.5 * spread
         return total * _repeated(deployment) / 1e9, n * whole * kv_gb_per_token(deployment)
@@ -315,6 +315,12 @@ def _held(
         middle = (low + high) // 2
         low, high = (middle, high) if counted_gb(middle)[0] <= kv_gb else (low, middle)
     return min(options.max_num_seqs, low), counted_gb(low)[1]
+
+
+def _mixed_s(step: StepTime, held: HeldTokens) -> float:
+    """Return how long the prompts take that come for each token generated, in seconds."""
+    found = step.prompt_s * held.prompts_per_output + step.prefill_s * held.computed_per_output
+    return found + step.attention_s * held.squares_per_output
 
 
 def kv_capacity_gb(deployment: Deployment, options: RooflineOptions = DEFAULT) -> float:
@@ -393,7 +399,9 @@ def pair(
     """Return how a deployment serves one workload's requests, or None if it cannot.
 
     A request holds its slot while its own prompt and, in turn, those of the others in the batch are
-    processed, and then for one step per output token. Its delay is the same: waiting is the tail's matter.
+    processed, and then for one step per output token. Its delay is the same: waiting is the tail's matter. The others
+    are like itself or, in version 2, a mixture of all requests of `options.held`: they bring as many prompt tokens as
+    these do for each token that is generated.
 
     Parameters
     ----------
@@ -432,13 +440,30 @@ def pair(
     square = (2.0 - share) * input_tokens * (1.0 + requests.input_cv2)
     first_token_s = step.first_token_s + step.first_attention_s * square
     others_token_s = step.prefill_s + step.attention_s * square
-    return requests.served(
-        service_s=Coefficients(
+    if options.coefficients == 2 and options.held is not None:
+        held = options.held
+        mixed_s = _mixed_s(step, held)
+        service_s = Coefficients(
+            step.first_base_s,
+            share * first_token_s,
+            step.per_output_token_s(batch, context) + (batch - 1.0) * mixed_s,
+        )
+        prompts, each = held.prompts_per_output, held.computed_per_output
+        spread = prompts * held.squares_per_output / each**2 if each > 0.0 else 1.0
+    else:
+        service_s = Coefficients(
             step.first_base_s + (batch - 1.0) * step.prompt_s,
             share * (first_token_s + (batch - 1.0) * others_token_s),
             step.per_output_token_s(batch, context),
-        ),
+        )
+        mixed_s = (step.prompt_s + share * input_tokens * others_token_s) / output_tokens
+        prompts, spread = 1.0 / output_tokens, 1.0 + requests.input_cv2
+    found = requests.served(
+        service_s=service_s,
         prefill_s=Coefficients(step.first_base_s, share * first_token_s, 0.0),
         work_tflop=Coefficients(0.0, share * token, token),
         label=step.label,
+    )
+    return dataclasses.replace(
+        found, others_s=(batch - 1.0) * mixed_s, others_shape=(batch - 1.0) * prompts / max(1.0, spread)
     )
