@@ -1,4 +1,4 @@
-"""Print the bounds and units of every number that a file may hold, from the declarations of the fields.
+"""List the bounds and units of every number that a file may hold, from the declarations of the fields.
 
 The site shows these tables on docs/inputs.md.
 """

@@ -19,7 +19,9 @@ from fleetgym.files.schema import ID_PATTERN, Flag, Integer, shown
 from fleetgym.hardware.catalog import ModelType
 
 _FILE_BYTES = 2**20
-_SIZE, _COUNT = Integer(1, 10**7), Integer(0, 10**6)
+_SIZE, _COUNT = Integer(1, 10**8), Integer(0, 10**6)
+#: Transformers writes it for a limit that does not bind.
+_INFINITY = re.compile(r"(?<=[\[,:\s])-?Infinity(?=[\s,\]}])")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,7 +36,12 @@ class _Kind:
     experts: str = ""  # key of the number of routed experts
     expert_size: str = "moe_intermediate_size"
     expert_bias: bool = False
-    windows: str = ""  # which layers slide: "all", "even", "five of six", "late"
+    dense_size: str = "intermediate_size"  # of layers that are no mixtures
+    gates: int = 3  # matrices of a feed-forward part: two without a gate
+    gated_heads: bool = False  # queries have a gate each
+    wide_norms: bool = False  # of queries and keys, over all heads
+    mixers: str = ""  # what layers without attention do: "delta" (gated delta rule) or "mamba"
+    windows: str = ""  # which layers slide: "all", "even", "five of six", "three of four", "late"
     defaults: Mapping[str, int] = dataclasses.field(default_factory=dict)  # where the file is silent
 
 
@@ -50,6 +57,8 @@ KINDS: Mapping[str, _Kind] = MappingProxyType(
         "qwen3_moe": _Kind(
             head_norms=True, windows="late", experts="num_experts", defaults={"head_dim": 128}
         ),
+        "qwen3_vl_text": _Kind(head_norms=True, defaults={"head_dim": 128}),
+        "qwen3_vl_moe_text": _Kind(head_norms=True, experts="num_experts", defaults={"head_dim": 128}),
         "gemma": _Kind(tied=True, defaults={"head_dim": 256}),
         "gemma2": _Kind(tied=True, norms=4, windows="even", defaults={"head_dim": 256}),
         "gemma3_text": _Kind(
@@ -68,6 +77,25 @@ KINDS: Mapping[str, _Kind] = MappingProxyType(
         ),
         "deepseek_v2": _Kind(experts="n_routed_experts"),
         "deepseek_v3": _Kind(experts="n_routed_experts"),
+        "kimi_k2": _Kind(experts="n_routed_experts"),
+        "glm4_moe": _Kind(experts="n_routed_experts"),
+        "minimax_m2": _Kind(
+            wide_norms=True, experts="num_local_experts", expert_size="intermediate_size", expert_bias=False
+        ),
+        "llama4_text": _Kind(
+            experts="num_local_experts",
+            expert_size="intermediate_size",
+            dense_size="intermediate_size_mlp",
+            windows="three of four",
+        ),
+        "qwen3_next": _Kind(
+            head_norms=True,
+            gated_heads=True,
+            mixers="delta",
+            experts="num_experts",
+            defaults={"head_dim": 256},
+        ),
+        "nemotron_h": _Kind(norms=1, gates=2, mixers="mamba", experts="n_routed_experts"),
         "phi3": _Kind(windows="all"),
         "gpt_oss": _Kind(
             qkv_bias=True,
@@ -128,7 +156,7 @@ def read_model(path: str | os.PathLike[str], name: str | None = None) -> OwnMode
     (8.03, 131072.0)
     """
     try:
-        data = parse_json(read_text(path, _FILE_BYTES))
+        data = parse_json(_INFINITY.sub("null", read_text(path, _FILE_BYTES)))
         return _own_model(data, name or _name(data, Path(os.fspath(path))))
     except DataError as error:
         raise error.in_file(os.fspath(path)) from None
@@ -185,11 +213,21 @@ class _Config:
 
 @dataclasses.dataclass(frozen=True)
 class _Layer:
-    """Parameters of one layer: those of every token, of one routed expert, and what stays at 16 bit."""
+    """Parameters of a mixture: those of every token, of one routed expert, and what stays at 16 bit."""
 
     shared: int
     expert: int
     plain: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Stack:
+    """How many layers have attention, another mixer of tokens, a dense feed-forward part, and a mixture."""
+
+    attention: int
+    mixers: int
+    dense: int
+    mixed: int
 
 
 def _own_model(data: Any, name: str) -> OwnModel:
@@ -204,35 +242,48 @@ def _own_model(data: Any, name: str) -> OwnModel:
     if kind_name not in KINDS:
         raise config.fail(
             "model_type",
-            f"the layers of {shown(kind_name)} are not known{suggestion(str(kind_name), KINDS, len(KINDS))}; where "
-            "the layers are those of a known type, name that one",
+            f"the layers of {shown(kind_name)} are not known; known are {', '.join(KINDS)}. Where the layers are "
+            "those of one of them, name that one",
         )
     kind = KINDS[str(kind_name)]
     config = _Config(config.data, config.path, kind.defaults)
     hidden, layers = config.size("hidden_size"), config.size("num_hidden_layers")
     heads = config.size("num_attention_heads")
     attention, kv_bytes, kv_heads, head_dim = _attention(config, kind, hidden, heads)
-    experts = config.count(kind.experts) if kind.experts else 0
+    experts = config.count(kind.experts, 0 if kind.mixers else None) if kind.experts else 0
     chosen = config.size("num_experts_per_tok") if experts else 0
     if experts and chosen > experts:
         raise config.fail("num_experts_per_tok", f"expected at most {experts}, the experts there are")
-    mixed = _mixed_layers(config, layers) if experts else 0
-    norms = kind.norms * hidden + (2 * head_dim if kind.head_norms else 0)
-    dense_mlp = 3 * hidden * config.size("intermediate_size") if mixed < layers else 0
+    stack = _stack(config, kind, layers, experts)
+    mixed = stack.mixed
+    of_heads = 2 * head_dim if kind.head_norms or config.flag("use_qk_norm", False) else 0
+    if kind.wide_norms:
+        of_heads = head_dim * (heads + kv_heads)
+    elif kind_name == "llama4_text":
+        of_heads = 0  # they have no weights
+    norms = layers * kind.norms * hidden + stack.attention * of_heads
+    dense_mlp = kind.gates * hidden * config.size(kind.dense_size) if stack.dense else 0
+    mixer = _mixer(config, kind, hidden) if stack.mixers else 0
     layer = _mixture(config, kind, hidden, experts) if experts else _Layer(0, 0, 0)
     tied = config.flag("tie_word_embeddings", top.flag("tie_word_embeddings", kind.tied))
     embeddings = hidden * config.size("vocab_size") * (1 if tied else 2)
     common = (
         embeddings
         + hidden
-        + layers * (attention + norms)
-        + (layers - mixed) * dense_mlp
+        + norms
+        + stack.attention * attention
+        + stack.mixers * mixer
+        + stack.dense * dense_mlp
         + mixed * layer.shared
     )
     total, active = common + mixed * experts * layer.expert, common + mixed * chosen * layer.expert
     precisions = _precisions(top if top.has("quantization_config") else config, assumed)
     if config.count("num_nextn_predict_layers", 0):
         assumed.append("layers that predict further tokens are not counted")
+    if stack.mixers:
+        assumed.append(
+            f"{stack.attention} of {layers} layers hold tokens; the states of {stack.mixers} are not counted"
+        )
     window, windowed = _windows(config, kind, layers)
     if windowed:
         assumed.append(f"{windowed} of {layers} layers hold the last {window:,} tokens only")
@@ -249,11 +300,11 @@ def _own_model(data: Any, name: str) -> OwnModel:
         experts_per_token=chosen,
         max_context=config.size("max_position_embeddings"),
         weight_gb_bf16=2.0 * total / 1e9,
-        kv_bytes_per_token=float(layers * kv_bytes),
+        kv_bytes_per_token=float(stack.attention * kv_bytes),
         hybrid_attention=windowed > 0,
         window_tokens=window if windowed else 0,
         windowed_layers=windowed,
-        plain_params_b=(embeddings + layers * norms + mixed * layer.plain) / 1e9,
+        plain_params_b=(embeddings + norms + mixed * layer.plain) / 1e9,
         precisions=precisions,
         label="modelled",
         source="counted from the config.json that was given",
@@ -281,7 +332,7 @@ def _attention(config: _Config, kind: _Kind, hidden: int, heads: int) -> tuple[i
         raise config.fail("head_dim", f"is missing, and {heads} heads do not divide {hidden}")
     dim = config.size("head_dim", hidden // heads)
     own_bias = config.flag("attention_bias", False)
-    parameters = 2 * hidden * dim * (heads + kv_heads)
+    parameters = 2 * hidden * dim * (heads + kv_heads) + (hidden * dim * heads if kind.gated_heads else 0)
     if kind.qkv_bias or own_bias:
         parameters += dim * (heads + 2 * kv_heads)
     if kind.out_bias or own_bias:
@@ -289,8 +340,48 @@ def _attention(config: _Config, kind: _Kind, hidden: int, heads: int) -> tuple[i
     return parameters, 4 * kv_heads * dim, kv_heads, dim
 
 
+def _stack(config: _Config, kind: _Kind, layers: int, experts: int) -> _Stack:
+    """Return how many layers there are of each kind."""
+    if kind.mixers == "mamba":  # a layer is one thing: Mamba, attention, a feed-forward part or a mixture
+        pattern = config.data.get("hybrid_override_pattern")
+        if not isinstance(pattern, str) or len(pattern) != layers or not set(pattern) <= set("M*-E"):
+            raise config.fail("hybrid_override_pattern", f"expected {layers} of the letters M, *, - and E")
+        return _Stack(*(pattern.count(letter) for letter in "*M-E"))
+    mixed = _mixed_layers(config, layers) if experts else 0
+    attention = layers
+    if kind.mixers:
+        types = config.data.get("layer_types")
+        if types is None:
+            attention = layers // config.size("full_attention_interval")
+        elif isinstance(types, list) and len(types) == layers:
+            attention = types.count("full_attention")
+        else:
+            raise config.fail("layer_types", f"expected {layers} words")
+    return _Stack(attention, layers - attention, layers - mixed, mixed)
+
+
+def _mixer(config: _Config, kind: _Kind, hidden: int) -> int:
+    """Return the parameters of a layer's mixer of tokens that holds a state instead of tokens."""
+    if kind.mixers == "delta":
+        keys, values = config.size("linear_num_key_heads"), config.size("linear_num_value_heads")
+        key, value = (
+            keys * config.size("linear_key_head_dim"),
+            values * config.size("linear_value_head_dim"),
+        )
+        convolution = (2 * key + value) * config.size("linear_conv_kernel_dim")
+        projections = hidden * (2 * key + 2 * value + 2 * values) + value * hidden
+        return projections + convolution + 2 * values + config.size("linear_value_head_dim")
+    heads = config.size("mamba_num_heads")
+    inner = heads * config.size("mamba_head_dim")
+    states = 2 * config.size("n_groups") * config.size("ssm_state_size")
+    convolution = (inner + states) * (config.size("conv_kernel") + int(config.flag("use_conv_bias", True)))
+    return hidden * (2 * inner + states + heads) + inner * hidden + convolution + 3 * heads + inner
+
+
 def _mixed_layers(config: _Config, layers: int) -> int:
     """Return how many layers are mixtures of experts."""
+    if config.has("interleave_moe_layer_step"):
+        return layers // config.size("interleave_moe_layer_step")
     first = config.count("first_k_dense_replace", 0)
     every = config.size("decoder_sparse_step", config.size("moe_layer_freq", 1))
     dense = config.data.get("mlp_only_layers") or []
@@ -304,16 +395,26 @@ def _mixture(config: _Config, kind: _Kind, hidden: int, experts: int) -> _Layer:
     """Return the parameters of a mixture of experts."""
     size = config.size(kind.expert_size)
     bias = 2 * size + hidden if kind.expert_bias else 0
-    expert = 3 * hidden * size + bias
-    router = hidden * experts + (experts if kind.expert_bias or config.has("topk_method") else 0)
-    always = config.count("n_shared_experts", 0) * 3 * hidden * size
-    if config.has("shared_expert_intermediate_size"):
-        always += 3 * hidden * config.size("shared_expert_intermediate_size") + hidden
+    inner = config.size("moe_latent_size", hidden)  # experts may work in fewer dimensions
+    expert = kind.gates * inner * size + bias
+    corrected = config.has("topk_method") or config.flag("use_routing_bias", kind.mixers == "mamba")
+    router = hidden * experts + (experts if kind.expert_bias or corrected else 0)
+    shared_size = config.size("moe_shared_expert_intermediate_size", size)
+    always = config.count("n_shared_experts", int(config.has("interleave_moe_layer_step")))
+    always *= kind.gates * hidden * shared_size
+    always += 2 * hidden * inner if inner < hidden else 0
+    shared_expert = config.count("shared_expert_intermediate_size", 0)
+    if shared_expert:
+        always += 3 * hidden * shared_expert + hidden
     return _Layer(router + always, expert, router)
 
 
 def _windows(config: _Config, kind: _Kind, layers: int) -> tuple[int, int]:
     """Return the tokens of a sliding window, and how many layers slide."""
+    if kind.windows == "three of four":  # attention within chunks; every fourth layer reads all
+        if not config.has("attention_chunk_size"):
+            return 0, 0
+        return config.size("attention_chunk_size"), layers - layers // 4
     if not config.has("sliding_window") or not kind.windows:
         return 0, 0
     window = config.size("sliding_window")
@@ -342,6 +443,8 @@ def _precisions(config: _Config, assumed: list[str]) -> tuple[str, ...]:
     method = quantised.data.get("quant_method")
     if method == "compressed-tensors":
         bits = _compressed_bits(quantised)
+    elif method == "modelopt":
+        bits = 8 if "FP8" in str(quantised.data.get("quant_algo", "FP4")).upper() else 4
     elif method in _QUANTISED:
         bits = quantised.size("bits", _QUANTISED[method])
         if method == "bitsandbytes":

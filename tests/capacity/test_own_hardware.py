@@ -87,7 +87,9 @@ def test_concurrency_is_the_most_that_fits(tail: float) -> None:
     def needed(n: int) -> float:
         step = roofline.step_time(deployment, options, n)
         token_s = step.per_output_token_s(n, held.context(deployment.model))
-        token_s += (n - 1) * step.prefill_s * held.computed_per_output
+        prompts = 1.0 / 400.0  # for each token that is generated
+        prompt_s = step.prompt_s + step.prefill_s * inputs.mean() + step.attention_s * (inputs**2).mean()
+        token_s += (n - 1) * prompts * prompt_s
         mean, spread, _ = held.moments(deployment.model, step.first_token_s, token_s)
         return n * mean + DEVIATIONS * n**0.5 * spread
 

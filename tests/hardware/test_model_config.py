@@ -9,12 +9,18 @@ from model_configs import (
     DEEPSEEK_V3,
     GEMMA2_9B,
     GEMMA3_27B,
+    GLM_45,
     GPT_OSS_120B,
+    KIMI_K2,
+    LLAMA4_MAVERICK,
     LLAMA_70B,
+    MINIMAX_M2,
     MISTRAL_7B,
     MIXTRAL,
+    NEMOTRON_NANO,
     QWEN3_30B,
     QWEN3_235B,
+    QWEN3_NEXT,
 )
 
 from fleetgym.files.errors import DataError
@@ -32,6 +38,13 @@ CASES = [
     ("Mistral-7B", MISTRAL_7B, 7.24, 7.24, 32 * 8 * 128 * 4),
     ("Mixtral-8x7B", MIXTRAL, 46.7, 12.9, 32 * 8 * 128 * 4),
     ("gpt-oss-120b", GPT_OSS_120B, 116.8, None, 36 * 8 * 64 * 4),
+    ("Kimi-K2", KIMI_K2, 1026.4, 32.9, 61 * (512 + 64) * 2),
+    # Published: 355 with the layer that predicts further tokens, 32 without embeddings.
+    ("GLM-4.5", GLM_45, 352.8, 33.6, 92 * 8 * 128 * 4),
+    ("MiniMax-M2", MINIMAX_M2, 228.7, 11.0, 62 * 8 * 128 * 4),
+    ("Llama-4-Maverick", LLAMA4_MAVERICK, 400.7, 17.2, 48 * 8 * 128 * 4),
+    ("Qwen3-Next-80B-A3B", QWEN3_NEXT, 79.7, 3.9, 12 * 2 * 256 * 4),
+    ("Nemotron-3-Nano", NEMOTRON_NANO, 31.6, 3.6, 6 * 2 * 128 * 4),
 ]
 
 
@@ -123,6 +136,38 @@ def test_faults_name_their_place(tmp_path, change, where, says):
     assert caught.value.source.endswith("config.json")
     with pytest.raises(DataError):
         read_model(written(tmp_path, []), name="l")
+
+
+def test_layers_that_read_chunks(tmp_path):
+    """Of Llama 4, every fourth layer reads all tokens."""
+    model = read_model(written(tmp_path, LLAMA4_MAVERICK), name="l").model
+    assert (model.windowed_layers, model.window_tokens) == (36, 8192)
+    assert model.kv_bytes(100_000) == pytest.approx(8 * 128 * 4 * (12 * 100_000 + 36 * 8192))
+
+
+def test_layers_without_attention_hold_no_tokens(tmp_path):
+    """Theirs is told; a pattern must fit the number of layers."""
+    own = read_model(written(tmp_path, QWEN3_NEXT), name="q")
+    assert any("12 of 48 layers hold tokens" in text for text in own.assumed)
+    with pytest.raises(DataError, match="expected 52 of the letters"):
+        read_model(written(tmp_path, {**NEMOTRON_NANO, "hybrid_override_pattern": "M*"}), name="n")
+    latent = {**NEMOTRON_NANO, "moe_latent_size": 672}
+    assert read_model(written(tmp_path, latent), name="n").model.params_b < 12.0
+
+
+def test_a_type_that_is_not_known_gets_no_hint(tmp_path):
+    """Another architecture's name would count other layers without a word."""
+    with pytest.raises(DataError, match="are not known; known are llama, mistral") as caught:
+        read_model(written(tmp_path, {**QWEN3_NEXT, "model_type": "qwen3_5_moe"}), name="q")
+    assert "did you mean" not in caught.value.message
+
+
+def test_infinity_is_read_as_transformers_writes_it(tmp_path):
+    """A limit that does not bind; it is no number of JSON."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**LLAMA_70B, "time_step_limit": [0.0, float("inf")]}))
+    assert "Infinity" in path.read_text()
+    assert read_model(path, name="l").model.params_b == pytest.approx(70.55, rel=0.01)
 
 
 def test_mixtures_are_checked(tmp_path):

@@ -55,7 +55,10 @@ def test_hits_save_prefill_and_no_memory(counted: Path) -> None:
         else:  # what is computed reads what the cache holds: attention falls by less
             assert (share * whole.per_input_token < new.per_input_token).all()
             assert (new.per_input_token < 1.1 * share * whole.per_input_token).all()
-        np.testing.assert_allclose(new.per_output_token, whole.per_output_token)
+        if name in ("service_s", "delay_s"):  # the prompts of others are in it
+            assert (new.per_output_token < whole.per_output_token).all()
+        else:
+            np.testing.assert_allclose(new.per_output_token, whole.per_output_token)
         np.testing.assert_allclose(new.base, whole.base)
     for one, other in zip(with_hits.instance.configurations, without.instance.configurations, strict=True):
         assert one.kv_capacity_gb == pytest.approx(
