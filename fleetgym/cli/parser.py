@@ -323,6 +323,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         own.error(
             f"unrecognized arguments: {' '.join(left)}" + ("; name an agent by --agent" if is_agent else "")
         )
+    for option in ("out", "plot"):
+        if str(getattr(arguments, option, None)) == "-":
+            told = (
+                "; --json prints what machines read"
+                if "[--json]" in arguments.own_parser.format_usage()
+                else ""
+            )
+            arguments.own_parser.error(
+                f"--{option} -: expected a name; nothing is written to standard output{told}"
+            )
     if arguments.verb in _TAKING_AGENTS and os.getcwd() not in sys.path:
         # So that module:Class finds what lies here; last, so that it shadows nothing.
         sys.path.append(os.getcwd())

@@ -13,6 +13,7 @@ from fleetgym.capacity.simulation.window import (
     PlayedWindow,
     _terms_usd,
     check_window,
+    held_window,
     played_windows,
     window_fleet,
 )
@@ -42,6 +43,49 @@ def test_windows_are_those_of_the_episode(played: PlayedWindow) -> None:
     assert (later.window, earlier.window) == (20, 3)
     assert (later.result.cost_usd, earlier.result.cost_usd) == (costs[20], costs[3])
     assert [w.result.cost_usd for w in played_windows(DEV, "agh", 0, range(288))] == list(costs)
+
+
+def test_a_held_fleet_serves_as_the_agent_that_holds_it() -> None:
+    """The nominal fleet's window is that of `hold`, start-ups and all."""
+    (played,) = played_windows(DEV, "hold", 0, [96])
+    held = held_window(DEV, np.array(played.instance.nominal_fleet), 0, 96)
+    np.testing.assert_allclose(held.result.terms_usd, played.result.terms_usd, rtol=1e-12)
+    with pytest.raises(FleetgymError, match="has windows 0 to 287; got 288"):
+        held_window(DEV, np.array(played.instance.nominal_fleet), 0, 288)
+
+
+def test_the_plan_that_was_printed_is_simulated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`plan --out` and `simulate --plan`: replicas have their GPUs' memory, and long requests are not dropped."""
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{k * 0.25:.2f},{60_000 if k % 125 == 0 else 1000},200" for k in range(3000)]
+    Path("tail.csv").write_text("\n".join(["time,input_tokens,output_tokens", *rows]) + "\n")
+    Path("prices.csv").write_text("gpu,usd_per_gpu_h\nH100,3.0\n")
+    words = [
+        "import-trace",
+        "tail.csv",
+        "--models",
+        "Llama-3.1-8B",
+        "--prices",
+        "prices.csv",
+        "--slo",
+        "ttft=5",
+    ]
+    assert main([*words, "--out", "day.json"]) == 0
+    assert main(["plan", "day.json", "--days", "2", "--margin", "0.5", "--out", "plan.json"]) == 0
+    capsys.readouterr()
+    assert main(["simulate", "day.json", "--plan", "plan.json", "--replications", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    plan = json.loads(Path("plan.json").read_text())
+    assert {name: pool["replicas"] for name, pool in found["pools"].items()} == plan["fleet"]
+    for workload in found["workloads"].values():
+        assert workload["simulated"] <= workload["predicted"] + 0.02
+    facts = Instance.from_dict(json.loads(Path("day.json").read_text())).facts
+    assert facts is not None
+    for configuration in json.loads(Path("day.json").read_text())["configurations"]:
+        gpus = sum(use["gpus"] for use in configuration["uses"])
+        assert facts.memory_gb(configuration["id"]) < 70.0 * gpus
 
 
 @pytest.mark.parametrize("name", [DEV, "fleet-v0/dev/fastllm-4-4-5-001", "fleet-v0/dev/drop-s-001"])

@@ -151,12 +151,37 @@ MISTAKES = [
     (("plan", TOY, "--plot", "picture"), "ends in .png"),
     (("simulate", TOY, "--plot", "picture.bmp"), "ends in .png"),
     (("simulate", TOY, "--window", "96"), "has windows 0 to 9; got 96"),
+    (("simulate", TOY, "--plan", "p.json", "--agent", "agh"), "give one of them"),
     (("study", "layouts(rate_rps=-5)"), "rate_rps: expected requests per second above 0, got -5"),
     (("import-trace", "trace.csv", "--unpack-limit", "nan"), "from 0.001 to 1e6 GB"),
     (("import-trace", "trace.csv", "--caps", "4,8"), "the cap of all GPUs is given twice"),
     (("import-trace", "trace.csv", "--slo", "error=2"), "error: expected a number from 1e-9 to 1, got 2"),
     (("show", str(SCENARIOS)), "$.format: expected one of fleetgym-instance-1; got 'fleetgym-scenarios-1'"),
 ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("import-trace", "trace.csv"),
+        ("plan", TOY),
+        ("evaluate", "hold", "--suite", TOY),
+        ("compare", "hold", "--suite", TOY),
+        ("report", "r.jsonl"),
+        ("generate", "ou", "--size", "s"),
+        ("submit", "r.jsonl", "--agent", "hold"),
+        ("verify", "s"),
+        ("season", "draw", "2026-12", "--seed-file", "s"),
+        ("best-known", "search", TOY),
+        ("leaderboard", "."),
+    ],
+)
+def test_out_is_no_standard_output(run: Run, tmp_path: Path, words: tuple[str, ...]) -> None:
+    """No file is called -, and no work is begun."""
+    code, out, err = run(*words, "--out", "-")
+    assert (code, out) == (2, "")
+    assert "--out -: expected a name; nothing is written to standard output" in err
+    assert not (tmp_path / "-").exists()
 
 
 @pytest.mark.parametrize(("words", "message"), MISTAKES)
