@@ -582,7 +582,8 @@ Thesys-lab/Helix-ASPLOS25 (both Apache-2.0). *Held out* means: each pair of mode
 constants that the other pairs gave."""
 GPU_TEXT = """Modelled over measured operators, medians by GPU type relative to the H100's. A point is a step of 1
 to 128 sequences of 1,024 or 4,096 tokens, or a prompt of 512 to 8,192. *Near*: the share of points within 30 % of
-their GPU's median, and by TP 1, 2, 4, 8. Nine models, five of them dense, at 16 and 8 bits; gpt-oss at 4."""
+their GPU's median, and by TP 1, 2, 4, 8. Nine models, five of them dense, at 16 and 8 bits; gpt-oss at 4. Where the
+tables lack something, as 8 bits on an A100, the constants are those that fit all GPU types together."""
 ENGINE_TEXT = """Mean absolute error, and in brackets the median of modelled over measured. Version 1 was fitted to
 these very runs. Mixtures stay uncertain: the same model on the same GPU type takes 1.5 to 2 times as long with one
 engine as with another, and a plan does not know its engine. The first token of a mixture also waits for prompts of

@@ -74,7 +74,7 @@ def _workloads(instance: Instance) -> str:
             ("req/s", [number(w.rate_rps, 3) for w in found]),
             ("tokens in", [number(w.input_tokens, 0) for w in found]),
             ("out", [number(w.output_tokens, 0) for w in found]),
-            ("delay SLO s", [number(w.mean_delay_slo_s, 2) for w in found]),
+            ("delay SLO s", [number(w.delay_limit_s, 2) for w in found]),
             ("TTFT SLO s", [number(w.ttft_slo_s, 2) for w in found]),
             ("error SLO", [number(w.error_slo, 3) for w in found]),
             ("unserved USD", [f"{w.unserved_usd:.4g}" for w in found]),

@@ -77,7 +77,7 @@ def plan_facts(
                 "unserved": float(unserved[i]),
                 "miss": float(miss[i]),
                 "delay_s": _mean(routing[i], window.delay_s[i]),
-                "delay_slo_s": w.mean_delay_slo_s,
+                "delay_slo_s": w.delay_limit_s,
                 "error": _mean(routing[i], window.error[i]),
                 "error_slo": w.error_slo,
                 "slo": None if slos is None else slos[i].words,
@@ -467,7 +467,7 @@ def _routes(routing: dict[str, Any], numbers: dict[str, str]) -> str:
             ("missed %", [share(route["miss"]) for route in routes]),
             ("unserved %", [share(route["unserved"]) for route in routes]),
             ("delay s", [number(route["delay_s"], 2) for route in routes]),
-            ("SLO", [f"{route['delay_slo_s']:.4g}" for route in routes]),
+            ("SLO", [number(route["delay_slo_s"], 2) for route in routes]),
             ("error", [number(route["error"], 4) for route in routes]),
             ("SLO", [f"{route['error_slo']:.4g}" for route in routes]),
             ("routed to", [text or "nowhere" for text in to]),
@@ -492,14 +492,19 @@ def percentile_words(routing: dict[str, Any]) -> list[str]:
 
 
 def _limits(instance: Instance, numbers: dict[str, str]) -> list[str]:
-    """Return what engines are to be told, so that times per token and end-to-end latencies are kept."""
-    facts = instance.stated
-    told = {} if facts is None else {label: facts.engine_limit(name) for name, label in numbers.items()}
-    return [
-        f"{label}: for tpot and e2e, at most {limit} requests at once (in vLLM --max-num-seqs)"
-        for label, limit in told.items()
-        if limit is not None
-    ]
+    """Return what each engine is to be told: with more requests at once its tokens take longer than was planned."""
+    if instance.stated is None:
+        return []
+    found = []
+    for name, label in numbers.items():
+        configuration = instance.configurations[instance.configuration_index[name]]
+        gpus = configuration.tensor_parallel * configuration.pipeline_parallel
+        engines = max(1, _gpus_each(configuration) // gpus)
+        limit = instance.stated.engine_limit(name)
+        why = "" if limit is None else "for tpot and e2e, "
+        most = limit or configuration.max_concurrency // engines
+        found.append(f"{label}: {why}at most {most} requests at once (in vLLM --max-num-seqs)")
+    return found
 
 
 def _extrapolated(instance: Instance, facts: dict[str, Any]) -> list[str]:

@@ -31,7 +31,7 @@ def trace_facts(made: ImportedTrace, files: tuple[str, str]) -> dict[str, Any]:
                 "unserved_usd": w.unserved_usd,
                 "late_usd": w.late_usd,
                 "ttft_slo_s": w.ttft_slo_s,
-                "delay_slo_s": w.mean_delay_slo_s,
+                "delay_slo_s": w.delay_limit_s,
                 "error_slo": w.error_slo,
                 "bound_to": found.models[i],
             }
@@ -82,7 +82,7 @@ def describe_trace(made: ImportedTrace, files: tuple[str, str]) -> str:
             ("out", [number(w.output_tokens, 0) for w in workloads]),
             ("cv2", [number(value, 2) for value in cv2[:, 1]]),
             ("arrival cv2", [number(w.arrival_cv2, 2) for w in workloads]),
-            ("delay SLO s", [number(w.mean_delay_slo_s, 2) for w in workloads]),
+            ("delay SLO s", [number(w.delay_limit_s, 2) for w in workloads]),
             ("unserved USD", [f"{w.unserved_usd:.4g}" for w in workloads]),
         ]
     )

@@ -155,12 +155,12 @@ def requests_of(
         Fields of `Requests`, instead of what follows from `lengths`.
     """
     tokens_in, tokens_out, in_cv2, out_cv2 = (float(v) for v in lengths)
-    known = {"input_cv2": in_cv2, "output_cv2": out_cv2} | more
+    stored_usd = STORAGE_USD_PER_GB_H * TEXT_GB_PER_TOKEN * (tokens_in + tokens_out)
+    known = {"input_cv2": in_cv2, "output_cv2": out_cv2, "storage_usd": stored_usd} | more
     return Requests(
         input_tokens=tokens_in,
         output_tokens=tokens_out,
         error=delay.error_share(base_error, effective_params_b(model), precision),
-        storage_usd=STORAGE_USD_PER_GB_H * TEXT_GB_PER_TOKEN * (tokens_in + tokens_out),
         **known,
     )
 
@@ -225,7 +225,8 @@ def make_problem(
 
 def dear_penalties(problem: Columns, rate: np.ndarray) -> np.ndarray:
     """Return penalties so high that demand is served wherever it can be: (I,) USD per request."""
-    return np.full(len(rate), 1e4 * problem.hold_usd_per_s.max() / rate.min())
+    dearest = float(problem.hold_usd_per_s.max()) or 1e-3  # where everything is free, any price is high
+    return np.full(len(rate), 1e4 * dearest / rate.min())
 
 
 def pools_alone(

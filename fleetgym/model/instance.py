@@ -41,6 +41,9 @@ from fleetgym.model.processes import Dynamics, check_dynamics
 INSTANCE_FORMAT = "fleetgym-instance-1"
 IMPORTED = "trace-import"  # the family of instances that are made of a trace
 
+#: A bound on mean delays that bounds nothing.
+NO_LIMIT_S = 1e7
+
 _PAIR = ("workload", "configuration")
 
 
@@ -53,7 +56,9 @@ class Workload(Checked):
     rate_rps: float = spec(q.NOMINAL_RPS, doc="nominal arrivals per second: the mean of the history")
     input_tokens: float = spec(q.TOKENS, doc="nominal mean input length")
     output_tokens: float = spec(q.TOKENS, doc="nominal mean output length")
-    mean_delay_slo_s: float = spec(q.SLO_S, doc="bound on the mean delay of what is served")
+    mean_delay_slo_s: float = spec(
+        q.SLO_S, NO_LIMIT_S, doc="bound on the mean delay of what is served; absent, or 1e7: none"
+    )
     error_slo: float = spec(q.POSITIVE_SHARE, doc="bound on the mean error share of what is served")
     unserved_usd: float = spec(
         q.PENALTY_USD, doc="USD per unserved request (per unserved day if penalty_basis is day)"
@@ -62,6 +67,11 @@ class Workload(Checked):
     late_usd: float = spec(q.FEE_USD, 0.0, doc="USD per served request whose TTFT exceeds ttft_slo_s")
     ttft_slo_s: float | None = spec(q.SLO_S.or_null(), None, doc="TTFT bound; null: none")
     arrival_cv2: float = spec(q.CV2, 1.0, doc="squared coefficient of variation of interarrival times")
+
+    @property
+    def delay_limit_s(self) -> float | None:
+        """The bound on the mean delay; None if there is none."""
+        return None if self.mean_delay_slo_s >= NO_LIMIT_S else self.mean_delay_slo_s
 
 
 @documented

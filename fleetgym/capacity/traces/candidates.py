@@ -28,14 +28,12 @@ from fleetgym.hardware.performance.coefficients import (
     Capacity,
     Deployment,
     PairPerformance,
-    Performance,
     performance_table,
 )
 from fleetgym.hardware.performance.roofline import StepTime
-from fleetgym.model.instance import IMPORTED, Use
+from fleetgym.model.instance import IMPORTED, NO_LIMIT_S, Use
 
 BASE_ERROR = 0.04  # of an 8 B model at 16 bit, assumed as in FastLLM's regime
-_DELAY_ROOM = 1.3
 _DEGREES = (1, 2, 4, 8)  # of tensor parallelism
 _STAGES = (1, 2, 3, 4, 6, 8)  # nodes of one replica, at most as many as it needs
 _LONGEST_PREFILL = 0.8  # of the TTFT SLO, as in the families
@@ -172,7 +170,6 @@ def _fitting(plan: parts.SizePlan, capacity: Callable[[Deployment], Capacity | N
                         pipeline_parallel=(stages,),
                         capacity=capacity,
                         startup=homogeneous.startup_windows,
-                        storage_usd_per_gb_h=parts.STORAGE_USD_PER_GB_H,
                     )
                     if stages > 1:  # whole nodes, one stage each
                         columns = [c for c in columns if c.deployment.tensor_parallel == degrees[-1]]
@@ -262,7 +259,7 @@ def draft_instance(given: Given) -> parts.Draft:
     table = performance_table(pairs)
     at = parts.at_lengths(table, lengths)
     error_slo = six([slo.error for slo in slos])
-    delay_slo = _delay_slos(slos, table, at["delay_s"], error_slo, _distinct(plan, columns))
+    delay_slo = six([slo.delay or slo.e2e or NO_LIMIT_S for slo in slos])
     problem = parts.make_problem(plan, columns, table, at, lengths, delay_slo, error_slo, exclusive=False)
     return parts.Draft(
         plan, IMPORTED, given.days.plan, lengths, columns, problem, table, delay_slo, error_slo, found.names
@@ -297,6 +294,7 @@ def _pair(
         computed_share=min(1.0, computed_in / float(lengths[0])),
         input_cv2=computed_cv2,
         correlation=correlation,
+        storage_usd=0.0,  # nobody said what storing the text costs
     )
     context = options.held.context(model)
     return roofline.pair(column.deployment, requests, options, context_tokens=context, at_once=at_once)
@@ -318,36 +316,6 @@ def _in_time(
             f"alone takes {min(first):.2f} s on the fastest configuration, and a fifth of the SLO is for waiting"
         )
     return [p if s <= _LONGEST_PREFILL * ttft_s else None for p, s in zip(row, first, strict=True)]
-
-
-def _distinct(plan: parts.SizePlan, columns: Sequence[Column]) -> np.ndarray:
-    """Return which columns stand for a deployment: one of each, and none of spot pools. (C,) bool."""
-    steady = {f"{pool.id}-{p}" for pool in plan.pools if pool.market != "spot" for p in pool.precisions}
-    seen: set[object] = set()
-    found = []
-    for column in columns:
-        is_new = column.tier in steady and column.deployment not in seen
-        if is_new:
-            seen.add(column.deployment)
-        found.append(is_new)
-    return np.array(found)
-
-
-def _delay_slos(
-    slos: Sequence[Slo],
-    table: Performance,
-    delay_s: np.ndarray,
-    error_slo: np.ndarray,
-    distinct: np.ndarray,
-) -> np.ndarray:
-    """Return the bounds on mean delays; what is listed twice, or on spot, does not move a default one."""
-    found = []
-    for i, slo in enumerate(slos):
-        may = table.compatible[i] & (distinct if np.any(distinct & table.compatible[i]) else True)
-        good = may & (table.error[i] <= error_slo[i])
-        usual = float(np.median(delay_s[i][good if good.any() else may]))
-        found.append(slo.delay or slo.e2e or _DELAY_ROOM * usual)
-    return six(found)
 
 
 def check_slos(draft: parts.Draft, served: Allocation) -> None:

@@ -90,8 +90,7 @@ def import_trace(
     prices : path-like or sequence of Offer, optional
         A price list, see `fleetgym.capacity.traces.price_lists.read_prices`; by default the catalogue's.
     slo : str, Slo or mapping, optional
-        See `fleetgym.capacity.traces.objectives.slos_for`. Default: first token within 2 s, mean error up to 0.05,
-        mean delay up to 1.3 times the median of the configurations that are good enough.
+        See `fleetgym.capacity.traces.objectives.slos_for`. Default: first token within 2 s, mean error up to 0.05.
     models : sequence of str, optional
         Candidate models of the catalogue, as people name them.
     binds : mapping, optional
