@@ -776,7 +776,7 @@ def test_from_a_trace_to_a_plan_with_its_risk(agent: str, tmp_path: Path) -> Non
     facts = plan_facts(instance, found.plan, risk=found.risk)
     assert facts["risk"]["days"] == 100
     assert facts["cost"] > 0.0
-    assert 0.5 * facts["cost"] < facts["bound"] <= facts["cost"]
+    assert 0.4 * facts["cost"] < facts["bound"] <= facts["cost"]  # of one or two GPUs
 
 
 def test_generic_files_make_instances(tmp_path: Path) -> None:
