@@ -312,7 +312,7 @@ def _value_per_dollar(problem: Columns, marginal: np.ndarray) -> np.ndarray:
     excess = np.maximum(problem.error / problem.error_slo[:, None] - 1.0, 0.0)
     excess += np.maximum(problem.delay_s / problem.mean_delay_slo_s[:, None] - 1.0, 0.0)
     worth = np.where(problem.compatible, rate * marginal[:, None] * np.maximum(1.0 - 5.0 * excess, 0.01), 0.0)
-    return worth.max(axis=0) / problem.hold_usd_per_s
+    return worth.max(axis=0) / np.maximum(problem.hold_usd_per_s, 1e-300)
 
 
 def performance_dict(draft: Draft, keep: np.ndarray, name: str) -> dict[str, Any]:

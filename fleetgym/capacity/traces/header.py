@@ -73,11 +73,49 @@ COLUMN_NAMES = {
     ),
     "created": ("cache_creation_input_tokens", "cache_write_input_token_count"),
     "hashes": ("hash_ids",),
+    "reasoning": (
+        "reasoning_tokens",
+        "reasoning_output_tokens",
+        "thinking_tokens",
+        "completion_tokens_details.reasoning_tokens",
+        "output_tokens_details.reasoning_tokens",
+    ),
+    "total": ("total_tokens", "total_token_count", "tokens_total"),
+    "answered": (
+        "cache_hit",
+        "is_cache_hit",
+        "response_cache_hit",
+        "cached",
+        "is_cached",
+        "cached_response",
+        "cache_status",
+    ),
     "kind": (),  # of a row, where a format has others than calls of a model
 }
 _NEEDED = ("time", "input", "output")
-_SEVERAL = ("label", "model", "status", "error", "cached", "created")  # the first of the names is taken
-_NESTED = ("time", "input", "output", "model", "cached", "created")  # may be what a name ends with
+_SEVERAL = (
+    "label",
+    "model",
+    "status",
+    "error",
+    "cached",
+    "created",
+    "reasoning",
+    "total",
+    "answered",
+)  # the first
+_NESTED = (
+    "time",
+    "input",
+    "output",
+    "model",
+    "cached",
+    "created",
+    "reasoning",
+    "total",
+)  # may be what a name ends with
+#: What a user calls a column that shall not be read.
+NO_COLUMN = "none"
 
 #: Tokens of the block of a prompt that a hash stands for, by default as in Mooncake's traces.
 HASH_BLOCK = 512
@@ -223,13 +261,21 @@ class Layout:
     columns: Mapping[str, int]  # roles, as in `COLUMN_NAMES`, to numbers of columns
     unit: str | None  # of times that are numbers, where names tell it
     format: Format  # of a known program, or without a name
+    asked: frozenset[str] = frozenset()  # roles whose columns the user named
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """The columns that are not read."""
+        used = set(self.columns.values())
+        return tuple(name.strip() for k, name in enumerate(self.names) if k not in used)
 
     @property
     def has_rest(self) -> bool:
         """Whether input tokens leave out what was read from a cache, or written into it, as in Anthropic's usage."""
         cached = [self._last(role) for role in ("cached", "created") if role in self.columns]
         inputs = ("inputtokens", "inputtokencount")
-        return bool(cached) and cached[0].startswith("cache") and self._last("input") in inputs
+        rest = ("cacheread", "cachecreation", "cachewrite")
+        return bool(cached) and cached[0].startswith(rest) and self._last("input") in inputs
 
     def _last(self, role: str) -> str:
         """Return the last step of a name, plain."""
@@ -324,6 +370,8 @@ def read_layout(path: StrPath, names: Sequence[str], chosen: Mapping[str, str] |
     given = {**known.columns, **chosen}
     where = _by_name(path, names, set(given))
     for role, name in given.items():
+        if name == NO_COLUMN and role in chosen and role not in _NEEDED:
+            continue
         if name in names:
             where[role] = list(names).index(name)
         elif _plain(name) in plain:
@@ -346,6 +394,7 @@ def read_layout(path: StrPath, names: Sequence[str], chosen: Mapping[str, str] |
         columns=where,
         unit=known.unit if by_format else _unit_of(names[where["time"]])[1],
         format=known,
+        asked=frozenset(chosen),
     )
 
 

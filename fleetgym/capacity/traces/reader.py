@@ -8,6 +8,7 @@ however long the trace is.
 from __future__ import annotations
 
 import datetime
+import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -22,12 +23,17 @@ from fleetgym.capacity.traces.tables import Piece, open_table
 from fleetgym.capacity.traces.times import Times, how_written
 from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.files.quantities import PREFIX_CACHE
+from fleetgym.hardware import catalog
 
 _SPOOL_BYTES = 256 * 2**20
 _CHUNK_ROWS = 2**20
 _MOST_COUNTED = 50_000_000  # requests that rows of several stand for
 _SELDOM_RPS = 0.1
-_NUMERIC = ("time", "input", "output", "cached", "created", "count")  # columns that are numbers, or should be
+#: Columns that are numbers, or should be.
+_NUMERIC = ("time", "input", "output", "cached", "created", "count", "reasoning", "total")
+_FEWEST_COUNTED = 8  # rows of a counter
+_SHOWN = 12  # names of columns in a note
+_SAMPLED = 1000  # rows in which names of models are looked for
 
 
 class Trace:
@@ -211,6 +217,7 @@ def read_trace(
     PREFIX_CACHE.read(prefix_cache_tokens, "prefix_cache_tokens")
     table = open_table(path, unpack_gib, expected=expected_header())
     layout = read_layout(path, table.names, columns)
+    _ask_for_models(path, layout, unpack_gib)
     trace, parser, before = Trace(), None, -(2**62)
     totals: list[np.ndarray] = []
     are_whole, seen = True, 0
@@ -255,9 +262,44 @@ def read_trace(
         trace.label_name = " and ".join(named)
     trace.prefix_hits = parser.prefix_hits
     trace.read_as = layout.words
+    if layout.unused:
+        rest = len(layout.unused) - _SHOWN
+        more = f" and {rest} more" if rest > 0 else ""
+        trace.notes += (f"columns that were not read: {', '.join(layout.unused[:_SHOWN])}{more}",)
     _ask_for_unit(path, trace, parser.times, are_whole)
     _cut(path, trace, since, until, length_ns)
     return trace
+
+
+def _ask_for_models(path: StrPath, layout: Layout, unpack_gib: float | None) -> None:
+    """Refuse a trace without a column of models, of which a column that is not read names models."""
+    unused = [k for k, name in enumerate(layout.names) if name.strip() in layout.unused]
+    if "model" in layout.columns or "model" in layout.asked or not unused or not os.path.isfile(path):
+        return
+    first = next(iter(open_table(path, unpack_gib, expected=expected_header()).pieces(unused, set())), None)
+    if first is None:
+        return
+    for k in unused:
+        texts = {str(entry).strip() for entry in first.columns[k][:_SAMPLED] if isinstance(entry, str)} - {""}
+        known = sorted(text for text in texts if _is_model(text))
+        if known and 2 * len(known) >= len(texts):
+            name = layout.names[k].strip()
+            fail(
+                path,
+                1,
+                f"the column {name!r} names models, such as {known[0]!r}, and is not read: say --columns model={name}, "
+                "or --columns model=none to leave it",
+            )
+
+
+def _is_model(text: str) -> bool:
+    if not re.search(r"[A-Za-z].*\d", text):
+        return False
+    try:
+        catalog.model_named(text)
+    except FleetgymError:
+        return False
+    return True
 
 
 def _check_order(path: StrPath, piece: Piece, time_ns: np.ndarray, before: int) -> int:
@@ -297,6 +339,15 @@ def _append_totals(path: StrPath, trace: Trace, rows: np.ndarray, parser: Parser
         fail(path, "all rows", "rows that stand for several requests need at least two different times")
     step_ns = int(np.median(np.diff(stamps)))
     count = rows["count"]
+    in_time = rows[np.argsort(rows["time_ns"], kind="stable")]
+    rising = [np.diff(in_time[name]) for name in ("count", "input", "output")]
+    if len(stamps) >= _FEWEST_COUNTED and all((d >= 0).all() and (d > 0).any() for d in rising):
+        fail(
+            path,
+            "all rows",
+            f"{layout.name('count')!r} and the tokens never fall: they are counters, which tell all since a start. "
+            "Give what each row adds, as Prometheus' increase() does",
+        )
     if count.sum() > _MOST_COUNTED:
         fail(
             path,
@@ -317,7 +368,7 @@ def _append_totals(path: StrPath, trace: Trace, rows: np.ndarray, parser: Parser
     found["time_ns"] = rows["time_ns"][owner] + moments
     found["label"] = rows["label"][owner]
     trace.append(found[np.argsort(found["time_ns"], kind="stable")])
-    trace.notes = (
+    trace.notes += (
         f"a row stands for as many requests as {layout.name('count')!r} says, its tokens being their total: they are "
         f"shared evenly, and arrive at random in the {step_ns / 1e9:g} s from the row's time on",
     )

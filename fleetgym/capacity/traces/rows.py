@@ -30,6 +30,13 @@ _SUCCESS = frozenset(
     + ("default", "debug", "warning")
 )
 _MISSING = ("", "nan", "none", "null", "na", "n/a")
+#: What says that a request was turned away for there being too many.
+_TURNED_AWAY = frozenset(("429", "429.0", "rate_limited", "ratelimited", "throttled", "too many requests"))
+#: What says whether a response came from a cache, so that no GPU saw the request.
+_HIT = frozenset(("true", "1", "1.0", "yes", "hit", "semantic hit", "cache hit", "cached"))
+_NO_HIT = frozenset(
+    (*_MISSING, "false", "0", "0.0", "no", "miss", "cache miss", "bypass", "disabled", "expired", "dynamic")
+)
 
 ROW = np.dtype([("time_ns", "<i8"), ("input", "<i4"), ("output", "<i4"), ("cached", "<i4"), ("label", "<i2")])
 TOTALS = np.dtype(
@@ -135,7 +142,9 @@ class Parser:
         count = self._whole("count", "requests", _MAX_COUNT) if self.has_totals else np.ones(len(time_ns))
         most = _MAX_TOTAL if self.has_totals else MAX_TOKENS
         failed, others = self._failed(len(time_ns)), self._others(len(time_ns))
-        silent = failed | others | self._is_missing("output")
+        answered = self._answered(len(time_ns))
+        turned_away = self._turned_away(len(time_ns)) & failed
+        silent = failed | others | answered | self._is_missing("output")
         tokens_in = self._whole("input", "input tokens", most, silent)
         tokens_out = self._whole("output", "output tokens", most, silent)
         if self.layout.has_rest:
@@ -144,12 +153,13 @@ class Parser:
                 for role in ("cached", "created")
                 if role in self.layout.columns
             )
+        tokens_out = tokens_out + self._apart(tokens_in, tokens_out, most, silent)
         columns = {
             "time_ns": time_ns,
             "input": tokens_in,
             "output": tokens_out,
             "cached": self._cached(tokens_in, most, silent),
-            "label": self._labels(~failed & ~others & (tokens_out > 0)),
+            "label": self._labels(~failed & ~others & ~answered & (tokens_out > 0)),
         }
         if self.has_totals:
             columns["count"] = count
@@ -162,8 +172,10 @@ class Parser:
         empty = count == 0 if self.has_totals else np.zeros(len(time_ns), dtype=bool)
         return rows, {
             "no call": others & ~empty,
-            "failed": failed & ~others & ~empty,
-            "without output": ~failed & ~others & (tokens_out == 0) & ~empty,
+            "turned away": turned_away & ~others & ~empty,
+            "failed": failed & ~turned_away & ~others & ~empty,
+            "answered": answered & ~failed & ~others & ~empty,
+            "without output": ~failed & ~others & ~answered & (tokens_out == 0) & ~empty,
             "": empty,
         }
 
@@ -204,6 +216,50 @@ class Parser:
         if "error" in self.layout.columns:
             failed |= self._by_value("error", lambda text: text not in (*_MISSING, "false", "0", "{}"))
         return failed
+
+    def _turned_away(self, size: int) -> np.ndarray:
+        """Return which rows say that there were too many requests."""
+        if "status" not in self.layout.columns:
+            return np.zeros(size, dtype=bool)
+        return self._by_value("status", lambda text: text in _TURNED_AWAY)
+
+    def _answered(self, size: int) -> np.ndarray:
+        """Return which rows were answered by a cache of responses."""
+        if "answered" not in self.layout.columns:
+            return np.zeros(size, dtype=bool)
+        wrong = self._by_value("answered", lambda text: text not in _HIT | _NO_HIT)
+        name = self.layout.name("answered")
+        self._reject(
+            wrong,
+            "answered",
+            f"true or false, whether a cache answered (if {name!r} counts tokens of a prefix cache, say --columns "
+            f"cached={name},answered=none)",
+        )
+        return self._by_value("answered", lambda text: text in _HIT)
+
+    def _apart(
+        self, tokens_in: np.ndarray, tokens_out: np.ndarray, most: int, silent: np.ndarray
+    ) -> np.ndarray:
+        """Return the reasoning tokens that the output tokens leave out: by the total, or as the user says."""
+        if "reasoning" not in self.layout.columns:
+            return np.zeros_like(tokens_out)
+        thought = self._whole("reasoning", "reasoning tokens", most, True)
+        if "reasoning" in self.layout.asked:
+            return thought
+        if "total" in self.layout.columns:
+            total = self._whole("total", "tokens", 3 * most, True)
+            return np.where(total >= tokens_in + tokens_out + thought, thought, 0.0)
+        name, output = self.layout.name("reasoning"), self.layout.name("output")
+        if "details" not in name and np.any((thought > 0) & ~silent):  # those of details are a part
+            row = int(np.argmax((thought > 0) & ~silent))
+            self.bad.append(
+                (
+                    row,
+                    f"the tokens of {name!r} may be a part of {output!r} or not, and no total tells: say --columns "
+                    f"reasoning={name} to add them, or --columns reasoning=none if they are a part",
+                )
+            )
+        return np.zeros_like(tokens_out)
 
     def _others(self, size: int) -> np.ndarray:
         """Return which rows are no calls of a model."""

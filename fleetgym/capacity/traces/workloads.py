@@ -218,6 +218,9 @@ def _left_out(trace: Trace) -> list[str]:
     words = {
         "no call": "rows left out because they are no calls of a model: steps around one, tools",
         "failed": "requests left out because they failed, as the file says",
+        "turned away": "requests that were turned away (429): demand that is not planned for, since a retry would "
+        "count twice. If they were not sent again, raise --scale",
+        "answered": "requests left out because a cache answered them, so that no GPU saw them",
         "without output": "rows left out because they have no output tokens: failed requests, embeddings",
         "too long": "requests left out because they have more tokens than any candidate holds",
     }

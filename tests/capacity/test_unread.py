@@ -1,0 +1,128 @@
+"""Nothing unread: columns that are not used are named, and those that change the answer are read or asked about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import SHARED
+
+from fleetgym.capacity.traces import import_trace
+from fleetgym.capacity.traces.importing import ImportedTrace
+from fleetgym.files.errors import DataError
+
+OPTIONS: dict[str, Any] = {"models": ["Llama-3.1-8B"], "gpus": ["L40S"], "by": "one", "scenarios": 1}
+CASES = SHARED / "cases" / "planner-2026-11-27"
+
+
+def made(folder: Path, head: str, row: str, rows: int = 300, **options: Any) -> ImportedTrace:
+    """Import a trace whose row k is `row` formatted with k."""
+    path = folder / "trace.csv"
+    lines = [row.format(k=k, t=2.0 * k, odd=k % 2, third=k % 3) for k in range(rows)]
+    path.write_text("\n".join([head, *lines]) + "\n")
+    return import_trace(path, **{**OPTIONS, **options})
+
+
+def test_columns_that_are_not_read_are_named(tmp_path: Path) -> None:
+    """All of them, up to twelve."""
+    found = made(tmp_path, "time,input_tokens,output_tokens,user,region", "{t},100,20,u{k},eu")
+    assert "columns that were not read: user, region" in found.notes
+    many = ",".join(f"c{k}" for k in range(15))
+    found = made(tmp_path, f"time,input_tokens,output_tokens,{many}", "{t},100,20" + ",x" * 15)
+    assert any(note.endswith("c10, c11 and 3 more") for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "hit", "miss"),
+    [
+        ("cache_hit", "True", "False"),
+        ("cacheStatus", "HIT", "MISS"),
+        ("cached", "1", "0"),
+        ("is_cached", "yes", ""),
+    ],
+)
+def test_what_a_cache_answered_reaches_no_gpu(tmp_path: Path, name: str, hit: str, miss: str) -> None:
+    """Every second request is left out, and told."""
+    path = tmp_path / "trace.csv"
+    rows = [f"{2.0 * k},100,20,{hit if k % 2 else miss}" for k in range(300)]
+    path.write_text("\n".join([f"time,input_tokens,output_tokens,{name}", *rows]) + "\n")
+    found = import_trace(path, **OPTIONS)
+    assert found.statistics.requests == 150
+    assert any("a cache answered them" in note and "150 (50.0%" in note for note in found.notes)
+
+
+def test_a_column_of_hits_that_counts_tokens_is_asked_about(tmp_path: Path) -> None:
+    """With the words that help, which then do."""
+    head, row = "time,input_tokens,output_tokens,cached", "{t},100,20,64"
+    with pytest.raises(DataError, match="--columns cached=cached,answered=none"):
+        made(tmp_path, head, row)
+    found = made(tmp_path, head, row, columns={"cached": "cached", "answered": "none"})
+    assert found.statistics.prefix_hits[0] == pytest.approx(0.64)
+
+
+def test_reasoning_tokens_are_output(tmp_path: Path) -> None:
+    """By the total; without one they are asked about, and details are a part."""
+    head = "time,prompt_tokens,completion_tokens,reasoning_tokens"
+    apart = made(tmp_path, f"{head},total_tokens", "{t},100,20,500,620")
+    assert apart.statistics.output_mean[0].mean() == pytest.approx(520.0)
+    part = made(tmp_path, f"{head},total_tokens", "{t},100,520,500,620")
+    assert part.statistics.output_mean[0].mean() == pytest.approx(520.0)
+    with pytest.raises(DataError, match="--columns reasoning=reasoning_tokens to add them"):
+        made(tmp_path, head, "{t},100,20,500")
+    told = made(tmp_path, head, "{t},100,20,500", columns={"reasoning": "reasoning_tokens"})
+    assert told.statistics.output_mean[0].mean() == pytest.approx(520.0)
+    told = made(tmp_path, head, "{t},100,520,500", columns={"reasoning": "none"})
+    assert told.statistics.output_mean[0].mean() == pytest.approx(520.0)
+    details = head.replace("reasoning_tokens", "usage.completion_tokens_details.reasoning_tokens")
+    assert made(tmp_path, details, "{t},100,520,500").statistics.output_mean[0].mean() == pytest.approx(520.0)
+
+
+def test_requests_that_were_turned_away_are_told_apart(tmp_path: Path) -> None:
+    """Two thirds of the rows failed, half of these for a limit of the rate."""
+    path = tmp_path / "trace.csv"
+    rows = [f"{2.0 * k},100,20,{(200, 429, 500)[k % 3]}" for k in range(300)]
+    path.write_text("\n".join(["time,input_tokens,output_tokens,status_code", *rows]) + "\n")
+    found = import_trace(path, **OPTIONS)
+    assert found.statistics.requests == 100
+    assert sum("turned away (429)" in note and ": 100 (" in note for note in found.notes) == 1
+    assert sum("because they failed" in note and ": 100 (" in note for note in found.notes) == 1
+
+
+def test_a_column_that_names_models_is_asked_about(tmp_path: Path) -> None:
+    """Whatever it is called; a column of other words is not."""
+    head, row = "time,input_tokens,output_tokens,engine", "{t},100,20,meta-llama/Llama-3.1-70B-Instruct"
+    with pytest.raises(
+        DataError, match="the column 'engine' names models, such as 'meta-llama/Llama-3.1-70B"
+    ):
+        made(tmp_path, head, row)
+    assert made(tmp_path, head, row, columns={"model": "none"}).statistics.requests == 300
+    assert made(tmp_path, head, "{t},100,20,worker-{k}").statistics.requests == 300
+
+
+def test_counters_are_refused(tmp_path: Path) -> None:
+    """What never falls tells all since a start."""
+    head = "time,input_tokens,output_tokens,num_requests"
+    counters = "{k}00,{k}0000,{k}00,{k}0"
+    with pytest.raises(DataError, match="never fall: they are counters"):
+        made(tmp_path, head, counters, rows=20)
+    assert made(tmp_path, head, "{k}00,1{odd}000,200,1{third}", rows=20).statistics.requests > 0
+
+
+@pytest.mark.skipif(
+    not CASES.is_dir(), reason="the shared cases are not here (FLEETGYM_SHARED names the folder)"
+)
+@pytest.mark.parametrize(
+    ("name", "requests", "output"),
+    [
+        ("litellm_cache_hit.csv", 240, None),
+        ("reasoning_apart.csv", 600, 4255),
+        ("throttled_429.csv", 1431, None),
+    ],
+)
+def test_cases(name: str, requests: int, output: float | None) -> None:
+    """Requests that reach a GPU, and what they generate."""
+    found = import_trace(CASES / name, scenarios=1).statistics
+    assert found.requests == requests
+    if output is not None:
+        assert found.lengths[0, 1] == pytest.approx(output, rel=0.01)
