@@ -309,13 +309,11 @@ def _unit_of(name: str) -> tuple[str, str | None]:
     >>> _unit_of("arrival_ms"), _unit_of("startTimeUnixNano"), _unit_of("timestamps")
     (('arrival', 'ms'), ('startTime', 'ns'), ('timestamps', None))
     """
-    for word, unit in _UNIT_WORDS.items():
-        found = re.fullmatch(rf"(.+?)[\s._-]+{word}", name.strip(), re.IGNORECASE)
-        if word == "unixnano" and found is None:
-            found = re.fullmatch(r"(.+?)(?:UnixNano|_unix_nano)", name.strip())
-        if found:
-            return found[1], unit
-    return name, None
+    found = re.fullmatch(rf"(.+?)[\s._-]+({'|'.join(_UNIT_WORDS)})", name.strip(), re.IGNORECASE)
+    if found:
+        return found[1], _UNIT_WORDS[found[2].lower()]
+    found = re.fullmatch(r"(.+?)(?:UnixNano|_unix_nano)", name.strip())
+    return (found[1], "ns") if found else (name, None)
 
 
 _ROLES = list(COLUMN_NAMES)

@@ -208,30 +208,30 @@ def _model_words(own: OwnModel) -> str:
 
 def _objects(path: StrPath, kind: type[Any]) -> list[Any]:
     """Return the rows of a CSV, or the objects of a JSON file."""
+    try:
+        return [read_object(kind, row, place) for place, row in _rows(path, kind)]
+    except DataError as error:
+        raise error.in_file(path) from None
+
+
+def _rows(path: StrPath, kind: type[Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the rows of a file with their places: a line of CSV, a path of JSON."""
+    if os.fspath(path).removesuffix(".gz").endswith(".json"):
+        data = parse_json(read_text(path, SMALL_FILE_BYTES))
+        if data == []:
+            raise DataError("expected an object, or a list of at least one")
+        yield from (
+            ((f"$[{k}]", row) for k, row in enumerate(data)) if isinstance(data, list) else [("$", data)]
+        )
+        return
     fields = [f.name for f in dataclasses.fields(kind)]
     needed = [f.name for f in dataclasses.fields(kind) if f.default is dataclasses.MISSING]
-    if os.fspath(path).removesuffix(".gz").endswith(".json"):
-        try:
-            data = parse_json(read_text(path, SMALL_FILE_BYTES))
-            rows = data if isinstance(data, list) else [data]
-            if not rows:
-                raise DataError("expected an object, or a list of at least one")
-            places = [f"$[{k}]" if isinstance(data, list) else "$" for k in range(len(rows))]
-            return [read_object(kind, row, place) for row, place in zip(rows, places, strict=True)]
-        except DataError as error:
-            raise error.in_file(path) from None
-    found = []
     for line, row in csv_rows(path, fields, needed):
-        data = {
-            name: text if name in ("name", "model", "gpu", "precision") else whole(text)
-            for name, text in row.items()
-            if text
-        }
-        try:
-            found.append(read_object(kind, data, f"line {line}"))
-        except DataError as error:
-            raise error.in_file(path) from None
-    return found
+        words = ("name", "model", "gpu", "precision")
+        yield (
+            f"line {line}",
+            {name: text if name in words else whole(text) for name, text in row.items() if text},
+        )
 
 
 # -- measurements

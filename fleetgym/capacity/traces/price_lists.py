@@ -306,6 +306,10 @@ def _check_price(gpu: str, price: float, size: int, *, is_told: bool) -> None:
 # -- catalogues of clouds
 
 
+class _LeftOut(Exception):
+    """A row that makes no offer: why, and what it is of."""
+
+
 @dataclasses.dataclass(frozen=True)
 class _Layout:
     """A list whose columns are known."""
@@ -313,7 +317,7 @@ class _Layout:
     name: str
     marks: tuple[str, ...]  # columns that all must be there
     others: tuple[str, ...]  # columns that are used where they are there
-    offers: Callable[[_Row, _Tally], Iterator[tuple[Any, Offer]]]  # with what makes another row newer
+    offers: Callable[[_Row], Iterator[tuple[Any, Offer]]]  # with what makes another row newer
     joined: Callable[[Iterator[_Row]], Iterator[_Row]] = iter  # rows that belong together
 
 
@@ -323,7 +327,7 @@ def _catalogue(path: StrPath, table: Table, layout: _Layout, tally: _Tally) -> l
     best: dict[Any, tuple[Any, Offer]] = {}
     for row in layout.joined(_rows(table, wanted)):
         try:
-            for age, offer in layout.offers(row, tally):
+            for age, offer in layout.offers(row):
                 key = (offer.gpu, offer.gpus_per_node, offer.market, offer.region, offer.term_days)
                 held = best.get(key)
                 if (
@@ -334,16 +338,18 @@ def _catalogue(path: StrPath, table: Table, layout: _Layout, tally: _Tally) -> l
                     best[key] = (age, offer)
                 if held is not None:
                     tally.leave_out("because the list has a newer or cheaper one of the same kind")
+        except _LeftOut as why:
+            tally.leave_out(*why.args)
         except FleetgymError as error:
             fail(path, row.place, str(error))
     return [offer for _, offer in best.values()]
 
 
-def _machine(name: str, tally: _Tally) -> tuple[str, int] | None:
-    """Return GPU type and number of a cloud's machine; None, and told, for one without or unknown."""
+def _machine(name: str) -> tuple[str, int]:
+    """Return GPU type and number of a cloud's machine; raise `_LeftOut` for one without or unknown."""
     found = _gpus_of(name)
     if found is None:
-        tally.leave_out("of machines that are not known to have a GPU of the catalogue", name)
+        raise _LeftOut("of machines that are not known to have a GPU of the catalogue", name)
     return found
 
 
@@ -404,23 +410,19 @@ def _gpus_of(name: str) -> tuple[str, int] | None:
         return None
 
 
-def _skypilot(row: _Row, tally: _Tally) -> Iterator[tuple[Any, Offer]]:
+def _skypilot(row: _Row) -> Iterator[tuple[Any, Offer]]:
     name, count, info = row.text("AcceleratorName"), row.text("AcceleratorCount"), row.text("GpuInfo")
     if not name:
         return
     if not row.text("InstanceType"):
-        tally.leave_out("because their price lacks the machine around the GPUs", name)
-        return
+        raise _LeftOut("because their price lacks the machine around the GPUs", name)
     if not _WHOLE.fullmatch(count):
-        tally.leave_out("because they are of a part of a GPU", name)
-        return
+        raise _LeftOut("because they are of a part of a GPU", name)
     if name == "A100":  # SkyPilot's word for the smaller one, unless the row tells its memory
         name = "A100-80GB" if "81920" in info else "A100-40GB"
     form = re.search(r"PCIe|NVL\b", info)  # some sellers' rows tell it here alone
-    found = _machine(f"{name}-{form[0]}" if form and form[0].lower() not in name.lower() else name, tally)
-    if found is None:
-        return
-    machine = (found[0], int(float(count)))
+    gpu, _ = _machine(f"{name}-{form[0]}" if form and form[0].lower() not in name.lower() else name)
+    machine = (gpu, int(float(count)))
     for column, market, place in (
         ("Price", "on-demand", row.text("Region")),
         ("SpotPrice", "spot", row.text("AvailabilityZone") or row.text("Region")),
@@ -429,14 +431,11 @@ def _skypilot(row: _Row, tally: _Tally) -> Iterator[tuple[Any, Offer]]:
             yield 0, _offer(machine, usd(column, row.fields[column]), market, place)
 
 
-def _aws_spot(row: _Row, tally: _Tally) -> Iterator[tuple[Any, Offer]]:
+def _aws_spot(row: _Row) -> Iterator[tuple[Any, Offer]]:
     system = row.text("ProductDescription")
     if not system.startswith("Linux/UNIX"):
-        tally.leave_out("of another system than Linux/UNIX", system)
-        return
-    found = _machine(row.text("InstanceType"), tally)
-    if found is None:
-        return
+        raise _LeftOut("of another system than Linux/UNIX", system)
+    found = _machine(row.text("InstanceType"))
     when = row.text("Timestamp")
     if not re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d", when):
         raise FleetgymError(f"Timestamp: expected a date such as 2026-03-02T09:00:00+00:00, got {when!r}")
@@ -444,21 +443,16 @@ def _aws_spot(row: _Row, tally: _Tally) -> Iterator[tuple[Any, Offer]]:
     yield when, _offer(found, price, "spot", row.text("AvailabilityZone"))
 
 
-def _azure(row: _Row, tally: _Tally) -> Iterator[tuple[Any, Offer]]:
+def _azure(row: _Row) -> Iterator[tuple[Any, Offer]]:
     words = " ".join(row.text(name) for name in ("skuName", "meterName"))
     product, kind = row.text("productName"), row.text("type") or row.text("priceType") or "Consumption"
     if not row.text("armSkuName"):
-        tally.leave_out("because they are of no machine")
-        return
+        raise _LeftOut("because they are of no machine")
     if "Windows" in product or "Windows" in words or (product and not product.startswith("Virtual Machines")):
-        tally.leave_out("of Windows, or of something else than a virtual machine")
-        return
+        raise _LeftOut("of Windows, or of something else than a virtual machine")
     if kind not in ("Consumption", "Reservation"):
-        tally.leave_out("of another kind than Consumption and Reservation", kind)
-        return
-    found = _machine(row.text("armSkuName"), tally)
-    if found is None:
-        return
+        raise _LeftOut("of another kind than Consumption and Reservation", kind)
+    found = _machine(row.text("armSkuName"))
     if row.text("currencyCode") not in ("", "USD"):
         raise FleetgymError(f"currencyCode: prices are in USD, got {row.text('currencyCode')!r}")
     if row.text("unitOfMeasure") not in ("", "1 Hour"):
@@ -471,11 +465,9 @@ def _azure(row: _Row, tally: _Tally) -> Iterator[tuple[Any, Offer]]:
     yield row.text("effectiveStartDate"), _offer(found, price, market, row.text("armRegionName"), term)
 
 
-def _lambda(row: _Row, tally: _Tally) -> Iterator[tuple[Any, Offer]]:
-    found = _machine(row.text("instance_type.name"), tally)
-    if found is not None:
-        cents = usd("instance_type.price_cents_per_hour", row.fields["instance_type.price_cents_per_hour"])
-        yield 0, _offer(found, cents / 100.0, "on-demand", "region-1")
+def _lambda(row: _Row) -> Iterator[tuple[Any, Offer]]:
+    found, column = _machine(row.text("instance_type.name")), "instance_type.price_cents_per_hour"
+    yield 0, _offer(found, usd(column, row.fields[column]) / 100.0, "on-demand", "region-1")
 
 
 _LAYOUTS = (

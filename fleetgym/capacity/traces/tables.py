@@ -122,12 +122,11 @@ class _Csv:
         headers = {mark: tuple(_fields(head, mark)) for mark in _SEPARATORS}
         self.separator = max(headers, key=lambda mark: len(headers[mark]))  # of equals the first
         self.names = headers[self.separator]
-        self._first = Block(rest.encode(), 2)
+        if rest:
+            self._blocks = itertools.chain([Block(rest.encode(), 2)], self._blocks)
 
     def pieces(self, wanted: Sequence[int], numeric: Container[int] = ()) -> Iterator[Piece]:
         """Yield the wanted columns, all rows in order."""
-        if self._first.data:
-            yield self._piece(self._first, wanted, numeric)
         for block in self._blocks:
             yield self._piece(block, wanted, numeric)
 
