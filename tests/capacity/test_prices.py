@@ -262,6 +262,32 @@ def test_instance_types_of_lambda(tmp_path: Path) -> None:
     assert (offer.gpu, offer.gpus_per_node, offer.usd_per_gpu_h) == ("H100", 8, pytest.approx(2.99))
 
 
+def test_offers_of_vast(tmp_path: Path) -> None:
+    """Prices of machines; a bid is a spot price; what cannot be rented is told."""
+    machine = {"gpu_name": "H100 SXM", "num_gpus": 8, "dph_total": 17.6, "geolocation": "Texas, US"}
+    offers = [
+        {"id": 1, **machine, "min_bid": 8.0, "rentable": True},
+        {"id": 2, **machine, "num_gpus": 4, "rentable": False},
+        {"id": 3, **machine, "gpu_name": "GTX 1080"},
+    ]
+    found = read_prices(write(tmp_path, json.dumps({"offers": offers}), "p.json"))
+    told = [(o.gpu, o.gpus_per_node, o.market, o.region, round(o.usd_per_gpu_h, 3)) for o in found.offers]
+    assert told == [("H100", 8, "on-demand", "Texas-US", 2.2), ("H100", 8, "spot", "Texas-US", 1.0)]
+    assert any("cannot be rented now" in note for note in found.notes)
+    assert any("GTX 1080" in note for note in found.notes)
+
+
+def test_gpu_types_of_runpod(tmp_path: Path) -> None:
+    """As its GraphQL answers; a price of null is none."""
+    types = [
+        {"displayName": "H100 SXM", "securePrice": 2.69, "communityPrice": 2.39, "secureSpotPrice": 1.75},
+        {"displayName": "L40S", "securePrice": 0.86, "secureSpotPrice": None},
+    ]
+    found = read_prices(write(tmp_path, json.dumps({"data": {"gpuTypes": types}}), "p.json"))
+    told = [(o.gpu, o.market, o.usd_per_gpu_h) for o in found.offers]
+    assert told == [("H100", "on-demand", 2.69), ("H100", "spot", 1.75), ("L40S", "on-demand", 0.86)]
+
+
 def test_a_list_of_too_many_offers(tmp_path: Path) -> None:
     """The error says by what to choose."""
     rows = "".join(f"H100,2,spot,r{k}\n" for k in range(MAX_OFFERS + 1))

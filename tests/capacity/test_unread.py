@@ -10,7 +10,7 @@ from places import SHARED
 
 from fleetgym.capacity.traces import import_trace
 from fleetgym.capacity.traces.importing import ImportedTrace
-from fleetgym.files.errors import DataError
+from fleetgym.files.errors import DataError, FleetgymError
 
 OPTIONS: dict[str, Any] = {"models": ["Llama-3.1-8B"], "gpus": ["L40S"], "by": "one", "scenarios": 1}
 CASES = SHARED / "cases" / "planner-2026-11-27"
@@ -126,3 +126,11 @@ def test_cases(name: str, requests: int, output: float | None) -> None:
     assert found.requests == requests
     if output is not None:
         assert found.lengths[0, 1] == pytest.approx(output, rel=0.01)
+
+
+def test_deadlines_of_hours_are_refused_by_name(tmp_path: Path) -> None:
+    """A plan serves or drops what comes in a window; deferred work is another question."""
+    head, row = "time,input_tokens,output_tokens", "{t},100,20"
+    with pytest.raises(FleetgymError, match="ttft=86400s of workload 'all' is deferred work"):
+        made(tmp_path, head, row, slo="ttft=24h")
+    assert made(tmp_path, head, row, slo="ttft=300s").statistics.requests == 300

@@ -23,6 +23,7 @@ from fleetgym.capacity.traces.process import fit_process
 from fleetgym.capacity.traces.reader import ReadOptions, Trace, read_trace
 from fleetgym.capacity.traces.source import PACKED, StrPath, fail
 from fleetgym.capacity.traces.workloads import TraceStatistics, study
+from fleetgym.families.demand import WINDOW_S
 from fleetgym.families.text import six
 from fleetgym.files.errors import FleetgymError
 from fleetgym.files.quantities import SHARE
@@ -163,6 +164,7 @@ def import_trace(
                 source=os.fspath(path),
             )
         slos = slos_for(slo, found.names)
+        _check_deferred(slos, found.names)
         days = make_days(found, fit_process(found), extend, np.random.default_rng([seed, 0]), scale)
         if not days.scored and scenarios == 0:
             raise FleetgymError("the trace has no day of its own to store; expected at least 1 scenario")
@@ -289,6 +291,17 @@ def instance_name(trace: StrPath) -> str:
     name = Path(trace).name
     found = f"{_stem(name) or 'trace'}.json"
     return found if found != name else f"{_stem(name)}-instance.json"
+
+
+def _check_deferred(slos: Sequence[Slo], names: Sequence[str]) -> None:
+    """Refuse a first token that may come after the window of its request: a plan serves or drops within a window."""
+    for name, slo in zip(names, slos, strict=True):
+        if slo.ttft > WINDOW_S:
+            raise FleetgymError(
+                f"ttft={slo.ttft:g}s of workload {name!r} is deferred work: its window of {WINDOW_S:g} s may end "
+                "first, and a plan does not defer. Import it apart, spread over the hours in which it may run "
+                f"(its mean rate), with a ttft of at most {WINDOW_S:g}s; or leave it out"
+            )
 
 
 def id_from_name(text: str) -> str:

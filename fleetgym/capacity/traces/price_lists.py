@@ -95,8 +95,8 @@ def read_prices(path: StrPath, gpus: Sequence[str] | None = None, region: str | 
     ----------
     path : path-like
         CSV, JSON, JSON Lines or Parquet, packed or not. A list of one's own has columns as in `COLUMN_NAMES`; of
-        SkyPilot's catalogues, ``aws ec2 describe-spot-price-history``, Azure's retail prices and Lambda's instance
-        types the layouts are known.
+        SkyPilot's catalogues, ``aws ec2 describe-spot-price-history``, Azure's retail prices, Lambda's instance
+        types, Vast.ai's offers and RunPod's GPU types the layouts are known.
         Prices are in USD, and may be 0 in a list of one's own, as of GPUs that are owned.
     gpus : sequence of str, optional
         Keep these GPU types only.
@@ -470,6 +470,28 @@ def _lambda(row: _Row) -> Iterator[tuple[Any, Offer]]:
     yield 0, _offer(found, usd(column, row.fields[column]) / 100.0, "on-demand", "region-1")
 
 
+def _vast(row: _Row) -> Iterator[tuple[Any, Offer]]:
+    """Yield what a machine costs on demand, and as the least bid for it: prices are of the whole machine."""
+    name = row.text("gpu_name")
+    if row.text("rentable").lower() == "false":
+        raise _LeftOut("because they cannot be rented now", name)
+    if not _WHOLE.fullmatch(row.text("num_gpus")):
+        raise _LeftOut("because they are of a part of a GPU", name)
+    machine = _machine(name)[0], int(float(row.text("num_gpus")))
+    for column, market in (("dph_total", "on-demand"), ("min_bid", "spot")):
+        if row.text(column):
+            place = row.text("geolocation") or "region-1"
+            yield 0, _offer(machine, usd(column, row.fields[column]), market, place)
+
+
+def _runpod(row: _Row) -> Iterator[tuple[Any, Offer]]:
+    """Yield what one GPU costs in RunPod's own data centres."""
+    gpu, _ = _machine(row.text("displayName"))
+    for column, market in (("securePrice", "on-demand"), ("secureSpotPrice", "spot")):
+        if row.text(column) and usd(column, row.fields[column]) > 0.0:
+            yield 0, _offer((gpu, 1), usd(column, row.fields[column]), market, "region-1")
+
+
 _LAYOUTS = (
     _Layout(
         "a catalogue of SkyPilot",
@@ -494,4 +516,11 @@ _LAYOUTS = (
     _Layout(
         "instance types of Lambda", ("instance_type.name", "instance_type.price_cents_per_hour"), (), _lambda
     ),
+    _Layout(
+        "offers of Vast.ai",
+        ("gpu_name", "num_gpus", "dph_total"),
+        ("geolocation", "min_bid", "rentable"),
+        _vast,
+    ),
+    _Layout("GPU types of RunPod", ("displayName", "securePrice"), ("secureSpotPrice",), _runpod),
 )

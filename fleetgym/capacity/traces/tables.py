@@ -385,6 +385,8 @@ def _document_table(path: StrPath, value: Any) -> Table:
         if len(keyed) == 1 and all(isinstance(entry, dict) for entry in next(iter(keyed.values())).values()):
             ((name, under),) = keyed.items()
             return _Records(path, ((f"$.{name}.{key}", entry) for key, entry in under.items()))
+        if list(value) == ["data"] and len(keyed) == 1:  # as GraphQL answers
+            return _document_table(path, value["data"])
         held = ", ".join(repr(name) for name in value)
         fail(path, "$", f"expected one list of records, got the names {held[:200]}")
     if not isinstance(value, list):
