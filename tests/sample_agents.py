@@ -129,16 +129,47 @@ class Chatty(Good):
         return super().act(observation, info)
 
 
+def arrays_of(value, seen):
+    """Yield the arrays that public names reach from a value, each once."""
+    if id(value) in seen:
+        return
+    seen[id(value)] = value
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from arrays_of(each, seen)
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from arrays_of(each, seen)
+    elif type(value).__module__.startswith("fleetgym."):
+        for name in dir(value):
+            if not name.startswith("_") and not callable(each := getattr(value, name, None)):
+                yield from arrays_of(each, seen)
+
+
+def _is_read_only(value):
+    try:
+        value[...] = 0
+    except ValueError:
+        return True
+    return False
+
+
 class Vandal(Good):
-    """Changes everything that it is given."""
+    """Changes everything that it is given, and all that it finds from there; what is shared cannot be changed."""
 
     def act(self, observation, info):
         action = super().act(observation, info)
-        for values in (observation, info):
-            for value in values.values():
-                if isinstance(value, np.ndarray) and value.flags.writeable:
-                    value[...] = 0
-            values.clear()
+        previewed = self.view.preview_window(self.view.fleet)
+        for value in arrays_of([observation, info, self.view, self.view.snapshot(), previewed], {}):
+            if value.flags.writeable:
+                value[...] = 0
+        shared = [*arrays_of([self.view.instance, self.view.actions, self.view.late_segments], {})]
+        assert len(shared) > 20
+        assert all(_is_read_only(value) for value in shared)
+        observation.clear()
+        info.clear()
         return action
 
 

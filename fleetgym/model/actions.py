@@ -121,17 +121,21 @@ class ActionSpace:
 
     @functools.cached_property
     def nvec(self) -> np.ndarray:
-        """Number of options of each slot: int64 (slots,)."""
+        """Number of options of each slot: int64 (slots,), read-only."""
         sizes = []
         for slot, members in zip(self.instance.slots, self.instance.slot_members, strict=True):
             configuration = self.instance.configurations[members[0]]
             sizes.append(1 + (len(members) if slot.exclusive else configuration.max_replicas))
-        return np.array(sizes, dtype=np.int64)
+        nvec = np.array(sizes, dtype=np.int64)
+        nvec.setflags(write=False)
+        return nvec
 
     @functools.cached_property
     def offsets(self) -> np.ndarray:
-        """Where each slot's options begin in the flat mask: int64 (slots,)."""
-        return np.concatenate(([0], np.cumsum(self.nvec)[:-1]))
+        """Where each slot's options begin in the flat mask: int64 (slots,), read-only."""
+        offsets = np.concatenate(([0], np.cumsum(self.nvec)[:-1]))
+        offsets.setflags(write=False)
+        return offsets
 
     @functools.cached_property
     def _limits(self) -> np.ndarray:

@@ -121,9 +121,11 @@ def test_prints_do_not_break_the_protocol() -> None:
 
 
 def test_a_vandal_harms_nobody_but_itself() -> None:
-    """An agent that overwrites observation and info changes neither the episode nor its record."""
-    vandal, good = (run_job(Job(agent(name), TOY, 0), "never") for name in ("Vandal", "Good"))
+    """An agent that overwrites whatever public names reach changes neither the episode nor its record, nor the next."""
+    good, vandal, after = (run_job(Job(agent(name), TOY, 0), "never") for name in ("Good", "Vandal", "Good"))
+    assert vandal.failure is None
     assert (vandal.costs, vandal.miss_share) == (good.costs, good.miss_share)
+    assert after.to_line() == good.to_line()
 
 
 def test_every_episode_has_a_fresh_agent_and_a_dead_one_is_replaced() -> None:
