@@ -265,6 +265,26 @@ def model(name: str) -> ModelType:
     return _models()[name]
 
 
+#: Models whose weights are published in 4 bit, and the billions of parameters that stay at 16: all but the experts'.
+_PUBLISHED_IN_4_BIT = {"gpt-oss-20b": 1.8, "gpt-oss-120b": 2.1}
+
+
+def published(name: str) -> ModelType:
+    """Return the facts about a model as it is served: in the precision of its published weights.
+
+    The generators of stored sets take `model`, which knows sizes alone.
+
+    Examples
+    --------
+    >>> round(published("gpt-oss-120b").weight_gb("int4"), 1), published("Llama-3.1-8B").precisions
+    (61.5, ())
+    """
+    found = model(name)
+    if name not in _PUBLISHED_IN_4_BIT or name in _OWN.get()[1]:
+        return found
+    return dataclasses.replace(found, precisions=("int4",), plain_params_b=_PUBLISHED_IN_4_BIT[name])
+
+
 def model_named(name: str) -> str:
     """Return the model behind a name that people, hubs or clouds use.
 

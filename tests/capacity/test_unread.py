@@ -134,3 +134,11 @@ def test_deadlines_of_hours_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(FleetgymError, match="ttft=86400s of workload 'all' is deferred work"):
         made(tmp_path, head, row, slo="ttft=24h")
     assert made(tmp_path, head, row, slo="ttft=300s").statistics.requests == 300
+
+
+def test_models_published_in_4_bit_are_served_so(tmp_path: Path) -> None:
+    """gpt-oss-120b runs on one GPU of 80 GB."""
+    head, row = "time,input_tokens,output_tokens", "{t},100,20"
+    found = made(tmp_path, head, row, models=["gpt-oss-120b"], gpus=["H100"])
+    assert {c.id.split(":")[0].rpartition("-")[2] for c in found.instance.configurations} == {"int4"}
+    assert min(sum(use.gpus for use in c.uses) for c in found.instance.configurations) == 1

@@ -120,7 +120,7 @@ def _candidates(models: Sequence[str] | None, own: Sequence[str | None]) -> tupl
     if models is None:
         models = named if named and None not in own else [*named, *DEFAULT_MODELS]
     for name in models:
-        catalog.model(name)
+        catalog.published(name)
     missing = [name for name in named if name not in models]
     if missing:
         raise FleetgymError(
@@ -131,7 +131,7 @@ def _candidates(models: Sequence[str] | None, own: Sequence[str | None]) -> tupl
 
 
 def _size_plan(names: tuple[str, ...], offers: Sequence[Offer], models: tuple[str, ...]) -> parts.SizePlan:
-    four_bits = ("int4",) if any("int4" in catalog.model(name).precisions for name in models) else ()
+    four_bits = ("int4",) if any("int4" in catalog.published(name).precisions for name in models) else ()
     pools = tuple(
         PricedPool(
             name=name,
@@ -160,7 +160,7 @@ def _fitting(plan: parts.SizePlan, capacity: Callable[[Deployment], Capacity | N
                 id=f"{pool.id}-{precision}", gpu=gpu, precision=precision, tensor_parallel=degrees
             )
             for name in plan.models:
-                model = catalog.model(name)
+                model = catalog.published(name)
                 if model.precisions and precision not in model.precisions:
                     continue
                 for stages in _STAGES:

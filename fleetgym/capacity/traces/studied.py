@@ -136,7 +136,7 @@ def _profile(instance: Instance, c: int) -> Profile:
     tier = next(t for t in instance.tiers if t.id == configuration.uses[0].tier)
     pool = next(p for p in instance.pools if p.id == tier.pool)
     deployment = Deployment(
-        model=catalog.model(configuration.model),
+        model=catalog.published(configuration.model),
         gpu=catalog.gpu(pool.gpu_type),
         precision=tier.precision,
         tensor_parallel=configuration.tensor_parallel,
