@@ -17,6 +17,9 @@ from fleetgym.model.planning import Plan
 _MUCH_MISSED = 0.02
 _CHANCE = 1.645  # standard errors: what one in twenty seeds exceeds
 _WIDTH = 80
+_HOURS_A_MONTH = 24.0 * 365.25 / 12.0
+#: Terms that somebody is paid; the others are penalties, which a plan weighs against them.
+_CASH = ("rental", "startup", "model_storage", "data_storage")
 #: Branch and bound nodes for a window's lower bound.
 BOUND_NODES = 200
 
@@ -428,7 +431,10 @@ def _fleet(instance: Instance, facts: dict[str, Any], numbers: dict[str, str], d
     when = (
         "at first" if facts["risk_of"] == "agent" else "all day" if abs(hours - 24.0) < 1e-9 else "throughout"
     )
-    text = f"{table}\n" + _wrap(f"{short_fleet(facts['gpus'])}: rent {number(rent, 2)} USD/h, {when}")
+    long = ""
+    if when == "all day":
+        long = f": {number(24.0 * rent, 0)} USD a day, {number(_HOURS_A_MONTH * rent, 0)} a month"
+    text = f"{table}\n" + _wrap(f"{short_fleet(facts['gpus'])}: rent {number(rent, 2)} USD/h, {when}{long}")
     if details:
         held = ", ".join(f"{pool} {g['held']}/{g['cap']}" for pool, g in facts["gpus"].items() if g["held"])
         text += "\n" + _wrap(f"held of the most to be had: {held or 'none'}")
@@ -541,6 +547,11 @@ def describe_risk(risk: dict[str, Any], hours: float, what: str, details: bool) 
         ["unserved %", *(share(risk["unserved_share"][m]) for m in measures)],
     ]
     terms = ", ".join(f"{name} {number(usd, 2)}" for name, usd in risk["terms_usd"].items() if usd >= 5e-3)
+    cash = sum(usd for name, usd in risk["terms_usd"].items() if name in _CASH)
+    penalties = sum(risk["terms_usd"].values()) - cash
     drawn = f"{risk['days']} generated {'days' if day == 'day' else 'episodes'}, seed {risk['seed']}"
     table = f"risk: {what}\n{align([drawn, 'mean', 'P95', 'worst decile'], rows)}"
+    table += "\n" + _wrap(
+        f"the mean is {number(cash, 2)} in cash and {number(penalties, 2)} of penalties for what is unserved or late"
+    )
     return table + ("\n" + _wrap(f"mean by term: {terms or 'nothing'}") if details else "")
