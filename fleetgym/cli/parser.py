@@ -19,7 +19,7 @@ from fleetgym.cli import (
     submissions,
     trace_options,
 )
-from fleetgym.cli.words import growth, margin, of, share
+from fleetgym.cli.words import growth, margin, of, prices, share
 from fleetgym.files import quantities as q
 from fleetgym.runtime.programs import Parser
 from fleetgym.runtime.version import __version__
@@ -153,6 +153,12 @@ def _add_planning(verb: options.AddVerb) -> None:
     p.add_argument("--out", metavar="FILE", help="also write the plan as JSON, for simulate --plan")
     p.add_argument(
         "--growth", type=growth, metavar="3x", help="multiply demand by this factor; 1x,2x,4x: a table"
+    )
+    p.add_argument(
+        "--price",
+        type=prices,
+        metavar="H100=2.10",
+        help="plan with other prices, in USD per GPU and hour: of a GPU type's on-demand pools, or of a pool",
     )
     p.add_argument(
         "--schedule",

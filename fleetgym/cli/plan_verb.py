@@ -24,8 +24,8 @@ def run(arguments: argparse.Namespace) -> int:
     FleetgymError
         For options of which one would have no effect beside another.
     """
-    from fleetgym.capacity.growth import grown
     from fleetgym.capacity.running import read_running
+    from fleetgym.capacity.what_if import grown, priced
     from fleetgym.evaluation.isolation.preflight import preflight
     from fleetgym.model.library import load_instance
 
@@ -34,6 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_picture(arguments.plot)
     instance = load_instance(instance_name(arguments.instance))
     running = None if arguments.running is None else read_running(arguments.running, instance)
+    instance = priced(instance, arguments.price or {})
     preflight([arguments.agent])
     instances = [instance if factor == 1.0 else grown(instance, factor) for factor in growth]
     if arguments.schedule:
@@ -42,6 +43,10 @@ def run(arguments: argparse.Namespace) -> int:
         facts, text = _sweep(arguments, growth, instances, running)
     else:
         facts, text = _plan(arguments, instances[0], running)
+    if arguments.price:
+        facts["prices"] = arguments.price
+        told = ", ".join(f"{name} {usd:g}" for name, usd in arguments.price.items())
+        text = f"with other prices than the instance's, in USD per GPU and hour: {told}\n\n{text}"
     if arguments.out is not None:
         write_json(arguments.out, facts)
     tell(arguments, facts, text)

@@ -92,6 +92,26 @@ def growth(text: str) -> list[float]:
     return _listed(text, lambda part: GROWTH.parse(part.removesuffix("x")), expected)
 
 
+def prices(text: str) -> dict[str, float]:
+    """Return prices by GPU type or pool.
+
+    Examples
+    --------
+    >>> prices("h100=2.10,l40s=0.9")
+    {'h100': 2.1, 'l40s': 0.9}
+    """
+    found = {}
+    for part in text.split(","):
+        name, _, usd = (piece.strip() for piece in part.partition("="))
+        try:
+            found[name] = float(usd)
+        except ValueError:
+            name = ""
+        if not name:
+            raise argparse.ArgumentTypeError(f"expected GPU=USD, such as h100=2.10,l40s=0.90; got {text!r}")
+    return found
+
+
 def numbers(text: str) -> list[int]:
     """Return whole numbers that stand between commas.
 

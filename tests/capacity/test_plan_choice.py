@@ -15,13 +15,13 @@ from fleetgym.agents.registry import make_agent, make_planner
 from fleetgym.capacity import choice as choosing
 from fleetgym.capacity.choice import BASE, CHECKS, MIX, SPOT, Choice, Limits, choose, spot_pools
 from fleetgym.capacity.commitment import commitment_usd, committed
-from fleetgym.capacity.growth import grown
 from fleetgym.capacity.held import MISSED, MISSED_OF, HeldFleets
 from fleetgym.capacity.risk import agent_risk, fleet_risk, plan_with_risk
 from fleetgym.capacity.running import read_running
 from fleetgym.capacity.schedule import last_week, make_schedule, mean_day, worth_reserving
 from fleetgym.capacity.traces import import_trace
 from fleetgym.capacity.traces.prices import Offer
+from fleetgym.capacity.what_if import grown, priced
 from fleetgym.cli.parser import main
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.files.documents import write_json
@@ -434,3 +434,19 @@ def test_the_command(spot: Instance, tmp_path: Path, capsys: pytest.CaptureFixtu
         assert main([*plan, *wrong]) == 2
         assert message in capsys.readouterr().err
     assert not (tmp_path / "x.png").exists()
+
+
+def test_other_prices_without_importing_again(spot: Instance) -> None:
+    """By GPU type, of on-demand pools, or by pool; whatever else is meant is refused."""
+    pool = next(p for p in spot.pools if p.market == "on-demand")
+    for name in (pool.id, pool.gpu_type, pool.gpu_type.lower()):
+        other = priced(spot, {name: 0.5})
+        prices = {p.id: p.price_usd_per_gpu_h for p in other.pools if p.market == "on-demand"}
+        assert prices[pool.id] == 0.5
+        assert [p for p in other.pools if p.market == "spot"] == [p for p in spot.pools if p.market == "spot"]
+    assert other.rental_usd_per_h.sum() < spot.rental_usd_per_h.sum()
+    assert [w.unserved_usd for w in other.workloads] == [w.unserved_usd for w in spot.workloads]
+    with pytest.raises(FleetgymError, match="no on-demand pool has 'TPU-v6e'; the pools are "):
+        priced(spot, {"TPU-v6e": 1.0})
+    with pytest.raises(FleetgymError, match="two prices are given for the pool"):
+        priced(spot, {pool.id: 1.0, pool.gpu_type: 2.0})
