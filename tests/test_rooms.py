@@ -41,7 +41,7 @@ PUBLIC = ("fleetgym", "fleetgym.planning", "fleetgym.learning", "fleetgym.cli")
 #: What a module may do. A new verb joins the list.
 VERBS = frozenset(
     """
-    Adapt Admit Align Allocate Answer Apply Assemble Assign Average Bind Bound Build Certify Charge Check
+    Adapt Admit Align Allocate Answer Apply Assemble Assign Average Bind Bound Build Certify Change Charge Check
     Choose Combine Compare Compile Compute Connect Convert Count Create Declare Decorate Define Describe
     Do Draft Draw End Enumerate Evaluate Extend Find Finish Fit Fix Generate Give Handle Hold Implement
     Import Improve Judge Keep Lay Let Limit List Load Locate Make Measure Multiply Parse Pay Place Plan

@@ -149,12 +149,13 @@ def _profile(instance: Instance, c: int) -> Profile:
     profile = deployment_profile(deployment, pool.price_usd_per_gpu_h, options)
     rates = np.array([w.rate_rps for w in instance.workloads]) * instance.performance.compatible[:, c]
     each = float(rates @ instance.performance.prefill_s.per_input_token[:, c] / rates.sum())
-    computed = min(1.0, each / profile.first_token_s)  # the rest of the prompts is in a prefix cache
+    # Less where the rest of the prompts is in a prefix cache, and more by what a prompt reads of itself.
+    slower = each / profile.first_token_s
     curve = _POWER.get(pool.gpu_type)
     return dataclasses.replace(
         profile,
-        first_token_s=profile.first_token_s * computed,
-        prefill_s=profile.prefill_s * computed,
+        first_token_s=each,
+        prefill_s=profile.prefill_s * slower,
         power=None if curve is None else PROFILES[curve].power,
     )
 

@@ -15,7 +15,7 @@ from fleetgym.evaluation.isolation.agent_process import AgentProcess, Limits, ag
 from fleetgym.evaluation.isolation.agent_runner import AgentFailure, load_kernels
 from fleetgym.evaluation.isolation.facts import find_facts
 from fleetgym.evaluation.isolation.rules import PROTOCOL, TIME_CLASSES, Rules
-from fleetgym.evaluation.isolation.sandbox import Sandbox
+from fleetgym.evaluation.isolation.sandbox import Sandbox, check_box
 from fleetgym.evaluation.isolation.visible import hidden_files
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.instance import Instance
@@ -69,6 +69,7 @@ def make_rules(time_class: str, agents: Iterable[str] = (), memory_gb: float = M
         raise FleetgymError(
             f"there is no time class {time_class!r}; expected one of {', '.join(TIME_CLASSES)}"
         )
+    check_box()
     facts = find_facts(agents)
     return Rules(
         protocol=PROTOCOL,

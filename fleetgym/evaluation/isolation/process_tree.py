@@ -68,9 +68,12 @@ class ProcessTree:
         return Usage(self._cpu_s, resident, alive)
 
     def queued_s(self) -> float:
-        """Return how long the tree's living threads have waited for a processor: seconds, all together."""
+        """Return how long the living threads of the tree, and of the run, have waited for a processor: seconds in all.
+
+        Those of the run count, since it may be late to read an answer.
+        """
         total_ns = 0
-        for pid in self.processes():
+        for pid in (os.getpid(), *self.processes()):
             with contextlib.suppress(OSError):
                 for thread in (_PROC / str(pid) / "task").iterdir():
                     with contextlib.suppress(OSError, IndexError):
