@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,13 +46,21 @@ def test_a_small_run_from_end_to_end(tiny_run: Path) -> None:
     assert dict(kept) == read(tiny_run / "cells.jsonl")
 
 
+def same(one: Any, other: Any) -> bool:
+    """Tell whether two values of cells agree, numbers within 1e-9."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    return math.isclose(one, other, rel_tol=1e-9) if isinstance(one, float) else bool(one == other)
+
+
 @pytest.mark.slow
 def test_rules_do_not_depend_on_the_effort(tiny_run: Path) -> None:
     """What is not simulated is the same in the committed cells: the tool's, the exact and our sizes."""
     small, kept = read(tiny_run / "cells.jsonl"), read(harness.committed(PAPER))
     for name in ("table-1", "table-3", "table-4", "table-6", "table-7"):
         for row, other in zip(kept[name]["rows"], small[name]["rows"], strict=True):
-            assert all(row[key] == other[key] for key in ("published", "tool", "exact", "ours"))
+            for key in ("published", "tool", "exact", "ours"):  # processors round sums differently
+                assert same(row[key], other[key]), (name, key)
 
 
 @pytest.mark.slow
