@@ -314,19 +314,19 @@ def model_names() -> tuple[str, ...]:
 @functools.cache
 def scores() -> tuple[Score, ...]:
     """Return all published benchmark scores."""
-    return _table(Score, "accuracy.csv")
+    return read_table(Score, "accuracy.csv")
 
 
 @functools.cache
 def iteration_fits() -> tuple[IterationFit, ...]:
     """Return all fits of the time per output token."""
-    return _table(IterationFit, "iteration_fits.csv")
+    return read_table(IterationFit, "iteration_fits.csv")
 
 
 @functools.cache
 def prices() -> tuple[Price, ...]:
     """Return all price offers."""
-    return _table(Price, "prices.csv")
+    return read_table(Price, "prices.csv")
 
 
 def error_share(model_name: str, task: str, precision: str = "fp16") -> tuple[float, str]:
@@ -439,15 +439,15 @@ def _models() -> Mapping[str, ModelType]:
 
 @functools.cache
 def _known_gpus() -> Mapping[str, GpuType]:
-    return {row.name: row for row in _table(GpuType, "gpus.csv")}
+    return {row.name: row for row in read_table(GpuType, "gpus.csv")}
 
 
 @functools.cache
 def _known_models() -> Mapping[str, ModelType]:
-    return {row.name: row for row in _table(ModelType, "models.csv")}
+    return {row.name: row for row in read_table(ModelType, "models.csv")}
 
 
-def _table(cls: type[T], name: str) -> tuple[T, ...]:
+def read_table(cls: type[T], name: str) -> tuple[T, ...]:
     """Read a CSV table of the package into dataclasses with the same field names."""
     kinds = {f.name: f.metadata["kind"] for f in dataclasses.fields(cls) if "kind" in f.metadata}  # type: ignore[arg-type]
     text = resources.files("fleetgym").joinpath("data", name).read_text(encoding="utf-8")

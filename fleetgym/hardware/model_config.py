@@ -32,6 +32,7 @@ class _Kind:
     qkv_bias: bool = False
     out_bias: bool = False
     head_norms: bool = False  # of queries and keys
+    head_norms_if: str = ""  # key of the flag that says so
     norms: int = 2  # per layer
     experts: str = ""  # key of the number of routed experts
     expert_size: str = "moe_intermediate_size"
@@ -78,10 +79,8 @@ KINDS: Mapping[str, _Kind] = MappingProxyType(
         "deepseek_v2": _Kind(experts="n_routed_experts"),
         "deepseek_v3": _Kind(experts="n_routed_experts"),
         "kimi_k2": _Kind(experts="n_routed_experts"),
-        "glm4_moe": _Kind(experts="n_routed_experts"),
-        "minimax_m2": _Kind(
-            wide_norms=True, experts="num_local_experts", expert_size="intermediate_size", expert_bias=False
-        ),
+        "glm4_moe": _Kind(head_norms_if="use_qk_norm", experts="n_routed_experts"),
+        "minimax_m2": _Kind(wide_norms=True, experts="num_local_experts", expert_size="intermediate_size"),
         "llama4_text": _Kind(
             experts="num_local_experts",
             expert_size="intermediate_size",
@@ -250,17 +249,16 @@ def _own_model(data: Any, name: str) -> OwnModel:
     hidden, layers = config.size("hidden_size"), config.size("num_hidden_layers")
     heads = config.size("num_attention_heads")
     attention, kv_bytes, kv_heads, head_dim = _attention(config, kind, hidden, heads)
-    experts = config.count(kind.experts, 0 if kind.mixers else None) if kind.experts else 0
+    experts = config.count(kind.experts, 0 if kind.mixers == "mamba" else None) if kind.experts else 0
     chosen = config.size("num_experts_per_tok") if experts else 0
     if experts and chosen > experts:
         raise config.fail("num_experts_per_tok", f"expected at most {experts}, the experts there are")
     stack = _stack(config, kind, layers, experts)
     mixed = stack.mixed
-    of_heads = 2 * head_dim if kind.head_norms or config.flag("use_qk_norm", False) else 0
-    if kind.wide_norms:
-        of_heads = head_dim * (heads + kv_heads)
-    elif kind_name == "llama4_text":
-        of_heads = 0  # they have no weights
+    if mixed and not experts:
+        raise config.fail(kind.experts, f"is missing, and {mixed} layers are mixtures of experts")
+    has_norms = kind.head_norms or (kind.head_norms_if and config.flag(kind.head_norms_if, False))
+    of_heads = head_dim * (heads + kv_heads) if kind.wide_norms else 2 * head_dim if has_norms else 0
     norms = layers * kind.norms * hidden + stack.attention * of_heads
     dense_mlp = kind.gates * hidden * config.size(kind.dense_size) if stack.dense else 0
     mixer = _mixer(config, kind, hidden) if stack.mixers else 0
@@ -328,9 +326,10 @@ def _attention(config: _Config, kind: _Kind, hidden: int, heads: int) -> tuple[i
     kv_heads = config.size("num_key_value_heads", heads)
     if heads % kv_heads:
         raise config.fail("num_key_value_heads", f"expected a divisor of the {heads} attention heads")
-    if not config.has("head_dim") and hidden % heads:
-        raise config.fail("head_dim", f"is missing, and {heads} heads do not divide {hidden}")
-    dim = config.size("head_dim", hidden // heads)
+    key = "attention_head_dim" if config.has("attention_head_dim") else "head_dim"
+    if not config.has(key) and hidden % heads:
+        raise config.fail(key, f"is missing, and {heads} heads do not divide {hidden}")
+    dim = config.size(key, hidden // heads)
     own_bias = config.flag("attention_bias", False)
     parameters = 2 * hidden * dim * (heads + kv_heads) + (hidden * dim * heads if kind.gated_heads else 0)
     if kind.qkv_bias or own_bias:
@@ -350,13 +349,10 @@ def _stack(config: _Config, kind: _Kind, layers: int, experts: int) -> _Stack:
     mixed = _mixed_layers(config, layers) if experts else 0
     attention = layers
     if kind.mixers:
-        types = config.data.get("layer_types")
-        if types is None:
-            attention = layers // config.size("full_attention_interval")
-        elif isinstance(types, list) and len(types) == layers:
-            attention = types.count("full_attention")
+        if config.has("layer_types"):
+            attention = layers - _of_type(config, layers, "linear_attention")
         else:
-            raise config.fail("layer_types", f"expected {layers} words")
+            attention = layers // config.size("full_attention_interval")
     return _Stack(attention, layers - attention, layers - mixed, mixed)
 
 
@@ -411,19 +407,15 @@ def _mixture(config: _Config, kind: _Kind, hidden: int, experts: int) -> _Layer:
 
 def _windows(config: _Config, kind: _Kind, layers: int) -> tuple[int, int]:
     """Return the tokens of a sliding window, and how many layers slide."""
-    if kind.windows == "three of four":  # attention within chunks; every fourth layer reads all
-        if not config.has("attention_chunk_size"):
-            return 0, 0
-        return config.size("attention_chunk_size"), layers - layers // 4
-    if not config.has("sliding_window") or not kind.windows:
+    is_chunked = kind.windows == "three of four"  # attention within chunks; every fourth layer reads all
+    key = "attention_chunk_size" if is_chunked else "sliding_window"
+    if not config.has(key) or not kind.windows:
         return 0, 0
-    window = config.size("sliding_window")
+    window = config.size(key)
     if config.has("layer_types"):
-        types = config.data["layer_types"]
-        known = ("sliding_attention", "full_attention")
-        if not isinstance(types, list) or len(types) != layers or not set(types) <= set(known):
-            raise config.fail("layer_types", f"expected {layers} words, {' or '.join(known)}")
-        return window, types.count("sliding_attention")
+        return window, _of_type(config, layers, "chunked_attention" if is_chunked else "sliding_attention")
+    if is_chunked:
+        return window, layers - layers // config.size("no_rope_layer_interval", 4)
     if kind.windows == "late":
         slides = config.flag("use_sliding_window", False)
         return window, layers - min(layers, config.count("max_window_layers", layers)) if slides else 0
@@ -432,6 +424,14 @@ def _windows(config: _Config, kind: _Kind, layers: int) -> tuple[int, int]:
     if kind.windows == "five of six":
         return window, layers - layers // config.size("sliding_window_pattern")
     return window, layers
+
+
+def _of_type(config: _Config, layers: int, kind: str) -> int:
+    """Return how many layers are of a type; all others have full attention."""
+    types, known = config.data["layer_types"], (kind, "full_attention")
+    if not isinstance(types, list) or len(types) != layers or not set(map(str, types)) <= set(known):
+        raise config.fail("layer_types", f"expected {layers} words, {' or '.join(known)}")
+    return types.count(kind)
 
 
 def _precisions(config: _Config, assumed: list[str]) -> tuple[str, ...]:
@@ -444,7 +444,10 @@ def _precisions(config: _Config, assumed: list[str]) -> tuple[str, ...]:
     if method == "compressed-tensors":
         bits = _compressed_bits(quantised)
     elif method == "modelopt":
-        bits = 8 if "FP8" in str(quantised.data.get("quant_algo", "FP4")).upper() else 4
+        algorithm = str(quantised.data.get("quant_algo")).upper()
+        bits = 8 if algorithm.startswith("FP8") else 4 if re.search("FP4|INT4|W4A", algorithm) else 0
+        if not bits:
+            raise quantised.fail("quant_algo", f"unknown: {shown(quantised.data.get('quant_algo'))}")
     elif method in _QUANTISED:
         bits = quantised.size("bits", _QUANTISED[method])
         if method == "bitsandbytes":

@@ -100,13 +100,33 @@ def test_a_column_that_names_models_is_asked_about(tmp_path: Path) -> None:
     assert made(tmp_path, head, "{t},100,20,worker-{k}").statistics.requests == 300
 
 
+def test_cached_tokens_are_a_part_of_the_input(tmp_path: Path) -> None:
+    """As OpenAI counts; Anthropic's names say that the input tokens are the rest."""
+    part = made(tmp_path, "time,input_tokens,output_tokens,cached_tokens", "{t},100,20,64").statistics
+    assert (part.lengths[0, 0], part.prefix_hits[0]) == pytest.approx((100.0, 0.64))
+    rest = made(
+        tmp_path, "time,input_tokens,output_tokens,cache_read_input_tokens", "{t},36,20,64"
+    ).statistics
+    assert (rest.lengths[0, 0], rest.prefix_hits[0]) == pytest.approx((100.0, 0.64))
+
+
 def test_counters_are_refused(tmp_path: Path) -> None:
     """What never falls tells all since a start."""
     head = "time,input_tokens,output_tokens,num_requests"
-    counters = "{k}00,{k}0000,{k}00,{k}0"
-    with pytest.raises(DataError, match="never fall: they are counters"):
-        made(tmp_path, head, counters, rows=20)
-    assert made(tmp_path, head, "{k}00,1{odd}000,200,1{third}", rows=20).statistics.requests > 0
+    says = "hardly ever fall: they are counters"
+    with pytest.raises(DataError, match=says):
+        made(tmp_path, head, "{k}00,{k}0000,{k}00,{k}0", rows=30)
+    assert made(tmp_path, head, "{k}00,1{odd}000,200,1{third}", rows=30).statistics.requests > 0
+    # Those of two series stand between one another, and one of them was started again.
+    rows = [
+        f"{300 * k},{1000 * (k % 25 + 1) * n},{100 * (k % 25 + 1) * n},{10 * (k % 25 + 1) * n},s{n}"
+        for k in range(40)
+        for n in (1, 7)
+    ]
+    path = tmp_path / "two.csv"
+    path.write_text("\n".join([f"{head},workload", *rows]) + "\n")
+    with pytest.raises(DataError, match=says):
+        import_trace(path, **{**OPTIONS, "by": "label"})
 
 
 @pytest.mark.skipif(

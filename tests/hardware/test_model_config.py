@@ -120,6 +120,11 @@ def test_name_comes_from_the_file_or_its_folder(tmp_path):
         ({"model_type": "mamba2"}, "$.model_type", "not known"),
         ({"quantization_config": {"quant_method": "magic"}}, "$.quantization_config.quant_method", "unknown"),
         (
+            {"quantization_config": {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}},
+            "$.quantization_config.quant_algo",
+            "unknown",
+        ),
+        (
             {"quantization_config": {"quant_method": "gptq", "bits": 3}},
             "$.quantization_config.bits",
             "4 or 8",
@@ -151,6 +156,15 @@ def test_layers_without_attention_hold_no_tokens(tmp_path):
     assert any("12 of 48 layers hold tokens" in text for text in own.assumed)
     with pytest.raises(DataError, match="expected 52 of the letters"):
         read_model(written(tmp_path, {**NEMOTRON_NANO, "hybrid_override_pattern": "M*"}), name="n")
+    with pytest.raises(DataError, match="layers are mixtures of experts"):
+        read_model(written(tmp_path, {**NEMOTRON_NANO, "n_routed_experts": None}), name="n")
+    with pytest.raises(DataError, match="is missing"):
+        read_model(written(tmp_path, {**QWEN3_NEXT, "num_experts": None}), name="q")
+    types = ["linear_attention", "linear_attention", "linear_attention", "full_attention"] * 12
+    own = read_model(written(tmp_path, {**QWEN3_NEXT, "layer_types": types}), name="q").model
+    assert own.kv_bytes_per_token == 24_576
+    with pytest.raises(DataError, match="linear_attention or full_attention"):
+        read_model(written(tmp_path, {**QWEN3_NEXT, "layer_types": ["gated"] * 48}), name="q")
     latent = {**NEMOTRON_NANO, "moe_latent_size": 672}
     assert read_model(written(tmp_path, latent), name="n").model.params_b < 12.0
 

@@ -79,8 +79,7 @@ def played_windows(
     """
     problem = load_instance(instance)
     for window in windows:
-        if not 0 <= window < problem.num_windows:
-            raise FleetgymError(f"{instance} has windows 0 to {problem.num_windows - 1}; got {window}")
+        _check_window(instance, problem, window)
     drawn = stored_scenario(instance, scenario)
     episode = run_job(Job(agent, instance, scenario, seed))
     if episode.failure is not None:
@@ -116,12 +115,16 @@ def held_window(instance: str, fleet: np.ndarray, scenario: int = 0, window: int
     PlayedWindow
     """
     problem, drawn = load_instance(instance), stored_scenario(instance, scenario)
-    if not 0 <= window < problem.num_windows:
-        raise FleetgymError(f"{instance} has windows 0 to {problem.num_windows - 1}; got {window}")
+    _check_window(instance, problem, window)
     model, conditions = window_model(problem), Conditions.of(drawn, window)
     state = model.initial_state()
     state.replicas[:, 0] = fleet
     return PlayedWindow(problem, window, conditions, model.step(state, fleet, conditions, model.new_router()))
+
+
+def _check_window(name: str, instance: Instance, window: int) -> None:
+    if not 0 <= window < instance.num_windows:
+        raise FleetgymError(f"{name} has windows 0 to {instance.num_windows - 1}; got {window}")
 
 
 # -- the fleet that serves in a window

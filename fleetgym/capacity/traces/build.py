@@ -109,9 +109,9 @@ def build(
     data["provenance"] = _provenance(given, facts, words, source, prices)
     most = largest_load(relaxed, peak * rate, cap)
     notes = [
-        f"{gpu}: nothing was measured on this GPU type; its times are extrapolated from the {like}'s"
+        f"{gpu}: nothing was measured on this GPU type; its times are extrapolated from the "
+        f"{gpu_rates.stands_in(gpu)}'s"
         for gpu in facts.extrapolated
-        for like in [gpu_rates.stands_in(gpu)]
     ]
     if most < 1.0:
         notes.append(

@@ -93,27 +93,10 @@ COLUMN_NAMES = {
     "kind": (),  # of a row, where a format has others than calls of a model
 }
 _NEEDED = ("time", "input", "output")
-_SEVERAL = (
-    "label",
-    "model",
-    "status",
-    "error",
-    "cached",
-    "created",
-    "reasoning",
-    "total",
-    "answered",
-)  # the first
-_NESTED = (
-    "time",
-    "input",
-    "output",
-    "model",
-    "cached",
-    "created",
-    "reasoning",
-    "total",
-)  # may be what a name ends with
+#: Of several columns of these, the one is taken whose name is listed first.
+_SEVERAL = ("label", "model", "status", "error", "cached", "created", "reasoning", "total", "answered")
+#: Names of these may stand at the end of another name.
+_NESTED = ("time", "input", "output", "model", "cached", "created", "reasoning", "total")
 #: What a user calls a column that shall not be read.
 NO_COLUMN = "none"
 

@@ -248,7 +248,7 @@ class Parser:
             return thought
         if "total" in self.layout.columns:
             total = self._whole("total", "tokens", 3 * most, True)
-            return np.where(total >= tokens_in + tokens_out + thought, thought, 0.0)
+            return np.where(total >= tokens_in + tokens_out + 0.5 * thought, thought, 0.0)
         name, output = self.layout.name("reasoning"), self.layout.name("output")
         if "details" not in name and np.any((thought > 0) & ~silent):  # those of details are a part
             row = int(np.argmax((thought > 0) & ~silent))

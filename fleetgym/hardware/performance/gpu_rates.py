@@ -155,7 +155,7 @@ _PCIE = MappingProxyType({32: "L40S", 64: "RTX-PRO-6000"})
 @functools.cache
 def measured_rates() -> Mapping[str, GpuRates]:
     """Return the rates of every GPU type whose operators were measured, by its name."""
-    return MappingProxyType({r.gpu: r for r in catalog._table(GpuRates, "gpu_rates.csv")})
+    return MappingProxyType({r.gpu: r for r in catalog.read_table(GpuRates, "gpu_rates.csv")})
 
 
 def is_extrapolated(gpu: str) -> bool:
@@ -279,5 +279,9 @@ def weight_gb_read(deployment: Deployment, batch: float) -> float:
 
 def kv_gb_per_token(deployment: Deployment) -> float:
     """Return the KV cache of one token over all GPUs; heads are repeated where TP exceeds them."""
-    repeated = max(1.0, deployment.tensor_parallel / deployment.model.kv_heads)
-    return deployment.model.kv_bytes_per_token * repeated / 1e9
+    return deployment.model.kv_bytes_per_token * repeated(deployment) / 1e9
+
+
+def repeated(deployment: Deployment) -> float:
+    """Return how often a KV head is kept: more than once where TP exceeds the heads."""
+    return max(1.0, deployment.tensor_parallel / deployment.model.kv_heads)

@@ -34,7 +34,12 @@ from fleetgym.hardware.performance.coefficients import (
     PairPerformance,
     Requests,
 )
-from fleetgym.hardware.performance.gpu_rates import REFERENCE_CONTEXT, kv_gb_per_token, weight_gb_read
+from fleetgym.hardware.performance.gpu_rates import (
+    REFERENCE_CONTEXT,
+    kv_gb_per_token,
+    repeated,
+    weight_gb_read,
+)
 from fleetgym.hardware.performance.held import DEVIATIONS, HeldTokens
 
 _WORST_FIT = 0.15  # mean absolute relative error
@@ -266,10 +271,6 @@ def token_tflop(deployment: Deployment) -> float:
     return 2.0 * deployment.model.active_params_b / 1000.0
 
 
-def _repeated(deployment: Deployment) -> float:
-    return max(1.0, deployment.tensor_parallel / deployment.model.kv_heads)
-
-
 def most_tokens(deployment: Deployment, options: RooflineOptions = DEFAULT) -> int:
     """Return the most tokens of one sequence that the memory and the model hold; 0 where the weights do not fit.
 
@@ -283,7 +284,7 @@ def most_tokens(deployment: Deployment, options: RooflineOptions = DEFAULT) -> i
     kv_gb, model = kv_capacity_gb(deployment, options), deployment.model
 
     def fits(tokens: int) -> bool:
-        return float(model.kv_bytes(tokens)) * _repeated(deployment) / 1e9 <= kv_gb
+        return float(model.kv_bytes(tokens)) * repeated(deployment) / 1e9 <= kv_gb
 
     low, high = 0, model.max_context
     if kv_gb > 0.0 and fits(high):
@@ -306,7 +307,7 @@ def _held(
         token_s = step.per_output_token_s(n, context) + (n - 1) * _mixed_s(step, held)
         mean, spread, whole = held.moments(deployment.model, step.first_token_s, token_s)
         total = n * mean + DEVIATIONS * n**0.5 * spread
-        return total * _repeated(deployment) / 1e9, n * whole * kv_gb_per_token(deployment)
+        return total * repeated(deployment) / 1e9, n * whole * kv_gb_per_token(deployment)
 
     low, high = 1, 2
     while high <= _MOST_HELD and counted_gb(high)[0] <= kv_gb:
@@ -360,7 +361,7 @@ def capacity(deployment: Deployment, options: RooflineOptions = DEFAULT) -> Capa
     """
     kv_gb, per_token = kv_capacity_gb(deployment, options), kv_gb_per_token(deployment)
     context = min(options.context_limit, deployment.model.max_context)
-    one_gb = deployment.model.kv_bytes(context) * _repeated(deployment) / 1e9
+    one_gb = deployment.model.kv_bytes(context) * repeated(deployment) / 1e9
     if kv_gb <= 0.0 or kv_gb < one_gb:
         return None
     if options.held is None:
