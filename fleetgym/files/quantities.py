@@ -24,6 +24,7 @@ NOMINAL_RPS = Number(1e-9, 1e6, "requests/s")
 RATE_RPS = Number(0.0, 1e6, "requests/s")
 TOKENS = Number(1e-3, 1e7, "tokens")
 CV2 = Number(0.0, 1e6)  # a squared coefficient of variation
+LENGTH_FACTOR = Number(0.0, 1e6)  # times the mean length of a request
 FACTOR = Number(1e-4, 1e4)
 PRICE_FACTOR = Number(0.0, 1e4)
 SCALE = Number(1e-6, 1e6)  # multiplies the demand of a trace

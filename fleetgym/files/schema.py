@@ -512,7 +512,11 @@ def read_object(cls: type[T], data: Any, path: str = "$") -> T:
             values[name] = field.metadata["kind"].read(data[name], f"{path}.{name}")
         elif field.default is dataclasses.MISSING:
             raise DataError(f"missing key {name!r} ({field.metadata['doc'] or 'required'})", path)
-    return cls(**values)
+    try:
+        return cls(**values)
+    except DataError as error:
+        own, name, inside = error.path.partition(cls.__name__)  # what an object checks of itself
+        raise error if own or not name else DataError(error.message, path + inside) from None
 
 
 class Checked:

@@ -36,6 +36,7 @@ from fleetgym.files.schema import (
     to_jsonable,
 )
 from fleetgym.model.facts import Facts
+from fleetgym.model.lengths import LengthLaw
 from fleetgym.model.processes import Dynamics, check_dynamics
 
 INSTANCE_FORMAT = "fleetgym-instance-1"
@@ -67,6 +68,15 @@ class Workload(Checked):
     late_usd: float = spec(q.FEE_USD, 0.0, doc="USD per served request whose TTFT exceeds ttft_slo_s")
     ttft_slo_s: float | None = spec(q.SLO_S.or_null(), None, doc="TTFT bound; null: none")
     arrival_cv2: float = spec(q.CV2, 1.0, doc="squared coefficient of variation of interarrival times")
+    input_law: LengthLaw | None = spec(
+        Nested(LengthLaw, nullable=True),
+        None,
+        doc="of prompts: of the tokens that are computed, where a prefix cache holds some; null: all alike",
+        sparse=True,
+    )
+    output_law: LengthLaw | None = spec(
+        Nested(LengthLaw, nullable=True), None, doc="of answers; no cost depends on it", sparse=True
+    )
 
     @property
     def delay_limit_s(self) -> float | None:
