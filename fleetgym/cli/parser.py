@@ -195,7 +195,8 @@ def _add_playing(verb: options.AddVerb) -> None:
         "simulate one window of an agent's episode, request by request, against the closed form",
         "  fleetgym simulate fleet-v0/dev/ou-s-001 --agent agh --window 96\n"
         "  fleetgym simulate fleet-v0/dev/drop-m-001 --agent agh-rolling --law pareto --plot misses.png\n"
-        "  fleetgym simulate day.json --plan plan.json",
+        "  fleetgym simulate day.json --plan plan.json\n"
+        "  fleetgym simulate day.json --plan plan.json --engine dynamo",
     )
     p.add_argument("instance", help="id or file")
     p.add_argument("--agent", help=options.AGENT_HELP + " (default: agh)")
@@ -203,6 +204,13 @@ def _add_playing(verb: options.AddVerb) -> None:
     options.add_scenario(p)
     p.add_argument(
         "--window", type=of(q.NUMBER), help="number of the window (default: the one with most arrivals)"
+    )
+    p.add_argument(
+        "--engine",
+        choices=("slots", "dynamo"),
+        default="slots",
+        help="slots: one window in steady state, each slot a server; dynamo: the hour around it in NVIDIA's simulator "
+        "of engines, token by token, extra `referee` (default: slots)",
     )
     p.add_argument(
         "--law",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from fleetgym.capacity.simulation.window import Verdict
+from fleetgym.capacity.simulation.referee import VERSION, Replay
+from fleetgym.capacity.simulation.window import PlayedWindow, Verdict
 from fleetgym.cli.pictures import new_figure, save_picture
 from fleetgym.cli.text_tables import NOTHING, align_columns, number, share
 
@@ -55,6 +57,38 @@ def simulate_facts(verdict: Verdict, law: str) -> dict[str, Any]:
     }
 
 
+def replay_facts(counted: Sequence[PlayedWindow], found: Replay) -> dict[str, Any]:
+    """Return prediction and replay of some windows as plain values, with the names of `simulate_facts`."""
+    instance = counted[0].instance
+    rate = np.mean([w.conditions.rate_rps for w in counted], axis=0)
+    workloads = {
+        w.id: {
+            "rate_rps": float(rate[i]),
+            "unserved": float(found.unserved[i]),
+            "predicted": float(found.predicted[i]),
+            "simulated": float(found.replayed.mean[i]),
+            "half_width": float(found.replayed.half_width[i]),
+            "inside": bool(abs(found.predicted[i] - found.replayed.mean[i]) <= found.replayed.half_width[i]),
+            "ttft_p99_s": float(found.ttft_p99_s[i]),
+            "predicted_delay_s": float(found.predicted_delay_s[i]),
+            "delay_s": float(found.delay_s[i]),
+        }
+        for i, w in enumerate(instance.workloads)
+        if rate[i] > 0.0
+    }
+    return {
+        "instance": instance.id,
+        "engine": f"ai-dynamo-runtime {VERSION}",
+        "windows": list(found.windows),
+        "workloads": workloads,
+        "pools": {name: {"fewest": low, "most": high} for name, (low, high) in found.replicas.items()},
+        "replications": found.replications,
+        "confidence": found.confidence,
+        "tight": found.is_tight,
+        "requests": int(found.requests.sum()),
+    }
+
+
 def _pools(verdict: Verdict) -> dict[str, Any]:
     if verdict.simulation is None:
         return {}
@@ -71,7 +105,7 @@ def _pools(verdict: Verdict) -> dict[str, Any]:
 
 def describe_simulation(facts: dict[str, Any], agent: str, scenario: int) -> str:
     """Return the facts as text."""
-    workloads, pools, cost = facts["workloads"].values(), facts["pools"].values(), facts["cost_usd"]
+    workloads, pools = facts["workloads"].values(), facts["pools"].values()
     half = [w["half_width"] for w in workloads]
     misses = [
         ("workload", facts["workloads"]),
@@ -82,30 +116,59 @@ def describe_simulation(facts: dict[str, Any], agent: str, scenario: int) -> str
         ("+- %", [share(width) if math.isfinite(width) else NOTHING for width in half]),
         ("difference %", [f"{100.0 * (w['simulated'] - w['predicted']):+z.2f}" for w in workloads]),
         ("inside", ["yes" if w["inside"] else "no" for w in workloads]),
-        ("mean wait s", [number(w["mean_wait_s"], 3) for w in workloads]),
     ]
-    fleet = [
-        ("pool", facts["pools"]),
-        ("replicas", [str(p["replicas"]) for p in pools]),
-        ("slots each", [str(p["slots"]) for p in pools]),
-        ("busy %", [share(p["utilization"]) for p in pools]),
-    ]
+    by_token = "engine" in facts
+    if by_token:
+        seconds = (("TTFT p99 s", "ttft_p99_s"), ("delay s", "delay_s"), ("predicted", "predicted_delay_s"))
+        misses += [(title, [number(w[field], 2) for w in workloads]) for title, field in seconds]
+        misses = [column for column in misses if column[0] not in ("inside", "difference %")]
+        fleet = [
+            ("configuration", facts["pools"]),
+            ("fewest replicas", [str(p["fewest"]) for p in pools]),
+            ("most", [str(p["most"]) for p in pools]),
+        ]
+        first, last = facts["windows"][0], facts["windows"][-1]
+        when = f"windows {first} to {last}"
+    else:
+        misses.append(("mean wait s", [number(w["mean_wait_s"], 3) for w in workloads]))
+        fleet = [
+            ("pool", facts["pools"]),
+            ("replicas", [str(p["replicas"]) for p in pools]),
+            ("slots each", [str(p["slots"]) for p in pools]),
+            ("busy %", [share(p["utilization"]) for p in pools]),
+        ]
+        when = f"window {facts['window']}"
     parts = [
-        f"{facts['instance']}, scenario {scenario}, window {facts['window']}: the fleet of {agent}",
+        f"{facts['instance']}, scenario {scenario}, {when}: the fleet of {agent}",
         align_columns(fleet) if pools else "no pool serves",
         f"requests that miss their SLO\n{align_columns(misses)}" if workloads else "no workload is present",
-        f"cost in USD: {number(cost['predicted'], 4)} predicted, {number(cost['simulated'], 4)} simulated",
     ]
-    if facts["replications"]:
-        confidence = f"{100.0 * facts['confidence']:g} %"
-        count = sum(facts["requests"].values())
+    if not by_token:
+        cost = facts["cost_usd"]
         parts.append(
-            f"{facts['replications']} replications of {facts['window_s']:.0f} s after {facts['warmup_s']:.0f} s, "
-            f"{count:,} requests, {facts['unaccounted']} unaccounted for; {facts['law']} service times; "
-            f"{confidence} intervals"
-            + ("" if facts["tight"] else ", wider than asked for: more --replications")
+            f"cost in USD: {number(cost['predicted'], 4)} predicted, {number(cost['simulated'], 4)} simulated"
         )
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, *_how(facts)])
+
+
+def _how(facts: dict[str, Any]) -> list[str]:
+    """Return a sentence on how much was simulated; none where nothing was."""
+    if not facts["replications"]:
+        return []
+    confidence = f"{100.0 * facts['confidence']:g} %"
+    wide = "" if facts["tight"] else ", wider than asked for: more --replications"
+    if "engine" in facts:
+        return [
+            f"{facts['replications']} replays with {facts['requests']:,} requests counted, token by token, by "
+            f"{facts['engine']} with fleetgym's step times; lengths are drawn from the instance's laws, and go to the "
+            f"replica with the least load, ties drawn anew by each run; {confidence} intervals{wide}"
+        ]
+    count = sum(facts["requests"].values())
+    return [
+        f"{facts['replications']} replications of {facts['window_s']:.0f} s after {facts['warmup_s']:.0f} s, "
+        f"{count:,} requests, {facts['unaccounted']} unaccounted for; {facts['law']} service times; "
+        f"{confidence} intervals{wide}"
+    ]
 
 
 def plot_simulation(facts: dict[str, Any], path: str) -> None:

@@ -176,38 +176,56 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def simulate(arguments: argparse.Namespace) -> int:
-    """Simulate one window of an agent's episode."""
+    """Simulate one window of an agent's episode, or the hour around it."""
     from fleetgym.capacity.running import read_running
-    from fleetgym.capacity.simulation.window import check_window, held_window, played_windows
-    from fleetgym.cli.simulate_report import describe_simulation, plot_simulation, simulate_facts
+    from fleetgym.capacity.simulation import referee
+    from fleetgym.capacity.simulation.window import check_window, held_windows, played_windows
+    from fleetgym.cli.simulate_report import (
+        describe_simulation,
+        plot_simulation,
+        replay_facts,
+        simulate_facts,
+    )
     from fleetgym.evaluation.isolation.preflight import preflight
     from fleetgym.evaluation.jobs import stored_scenario
     from fleetgym.model.library import load_instance
 
     check_picture(arguments.plot)
+    by_token = arguments.engine == "dynamo"
+    if by_token:
+        referee.check_referee()
     instance = instance_name(arguments.instance)
     scenario = stored_scenario(instance, arguments.scenario)
     busiest = int(scenario.rate_rps.sum(axis=1).argmax())
     window = busiest if arguments.window is None else arguments.window
+    windows = referee.hour_around(window, len(scenario.rate_rps)) if by_token else (window,)
     if arguments.plan is None:
         player = arguments.agent or "agh"
         preflight([player])
-        (played,) = played_windows(instance, player, arguments.scenario, (window,), arguments.seed)
+        played = played_windows(instance, player, arguments.scenario, windows, arguments.seed)
     elif arguments.agent is not None:
         raise FleetgymError("--plan holds the fleet of a plan, and --agent plays: give one of them")
     else:
         player = f"the fleet of {arguments.plan}"
         fleet = read_running(arguments.plan, load_instance(instance))
-        played = held_window(instance, fleet, arguments.scenario, window)
-    verdict = check_window(
-        played,
-        law=arguments.law,
-        seed=arguments.seed,
-        max_requests=300_000,
-        min_replications=min(8, arguments.replications),
-        max_replications=arguments.replications,
-    )
-    facts = {"agent": player, **simulate_facts(verdict, arguments.law)}
+        played = held_windows(instance, fleet, arguments.scenario, windows)
+    if by_token:
+        warmup = min(referee.WARMUP, len(played) - 1)
+        found = referee.replay(
+            played, warmup=warmup, seed=arguments.seed, max_replications=arguments.replications
+        )
+        facts = replay_facts(played[warmup:], found)
+    else:
+        verdict = check_window(
+            played[0],
+            law=arguments.law,
+            seed=arguments.seed,
+            max_requests=300_000,
+            min_replications=min(8, arguments.replications),
+            max_replications=arguments.replications,
+        )
+        facts = simulate_facts(verdict, arguments.law)
+    facts = {"agent": player, **facts}
     if arguments.plot is not None:
         plot_simulation(facts, arguments.plot)
     tell(arguments, facts, describe_simulation(facts, player, arguments.scenario))

@@ -13,7 +13,7 @@ from fleetgym.capacity.simulation.window import (
     PlayedWindow,
     _terms_usd,
     check_window,
-    held_window,
+    held_windows,
     played_windows,
     window_fleet,
 )
@@ -48,10 +48,10 @@ def test_windows_are_those_of_the_episode(played: PlayedWindow) -> None:
 def test_a_held_fleet_serves_as_the_agent_that_holds_it() -> None:
     """The nominal fleet's window is that of `hold`, start-ups and all."""
     (played,) = played_windows(DEV, "hold", 0, [96])
-    held = held_window(DEV, np.array(played.instance.nominal_fleet), 0, 96)
+    (held,) = held_windows(DEV, np.array(played.instance.nominal_fleet), 0, [96])
     np.testing.assert_allclose(held.result.terms_usd, played.result.terms_usd, rtol=1e-12)
     with pytest.raises(FleetgymError, match="has windows 0 to 287; got 288"):
-        held_window(DEV, np.array(played.instance.nominal_fleet), 0, 288)
+        held_windows(DEV, np.array(played.instance.nominal_fleet), 0, [288])
 
 
 def test_the_plan_that_was_printed_is_simulated(

@@ -98,8 +98,10 @@ def played_windows(
     return [found[window] for window in windows]
 
 
-def held_window(instance: str, fleet: np.ndarray, scenario: int = 0, window: int = 0) -> PlayedWindow:
-    """Return a window of a stored scenario in which a fleet serves that was running before.
+def held_windows(
+    instance: str, fleet: np.ndarray, scenario: int = 0, windows: Sequence[int] = (0,)
+) -> list[PlayedWindow]:
+    """Return windows of a stored scenario in each of which a fleet serves that was running before.
 
     Parameters
     ----------
@@ -107,19 +109,25 @@ def held_window(instance: str, fleet: np.ndarray, scenario: int = 0, window: int
         Id or path.
     fleet : ndarray of int, shape (C,)
         Replicas that are held.
-    scenario, window : int
-        Which day, and which of its windows.
+    scenario : int
+        Which day.
+    windows : sequence of int
+        The windows wanted.
 
     Returns
     -------
-    PlayedWindow
+    list of PlayedWindow
+        In the order of `windows`.
     """
     problem, drawn = load_instance(instance), stored_scenario(instance, scenario)
-    _check_window(instance, problem, window)
-    model, conditions = window_model(problem), Conditions.of(drawn, window)
-    state = model.initial_state()
-    state.replicas[:, 0] = fleet
-    return PlayedWindow(problem, window, conditions, model.step(state, fleet, conditions, model.new_router()))
+    model, found = window_model(problem), []
+    for window in windows:
+        _check_window(instance, problem, window)
+        conditions, state = Conditions.of(drawn, window), model.initial_state()
+        state.replicas[:, 0] = fleet
+        result = model.step(state, fleet, conditions, model.new_router())
+        found.append(PlayedWindow(problem, window, conditions, result))
+    return found
 
 
 def _check_window(name: str, instance: Instance, window: int) -> None:
@@ -172,7 +180,7 @@ def window_fleet(
         workloads.append(
             Workload(
                 name=w.id,
-                arrivals=_arrivals(float(played.conditions.rate_rps[i]), w.arrival_cv2),
+                arrivals=arrivals(float(played.conditions.rate_rps[i]), w.arrival_cv2),
                 service_s=np.where(here, holding_s[i, columns], np.nan),
                 service_cv2=np.array(instance.performance.service_cv2)[i, columns],
                 law=law,
@@ -199,7 +207,8 @@ def _pool(instance: Instance, c: int, replicas: int, memory_gb: float | None) ->
     )
 
 
-def _arrivals(rate_rps: float, cv2: float) -> Arrivals:
+def arrivals(rate_rps: float, cv2: float) -> Arrivals:
+    """Return the stream of a rate and an `arrival_cv2`."""
     return Poisson(rate_rps) if cv2 == 1.0 else Renewal(rate_rps, cv2)
 
 

@@ -18,7 +18,7 @@ from fleetgym.capacity.traces.candidates import ENGINE
 from fleetgym.capacity.traces.own_hardware import OwnHardware
 from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.hardware import catalog
-from fleetgym.hardware.performance.coefficients import Deployment
+from fleetgym.hardware.configurations.homogeneous import deployment_of
 from fleetgym.hardware.performance.lengths import Lengths
 from fleetgym.hardware.performance.profiles import PROFILES, Profile, deployment_profile
 from fleetgym.hardware.performance.roofline import StepTime
@@ -133,15 +133,9 @@ def _check_known(instance: Instance) -> None:
 
 def _profile(instance: Instance, c: int) -> Profile:
     configuration = instance.configurations[c]
+    deployment = deployment_of(instance, c)
     tier = next(t for t in instance.tiers if t.id == configuration.uses[0].tier)
     pool = next(p for p in instance.pools if p.id == tier.pool)
-    deployment = Deployment(
-        model=catalog.published(configuration.model),
-        gpu=catalog.gpu(pool.gpu_type),
-        precision=tier.precision,
-        tensor_parallel=configuration.tensor_parallel,
-        pipeline_parallel=configuration.pipeline_parallel,
-    )
     limit = None if instance.stated is None else instance.stated.engine_limit(configuration.id)
     options = dataclasses.replace(ENGINE, steps=_STEPS.get() or {})
     if limit is not None:

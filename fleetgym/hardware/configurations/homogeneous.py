@@ -9,10 +9,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 
+from fleetgym.hardware import catalog
 from fleetgym.hardware.catalog import GpuType, ModelType
 from fleetgym.hardware.performance import roofline
 from fleetgym.hardware.performance.coefficients import Capacity, Deployment
-from fleetgym.model.instance import Configuration, Use
+from fleetgym.model.instance import Configuration, Instance, Use
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -152,4 +153,31 @@ def _configuration(deployment: Deployment, tier: str, replica: Capacity) -> Conf
         max_replicas=1,
         tensor_parallel=n,
         pipeline_parallel=m,
+    )
+
+
+def deployment_of(instance: Instance, c: int) -> Deployment:
+    """Return what an instance's configuration is made of; one of the replicas, where a node holds several.
+
+    Raises
+    ------
+    UnknownNameError
+        If the catalogue lacks its model or its GPU.
+
+    Examples
+    --------
+    >>> from fleetgym.model.library import load_instance
+    >>> found = deployment_of(load_instance("fleet-v0/dev/ou-s-001"), 0)
+    >>> found.model.name, found.gpu.name, found.precision, found.gpus
+    ('Llama-3.2-3B', 'L40S', 'fp8', 1)
+    """
+    configuration = instance.configurations[c]
+    tier = next(t for t in instance.tiers if t.id == configuration.uses[0].tier)
+    pool = next(p for p in instance.pools if p.id == tier.pool)
+    return Deployment(
+        model=catalog.published(configuration.model),
+        gpu=catalog.gpu(pool.gpu_type),
+        precision=tier.precision,
+        tensor_parallel=configuration.tensor_parallel,
+        pipeline_parallel=configuration.pipeline_parallel,
     )
