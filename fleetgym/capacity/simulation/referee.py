@@ -29,6 +29,7 @@ from fleetgym.hardware.performance import roofline
 from fleetgym.hardware.performance.coefficients import Deployment
 from fleetgym.hardware.performance.roofline import RooflineOptions
 from fleetgym.model.instance import Instance
+from fleetgym.model.lengths import LengthLaw
 from fleetgym.scoring.statistics import Estimate, looks, ratio
 
 VERSION = "1.6.1"  # of ai-dynamo-runtime
@@ -320,11 +321,12 @@ class _Requests:
 
 def _draw(played: Sequence[PlayedWindow], rng: np.random.Generator) -> _Requests:
     instance, parts = played[0].instance, []
+    laws = [_laws(instance, i) for i in range(instance.num_workloads)]
     for t, one in enumerate(played):
         for i, workload in enumerate(instance.workloads):
             rate = float(one.conditions.rate_rps[i])
             at = arrivals(rate, workload.arrival_cv2).draw(rng, instance.window_s)
-            prompt, output = _lengths(instance, i, at.size, rng)
+            prompt, output = (law.draw(rng, at.size) for law in laws[i])
             shares = np.append(one.result.routing[i], 0.0)
             shares[-1] = max(0.0, 1.0 - shares.sum())
             chosen = rng.choice(len(shares), at.size, p=shares / shares.sum())
@@ -343,13 +345,13 @@ def _draw(played: Sequence[PlayedWindow], rng: np.random.Generator) -> _Requests
     return _Requests(*(column[order] for column in columns))
 
 
-def _lengths(instance: Instance, i: int, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Return prompts and outputs of n requests over their means, lognormal with the instance's variability."""
-    drawn = []
-    for cv2 in _lengths_cv2(instance, i):
-        variance = np.log1p(cv2)
-        drawn.append(rng.lognormal(-0.5 * variance, variance**0.5, n))
-    return drawn[0], drawn[1]
+def _laws(instance: Instance, i: int) -> tuple[LengthLaw, LengthLaw]:
+    """Return the laws of a workload's prompts and outputs; lognormal where the instance states none."""
+    workload = instance.workloads[i]
+    if workload.input_law is not None and workload.output_law is not None:
+        return workload.input_law, workload.output_law
+    drawn = [LengthLaw.lognormal(float(cv2)) for cv2 in _lengths_cv2(instance, i)]
+    return workload.input_law or drawn[0], workload.output_law or drawn[1]
 
 
 def _lengths_cv2(instance: Instance, i: int) -> np.ndarray:
