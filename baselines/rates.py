@@ -17,10 +17,8 @@ def placeable(snapshot: Snapshot) -> np.ndarray:
 
 
 def slo_excess(snapshot: Snapshot) -> np.ndarray:
-    """Return by what share each route exceeds its SLOs, (I, C); a first token that is late counts 1."""
-    workloads = snapshot.instance.workloads
-    first = np.array([[np.inf if w.ttft_slo_s is None else w.ttft_slo_s] for w in workloads])
-    return snapshot.slo_excess() + (snapshot.prefill_s >= first)
+    """Return by what share each route exceeds its SLOs, (I, C); first tokens most of which are late count 1."""
+    return snapshot.slo_excess() + (snapshot.own_late > 0.5)
 
 
 def keeps_slos(snapshot: Snapshot, allowed: np.ndarray) -> np.ndarray:

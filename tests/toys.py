@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fleetgym.model.instance import INSTANCE_FORMAT, Instance
+from fleetgym.model.lengths import LengthLaw
 from fleetgym.model.scenario import SCENARIO_FORMAT, Scenario
 
 #: With windows of 300 s, a GPU at this price costs exactly one USD per window.
@@ -322,6 +323,37 @@ def random_instance(seed: int, num_windows: int = 12) -> Instance:
         if kind == "none"
         else {"kind": str(kind), "usd": cap_usd_per_h * hours * float(rng.uniform(0.2, 1.0))},
     )
+
+
+def random_law(rng: np.random.Generator) -> LengthLaw | None:
+    """Return a law of lengths of some kind: lognormal, with requests of one length, of two nodes; or none."""
+    kind = rng.integers(5)
+    if kind == 0:
+        return None
+    if kind == 1:
+        return LengthLaw.lognormal(float(10 ** rng.uniform(-2, 2)))
+    nodes = int(2 if kind == 2 else rng.integers(3, 17))
+    shares = np.concatenate(([0.0], np.sort(rng.uniform(0.01, 0.99, nodes - 2)), [1.0]))
+    factors = np.sort(rng.choice([0.0, 1.0, rng.random(), 50.0 * rng.random()], nodes)) + 1e-3 * rng.random()
+    factors /= np.diff(shares) @ (factors[1:] + factors[:-1]) / 2
+    return LengthLaw(shares=tuple(shares.tolist()), factors=tuple(factors.tolist()))
+
+
+def with_laws(instance: Instance, seed: int) -> Instance:
+    """Return an instance whose workloads' prompts vary, each by a random law."""
+    data, rng = instance.to_dict(), np.random.default_rng([seed, 17])
+    for w in data["workloads"]:
+        if law := random_law(rng):
+            w["input_law"] = law
+    return Instance.from_dict(data)
+
+
+def with_prefill(instance: Instance, **parts: float) -> Instance:
+    """Return an instance with these parts of its prefill times, for all pairs alike."""
+    data = instance.to_dict()
+    shape = (instance.num_workloads, instance.num_configurations)
+    data["performance"]["prefill_s"] |= {name: np.full(shape, value) for name, value in parts.items()}
+    return Instance.from_dict(data)
 
 
 def random_scenario(instance: Instance, seed: int) -> Scenario:

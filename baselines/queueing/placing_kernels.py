@@ -28,7 +28,8 @@ class Problem(NamedTuple):
     kv_gb_s: np.ndarray  # (I, C)
     service_s: np.ndarray  # (I, C)
     service_cv2: np.ndarray  # (I, C)
-    slack_s: np.ndarray  # (I, C) TTFT SLO less prefill
+    punctual: np.ndarray  # (I, C) share of the requests that are late only if they wait
+    slack_s: np.ndarray  # (I, C) how long these may wait
     route_usd: np.ndarray  # (I, C) of the whole workload
     limits: np.ndarray  # (C, 3) compute, KV memory and busy servers of a replica
     servers: np.ndarray  # (C,) int64 of a replica
@@ -106,8 +107,8 @@ def miss(p, x, c, i, fraction, replicas):
         return 0.0
     decay, late = 2.0 * (servers - offered) / (mean * spread), 0.0
     for j in range(p.rate_rps.size):
-        share, slack = _rate(p, x, c, i, fraction, j) / total, p.slack_s[j, c]
-        if share > 0.0 and 0.0 < slack < math.inf:
+        share, slack = _rate(p, x, c, i, fraction, j) / total * p.punctual[j, c], p.slack_s[j, c]
+        if share > 0.0 and slack < math.inf:
             late += share * math.exp(-decay * slack)
     return late * chance_to_wait(servers, offered, burst, 0.0)
 

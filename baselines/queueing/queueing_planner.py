@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -172,7 +171,6 @@ class _Placing:
 def _packed(snapshot: Snapshot, rules: QueueingPlanner) -> Problem:
     """Return the window's problem as the kernels take it."""
     instance = snapshot.instance
-    ttft = np.array([[math.inf if w.ttft_slo_s is None else w.ttft_slo_s] for w in instance.workloads])
     group = np.full(instance.num_configurations, -1, dtype=np.int64)
     for s, (slot, members) in enumerate(zip(instance.slots, instance.slot_members, strict=True)):
         if slot.exclusive:
@@ -189,7 +187,8 @@ def _packed(snapshot: Snapshot, rules: QueueingPlanner) -> Problem:
         kv_gb_s=array(snapshot.kv_gb_s),
         service_s=array(snapshot.service_s),
         service_cv2=array(instance.performance.service_cv2),
-        slack_s=array(ttft - snapshot.prefill_s),
+        punctual=array(1.0 - snapshot.own_late),
+        slack_s=array(snapshot.slack_s),
         route_usd=array(snapshot.route_usd),
         limits=array(np.column_stack([snapshot.compute_tflops, snapshot.kv_capacity_gb, busy])),
         servers=array(snapshot.max_concurrency, np.int64),

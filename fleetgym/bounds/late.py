@@ -52,7 +52,7 @@ class Queues(NamedTuple):
     own: np.ndarray  # (m, C) E[S²] / E[S], seconds
     arrival_cv2: np.ndarray  # (m,)
     wait: np.ndarray  # (m, C) how long a request may wait, seconds; inf where none counts as late
-    late_usd: np.ndarray  # (m, C) cost if all of a workload is late
+    late_usd: np.ndarray  # (m, C) cost if all of a workload's requests are late that can be in time
     servers: np.ndarray  # (C,) int64 of a replica
     most: np.ndarray  # (C,) int64 replicas
 
@@ -74,9 +74,10 @@ def queues_of(snapshot: Snapshot, present: np.ndarray, is_open: np.ndarray) -> Q
     """Return what the workloads `present`, (m,), are to the queues; `is_open` says which routes exist, (m, C)."""
     workloads = [snapshot.instance.workloads[i] for i in present]
     service = np.where(is_open, snapshot.service_s[present], 0.0)
-    limit = np.array([np.inf if w.ttft_slo_s is None else w.ttft_slo_s for w in workloads])
-    slack = limit[:, None] - snapshot.prefill_s[present]
-    late_usd = np.array([w.late_usd for w in workloads])[:, None] * snapshot.requests[present, None]
+    slack, punctual = snapshot.slack_s[present], 1.0 - snapshot.own_late[present]
+    late_usd = (
+        np.array([w.late_usd for w in workloads])[:, None] * snapshot.requests[present, None] * punctual
+    )
     counts = is_open & (slack > 0.0) & np.isfinite(slack) & (late_usd > 0.0)
     spread = np.asarray(snapshot.instance.performance.service_cv2)[present]
     return Queues(

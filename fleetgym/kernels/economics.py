@@ -27,6 +27,7 @@ from fleetgym.kernels.lowlevel import (
     larger,
     load_first,
     quotient,
+    smaller,
     spread,
     store_bits,
     store_first,
@@ -57,13 +58,26 @@ NUM_WORKLOAD_ROWS = 9
 #: Rows of the conditions of workloads.
 RATE, INPUT_SCALE, OUTPUT_SCALE, DELAY_FACTOR, ERROR_FACTOR = range(5)
 
+#: Rows of `Parameters.law`, by bin of the prompts of a workload, ascending. A first share of 0: they are all alike.
+L_SHARE, L_LOW, L_WIDE = range(3)
+
 #: Rows of coefficients: per workload and active configuration.
-C_DELAY, C_WORK, C_SERVICE, C_PREFILL, C_KV, C_ERROR = range(6)
-NUM_COEFFICIENTS = 6
+C_DELAY, C_WORK, C_SERVICE, C_PREFILL, C_KV, C_ERROR, C_OWN_LATE, C_SLACK = range(8)
+NUM_COEFFICIENTS = 8
 
 #: Rows of `Scratch.routes`: the LP's columns, its answer, and what tails and costs need of a route.
-R_COST, R_DELAY, R_ERROR, R_USE, R_SHARE, R_DELAY_S, R_SERVICE_S, R_PREFILL_S = 0, 1, 2, 3, 6, 7, 8, 9
-NUM_ROUTE_ROWS = 10
+R_COST, R_DELAY, R_ERROR, R_USE, R_SHARE, R_DELAY_S, R_SERVICE_S, R_OWN_LATE, R_SLACK_S = (
+    0,
+    1,
+    2,
+    3,
+    6,
+    7,
+    8,
+    9,
+    10,
+)
+NUM_ROUTE_ROWS = 11
 
 #: Rows of the mixture that each active configuration serves.
 M_FLOW, M_MEAN, M_SECOND, M_ARRIVAL, M_SPREAD, M_OFFERED, M_SERVERS, M_WAITING = range(8)
@@ -130,9 +144,48 @@ def route_coefficients(parameters, conditions, i, active, first, some):
     return delay, work, service, prefill, kv, error
 
 
+@inline(forceinline=True)
+def first_token(parameters, conditions, i, active, first, some, prefill):
+    """Return what the prompts of workload i do to its first tokens, on up to eight configurations.
+
+    Returns
+    -------
+    own : Lanes
+        Share of the prompts that take longer than the TTFT SLO, by their length alone.
+    slack : Lanes
+        Seconds that the others may wait: the SLO less their mean prefill. Anything where there are no others.
+    """
+    law, zero, one, slo = parameters.law, spread(0.0), spread(1.0), spread(parameters.workload[TTFT_SLO, i])
+    if law[i, L_SHARE, 0] == 0.0:
+        return choose(are_at_most(slo, prefill), one, zero), slo - prefill
+    factor, count = spread(conditions[DELAY_FACTOR, i]), parameters.performance.shape[2]
+    length_in = parameters.workload[INPUT, i] * conditions[INPUT_SCALE, i]
+    length_out = parameters.workload[OUTPUT, i] * conditions[OUTPUT_SCALE, i]
+    base = factor * _affine(parameters.performance, PREFILL, i, active, first, some, 0.0, length_out)
+    at = ((PREFILL + 1) * conditions.shape[1] + i) * count
+    prompt = factor * _columns(parameters.performance, at, active, first, some) * spread(length_in)
+    left = slo - base
+    # The longest prompt in time, as a factor of the mean one.
+    alike = choose(are_less(zero, left), spread(np.inf), spread(-1.0))
+    longest = choose(are_less(zero, prompt), quotient(left, prompt), alike)
+    own = below = length = zero
+    for k in range(law.shape[2]):
+        share, low, wide = spread(law[i, L_SHARE, k]), spread(law[i, L_LOW, k]), spread(law[i, L_WIDE, k])
+        if law[i, L_WIDE, k] > 0.0:
+            part = smaller(one, larger(zero, quotient(longest - low, wide)))
+        else:
+            part = choose(are_at_most(low, longest), one, zero)
+        own = own + share * (one - part)
+        below = below + share * part
+        length = length + share * part * (low + spread(0.5) * part * wide)
+    some_below = are_less(zero, below)
+    own = choose(some_below, smaller(one, own), one)
+    return own, left - prompt * choose(some_below, quotient(length, below), zero)
+
+
 @jit
 def coefficients(parameters, conditions, active, out):
-    """Fill `out` (6, I, n) with delay, work, service, prefill, KV and error of each route."""
+    """Fill `out` (8, I, n) with the rows of coefficients of each route."""
     parameters, conditions, active, out = borrow((parameters, conditions, active, out))
     count = active.shape[0]
     plane = conditions.shape[1] * count
@@ -148,6 +201,9 @@ def coefficients(parameters, conditions, active, out):
             store_first(out, C_PREFILL * plane + at, prefill, some)
             store_first(out, C_KV * plane + at, kv, some)
             store_first(out, C_ERROR * plane + at, error, some)
+            own, slack = first_token(parameters, conditions, i, active, first, some, prefill)
+            store_first(out, C_OWN_LATE * plane + at, own, some)
+            store_first(out, C_SLACK * plane + at, slack, some)
 
 
 entry(coefficients, EXAMPLE_PARAMETERS, EXAMPLE_CONDITIONS.workload, EXAMPLE_PACKED, np.zeros((1, 1, 1)))
@@ -162,15 +218,14 @@ def penalty_weight(parameters, rate):
 
 
 @inline(forceinline=True)
-def routing_usd(parameters, conditions, i, active, first, some, delay, prefill):
+def routing_usd(parameters, conditions, i, active, first, some, delay, own):
     """Return the prices of the routes of workload i to up to eight configurations, without tie-breaking."""
     workload, count = parameters.workload, parameters.performance.shape[2]
     requests = conditions[RATE, i] * parameters.clock[0]
     usd = spread(penalty_weight(parameters, conditions[RATE, i]) * workload[DELAY_USD, i]) * delay
     at = (STORAGE_USD * conditions.shape[1] + i) * count
     usd = usd + spread(requests) * _columns(parameters.performance, at, active, first, some)
-    late = are_at_most(spread(workload[TTFT_SLO, i]), prefill)
-    return choose(late, usd + spread(requests * workload[LATE_USD, i]), usd)
+    return usd + spread(requests * workload[LATE_USD, i]) * own
 
 
 @jit
@@ -187,8 +242,8 @@ def route_prices(parameters, conditions, coefficient, active, route_usd, unserve
         for first in range(0, count, WIDTH):
             some, at = count - first, i * count + first
             delay = load_first(coefficient, C_DELAY * plane + at, some)
-            prefill = load_first(coefficient, C_PREFILL * plane + at, some)
-            usd = routing_usd(parameters, conditions, i, active, first, some, delay, prefill)
+            own = load_first(coefficient, C_OWN_LATE * plane + at, some)
+            usd = routing_usd(parameters, conditions, i, active, first, some, delay, own)
             store_first(route_usd, at, usd, some)
 
 
@@ -200,7 +255,7 @@ def _beyond(value, slo):
 
 @inline(forceinline=True)
 def fill_routes(parameters, conditions, active, unserved_usd, routes, allowed):
-    """Fill the LP's columns, and prefill and service times."""
+    """Fill the LP's columns, and what tails and costs need beside."""
     count, (workloads, configurations) = active.shape[0], parameters.performance.shape[1:]
     plane = workloads * count
     for i in range(workloads):
@@ -212,7 +267,8 @@ def fill_routes(parameters, conditions, active, unserved_usd, routes, allowed):
             delay, work, service, prefill, kv, error = route_coefficients(
                 parameters, conditions, i, active, first, some
             )
-            usd = routing_usd(parameters, conditions, i, active, first, some, delay, prefill)
+            own, slack = first_token(parameters, conditions, i, active, first, some, prefill)
+            usd = routing_usd(parameters, conditions, i, active, first, some, delay, own)
             here = (TIE_BREAK * workloads + i) * configurations
             usd = usd + tie_break * gather(parameters.performance, here, active, first, some)
             store_first(routes, R_COST * plane + at, usd, some)
@@ -220,7 +276,8 @@ def fill_routes(parameters, conditions, active, unserved_usd, routes, allowed):
             store_first(routes, R_ERROR * plane + at, _beyond(error, parameters.workload[ERROR_SLO, i]), some)
             store_first(routes, R_DELAY_S * plane + at, delay, some)
             store_first(routes, R_SERVICE_S * plane + at, service, some)
-            store_first(routes, R_PREFILL_S * plane + at, prefill, some)
+            store_first(routes, R_OWN_LATE * plane + at, own, some)
+            store_first(routes, R_SLACK_S * plane + at, slack, some)
             store_first(routes, R_USE * plane + at, rate * work, some)
             store_first(routes, (R_USE + 1) * plane + at, rate * kv, some)
             store_first(routes, (R_USE + 2) * plane + at, rate * service, some)
@@ -291,17 +348,16 @@ def _mix(parameters, conditions, used, number, serving, active, routes, mixture)
 
 
 @inline(forceinline=True)
-def _fill_late(parameters, used, number, active, routes, mixture, queues, late):
+def _fill_late(used, number, active, routes, mixture, queues, late):
     """Fill `late`: the share of each used route's requests whose first token is late."""
     for r in range(number):
         i, k = used[0, r], used[1, r]
-        slo, servers = parameters.workload[TTFT_SLO, i], mixture[M_SERVERS, k]
-        slack_s = slo - routes[R_PREFILL_S, i, k]
+        slack_s, servers = routes[R_SLACK_S, i, k], mixture[M_SERVERS, k]
         beyond = wait_decay(servers, mixture[M_OFFERED, k], mixture[M_MEAN, k], mixture[M_SPREAD, k], slack_s)
-        if beyond <= NEGLIGIBLE or slo == np.inf:
+        if beyond <= NEGLIGIBLE or slack_s == np.inf or routes[R_OWN_LATE, i, k] >= 1.0:
             beyond = 0.0
-        late[r] = beyond if slack_s > 0.0 else -1.0
-        mixture[M_WAITING, k] += late[r] > 0.0
+        late[r] = beyond
+        mixture[M_WAITING, k] += beyond > 0.0
     waits = 0
     for k in range(active.shape[0]):  # one queue per configuration, if anybody asks for it
         if mixture[M_WAITING, k] > 0.0:
@@ -315,7 +371,8 @@ def _fill_late(parameters, used, number, active, routes, mixture, queues, late):
             mixture[M_WAITING, k] = queues[Q_CHANCE, waits]
             waits += 1
     for r in range(number):
-        late[r] = late[r] * mixture[M_WAITING, used[1, r]] if late[r] >= 0.0 else 1.0
+        own = routes[R_OWN_LATE, used[0, r], used[1, r]]
+        late[r] = own + (1.0 - own) * (late[r] * mixture[M_WAITING, used[1, r]])
 
 
 @always_inline
@@ -407,7 +464,7 @@ def operate(packed, conditions, active, basis):
     )
     number = _list_used(share, used)
     _mix(parameters, conditions, used, number, serving, active, routes, mixture)
-    _fill_late(parameters, used, number, active, routes, mixture, queues, late)
+    _fill_late(used, number, active, routes, mixture, queues, late)
     _charge(
         parameters,
         conditions,
@@ -457,4 +514,4 @@ def fill_late_relief(parameters, conditions, active, played, relief_usd):
             for k in range(active.shape[0]):
                 mixture[M_SERVERS, k] += parameters.configuration[CONCURRENCY, active[k]]
                 mixture[M_WAITING, k] = 0.0
-            _fill_late(parameters, used, number, active, routes, mixture, queues, late)
+            _fill_late(used, number, active, routes, mixture, queues, late)

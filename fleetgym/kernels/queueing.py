@@ -23,8 +23,6 @@ A tenth of a second of patience, with Poisson arrivals and exponential service o
 
 >>> round(wait_exceeds(2, 1.0, 1.0, 1.0, 1.0, 0.1), 6)
 0.301612
->>> late_probability(2, 1.0, 1.0, 1.0, 1.0, 0.5, 0.6)  # prefill alone breaks the SLO
-1.0
 >>> round(wait_percentile(2, 1.0, 1.0, 1.0, 1.0, 0.01), 6)
 3.506558
 >>> smallest_servers(1.0, 1.0, 1.0, 1.0, 0.1, 0.01, 0.95)
@@ -34,7 +32,7 @@ What a busy server costs in late requests, in three segments above the load that
 
 >>> import numpy as np
 >>> one = np.ones(1)
->>> safe, width, slope = late_cost_segments(one, one, one, one, 0.1 * one, 0.5 * one, 0.01 * one, 20, 300.0)
+>>> safe, width, slope = late_cost_segments(one, one, one, one, 0.0 * one, 0.4 * one, 0.01 * one, 20, 300.0)
 >>> bool(0.5 < safe < 0.7 and np.all(np.diff(slope) >= 0))
 True
 >>> round(20 * safe + float(width.sum()), 6)  # the segments end at a utilisation of 0.95
@@ -288,30 +286,6 @@ def wait_exceeds(servers, arrival_rate, mean_service_s, service_cv2, arrival_cv2
 
 
 @jit
-def late_probability(servers, arrival_rate, mean_service_s, service_cv2, arrival_cv2, ttft_slo_s, prefill_s):
-    """Return P(TTFT > T): the wait and then the prefill together miss the first-token SLO.
-
-    Parameters
-    ----------
-    servers, arrival_rate, mean_service_s, service_cv2, arrival_cv2
-        As for `wait_exceeds`.
-    ttft_slo_s : float
-        The SLO T on the time to first token; infinite for none.
-    prefill_s : float
-        Time of the prefill at batch 1.
-
-    Returns
-    -------
-    float
-        P(W > T - prefill); 1 where `prefill_s` >= T.
-    """
-    if prefill_s >= ttft_slo_s:
-        return 1.0
-    slack_s = ttft_slo_s - prefill_s
-    return wait_exceeds(servers, arrival_rate, mean_service_s, service_cv2, arrival_cv2, slack_s)
-
-
-@jit
 def wait_percentile(servers, arrival_rate, mean_service_s, service_cv2, arrival_cv2, tail):
     """Return the wait that a share `tail` of the requests exceeds, t with P(W > t) = tail.
 
@@ -412,22 +386,22 @@ def _mixture(shares, service_s, service_cv2, arrival_cv2):
 
 @inline
 def _weighted_late(weights, slack_s, servers, busy, mean_service_s, cv2_sum, arrival_cv2):
-    """Return sum_i weights_i P(W > slack_i) over the workloads with time to spare after their prefill.
+    """Return sum_i weights_i P(W > slack_i).
 
     The queue is one for all workloads, so the chance to wait is computed once.
     """
     total = 0.0
     for i in range(weights.size):
-        if weights[i] > 0.0 and slack_s[i] > 0.0:
+        if weights[i] > 0.0:
             total += weights[i] * wait_decay(servers, busy, mean_service_s, cv2_sum, slack_s[i])
     return total * chance_to_wait(servers, busy, arrival_cv2, 0.0) if total > 0.0 else 0.0
 
 
 @inline
-def _safe_utilization(shares, slack_s, servers, mean_service_s, cv2_sum, arrival_cv2):
+def _safe_utilization(waiting, slack_s, servers, mean_service_s, cv2_sum, arrival_cv2):
     """Return the largest utilisation up to `U_MAX` with a miss share of at most `SAFE_MISS`."""
     if (
-        _weighted_late(shares, slack_s, servers, servers * U_MAX, mean_service_s, cv2_sum, arrival_cv2)
+        _weighted_late(waiting, slack_s, servers, servers * U_MAX, mean_service_s, cv2_sum, arrival_cv2)
         <= SAFE_MISS
     ):
         return U_MAX
@@ -436,7 +410,7 @@ def _safe_utilization(shares, slack_s, servers, mean_service_s, cv2_sum, arrival
     for _ in range(_BISECTIONS):
         middle = 0.5 * (low + high)
         if (
-            _weighted_late(shares, slack_s, servers, servers * middle, mean_service_s, cv2_sum, arrival_cv2)
+            _weighted_late(waiting, slack_s, servers, servers * middle, mean_service_s, cv2_sum, arrival_cv2)
             <= SAFE_MISS
         ):
             low = middle
@@ -446,18 +420,18 @@ def _safe_utilization(shares, slack_s, servers, mean_service_s, cv2_sum, arrival
 
 
 @always_inline
-def _late_cost_row(shares, usd, slack_s, mean_service_s, cv2_sum, arrival_cv2, servers, window_s, segment):
+def _late_cost_row(waiting, usd, slack_s, mean_service_s, cv2_sum, arrival_cv2, servers, window_s, segment):
     """Write safe utilisation, widths and slopes to `segment`.
 
-    `usd` is each workload's share times its price of being late; a mean service time of zero stands for
-    "nothing to price".
+    `waiting` is each workload's share of the requests that are late only if they wait, `usd` the same times its price
+    of being late; a mean service time of zero stands for "nothing to price".
     """
     for k in range(1 + 2 * SEGMENTS):
         segment[k] = 0.0
     segment[0] = U_MAX
     if mean_service_s <= 0.0 or servers <= 0:
         return
-    safe = _safe_utilization(shares, slack_s, servers, mean_service_s, cv2_sum, arrival_cv2)
+    safe = _safe_utilization(waiting, slack_s, servers, mean_service_s, cv2_sum, arrival_cv2)
     segment[0] = safe
     if safe >= U_MAX:
         return
@@ -476,49 +450,35 @@ def _late_cost_row(shares, usd, slack_s, mean_service_s, cv2_sum, arrival_cv2, s
         before = cost
 
 
-@always_inline
-def _can_be_late(shares, ttft_slo_s, late_usd):
-    """Return whether any late request could cost something."""
-    priced = limited = False
-    for i in range(shares.size):
-        priced = priced or (shares[i] > 0.0 and late_usd[i] > 0.0)
-        limited = limited or (shares[i] > 0.0 and ttft_slo_s[i] < np.inf)
-    return priced and limited
-
-
 @jit
 def fill_late_costs(
-    shares, usd, slack_s, service_s, service_cv2, arrival_cv2, ttft_slo_s, slots, offsets, window_s, segment
+    shares, waiting, usd, slack_s, service_s, service_cv2, arrival_cv2, slots, offsets, window_s, segment
 ):
     """Fill `segment` (N, 1 + 2 SEGMENTS): safe utilisation, widths and slopes of `late_cost_table`."""
-    shares, usd, slack_s, service_s, service_cv2 = borrow((shares, usd, slack_s, service_s, service_cv2))
-    arrival_cv2, ttft_slo_s, slots, offsets, segment = borrow(
-        (arrival_cv2, ttft_slo_s, slots, offsets, segment)
-    )
+    shares, waiting, usd, slack_s = borrow((shares, waiting, usd, slack_s))
+    service_s, service_cv2, arrival_cv2 = borrow((service_s, service_cv2, arrival_cv2))
+    slots, offsets, segment = borrow((slots, offsets, segment))
     for c in range(slots.size):
-        share = shares[:, c]
-        mean, cv2, bursts = 0.0, 0.0, 1.0
-        if _can_be_late(share, ttft_slo_s, usd[:, c]):
-            mean, cv2, bursts = _mixture(share, service_s[:, c], service_cv2[:, c], arrival_cv2)
+        mean, cv2, bursts = _mixture(shares[:, c], service_s[:, c], service_cv2[:, c], arrival_cv2)
         for row in range(offsets[c], offsets[c + 1]):
             servers = slots[c] * (row - offsets[c] + 1)
             _late_cost_row(
-                share, usd[:, c], slack_s[:, c], mean, cv2, bursts, servers, window_s, segment[row]
+                waiting[:, c], usd[:, c], slack_s[:, c], mean, cv2, bursts, servers, window_s, segment[row]
             )
 
 
 _ROW, _TABLE, _COUNTS = np.zeros(1), np.zeros((1, 1)), np.zeros(1, dtype=np.int64)
-entry(fill_late_costs, *[_TABLE] * 5, *[_ROW] * 2, *[_COUNTS] * 2, 0.0, _TABLE)
+entry(fill_late_costs, *[_TABLE] * 6, _ROW, *[_COUNTS] * 2, 0.0, _TABLE)
 
 
 def late_cost_segments(
-    shares, service_s, service_cv2, arrival_cv2, prefill_s, ttft_slo_s, late_usd, servers, window_s
+    shares, service_s, service_cv2, arrival_cv2, own_late, slack_s, late_usd, servers, window_s
 ):
     """Return what busy servers of one configuration cost in late requests, as convex segments.
 
     At utilisation u the load is u x `servers` erlang of the given mixture. Up to the safe utilisation, where
     the miss share is at most `SAFE_MISS`, load is free; from there to `U_MAX` equal segments follow the
-    chords of the late cost in USD per window, made nondecreasing. Workloads whose prefill alone breaks their
+    chords of the late cost in USD per window, made nondecreasing. Requests whose prefill alone breaks their
     SLO are always late, at any load, and count nothing here.
 
     Parameters
@@ -529,10 +489,10 @@ def late_cost_segments(
         Mean and squared coefficient of variation of each workload's service time here.
     arrival_cv2 : (I,) float array
         Squared coefficient of variation of each workload's inter-arrival times; the mixture takes the mean.
-    prefill_s : (I,) float array
-        Prefill time at batch 1.
-    ttft_slo_s : (I,) float array
-        SLO on the time to first token; infinite for none.
+    own_late : (I,) float array
+        Share of the requests whose prefill alone breaks the SLO on the time to first token.
+    slack_s : (I,) float array
+        Time that the others may wait; infinite without an SLO.
     late_usd : (I,) float array
         Price of a late request.
     servers : int
@@ -549,25 +509,25 @@ def late_cost_segments(
     slope : (3,) float array
         USD per busy server and window, nondecreasing.
     """
-    columns = (np.asarray(values)[:, None] for values in (shares, service_s, service_cv2, prefill_s))
-    share, service, service_spread, prefill = columns
+    columns = (np.asarray(values)[:, None] for values in (shares, service_s, service_cv2, own_late, slack_s))
+    share, service, service_spread, own, slack = columns
     safe, width, slope = late_cost_table(
-        *(share, service, service_spread, arrival_cv2, prefill, ttft_slo_s, late_usd),
+        *(share, service, service_spread, arrival_cv2, own, slack, late_usd),
         *(np.array([servers]), np.array([0, 1]), window_s),
     )
     return float(safe[0]), width[0], slope[0]
 
 
 def late_cost_table(
-    shares, service_s, service_cv2, arrival_cv2, prefill_s, ttft_slo_s, late_usd, slots, offsets, window_s
+    shares, service_s, service_cv2, arrival_cv2, own_late, slack_s, late_usd, slots, offsets, window_s
 ):
     """Return `late_cost_segments` of every configuration and every number of replicas.
 
     Parameters
     ----------
-    shares, service_s, service_cv2, prefill_s : (I, C) float arrays
+    shares, service_s, service_cv2, own_late, slack_s : (I, C) float arrays
         As for `late_cost_segments`, one column per configuration.
-    arrival_cv2, ttft_slo_s, late_usd : (I,) float arrays
+    arrival_cv2, late_usd : (I,) float arrays
         As for `late_cost_segments`.
     slots : (C,) int array
         Servers per replica.
@@ -582,9 +542,14 @@ def late_cost_table(
     width, slope : (N, 3) float arrays
     """
     segment = np.empty((int(offsets[-1]), 1 + 2 * SEGMENTS))
-    tables = (shares, shares * late_usd[:, None], ttft_slo_s[:, None] - prefill_s, service_s, service_cv2)
+    price = late_usd[:, None]
+    can_be_late = ((shares > 0.0) & (price > 0.0)).any(axis=0) & ((shares > 0.0) & (slack_s < np.inf)).any(
+        axis=0
+    )
+    waiting = shares * (1.0 - own_late)
+    tables = (np.where(can_be_late, shares, 0.0), waiting, waiting * price, slack_s, service_s, service_cv2)
     fill_late_costs(
         *(np.ascontiguousarray(table) for table in tables),
-        *(arrival_cv2, ttft_slo_s, slots, offsets, window_s, segment),
+        *(arrival_cv2, slots, offsets, window_s, segment),
     )
     return segment[:, 0], segment[:, 1 : 1 + SEGMENTS], segment[:, 1 + SEGMENTS :]

@@ -19,6 +19,7 @@ class Parameters(NamedTuple):
 
     performance: np.ndarray  # (NUM_PLANES, I, C)
     workload: np.ndarray  # (NUM_WORKLOAD_ROWS, I)
+    law: np.ndarray  # (I, 3, bins) of the prompts' lengths
     configuration: np.ndarray  # (NUM_CONFIGURATION_ROWS, C)
     segment_offset: np.ndarray  # (C,) int64: row offset[c] + replicas - 1 of the next array
     segment: np.ndarray  # (rows, 7) safe utilisation, three widths, three slopes
@@ -81,7 +82,7 @@ def _example() -> tuple[Problem, Workspace, Played]:
     """Return an instance and work space in their types, which do not depend on the size."""
     row, plane, cube = (np.zeros((1,) * axes) for axes in (1, 2, 3))
     whole, wholes = row.astype(np.int64), plane.astype(np.int64)
-    parameters = Parameters(cube, plane, plane, whole, plane, row)
+    parameters = Parameters(cube, plane, cube, plane, whole, plane, row)
     problem = Problem(
         *(parameters, whole, whole, row.astype(np.bool_), wholes, plane, row, row, whole, row),
     )

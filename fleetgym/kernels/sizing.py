@@ -18,6 +18,7 @@ from fleetgym.kernels.economics import (
     KV_CAPACITY,
     RATE,
     UNSERVED_USD,
+    first_token,
     penalty_weight,
     route_coefficients,
     routing_usd,
@@ -157,7 +158,8 @@ def _fill_routes(problem, workload, risk, space):
             )
             work, kv, service = rate * work, rate * kv, rate * service
             late, wrong = quotient(delay, delay_slo) - spread(1.0), quotient(error, error_slo) - spread(1.0)
-            usd = routing_usd(parameters, workload, i, None, first, some, delay, prefill)
+            own, _ = first_token(parameters, workload, i, None, first, some, prefill)
+            usd = routing_usd(parameters, workload, i, None, first, some, delay, own)
             usd = usd + spread(unserved) * (larger(zero, late) + larger(zero, wrong))
             servers = load_first(space.servers, first, some)
             replicas = _replicas(parameters.configuration, count, first, some, work, kv, service, servers)

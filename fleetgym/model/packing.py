@@ -112,6 +112,17 @@ def _workloads(instance: Instance) -> np.ndarray:
     return rows
 
 
+def _laws(instance: Instance) -> np.ndarray:
+    """Return share, least factor and width of each bin of the prompts' laws, (I, 3, bins); 0 without one."""
+    laws = [w.input_law for w in instance.workloads]
+    bins = max([1, *(len(law.shares) - 1 for law in laws if law)])
+    found = np.zeros((len(laws), 3, bins))
+    for of, law in zip(found, laws, strict=True):
+        if law:
+            of[:, : len(law.shares) - 1] = np.diff(law.shares), law.factors[:-1], np.diff(law.factors)
+    return found
+
+
 def _budget(instance: Instance, hours: float) -> np.ndarray:
     budget = instance.budget
     if budget is None:
@@ -134,6 +145,7 @@ def _parameters(instance: Instance) -> tuple[Parameters, LateSegments]:
     parameters = Parameters(
         performance=_performance(instance),
         workload=_workloads(instance),
+        law=_laws(instance),
         configuration=configuration,
         segment_offset=offsets[:-1].copy(),
         segment=np.zeros((0, 7)),
@@ -157,8 +169,8 @@ def _late_segments(instance: Instance, parameters: Parameters, offsets: np.ndarr
         coefficient[economics.C_SERVICE],
         np.array(instance.performance.service_cv2),
         parameters.workload[economics.ARRIVAL_CV2],
-        coefficient[economics.C_PREFILL],
-        parameters.workload[economics.TTFT_SLO],
+        coefficient[economics.C_OWN_LATE],
+        coefficient[economics.C_SLACK],
         parameters.workload[economics.LATE_USD],
         _column(instance, "max_concurrency", int),
         offsets,

@@ -64,7 +64,11 @@ class Snapshot:
     service_s : ndarray, shape (I, C)
         Seconds that a request holds a queue server.
     prefill_s : ndarray, shape (I, C)
-        Seconds to the first token without waiting.
+        Seconds to the first token without waiting, of a mean prompt.
+    own_late : ndarray, shape (I, C)
+        Share of the requests whose first token is late by their prompt alone: 0 or 1 without a law of lengths.
+    slack_s : ndarray, shape (I, C)
+        Seconds that the others may wait on average; inf without a TTFT SLO.
     compatible : ndarray of bool, shape (I, C)
         Whether the configuration may serve the workload.
     route_usd : ndarray, shape (I, C)
@@ -116,6 +120,8 @@ class Snapshot:
     kv_gb_s: np.ndarray
     service_s: np.ndarray
     prefill_s: np.ndarray
+    own_late: np.ndarray
+    slack_s: np.ndarray
     compatible: np.ndarray
     route_usd: np.ndarray
     unserved_usd: np.ndarray

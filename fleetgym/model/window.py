@@ -270,6 +270,8 @@ class WindowModel:
             kv_gb_s=coefficient[economics.C_KV],
             service_s=coefficient[economics.C_SERVICE],
             prefill_s=coefficient[economics.C_PREFILL],
+            own_late=coefficient[economics.C_OWN_LATE],
+            slack_s=coefficient[economics.C_SLACK],
             compatible=instance.performance.compatible,
             route_usd=route_usd,
             unserved_usd=unserved_usd,

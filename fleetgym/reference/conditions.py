@@ -39,6 +39,30 @@ class Book:
         self.rank = {c: position for position, c in enumerate(members)}
         self.most_windows = max(1, *(c.startup_windows for c in self.configurations))
 
+    def first_token(
+        self, i: int, c: int, tokens_in: float, tokens_out: float, factor: float = 1.0
+    ) -> tuple[float, float]:
+        """Return the share of prompts that are late without waiting, and how long the others may wait on average."""
+        workload = self.workloads[i]
+        slo, law = workload.ttft_slo_s, workload.input_law
+        if slo is None:
+            return 0.0, math.inf
+        seconds = factor * self.prefill.at(i, c, tokens_in, tokens_out)
+        prompt = factor * self.prefill.per_input[i][c] * tokens_in
+        if law is None or prompt == 0.0:
+            return (1.0, 0.0) if seconds >= slo else (0.0, slo - seconds)
+        ends = [factor * self.prefill.at(i, c, 0.0, tokens_out) + prompt * x for x in law.factors]
+        late, in_time, spent = [], [], []
+        for q, r, first, last in zip(law.shares, law.shares[1:], ends, ends[1:], strict=False):
+            short = (slo - first) / (last - first) if last > first else float(first <= slo)
+            part = min(1.0, max(0.0, short))
+            late.append((1.0 - part) * (r - q))
+            in_time.append(part * (r - q))
+            spent.append(part * (r - q) * (first + part * (last - first) / 2))
+        if not any(in_time):
+            return 1.0, 0.0
+        return math.fsum(late), slo - math.fsum(spent) / math.fsum(in_time)
+
 
 class _Lengths:
     """A quantity that is affine in the mean token lengths."""
@@ -85,10 +109,6 @@ class Conditions:
         """S: how long a request holds a server."""
         return self.delay_factor[i] * self.book.service.at(i, c, self.tokens_in[i], self.tokens_out[i])
 
-    def prefill_s(self, i: int, c: int) -> float:
-        """F: time to first token without waiting."""
-        return self.delay_factor[i] * self.book.prefill.at(i, c, self.tokens_in[i], self.tokens_out[i])
-
     def work_tflop(self, i: int, c: int) -> float:
         """Compute of a request."""
         return self.book.work.at(i, c, self.tokens_in[i], self.tokens_out[i])
@@ -102,10 +122,9 @@ class Conditions:
         per_token = self.book.configurations[c].kv_gb_per_token
         return per_token * (self.tokens_in[i] + self.tokens_out[i]) * self.delay_s(i, c)
 
-    def always_late(self, i: int, c: int) -> bool:
-        """Return True if the first token is late even without waiting."""
-        slo = self.book.workloads[i].ttft_slo_s
-        return slo is not None and self.prefill_s(i, c) >= slo
+    def first_token(self, i: int, c: int) -> tuple[float, float]:
+        """Return the share of prompts that are late without waiting, and how long the others may wait on average."""
+        return self.book.first_token(i, c, self.tokens_in[i], self.tokens_out[i], self.delay_factor[i])
 
     def rent_usd(self, c: int) -> float:
         """Rent of one replica for this window."""

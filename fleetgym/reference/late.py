@@ -55,15 +55,12 @@ def late_segments(book: Book, c: int, replicas: int) -> LateSegments:
     ):
         return _NEVER_LATE
     arrival_cv2 = math.fsum(p * w.arrival_cv2 for p, w in zip(shares, workloads, strict=True))
-    patience = [
-        None if w.ttft_slo_s is None else w.ttft_slo_s - book.prefill.at(*a)
-        for w, a in zip(workloads, lengths, strict=True)
-    ]
+    first = [book.first_token(*a) for a in lengths]
     servers = replicas * book.configurations[c].max_concurrency
 
     def late_shares(u: float) -> list[float]:
         queue = Queue(servers, u * servers, mean, cv2, arrival_cv2)
-        return [0.0 if t is None or t <= 0.0 else queue.waits_longer(t) for t in patience]
+        return [(1 - own) * queue.waits_longer(patience) if own < 1 else 0.0 for own, patience in first]
 
     def miss(u: float) -> float:
         return math.fsum(p * q for p, q in zip(shares, late_shares(u), strict=True))

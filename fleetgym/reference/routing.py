@@ -121,12 +121,12 @@ class RoutingProgram:
     def cost(self, i: int, c: int) -> float:
         """cost_ic, tie-breaking term included."""
         conditions, workload = self.conditions, self.book.workloads[i]
-        late = workload.late_usd if conditions.always_late(i, c) else 0.0
+        late, _ = conditions.first_token(i, c)
         return math.fsum(
             [
                 conditions.weight[i] * workload.delay_usd_per_s * conditions.delay_s(i, c),
                 conditions.requests[i] * self.book.storage_usd[i][c],
-                conditions.requests[i] * late,
+                conditions.requests[i] * workload.late_usd * late,
                 TIE_BREAK * conditions.penalty[i] * self.book.tie_break[i][c],
             ]
         )
@@ -179,13 +179,8 @@ def late_shares(
     for c in sorted({c for _, c in routing.share}):
         queue = _queue(conditions, serving[c], c, routing)
         for i in [i for i, at in routing.share if at == c]:
-            slo = conditions.book.workloads[i].ttft_slo_s
-            if slo is None:
-                late[i, c] = 0.0
-            elif conditions.always_late(i, c):
-                late[i, c] = 1.0
-            else:
-                late[i, c] = queue.waits_longer(slo - conditions.prefill_s(i, c))
+            own, patience = conditions.first_token(i, c)
+            late[i, c] = own + (1 - own) * queue.waits_longer(patience) if own < 1 else 1.0
     return late
 
 

@@ -96,8 +96,8 @@ class Queue:
     arrival_cv2: float
 
     def waits_longer(self, seconds: float) -> float:
-        """P(W > seconds), for seconds above 0."""
-        if self.mean_service_s <= 0.0 or self.load <= 0.0:
+        """P(W > seconds), for seconds of at least 0."""
+        if self.mean_service_s <= 0.0 or self.load <= 0.0 or math.isinf(seconds):
             return 0.0
         if self.load >= self.servers:
             return 1.0

@@ -60,6 +60,8 @@ def snapshot_of(
         kv_gb_s=kv_per_token * tokens * delay,
         service_s=_affine(performance.service_s, instance),
         prefill_s=prefill,
+        own_late=(prefill >= ttft).astype(float),
+        slack_s=ttft - prefill,
         compatible=performance.compatible,
         route_usd=(weight * price)[:, None] * delay
         + requests[:, None] * performance.storage_usd

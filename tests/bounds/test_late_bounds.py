@@ -7,7 +7,17 @@ import itertools
 
 import numpy as np
 import pytest
-from toys import affine, configuration, make_instance, pool, random_instance, random_scenario, workload
+from toys import (
+    affine,
+    configuration,
+    make_instance,
+    pool,
+    random_instance,
+    random_scenario,
+    with_laws,
+    with_prefill,
+    workload,
+)
 
 import fleetgym
 from fleetgym.bounds import hindsight_bound
@@ -37,8 +47,8 @@ def late_usd(snapshot: Snapshot, c: int, replicas: int, x: np.ndarray) -> float:
     queue = Queue(servers, float(rates @ service), mean, cv2, arrival)
     usd = 0.0
     for i, w in enumerate(instance.workloads):
-        if w.ttft_slo_s is not None and w.ttft_slo_s > snapshot.prefill_s[i, c]:
-            chance = queue.waits_longer(w.ttft_slo_s - snapshot.prefill_s[i, c])
+        if snapshot.own_late[i, c] < 1.0:
+            chance = (1.0 - snapshot.own_late[i, c]) * queue.waits_longer(snapshot.slack_s[i, c])
             usd += snapshot.requests[i] * w.late_usd * x[i] * chance
     return usd
 
@@ -108,9 +118,13 @@ def tailed(seed: int, most: int = 6) -> Instance:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_rows_are_below_late_costs_on_random_instances(seed: int) -> None:
-    """One to six workloads, smooth and bursty arrivals, few and many servers."""
+@pytest.mark.parametrize("has_laws", [False, True])
+def test_rows_are_below_late_costs_on_random_instances(seed: int, has_laws: bool) -> None:
+    """One to six workloads, smooth and bursty arrivals, few and many servers, prompts alike or not."""
     instance = tailed(seed)
+    if has_laws:
+        prompts = {"base": 0.02, "per_input_token": 2e-3, "per_output_token": 0.0}
+        instance = with_laws(with_prefill(instance, **prompts), seed)
     snapshot = fleetgym.View(instance).snapshot()
     rows, _ = check(relax_window(snapshot), snapshot, np.random.default_rng([seed, 1]), 300)
     assert rows > 0 or min(w.arrival_cv2 for w in instance.workloads) < 1.0

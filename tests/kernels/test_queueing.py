@@ -280,10 +280,6 @@ def test_waits_in_degenerate_cases():
     assert q.wait_exceeds(3, 2.0, 1.0, 1.0, 1.0, -1.0) == 1.0
     assert q.wait_percentile(3, 4.0, 1.0, 1.0, 1.0, 0.01) == math.inf
     assert q.wait_percentile(3, 0.0, 1.0, 1.0, 1.0, 0.01) == 0.0
-    assert q.late_probability(3, 2.0, 1.0, 1.0, 1.0, 0.5, 0.5) == 1.0
-    assert q.late_probability(3, 0.0, 1.0, 1.0, 1.0, 0.5, 0.6) == 1.0
-    assert q.late_probability(3, 2.0, 1.0, 1.0, 1.0, math.inf, 0.6) == 0.0
-    assert q.late_probability(3, 2.0, 1.0, 1.0, 1.0, 0.5, 0.2) == q.wait_exceeds(3, 2.0, 1.0, 1.0, 1.0, 0.3)
 
 
 def test_percentile_against_fleet_sim():
@@ -356,11 +352,11 @@ def test_smallest_servers_against_fleet_sim():
     assert above > 0
 
 
-def slow_segments(shares, service, service_cv2, arrival_cv2, prefill, slo, usd, servers, window):
+def slow_segments(shares, service, service_cv2, arrival_cv2, own, slack, usd, servers, window):
     """Twin of `late_cost_segments` in plain Python, with Erlang B from its recurrence."""
     here = [p > 0 for p in shares]
     if not any(h and d > 0 for h, d in zip(here, usd, strict=True)) or all(
-        t == math.inf for h, t in zip(here, slo, strict=True) if h
+        t == math.inf for h, t in zip(here, slack, strict=True) if h
     ):
         return 0.95, [0.0] * 3, [0.0] * 3
     mean = math.fsum(p * s for p, s in zip(shares, service, strict=True))
@@ -376,13 +372,13 @@ def slow_segments(shares, service, service_cv2, arrival_cv2, prefill, slo, usd, 
 
     def late(u):
         if u == 0.0:
-            return [0.0] * len(slo)
+            return [0.0] * len(slack)
         size = 2 * servers / (1 + bursts)
         n = math.floor(size)
         waiting = delayed(n, u) ** (n + 1 - size) * delayed(n + 1, u) ** (size - n)
         return [
-            waiting * math.exp(-2 * servers * (1 - u) / mean * (t - f) / variability) if f < t else 0.0
-            for t, f in zip(slo, prefill, strict=True)
+            (1 - f) * waiting * math.exp(-2 * servers * (1 - u) / mean * t / variability) if f < 1 else 0.0
+            for t, f in zip(slack, own, strict=True)
         ]
 
     def miss(u):
@@ -405,18 +401,20 @@ def slow_segments(shares, service, service_cv2, arrival_cv2, prefill, slo, usd, 
 
 
 def random_mixtures(seed, workloads, configs):
-    """Return inputs of `late_cost_table`: some SLOs missing, some pairs incompatible or too slow."""
+    """Return inputs of `late_cost_table`: some SLOs missing, some pairs incompatible, some prompts too long."""
     rng = np.random.default_rng(seed)
     rates = rng.dirichlet(np.ones(workloads), configs).T * (rng.random((workloads, configs)) < 0.8)
     slo = rng.uniform(0.3, 5.0, workloads)
     slo[rng.random(workloads) < 0.2] = math.inf
+    slack = slo[:, None] - rng.uniform(0.01, 1.5, (workloads, configs))
+    some = rng.uniform(0.0, 0.5, slack.shape) * (rng.random(slack.shape) < 0.4)
     return (
         rates / np.maximum(rates.sum(axis=0), 1e-12),
         rng.uniform(0.3, 20.0, (workloads, configs)),
         rng.uniform(0.0, 3.0, (workloads, configs)),
         rng.choice([0.0, 0.25, 1.0, 4.0, 20.0, 100.0], workloads),
-        rng.uniform(0.01, 1.5, (workloads, configs)),
-        slo,
+        np.where(slack <= 0.0, 1.0, np.where(slack < math.inf, some, 0.0)),
+        slack,
         rng.uniform(0.0, 0.02, workloads) * (rng.random(workloads) < 0.8),
     )
 
@@ -426,15 +424,15 @@ def test_late_cost_table_equals_its_twin(seed):
     """Every row equals the slow twin, and the row of `late_cost_segments`."""
     rng = np.random.default_rng(1000 + seed)
     workloads, configs = int(rng.integers(1, 6)), 5
-    shares, service, cv2, arrival_cv2, prefill, slo, usd = random_mixtures(seed, workloads, configs)
+    shares, service, cv2, arrival_cv2, own, slack, usd = random_mixtures(seed, workloads, configs)
     slots = rng.integers(1, 200, configs)
     offsets = np.concatenate(([0], np.cumsum(rng.integers(1, 4, configs))))
-    table = q.late_cost_table(shares, service, cv2, arrival_cv2, prefill, slo, usd, slots, offsets, 300.0)
+    table = q.late_cost_table(shares, service, cv2, arrival_cv2, own, slack, usd, slots, offsets, 300.0)
     for c in range(configs):
-        column = [np.ascontiguousarray(x[:, c]) for x in (shares, service, cv2, prefill)]
+        column = [np.ascontiguousarray(x[:, c]) for x in (shares, service, cv2, own, slack)]
         for row in range(offsets[c], offsets[c + 1]):
             servers = int(slots[c] * (row - offsets[c] + 1))
-            args = (*column[:3], arrival_cv2, column[3], slo, usd, servers, 300.0)
+            args = (*column[:3], arrival_cv2, *column[3:], usd, servers, 300.0)
             for got, one in zip(table, q.late_cost_segments(*args), strict=True):
                 np.testing.assert_array_equal(got[row], one)
             safe, width, slope = slow_segments(*(x.tolist() for x in args[:7]), servers, 300.0)
@@ -450,16 +448,16 @@ def test_late_cost_without_a_price():
     free = (0.95, [0.0] * 3, [0.0] * 3)
     for slo, usd, servers in [(math.inf, 1.0, 10), (1.0, 0.0, 10), (1e6, 1.0, 10), (1.0, 1.0, 0)]:
         safe, width, slope = q.late_cost_segments(
-            one, one, one, one, 0.1 * one, slo * one, usd * one, servers, 300.0
+            one, one, one, one, 0.0 * one, slo * one, usd * one, servers, 300.0
         )
         assert (safe, width.tolist(), slope.tolist()) == free
 
 
 def test_always_late_workloads_price_nothing_here():
     """A workload whose prefill is too slow leaves the others' safe load as if it asked for nothing."""
-    shares, slo, usd = np.array([0.5, 0.5]), np.array([1.0, 1.0]), np.array([0.01, 0.0])
+    shares, slack, usd = np.array([0.5, 0.5]), np.array([-1.0, 0.9]), np.array([0.01, 0.0])
     two = np.ones(2)
-    never = q.late_cost_segments(shares, two, two, two, np.array([2.0, 0.1]), slo, usd, 20, 300.0)
+    never = q.late_cost_segments(shares, two, two, two, np.array([1.0, 0.0]), slack, usd, 20, 300.0)
     assert 0.0 < never[0] < 0.95
     assert never[2].tolist() == [0.0, 0.0, 0.0]
 

@@ -24,6 +24,7 @@ from toys import (
     random_actions,
     random_instance,
     random_scenario,
+    with_laws,
     workload,
 )
 
@@ -483,6 +484,16 @@ def test_wrong_basis_is_not_certified(monkeypatch: pytest.MonkeyPatch) -> None:
         certified_lp.solve(program)
 
 
+def too_long(workload: Any, mean_s: float, s: Any, perf: Any, t: int, i: int, c: int) -> float:
+    """Return the share of prompts that miss the TTFT SLO by their length alone."""
+    slo, law = workload.ttft_slo_s, workload.input_law
+    tokens = workload.input_tokens * s.input_scale[t, i]
+    prompt_s = s.delay_factor[t, i] * perf.prefill_s.per_input_token[i, c] * tokens
+    if slo is None or law is None or prompt_s == 0.0:
+        return float(slo is not None and mean_s >= slo)
+    return float(law.survival(1.0 + (slo - mean_s) / prompt_s))
+
+
 def raw_program(instance: Instance, scenario: Any, t: int, serving: list[int], segments: Any) -> Any:
     """Build section 4 a second time: unscaled, with every row, for scipy."""
     s, perf = scenario.expanded(instance.num_windows), instance.performance
@@ -510,9 +521,8 @@ def raw_program(instance: Instance, scenario: Any, t: int, serving: list[int], s
 
     for i, c in pairs:
         factor = s.delay_factor[t, i]
-        d, f = factor * value(perf.delay_s, i, c), factor * value(perf.prefill_s, i, c)
-        slo = w[i].ttft_slo_s
-        late = w[i].late_usd if slo is not None and f >= slo else 0.0
+        d = factor * value(perf.delay_s, i, c)
+        late = w[i].late_usd * too_long(w[i], factor * value(perf.prefill_s, i, c), s, perf, t, i, c)
         tie = 1e-6 * p[i] * perf.tie_break[i, c]
         column(
             ("x", i, c),
@@ -563,6 +573,8 @@ def test_routing_meets_a_second_solver() -> None:
     checked = 0
     for seed in range(60):
         instance = random_instance(seed, num_windows=4)
+        if seed % 2:
+            instance = with_laws(instance, seed)
         scenario = random_scenario(instance, seed)
         episode = reference.ReferenceEpisode(instance, scenario)
         for t in range(4):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from episodes_twin import compare_episode, random_actions
-from toys import random_instance, random_scenario
+from toys import random_instance, random_scenario, with_laws
 
 import fleetgym
 from fleetgym.model.conditions import Conditions
@@ -47,6 +47,24 @@ def test_any_dispersion_of_arrivals(seed: int) -> None:
     data, rng = random_instance(seed).to_dict(), np.random.default_rng(seed)
     for workload in data["workloads"]:
         workload["arrival_cv2"] = float(rng.choice([0.0, 0.25, 1.0, 4.0, 20.0, 100.0]))
+    instance = Instance.from_dict(data)
+    compare_episode(instance, random_scenario(instance, seed), instance.num_windows, seed)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_any_law_of_prompts(seed: int) -> None:
+    """Prompts of any law; some SLOs are shorter than any prefill, or far longer, and some prefills do not vary."""
+    data, rng = with_laws(random_instance(seed), seed).to_dict(), np.random.default_rng(seed)
+    prefill = {name: np.array(part) for name, part in data["performance"]["prefill_s"].items()}
+    prefill["per_input_token"] *= rng.choice(
+        [0.0, 1e-8, 1.0, 10.0], prefill["base"].shape, p=[0.1, 0.1, 0.3, 0.5]
+    )
+    data["performance"]["prefill_s"] = prefill
+    for i, workload in enumerate(data["workloads"]):
+        prompts = prefill["per_input_token"][i] * workload["input_tokens"]
+        near = prefill["base"][i] + prompts * 10 ** rng.uniform(-1.0, 1.0)
+        slo = 10 ** rng.uniform(-6, 6) if rng.random() < 0.2 else rng.choice(near)
+        workload["ttft_slo_s"] = float(max(1e-6, slo))
     instance = Instance.from_dict(data)
     compare_episode(instance, random_scenario(instance, seed), instance.num_windows, seed)
 
