@@ -5,11 +5,10 @@ r"""Write ``docs/results.md`` and ``docs/data/family_scores.json`` from results 
         --sample-tuned leaderboard/submissions/*-sample-*-tuned/episodes.jsonl.gz \
         --sample results/lookahead-test.jsonl --picture docs/images/score-cpu.png
 
-Files that are not complete are named on the page and left out. Tuned settings stand beside the published ones of the
-same agents, task by task. Agents too slow for all tasks play a sample of them; the page ranks them there, with all
-others, and with tuned settings. A second --sample is of agents that have played other tasks. Scores, intervals, ties
-and breakdowns are those of the leaderboard. What stands outside the page's marks, the reasons, is written by hand and
-stays.
+Files that are not complete are named on the page and left out. Agents too slow for all tasks play a sample of them; the
+page ranks them there, with all others, and with tuned settings. A second --sample is of agents that have played other
+tasks. Scores, intervals, ties and breakdowns are those of the leaderboard. What stands outside the page's marks, the
+reasons, is written by hand and stays.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from fleetgym.runtime.programs import program
 from fleetgym.scoring.comparison import is_known
 from fleetgym.scoring.statistics import counted, family_means
 from fleetgym.scoring.table import Played, Table, Task, make_table, mean_log_ratios
-from tools.family_statistics import FAMILIES, FamilyScores, cheaper_by, write_scores
+from tools.family_statistics import FAMILIES, FamilyScores, write_scores
 from tools.make_instances import HEADLINE
 from tools.window_excess import BUSY, KINDS, QUIET, SHORT, excess
 
@@ -86,9 +85,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         "results", nargs="+", type=Path, help="results files; timings beside them are passed over"
     )
     parser.add_argument(
-        "--tuned", nargs="+", type=Path, default=[], help="results of tuned settings of some of the agents"
-    )
-    parser.add_argument(
         "--sample",
         nargs="+",
         type=Path,
@@ -118,10 +114,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     about = played_tasks(run)
     text = written(run, reference, rows, about, unfinished)
     scores = {about: family_scores(rows)}
-    if arguments.tuned:
-        complete, unfinished = read(arguments.tuned)
-        tuned_reference, tuned_rows = compared(merged([run, *complete]))
-        text += "\n" + tuned(rows, tuned_reference, tuned_rows, unfinished)
     drawn: Rows = rows
     of, where = reference, about
     for k, files in enumerate(arguments.sample):
@@ -273,23 +265,6 @@ a slot's option, and replicas that were preempted or denied.
 {_excess(run, headline)}"""
 
 
-def tuned(rows: Rows, reference: str, with_tuned: Rows, unfinished: Mapping[str, str]) -> str:
-    """Return what the page says of tuned settings: how they rank among all, and what tuning saves."""
-    named = with_names(rows, with_tuned)
-    return f"""### What tuning is worth
-
-Settings of these agents were raced on training instances ([tuned settings](../leaderboard/tuning/README.md)); here the
-winners play the same tasks as the published settings. Scores are percent above
-{_stated(reference)}.
-{_left_out(unfinished)}
-
-{_ranking(make_table(named))}
-By how many percent an agent is cheaper when tuned, with 95 % intervals over instances; the mean of the headline
-families, then every family.
-
-{_gains(named)}"""
-
-
 def with_names(published: Collection[str], rows: Rows) -> Rows:
     """Return the rows, of which those of other settings are called "AGENT tuned".
 
@@ -313,22 +288,6 @@ def with_names(published: Collection[str], rows: Rows) -> Rows:
             raise FleetgymError(f"{agent} is in two results files of tuned settings")
         found[name] = tasks
     return found
-
-
-def _gains(rows: Rows) -> str:
-    suffix = " tuned"
-    agents = [row.key.removesuffix(suffix) for row in make_table(rows).rows if row.key.endswith(suffix)]
-    counts_as = make_table(rows).counts_as
-    families = [name for name in ORDER if any(task.family == name for task in next(iter(rows.values())))]
-    lines = []
-    for agent in agents:
-        before, after = mean_log_ratios(rows[agent]), mean_log_ratios(rows[agent + suffix])
-        logs = {cluster: after[cluster] - before[cluster] for cluster in before}
-        saved, bounds = cheaper_by(counted(logs, counts_as))
-        by = [cheaper_by({c: v for c, v in logs.items() if c[0] == family})[0] for family in families]
-        lines.append([f"`{agent}`", number(saved), interval(bounds), *map(number, by)])
-    head = ["agent", "cheaper by %", "95 % interval", *(f"`{family}`" for family in families)]
-    return table(head, lines)
 
 
 def sampled(

@@ -87,7 +87,7 @@ for package in (fleetgym, tools):
         except ModuleNotFoundError as error:
             if error.name not in RL:
                 raise
-for name in ("fleetgym.baselines.hold", "fleetgym.papers.coral.plain", "tools.draw_day", "fleetgym.evaluation.jobs"):
+for name in ("fleetgym.baselines.hold", "fleetgym.papers.coral.plain", "tools.croissant", "fleetgym.evaluation.jobs"):
     assert name in sys.modules, name
 print("imported", count)
 """

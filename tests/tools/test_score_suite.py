@@ -165,33 +165,10 @@ def test_a_sample_is_ranked_with_tuned_settings_and_timed(files: list[Path], tmp
     ]
     with pytest.raises(SystemExit):
         written([*files, "--sample-tuned", setting], tmp_path)
-
-
-def test_tuned_settings_stand_beside_published_ones(files: list[Path], tmp_path: Path) -> None:
-    """They are ranked among all, and what tuning saves is the paired difference; other tables do without them."""
-    setting, twin = tmp_path / "tuned.jsonl", tmp_path / "again.jsonl"
-    evaluate(["autoscale(target_utilization=1.0)"], TASKS, scenarios=[0], out=setting)
-    text = written([*files, "--tuned", setting], tmp_path)
-    before, heading, after = text.partition("### What tuning is worth")
-    assert heading
-    assert "tuned`" not in before
-    tables = [part.strip().splitlines()[2:] for part in after.split("\n\n")]
-    ranking, gains = (rows for rows in tables if rows and rows[0].startswith("| "))
-    ranked = [line.split("`")[1] for line in ranking]
-    assert sorted(ranked) == sorted([*AGENTS, "autoscale tuned"])
-    ours = {e.instance: e.cost_usd for e in read_results(setting).episodes}
-    theirs = {e.instance: e.cost_usd for e in read_results(files[AGENTS.index("autoscale")]).episodes}
-    logs = np.log([ours[name] / theirs[name] for name in TASKS])
-    (saved,) = (line.strip("|").split("|") for line in gains if line.startswith("|"))
-    assert saved[0].strip() == "`autoscale`"
-    assert float(saved[1]) == pytest.approx(100.0 * (1.0 - np.exp(logs.mean())), abs=0.05)
-    by_family = [100.0 * (1.0 - np.exp(part.mean())) for part in (logs[:2], logs[2:])]
-    assert [float(cell) for cell in saved[3:]] == pytest.approx(by_family, abs=0.05)
-    evaluate(["autoscale(target_utilization=0.9)"], TASKS, scenarios=[0], out=twin)
     with pytest.raises(FleetgymError, match="autoscale is in two results files of tuned"):
-        written([*files, "--tuned", setting, twin], tmp_path)
+        score_suite.with_names(["autoscale"], {"autoscale(every=2)": [], "autoscale(every=3)": []})
     with pytest.raises(FleetgymError, match="autoscale as published is not among"):
-        written([files[0], "--tuned", setting], tmp_path)
+        score_suite.with_names(["hold"], {"hold": [], "autoscale(every=2)": []})
 
 
 def test_runs_that_do_not_belong_together_are_refused(files: list[Path]) -> None:
