@@ -120,34 +120,16 @@ def _talk(kind: int, address: Any, style: int = socket.SOCK_STREAM) -> str:
 # -- network
 
 
-@door("TCP to a port of this machine")
-def _(places: dict[str, Any]) -> Any:
-    return _talk(socket.AF_INET, ("127.0.0.1", places["port"]))
-
-
-@door("TCP to a port of this machine, IPv6")
-def _(places: dict[str, Any]) -> Any:
-    return _talk(socket.AF_INET6, ("::1", places["port6"]))
-
-
-@door("UDP to this machine")
-def _(places: dict[str, Any]) -> Any:
-    return _talk(socket.AF_INET, ("127.0.0.1", places["port"]), socket.SOCK_DGRAM)
-
-
-@door("UDP to the world")
-def _(places: dict[str, Any]) -> Any:
-    return _talk(socket.AF_INET, ("192.0.2.1", 53), socket.SOCK_DGRAM)
-
-
-@door("names of network interfaces but its own")
-def _(places: dict[str, Any]) -> Any:
-    return [name for _, name in socket.if_nameindex() if name != "lo"]
-
-
-@door("raw packets")
-def _(places: dict[str, Any]) -> Any:
-    return socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+door("TCP to a port of this machine")(lambda places: _talk(socket.AF_INET, ("127.0.0.1", places["port"])))
+door("TCP to a port of this machine, IPv6")(lambda places: _talk(socket.AF_INET6, ("::1", places["port6"])))
+door("UDP to this machine")(
+    lambda places: _talk(socket.AF_INET, ("127.0.0.1", places["port"]), socket.SOCK_DGRAM)
+)
+door("UDP to the world")(lambda _: _talk(socket.AF_INET, ("192.0.2.1", 53), socket.SOCK_DGRAM))
+door("names of network interfaces but its own")(
+    lambda _: [name for _, name in socket.if_nameindex() if name != "lo"]
+)
+door("raw packets")(lambda _: socket.socket(socket.AF_PACKET, socket.SOCK_RAW))
 
 
 @door("kernel messages over netlink")
@@ -157,87 +139,31 @@ def _(places: dict[str, Any]) -> Any:
     return made
 
 
-@door("virtual machines' sockets (AF_VSOCK)")
-def _(places: dict[str, Any]) -> Any:
-    return socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
-
-
-@door("the kernel's cryptography (AF_ALG)")
-def _(places: dict[str, Any]) -> Any:
-    return socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)
-
-
-@door("Unix socket beside the agent")
-def _(places: dict[str, Any]) -> Any:
-    return _talk(socket.AF_UNIX, places["socket_beside"])
-
-
-@door("Unix socket in the folder for temporary files")
-def _(places: dict[str, Any]) -> Any:
-    return _talk(socket.AF_UNIX, places["socket"])
-
-
-@door("abstract Unix socket")
-def _(places: dict[str, Any]) -> Any:
-    return _talk(socket.AF_UNIX, "\0" + places["abstract"])
-
-
-@door("sockets of services (/run, /var/run)")
-def _(places: dict[str, Any]) -> Any:
-    return os.listdir("/run") or os.listdir("/var/run")
+door("virtual machines' sockets (AF_VSOCK)")(lambda _: socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM))
+door("the kernel's cryptography (AF_ALG)")(lambda _: socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET))
+door("Unix socket beside the agent")(lambda places: _talk(socket.AF_UNIX, places["socket_beside"]))
+door("Unix socket in the folder for temporary files")(lambda places: _talk(socket.AF_UNIX, places["socket"]))
+door("abstract Unix socket")(lambda places: _talk(socket.AF_UNIX, "\0" + places["abstract"]))
+door("sockets of services (/run, /var/run)")(lambda _: os.listdir("/run") or os.listdir("/var/run"))
 
 
 # -- files
 
 
-@door("a secret in the current folder")
-def _(places: dict[str, Any]) -> Any:
-    return Path(places["secret"]).read_text()
-
-
-@door("stored scenarios")
-def _(places: dict[str, Any]) -> Any:
-    return [each for folder in places["stored"] for each in _files(folder)]
-
-
-@door("stored scenarios in a wheel")
-def _(places: dict[str, Any]) -> Any:
-    return Path(places["wheel"]).read_bytes()
-
-
-@door("a file of scenarios beside the agent")
-def _(places: dict[str, Any]) -> Any:
-    return Path(places["scenarios_beside"]).read_bytes()
-
-
-@door("the user's home folder")
-def _(places: dict[str, Any]) -> Any:
-    return [each for each in os.listdir(places["home"]) if os.path.isfile(os.path.join(places["home"], each))]
-
-
-@door("other users' passwords (/etc/shadow)")
-def _(places: dict[str, Any]) -> Any:
-    return Path("/etc/shadow").read_bytes()
-
-
-@door("another agent's folder for temporary files")
-def _(places: dict[str, Any]) -> Any:
-    return Path(places["other_scratch"]).read_text()
-
-
-@door("write into Python's folder")
-def _(places: dict[str, Any]) -> Any:
-    return _writes(os.path.dirname(os.__file__))
-
-
-@door("write into fleetgym's package")
-def _(places: dict[str, Any]) -> Any:
-    return _writes(places["package"])
-
-
-@door("write into its own folder")
-def _(places: dict[str, Any]) -> Any:
-    return _writes(os.path.dirname(places["agent"]))
+door("a secret in the current folder")(lambda places: Path(places["secret"]).read_text())
+door("stored scenarios")(lambda places: [each for folder in places["stored"] for each in _files(folder)])
+door("stored scenarios in a wheel")(lambda places: Path(places["wheel"]).read_bytes())
+door("a file of scenarios beside the agent")(lambda places: Path(places["scenarios_beside"]).read_bytes())
+door("the user's home folder")(
+    lambda places: [
+        each for each in os.listdir(places["home"]) if os.path.isfile(os.path.join(places["home"], each))
+    ]
+)
+door("other users' passwords (/etc/shadow)")(lambda _: Path("/etc/shadow").read_bytes())
+door("another agent's folder for temporary files")(lambda places: Path(places["other_scratch"]).read_text())
+door("write into Python's folder")(lambda _: _writes(os.path.dirname(os.__file__)))
+door("write into fleetgym's package")(lambda places: _writes(places["package"]))
+door("write into its own folder")(lambda places: _writes(os.path.dirname(places["agent"])))
 
 
 @door("change its own file")
@@ -246,9 +172,7 @@ def _(places: dict[str, Any]) -> Any:
         return stream.write("\n")
 
 
-@door("write into the folder of compiled kernels")
-def _(places: dict[str, Any]) -> Any:
-    return _writes(places["kernels"])
+door("write into the folder of compiled kernels")(lambda places: _writes(places["kernels"]))
 
 
 @door("leave a file in the folder for temporary files")
@@ -258,42 +182,24 @@ def _(places: dict[str, Any]) -> Any:
     return made  # who opened the doors looks whether it is there
 
 
-@door("FIFO beside the agent")
-def _(places: dict[str, Any]) -> Any:
-    return os.write(os.open(places["fifo_beside"], os.O_WRONLY | os.O_NONBLOCK), b"x")
+door("FIFO beside the agent")(
+    lambda places: os.write(os.open(places["fifo_beside"], os.O_WRONLY | os.O_NONBLOCK), b"x")
+)
+door("FIFO in the folder for temporary files")(
+    lambda places: os.write(os.open(places["fifo"], os.O_WRONLY | os.O_NONBLOCK), b"x")
+)
 
 
-@door("FIFO in the folder for temporary files")
-def _(places: dict[str, Any]) -> Any:
-    return os.write(os.open(places["fifo"], os.O_WRONLY | os.O_NONBLOCK), b"x")
-
-
-@door("lock a read-only file")
-def _(places: dict[str, Any]) -> Any:
-    with open(os.__file__) as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return "locked"
-
-
-@door("lock a part of a read-only file")
-def _(places: dict[str, Any]) -> Any:
-    with open(os.__file__) as stream:
-        fcntl.lockf(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    return "locked"
-
-
-@door("lock a part of a read-only file, by the open file")
-def _(places: dict[str, Any]) -> Any:
-    with open(os.__file__) as stream:
-        fcntl.fcntl(stream, 37, struct.pack("hhqqi4x", fcntl.F_RDLCK, 0, 0, 0, 0))
-    return "locked"
-
-
-@door("lease of a read-only file")
-def _(places: dict[str, Any]) -> Any:
-    with open(os.__file__) as stream:
-        fcntl.fcntl(stream, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-    return "leased"
+door("lock a read-only file")(lambda _: _of_file(lambda fd: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)))
+door("lock a part of a read-only file")(
+    lambda _: _of_file(lambda fd: fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB))
+)
+door("lock a part of a read-only file, by the open file")(
+    lambda _: _of_file(lambda fd: fcntl.fcntl(fd, 37, struct.pack("hhqqi4x", fcntl.F_RDLCK, 0, 0, 0, 0)))
+)
+door("lease of a read-only file")(
+    lambda _: _of_file(lambda fd: fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK))
+)
 
 
 @door("watch a read-only file (inotify)")
@@ -321,39 +227,21 @@ def _(places: dict[str, Any]) -> Any:
 # -- memory and keys that processes share
 
 
-@door("shared memory of another process (/dev/shm)")
-def _(places: dict[str, Any]) -> Any:
-    return Path("/dev/shm", places["shm"]).read_text()
-
-
-@door("System V shared memory of another process")
-def _(places: dict[str, Any]) -> Any:
-    return _call("shmget", places["shm_key"], 1, 0) + 1
-
-
-@door("message queue of another process")
-def _(places: dict[str, Any]) -> Any:
-    return os.listdir("/dev/mqueue")
-
-
-@door("key in the session's keyring")
-def _(places: dict[str, Any]) -> Any:
-    return _call("keyctl", 10, _SESSION, b"user", places["key"].encode(), 0)
-
-
-@door("key in the user's keyring")
-def _(places: dict[str, Any]) -> Any:
-    return _call("keyctl", 10, _USER, b"user", places["key"].encode(), 0)
-
-
-@door("note for the next episode in a keyring")
-def _(places: dict[str, Any]) -> Any:
-    return _call("add_key", b"user", b"fleetgym-note", b"x", 1, _USER)
-
-
-@door("the user's lasting keyring")
-def _(places: dict[str, Any]) -> Any:
-    return _call("keyctl", 22, -1, _SESSION)
+door("shared memory of another process (/dev/shm)")(
+    lambda places: Path("/dev/shm", places["shm"]).read_text()
+)
+door("System V shared memory of another process")(lambda places: _call("shmget", places["shm_key"], 1, 0) + 1)
+door("message queue of another process")(lambda _: os.listdir("/dev/mqueue"))
+door("key in the session's keyring")(
+    lambda places: _call("keyctl", 10, _SESSION, b"user", places["key"].encode(), 0)
+)
+door("key in the user's keyring")(
+    lambda places: _call("keyctl", 10, _USER, b"user", places["key"].encode(), 0)
+)
+door("note for the next episode in a keyring")(
+    lambda _: _call("add_key", b"user", b"fleetgym-note", b"x", 1, _USER)
+)
+door("the user's lasting keyring")(lambda _: _call("keyctl", 22, -1, _SESSION))
 
 
 # -- processes
@@ -365,14 +253,10 @@ def _(places: dict[str, Any]) -> Any:
     return "there" if _is_outside(places) else ""
 
 
-@door("the run's command line")
-def _(places: dict[str, Any]) -> Any:
-    return _is_outside(places)
-
-
-@door("the run's memory")
-def _(places: dict[str, Any]) -> Any:
-    return _is_outside(places) and open(f"/proc/{places['pid']}/mem", "rb")
+door("the run's command line")(lambda places: _is_outside(places))
+door("the run's memory")(
+    lambda places: _is_outside(places) and os.open(f"/proc/{places['pid']}/mem", os.O_RDONLY)
+)
 
 
 @door("processes of others in /proc")
@@ -381,24 +265,12 @@ def _(places: dict[str, Any]) -> Any:
     return seen if len(seen) > 2 else ""  # its first process, and itself
 
 
-@door("files of its first process (/proc/1/root)")
-def _(places: dict[str, Any]) -> Any:
-    return Path("/proc/1/root" + places["secret"]).read_text()
-
-
-@door("environment of its first process")
-def _(places: dict[str, Any]) -> Any:
-    return Path("/proc/1/environ").read_bytes()
-
-
-@door("memory of its first process")
-def _(places: dict[str, Any]) -> Any:
-    return open("/proc/1/mem", "r+b")
-
-
-@door("trace its first process (ptrace)")
-def _(places: dict[str, Any]) -> Any:
-    return not _checked(_LIBC.ptrace(16, 1, None, None))
+door("files of its first process (/proc/1/root)")(
+    lambda places: Path("/proc/1/root" + places["secret"]).read_text()
+)
+door("environment of its first process")(lambda _: Path("/proc/1/environ").read_bytes())
+door("memory of its first process")(lambda _: os.open("/proc/1/mem", os.O_RDWR))
+door("trace its first process (ptrace)")(lambda _: not _checked(_LIBC.ptrace(16, 1, None, None)))
 
 
 @door("read its first process's memory")
@@ -407,9 +279,9 @@ def _(places: dict[str, Any]) -> Any:
     return not _checked(_LIBC.process_vm_readv(1, local, 1, remote, 1, 0))
 
 
-@door("take a descriptor of its first process")
-def _(places: dict[str, Any]) -> Any:
-    return _checked(_LIBC.syscall(438, os.pidfd_open(1), 0, 0)) + 1
+door("take a descriptor of its first process")(
+    lambda _: _checked(_LIBC.syscall(438, os.pidfd_open(1), 0, 0)) + 1
+)
 
 
 @door("end its first process", harmful=True)
@@ -419,9 +291,7 @@ def _(places: dict[str, Any]) -> Any:
     return "" if os.path.exists("/proc/1") else "ended"
 
 
-@door("descriptors that it was not given")
-def _(places: dict[str, Any]) -> Any:
-    return places["descriptors"]
+door("descriptors that it was not given")(lambda places: places["descriptors"])
 
 
 @door("terminal of the run (/dev/tty, TIOCSTI)", harmful=True)
@@ -449,34 +319,14 @@ def _(places: dict[str, Any]) -> Any:
 # -- the system
 
 
-@door("a password in the environment")
-def _(places: dict[str, Any]) -> Any:
-    return os.environ.get("SOME_PASSWORD")
-
-
-@door("settings of the kernel (core_pattern)")
-def _(places: dict[str, Any]) -> Any:
-    return os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY)
-
-
-@door("settings of the kernel (drop_caches)")
-def _(places: dict[str, Any]) -> Any:
-    return os.open("/proc/sys/vm/drop_caches", os.O_WRONLY)
-
-
-@door("the kernel's keys (sysrq-trigger)")
-def _(places: dict[str, Any]) -> Any:
-    return os.open("/proc/sysrq-trigger", os.O_WRONLY)
-
-
-@door("priority for the killer of processes (oom_score_adj)")
-def _(places: dict[str, Any]) -> Any:
-    return os.open("/proc/self/oom_score_adj", os.O_WRONLY)
-
-
-@door("the kernel's log (/dev/kmsg)")
-def _(places: dict[str, Any]) -> Any:
-    return os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+door("a password in the environment")(lambda _: os.environ.get("SOME_PASSWORD"))
+door("settings of the kernel (core_pattern)")(lambda _: os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY))
+door("settings of the kernel (drop_caches)")(lambda _: os.open("/proc/sys/vm/drop_caches", os.O_WRONLY))
+door("the kernel's keys (sysrq-trigger)")(lambda _: os.open("/proc/sysrq-trigger", os.O_WRONLY))
+door("priority for the killer of processes (oom_score_adj)")(
+    lambda _: os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+)
+door("the kernel's log (/dev/kmsg)")(lambda _: os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK))
 
 
 @door("disks (/dev/loop*, sd*, vd*, nvme*)")
@@ -485,14 +335,10 @@ def _(places: dict[str, Any]) -> Any:
     return [path for kind in kinds for path in glob.glob(f"/dev/{kind}*") if os.access(path, os.R_OK)]
 
 
-@door("virtual machines (/dev/kvm)")
-def _(places: dict[str, Any]) -> Any:
-    return os.open("/dev/kvm", os.O_RDWR)
-
-
-@door("serial ports and memory (/dev/ttyS0, /dev/mem)")
-def _(places: dict[str, Any]) -> Any:
-    return [path for path in ("/dev/ttyS0", "/dev/mem", "/dev/port") if os.access(path, os.R_OK)]
+door("virtual machines (/dev/kvm)")(lambda _: os.open("/dev/kvm", os.O_RDWR))
+door("serial ports and memory (/dev/ttyS0, /dev/mem)")(
+    lambda _: [path for path in ("/dev/ttyS0", "/dev/mem", "/dev/port") if os.access(path, os.R_OK)]
+)
 
 
 @door("devices beside null, zero, full, random, urandom")
@@ -508,9 +354,7 @@ def _(places: dict[str, Any]) -> Any:
     return path
 
 
-@door("facts of the machine (/sys)")
-def _(places: dict[str, Any]) -> Any:
-    return os.listdir("/sys")
+door("facts of the machine (/sys)")(lambda _: os.listdir("/sys"))
 
 
 @door("leave its control group")
@@ -519,24 +363,18 @@ def _(places: dict[str, Any]) -> Any:
     return [path for path in found if os.access(path, os.W_OK)]
 
 
-@door("mount a file system", harmful=True)
-def _(places: dict[str, Any]) -> Any:
-    return not _checked(_LIBC.mount(b"none", os.fsencode(tempfile.gettempdir()), b"tmpfs", 0, None))
-
-
-@door("make the files writable again", harmful=True)
-def _(places: dict[str, Any]) -> Any:
-    return not _checked(_LIBC.mount(b"none", b"/", b"", 0x20 | 0x1000, None))
-
-
-@door("lift what hides something", harmful=True)
-def _(places: dict[str, Any]) -> Any:
-    return [path for path in (b"/dev", b"/proc", b"/dev/shm") if _LIBC.umount2(path, 2) == 0]
-
-
-@door("a user namespace of its own (unshare)")
-def _(places: dict[str, Any]) -> Any:
-    return _in_child(lambda: _checked(_LIBC.unshare(_NEW_USER | _NEW_MOUNTS)))
+door("mount a file system", harmful=True)(
+    lambda _: not _checked(_LIBC.mount(b"none", os.fsencode(tempfile.gettempdir()), b"tmpfs", 0, None))
+)
+door("make the files writable again", harmful=True)(
+    lambda _: not _checked(_LIBC.mount(b"none", b"/", b"", 0x20 | 0x1000, None))
+)
+door("lift what hides something", harmful=True)(
+    lambda _: [path for path in (b"/dev", b"/proc", b"/dev/shm") if _LIBC.umount2(path, 2) == 0]
+)
+door("a user namespace of its own (unshare)")(
+    lambda _: _in_child(lambda: _checked(_LIBC.unshare(_NEW_USER | _NEW_MOUNTS)))
+)
 
 
 @door("a user namespace of its own (clone)")
@@ -549,14 +387,8 @@ def _(places: dict[str, Any]) -> Any:
     return child
 
 
-@door("another root (chroot)")
-def _(places: dict[str, Any]) -> Any:
-    return _in_child(lambda: os.chroot(tempfile.gettempdir()))
-
-
-@door("become root (setuid)")
-def _(places: dict[str, Any]) -> Any:
-    return _in_child(lambda: os.setuid(0))
+door("another root (chroot)")(lambda _: _in_child(lambda: os.chroot(tempfile.gettempdir())))
+door("become root (setuid)")(lambda _: _in_child(lambda: os.setuid(0)))
 
 
 @door("be root, or have a right of root's")
@@ -580,14 +412,8 @@ def _(places: dict[str, Any]) -> Any:
     return _in_child(lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit * 2)))
 
 
-@door("a file of any size")
-def _(places: dict[str, Any]) -> Any:
-    return resource.getrlimit(resource.RLIMIT_FSIZE)[1] == resource.RLIM_INFINITY
-
-
-@door("programs in the kernel (bpf)")
-def _(places: dict[str, Any]) -> Any:
-    return _call("bpf", 0, (ctypes.c_uint * 18)(1, 4, 8, 1), 72) + 1
+door("a file of any size")(lambda _: resource.getrlimit(resource.RLIMIT_FSIZE)[1] == resource.RLIM_INFINITY)
+door("programs in the kernel (bpf)")(lambda _: _call("bpf", 0, (ctypes.c_uint * 18)(1, 4, 8, 1), 72) + 1)
 
 
 @door("counters of the kernel (perf_event_open)")
@@ -596,14 +422,8 @@ def _(places: dict[str, Any]) -> Any:
     return _call("perf_event_open", attributes, 0, -1, -1, 0) + 1
 
 
-@door("rings of system calls (io_uring)")
-def _(places: dict[str, Any]) -> Any:
-    return _call("io_uring_setup", 1, (ctypes.c_uint * 30)()) + 1
-
-
-@door("page faults of its own (userfaultfd)")
-def _(places: dict[str, Any]) -> Any:
-    return _call("userfaultfd", 1) + 1
+door("rings of system calls (io_uring)")(lambda _: _call("io_uring_setup", 1, (ctypes.c_uint * 30)()) + 1)
+door("page faults of its own (userfaultfd)")(lambda _: _call("userfaultfd", 1) + 1)
 
 
 @door("the machine's name and clock", harmful=True)
@@ -615,9 +435,7 @@ def _(places: dict[str, Any]) -> Any:
     return any(changed)
 
 
-@door("the machine's name")
-def _(places: dict[str, Any]) -> Any:
-    return socket.gethostname() == places["host"] and places["host"]
+door("the machine's name")(lambda places: socket.gethostname() == places["host"] and places["host"])
 
 
 # -- traces in the page cache, which the next episode could read
@@ -695,6 +513,13 @@ def _in_child(action: Callable[[], Any]) -> str:
             os._exit(1)
         os._exit(0)
     return "" if os.waitpid(child, 0)[1] else "done"
+
+
+def _of_file(action: Callable[[int], Any]) -> str:
+    """Do something with a read-only file."""
+    with open(os.__file__) as stream:
+        action(stream.fileno())
+    return "done"
 
 
 def _files(folder: str) -> list[str]:
