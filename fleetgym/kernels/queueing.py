@@ -1,4 +1,4 @@
-"""Turn a queue's load into waiting probabilities, percentiles, sizes, and the price of late requests.
+"""Turn a queue's load into waiting probabilities, percentiles, and the price of late requests.
 
 A configuration with `servers` = replicas x slots is a G/G/c queue. Erlang C gives the chance to wait, of c/z
 servers with a load of a/z, as the arrivals come in bursts of z (Hayward's approximation); the wait beyond that is
@@ -25,17 +25,17 @@ A tenth of a second of patience, with Poisson arrivals and exponential service o
 0.301612
 >>> round(wait_percentile(2, 1.0, 1.0, 1.0, 1.0, 0.01), 6)
 3.506558
->>> smallest_servers(1.0, 1.0, 1.0, 1.0, 0.1, 0.01, 0.95)
-5
 
 What a busy server costs in late requests, in three segments above the load that is safe:
 
 >>> import numpy as np
->>> one = np.ones(1)
->>> safe, width, slope = late_cost_segments(one, one, one, one, 0.0 * one, 0.4 * one, 0.01 * one, 20, 300.0)
->>> bool(0.5 < safe < 0.7 and np.all(np.diff(slope) >= 0))
+>>> one, pair, replicas = np.ones(1), np.ones((1, 1)), np.array([0, 1])
+>>> safe, width, slope = late_cost_table(
+...     pair, pair, pair, one, 0.0 * pair, 0.4 * pair, 0.01 * one, np.array([20]), replicas, 300.0
+... )
+>>> bool(0.5 < safe[0] < 0.7 and np.all(np.diff(slope) >= 0))
 True
->>> round(20 * safe + float(width.sum()), 6)  # the segments end at a utilisation of 0.95
+>>> round(float(20 * safe[0] + width.sum()), 6)  # the segments end at a utilisation of 0.95
 19.0
 """
 
@@ -51,7 +51,6 @@ from fleetgym.kernels.lowlevel import borrow
 U_MAX = 0.95  # highest utilisation that a fleet may plan for
 SAFE_MISS = 0.001  # miss share up to which a load is free
 SEGMENTS = 3  # chords between the safe utilisation and U_MAX
-SERVER_LIMIT = 1_000_000_000  # a larger fleet is reported as impossible
 
 # Numba freezes these at compilation. That is safe because an edit of this file starts a new cache folder.
 POISSON = 1e-12  # arrivals whose cv2 is so close to 1 are Poisson: shares may not quite sum to 1
@@ -315,61 +314,6 @@ def wait_percentile(servers, arrival_rate, mean_service_s, service_cv2, arrival_
 
 
 @inline
-def _is_enough(servers, arrival_rate, mean_service_s, service_cv2, arrival_cv2, threshold_s, tail, cap):
-    """Return whether `servers` keep to the utilisation cap and to P(W > threshold) <= tail."""
-    if arrival_rate * mean_service_s > cap * servers:
-        return False
-    return wait_exceeds(servers, arrival_rate, mean_service_s, service_cv2, arrival_cv2, threshold_s) <= tail
-
-
-@jit
-def smallest_servers(
-    arrival_rate, mean_service_s, service_cv2, arrival_cv2, threshold_s, tail, max_utilization
-):
-    """Return the fewest servers with P(W > threshold) <= tail and a utilisation of at most the cap.
-
-    Parameters
-    ----------
-    arrival_rate, mean_service_s, service_cv2, arrival_cv2, threshold_s
-        As for `wait_exceeds`.
-    tail : float
-        Share of requests that may wait longer than `threshold_s`.
-    max_utilization : float
-        Cap on offered load / servers.
-
-    Returns
-    -------
-    int
-        0 without arrivals; -1 where no number of servers (up to `SERVER_LIMIT`) is enough. Both conditions
-        are monotone in the number of servers: it gallops up from the utilisation bound, then bisects.
-    """
-    offered = arrival_rate * mean_service_s
-    if offered <= 0.0:
-        return 0
-    if tail < 0.0 or (threshold_s < 0.0 and tail < 1.0) or not offered <= max_utilization * SERVER_LIMIT:
-        return -1
-    cap = max_utilization
-    high = max(1, math.floor(offered / cap))
-    low = high - 1  # too few: its utilisation is above the cap, or there is no server at all
-    step = 1
-    while not _is_enough(
-        high, arrival_rate, mean_service_s, service_cv2, arrival_cv2, threshold_s, tail, cap
-    ):
-        if high >= SERVER_LIMIT:
-            return -1
-        low = high
-        high = min(high + step, SERVER_LIMIT)
-        step *= 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _is_enough(middle, arrival_rate, mean_service_s, service_cv2, arrival_cv2, threshold_s, tail, cap):
-            high = middle
-        else:
-            low = middle
-    return high
-
-
-@inline
 def _mixture(shares, service_s, service_cv2, arrival_cv2):
     """Return the mean service time of a mixture, the sum of its service and arrival cv2, and the latter."""
     mean = 0.0
@@ -471,64 +415,30 @@ _ROW, _TABLE, _COUNTS = np.zeros(1), np.zeros((1, 1)), np.zeros(1, dtype=np.int6
 entry(fill_late_costs, *[_TABLE] * 6, _ROW, *[_COUNTS] * 2, 0.0, _TABLE)
 
 
-def late_cost_segments(
-    shares, service_s, service_cv2, arrival_cv2, own_late, slack_s, late_usd, servers, window_s
+def late_cost_table(
+    shares, service_s, service_cv2, arrival_cv2, own_late, slack_s, late_usd, slots, offsets, window_s
 ):
-    """Return what busy servers of one configuration cost in late requests, as convex segments.
+    """Return what busy servers cost in late requests, as convex segments, by configuration and number of replicas.
 
-    At utilisation u the load is u x `servers` erlang of the given mixture. Up to the safe utilisation, where
+    At utilisation u the load is u x replicas x slots erlang of the given mixture. Up to the safe utilisation, where
     the miss share is at most `SAFE_MISS`, load is free; from there to `U_MAX` equal segments follow the
     chords of the late cost in USD per window, made nondecreasing. Requests whose prefill alone breaks their
     SLO are always late, at any load, and count nothing here.
 
     Parameters
     ----------
-    shares : (I,) float array
-        Share of each workload among the configuration's requests; they sum to 1, 0 where incompatible.
-    service_s, service_cv2 : (I,) float arrays
-        Mean and squared coefficient of variation of each workload's service time here.
+    shares : (I, C) float array
+        Share of each workload among a configuration's requests; they sum to 1, 0 where incompatible.
+    service_s, service_cv2 : (I, C) float arrays
+        Mean and squared coefficient of variation of each workload's service time on a configuration.
     arrival_cv2 : (I,) float array
         Squared coefficient of variation of each workload's inter-arrival times; the mixture takes the mean.
-    own_late : (I,) float array
+    own_late : (I, C) float array
         Share of the requests whose prefill alone breaks the SLO on the time to first token.
-    slack_s : (I,) float array
+    slack_s : (I, C) float array
         Time that the others may wait; infinite without an SLO.
     late_usd : (I,) float array
         Price of a late request.
-    servers : int
-        Replicas x slots.
-    window_s : float
-        Length of a window.
-
-    Returns
-    -------
-    safe_utilization : float
-        In [0, U_MAX]; U_MAX where no late request can cost anything.
-    width : (3,) float array
-        Busy servers in each segment.
-    slope : (3,) float array
-        USD per busy server and window, nondecreasing.
-    """
-    columns = (np.asarray(values)[:, None] for values in (shares, service_s, service_cv2, own_late, slack_s))
-    share, service, service_spread, own, slack = columns
-    safe, width, slope = late_cost_table(
-        *(share, service, service_spread, arrival_cv2, own, slack, late_usd),
-        *(np.array([servers]), np.array([0, 1]), window_s),
-    )
-    return float(safe[0]), width[0], slope[0]
-
-
-def late_cost_table(
-    shares, service_s, service_cv2, arrival_cv2, own_late, slack_s, late_usd, slots, offsets, window_s
-):
-    """Return `late_cost_segments` of every configuration and every number of replicas.
-
-    Parameters
-    ----------
-    shares, service_s, service_cv2, own_late, slack_s : (I, C) float arrays
-        As for `late_cost_segments`, one column per configuration.
-    arrival_cv2, late_usd : (I,) float arrays
-        As for `late_cost_segments`.
     slots : (C,) int array
         Servers per replica.
     offsets : (C + 1,) int array
@@ -539,7 +449,11 @@ def late_cost_table(
     Returns
     -------
     safe_utilization : (N,) float array
-    width, slope : (N, 3) float arrays
+        In [0, U_MAX]; U_MAX where no late request can cost anything.
+    width : (N, 3) float array
+        Busy servers in each segment.
+    slope : (N, 3) float array
+        USD per busy server and window, nondecreasing.
     """
     segment = np.empty((int(offsets[-1]), 1 + 2 * SEGMENTS))
     price = late_usd[:, None]

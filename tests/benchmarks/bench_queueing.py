@@ -4,7 +4,7 @@ Run with ``python tests/benchmarks/bench_queueing.py``. The opponent is the usua
 servers, as written by hand in sizing scripts. Kernels are timed twice: one call at a time from Python, and in
 a compiled loop, which is how the library uses them. It ends with an error where a target is missed: 100 times the
 speed for Erlang C, 1,000 times for the P99 wait (in a compiled loop; at 98 % load, where the wait is above zero and
-takes the whole series, it is close to that), errors of 1e-12, and 10 us for a search for the smallest fleet.
+takes the whole series, it is close to that), and errors of 1e-12.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SERVERS = 1000
 UTILIZATIONS = (0.7, 0.9, 0.98)
 LARGE = (1_000, 10_000, 100_000)
 CLOSE = (0.9, 0.98, 0.999)  # where the chance to wait is no underflow
-MOST_ERROR, MOST_SEARCH_S = 1e-12, 10e-6
+MOST_ERROR = 1e-12
 LEAST_SPEEDUP = {"erlang_c": 100.0, "p99 wait": 1000.0}
 
 
@@ -63,15 +63,6 @@ def many_p99(servers, rate, repeats):
     total = 0.0
     for k in range(repeats):
         total += q.wait_percentile(servers, rate + 1e-9 * k, 1.0, 1.5, 1.0, 0.01)
-    return total
-
-
-@jit
-def many_searches(rate, repeats):
-    """Sum smallest fleets over slightly different rates."""
-    total = 0
-    for k in range(repeats):
-        total += q.smallest_servers(rate + 1e-9 * k, 1.0, 1.5, 1.0, 0.1, 0.01, 0.95)
     return total
 
 
@@ -138,19 +129,6 @@ def bench_error(sizes=LARGE):
     assert worst <= MOST_ERROR
 
 
-def bench_search(repeats=5_000, judge=True):
-    """Time the search for the smallest fleet: P99 wait within 0.1 service times, utilisation at most 95 %."""
-    for rate in (10.0, 100.0, 1000.0):
-        args = (rate, 1.0, 1.5, 1.0, 0.1, 0.01, 0.95)
-        direct = cpu_seconds(q.smallest_servers, *args, repeats=repeats)
-        looped = cpu_seconds(many_searches, rate, repeats, repeats=1) / repeats
-        print(
-            f"smallest fleet at {rate:5.0f} erlang: {q.smallest_servers(*args)} servers, "
-            f"called {direct * 1e6:.2f} us, compiled loop {looped * 1e6:.2f} us"
-        )
-        assert direct <= MOST_SEARCH_S or not judge
-
-
 def bench_table(workloads=10, configs=512, replicas=8):
     """Time the late-cost table of the largest instance."""
     rng = np.random.default_rng(0)
@@ -176,7 +154,6 @@ def smoke(folder: Path) -> None:
     """Measure everything with few repetitions, and judge the error only."""
     bench_against_plain_python(slow_repeats=1, repeats=20, judge=False)
     bench_error([1_000])
-    bench_search(repeats=20, judge=False)
     bench_table(configs=8)
 
 
@@ -185,7 +162,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     program(__doc__, writes="No file.", takes="Three CPU seconds.", smoke=smoke).parse_args(argv)
     bench_against_plain_python()
     bench_error()
-    bench_search()
     bench_table()
 
 

@@ -1,5 +1,6 @@
 """Hold the queueing kernels against slow twins that share no code, and against the fleet simulator."""
 
+import itertools
 import json
 import math
 
@@ -292,48 +293,8 @@ def test_percentile_against_fleet_sim():
         assert ours == pytest.approx(float(case["p99_wait_s"]), rel=1e-9, abs=1e-12), case
 
 
-def slow_smallest_servers(rate, service, service_cv2, arrival_cv2, threshold, tail, cap):
-    """Try one server after the other."""
-    for servers in range(1, 1000):
-        late = slow_wait_exceeds(servers, rate, service, service_cv2, arrival_cv2, threshold)
-        if rate * service <= cap * servers and late <= tail:
-            return servers
-    raise AssertionError("not found")
-
-
-@settings(max_examples=80, deadline=None)
-@given(
-    st.floats(0.01, 60.0),
-    st.floats(0.1, 2.0),
-    st.floats(0.0, 4.0),
-    st.sampled_from(CV2S) | st.floats(0.0, 20.0),
-    st.floats(0.0, 3.0),
-    st.floats(1e-6, 0.5),
-    st.floats(0.3, 1.0),
-)
-def test_smallest_servers_is_minimal(rate, service, service_cv2, arrival_cv2, threshold, tail, cap):
-    """Brute force from one server upward finds the same number."""
-    args = (rate, service, service_cv2, arrival_cv2, threshold, tail, cap)
-    assert q.smallest_servers(*args) == slow_smallest_servers(*args)
-
-
-def test_smallest_servers_at_the_edges():
-    """Impossible demands give -1, no arrivals give 0, and a fleet of 100,000 is found and minimal."""
-    assert q.smallest_servers(0.0, 1.0, 1.0, 1.0, 0.1, 0.01, 0.9) == 0
-    assert q.smallest_servers(1.0, 1.0, 1.0, 1.0, 0.1, 0.01, 0.0) == -1
-    assert q.smallest_servers(1.0, 1.0, 1.0, 1.0, 0.1, -0.1, 0.9) == -1
-    assert q.smallest_servers(1.0, 1.0, 1.0, 1.0, -0.1, 0.01, 0.9) == -1
-    assert q.smallest_servers(1.0, 1.0, 1.0, 1.0, -0.1, 1.0, 0.9) == 2
-    assert q.smallest_servers(math.inf, 1.0, 1.0, 1.0, 0.1, 0.01, 0.9) == -1
-    assert q.smallest_servers(math.nan, 1.0, 1.0, 1.0, 0.1, 0.01, 0.9) == -1
-    assert q.smallest_servers(3.0, 1.0, 1.0, 1.0, 0.1, 1.0, 1.0) == 3
-    found = q.smallest_servers(100_000.0, 1.0, 1.0, 1.0, 0.001, 1e-4, 1.0)
-    assert q.wait_exceeds(found, 100_000.0, 1.0, 1.0, 1.0, 0.001) <= 1e-4
-    assert q.wait_exceeds(found - 1, 100_000.0, 1.0, 1.0, 1.0, 0.001) > 1e-4
-
-
-def test_smallest_servers_against_fleet_sim():
-    """Its GPU counts are ours, except where its search starts above the answer, at ceil(load) + 1."""
+def test_gpus_against_fleet_sim():
+    """Its GPU counts follow from our waits, except where its search starts above the answer, at ceil(load) + 1."""
     above = 0
     cases = fleet_sim_cases("min_gpus_analytical")
     compared = 0
@@ -341,9 +302,9 @@ def test_smallest_servers_against_fleet_sim():
         rate, mu, slots = float(case["lam"]), float(case["mu"]), case["n_slots"]
         if rate <= 0 or mu <= 0:
             continue
-        servers = q.smallest_servers(
-            rate, slots / mu, float(case["cv2"]), 1.0, float(case["t_slo"]), 0.01, float(case["rho_max"])
-        )
+        least = max(1, math.ceil(rate * slots / mu / float(case["rho_max"]) - 1e-12))
+        queue = rate, slots / mu, float(case["cv2"]), 1.0, float(case["t_slo"])
+        servers = next(n for n in itertools.count(least) if q.wait_exceeds(n, *queue) <= 0.01)
         ours = -(-servers // slots)
         assert case["min_gpus"] == max(ours, math.ceil(rate / mu) + 1), case
         above += case["min_gpus"] > ours
@@ -353,7 +314,7 @@ def test_smallest_servers_against_fleet_sim():
 
 
 def slow_segments(shares, service, service_cv2, arrival_cv2, own, slack, usd, servers, window):
-    """Twin of `late_cost_segments` in plain Python, with Erlang B from its recurrence."""
+    """Twin of `late_cost_table` for one configuration in plain Python, with Erlang B from its recurrence."""
     here = [p > 0 for p in shares]
     if not any(h and d > 0 for h, d in zip(here, usd, strict=True)) or all(
         t == math.inf for h, t in zip(here, slack, strict=True) if h
@@ -421,7 +382,7 @@ def random_mixtures(seed, workloads, configs):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_late_cost_table_equals_its_twin(seed):
-    """Every row equals the slow twin, and the row of `late_cost_segments`."""
+    """Every row equals the slow twin."""
     rng = np.random.default_rng(1000 + seed)
     workloads, configs = int(rng.integers(1, 6)), 5
     shares, service, cv2, arrival_cv2, own, slack, usd = random_mixtures(seed, workloads, configs)
@@ -432,14 +393,22 @@ def test_late_cost_table_equals_its_twin(seed):
         column = [np.ascontiguousarray(x[:, c]) for x in (shares, service, cv2, own, slack)]
         for row in range(offsets[c], offsets[c + 1]):
             servers = int(slots[c] * (row - offsets[c] + 1))
-            args = (*column[:3], arrival_cv2, *column[3:], usd, servers, 300.0)
-            for got, one in zip(table, q.late_cost_segments(*args), strict=True):
-                np.testing.assert_array_equal(got[row], one)
-            safe, width, slope = slow_segments(*(x.tolist() for x in args[:7]), servers, 300.0)
+            args = (*column[:3], arrival_cv2, *column[3:], usd)
+            safe, width, slope = slow_segments(*(x.tolist() for x in args), servers, 300.0)
             assert table[0][row] == pytest.approx(safe, rel=1e-9)
             np.testing.assert_allclose(table[1][row], width, rtol=1e-9)
             np.testing.assert_allclose(table[2][row], slope, rtol=1e-7, atol=1e-15)
             assert np.all(np.diff(table[2][row]) >= 0)
+
+
+def one_replica(shares, own, slack, usd, servers):
+    """Return safe utilisation, widths and slopes of one replica whose services take a second in the mean."""
+    ones = np.ones((shares.size, 1))
+    table = q.late_cost_table(
+        *(shares[:, None], ones, ones, ones[:, 0], own[:, None], slack[:, None], usd),
+        *(np.array([servers]), np.array([0, 1]), 300.0),
+    )
+    return tuple(rows[0] for rows in table)
 
 
 def test_late_cost_without_a_price():
@@ -447,17 +416,14 @@ def test_late_cost_without_a_price():
     one = np.ones(1)
     free = (0.95, [0.0] * 3, [0.0] * 3)
     for slo, usd, servers in [(math.inf, 1.0, 10), (1.0, 0.0, 10), (1e6, 1.0, 10), (1.0, 1.0, 0)]:
-        safe, width, slope = q.late_cost_segments(
-            one, one, one, one, 0.0 * one, slo * one, usd * one, servers, 300.0
-        )
+        safe, width, slope = one_replica(one, 0.0 * one, slo * one, usd * one, servers)
         assert (safe, width.tolist(), slope.tolist()) == free
 
 
 def test_always_late_workloads_price_nothing_here():
     """A workload whose prefill is too slow leaves the others' safe load as if it asked for nothing."""
     shares, slack, usd = np.array([0.5, 0.5]), np.array([-1.0, 0.9]), np.array([0.01, 0.0])
-    two = np.ones(2)
-    never = q.late_cost_segments(shares, two, two, two, np.array([1.0, 0.0]), slack, usd, 20, 300.0)
+    never = one_replica(shares, np.array([1.0, 0.0]), slack, usd, 20)
     assert 0.0 < never[0] < 0.95
     assert never[2].tolist() == [0.0, 0.0, 0.0]
 
