@@ -132,6 +132,14 @@ class KalmanBatch:
         """Forget what was seen in some rows, bool (n,)."""
         self._state[rows], self._spread[rows], self._window[rows] = 0.0, self._first[rows], -1
 
+    def memory(self) -> tuple[np.ndarray, ...]:
+        """Return a copy of what is remembered; see `recall`."""
+        return self._state.copy(), self._spread.copy(), self._window.copy()
+
+    def recall(self, memory: Sequence[np.ndarray]) -> None:
+        """Go back to where `memory` was taken."""
+        self._state, self._spread, self._window = (part.copy() for part in memory)
+
     def take(self, rate_rps: np.ndarray, rows: np.ndarray | None = None) -> None:
         """Filter one more window of rates, (n, I), in some rows, bool (n,); by default in all."""
         window = self._window + 1

@@ -180,6 +180,22 @@ class Margins:
             surprise = np.log(np.maximum(rate, floor) / np.maximum(self._next_rps, floor)) / deviation
             known = news[:, None] & np.isfinite(surprise)
             self._surprise = np.where(known, surprise, self._surprise)
+        self._study_windows(seen)
+
+    def memory(self) -> tuple[np.ndarray, ...]:
+        """Return a copy of what is remembered of earlier windows; see `recall`."""
+        return *self._forecasts.memory(), self._surprise.copy()
+
+    def recall(self, memory: tuple[np.ndarray, ...], seen: Mapping[str, np.ndarray]) -> None:
+        """Go back to where `memory` was taken, when `seen` was taken in last."""
+        *forecasts, surprise = memory
+        self._forecasts.recall(forecasts)
+        self._surprise = surprise.copy()
+        self._study_windows(seen)
+
+    def _study_windows(self, seen: Mapping[str, np.ndarray]) -> None:
+        """Forecast demand, and find what it asks of the fleets."""
+        window, rate = np.asarray(seen["window"]), np.asarray(seen["rate_rps"], dtype=np.float64)
         self._next_rps, self._rate, self._season_rate = self._forecast(rate)
         self._seen, left = seen, self._windows - window
         if self._is_budgeted:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 
 from fleetgym.cli.checks import Check
+from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.evaluation.isolation.agent_process import Limits
+from fleetgym.evaluation.isolation.agent_runner import AgentFailure
+from fleetgym.evaluation.isolation.official import BudgetSpent, OfficialAgent, make_rules
 from fleetgym.evaluation.isolation.preflight import fit_of, preflight
 from fleetgym.evaluation.isolation.rules import TIME_CLASSES as CLASS_CPU_S
 from fleetgym.evaluation.jobs import Job, close_agents, run_job
 from fleetgym.evaluation.results_format import EpisodeResult
-from fleetgym.files.errors import FleetgymError
+from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.model.suites import instances_of
 
 #: CPU seconds per episode of 288 windows within which an agent belongs to a class.
@@ -27,11 +30,13 @@ _ADVICE = {
 }
 
 
-def check_agent(name: str, instances: str = "fleet-v0/toy", limits: Limits | None = None) -> list[Check]:
+def check_agent(
+    name: str, instances: str = "fleet-v0/toy", limits: Limits | None = None, *, official: bool = False
+) -> list[Check]:
     """Try an agent on small instances, in a process of its own.
 
     The first failure of the protocol ends the battery. A policy that was trained for other shapes plays what it
-    was trained on.
+    was trained on. With `official`, the agent first plays one window in the box of official runs.
 
     Raises
     ------
@@ -40,7 +45,7 @@ def check_agent(name: str, instances: str = "fleet-v0/toy", limits: Limits | Non
     """
     tasks = instances_of(instances)
     try:
-        preflight([name])
+        preflight([name], boxed=official)
     except FleetgymError as error:
         return [Check("name", False, str(error))]
     checks = [Check("name", True, "found, and can be made")]
@@ -54,6 +59,10 @@ def check_agent(name: str, instances: str = "fleet-v0/toy", limits: Limits | Non
         if not tasks:
             return [*checks, Check("shape", False, why)]
         checks.append(Check("shape", True, f"plays {', '.join(tasks)}; not others, such as: {why}"))
+    if official:
+        checks.append(_is_boxed(name, tasks[0]))
+        if not checks[-1].passed:
+            return checks
     bounds = limits or Limits(act_wall_s=30.0)
     try:
         episodes = []
@@ -69,6 +78,26 @@ def check_agent(name: str, instances: str = "fleet-v0/toy", limits: Limits | Non
         return [*checks, _moves(episodes), _speed(episodes)]
     finally:
         close_agents()
+
+
+def _is_boxed(name: str, instance: str) -> Check:
+    """Play one window in the box of official runs, where files outside the agent's folder are hidden."""
+    env = FleetAllocEnv(instance)
+    observation, info = env.reset(seed=0, options={"scenario": 0})
+    del info["scenario"]  # as in a run
+    try:
+        agent = OfficialAgent(name, make_rules("offline", [name]), instance)
+    except FleetgymError as error:
+        return Check("official", False, str(error))
+    try:
+        agent.reset(env.instance, info, seed=0)
+        env.actions.check(agent.act(observation, info)[0])
+    except (AgentFailure, BudgetSpent, DataError) as error:
+        advice = "keep its files in its own folder, or name them in FLEETGYM_SHOW"
+        return Check("official", False, f"{instance}, in the box of official runs: {error}\n      {advice}")
+    finally:
+        agent.close()
+    return Check("official", True, f"played a window of {instance} in the box of official runs")
 
 
 def _failed(name: str, episode: EpisodeResult) -> Check:

@@ -267,6 +267,7 @@ def _add_playing(verb: options.AddVerb) -> None:
         default="fleet-v0/toy",
         help="suite, instance id or file to try it on (default: fleet-v0/toy)",
     )
+    p.add_argument("--official", action="store_true", help="also play a window in the box of official runs")
 
 
 def _add_keeping(verb: options.AddVerb) -> None:

@@ -320,7 +320,8 @@ def check_agent(arguments: argparse.Namespace) -> int:
     """Try an agent on toys."""
     from fleetgym.cli import check_agent as battery
 
-    return tell_checks(arguments, battery.check_agent(arguments.agent, arguments.suite))
+    found = battery.check_agent(arguments.agent, arguments.suite, official=arguments.official)
+    return tell_checks(arguments, found)
 
 
 # -- keeping

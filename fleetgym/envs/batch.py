@@ -98,6 +98,7 @@ class EpisodeBatch:
         self._episodes = _episodes(np.asarray(which, dtype=np.int64), self.shape)
         self._shown: dict[frozenset[str] | None, list[_Columns]] = {}
         self._columns = [_slices(names) for names in columns(self.shape)]
+        self._observed = sorted(self._columns[0])  # as in a `gymnasium.spaces.Dict`
         self._report = _report(
             len(which), [int(sum(map(_size, n.values()))) for n in columns(self.shape)], self.nvec
         )
@@ -149,6 +150,10 @@ class EpisodeBatch:
         """Let the episodes in `rows`, bool (N,), begin with the scenarios that another batch plays."""
         self._episodes.position[rows, 1] = other._episodes.position[rows, 1]
         self.advance(np.zeros((len(rows), self.nvec.size)), np.where(rows, BEGIN, REST).astype(np.uint8))
+
+    def choose_as(self, other: EpisodeBatch) -> None:
+        """Let all episodes go on with the scenarios that another batch plays, from where they are."""
+        self._episodes.position[:, 1] = other._episodes.position[:, 1]
 
     def close(self) -> None:
         """Let the threads go."""
@@ -202,14 +207,19 @@ class EpisodeBatch:
         first = episodes.position, episodes.fleet, episodes.spent_usd, episodes.limit_usd
         return *first, *episodes.memory, *episodes.limits, *report
 
-    def save(self, episode: int) -> tuple[np.ndarray, ...]:
-        """Return copies of everything that an episode carries along and shows."""
+    def save(self, episode: int | slice) -> tuple[np.ndarray, ...]:
+        """Return copies of everything that an episode, or several, carry along and show."""
         return tuple([part[episode].copy() for part in self._carried()])
 
-    def restore(self, episode: int, saved: tuple[np.ndarray, ...]) -> None:
-        """Put an episode where it was at `save`; its scenario must be stored under the same number."""
+    def restore(self, episode: int | slice, saved: tuple[np.ndarray, ...]) -> None:
+        """Put episodes where they were at `save`; their scenarios must be stored under the same numbers."""
         for part, value in zip(self._carried(), saved, strict=True):
             part[episode] = value
+
+    @staticmethod
+    def window_of(saved: tuple[np.ndarray, ...]) -> np.ndarray:
+        """Return the coming window of an episode that was saved, or of each of several."""
+        return saved[0][..., 2]
 
     # -- what there is to see -------------------------------------------------------------------------------
 
@@ -242,7 +252,7 @@ class EpisodeBatch:
     def observation(self) -> dict[str, np.ndarray]:
         """Return the observations, each float32 (N, ...)."""
         block = self._report.observation.copy()
-        return {name: block[:, part] for name, part, _ in self._columns[0]}
+        return {name: block[:, part] for name, part, _ in self._observed}
 
     def info(self, names: frozenset[str] | None = None) -> dict[str, np.ndarray]:
         """Return the infos (all, or those in `names`) but for the scenario's name, each (N, ...)."""
@@ -268,7 +278,7 @@ class EpisodeBatch:
     def single_observation(self) -> dict[str, np.ndarray]:
         """Return the observation of the first episode."""
         row = self._report.observation[0].copy()
-        return {name: row[part] for name, part, _ in self._columns[0]}
+        return {name: row[part] for name, part, _ in self._observed}
 
     def single_info(self) -> dict[str, Any]:
         """Return the info of the first episode, but for the scenario's name."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -13,8 +13,8 @@ from fleetgym.envs.base import PortableEnv
 from fleetgym.envs.batch import BEGIN, PLAY, EpisodeBatch
 from fleetgym.envs.rendering import Viewer, checked_render_mode, has_render_mode, render_ansi
 from fleetgym.envs.scenarios import ScenarioChoice
+from fleetgym.envs.states import EpisodeState, Layer, check_state, resampled
 from fleetgym.files.errors import FleetgymError
-from fleetgym.files.schema import shown
 from fleetgym.kernels.batch import MAX_LOG_RATIO, MAX_PRICE_FACTOR
 from fleetgym.model.actions import ActionSpace
 from fleetgym.model.conditions import Conditions
@@ -22,14 +22,6 @@ from fleetgym.model.instance import Instance
 from fleetgym.model.library import InstanceSource
 from fleetgym.model.scenario import Scenario
 from fleetgym.model.window import WindowResult
-
-
-class EpisodeState(NamedTuple):
-    """Where an episode of `FleetAllocEnv` is."""
-
-    instance: Instance
-    scenario: Scenario
-    carried: tuple[np.ndarray, ...]
 
 
 class FleetAllocEnv(PortableEnv, gymnasium.Env):
@@ -98,7 +90,8 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
     | `scenarios` | where `reset` finds one that is not named: `"drawn"` from the processes, or any `"stored"` one |
     | `render_mode` | `"ansi"`: text; `"rgb_array"`: a picture of the day so far; `"human"`: the same in a window |
 
-    ``env.unwrapped.get_state()`` and ``set_state(state)`` go back to a window in microseconds, for tree search.
+    ``env.unwrapped.get_state()`` and ``set_state(state)`` go back to a window in microseconds, for tree search. A state
+    holds the day to come; ``resample(state, rng)`` returns one with another future.
     ``copy.copy(env.unwrapped)`` plays by itself. What `gymnasium.make` returns wants ``copy.deepcopy``: its
     wrappers would share the environment.
 
@@ -136,6 +129,8 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
         self._scenario: Scenario | None = None
         self._last: tuple[Conditions, WindowResult] | None = None  # the window played last, only to be shown
         self._viewer = Viewer(self.instance, render_mode, self.metadata["render_fps"])
+        #: Wrappers of ours whose memory `get_state` keeps, too; each adds itself.
+        self.layers: list[Layer] = []
 
     @property
     def batch(self) -> EpisodeBatch:
@@ -175,7 +170,7 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
         self._batch.advance(self._action, _BEGIN)
         self._last = None
         self._viewer.begin()
-        return self._batch.single_observation(), self._info()
+        return self._observation(), self._info()
 
     def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
         """Let one window happen.
@@ -210,17 +205,21 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
         if self.render_mode is not None:
             self._show()
         terminated = info["window"] >= self.instance.num_windows
-        return self._batch.single_observation(), 0.0 - info["cost"], terminated, False, info
+        return self._observation(), 0.0 - info["cost"], terminated, False, info
 
     def get_state(self) -> EpisodeState:
         """Return where the episode is, to come back to by `set_state`: for tree search, in microseconds.
 
-        The generator that draws scenarios is no part of it, and neither is what wrappers remember.
+        What `for_learning` remembers is a part of it. The generator that draws scenarios is none, and neither is what
+        foreign wrappers outside remember. The state holds the day to come, so a search on it is clairvoyant:
+        `resample` draws another future.
 
         Raises
         ------
         ResetNeeded
             Before the first reset.
+        FleetgymError
+            If `for_learning` is put around a foreign wrapper, whose memory would be left behind.
 
         Examples
         --------
@@ -230,15 +229,16 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
         >>> costs = []
         >>> for _ in range(2):
         ...     costs.append(env.step([1, 1])[4]["cost"])
-        ...     env.set_state(state)
+        ...     observation = env.set_state(state)
         >>> costs[0] == costs[1]
         True
         """
         if self._scenario is None:
             raise gymnasium.error.ResetNeeded("call reset() before get_state()")
-        return EpisodeState(self.instance, self._scenario, self._batch.save(0))
+        layers = tuple([layer.save() for layer in self.layers])
+        return EpisodeState(self.instance, self._scenario, self._batch.save(0), layers)
 
-    def set_state(self, state: EpisodeState) -> None:
+    def set_state(self, state: EpisodeState) -> dict[str, np.ndarray]:
         """Go back, or forward, to where the episode was at `get_state`, in this environment or another one like it.
 
         Parameters
@@ -246,24 +246,76 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
         state : EpisodeState
             Can be used any number of times.
 
+        Returns
+        -------
+        dict of ndarray
+            The observation there.
+
         Raises
         ------
         FleetgymError
-            For the state of another instance, for what is none, and in an environment that draws pictures of its day.
+            For the state of another instance or of another `for_learning`, for what is none, and in an environment that
+            draws pictures of its day.
         """
-        if not isinstance(state, EpisodeState):
-            raise FleetgymError(f"state is {shown(state)}; expected what get_state returned")
-        if state.instance is not self.instance and state.instance.content_hash != self.instance.content_hash:
-            raise FleetgymError(f"the state is one of {state.instance.id!r}, not of {self.instance.id!r}")
+        check_state(state, EpisodeState, [self.instance], self.layers)
         if self.render_mode is not None:
             raise FleetgymError("set_state needs render_mode=None: a picture shows the day that was played")
         if state.scenario is not self._scenario:
             self._batch.load(0, state.scenario)
             self._scenario = state.scenario
         self._batch.restore(0, state.carried)
+        for layer, saved in zip(self.layers, state.layers, strict=False):
+            layer.restore(saved)
+        return self._observation()
 
-    def action_masks(self) -> np.ndarray:
-        """Return which options fit the availability and budget seen last: bool (sum of nvec,)."""
+    def resample(self, state: EpisodeState, rng: np.random.Generator) -> EpisodeState:
+        """Return a state with the same past and another future, for a search that is not clairvoyant.
+
+        Parameters
+        ----------
+        state : EpisodeState
+            Of this environment.
+        rng : numpy.random.Generator
+            Draws the future from the `fleetgym.Belief` of what was seen: it knows the instance's processes, and not the
+            day. Other states of one generator have other futures.
+
+        Raises
+        ------
+        FleetgymError
+            For the state of another instance, and for what is none.
+
+        Examples
+        --------
+        >>> env = FleetAllocEnv("fleet-v0/dev/ou-s-001")
+        >>> _ = env.reset(seed=0)
+        >>> state = env.get_state()
+        >>> rng = np.random.default_rng(0)
+        >>> futures = [env.resample(state, rng).scenario.rate_rps[5, 0] for _ in range(2)]
+        >>> bool(futures[0] != futures[1])
+        True
+        """
+        check_state(state, EpisodeState, [self.instance])
+        window = int(self._batch.window_of(state.carried))
+        return state._replace(scenario=resampled(self.instance, state.scenario, window, rng))
+
+    def action_masks(self, env: Any = None) -> np.ndarray:
+        """Return which options fit the availability and budget seen last: bool (sum of nvec,).
+
+        Parameters
+        ----------
+        env : gymnasium.Env, optional
+            Not used. sb3-contrib's `ActionMasker` passes the environment.
+
+        Raises
+        ------
+        FleetgymError
+            If `for_learning` is around the environment: its actions are no options.
+        """
+        if self.layers:
+            raise FleetgymError(
+                "these would be masks of replicas, and actions are those of for_learning: ask the wrapped environment "
+                "for action_masks(). MaskablePPO finds them without an ActionMasker"
+            )
         if self._scenario is None:
             raise gymnasium.error.ResetNeeded("call reset() before action_masks()")
         return self._batch.mask[0]
@@ -284,6 +336,9 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
         self._viewer.close()
 
     # -- what there is to see -----------------------------------------------------------------------------
+
+    def _observation(self) -> dict[str, np.ndarray]:
+        return self._batch.single_observation()
 
     def _info(self) -> dict[str, Any]:
         assert self._scenario is not None

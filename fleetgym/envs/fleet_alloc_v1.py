@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -89,21 +88,10 @@ class FleetAllocV1Env(FleetAllocEnv):
         self._more = _More([self.instance])
         self.observation_space = self._more.space(observation_space([self.instance]))
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Start an episode; see `FleetAllocEnv.reset`."""
-        observation, info = super().reset(seed=seed, options=options)
-        return self._extended(observation), info
-
-    def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
-        """Let one window happen; see `FleetAllocEnv.step`."""
-        observation, *rest = super().step(action)
-        return (self._extended(observation), *rest)  # type: ignore[return-value]
-
-    def _extended(self, observation: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _observation(self) -> dict[str, np.ndarray]:
         more = self._more.rows(self._batch, np.zeros(1, dtype=np.int64))
-        return {**observation, **{name: values[0] for name, values in more.items()}}
+        own = {**super()._observation(), **{name: values[0] for name, values in more.items()}}
+        return {name: own[name] for name in sorted(own)}
 
 
 def _with_sections(text: str, of: str) -> str:
@@ -140,7 +128,8 @@ class FleetAllocV1VectorEnv(FleetAllocVectorEnv):
         return self._more.space(super()._single_space())
 
     def _observation(self) -> dict[str, np.ndarray]:
-        return {**super()._observation(), **self._more.rows(self._batch, self._which)}
+        own = {**super()._observation(), **self._more.rows(self._batch, self._which)}
+        return {name: own[name] for name in sorted(own)}
 
 
 class _More:

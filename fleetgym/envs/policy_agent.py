@@ -44,7 +44,10 @@ class Statistics:
         if not normalize.norm_obs:
             return None
         if not hasattr(getattr(normalize, "obs_rms", None), "mean"):
-            raise FleetgymError("VecNormalize has no statistics of a single box of observations")
+            raise FleetgymError(
+                "VecNormalize has statistics of each part of a Dict, and PolicyAgent takes those of one box: train "
+                "behind gymnasium.wrappers.FlattenObservation, or behind for_learning without masks in observations"
+            )
         told = normalize.obs_rms
         return cls(
             np.array(told.mean), np.array(told.var), float(normalize.epsilon), float(normalize.clip_obs)
@@ -90,6 +93,13 @@ def _shape(space: gymnasium.Space[Any]) -> str:
     if isinstance(space, gymnasium.spaces.MultiDiscrete):
         return f"of options {space.nvec.tolist()}"
     return str(space.shape)
+
+
+#: What to do with a policy of the environment's own observations and actions.
+_BARE = (
+    "These are the features of for_learning; a policy that was trained on FleetAlloc-v0 as it is needs "
+    "PolicyAgent(policy, wrap=lambda env: env)"
+)
 
 
 class PolicyAgent:
@@ -165,9 +175,12 @@ class PolicyAgent:
         theirs = [_shape(space) for space in (env.observation_space, env.action_space)]
         if own == theirs:
             return None
+        hint = ""
+        if self.wrap is for_learning and isinstance(self._spaces[0], gymnasium.spaces.Dict):
+            hint = f". {_BARE}"
         return (
             f"the policy was trained with observations {own[0]} and actions {own[1]}; "
-            f"{instance.id} has observations {theirs[0]} and actions {theirs[1]}"
+            f"{instance.id} has observations {theirs[0]} and actions {theirs[1]}{hint}"
         )
 
     def reset(self, view: View, *, seed: int) -> None:
@@ -210,13 +223,24 @@ class PolicyAgent:
             self._check_received()
         if self.statistics is not None:
             seen = self.statistics(seen)
-        action = self._last = self.policy(seen, told.get("action_mask"))
+        action = self._last = self._asked(seen, told.get("action_mask"))
         for layer, translate in self._translations:
             action = translate(action)
             if isinstance(layer, gymnasium.ActionWrapper):  # its `step` repeats this, and asks no second time
                 layer.action = _always(action)  # type: ignore[method-assign]
         self._answer = np.array(action)
         return self._answer.copy()
+
+    def _asked(self, seen: Any, mask: np.ndarray | None) -> Any:
+        """Return the policy's action; say what it was shown if it cannot read that."""
+        try:
+            return self.policy(seen, mask)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            hint = f". {_BARE}" if self.wrap is for_learning else ""
+            raise FleetgymError(
+                f"the policy raised {type(error).__name__} ({error}) for observations "
+                f"{_shape(self._env.observation_space)}{hint}"
+            ) from error
 
     def _check_received(self) -> None:
         """Refuse wrappers that let another action through than the one that was answered."""
@@ -247,7 +271,7 @@ class _ShownEnv(FleetAllocEnv):
         observation, info = self._now
         return observation, 0.0 - info["cost"], False, False, info
 
-    def action_masks(self) -> np.ndarray:
+    def action_masks(self, env: Any = None) -> np.ndarray:
         return np.asarray(self._now[1]["action_mask"])
 
 

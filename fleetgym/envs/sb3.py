@@ -1,30 +1,37 @@
-"""Connect the batched environment to stable-baselines3, and save policies with what they were trained on."""
+"""Connect batches of episodes to stable-baselines3, with settings that learn, and save policies that can be scored."""
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import os
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 
+from fleetgym.envs.batch import shape_of
 from fleetgym.envs.policy_agent import PolicyAgent, Statistics
 from fleetgym.envs.wrappers import LearningEnv, LearningVectorEnv, for_learning
 from fleetgym.envs.wrappers.layers import layers
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model import library
+from fleetgym.model.instance import Instance
+from fleetgym.model.library import InstanceSource
 
 #: What a saved policy says of its training, beside what stable-baselines3 keeps.
 _RECORD = "fleetgym.json"
 #: Where the classes of models may come from.
 _LIBRARIES = ("stable_baselines3.", "sb3_contrib.")
+#: What the infos of `for_learning` say of a day, at its end.
+DAY_KEYS = ("day_usd", "day_percent", "day_miss_share")
 
 
 class BatchedVecEnv(VecEnv):
@@ -38,7 +45,8 @@ class BatchedVecEnv(VecEnv):
     envs : gymnasium.vector.VectorEnv
         With autoreset mode ``"SameStep"``, which is what SB3 expects.
     info_keys : sequence of str
-        Which numbers of the infos each environment's info holds. What is left out costs no time.
+        Which numbers of the infos each environment's info holds. What is left out costs no time. At the end of an
+        episode, what `for_learning` tells of the day is there, too: see `DAY_KEYS`.
 
     Raises
     ------
@@ -88,7 +96,8 @@ class BatchedVecEnv(VecEnv):
         observation, rewards, terminated, truncated, self.infos = self.envs.step(self._actions)
         dones, infos = terminated | truncated, self._split(self.infos)
         for k in np.flatnonzero(dones):
-            infos[k] = {key: self.infos["final_info"][key][k] for key in self.info_keys}
+            final = self.infos["final_info"]
+            infos[k] = {key: final[key][k] for key in (*self.info_keys, *DAY_KEYS) if key in final}
             infos[k]["terminal_observation"] = self.infos["final_obs"][k]
             infos[k]["TimeLimit.truncated"] = bool(truncated[k] and not terminated[k])
         return observation, rewards.astype(np.float32), dones, infos
@@ -131,6 +140,258 @@ class BatchedVecEnv(VecEnv):
         return [False] * len(list(self._get_indices(indices)))
 
 
+class PaddedVecEnv(VecEnv):
+    """Play several batches as one, for policies that read workloads: instances with fewer workloads get rows of zeros.
+
+    Parameters
+    ----------
+    batches : sequence of BatchedVecEnv
+        Each behind `for_learning`, with margins as actions, and neither `flat` nor masks in observations.
+
+    Raises
+    ------
+    FleetgymError
+        For batches of another kind.
+
+    Examples
+    --------
+    >>> envs = make_envs(["fleet-v0/toy/two-pools", "fleet-v0/dev/ou-s-001"], num_envs=4)
+    >>> envs.reset().shape, envs.action_space.shape
+    ((4, 4, 20), (4, 2))
+    """
+
+    def __init__(self, batches: Sequence[BatchedVecEnv]):
+        spaces = [(batch.observation_space, batch.action_space) for batch in batches]
+        if any(len(space.shape or ()) != 2 for pair in spaces for space in pair):
+            raise FleetgymError(
+                "instances of several shapes need workloads as rows: for_learning with margins, not flat, and without "
+                "masks in observations"
+            )
+        self.batches = tuple(batches)
+        ends = np.cumsum([batch.num_envs for batch in batches])
+        self._cuts = [slice(int(end) - b.num_envs, int(end)) for end, b in zip(ends, batches, strict=True)]
+        self._rows = [int(np.shape(action.sample())[0]) for _, action in spaces]
+        super().__init__(int(ends[-1]), *spaces[int(np.argmax(self._rows))])
+
+    def reset(self) -> np.ndarray:
+        """Start all episodes."""
+        for batch, cut in zip(self.batches, self._cuts, strict=True):
+            batch._seeds, batch._options = self._seeds[cut], self._options[cut]
+        seen = [batch.reset() for batch in self.batches]
+        self.reset_infos = [info for batch in self.batches for info in batch.reset_infos]
+        self._reset_seeds()
+        self._reset_options()
+        return np.concatenate([self._padded(part) for part in seen])
+
+    def step_async(self, actions: np.ndarray) -> None:
+        """Note the actions, (N, W, 2); those of workloads that an instance lacks are left out."""
+        for batch, cut, rows in zip(self.batches, self._cuts, self._rows, strict=True):
+            batch.step_async(actions[cut][:, :rows])
+
+    def step_wait(self) -> Any:
+        """Let one window happen; return observations, rewards, dones and a list of infos."""
+        seen, rewards, dones, infos = zip(*(batch.step_wait() for batch in self.batches), strict=True)
+        every = [info for part in infos for info in part]
+        for info in every:
+            if "terminal_observation" in info:
+                info["terminal_observation"] = self._padded(info["terminal_observation"][None])[0]
+        found = np.concatenate([self._padded(part) for part in seen])
+        return found, np.concatenate(rewards), np.concatenate(dones), every
+
+    def _padded(self, seen: np.ndarray) -> np.ndarray:
+        return np.pad(seen, ((0, 0), (0, max(self._rows) - seen.shape[1]), (0, 0)))
+
+    def close(self) -> None:
+        """Close the batches."""
+        for batch in self.batches:
+            batch.close()
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """Return an attribute of each environment."""
+        own = [value for batch in self.batches for value in batch.get_attr(attr_name)]
+        return [own[k] for k in self._get_indices(indices)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        """Give some of the environments an attribute."""
+        wanted = {*self._get_indices(indices)}
+        for batch, cut in zip(self.batches, self._cuts, strict=True):
+            if own := [k - cut.start for k in sorted(wanted) if cut.start <= k < cut.stop]:
+                batch.set_attr(attr_name, value, own)
+
+    def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
+        """Call a method of the batches that returns one row per environment."""
+        rows = [row for batch in self.batches for row in batch.env_method(method_name, *args, **kwargs)]
+        return [rows[k] for k in self._get_indices(indices)]
+
+    def env_is_wrapped(self, wrapper_class: type[gymnasium.Wrapper], indices: Any = None) -> list[bool]:
+        """Return False for each environment."""
+        return [False] * len(list(self._get_indices(indices)))
+
+
+# -- settings that learn
+
+#: Windows that `recipe` plays in about a CPU minute.
+MINUTE = 600_000
+
+
+def make_envs(
+    instance: InstanceSource | Sequence[InstanceSource],
+    num_envs: int = 32,
+    *,
+    reference: str = "margin",
+    **how: Any,
+) -> VecMonitor:
+    """Return environments for stable-baselines3 behind `for_learning`, whose log tells what days cost.
+
+    Parameters
+    ----------
+    instance : str, path-like, Instance or mapping, or a sequence of these
+        What to play. Several instances take turns; those of one shape play in one batch. If their numbers of workloads
+        differ, `WorkloadPolicy` can learn from them: see `PaddedVecEnv`.
+    num_envs : int
+        Number of episodes side by side, at least one per instance.
+    reference, **how
+        As for `for_learning`.
+
+    Returns
+    -------
+    VecMonitor
+        Of stable-baselines3. Its records of a day also hold `DAY_KEYS`: USD, percent above the reference, and the
+        share of requests that were missed.
+
+    Raises
+    ------
+    FleetgymError
+        If there are fewer environments than instances.
+
+    Examples
+    --------
+    >>> envs = make_envs("fleet-v0/toy/two-pools", num_envs=3)
+    >>> envs.reset().shape
+    (3, 1, 20)
+    """
+    one = isinstance(instance, str | Instance | Mapping | os.PathLike)
+    sources: list[Any] = [instance] if one else list(instance)  # type: ignore[arg-type]
+    loaded = [library.load_instance(source) for source in sources]
+    if not 1 <= len(loaded) <= num_envs:
+        raise FleetgymError(
+            f"num_envs is {num_envs}; expected at least one for each of {len(loaded)} instances"
+        )
+    groups: dict[Any, list[Any]] = {}
+    for k in range(num_envs):
+        at = k % len(loaded)
+        own = loaded[at]
+        groups.setdefault((shape_of(own), len(own.slots), own.lead), []).append(sources[at])
+    batches = []
+    for played in groups.values():
+        task: dict[str, Any] = {"instance": played, "autoreset_mode": "SameStep"}
+        envs = gymnasium.make_vec("fleetgym:FleetAlloc-v0", num_envs=len(played), **task)
+        batches.append(BatchedVecEnv(for_learning(envs, reference=reference, **how)))
+    keys = tuple(key for key in DAY_KEYS if reference != "none" or key != "day_percent")
+    return VecMonitor(batches[0] if len(batches) == 1 else PaddedVecEnv(batches), info_keywords=keys)
+
+
+def recipe(policy: Any = "MlpPolicy") -> dict[str, Any]:
+    """Return arguments of stable-baselines3's `PPO` with which a minute of training pays.
+
+    Its defaults try out margins so far from the rule `margin` that a policy ends more expensive than the rule.
+
+    Parameters
+    ----------
+    policy : str or type
+        ``"MlpPolicy"`` for one instance, `fleetgym.envs.workload_policy.WorkloadPolicy` for several.
+
+    Examples
+    --------
+    A minute of training, as in the README::
+
+        PPO(env=make_envs("fleet-v0/dev/ou-s-001"), **recipe()).learn(MINUTE, SavePolicy("mine.zip"))
+
+    >>> sorted(recipe())
+    ['batch_size', 'device', 'gamma', 'n_steps', 'policy', 'policy_kwargs']
+    """
+    return {
+        "policy": policy,
+        "n_steps": 96,
+        "batch_size": 512,
+        "gamma": 0.97,
+        "policy_kwargs": {"log_std_init": -1.2},
+        "device": "cpu",
+    }
+
+
+class SavePolicy(BaseCallback):
+    """Save the policy by `save_policy`, and say how training goes and what to do with the file.
+
+    As a callback of ``learn`` it prints a line for each tenth of the training, and saves at the end. As a callback of
+    stable-baselines3's events it saves at each of them::
+
+        EvalCallback(eval_envs, callback_on_new_best=SavePolicy("best.zip"))
+        EveryNTimesteps(100_000, SavePolicy("latest.zip"))
+
+    Parameters
+    ----------
+    path : path-like
+        The ``.zip`` file; it is written anew each time.
+    verbose : int
+        0 prints nothing.
+
+    Examples
+    --------
+    >>> SavePolicy("mine.zip", verbose=0).path
+    'mine.zip'
+    """
+
+    def __init__(self, path: str | os.PathLike[str], verbose: int = 1):
+        super().__init__(verbose)
+        self.path = os.fspath(path)
+        self._tenth = 0
+
+    def _on_training_start(self) -> None:
+        self._tenth = 0
+
+    def _on_step(self) -> bool:
+        if self.parent is not None:
+            save_policy(self.model, self.path)
+        return True
+
+    def _on_rollout_end(self) -> None:
+        total = int(self.locals.get("total_timesteps", 0))
+        days = list(self.model.ep_info_buffer or ())
+        for key in DAY_KEYS:
+            if told := [day[key] for day in days if key in day]:
+                self.logger.record(f"rollout/{key}", float(np.mean(told)))
+        tenth = 10 * self.num_timesteps // total if total else 0
+        if self.verbose and self.parent is None and tenth > self._tenth and days:
+            self._tenth = tenth
+            print(f"{self.num_timesteps:>9,} of {total:,} windows: {_told(days)}", flush=True)
+
+    def _on_training_end(self) -> None:
+        file = save_policy(self.model, self.path)
+        if self.verbose:
+            print(_NEXT.format(file=file, agent=file.with_suffix(".py").name, name=file.name), flush=True)
+
+
+def _told(days: Sequence[dict[str, Any]]) -> str:
+    """Return what the last days say of a training."""
+    text = f"return {np.mean([day['r'] for day in days]):+.3f}"
+    percent = [day["day_percent"] for day in days if "day_percent" in day]
+    text += f", days {np.mean(percent):+.2f} % against margin" if percent else ""
+    missed = [day["day_miss_share"] for day in days if "day_miss_share" in day]
+    text += f", {100 * np.mean(missed):.2f} % of requests missed" if missed else ""
+    return f"{text} (last {len(days)} days, while exploring)"
+
+
+_NEXT = """saved {file}; beside it, write {agent}:
+
+    from fleetgym.envs.sb3 import load_policy
+
+    def agent():
+        return load_policy("{name}")
+
+next: fleetgym check-agent {agent}:agent --official; fleetgym compare {agent}:agent margin"""
+
+
 # -- files of policies
 
 
@@ -162,12 +423,13 @@ def save_policy(model: Any, path: str | os.PathLike[str]) -> Path:
     learning = _learning_of(envs)
     normalize = model.get_vec_normalize_env()
     statistics = None if normalize is None else Statistics.of(normalize)
-    instances = list(dict.fromkeys(one.content_hash for one in envs.get_attr("instance")))
+    hashes = list(dict.fromkeys(one.content_hash for one in envs.get_attr("instance")))
     record = {
         "class": f"{kind.__module__}:{kind.__name__}",
-        "instances": instances,
+        "instances": hashes,
+        "trained_on": [name for name, entry in library.entries().items() if entry.content_hash in hashes],
         "steps": int(model.num_timesteps),
-        "arguments": {name: learning[name] for name in ("actions", "mask_in_observation")},
+        "arguments": {name: learning[name] for name in ("actions", "mask_in_observation", "flat")},
         "is_normalized": statistics is not None,
     }
     if statistics is not None:
@@ -186,6 +448,7 @@ def _learning_of(envs: Any) -> dict[str, Any]:
     base = envs
     while hasattr(base, "venv"):
         base = base.venv
+    base = base.batches[0] if isinstance(base, PaddedVecEnv) else base
     inner = base.envs if isinstance(base, BatchedVecEnv) else getattr(base, "envs", [None])[0]
     found: LearningVectorEnv | LearningEnv | None = inner if isinstance(inner, LearningVectorEnv) else None
     if isinstance(inner, gymnasium.Env):
@@ -203,7 +466,9 @@ def load_policy(path: str | os.PathLike[str]) -> PolicyAgent:
     Parameters
     ----------
     path : path-like
-        A file of `save_policy`. Like any file of stable-baselines3 it holds pickled objects: load only what you trust.
+        A file of `save_policy`. A relative path begins at the file whose code calls, so an agent finds its policy
+        wherever it is run; if there is none, at the current folder. Like any file of stable-baselines3 it holds pickled
+        objects: load only what you trust.
 
     Raises
     ------
@@ -211,6 +476,7 @@ def load_policy(path: str | os.PathLike[str]) -> PolicyAgent:
         If the file is none of `save_policy`, which may lack the statistics of a `VecNormalize`, or its statistics are
         missing.
     """
+    path = _beside_caller(path)
     name = os.fspath(path)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -219,8 +485,10 @@ def load_policy(path: str | os.PathLike[str]) -> PolicyAgent:
         raise FleetgymError(f"{name}: no policy ({error})") from None
     except (KeyError, ValueError):
         raise FleetgymError(
-            f"{name} does not say how it was trained, and whether observations were normalised: save it with "
-            "fleetgym.envs.sb3.save_policy"
+            f"{name} does not say how it was trained, and whether observations were normalised. If it is a model of "
+            "stable-baselines3, load it where its environments are, and save it anew: "
+            f"save_policy(PPO.load({name!r}, env=envs), 'mine.zip') with fleetgym.envs.sb3.save_policy. In callbacks, "
+            "SavePolicy writes files that load"
         ) from None
     try:
         module, _, kind = record["class"].partition(":")
@@ -232,9 +500,21 @@ def load_policy(path: str | os.PathLike[str]) -> PolicyAgent:
                 raise FleetgymError(f"{name} was trained with VecNormalize, and its statistics are missing")
             arrays = np.array(record["mean"]), np.array(record["variance"])
             statistics = Statistics(*arrays, float(record["epsilon"]), float(record["most"]))
-        arguments, hashes = dict(record["arguments"]), set(record["instances"])
+        arguments, known = dict(record["arguments"]), [*map(str, record.get("trained_on", ()))]
     except (KeyError, TypeError, ValueError) as error:
         raise FleetgymError(f"{name}: {_RECORD} lacks or garbles {error}") from None
     model = getattr(importlib.import_module(module), kind).load(path, device="cpu")
-    known = [each for each, entry in library.entries().items() if entry.content_hash in hashes]
+    if hasattr(model.policy, "margins"):  # `WorkloadPolicy` plays instances of any shape
+        policy = model.policy.margins
+        return PolicyAgent(lambda seen, mask: policy(seen), for_learning, None, known)
     return PolicyAgent(model, lambda env: for_learning(env, **arguments), statistics, known)
+
+
+def _beside_caller(path: str | os.PathLike[str]) -> Path:
+    """Return a path, a relative one in the folder of the first file outside this package whose code calls."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "fleetgym":
+        frame = frame.f_back
+    file = None if frame is None else frame.f_globals.get("__file__")
+    beside = Path(path) if file is None else Path(file).parent / path
+    return beside if beside.is_file() else Path(path)

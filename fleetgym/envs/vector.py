@@ -18,6 +18,7 @@ from fleetgym.envs.base import PortableEnv
 from fleetgym.envs.batch import BEGIN, PLAY, REST, EpisodeBatch
 from fleetgym.envs.fleet_alloc import FleetAllocEnv, observation_space
 from fleetgym.envs.scenarios import ScenarioChoice, reset_options
+from fleetgym.envs.states import BatchState, Layer, check_state, resampled
 from fleetgym.files.errors import FleetgymError
 from fleetgym.files.schema import shown
 from fleetgym.model.actions import ActionSpace, check_options
@@ -148,6 +149,10 @@ class FleetAllocVectorEnv(PortableEnv, VectorEnv):
         self._rngs: list[tuple[np.random.Generator, int] | None] = [None] * num_envs  # with their seeds
         self._given: dict[str, list[Any]] = {}  # attributes that were set, per environment
         self._scenario_ids = np.full(num_envs, None, dtype=object)
+        self._scenarios: list[Any] = [None] * num_envs
+        self._loaded: list[Any] = [None] * num_envs  # the scenario in each environment's own slot
+        #: Wrappers of ours whose memory `get_state` keeps, too; each adds itself.
+        self.layers: list[Layer] = []
         self._over = np.ones(num_envs, dtype=np.bool_)  # nothing to play before a reset
         self._begun = False
         self._most_steps = np.inf if max_episode_steps is None else max_episode_steps
@@ -371,10 +376,17 @@ class FleetAllocVectorEnv(PortableEnv, VectorEnv):
         if isinstance(chosen, int):
             slot, scenario = int(self._first_slot[which]) + chosen, self._choices[which].stored[chosen]
         else:
-            slot, scenario = int(self._first_slot[-1]) + k, chosen
-            self._batch.load(slot, scenario)
+            slot, scenario = self._load(k, chosen), chosen
         self._batch.choose(k, slot)
-        self._scenario_ids[k] = scenario.id
+        self._scenario_ids[k], self._scenarios[k] = scenario.id, scenario
+
+    def _load(self, k: int, scenario: Scenario) -> int:
+        """Store a scenario in the slot of environment `k`, unless it is there; return the slot."""
+        slot = int(self._first_slot[-1]) + k
+        if self._loaded[k] is not scenario:
+            self._batch.load(slot, scenario)
+            self._loaded[k] = scenario
+        return slot
 
     def step(
         self, actions: np.ndarray
@@ -468,6 +480,67 @@ class FleetAllocVectorEnv(PortableEnv, VectorEnv):
     def action_masks(self) -> np.ndarray:
         """Return which options fit the availability and budget seen last: bool (N, sum of nvec)."""
         return self._batch.mask
+
+    # -- for tree search ---------------------------------------------------------------------------------------
+
+    def get_state(self) -> BatchState:
+        """Return where all episodes are, with what `for_learning` remembers and the generators of the next days.
+
+        As in `FleetAllocEnv.get_state`, it holds the days to come; `resample` draws others.
+
+        Raises
+        ------
+        ResetNeeded
+            Before the first reset.
+
+        Examples
+        --------
+        >>> envs = FleetAllocVectorEnv(2, "fleet-v0/toy/two-pools")
+        >>> _ = envs.reset(seed=0)
+        >>> state = envs.get_state()
+        >>> first = envs.step([[1, 1], [1, 0]])[1]
+        >>> observations = envs.set_state(state)
+        >>> bool((envs.step([[1, 1], [1, 0]])[1] == first).all())
+        True
+        """
+        if not self._begun:
+            raise gymnasium.error.ResetNeeded("call reset() before get_state()")
+        generators = tuple(rng.bit_generator.state for rng in self.np_random)
+        layers = tuple([layer.save() for layer in self.layers])
+        playing = self.get_attr("instance"), tuple(self._scenarios), self._batch.save(slice(None))
+        return BatchState(*playing, self._over.copy(), generators, layers)
+
+    def set_state(self, state: BatchState) -> dict[str, np.ndarray]:
+        """Go back, or forward, to where the episodes were at `get_state`; return the observations there.
+
+        Parameters
+        ----------
+        state : BatchState
+            Of this batch, or of another one like it. Can be used any number of times.
+
+        Raises
+        ------
+        FleetgymError
+            For a state of other instances or another `for_learning`, and for what is none.
+        """
+        self._check_open()
+        check_state(state, BatchState, self.get_attr("instance"), self.layers)
+        self._batch.restore(slice(None), state.carried)
+        for k, (scenario, generator) in enumerate(zip(state.scenarios, state.generators, strict=True)):
+            self._batch.choose(k, self._load(k, scenario))
+            self._scenario_ids[k], self._scenarios[k] = scenario.id, scenario
+            self._rng(k)[0].bit_generator.state = generator
+        self._over, self._begun = state.over.copy(), True
+        for layer, saved in zip(self.layers, state.layers, strict=False):
+            layer.restore(saved)
+        return self._observation()
+
+    def resample(self, state: BatchState, rng: np.random.Generator) -> BatchState:
+        """Return a state with the same past and other futures; see `FleetAllocEnv.resample`."""
+        instances = self.get_attr("instance")
+        check_state(state, BatchState, instances)
+        days = zip(instances, state.scenarios, self._batch.window_of(state.carried).tolist(), strict=True)
+        return state._replace(scenarios=tuple([resampled(*day, rng) for day in days]))
 
     def _check_open(self) -> None:
         if self.closed:

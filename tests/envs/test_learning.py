@@ -212,7 +212,7 @@ def test_what_is_refused() -> None:
         env.step(np.zeros(3))
     with pytest.raises(DataError, match="finite"):
         env.step(np.full((4, 2), np.nan))
-    with pytest.raises(FleetgymError, match="where actions are discrete"):
+    with pytest.raises(FleetgymError, match="no masks of margins"):
         env.action_masks()
     discrete = for_learning(FleetAllocEnv(OU), actions="discrete")
     discrete.reset(seed=0)

@@ -110,7 +110,7 @@ SMALLER = [
     (r"--best-known fleet-v0", "--best-known toy"),
     (r" --workers 2", ""),
     (r"--agent milp (.*--plot)", r"--agent gh --days 10 \1"),
-    (r"learn\(300_000\)", "learn(64)"),
+    (r"\.learn\(600_000", ".learn(64"),
     (r"days=30", "days=2, samples=2"),
 ]
 

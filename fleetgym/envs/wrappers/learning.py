@@ -7,6 +7,7 @@ that rule.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, SupportsFloat
 
@@ -22,49 +23,106 @@ from fleetgym.agents.margins import FEATURES, Margins, margins_of
 from fleetgym.agents.view import View
 from fleetgym.envs.batch import PLAY, REST, EpisodeBatch
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
+from fleetgym.envs.states import BatchState, EpisodeState
 from fleetgym.envs.vector import FleetAllocVectorEnv
+from fleetgym.envs.wrappers.layers import layers
 from fleetgym.files.errors import DataError, FleetgymError
 
 #: What each discrete action is in the box, for every workload alike; the first is the rule `margin`.
 LEVELS = np.array([(0.0, 0.0), *((a, b) for a in (-0.5, 0.0, 0.5) for b in (-0.5, 0.0, 0.5) if a or b)])
 
 _LARGEST = 5.0  # of a feature
+_ONE = np.ones(1, dtype=np.bool_)
+_SEEN = frozenset(Margins.SEEN)
+#: Gymnasium's wrappers that remember nothing of an episode.
+_PLAIN = (gymnasium.wrappers.OrderEnforcing, gymnasium.wrappers.PassiveEnvChecker)
+#: What a state of the learning environments is to a wrapper: how it was made, and what it remembered.
+_Saved = tuple["_How", Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class _How:
+    """The arguments of `for_learning`."""
+
+    actions: str
+    reference: str
+    mask_in_observation: bool
+    flat: bool
+
+    def __post_init__(self) -> None:
+        one_of(("margins", "discrete"), actions=self.actions)
+        one_of(("none", "margin"), reference=self.reference)
+        flag(mask_in_observation=self.mask_in_observation, flat=self.flat)
+        if self.mask_in_observation and self.actions != "discrete":
+            raise FleetgymError("mask_in_observation needs actions='discrete': margins have no mask")
+
+    def check(self, saved: _Saved) -> None:
+        """Refuse a state of other arguments."""
+        if saved[0] != self:
+            raise FleetgymError(
+                f"the state is one of {saved[0]}, not of {self}".replace("_How", "for_learning")
+            )
 
 
 class _Learning:
     """Turns infos of parallel episodes into observations, and margins into actions of `FleetAlloc-v0`."""
 
-    def __init__(self, margins: Margins, discrete: bool, mask_in_observation: bool):
-        self.margins, self.discrete, self.mask_in_observation = margins, discrete, mask_in_observation
-        self.workloads = margins.instances[0].num_workloads
-        box = spaces.Box(-_LARGEST, _LARGEST, (self.workloads, len(FEATURES)), np.float32)
-        self.action_space: spaces.Space[Any] = spaces.Box(-1.0, 1.0, (self.workloads, 2), np.float32)
+    def __init__(self, margins: Margins, how: _How):
+        self.margins, self.discrete = margins, how.actions == "discrete"
+        self._mask_in_observation = how.mask_in_observation
+        workloads = margins.instances[0].num_workloads
+        self._margins_shape = workloads, 2
+        self._seen_shape: tuple[int, ...] = workloads, len(FEATURES)
+        self._acted_shape: tuple[int, ...] = self._margins_shape
+        if how.flat:
+            self._seen_shape, self._acted_shape = (workloads * len(FEATURES),), (workloads * 2,)
+        box = spaces.Box(-_LARGEST, _LARGEST, self._seen_shape, np.float32)
+        self.action_space: spaces.Space[Any] = spaces.Box(-1.0, 1.0, self._acted_shape, np.float32)
         self.observation_space: spaces.Space[Any] = box
         self.mask: np.ndarray | None = None
-        if discrete:
+        if self.discrete:
             self.action_space = spaces.Discrete(len(LEVELS))
-        if mask_in_observation:
+        if how.mask_in_observation:
             mask = spaces.Box(0, 1, (len(LEVELS),), np.int8)
             self.observation_space = spaces.Dict({"observation": box, "action_mask": mask})
 
     def observe(self, seen: Mapping[str, np.ndarray], rows: np.ndarray | None = None) -> Any:
         """Take in what a window brought; return what learners see, a row per episode."""
         self.margins.see(seen, rows)
-        features = self.margins.features()
+        return self._shown()
+
+    def recall(self, memory: tuple[np.ndarray, ...], seen: Mapping[str, np.ndarray]) -> Any:
+        """Go back to where the `memory` of the margins was taken; return what learners saw there."""
+        self.margins.recall(memory, seen)
+        return self._shown()
+
+    def _shown(self) -> Any:
+        features = self.margins.features().reshape(self.margins.count, *self._seen_shape)
         if self.discrete:
             self._offer()
-        if self.mask_in_observation:
+        if self._mask_in_observation:
             assert self.mask is not None
-            return {"observation": features, "action_mask": self.mask.astype(np.int8)}
+            return {"action_mask": self.mask.astype(np.int8), "observation": features}
         return features
 
     def _offer(self) -> None:
         """Find the fleet of each discrete action, and which of them no earlier action leads to."""
-        levels = (np.broadcast_to(level, (self.workloads, 2)) for level in LEVELS)
+        levels = (np.broadcast_to(level, self._margins_shape) for level in LEVELS)
         offers = np.stack([self.margins.targets(*margins_of(level)) for level in levels])
         same = (offers[:, None] == offers[None]).all(axis=3)  # (levels, levels, n)
         self._offers = offers
         self.mask = np.array([~same[k, :k].any(axis=0) for k in range(len(LEVELS))]).T.copy()
+
+    def masks(self) -> np.ndarray:
+        """Return which discrete actions lead to a fleet of their own: bool (n, actions)."""
+        if not self.discrete:
+            raise FleetgymError(
+                "there are no masks of margins: every action of the box is valid. Leave the masker out, or use "
+                "for_learning(env, actions='discrete')"
+            )
+        if self.mask is None:
+            raise gymnasium.error.ResetNeeded("call reset() before action_masks()")
+        return self.mask.copy()
 
     def targets(self, action: Any) -> np.ndarray:
         """Return the fleets, int64 (n, C), that actions (n, ...) stand for.
@@ -76,14 +134,14 @@ class _Learning:
         """
         count = self.margins.count
         given = np.asarray(action)
-        shape = (count,) if self.discrete else (count, self.workloads, 2)
+        shape = (count,) if self.discrete else (count, *self._acted_shape)
         if given.shape != shape or given.dtype.kind not in "iuf" or not np.isfinite(given).all():
             raise DataError(
                 f"expected finite numbers of shape {shape[1:]}, got {given.dtype} of shape {given.shape[1:]}",
                 "$.action",
             )
         if not self.discrete:
-            return self.margins.targets(*margins_of(given))
+            return self.margins.targets(*margins_of(given.reshape(count, *self._margins_shape)))
         chosen = given.astype(np.int64)
         if np.any((chosen != given) | (chosen < 0) | (chosen >= len(LEVELS))):
             raise DataError(
@@ -97,27 +155,71 @@ class _Rule:
 
     def __init__(self, batch: EpisodeBatch, margins: Margins):
         self._batch, self._margins, self._played = batch.twin(), margins, batch
-        self._names = frozenset(Margins.SEEN)
 
     def begin(self, rows: np.ndarray) -> None:
         """Begin the days in `rows` that the batch has begun."""
         self._batch.follow(self._played, rows)
-        self._margins.see(self._batch.info(self._names), rows)
+        self._margins.see(self._batch.info(_SEEN), rows)
 
     def play(self, rows: np.ndarray) -> np.ndarray:
         """Let a window happen in `rows`; return what it has cost in each, (n,) USD."""
         actions = self._margins.actions(self._margins.targets())
         self._batch.advance(actions, np.where(rows, PLAY, REST).astype(np.uint8))
-        self._margins.see(self._batch.info(self._names), rows)
+        self._margins.see(self._batch.info(_SEEN), rows)
         return self._batch.cost_usd
 
+    def save(self) -> tuple[Any, Any]:
+        """Return where the rule is in its days, and what it remembers."""
+        return self._batch.save(slice(None)), self._margins.memory()
 
-def _checked(actions: str, reference: str, mask_in_observation: bool) -> None:
-    one_of(("margins", "discrete"), actions=actions)
-    one_of(("none", "margin"), reference=reference)
-    flag(mask_in_observation=mask_in_observation)
-    if mask_in_observation and actions != "discrete":
-        raise FleetgymError("mask_in_observation needs actions='discrete': margins have no mask")
+    def restore(self, saved: tuple[Any, Any]) -> None:
+        """Go back to where the rule was at `save`."""
+        self._batch.restore(slice(None), saved[0])
+        self._batch.choose_as(self._played)
+        self._margins.recall(saved[1], self._batch.info(_SEEN))
+
+
+class _Day:
+    """What the days so far have come to: in numbers of one episode, or in arrays (N,) of several."""
+
+    def __init__(self, instances: Any, has_reference: bool):
+        self._lead = np.array([instance.lead for instance in instances])
+        self._has_reference = has_reference
+        self.sums = np.zeros((4, len(self._lead)))  # USD, the reference's USD, requests missed, requests
+        self.rate_rps = np.zeros((len(self._lead), instances[0].num_workloads))  # what was seen last
+
+    def begin(self, seen: Mapping[str, Any], rows: np.ndarray) -> None:
+        """Begin the days in `rows`; `seen` are the infos of all episodes."""
+        self.sums[:, rows] = 0.0
+        self.rate_rps = np.where(rows[:, None], seen["rate_rps"], self.rate_rps)
+
+    def add(self, seen: Mapping[str, Any], usd: Any, reference_usd: Any) -> None:
+        """Add a window: where the instance has ``lead = 0``, its rates were seen before."""
+        rate, before = seen["rate_rps"], self.rate_rps
+        self.rate_rps = rate
+        if not self._lead.all():
+            rate = np.where(self._lead[:, None] > 0, rate, before)
+        self.sums[0] += usd
+        self.sums[1] += reference_usd
+        self.sums[2] += (rate * seen["miss_share"]).sum(axis=1)
+        self.sums[3] += rate.sum(axis=1)
+
+    def told(self) -> dict[str, np.ndarray]:
+        """Return what infos say of it, each (N,)."""
+        usd, reference_usd, missed, requests = self.sums
+        told = {"day_usd": usd.copy(), "day_miss_share": missed / np.maximum(requests, 1e-300)}
+        if self._has_reference:
+            ratio = usd / np.where(reference_usd > 0.0, reference_usd, 1.0)
+            told["day_percent"] = np.where(reference_usd > 0.0, 100.0 * (ratio - 1.0), 0.0)
+        return told
+
+    def save(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return a copy of what it remembers."""
+        return self.sums.copy(), self.rate_rps.copy()
+
+    def restore(self, saved: tuple[np.ndarray, np.ndarray]) -> None:
+        """Go back to where it was at `save`."""
+        self.sums, self.rate_rps = (part.copy() for part in saved)
 
 
 def _nominal_usd(instance: Any) -> float:
@@ -133,22 +235,25 @@ class LearningEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         actions: str = "margins",
         reference: str = "none",
         mask_in_observation: bool = False,
+        flat: bool = False,
     ):
         RecordConstructorArgs.__init__(
-            self, actions=actions, reference=reference, mask_in_observation=mask_in_observation
+            self, actions=actions, reference=reference, mask_in_observation=mask_in_observation, flat=flat
         )
         super().__init__(env)
         inner = env.unwrapped
         if not isinstance(inner, FleetAllocEnv) or env.action_space != inner.action_space:
             raise FleetgymError("for_learning needs FleetAlloc-v0 with its own actions")
-        _checked(actions, reference, mask_in_observation)
-        self._learning = _Learning(Margins([inner.instance], [0]), actions == "discrete", mask_in_observation)
+        self._how, self._inner = _How(actions, reference, mask_in_observation, flat), inner
+        self._learning = _Learning(Margins([inner.instance], [0]), self._how)
         self.action_space = self._learning.action_space
         self.observation_space = self._learning.observation_space
         self._usd = _nominal_usd(inner.instance)
-        self._rule = None
-        if reference == "margin" and inner.simulates:
-            self._rule = _Rule(inner.batch, Margins([inner.instance], [0]))
+        has_rule = reference == "margin" and inner.simulates
+        self._rule = _Rule(inner.batch, Margins([inner.instance], [0])) if has_rule else None
+        self._day = _Day([inner.instance], has_rule)
+        self._shown: Any = None
+        inner.layers.append(self)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -157,7 +262,9 @@ class LearningEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         _, info = self.env.reset(seed=seed, options=options)
         if self._rule is not None:
             self._rule.begin(_ONE)
-        return self._observe(info)
+        seen = _seen(info)
+        self._day.begin(seen, _ONE)
+        return self._observe(seen, info)
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Let one window happen.
@@ -175,7 +282,9 @@ class LearningEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         answer = self.target(action)
         usd = 0.0 if self._rule is None else float(self._rule.play(_ONE)[0])
         _, reward, terminated, truncated, info = self.env.step(answer)
-        observation, info = self._observe(info)
+        seen = _seen(info)
+        self._day.add(seen, info["cost"], usd)
+        observation, info = self._observe(seen, info)
         return observation, (usd + float(reward)) / self._usd, terminated, truncated, info
 
     def target(self, action: Any) -> np.ndarray:
@@ -183,18 +292,61 @@ class LearningEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         learning = self._learning
         return learning.margins.actions(learning.targets(np.asarray(action)[None]))[0]
 
-    def action_masks(self) -> np.ndarray:
-        """Return which discrete actions lead to a fleet of their own: bool (actions,)."""
-        if self._learning.mask is None:
-            raise FleetgymError("there are masks where actions are discrete, after a reset")
-        return self._learning.mask[0].copy()
+    def action_masks(self, env: Any = None) -> np.ndarray:
+        """Return which discrete actions lead to a fleet of their own: bool (actions,); `env` is not used."""
+        return self._learning.masks()[0]
 
-    def _observe(self, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        found = self._learning.observe({name: np.asarray(info[name])[None] for name in Margins.SEEN})
+    def _observe(self, seen: Mapping[str, np.ndarray], info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        self._shown = _row(self._learning.observe(seen), 0)
         info = {name: value for name, value in info.items() if name != "action_mask"}
+        info |= {name: float(value[0]) for name, value in self._day.told().items()}
         if self._learning.discrete:
             info["action_mask"] = self.action_masks()
-        return _row(found, 0), info
+        return self._shown, info
+
+    # -- for tree search
+
+    def get_state(self) -> EpisodeState:
+        """Return where the episode is, with what forecasts and the reference remember; see `FleetAllocEnv.get_state`.
+
+        Raises
+        ------
+        FleetgymError
+            If a foreign wrapper lies between this one and the environment: its memory would be left behind.
+        """
+        return self._inner.get_state()
+
+    def set_state(self, state: EpisodeState) -> Any:
+        """Go back, or forward, to where the episode was at `get_state`; return the observation there."""
+        self._inner.set_state(state)
+        return self._shown
+
+    def resample(self, state: EpisodeState, rng: np.random.Generator) -> EpisodeState:
+        """Return a state with the same past and another future; see `FleetAllocEnv.resample`."""
+        return self._inner.resample(state, rng)
+
+    def save(self) -> _Saved:
+        """Return what this wrapper remembers, as a part of the environment's state."""
+        for layer in layers(self.env):
+            if not isinstance(layer, _PLAIN):
+                raise FleetgymError(
+                    f"get_state: {type(layer).__name__}, inside for_learning, may remember more than a state holds; "
+                    "put it around for_learning, and restore it yourself"
+                )
+        rule = None if self._rule is None else self._rule.save()
+        return self._how, (self._learning.margins.memory(), rule, self._day.save())
+
+    def check(self, saved: _Saved) -> None:
+        """Refuse what another `for_learning` has saved."""
+        self._how.check(saved)
+
+    def restore(self, saved: _Saved) -> None:
+        """Remember what this wrapper did at `save`; the environment is there already."""
+        memory, rule, day = saved[1]
+        if self._rule is not None:
+            self._rule.restore(rule)
+        self._day.restore(day)
+        self._shown = _row(self._learning.recall(memory, self._inner.batch.info(_SEEN)), 0)
 
 
 class LearningVectorEnv(VectorWrapper, RecordConstructorArgs):
@@ -206,27 +358,31 @@ class LearningVectorEnv(VectorWrapper, RecordConstructorArgs):
         actions: str = "margins",
         reference: str = "none",
         mask_in_observation: bool = False,
+        flat: bool = False,
     ):
         RecordConstructorArgs.__init__(
-            self, actions=actions, reference=reference, mask_in_observation=mask_in_observation
+            self, actions=actions, reference=reference, mask_in_observation=mask_in_observation, flat=flat
         )
         super().__init__(env)
         if not isinstance(env, FleetAllocVectorEnv):
             raise FleetgymError(
                 "for_learning needs gymnasium.make_vec('fleetgym:FleetAlloc-v0', ...) as it is"
             )
-        _checked(actions, reference, mask_in_observation)
+        self._how, self._inner = _How(actions, reference, mask_in_observation, flat), env
         env.full_info = True
         self._batch, which = env.batch, env.which
-        self._learning = _Learning(Margins(env.instances, which), actions == "discrete", mask_in_observation)
+        self._learning = _Learning(Margins(env.instances, which), self._how)
         self.single_action_space = self._learning.action_space
         self.single_observation_space = self._learning.observation_space
         self.action_space = batch_space(self.single_action_space, env.num_envs)
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
         self._usd = np.array([_nominal_usd(instance) for instance in env.instances])[which]
         self._rule = _Rule(env.batch, Margins(env.instances, which)) if reference == "margin" else None
+        self._day = _Day([env.instances[k] for k in which], reference == "margin")
         self._mode = env.metadata["autoreset_mode"]
         self._over = np.zeros(env.num_envs, dtype=np.bool_)
+        self._shown: Any = None
+        env.layers.append(self)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start episodes; see the batch."""
@@ -237,7 +393,9 @@ class LearningVectorEnv(VectorWrapper, RecordConstructorArgs):
             infos = {**infos, **self._batch.info(_SEEN)}
         if self._rule is not None:
             self._rule.begin(rows)
-        return self._learning.observe(infos, rows), self._told(infos)
+        self._day.begin(infos, rows)
+        self._shown = self._learning.observe(infos, rows)
+        return self._shown, self._told(infos)
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Let one window of every episode happen.
@@ -265,36 +423,75 @@ class LearningVectorEnv(VectorWrapper, RecordConstructorArgs):
                 name: np.where(ended.reshape(-1, *[1] * (np.ndim(infos[name]) - 1)), final[name], infos[name])
                 for name in Margins.SEEN
             }
+            self._day.add(last, 0.0 - rewards, usd)
+            for name, values in self._day.told().items():
+                final[name], final[f"_{name}"] = np.where(ended, values, 0.0), ended
             seen = self._learning.observe(last)
             infos["final_obs"] = np.array(
                 [_row(seen, k) if over else None for k, over in enumerate(ended)] + [0], dtype=object
             )[:-1]
             self._over, begun = np.zeros_like(ended), ended
-            found = self._learning.observe(infos, ended)
+            self._shown = self._learning.observe(infos, ended)
         else:
-            found = self._learning.observe(infos)
-        if self._rule is not None and begun.any():
-            self._rule.begin(begun)
-        return found, (usd + rewards) / self._usd, terminated, truncated, self._told(infos)
+            self._day.add(infos, 0.0 - rewards, usd)
+            self._shown = self._learning.observe(infos)
+        if begun.any():
+            self._day.begin(infos, begun)
+            if self._rule is not None:
+                self._rule.begin(begun)
+        return self._shown, (usd + rewards) / self._usd, terminated, truncated, self._told(infos)
 
     def action_masks(self) -> np.ndarray:
         """Return which discrete actions lead to a fleet of their own: bool (N, actions)."""
-        if self._learning.mask is None:
-            raise FleetgymError("there are masks where actions are discrete, after a reset")
-        return self._learning.mask.copy()
+        return self._learning.masks()
 
     def _told(self, infos: dict[str, Any]) -> dict[str, Any]:
         infos = {name: value for name, value in infos.items() if name not in ("action_mask", "_action_mask")}
+        told: dict[str, Any] = self._day.told()
         if self._learning.discrete:
-            infos["action_mask"], infos["_action_mask"] = (
-                self.action_masks(),
-                np.ones(self.num_envs, dtype=bool),
-            )
+            told["action_mask"] = self.action_masks()
+        everyone = np.ones(self.num_envs, dtype=bool)
+        for name, values in told.items():
+            infos[name], infos[f"_{name}"] = values, everyone
         return infos
 
+    # -- for tree search
 
-_ONE = np.ones(1, dtype=np.bool_)
-_SEEN = frozenset(Margins.SEEN)
+    def get_state(self) -> BatchState:
+        """Return where the episodes are, with what forecasts and the reference remember; see the batch."""
+        return self._inner.get_state()
+
+    def set_state(self, state: BatchState) -> Any:
+        """Go back, or forward, to where the episodes were at `get_state`; return the observations there."""
+        self._inner.set_state(state)
+        return self._shown
+
+    def resample(self, state: BatchState, rng: np.random.Generator) -> BatchState:
+        """Return a state with the same past and other futures; see `FleetAllocEnv.resample`."""
+        return self._inner.resample(state, rng)
+
+    def save(self) -> _Saved:
+        """Return what this wrapper remembers, as a part of the batch's state."""
+        rule = None if self._rule is None else self._rule.save()
+        return self._how, (self._learning.margins.memory(), rule, self._day.save(), self._over.copy())
+
+    def check(self, saved: _Saved) -> None:
+        """Refuse what another `for_learning` has saved."""
+        self._how.check(saved)
+
+    def restore(self, saved: _Saved) -> None:
+        """Remember what this wrapper did at `save`; the batch is there already."""
+        memory, rule, day, over = saved[1]
+        if self._rule is not None:
+            self._rule.restore(rule)
+        self._day.restore(day)
+        self._over = over.copy()
+        self._shown = self._learning.recall(memory, self._batch.info(_SEEN))
+
+
+def _seen(info: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return what margins take of one environment's info, as of a batch of one."""
+    return {name: np.asarray(info[name])[None] for name in Margins.SEEN}
 
 
 def _row(found: Any, k: int) -> Any:
@@ -302,7 +499,12 @@ def _row(found: Any, k: int) -> Any:
 
 
 def for_learning(
-    env: Any, *, actions: str = "margins", reference: str = "none", mask_in_observation: bool = False
+    env: Any,
+    *,
+    actions: str = "margins",
+    reference: str = "none",
+    mask_in_observation: bool = False,
+    flat: bool = False,
 ) -> Any:
     """Wrap `FleetAlloc-v0` for learners, one or a batch: few actions, features per workload, rewards near one.
 
@@ -327,12 +529,16 @@ def for_learning(
     reference : {"none", "margin"}
         See above; "margin" plays each day twice.
     mask_in_observation : bool
-        Observations are ``{"observation": ..., "action_mask": ...}``, as some libraries want it.
+        Observations are ``{"action_mask": ..., "observation": ...}``, as some libraries want it.
+    flat : bool
+        Observations (I * 20,) and actions (I * 2,) have one axis, as RLlib wants it.
 
     Returns
     -------
     LearningEnv or LearningVectorEnv
         The true cost of a window is in ``info["cost"]``. Infos of a batch hold everything, as with ``full_info=True``.
+        Infos also tell of the day so far: ``day_usd``, ``day_miss_share`` (of its requests) and, with a reference,
+        ``day_percent`` (USD above the reference). ``get_state`` and ``set_state`` keep all of that.
 
     Raises
     ------
@@ -351,4 +557,4 @@ def for_learning(
     True
     """
     kind = LearningVectorEnv if isinstance(env, VectorEnv) else LearningEnv
-    return kind(env, actions, reference, mask_in_observation)
+    return kind(env, actions, reference, mask_in_observation, flat)
