@@ -15,6 +15,7 @@ from fleetgym.model.instance import Configuration, Instance
 from fleetgym.model.planning import Plan
 
 _MUCH_MISSED = 0.02
+_MANY_LONG = 0.01  # of a workload's prompts
 _CHANCE = 1.645  # standard errors: what one in twenty seeds exceeds
 _WIDTH = 80
 _HOURS_A_MONTH = 24.0 * 365.25 / 12.0
@@ -37,8 +38,9 @@ def plan_facts(
         ``cost`` in USD per window, start-up left out; ``bound``, which no fleet is below in that window, whoever
         plans it (`fleetgym.bounds.window_bound`); ``gap`` = 1 - bound / cost; ``fleet`` by configuration; ``gpus`` by
         pool; ``budget`` with ``kind``, ``usd`` and what the fleet takes of it, ``held_usd``, per hour (rate) or per
-        episode (pool), None without one; ``costs_usd`` by term; ``routing`` by workload, with the slack of its SLOs
-        and ``missed_on_days``, the mean share of its requests that are unserved or late; ``risk``.
+        episode (pool), None without one; ``costs_usd`` by term; ``routing`` by workload, with the slack of its SLOs,
+        ``late_by_length``, the share of what is served whose prompts alone take longer than the TTFT SLO, and
+        ``missed_on_days``, the mean share of its requests that are unserved or late; ``risk``.
 
     Raises
     ------
@@ -79,6 +81,7 @@ def plan_facts(
                 "to": {names[c]: float(routing[i, c]) for c in np.flatnonzero(routing[i] > 0)},
                 "unserved": float(unserved[i]),
                 "miss": float(miss[i]),
+                "late_by_length": _mean(routing[i], window.own_late[i]),
                 "delay_s": _mean(routing[i], window.delay_s[i]),
                 "delay_slo_s": w.delay_limit_s,
                 "error": _mean(routing[i], window.error[i]),
@@ -225,6 +228,7 @@ def describe_plan(instance: Instance, facts: dict[str, Any], details: bool = Fal
                 f"buy\n{_fleet(instance, facts, numbers, details)}",
                 *_limits(instance, numbers),
                 *_extrapolated(instance, facts),
+                *_long_prompts(facts["routing"]),
             ]
         ),
     ]
@@ -518,6 +522,16 @@ def _extrapolated(instance: Instance, facts: dict[str, Any]) -> list[str]:
     known = () if instance.stated is None else instance.stated.extrapolated
     held = {pool["gpu_type"] for pool in facts["gpus"].values() if pool["held"]}
     return [f"{gpu}: times are extrapolated, nothing was measured on it" for gpu in known if gpu in held]
+
+
+def _long_prompts(routing: dict[str, Any]) -> list[str]:
+    """Return the workloads of which many prompts alone break the TTFT SLO, whatever the load."""
+    shares = {name: route["late_by_length"] or 0.0 for name, route in routing.items()}
+    return [
+        _wrap(f"{share(late)} % of {name}'s prompts take longer than its ttft by their length alone")
+        for name, late in shares.items()
+        if late > _MANY_LONG
+    ]
 
 
 def _costs(facts: dict[str, Any]) -> str:

@@ -256,6 +256,23 @@ def test_hindsight_bound_counts_late_requests() -> None:
     assert hindsight_bound(instance, scenario).bound_usd > hindsight_bound(free, scenario).bound_usd
 
 
+def test_bounds_are_below_what_is_paid_where_prompts_vary() -> None:
+    """No plan that a search finds costs less than the bound, where a part of the prompts is too long."""
+    seen = 0
+    for seed in range(8):
+        plain = with_prefill(tailed(seed), per_input_token=4e-3)
+        instance = with_laws(plain, seed)
+        scenario = random_scenario(instance, seed)
+        found = hindsight_bound(instance, scenario).bound_usd
+        nominal = ActionSpace(instance).from_fleet(instance.nominal_fleet)
+        start = np.tile(nominal, (instance.num_windows, 1))
+        paid = plan_in_hindsight(instance, scenario, None, starts=[start], max_steps=2_000).cost_usd
+        assert 0.0 < found <= paid
+        own = fleetgym.View(instance).snapshot().own_late
+        seen += int(((own > 0.0) & (own < 1.0)).sum())
+    assert seen > 20
+
+
 def test_instances_without_late_costs_have_no_rows() -> None:
     """Nothing to bound, nothing to solve."""
     instance = random_instance(0, num_windows=2)

@@ -21,6 +21,7 @@ from fleetgym.cli.parser import main
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
+from fleetgym.model.lengths import LengthLaw
 from fleetgym.model.window import window_model
 
 DEV = "fleet-v0/dev/ou-s-001"
@@ -132,6 +133,44 @@ def test_an_mmc_window_is_predicted() -> None:
     verdict = check_window(PlayedWindow(instance, 0, conditions, result), window_s=2000.0)
     gap = np.abs(verdict.predicted - verdict.simulated.mean)
     assert np.all(np.isnan(gap) | (gap <= verdict.simulated.half_width + 0.01))
+
+
+@pytest.mark.parametrize("cv2", [0.5, 4.0])
+@pytest.mark.parametrize(("slo_s", "load"), [(0.78, 0.6), (1.5, 0.85), (3.0, 0.9)])
+def test_long_prompts_are_late_as_predicted(cv2: float, slo_s: float, load: float) -> None:
+    """Prompts of half a second on average, waits or none: formula and count are within a third of each other."""
+    law, rate_rps = LengthLaw.lognormal(cv2), load * 32 / 6.0
+    long = toys.workload(
+        "long",
+        rate_rps,
+        input_tokens=6000.0,
+        ttft_slo_s=slo_s,
+        late_usd=0.01,
+        mean_delay_slo_s=100.0,
+        input_law=law,
+    )
+    seconds = {
+        "prefill_s": toys.affine(0.03, 0.5 / 6000.0),
+        "service_s": toys.affine(6.0),
+        "service_cv2": 1.0,
+    }
+    instance = toys.make_instance(
+        [toys.pool("p", 2)],
+        [toys.configuration("A", {"p": 1}, max_concurrency=16, max_replicas=2)],
+        None,
+        [long],
+        {**seconds, "delay_s": toys.affine(6.0), "work_tflop": toys.affine(1e-3)},
+        [2],
+    )
+    model, nominal = window_model(instance), Conditions.nominal(instance)
+    result = model.step(model.initial_state(), instance.nominal_fleet, nominal, model.new_router())
+    played = PlayedWindow(instance, 0, nominal, result)
+    verdict = check_window(played, window_s=3000.0, absolute=0.0, relative=0.1, max_replications=24)
+    formula, counted = verdict.predicted[0], verdict.simulated.mean[0]
+    assert counted > 0.01
+    assert 2 / 3 < formula / counted < 1.5
+    if load < 0.7:  # hardly anybody waits
+        assert played.snapshot.own_late[0, 0] == pytest.approx(counted, rel=0.15)
 
 
 def test_an_empty_fleet_is_judged_without_a_simulation(played: PlayedWindow) -> None:

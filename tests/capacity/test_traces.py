@@ -34,6 +34,7 @@ from fleetgym.cli.trace_report import describe_trace, trace_facts
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.hardware.performance.held import held_tokens
 from fleetgym.model.dynamics.demand import DiurnalOU, draw_counts
+from fleetgym.model.lengths import LengthLaw
 
 SMALL = {"models": ["Llama-3.1-8B"], "gpus": ["L40S", "H100"]}
 
@@ -73,6 +74,9 @@ def test_length_buckets(hour: Path) -> None:
         assert one.held.longest[0] == (inputs + outputs).max()
         assert one.held.whole[0] == pytest.approx((inputs + outputs).mean())
         assert study(trace, by="length", edges=[500]).names == ("short", "long")
+        law = one.input_laws[0]
+        for share, factor in zip(law.shares[1:-1], law.factors[1:-1], strict=True):
+            assert factor == pytest.approx(np.quantile(inputs, share) / inputs.mean(), rel=0.04)
         five = study(
             trace, by="length", edges=[1, 300, 600, 900, 1200, 10**6]
         )  # no request has 1 token, or 10^6
@@ -274,6 +278,7 @@ def statistics(counts: np.ndarray, dispersion: np.ndarray) -> TraceStatistics:
         total_quantiles=((200, 1.0),),
         output_values=np.array([100.0]),
         output_shares=np.ones((workloads, 1)),
+        input_laws=(LengthLaw.lognormal(0.0),) * workloads,
         prefix_hits_from=None,
         held=held_tokens(np.full(1, 100.0), np.full(1, 100.0)),
         arrival_cv2=np.ones(workloads),

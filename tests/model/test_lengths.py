@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.special import ndtr
-from toys import one_pool_data
+from toys import affine, configuration, make_instance, one_pool_data, pool, random_law, workload
 
+import fleetgym
 from fleetgym.files.errors import DataError
 from fleetgym.model.instance import Instance
 from fleetgym.model.lengths import LengthLaw
@@ -82,3 +83,27 @@ def test_files() -> None:
     assert stated.workloads[0].input_law == law
     assert stated.workloads[0].output_law is None
     assert Instance.from_dict(stated.to_dict()) == stated != plain
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_late_shares_by_slo(seed: int) -> None:
+    """A longer SLO never makes more requests late; shares and slack are those of the law."""
+    rng = np.random.default_rng(seed)
+    law = random_law(rng) or LengthLaw.lognormal(1.0)
+    slos = np.geomspace(0.01, 100.0, 200)
+    instance = make_instance(
+        [pool("p", 4)],
+        [configuration("A", {"p": 1})],
+        None,
+        [workload(f"w{k}", input_law=law, ttft_slo_s=float(slo)) for k, slo in enumerate(slos)],
+        {"prefill_s": affine(0.05, 0.01, 0.001)},
+    )
+    snapshot = fleetgym.View(instance).snapshot()
+    own, slack = snapshot.own_late[:, 0], snapshot.slack_s[:, 0]
+    longest = slos - 0.05 - 0.1  # a mean prompt takes a second
+    assert own == pytest.approx(law.survival(longest), abs=1e-12)
+    some = own < 1.0
+    assert slack[some] == pytest.approx((longest - law.mean_below(longest))[some], abs=1e-9)
+    for decay in (0.01, 1.0, 100.0):
+        late = np.where(some, own + (1.0 - own) * np.exp(-decay * np.where(some, slack, 0.0)), 1.0)
+        assert np.all(np.diff(late) <= 1e-12)

@@ -12,6 +12,7 @@ from fleetgym.capacity.simulation.arrivals import Arrivals, Poisson
 from fleetgym.capacity.simulation.kernel import UNLIMITED
 from fleetgym.capacity.simulation.laws import check_law, unit_draws
 from fleetgym.files.errors import FleetgymError
+from fleetgym.model.lengths import LengthLaw
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,6 +119,9 @@ class Workload:
         Time from the start to the first token.
     input_tokens, output_tokens : int or ndarray
         Lengths; of two arrays of equal length, pairs are drawn with equal probability.
+    prompt_law : LengthLaw, optional
+        By how much prompts, and so the parts of prefill times per input token, differ from the mean `input_tokens`.
+        Service times and memory do not follow it. None: not at all.
     ttft_slo_s : float
         Bound on wait plus prefill.
     model : str
@@ -132,6 +136,7 @@ class Workload:
     prefill_s: TokenTime | float | np.ndarray = 0.0
     input_tokens: int | np.ndarray = 0
     output_tokens: int | np.ndarray = 0
+    prompt_law: LengthLaw | None = None
     ttft_slo_s: float = math.inf
     model: str = ""
 
@@ -251,14 +256,22 @@ class Fleet:
                     found[mine, 0] = factor * self._seconds(workload.service_s, requests, mine, p)
         return found
 
-    def prefill_s(self, requests: Requests) -> np.ndarray:
+    def draw_prefill_s(self, requests: Requests, rng: np.random.Generator) -> np.ndarray:
         """Return the prefill time of each request on each pool, (n, P)."""
+
+        def seconds(workload: Workload, rows: np.ndarray | slice) -> np.ndarray:
+            prompts = requests.input_tokens[rows]
+            if workload.prompt_law is not None:
+                prompts = prompts * workload.prompt_law.draw(rng, len(prompts))
+            assert isinstance(workload.prefill_s, TokenTime)
+            return workload.prefill_s.seconds(prompts, requests.output_tokens[rows], len(self.pools))
+
         if len(self.workloads) == 1:
-            return self._seconds(self.workloads[0].prefill_s, requests, slice(None))
+            return seconds(self.workloads[0], slice(None))
         found = np.empty((len(requests), len(self.pools)))
         for w, workload in enumerate(self.workloads):
             mine = np.flatnonzero(requests.workload == w)
-            found[mine] = self._seconds(workload.prefill_s, requests, mine)
+            found[mine] = seconds(workload, mine)
         return found
 
     def _cv2(self, w: int) -> np.ndarray:

@@ -283,10 +283,16 @@ class _Runner:
         )
         end_s = math.inf if self.drain else stop_s
         kernel.play(records, service_s, routing.candidates, routing.policy, pools, end_s)
-        return self._count(routing.requests, records, service_s, pools)
+        prefill_s = fleet.draw_prefill_s(routing.requests, rng)
+        return self._count(routing.requests, records, service_s, prefill_s, pools)
 
     def _count(
-        self, requests: Requests, records: np.ndarray, service_s: np.ndarray, pools: np.ndarray
+        self,
+        requests: Requests,
+        records: np.ndarray,
+        service_s: np.ndarray,
+        prefill_s: np.ndarray,
+        pools: np.ndarray,
     ) -> Replication:
         fleet, count = self.fleet, len(self.fleet.workloads)
         totals = np.zeros((5, count))
@@ -298,7 +304,7 @@ class _Runner:
             records,
             requests.workload,
             service_s,
-            fleet.prefill_s(requests),
+            prefill_s,
             np.array([w.ttft_slo_s for w in fleet.workloads]),
             self.warmup_s,
             self.warmup_s + self.window_s,

@@ -1,7 +1,8 @@
 """Compare the late requests of a window by the closed form with those of a simulation.
 
 The simulated fleet is the environment's: each slot is a server, each configuration one queue, requests are split by
-the shares of the routing LP, service times have the instance's mean and cv2. What the closed form leaves out, it has:
+the shares of the routing LP, service times have the instance's mean and cv2. Prompts have the law that the instance
+states, in the time to their first tokens. What the closed form leaves out, the simulation has:
 the law of the service times beyond its second moment, KV memory request by request, and waits as a part of the delay.
 Compute is no resource of its own; the routing keeps it within its limit.
 """
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fleetgym.capacity.simulation.arrivals import Arrivals, Poisson, Renewal
-from fleetgym.capacity.simulation.fleet import Pool, Workload
+from fleetgym.capacity.simulation.fleet import Pool, TokenTime, Workload
 from fleetgym.capacity.simulation.routers import Random
 from fleetgym.capacity.simulation.run import Simulation, simulate
 from fleetgym.evaluation.changes import decode_actions
@@ -173,10 +174,16 @@ def window_fleet(
     grown = 0.5 if memory_gb and None not in memory_gb else 1.0
     # Families without a queue give no service time: there a request holds its memory for its delay.
     holding_s = np.where(s.service_s > 0.0, s.service_s, s.delay_s)
+    mean_tokens = np.array([w.input_tokens for w in instance.workloads]) * played.conditions.input_scale
+    # What of a mean prefill varies with the prompt.
+    varying = np.where([w.input_law is not None for w in instance.workloads], mean_tokens, 0.0)
+    prompt_s = (played.conditions.delay_factor * varying)[
+        :, None
+    ] * instance.performance.prefill_s.per_input_token
     workloads = []
     for i in rows:
         w = instance.workloads[i]
-        here = result.routing[i, columns] > 0.0
+        here, tokens = result.routing[i, columns] > 0.0, int(np.ceil(mean_tokens[i]))
         workloads.append(
             Workload(
                 name=w.id,
@@ -184,8 +191,11 @@ def window_fleet(
                 service_s=np.where(here, holding_s[i, columns], np.nan),
                 service_cv2=np.array(instance.performance.service_cv2)[i, columns],
                 law=law,
-                prefill_s=s.prefill_s[i, columns],
-                input_tokens=int(np.ceil(w.input_tokens * played.conditions.input_scale[i])),
+                prefill_s=TokenTime(
+                    s.prefill_s[i, columns] - prompt_s[i, columns], prompt_s[i, columns] / tokens
+                ),
+                input_tokens=tokens,
+                prompt_law=w.input_law,
                 output_tokens=int(np.ceil(grown * w.output_tokens * played.conditions.output_scale[i])),
                 ttft_slo_s=np.inf if w.ttft_slo_s is None else w.ttft_slo_s,
             )

@@ -45,6 +45,7 @@ from fleetgym.model.facts import (
     ReplicaMemory,
 )
 from fleetgym.model.instance import INSTANCE_FORMAT, Instance
+from fleetgym.model.lengths import LengthLaw
 
 DEFAULT_PENALTY = 10.0
 _FEE_WINDOWS = 2.0
@@ -98,8 +99,14 @@ def build(
     failing = penalties(relaxed, rate, offers, slos, penalty)
     data = _data(name, draft, days, rate, cap, failing)
     data["workloads"] = [
-        {**w, "ttft_slo_s": slo.ttft, "arrival_cv2": float(six(cv2))}
-        for w, slo, cv2 in zip(data["workloads"], slos, found.arrival_cv2, strict=True)
+        {
+            **w,
+            "ttft_slo_s": slo.ttft,
+            "arrival_cv2": float(six(found.arrival_cv2[i])),
+            "input_law": found.input_laws[i],
+            "output_law": LengthLaw.of_sample(found.output_values, found.output_shares[i]),
+        }
+        for i, (w, slo) in enumerate(zip(data["workloads"], slos, strict=True))
     ]
     words = f"{penalty:g} times {failing.basis}"
     kept = {c["id"] for c in data["configurations"]}

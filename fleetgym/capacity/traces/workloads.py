@@ -18,14 +18,13 @@ from fleetgym.capacity.traces.source import fail
 from fleetgym.families.demand import DAY, WINDOW_S
 from fleetgym.files.errors import FleetgymError
 from fleetgym.hardware.performance.held import GRID, HeldCounter, HeldTokens
+from fleetgym.model.lengths import LengthLaw
 
 BIN_S = 10  # about a request's time in service: the time scale on which bursts make requests wait
 BINS = int(WINDOW_S) // BIN_S  # per window
 MAX_DAYS = 93
 _MANY_REPEATS = 0.02
 _LONGEST_TOTAL = 2**20  # tokens; what is longer counts as this when quantiles are taken
-_OUTPUT_LENGTHS = GRID
-_OUTPUT_BINS = len(_OUTPUT_LENGTHS)
 _SHARES = (0.01, 0.02, 0.05, *(k / 10 for k in range(1, 10)), 0.95, 0.98, 0.99, 0.995, 0.999, 1.0)
 _FEW_REQUESTS = 50
 _SINCE_1970_NS = 10**17  # three years: larger numbers of seconds are dates
@@ -63,6 +62,7 @@ class TraceStatistics:
     ]  # input + output tokens that shares of the requests do not exceed
     output_values: np.ndarray  # (n,) ascending output lengths, at most 2 % above what they stand for
     output_shares: np.ndarray  # (I, n) share of the requests with each
+    input_laws: tuple[LengthLaw, ...]  # (I,) of prompt tokens that no prefix cache holds
     prefix_hits_from: str | None  # how it is known what a prefix cache holds; None: nothing is
     held: HeldTokens  # what requests hold of the KV cache while they are served
     arrival_cv2: np.ndarray  # (I,) variance / mean of counts in 10 s, within windows
@@ -254,7 +254,7 @@ def _measure(
     count, windows = len(sorting.names), clock.windows
     bins = np.zeros((windows + 1) * BINS * count)
     sums = np.zeros((2, (windows + 1) * count))  # tokens per window, input and output
-    outputs = np.zeros(_OUTPUT_BINS * count)
+    prompts, outputs = np.zeros((2, len(GRID) * count))  # requests by length
     moments, computed = np.zeros((6, count)), np.zeros((6, count))
     held = HeldCounter(count)
     for rows in trace.chunks():
@@ -264,8 +264,9 @@ def _measure(
         a, b = rows["input"].astype(float), rows["output"].astype(float)
         for side, tokens in enumerate((a, b)):
             sums[side] += np.bincount(bin_ // BINS * count + workload, tokens, minlength=sums.shape[1])
-        outputs += np.bincount(_output_bin(rows["output"]) * count + workload, minlength=outputs.size)
         fresh = a - rows["cached"] if prefix_hit is None else (1.0 - prefix_hit) * a
+        for tally, tokens in ((prompts, fresh), (outputs, b)):
+            tally += np.bincount(_bin(tokens) * count + workload, minlength=tally.size)
         held.add(workload, a, b, fresh)
         for found, inputs in ((moments, a), (computed, fresh)):
             for k, values in enumerate((np.ones_like(a), inputs, b, inputs**2, b * b, inputs * b)):
@@ -282,8 +283,8 @@ def _measure(
     _check_tokens(moments, sorting.names, source)
     lengths, correlation = _lengths(moments)
     own_lengths, own_correlation = _lengths(computed)
-    by_length = outputs.reshape(_OUTPUT_BINS, count)
-    seen = by_length.any(axis=1)
+    counts = outputs.reshape(-1, count)
+    seen = counts.any(axis=1)
     return TraceStatistics(
         names=sorting.names,
         rule=sorting.rule,
@@ -303,8 +304,9 @@ def _measure(
         correlation=correlation,
         computed=np.column_stack((own_lengths[:, [0, 2]], own_correlation)),
         total_quantiles=tuple(dict(zip(quantiles(totals, _SHARES), _SHARES, strict=True)).items()),
-        output_values=_OUTPUT_LENGTHS[seen],
-        output_shares=(by_length[seen] / by_length.sum(axis=0)).T,
+        output_values=GRID[seen],
+        output_shares=(counts[seen] / counts.sum(axis=0)).T,
+        input_laws=tuple(LengthLaw.of_sample(GRID, requests) for requests in prompts.reshape(-1, count).T),
         prefix_hits_from=trace.prefix_hits
         if prefix_hit is None
         else f"assumed, as given: {prefix_hit:.3g} of every prompt",
@@ -314,9 +316,9 @@ def _measure(
     )
 
 
-def _output_bin(tokens: np.ndarray) -> np.ndarray:
-    """Return the numbers of the bins of output lengths: that of the shortest length that is not below."""
-    return np.searchsorted(_OUTPUT_LENGTHS, tokens)
+def _bin(tokens: np.ndarray) -> np.ndarray:
+    """Return the places of lengths in `GRID`: the shortest one there that is not below."""
+    return np.searchsorted(GRID, tokens)
 
 
 def _check_tokens(moments: np.ndarray, names: Sequence[str], source: str) -> None:
