@@ -9,9 +9,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from toys import instance_data, nominal_scenario, one_pool_data, scenario_file_data
+from toys import instance_data, nominal_scenario, one_pool_data
 
 from fleetgym.model.instance import Instance
+from fleetgym.model.scenario import scenario_file_data
 
 DELETED = object()
 
@@ -48,7 +49,7 @@ def good_instance() -> dict[str, Any]:
 def good_scenarios() -> dict[str, Any]:
     """Return the valid scenario file that the broken ones are made of."""
     instance = Instance.from_dict(good_instance())
-    return scenario_file_data(instance, nominal_scenario(instance))
+    return scenario_file_data(instance, [nominal_scenario(instance)])
 
 
 def _changed(data: Any, where: str, value: Any) -> Any:
@@ -291,7 +292,7 @@ _ROWS = "scenarios.0"
 
 def _for_another_instance() -> BrokenFile:
     other = Instance.from_dict({**good_instance(), "window_s": 299.0})
-    data = scenario_file_data(other, nominal_scenario(other))
+    data = scenario_file_data(other, [nominal_scenario(other)])
     return _whole("another-instance", data, "$.instance_hash", "made for another instance")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from fleetgym.model.instance import INSTANCE_FORMAT, Instance
 from fleetgym.model.lengths import LengthLaw
-from fleetgym.model.scenario import SCENARIO_FORMAT, Scenario
+from fleetgym.model.scenario import Scenario
 
 #: With windows of 300 s, a GPU at this price costs exactly one USD per window.
 ONE_USD_PER_WINDOW = 12.0
@@ -179,20 +179,6 @@ def nominal_scenario(instance: Instance, **changes: Any) -> Scenario:
         for name, value in arrays.items()
     }
     return Scenario(id="nominal", **built).check(instance)
-
-
-def scenario_file_data(instance: Instance, *scenarios: Scenario) -> dict[str, Any]:
-    """Return the JSON form of a scenario file."""
-    names = ("rate_rps", "input_scale", "output_scale", "delay_factor", "error_factor")
-    return {
-        "format": SCENARIO_FORMAT,
-        "instance": instance.id,
-        "instance_hash": instance.content_hash,
-        "scenarios": [
-            {"id": s.id} | {n: getattr(s, n).tolist() for n in (*names, "available_gpus", "price_factor")}
-            for s in scenarios
-        ],
-    }
 
 
 # -- random ones

@@ -34,14 +34,13 @@ from fleetgym.cli.words import of
 from fleetgym.evaluation.jobs import play_actions
 from fleetgym.evaluation.run import evaluate
 from fleetgym.families.generate import SEEDS, families, generate
-from fleetgym.files.documents import canonical_json, read_json, write_atomically, write_json
+from fleetgym.files.documents import canonical_json, read_json, write_atomically
 from fleetgym.files.errors import UnknownNameError
 from fleetgym.files.quantities import COUNT, NUMBER, SEED, WORKERS
-from fleetgym.files.schema import to_jsonable
 from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.instance import Instance
+from fleetgym.model.instance_files import write_instance
 from fleetgym.model.library import entries, load_instance
-from fleetgym.model.scenario import SCENARIO_FORMAT, Scenario
 from fleetgym.runtime.programs import program
 from fleetgym.search.hindsight import plan_in_hindsight
 from tools.family_statistics import HEADLINE
@@ -283,21 +282,7 @@ def fresh(instance: Instance, scenarios: int, seed: int, folder: Path) -> Path:
     drawn = [
         draw_scenario(instance, np.random.default_rng([seed, k]), f"fresh-{k}") for k in range(scenarios)
     ]
-    return write_with(drawn, instance, folder)
-
-
-def write_with(scenarios: Sequence[Scenario], instance: Instance, folder: Path) -> Path:
-    """Write an instance and its scenarios into a folder; return the instance's path."""
-    stored = {
-        "format": SCENARIO_FORMAT,
-        "instance": instance.id,
-        "instance_hash": instance.content_hash,
-        "scenarios": [to_jsonable(scenario) for scenario in scenarios],
-    }
-    path = folder / f"{instance.id}.json"
-    write_json(folder / f"{instance.id}.scenarios.json", stored)
-    write_json(path, instance.to_dict())
-    return path
+    return write_instance(folder / f"{instance.id}.json", instance, drawn)[0]
 
 
 def empty(path: str, scenario: int) -> float:

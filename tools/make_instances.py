@@ -18,7 +18,6 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,10 +26,9 @@ from fleetgym.cli.words import of
 from fleetgym.families.generate import SEEDS, generate, stored_scenarios
 from fleetgym.files.documents import canonical_hash, canonical_json, read_json, write_atomically
 from fleetgym.files.quantities import COUNT
-from fleetgym.files.schema import to_jsonable
 from fleetgym.model.instance import Instance, instance_schema
 from fleetgym.model.library import MANIFEST_FORMAT, Entry, read_manifest, sealed
-from fleetgym.model.scenario import SCENARIO_FORMAT, Scenario, scenario_schema
+from fleetgym.model.scenario import scenario_file_data, scenario_schema
 from fleetgym.runtime.programs import program
 
 INSTANCES = Path(__file__).resolve().parents[1] / "instances"
@@ -125,18 +123,8 @@ def is_made_again(entry: Entry, scale_digits: int) -> bool:
     seed = int(entry.id.rpartition("-")[2])
     instance = generate(entry.family, entry.size, seed)
     scenarios = stored_scenarios(instance, seed, entry.scenarios, scale_digits)
-    hashes = (instance.content_hash, canonical_hash(stored(instance, scenarios)))
+    hashes = (instance.content_hash, canonical_hash(scenario_file_data(instance, scenarios)))
     return hashes == (entry.content_hash, canonical_hash(read_json(INSTANCES / entry.scenario_file)))
-
-
-def stored(instance: Instance, scenarios: Iterable[Scenario]) -> dict:
-    """Return the content of a scenario file."""
-    return {
-        "format": SCENARIO_FORMAT,
-        "instance": instance.id,
-        "instance_hash": instance.content_hash,
-        "scenarios": [to_jsonable(scenario) for scenario in scenarios],
-    }
 
 
 # -- writing
@@ -153,7 +141,9 @@ def write_preview(out: Path, resume: bool) -> int:
                 instance = generate(*task)
                 scenarios = stored_scenarios(instance, task.seed, 1, SCALE_DIGITS[PREVIEW])
                 # The instance last: it says that both files are there.
-                write_atomically(out / f"{stem}.scenarios.json.gz", packed(stored(instance, scenarios)))
+                write_atomically(
+                    out / f"{stem}.scenarios.json.gz", packed(scenario_file_data(instance, scenarios))
+                )
                 write_atomically(out / f"{stem}.json.gz", packed(instance.to_dict()))
             entries.append(entry(out, stem, task))
     write_atomically(out / PREVIEW / "manifest.json", pretty(manifest(entries)))

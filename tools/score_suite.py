@@ -2,13 +2,11 @@ r"""Write ``docs/results.md`` and ``docs/data/family_scores.json`` from results 
 
     python -m tools.score_suite results/v1-test/*.jsonl \
         --sample leaderboard/submissions/*-sample-{saa,lcp}/episodes.jsonl.gz \
-        --sample-tuned leaderboard/submissions/*-sample-*-tuned/episodes.jsonl.gz \
-        --sample results/lookahead-test.jsonl --picture docs/images/score-cpu.png
+        --sample-tuned leaderboard/submissions/*-sample-*-tuned/episodes.jsonl.gz --picture docs/images/score-cpu.png
 
 Files that are not complete are named on the page and left out. Agents too slow for all tasks play a sample of them; the
-page ranks them there, with all others, and with tuned settings. A second --sample is of agents that have played other
-tasks. Scores, intervals, ties and breakdowns are those of the leaderboard. What stands outside the page's marks, the
-reasons, is written by hand and stays.
+page ranks them there, with all others, and with tuned settings. Scores, intervals, ties and breakdowns are those of the
+leaderboard. What stands outside the page's marks, the reasons, is written by hand and stays.
 """
 
 from __future__ import annotations
@@ -85,19 +83,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         "results", nargs="+", type=Path, help="results files; timings beside them are passed over"
     )
     parser.add_argument(
-        "--sample",
-        nargs="+",
-        type=Path,
-        action="append",
-        default=[],
-        help="results of slower agents on some of the tasks; again for agents that played other tasks",
+        "--sample", nargs="+", type=Path, default=[], help="results of slower agents on some of the tasks"
     )
     parser.add_argument(
         "--sample-tuned",
         nargs="+",
         type=Path,
         default=[],
-        help="results of tuned settings on the tasks of the first --sample",
+        help="results of tuned settings on the tasks of --sample",
     )
     parser.add_argument(
         "--picture", help="draw scores against CPU seconds; of the sample, where there is one"
@@ -116,21 +109,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     scores = {about: family_scores(rows)}
     drawn: Rows = rows
     of, where = reference, about
-    for k, files in enumerate(arguments.sample):
-        complete, unfinished = read(files)
+    if arguments.sample:
+        complete, unfinished = read(arguments.sample)
         slower = merged(complete)
-        settings = read(arguments.sample_tuned)[0] if arguments.sample_tuned and k == 0 else []
+        settings = read(arguments.sample_tuned)[0] if arguments.sample_tuned else []
         both = on_shared_tasks([run, slower, *settings])
-        reference_there, all_rows = compared(both)
+        of, all_rows = compared(both)
         as_published = [*run.agents, *slower.agents]
-        shared = played_tasks(both)
-        scores[shared] = family_scores({agent: all_rows[agent] for agent in as_published})
-        shown = with_names(as_published, all_rows)
-        heading = ", ".join(f"`{agent}`" for agent in slower.agents) + ", on more tasks"
-        text += f"\n### {heading if k else SAMPLE}\n\n"
-        text += sampled(slower.agents, reference_there, shown, shared, unfinished)
-        if k == 0:
-            drawn, of, where = shown, reference_there, shared
+        where = played_tasks(both)
+        scores[where] = family_scores({agent: all_rows[agent] for agent in as_published})
+        drawn = with_names(as_published, all_rows)
+        text += f"\n### {SAMPLE}\n\n{sampled(slower.agents, of, drawn, where, unfinished)}"
     if arguments.picture:
         draw(make_table(drawn), f"Percent above {of}, {where}".replace("`", ""), arguments.picture)
         text += (

@@ -27,7 +27,6 @@ from fleetgym.files.documents import (
     write_private,
 )
 from fleetgym.files.errors import FleetgymError
-from fleetgym.files.schema import to_jsonable
 from fleetgym.leaderboard.registers import Season
 from fleetgym.model.instance import Instance
 from fleetgym.model.library import (
@@ -39,7 +38,7 @@ from fleetgym.model.library import (
     load_instance,
     sealed,
 )
-from fleetgym.model.scenario import SCENARIO_FORMAT, Scenario
+from fleetgym.model.scenario import Scenario, scenario_file_data
 from fleetgym.model.sets import ENVIRONMENT_VARIABLE
 from fleetgym.runtime.variables import environment_variable
 
@@ -261,7 +260,7 @@ def _write(
     stem = f"{suite}/{instance.id}"
     files = f"{stem}.json.gz", f"{stem}.scenarios.json.gz"
     write_json(root / files[0], instance.to_dict())
-    write_json(root / files[1], _scenario_file(instance, scenarios))
+    write_json(root / files[1], scenario_file_data(instance, scenarios))
     return {
         "id": stem,
         "family": entry.family,
@@ -323,15 +322,6 @@ def new_instance(season: Season, seed: str, entry: Entry, k: int) -> tuple[Insta
         provenance={"all": f"as {entry.id}, drawn for season {season.name}"},
     )
     return public, scenarios
-
-
-def _scenario_file(instance: Instance, scenarios: Sequence[Scenario]) -> dict[str, Any]:
-    return {
-        "format": SCENARIO_FORMAT,
-        "instance": instance.id,
-        "instance_hash": instance.content_hash,
-        "scenarios": [to_jsonable(scenario) for scenario in scenarios],
-    }
 
 
 def instances_from(folder: str | os.PathLike[str]) -> contextlib.AbstractContextManager[None]:

@@ -11,11 +11,11 @@ import numpy as np
 
 from fleetgym.files.documents import read_json, write_json
 from fleetgym.files.errors import DataError, FleetgymError
-from fleetgym.files.schema import read_object, to_jsonable
+from fleetgym.files.schema import read_object
 from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.instance import Instance, load_instance_file
 from fleetgym.model.library import scenario_file_beside
-from fleetgym.model.scenario import SCENARIO_FORMAT, Scenario, ScenarioFile, load_scenario_file
+from fleetgym.model.scenario import Scenario, ScenarioFile, load_scenario_file, scenario_file_data
 
 DRAWN_DAYS = 2
 
@@ -84,19 +84,11 @@ def write_instance(
         As `output_files`.
     """
     files = output_files(path, force=force)
-    _write_days(files[1], instance, scenarios)  # the instance last: where it is, all is there
+    write_json(
+        files[1], scenario_file_data(instance, scenarios)
+    )  # the instance last: where it is, all is there
     write_json(files[0], instance.to_dict())
     return files
-
-
-def _write_days(path: Path, instance: Instance, scenarios: Sequence[Scenario]) -> None:
-    stored = {
-        "format": SCENARIO_FORMAT,
-        "instance": instance.id,
-        "instance_hash": instance.content_hash,
-        "scenarios": [to_jsonable(scenario) for scenario in scenarios],
-    }
-    write_json(path, stored)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -185,6 +177,7 @@ def save_edited(path: str | os.PathLike[str], *, seed: int = 0) -> ExaminedFile:
     days = found.scenarios or tuple(
         draw_scenario(instance, np.random.default_rng([seed, 1 + k]), f"drawn-{k}") for k in range(DRAWN_DAYS)
     )
-    _write_days(found.scenario_file or output_files(path, force=True)[1], instance, days)
+    file = found.scenario_file or output_files(path, force=True)[1]
+    write_json(file, scenario_file_data(instance, days))
     write_json(path, instance.to_dict())
     return examine_instance(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from fleetgym.files.schema import (
     object_schema,
     read_object,
     spec,
+    to_jsonable,
 )
 from fleetgym.model.instance import Instance
 
@@ -89,6 +91,16 @@ class ScenarioFile(Checked):
     instance: str = spec(ID, doc="id of the instance")
     instance_hash: str = spec(SHA256, doc="content hash of the instance")
     scenarios: tuple[Scenario, ...] = spec(ListOf(Nested(Scenario), 1, 10_000))
+
+
+def scenario_file_data(instance: Instance, scenarios: Iterable[Scenario]) -> dict[str, Any]:
+    """Return the JSON form of the file of an instance's scenarios."""
+    return {
+        "format": SCENARIO_FORMAT,
+        "instance": instance.id,
+        "instance_hash": instance.content_hash,
+        "scenarios": [to_jsonable(scenario) for scenario in scenarios],
+    }
 
 
 def load_scenario_file(path: str | os.PathLike[str], instance: Instance) -> tuple[Scenario, ...]:

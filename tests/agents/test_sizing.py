@@ -80,10 +80,10 @@ def test_the_kernel_is_its_twin_on_random_instances(seed: int) -> None:
 
 @pytest.mark.parametrize("name", STORED)
 def test_the_kernel_is_its_twin_on_stored_instances(name: str) -> None:
-    """The same on an instance of each family."""
+    """The same on an instance of each family; the twin takes seconds where there are many configurations."""
     rng = np.random.default_rng(7)
     instance = load_instance(f"fleet-v1/dev/{name}")
-    for _ in range(3):
+    for _ in range(1 if instance.num_configurations > 100 else 3):
         found, expected = both(seen(instance, rng, 5), rng)
         assert found == expected
 

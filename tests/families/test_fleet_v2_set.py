@@ -15,9 +15,10 @@ import fleetgym
 from fleetgym.families.generate import generate, stored_scenarios
 from fleetgym.files.documents import canonical_hash, read_json
 from fleetgym.model.library import counts_as, entries, list_instances, list_tasks
+from fleetgym.model.scenario import scenario_file_data
 from tools import croissant
 from tools.family_statistics import CLOSEST, alike, compared, correlations, read_scores, what_counts
-from tools.make_instances import HEADLINE, MERGED, SCALE_DIGITS, manifest, pretty, stored, tasks
+from tools.make_instances import HEADLINE, MERGED, SCALE_DIGITS, manifest, pretty, tasks
 
 FOLDER = ROOT / "instances" / "fleet-v2"
 FIRST = [f"fleet-v2/dev/{family}-s-101" for family in HEADLINE]
@@ -63,7 +64,7 @@ def test_it_is_what_the_tool_makes(name: str) -> None:
     instance = generate(entry.family, entry.size, int(name[-3:]))
     scenarios = stored_scenarios(instance, int(name[-3:]), 1, SCALE_DIGITS["fleet-v2"])
     assert instance.content_hash == entry.content_hash
-    assert canonical_hash(stored(instance, scenarios)) == entry.scenario_hash
+    assert canonical_hash(scenario_file_data(instance, scenarios)) == entry.scenario_hash
 
 
 @pytest.mark.parametrize("name", FIRST)

@@ -16,13 +16,13 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-from toys import nominal_scenario, one_pool_data, random_instance, random_scenario, scenario_file_data
+from toys import nominal_scenario, one_pool_data, random_instance, random_scenario
 
 from fleetgym.files import documents as files
 from fleetgym.files import schema
 from fleetgym.files.errors import DataError
 from fleetgym.model.instance import Budget, Instance, instance_schema, load_instance_file
-from fleetgym.model.scenario import Scenario, load_scenario_file, scenario_schema
+from fleetgym.model.scenario import Scenario, load_scenario_file, scenario_file_data, scenario_schema
 
 
 def arrays_of(part: Any) -> list[np.ndarray]:
@@ -60,7 +60,7 @@ def test_scenario_round_trip(small: Instance, tmp_path: Path) -> None:
     """A scenario file gives back the same arrays."""
     scenario = dataclasses.replace(random_scenario(small, 1), id="one")
     path = tmp_path / "scenarios.json.gz"
-    files.write_json(path, scenario_file_data(small, scenario, nominal_scenario(small)))
+    files.write_json(path, scenario_file_data(small, [scenario, nominal_scenario(small)]))
     one, nominal = load_scenario_file(path, small)
     for got, put in ((one, scenario), (nominal, nominal_scenario(small))):
         for a, b in zip(arrays_of(got), arrays_of(put), strict=True):
@@ -177,7 +177,7 @@ def test_arrays_are_read_only(small: Instance) -> None:
 
 def load_scenarios(instance: Instance) -> Scenario:
     """Read the nominal scenario through its JSON form."""
-    data = scenario_file_data(instance, nominal_scenario(instance))["scenarios"][0]
+    data = scenario_file_data(instance, [nominal_scenario(instance)])["scenarios"][0]
     return schema.read_object(Scenario, data)
 
 
@@ -317,7 +317,7 @@ def test_schema_accepts_what_the_loader_accepts() -> None:
     for seed in range(10):
         instance = random_instance(seed)
         check_instance.validate(instance.to_dict())
-        check_scenario.validate(scenario_file_data(instance, random_scenario(instance, seed)))
+        check_scenario.validate(scenario_file_data(instance, [random_scenario(instance, seed)]))
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,9 @@ from fleetgym.leaderboard.best_known import check_best_known
 from fleetgym.model import library
 from fleetgym.model.instance import instance_schema
 from fleetgym.model.library import list_instances, load_instance, load_scenarios
-from fleetgym.model.scenario import scenario_schema
+from fleetgym.model.scenario import scenario_file_data, scenario_schema
 from fleetgym.scoring.best_known import best_known_path, read_best_known, write_best_known
-from tools.make_instances import pretty, stored
+from tools.make_instances import pretty
 
 ALL = list_instances("fleet-v0")
 TOYS = {
@@ -260,7 +260,8 @@ def test_toys_are_readable(name: str) -> None:
     full = f"fleet-v0/toy/{name}"
     instance, path = load_instance(full), ROOT / "instances" / full
     assert pretty(instance.to_dict()) == path.with_suffix(".json").read_bytes()
-    assert pretty(stored(instance, load_scenarios(full))) == path.with_suffix(".scenarios.json").read_bytes()
+    scenarios = pretty(scenario_file_data(instance, load_scenarios(full)))
+    assert scenarios == path.with_suffix(".scenarios.json").read_bytes()
 
 
 def test_schemas_are_current() -> None:

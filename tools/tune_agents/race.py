@@ -20,10 +20,10 @@ from fleetgym.families.generate import SEEDS, generate, stored_scenarios
 from fleetgym.files import finished_cells
 from fleetgym.files.errors import DataError
 from fleetgym.model.instance import Instance
+from fleetgym.model.instance_files import write_instance
 from fleetgym.model.library import load_instance
 from fleetgym.scoring.score import percent
 from fleetgym.scoring.statistics import FamilyMean
-from tools.check_families import write_with
 from tools.family_statistics import HEADLINE
 
 FIRST_SEED = SEEDS["train"].start + 8000
@@ -137,7 +137,7 @@ def made(task: str, folder: Path) -> Instance:
         folder.mkdir(parents=True, exist_ok=True)
         family, size, seed = task.split("-")
         instance = generate(family, size, int(seed))
-        write_with(stored_scenarios(instance, int(seed), 1), instance, folder)
+        write_instance(path, instance, stored_scenarios(instance, int(seed), 1))
     return load_instance(path)
 
 
