@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import multiprocessing
 import pickle
 import warnings
@@ -19,13 +20,17 @@ import fleetgym
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.envs.vector import FleetAllocVectorEnv
 from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.model.instance import Instance
+from fleetgym.model.lengths import LengthLaw
 
 TOYS = fleetgym.list_instances("fleet-v0/toy")
 DEV = fleetgym.list_instances("fleet-v0/dev")
 MODES = list(AutoresetMode)
 
 
-def sync(instances: list[str], count: int, mode: AutoresetMode, **options: Any) -> SyncVectorEnv:
+def sync(
+    instances: list[str] | list[Instance], count: int, mode: AutoresetMode, **options: Any
+) -> SyncVectorEnv:
     """Return Gymnasium's own vector environment over single ones."""
     makers = [
         lambda k=k: FleetAllocEnv(instances[k % len(instances)], **options)  # type: ignore[misc]
@@ -56,7 +61,9 @@ def assert_same(left: Any, right: Any, path: str = "$") -> None:
             assert a.tobytes() == b.tobytes(), path
 
 
-def compare(instances: list[str], count: int, mode: AutoresetMode, windows: int, **options: Any) -> None:
+def compare(
+    instances: list[str] | list[Instance], count: int, mode: AutoresetMode, windows: int, **options: Any
+) -> None:
     """Play the same actions on both and compare everything."""
     ours = FleetAllocVectorEnv(count, instances, autoreset_mode=mode, full_info=True, **options)
     options.pop("num_threads", None)
@@ -93,6 +100,17 @@ def test_toys_are_equal_over_several_episodes(instance: str, mode: AutoresetMode
 def test_dev_instances_are_equal(instance: str) -> None:
     """The first windows, drawn scenarios."""
     compare([instance], 3, AutoresetMode.NEXT_STEP, 20)
+
+
+def test_instances_with_laws_of_prompts_share_a_batch_with_others() -> None:
+    """A law of two nodes, one of thirteen, and none."""
+    plain = fleetgym.load_instance("fleet-v0/dev/grw-s-001")
+    laws = [None, LengthLaw.lognormal(3.0), LengthLaw(shares=(0.0, 1.0), factors=(0.0, 2.0))]
+    workloads = [
+        [dataclasses.replace(w, input_law=law, ttft_slo_s=w.ttft_slo_s or 1.0) for w in plain.workloads]
+        for law in laws
+    ]
+    compare([plain.replace(workloads=each) for each in workloads], 3, AutoresetMode.NEXT_STEP, 12)
 
 
 @pytest.mark.slow
