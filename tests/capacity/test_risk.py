@@ -24,6 +24,7 @@ from fleetgym.cli.plan_report import describe_plan, plan_facts, risky_facts
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.instance import Budget, Instance
+from fleetgym.model.lengths import LengthLaw
 
 DEV = "fleet-v0/dev/ou-s-001"
 TOY = "fleet-v0/toy/drop"
@@ -256,6 +257,28 @@ def test_no_plan_costs_less_than_the_bound(name: str, agent: str) -> None:
     text = " ".join(describe_plan(instance, facts).split())
     saved = (facts["cost"] - facts["bound"]) * 3600.0 / instance.window_s
     assert f"save at most {saved:,.2f} USD/h" in text
+
+
+@pytest.mark.parametrize("agent", ["gh", "queueing", "milp"])
+def test_a_plan_tells_prompts_that_are_too_long(instance: Instance, agent: str) -> None:
+    """Their share is that of the routes, no plan avoids it, and the bound knows it."""
+    law, data = LengthLaw.lognormal(4.0), instance.to_dict()
+    prompts = data["performance"]["prefill_s"]
+    prompts["base"] = np.zeros_like(prompts["base"])
+    for w, per_token in zip(data["workloads"], prompts["per_input_token"], strict=True):
+        w |= {
+            "input_law": law,
+            "ttft_slo_s": 4.0 * min(per_token) * w["input_tokens"],
+            "late_usd": w["unserved_usd"] / 3,
+        }
+    long = Instance.from_dict(data)
+    facts = risky_facts(long, plan_with_risk(long, agent, days=0), agent)
+    least = fleetgym.View(long).snapshot().own_late.min(axis=1)
+    for i, (name, route) in enumerate(facts["routing"].items()):
+        assert 0.02 < least[i] <= route["late_by_length"] <= route["miss"] + 1e-12
+        told = f"{100 * route['late_by_length']:.2f} % of {name}'s prompts take longer than its ttft"
+        assert told in " ".join(describe_plan(long, facts).split())
+    assert 0.0 < facts["bound"] <= facts["cost"]
 
 
 def test_what_runs_already_starts_for_nothing() -> None:
