@@ -195,8 +195,8 @@ def choose(
 
     Without spot pools the planner plans for nominal demand with each of `MARGINS`. With them it plans a base without
     spot, and a part on spot alone, for each of `LEVELS`; every pair is a candidate, either part may be nothing. The
-    best is then refined: a replica more or less, or of another kind, as long as that pays. All fleets see equal days.
-    A fleet that is dearer by two standard errors is given up early.
+    best of each kind is then refined: a replica more or less, or of another configuration, as long as that pays. All
+    fleets see equal days. A fleet that is dearer by two standard errors is given up early.
 
     Parameters
     ----------
@@ -246,19 +246,24 @@ def choose(
             best[kind] = fleet
         if progress is not None:
             progress(done, len(order))
-    first = min(best.values(), key=lambda fleet: (judge.score(fleet, CHECKS[-1]), fleet))
-    chosen = first
-    if candidates.has_spot and margin is None:
-        chosen = _refine(instance, judge, first, np.any(list(named), axis=0))
-    if not judge.keeps(chosen):
-        over = min(judge.over(fleet) for fleet in (chosen, *best.values()))
+    planned, used = dict(best), np.any(list(named), axis=0)
+    for kind, fleet in planned.items() if candidates.has_spot and margin is None else ():
+        better = _refine(instance, judge, fleet, used & _in_pools(instance, kind))
+        label = kind if better == fleet else _kind(instance, better)
+        named.setdefault(better, named[fleet])
+        if label not in best or judge.score(better, CHECKS[-1]) < judge.score(best[label], CHECKS[-1]):
+            best[label] = better
+    first = min(best, key=lambda kind: (judge.score(best[kind], CHECKS[-1]), best[kind]))
+    if not judge.keeps(best[first]):
+        over = min(judge.over(fleet) for fleet in best.values())
         raise FleetgymError(
             f"no plan that was tried keeps {limits.words()}: the best misses {100 * over:.2f} % of the requests more "
             "than that, with safety for the days not seen; loosen it, or raise caps"
         )
 
-    def told(fleet: Fleet, kind: str, base: float, spot: float) -> Tried:
-        cost_usd, miss = judge.means(fleet)
+    def told(kind: str) -> Tried:
+        fleet = best[kind]
+        (_, base, spot), (cost_usd, miss) = named[fleet], judge.means(fleet)
         return Tried(
             kind=kind,
             fleet=fleet,
@@ -269,15 +274,13 @@ def choose(
             keeps_limits=judge.keeps(fleet),
         )
 
-    kind, *multiples = named[first]
-    kind = kind if chosen == first else _kind(instance, chosen)
     return Choice(
-        best=told(chosen, kind, *multiples),
-        kinds=tuple(told(fleet, *named[fleet]) for fleet in best.values()),
+        best=told(first),
+        kinds=tuple(map(told, best)),
         plans=judge.plans,
         days=CHECKS[-1],
         limits=limits,
-        refined=chosen != first,
+        refined=best[first] not in planned.values(),
     )
 
 
@@ -415,6 +418,12 @@ def _refine(instance: Instance, judge: _Judge, fleet: Fleet, used: np.ndarray) -
             break
         fleet = better
     return fleet
+
+
+def _in_pools(instance: Instance, kind: str) -> np.ndarray:
+    """Return the configurations that a kind of plan may have, (C,) bool."""
+    on_spot = instance.gpu_use[spot_pools(instance)].sum(axis=0) > 0
+    return ~on_spot if kind == BASE else on_spot if kind == SPOT else np.ones_like(on_spot)
 
 
 def _kind(instance: Instance, fleet: Fleet) -> str:

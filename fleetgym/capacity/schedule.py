@@ -73,8 +73,8 @@ class Schedule:
     base_share: float | None  # of demand that is planned without spot; None if the agent decides
     margin: float | None  # over the forecast; None if the agent decides
     rate_rps: np.ndarray  # (H,) mean of the hour
-    gpus: np.ndarray  # (H, G) most of the hour
-    rent_usd_per_h: np.ndarray  # (H,) commitments left out
+    gpus: np.ndarray  # (H, G) in the window of the hour whose rent is highest
+    rent_usd_per_h: np.ndarray  # (H,) of these GPUs, commitments left out
     hours: float  # of an entry, 1 where windows allow
     days: int  # 1: the mean day; 7: those of the history, one after the other
     committed_gpus: np.ndarray  # (G,) reserved GPUs, paid all day
@@ -197,6 +197,16 @@ def make_schedule(
     )
 
 
+def hourly_cost_usd(
+    instance: Instance, planner: Planner, days: int, seed: int, progress: Progress | None = None
+) -> float:
+    """Return the mean cost of a day that is planned anew every hour: the first days of `fleetgym.fleet_risk`."""
+    agent, _, margin = _best_hourly(instance, planner, seed, progress)
+    fleet = planner.plan(window_to_plan(View(instance), margin)).fleet
+    gpus = best_commitment(instance, agent, fleet, seed, None)
+    return float(committed_risk(instance, agent, gpus, days, seed, None).cost_usd.mean())
+
+
 def _best_hourly(
     instance: Instance, planner: Planner, seed: int, progress: Progress | None
 ) -> tuple[Agent, float, float]:
@@ -221,6 +231,7 @@ def _play(
     """Return rates (H,), GPUs (H, G) and rent (H,) by hour of all days, and how long an hour is."""
     every = max(1, round(3600.0 / instance.window_s))
     starts = np.arange(0, instance.num_windows, every)
+    all_windows = np.arange(instance.num_windows)
     windows = np.diff(np.append(starts, instance.num_windows))
     rates, gpus, rents = [], [], []
     ready = np.atleast_2d(Conditions.nominal(instance).available_gpus)  # of what is committed
@@ -228,8 +239,11 @@ def _play(
         day = dataclasses.replace(day, available_gpus=ready)
         held, rent, last = _play_day(instance, agent, day)
         rates.append(np.add.reduceat(day.rate_rps.sum(axis=1), starts) / windows)
-        gpus.append(np.maximum.reduceat(held, starts))
-        rents.append(np.add.reduceat(rent, starts) / (windows * instance.window_s / 3600.0))
+        dearest = [
+            max(hour, key=lambda t: (rent[t], held[t].sum())) for hour in np.split(all_windows, starts[1:])
+        ]
+        gpus.append(held[dearest])
+        rents.append(rent[dearest] * 3600.0 / instance.window_s)
         instance = instance.replace(nominal_fleet=last)
     hours = every * instance.window_s / 3600.0
     return np.concatenate(rates), np.concatenate(gpus), np.concatenate(rents), hours

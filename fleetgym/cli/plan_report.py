@@ -10,9 +10,10 @@ import numpy as np
 
 from fleetgym.capacity.choice import MARGIN, Choice
 from fleetgym.capacity.risk import Risk, RiskyPlan
+from fleetgym.capacity.traces.objectives import slo_words
 from fleetgym.cli.text_tables import align, align_columns, number, share
 from fleetgym.model.instance import Configuration, Instance
-from fleetgym.model.planning import Plan
+from fleetgym.model.planning import Plan, Snapshot
 
 _MUCH_MISSED = 0.02
 _MANY_LONG = 0.01  # of a workload's prompts
@@ -23,6 +24,8 @@ _HOURS_A_MONTH = 24.0 * 365.25 / 12.0
 _CASH = ("rental", "startup", "model_storage", "data_storage")
 #: Branch and bound nodes for a window's lower bound.
 BOUND_NODES = 200
+_HELPFUL_GAP = 0.05  # a bound further below the plan's cost says more of the search for it than of the plan
+_WORTH_TELLING = 0.10  # of a day's cost: what planning every hour must save
 
 
 def plan_facts(
@@ -38,9 +41,10 @@ def plan_facts(
         ``cost`` in USD per window, start-up left out; ``bound``, which no fleet is below in that window, whoever
         plans it (`fleetgym.bounds.window_bound`); ``gap`` = 1 - bound / cost; ``fleet`` by configuration; ``gpus`` by
         pool; ``budget`` with ``kind``, ``usd`` and what the fleet takes of it, ``held_usd``, per hour (rate) or per
-        episode (pool), None without one; ``costs_usd`` by term; ``routing`` by workload, with the slack of its SLOs,
-        ``late_by_length``, the share of what is served whose prompts alone take longer than the TTFT SLO, and
-        ``missed_on_days``, the mean share of its requests that are unserved or late; ``risk``.
+        episode (pool), None without one; ``busy``, the load of each configuration's replicas at nominal demand, 1
+        being full; ``costs_usd`` by term; ``routing`` by workload, with the slack of its SLOs, ``late_by_length``, the
+        share of what is served whose prompts alone take longer than the TTFT SLO, and ``missed_on_days``, the mean
+        share of its requests that are unserved or late; ``risk``.
 
     Raises
     ------
@@ -60,6 +64,8 @@ def plan_facts(
     costs = {name: float(usd) for name, usd in zip(COST_TERMS, terms, strict=True)}
     costs["rental"] = float(fleet @ model.rent_usd(conditions.price_factor))
     costs["model_storage"] = float(fleet @ model.model_storage_usd)
+    nominal = view.snapshot()
+    _, _, _, usual = model.operate(fleet, view.conditions, model.new_router())
     cost, bound = sum(costs.values()), window_bound(window, Effort(nodes=BOUND_NODES)).bound_usd
     names = [c.id for c in instance.configurations]
     slos = None if instance.stated is None else instance.stated.slos
@@ -72,6 +78,7 @@ def plan_facts(
         "bound": bound,
         "gap": 1.0 - bound / cost if cost > 0.0 else 0.0,
         "fleet": {names[c]: int(fleet[c]) for c in np.flatnonzero(fleet)},
+        "busy": dict(zip(names, _busy(nominal, usual, fleet).tolist(), strict=True)),
         "gpus": _gpus(instance, fleet),
         "budget": _budget(instance, costs["rental"] + costs["model_storage"]),
         "costs_usd": {**costs, "cost": cost},
@@ -167,6 +174,17 @@ def _switch(instance: Instance, running: np.ndarray, fleet: np.ndarray) -> dict[
     }
 
 
+def _busy(window: Snapshot, routing: np.ndarray, fleet: np.ndarray) -> np.ndarray:
+    """Return the load of a fleet's replicas: of compute, memory or slots whichever is highest, (C,)."""
+    routed = window.rate_rps[:, None] * routing
+    load = [
+        (routed * window.work_tflop).sum(axis=0) / np.maximum(window.compute_tflops, 1e-12),
+        (routed * window.kv_gb_s).sum(axis=0) / np.maximum(window.kv_capacity_gb, 1e-12),
+        (routed * window.service_s).sum(axis=0) / window.max_concurrency,
+    ]
+    return np.max(load, axis=0) / np.maximum(fleet, 1)
+
+
 def _mean(shares: np.ndarray, values: np.ndarray) -> float | None:
     """Return the mean over what is served; None where that is nothing."""
     return float(shares @ values / shares.sum()) if shares.sum() > 1e-12 else None
@@ -238,9 +256,12 @@ def describe_plan(instance: Instance, facts: dict[str, Any], details: bool = Fal
     if facts["risk"] is not None:
         what = f"{agent} playing" if plays else "this fleet held"
         risk = describe_risk(facts["risk"], hours, what, details)
-        parts.append("\n".join([risk, *_limit_words(facts), *percentile_words(facts["routing"])]))
-    if facts["choice"] is not None:
+        parts.append(
+            "\n".join([risk, *_queue_words(facts), *_limit_words(facts), *percentile_words(facts["routing"])])
+        )
+    if facts["choice"] is not None and (details or len(facts["choice"]["best_of_kinds"]) > 1):
         parts.append(_choice_words(instance, facts["choice"], details))
+    parts += [*_hourly_words(facts), *_known_words(instance)]
     if not details:
         parts.append("--details: routes, SLOs, cost by term and its bound; --schedule: fleets by hour")
         return "\n\n".join(parts)
@@ -308,6 +329,70 @@ def _limit_words(facts: dict[str, Any]) -> list[str]:
     ]
 
 
+def _queue_words(facts: dict[str, Any]) -> list[str]:
+    """Return what "missed" assumes, and what a queue makes late that turns nobody away."""
+    late = facts.get("late_without_shedding")
+    if late is None:
+        return []
+    return [
+        _wrap(
+            "missed: what exceeds the fleet is turned away at once; in a queue that turns nobody away "
+            f"{share(late)} % would be late"
+        )
+    ]
+
+
+def _hourly_words(facts: dict[str, Any]) -> list[str]:
+    """Return what planning anew every hour saves, if that is much."""
+    hourly = facts.get("hourly")
+    if hourly is None or hourly["cost_usd"] > (1.0 - _WORTH_TELLING) * hourly["held_usd"]:
+        return []
+    cost, held = hourly["cost_usd"], hourly["held_usd"]
+    return [
+        _wrap(
+            f"PLAN BY THE HOUR: days cost {number(cost, 2)} instead of {number(held, 2)} USD "
+            f"({100 * (1 - cost / held):.0f} % less, {hourly['days']} of the days above) if the fleet follows demand: "
+            "--schedule"
+        )
+    ]
+
+
+def _known_words(instance: Instance) -> list[str]:
+    """Return how much history an imported instance has, what that is worth, and what is assumed."""
+    facts = instance.stated
+    if facts is None or facts.calendar is None:
+        return []
+    calendar, slos = facts.calendar, facts.slos
+    days = len(calendar.days)
+    guessed = f"; assumed: {', '.join(calendar.assumed)}" if calendar.assumed else ""
+    if calendar.history == "measured":
+        ends = " to ".join(dict.fromkeys([calendar.days[0], calendar.days[-1]]))
+        seen = f"{days} calendar day{'s' * (days > 1)}, {ends}"
+        worth = "" if days >= 20 else f": P95 is a day worse than 19 of 20, more than these {days} tell"
+        text = f"history: {seen}{worth}{guessed}"
+    else:
+        text = f"history: less than a day, so days are as good as what is assumed; a week would tell{guessed}"
+    unserved, late = ([getattr(w, name) for w in instance.workloads] for name in ("unserved_usd", "late_usd"))
+    how = instance.provenance.get("penalties", "as given, or by default")
+    lines = [
+        text,
+        f"SLOs {slo_words(slos, [w.id for w in instance.workloads])}",
+        f"penalties of {_range(unserved)} USD unserved, {_range(late)} USD late; {how}",
+    ]
+    return ["\n".join(map(_wrap, lines))]
+
+
+def _range(values: Sequence[float]) -> str:
+    """Return the least and the largest value in a few digits.
+
+    Examples
+    --------
+    >>> _range([0.25, 0.5]), _range([2.0])
+    ('0.25 to 0.5', '2')
+    """
+    return " to ".join(dict.fromkeys(f"{value:.3g}" for value in (min(values), max(values))))
+
+
 def _wrap(text: str) -> str:
     return textwrap.fill(text, _WIDTH, break_long_words=False)
 
@@ -338,7 +423,7 @@ def _choice_words(instance: Instance, choice: dict[str, Any], details: bool) -> 
     )
     if not details:
         return table
-    refined = "; the best was then refined" if choice["refined"] else ""
+    refined = "; the best of each kind was then refined" if choice["refined"] else ""
     return f"chosen among {choice['plans']} plans on {choice['days']} other generated days{refined}\n{table}"
 
 
@@ -425,10 +510,11 @@ def _fleet(instance: Instance, facts: dict[str, Any], numbers: dict[str, str], d
                 " + ".join(dict.fromkeys(tier.precision for tier in tiers)) + f" {_parallel(configuration)}",
                 str(replicas),
                 str(replicas * _gpus_each(configuration)),
+                f"{100.0 * facts['busy'][name]:.0f} %",
                 number(replicas * float(instance.rental_usd_per_h[:, c].sum()), 2),
             ]
         )
-    head = ["", "pool", "model", "TP x PP", "replicas", "GPUs", "USD/h"]
+    head = ["", "pool", "model", "TP x PP", "count", "GPUs", "busy", "USD/h"]
     table = align(head, rows, left=4) if rows else "(empty)"
     rent = sum(g["usd_per_h"] for g in facts["gpus"].values())
     hours = instance.num_windows * instance.window_s / 3600.0
@@ -442,12 +528,17 @@ def _fleet(instance: Instance, facts: dict[str, Any], numbers: dict[str, str], d
     if details:
         held = ", ".join(f"{pool} {g['held']}/{g['cap']}" for pool, g in facts["gpus"].items() if g["held"])
         text += "\n" + _wrap(f"held of the most to be had: {held or 'none'}")
+    committed_usd = 0.0
     for pool, paid in facts["commitments"].items():
         usd, n = number(paid["usd_per_episode"], 2), paid["gpus"]
         days = None if instance.stated is None else instance.stated.commitment_days(pool)
-        term = "" if days is None else f", for {days} days"
         per = "day" if abs(hours - 24.0) < 1e-9 else f"episode of {hours:g} h"
+        total = 0.0 if days is None else 24.0 / hours * days * paid["usd_per_episode"]
+        term = "" if days is None else f", {number(total, 0)} in the {days} days"
         text += "\n" + _wrap(f"commit to {n} {pool}: {usd} USD per {per}, used or not{term}")
+        committed_usd += total
+    if len(facts["commitments"]) > 1 and committed_usd:
+        text += f"\ncommitted in total: {number(committed_usd, 0)} USD"
     if (budget := facts["budget"]) is not None:
         per = "h" if budget["kind"] == "rate" else "episode"
         taken = number(budget["held_usd"], 2)
@@ -505,7 +596,7 @@ def _limits(instance: Instance, numbers: dict[str, str]) -> list[str]:
     """Return what each engine is to be told: with more requests at once its tokens take longer than was planned."""
     if instance.stated is None:
         return []
-    found = []
+    found: dict[str, list[str]] = {}
     for name, label in numbers.items():
         configuration = instance.configurations[instance.configuration_index[name]]
         gpus = configuration.tensor_parallel * configuration.pipeline_parallel
@@ -513,8 +604,9 @@ def _limits(instance: Instance, numbers: dict[str, str]) -> list[str]:
         limit = instance.stated.engine_limit(name)
         why = "" if limit is None else "for tpot and e2e, "
         most = limit or configuration.max_concurrency // engines
-        found.append(f"{label}: {why}at most {most} requests at once (in vLLM --max-num-seqs)")
-    return found
+        told = f"{why}at most {most} requests at once (in vLLM --max-num-seqs)"
+        found.setdefault(told, []).append(label)
+    return [_wrap(f"{', '.join(labels)}: {told}") for told, labels in found.items()]
 
 
 def _extrapolated(instance: Instance, facts: dict[str, Any]) -> list[str]:
@@ -541,9 +633,11 @@ def _costs(facts: dict[str, Any]) -> str:
         for name, usd in facts["costs_usd"].items()
         if usd >= 5e-5 or name == "cost"
     ]
-    bound = facts["bound"]
+    head, bound = ["term", "USD/window", "USD/h", "USD/24 h"], facts["bound"]
+    if facts["gap"] > _HELPFUL_GAP:
+        return align(head, rows)
     rows.append(["bound", number(bound, 4), number(bound * per_h, 2), number(bound * per_h * 24.0, 2)])
-    table = align(["term", "USD/window", "USD/h", "USD/24 h"], rows)
+    table = align(head, rows)
     saved = facts["gap"] * facts["cost"] * per_h
     return f"{table}\n" + _wrap(
         f"gap {100.0 * facts['gap']:.2f} %: no fleet serves this window for less than the bound, so another "

@@ -15,6 +15,8 @@ from fleetgym.files.documents import write_json
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.instance import Instance
 
+_COMPARED_DAYS = 10  # days on which a held fleet is compared with hourly plans, and with a queue
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Plan as the command line says; print the plan, and draw it if it asks for that.
@@ -104,11 +106,26 @@ def _found(arguments: argparse.Namespace, instance: Instance, running: np.ndarra
 def _plan(
     arguments: argparse.Namespace, instance: Instance, running: np.ndarray | None
 ) -> tuple[dict[str, Any], str]:
+    from fleetgym.agents.registry import make_planner
+    from fleetgym.capacity.queued import late_without_shedding
+    from fleetgym.capacity.schedule import hourly_cost_usd
     from fleetgym.cli.plan_plot import plot_plan
     from fleetgym.cli.plan_report import describe_plan, risky_facts
 
     found = _found(arguments, instance, running)
     facts = risky_facts(instance, found, arguments.agent, running)
+    if found.risk is not None and not found.plays:
+        fleet, days = found.plan.fleet, min(_COMPARED_DAYS, arguments.days)
+        facts["late_without_shedding"] = late_without_shedding(
+            instance, fleet, days=days, seed=arguments.seed, running=running
+        )
+        if fleet.sum() > 1 and running is None and _limits(arguments) is None:
+            bar = ProgressBar("planning hour by hour")
+            facts["hourly"] = {
+                "days": days,
+                "cost_usd": hourly_cost_usd(instance, make_planner("agh"), days, arguments.seed, bar),
+                "held_usd": float(found.risk.cost_usd[:days].mean()),
+            }
     if arguments.plot is not None:
         plot_plan(instance, facts, found.risk, arguments.plot)
     return facts, describe_plan(instance, facts, arguments.details)

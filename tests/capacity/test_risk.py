@@ -173,9 +173,11 @@ def test_plan_as_text(capsys: pytest.CaptureFixture[str]) -> None:
         "worst decile",
     ):
         assert part in out
-    assert "save at most" in " ".join(out.split())
+    assert "save at most" not in " ".join(out.split())  # a bound far below the plan tells nothing of it
     table = out.split("risk: ")[1].splitlines()[1:6]
     assert len({len(line) for line in table[:5]}) == 1
+    assert main(["plan", TOY, "--agent", "gh(margin=0.0)", "--days", "0"]) == 0
+    assert "save at most" in " ".join(capsys.readouterr().out.split())
     assert main(["plan", TOY, "--agent", "gh-rolling", "--days", "2"]) == 0
     out = capsys.readouterr().out
     assert "gh-rolling playing" in out

@@ -325,7 +325,7 @@ def _provenance(given: Given, facts: Facts, penalty: str, source: str, prices: s
         "error": f"assumed: {BASE_ERROR:g} at 8 B parameters times (P/8)^-0.35, times 1.15 at 8 bit",
         "slo": slo_words(facts.slos, found.names),
         "prices": prices,
-        "penalties": f"as given, or assumed: an unserved request costs {penalty}; a late one a third of that",
+        "penalties": f"as given, or assumed: unserved {penalty}, late a third of that",
         **_commitment_words(facts.commitments),
         "startup": f"assumed: 1 window up to 14 B parameters, 2 up to 70 B, 3 above; a fee of {_FEE_WINDOWS:g} windows "
         "of rent",

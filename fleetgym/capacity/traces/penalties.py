@@ -19,8 +19,8 @@ from fleetgym.families.text import six
 from fleetgym.files.errors import FleetgymError
 
 _LATE_SHARE = 1.0 / 3.0
-_ON_DEMAND = "the cheapest on-demand way of serving it"
-_ANY = "the cheapest way of serving it at any price listed above 0, as no on-demand offer serves it"
+_ON_DEMAND = "the cheapest on-demand way of serving a request"
+_ANY = "the cheapest way of serving a request at any price listed above 0, as no on-demand offer serves it"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,8 +69,9 @@ def request_usd(
     """Return what the cheapest way of serving one request of each workload costs, and of which offers.
 
     The way is a mix of configurations that keeps the mean SLOs, each used as fully as planned. It costs no less than
-    a whole replica, the cheapest that serves the workload, shared by the workload's requests. It is on demand. Where
-    on-demand offers cannot serve the workload, all offers with a price count.
+    a part of a whole replica: of the one that is cheapest at the load of all workloads that can share it, by the time
+    that they hold it. So splitting a demand into more workloads changes nothing. The way is on demand. Where on-demand
+    offers cannot serve the workload, all offers with a price count.
 
     Returns
     -------
@@ -82,19 +83,19 @@ def request_usd(
     priced = np.array([o.usd_per_gpu_h + o.power_usd_per_gpu_h > 0.0 for o in offers])
     on_demand = priced & [o.market == "on-demand" for o in offers]
     usd, basis = np.zeros(len(rate_rps)), []
-    for i, rate in enumerate(rate_rps):
-        usd[i], words = _way_usd(problem, i, on_demand, rate), _ON_DEMAND
+    for i in range(len(rate_rps)):
+        usd[i], words = _way_usd(problem, i, on_demand, rate_rps), _ON_DEMAND
         if usd[i] == 0.0:
-            usd[i], words = _way_usd(problem, i, priced, rate), _ANY
+            usd[i], words = _way_usd(problem, i, priced, rate_rps), _ANY
         basis.append(words)
     return usd, basis
 
 
-def _way_usd(problem: Columns, i: int, pools: np.ndarray, rate_rps: float) -> float:
+def _way_usd(problem: Columns, i: int, pools: np.ndarray, rate_rps: np.ndarray) -> float:
     """Return what the cheapest way on some pools costs per request of a workload; 0 if they cannot serve it."""
     usable = problem.compatible[i] & ~np.any(problem.gpu_use[~pools] > 0, axis=0)
     mix = _mix_usd(problem, i, np.flatnonzero(usable))
-    return 0.0 if mix is None else max(mix, _replica_usd(problem, i, usable) / rate_rps)
+    return 0.0 if mix is None else max(mix, _replica_usd(problem, i, usable, rate_rps))
 
 
 def _mix_usd(problem: Columns, i: int, columns: np.ndarray) -> float | None:
@@ -132,8 +133,17 @@ def _mix_usd(problem: Columns, i: int, columns: np.ndarray) -> float | None:
     return float(least) if np.isfinite(least) else None
 
 
-def _replica_usd(problem: Columns, i: int, usable: np.ndarray) -> float:
-    """Return the rent per second of the cheapest replica that serves the workload, within its SLOs if one does."""
-    is_good = usable & (problem.delay_s[i] <= problem.mean_delay_slo_s[i])
-    is_good &= problem.error[i] <= problem.error_slo[i]
-    return float(problem.hold_usd_per_s[is_good if is_good.any() else usable].min())
+def _replica_usd(problem: Columns, i: int, usable: np.ndarray, rate_rps: np.ndarray) -> float:
+    """Return what a request costs of the replica that is cheapest at the load of all that can share it.
+
+    It serves the workload within its mean SLOs, if one does.
+    """
+    keeps = (problem.delay_s <= problem.mean_delay_slo_s[:, None]) & (
+        problem.error <= problem.error_slo[:, None]
+    )
+    shares = problem.compatible & keeps
+    is_good = usable & shares[i]
+    if not is_good.any():
+        shares, is_good = problem.compatible, usable
+    load = rate_rps @ np.where(shares, problem.service_s, 0.0)  # requests at once, (C,)
+    return float((problem.hold_usd_per_s * problem.service_s[i] / np.maximum(load, 1e-300))[is_good].min())

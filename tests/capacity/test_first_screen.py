@@ -1,0 +1,140 @@
+"""The first screen of a plan: what missed assumes, how busy GPUs are, what history is worth, what hours would save."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sample_traces import write_generic
+
+from fleetgym.agents.registry import make_planner
+from fleetgym.capacity.choice import BASE, SPOT, choose, spot_pools
+from fleetgym.capacity.held import UNSERVED, HeldFleets
+from fleetgym.capacity.queued import late_without_shedding
+from fleetgym.capacity.risk import RISK_STREAM, generated_days
+from fleetgym.capacity.traces import import_trace
+from fleetgym.capacity.traces.prices import Offer
+from fleetgym.cli.parser import main
+from fleetgym.model.instance import Instance
+
+YEAR = Offer(gpu="H100", usd_per_gpu_h=1.9, market="reserved", region="a", term_days=365, max_gpus=2)
+
+
+def imported(folder: Path, *offers: Offer, **options: object) -> Instance:
+    """Return an instance of an hour of requests."""
+    asked = {"models": ["Llama-3.1-8B"], "by": "one", "slo": "ttft=2,delay=20", "scale": 60.0, "scenarios": 1}
+    trace = write_generic(folder / "hour.csv", seed=3)
+    return import_trace(trace, prices=offers, **{**asked, **options}).instance  # type: ignore[arg-type]
+
+
+def screen(instance: Instance, folder: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """Return what plan prints, in one line."""
+    (folder / "day.json").write_text(json.dumps(instance.to_dict()))
+    assert main(["plan", str(folder / "day.json"), "--days", "4", *words]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    return " ".join(out.split())
+
+
+def test_the_screen_says_what_it_assumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Missed, history, SLOs, penalties, load, and what is committed in all."""
+    offers = (
+        YEAR,
+        Offer(gpu="H100", usd_per_gpu_h=2.0, market="reserved", region="b", term_days=30, max_gpus=2),
+    )
+    out = screen(imported(tmp_path, *offers), tmp_path, capsys)
+    for part in ("turned away at once", "history: less than a day", "SLOs as given", "penalties of", "busy"):
+        assert part in out
+    paid = {365: 1.9 * 24 * 365, 30: 2.0 * 24 * 30}
+    assert "committed in total" not in out or f"{sum(paid.values()):,.0f}" in out
+    assert f"{paid[365]:,.0f} in the 365 days" in out or f"{2 * paid[365]:,.0f} in the 365 days" in out
+
+
+@pytest.mark.parametrize("saving", [0.05, 0.2])
+def test_hours_are_proposed_if_they_save_much(
+    saving: float, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than a tenth of the same days' cost is told."""
+    held: list[float] = []
+
+    def cheaper(instance: Instance, planner: object, days: int, seed: int, progress: object) -> float:
+        fleet = choose(instance, make_planner("agh"), seed=seed).best.fleet
+        cost = HeldFleets(instance, [RISK_STREAM, seed]).days(fleet, days)[:, :8].sum(axis=1).mean()
+        held.append(float(cost))
+        return (1.0 - saving) * float(cost)
+
+    monkeypatch.setattr("fleetgym.capacity.schedule.hourly_cost_usd", cheaper)
+    out = screen(imported(tmp_path, Offer(gpu="L40S", usd_per_gpu_h=1.2)), tmp_path, capsys)
+    assert held
+    assert ("20 % less" in out) == (saving == 0.2)
+
+
+def test_kinds_are_refined_alike(tmp_path: Path) -> None:
+    """No replica more or less makes the best plan of a kind cheaper on the days of the choice."""
+    instance = imported(
+        tmp_path, Offer(gpu="H100", usd_per_gpu_h=3.0), Offer(gpu="H100", usd_per_gpu_h=1.0, market="spot")
+    )
+    found = choose(instance, make_planner("agh"))
+    on_spot = instance.gpu_use[spot_pools(instance)].sum(axis=0) > 0
+    held = HeldFleets(instance, [0x63686F73, 0])
+    for tried in found.kinds:
+        fleet = np.array(tried.fleet)
+        assert not fleet[on_spot].any() or tried.kind != BASE
+        assert not fleet[~on_spot].any() or tried.kind != SPOT
+        for c in np.flatnonzero(fleet):
+            for change in (-1, 1):
+                other = fleet.copy()
+                other[c] += change
+                if other.any():
+                    cost = held.days(other, 480)[:, :8].sum(axis=1).mean()
+                    assert cost >= 0.98 * tried.cost_usd  # what seems worse is given up early
+
+
+def test_a_queue_makes_more_late_than_is_turned_away(tmp_path: Path) -> None:
+    """One workload: the same as a queue that is stepped second by second, and never less than what is unserved."""
+    instance = imported(tmp_path, Offer(gpu="L40S", usd_per_gpu_h=1.2), scale=30.0)
+    fleet = np.zeros(instance.num_configurations, dtype=int)
+    fleet[int(np.argmin(instance.rental_usd_per_h.sum(axis=0)))] = 2
+    days = HeldFleets(instance, [RISK_STREAM, 0]).days(fleet, 2)
+    late = late_without_shedding(instance, fleet, days=2)
+    assert late >= days[:, UNSERVED].mean() > 0.0
+
+    model, waits, total = _capacity(instance, fleet), 0.0, 0.0
+    for day in generated_days(instance, 2, 0):
+        queue = 0.0
+        for t, rate in enumerate(np.broadcast_to(day.rate_rps, (instance.num_windows, 1))[:, 0]):
+            capacity = model(day, t)
+            for _ in range(300):
+                waits += rate * (queue > 2.0 * capacity)
+                queue = max(0.0, queue + rate - capacity)
+            total += 300.0 * rate
+    assert late == pytest.approx(waits / total, abs=0.01)
+
+
+def _capacity(instance: Instance, fleet: np.ndarray):  # type: ignore[no-untyped-def]
+    """Return requests/s that a fleet serves of a window's mixture, from what it leaves unserved when flooded."""
+    import dataclasses
+
+    from fleetgym.model.conditions import Conditions
+    from fleetgym.model.window import window_model
+
+    model = window_model(instance)
+    router = model.new_router()
+
+    def capacity(day, t: int) -> float:  # type: ignore[no-untyped-def]
+        flood = dataclasses.replace(Conditions.of(day, t), rate_rps=np.array([1000.0]))
+        return float(1000.0 * (1.0 - model.operate(fleet, flood, router)[1][0]))
+
+    return capacity
+
+
+@pytest.mark.parametrize("buckets", [2, 6])
+def test_penalties_do_not_grow_with_the_number_of_workloads(tmp_path: Path, buckets: int) -> None:
+    """What not serving all requests costs is the same however they are sorted, within what lengths change."""
+    costs = []
+    for count in (1, buckets):
+        made = imported(tmp_path, Offer(gpu="H100", usd_per_gpu_h=3.0), by="length", buckets=count, scale=0.5)
+        costs.append(sum(w.rate_rps * w.unserved_usd for w in made.workloads))
+    assert costs[1] == pytest.approx(costs[0], rel=0.1)
