@@ -247,8 +247,8 @@ def test_nothing_beside_the_agent_is_imported_by_the_run(private: Path, tmp_path
     (code / "my_agents" / "mine.py").write_text(AGENT)
     (code / "mine.py").write_text(AGENT)
     trap(code, marker)
+    results = evaluate([f"{code}/mine.py:Mine"], SUITE, isolate="always")
     for entry in ("mine.py:Mine", "my_agents.mine:Mine"):
-        results = evaluate([f"{code}/mine.py:Mine"], SUITE, isolate="always")
         folder = tmp_path / entry.partition(":")[0]
         submit(results, folder, date="2026-11-21", division="open", time_class="online", code=code)
         rename(folder, entry)
