@@ -1,18 +1,15 @@
-"""Write what is measured of the families: part of ``docs/families.md``, and ``docs/fleet-v2-families.md``.
+"""Write what is measured of the families into ``docs/families.md``.
 
-    python -m tools.check_families --quick-grids --scenarios 4 --bounds 1 --json docs/data/families.json
-    python -m tools.check_families --generate 1 --sizes s --quick-grids --scenarios 2 --json docs/data/families_v2.json
-    python -m tools.score_suite results/v1-test/*.jsonl     # how agents score by family on the test split
-    python -m tools.family_pages
-
-The second command takes the names of the families (`--families`) and of further agents (`--also`).
+python -m tools.check_families --quick-grids --scenarios 4 --bounds 1 --json docs/data/families.json
+python -m tools.score_suite results/v1-test/*.jsonl     # how agents score by family on the test split
+python -m tools.family_pages
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -24,56 +21,39 @@ from fleetgym.model.library import entries
 from fleetgym.runtime.programs import program
 from fleetgym.scoring.best_known import best_known_path, read_best_known
 from fleetgym.scoring.score import percent
-from tools.check_families import Verdict, judge, read_costs, rivals
+from tools.check_families import Verdict, judge, read_costs
 from tools.family_statistics import (
-    CLOSEST,
     FAMILIES,
     HEADLINE,
-    FamilyScores,
     compared,
-    correlation_table,
-    correlations,
     read_scores,
     section,
-    what_counts,
 )
-from tools.make_instances import HEADLINE as PREVIEW
-from tools.make_instances import MERGED
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 DATA = DOCS / "data"
-SEED, PREVIEW_SEED = 20261121, 20261125
-
-#: USD by family, instance and agent.
-Costs = Mapping[str, Mapping[str, Mapping[str, np.ndarray]]]
+SEED = 20261121
 
 
 def smoke(folder: Path) -> None:
-    """Write both pages elsewhere, from few instances."""
-    few = [
-        {name: costs for name, costs in read_costs(DATA / file).items() if name.endswith(endings)}
-        for file, endings in (("families.json", ("/ou-s-101", "/drop-s-101")), ("families_v2.json", "-1000"))
-    ]
-    write(folder, *few)
+    """Write the page elsewhere, from few instances."""
+    costs = read_costs(DATA / "families.json").items()
+    write(folder, {name: usd for name, usd in costs if name.endswith(("/ou-s-101", "/drop-s-101"))})
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Write the pages."""
-    program(
-        __doc__,
-        writes="docs/families.md, between its marks, and docs/fleet-v2-families.md.",
-        takes="Seconds.",
-        smoke=smoke,
-    ).parse_args(argv)
-    write(DOCS, read_costs(DATA / "families.json"), read_costs(DATA / "families_v2.json"))
+    """Write the page."""
+    program(__doc__, writes="docs/families.md, between its marks.", takes="Seconds.", smoke=smoke).parse_args(
+        argv
+    )
+    write(DOCS, read_costs(DATA / "families.json"))
 
 
-def write(folder: Path, costs: Mapping[str, Mapping], of_preview: Mapping[str, Mapping]) -> None:
-    """Write both pages into a folder, from costs by instance."""
+def write(folder: Path, costs: Mapping[str, Mapping]) -> None:
+    """Write the page into a folder, from costs by instance."""
     verdicts = judged(costs)
     text = measured(verdicts, sizes(costs), disagreement(DATA / "family_scores.json"))
     write_atomically(folder / "families.md", rewrite(DOCS / "families.md", text).encode())
-    write_atomically(folder / "fleet-v2-families.md", preview_page(by_family(of_preview)).encode())
 
 
 # -- fleet-v1
@@ -193,137 +173,6 @@ def share(value: float, interval: tuple[float, float]) -> str:
     """Return a share with its interval, if there are several scenarios to make one."""
     low, high = interval
     return f"+{100 * value:.1f} %" + (f" [{100 * low:.1f}, {100 * high:.1f}]" if low < high else "")
-
-
-# -- fleet-v2
-
-
-def by_family(costs: Mapping[str, Mapping]) -> dict[str, dict[str, dict[str, np.ndarray]]]:
-    """Return costs by family in the set's order, of as many scenarios as all its instances have."""
-    found: dict[str, dict[str, dict[str, np.ndarray]]] = {family: {} for family in PREVIEW}
-    for name, by_agent in costs.items():
-        family = name.rpartition("/")[2].rsplit("-", 2)[0]
-        if family in found:
-            found[family][name] = {agent: values for agent, values in by_agent.items() if agent != "hash"}
-    for of in found.values():
-        fewest = _scenarios(of) if of else 0
-        for name, by_agent in of.items():
-            of[name] = {agent: values[:fewest] for agent, values in by_agent.items()}
-    return {family: of for family, of in found.items() if of}
-
-
-def scores(costs: Costs) -> dict[str, dict[str, float]]:
-    """Return each agent's mean ln(cost / the best agent's) by family and merged ones; agents that all instances have.
-
-    Examples
-    --------
-    >>> day = {"hold": np.array([2.0]), "gh": np.array([1.0]), "empty": np.array([9.0])}
-    >>> {agent: round(by["ou"], 3) for agent, by in scores({"ou": {"ou-s-1": day}}).items()}
-    {'gh': 0.0, 'hold': 0.693}
-    """
-    tables = [table for instances in costs.values() for table in instances.values()]
-    agents = sorted(set.intersection(*(set(rivals(dict(table))) for table in tables)))
-    found: dict[str, dict[str, float]] = {agent: {} for agent in agents}
-    for family, instances in costs.items():
-        for agent in agents:
-            logs = [
-                math.log(float(of[agent].mean()) / min(float(of[other].mean()) for other in agents))
-                for of in instances.values()
-            ]
-            found[agent][family] = float(np.mean(logs))
-            for group in (group for group in MERGED if family == group[-1] and set(group) <= set(costs)):
-                found[agent]["+".join(group)] = float(np.mean([found[agent][name] for name in group]))
-    return found
-
-
-def _samples(costs: Costs) -> str:
-    """Return how many generated instances and fresh scenarios there are of each family."""
-    kinds: dict[tuple[int, int], list[str]] = {}
-    for family, of in costs.items():
-        kinds.setdefault((len(of), _scenarios(of)), []).append(f"`{family}`")
-    if len(kinds) == 1:
-        ((instances, scenarios),) = kinds
-        return f"generated instances, {instances} of each family, with {scenarios} fresh scenario of each"
-    return "; ".join(f"{n} × {k} of {', '.join(names)}" for (n, k), names in kinds.items())
-
-
-def _scenarios(instances: Mapping[str, Mapping[str, np.ndarray]]) -> int:
-    """Return of how many scenarios all agents' costs are known."""
-    return min(len(values) for table in instances.values() for values in table.values())
-
-
-def preview_page(costs: Costs) -> str:
-    """Return the page of the preview's families."""
-    verdicts: dict[str, Verdict] = {
-        family: judge(
-            family, {name: dict(of) for name, of in instances.items()}, np.random.default_rng(PREVIEW_SEED)
-        )
-        for family, instances in costs.items()
-    }
-    failed = [f"`{family}`" for family, v in verdicts.items() if not v.passes]
-    missing = [f"`{family}`" for family in PREVIEW if family not in verdicts]
-    told = (
-        f"**Not passed by {', '.join(failed)}**, on these samples."
-        if failed
-        else "All families of `fleet-v2` pass."
-    )
-    told += f" **Not measured: {', '.join(missing)}.**" if missing else ""
-    return f"""# Do the families of `fleet-v2` earn their place?
-
-<!-- Made by tools/family_pages.py from docs/data/families_v2.json and the scores beside it. -->
-
-The gates are those of [fleet-v1](families.md), which explains them. The samples are tiny: {_samples(costs)}.
-They say whether a family is far from its gates, not by how much. {told}
-
-{table(_HEAD[:-1], [row(family, v)[:-1] for family, v in verdicts.items()])}
-{alikeness(scores(costs))}"""
-
-
-def alikeness(here: FamilyScores) -> str:
-    """Return the part on how families tell agents apart; `here` are scores on the gates' days."""
-    old, new = (read_scores(DATA / f"family_scores{version}.json") for version in ("", "_v2"))
-    rows = [
-        *(_summary(about, found, HEADLINE, ()) for about, found in old.items()),
-        *(_summary(about, found, PREVIEW, MERGED) for about, found in new.items()),
-        _summary("the days of the gates", here, PREVIEW, MERGED),
-    ]
-    head = (
-        "played",
-        "agents",
-        f"pairs of families at {CLOSEST} or above",
-        "largest, families",
-        "largest, what counts",
-    )
-    return f"""## How families tell agents apart
-
-Rank correlations (Spearman) between two families should be below {CLOSEST}. Families that are joined by a higher
-one on all tasks of test are *merged*: they count once in the score, as one family. The tasks of all of test decide, as
-fewer tasks make rankings noisy. `tools.family_statistics.alike` finds merged families, and a test compares them with
-the set's manifest.
-
-{table(head, rows)}
-{_matrix(new)}"""
-
-
-def _summary(
-    about: str, found: FamilyScores, headline: Sequence[str], merged: Sequence[Sequence[str]]
-) -> list[object]:
-    families = correlations(compared(found, headline))
-    counts = correlations(what_counts(found, headline, merged))
-    close = sum(value >= CLOSEST - 1e-9 for value in families.values())
-    return [
-        about,
-        len(compared(found, headline)),
-        f"{close} of {len(families)}",
-        f"{max(families.values()):.2f}",
-        f"{max(counts.values()):.2f}",
-    ]
-
-
-def _matrix(stored: Mapping[str, FamilyScores]) -> str:
-    about, found = next(iter(stored.items()))
-    scores = compared(found, PREVIEW)
-    return f"{len(scores)} agents, {about}.\n\n{correlation_table(correlations(scores), PREVIEW)}"
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ SCALE_DIGITS = {"fleet-v0": 6, "fleet-v1": 4, "fleet-v2": 4}
 #: The set that may change until it is frozen; its headline families, whose mean is the score.
 PREVIEW = "fleet-v2"
 HEADLINE = ("week", "ou-v2", "drop-v2", "budget-v2", "tail-v2", "market", "split")
-#: Headline families that rank agents alike: `tools.families` joins them by the scores of 19 agents on test.
+#: Headline families that ranked agents alike in the withdrawn preview, and count as one.
 MERGED = (("week", "drop-v2", "tail-v2", "market"), ("ou-v2", "budget-v2", "split"))
 #: Instances of size s and m, in dev and in test; `week` has fewer. The sample has the first ones of test.
 COUNTS = {"dev": {"s": 4, "m": 1}, "test": {"s": 6, "m": 2}}

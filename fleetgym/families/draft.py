@@ -20,9 +20,9 @@ from fleetgym.families.static import Columns, allocate
 from fleetgym.families.text import six, tie_break
 from fleetgym.files.schema import to_jsonable
 from fleetgym.hardware import catalog
-from fleetgym.hardware.configurations.homogeneous import Column
 from fleetgym.hardware.performance import delay
 from fleetgym.hardware.performance.coefficients import Requests
+from fleetgym.model.facts import Facts
 from fleetgym.model.instance import Affine, Configuration, Performance, Slot
 
 STORAGE_USD_PER_GB_H = 0.00075  # the middle of FastLLM's range of cloud object storage
@@ -105,6 +105,7 @@ class Draft:
     error_slo: np.ndarray
     names: tuple[str, ...]  # ids of the workloads
     provenance: Mapping[str, str] = dataclasses.field(default_factory=dict)  # where it is not the usual one
+    stated: Facts | None = None  # with laws of lengths
 
 
 class Candidate(Protocol):
@@ -119,17 +120,6 @@ class Candidate(Protocol):
     def label(self) -> str:
         """How its capacities are known."""
         ...
-
-
-def two_best(found: list[Column], fewest_servers: int = 8) -> list[Column]:
-    """Keep the two smallest deployments of each (model, tier) that have at least `fewest_servers` queue servers."""
-    kept: dict[tuple[str, str], list[Column]] = {}
-    for column in found:
-        if column.configuration.max_concurrency >= fewest_servers:
-            kept.setdefault((column.configuration.model, column.tier), []).append(column)
-    return [
-        column for group in kept.values() for column in sorted(group, key=lambda c: c.deployment.gpus)[:2]
-    ]
 
 
 def effective_params_b(name: str) -> float:

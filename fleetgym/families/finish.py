@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.families import budget, demand, market
+from fleetgym.families import budget, demand, engines, market
 from fleetgym.families.draft import (
     COPULA,
     DROPS_PER_DAY,
@@ -22,8 +22,10 @@ from fleetgym.families.draft import (
 from fleetgym.families.plans import FAMILIES, request_class
 from fleetgym.families.static import allocate, restrict
 from fleetgym.families.text import six
+from fleetgym.files.schema import to_jsonable
 from fleetgym.hardware import catalog
 from fleetgym.hardware.configurations import homogeneous
+from fleetgym.model.facts import Facts
 from fleetgym.model.instance import INSTANCE_FORMAT, Instance
 
 #: Requests that come in bunches wait as if the bunches were no larger than this.
@@ -109,6 +111,8 @@ def finish(
         "history": {"rate_rps": history.tolist()},
         "provenance": _provenance(draft, cap, windows, fee),
     }
+    if draft.stated is not None:
+        data["facts"] = _stated(draft.stated, [column.configuration.id for column in found])
     if limit is not None:
         data["budget"] = {"kind": limit.kind, "usd": limit.usd}
         data["provenance"]["budget"] = limit.provenance
@@ -131,9 +135,26 @@ def _workloads(
             "late_usd": float(late[i]),
             "ttft_slo_s": request_class(draft.plan.classes[i]).ttft_slo_s,
             "arrival_cv2": min(float(cv2[i]), MOST_BURSTY),
+            **(_laws(draft.lengths[i]) if draft.stated is not None else {}),
         }
         for i, name in enumerate(draft.names)
     ]
+
+
+def _laws(lengths: np.ndarray) -> dict[str, Any]:
+    prompts, outputs = engines.laws(lengths)
+    return {"input_law": to_jsonable(prompts), "output_law": to_jsonable(outputs)}
+
+
+def _stated(facts: Facts, kept: list[str]) -> dict[str, Any]:
+    """Return the facts of the configurations that were kept."""
+    return to_jsonable(
+        dataclasses.replace(
+            facts,
+            engine_limits=tuple(limit for limit in facts.engine_limits if limit.configuration in kept),
+            memory=tuple(memory for memory in facts.memory if memory.configuration in kept),
+        )
+    )
 
 
 def _arrival_cv2(draft: Draft, rate: np.ndarray) -> np.ndarray:
@@ -210,11 +231,18 @@ def _provenance(draft: Draft, cap: np.ndarray, windows: np.ndarray, fee: float) 
             else "modelled: within a window as dispersed as the counts of windows, measured on ServeGen and Azure "
             f"traces, at most {MOST_BURSTY:g}"
         )
-    if FAMILIES[draft.family].token_slos:
-        limits = (1e3 * request_class(name).tpot_slo_s for name in draft.plan.classes)
+    if draft.stated is not None:
+        limits = ", ".join(
+            f"{n} {1e3 * slo.tpot:g}"
+            for n, slo in zip(draft.names, draft.stated.slos, strict=True)
+            if slo.tpot
+        )
+        found["performance"] = (
+            "modelled: roofline with rates of measured operators (docs/calibration.md); a request's mates in a batch "
+            "are like itself"
+        )
         found["token_slos"] = (
-            "assumed: a configuration whose mean time per output token exceeds this many ms at its max_concurrency is "
-            f"not compatible: {', '.join(f'{n} {ms:g}' for n, ms in zip(draft.names, limits, strict=True))}"
+            f"assumed: engines serve at most so many requests at once that a token takes, in ms: {limits}"
         )
     return {**found, **draft.provenance}
 

@@ -32,7 +32,6 @@ class FamilyPlan:
     contexts: tuple[tuple[int, int], ...] = (
         (4096, 8),
     )  # context limits, and the fewest queue servers at each
-    token_slos: bool = False  # a workload is not compatible with what keeps its tokens waiting
     bursty: bool = (
         False  # arrivals within a window are as dispersed as the counts of windows, or as a law says
     )
@@ -44,6 +43,11 @@ class FamilyPlan:
     )  # range of the drift of mean token lengths (weekly demand)
     moving_prices: bool = False  # spot prices move, and drops are warned of where the cloud does so
     split: bool = False  # replicas of separate nodes for prefill and decoding, too
+
+    @property
+    def coefficients(self) -> int:
+        """Version of the roofline's constants; all of `fleet-v2` but `split` have the second, and laws of lengths."""
+        return 2 if self.days and not self.split else 1
 
 
 def _class(
@@ -156,9 +160,7 @@ FAMILIES = {
         description="Tight deadlines for the first token and for those after it, under bursts of seconds, of chat's "
         "and of code's law.",
         late_share=(0.45, 0.5),
-        contexts=((4096, 8), (32768, 4)),
         bursty=True,
-        token_slos=True,
         days=1,
     ),
     "market": FamilyPlan(

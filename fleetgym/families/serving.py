@@ -8,10 +8,11 @@ in windows of the rent that serves a request; a nominal fleet by a small MILP.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
-from fleetgym.families import demand
+from fleetgym.families import demand, engines
 from fleetgym.families.caps import rates_and_caps
 from fleetgym.families.draft import (
     STORAGE_USD_PER_GB_H,
@@ -21,7 +22,6 @@ from fleetgym.families.draft import (
     fits,
     make_problem,
     requests_of,
-    two_best,
 )
 from fleetgym.families.finish import finish
 from fleetgym.families.plans import FAMILIES, MULTI_SIZES, SIZES, RequestClass, request_class
@@ -30,7 +30,7 @@ from fleetgym.families.text import six
 from fleetgym.families.weekly import weekly
 from fleetgym.hardware import catalog
 from fleetgym.hardware.configurations import homogeneous
-from fleetgym.hardware.configurations.homogeneous import Column, TierType
+from fleetgym.hardware.configurations.homogeneous import Column, TierType, two_best
 from fleetgym.hardware.performance import roofline
 from fleetgym.hardware.performance.coefficients import PairPerformance, performance_table
 from fleetgym.hardware.performance.roofline import RooflineOptions
@@ -80,11 +80,16 @@ def _draft(family: str, plan: SizePlan, seed: int, rng: np.random.Generator) -> 
     process = demand_plan(family, plan.classes, seed, rng)
     tenants = demand.trace_days(seed, count) if family == "trace" else None
     lengths = _lengths(plan, tenants)
-    found = _columns(plan, FAMILIES[family].contexts, exclusive)
-    pairs = [
-        [_pair(request_class(k), row, column, FAMILIES[family].token_slos) for column in found]
-        for k, row in zip(plan.classes, lengths, strict=True)
-    ]
+    found: Sequence[Column]
+    if FAMILIES[family].coefficients == 2:
+        found, pairs = engines.engines(plan, lengths)
+        stated = engines.facts(plan, found)
+    else:
+        found, stated = _columns(plan, FAMILIES[family].contexts, exclusive), None
+        pairs = [
+            [_pair(request_class(k), row, column) for column in found]
+            for k, row in zip(plan.classes, lengths, strict=True)
+        ]
     table = performance_table(pairs)
     at = at_lengths(table, lengths)
     error_slo = error_slos(plan)
@@ -92,7 +97,9 @@ def _draft(family: str, plan: SizePlan, seed: int, rng: np.random.Generator) -> 
     problem = make_problem(plan, found, table, at, lengths, delay_slo, error_slo, exclusive=exclusive)
     keys = tenants.keys if tenants else ()
     names = tuple(f"{model}-{client}" for model, client in keys) or plan.classes
-    return Draft(plan, family, process, lengths, found, problem, table, delay_slo, error_slo, names)
+    return Draft(
+        plan, family, process, lengths, found, problem, table, delay_slo, error_slo, names, stated=stated
+    )
 
 
 def demand_plan(
@@ -177,16 +184,16 @@ def _columns(plan: SizePlan, contexts: tuple[tuple[int, int], ...], exclusive: b
     return planned
 
 
-def _pair(
-    request: RequestClass, lengths: np.ndarray, column: PlannedColumn, token_slos: bool
-) -> PairPerformance | None:
-    """Return the performance of one workload on one column, or None where its prefill or its tokens are too slow."""
+def _pair(request: RequestClass, lengths: np.ndarray, column: PlannedColumn) -> PairPerformance | None:
+    """Return the performance of one workload on one column, or None where its prefill is too slow.
+
+    Version 1 charges every workload for contexts of a quarter of the limit.
+    """
     model, precision = column.deployment.model.name, column.deployment.precision
     requests = requests_of(lengths, request.base_error, model, precision)
-    tokens_in, tokens_out = requests.input_tokens, requests.output_tokens
     context = column.options.context_limit / 4.0
     found = roofline.pair(column.deployment, requests, column.options, context_tokens=context)
-    if found is None or found.prefill_s.at(tokens_in, tokens_out) > _LONGEST_PREFILL * request.ttft_slo_s:
+    if found is None:
         return None
-    generating_s = found.service_s.at(tokens_in, tokens_out) - found.prefill_s.at(tokens_in, tokens_out)
-    return None if token_slos and generating_s > request.tpot_slo_s * tokens_out else found
+    first_s = found.prefill_s.at(requests.input_tokens, requests.output_tokens)
+    return None if first_s > _LONGEST_PREFILL * request.ttft_slo_s else found

@@ -16,10 +16,10 @@ from fleetgym.capacity.simulation.run import simulate
 from fleetgym.capacity.traces import import_trace
 from fleetgym.capacity.traces.importing import ImportedTrace
 from fleetgym.capacity.traces.objectives import Slo, parse_slo, slo_words, slos_for
-from fleetgym.capacity.traces.token_times import Lengths, e2e_s, tpot_s
 from fleetgym.cli.parser import main
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.hardware import catalog
+from fleetgym.hardware.configurations.limits import Lengths, e2e_s, tpot_s
 from fleetgym.hardware.performance import roofline
 from fleetgym.hardware.performance.coefficients import Deployment, Requests
 from fleetgym.hardware.performance.held import HeldCounter

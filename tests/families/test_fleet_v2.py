@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import gymnasium
@@ -12,11 +11,15 @@ from episodes_twin import compare_episode
 
 import fleetgym
 from fleetgym.envs.fleet_alloc_v1 import AHEAD
-from fleetgym.families import bursts, plans, weekly
+from fleetgym.families import bursts, weekly
+from fleetgym.families.draft import fits
 from fleetgym.families.generate import families, generate, stored_scenarios
+from fleetgym.families.plans import request_class
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.hardware import catalog
+from fleetgym.hardware.configurations.homogeneous import deployment_of
 from fleetgym.hardware.configurations.templates.split import LINKED, kv_gb, split_replica
+from fleetgym.hardware.performance import roofline
 from fleetgym.hardware.performance.replica import NodeType, Service
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.dynamics import draw_scenario
@@ -24,6 +27,7 @@ from fleetgym.model.dynamics.prices import PriceWalk
 from fleetgym.model.dynamics.scenario import level_process
 from fleetgym.model.dynamics.weekly import basis, later, weekend_share
 from fleetgym.model.instance import Instance
+from fleetgym.model.lengths import LengthLaw
 from fleetgym.model.processes import PROFILE
 
 V1 = "fleetgym:preview/FleetAlloc-v1"
@@ -145,55 +149,36 @@ def test_more_than_one_law(made: dict[str, Instance]) -> None:
     assert max(w.arrival_cv2 for w in made["tail-v2"].workloads) <= 20.0
 
 
-LIMITS_S = {
-    "voice": 0.04,
-    "thinking": 0.04,
-    "dialogue": 0.04,
-    "retrieval": 0.05,
-    "copilot": 0.1,
-    "legal": 0.1,
-}
-
-
-def within_its_limit(instance: Instance, i: int, j: int) -> bool:
-    """Tell from the instance alone whether tokens come fast enough where the most requests are served at once."""
-    workload, affine = instance.workloads[i], instance.performance
-    generating_s = sum(
-        sign
-        * (
-            part.base[i, j]
-            + part.per_input_token[i, j] * workload.input_tokens
-            + part.per_output_token[i, j] * workload.output_tokens
-        )
-        for sign, part in ((1.0, affine.service_s), (-1.0, affine.prefill_s))
-    )
-    return bool(generating_s / workload.output_tokens <= LIMITS_S[workload.id] * (1.0 + 1e-12))
-
-
-def pairs(instance: Instance) -> set[tuple[str, str]]:
-    """Return which workloads may use which configurations."""
-    return {
-        (instance.workloads[i].id, instance.configurations[j].id)
-        for i, j in zip(*np.nonzero(instance.performance.compatible), strict=True)
-    }
-
-
-@pytest.mark.parametrize("size", ["s", "m"])
-def test_limits_between_tokens_drop_what_breaks_them(size: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the limits the same pairs are there, and those besides that break a limit."""
-    limited = generate("tail-v2", size, 1003)
-    plain = dataclasses.replace(plans.FAMILIES["tail-v2"], token_slos=False)
-    monkeypatch.setitem(plans.FAMILIES, "tail-v2", plain)
-    free = generate("tail-v2", size, 1003)
-    fast = {
-        (workload.id, configuration.id)
-        for i, workload in enumerate(free.workloads)
-        for j, configuration in enumerate(free.configurations)
-        if free.performance.compatible[i, j] and within_its_limit(free, i, j)
-    }
-    assert pairs(limited) == fast < pairs(free)
-    assert "token_slos" in limited.provenance
-    assert "token_slos" not in free.provenance
+@pytest.mark.parametrize(("family", "size"), [("tail-v2", "s"), ("ou-v2", "m")])
+def test_engines_keep_their_tokens_at_their_own_contexts(family: str, size: str) -> None:
+    """Times follow the step of version 2 at each workload's own lengths, and break no limit between tokens."""
+    instance = generate(family, size, 1003)
+    assert instance.stated is not None
+    assert instance.stated.coefficients == 2
+    options = roofline.RooflineOptions(coefficients=2)
+    for i, (workload, slo) in enumerate(zip(instance.workloads, instance.stated.slos, strict=True)):
+        lengths, b = (workload.input_tokens, workload.output_tokens), workload.output_tokens
+        token = fits()["tokens"][request_class(workload.id).tokens]
+        assert workload.input_law == LengthLaw.lognormal(token["input_cv2"])
+        for c in np.flatnonzero(instance.performance.compatible[i]):
+            configuration, deployment = instance.configurations[c], deployment_of(instance, int(c))
+            service, prefill = (
+                coefficients.base[i, c]
+                + coefficients.per_input_token[i, c] * lengths[0]
+                + coefficients.per_output_token[i, c] * b
+                for coefficients in (instance.performance.service_s, instance.performance.prefill_s)
+            )
+            assert slo.tpot is not None
+            assert (service - prefill) / b <= slo.tpot * (1.0 + 1e-5)
+            n = configuration.max_concurrency
+            step = roofline.step_time(deployment, options, n)
+            square = lengths[0] * (1.0 + token["input_cv2"])
+            others = step.prompt_s + lengths[0] * (step.prefill_s + step.attention_s * square)
+            wanted = b * step.per_output_token_s(n, lengths[0] + 0.5 * b) + (n - 1) * others
+            assert service - prefill == pytest.approx(wanted, rel=1e-4)
+            assert instance.stated.memory_gb(configuration.id) == pytest.approx(
+                roofline.kv_capacity_gb(deployment, options), rel=1e-5
+            )
 
 
 # -- the market

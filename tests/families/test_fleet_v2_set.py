@@ -17,8 +17,7 @@ from fleetgym.files.documents import canonical_hash, read_json
 from fleetgym.model.library import counts_as, entries, list_instances, list_tasks
 from fleetgym.model.scenario import scenario_file_data
 from tools import croissant
-from tools.family_statistics import CLOSEST, alike, compared, correlations, read_scores, what_counts
-from tools.make_instances import HEADLINE, MERGED, SCALE_DIGITS, manifest, pretty, tasks
+from tools.make_instances import HEADLINE, SCALE_DIGITS, manifest, pretty, tasks
 
 FOLDER = ROOT / "instances" / "fleet-v2"
 FIRST = [f"fleet-v2/dev/{family}-s-101" for family in HEADLINE]
@@ -35,15 +34,6 @@ def test_it_is_complete() -> None:
         assert max(families.count(family) for family in HEADLINE) <= most
     assert tuple(counts_as(FIRST[0])) == HEADLINE
     assert len(list_tasks("fleet-v2/sample")) <= 60
-
-
-def test_what_ranks_agents_alike_is_merged() -> None:
-    """The manifest merges what correlations join on all of test."""
-    everything, *_ = read_scores(ROOT / "docs" / "data" / "family_scores_v2.json").values()
-    assert alike(compared(everything, HEADLINE)) == MERGED
-    counts = what_counts(everything, HEADLINE, MERGED)
-    assert set(counts_as("fleet-v2").values()) == set(next(iter(counts.values())))
-    assert max(correlations(counts).values()) < CLOSEST
 
 
 def test_the_manifest_is_what_the_tool_writes() -> None:

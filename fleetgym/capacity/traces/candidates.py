@@ -14,7 +14,6 @@ from fleetgym.capacity.traces.days import Days
 from fleetgym.capacity.traces.labels import DEFAULT_MODELS
 from fleetgym.capacity.traces.objectives import Slo
 from fleetgym.capacity.traces.prices import Offer, pool_ids
-from fleetgym.capacity.traces.token_times import Demand, Lengths, limited
 from fleetgym.capacity.traces.workloads import TraceStatistics
 from fleetgym.families import draft as parts
 from fleetgym.families.static import Allocation
@@ -23,6 +22,7 @@ from fleetgym.files.errors import FleetgymError
 from fleetgym.hardware import catalog
 from fleetgym.hardware.configurations import homogeneous
 from fleetgym.hardware.configurations.homogeneous import Column, TierType
+from fleetgym.hardware.configurations.limits import Demand, Lengths, limited
 from fleetgym.hardware.performance import roofline
 from fleetgym.hardware.performance.coefficients import (
     Capacity,

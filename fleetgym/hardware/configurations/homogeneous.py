@@ -139,6 +139,17 @@ def columns(
     return found
 
 
+def two_best(found: list[Column], fewest_servers: int = 8) -> list[Column]:
+    """Keep the two smallest deployments of each (model, tier) that have at least `fewest_servers` queue servers."""
+    kept: dict[tuple[str, str], list[Column]] = {}
+    for column in found:
+        if column.configuration.max_concurrency >= fewest_servers:
+            kept.setdefault((column.configuration.model, column.tier), []).append(column)
+    return [
+        column for group in kept.values() for column in sorted(group, key=lambda c: c.deployment.gpus)[:2]
+    ]
+
+
 def _configuration(deployment: Deployment, tier: str, replica: Capacity) -> Configuration:
     """Return the instance's form of a deployment."""
     n, m = deployment.tensor_parallel, deployment.pipeline_parallel
@@ -174,8 +185,13 @@ def deployment_of(instance: Instance, c: int) -> Deployment:
     configuration = instance.configurations[c]
     tier = next(t for t in instance.tiers if t.id == configuration.uses[0].tier)
     pool = next(p for p in instance.pools if p.id == tier.pool)
+    model = catalog.published(configuration.model)
+    if model.precisions and tier.precision not in model.precisions:
+        model = catalog.model(
+            configuration.model
+        )  # a stored set has it in more precisions than are published
     return Deployment(
-        model=catalog.published(configuration.model),
+        model=model,
         gpu=catalog.gpu(pool.gpu_type),
         precision=tier.precision,
         tensor_parallel=configuration.tensor_parallel,

@@ -12,14 +12,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fleetgym.capacity.traces.objectives import Slo
-from fleetgym.families.draft import two_best
 from fleetgym.files.errors import FleetgymError
-from fleetgym.hardware.configurations.homogeneous import Column
+from fleetgym.hardware.configurations.homogeneous import Column, two_best
 from fleetgym.hardware.performance.coefficients import PairPerformance
+from fleetgym.model.facts import Slo
 
-#: Limits of one deployment, at most: workloads with limits in between take the next lower one.
-_MOST_LIMITS = 3
+_MOST_LIMITS = 3  # of one deployment: workloads with limits in between take the next lower one
 _FEWEST_SERVERS = 8  # that a small deployment should have, as for objectives without a limit
 
 
@@ -130,7 +128,9 @@ class Demand:
         return low
 
 
-def limited(columns: Sequence[Column], demands: Sequence[Demand]) -> tuple[list[Column], np.ndarray]:
+def limited(
+    columns: Sequence[Column], demands: Sequence[Demand], most_limits: int = _MOST_LIMITS
+) -> tuple[list[Column], np.ndarray]:
     """Return the deployments worth having, at the concurrencies that keep the objectives.
 
     Without objectives of tokens or mean delays these are the two smallest of each model and tier, at the concurrency
@@ -143,6 +143,8 @@ def limited(columns: Sequence[Column], demands: Sequence[Demand]) -> tuple[list[
         All deployments that fit, at the concurrency that memory allows.
     demands : sequence of Demand
         One per workload.
+    most_limits : int
+        Limits of one deployment, at most.
 
     Returns
     -------
@@ -171,7 +173,7 @@ def limited(columns: Sequence[Column], demands: Sequence[Demand]) -> tuple[list[
     kept_by: list[np.ndarray] = []
     for k in sorted(chosen):
         limits = np.array(sorted(chosen[k]))
-        shares = np.linspace(0.0, 1.0, min(_MOST_LIMITS, len(limits)))
+        shares = np.linspace(0.0, 1.0, min(most_limits, len(limits)))
         for limit in dict.fromkeys(int(n) for n in np.quantile(limits, shares, method="lower")):
             found.append(_at(columns[k], limit))
             kept_by.append(most[:, k] >= limit)

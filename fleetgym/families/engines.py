@@ -1,0 +1,153 @@
+"""Choose replicas whose engines keep a time per output token, with times of version 2 of the coefficients.
+
+A workload's times are those in a batch of requests like its own, at their own contexts. What fits the memory is what a
+mixture of all workloads holds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from fleetgym.families.draft import STORAGE_USD_PER_GB_H, SizePlan, requests_of
+from fleetgym.families.plans import RequestClass, request_class
+from fleetgym.hardware import catalog
+from fleetgym.hardware.configurations import homogeneous
+from fleetgym.hardware.configurations.homogeneous import Column, TierType
+from fleetgym.hardware.configurations.limits import Demand, Lengths, limited
+from fleetgym.hardware.performance import gpu_rates, roofline
+from fleetgym.hardware.performance.coefficients import Deployment, PairPerformance
+from fleetgym.hardware.performance.held import HeldCounter, HeldTokens
+from fleetgym.hardware.performance.roofline import RooflineOptions
+from fleetgym.model.facts import EngineLimit, Facts, ReplicaMemory, Slo
+from fleetgym.model.lengths import LengthLaw
+
+#: Most tokens of a sequence.
+CONTEXT_LIMIT = 32768
+#: Assumed where a class says nothing: what people read at ease.
+TPOT_SLO_S = 0.1
+_LONGEST_PREFILL = 0.8  # of the TTFT SLO
+_QUANTILES = 48  # of prompts, and of outputs
+_OPTIONS = RooflineOptions(coefficients=2, context_limit=CONTEXT_LIMIT)
+
+
+def objectives(request: RequestClass) -> Slo:
+    """Return what a class's requests are promised."""
+    return Slo(ttft=request.ttft_slo_s, tpot=min(request.tpot_slo_s, TPOT_SLO_S))
+
+
+def engines(plan: SizePlan, lengths: np.ndarray) -> tuple[list[Column], list[list[PairPerformance | None]]]:
+    """Return the replicas that keep each workload's objectives, and what they do to its requests.
+
+    Parameters
+    ----------
+    plan : SizePlan
+        Classes, models and pools.
+    lengths : ndarray, shape (I, 4)
+        Means of input and output, and their squared coefficients of variation.
+
+    Returns
+    -------
+    columns : list of Column
+        Deployments, each at one or several limits of its engine.
+    pairs : (I, C) nested lists
+        None where an objective is broken.
+    """
+    classes = [request_class(name) for name in plan.classes]
+    held = dataclasses.replace(_OPTIONS, held=_held(lengths))
+    found = homogeneous.columns(
+        [catalog.model(name) for name in plan.models],
+        [
+            TierType(id=f"{pool.id}-{precision}", gpu=catalog.gpu(pool.gpu), precision=precision)
+            for pool in plan.pools
+            for precision in pool.precisions
+        ],
+        pipeline_parallel=(1,),
+        capacity=lambda deployment: roofline.capacity(deployment, held),
+        startup=homogeneous.startup_windows,
+        storage_usd_per_gb_h=STORAGE_USD_PER_GB_H,
+    )
+
+    @functools.cache  # pools share deployments
+    def served(i: int, deployment: Deployment, at_once: int) -> PairPerformance | None:
+        requests = requests_of(lengths[i], classes[i].base_error, deployment.model.name, deployment.precision)
+        pair = roofline.pair(deployment, requests, _OPTIONS, at_once=at_once)
+        if pair is None:
+            return None
+        first_s = pair.prefill_s.at(requests.input_tokens, requests.output_tokens)
+        return None if first_s > _LONGEST_PREFILL * classes[i].ttft_slo_s else pair
+
+    def pair_at(i: int, column: Column, at_once: int) -> PairPerformance | None:
+        return served(i, column.deployment, at_once)
+
+    demands = [
+        Demand(
+            name=name,
+            slo=objectives(request),
+            lengths=_means(row),
+            pair_at=functools.partial(pair_at, i),
+        )
+        for i, (name, request, row) in enumerate(zip(plan.classes, classes, lengths.tolist(), strict=True))
+    ]
+    columns, is_kept = limited(found, demands, most_limits=2)
+    pairs = [
+        [
+            pair_at(i, column, column.configuration.max_concurrency) if kept else None
+            for column, kept in zip(columns, row, strict=True)
+        ]
+        for i, row in enumerate(is_kept)
+    ]
+    return columns, pairs
+
+
+def _means(row: list[float]) -> Lengths:
+    """Return lengths of which only the means are asked for."""
+    return Lengths(
+        input_tokens=row[0], output_tokens=row[1], output_values=np.array([row[1]]), output_shares=np.ones(1)
+    )
+
+
+def _held(lengths: np.ndarray) -> HeldTokens:
+    """Return what the requests in a batch hold: of every workload as many tokens are generated."""
+    counter = HeldCounter(len(lengths))
+    middles = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+    for i, row in enumerate(lengths):
+        prompts, outputs = (
+            mean * np.interp(middles, law.shares, law.factors)
+            for mean, law in zip(row, laws(row), strict=False)
+        )
+        inputs = np.minimum(np.repeat(prompts, _QUANTILES), 0.9 * CONTEXT_LIMIT)
+        generated = np.minimum(np.tile(outputs, _QUANTILES), CONTEXT_LIMIT - inputs)
+        counter.add(np.full(inputs.size, i), inputs, generated, inputs)
+    return counter.total(1.0 / lengths[:, 1])
+
+
+def laws(lengths: np.ndarray) -> tuple[LengthLaw, LengthLaw]:
+    """Return the laws of a workload's prompts and outputs, from its row of means and variability, (4,)."""
+    return LengthLaw.lognormal(float(lengths[2])), LengthLaw.lognormal(float(lengths[3]))
+
+
+def facts(plan: SizePlan, columns: Sequence[Column]) -> Facts:
+    """Return what programs need to know of an instance with these replicas."""
+    return Facts(
+        slos=tuple(objectives(request_class(name)) for name in plan.classes),
+        coefficients=_OPTIONS.coefficients,
+        extrapolated=tuple(
+            gpu for gpu in dict.fromkeys(pool.gpu for pool in plan.pools) if gpu_rates.is_extrapolated(gpu)
+        ),
+        engine_limits=tuple(
+            EngineLimit(configuration=column.configuration.id, requests=column.engine_limit)
+            for column in columns
+            if column.engine_limit is not None
+        ),
+        memory=tuple(
+            ReplicaMemory(
+                configuration=column.configuration.id,
+                gb=float(f"{roofline.kv_capacity_gb(column.deployment, _OPTIONS):.6g}"),
+            )
+            for column in columns
+        ),
+    )
