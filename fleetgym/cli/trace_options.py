@@ -22,7 +22,10 @@ def add(verb: AddVerb) -> None:
         "  fleetgym import-trace week.csv --models Llama-3.1-8B,Llama-3.1-70B --gpus H100,L40S --caps H100=16,L40S=64",
     )
     p.add_argument(
-        "trace", help="CSV, JSON or Parquet, packed or not: a known export, or columns as in docs/planning.md"
+        "trace",
+        nargs="+",
+        help="CSV, JSON or Parquet, packed or not: a known export, or columns as in docs/planning.md; several files or "
+        "a folder are one trace",
     )
     p.add_argument("--out", metavar="FILE", help="instance file to write (default: named after the trace)")
     p.add_argument("--force", action="store_true", help="replace files that exist")

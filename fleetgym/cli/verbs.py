@@ -129,10 +129,10 @@ def import_trace(arguments: argparse.Namespace) -> int:
     from fleetgym.model.instance_files import output_files
 
     chosen = trace_options.given(arguments)
-    target = Path(arguments.out or name_for(arguments.trace))
-    if os.path.realpath(target) == os.path.realpath(arguments.trace):
+    target = Path(arguments.out or name_for(arguments.trace[0]))
+    if os.path.realpath(target) in map(os.path.realpath, arguments.trace):
         raise FleetgymError(
-            f"{target} is the trace; expected another name for the instance, as in --out day.json"
+            f"{target} is of the trace; expected another name for the instance, as in --out day.json"
         )
     out, _ = output_files(target, force=arguments.force)  # before the work
     name = id_from_name(out.name.removesuffix(".gz").removesuffix(".json"))

@@ -207,7 +207,7 @@ def test_the_instance_never_replaces_its_trace(
     assert main(["import-trace", "usage.json", "--gpus", "H100", "--force"]) == 0
     assert (tmp_path / "usage-instance.json").exists()
     assert main(["import-trace", "usage.json", "--gpus", "H100", "--force", "--out", "./usage.json"]) == 2
-    assert "is the trace; expected another name" in capsys.readouterr().err
+    assert "is of the trace; expected another name" in capsys.readouterr().err
     assert path.read_bytes() == before
 
 

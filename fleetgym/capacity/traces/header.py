@@ -90,6 +90,7 @@ COLUMN_NAMES = {
         "cached_response",
         "cache_status",
     ),
+    "sample": ("sample_rate", "sampling_rate", "sample_ratio", "sampling_ratio", "sampling_probability"),
     "kind": (),  # of a row, where a format has others than calls of a model
 }
 _NEEDED = ("time", "input", "output")
@@ -128,6 +129,7 @@ class Format:
     ordered: bool = True  # by time
     hash_block: int = HASH_BLOCK  # tokens
     calls: tuple[str, ...] = ()  # kinds of rows that call a model; the others may repeat their tokens
+    note: str = ""  # what a user of the format should know
 
 
 #: What is not listed here is read by the names of its columns alone.
@@ -229,6 +231,70 @@ FORMATS = (
         marks=("generation_id", "created_at", "tokens_prompt", "tokens_completion"),
         columns={"model": "model_permaslug"},
         ordered=False,
+    ),
+    Format(
+        name="Dynamo request trace",
+        marks=("schema", "event_type", "request.request_received_ms", "request.output_tokens"),
+        columns={
+            "time": "request.request_received_ms",
+            "input": "request.input_tokens",
+            "output": "request.output_tokens",
+            "model": "request.model",
+            "kind": "event_type",
+        },
+        unit="ms",
+        ordered=False,
+        calls=("request_end",),
+    ),
+    Format(
+        name="Cloudflare AI Gateway logs",
+        marks=("created_at", "tokens_in", "tokens_out"),
+        columns={"input": "tokens_in", "output": "tokens_out", "status": "status_code"},
+        ordered=False,
+    ),
+    Format(
+        name="Portkey logs",
+        marks=("req_units", "res_units", "ai_model"),
+        columns={
+            "time": "created_at",
+            "input": "req_units",
+            "output": "res_units",
+            "model": "ai_model",
+            "status": "response_status_code",
+        },
+        ordered=False,
+    ),
+    Format(
+        name="Helicone requests",
+        marks=("request_created_at", "prompt_tokens", "completion_tokens"),
+        columns={"time": "request_created_at", "model": "response_model", "status": "response_status"},
+        ordered=False,
+    ),
+    Format(
+        name="Kong AI logs",
+        marks=("started_at", "ai.proxy.usage.prompt_tokens", "ai.proxy.usage.completion_tokens"),
+        columns={
+            "time": "started_at",
+            "input": "ai.proxy.usage.prompt_tokens",
+            "output": "ai.proxy.usage.completion_tokens",
+            "model": "ai.proxy.meta.request_model",
+            "status": "response.status",
+            "answered": "ai.proxy.cache.cache_status",
+        },
+        unit="ms",
+        ordered=False,
+    ),
+    Format(
+        name="SageMaker data capture",
+        marks=("eventMetadata.inferenceTime", "captureData.endpointOutput.data.usage.completion_tokens"),
+        columns={
+            "time": "eventMetadata.inferenceTime",
+            "input": "captureData.endpointOutput.data.usage.prompt_tokens",
+            "output": "captureData.endpointOutput.data.usage.completion_tokens",
+            "model": "captureData.endpointOutput.data.model",
+        },
+        ordered=False,
+        note="an endpoint captures the share of requests that its sampling percentage says: below 100, give --scale",
     ),
 )
 

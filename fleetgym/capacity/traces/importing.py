@@ -22,6 +22,7 @@ from fleetgym.capacity.traces.prices import DEFAULT_REGION, Offer, catalogue_pri
 from fleetgym.capacity.traces.process import fit_process
 from fleetgym.capacity.traces.reader import ReadOptions, Trace, read_trace
 from fleetgym.capacity.traces.source import PACKED, StrPath, fail
+from fleetgym.capacity.traces.tables import files
 from fleetgym.capacity.traces.workloads import TraceStatistics, study
 from fleetgym.families.demand import WINDOW_S
 from fleetgym.families.text import six
@@ -57,7 +58,7 @@ class ImportedTrace:
 
 
 def import_trace(
-    path: StrPath,
+    path: StrPath | Sequence[StrPath],
     *,
     prices: StrPath | Sequence[Offer] | None = None,
     slo: str | Slo | Mapping[str, Slo] | None = None,
@@ -85,8 +86,8 @@ def import_trace(
 
     Parameters
     ----------
-    path : path-like
-        The Azure LLM inference trace, or a CSV of times, input and output tokens, see
+    path : path-like, or sequence of them
+        Files or folders of one trace: the Azure LLM inference trace, or a CSV of times, input and output tokens, see
         `fleetgym.capacity.traces.header.COLUMN_NAMES`; either may be gzipped.
     prices : path-like or sequence of Offer, optional
         A price list, see `fleetgym.capacity.traces.price_lists.read_prices`; by default the catalogue's.
@@ -142,6 +143,7 @@ def import_trace(
         For options that contradict each other or the trace, and SLOs that are out of reach.
     """
     own = own or OwnHardware()
+    path = files([path] if isinstance(path, (str, os.PathLike)) else path)
     with own.known():
         if seed < 0 or not 0 <= scenarios <= 100:
             raise FleetgymError("expected a seed of at least 0 and 0 to 100 scenarios")

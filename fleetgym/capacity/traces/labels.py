@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -87,7 +88,12 @@ def bind(
     questions: dict[str, int] = {}
     notes: dict[str, list[str]] = {}
     for label, bound, count in zip(labels, chosen, requests.tolist(), strict=True):
-        own = named(label.asks_for, catalog.model_names())
+        own, base = named(label.asks_for, catalog.model_names()), _base(label.asks_for)
+        if own is None and base is not None:
+            own = named(base, catalog.model_names())
+            notes.setdefault("adapters, served by their base without what they cost", []).append(
+                label.asks_for
+            )
         model = own if bound is None else None if binds[bound] == ANY else binds[bound]
         served.append(model)
         if not count:
@@ -112,6 +118,19 @@ def bind(
     elif questions:
         _ask(questions, models or DEFAULT_MODELS)
     return Bound(tuple(served), tuple(f"{_some(texts)}: {what}" for what, texts in notes.items()))
+
+
+def _base(text: str) -> str | None:
+    """Return the base of ``base:adapter``, if it names a size and the adapter names none.
+
+    Examples
+    --------
+    >>> _base("Llama-3.1-8B-Instruct:sql"), _base("llama3.1:70b"), _base("qwen3:sql")
+    ('Llama-3.1-8B-Instruct', None, None)
+    """
+    base, _, adapter = text.rpartition(":")
+    is_size = [re.search(r"\d[bB]\b", part) is not None for part in (base, adapter)]
+    return base if is_size == [True, False] else None
 
 
 def _chosen(label: Label, binds: Mapping[str, str]) -> str | None:

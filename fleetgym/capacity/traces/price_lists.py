@@ -28,6 +28,7 @@ COLUMN_NAMES: Mapping[str, tuple[str, ...]] = {
     "usd_per_node_h": ("usd_per_node_h", "usd_per_node_hour", "price_usd_per_node_h", "price_per_node_hour"),
     "gpus_per_node": ("gpus_per_node", "gpu_count", "num_gpus", "gpus"),
     "max_gpus": ("max_gpus",),
+    "max_nodes": ("max_nodes", "max_node_count", "max_count"),
     "market": ("market",),
     "region": ("region",),
     "term": ("term_days", "term"),
@@ -42,6 +43,7 @@ _MARKETS = {
     "reservation": "reserved",
     "committed": "reserved",
 }
+_CHEAPER = 0.25  # than the cheapest known price of one GPU: then it may be of less than an hour
 _DEARER = 1.25  # than the dearest known price of one GPU: then it may be that of a whole machine
 
 
@@ -279,7 +281,16 @@ def _own_offer(row: _Row, called: Mapping[str, str]) -> Offer:
     term = row.text("term")
     if term and _MARKETS[market] != "reserved":
         raise FleetgymError(f"{called['term']} is of the market reserved, and this offer is {market}")
-    most = row.text("max_gpus")
+    most, nodes = row.text("max_gpus"), row.text("max_nodes")
+    if nodes:
+        if most:
+            raise FleetgymError(
+                f"{called['max_gpus']} and {called['max_nodes']} are two limits; leave one out"
+            )
+        most, called = (
+            str(size * amount(called["max_nodes"], nodes, GPU_CAP)),
+            {**called, "max_gpus": "max_nodes"},
+        )
     return Offer(
         gpu=gpu,
         usd_per_gpu_h=price,
@@ -293,8 +304,13 @@ def _own_offer(row: _Row, called: Mapping[str, str]) -> Offer:
 
 
 def _check_price(gpu: str, price: float, size: int, *, is_told: bool) -> None:
-    """Raise where a price of one GPU may be that of a whole machine, unless a size of 1 is stated."""
+    """Raise where a price of one GPU may be that of a whole machine, or of less than an hour, unless it is stated."""
     known = [p.usd_per_gpu_h for p in catalog.prices() if p.gpu == gpu]
+    if known and 0.0 < price < _CHEAPER * min(known) and not (is_told and size == 1):
+        raise FleetgymError(
+            f"{price:g} USD/h for one {gpu} is less than a quarter of any known price (from {min(known):g}): is it "
+            "of a minute or a second? If it is meant, give gpus_per_node 1"
+        )
     if not known or price <= _DEARER * max(known) or (is_told and size == 1):
         return
     raise FleetgymError(

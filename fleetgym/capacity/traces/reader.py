@@ -19,7 +19,7 @@ import numpy as np
 from fleetgym.capacity.traces.header import UNITS, Layout, expected_header, read_layout
 from fleetgym.capacity.traces.rows import MAX_TOKENS, PREFIX_CACHE_TOKENS, ROW, Label, Parser
 from fleetgym.capacity.traces.source import StrPath, fail
-from fleetgym.capacity.traces.tables import Piece, open_table
+from fleetgym.capacity.traces.tables import Files, Piece, open_tables
 from fleetgym.capacity.traces.times import Times, how_written
 from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.files.quantities import PREFIX_CACHE
@@ -179,7 +179,8 @@ def read_trace(
     Parameters
     ----------
     path : path-like
-        CSV, JSON Lines, JSON or Parquet; packed if the name ends so, see `fleetgym.capacity.traces.source.PACKED`.
+        CSV, JSON Lines, JSON or Parquet, or several such files, see `fleetgym.capacity.traces.tables.files`; packed
+        if the name ends so, see `fleetgym.capacity.traces.source.PACKED`.
     columns : mapping, optional
         Names of columns by what they hold, a key of `fleetgym.capacity.traces.header.COLUMN_NAMES`.
     time_format : str, optional
@@ -216,7 +217,7 @@ def read_trace(
     if last is not None and (since or until):
         raise FleetgymError("the last part of a trace, or from and to; give one of them")
     PREFIX_CACHE.read(prefix_cache_tokens, "prefix_cache_tokens")
-    table = open_table(path, unpack_gib, expected=expected_header())
+    table = open_tables(path, unpack_gib, expected=expected_header())
     layout = read_layout(path, table.names, columns)
     _ask_for_models(path, layout, unpack_gib)
     trace, parser, before = Trace(), None, -(2**62)
@@ -239,7 +240,9 @@ def read_trace(
         seen += size
         rows, out = parser.rows(piece)
         are_whole = are_whole and not np.any(rows["time_ns"] % UNITS[times.unit])
-        if "hashes" in layout.columns or (layout.format.ordered and not any_order):
+        if "hashes" in layout.columns or (
+            layout.format.ordered and not any_order and not isinstance(path, Files)
+        ):
             before = _check_order(path, piece, rows["time_ns"], before)
         kept = np.ones(size, dtype=bool)
         for why, mask in out.items():
@@ -263,6 +266,8 @@ def read_trace(
         trace.label_name = " and ".join(named)
     trace.prefix_hits = parser.prefix_hits
     trace.read_as = layout.words
+    if layout.format.note:
+        trace.notes += (layout.format.note,)
     if layout.unused:
         rest = len(layout.unused) - _SHOWN
         more = f" and {rest} more" if rest > 0 else ""
@@ -275,9 +280,11 @@ def read_trace(
 def _ask_for_models(path: StrPath, layout: Layout, unpack_gib: float | None) -> None:
     """Refuse a trace without a column of models, of which a column that is not read names models."""
     unused = [k for k, name in enumerate(layout.names) if name.strip() in layout.unused]
-    if "model" in layout.columns or "model" in layout.asked or not unused or not os.path.isfile(path):
+    if "model" in layout.columns or "model" in layout.asked or not unused:
         return
-    first = next(iter(open_table(path, unpack_gib, expected=expected_header()).pieces(unused, set())), None)
+    if not isinstance(path, Files) and not os.path.isfile(path):  # a pipe cannot be read twice
+        return
+    first = next(iter(open_tables(path, unpack_gib, expected=expected_header()).pieces(unused, set())), None)
     if first is None:
         return
     for k in unused:

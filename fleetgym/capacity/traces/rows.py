@@ -138,10 +138,11 @@ class Parser:
         """Return a piece's rows, of dtype `ROW` or `TOTALS`, and masks of those that are no requests, by why."""
         self.piece, self.bad = piece, []
         time_ns, wrong, expected = self.times.read(self._entries("time"))
-        self._reject(wrong, "time", expected)
+        failed, others = self._failed(len(time_ns)), self._others(len(time_ns))
+        self._reject(wrong & ~others, "time", expected)
+        self._check_sample()
         count = self._whole("count", "requests", _MAX_COUNT) if self.has_totals else np.ones(len(time_ns))
         most = _MAX_TOTAL if self.has_totals else MAX_TOKENS
-        failed, others = self._failed(len(time_ns)), self._others(len(time_ns))
         answered = self._answered(len(time_ns))
         turned_away = self._turned_away(len(time_ns)) & failed
         silent = failed | others | answered | self._is_missing("output")
@@ -260,6 +261,13 @@ class Parser:
                 )
             )
         return np.zeros_like(tokens_out)
+
+    def _check_sample(self) -> None:
+        """Refuse rows that say of themselves that they are a part of the requests only."""
+        if "sample" in self.layout.columns:
+            rate = numbers(self._entries("sample"))
+            told = "1, all requests: of a sample with the rate R, say --scale 1/R and --columns sample=none"
+            self._reject((rate != 1.0) & ~np.isnan(rate), "sample", told)
 
     def _others(self, size: int) -> np.ndarray:
         """Return which rows are no calls of a model."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import dataclasses
 import io
 import itertools
 import json
+import os
 import re
 import tempfile
 from collections.abc import Callable, Container, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -74,6 +77,87 @@ def open_table(path: StrPath, unpack_gib: float | None = None, *, expected: str 
     if first in (b"{", b"["):
         return _json_table(source)
     return _Csv(source, expected)
+
+
+class Files(os.PathLike[str]):
+    """Several files of one trace; as a path it is their names in words."""
+
+    def __init__(self, paths: Sequence[StrPath]):
+        self.paths = tuple(paths)
+
+    def __fspath__(self) -> str:
+        more = len(self.paths) - 1
+        return f"{os.fspath(self.paths[0])} and {more} more file{'s' * (more > 1)}"
+
+
+def files(paths: Sequence[StrPath]) -> StrPath:
+    """Return a single file as it is, and otherwise `Files`; a folder stands for what lies in it, by name.
+
+    Raises
+    ------
+    DataError
+        For an empty folder, or a file that is named twice.
+    """
+    found: list[StrPath] = []
+    for path in paths:
+        inside = (
+            sorted(p for p in Path(path).iterdir() if not p.name.startswith("."))
+            if os.path.isdir(path)
+            else []
+        )
+        if os.path.isdir(path) and not inside:
+            fail(path, "$", "the folder is empty; expected the files of a trace")
+        found += inside or [path]
+    real = [os.path.realpath(path) for path in found]
+    for k, path in enumerate(real):
+        if path in real[:k]:
+            fail(found[k], "$", "the file is named twice, so its requests would count twice")
+    return found[0] if len(found) == 1 else Files(found)
+
+
+def open_tables(path: StrPath, unpack_gib: float | None = None, *, expected: str = "") -> Table:
+    """Return the table that a file or `Files` hold."""
+    return (
+        _Several(path, unpack_gib, expected)
+        if isinstance(path, Files)
+        else open_table(path, unpack_gib, expected=expected)
+    )
+
+
+class _Several:
+    """The rows of several files, which have the same columns, one file after the other."""
+
+    def __init__(self, files: Files, unpack_gib: float | None, expected: str):
+        self._files, self._unpack_gib, self._expected = files, unpack_gib, expected
+        self.names = self._open(files.paths[0]).names
+
+    def _open(self, path: StrPath) -> Table:
+        return open_table(path, self._unpack_gib, expected=self._expected)
+
+    def pieces(self, wanted: Sequence[int], numeric: Container[int] = ()) -> Iterator[Piece]:
+        """Yield the wanted columns of each file."""
+        for path in self._files.paths:
+            table = self._open(path)
+            if isinstance(table, _Records):
+                table.names = self.names  # a field that no record has is empty
+            lacking = [self.names[k] for k in wanted if self.names[k] not in table.names]
+            if lacking:
+                fail(path, 1, f"no column {lacking[0]!r}, as {os.fspath(self._files.paths[0])} has")
+            at = {k: table.names.index(self.names[k]) for k in wanted}
+            for piece in table.pieces(sorted(at.values()), {at[k] for k in wanted if k in numeric}):
+                yield _of_file(piece, path, at)
+
+
+def _of_file(piece: Piece, path: StrPath, at: dict[int, int]) -> Piece:
+    """Return a piece with other numbers of columns, whose places name its file."""
+
+    def place(row: int) -> str:
+        found = piece.place(row)
+        return f"{f'line {found}' if isinstance(found, int) else found} of {os.fspath(path)}"
+
+    return Piece(
+        {k: piece.columns[own] for k, own in at.items()}, place, lambda row, k: piece.entry(row, at[k])
+    )
 
 
 #: How files begin that hold no table that is read.
@@ -330,7 +414,8 @@ def _json_table(source: Source) -> Table:
         if isinstance(first.get("input_lens"), list):
             fail(path, 2, "a second bench result; give a file with one of them")
         return _Records(
-            path, _spans_of(_json_lines(source)) if "resourceSpans" in first else _json_lines(source)
+            path,
+            _spans_of(_json_lines(source)) if "resourceSpans" in first else _opened(_json_lines(source)),
         )
     data = source.everything()
     try:
@@ -373,6 +458,8 @@ def _document_table(path: StrPath, value: Any) -> Table:
         return _Records(path, _spans_of(iter([("$", value)])))
     if isinstance(value, dict) and str(value.get("format")).startswith("fleetgym-"):
         fail(path, "$.format", f"it is a file of the format {value['format']}; expected a table")
+    if isinstance(value, dict) and isinstance(data := value.get("data"), dict) and "resultType" in data:
+        return _Records(path, _series(path, data))
     if isinstance(value, dict):
         lists = {k: v for k, v in value.items() if isinstance(v, list) and v}
         records = {k: v for k, v in lists.items() if isinstance(v[0], dict)}
@@ -392,6 +479,48 @@ def _document_table(path: StrPath, value: Any) -> Table:
     if not isinstance(value, list):
         fail(path, "$", "expected a list of records")
     return _Records(path, _listed(path, value, "$"))
+
+
+def _opened(records: Records) -> Records:
+    """Yield records of SageMaker's data capture with the bodies, which are texts, as objects."""
+    for place, record in records:
+        captured = record.get("captureData")
+        for body in captured.values() if isinstance(captured, dict) else ():
+            text = body.get("data") if isinstance(body, dict) else None
+            try:
+                if isinstance(text, str):
+                    whole = base64.b64decode(text).decode() if body.get("encoding") == "BASE64" else text
+                    body["data"] = json.loads(whole)
+            except (ValueError, RecursionError):  # a stream of events, or no JSON: its tokens are not known
+                pass
+        yield place, record
+
+
+def _series(path: StrPath, data: dict[str, Any]) -> Records:
+    """Return rows of what Prometheus answers to `query_range`: by time and model, a column for each metric.
+
+    Series that differ in other labels are added up. What a function such as ``increase`` extrapolates is rounded.
+    """
+    if data["resultType"] != "matrix" or not isinstance(data.get("result"), list):
+        fail(path, "$.data.resultType", "expected a matrix, as query_range answers")
+    rows: dict[tuple[float, str], dict[str, Any]] = {}
+    for k, one in enumerate(data["result"]):
+        metric = one.get("metric", {}) if isinstance(one, dict) else {}
+        if "__name__" not in metric:
+            why = "no name of a metric, which functions drop: which of the series are requests or tokens is not known."
+            how = "Ask for the metrics themselves, with --columns, or write their increases as CSV"
+            fail(path, f"$.data.result[{k}].metric", f"{why} {how}")
+        if "le" in metric or "quantile" in metric:
+            continue
+        model = str(metric.get("model_name") or metric.get("model") or "")
+        for time, value in one.get("values", []):
+            row = rows.setdefault((time, model), {"time": time, **({"model": model} if model else {})})
+            row[metric["__name__"]] = row.get(metric["__name__"], 0.0) + float(value)
+    for (time, model), row in sorted(rows.items()):
+        yield (
+            f"time {time} {model}".strip(),
+            {n: round(v) if isinstance(v, float) and n != "time" else v for n, v in row.items()},
+        )
 
 
 def _listed(path: StrPath, found: list[Any], at: str) -> Records:
