@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from toys import (
@@ -25,7 +27,15 @@ def total(instance, scenario, actions) -> float:
     return math.fsum(step["cost"] for step in replay(instance, scenario, actions))
 
 
-@pytest.mark.parametrize("seed", [s for s in range(60) if math.prod(action_sizes(random_instance(s))) <= 8])
+def seeds() -> Iterator[Any]:
+    """Yield seeds of instances with few actions; with more than five, all their sequences take seconds."""
+    for seed in range(60):
+        actions = math.prod(action_sizes(random_instance(seed)))
+        if actions <= 8:
+            yield pytest.param(seed, marks=[pytest.mark.slow] if actions > 5 else [])
+
+
+@pytest.mark.parametrize("seed", seeds())
 def test_equals_trying_everything(seed: int) -> None:
     """No sequence of three actions is cheaper, and the plan costs what it says."""
     instance = random_instance(seed, num_windows=3)
