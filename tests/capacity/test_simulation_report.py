@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import toys
 
+import fleetgym
 from fleetgym.capacity.simulation.window import (
     PlayedWindow,
     _terms_usd,
@@ -254,3 +255,36 @@ def test_a_failing_agent_is_reported(tmp_path: Path) -> None:
     )
     with pytest.raises(FleetgymError, match="failed in window 0"):
         played_windows("fleet-v0/toy/two-pools", f"{path}:Bad")
+
+
+def test_a_replica_holds_as_many_requests_as_the_plan_counts(made_of_long_prompts: Instance) -> None:
+    """Long prompts with short answers stay briefly: more fit than their mean length says, and nobody waits."""
+    instance = made_of_long_prompts
+    planned = fleetgym.plan(instance, "agh")
+    model, conditions = window_model(instance), Conditions.nominal(instance)
+    state = model.initial_state()
+    state.replicas[:, 0] = planned.fleet
+    result = model.step(state, planned.fleet, conditions, model.new_router())
+    played = PlayedWindow(instance, 0, conditions, result)
+    pools, workloads, _, _ = window_fleet(played)
+    for pool in pools:
+        tokens = workloads[0].input_tokens + workloads[0].output_tokens
+        assert pool.kv_tokens >= pool.slots * tokens
+    verdict = check_window(played, min_replications=4, max_replications=4, max_requests=100_000)
+    assert verdict.simulated.mean[0] == pytest.approx(verdict.predicted[0], abs=0.02)
+
+
+@pytest.fixture(scope="module")
+def made_of_long_prompts(tmp_path_factory: pytest.TempPathFactory) -> Instance:
+    """Return an import of prompts of 1,000 to 60,000 tokens, of which the long ones have short answers."""
+    rng = np.random.default_rng(0)
+    prompts = np.minimum(60_000, 4_000 * rng.lognormal(0.0, 1.2, 4000)).astype(int) + 1_000
+    answers = np.maximum(1, 1_500_000 // prompts)
+    at = np.sort(rng.uniform(0.0, 3600.0, 4000))
+    path = tmp_path_factory.mktemp("long") / "long.csv"
+    rows = ["time,input_tokens,output_tokens"]
+    rows += [f"{t:.3f},{i},{o}" for t, i, o in zip(at, prompts, answers, strict=True)]
+    path.write_text("\n".join(rows) + "\n")
+    return fleetgym.import_trace(
+        path, gpus=["L40S"], models=["Llama-3.1-8B"], slo="ttft=30", by="one", scale=3.0
+    ).instance

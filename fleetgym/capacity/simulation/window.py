@@ -166,12 +166,20 @@ def window_fleet(
     columns = np.flatnonzero((result.serving > 0) & (result.routing.sum(axis=0) > 0.0))
     rows = np.flatnonzero((played.conditions.rate_rps > 0.0) & (result.routing.sum(axis=1) > 1e-9))
     memory_gb = [_stated_gb(instance, int(c)) for c in columns]
-    pools = [
-        _pool(instance, int(c), int(result.serving[c]), gb) for c, gb in zip(columns, memory_gb, strict=True)
-    ]
     # A request grows while it generates: on average over its stay it holds half of its output. Without the GPUs'
     # memory, an instance reserves room for whole requests.
     grown = 0.5 if memory_gb and None not in memory_gb else 1.0
+    sent = played.conditions.rate_rps[:, None] * result.routing
+    held = np.array(
+        [
+            (w.input_tokens + grown * w.output_tokens, w.input_tokens + w.output_tokens)
+            for w in instance.workloads
+        ]
+    )
+    pools = [
+        _pool(instance, int(c), int(result.serving[c]), gb, sent[:, c] @ held)
+        for c, gb in zip(columns, memory_gb, strict=True)
+    ]
     # Families without a queue give no service time: there a request holds its memory for its delay.
     holding_s = np.where(s.service_s > 0.0, s.service_s, s.delay_s)
     mean_tokens = np.array([w.input_tokens for w in instance.workloads]) * played.conditions.input_scale
@@ -207,14 +215,22 @@ def _stated_gb(instance: Instance, c: int) -> float | None:
     return None if instance.stated is None else instance.stated.memory_gb(instance.configurations[c].id)
 
 
-def _pool(instance: Instance, c: int, replicas: int, memory_gb: float | None) -> Pool:
+def _pool(instance: Instance, c: int, replicas: int, memory_gb: float | None, held: np.ndarray) -> Pool:
+    """Return a configuration's pool; `held` are its requests' tokens on average and at the end, (2,).
+
+    A plan counts memory in whole requests, and how many fit rests on how long requests of each length stay. Where
+    that is more than the mean request takes of the GPUs' memory, it is what the simulated replica has.
+    """
     configuration = instance.configurations[c]
-    per_token = configuration.kv_gb_per_token
-    capacity_gb = configuration.kv_capacity_gb if memory_gb is None else memory_gb
-    tokens = None if per_token <= 0.0 else min(10**12, int(capacity_gb / per_token))
-    return Pool(
-        name=configuration.id, replicas=replicas, slots=configuration.max_concurrency, kv_tokens=tokens
-    )
+    per_token, slots = configuration.kv_gb_per_token, configuration.max_concurrency
+    tokens = None
+    if per_token > 0.0:
+        most = configuration.kv_capacity_gb / per_token
+        if memory_gb is not None:
+            rounded = 2.0 * slots  # lengths are rounded up
+            most = max(memory_gb / per_token, most * held[0] / held[1] + rounded)
+        tokens = min(10**12, int(most))
+    return Pool(name=configuration.id, replicas=replicas, slots=slots, kv_tokens=tokens)
 
 
 def arrivals(rate_rps: float, cv2: float) -> Arrivals:
