@@ -16,7 +16,6 @@ from toys import (
     nominal_scenario,
     pool,
     random_instance,
-    random_scenario,
     workload,
 )
 
@@ -52,16 +51,6 @@ def demand(instance: Instance, rates: Sequence[float]) -> Scenario:
     """Return a scenario in which each window has the given rate of the only workload, the last one held."""
     held = [*rates, *[rates[-1]] * (instance.num_windows - len(rates))]
     return nominal_scenario(instance, rate_rps=[[rate] for rate in held])
-
-
-@pytest.mark.parametrize("make", [hold, random, autoscale])
-@pytest.mark.parametrize("seed", range(12))
-def test_any_instance(make, seed: int) -> None:
-    """Every action is valid on random instances with drops, and an agent can be used twice."""
-    instance = random_instance(seed)
-    scenario = random_scenario(instance, seed)
-    agent = make()
-    assert play(agent, instance, scenario, seed) == play(agent, instance, scenario, seed)
 
 
 def test_hold_keeps_the_nominal_fleet() -> None:

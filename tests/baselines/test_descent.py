@@ -5,19 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from test_agents import demand, play
-from toys import configuration, make_instance, pool, random_instance, random_scenario
+from toys import configuration, make_instance, pool
 
 from fleetgym.baselines.descent import Descent
 from fleetgym.files.errors import FleetgymError
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_any_instance(seed: int) -> None:
-    """Every action is valid on random instances with drops, and an agent can be used twice."""
-    instance = random_instance(seed)
-    scenario = random_scenario(instance, seed)
-    agent = Descent(every=2, samples=4, forecaster="belief")
-    assert play(agent, instance, scenario, seed) == play(agent, instance, scenario, seed)
 
 
 def test_samples_are_windows_of_paths() -> None:

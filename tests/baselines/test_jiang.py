@@ -6,16 +6,15 @@ import dataclasses
 import itertools
 import json
 
-import gymnasium
 import numpy as np
 import pytest
 from places import SHARED
 from problems import snapshot_of
 from scipy.optimize import linprog
-from toys import affine, configuration, make_instance, pool, random_instance, random_scenario, workload
+from toys import affine, configuration, make_instance, pool, random_instance, workload
 
 import fleetgym
-from fleetgym.baselines.jiang import JiangPlanner, jiang
+from fleetgym.baselines.jiang import JiangPlanner
 from fleetgym.baselines.jiang.assignment import best_assignment
 from fleetgym.baselines.jiang.exact import cheapest, cheapest_by_search, minimal_makespan
 from fleetgym.baselines.jiang.knapsack import knapsack_check
@@ -481,20 +480,6 @@ def test_same_snapshot_same_plan() -> None:
     one, two = (JiangPlanner().plan(snapshot) for _ in range(2))
     np.testing.assert_array_equal(one.fleet, two.fleet)
     np.testing.assert_array_equal(one.diagnostics["assignment"], two.diagnostics["assignment"])
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_agent_plays_any_instance(seed: int) -> None:
-    """As an agent in `FleetAlloc-v0`, every action is valid, drops and all."""
-    instance = random_instance(seed)
-    env = gymnasium.make("FleetAlloc-v0", instance=instance).unwrapped
-    observation, info = env.reset(options={"scenario": random_scenario(instance, seed)})
-    view, agent, done = fleetgym.View(instance), jiang(every=2, margin=0.2), False
-    view.update(info)
-    agent.reset(view, seed=0)
-    while not done:
-        observation, _, done, _, info = env.step(agent.act(observation, info))
-        view.update(info)
 
 
 @pytest.mark.parametrize("arguments", [{"objective": "fast"}, {"search": "luck"}, {"utilization": 1.5}])

@@ -6,15 +6,14 @@ import dataclasses
 import itertools
 import json
 
-import gymnasium
 import numpy as np
 import pytest
 from places import SHARED
 from problems import snapshot_of
-from toys import random_instance, random_scenario
+from toys import random_instance
 
 import fleetgym
-from fleetgym.baselines.melange import Allocation, MelangePlanner, Workload, allocate, melange
+from fleetgym.baselines.melange import Allocation, MelangePlanner, Workload, allocate
 from fleetgym.baselines.melange.allocation import Limits
 from fleetgym.files.errors import FleetgymError
 from fleetgym.runtime.linear_programs import LinearProgram
@@ -223,20 +222,6 @@ def test_planner_serves_a_standard_instance() -> None:
             p.gpu_type for p, n in zip(view.instance.pools, snapshot.gpu_use @ single.fleet, strict=True) if n
         }
         assert used <= {gpu_type}
-
-
-def test_agent_plays_any_instance() -> None:
-    """As an agent in `FleetAlloc-v0`, every action is valid, drops and all."""
-    for seed in range(2):
-        instance = random_instance(seed)
-        env = gymnasium.make("FleetAlloc-v0", instance=instance).unwrapped
-        observation, info = env.reset(options={"scenario": random_scenario(instance, seed)})
-        view, agent, done = fleetgym.View(instance), melange(every=3, margin=0.1, slice_factor=4), False
-        view.update(info)
-        agent.reset(view, seed=0)
-        while not done:
-            observation, _, done, _, info = env.step(agent.act(observation, info))
-            view.update(info)
 
 
 def test_same_snapshot_same_plan() -> None:
