@@ -27,7 +27,7 @@ from fleetgym.hardware import catalog
 from fleetgym.papers.jiang import paper, policies
 from fleetgym.papers.jiang.pipelines import Pipeline, Stage, pipeline_rates, pipelines, split_layers
 
-PAPERS = SHARED / "fixtures" / "fleetgym.papers.json"
+PAPERS = SHARED / "fixtures" / "papers.json"
 EXACT = Limits(gap=0.0)
 #: Section 4.2: t1, t2, t3, and two t2 with tensor parallelism.
 EXAMPLE = MakespanProblem(

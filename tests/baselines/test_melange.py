@@ -18,7 +18,7 @@ from fleetgym.baselines.melange.allocation import Limits
 from fleetgym.files.errors import FleetgymError
 from fleetgym.runtime.linear_programs import LinearProgram
 
-PAPERS = SHARED / "fixtures" / "fleetgym.papers.json"
+PAPERS = SHARED / "fixtures" / "papers.json"
 PROFILE = {
     "A10G": {"cost": 1.01, "tputs": [[2, 1], [5, 2]]},
     "A100-80GB": {"cost": 3.67, "tputs": [[20, 20], [40, 20]]},
