@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 from pathlib import Path
 
 import pytest
@@ -29,13 +30,20 @@ class Agent:
 """
 
 
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with an agent that fails, and the results file of this one and another."""
+    folder = tmp_path_factory.mktemp("played")
+    (folder / "failing.py").write_text(FAILING, encoding="utf-8")
+    evaluate(["gh-rolling", f"{folder}/failing.py:Agent"], TOYS, out=folder / "run.jsonl")
+    return folder
+
+
 @pytest.fixture
-def results(tmp_path: Path) -> Path:
-    """Return a results file of two agents, one of which fails."""
-    agent = tmp_path / "failing.py"
-    agent.write_text(FAILING, encoding="utf-8")
-    evaluate(["gh-rolling", f"{agent}:Agent"], TOYS, out=tmp_path / "run.jsonl")
-    return tmp_path / "run.jsonl"
+def results(played: Path, tmp_path: Path) -> Path:
+    """Return a copy of the results file, with its timings, that may be changed."""
+    shutil.copy(timings_path(played / "run.jsonl"), tmp_path)
+    return Path(shutil.copy(played / "run.jsonl", tmp_path))
 
 
 def test_kept_episodes_come_back_to_the_byte(results: Path, tmp_path: Path) -> None:
@@ -74,12 +82,12 @@ def test_files_that_name_no_libraries_come_back_too(results: Path, tmp_path: Pat
     assert read_results(back).header.packages is None
 
 
-def test_an_unfinished_run_goes_on(results: Path, tmp_path: Path) -> None:
+def test_an_unfinished_run_goes_on(played: Path, results: Path, tmp_path: Path) -> None:
     """What is restored is a results file like any other: the rest is played, and the whole is as if in one go."""
     whole = results.read_bytes()
     results.write_bytes(b"".join(whole.splitlines(keepends=True)[:2]))
     episodes.restore(episodes.keep(results, tmp_path / "kept"), tmp_path / "back")
-    agents = ["gh-rolling", f"{tmp_path / 'failing.py'}:Agent"]
+    agents = ["gh-rolling", f"{played}/failing.py:Agent"]
     evaluate(agents, TOYS, resume=tmp_path / "back" / results.name)
     assert (tmp_path / "back" / results.name).read_bytes() == whole
 
