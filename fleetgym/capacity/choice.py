@@ -104,9 +104,14 @@ class Limits:
         return float((safe - list(allowed.values())).max())
 
     def admit(self, instance: Instance, fleet: np.ndarray) -> bool:
-        """Return whether a fleet has few enough spot GPUs, and others enough."""
+        """Return whether a fleet has few enough spot GPUs, and others enough, and keeps a budget per hour."""
         held = instance.gpu_use @ fleet
         spot = float(held[spot_pools(instance)].sum())
+        budget = instance.budget
+        if budget is not None and budget.kind == "rate":
+            storage = np.array([c.model_storage_usd_per_h for c in instance.configurations])
+            if float(fleet @ (instance.rental_usd_per_h.sum(axis=0) + storage)) > budget.usd * (1.0 + 1e-9):
+                return False
         most = 1.0 if self.spot_share_at_most is None else self.spot_share_at_most
         total = float(held.sum())
         return spot <= most * total + 1e-9 and total - spot >= self.on_demand_base

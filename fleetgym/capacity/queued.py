@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fleetgym.capacity.risk import generated_days
+from fleetgym.kernels.queueing import U_MAX
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
 from fleetgym.model.window import Router, WindowModel, window_model
@@ -66,7 +67,7 @@ def late_without_shedding(
             requests = conditions.rate_rps * instance.window_s
             in_time = result.miss_share - result.unserved_share
             waits = np.zeros_like(queue)
-            if queue.any() or result.unserved_share.any():
+            if queue.any() or result.unserved_share.any():  # a queue may use what a plan leaves free
                 waits, queue = _window(model, result.serving, conditions, queue, router)
             late += float(requests @ (waits + (1.0 - waits) * in_time))
             arrived += float(requests.sum())
@@ -81,7 +82,8 @@ def _window(
     offered = queue / seconds + conditions.rate_rps  # requests/s
 
     def served(asked: np.ndarray) -> np.ndarray:
-        _, unserved, _, _ = model.operate(serving, dataclasses.replace(conditions, rate_rps=asked), router)
+        planned = dataclasses.replace(conditions, rate_rps=U_MAX * asked)  # a plan fills replicas up to this
+        _, unserved, _, _ = model.operate(serving, planned, router)
         return asked * (1.0 - unserved)
 
     rate = served(offered)

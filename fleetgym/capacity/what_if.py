@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+import numpy as np
+
 from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.files.quantities import USD_PER_GPU_H
 from fleetgym.hardware import catalog
-from fleetgym.model.instance import Instance
+from fleetgym.model.instance import Budget, Instance
 
 
 def grown(instance: Instance, factor: float) -> Instance:
@@ -43,6 +45,31 @@ def grown(instance: Instance, factor: float) -> Instance:
     workloads = [dataclasses.replace(w, rate_rps=factor * w.rate_rps) for w in instance.workloads]
     history = dataclasses.replace(instance.history, rate_rps=factor * instance.history.rate_rps)
     return instance.replace(workloads=workloads, history=history)
+
+
+def budgeted(instance: Instance, usd_per_h: float) -> Instance:
+    """Return an instance in which a fleet may cost no more per hour; nothing runs at first.
+
+    Parameters
+    ----------
+    instance : Instance
+        The problem.
+    usd_per_h : float
+        USD for rent and storage of the whole fleet.
+
+    Returns
+    -------
+    Instance
+
+    Examples
+    --------
+    >>> import fleetgym
+    >>> budgeted(fleetgym.load_instance("fleet-v0/toy/two-pools"), 12.0).budget
+    Budget(kind='rate', usd=12.0)
+    """
+    return instance.replace(
+        budget=Budget(kind="rate", usd=usd_per_h), nominal_fleet=np.zeros_like(instance.nominal_fleet)
+    )
 
 
 def priced(instance: Instance, prices: Mapping[str, float]) -> Instance:

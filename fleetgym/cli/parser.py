@@ -19,7 +19,7 @@ from fleetgym.cli import (
     submissions,
     trace_options,
 )
-from fleetgym.cli.words import growth, margin, of, prices, share
+from fleetgym.cli.words import growth, margin, of, prices, share, shares
 from fleetgym.files import quantities as q
 from fleetgym.runtime.programs import Parser
 from fleetgym.runtime.version import __version__
@@ -127,9 +127,11 @@ def _add_planning(verb: options.AddVerb) -> None:
         "  fleetgym plan day.json --running now.json --growth 3x\n"
         "  fleetgym plan day.json --schedule --plot day.png\n"
         "  fleetgym plan month.json --schedule --week --plot week.png\n"
-        "  fleetgym plan day.json --agent agh-rolling --days 20",
+        "  fleetgym plan day.json --agent agh-rolling --days 20\n"
+        "  fleetgym plan --rate chat=20 --input 1200 --output 250 --models Llama-3.1-8B --gpus H100,L40S",
     )
-    p.add_argument("instance", help="id or file")
+    p.add_argument("instance", nargs="?", help="id or file; or give --rate")
+    trace_options.add_target(p)
     p.add_argument("--agent", default="agh", help="an agent that plans (default: agh)")
     p.add_argument(
         "--margin",
@@ -138,7 +140,10 @@ def _add_planning(verb: options.AddVerb) -> None:
         help="plan for 1 + M times nominal demand (default: best, what costs least on other generated days)",
     )
     p.add_argument(
-        "--miss-at-most", type=share, metavar="1%", help="of the requests, on average over generated days"
+        "--miss-at-most",
+        type=shares,
+        metavar="1%",
+        help="of the requests, on average over generated days; 0.5%%,1%%,5%%: a table of what each costs",
     )
     p.add_argument("--spot-share-at-most", type=share, metavar="50%", help="of the GPUs held")
     p.add_argument(
@@ -159,6 +164,9 @@ def _add_planning(verb: options.AddVerb) -> None:
         type=prices,
         metavar="H100=2.10",
         help="plan with other prices, in USD per GPU and hour: of a GPU type's on-demand pools, or of a pool",
+    )
+    p.add_argument(
+        "--budget", type=of(q.BUDGET_USD), metavar="USD", help="most that the fleet may cost per hour"
     )
     p.add_argument(
         "--schedule",

@@ -365,10 +365,16 @@ def _known_words(instance: Instance) -> list[str]:
     calendar, slos = facts.calendar, facts.slos
     days = len(calendar.days)
     guessed = f"; assumed: {', '.join(calendar.assumed)}" if calendar.assumed else ""
-    if calendar.history == "measured":
+    if (told := instance.provenance.get("trace", "")).startswith("target rates"):
+        text = told
+    elif calendar.history == "measured":
         ends = " to ".join(dict.fromkeys([calendar.days[0], calendar.days[-1]]))
         seen = f"{days} calendar day{'s' * (days > 1)}, {ends}"
-        worth = "" if days >= 20 else f": P95 is a day worse than 19 of 20, more than these {days} tell"
+        worth = (
+            ""
+            if days >= 20
+            else f": P95 is a day worse than 19 of 20, more than {days} day{'s' * (days > 1)} can tell"
+        )
         text = f"history: {seen}{worth}{guessed}"
     else:
         text = f"history: less than a day, so days are as good as what is assumed; a week would tell{guessed}"
@@ -427,31 +433,44 @@ def _choice_words(instance: Instance, choice: dict[str, Any], details: bool) -> 
     return f"chosen among {choice['plans']} plans on {choice['days']} other generated days{refined}\n{table}"
 
 
-def describe_growth(instances: Sequence[Instance], rows: Sequence[dict[str, Any]]) -> str:
-    """Return plans for several multiples of demand as one table; `rows` are from `risky_facts`, with ``growth``."""
+def describe_sweep(
+    instances: Sequence[Instance], rows: Sequence[dict[str, Any]], over: str, notes: Sequence[str] = ()
+) -> str:
+    """Return plans for several values of one thing as one table.
+
+    `rows` are from `risky_facts`, with the value under `over`: ``growth``, a multiple of demand, or ``miss_at_most``.
+    """
     risks = [facts["risk"] for facts in rows]
     rates = [
         sum(route["rate_rps"] for route in facts["routing"].values()) / (1.0 + facts["margin"])
         for facts in rows
     ]
+    names = [f"{row[over]:g}x" if over == "growth" else f"{100 * row[over]:g} %" for row in rows]
     text = align_columns(
         [
-            ("demand", [f"{facts['growth']:g}x" for facts in rows]),
+            ("demand" if over == "growth" else "at most", names),
             ("req/s", [number(rate, 1) for rate in rates]),
-            ("USD/day", [number(risk["cost_usd"]["mean"], 2) for risk in risks]),
-            ("P95", [number(risk["cost_usd"]["p95"], 2) for risk in risks]),
+            ("cash USD/day", [number(_cash_usd(risk), 2) for risk in risks]),
+            ("with penalties", [number(risk["cost_usd"]["mean"], 2) for risk in risks]),
             ("missed %", [share(risk["miss_share"]["mean"]) for risk in risks]),
             ("GPUs", [short_fleet(facts["gpus"]) for facts in rows]),
         ],
         prose=True,
     )
     full = [
-        _wrap(f"{facts['growth']:g}x: {warning.removeprefix('WARNING: ')}")
-        for instance, facts in zip(instances, rows, strict=True)
+        _wrap(f"{name}: {warning.removeprefix('WARNING: ')}")
+        for name, instance, facts in zip(names, instances, rows, strict=True)
         for warning in _warnings(instance, facts)
     ]
-    head = f"{instances[0].id}: plans of {rows[0]['agent']} as demand grows; {rows[0]['risk']['days']} generated days"
-    return "\n\n".join([*(["WARNING", *full] if full else []), head, text])
+    why = "as demand grows" if over == "growth" else "that miss at most so much"
+    head = f"{instances[0].id}: plans of {rows[0]['agent']} {why}; {rows[0]['risk']['days']} generated days"
+    told = [*(["WARNING", *full] if full else []), head, text, *map(_wrap, notes)]
+    return "\n\n".join(told)
+
+
+def _cash_usd(risk: dict[str, Any]) -> float:
+    """Return what a day costs in cash, on average."""
+    return float(sum(usd for name, usd in risk["terms_usd"].items() if name in _CASH))
 
 
 def short_fleet(gpus: dict[str, dict[str, Any]]) -> str:
@@ -655,7 +674,7 @@ def describe_risk(risk: dict[str, Any], hours: float, what: str, details: bool) 
         ["unserved %", *(share(risk["unserved_share"][m]) for m in measures)],
     ]
     terms = ", ".join(f"{name} {number(usd, 2)}" for name, usd in risk["terms_usd"].items() if usd >= 5e-3)
-    cash = sum(usd for name, usd in risk["terms_usd"].items() if name in _CASH)
+    cash = _cash_usd(risk)
     penalties = sum(risk["terms_usd"].values()) - cash
     drawn = f"{risk['days']} generated {'days' if day == 'day' else 'episodes'}, seed {risk['seed']}"
     table = f"risk: {what}\n{align([drawn, 'mean', 'P95', 'worst decile'], rows)}"

@@ -11,6 +11,7 @@ from fleetgym.cli.named import instance_name
 from fleetgym.cli.output import tell
 from fleetgym.cli.pictures import check_picture
 from fleetgym.cli.progress import ProgressBar
+from fleetgym.cli.trace_options import target
 from fleetgym.files.documents import write_json
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.instance import Instance
@@ -27,22 +28,28 @@ def run(arguments: argparse.Namespace) -> int:
         For options of which one would have no effect beside another.
     """
     from fleetgym.capacity.running import read_running
-    from fleetgym.capacity.what_if import grown, priced
+    from fleetgym.capacity.what_if import budgeted, grown, priced
     from fleetgym.evaluation.isolation.preflight import preflight
     from fleetgym.model.library import load_instance
 
     growth = arguments.growth or [1.0]
     _check(arguments, growth)
     check_picture(arguments.plot)
-    instance = load_instance(instance_name(arguments.instance))
+    instance = target(arguments) or load_instance(instance_name(arguments.instance))
     running = None if arguments.running is None else read_running(arguments.running, instance)
     instance = priced(instance, arguments.price or {})
+    if arguments.budget is not None:
+        instance = budgeted(instance, arguments.budget)
     preflight([arguments.agent])
     instances = [instance if factor == 1.0 else grown(instance, factor) for factor in growth]
     if arguments.schedule:
         facts, text = _schedule(arguments, instances[0])
     elif len(growth) > 1:
-        facts, text = _sweep(arguments, growth, instances, running)
+        cases = [(factor, grown, _limits(arguments)) for factor, grown in zip(growth, instances, strict=True)]
+        facts, text = _sweep(arguments, "growth", cases, running)
+    elif len(arguments.miss_at_most or ()) > 1:
+        cases = [(most, instances[0], _limits(arguments, most)) for most in arguments.miss_at_most]
+        facts, text = _sweep(arguments, "miss_at_most", cases, running)
     else:
         facts, text = _plan(arguments, instances[0], running)
     if arguments.price:
@@ -56,7 +63,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace, growth: list[float]) -> None:
-    one = "--schedule" if arguments.schedule else "--growth with several factors" if len(growth) > 1 else None
+    one = (
+        "--schedule"
+        if arguments.schedule
+        else "--growth with several factors"
+        if len(growth) > 1
+        else "--miss-at-most with several shares"
+        if len(arguments.miss_at_most or ()) > 1
+        else None
+    )
     others = {
         "--schedule": {
             "--margin": arguments.margin is not None,
@@ -65,11 +80,13 @@ def _check(arguments: argparse.Namespace, growth: list[float]) -> None:
             "--growth with several factors": len(growth) > 1,
             "--details": arguments.details,
         },
-        "--growth with several factors": {
-            "--plot": arguments.plot is not None,
-            "--days 0": not arguments.days,
-        },
     }
+    table = {"--plot": arguments.plot is not None, "--days 0": not arguments.days}
+    others["--growth with several factors"] = {
+        **table,
+        "--miss-at-most with several shares": len(arguments.miss_at_most or ()) > 1,
+    }
+    others["--miss-at-most with several shares"] = table
     if arguments.week and not arguments.schedule:
         raise FleetgymError("--week is of --schedule; give both, or leave it out")
     for name, is_given in others.get(one or "", {}).items():
@@ -77,18 +94,20 @@ def _check(arguments: argparse.Namespace, growth: list[float]) -> None:
             raise FleetgymError(f"{one} goes without {name}; leave one of them away")
 
 
-def _limits(arguments: argparse.Namespace) -> Any:
+def _limits(arguments: argparse.Namespace, most: float | None = None) -> Any:
     from fleetgym.capacity.choice import Limits
 
+    if most is None and arguments.miss_at_most:
+        most = arguments.miss_at_most[0]
     given = Limits(
-        miss_at_most=arguments.miss_at_most,
+        miss_at_most=most,
         spot_share_at_most=arguments.spot_share_at_most,
         on_demand_base=arguments.on_demand_base or 0,
     )
     return None if given == Limits() else given
 
 
-def _found(arguments: argparse.Namespace, instance: Instance, running: np.ndarray | None) -> Any:
+def _found(arguments: argparse.Namespace, instance: Instance, running: np.ndarray | None, limits: Any) -> Any:
     from fleetgym.capacity.risk import plan_with_risk
 
     return plan_with_risk(
@@ -97,7 +116,7 @@ def _found(arguments: argparse.Namespace, instance: Instance, running: np.ndarra
         margin=arguments.margin,
         days=arguments.days,
         seed=arguments.seed,
-        limits=_limits(arguments),
+        limits=limits,
         running=running,
         progress=ProgressBar,
     )
@@ -112,7 +131,7 @@ def _plan(
     from fleetgym.cli.plan_plot import plot_plan
     from fleetgym.cli.plan_report import describe_plan, risky_facts
 
-    found = _found(arguments, instance, running)
+    found = _found(arguments, instance, running, _limits(arguments))
     facts = risky_facts(instance, found, arguments.agent, running)
     if found.risk is not None and not found.plays:
         fleet, days = found.plan.fleet, min(_COMPARED_DAYS, arguments.days)
@@ -132,15 +151,28 @@ def _plan(
 
 
 def _sweep(
-    arguments: argparse.Namespace, growth: list[float], instances: list[Instance], running: np.ndarray | None
+    arguments: argparse.Namespace,
+    over: str,
+    cases: list[tuple[float, Instance, Any]],
+    running: np.ndarray | None,
 ) -> tuple[dict[str, Any], str]:
-    from fleetgym.cli.plan_report import describe_growth, risky_facts
+    """Plan for several values of `over`, each with its instance and limits; values that no plan keeps are left out."""
+    from fleetgym.cli.plan_report import describe_sweep, risky_facts
 
-    rows = [
-        {"growth": factor, **risky_facts(grown, _found(arguments, grown, running), arguments.agent, running)}
-        for factor, grown in zip(growth, instances, strict=True)
-    ]
-    return {"instance": instances[0].id, "growth": rows}, describe_growth(instances, rows)
+    rows, kept, notes = [], [], []
+    for value, instance, limits in cases:
+        try:
+            found = _found(arguments, instance, running, limits)
+        except FleetgymError as error:
+            if over == "growth":
+                raise
+            notes.append(str(error))
+            continue
+        rows.append({over: value, **risky_facts(instance, found, arguments.agent, running)})
+        kept.append(instance)
+    if not rows:
+        raise FleetgymError(notes[-1])
+    return {"instance": cases[0][1].id, over: rows}, describe_sweep(kept, rows, over, notes)
 
 
 def _schedule(arguments: argparse.Namespace, instance: Instance) -> tuple[dict[str, Any], str]:

@@ -7,7 +7,7 @@ import inspect
 from typing import Any
 
 from fleetgym.cli.options import AddVerb, add_number, add_own_files, add_seed
-from fleetgym.cli.words import names, numbers, of
+from fleetgym.cli.words import by_name, names, numbers, of
 from fleetgym.files import quantities as q
 from fleetgym.files.errors import FleetgymError
 
@@ -125,6 +125,57 @@ def add(verb: AddVerb) -> None:
         metavar="GIB",
         help="most that the file may unpack to",
     )
+
+
+#: Options of `plan` that describe a demand without a trace; the first three, and models, have to be given.
+_TARGET = ("rate", "input", "output", "profile", "models", "gpus", "prices", "slo")
+
+
+def add_target(p: argparse.ArgumentParser) -> None:
+    """Declare the options of a demand that is stated instead of a trace."""
+    p.add_argument("--rate", type=by_name, metavar="chat=20,..", help="mean requests/s by workload")
+    p.add_argument("--input", type=by_name, metavar="1200", help="with --rate: input tokens, or chat=1200,..")
+    p.add_argument("--output", type=by_name, metavar="250", help="with --rate: output tokens, or chat=250,..")
+    p.add_argument(
+        "--profile", choices=("flat", "office"), help="with --rate: course of a day (default: flat)"
+    )
+    p.add_argument("--models", type=names, metavar="A,B", help="with --rate: candidate models")
+    p.add_argument("--gpus", type=names, metavar="A,B", help="with --rate: GPU types")
+    p.add_argument("--prices", metavar="FILE", help="with --rate: price list, as of import-trace")
+    p.add_argument("--slo", metavar="ttft=1s,..", help="with --rate: as of import-trace")
+
+
+def target(arguments: argparse.Namespace) -> Any:
+    """Return the instance of a stated demand; None where `plan` is given an instance.
+
+    Raises
+    ------
+    FleetgymError
+        For what is missing, or has no effect.
+    """
+    options = {name: getattr(arguments, name) for name in _TARGET if getattr(arguments, name) is not None}
+    if arguments.rate is None or arguments.instance is not None:
+        if arguments.instance is None:
+            raise FleetgymError(
+                "expected an instance, or a demand: --rate chat=20 --input 1200 --output 250 ..."
+            )
+        if options:
+            name = next(iter(options))
+            raise FleetgymError(
+                f"--{name} is of a demand without a trace (--rate); an instance has its own: import the trace again"
+            )
+        return None
+    from fleetgym.capacity.traces.target import target_instance
+
+    if "*" in arguments.rate:
+        raise FleetgymError("--rate: expected a name for every workload, as in chat=20")
+    missing = [f"--{name}" for name in ("input", "output", "models") if name not in options]
+    if "prices" not in options and "gpus" not in options:
+        missing.append("--prices (or --gpus, at the catalogue's prices)")
+    if missing:
+        raise FleetgymError(f"a demand without a trace needs {', '.join(missing)}")
+    rates, lengths = options.pop("rate"), (options.pop("input"), options.pop("output"))
+    return target_instance(rates, *lengths, scenarios=0, **options)
 
 
 def given(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -77,6 +77,17 @@ def share(text: str) -> float:
         ) from None
 
 
+def shares(text: str) -> list[float]:
+    """Return shares that stand between commas.
+
+    Examples
+    --------
+    >>> shares("1%"), shares("0.5%,0.01")
+    ([0.01], [0.005, 0.01])
+    """
+    return [share(part.strip()) for part in text.split(",")]
+
+
 def growth(text: str) -> list[float]:
     """Return factors of demand that stand between commas.
 
@@ -109,6 +120,26 @@ def prices(text: str) -> dict[str, float]:
             name = ""
         if not name:
             raise argparse.ArgumentTypeError(f"expected GPU=USD, such as h100=2.10,l40s=0.90; got {text!r}")
+    return found
+
+
+def by_name(text: str) -> dict[str, float]:
+    """Return numbers above 0 by name; a single one without a name is of all, ``*``.
+
+    Examples
+    --------
+    >>> by_name("chat=20,code=3.5"), by_name("250")
+    ({'chat': 20.0, 'code': 3.5}, {'*': 250.0})
+    """
+    found = {}
+    for part in text.split(","):
+        name, equals, value = (piece.strip() for piece in part.rpartition("="))
+        try:
+            found[name if equals else "*"] = Number(1e-6, 1e9).parse(value)
+        except DataError:
+            name = equals = ""
+        if (equals and not name) or not found:
+            raise argparse.ArgumentTypeError(f"expected NAME=NUMBER, such as chat=20,code=5; got {text!r}")
     return found
 
 

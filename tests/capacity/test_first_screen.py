@@ -16,6 +16,7 @@ from fleetgym.capacity.queued import late_without_shedding
 from fleetgym.capacity.risk import RISK_STREAM, generated_days
 from fleetgym.capacity.traces import import_trace
 from fleetgym.capacity.traces.prices import Offer
+from fleetgym.capacity.traces.target import target_instance
 from fleetgym.cli.parser import main
 from fleetgym.model.instance import Instance
 
@@ -113,6 +114,73 @@ def test_a_queue_makes_more_late_than_is_turned_away(tmp_path: Path) -> None:
     assert late == pytest.approx(waits / total, abs=0.01)
 
 
+WISH = ["--rate", "chat=3,code=1", "--input", "chat=600,*=900", "--output", "200"]
+CANDIDATES = ["--models", "Llama-3.1-8B", "--gpus", "L40S"]
+
+
+def test_a_target_rate_needs_no_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rates and lengths are as stated, the day is flat unless a profile is named, and the screen says so."""
+    asked = {"models": ["Llama-3.1-8B"], "gpus": ["L40S"], "scenarios": 0}
+    rates = {"chat": 3.0, "code": 1.0}
+    flat = target_instance(rates, {"chat": 600, "*": 900}, {"*": 200}, **asked)
+    assert [w.id for w in flat.workloads] == ["chat", "code"]
+    assert [w.rate_rps for w in flat.workloads] == pytest.approx([3.0, 1.0], rel=0.02)
+    assert [(w.input_tokens, w.output_tokens) for w in flat.workloads] == [(600.0, 200.0), (900.0, 200.0)]
+    hours = flat.history.rate_rps.reshape(24, 12, 2).mean(axis=1).sum(axis=1)
+    assert np.abs(hours / 4.0 - 1.0).max() < 0.06
+    office = target_instance(rates, {"*": 600}, {"*": 200}, profile="office", **asked)
+    hours = office.history.rate_rps.reshape(24, 12, 2).mean(axis=1).sum(axis=1)
+    assert hours[12] > 7.0 > 0.5 > hours[0]
+    assert main(["plan", *WISH, *CANDIDATES, "--days", "3"]) == 0
+    assert "target rates, no trace: chat 3/s of 600 + 200 tokens" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], "expected an instance, or a demand"),
+        ([*WISH, "--gpus", "L40S"], "needs --models"),
+        ([*WISH, "--models", "Llama-3.1-8B"], "needs --prices"),
+        (["--rate", "3", "--input", "9", "--output", "9", *CANDIDATES], "a name for every workload"),
+        (["--rate", "a=3", "--input", "b=9", "--output", "9", *CANDIDATES], "no rate is given of 'b'"),
+        (["--rate", "a=3,b=1", "--input", "a=9", "--output", "9", *CANDIDATES], "tokens of 'b' are missing"),
+        (["fleet-v0/toy/drop", "--slo", "ttft=1"], "import the trace again"),
+        (["fleet-v0/toy/drop", "--rate", "a=1"], "import the trace again"),
+        (["fleet-v0/toy/drop", "--miss-at-most", "1%,2%", "--schedule"], "leave one of them away"),
+    ],
+)
+def test_what_is_missing_is_asked_for(
+    words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is guessed, and nothing given is without effect."""
+    assert main(["plan", *words]) == 2
+    assert expected in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_curve_and_a_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Fewer misses cost no less; what no plan keeps is said; a budget holds for the fleet that is bought."""
+    instance = imported(
+        tmp_path,
+        Offer(gpu="H100", usd_per_gpu_h=3.0, max_gpus=8),
+        Offer(gpu="H100", usd_per_gpu_h=1.0, market="spot", max_gpus=8),
+    )
+    path = str(tmp_path / "day.json")
+    (tmp_path / "day.json").write_text(json.dumps(instance.to_dict()))
+    plan = ["plan", path, "--agent", "gh", "--days", "3"]
+    assert main([*plan, "--miss-at-most", "0%,2%,30%", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["miss_at_most"]
+    assert [row["miss_at_most"] for row in rows][-2:] == [0.02, 0.3]
+    costs = [row["choice"]["best_of_kinds"] for row in rows]
+    assert len(costs) >= 2
+    assert rows[-2]["choice"]["miss_share"] <= 0.02
+    assert main([*plan, "--miss-at-most", "2%,30%"]) == 0
+    assert "at most" in capsys.readouterr().out
+    assert main([*plan, "--budget", "5", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert sum(pool["usd_per_h"] for pool in facts["gpus"].values()) <= 5.0 + 1e-9
+    assert facts["fleet"]
+
+
 def _capacity(instance: Instance, fleet: np.ndarray):  # type: ignore[no-untyped-def]
     """Return requests/s that a fleet serves of a window's mixture, from what it leaves unserved when flooded."""
     import dataclasses
@@ -125,7 +193,7 @@ def _capacity(instance: Instance, fleet: np.ndarray):  # type: ignore[no-untyped
 
     def capacity(day, t: int) -> float:  # type: ignore[no-untyped-def]
         flood = dataclasses.replace(Conditions.of(day, t), rate_rps=np.array([1000.0]))
-        return float(1000.0 * (1.0 - model.operate(fleet, flood, router)[1][0]))
+        return float(1000.0 * (1.0 - model.operate(fleet, flood, router)[1][0])) / 0.95  # all of the replicas
 
     return capacity
 

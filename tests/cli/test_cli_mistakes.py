@@ -125,7 +125,7 @@ MISTAKES = [
     (("plan", "trace.csv"), "`fleetgym import-trace trace.csv`"),
     (("compare", "hold", "--suite", "trace.csv"), "`fleetgym import-trace trace.csv`"),
     (("bks", "show", "mine.json"), "--relative-to best-in-run"),
-    (("import-trace", "."), "expected a file"),
+    (("import-trace", "."), "needs at least 2 whole windows"),  # a folder is a trace
     (("import-trace", "trace.csv", "--edges", "a"), "with commas between"),
     (("import-trace", ""), "No such file or directory: ''"),
     (("plan", TOY, "--margin", "30%"), "0.3 for 30 % more"),
