@@ -17,7 +17,7 @@ from sample_agents import WINDOW, agent
 from fleetgym.evaluation.isolation.agent_process import Limits
 from fleetgym.evaluation.jobs import Job, close_agents, play_actions, run_job
 from fleetgym.evaluation.results import Results
-from fleetgym.evaluation.run import evaluate
+from fleetgym.evaluation.run import evaluate, make_jobs, play_jobs
 from fleetgym.files.errors import FleetgymError
 
 TOY = "fleet-v0/toy/startup"
@@ -40,10 +40,10 @@ FAILURES = [
 
 @pytest.fixture(scope="module")
 def run() -> Results:
-    """One run with every bad agent, and good ones before, between and after."""
+    """One run with every bad agent, and good ones before, between and after; all are known to be made."""
     names = [agent(name) for name, _, _ in FAILURES]
     names = [agent("Good"), *names[:5], agent("Dice"), *names[5:], agent("make_good")]
-    return evaluate(names, TOY, limits=Limits(act_wall_s=2.0, memory_gb=8.0))
+    return play_jobs(make_jobs(names, TOY), TOY, limits=Limits(act_wall_s=2.0, memory_gb=8.0))
 
 
 @pytest.mark.parametrize(("name", "kind", "message"), FAILURES)
