@@ -310,16 +310,6 @@ def test_a_window_without_demand_needs_no_fleet():
     assert CoralPlanner().plan(idle).fleet.sum() == 0
 
 
-def test_planner_names_what_is_wrong():
-    """Unknown methods and shares out of range are refused."""
-    with pytest.raises(FleetgymError, match="one of coral, homo, cauchy"):
-        CoralPlanner("helix")
-    with pytest.raises(FleetgymError, match="utilization"):
-        CoralPlanner(utilization=1.5)
-    with pytest.raises(FleetgymError, match="interval_windows"):
-        CoralPlanner(interval_windows=0)
-
-
 @pytest.mark.parametrize(
     ("changes", "what"),
     [

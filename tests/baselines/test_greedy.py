@@ -277,16 +277,6 @@ def test_orderings() -> None:
         ordering(snapshot, "size-desc")
 
 
-def test_bad_arguments_name_the_valid_ones() -> None:
-    """An unknown SLO rule lists the known ones; limits may not be negative."""
-    with pytest.raises(FleetgymError, match="served-mean"):
-        GreedyHeuristic(slo="median")
-    with pytest.raises(FleetgymError, match="coverage_budget_share"):
-        AdaptiveGreedyHeuristic(coverage_budget_share=-1)
-    with pytest.raises(FleetgymError, match="storage_usd_per_h"):
-        GreedyHeuristic(storage_usd_per_h=float("nan"))
-
-
 def test_random_starts_follow_remark_1() -> None:
     """R = 20, 10, 5, 3 as the number of candidates passes 500, 2,000 and 5,000."""
     sizes = (500, 501, 2000, 2001, 5000, 5001)

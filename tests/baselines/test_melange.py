@@ -231,13 +231,6 @@ def test_same_snapshot_same_plan() -> None:
     np.testing.assert_array_equal(one.fleet, two.fleet)
 
 
-@pytest.mark.parametrize("arguments", [{"slice_factor": 0}, {"utilization": 0.0}])
-def test_bad_arguments(arguments: dict) -> None:
-    """An argument that means nothing is named, with what would be valid."""
-    with pytest.raises(FleetgymError, match=f"{next(iter(arguments))} is .*expected"):
-        MelangePlanner(**arguments)
-
-
 def test_bad_workloads() -> None:
     """Shapes that do not fit, and unknown GPU types, are named."""
     with pytest.raises(FleetgymError, match="throughput_rps has shape"):

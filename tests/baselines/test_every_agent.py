@@ -1,4 +1,4 @@
-"""Every agent plays random instances with drops, and plays them alike."""
+"""Every agent plays random instances with drops, plays them alike, and names arguments that mean nothing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from test_agents import play
 from toys import random_instance, random_scenario
 
 from fleetgym.agents.registry import make_agent
+from fleetgym.files.errors import FleetgymError
 
 #: How agents are made, with settings that search little, and how many instances they play.
 AGENTS = {
@@ -30,3 +31,20 @@ def test_any_instance(name: str, seed: int) -> None:
     used = make_agent(name)
     play(used, instance, scenario, seed + 1)
     assert play(used, instance, scenario, seed) == play(make_agent(name), instance, scenario, seed)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("gh(slo='median')", "gh(storage_usd_per_h=-1)", "agh(coverage_budget_share=-1)"),
+        *("coral(method='helix')", "coral(utilization=1.5)", "coral(interval_windows=0)"),
+        *("jiang(objective='fast')", "jiang(search='luck')", "jiang(utilization=1.5)"),
+        *("melange(slice_factor=0)", "melange(utilization=0.0)", "cem(generations=0)"),
+        *("milp(slo='soft')", "milp(kv='none')", "milp(formulation='loose')", "milp(gap=-1.0)"),
+        "milp(switch_weight=-1.0)",
+    ],
+)
+def test_bad_arguments(name: str) -> None:
+    """An argument that means nothing is named, with what would be valid."""
+    with pytest.raises(FleetgymError, match=f"{name.partition('(')[2].partition('=')[0]} is .*expected"):
+        make_agent(name)
