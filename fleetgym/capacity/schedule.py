@@ -25,6 +25,8 @@ from fleetgym.model.scenario import Scenario
 #: What is tried for a planner that plans anew every hour: shares planned without spot, and margins.
 BASE_SHARES = (1.0, 0.75, 0.5, 0.0)
 MARGINS = (0.1, 0.3, 0.6)
+#: And more, if a limit on misses is asked for.
+LIMITED_MARGINS = (*MARGINS, 1.0, 1.6)
 WEEK = 7
 _TRIED_DAYS = 3
 _MEAN_OF = 50  # generated days
@@ -135,6 +137,7 @@ def make_schedule(
     days: int = 100,
     seed: int = 0,
     week: bool = False,
+    miss_at_most: float | None = None,
     progress: Callable[[str], Progress] | None = None,
 ) -> Schedule:
     """Let an agent play the mean day or the last week, and return what it holds by hour.
@@ -153,6 +156,8 @@ def make_schedule(
         Generated days for the risk; 0 for none.
     seed : int
         Of the days.
+    miss_at_most : float, optional
+        Share of the requests that a planner's hourly plans may miss, on the days on which its margin is chosen.
     week : bool
         Play the last seven days of the history instead of the mean day, each from the fleet that the day before left.
     progress : callable, optional
@@ -176,7 +181,9 @@ def make_schedule(
     played = last_week(instance) if week else None
     share = margin = None
     if isinstance(made, Static):
-        made, share, margin = _best_hourly(instance, planner, seed, bar("choosing a margin"))
+        made, share, margin = _best_hourly(instance, planner, seed, bar("choosing a margin"), miss_at_most)
+    elif miss_at_most is not None:
+        raise FleetgymError(f"{agent!r} plans by rules of its own, which know no limit on misses")
     fleet = planner.plan(window_to_plan(View(instance), margin or 0.0)).fleet
     gpus = best_commitment(instance, made, fleet, seed, bar("choosing a commitment"))
     paid = committed(instance, gpus)
@@ -208,20 +215,36 @@ def hourly_cost_usd(
 
 
 def _best_hourly(
-    instance: Instance, planner: Planner, seed: int, progress: Progress | None
+    instance: Instance,
+    planner: Planner,
+    seed: int,
+    progress: Progress | None,
+    miss_at_most: float | None = None,
 ) -> tuple[Agent, float, float]:
-    """Return the agent that plans every hour whose days cost least, its share without spot and its margin."""
+    """Return the agent that plans every hour whose days cost least, its share without spot and its margin.
+
+    Raises
+    ------
+    FleetgymError
+        If none misses as little as is asked for.
+    """
     every = max(1, round(3600.0 / instance.window_s))
     shares = BASE_SHARES if spot_pools(instance).any() else BASE_SHARES[:1]
-    options = list(itertools.product(shares, MARGINS))
+    options = list(itertools.product(shares, MARGINS if miss_at_most is None else LIMITED_MARGINS))
     found = []
     for done, (share, margin) in enumerate(options, start=1):
         agent = Rolling(Split(planner, share), every=every, forecaster="belief", margin=margin)
         risk = agent_risk(instance, agent, days=_TRIED_DAYS, seed=seed + 1_000_003)
-        found.append((float(risk.cost_usd.mean()), done, agent, share, margin))
+        over = 0.0 if miss_at_most is None else max(0.0, float(risk.miss_share.mean()) - miss_at_most)
+        found.append((over, float(risk.cost_usd.mean()), done, agent, share, margin))
         if progress is not None:
             progress(done, len(options))
-    _, _, agent, share, margin = min(found, key=lambda option: option[:2])
+    over, _, _, agent, share, margin = min(found, key=lambda option: option[:3])
+    if over > 0.0:
+        raise FleetgymError(
+            f"no hourly plan that was tried misses at most {100 * (miss_at_most or 0.0):g} % of the requests: the best "
+            f"misses {100 * over:.2f} % more; loosen the limit, raise caps, or hold a fleet (without --schedule)"
+        )
     return agent, share, margin
 
 

@@ -76,7 +76,10 @@ def _check(arguments: argparse.Namespace, growth: list[float]) -> None:
         "--schedule": {
             "--margin": arguments.margin is not None,
             "--running": arguments.running is not None,
-            "--miss-at-most, --spot-share-at-most and --on-demand-base": _limits(arguments) is not None,
+            "--miss-at-most with several shares": len(arguments.miss_at_most or ()) > 1,
+            "--spot-share-at-most and --on-demand-base": bool(
+                arguments.spot_share_at_most is not None or arguments.on_demand_base
+            ),
             "--growth with several factors": len(growth) > 1,
             "--details": arguments.details,
         },
@@ -185,6 +188,7 @@ def _schedule(arguments: argparse.Namespace, instance: Instance) -> tuple[dict[s
         days=arguments.days,
         seed=arguments.seed,
         week=arguments.week,
+        miss_at_most=arguments.miss_at_most[0] if arguments.miss_at_most else None,
         progress=ProgressBar,
     )
     facts = schedule_facts(instance, made)

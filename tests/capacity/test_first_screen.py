@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -14,11 +15,13 @@ from fleetgym.capacity.choice import BASE, SPOT, choose, spot_pools
 from fleetgym.capacity.held import UNSERVED, HeldFleets
 from fleetgym.capacity.queued import late_without_shedding
 from fleetgym.capacity.risk import RISK_STREAM, generated_days
+from fleetgym.capacity.schedule import make_schedule
 from fleetgym.capacity.traces import import_trace
 from fleetgym.capacity.traces.prices import Offer
 from fleetgym.capacity.traces.target import target_instance
 from fleetgym.cli.parser import main
 from fleetgym.model.instance import Instance
+from fleetgym.model.library import load_instance
 
 YEAR = Offer(gpu="H100", usd_per_gpu_h=1.9, market="reserved", region="a", term_days=365, max_gpus=2)
 
@@ -183,8 +186,6 @@ def test_a_curve_and_a_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 def _capacity(instance: Instance, fleet: np.ndarray):  # type: ignore[no-untyped-def]
     """Return requests/s that a fleet serves of a window's mixture, from what it leaves unserved when flooded."""
-    import dataclasses
-
     from fleetgym.model.conditions import Conditions
     from fleetgym.model.window import window_model
 
@@ -206,3 +207,35 @@ def test_penalties_do_not_grow_with_the_number_of_workloads(tmp_path: Path, buck
         made = imported(tmp_path, Offer(gpu="H100", usd_per_gpu_h=3.0), by="length", buckets=count, scale=0.5)
         costs.append(sum(w.rate_rps * w.unserved_usd for w in made.workloads))
     assert costs[1] == pytest.approx(costs[0], rel=0.1)
+
+
+def test_schedules_of_reserved_gpus_keep_a_limit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commitments are within caps, a limit costs no less margin, and one that nothing keeps is refused."""
+    monkeypatch.setattr("fleetgym.capacity.risk.COMMITTED_SHARES", (0.5, 1.0))
+    plan = ["plan", str(tmp_path / "day.json"), "--agent", "gh", "--days", "2", "--schedule", "--json"]
+    instance = imported(tmp_path, YEAR, Offer(gpu="H100", usd_per_gpu_h=3.0, max_gpus=8))
+    (tmp_path / "day.json").write_text(json.dumps(instance.to_dict()))
+    margins = []
+    for most in ([], ["--miss-at-most", "1%"]):
+        assert main([*plan, *most]) == 0
+        facts = json.loads(capsys.readouterr().out)
+        margins.append(facts["margin"])
+        assert all(pool["committed_gpus"] <= 2 for pool in facts["pools"].values())
+    assert margins[1] >= margins[0]
+    few = imported(tmp_path, dataclasses.replace(YEAR, max_gpus=1))
+    (tmp_path / "day.json").write_text(json.dumps(few.to_dict()))
+    assert main([*plan, "--miss-at-most", "0.1%"]) == 2
+    assert "no hourly plan that was tried misses at most 0.1 %" in capsys.readouterr().err
+
+
+def test_a_week_with_reserved_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The days of the history are played with what is committed, and no more of it."""
+    monkeypatch.setattr("fleetgym.capacity.risk.COMMITTED_SHARES", (0.5,))
+    monkeypatch.setattr("fleetgym.capacity.schedule.LIMITED_MARGINS", (0.3,))
+    instance = load_instance("fleet-v0/dev/ou-s-001")
+    pools = [dataclasses.replace(p, market="reserved") if g == 0 else p for g, p in enumerate(instance.pools)]
+    made = make_schedule(instance.replace(pools=pools), "gh", days=0, week=True, miss_at_most=0.5)
+    assert made.days == 7
+    assert (made.gpus[:, 0] <= made.committed_gpus[0]).all()
