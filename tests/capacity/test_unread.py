@@ -89,6 +89,17 @@ def test_requests_that_were_turned_away_are_told_apart(tmp_path: Path) -> None:
     assert sum("because they failed" in note and ": 100 (" in note for note in found.notes) == 1
 
 
+@pytest.mark.parametrize(("status", "told"), [("200", True), ("500", False), ("", False)])
+def test_streams_without_usage_are_demand(tmp_path: Path, status: str, told: bool) -> None:
+    """Requests that went well and whose tokens are not told are told apart from failed ones."""
+    path = tmp_path / "trace.csv"
+    rows = [f"{2.0 * k},100,20,200" if k % 3 else f"{2.0 * k},100,,{status}" for k in range(600)]
+    path.write_text("\n".join(["time,input_tokens,output_tokens,status", *rows]))
+    found = import_trace(path, **OPTIONS)
+    assert found.statistics.requests == 400
+    assert any("demand that is not planned for. Have them logged" in note for note in found.notes) == told
+
+
 def test_a_column_that_names_models_is_asked_about(tmp_path: Path) -> None:
     """Whatever it is called; a column of other words is not."""
     head, row = "time,input_tokens,output_tokens,engine", "{t},100,20,meta-llama/Llama-3.1-70B-Instruct"

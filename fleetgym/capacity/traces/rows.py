@@ -171,12 +171,14 @@ class Parser:
         for name, values in columns.items():
             rows[name] = values
         empty = count == 0 if self.has_totals else np.zeros(len(time_ns), dtype=bool)
+        untold = ~failed & ~others & ~answered & self._is_missing("output") & self._has_status(len(time_ns))
         return rows, {
             "no call": others & ~empty,
             "turned away": turned_away & ~others & ~empty,
             "failed": failed & ~turned_away & ~others & ~empty,
             "answered": answered & ~failed & ~others & ~empty,
-            "without output": ~failed & ~others & ~answered & (tokens_out == 0) & ~empty,
+            "without usage": untold & ~empty,
+            "without output": ~failed & ~others & ~answered & ~untold & (tokens_out == 0) & ~empty,
             "": empty,
         }
 
@@ -217,6 +219,12 @@ class Parser:
         if "error" in self.layout.columns:
             failed |= self._by_value("error", lambda text: text not in (*_MISSING, "false", "0", "{}"))
         return failed
+
+    def _has_status(self, size: int) -> np.ndarray:
+        """Return which rows say of themselves how they went."""
+        if "status" not in self.layout.columns:
+            return np.zeros(size, dtype=bool)
+        return self._by_value("status", lambda text: text not in _MISSING)
 
     def _turned_away(self, size: int) -> np.ndarray:
         """Return which rows say that there were too many requests."""
