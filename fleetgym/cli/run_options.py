@@ -132,7 +132,11 @@ def fitting(arguments: argparse.Namespace, jobs: list[Job]) -> list[Job]:
 
     instances, found = list(dict.fromkeys(job.instance for job in jobs)), dict[str, str]()
     for agent in () if arguments.official else agents(arguments):
-        own = fit_of(agent, instances).misfits
+        fit = fit_of(agent, instances)
+        own = fit.misfits
+        new = [each for each in instances if each not in (*own, *fit.trained_on)]
+        if fit.trained_on and new:
+            note(f"{agent} was not trained on {len(new)} of {len(instances)} instances, such as {new[0]}")
         if own:
             first, why = next(iter(own.items()))
             told = f"{agent} does not play {len(own)} of {len(instances)} instances, such as {first}: {why}"

@@ -166,7 +166,9 @@ def test_compare_leaves_out_what_does_not_fit(tmp_path: Path, capsys: pytest.Cap
     name, suite, out = f"{path}:agent", ["fleet-v0/toy/two-pools", INSTANCE], tmp_path / "out.jsonl"
     assert set(fit_of(name, suite).misfits) == {INSTANCE}
     assert main(["compare", name, "margin", "--suite", *suite, "--out", str(out)]) == 0
-    assert f"left out: {name} does not play 1 of 2 instances, such as {INSTANCE}" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert f"left out: {name} does not play 1 of 2 instances, such as {INSTANCE}" in told
+    assert f"{name} was not trained on 1 of 2 instances, such as {suite[0]}" in told
     played = fleetgym.read_results(out)
     assert {episode.instance for episode in played.episodes} == {suite[0]}
     costs = {agent: [e.cost_usd for e in played.episodes if e.agent == agent] for agent in played.agents}
