@@ -64,12 +64,13 @@ bench: .venv/ready-dev  ## Measure the kernels against their peers, as ratios wi
 	$(MAKE) verify-all
 
 # What `make pages` writes. docs/results.md needs runs that are not in the repository.
-PAGES := docs/bounds.md docs/environments docs/families.md docs/fleet-v2.md instances/fleet-v1/croissant.json instances/fleet-v2/croissant.json docs/reproduce-fleet-sim.md docs/reproduce-jiang.md docs/reproduce-coral.md docs/reproduce-fastllm.md leaderboard/tuning/README.md instances/schema
+PAGES := docs/bounds.md docs/environments docs/families.md docs/fleet-v2.md docs/referee.md instances/fleet-v1/croissant.json instances/fleet-v2/croissant.json docs/reproduce-fleet-sim.md docs/reproduce-jiang.md docs/reproduce-coral.md docs/reproduce-fastllm.md leaderboard/tuning/README.md instances/schema
 
 pages: .venv/ready-dev  ## Write every page and schema anew that tools make from stored data (two CPU minutes)
 	$(BIN)/python -m tools.build_env_docs
 	$(BIN)/python -m tools.bound_agents --page
 	$(BIN)/python -m tools.family_pages
+	$(BIN)/python -m tools.check_referee
 	$(BIN)/python -m tools.demand_statistics --page docs/fleet-v2.md
 	$(BIN)/python -m tools.croissant
 	$(BIN)/python -m tools.tune_agents

@@ -135,12 +135,12 @@ def test_a_lone_request_takes_what_the_table_says() -> None:
     """Time to the first token and to the last, without company: the simulator reads the table as it was meant."""
     options = RooflineOptions(coefficients=2)
     table = referee.roofline_table(EIGHT, options, 400_000.0)
-    engine = referee._Engine(1, 6_000, 64, table)
+    engine = referee.Engine(1, 6_000, 64, table)
     at = np.arange(20.0) * 30.0
     prompt, output = np.linspace(100.0, 6_000.0, 20).round(), np.full(20, 50.0)
     ones = np.zeros(20, dtype=int)
-    drawn = referee._Requests(at, (at // 300.0).astype(int), ones, ones, prompt, output)
-    ttft, delay = referee._run(engine, drawn, np.ones(20, dtype=bool), np.array([1, 1]), 300.0)
+    drawn = referee.Requests(at, (at // 300.0).astype(int), ones, ones, prompt, output)
+    ttft, delay = referee.run(engine, drawn, np.ones(20, dtype=bool), np.array([1, 1]), 300.0)
     step = roofline.step_time(EIGHT, options, 1)
     first = step.first_base_s + step.first_token_s * prompt + step.first_attention_s * prompt**2
     np.testing.assert_allclose(ttft, first, rtol=0.02)

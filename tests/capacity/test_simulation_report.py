@@ -12,7 +12,7 @@ import toys
 import fleetgym
 from fleetgym.capacity.simulation.window import (
     PlayedWindow,
-    _terms_usd,
+    replaced_terms,
     check_window,
     held_windows,
     played_windows,
@@ -95,7 +95,7 @@ def test_without_waits_the_cost_is_the_environments(name: str) -> None:
     """With the closed form's late requests and no wait in the delay, every cost term is the same."""
     for window in played_windows(name, "agh", 0, [0, 50]):
         late = window.result.miss_share - window.result.unserved_share
-        terms = _terms_usd(window, late, np.zeros(len(late)))
+        terms = replaced_terms(window, late, np.zeros(len(late)))
         np.testing.assert_allclose(terms, window.result.terms_usd, rtol=1e-9, atol=1e-9)
 
 

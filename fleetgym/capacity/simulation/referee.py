@@ -35,7 +35,7 @@ from fleetgym.scoring.statistics import Estimate, looks, ratio
 VERSION = "1.6.1"  # of ai-dynamo-runtime
 WARMUP = 3  # windows of an hour that are not counted
 _STREAM = 0x64796E61  # so that no other part of the library draws the same numbers
-_BLOCK = 64  # tokens
+BLOCK = 64  # tokens
 _PROMPT_BLOCK = 2**20  # tokens; no prefixes are shared, so one block of the trace holds any prompt
 _STEP = 1.06  # from one point of a table of times to the next
 _CACHED = 0.9  # a prompt takes less than this of its time: a prefix cache holds a part
@@ -184,7 +184,7 @@ def replay(
     """
     check_referee()
     instance, counted = played[0].instance, played[warmup:]
-    engines = {c: _Engine.of(instance, c, table) for c in _used(played)}
+    engines = {c: Engine.of(instance, c, table) for c in _used(played)}
     expected = sum(w.conditions.rate_rps * instance.window_s for w in counted)
     weights = np.array([w.conditions.rate_rps * instance.window_s for w in counted])
     unserved, predicted = (
@@ -250,7 +250,7 @@ def _used(played: Sequence[PlayedWindow]) -> list[int]:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Engine:
+class Engine:
     """One configuration as the simulator sees it: engines per replica, memory, times."""
 
     per_replica: int
@@ -259,9 +259,7 @@ class _Engine:
     table: StepTable
 
     @classmethod
-    def of(
-        cls, instance: Instance, c: int, table: Callable[[Deployment, float], StepTable] | None
-    ) -> _Engine:
+    def of(cls, instance: Instance, c: int, table: Callable[[Deployment, float], StepTable] | None) -> Engine:
         configuration, stated = instance.configurations[c], instance.stated
         deployment = deployment_of(instance, c)
         is_second = stated is not None and stated.coefficients == 2
@@ -279,7 +277,7 @@ class _Engine:
         )
         limit = None if stated is None else stated.engine_limit(configuration.id)
         made = (table or (lambda d, most: roofline_table(d, options, most)))(deployment, tokens)
-        return cls(several, max(1, int(tokens / _BLOCK)), limit or options.max_num_seqs, made)
+        return cls(several, max(1, int(tokens / BLOCK)), limit or options.max_num_seqs, made)
 
 
 def _check_uncached(instance: Instance, c: int, step: roofline.StepTime) -> None:
@@ -308,7 +306,7 @@ class _Round:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Requests:
+class Requests:
     """Requests in order of arrival, (n,) each."""
 
     arrival_s: np.ndarray
@@ -319,7 +317,7 @@ class _Requests:
     output: np.ndarray
 
 
-def _draw(played: Sequence[PlayedWindow], rng: np.random.Generator) -> _Requests:
+def _draw(played: Sequence[PlayedWindow], rng: np.random.Generator) -> Requests:
     instance, parts = played[0].instance, []
     laws = [_laws(instance, i) for i in range(instance.num_workloads)]
     for t, one in enumerate(played):
@@ -342,7 +340,7 @@ def _draw(played: Sequence[PlayedWindow], rng: np.random.Generator) -> _Requests
             )
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     order = np.argsort(columns[0], kind="stable")
-    return _Requests(*(column[order] for column in columns))
+    return Requests(*(column[order] for column in columns))
 
 
 def _laws(instance: Instance, i: int) -> tuple[LengthLaw, LengthLaw]:
@@ -366,7 +364,7 @@ def _lengths_cv2(instance: Instance, i: int) -> np.ndarray:
 
 
 def _replay(
-    played: Sequence[PlayedWindow], warmup: int, engines: dict[int, _Engine], rng: np.random.Generator
+    played: Sequence[PlayedWindow], warmup: int, engines: dict[int, Engine], rng: np.random.Generator
 ) -> _Round:
     instance, drawn = played[0].instance, _draw(played, rng)
     count = instance.num_workloads
@@ -376,7 +374,7 @@ def _replay(
         here = drawn.configuration == c
         if here.any():
             serving = np.array([w.result.serving[c] for w in played]) * engine.per_replica
-            ttft_s[here], delay_s[here] = _run(engine, drawn, here, serving, instance.window_s)
+            ttft_s[here], delay_s[here] = run(engine, drawn, here, serving, instance.window_s)
     counts = (drawn.window >= warmup) & (drawn.configuration >= 0)
     of = drawn.workload[counts]
     ttft, delay = ttft_s[counts], delay_s[counts]
@@ -390,8 +388,8 @@ def _replay(
     )
 
 
-def _run(
-    engine: _Engine, drawn: _Requests, here: np.ndarray, serving: np.ndarray, window_s: float
+def run(
+    engine: Engine, drawn: Requests, here: np.ndarray, serving: np.ndarray, window_s: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return time to first token and to the last of one pool's requests, (n,) each; infinite if never."""
     os.environ.setdefault("DYN_LOG", "error")  # it logs each replica that comes and goes
@@ -418,7 +416,7 @@ def _run(
         arguments = {
             "backend": "vllm",
             "num_gpu_blocks": engine.blocks,
-            "block_size": _BLOCK,
+            "block_size": BLOCK,
             "max_num_seqs": engine.max_num_seqs,
             "enable_prefix_caching": False,
             "timing_model": profile,

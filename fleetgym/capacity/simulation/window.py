@@ -325,11 +325,11 @@ def check_window(
         predicted=predicted,
         simulated=Estimate(mean, half),
         mean_wait_s=wait_s,
-        terms_usd=_terms_usd(played, np.nan_to_num(mean - unserved), wait_s),
+        terms_usd=replaced_terms(played, np.nan_to_num(mean - unserved), wait_s),
     )
 
 
-def _terms_usd(played: PlayedWindow, late: np.ndarray, wait_s: np.ndarray) -> np.ndarray:
+def replaced_terms(played: PlayedWindow, late: np.ndarray, wait_s: np.ndarray) -> np.ndarray:
     """Return the window's cost terms with other late shares, and with waits in the delays (model page, section 6)."""
     instance, s, routing = played.instance, played.snapshot, played.result.routing
     days = instance.window_s / 86400.0

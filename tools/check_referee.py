@@ -1,0 +1,460 @@
+"""Ask NVIDIA's simulator of engines about days and replicas; write ``docs/referee.md``.
+
+    python -m tools.check_referee --play     # the missing cells of docs/data/referee/cells.jsonl; resumes
+    python -m tools.check_referee            # the page from the cells, in seconds
+
+Playing needs ``ai-dynamo-runtime`` (the extra referee) and ``aiconfigurator-core`` 0.12.0, NVIDIA's tables of
+operators. A cell is a day of an agent, of which some windows are replayed, or the capacity of a replica.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.interpolate import RegularGridInterpolator
+from scipy.stats import kendalltau
+
+from fleetgym.capacity.simulation import referee
+from fleetgym.capacity.simulation.window import played_windows, replaced_terms
+from fleetgym.cli.process import run_program
+from fleetgym.families import engines
+from fleetgym.families.draft import fits, requests_of
+from fleetgym.families.generate import generate, stored_scenarios
+from fleetgym.files.documents import write_atomically
+from fleetgym.files.markdown import rewrite, table
+from fleetgym.hardware import catalog
+from fleetgym.hardware.configurations.homogeneous import deployment_of
+from fleetgym.hardware.performance import gpu_rates, roofline
+from fleetgym.hardware.performance.coefficients import Deployment
+from fleetgym.hardware.performance.roofline import RooflineOptions
+from fleetgym.kernels.queueing import wait_exceeds
+from fleetgym.model.instance_files import write_instance
+from fleetgym.runtime.programs import program
+
+PAGE = Path("docs/referee.md")
+CELLS = Path("docs/data/referee/cells.jsonl")
+AGENTS = ("lookahead", "descent", "margin", "agh-rolling", "queueing-rolling", "dynamo", "llm-d", "hold")
+#: Families of which agents are ranked, with times of version 2, and those of version 1 beside them.
+RANKED, OLD = ("ou-v2", "drop-v2", "tail-v2"), ("ou", "drop", "tail")
+#: The first window that is replayed of each of three days; it warms up, and the next one counts.
+FIRST = {1001: 96, 1002: 150, 1003: 216}
+WINDOWS = 2
+SYSTEMS = {
+    "L40S": "l40s",
+    "A100-80GB": "a100_sxm",
+    "H100": "h100_sxm",
+    "H200": "h200_sxm",
+    "B200": "b200_sxm",
+}
+MODELS = {
+    "Llama-3.1-8B": "meta-llama/Meta-Llama-3.1-8B",
+    "Llama-3.1-70B": "meta-llama/Meta-Llama-3.1-70B",
+    "Qwen3-32B": "Qwen/Qwen3-32B",
+}
+MODES = {"fp16": "bfloat16", "fp8": "fp8"}
+LIKE = {"A100-40GB": "A100-80GB"}
+REPLICAS = [("Llama-3.1-8B", p, n) for p in ("fp16", "fp8") for n in (1, 2)] + [
+    ("Qwen3-32B", "fp8", 2),
+    ("Llama-3.1-70B", "fp8", 4),
+    ("Llama-3.1-70B", "fp8", 8),
+]
+LATE = 0.01
+TTFT_S, PROMPTS = 4.0, 8.0  # the deadline, and how many mean prompts it leaves time for at least
+
+Cell = Mapping[str, Any]
+
+
+# -- times of measured operators
+
+
+def operator_table(
+    deployment: Deployment, most_tokens: float, overlap: float = 1.0
+) -> referee.StepTable | None:
+    """Return the times of NVIDIA's operators with what the host adds, or None where they were not measured.
+
+    In a pass with tokens, prompts take `overlap` of their time alone.
+    """
+    from aiconfigurator_core.sdk.engine import EngineHandle
+
+    gpu = LIKE.get(deployment.gpu.name, deployment.gpu.name)
+    mode = MODES.get(deployment.precision)
+    if (
+        gpu not in SYSTEMS
+        or deployment.model.name not in MODELS
+        or mode is None
+        or deployment.pipeline_parallel > 1
+    ):
+        return None
+    for engine in ("vllm", "trtllm", "sglang"):
+        try:
+            made = EngineHandle.compile(
+                MODELS[deployment.model.name],
+                SYSTEMS[gpu],
+                engine,
+                tp_size=deployment.tensor_parallel,
+                gemm_quant_mode=mode,
+                kvcache_quant_mode="bfloat16",
+                fmha_quant_mode="bfloat16",
+            )
+            return _tabulated(deployment, most_tokens, made, overlap)
+        except (ValueError, RuntimeError, KeyError) as error:  # the tables lack it
+            logging.info("%s %s: %s", deployment, engine, error)
+    return None
+
+
+def _tabulated(deployment: Deployment, most_tokens: float, made: Any, overlap: float) -> referee.StepTable:
+    host = gpu_rates.engine_times(deployment.model)
+    batch, lengths = 2.0 ** np.arange(9), np.geomspace(64.0, 32768.0, 10)
+    steps = [[made.predict_decode_latency(int(n), int(c)) / 1000.0 for c in lengths] for n in batch]
+    at = RegularGridInterpolator((np.log(batch), np.log(lengths)), np.array(steps))
+    held, context = referee.grid(1.0, most_tokens), referee.grid(1.0, 32768.0)
+    n = np.clip(held[:, None] / context, 1.0, batch[-1])
+    place = np.stack(np.broadcast_arrays(np.log(n), np.log(np.maximum(context, lengths[0]))), axis=-1)
+    prompt = np.geomspace(32.0, 32768.0, 11)
+    prompt_s = np.array([made.predict_prefill_latency(1, int(h)) for h in prompt]) / 1000.0
+    return referee.StepTable(
+        prompt_tokens=prompt,
+        prompt_s=overlap * prompt_s,
+        alone_s=prompt_s + host.first_s,
+        held_tokens=held,
+        context=context,
+        step_s=at(place) + host.layer_s * deployment.model.layers + host.sequence_s * n,
+    )
+
+
+# -- cells
+
+
+def capacity_cells(known: set[str]) -> Iterator[Cell]:
+    """Yield rates at which 1 % of a replica's requests are late: by formula, and replayed on two tables of times."""
+    token = fits()["tokens"]["azure_conv"]
+    lengths = np.array([token[k] for k in ("input_tokens", "output_tokens", "input_cv2", "output_cv2")])
+    for gpu in SYSTEMS:
+        for model, precision, degree in REPLICAS:
+            key = f"capacity {gpu} {model} {precision} TP{degree}"
+            deployment = Deployment(
+                model=catalog.model(model), gpu=catalog.gpu(gpu), precision=precision, tensor_parallel=degree
+            )
+            tokens = roofline.kv_capacity_gb(deployment) / gpu_rates.kv_gb_per_token(deployment)
+            if key in known or tokens < 20.0 * lengths[:2].sum():
+                continue
+            operators = operator_table(deployment, tokens)
+            if operators is None:
+                continue
+            options = RooflineOptions(coefficients=2)
+            at_once, formula, ttft_s = _formula(deployment, lengths, options, tokens)
+            if formula < 1e-6:  # 1 % of the prompts are late by their length alone
+                continue
+            both = (operators, referee.roofline_table(deployment, options, tokens))
+            found = [_replayed(times, int(tokens), at_once, lengths, formula, ttft_s) for times in both]
+            yield {
+                "cell": key, "kind": "capacity", "gpu": gpu, "model": model, "precision": precision,
+                "tp": degree, "at_once": at_once, "formula": formula, "operators": found[0], "roofline": found[1],
+            }  # fmt: skip
+
+
+def _formula(
+    deployment: Deployment, lengths: np.ndarray, options: RooflineOptions, tokens: float
+) -> tuple[int, float, float]:
+    """Return the requests at once of an engine that keeps 100 ms a token, its rate at 1 % late, and the deadline."""
+    requests = requests_of(lengths, 0.03, deployment.model.name, deployment.precision)
+    a, b = requests.input_tokens, requests.output_tokens
+    low, high = 1, min(256, int(tokens / (1.1 * (a + b / 2.0))))
+
+    def pair(n: int) -> Any:
+        return roofline.pair(deployment, requests, options, at_once=n)
+
+    def keeps(n: int) -> bool:
+        found = pair(n)
+        return (found.service_s.at(a, b) - found.prefill_s.at(a, b)) / b <= engines.TPOT_SLO_S
+
+    while high - low > 1 and not keeps(high):
+        middle = (low + high) // 2
+        low, high = (middle, high) if keeps(middle) else (low, middle)
+    n = high if keeps(high) else low
+    found, law = pair(n), engines.laws(lengths)[0]
+    service, prefill = found.service_s.at(a, b), found.prefill_s
+    ttft_s = max(TTFT_S, PROMPTS * prefill.at(a, b))
+    limit = (ttft_s - prefill.base) / (prefill.per_input_token * a)
+    own = float(law.survival(limit))
+    slack = ttft_s - prefill.base - prefill.per_input_token * a * float(law.mean_below(limit))
+    slowest, fastest = 0.0, n / service
+    for _ in range(40):
+        rate = 0.5 * (slowest + fastest)
+        late = own + (1.0 - own) * wait_exceeds(n, rate, service, found.service_cv2, 1.0, slack)
+        slowest, fastest = (rate, fastest) if late < LATE else (slowest, rate)
+    return n, slowest, ttft_s
+
+
+def _replayed(
+    times: referee.StepTable, tokens: int, at_once: int, lengths: np.ndarray, guess: float, ttft_s: float
+) -> float:
+    """Return the rate at which 1 % of the requests are late in the replay; the same requests, faster or slower."""
+    engine = referee.Engine(1, tokens // referee.BLOCK, at_once, times)
+    rng = np.random.default_rng(7)
+    count = 6000
+    gaps = rng.exponential(1.0, count)
+    prompt, output = (
+        np.maximum(1.0, np.round(mean * law.draw(rng, count)))
+        for mean, law in zip(lengths[:2], engines.laws(lengths), strict=True)
+    )
+
+    def late(rate: float) -> float:
+        at = np.cumsum(gaps) / rate
+        window = (at // 300.0).astype(int)
+        ones = np.zeros(count, dtype=int)
+        drawn = referee.Requests(at, window, ones, ones, prompt, output)
+        ttft, _ = referee.run(
+            engine, drawn, np.ones(count, dtype=bool), np.ones(window[-1] + 1, dtype=int), 300.0
+        )
+        return float((ttft[count // 6 :] > ttft_s).mean())
+
+    low, high = 0.2 * guess, 5.0 * guess
+    for _ in range(10):
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if late(middle) < LATE else (low, middle)
+    return (low * high) ** 0.5
+
+
+def day_cells(known: set[str], families: Sequence[str], agents: Sequence[str]) -> Iterator[Cell]:
+    """Yield an agent's windows on a generated day: cost and late share by the environment, and replayed."""
+    with tempfile.TemporaryDirectory() as folder:
+        for family in families:
+            for seed, first in FIRST.items():
+                path = Path(folder, f"{family}-s-{seed}.json")
+                for agent in agents:
+                    key = f"day {family}-s-{seed} {agent}"
+                    if key in known:
+                        continue
+                    if not path.exists():
+                        instance = generate(family, "s", seed)
+                        write_instance(path, instance, stored_scenarios(instance, seed, 1))
+                    yield {"cell": key, "kind": "day", "family": family, "seed": seed, "agent": agent} | _day(
+                        str(path), agent, first
+                    )
+
+
+def _day(path: str, agent: str, first: int) -> dict[str, Any]:
+    played = played_windows(path, agent, 0, range(first, first + WINDOWS))
+    measured: dict[bool, float] = {True: 0.0, False: 0.0}
+
+    def times(deployment: Deployment, tokens: float) -> referee.StepTable:
+        found = operator_table(deployment, tokens, gpu_rates.engine_times(deployment.model).prompt)
+        options = RooflineOptions(coefficients=2)
+        return referee.roofline_table(deployment, options, tokens) if found is None else found
+
+    found = referee.replay(played, warmup=1, min_replications=1, max_replications=1, table=times)
+    instance, counted = played[0].instance, played[1:]
+    late = np.nan_to_num(found.replayed.mean - found.unserved)
+    costs = [
+        replaced_terms(one, late, np.nan_to_num(found.delay_s - found.predicted_delay_s)).sum()
+        for one in counted
+    ]
+    for one in counted:
+        for c, configuration in enumerate(instance.configurations):
+            deployment = deployment_of(instance, c)
+            known = configuration.model in MODELS and deployment.precision in MODES
+            measured[known] += float(one.conditions.rate_rps @ one.result.routing[:, c])
+    rate = np.sum([one.conditions.rate_rps for one in counted], axis=0)
+    return {
+        "predicted_usd": float(sum(one.result.cost_usd for one in counted)),
+        "replayed_usd": float(sum(costs)),
+        "predicted_late": float(rate @ np.nan_to_num(found.predicted - found.unserved) / rate.sum()),
+        "replayed_late": float(rate @ late / rate.sum()),
+        "predicted_delay_s": float(rate @ np.nan_to_num(found.predicted_delay_s) / rate.sum()),
+        "replayed_delay_s": float(rate @ np.nan_to_num(found.delay_s) / rate.sum()),
+        "measured_share": measured[True] / max(1e-12, measured[True] + measured[False]),
+        "requests": int(found.requests.sum()),
+    }
+
+
+def play(path: Path, kinds: Sequence[str]) -> None:
+    """Add the cells that are missing, one line each."""
+    known = {cell["cell"] for cell in read(path)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sources = {
+        "capacity": lambda: capacity_cells(known),
+        "days": lambda: day_cells(known, RANKED, AGENTS),
+        "old": lambda: day_cells(known, OLD, ("margin",)),
+    }
+    for kind in kinds:
+        for cell in sources[kind]():
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({k: _digits(v) for k, v in cell.items()}) + "\n")
+            print(cell["cell"], flush=True)
+
+
+def _digits(value: Any) -> Any:
+    return float(f"{value:.5g}") if isinstance(value, float) else value
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Return the cells of a file, none where there is no file."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+# -- the page
+
+
+def written(cells: Sequence[Cell]) -> str:
+    """Return the tables of the page."""
+    days = [cell for cell in cells if cell["kind"] == "day"]
+    ranked = [cell for cell in days if cell["family"] in RANKED]
+    old = [cell for cell in days if cell["family"] in OLD]
+    return "\n\n".join(
+        [
+            "## Capacity of a replica\n",
+            _capacity([cell for cell in cells if cell["kind"] == "capacity"]),
+            "## Agents\n",
+            _ranking(ranked),
+            _agents(ranked),
+            "## Days of the first version\n",
+            _old(old),
+        ]
+    )
+
+
+def _capacity(cells: Sequence[Cell]) -> str:
+    """Return fleetgym's rate over the referee's by GPU type and TP, each a geometric mean over models."""
+    rows = []
+    for gpu in dict.fromkeys(cell["gpu"] for cell in cells):
+        for tp in sorted({cell["tp"] for cell in cells if cell["gpu"] == gpu}):
+            here = [cell for cell in cells if cell["gpu"] == gpu and cell["tp"] == tp]
+            ratios = {
+                name: np.array([cell["formula"] / cell[name] for cell in here])
+                for name in ("roofline", "operators")
+            }
+            rows.append(
+                [
+                    gpu,
+                    tp,
+                    len(here),
+                    *(f"{np.exp(np.log(r).mean()):.2f}" for r in ratios.values()),
+                    f"{ratios['operators'].min():.2f} to {ratios['operators'].max():.2f}",
+                ]
+            )
+    head = ["GPU", "TP", "replicas", "same step times", "measured operators", "of single replicas"]
+    return table(head, rows)
+
+
+def _ranking(cells: Sequence[Cell]) -> str:
+    """Return by family how alike both rank agents over three days, and how far their costs are apart."""
+    rows = []
+    for family in dict.fromkeys(cell["family"] for cell in cells):
+        costs = _costs([cell for cell in cells if cell["family"] == family])
+        total = costs.sum(axis=1)
+        tau = kendalltau(total[:, 0], total[:, 1]).statistic
+        pairs = [kendalltau(*np.delete(total, k, axis=0).T).statistic for k in range(len(total))]
+        ratio = total[:, 1] / total[:, 0]
+        close = _near_ties(total)
+        share = np.mean([cell["measured_share"] for cell in cells if cell["family"] == family])
+        rows.append(
+            [
+                f"`{family}`",
+                len(total),
+                f"{tau:.2f}",
+                f"{min(pairs):.2f} to {max(pairs):.2f}",
+                f"{close:.2f}",
+                f"{100 * (ratio.min() - 1):+.1f} to {100 * (ratio.max() - 1):+.1f} %",
+                f"{100 * share:.0f} %",
+            ]
+        )
+    head = [
+        "family",
+        "agents",
+        "Kendall's tau",
+        "without any one",
+        "but for ties of 2 %",
+        "cost, replayed",
+        "operators",
+    ]
+    return table(head, rows)
+
+
+def _costs(cells: Sequence[Cell]) -> np.ndarray:
+    """Return predicted and replayed USD by agent and day, (agents, days, 2), of agents that have all days."""
+    by_agent: dict[str, dict[int, Cell]] = {}
+    for cell in cells:
+        by_agent.setdefault(cell["agent"], {})[cell["seed"]] = cell
+    whole = [days for days in by_agent.values() if len(days) == len(FIRST)]
+    return np.array(
+        [[[days[seed][f"{k}_usd"] for k in ("predicted", "replayed")] for seed in FIRST] for days in whole]
+    )
+
+
+def _near_ties(total: np.ndarray) -> float:
+    """Return the share of ordered pairs that agree less the share that do not, of pairs over 2 % apart."""
+    agree = [
+        np.sign(a[0] - b[0]) * np.sign(a[1] - b[1])
+        for k, a in enumerate(total)
+        for b in total[:k]
+        if abs(np.log(a[0] / b[0])) > 0.02
+    ]
+    return float(np.mean(agree)) if agree else float("nan")
+
+
+def _agents(cells: Sequence[Cell]) -> str:
+    rows = []
+    for agent in AGENTS:
+        here = [cell for cell in cells if cell["agent"] == agent]
+        if here:
+            sums = {k: sum(cell[k] for cell in here) for k in ("predicted_usd", "replayed_usd")}
+            late = [np.average([c[k] for c in here], weights=[c["requests"] for c in here]) for k in _LATE]
+            delay = [np.average([c[k] for c in here], weights=[c["requests"] for c in here]) for k in _DELAY]
+            rows.append(
+                [
+                    f"`{agent}`",
+                    len(here),
+                    f"{100 * (sums['replayed_usd'] / sums['predicted_usd'] - 1):+.1f} %",
+                    *(f"{100 * value:.2f}" for value in late),
+                    *(f"{value:.2f}" for value in delay),
+                ]
+            )
+    head = ["agent", "days", "cost, replayed", "late %", "replayed", "delay s", "replayed"]
+    return table(head, rows)
+
+
+_LATE = ("predicted_late", "replayed_late")
+_DELAY = ("predicted_delay_s", "replayed_delay_s")
+
+
+def _old(cells: Sequence[Cell]) -> str:
+    rows = [
+        [
+            f"`{cell['family']}-s-{cell['seed']}`",
+            f"`{cell['agent']}`",
+            *(f"{100 * cell[k]:.2f}" for k in _LATE),
+            *(f"{cell[k]:.1f}" for k in _DELAY),
+        ]
+        for cell in cells
+    ]
+    return table(["day", "agent", "late %", "replayed", "delay s", "replayed"], rows, 2)
+
+
+def smoke(folder: Path) -> None:
+    """Write the page elsewhere."""
+    write_atomically(folder / PAGE.name, rewrite(PAGE, written(read(CELLS))).encode())
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Play what is missing, or write the page."""
+    parser = program(
+        __doc__, writes="docs/referee.md, and its cells.", takes="Two CPU hours to play.", smoke=smoke
+    )
+    parser.add_argument("--play", action="store_true", help="play the missing cells first")
+    options = parser.parse_args(argv)
+    if options.play:
+        play(CELLS, ("capacity", "days", "old"))
+    write_atomically(PAGE, rewrite(PAGE, written(read(CELLS))).encode())
+
+
+if __name__ == "__main__":
+    run_program(main)
