@@ -20,6 +20,7 @@ from fleetgym.baselines.services import Room, Services
 from fleetgym.hardware.configurations.homogeneous import deployment_of
 from fleetgym.hardware.performance import roofline
 
+
 @dataclasses.dataclass
 class Settings:
     """Hold the settings of an estimate, which is known here."""
@@ -96,9 +97,14 @@ class NvidiaPlanner:
         orders = self.services.orders(snapshot, self.services.loads(snapshot))
         self.planners = []
         for numbers, order in zip(self.services.workloads, orders, strict=True):
-            configuration, deployment = instance.configurations[order[0]], deployment_of(instance, int(order[0]))
+            configuration, deployment = (
+                instance.configurations[order[0]],
+                deployment_of(instance, int(order[0])),
+            )
             version = 1 if instance.stated is None else instance.stated.coefficients
-            ForwardPass.engine = roofline.step_time(deployment, roofline.RooflineOptions(coefficients=version))
+            ForwardPass.engine = roofline.step_time(
+                deployment, roofline.RooflineOptions(coefficients=version)
+            )
             config = PlannerConfig(
                 mode="agg", optimization_target="sla", enable_load_scaling=False, max_gpu_budget=-1,
                 max_throughput_scaling_replicas=10_000, itl_ms=100.0,
@@ -127,7 +133,10 @@ class NvidiaPlanner:
             means = np.array([[view.instance.workloads[i].input_tokens, view.instance.workloads[i].output_tokens] for i in numbers])  # fmt: skip
             isl, osl = rate @ means / rate.sum()
             traffic = TrafficObservation(
-                duration_s=view.instance.window_s, num_req=float(rate.sum()) * view.instance.window_s, isl=isl, osl=osl
+                duration_s=view.instance.window_s,
+                num_req=float(rate.sum()) * view.instance.window_s,
+                isl=isl,
+                osl=osl,
             )
             running = int(self.view.fleet[order].sum())
             state.begin_tick()

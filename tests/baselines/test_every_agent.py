@@ -12,7 +12,7 @@ from fleetgym.files.errors import FleetgymError
 #: How agents are made, with settings that search little, and how many instances they play.
 AGENTS = {
     **dict.fromkeys(("hold", "random", "autoscale", "margin"), 12),
-    **dict.fromkeys(("dynamo", "knative", "llm-d", "sageserve", "spothedge"), 12),
+    **dict.fromkeys(("dynamo", "dynamo-planner", "knative", "llm-d", "sageserve", "spothedge"), 12),
     **dict.fromkeys(("lookahead(paths=4, windows=3)", "mpc(windows=3, judges=4)"), 12),
     "descent(every=2, samples=4, forecaster='belief')": 8,
     **dict.fromkeys(("milp", "milp-hourly", "milp-rolling", "newsvendor", "saa", "lcp"), 4),

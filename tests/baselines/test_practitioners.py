@@ -18,6 +18,7 @@ from toys import (
 
 from fleetgym import View
 from fleetgym.baselines.dynamo import Dynamo
+from fleetgym.baselines.dynamo_planner import DynamoPlanner
 from fleetgym.baselines.knative import Knative
 from fleetgym.baselines.llmd import LlmD
 from fleetgym.baselines.sageserve import SageServe, cheapest_change
@@ -165,6 +166,12 @@ def test_dynamo_changes_few_at_a_time() -> None:
     slow, quick = (sizes(Dynamo("last", most_changes=n), one_pool(), rates) for n in (2, 8))
     assert [a - b for a, b in zip(slow[2:5], slow[3:6], strict=True)] == [2, 2, 2]
     assert quick[3] < slow[3]
+
+
+def test_dynamos_planner_alone_divides_and_rounds_up() -> None:
+    """Ten requests/s a replica: 34 predicted take four, 40 take four as well, and nothing is left for queues."""
+    found = sizes(DynamoPlanner("last"), one_pool(), [34.0, 34.0, 40.0, 41.0, 41.0])
+    assert found[2:6] == [4, 4, 5, 5]
 
 
 # -- SpotHedge

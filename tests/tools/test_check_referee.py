@@ -17,7 +17,14 @@ def cell(agent: str, seed: int, predicted: float, replayed: float) -> dict[str, 
     """Return a day of a family, all of whose requests ran on measured operators."""
     late = {f"{kind}_{what}": 0.5 for kind in ("predicted", "replayed") for what in ("late", "delay_s")}
     usd = {"predicted_usd": predicted, "replayed_usd": replayed}
-    head = {"kind": "day", "family": "ou-v2", "agent": agent, "seed": seed, "requests": 10, "measured_share": 1.0}
+    head = {
+        "kind": "day",
+        "family": "ou-v2",
+        "agent": agent,
+        "seed": seed,
+        "requests": 10,
+        "measured_share": 1.0,
+    }
     return head | usd | late
 
 
