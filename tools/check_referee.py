@@ -222,30 +222,35 @@ def _replayed(
     return (low * high) ** 0.5
 
 
-def day_cells(known: set[str], families: Sequence[str], agents: Sequence[str]) -> Iterator[Cell]:
-    """Yield an agent's windows on a generated day: cost and late share by the environment, and replayed."""
+def day_cells(
+    known: set[str], families: Sequence[str], agents: Sequence[str], times: str = "operators"
+) -> Iterator[Cell]:
+    """Yield an agent's windows on a generated day: cost and late share by the environment, and replayed.
+
+    `times` says whose step times the simulator gets: measured operators', or the roofline's.
+    """
     with tempfile.TemporaryDirectory() as folder:
         for family in families:
             for seed, first in FIRST.items():
                 path = Path(folder, f"{family}-s-{seed}.json")
                 for agent in agents:
-                    key = f"day {family}-s-{seed} {agent}"
+                    key = f"day {family}-s-{seed} {agent} {times}"
                     if key in known:
                         continue
                     if not path.exists():
                         instance = generate(family, "s", seed)
                         write_instance(path, instance, stored_scenarios(instance, seed, 1))
-                    yield {"cell": key, "kind": "day", "family": family, "seed": seed, "agent": agent} | _day(
-                        str(path), agent, first
-                    )
+                    head = {"cell": key, "kind": "day", "times": times, "family": family}
+                    yield head | {"seed": seed, "agent": agent} | _day(str(path), agent, first, times)
 
 
-def _day(path: str, agent: str, first: int) -> dict[str, Any]:
+def _day(path: str, agent: str, first: int, source: str) -> dict[str, Any]:
     played = played_windows(path, agent, 0, range(first, first + WINDOWS))
     measured: dict[bool, float] = {True: 0.0, False: 0.0}
 
     def times(deployment: Deployment, tokens: float) -> referee.StepTable:
-        found = operator_table(deployment, tokens, gpu_rates.engine_times(deployment.model).prompt)
+        overlap = gpu_rates.engine_times(deployment.model).prompt
+        found = operator_table(deployment, tokens, overlap) if source == "operators" else None
         options = RooflineOptions(coefficients=2)
         return referee.roofline_table(deployment, options, tokens) if found is None else found
 
@@ -281,6 +286,7 @@ def play(path: Path, kinds: Sequence[str]) -> None:
     sources = {
         "capacity": lambda: capacity_cells(known),
         "days": lambda: day_cells(known, RANKED, AGENTS),
+        "own": lambda: day_cells(known, RANKED, AGENTS, "roofline"),
         "old": lambda: day_cells(known, OLD, ("margin",)),
     }
     for kind in kinds:
@@ -454,7 +460,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--play", action="store_true", help="play the missing cells first")
     options = parser.parse_args(argv)
     if options.play:
-        play(CELLS, ("capacity", "days", "old"))
+        play(CELLS, ("capacity", "days", "own", "old"))
     write_atomically(PAGE, rewrite(PAGE, written(read(CELLS))).encode())
 
 
