@@ -23,7 +23,7 @@ import numpy as np
 
 from fleetgym import FleetgymError, Instance, View, load_instance
 from fleetgym.cli import COUNT, SEED, of, program, run_program
-from fleetgym.learning import FEATURES, Margins, for_learning, margins_of
+from fleetgym.learning import FEATURES, Margins, for_learning, margins_of, read_arrays
 from fleetgym.planning import whole_at_least
 
 #: What the margins depend on, besides a constant.
@@ -162,11 +162,7 @@ def load_weights(path: str | os.PathLike[str]) -> np.ndarray:
     FleetgymError
         If the file is no such archive, or its array does not fit.
     """
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            weights = np.asarray(archive["weights"], dtype=np.float64)
-    except (OSError, ValueError, KeyError) as error:
-        raise FleetgymError(f"{os.fspath(path)}: no weights of cem ({error})") from None
+    weights = read_arrays(path, ["weights"])["weights"]
     if weights.shape != _SHAPE or not np.isfinite(weights).all():
         raise FleetgymError(
             f"{os.fspath(path)}: weights must be finite and of shape {_SHAPE}, got {weights.shape}"

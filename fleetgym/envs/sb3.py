@@ -21,6 +21,7 @@ from fleetgym.envs.batch import shape_of
 from fleetgym.envs.policy_agent import PolicyAgent, Statistics
 from fleetgym.envs.wrappers import LearningEnv, LearningVectorEnv, for_learning
 from fleetgym.envs.wrappers.layers import layers
+from fleetgym.files.archives import open_archive
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model import library
 from fleetgym.model.instance import Instance
@@ -479,10 +480,8 @@ def load_policy(path: str | os.PathLike[str]) -> PolicyAgent:
     path = _beside_caller(path)
     name = os.fspath(path)
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_archive(path) as archive:
             record = json.loads(archive.read(_RECORD))
-    except (OSError, zipfile.BadZipFile) as error:
-        raise FleetgymError(f"{name}: no policy ({error})") from None
     except (KeyError, ValueError):
         raise FleetgymError(
             f"{name} does not say how it was trained, and whether observations were normalised. If it is a model of "

@@ -8,10 +8,10 @@ import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from fleetgym.files.archives import read_arrays
 from fleetgym.files.documents import write_atomically
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.hardware.configurations.templates import enumeration
@@ -191,10 +191,9 @@ def _key(
 
 def _read(path: Path, size: int) -> np.ndarray:
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            throughput: Any = stored["throughput_rps"]
-    except (OSError, ValueError, KeyError, EOFError) as error:
-        raise DataError(f"not a library of templates ({error}); delete it", "$").in_file(path) from None
+        throughput = read_arrays(path, ["throughput_rps"])["throughput_rps"]
+    except DataError as error:
+        raise DataError(f"{error.message}; delete it", source=error.source) from None
     if throughput.shape != (size,):
         raise DataError(f"expected {size} throughputs, got shape {throughput.shape}", "$").in_file(path)
-    return np.asarray(throughput, dtype=float)
+    return throughput
