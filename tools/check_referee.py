@@ -64,6 +64,8 @@ REPLICAS = [("Llama-3.1-8B", p, n) for p in ("fp16", "fp8") for n in (1, 2)] + [
     ("Llama-3.1-70B", "fp8", 4),
     ("Llama-3.1-70B", "fp8", 8),
 ]
+#: Whose step times the simulator gets.
+TIMES = {"roofline": "own", "operators": "operators"}
 LATE = 0.01
 TTFT_S, PROMPTS = 4.0, 12.0  # the deadline, and how many mean prompts it leaves time for at least
 
@@ -352,39 +354,38 @@ def _capacity(cells: Sequence[Cell]) -> str:
 
 
 def _ranking(cells: Sequence[Cell]) -> str:
-    """Return by family how alike both rank agents over three days, and how far their costs are apart."""
+    """Return by step times and family how alike both rank agents, and how far their costs are apart."""
     rows = []
-    for family in dict.fromkeys(cell["family"] for cell in cells):
-        costs = _costs([cell for cell in cells if cell["family"] == family])
+    for times, family in ((t, f) for t in TIMES for f in RANKED):
+        here = [cell for cell in cells if (cell["times"], cell["family"]) == (times, family)]
+        costs = _costs(here)
         if len(costs) < 2:
             continue
         total = costs.sum(axis=1)
-        tau = kendalltau(total[:, 0], total[:, 1]).statistic
-        pairs = [kendalltau(*np.delete(total, k, axis=0).T).statistic for k in range(len(total))]
-        ratio = total[:, 1] / total[:, 0]
-        close = _near_ties(total)
-        share = np.mean([cell["measured_share"] for cell in cells if cell["family"] == family])
+        ratio = costs[..., 1] / costs[..., 0]
+        share = np.mean([cell["measured_share"] for cell in here]) if times == "operators" else 0.0
         rows.append(
             [
+                TIMES[times],
                 f"`{family}`",
                 len(total),
-                f"{tau:.2f}",
-                f"{min(pairs):.2f} to {max(pairs):.2f}",
-                f"{close:.2f}",
-                f"{100 * (ratio.min() - 1):+.1f} to {100 * (ratio.max() - 1):+.1f} %",
-                f"{100 * share:.0f} %",
+                f"{kendalltau(total[:, 0], total[:, 1]).statistic:.2f}",
+                f"{_near_ties(total):.2f}",
+                f"{np.median(ratio):.2f}",
+                f"{ratio.min():.2f} to {ratio.max():.2f}",
+                f"{np.mean(np.abs(np.log(ratio)) < np.log(1.1)):.0%}".replace("%", " %"),
+                f"{share:.0%}".replace("%", " %"),
             ]
         )
     head = [
+        "step times",
         "family",
         "agents",
-        "Kendall's tau",
-        "without any one",
+        "tau",
         "but for ties of 2 %",
-        "cost, replayed",
-        "operators",
+        "median cost, replayed over predicted",
     ]
-    return table(head, rows)
+    return table([*head, "agents' days", "within 10 %", "on operators"], rows, 2)
 
 
 def _costs(cells: Sequence[Cell]) -> np.ndarray:
@@ -410,24 +411,31 @@ def _near_ties(total: np.ndarray) -> float:
 
 
 def _agents(cells: Sequence[Cell]) -> str:
+    """Return late shares and mean delays of each agent over all days that both step times have."""
     rows = []
     for agent in AGENTS:
-        here = [cell for cell in cells if cell["agent"] == agent]
-        if here:
-            sums = {k: sum(cell[k] for cell in here) for k in ("predicted_usd", "replayed_usd")}
-            late = [np.average([c[k] for c in here], weights=[c["requests"] for c in here]) for k in _LATE]
-            delay = [np.average([c[k] for c in here], weights=[c["requests"] for c in here]) for k in _DELAY]
-            rows.append(
-                [
-                    f"`{agent}`",
-                    len(here),
-                    f"{100 * (sums['replayed_usd'] / sums['predicted_usd'] - 1):+.1f} %",
-                    *(f"{100 * value:.2f}" for value in late),
-                    *(f"{value:.2f}" for value in delay),
-                ]
-            )
-    head = ["agent", "days", "cost, replayed", "late %", "replayed", "delay s", "replayed"]
+        by_times = {
+            times: {
+                (cell["family"], cell["seed"]): cell
+                for cell in cells
+                if (cell["agent"], cell["times"]) == (agent, times)
+            }
+            for times in TIMES
+        }
+        both = sorted(set.intersection(*(set(days) for days in by_times.values())))
+        if not both:
+            continue
+        own, operators = ([by_times[times][day] for day in both] for times in TIMES)
+        columns = [(own, "predicted"), (own, "replayed"), (operators, "replayed")]
+        late = [f"{100 * _mean(days, f'{kind}_late'):.2f}" for days, kind in columns]
+        delay = [f"{_mean(days, f'{kind}_delay_s'):.2f}" for days, kind in columns]
+        rows.append([f"`{agent}`", len(both), *late, *delay])
+    head = ["agent", "days", "late %", "own times", "operators", "delay s", "own times", "operators"]
     return table(head, rows)
+
+
+def _mean(cells: Sequence[Cell], field: str) -> float:
+    return float(np.average([c[field] for c in cells], weights=[c["requests"] for c in cells]))
 
 
 _LATE = ("predicted_late", "replayed_late")

@@ -12,10 +12,10 @@ import toys
 import fleetgym
 from fleetgym.capacity.simulation.window import (
     PlayedWindow,
-    replaced_terms,
     check_window,
     held_windows,
     played_windows,
+    replaced_terms,
     window_fleet,
 )
 from fleetgym.cli.parser import main
