@@ -13,7 +13,7 @@ from fleetgym.hardware import catalog
 from fleetgym.hardware.catalog import GpuType, ModelType
 from fleetgym.hardware.performance import roofline
 from fleetgym.hardware.performance.coefficients import Capacity, Deployment
-from fleetgym.model.instance import Configuration, Instance, Use
+from fleetgym.model.instance import IMPORTED, Configuration, Instance, Use
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -185,13 +185,9 @@ def deployment_of(instance: Instance, c: int) -> Deployment:
     configuration = instance.configurations[c]
     tier = next(t for t in instance.tiers if t.id == configuration.uses[0].tier)
     pool = next(p for p in instance.pools if p.id == tier.pool)
-    model = catalog.published(configuration.model)
-    if model.precisions and tier.precision not in model.precisions:
-        model = catalog.model(
-            configuration.model
-        )  # a stored set has it in more precisions than are published
+    known = catalog.published if instance.family == IMPORTED else catalog.model  # generators know sizes alone
     return Deployment(
-        model=model,
+        model=known(configuration.model),
         gpu=catalog.gpu(pool.gpu_type),
         precision=tier.precision,
         tensor_parallel=configuration.tensor_parallel,
