@@ -130,8 +130,9 @@ class NvidiaPlanner:
             predictor.add_data_point(float(rate.sum() * view.instance.window_s))
             if not len(order) or not rate.sum():
                 continue
-            means = np.array([[view.instance.workloads[i].input_tokens, view.instance.workloads[i].output_tokens] for i in numbers])  # fmt: skip
-            isl, osl = rate @ means / rate.sum()
+            workloads = [view.instance.workloads[i] for i in numbers]
+            isl = rate @ [w.input_tokens for w in workloads] / rate.sum()
+            osl = rate @ [w.output_tokens for w in workloads] / rate.sum()
             traffic = TrafficObservation(
                 duration_s=view.instance.window_s,
                 num_req=float(rate.sum()) * view.instance.window_s,

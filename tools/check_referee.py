@@ -1,4 +1,4 @@
-"""Ask NVIDIA's simulator of engines about days and replicas; write ``docs/referee.md``.
+"""Check days and replicas with NVIDIA's simulator of engines; write ``docs/referee.md``.
 
     python -m tools.check_referee --play     # the missing cells of docs/data/referee/cells.jsonl; resumes
     python -m tools.check_referee            # the page from the cells, in seconds

@@ -122,7 +122,7 @@ def last_week(instance: Instance) -> list[Scenario]:
             "trace, or leave --week out"
         )
     calendar = None if instance.stated is None else instance.stated.calendar
-    if calendar is not None and calendar.history != "measured":
+    if calendar is not None and calendar.history in ("drawn", "stretched"):
         raise FleetgymError(
             "the trace is shorter than a day: its days are drawn, and differ by chance alone; leave --week out"
         )

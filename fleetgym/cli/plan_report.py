@@ -365,8 +365,8 @@ def _known_words(instance: Instance) -> list[str]:
     calendar, slos = facts.calendar, facts.slos
     days = len(calendar.days)
     guessed = f"; assumed: {', '.join(calendar.assumed)}" if calendar.assumed else ""
-    if (told := instance.provenance.get("trace", "")).startswith("target rates"):
-        text = told
+    if calendar.history == "stated":
+        text = f"target rates, no trace: {', '.join(calendar.assumed)}"
     elif calendar.history == "measured":
         ends = " to ".join(dict.fromkeys([calendar.days[0], calendar.days[-1]]))
         seen = f"{days} calendar day{'s' * (days > 1)}, {ends}"
@@ -379,7 +379,12 @@ def _known_words(instance: Instance) -> list[str]:
     else:
         text = f"history: less than a day, so days are as good as what is assumed; a week would tell{guessed}"
     unserved, late = ([getattr(w, name) for w in instance.workloads] for name in ("unserved_usd", "late_usd"))
-    how = instance.provenance.get("penalties", "as given, or by default")
+    assumed = any(None in (slo.unserved_usd, slo.late_usd) for slo in slos)
+    how = (
+        f"assumed where none was given: unserved {facts.penalty}, late a third of that"
+        if assumed
+        else "as given"
+    )
     lines = [
         text,
         f"SLOs {slo_words(slos, [w.id for w in instance.workloads])}",

@@ -150,8 +150,9 @@ class Calendar(Checked):
     """How the trace became the days of the history, and the process of generated days."""
 
     history: str = spec(
-        Choice(("measured", "drawn", "stretched")),
-        doc="drawn and stretched: the trace is shorter than a day, so days of the history differ by chance",
+        Choice(("measured", "drawn", "stretched", "stated")),
+        doc="drawn and stretched: the trace is shorter than a day, so days of the history differ by chance; stated: "
+        "there is no trace, but target rates",
     )
     days: tuple[str, ...] = spec(ListOf(Line(1, 40), 0, 1000), doc="calendar days that the trace covers")
     fitted: tuple[str, ...] = spec(ListOf(Line(), 0, 100), doc="parts of the process that the trace tells")
@@ -167,6 +168,9 @@ class Facts(Checked):
     calendar: Calendar | None = spec(Nested(Calendar, nullable=True), None)
     lengths: LengthFacts | None = spec(Nested(LengthFacts, nullable=True), None)
     measured_steps: tuple[MeasuredStep, ...] = spec(ListOf(Nested(MeasuredStep)), ())
+    penalty: str = spec(
+        Line(), "", doc="what an unserved request costs where slos do not say; empty: not told"
+    )
     coefficients: int = spec(Integer(1, 1000), 1, doc="version of the roofline's constants")
     extrapolated: tuple[str, ...] = spec(
         ListOf(ID), (), doc="GPU types of which nothing was measured: another's slow-downs stand in"

@@ -332,7 +332,7 @@ def test_rows_that_are_no_requests(tmp_path: Path) -> None:
     header = "time,status,input_tokens,output_tokens"
     trace = read_trace_of(tmp_path, "1,ok,10,5\n2,failure,30,5\n3,200,10,0\n4,ok,10,\n5,ok,10,5\n", header)
     assert trace.num_rows == 2
-    assert trace.left_out == {"failed": (1, 35), "without output": (2, 20)}
+    assert trace.left_out == {"failed": (1, 35), "without output": (1, 10), "without usage": (1, 10)}
 
 
 def test_rows_of_several_requests(tmp_path: Path) -> None:

@@ -260,6 +260,7 @@ class Engine:
 
     @classmethod
     def of(cls, instance: Instance, c: int, table: Callable[[Deployment, float], StepTable] | None) -> Engine:
+        """Return an instance's configuration, with the times of `table` or the roofline's."""
         configuration, stated = instance.configurations[c], instance.stated
         deployment = deployment_of(instance, c)
         is_second = stated is not None and stated.coefficients == 2

@@ -111,9 +111,9 @@ def build(
     words = f"{penalty:g} times {failing.basis}"
     kept = {c["id"] for c in data["configurations"]}
     columns = [c for c in draft.columns if isinstance(c, Column) and c.configuration.id in kept]
-    facts = _facts(given, columns)
+    facts = _facts(given, columns, words)
     data["facts"] = to_jsonable(facts)
-    data["provenance"] = _provenance(given, facts, words, source, prices)
+    data["provenance"] = _provenance(given, facts, source, prices)
     most = largest_load(relaxed, peak * rate, cap)
     notes = [
         f"{gpu}: nothing was measured on this GPU type; its times are extrapolated from the "
@@ -243,7 +243,7 @@ def _prefix_words(found: TraceStatistics) -> str:
     )
 
 
-def _facts(given: Given, columns: Sequence[Column]) -> Facts:
+def _facts(given: Given, columns: Sequence[Column], penalty: str) -> Facts:
     found, days, offers = given.found, given.days, given.offers
     total = found.counts.sum(axis=0) @ found.lengths[:, :2]
     return Facts(
@@ -257,6 +257,7 @@ def _facts(given: Given, columns: Sequence[Column]) -> Facts:
             MeasuredStep(model=model, gpu=gpu, precision=precision, tensor_parallel=degree)
             for model, gpu, precision, degree in given.steps
         ),
+        penalty=penalty,
         coefficients=ENGINE.coefficients,
         extrapolated=tuple(
             gpu for gpu in dict.fromkeys(offer.gpu for offer in offers) if gpu_rates.is_extrapolated(gpu)
@@ -305,7 +306,7 @@ def _performance_words(facts: Facts) -> str:
     return f"{text}; measured, as given: {named}" if named else text
 
 
-def _provenance(given: Given, facts: Facts, penalty: str, source: str, prices: str) -> Mapping[str, str]:
+def _provenance(given: Given, facts: Facts, source: str, prices: str) -> Mapping[str, str]:
     found, days = given.found, given.days
     context = int(found.held.longest.max())
     assert facts.lengths is not None
@@ -325,7 +326,7 @@ def _provenance(given: Given, facts: Facts, penalty: str, source: str, prices: s
         "error": f"assumed: {BASE_ERROR:g} at 8 B parameters times (P/8)^-0.35, times 1.15 at 8 bit",
         "slo": slo_words(facts.slos, found.names),
         "prices": prices,
-        "penalties": f"as given, or assumed: unserved {penalty}, late a third of that",
+        "penalties": f"as given, or assumed: unserved {facts.penalty}, late a third of that",
         **_commitment_words(facts.commitments),
         "startup": f"assumed: 1 window up to 14 B parameters, 2 up to 70 B, 3 above; a fee of {_FEE_WINDOWS:g} windows "
         "of rent",

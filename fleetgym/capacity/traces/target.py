@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ import numpy as np
 
 from fleetgym.capacity.traces.importing import import_trace
 from fleetgym.files.errors import FleetgymError
+from fleetgym.model.facts import Calendar
 from fleetgym.model.instance import Instance
 
 #: Demand by hour relative to its mean; ``office`` is twice its mean at noon, and nothing at midnight.
@@ -86,8 +88,11 @@ def target_instance(
         made = import_trace(
             path, name="target", scale=float(rate.sum()) * _DAY_S / _ROWS, by="label", **importing
         ).instance
-    told = ", ".join(
-        f"{n} {r:g}/s of {i:,} + {o:,} tokens" for n, r, i, o in zip(names, rate, *lengths, strict=True)
+    told = [f"{n} {r:g}/s of {i:,} + {o:,} tokens" for n, r, i, o in zip(names, rate, *lengths, strict=True)]
+    alike = f"every request as long, Poisson arrivals, profile {profile}"
+    assert made.stated is not None
+    calendar = Calendar(history="stated", days=(), fitted=(), assumed=(*told, alike))
+    return made.replace(
+        facts=dataclasses.replace(made.stated, calendar=calendar),
+        provenance={**made.provenance, "trace": f"target rates, no trace: {', '.join(told)}; {alike}"},
     )
-    text = f"target rates, no trace: {told}; every request as long, Poisson arrivals, profile {profile}"
-    return made.replace(provenance={**made.provenance, "trace": text})
