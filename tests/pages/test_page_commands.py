@@ -60,7 +60,7 @@ SETTINGS = re.compile(r"^((?:[A-Z_]+=\S+ )*)")
 HERE = (Place.QUICK, Place.SLOW, Place.RL)
 MACHINE = re.compile(
     r"(pip|apt-get) (install|wheel)|git clone|pre-commit install|\. \.venv|dask |mpiexec |jupyter "
-    r"|make (clean|fresh-rows)|--engine dynamo"
+    r"|make (clean|fresh-rows)|.*--engine dynamo"
 )
 #: Commands that tests of their own execute in other forms.
 ELSEWHERE = {
