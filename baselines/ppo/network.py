@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fleetgym import FleetgymError
+from fleetgym.learning import read_arrays
 
 #: Names and shapes of the weights, for F features, H hidden units and S numbers.
 SHAPES = {
@@ -63,11 +64,7 @@ def load_weights(path: str | os.PathLike[str], num_features: int, num_numbers: i
     FleetgymError
         If the file is no such archive, or its arrays do not fit.
     """
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            weights = {name: np.asarray(archive[name], dtype=np.float64) for name in SHAPES}
-    except (OSError, ValueError, KeyError) as error:
-        raise FleetgymError(f"{os.fspath(path)}: no weights of the policy ({error})") from None
+    weights = read_arrays(path, SHAPES)
     hidden = weights["embed.bias"].size
     sizes = {"F": num_features, "H": hidden, "D": 2 * hidden, "S": num_numbers}
     for name, letters in SHAPES.items():
