@@ -44,10 +44,10 @@ def test_weights_that_ship_are_small() -> None:
 def test_bad_weights_are_named(tmp_path: Path) -> None:
     """A missing file, another file, a missing array, another shape and a NaN are told apart from weights."""
     path = tmp_path / "weights.npz"
-    with pytest.raises(FleetgymError, match="no weights"):
+    with pytest.raises(FleetgymError, match="No such file"):
         PPOAgent(path)
     path.write_text("nothing")
-    with pytest.raises(FleetgymError, match="no weights"):
+    with pytest.raises(FleetgymError, match="not a whole zip archive"):
         PPOAgent(path)
     good = random_weights()
     np.savez(path, **good)
