@@ -38,7 +38,7 @@ def spec(kind: Kind, default: Any = _REQUIRED, doc: str = "", *, sparse: bool = 
     doc : str
         One line for the published schema: meaning and unit.
     sparse : bool
-        Leave the key out of files, and so out of hashes, where the value is None.
+        Leave the key out of files, and so out of hashes, where the value is the default.
 
     Returns
     -------
@@ -599,7 +599,7 @@ def to_jsonable(value: Any) -> Any:
         return {
             f.name: to_jsonable(getattr(value, f.name))
             for f in dataclasses.fields(value)
-            if "kind" in f.metadata and not (f.metadata["sparse"] and getattr(value, f.name) is None)
+            if "kind" in f.metadata and not (f.metadata["sparse"] and getattr(value, f.name) == f.default)
         }
     if isinstance(value, np.ndarray):
         return value.tolist()

@@ -169,7 +169,7 @@ class Facts(Checked):
     lengths: LengthFacts | None = spec(Nested(LengthFacts, nullable=True), None)
     measured_steps: tuple[MeasuredStep, ...] = spec(ListOf(Nested(MeasuredStep)), ())
     penalty: str = spec(
-        Line(), "", doc="what an unserved request costs where slos do not say; empty: not told"
+        Line(), "", doc="what an unserved request costs where slos do not say; empty: not told", sparse=True
     )
     coefficients: int = spec(Integer(1, 1000), 1, doc="version of the roofline's constants")
     extrapolated: tuple[str, ...] = spec(
