@@ -36,6 +36,9 @@ from fleetgym.hardware.performance.roofline import RooflineOptions
 from fleetgym.kernels.queueing import wait_exceeds
 from fleetgym.model.instance_files import write_instance
 from fleetgym.runtime.programs import program
+from tools.make_data.catalog import GPU_NAMES
+from tools.make_data.operators import ENGINES
+from tools.make_data.operators import MODELS as OPERATORS
 
 PAGE = Path("docs/referee.md")
 CELLS = Path("docs/data/referee/cells.jsonl")
@@ -45,18 +48,9 @@ RANKED, OLD = ("ou-v2", "drop-v2", "tail-v2"), ("ou", "drop", "tail")
 #: The first window that is replayed of each of three days; it warms up, and the next one counts.
 FIRST = {1001: 96, 1002: 150, 1003: 216}
 WINDOWS = 2
-SYSTEMS = {
-    "L40S": "l40s",
-    "A100-80GB": "a100_sxm",
-    "H100": "h100_sxm",
-    "H200": "h200_sxm",
-    "B200": "b200_sxm",
-}
-MODELS = {
-    "Llama-3.1-8B": "meta-llama/Meta-Llama-3.1-8B",
-    "Llama-3.1-70B": "meta-llama/Meta-Llama-3.1-70B",
-    "Qwen3-32B": "Qwen/Qwen3-32B",
-}
+GPUS = ("L40S", "A100-80GB", "H100", "H200", "B200")
+SYSTEMS = {gpu: system for system, gpu in GPU_NAMES.items() if gpu in GPUS}
+MODELS = {ours: theirs for theirs, ours in OPERATORS.items() if not catalog.model(ours).experts}
 MODES = {"fp16": "bfloat16", "fp8": "fp8"}
 LIKE = {"A100-40GB": "A100-80GB"}
 REPLICAS = [("Llama-3.1-8B", p, n) for p in ("fp16", "fp8") for n in (1, 2)] + [
@@ -93,7 +87,7 @@ def operator_table(
         or deployment.pipeline_parallel > 1
     ):
         return None
-    for engine in ("vllm", "trtllm", "sglang"):
+    for engine in ENGINES:
         try:
             made = EngineHandle.compile(
                 MODELS[deployment.model.name],
@@ -137,7 +131,7 @@ def capacity_cells(known: set[str]) -> Iterator[Cell]:
     """Yield rates at which 1 % of a replica's requests are late: by formula, and replayed on two tables of times."""
     token = fits()["tokens"]["azure_conv"]
     lengths = np.array([token[k] for k in ("input_tokens", "output_tokens", "input_cv2", "output_cv2")])
-    for gpu in SYSTEMS:
+    for gpu in GPUS:
         for model, precision, degree in REPLICAS:
             key = f"capacity {gpu} {model} {precision} TP{degree}"
             deployment = Deployment(

@@ -223,7 +223,6 @@ def _add_playing(verb: options.AddVerb) -> None:
     p.add_argument(
         "--law",
         choices=("gamma", "lognormal", "hyperexponential", "pareto"),
-        default="gamma",
         help="of the service times, whose mean and cv2 the instance gives (default: gamma)",
     )
     options.add_number(p, "--replications", q.REPLICATIONS, 32, "at most", metavar="N")

@@ -69,9 +69,9 @@ def replay_facts(counted: Sequence[PlayedWindow], found: Replay) -> dict[str, An
             "simulated": float(found.replayed.mean[i]),
             "half_width": float(found.replayed.half_width[i]),
             "inside": bool(abs(found.predicted[i] - found.replayed.mean[i]) <= found.replayed.half_width[i]),
-            "ttft_p99_s": float(found.ttft_p99_s[i]),
-            "predicted_delay_s": float(found.predicted_delay_s[i]),
-            "delay_s": float(found.delay_s[i]),
+            "ttft_p99_s": _known(found.ttft_p99_s[i]),
+            "predicted_delay_s": _known(found.predicted_delay_s[i]),
+            "delay_s": _known(found.delay_s[i]),
         }
         for i, w in enumerate(instance.workloads)
         if rate[i] > 0.0
@@ -87,6 +87,11 @@ def replay_facts(counted: Sequence[PlayedWindow], found: Replay) -> dict[str, An
         "tight": found.is_tight,
         "requests": int(found.requests.sum()),
     }
+
+
+def _known(value: float) -> float | None:
+    """Return a number; None where there is none, or requests never came to an end."""
+    return float(value) if math.isfinite(value) else None
 
 
 def _pools(verdict: Verdict) -> dict[str, Any]:
@@ -114,32 +119,33 @@ def describe_simulation(facts: dict[str, Any], agent: str, scenario: int) -> str
         ("predicted %", [share(w["predicted"]) for w in workloads]),
         ("simulated %", [share(w["simulated"]) for w in workloads]),
         ("+- %", [share(width) if math.isfinite(width) else NOTHING for width in half]),
-        ("difference %", [f"{100.0 * (w['simulated'] - w['predicted']):+z.2f}" for w in workloads]),
-        ("inside", ["yes" if w["inside"] else "no" for w in workloads]),
     ]
     by_token = "engine" in facts
     if by_token:
         seconds = (("TTFT p99 s", "ttft_p99_s"), ("delay s", "delay_s"), ("predicted", "predicted_delay_s"))
-        misses += [(title, [number(w[field], 2) for w in workloads]) for title, field in seconds]
-        misses = [column for column in misses if column[0] not in ("inside", "difference %")]
+        misses += [
+            (title, [NOTHING if w[field] is None else number(w[field], 2) for w in workloads])
+            for title, field in seconds
+        ]
         fleet = [
             ("configuration", facts["pools"]),
             ("fewest replicas", [str(p["fewest"]) for p in pools]),
             ("most", [str(p["most"]) for p in pools]),
         ]
-        first, last = facts["windows"][0], facts["windows"][-1]
-        when = f"windows {first} to {last}"
     else:
-        misses.append(("mean wait s", [number(w["mean_wait_s"], 3) for w in workloads]))
+        misses += [
+            ("difference %", [f"{100.0 * (w['simulated'] - w['predicted']):+z.2f}" for w in workloads]),
+            ("inside", ["yes" if w["inside"] else "no" for w in workloads]),
+            ("mean wait s", [number(w["mean_wait_s"], 3) for w in workloads]),
+        ]
         fleet = [
             ("pool", facts["pools"]),
             ("replicas", [str(p["replicas"]) for p in pools]),
             ("slots each", [str(p["slots"]) for p in pools]),
             ("busy %", [share(p["utilization"]) for p in pools]),
         ]
-        when = f"window {facts['window']}"
     parts = [
-        f"{facts['instance']}, scenario {scenario}, {when}: the fleet of {agent}",
+        f"{facts['instance']}, scenario {scenario}, {_when(facts)}: the fleet of {agent}",
         align_columns(fleet) if pools else "no pool serves",
         f"requests that miss their SLO\n{align_columns(misses)}" if workloads else "no workload is present",
     ]
@@ -149,6 +155,12 @@ def describe_simulation(facts: dict[str, Any], agent: str, scenario: int) -> str
             f"cost in USD: {number(cost['predicted'], 4)} predicted, {number(cost['simulated'], 4)} simulated"
         )
     return "\n\n".join([*parts, *_how(facts)])
+
+
+def _when(facts: dict[str, Any]) -> str:
+    if "windows" in facts:
+        return f"windows {facts['windows'][0]} to {facts['windows'][-1]}"
+    return f"window {facts['window']}"
 
 
 def _how(facts: dict[str, Any]) -> list[str]:
@@ -202,7 +214,7 @@ def plot_simulation(facts: dict[str, Any], path: str) -> None:
     axes.set_xticks(place, names, rotation=20 if len(names) > 4 else 0)
     axes.set_ylabel("requests that miss their SLO, %")
     axes.set_ylim(bottom=0.0)
-    axes.set_title(f"{facts['instance']}, window {facts['window']}")
+    axes.set_title(f"{facts['instance']}, {_when(facts)}")
     axes.grid(axis="y", alpha=0.3)
     axes.set_axisbelow(True)
     axes.legend(frameon=False)

@@ -193,7 +193,12 @@ def simulate(arguments: argparse.Namespace) -> int:
     check_picture(arguments.plot)
     by_token = arguments.engine == "dynamo"
     if by_token:
+        if arguments.law is not None:
+            raise FleetgymError(
+                "--law is of --engine slots: dynamo draws lengths, and service follows from them"
+            )
         referee.check_referee()
+    law = arguments.law or "gamma"
     instance = instance_name(arguments.instance)
     scenario = stored_scenario(instance, arguments.scenario)
     busiest = int(scenario.rate_rps.sum(axis=1).argmax())
@@ -218,13 +223,13 @@ def simulate(arguments: argparse.Namespace) -> int:
     else:
         verdict = check_window(
             played[0],
-            law=arguments.law,
+            law=law,
             seed=arguments.seed,
             max_requests=300_000,
             min_replications=min(8, arguments.replications),
             max_replications=arguments.replications,
         )
-        facts = simulate_facts(verdict, arguments.law)
+        facts = simulate_facts(verdict, law)
     facts = {"agent": player, **facts}
     if arguments.plot is not None:
         plot_simulation(facts, arguments.plot)

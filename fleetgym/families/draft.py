@@ -25,6 +25,7 @@ from fleetgym.hardware.performance.coefficients import Requests
 from fleetgym.model.facts import Facts
 from fleetgym.model.instance import Affine, Configuration, Performance, Slot
 
+LONGEST_PREFILL = 0.8  # of the TTFT SLO: the rest is for waiting
 STORAGE_USD_PER_GB_H = 0.00075  # the middle of FastLLM's range of cloud object storage
 TEXT_GB_PER_TOKEN = 2e-6  # assumed: text and logs, kept for an hour
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fleetgym.families.draft import STORAGE_USD_PER_GB_H, SizePlan, requests_of
+from fleetgym.families.draft import LONGEST_PREFILL, STORAGE_USD_PER_GB_H, SizePlan, requests_of
 from fleetgym.families.plans import RequestClass, request_class
 from fleetgym.hardware import catalog
 from fleetgym.hardware.configurations import homogeneous
@@ -29,7 +29,6 @@ from fleetgym.model.lengths import LengthLaw
 CONTEXT_LIMIT = 32768
 #: Assumed where a class says nothing: what people read at ease.
 TPOT_SLO_S = 0.1
-_LONGEST_PREFILL = 0.8  # of the TTFT SLO
 _QUANTILES = 48  # of prompts, and of outputs
 _OPTIONS = RooflineOptions(coefficients=2, context_limit=CONTEXT_LIMIT)
 
@@ -78,7 +77,7 @@ def engines(plan: SizePlan, lengths: np.ndarray) -> tuple[list[Column], list[lis
         if pair is None:
             return None
         first_s = pair.prefill_s.at(requests.input_tokens, requests.output_tokens)
-        return None if first_s > _LONGEST_PREFILL * classes[i].ttft_slo_s else pair
+        return None if first_s > LONGEST_PREFILL * classes[i].ttft_slo_s else pair
 
     def pair_at(i: int, column: Column, at_once: int) -> PairPerformance | None:
         return served(i, column.deployment, at_once)

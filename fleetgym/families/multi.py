@@ -14,6 +14,7 @@ import numpy as np
 
 from fleetgym.families import demand
 from fleetgym.families.draft import (
+    LONGEST_PREFILL,
     STORAGE_USD_PER_GB_H,
     Draft,
     SizePlan,
@@ -47,7 +48,6 @@ NODE_SIZES = (1, 2, 4)
 MAX_NODES = 3
 AGGREGATED = 40  # replicas of both phases beside split ones
 _COMMON = 0.2  # of the swings of demand: users of different continents do not act together
-_LONGEST_PREFILL = 0.8  # of the TTFT SLO
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -181,7 +181,7 @@ def _service(plan: SizePlan, model: str, lengths: np.ndarray, decode_slo_s: floa
         precision=TEMPLATE_PRECISION,
         input_tokens=float(lengths[:, 0].mean()),
         output_tokens=float(lengths[:, 1].mean()),
-        prefill_slo_s=_LONGEST_PREFILL * min(request_class(name).ttft_slo_s for name in plan.classes),
+        prefill_slo_s=LONGEST_PREFILL * min(request_class(name).ttft_slo_s for name in plan.classes),
         decode_slo_s=decode_slo_s,
     )
 
@@ -230,7 +230,7 @@ def _pair(name: str, home: str, lengths: np.ndarray, column: ReplicaColumn) -> P
         found = dataclasses.replace(found, delay_s=_later(found.delay_s), prefill_s=_later(found.prefill_s))
     too_late = (
         found.prefill_s.at(requests.input_tokens, requests.output_tokens)
-        > _LONGEST_PREFILL * request.ttft_slo_s
+        > LONGEST_PREFILL * request.ttft_slo_s
     )
     return None if too_late else found
 

@@ -15,6 +15,7 @@ import numpy as np
 from fleetgym.families import demand, engines
 from fleetgym.families.caps import rates_and_caps
 from fleetgym.families.draft import (
+    LONGEST_PREFILL,
     STORAGE_USD_PER_GB_H,
     Draft,
     SizePlan,
@@ -35,8 +36,6 @@ from fleetgym.hardware.performance import roofline
 from fleetgym.hardware.performance.coefficients import PairPerformance, performance_table
 from fleetgym.hardware.performance.roofline import RooflineOptions
 from fleetgym.model.instance import Instance
-
-_LONGEST_PREFILL = 0.8  # of the TTFT SLO
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -196,4 +195,4 @@ def _pair(request: RequestClass, lengths: np.ndarray, column: PlannedColumn) -> 
     if found is None:
         return None
     first_s = found.prefill_s.at(requests.input_tokens, requests.output_tokens)
-    return None if first_s > _LONGEST_PREFILL * request.ttft_slo_s else found
+    return None if first_s > LONGEST_PREFILL * request.ttft_slo_s else found

@@ -66,17 +66,8 @@ C_DELAY, C_WORK, C_SERVICE, C_PREFILL, C_KV, C_ERROR, C_OWN_LATE, C_SLACK = rang
 NUM_COEFFICIENTS = 8
 
 #: Rows of `Scratch.routes`: the LP's columns, its answer, and what tails and costs need of a route.
-R_COST, R_DELAY, R_ERROR, R_USE, R_SHARE, R_DELAY_S, R_SERVICE_S, R_OWN_LATE, R_SLACK_S = (
-    0,
-    1,
-    2,
-    3,
-    6,
-    7,
-    8,
-    9,
-    10,
-)
+R_COST, R_DELAY, R_ERROR, R_USE = range(4)
+R_SHARE, R_DELAY_S, R_SERVICE_S, R_OWN_LATE, R_SLACK_S = range(6, 11)
 NUM_ROUTE_ROWS = 11
 
 #: Rows of the mixture that each active configuration serves.

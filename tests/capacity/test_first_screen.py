@@ -127,7 +127,7 @@ def test_a_target_rate_needs_no_trace(tmp_path: Path, capsys: pytest.CaptureFixt
     rates = {"chat": 3.0, "code": 1.0}
     flat = target_instance(rates, {"chat": 600, "*": 900}, {"*": 200}, **asked)
     assert [w.id for w in flat.workloads] == ["chat", "code"]
-    assert [w.rate_rps for w in flat.workloads] == pytest.approx([3.0, 1.0], rel=0.02)
+    assert [w.rate_rps for w in flat.workloads] == pytest.approx([3.0, 1.0], rel=1e-3)
     assert [(w.input_tokens, w.output_tokens) for w in flat.workloads] == [(600.0, 200.0), (900.0, 200.0)]
     hours = flat.history.rate_rps.reshape(24, 12, 2).mean(axis=1).sum(axis=1)
     assert np.abs(hours / 4.0 - 1.0).max() < 0.06

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,11 +13,14 @@ import pytest
 from fleetgym.capacity.simulation import referee
 from fleetgym.capacity.simulation.window import PlayedWindow, played_windows
 from fleetgym.cli.parser import main
+from fleetgym.cli.simulate_report import describe_simulation, plot_simulation, replay_facts
+from fleetgym.families.generate import generate
 from fleetgym.files.errors import FleetgymError
 from fleetgym.hardware import catalog
 from fleetgym.hardware.performance import roofline
 from fleetgym.hardware.performance.coefficients import Deployment
 from fleetgym.hardware.performance.roofline import RooflineOptions
+from fleetgym.scoring.statistics import Estimate
 
 DEV = "fleet-v0/dev/ou-s-001"
 EIGHT = Deployment(model=catalog.model("Llama-3.1-8B"), gpu=catalog.gpu("H100"), precision="fp8")
@@ -128,6 +133,54 @@ def test_prompts_in_a_cache_are_refused(played: list[PlayedWindow], monkeypatch:
     slow = step.__class__(**{**vars(step), "first_token_s": 10.0})
     with pytest.raises(FleetgymError, match="in part in a prefix cache"):
         referee._check_uncached(instance, 0, slow)
+
+
+def test_a_replay_is_told_and_drawn(played: list[PlayedWindow], tmp_path: Path) -> None:
+    """Text, JSON and picture, also where a workload's requests never came to an end."""
+    count = played[0].instance.num_workloads
+    found = referee.Replay(
+        windows=(97, 98),
+        requests=np.full(count, 10),
+        unserved=np.zeros(count),
+        predicted=np.full(count, 0.01),
+        replayed=Estimate(np.full(count, 0.02), np.full(count, 0.005)),
+        ttft_p99_s=np.array([0.5, np.inf, 1.0, 2.0]),
+        predicted_delay_s=np.ones(count),
+        delay_s=np.array([1.0, np.nan, 1.0, 1.0]),
+        replications=2,
+        confidence=0.95,
+        is_tight=True,
+        replicas={"a": (1, 3)},
+    )
+    facts = replay_facts(played[1:3], found)
+    text = describe_simulation(facts, "margin", 0)
+    assert "windows 97 to 98: the fleet of margin" in text
+    assert "2 replays with 40 requests counted" in text
+    assert list(facts["workloads"].values())[1]["ttft_p99_s"] is None
+    json.dumps(facts, allow_nan=False)
+    plot_simulation(facts, str(tmp_path / "misses.png"))
+    assert (tmp_path / "misses.png").stat().st_size > 1000
+
+
+def test_what_the_engine_does_not_play_is_refused(
+    played: list[PlayedWindow], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Replicas of several parts, a law of slots, and a window that the day lacks: refused, not played otherwise."""
+    instance = generate("multi", "s", 1001)
+    several = [c for c, found in enumerate(instance.configurations) if len(found.uses) > 1]
+    staged = [
+        c
+        for c, found in enumerate(instance.configurations)
+        if len(found.uses) == 1 and found.uses[0].gpus > 2
+    ]
+    for c in (several[0], staged[0]):
+        with pytest.raises(FleetgymError, match="replica of several parts"):
+            referee.Engine.of(instance, c, None)
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: referee.VERSION)
+    assert main(["simulate", DEV, "--engine", "dynamo", "--law", "pareto"]) == 2
+    assert "--law is of --engine slots" in capsys.readouterr().err
+    assert main(["simulate", DEV, "--engine", "dynamo", "--window", "999"]) == 2
+    assert "windows 0 to 287; got 999" in capsys.readouterr().err
 
 
 @needs_dynamo

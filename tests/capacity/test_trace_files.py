@@ -313,3 +313,24 @@ def test_python_takes_several_files(tmp_path: Path) -> None:
     made = import_trace(paths, models=["Llama-3.1-8B"], gpus=["L40S"], scenarios=1)
     assert made.statistics.requests == 240
     assert "a.csv and 1 more file" in made.instance.provenance["trace"]
+
+
+@pytest.mark.parametrize("values", [[[0]], [[0, "twelve"]], [7], [[0, None]], [[0, "+Inf"]]])
+def test_samples_that_are_none_are_named(tmp_path: Path, values: list[object]) -> None:
+    """What is no pair of time and number is refused with its place."""
+    one = {"metric": {"__name__": "requests"}, "values": values}
+    path = tmp_path / "range.json"
+    path.write_text(json.dumps({"data": {"resultType": "matrix", "result": [one]}}))
+    with pytest.raises(FleetgymError, match=r"result\[0\]\.values\[0\]: expected"):
+        read_trace(path)
+
+
+def test_gaps_of_a_series_are_left_out(tmp_path: Path) -> None:
+    """Prometheus says NaN where a series was not there; the others of that time still count."""
+    names = ["vllm:prompt_tokens", "vllm:generation_tokens", "vllm:request_success"]
+    answer = matrix(names)
+    answer["data"]["result"][0]["values"][3][1] = "NaN"  # prompts of one reason
+    path = tmp_path / "range.json"
+    path.write_text(json.dumps(answer))
+    with read_trace(path, columns=dict(zip(("input", "output", "count"), names, strict=True))) as found:
+        assert (found.num_rows, found.tokens) == (600, 60 * (9001 + 2000) - 4500 - 1)

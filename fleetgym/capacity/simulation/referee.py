@@ -23,12 +23,13 @@ import numpy as np
 from scipy.optimize import nnls
 
 from fleetgym.capacity.simulation.window import PlayedWindow, arrivals
+from fleetgym.capacity.traces.candidates import ENGINE
 from fleetgym.files.errors import FleetgymError
 from fleetgym.hardware.configurations.homogeneous import deployment_of
 from fleetgym.hardware.performance import roofline
 from fleetgym.hardware.performance.coefficients import Deployment
 from fleetgym.hardware.performance.roofline import RooflineOptions
-from fleetgym.model.instance import Instance
+from fleetgym.model.instance import IMPORTED, Instance
 from fleetgym.model.lengths import LengthLaw
 from fleetgym.scoring.statistics import Estimate, looks, ratio
 
@@ -117,11 +118,18 @@ class Replay:
 def hour_around(window: int, windows: int) -> range:
     """Return the twelve windows around one, within the day's `windows`.
 
+    Raises
+    ------
+    FleetgymError
+        If the day has no such window.
+
     Examples
     --------
     >>> hour_around(3, 288), hour_around(100, 288)
     (range(0, 12), range(94, 106))
     """
+    if not 0 <= window < windows:
+        raise FleetgymError(f"the day has windows 0 to {windows - 1}; got {window}")
     first = max(0, min(window - 6, windows - 12))
     return range(first, min(first + 12, windows))
 
@@ -180,12 +188,12 @@ def replay(
     Raises
     ------
     FleetgymError
-        Without the simulator, for a model that the catalogue lacks, or for prompts that are in part in a cache.
+        Without the simulator, for a model that the catalogue lacks, for prompts that are in part in a cache, and for
+        replicas of several GPU types or of separate phases.
     """
     check_referee()
     instance, counted = played[0].instance, played[warmup:]
     engines = {c: Engine.of(instance, c, table) for c in _used(played)}
-    expected = sum(w.conditions.rate_rps * instance.window_s for w in counted)
     weights = np.array([w.conditions.rate_rps * instance.window_s for w in counted])
     unserved, predicted = (
         _mean(weights, [getattr(w.result, name) for w in counted])
@@ -209,7 +217,7 @@ def replay(
         )
         mean = unserved + (1.0 - unserved) * np.nan_to_num(late.mean)
         found = Estimate(
-            np.where(expected > 0.0, mean, np.nan), (1.0 - unserved) * np.nan_to_num(late.half_width)
+            np.where(weights.any(axis=0), mean, np.nan), (1.0 - unserved) * np.nan_to_num(late.half_width)
         )
         if is_tight := found.is_tight(absolute, relative):
             break
@@ -264,14 +272,21 @@ class Engine:
         configuration, stated = instance.configurations[c], instance.stated
         deployment = deployment_of(instance, c)
         is_second = stated is not None and stated.coefficients == 2
-        options = RooflineOptions(coefficients=2 if is_second else 1, network_s=1e-4, network_gb_per_s=12.5)
+        options = dataclasses.replace(ENGINE, coefficients=2 if is_second else 1)
         if stated is not None and stated.measured_steps:
             raise FleetgymError(
                 "the instance was made of measured times, which the engine dynamo does not take"
             )
-        _check_uncached(instance, c, roofline.step_time(deployment, options))
         rented = sum(use.gpus for use in configuration.uses)
-        several = max(1, rented // deployment.gpus)
+        several = rented // deployment.gpus  # a plan may rent nodes that several replicas fill
+        is_node = instance.family == IMPORTED and rented == several * deployment.gpus
+        if len(configuration.uses) > 1 or not (rented == deployment.gpus or is_node):
+            raise FleetgymError(
+                f"{configuration.id} is a replica of several parts, and the engine dynamo plays replicas of one GPU "
+                "type that serve both phases"
+            )
+        if instance.family == IMPORTED:
+            _check_uncached(instance, c, roofline.step_time(deployment, options))
         gb = None if stated is None else stated.memory_gb(configuration.id)
         tokens = (
             (configuration.kv_capacity_gb if gb is None else gb) / several / configuration.kv_gb_per_token

@@ -36,7 +36,6 @@ from fleetgym.model.instance import IMPORTED, NO_LIMIT_S, Use
 BASE_ERROR = 0.04  # of an 8 B model at 16 bit, assumed as in FastLLM's regime
 _DEGREES = (1, 2, 4, 8)  # of tensor parallelism
 _STAGES = (1, 2, 3, 4, 6, 8)  # nodes of one replica, at most as many as it needs
-_LONGEST_PREFILL = 0.8  # of the TTFT SLO, as in the families
 TOLERANCE = 1e-6
 
 #: The engine of a plan; between nodes, Ethernet of 100 Gbit/s is assumed.
@@ -310,12 +309,12 @@ def _in_time(
             f"no candidate can serve workload {name!r}, whose mean request has {lengths[0]:,.0f} + {lengths[1]:,.0f} "
             "tokens: its context, or its model on these GPUs, is out of reach; give other --models or --gpus"
         )
-    if min(first) > _LONGEST_PREFILL * ttft_s:
+    if min(first) > parts.LONGEST_PREFILL * ttft_s:
         raise FleetgymError(
             f"the SLO ttft={ttft_s:g} of workload {name!r} is out of reach: a prompt of {lengths[0]:,.0f} tokens "
             f"alone takes {min(first):.2f} s on the fastest configuration, and a fifth of the SLO is for waiting"
         )
-    return [p if s <= _LONGEST_PREFILL * ttft_s else None for p, s in zip(row, first, strict=True)]
+    return [p if s <= parts.LONGEST_PREFILL * ttft_s else None for p, s in zip(row, first, strict=True)]
 
 
 def check_slos(draft: parts.Draft, served: Allocation) -> None:

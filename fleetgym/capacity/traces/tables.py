@@ -8,6 +8,7 @@ import dataclasses
 import io
 import itertools
 import json
+import math
 import os
 import re
 import tempfile
@@ -20,6 +21,7 @@ import numpy as np
 from fleetgym.capacity.traces.source import Block, Source, StrPath, blocks, fail
 from fleetgym.files.documents import check_characters, parse_json
 from fleetgym.files.errors import DataError, FleetgymError
+from fleetgym.files.schema import shown
 
 _LOOKED_AT = 1000  # records whose names make the columns of a file without a header
 _DEEPEST = 6
@@ -496,6 +498,17 @@ def _opened(records: Records) -> Records:
         yield place, record
 
 
+def _sample(path: StrPath, place: str, sample: Any) -> tuple[float, float]:
+    """Return time and value of a sample of Prometheus; the value is a text there, such as "NaN"."""
+    try:
+        time, value = (float(number) for number in sample)
+    except (TypeError, ValueError):
+        fail(path, place, f'expected a time and a number, such as [1764288000, "12"], got {shown(sample)}')
+    if math.isinf(value) or not math.isfinite(time):
+        fail(path, place, f"expected finite numbers, got {shown(sample)}")
+    return time, value
+
+
 def _series(path: StrPath, data: dict[str, Any]) -> Records:
     """Return rows of what Prometheus answers to `query_range`: by time and model, a column for each metric.
 
@@ -513,9 +526,12 @@ def _series(path: StrPath, data: dict[str, Any]) -> Records:
         if "le" in metric or "quantile" in metric:
             continue
         model = str(metric.get("model_name") or metric.get("model") or "")
-        for time, value in one.get("values", []):
+        for n, sample in enumerate(one.get("values") or []):
+            time, value = _sample(path, f"$.data.result[{k}].values[{n}]", sample)
+            if math.isnan(value):  # what Prometheus says of a series that was not there
+                continue
             row = rows.setdefault((time, model), {"time": time, **({"model": model} if model else {})})
-            row[metric["__name__"]] = row.get(metric["__name__"], 0.0) + float(value)
+            row[metric["__name__"]] = row.get(metric["__name__"], 0.0) + value
     for (time, model), row in sorted(rows.items()):
         yield (
             f"time {time} {model}".strip(),
