@@ -123,7 +123,8 @@ class WorkloadPolicy(ActorCriticPolicy):
         super().__init__(*arguments, **(own | more))
 
     def _build_mlp_extractor(self) -> None:
-        self.mlp_extractor = _Heads(self.hidden)  # type: ignore[assignment]
+        heads: Any = _Heads(self.hidden)
+        self.mlp_extractor = heads
 
     def _build(self, lr_schedule: Any) -> None:
         super()._build(lr_schedule)

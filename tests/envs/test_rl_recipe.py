@@ -12,7 +12,7 @@ import pytest
 
 from fleetgym.envs.wrappers import for_learning
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.rl]
 
 INSTANCE, DAYS = "fleet-v0/dev/ou-s-001", 200
 #: Fresh days are drawn from seeds that no learner uses.
