@@ -24,7 +24,7 @@ from fleetgym.files.errors import FleetgymError
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.dynamics import ScenarioGenerator, draw_scenario
 from fleetgym.model.instance import Instance
-from fleetgym.model.library import InstanceSource, load_instance
+from fleetgym.model.library import InstanceSource, with_law
 from fleetgym.model.scenario import Scenario
 from fleetgym.model.window import window_model
 
@@ -105,7 +105,7 @@ def nonanticipative_bound(
     """
     whole_at_least(1, days=days, samples=samples)
     whole_at_least(0, seed=seed, rounds=rounds)
-    instance = load_instance(instance)
+    instance = with_law(instance)
     found = []
     for k in range(days):
         found.append(bounded_day(instance, k, samples=samples, seed=seed, solver=solver, rounds=rounds))

@@ -50,7 +50,7 @@ def _days(found: ExaminedFile, path: str) -> Check:
 
 def generate(arguments: argparse.Namespace) -> int:
     """Write instances of a family, and their days."""
-    from fleetgym.families.generate import SEEDS, stored_scenarios
+    from fleetgym.families.generate import SEEDS, public_part, stored_scenarios
     from fleetgym.families.generate import generate as make
     from fleetgym.model.instance_files import output_files, write_instance
 
@@ -61,7 +61,8 @@ def generate(arguments: argparse.Namespace) -> int:
         output_files(path, force=arguments.force)
         days = stored_scenarios(instance, seed, arguments.scenarios)
         folder.mkdir(parents=True, exist_ok=True)
-        files = write_instance(path, instance, days, force=arguments.force)
+        public, law = public_part(instance)
+        files = write_instance(path, public, days, law=law, force=arguments.force)
         made.append({"instance": str(files[0]), "scenarios": str(files[1]), "days": len(days)})
     last = arguments.seed + arguments.count - 1
     splits = [name for name, seeds in SEEDS.items() if arguments.seed < seeds.stop and last >= seeds.start]

@@ -88,6 +88,7 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
     |---|---|
     | `instance` | an id of the standard set, the path of an instance file, its content, or an `Instance` |
     | `scenarios` | where `reset` finds one that is not named: `"drawn"` from the processes, or any `"stored"` one |
+    | `law` | drawn days come from `"public"` processes, as agents know them, or from the `"known"` law of stored days |
     | `render_mode` | `"ansi"`: text; `"rgb_array"`: a picture of the day so far; `"human"`: the same in a window |
 
     ``env.unwrapped.get_state()`` and ``set_state(state)`` go back to a window in microseconds, for tree search. A state
@@ -117,9 +118,10 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
         instance: InstanceSource = "fleet-v0/dev/ou-s-001",
         render_mode: str | None = None,
         scenarios: str = "drawn",
+        law: str = "public",
     ):
         self.render_mode = checked_render_mode(render_mode, self.metadata["render_modes"])
-        self._choice = ScenarioChoice(instance, scenarios)
+        self._choice = ScenarioChoice(instance, scenarios, law)
         self.instance = self._choice.instance
         self.actions = ActionSpace(self.instance)
         self.action_space = spaces.MultiDiscrete(self.actions.nvec)

@@ -83,8 +83,9 @@ class FleetAllocV1Env(FleetAllocEnv):
         instance: InstanceSource = "fleet-v0/dev/ou-s-001",
         render_mode: str | None = None,
         scenarios: str = "drawn",
+        law: str = "public",
     ):
-        super().__init__(instance, render_mode, scenarios)
+        super().__init__(instance, render_mode, scenarios, law)
         self._more = _More([self.instance])
         self.observation_space = self._more.space(observation_space([self.instance]))
 

@@ -11,11 +11,13 @@ import numpy as np
 from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.model.dynamics.scenario import draw_scenario
 from fleetgym.model.instance import Instance
-from fleetgym.model.library import InstanceSource, load_instance, load_scenarios
+from fleetgym.model.library import InstanceSource, load_instance, load_scenarios, with_law
 from fleetgym.model.scenario import Scenario
 
 #: Where scenarios come from when `reset` does not name one.
 SOURCES = ("drawn", "stored")
+#: From which processes they are drawn: those that agents know, or those of the stored days.
+LAWS = ("public", "known")
 
 
 def reset_options(options: Any, *known: str) -> dict[str, Any]:
@@ -51,19 +53,24 @@ class ScenarioChoice:
         file, which have none.
     source : str
         ``"drawn"`` from the instance's processes, or any of the ``"stored"`` ones.
+    law : str
+        ``"public"``: days are drawn from the instance's own processes, which may be fitted to its history;
+        ``"known"``: from those that drew the stored days. Where the instance tells its law, these are the same.
 
     Raises
     ------
     FleetgymError
-        If there is no such source, or nothing is stored where that is asked for.
+        If there is no such source or law, or nothing is stored where that is asked for.
     """
 
-    def __init__(self, instance: InstanceSource, source: str = "drawn"):
+    def __init__(self, instance: InstanceSource, source: str = "drawn", law: str = "public"):
         if source not in SOURCES:
             raise FleetgymError(f"scenarios must be one of {SOURCES}, got {source!r}")
+        if law not in LAWS:
+            raise FleetgymError(f"law must be one of {LAWS}, got {law!r}")
         self._home = None if isinstance(instance, Instance | Mapping) else instance
         self.instance = load_instance(instance)
-        self.source = source
+        self.source, self._drawn_from = source, self.instance if law == "public" else with_law(instance)
         if source == "stored" and not self.stored:
             raise FleetgymError(f"{self.instance.id!r} has no stored scenarios: use scenarios='drawn'")
 
@@ -113,7 +120,7 @@ class ScenarioChoice:
             return named
         if self.source == "stored":
             return int(rng.integers(len(self.stored)))
-        return draw_scenario(self.instance, rng, "drawn")
+        return draw_scenario(self._drawn_from, rng, "drawn")
 
     def choose(self, named: int | Scenario | None, rng: np.random.Generator) -> Scenario:
         """Return the named scenario, or a random one if `named` is None."""

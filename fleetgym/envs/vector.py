@@ -68,6 +68,8 @@ class FleetAllocVectorEnv(PortableEnv, VectorEnv):
         environment's own options, and others are errors.
     scenarios : {"drawn", "stored"}
         Where scenarios come from when `reset` does not name one.
+    law : {"public", "known"}
+        From which processes they are drawn, see `FleetAllocEnv`.
     autoreset_mode : AutoresetMode or str
         ``"NextStep"``, ``"SameStep"`` or ``"Disabled"``, as for `SyncVectorEnv`.
     full_info : bool
@@ -106,6 +108,7 @@ class FleetAllocVectorEnv(PortableEnv, VectorEnv):
         num_envs: int = 1,
         instance: InstanceSource | Sequence[InstanceSource] = "fleet-v0/dev/ou-s-001",
         scenarios: str = "drawn",
+        law: str = "public",
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         full_info: bool = False,
         num_threads: int | None = None,
@@ -133,7 +136,7 @@ class FleetAllocVectorEnv(PortableEnv, VectorEnv):
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
         self.full_info = full_info
-        self._choices = [ScenarioChoice(source, scenarios) for source in sources]
+        self._choices = [ScenarioChoice(source, scenarios, law) for source in sources]
         self.instances = tuple(choice.instance for choice in self._choices)
         self._which = np.arange(num_envs) % len(sources)
         self._reserve(num_threads)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fleetgym.families import demand, plans, serving
+from fleetgym.families import demand, fitted, plans, serving
 from fleetgym.families import fastllm as regime
 from fleetgym.families.family import Family, stream
 from fleetgym.model.dynamics import draw_scenario
@@ -20,7 +20,19 @@ def _serving(name: str, *, replays: bool = False) -> Family:
 
     made = tuple(plans.MULTI_SIZES) if name == "multi" else ()
     sizes = made or tuple(size for other, size in plans.SIZES if other == name)
-    return Family(sizes, build, _replayed_days if replays else None, replays)
+    return Family(
+        sizes,
+        build,
+        _replayed_days if replays else None,
+        replays,
+        _public if plans.FAMILIES[name].days else None,
+    )
+
+
+def _public(instance: Instance) -> Instance:
+    """Return what agents know of an instance of `fleet-v2`."""
+    classes = plans.SIZES[instance.family, instance.size].classes
+    return fitted.public_part(instance, lambda rng: serving.demand_plan(instance.family, classes, 0, rng))
 
 
 def _replayed_days(instance: Instance, seed: int, count: int) -> list[Scenario]:

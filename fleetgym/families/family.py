@@ -29,6 +29,9 @@ class Family:
     replays : bool
         Whether days are published ones, changed little: who has the source can name them from a history. Newer seasons
         do not draw such a family.
+    public : callable, optional
+        ``public(instance)`` returns the instance as agents see it, with processes that are fitted to its history and
+        ``law = "fitted"``. Without it, agents are told the processes that draw the days.
 
     Examples
     --------
@@ -41,6 +44,7 @@ class Family:
     build: Callable[[str, int, np.random.Generator], Instance]
     days: Callable[[Instance, int, int], Sequence[Scenario]] | None = None
     replays: bool = False
+    public: Callable[[Instance], Instance] | None = None
 
 
 def stream(family: str, size: str, seed: int, number: int) -> np.random.Generator:

@@ -14,6 +14,7 @@ from fleetgym.families.text import significant
 from fleetgym.families.versions import NEWEST, generators
 from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.model.instance import Instance
+from fleetgym.model.processes import Dynamics
 from fleetgym.model.scenario import Scenario
 from fleetgym.runtime.entry_points import Entry, named_entries
 
@@ -121,6 +122,33 @@ def generate(family: str, size: str, seed: int, version: int = NEWEST) -> Instan
     if instance.family != family:
         raise FleetgymError(f"the family {family!r} made an instance of family {instance.family!r}")
     return instance
+
+
+def public_part(instance: Instance, version: int = NEWEST) -> tuple[Instance, Dynamics | None]:
+    """Return what agents may know of an instance that `generate` made, and what they may not.
+
+    Parameters
+    ----------
+    instance : Instance
+        From `generate`, which tells the law that draws the days.
+    version : int
+        As for `generate`.
+
+    Returns
+    -------
+    Instance
+        Its processes are fitted to the history where the family does not tell its law.
+    Dynamics or None
+        The law, to be stored with the days; None if it is told.
+
+    Examples
+    --------
+    >>> told, law = public_part(generate("fastllm", "4-4-5", 1))
+    >>> told.law, law
+    ('told', None)
+    """
+    public = _find(instance.family, version).public
+    return (instance, None) if public is None else (public(instance), instance.dynamics)
 
 
 def stored_scenarios(

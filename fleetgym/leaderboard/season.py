@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetgym.families.generate import SEEDS, generate, replayed_families, stored_scenarios
+from fleetgym.families.generate import SEEDS, generate, public_part, replayed_families, stored_scenarios
 from fleetgym.families.versions import generators
 from fleetgym.files.documents import (
     file_sha256,
@@ -37,7 +37,9 @@ from fleetgym.model.library import (
     list_instances,
     load_instance,
     sealed,
+    with_law,
 )
+from fleetgym.model.processes import Dynamics
 from fleetgym.model.scenario import Scenario, scenario_file_data
 from fleetgym.model.sets import ENVIRONMENT_VARIABLE
 from fleetgym.runtime.variables import environment_variable
@@ -254,13 +256,18 @@ def add_best_known(board: str | os.PathLike[str], season: Season, folder: str | 
 
 
 def _write(
-    root: Path, suite: str, entry: Entry, instance: Instance, scenarios: Sequence[Scenario]
+    root: Path,
+    suite: str,
+    entry: Entry,
+    instance: Instance,
+    scenarios: Sequence[Scenario],
+    law: Dynamics | None,
 ) -> dict[str, Any]:
-    """Write an instance and its scenarios, and return their entry in the manifest."""
+    """Write an instance, its scenarios and their law, and return their entry in the manifest."""
     stem = f"{suite}/{instance.id}"
     files = f"{stem}.json.gz", f"{stem}.scenarios.json.gz"
     write_json(root / files[0], instance.to_dict())
-    write_json(root / files[1], scenario_file_data(instance, scenarios))
+    write_json(root / files[1], scenario_file_data(instance, scenarios, law))
     return {
         "id": stem,
         "family": entry.family,
@@ -274,7 +281,9 @@ def _write(
     }
 
 
-Drawn = Iterator[tuple[Entry, Instance, Sequence[Scenario]]]
+#: What agents may know of an instance, its days, and their law where they may not know it.
+Task = tuple[Instance, Sequence[Scenario], Dynamics | None]
+Drawn = Iterator[tuple[Entry, Instance, Sequence[Scenario], Dynamics | None]]
 
 
 def _new_scenarios(season: Season, seed: str) -> Drawn:
@@ -283,15 +292,15 @@ def _new_scenarios(season: Season, seed: str) -> Drawn:
         yield find_entry(name), *new_scenarios(season, seed, name)
 
 
-def new_scenarios(season: Season, seed: str, name: str) -> tuple[Instance, list[Scenario]]:
+def new_scenarios(season: Season, seed: str, name: str) -> Task:
     """Return one of the suite's instances by its id, and its new scenarios."""
-    instance, drawn = load_instance(name), []
+    instance, known, drawn = load_instance(name), with_law(name), []
     for k in range(season.scenarios):
         digest = hashlib.sha256(f"{seed}/{name}/{k}".encode()).digest()
         rng = np.random.default_rng(np.frombuffer(digest, dtype=np.uint32))
-        scenario = generators(season.generators).draw_scenario(instance, rng, f"fresh-{k}")
+        scenario = generators(season.generators).draw_scenario(known, rng, f"fresh-{k}")
         drawn.append(scenario.check(instance))
-    return instance, drawn
+    return instance, drawn, None if instance.law == "told" else known.dynamics
 
 
 def _new_instances(season: Season, seed: str) -> Drawn:
@@ -311,17 +320,18 @@ def _new_instances(season: Season, seed: str) -> Drawn:
         count[kind] += 1
 
 
-def new_instance(season: Season, seed: str, entry: Entry, k: int) -> tuple[Instance, tuple[Scenario, ...]]:
+def new_instance(season: Season, seed: str, entry: Entry, k: int) -> Task:
     """Return a new instance in place of `entry`, the k-th of its family and size in the suite, and its scenarios."""
     digest = hashlib.sha256(f"{seed}/{entry.family}/{entry.size}/{k}".encode()).digest()
     number = SEEDS["fresh"].start + int.from_bytes(digest[:6], "big")
     instance = generate(entry.family, entry.size, number, season.generators)
     scenarios = stored_scenarios(instance, number, season.scenarios, SCALE_DIGITS, season.generators)
-    public = instance.replace(
+    public, law = public_part(instance, season.generators)
+    public = public.replace(
         id=f"{entry.family}-{entry.size}-{k:03d}",
         provenance={"all": f"as {entry.id}, drawn for season {season.name}"},
     )
-    return public, scenarios
+    return public, scenarios, law
 
 
 def instances_from(folder: str | os.PathLike[str]) -> contextlib.AbstractContextManager[None]:

@@ -238,6 +238,13 @@ class Instance(Checked):
     facts: Facts | None = spec(
         Nested(Facts, nullable=True), None, doc="what it was made of; left out where nobody said", sparse=True
     )
+    law: str = spec(
+        Choice(("told", "fitted")),
+        "told",
+        doc="what dynamics are: told, those that draw the days; fitted to the history: the days come from others, "
+        "which are stored with them",
+        sparse=True,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -15,7 +15,8 @@ from fleetgym.files.schema import read_object
 from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.instance import Instance, load_instance_file
 from fleetgym.model.library import scenario_file_beside
-from fleetgym.model.scenario import Scenario, ScenarioFile, load_scenario_file, scenario_file_data
+from fleetgym.model.processes import Dynamics
+from fleetgym.model.scenario import Scenario, ScenarioFile, check_law, load_scenario_file, scenario_file_data
 
 DRAWN_DAYS = 2
 
@@ -60,6 +61,7 @@ def write_instance(
     instance: Instance,
     scenarios: Sequence[Scenario],
     *,
+    law: Dynamics | None = None,
     force: bool = False,
 ) -> tuple[Path, Path]:
     """Write an instance, and its days beside it.
@@ -72,6 +74,8 @@ def write_instance(
         The problem.
     scenarios : sequence of Scenario
         Its stored days, at least one.
+    law : Dynamics, optional
+        The processes that drew them, where the instance has fitted ones.
 
     Returns
     -------
@@ -85,7 +89,7 @@ def write_instance(
     """
     files = output_files(path, force=force)
     write_json(
-        files[1], scenario_file_data(instance, scenarios)
+        files[1], scenario_file_data(instance, scenarios, law)
     )  # the instance last: where it is, all is there
     write_json(files[0], instance.to_dict())
     return files
@@ -99,6 +103,7 @@ class ExaminedFile:
     scenario_file: Path | None  # None where there is none
     scenarios: tuple[Scenario, ...]
     are_stored_for: str | None  # content hash of the instance that the days were stored for
+    law: Dynamics | None = None  # of the days, where the instance has fitted processes
 
     @property
     def is_current(self) -> bool:
@@ -136,10 +141,11 @@ def examine_instance(path: str | os.PathLike[str]) -> ExaminedFile:
     except DataError as error:
         raise error.in_file(file) from None
     if stored.instance_hash == instance.content_hash:
-        days = load_scenario_file(file, instance)
+        days = load_scenario_file(file, instance).scenarios
     else:
         try:
             days = tuple(s.check(instance, f"$.scenarios[{k}]") for k, s in enumerate(stored.scenarios))
+            check_law(instance, stored.law)
         except DataError as error:
             raise DataError(
                 f"{error.message}; the instance was edited so that this day fits it no more: delete {file.name}, and "
@@ -148,7 +154,11 @@ def examine_instance(path: str | os.PathLike[str]) -> ExaminedFile:
                 str(file),
             ) from None
     return ExaminedFile(
-        instance=instance, scenario_file=file, scenarios=days, are_stored_for=stored.instance_hash
+        instance=instance,
+        scenario_file=file,
+        scenarios=days,
+        are_stored_for=stored.instance_hash,
+        law=stored.law,
     )
 
 
@@ -178,6 +188,6 @@ def save_edited(path: str | os.PathLike[str], *, seed: int = 0) -> ExaminedFile:
         draw_scenario(instance, np.random.default_rng([seed, 1 + k]), f"drawn-{k}") for k in range(DRAWN_DAYS)
     )
     file = found.scenario_file or output_files(path, force=True)[1]
-    write_json(file, scenario_file_data(instance, days))
+    write_json(file, scenario_file_data(instance, days, found.law))
     write_json(path, instance.to_dict())
     return examine_instance(path)

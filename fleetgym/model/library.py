@@ -24,7 +24,7 @@ from fleetgym.files.schema import (
     spec,
 )
 from fleetgym.model.instance import Instance, load_instance_file
-from fleetgym.model.scenario import Scenario, load_scenario_file
+from fleetgym.model.scenario import Scenario, ScenarioFile, load_scenario_file
 from fleetgym.model.sets import MANIFEST, folder_of, manifest_paths, unknown
 
 MANIFEST_FORMAT = "fleetgym-manifest-1"
@@ -443,12 +443,57 @@ def load_scenarios(id_or_path: str | os.PathLike[str]) -> tuple[Scenario, ...]:
     >>> [scenario.id for scenario in load_scenarios("fleet-v0/toy/two-pools")]
     ['stored-0']
     """
+    return _hidden(id_or_path)[1].scenarios
+
+
+def with_law(source: InstanceSource) -> Instance:
+    """Return an instance that tells the law from which its stored days were drawn, which agents do not know.
+
+    It serves bounds, checks and references. Official runs hide what it reads.
+
+    Parameters
+    ----------
+    source : str, path-like, Instance or mapping
+        As for `load_instance`. Of an instance or its content, the stored one of equal content is looked up.
+
+    Returns
+    -------
+    Instance
+        The same one where its processes are told.
+
+    Raises
+    ------
+    FleetgymError
+        If the processes are fitted, and no set holds the instance.
+    UnknownNameError, DataError, FileNotFoundError
+        As `load_scenarios`.
+
+    Examples
+    --------
+    >>> with_law("fleet-v0/toy/two-pools").law
+    'told'
+    """
+    instance = load_instance(source)
+    if instance.law == "told":
+        return instance
+    if isinstance(source, Instance | Mapping):
+        stored = [name for name, entry in entries().items() if entry.content_hash == instance.content_hash]
+        if not stored:
+            raise FleetgymError(f"no set holds {instance.id!r}, so the law of its days is not known")
+        source = stored[0]
+    instance, hidden = _hidden(source)
+    return instance.replace(law="told", dynamics=hidden.law)
+
+
+def _hidden(id_or_path: str | os.PathLike[str]) -> tuple[Instance, ScenarioFile]:
+    """Return an instance, and what is stored of it and hidden from agents."""
     if is_path(id_or_path):
         instance = load_instance_file(id_or_path)
-        return load_scenario_file(scenario_file_beside(Path(id_or_path)), instance)
+        return instance, load_scenario_file(scenario_file_beside(Path(id_or_path)), instance)
     entry = find_entry(str(id_or_path))
     stored = _verified(entry, entry.scenario_file, entry.scenario_sha256)
-    return _load_scenarios(stored, load_instance(entry.id))
+    instance = load_instance(entry.id)
+    return instance, _load_hidden(stored, instance)
 
 
 def files_sha256(id_or_path: str | os.PathLike[str]) -> str | None:
@@ -483,7 +528,7 @@ def _load_instance(stored: StoredFile) -> Instance:
 
 
 @functools.lru_cache(maxsize=32)
-def _load_scenarios(stored: StoredFile, instance: Instance) -> tuple[Scenario, ...]:
+def _load_hidden(stored: StoredFile, instance: Instance) -> ScenarioFile:
     return load_scenario_file(stored, instance)
 
 

@@ -29,6 +29,7 @@ from fleetgym.files.schema import (
     to_jsonable,
 )
 from fleetgym.model.instance import Instance
+from fleetgym.model.processes import Dynamics, check_dynamics
 
 SCENARIO_FORMAT = "fleetgym-scenarios-1"
 
@@ -91,20 +92,30 @@ class ScenarioFile(Checked):
     instance: str = spec(ID, doc="id of the instance")
     instance_hash: str = spec(SHA256, doc="content hash of the instance")
     scenarios: tuple[Scenario, ...] = spec(ListOf(Nested(Scenario), 1, 10_000))
+    law: Dynamics | None = spec(
+        Nested(Dynamics, nullable=True),
+        None,
+        doc="the processes that drew them, where the instance has fitted ones",
+        sparse=True,
+    )
 
 
-def scenario_file_data(instance: Instance, scenarios: Iterable[Scenario]) -> dict[str, Any]:
-    """Return the JSON form of the file of an instance's scenarios."""
+def scenario_file_data(
+    instance: Instance, scenarios: Iterable[Scenario], law: Dynamics | None = None
+) -> dict[str, Any]:
+    """Return the JSON form of the file of an instance's scenarios, and of their law where the instance has none."""
+    hidden = {} if law is None else {"law": to_jsonable(law)}
     return {
         "format": SCENARIO_FORMAT,
         "instance": instance.id,
         "instance_hash": instance.content_hash,
         "scenarios": [to_jsonable(scenario) for scenario in scenarios],
+        **hidden,
     }
 
 
-def load_scenario_file(path: str | os.PathLike[str], instance: Instance) -> tuple[Scenario, ...]:
-    """Read the stored scenarios of `instance`; each is checked against it.
+def load_scenario_file(path: str | os.PathLike[str], instance: Instance) -> ScenarioFile:
+    """Read what is stored of `instance` and hidden from agents; each scenario is checked against it.
 
     Raises
     ------
@@ -122,9 +133,30 @@ def load_scenario_file(path: str | os.PathLike[str], instance: Instance) -> tupl
                 "$.instance_hash",
             )
         check_unique_ids(stored.scenarios, "$.scenarios")
-        return tuple(s.check(instance, f"$.scenarios[{k}]") for k, s in enumerate(stored.scenarios))
+        for k, scenario in enumerate(stored.scenarios):
+            scenario.check(instance, f"$.scenarios[{k}]")
+        check_law(instance, stored.law)
+        return stored
     except DataError as error:
         raise error.in_file(path) from None
+
+
+def check_law(instance: Instance, law: Dynamics | None) -> None:
+    """Raise `DataError` unless there is a law exactly where the instance has fitted processes, and it fits.
+
+    Parameters
+    ----------
+    instance : Instance
+    law : Dynamics or None
+        Of its scenario file.
+    """
+    if (law is None) == (instance.law == "fitted"):
+        told = "has none of its own" if law is None else "tells its own"
+        word = "expected the processes that drew the days" if law is None else "expected no law"
+        raise DataError(f"{word}: {instance.id!r} {told}", "$.law")
+    if law is not None:
+        counts = {"workload": instance.num_workloads, "pool": instance.num_pools}
+        check_dynamics(law, counts, "$.law")
 
 
 def scenario_schema() -> dict[str, Any]:

@@ -81,7 +81,7 @@ def test_what_the_broken_files_are_made_of_is_good(tmp_path: Path) -> None:
     path.write_text(json.dumps(good_instance()))
     instance = load_instance_file(path)
     path.write_text(json.dumps(good_scenarios()))
-    assert [s.id for s in load_scenario_file(path, instance)] == ["nominal"]
+    assert [s.id for s in load_scenario_file(path, instance).scenarios] == ["nominal"]
 
 
 @pytest.mark.parametrize("table", [BROKEN_INSTANCE_FILES, BROKEN_SCENARIO_FILES])

@@ -61,7 +61,7 @@ def test_scenario_round_trip(small: Instance, tmp_path: Path) -> None:
     scenario = dataclasses.replace(random_scenario(small, 1), id="one")
     path = tmp_path / "scenarios.json.gz"
     files.write_json(path, scenario_file_data(small, [scenario, nominal_scenario(small)]))
-    one, nominal = load_scenario_file(path, small)
+    one, nominal = load_scenario_file(path, small).scenarios
     for got, put in ((one, scenario), (nominal, nominal_scenario(small))):
         for a, b in zip(arrays_of(got), arrays_of(put), strict=True):
             assert a.dtype == b.dtype
@@ -350,7 +350,7 @@ def test_schema_refuses_what_the_loader_refuses(small_data: dict[str, Any], chan
 def test_every_field_is_described() -> None:
     """The schema names every key of the file, and nothing else is allowed."""
     published = instance_schema()
-    assert set(published["properties"]) == set(one_pool_data()) | {"facts"}
+    assert set(published["properties"]) == set(one_pool_data()) | {"facts", "law"}
     assert published["additionalProperties"] is False
     assert set(published["required"]) == set(one_pool_data()) - {"lead", "penalty_basis", "budget"}
 
