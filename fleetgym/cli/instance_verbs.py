@@ -61,8 +61,8 @@ def generate(arguments: argparse.Namespace) -> int:
         output_files(path, force=arguments.force)
         days = stored_scenarios(instance, seed, arguments.scenarios)
         folder.mkdir(parents=True, exist_ok=True)
-        public, law = public_part(instance)
-        files = write_instance(path, public, days, law=law, force=arguments.force)
+        shown, law = public_part(instance)
+        files = write_instance(path, shown, days, law=law, force=arguments.force)
         made.append({"instance": str(files[0]), "scenarios": str(files[1]), "days": len(days)})
     last = arguments.seed + arguments.count - 1
     splits = [name for name, seeds in SEEDS.items() if arguments.seed < seeds.stop and last >= seeds.start]

@@ -8,6 +8,7 @@ computation in population genetics*, section 2).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -77,15 +78,21 @@ def _look(rate_rps: np.ndarray, window_s: float, first_day: float) -> np.ndarray
     """Return what a history looks like, (I, numbers): its profile, and how far it moves over which time."""
     counts = rate_rps * window_s
     logs = np.log(counts + 0.5) - np.log(counts.mean(axis=0) + 0.5)
-    hours = 24.0 * first_day + np.arange(len(logs)) * (window_s / 3600.0)
-    terms = basis(hours).T
-    profile, *_ = np.linalg.lstsq(terms, logs, rcond=None)
+    terms, inverse = _terms(len(logs), window_s, first_day)
+    profile = inverse @ logs
     rest = logs - terms @ profile
     moves = [np.log(0.5 * np.mean((rest[lag:] - rest[:-lag]) ** 2, axis=0) + 1e-6) for lag in _LAGS]
     smooth = np.median([rest[:-4], rest[1:-3], rest[2:-2], rest[3:-1], rest[4:]], axis=0)
     steps = np.abs(smooth[6:] - smooth[:-6])
     jumps = [np.log(np.quantile(steps, share, axis=0) + 1e-3) for share in (0.9, 0.99, 0.999)]
     return np.vstack([profile, moves, jumps, np.mean(steps > 0.4, axis=0)]).T
+
+
+@functools.lru_cache(maxsize=16)
+def _terms(windows: int, window_s: float, first_day: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the terms of profiles in each window, (windows, terms), and what fits them by least squares."""
+    terms = basis(24.0 * first_day + np.arange(windows) * (window_s / 3600.0)).T
+    return terms, np.linalg.pinv(terms)
 
 
 def _regressed(looks: np.ndarray, numbers: np.ndarray, own: np.ndarray) -> np.ndarray:

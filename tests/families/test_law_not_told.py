@@ -73,9 +73,9 @@ def test_the_public_part_depends_on_no_number_of_the_law(told: Instance, public:
 
 
 def test_the_fit_is_near_the_law() -> None:
-    """Over twelve workloads errors are well below how much the numbers differ between workloads."""
+    """Over eight workloads errors are well below how much the numbers differ between workloads."""
     pairs = []
-    for seed in (1002, 1003, 1004):
+    for seed in (1002, 1003):
         instance = generate("ou-v2", "s", seed)
         public, law = public_part(instance)
         assert law == instance.dynamics
