@@ -1,4 +1,4 @@
-"""fleetgym: every way of allocating GPUs to LLM serving competes on the same problem.
+"""Benchmark policies that allocate rented GPUs to LLM serving.
 
 ``gymnasium.make("fleetgym:FleetAlloc-v0")`` makes the environment; `evaluate` scores agents on the standard set.
 Everything is imported on first use, so that ``import fleetgym`` stays light.
@@ -44,6 +44,7 @@ _HOME = {
     "Plan": "model.planning",
     "Planner": "model.planning",
     "read_results": "evaluation.results",
+    "Results": "evaluation.results",
     "agent_risk": "capacity.risk",
     "fleet_risk": "capacity.risk",
     "import_trace": "capacity.traces.importing",
@@ -51,6 +52,7 @@ _HOME = {
     "plan": "capacity.plan",
     "make_agent": "agents.registry",
     "score": "scoring.score",
+    "ScoreTable": "scoring.score",
     "simulate": "capacity.simulation.run",
     "two_stage_evaluate": "capacity.two_stage",
     "View": "agents.view",
@@ -104,6 +106,7 @@ if TYPE_CHECKING:
     from fleetgym.capacity.simulation.run import simulate as simulate
     from fleetgym.capacity.traces.importing import import_trace as import_trace
     from fleetgym.capacity.two_stage import two_stage_evaluate as two_stage_evaluate
+    from fleetgym.evaluation.results import Results as Results
     from fleetgym.evaluation.results import read_results as read_results
     from fleetgym.evaluation.run import evaluate as evaluate
     from fleetgym.files.errors import DataError as DataError
@@ -121,3 +124,4 @@ if TYPE_CHECKING:
     from fleetgym.model.planning import Snapshot as Snapshot
     from fleetgym.model.scenario import Scenario as Scenario
     from fleetgym.scoring.score import score as score
+    from fleetgym.scoring.score import ScoreTable as ScoreTable

@@ -26,6 +26,7 @@ ORDER = (
     "fleetgym/evaluation/isolation",
     "fleetgym/evaluation",
     "fleetgym/scoring",
+    "fleetgym/evaluation/pytest_plugin.py",  # which nothing imports but pytest
     "fleetgym/capacity",
     "fleetgym/leaderboard",
     "fleetgym/search",

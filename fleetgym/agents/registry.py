@@ -7,6 +7,7 @@ each may carry arguments, as in ``agh-rolling(every=6, margin=0.2)``.
 from __future__ import annotations
 
 import ast
+import copy
 import dataclasses
 import hashlib
 import importlib
@@ -16,7 +17,7 @@ import inspect
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,10 @@ GROUP = "fleetgym.agents"
 #: Environment variable: folders in which agents' processes look for modules, and no other process does.
 AGENT_PATH = "FLEETGYM_AGENT_PATH"
 PROGRAM = "fleetgym.evaluation.isolation.program:Program"  # an agent of any language
+#: Stands for the module of agents that were given as classes or objects.
+_HERE = "__given__"
+#: These agents by their names; only this process has them.
+_given: dict[str, Any] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +50,11 @@ class AgentSpec:
     target: str  # module:attribute or file.py:attribute
     arguments: Mapping[str, Any]
     is_reference: bool
+
+    @property
+    def is_here(self) -> bool:
+        """Whether only this process can make the agent: it was given as a class or object, or is in ``__main__``."""
+        return self.target.partition(":")[0] in (_HERE, "__main__")
 
     @property
     def reference_sha256(self) -> str | None:
@@ -79,6 +89,62 @@ def agent_entries() -> dict[str, Entry]:
     return named_entries(GROUP, "agent")
 
 
+def give_names(agents: Sequence[Any]) -> list[str]:
+    """Return a name for each agent by which this process can make it: its own, or that of its class.
+
+    Parameters
+    ----------
+    agents : sequence
+        Names stay. A class of an importable module becomes ``module:Class``. Another class, a function that returns an
+        agent, and an agent itself are kept under the name of the class, until another one takes it.
+
+    Returns
+    -------
+    list of str
+
+    Raises
+    ------
+    FleetgymError
+        If one is none of these.
+
+    Examples
+    --------
+    >>> from fleetgym.baselines.margin import Margin
+    >>> give_names(["hold", Margin, Margin()])
+    ['hold', 'fleetgym.baselines.margin:Margin', 'Margin']
+    """
+    names: list[str] = []
+    for agent in agents:
+        if isinstance(agent, str) or not _can_play(agent):
+            names.append(agent)  # `parse_agent` says what is wrong with it
+        elif _is_importable(agent):
+            names.append(f"{agent.__module__}:{agent.__qualname__}")
+        else:
+            own = getattr(agent, "__name__", type(agent).__name__)
+            tries = (own if number == 1 else f"{own}-{number}" for number in range(1, len(agents) + 2))
+            name = next(each for each in tries if each not in {*names, *agent_entries()})
+            _given[name] = agent
+            names.append(name)
+    return names
+
+
+def _can_play(agent: Any) -> bool:
+    """Return whether this is an agent, a planner, or something that may make one."""
+    return callable(agent) or any(callable(getattr(agent, name, None)) for name in ("act", "plan"))
+
+
+def _is_importable(agent: Any) -> bool:
+    """Return whether another process finds this class or function by module and name."""
+    name = str(getattr(agent, "__qualname__", ""))
+    module = sys.modules.get(str(getattr(agent, "__module__", "")))
+    spec = getattr(module, "__spec__", None)  # None of ``__main__``, and of a file that was run by its path
+    return (
+        spec is not None
+        and importlib.util.find_spec(spec.name) is not None
+        and vars(module).get(name) is agent
+    )
+
+
 def parse_agent(text: str) -> AgentSpec:
     """Take an agent's name apart without importing it.
 
@@ -106,14 +172,15 @@ def parse_agent(text: str) -> AgentSpec:
     """
     if not isinstance(text, str):
         raise FleetgymError(
-            f"an agent is given by its name, got {text!r}; "
-            "put your class into a file and name it as path/to/file.py:Class"
+            f"expected an agent: its name, its class or an object with reset and act; got {text!r}"
         )
     head, arguments = split_arguments(text.strip())
     if ":" not in head:
         known = agent_entries()
         if head.endswith(".py"):
             raise FleetgymError(f"{head!r} is a file; name the class in it too, as in {head}:MyAgent")
+        if head in _given:
+            return AgentSpec(text, f"{_HERE}:{head}", arguments, is_reference=False)
         if head not in known:
             raise UnknownNameError("agent", head, known)
         return AgentSpec(text, known[head].target, arguments, known[head].is_reference)
@@ -199,6 +266,8 @@ def load_target(target: str) -> Callable[..., Any]:
         If the module has no such attribute.
     """
     place, _, attribute = target.rpartition(":")
+    if place == _HERE:
+        return _maker(_given[attribute])
     module = _import_file(place) if place.endswith(".py") else importlib.import_module(place)
     value: Any = module
     for part in attribute.split("."):
@@ -209,6 +278,12 @@ def load_target(target: str) -> Callable[..., Any]:
     if not callable(value):
         raise FleetgymError(f"{target} is {type(value).__name__}, expected a class or a factory")
     return value
+
+
+def _maker(given: Any) -> Callable[..., Any]:
+    """Return what makes an agent anew for each episode: a class or function itself; of an agent, a copy."""
+    is_agent = any(callable(getattr(given, name, None)) for name in ("act", "plan"))
+    return given if inspect.isclass(given) or not is_agent else lambda: copy.deepcopy(given)
 
 
 def summary(target: str) -> str:

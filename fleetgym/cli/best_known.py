@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fleetgym.cli.output import note, tell
-from fleetgym.cli.text_tables import NOTHING, align, number, share
 from fleetgym.files.errors import FleetgymError
+from fleetgym.runtime.text_tables import NOTHING, align, number, share
 from fleetgym.scoring.best_known import write_actions
 from fleetgym.search.propose import Proposal, Standing, propose, read_candidates, standings
 

@@ -19,7 +19,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measure, or show; the exit code is 1 if the machine has drifted beyond the bound, or nothing is kept."""
     from fleetgym.cli.output import tell
-    from fleetgym.cli.text_tables import align, number
     from fleetgym.evaluation.isolation.calibration import (
         MAX_DRIFT,
         calibrate,
@@ -29,6 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     from fleetgym.files.errors import FleetgymError
     from fleetgym.files.schema import to_jsonable
+    from fleetgym.runtime.text_tables import align, number
 
     kept = read_calibration() if arguments.show else calibrate(arguments.rounds)
     if kept is None:

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fleetgym.cli.text_tables import align_columns, number
 from fleetgym.model.instance import Configuration, Instance
 from fleetgym.model.scenario import Scenario
+from fleetgym.runtime.text_tables import align_columns, number
 
 _MOST_ROWS = 40
 _WIDTH = 110

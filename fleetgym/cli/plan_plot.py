@@ -9,8 +9,8 @@ import numpy as np
 from fleetgym.capacity.risk import Risk
 from fleetgym.cli.pictures import COLOURS, new_figure, save_picture
 from fleetgym.cli.plan_report import planned_demand
-from fleetgym.cli.text_tables import number
 from fleetgym.model.instance import Instance
+from fleetgym.runtime.text_tables import number
 
 
 def plot_plan(instance: Instance, facts: dict[str, Any], risk: Risk | None, path: str) -> None:

@@ -11,9 +11,9 @@ import numpy as np
 from fleetgym.capacity.choice import MARGIN, Choice
 from fleetgym.capacity.risk import Risk, RiskyPlan
 from fleetgym.capacity.traces.objectives import slo_words
-from fleetgym.cli.text_tables import align, align_columns, number, share
 from fleetgym.model.instance import Configuration, Instance
 from fleetgym.model.planning import Plan, Snapshot
+from fleetgym.runtime.text_tables import align, align_columns, number, share
 
 _MUCH_MISSED = 0.02
 _MANY_LONG = 0.01  # of a workload's prompts

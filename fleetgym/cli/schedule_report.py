@@ -11,8 +11,8 @@ from fleetgym.capacity.commitment import reserved_pools
 from fleetgym.capacity.schedule import Schedule, worth_reserving
 from fleetgym.cli.pictures import COLOURS, new_figure, save_picture
 from fleetgym.cli.plan_report import describe_risk, percentile_words
-from fleetgym.cli.text_tables import align, number
 from fleetgym.model.instance import Instance
+from fleetgym.runtime.text_tables import align, number
 
 _WIDTH = 80
 _FEW_POOLS = 2

@@ -11,7 +11,7 @@ import numpy as np
 from fleetgym.capacity.simulation.referee import VERSION, Replay
 from fleetgym.capacity.simulation.window import PlayedWindow, Verdict
 from fleetgym.cli.pictures import new_figure, save_picture
-from fleetgym.cli.text_tables import NOTHING, align_columns, number, share
+from fleetgym.runtime.text_tables import NOTHING, align_columns, number, share
 
 
 def simulate_facts(verdict: Verdict, law: str) -> dict[str, Any]:

@@ -17,10 +17,10 @@ from fleetgym.agents.arguments import MOST, at_least, is_number
 from fleetgym.agents.registry import load_target, split_arguments, summary
 from fleetgym.cli.output import tell
 from fleetgym.cli.pictures import check_picture, save_picture
-from fleetgym.cli.text_tables import NOTHING, align
 from fleetgym.cli.trace_options import own_files
 from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.runtime.entry_points import named_entries
+from fleetgym.runtime.text_tables import NOTHING, align
 
 GROUP = "fleetgym.studies"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from fleetgym.capacity.traces import ImportedTrace
 from fleetgym.cli.describe import paragraph, provenance_text
-from fleetgym.cli.text_tables import align_columns, number
+from fleetgym.runtime.text_tables import align_columns, number
 
 
 def trace_facts(made: ImportedTrace, files: tuple[str, str]) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from fleetgym.cli.checks import tell_checks
 from fleetgym.cli.named import instance_name, tell_reserved
 from fleetgym.cli.output import note, tell
 from fleetgym.cli.pictures import check_picture
-from fleetgym.cli.text_tables import align, number, score_table
 from fleetgym.files.errors import FleetgymError
+from fleetgym.runtime.text_tables import align, number
 from fleetgym.runtime.variables import environment_variable
 
 _MOST_FAILURES = 5
@@ -271,7 +271,7 @@ def compare(arguments: argparse.Namespace) -> int:
         options = run_options.given(arguments) | {"executor": executor, "relative_to": arguments.relative_to}
         jobs = run_options.fitting(arguments, jobs)
         results, table = comparison.compare_jobs(jobs, arguments.suite, known, **options)
-    tell(arguments, table.to_dict(), score_table(table))
+    tell(arguments, table.to_dict(), str(table))
     if arguments.relative_to == "best-known":
         _report_cheaper(results, str(arguments.resume or arguments.out))
     return _report_episodes(results)
@@ -339,7 +339,7 @@ def score(arguments: argparse.Namespace) -> int:
 
     results = read_results(arguments.results)
     table = score_of(results, relative_to=arguments.relative_to)
-    tell(arguments, table.to_dict(), score_table(table))
+    tell(arguments, table.to_dict(), str(table))
     if arguments.relative_to == "best-known":
         _report_cheaper(results, arguments.results)
     return 0

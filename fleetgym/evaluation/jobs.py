@@ -74,7 +74,7 @@ def run_job(
         Agent, instance, scenario and seed.
     isolate : str
         ``"always"``: the agent runs in a process of its own, with limits; ``"never"``: in this one;
-        ``"auto"``: reference agents in this one, all others in their own.
+        ``"auto"``: reference agents, and those that only this process has, in this one, all others in their own.
     limits : Limits, optional
         Of an isolated agent.
     watch : callable, optional
@@ -154,7 +154,7 @@ _kept: dict[int, tuple[AgentProcess, str | None]] = {}
 def _agent_for(name: str, isolate: str, limits: Limits) -> LocalAgent | AgentProcess:
     one_of(ISOLATION, isolate=isolate)
     spec = parse_agent(name)
-    if isolate == "never" or (isolate == "auto" and spec.is_reference):
+    if isolate == "never" or (isolate == "auto" and (spec.is_reference or spec.is_here)):
         refuse_edited(spec.target)
         return LocalAgent(name)
     thread, state = threading.get_ident(), spec.code_sha256

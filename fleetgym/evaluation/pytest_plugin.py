@@ -15,7 +15,9 @@ import pytest
 if TYPE_CHECKING:
     from fleetgym.evaluation.jobs import Job
     from fleetgym.evaluation.recording import JobPlayer, Recording
+    from fleetgym.evaluation.results import Results
     from fleetgym.evaluation.results_format import EpisodeResult
+    from fleetgym.scoring.score import ScoreTable
 
 _PROPERTY = "fleetgym"  # of a report: the episode's lines of the results and timings files
 
@@ -47,6 +49,7 @@ class _Run:
     def __init__(self, config: pytest.Config):
         self.config = config
         self.recording: Recording | None = None
+        self.results: Results | None = None
         self.lost: set[int] = set()  # jobs whose worker died
         self.path = ""
 
@@ -137,17 +140,19 @@ class _Run:
             for job in (self.jobs[k] for k in sorted(self.lost)):
                 if job.key not in self.recording.done:
                     self.recording.add(self.player.isolated()(job))
-            self.recording.finish()
+            self.results = self.recording.finish()
         finally:
             self.recording.close()
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Say where the results are."""
+        """Say where the results are, and how the agents score."""
         if self.recording is None:
             return
         done, total = len(self.recording.done), len(self.jobs)
         rest = "" if done == total else f"; go on with --fleetgym-resume={self.path}"
         terminalreporter.write_line(f"fleetgym: {done} of {total} episodes are in {self.path}{rest}")
+        if self.results is not None and self.results.is_complete:
+            terminalreporter.write_line(f"\n{_scores(self.results)}")
         for check in self.recording.speed_checks:
             if not check.is_within:
                 drift = f"{check.drift:+.0%} from its calibration"
@@ -195,6 +200,14 @@ def _jobs(config: pytest.Config) -> list[Job]:
         raise FleetgymError(f"--fleetgym-scenarios expects numbers as 0,1; got {text!r}") from None
     seed = SEED.parse(config.getoption("fleetgym_seed"), "--fleetgym-seed")
     return make_jobs(config.getoption("fleetgym_agent"), _suite(config), scenarios, seed)
+
+
+def _scores(results: Results) -> ScoreTable:
+    """Return the scores; without best-known costs, relative to the best in the run."""
+    from fleetgym.scoring.comparison import is_known
+    from fleetgym.scoring.score import score
+
+    return score(results, relative_to="best-known" if is_known(results) else "best-in-run")
 
 
 def _suite(config: pytest.Config) -> list[str]:

@@ -193,7 +193,7 @@ def make_header(
         for agent, found in agents.items()
         if not found.is_reference
     }
-    is_marked = in_process and not all(found.is_reference for found in agents.values())
+    is_marked = any(found.is_here or (in_process and not found.is_reference) for found in agents.values())
     return Header(
         format=RESULTS_FORMAT,
         version=__version__,

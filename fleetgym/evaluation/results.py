@@ -14,7 +14,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -32,6 +32,10 @@ from fleetgym.files.documents import (
 from fleetgym.files.errors import DataError, FleetgymError
 from fleetgym.files.quantities import DRIFT, SEED
 from fleetgym.files.schema import NAME, Choice, Flag, Integer, Nested, Number, read_object, spec, to_jsonable
+from fleetgym.runtime.text_tables import NOTHING, align, number, share
+
+if TYPE_CHECKING:
+    import pandas
 
 _TOLERANCE = 1e-9  # relative, of sums that must add up
 
@@ -39,9 +43,18 @@ _TOLERANCE = 1e-9  # relative, of sums that must add up
 MAX_RESULTS_BYTES = 4 * 2**30
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Results:
-    """A results file in memory."""
+    """A results file in memory; prints as a table of its episodes.
+
+    Examples
+    --------
+    >>> import fleetgym
+    >>> results = fleetgym.evaluate("hold", "fleet-v0/toy/two-pools")
+    >>> results.to_frame()[["agent", "scenario", "cost_usd", "failure"]]
+      agent  scenario  cost_usd failure
+    0  hold         0      31.4    None
+    """
 
     header: Header
     episodes: tuple[EpisodeResult, ...]
@@ -77,6 +90,59 @@ class Results:
     def to_text(self) -> str:
         """Return the results file."""
         return header_line(self.header) + "".join(episode.to_line() for episode in self.episodes)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Return a data frame with one row for each episode, in the order of the jobs.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns: `agent`, `instance`, `family`, `scenario`, `seed`; `cost_usd` and its terms; the shares of
+            requests `miss_share` and `unserved_share`; the counts `forced_outages`, `denied` and `lost`; `failure`, a
+            kind of failure or None; and `cpu_s`, the agent's CPU seconds, NaN where they were not measured.
+        """
+        import pandas
+
+        counts = ("miss_share", "unserved_share", "forced_outages", "denied", "lost")
+        return pandas.DataFrame(
+            {
+                "agent": e.agent,
+                "instance": e.instance,
+                "family": self.header.instances[e.instance].family,
+                "scenario": e.scenario,
+                "seed": e.seed,
+                "cost_usd": e.cost_usd,
+                **dataclasses.asdict(e.costs),
+                **{name: getattr(e, name) for name in counts},
+                "failure": None if e.failure is None else e.failure.kind,
+                "cpu_s": math.nan if e.timing is None else e.timing.total_s,
+            }
+            for e in self.episodes
+        )
+
+    def __str__(self) -> str:
+        head = ("agent", "instance", "scenario", "cost USD", "SLO miss %", "failure")
+        rows = [
+            (
+                e.agent,
+                e.instance,
+                str(e.scenario),
+                number(e.cost_usd, 2),
+                share(e.miss_share),
+                NOTHING if e.failure is None else e.failure.kind,
+            )
+            for e in self.episodes
+        ]
+        return align(head, rows, left=2)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Results: {len(self.episodes)} of {self.header.num_jobs} episodes of {', '.join(self.agents)}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """Show the data frame in notebooks."""
+        return str(self.to_frame().to_html(float_format="{:,.4g}".format))
 
 
 def header_line(header: Header) -> str:

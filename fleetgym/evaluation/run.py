@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
-from fleetgym.agents.registry import parse_agent
+from fleetgym.agents.registry import give_names, parse_agent
 from fleetgym.evaluation.agreement import checked
 from fleetgym.evaluation.executors import play, play_on
 from fleetgym.evaluation.isolation.agent_process import Limits
@@ -30,7 +30,7 @@ from fleetgym.model.suites import DEFAULT_SUITE, full_suite, tasks_of
 
 
 def make_jobs(
-    agents: str | Sequence[str],
+    agents: Any,
     suite: str | Sequence[str] = DEFAULT_SUITE,
     scenarios: Iterable[int] | None = None,
     seed: int = 0,
@@ -39,8 +39,8 @@ def make_jobs(
 
     Parameters
     ----------
-    agents : str or sequence of str
-        Agents as for `make_agent`.
+    agents : str, class, object, or sequence of these
+        As for `evaluate`.
     suite : str or sequence of str
         A suite, the id of an instance, the path of an instance file, or several of these.
     scenarios : iterable of int, optional
@@ -57,7 +57,7 @@ def make_jobs(
     FleetgymError
         For a name that does not exist, or one that is given twice.
     """
-    names = _listed(agents)
+    names = give_names(_listed(agents))
     for name in names:
         parse_agent(name)
     if scenarios is not None and not isinstance(scenarios, Iterable):
@@ -97,7 +97,7 @@ def _no_such_scenario(part: str, instance: str, numbers: list[int], number: int)
 
 
 def evaluate(
-    agents: str | Sequence[str],
+    agents: Any,
     suite: str | Sequence[str] = DEFAULT_SUITE,
     *,
     executor: Executor | None = None,
@@ -118,8 +118,10 @@ def evaluate(
 
     Parameters
     ----------
-    agents : str or sequence of str
-        Agents as for `make_agent`: ``"agh-rolling"``, ``"mine.py:Agent"``, ``"agh(margin=0.1)"``.
+    agents : str, class, object, or sequence of these
+        Names as for `make_agent`: ``"agh-rolling"``, ``"mine.py:Agent"``, ``"agh(margin=0.1)"``. A class is made anew
+        for each episode, an object is copied. Classes of a script or notebook, and objects, play in this process:
+        one worker, no time limits, no leaderboard row. Put the class into a file for these.
     suite : str or sequence of str
         A suite, the id of an instance, the path of an instance file, or several of these.
     executor : concurrent.futures.Executor, optional
@@ -152,16 +154,28 @@ def evaluate(
     Raises
     ------
     FleetgymError
-        For names that do not exist, an agent that cannot be made, or a results file that belongs to other jobs.
+        For names that do not exist, an agent that cannot be made, an object that shall leave this process, or a
+        results file that belongs to other jobs.
 
     Examples
     --------
     >>> results = evaluate(["hold"], "fleet-v0/toy/two-pools")
     >>> results.episodes[0].failure is None
     True
+    >>> class Nothing:
+    ...     def reset(self, view, *, seed):
+    ...         self.action = 0 * view.nvec
+    ...
+    ...     def act(self, observation, info):
+    ...         return self.action
+    >>> evaluate([Nothing], "fleet-v0/toy/two-pools").to_frame().rental.sum()
+    np.float64(0.0)
     """
     suite = full_suite(suite)
     jobs = make_jobs(agents, suite, scenarios, seed)
+    _check_stays(
+        jobs, workers > 1 or executor is not None or official is not None or isolate == "always" or resume
+    )
     if official is None:  # else it may be anybody's code, which runs in its box only
         preflight(dict.fromkeys(job.agent for job in jobs), (limits or Limits()).reset_wall_s)
     return play_jobs(
@@ -176,6 +190,16 @@ def evaluate(
         official=official,
         progress=progress,
     )
+
+
+def _check_stays(jobs: Sequence[Job], leaves: Any) -> None:
+    """Refuse agents that only this process has where another process shall play or continue them."""
+    here = [name for name in dict.fromkeys(job.agent for job in jobs) if parse_agent(name).is_here]
+    if here and leaves:
+        raise FleetgymError(
+            f"{here[0]} plays in this process only: leave out workers, executor, official, resume and "
+            f"isolate='always', or put it into a file and name it as path/to/file.py:{here[0].rpartition(':')[2]}"
+        )
 
 
 def play_jobs(

@@ -27,7 +27,7 @@ from fleetgym.scoring.score import ScoreTable, score
 
 
 def compare(
-    agents: str | list[str],
+    agents: Any,
     suite: str | list[str] = "fleet-v0/dev",
     *,
     relative_to: str = "best-known",

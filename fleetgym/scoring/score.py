@@ -13,15 +13,19 @@ import dataclasses
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fleetgym.agents.arguments import one_of
 from fleetgym.evaluation.results import Results, read_results
 from fleetgym.evaluation.results_format import EpisodeResult
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.library import Task, counts_as, task_name
+from fleetgym.runtime.text_tables import NOTHING, align, number, share
 from fleetgym.scoring.best_known import BestKnownSet, load_best_known
 from fleetgym.scoring.statistics import FamilyMean, cluster_means, counted, family_means
+
+if TYPE_CHECKING:
+    import pandas
 
 RELATIVE_TO = ("best-known", "best-in-run")
 
@@ -102,9 +106,17 @@ class ScoreRow:
         return dataclasses.asdict(self)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class ScoreTable:
-    """Scores of all agents of a run, the best first."""
+    """Scores of all agents of a run, the best first; prints as a table.
+
+    Examples
+    --------
+    >>> import fleetgym
+    >>> table = fleetgym.score(fleetgym.evaluate(["gh", "hold"], "fleet-v0/toy/two-pools"))
+    >>> table.to_frame()["score"].round(2).to_dict()
+    {'gh': 71.43, 'hold': 124.29}
+    """
 
     rows: tuple[ScoreRow, ...]
     families: tuple[str, ...]
@@ -125,6 +137,64 @@ class ScoreTable:
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists and mappings."""
         return {**dataclasses.asdict(self), "rows": [row.to_dict() for row in self.rows]}
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Return a data frame with one row for each agent, the best first.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Indexed by agent. Columns: `score` and the bounds `low` and `high` of its 95 % interval, and one column
+            for each family, all in percent above best-known; then the other attributes of `ScoreRow`.
+        """
+        import pandas
+
+        lines = []
+        for row in self.rows:
+            low, high = row.interval or (math.nan, math.nan)
+            facts = row.to_dict()
+            del facts["interval"], facts["families"], facts["score"]
+            lines.append({"score": row.score, "low": low, "high": high, **row.families, **facts})
+        return pandas.DataFrame(lines).set_index("agent")
+
+    def __str__(self) -> str:
+        several = len(self.families) > 1
+        shown = self.families if several else ()
+        head = ["agent", "score %", "95 % interval", *map(self.head, shown), "cost USD", "SLO miss %"]
+        head += ["unserved %", "failures", "CPU ms/decision"]
+        what = f"percent above {self.best_known}; lower is better"
+        tasks = f"{self.num_tasks} task{'s' if self.num_tasks != 1 else ''}"
+        families = f"{len(self.families)} famil{'ies' if several else 'y'}"
+        foot = [f"{self.suite}: {tasks}, {families} ({', '.join(self.families)}); {what}."]
+        if len(self.scored) < len(self.families):
+            foot.append(
+                "Families in (brackets) are shown, and are no part of the score, the cost or the shares."
+            )
+        if any(row.is_reference for row in self.rows):
+            foot.append("Rows in (brackets) are references, not agents.")
+        return "\n".join([align(head, [_cells(row, shown) for row in self.rows]), "", *foot])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        """Show the data frame in notebooks."""
+        return str(self.to_frame().to_html(float_format="{:,.2f}".format))
+
+
+def _cells(row: ScoreRow, families: Sequence[str]) -> list[str]:
+    interval = NOTHING if row.interval is None else f"[{number(row.interval[0])}, {number(row.interval[1])}]"
+    return [
+        f"({row.agent})" if row.is_reference else row.agent,
+        number(row.score, 2),
+        interval,
+        *(number(row.families[family]) for family in families),
+        number(row.cost_usd, 2),
+        share(row.miss_share),
+        share(row.unserved_share),
+        NOTHING if row.is_reference else str(row.failures),
+        number(row.cpu_ms_per_decision, 2),
+    ]
 
 
 @dataclasses.dataclass(frozen=True)

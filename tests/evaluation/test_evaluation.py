@@ -25,11 +25,13 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import fleetgym
 from fleetgym.agents.agent_code import code_sha256
 from fleetgym.agents.registry import load_target
+from fleetgym.baselines.margin import Margin
 from fleetgym.capacity.plan import plan
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.evaluation.isolation.agent_process import decode, encode
 from fleetgym.evaluation.jobs import Job, close_agents, play_actions, run_job
 from fleetgym.evaluation.results import read_results, timings_path
+from fleetgym.evaluation.results_format import COST_TERMS
 from fleetgym.evaluation.run import evaluate, make_jobs
 from fleetgym.files.documents import canonical_json
 from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError
@@ -240,8 +242,61 @@ def test_calls_that_are_wrong_say_so() -> None:
         evaluate("hold", SUITE, workers=0)
     with pytest.raises(FleetgymError, match="auto, always, never"):
         evaluate("hold", SUITE, isolate="maybe")
-    with pytest.raises(FleetgymError, match="put your class into a file"):
-        evaluate([object()], SUITE)  # type: ignore[list-item]
+    with pytest.raises(FleetgymError, match="its class or an object"):
+        evaluate([object()], SUITE)
+
+
+def test_classes_and_objects_play() -> None:
+    """A class, a function and an object play like the same agent by its name, as long as they stay in this process."""
+
+    class Mine(Margin):
+        """Is found in no module."""
+
+    given = [Margin, Mine, Mine(), lambda: Margin(), "margin"]
+    results = evaluate(given, "fleet-v0/toy/drop")
+    names = ["fleetgym.baselines.margin:Margin", "Mine", "Mine-2", "<lambda>", "margin"]
+    assert list(results.agents) == names
+    frame = results.to_frame().set_index("agent")
+    assert frame.failure.isna().all()
+    assert frame.cost_usd.nunique() == 1
+    assert results.header.in_process  # so nobody can submit it
+    for options in ({"workers": 2}, {"isolate": "always"}, {"official": "reflex"}, {"resume": "night.jsonl"}):
+        with pytest.raises(FleetgymError, match=r"Mine plays in this process only: .*file\.py:Mine$"):
+            evaluate([Mine], "fleet-v0/toy/drop", **options)
+
+
+def test_an_object_forgets_between_episodes() -> None:
+    """Each episode has a copy; the caller's object is as it was."""
+
+    class Counts:
+        seen = 0
+
+        def reset(self, view: fleetgym.View, *, seed: int) -> None:
+            self.nothing = 0 * view.nvec
+
+        def act(self, observation: object, info: object) -> np.ndarray:
+            assert self.seen < 8  # windows of a toy
+            self.seen += 1
+            return self.nothing
+
+    mine = Counts()
+    assert not evaluate(mine, ["fleet-v0/toy/two-pools", "fleet-v0/toy/budget-pool"]).failures
+    assert mine.seen == 0
+
+
+def test_tables_of_results() -> None:
+    """Results and scores print as tables, and become data frames with all that they hold."""
+    results = evaluate(["hold", "gh"], SUITE)
+    frame, table = results.to_frame(), fleetgym.score(results)
+    assert len(frame) == len(results.episodes) == str(results).count("fleet-v0/toy/")
+    assert frame.cost_usd.sum() == pytest.approx(sum(e.cost_usd for e in results.episodes))
+    assert np.allclose(frame[list(COST_TERMS)].sum(axis=1), frame.cost_usd)
+    assert list(table.to_frame().index) == [row.agent for row in table.rows]
+    assert list(table.to_frame().score) == [row.score for row in table.rows]
+    assert repr(table) == str(table)
+    assert "6 of 6 episodes of hold, gh" in repr(results)
+    for shown in (results, table):
+        assert shown._repr_html_().startswith("<table")
 
 
 def test_plan_works_on_the_nominal_window() -> None:

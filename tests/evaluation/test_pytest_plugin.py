@@ -77,6 +77,8 @@ def test_one_process_writes_the_bytes_of_evaluate(expected: str, tmp_path: Path)
     assert "window 2: raised: ValueError: no idea what to do" in done.stdout
     assert f"6 of 6 episodes are in {path}" in done.stdout
     assert "test_other" not in done.stdout
+    assert "\nagent  " in done.stdout
+    assert "2 tasks, 1 family (toy); percent above" in done.stdout
     assert path.read_text() == expected
     assert len(timings_path(path).read_text().splitlines()) == 6
     assert all(e.timing is not None for e in read_results(path).episodes)
@@ -145,3 +147,10 @@ def test_without_agents_pytest_is_as_ever(call: Callable[..., tuple[int, str]], 
     """Tests are collected and run."""
     (tmp_path / "test_other.py").write_text("def test_other():\n    pass\n")
     assert "1 passed" in call()[1]
+
+
+def test_the_example_file_passes(call: Callable[..., tuple[int, str]]) -> None:
+    """Anybody's tests of an agent of their own."""
+    code, said = call("-s", str(ROOT / "examples" / "test_my_agent.py"))
+    assert code == 0, said
+    assert "MyAgent" in said

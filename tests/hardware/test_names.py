@@ -11,7 +11,6 @@ import pytest
 from places import ROOT
 
 from fleetgym.cli import main, verbs
-from fleetgym.cli.text_tables import align
 from fleetgym.files.errors import DataError
 from fleetgym.files.markdown import table
 from fleetgym.files.names import FOLDER_NAME, SEASON_NAME, AgentName, PeopleName
@@ -21,6 +20,7 @@ from fleetgym.leaderboard.registers import read_registers
 from fleetgym.leaderboard.report import Figure
 from fleetgym.leaderboard.standings import make_boards
 from fleetgym.leaderboard.submission import read_submission
+from fleetgym.runtime.text_tables import align
 
 BOARD = ROOT / "leaderboard"
 #: Moves the cursor, runs backwards, hides.

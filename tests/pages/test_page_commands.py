@@ -64,7 +64,7 @@ MACHINE = re.compile(
 )
 #: Commands that tests of their own execute in other forms.
 ELSEWHERE = {
-    r"pytest --fleetgym-agent": "tests/evaluation/test_pytest_plugin.py",
+    r"pytest (-n 8 )?--fleetgym-agent": "tests/evaluation/test_pytest_plugin.py",
     r"fleetgym best-known search": "tests/search/test_best_known.py",
     r"fleetgym calibrate": "tests/evaluation/test_calibration.py",
     r"(fleetgym|make) leaderboard": "tests/leaderboard/test_leaderboard.py",

@@ -12,7 +12,6 @@ import pytest
 from places import ROOT
 
 from fleetgym.bounds.exact import optimal_fleets
-from fleetgym.cli.text_tables import score_table
 from fleetgym.evaluation.jobs import play_actions
 from fleetgym.evaluation.results import Results, hash_jobs
 from fleetgym.evaluation.results_format import Costs, EpisodeResult, Header, InstanceFacts, Timing
@@ -168,13 +167,13 @@ def test_families_that_are_shown_only() -> None:
     assert row.families == pytest.approx({"drop": 700.0, "grw": 1500.0, "trace": 100.0})
     assert row.score == pytest.approx(100 * (math.sqrt(2.0 * 8.0) - 1))
     assert row.cost_usd == pytest.approx(3.0 * 2.0 + 7.0 * 8.0)
-    text = score_table(table)
+    text = str(table)
     assert "(grw)" in text.splitlines()[0]
     assert "Families in (brackets)" in text
     alone = score(run(played[1], families={names["b"]: "grw"}), best)
     assert alone.scored == ("grw",)
     assert alone.rows[0].score == pytest.approx(1500.0)
-    assert "bracket" not in score_table(alone)
+    assert "bracket" not in str(alone)
 
 
 def test_the_interval_is_of_the_families_that_count() -> None:
@@ -266,7 +265,7 @@ def test_table_lines_up_and_is_plain_data() -> None:
     """Every line of numbers has the head's width, and the table survives JSON."""
     results = run(*episodes("x", 1, 2, 1, 1), *episodes("a-longer-name", 2, 1, 1, 100), families=FAMILIES)
     table = score(results, BEST, extra=episodes("ruler", 3, 3, 3, 3))
-    lines = score_table(table).splitlines()
+    lines = str(table).splitlines()
     rows = lines[: 2 + len(table.rows)]
     assert len({len(line) for line in rows}) == 1
     assert "(ruler)" in lines[3] or "(ruler)" in lines[4]

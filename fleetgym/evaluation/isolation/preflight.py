@@ -61,7 +61,7 @@ def preflight(agents: Iterable[str], most_s: float = 300.0, *, boxed: bool = Fal
     for name in agents:
         spec = parse_agent(name)
         try:
-            if spec.is_reference or spec.target.startswith("__main__:"):  # which only this process has
+            if spec.is_reference or spec.is_here:
                 _make_here(name)
             else:
                 _make_elsewhere(name, most_s, boxed, spec.code_sha256, tuple(agents_module_path()))
@@ -104,7 +104,7 @@ def fit_of(name: str, instances: Sequence[str], most_s: float = 300.0) -> Fit:
     """
     if parse_agent(name).is_reference:
         return Fit({}, ())
-    if parse_agent(name).target.startswith("__main__:"):
+    if parse_agent(name).is_here:
         return _asked(name, instances)
     command = [sys.executable, "-c", _MAKE, json.dumps(agents_module_path()), name, *instances]
     try:

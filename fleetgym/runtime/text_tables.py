@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from fleetgym.files.errors import printable
-
-if TYPE_CHECKING:
-    from fleetgym.scoring.score import ScoreRow, ScoreTable
 
 NOTHING = "-"
 
@@ -75,43 +71,3 @@ def share(value: float | None) -> str:
     '1.23'
     """
     return NOTHING if value is None else f"{100.0 * value:.2f}"
-
-
-def score_table(table: ScoreTable) -> str:
-    """Return a table of scores as text."""
-    several = len(table.families) > 1
-    heads = [table.head(family) for family in table.families]
-    head = [
-        "agent",
-        "score %",
-        "95 % interval",
-        *(heads if several else ()),
-        "cost USD",
-        "SLO miss %",
-    ]
-    head += ["unserved %", "failures", "CPU ms/decision"]
-    rows = [_cells(row, table.families if several else ()) for row in table.rows]
-    what = f"percent above {table.best_known}; lower is better"
-    tasks = f"{table.num_tasks} task{'s' if table.num_tasks != 1 else ''}"
-    families = f"{len(table.families)} famil{'ies' if several else 'y'}"
-    foot = [f"{table.suite}: {tasks}, {families} ({', '.join(table.families)}); {what}."]
-    if len(table.scored) < len(table.families):
-        foot.append("Families in (brackets) are shown, and are no part of the score, the cost or the shares.")
-    if any(row.is_reference for row in table.rows):
-        foot.append("Rows in (brackets) are references, not agents.")
-    return "\n".join([align(head, rows), "", *foot])
-
-
-def _cells(row: ScoreRow, families: Sequence[str]) -> list[str]:
-    interval = NOTHING if row.interval is None else f"[{number(row.interval[0])}, {number(row.interval[1])}]"
-    return [
-        f"({row.agent})" if row.is_reference else row.agent,
-        number(row.score, 2),
-        interval,
-        *(number(row.families[family]) for family in families),
-        number(row.cost_usd, 2),
-        share(row.miss_share),
-        share(row.unserved_share),
-        NOTHING if row.is_reference else str(row.failures),
-        number(row.cpu_ms_per_decision, 2),
-    ]
