@@ -431,9 +431,9 @@ def test_pages_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_make_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`make score` prints the table of which the README shows the first columns."""
+    """`make score` prints the table of which `docs/start.md` shows the first columns."""
     (line,) = re.findall(r"(?m)^\S+/(fleetgym compare .*)$", recipe("score"))
-    stage = Stage(tmp_path, "README.md", monkeypatch)
+    stage = Stage(tmp_path, "docs/start.md", monkeypatch)
     (shown,) = [block.text.splitlines() for block in stage.blocks if block.text.startswith("agent ")]
     printed = stage.call(line).splitlines()
     assert len(shown) > 10
