@@ -142,6 +142,53 @@ class Spy(Good):
         return True
 
 
+class SeeksTheLaw(Good):
+    """Looks for the law from which days are drawn wherever it might be, and fails with what it found."""
+
+    def __init__(self, name=""):
+        self.name = name
+
+    def reset(self, view, *, seed):
+        super().reset(view, seed=seed)
+        looks = (self.by_the_api, self.days, self.files, self.memory, self.generator)
+        found = [look.__name__ for look in looks if _succeeds(look)]
+        assert not found, json.dumps(found)
+
+    def by_the_api(self):
+        from fleetgym.model.library import with_law
+
+        return [with_law(source) for source in (self.view.instance, self.name)]
+
+    def days(self):
+        import fleetgym
+
+        return fleetgym.load_scenarios(self.name)
+
+    def files(self):
+        roots = ("/home", "/root", "/tmp", "/var", "/opt", "/usr/share", *sys.path)
+        files = [path for root in roots for path in Path(root).rglob("*.scenarios.json*")]
+        return [path for path in files if path.read_bytes()]
+
+    def memory(self):
+        import gc
+
+        from fleetgym.model.instance import Instance
+        from fleetgym.model.scenario import ScenarioFile
+
+        kept = [one for one in gc.get_objects() if isinstance(one, Instance | ScenarioFile)]
+        return [one for one in kept if one.law not in ("fitted", None)]
+
+    def generator(self):
+        import numpy as np
+
+        from fleetgym.families.generate import SEEDS, generate
+
+        own = self.view.instance
+        guesses = [0, *(seeds.start for seeds in SEEDS.values())]
+        made = [generate(own.family, own.size, seed) for seed in guesses]
+        return [one for one in made if np.array_equal(one.history.rate_rps, own.history.rate_rps)]
+
+
 def _succeeds(look):
     try:
         return bool(look())

@@ -6,14 +6,10 @@ from pathlib import Path
 
 import gymnasium
 import pytest
+from law_sets import make_set
 
 import fleetgym
-from fleetgym.families.generate import generate, public_part, stored_scenarios
-from fleetgym.files.documents import canonical_hash, file_sha256, write_json
 from fleetgym.model.instance import Instance
-from fleetgym.model.scenario import scenario_file_data
-
-NAME = "fleet-x/dev/mine"
 
 
 def costs(agent: str, instance: Instance, scenario: fleetgym.Scenario, windows: int) -> list[float]:
@@ -33,27 +29,8 @@ def costs(agent: str, instance: Instance, scenario: fleetgym.Scenario, windows: 
 
 def test_it_plays_as_if_the_law_were_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`lookahead` costs the same on the told instance, and something else on the fitted one."""
-    told = generate("ou-v2", "s", 1001)
-    public, law = public_part(told)
-    days = stored_scenarios(told, 1001, 1)
-    stem = tmp_path / NAME
-    write_json(stem.with_name("mine.json.gz"), public.to_dict())
-    hidden = scenario_file_data(public, days, law)
-    write_json(stem.with_name("mine.scenarios.json.gz"), hidden)
-    entry = {
-        "id": NAME,
-        "family": public.family,
-        "size": public.size,
-        "scenarios": 1,
-        "content_hash": public.content_hash,
-        "instance_file": f"{NAME}.json.gz",
-        "instance_sha256": file_sha256(stem.with_name("mine.json.gz")),
-        "scenario_file": f"{NAME}.scenarios.json.gz",
-        "scenario_sha256": file_sha256(stem.with_name("mine.scenarios.json.gz")),
-        "scenario_hash": canonical_hash(hidden),
-    }
-    write_json(tmp_path / "manifest.json", {"format": "fleetgym-manifest-1", "entries": [entry]})
+    told, public, day = make_set(tmp_path, 1001)
     monkeypatch.setenv("FLEETGYM_INSTANCES", str(tmp_path))
-    informed = costs("knows-law", public, days[0], 20)
-    assert informed == costs("lookahead", told, days[0], 20)
-    assert informed != costs("lookahead", public, days[0], 20)
+    informed = costs("knows-law", public, day, 20)
+    assert informed == costs("lookahead", told, day, 20)
+    assert informed != costs("lookahead", public, day, 20)

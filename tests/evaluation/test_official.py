@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import re
+import secrets
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ import numpy as np
 import official_agents
 import plain_agents
 import pytest
+from law_sets import NAME, make_set
 from official_agents import WINDOW, agent
 from submissions import RULES
 
@@ -307,6 +309,20 @@ def test_an_agent_finds_no_secrets(tmp_path: Path) -> None:
         episode = run_job(job, official=make_rules())
         assert not (tmp_path / "written.txt").exists()
         assert episode.failure is None
+
+
+def test_an_agent_finds_no_law(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an instance that hides it: not by the API, in files, in memory or by the generator; out here it does."""
+    told, public, _ = make_set(tmp_path, secrets.randbits(60))
+    monkeypatch.setenv("FLEETGYM_INSTANCES", str(tmp_path))
+    seeker = official_agents.SeeksTheLaw(NAME)
+    seeker.view = fleetgym.View(public)
+    assert [one.dynamics for one in seeker.by_the_api()] == [told.dynamics] * 2
+    assert seeker.days()
+    assert seeker.memory()
+    rules = make_rules(reset_cpu_s=100.0, memory_gb=2.0)
+    episode = run_job(Job(f"{agent('SeeksTheLaw')}(name={NAME!r})", NAME, 0), official=rules)
+    assert episode.failure is None
 
 
 def _own_instance(folder: Path) -> tuple[Path, Path]:

@@ -44,6 +44,8 @@ def hidden_files(instance: str | None = None) -> list[str]:
         Id or path of the instance that is played: of a path, the scenarios beside it are hidden.
     """
     found, root = [*set_folders(), PACKAGE / "_instances"], checkout()
+    # An editable installation leaves a copy among the packages.
+    found += [Path(place) / "fleetgym" / "_instances" for place in sys.path]
     if root is not None:
         found += [root / name for name in ("instances", "leaderboard", "results", "dist", "build", ".git")]
     found += map(Path, _named(HIDE_VARIABLE))
