@@ -121,7 +121,7 @@ test-pythons: test-python-3.12 test-python-3.13  ## The same with the newest ver
 test-python-%:
 	PYTHON="$(PYTHON)" tools/verify_versions.sh newest $*
 
-wheel: .venv/ready-dev  ## Build wheel and sdist, and try the wheel in a clean environment
+wheel: .venv/ready-dev  ## Build wheels and sdist into dist, and try the wheels in a clean environment
 	PYTHON="$(PYTHON)" tools/verify_wheel.sh
 
 clean:  ## Remove everything that was built

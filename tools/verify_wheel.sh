@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
-# Build the wheels and the sdist, install the wheels into a clean environment, and use them outside the repository.
+# Build the wheels and the sdist into dist, install the wheels into a clean environment, and use them outside the repository.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 here=$PWD
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 
-.venv/bin/python -m build --outdir "$place/dist" . >"$place/build.log" 2>&1 || { cat "$place/build.log"; exit 1; }
+rm -rf dist
+.venv/bin/python -m build --outdir dist . >"$place/build.log" 2>&1 || { cat "$place/build.log"; exit 1; }
 for set in fleet-v1 fleet-v2; do
-    .venv/bin/python -m build --wheel --outdir "$place/dist" "instances/$set" >"$place/build.log" 2>&1 ||
+    .venv/bin/python -m build --wheel --outdir dist "instances/$set" >"$place/build.log" 2>&1 ||
         { cat "$place/build.log"; exit 1; }
 done
-ls -l "$place/dist"
+ls -l dist
 "${PYTHON:-python3}" -m venv "$place/venv"
 bin=$place/venv/bin
-"$bin/python" -m pip install --quiet --disable-pip-version-check "$place"/dist/fleetgym-*.whl
+"$bin/python" -m pip install --quiet --disable-pip-version-check "$here"/dist/fleetgym-*.whl
 
 # A folder of a user's, with packages of their own under names that the checkout has.
 mkdir -p "$place/elsewhere" && cd "$place/elsewhere"
@@ -23,7 +24,7 @@ mkdir baselines papers tools && touch {baselines,papers,tools}/__init__.py
 echo "== without fleet-v1: the error says how to get it"
 if "$bin/fleetgym" list fleet-v1/dev 2>missing.txt; then echo "fleet-v1 was not expected here" >&2; exit 1; fi
 grep -F "pip install 'fleetgym[fleet-v1]'" missing.txt
-"$bin/python" -m pip install --quiet --disable-pip-version-check "$place"/dist/fleetgym_fleet_v1-*.whl
+"$bin/python" -m pip install --quiet --disable-pip-version-check "$here"/dist/fleetgym_fleet_v1-*.whl
 
 echo "== doctor, an episode, the standard set"
 "$bin/python" -m fleetgym doctor
@@ -33,7 +34,7 @@ echo "== doctor, an episode, the standard set"
 
 echo "== the preview"
 if "$bin/fleetgym" list fleet-v2/dev 2>missing.txt; then echo "fleet-v2 was not expected here" >&2; exit 1; fi
-"$bin/python" -m pip install --quiet --disable-pip-version-check "$place"/dist/fleetgym_fleet_v2-*.whl
+"$bin/python" -m pip install --quiet --disable-pip-version-check "$here"/dist/fleetgym_fleet_v2-*.whl
 "$bin/fleetgym" compare hold margin --suite fleet-v2/test/ou-v2-s-201 --scenarios 0 --relative-to best-in-run
 
 echo "== the README's agent"
@@ -64,6 +65,6 @@ while not done:
 print("one episode from the wheel:", windows, "windows;", len(ours), "reference agents")
 PYTHON
 # The sdist builds the same package.
-tar -xzf "$place"/dist/fleetgym-*.tar.gz -C "$place"
+tar -xzf "$here"/dist/fleetgym-*.tar.gz -C "$place"
 test -f "$place"/fleetgym-*/fleetgym/model/instance.py
 test -f "$place"/fleetgym-*/instances/manifest.json

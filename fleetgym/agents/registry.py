@@ -17,7 +17,7 @@ import inspect
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -182,13 +182,22 @@ def parse_agent(text: str) -> AgentSpec:
         if head in _given:
             return AgentSpec(text, f"{_HERE}:{head}", arguments, is_reference=False)
         if head not in known:
-            raise UnknownNameError("agent", head, known)
+            raise UnknownNameError("agent", head, known, _meant(head, known))
         return AgentSpec(text, known[head].target, arguments, known[head].is_reference)
     place, _, attribute = head.rpartition(":")
     if not place or not all(part.isidentifier() for part in attribute.split(".")):
         raise FleetgymError(f"cannot read the agent {text!r}; expected a name, module:Class or file.py:Class")
     found = _find_place(place)
     return AgentSpec(text, f"{found}:{attribute}", arguments, is_reference=False)
+
+
+def _meant(head: str, known: Iterable[str]) -> str:
+    """Return what to do about the name of a suite or an instance, or of a class of the user's own; else nothing."""
+    if "/" in head:
+        return f"suites, instances and files follow --suite, as in --suite {head}"
+    if head[:1].isupper() and not any(head.lower() == name.lower() for name in known):
+        return f"name a class with its file, as in path/to/file.py:{head}"
+    return ""
 
 
 def split_arguments(text: str) -> tuple[str, dict[str, Any]]:
@@ -422,7 +431,7 @@ def as_agent(made: Any, name: str = "this object") -> Agent:
     if callable(getattr(made, "plan", None)):
         return Static(made)
     raise FleetgymError(
-        f"{name} made a {type(made).__name__}, which is neither an agent (reset and act) nor a planner (plan)"
+        f"{name} made an object of {type(made).__name__}, neither an agent (reset and act) nor a planner (plan)"
     )
 
 

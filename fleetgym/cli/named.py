@@ -24,6 +24,7 @@ def instance_name(text: str) -> str:
     Traceback (most recent call last):
     fleetgym.files.errors.FleetgymError: ...
     """
+    from fleetgym.agents.registry import agent_entries
     from fleetgym.model.library import is_path, list_instances, suites
     from fleetgym.model.suites import refuse_other_file
 
@@ -34,6 +35,10 @@ def instance_name(text: str) -> str:
         )
     if not is_path(text):
         refuse_other_file(text)
+        if text.partition("(")[0] in agent_entries():
+            raise FleetgymError(
+                f"{text!r} is an agent; an instance comes first, as in fleet-v0/toy/drop --agent {text}"
+            )
     return text
 
 

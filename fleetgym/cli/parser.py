@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import functools
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -21,7 +22,7 @@ from fleetgym.cli import (
 )
 from fleetgym.cli.words import growth, margin, of, prices, share, shares
 from fleetgym.files import quantities as q
-from fleetgym.runtime.programs import Parser
+from fleetgym.runtime.programs import Parser, nearest
 from fleetgym.runtime.version import __version__
 
 _DESCRIPTION = """\
@@ -67,7 +68,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog="fleetgym", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--version", action="version", version=f"fleetgym {__version__}")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verbs = parser.add_subparsers(dest="verb", metavar="SUBCOMMAND", required=True)
     verb = functools.partial(_verb, verbs)
     for add in (_add_looking, _add_planning, _add_playing, _add_keeping, submissions.add, pages.add):
         add(verb)
@@ -338,12 +339,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     if argv is None:
         return process.run(lambda: main(sys.argv[1:]))
-    arguments, left = make_parser().parse_known_args(argv)
+    parser = make_parser()
+    if "_ARGCOMPLETE" in os.environ:  # the shell completes a word, by the package argcomplete
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
+    if not argv:
+        parser.print_help(sys.stderr)
+        return 2
+    arguments, left = parser.parse_known_args(argv)
     if left:
         own = arguments.own_parser
         is_agent = "[--agent AGENT]" in own.format_usage() and not left[0].startswith("-")
+        hint = "; name an agent by --agent" if is_agent else ""
+        known = set(re.findall(r"--[a-z][\w-]+", own.format_help()))
         own.error(
-            f"unrecognized arguments: {' '.join(left)}" + ("; name an agent by --agent" if is_agent else "")
+            f"unrecognized arguments: {' '.join(left)}{hint or nearest(left[0].partition('=')[0], known)}"
         )
     for option in ("out", "plot"):
         if str(getattr(arguments, option, None)) == "-":

@@ -39,15 +39,18 @@ class ProgressBar:
         self.stream = sys.stderr if stream is None else stream
         self.is_drawn = self.stream.isatty()
         self._begin = self._told = time.monotonic()
-        self._at_begin: int | None = None
+        self._at_begin: float | None = None
 
-    def __call__(self, done: int, total: int) -> None:
-        """Draw the bar, or write a line if it is time for one."""
+    def __call__(self, done: int, total: int, share: float | None = None) -> None:
+        """Draw the bar, or write a line if it is time for one; `share` of the work is done, by default done / total."""
+        share = done / total if share is None else share
         if self._at_begin is None:
-            self._at_begin = done - 1  # episodes kept from an earlier run took no time in this one
+            self._at_begin = (
+                share * (done - 1) / done
+            )  # kept from an earlier run, it took no time in this one
         now = time.monotonic()
         spent_s = now - self._begin
-        left_s = spent_s / (done - self._at_begin) * (total - done)
+        left_s = spent_s / (share - self._at_begin) * (1.0 - share)
         if not self.is_drawn:
             if now - self._told >= _EVERY_S and done < total:
                 self._told = now

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,28 @@ def agents(arguments: argparse.Namespace) -> list[str]:
     return arguments.agents or [name for name, entry in agent_entries().items() if entry.is_reference]
 
 
+def confirm_all(arguments: argparse.Namespace, jobs: list[Job]) -> None:
+    """Where no agent is named, say what playing all of them takes; on a terminal, ask.
+
+    Raises
+    ------
+    FleetgymError
+        If the answer is not yes.
+    """
+    if arguments.agents:
+        return
+    count = len({job.agent for job in jobs})
+    note(
+        f"no agent is named: all {count} reference agents play {len(jobs):,} episodes, some for minutes each; "
+        f"a quick start is `fleetgym {arguments.verb} hold margin agh-rolling`"
+    )
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        sys.stderr.write("Play them all? [y/N] ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise FleetgymError("nothing was played; name agents")
+
+
 def jobs(arguments: argparse.Namespace) -> list[Job]:
     """Return the jobs that were asked for, once the names in them are found to be good.
 
@@ -90,6 +113,7 @@ def jobs(arguments: argparse.Namespace) -> list[Job]:
     arguments.suite = full_suite(arguments.suite)
     found = make_jobs(agents(arguments), arguments.suite, arguments.scenarios, arguments.seed)
     tell_reserved(arguments.suite)
+    confirm_all(arguments, found)
     return found
 
 

@@ -30,7 +30,7 @@ def _add_submit(verb: AddVerb) -> None:
         "submit",
         "make a submission of one agent's results",
         "  fleetgym submit results/night.jsonl --agent agh-rolling --out submissions/2026-11-21-agh-rolling\n"
-        "  fleetgym submit mine.jsonl --out 2026-12-01-mine --division open --time-class online --code my_agent/",
+        "  fleetgym submit mine.jsonl --out 2026-12-01-mine --division open --time-class online --code my_agent.py",
     )
     p.add_argument("results", help="results file of a complete run")
     p.add_argument("--out", required=True, metavar="FOLDER", help="to make; it names the submission")
@@ -44,7 +44,12 @@ def _add_submit(verb: AddVerb) -> None:
         choices=("reflex", "online", "offline"),
         help="(default: that of the official run; online if it was none)",
     )
-    p.add_argument("--code", metavar="FOLDER", help="with the agent's code: its checksum is declared")
+    p.add_argument(
+        "--code",
+        metavar="FOLDER",
+        help="with the agent's code and nothing else: its checksum is declared; of a file.py, what the agent "
+        "consists of is copied to OUT-code",
+    )
     p.add_argument(
         "--variant", choices=("", "as published", "tuned"), default="", help="of a published method"
     )
@@ -178,7 +183,12 @@ def submit(arguments: argparse.Namespace) -> int:
         to_jsonable(made),
         f"{arguments.out}: {made.run.episodes} episodes of {made.agent.name} on {made.run.suite}, "
         f"{made.agent.division}, {made.agent.time_class}\n"
-        f"Fill in {arguments.out}/README.md, then try: fleetgym verify {arguments.out}\n"
+        + (
+            f"The agent's code is in {arguments.out}-code; publish it.\n"
+            if str(arguments.code).endswith(".py")
+            else ""
+        )
+        + f"Fill in {arguments.out}/README.md, then try: fleetgym verify {arguments.out}\n"
         f"A row appears once the folder is in {BOARD}/submissions, `verify` has written its record with "
         f"--out {BOARD}/verified, and `fleetgym leaderboard` has built the page.",
     )

@@ -14,7 +14,7 @@ from fleetgym.cli.checks import tell_checks
 from fleetgym.cli.named import instance_name, tell_reserved
 from fleetgym.cli.output import note, tell
 from fleetgym.cli.pictures import check_picture
-from fleetgym.files.errors import FleetgymError
+from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.runtime.text_tables import align, number
 from fleetgym.runtime.variables import environment_variable
 
@@ -44,11 +44,16 @@ def list_things(arguments: argparse.Namespace) -> int:
 
 def _list_instances(arguments: argparse.Namespace) -> None:
     from fleetgym.model.library import entries, list_tasks, samples
+    from fleetgym.model.sets import unknown
     from fleetgym.model.suites import full_suite
 
     suite = str(full_suite(arguments.what))
+    try:
+        tasks = list_tasks(suite)
+    except UnknownNameError as error:
+        raise unknown("suite", suite, {"agents", "suites", *error.known}) from None
     scenarios: dict[str, list[int]] = {}
-    for name, scenario in list_tasks(suite):
+    for name, scenario in tasks:
         scenarios.setdefault(name, []).append(scenario)
     found = [(entries()[name], numbers) for name, numbers in scenarios.items()]
     sample = samples().get(suite)

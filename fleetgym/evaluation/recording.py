@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import hashlib
 import os
@@ -45,6 +46,34 @@ class JobPlayer:
     def isolated(self) -> JobPlayer:
         """Return the same, but every agent in its own process: for a job that has killed its worker."""
         return dataclasses.replace(self, isolate="always")
+
+
+#: About what the environment itself takes for an episode.
+_STEPPING_S = 0.1
+
+
+class _Work:
+    """Counts the work of a run: of each agent its episodes, their lengths, and the CPU seconds that they took."""
+
+    def __init__(self) -> None:
+        self.episodes: collections.Counter[str] = collections.Counter()
+        self.length: collections.Counter[str] = collections.Counter()
+        self.cpu_s: dict[str, float] = collections.defaultdict(float)
+
+    def add(self, agent: str, length: int, cpu_s: float = 0.0) -> None:
+        """Add an episode."""
+        self.episodes[agent] += 1
+        self.length[agent] += length
+        self.cpu_s[agent] += cpu_s
+
+    def seconds(self, at: _Work) -> float:
+        """Return the CPU seconds of this work at the speeds of other work; new agents are as slow as the slowest."""
+        speeds = {agent: at.cpu_s[agent] / length for agent, length in at.length.items()}
+        slowest = max(speeds.values(), default=0.0)
+        return sum(
+            _STEPPING_S * count + speeds.get(agent, slowest) * self.length[agent]
+            for agent, count in self.episodes.items()
+        )
 
 
 class Recording:
@@ -92,7 +121,16 @@ class Recording:
             if key not in keys:
                 self.close()
                 raise FleetgymError(f"{path}: line {number} is no episode of this run; choose another file")
-        self.todo = [job for job in jobs if job.key not in self.done]
+        first = {
+            job.agent: job for job in reversed(jobs)
+        }.values()  # then it is known how long each agent takes
+        order = [*reversed(first), *(job for job in jobs if job not in set(first))]
+        self.todo = [job for job in order if job.key not in self.done]
+        self._all, self._past = _Work(), _Work()
+        for job in self.jobs:
+            self._all.add(job.agent, self.length(job))
+        for episode in self.done.values():
+            self._count(episode)
         self.speed_checks: list[SpeedCheck] = []
         self.repeat_checks: list[RepeatCheck] = [] if self._writer is None else [*self._writer.repeat_checks]
 
@@ -114,6 +152,16 @@ class Recording:
         if self._writer is not None:
             self._writer.append(episode)
         self.done[episode.key] = episode
+        self._count(episode)
+
+    def _count(self, episode: EpisodeResult) -> None:
+        cpu_s = 0.0 if episode.timing is None else episode.timing.total_s
+        self._past.add(episode.agent, self.length(episode), cpu_s)
+
+    @property
+    def share_done(self) -> float:
+        """The share of the work that is done, by the CPU seconds that each agent has taken so far."""
+        return self._past.seconds(self._past) / self._all.seconds(self._past)
 
     @property
     def to_repeat(self) -> list[Job]:
@@ -141,7 +189,7 @@ class Recording:
             if self._writer is not None:
                 self._writer.note(check)
 
-    def length(self, job: Job) -> int:
+    def length(self, job: Job | EpisodeResult) -> int:
         """Return what the time of a job grows with: its decisions, and the options among which each chooses."""
         facts = self.header.instances[job.instance]
         return facts.num_windows * len(facts.options)

@@ -197,7 +197,11 @@ def parse_results(text: str, source: str = "", *, allow_incomplete: bool = False
     if not lines and not torn:
         _fail("the file is empty; expected a header line", 0, source)
     if not lines or '"format"' not in lines[0]:
-        _fail("no results file: expected a header, as `fleetgym evaluate` and `compare` write it", 0, source)
+        _fail(
+            "this is not a results file: expected a header, as `fleetgym evaluate` and `compare` write it",
+            0,
+            source,
+        )
     header = _read_line(Header, lines[0], 0, source)
     episodes = [_read_line(EpisodeResult, line, k, source) for k, line in enumerate(lines[1:], start=1)]
     seen: dict[tuple[str, str, int, int], int] = {}
@@ -437,7 +441,9 @@ class ResultsWriter:
                 what = "pipe" if file.is_fifo() else "folder" if file.is_dir() else "device or a socket"
                 raise FleetgymError(f"{file} is a {what}; a run needs a file that it can read back")
         if not resume and not self.path.exists() and timings.exists() and timings.stat().st_size > 0:
-            raise FleetgymError(f"{timings} holds the timings of another run; choose another name")
+            raise FleetgymError(
+                f"{timings} holds the timings of another run, whose results are gone: delete it, or choose another name"
+            )
         self.path.parent.mkdir(parents=True, exist_ok=True)
         new = [file for file in (self.path, timings) if not file.exists()]
         self._stream = open(self.path, "ab", buffering=0)  # noqa: SIM115
@@ -445,7 +451,9 @@ class ResultsWriter:
             lock(self._stream)
             if self.path.stat().st_size > 0:
                 if not resume:
-                    raise FleetgymError(f"{path} exists; resume it, or choose another name")
+                    raise FleetgymError(
+                        f"{path} exists: resume it, choose another name, or delete it and {timings.name}"
+                    )
                 self._continue(header)
             self._timings = self._open_timings()
             if self.path.stat().st_size == 0:

@@ -109,7 +109,7 @@ def evaluate(
     isolate: str = "auto",
     limits: Limits | None = None,
     official: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int, float], None] | None = None,
 ) -> Results:
     """Play every agent on every stored scenario of a suite.
 
@@ -144,7 +144,8 @@ def evaluate(
         A time class, ``"reflex"``, ``"online"`` or ``"offline"``: every agent plays each episode in a process of its
         own under a budget of reference CPU seconds (docs/official-runs.md); then `isolate` and `limits` say nothing.
     progress : callable, optional
-        Called with the numbers of finished and of all episodes.
+        Called with the numbers of finished and of all episodes, and with the share of the work that is done: an
+        estimate by the CPU seconds that each agent has taken so far.
 
     Returns
     -------
@@ -213,7 +214,7 @@ def play_jobs(
     isolate: str = "auto",
     limits: Limits | None = None,
     official: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int, float], None] | None = None,
 ) -> Results:
     """Play jobs whose agents are known to be made without error, as `preflight` checks.
 
@@ -258,7 +259,7 @@ def play_jobs(
         for episode in played(recording.todo):
             recording.add(episode)
             if progress is not None:
-                progress(len(recording.done), len(jobs))
+                progress(len(recording.done), len(jobs), recording.share_done)
         for episode in played(recording.to_repeat):
             recording.compare(episode)
         return recording.finish()

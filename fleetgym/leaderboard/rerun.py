@@ -57,7 +57,7 @@ def rerun(
     workers: int = 1,
     official: bool = True,
     out: str | os.PathLike[str] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int, float], None] | None = None,
 ) -> Record:
     """Play a submission's agent on a season's tasks and have the reference evaluator replay it.
 

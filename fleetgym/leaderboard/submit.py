@@ -78,7 +78,8 @@ def submit(
     suite : str, optional
         By default the one in the results' header.
     code : path-like, optional
-        Folder with the agent's code; its checksum is declared.
+        Folder with the agent's code and nothing else; its checksum is declared. Of a Python file, what the agent
+        consists of is copied to such a folder: `out` with ``-code`` behind its name.
     card : mapping, optional
         Further fields of `AgentCard`: ``name``, ``authors``, ``contact``, ``description``, ``code_url``, ``variant``.
 
@@ -94,11 +95,50 @@ def submit(
     """
     target = Path(os.path.abspath(out))
     submission_id(target)
-    if target.exists():
-        raise FleetgymError(f"{out} exists; choose another folder")
-    if code is not None:
-        _check_folder_of_code(Path(code), target, None if isinstance(results, Results) else Path(results))
+    is_file = code is not None and os.fspath(code).endswith(".py") and os.path.isfile(code)
+    folder = Path(f"{target}-code") if is_file else None if code is None else Path(code)
+    for made in (target, *([folder] if is_file and folder else ())):
+        if made.exists():
+            raise FleetgymError(f"{made} exists; choose another folder")
+    if folder is not None and not is_file:
+        _check_folder_of_code(folder, target, None if isinstance(results, Results) else Path(results))
     run = results if isinstance(results, Results) else read_results(results)
+    if folder is not None and is_file:
+        file = Path(os.path.realpath(str(code)))
+        try:
+            _copy_alone(file, folder)
+            header = dataclasses.replace(
+                run.header, folder_sha256=None
+            )  # the rest of the file's folder stays there
+            run = dataclasses.replace(run, header=header)
+            return _submit(run, target, date, division, time_class, agent, suite, folder, file.parent, card)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+    return _submit(run, target, date, division, time_class, agent, suite, folder, folder, card)
+
+
+def _copy_alone(file: Path, folder: Path) -> None:
+    """Copy an agent's file, the modules beside it that it imports, and the data that these name, to a new folder."""
+    for path in own_files(file):
+        copy = folder / path.relative_to(file.parent)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+
+
+def _submit(
+    run: Results,
+    target: Path,
+    date: str,
+    division: str,
+    time_class: str | None,
+    agent: str | None,
+    suite: str | None,
+    code: Path | None,
+    base: Path | None,
+    card: Mapping[str, str] | None,
+) -> Submission:
+    """Write the submission of a run; the agent's file is named relative to `base`, and lies in the folder `code`."""
     if run.header.in_process:
         raise FleetgymError(
             "this run's agents played in the evaluator's own process (isolate='never'), where an agent can reach the "
@@ -108,8 +148,8 @@ def submit(
     suite = suite or run.header.suite
     if suite not in suites():
         raise unknown("suite", suite, suites())
-    entry = public_entry(name, code)
-    code_checksum = "" if code is None else _check_code(run, name, entry, Path(code))
+    entry = public_entry(name, base)
+    code_checksum = "" if code is None else _check_code(run, name, entry, code)
     played = _episodes(run, name, suite)
     if division == "one-shot":
         _check_one_shot(run, played)

@@ -7,10 +7,11 @@ Its ``--help`` tells what it writes and how long it takes. Its ``--smoke`` runs 
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -40,8 +41,23 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Print usage and complaint, and exit with 2."""
+        """Print usage and complaint, and exit with 2; of a word that is no choice, say which one is near."""
+        if found := re.search(r"(invalid choice: '(.*?)')( \(choose from (.*)\))$", message, flags=re.S):
+            known = re.findall(r"[^\s',]+", found[4])
+            message = f"{message[: found.end(1)]}{nearest(found[2], known)}{found[3]}"
         super().error(plain(message))
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return a question after what may have been meant by a word, or nothing.
+
+    Examples
+    --------
+    >>> nearest("compre", ["compare", "plan"]), nearest("x", ["compare"])
+    ("; did you mean 'compare'?", '')
+    """
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def program(about: str | None, *, writes: str, takes: str, smoke: Smoke) -> argparse.ArgumentParser:

@@ -235,7 +235,16 @@ WRONG_CALLS = [
     (("plan", TOY, "--agent", "hold"), "is no planner"),
     (("score", "missing.jsonl"), "missing.jsonl"),
     (("dance",), "invalid choice"),
-    ((), "VERB"),
+    (("compre", "hold"), "invalid choice: 'compre'; did you mean 'compare'? (choose from"),
+    (("season", "dra"), "invalid choice: 'dra'; did you mean 'draw'?"),
+    (
+        ("compare", "hold", "--scenaros", "0"),
+        "unrecognized arguments: --scenaros 0; did you mean '--scenarios'?",
+    ),
+    (("list", "agent"), "unknown suite 'agent'; did you mean 'agents'?"),
+    (("evaluate", "hold", "fleet-v0/toy"), "follow --suite, as in --suite fleet-v0/toy"),
+    (("compare", "MyAgent"), "as in path/to/file.py:MyAgent"),
+    (("run", "hold"), "'hold' is an agent; an instance comes first"),
 ]
 
 
@@ -249,6 +258,13 @@ def test_wrong_calls_exit_with_2(run: Run, words: tuple[str, ...], message: str)
     assert "Traceback" not in err
     told = [line for line in err.splitlines() if not line.startswith(("usage:", " "))]
     assert len(told) <= 2
+
+
+def test_no_subcommand_prints_the_help(run: Run) -> None:
+    """On stderr, since the call is not complete."""
+    code, out, err = run()
+    assert (code, out) == (2, "")
+    assert "play agents on a suite and print a table of scores" in err
 
 
 def test_rejected_files_exit_with_1(run: Run, tmp_path: Path) -> None:
@@ -316,6 +332,28 @@ def test_agents_are_found_in_the_current_folder(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "agent_of_this_folder:Mine" in done.stdout
+
+
+def test_tables_fit_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns go on below, with the first one again; text is broken. Nothing is lost."""
+    from fleetgym.runtime import text_tables
+
+    head, row = ["agent", "score", "cost USD", "failures"], ["gh", "17.5", "1,234.5", "0"]
+    listed = ["agent", "what it is"], ["gh", "greedy heuristic with three mechanisms, planning once a day"]
+    whole = text_tables.align(*listed[:1], [listed[1]], left=2)
+    monkeypatch.setattr(text_tables, "terminal_width", lambda: 30)
+    assert text_tables.align(head, [row]).splitlines() == [
+        "agent  score  cost USD",
+        "-----  -----  --------",
+        "gh      17.5   1,234.5",
+        "",
+        "agent  failures",
+        "-----  --------",
+        "gh            0",
+    ]
+    text = text_tables.align(*listed[:1], [listed[1]], left=2)
+    assert max(map(len, text.splitlines())) <= 30 < max(map(len, whole.splitlines()))
+    assert text.replace("-", "").split() == whole.replace("-", "").split()
 
 
 def test_progress_shows_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:

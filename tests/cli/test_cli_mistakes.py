@@ -219,7 +219,7 @@ def test_a_file_that_is_no_results_file(run: Run, tmp_path: Path) -> None:
     (tmp_path / "r.html").write_text("<!doctype html>\n")
     code, _, err = run("score", "r.html")
     assert code == 1
-    assert "no results file: expected a header, as `fleetgym evaluate`" in err
+    assert "not a results file: expected a header, as `fleetgym evaluate`" in err
 
 
 def test_a_file_of_somebody_else_is_not_emptied(run: Run, tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_a_file_of_somebody_else_is_not_emptied(run: Run, tmp_path: Path) -> Non
     (tmp_path / "tuned.json").write_text('{"lr": 0.1}')
     code, out, err = run("evaluate", "hold", "--suite", TOY, "--resume", "tuned.json")
     assert (code, out) == (1, "")
-    assert "no results file" in err
+    assert "not a results file" in err
     assert (tmp_path / "tuned.json").read_text() == '{"lr": 0.1}'
 
 
@@ -362,8 +362,8 @@ def test_words_too_many_are_told_with_the_verbs_own_usage(capsys: pytest.Capture
     for words, hint in (
         (["run", "hold", "fleet-v0/toy/drop"], "fleet-v0/toy/drop; name an agent by --agent"),
         (["plan", "fleet-v0/toy/drop", "gh"], "gh; name an agent by --agent"),
-        (["run", "fleet-v0/toy/drop", "--scenaro", "0"], "--scenaro 0"),
-        (["evaluate", "hold", "--scenaros", "0"], "--scenaros 0"),
+        (["run", "fleet-v0/toy/drop", "--scenaro", "0"], "--scenaro 0; did you mean '--scenario'?"),
+        (["evaluate", "hold", "--scenaros", "0"], "--scenaros 0; did you mean '--scenarios'?"),
     ):
         with pytest.raises(SystemExit, match="2"):
             parser.main(words)

@@ -78,15 +78,15 @@ def test_instances_have_names(wrong: object) -> None:
 
 
 def test_evaluate_takes_names() -> None:
-    """Objects in the places of agents, suites and lists, alone or among others, are told what would be valid."""
+    """Instances in the places of agents, suites and lists, alone or among others, are told what would be valid."""
     toy = "fleet-v0/toy/two-pools"
-    instance, agent = fleetgym.load_instance(toy), fleetgym.make_agent("hold")
+    instance = fleetgym.load_instance(toy)
     for suite in (instance, [toy, instance]):
         with pytest.raises(FleetgymError, match=r"expected the id or the file of an instance, got Instance"):
             fleetgym.evaluate("hold", suite)  # type: ignore[arg-type]
-    for agents in (agent, ["gh", agent]):
-        with pytest.raises(FleetgymError, match="an agent is given by its name"):
-            fleetgym.evaluate(agents, toy)  # type: ignore[arg-type]
+    for agents in (instance, ["gh", instance]):
+        with pytest.raises(FleetgymError, match="expected an agent: its name, its class or an object"):
+            fleetgym.evaluate(agents, toy)
     with pytest.raises(FleetgymError, match=r"scenarios are several numbers, such as \[0, 1\]; got 0"):
         fleetgym.evaluate("hold", toy, scenarios=0)  # type: ignore[arg-type]
 

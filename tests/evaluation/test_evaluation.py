@@ -30,6 +30,7 @@ from fleetgym.capacity.plan import plan
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.evaluation.isolation.agent_process import decode, encode
 from fleetgym.evaluation.jobs import Job, close_agents, play_actions, run_job
+from fleetgym.evaluation.recording import _Work
 from fleetgym.evaluation.results import read_results, timings_path
 from fleetgym.evaluation.results_format import COST_TERMS
 from fleetgym.evaluation.run import evaluate, make_jobs
@@ -219,10 +220,21 @@ def test_xdist_gives_the_same_bytes(expected: str, tmp_path: Path, processes: in
     assert lines == expected.partition("\n")[2]
 
 
+def test_the_share_of_work_counts_what_agents_take() -> None:
+    """Ten quick episodes and one slow one of ten: a tenth of the work is done, although half of the jobs are."""
+    whole, past = _Work(), _Work()
+    for _ in range(10):
+        whole.add("quick", 100)
+        whole.add("slow", 100)
+        past.add("quick", 100, cpu_s=0.01)
+    past.add("slow", 100, cpu_s=9.0)
+    assert past.seconds(past) / whole.seconds(past) == pytest.approx(0.1, rel=0.2)
+
+
 def test_progress_counts_to_the_end() -> None:
     """Every finished episode is told once."""
     told: list[tuple[int, int]] = []
-    evaluate("hold", SUITE, progress=lambda done, total: told.append((done, total)))
+    evaluate("hold", SUITE, progress=lambda done, total, share: told.append((done, total)))
     assert told == [(1, 3), (2, 3), (3, 3)]
 
 
@@ -330,7 +342,7 @@ def test_resume_keeps_what_is_done(expected: str, tmp_path: Path) -> None:
     random_lengths = random.Random(1)
     for length in [0, 10, len(expected), *(random_lengths.randrange(len(expected)) for _ in range(3))]:
         path.write_text(expected[:length])
-        played: list[tuple[int, int]] = []
+        played: list[tuple[float, ...]] = []
         evaluate(AGENTS, SUITE, resume=path, progress=lambda *counts, into=played: into.append(counts))
         assert path.read_text() == expected
         assert len(played) == len(AGENTS) * len(SUITE) - max(0, expected[:length].count("\n") - 1)
@@ -341,7 +353,8 @@ def test_resume_keeps_the_timings_of_what_is_done(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     done = evaluate(AGENTS, SUITE, out=path).episodes
     timings, lines = timings_path(path), path.read_text().splitlines(keepends=True)
-    timings.write_text("".join(timings.read_text().splitlines(keepends=True)[:2]) + '{"act_cpu_s":[0.0')
+    of_hold = [line for line in timings.read_text().splitlines(keepends=True) if '"hold"' in line]
+    timings.write_text("".join(of_hold[:2]) + '{"act_cpu_s":[0.0')
     path.write_text("".join(lines[:3]))
     evaluate(AGENTS, SUITE, resume=path)
     found = read_results(path).episodes
@@ -465,7 +478,7 @@ def test_one_run_at_a_time_writes_a_file(expected: str, tmp_path: Path) -> None:
     """A second one is refused at once, and harms nothing."""
     path = tmp_path / "r.jsonl"
 
-    def second(done: int, total: int) -> None:
+    def second(done: int, total: int, share: float) -> None:
         with pytest.raises(FleetgymError, match="is being written by another run"):
             evaluate(AGENTS, SUITE, resume=path)
 

@@ -188,7 +188,7 @@ def test_dask_with_a_worker_killed_in_the_middle(cluster: Any, expected: str, tm
     """Its jobs are played by the other: the bytes of one process, and of two spawned workers."""
     killed: list[int] = []
 
-    def kill_one(done: int, total: int) -> None:
+    def kill_one(done: int, total: int, share: float) -> None:
         if done == 3:
             killed.append(_pids(cluster)[0])
             os.kill(killed[0], signal.SIGKILL)

@@ -132,7 +132,7 @@ def _fail_late(lines: Lines) -> None:
 
 BROKEN: dict[str, tuple[Callable[[Lines], Any], str, str]] = {
     # name: damage, place, part of the message
-    "no header": (lambda lines: lines.pop(0), "$[0]", "no results file"),
+    "no header": (lambda lines: lines.pop(0), "$[0]", "not a results file"),
     "header of another format": (
         _set(0, "format", to="fleetgym-results-9"),
         "$[0].format",

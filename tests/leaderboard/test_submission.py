@@ -334,6 +334,31 @@ def test_what_a_submission_would_be_rejected_for_is_told_when_it_is_made(
     assert not list(code.iterdir())
 
 
+def test_code_is_copied_from_where_it_lies(tmp_path: Path) -> None:
+    """An agent among other files, with the results beside it: only what it consists of is copied and declared."""
+    (tmp_path / "helper.py").write_text("ONE = 1\n")
+    (tmp_path / "notes.txt").write_text("nothing of the agent's\n")
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from helper import ONE\n\nimport fleetgym\n\n\ndef agent():\n"
+        "    return fleetgym.make_agent('hold') if ONE else None\n"
+    )
+    run = evaluate([f"{file}:agent"], SUITE, out=tmp_path / "r.jsonl")
+    made = submit(run, tmp_path / "a", code=file, **DETAILS)
+    copied = sorted(path.name for path in (tmp_path / "a-code").iterdir())
+    assert copied == ["helper.py", "mine.py"]
+    assert made.agent.entry == "mine.py:agent"
+    assert made.agent.code_sha256 == folder_sha256(tmp_path / "a-code")
+    assert verify(tmp_path / "a").submission.agent == made.agent
+    (tmp_path / "c-code").mkdir()
+    with pytest.raises(FleetgymError, match="c-code exists"):
+        submit(run, tmp_path / "c", code=file, **DETAILS)
+    file.write_text(file.read_text() + "# edited\n")
+    with pytest.raises(FleetgymError, match="is not what it was in this run"):
+        submit(run, tmp_path / "b", code=file, **DETAILS)
+    assert not (tmp_path / "b-code").exists()
+
+
 def test_a_class_that_was_not_kept_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By the timings of the run; the submission is made all the same, as machines differ."""
     path = tmp_path / "r.jsonl"

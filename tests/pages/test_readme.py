@@ -41,8 +41,12 @@ def test_its_agents_score_what_it_says(tmp_path: Path) -> None:
 
 def test_leaders_are_those_of_the_leaderboard() -> None:
     """Each row repeats one of `leaderboard/README.md`, as published; the first of them leads."""
-    board = (ROOT / "leaderboard" / "README.md").read_text(encoding="utf-8").partition("### fleet-v1/sample")[2]
-    rows = [line.split(" | ") for line in board.partition("\n### ")[0].splitlines() if " as published |" in line]
+    board = (
+        (ROOT / "leaderboard" / "README.md").read_text(encoding="utf-8").partition("### fleet-v1/sample")[2]
+    )
+    rows = [
+        line.split(" | ") for line in board.partition("\n### ")[0].splitlines() if " as published |" in line
+    ]
     found = {row[1].removesuffix(" as published"): (float(row[2]), row[3]) for row in rows}
     shown = re.findall(r"^\| `([\w-]+)` \| .* \| \**([\d.]+)\** \| ([\d.]+)–([\d.]+) \|$", TEXT, flags=re.M)
     assert len(shown) > 5
