@@ -32,6 +32,10 @@ class FleetAllocV1Env(FleetAllocEnv):
     Windows, admission, routing and money are those of [`FleetAlloc-v0`](fleet-alloc-v0.md). The same actions cost the
     same to the bit. Observations say more.
 
+    Instances of `fleet-v2` do not tell the processes from which their stored days were drawn. Those that they show are
+    fitted to their history, as an operator would do it, and ``reset(seed=...)`` draws from these. With ``law="known"``
+    it draws from the others.
+
     ## Action space
     {v0}
 
