@@ -9,7 +9,7 @@ ROUNDS ?= 5
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help score test test-slow test-rl test-lowest test-pythons smoke pages check-pages docs lint bench docs-env train-ppo verify-all wheel leaderboard fresh-rows clean
+.PHONY: help score test test-slow test-rl test-lowest test-pythons smoke pages check-pages docs lint format bench docs-env train-ppo verify-all wheel leaderboard fresh-rows clean
 
 help:  ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -51,6 +51,10 @@ lint: .venv/ready-dev  ## Check style, docstrings, types and the length of sente
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m tools.check_prose
+
+format: .venv/ready-dev  ## Format the code, and mend what the linter can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
 
 bench: .venv/ready-dev  ## Measure the kernels against their peers, as ratios within one run; then verify-all
 	$(BIN)/python tests/benchmarks/bench_routing.py

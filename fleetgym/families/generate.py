@@ -6,6 +6,8 @@ whoever wants more instances of a family.
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 
 from fleetgym.families import demand
@@ -36,12 +38,17 @@ SEEDS = {
 def families() -> dict[str, Family]:
     """Return every family by its name: ours, and those of other packages' entry points.
 
-    Raises
-    ------
-    FleetgymError
-        If a package's family cannot be loaded, or is none.
+    A family of another package that cannot be loaded is left out, with a warning.
     """
-    return {name: _load(entry) for name, entry in named_entries(GROUP, "family").items()}
+    found = {}
+    for name, entry in named_entries(GROUP, "family").items():
+        try:
+            found[name] = _load(entry)
+        except FleetgymError as error:
+            if entry.is_reference:
+                raise
+            warnings.warn(f"left out: {error}", stacklevel=2)
+    return found
 
 
 def replayed_families() -> frozenset[str]:
@@ -121,6 +128,11 @@ def generate(family: str, size: str, seed: int, version: int = NEWEST) -> Instan
     instance = found.build(size, seed, stream(family, size, seed, 0))
     if instance.family != family:
         raise FleetgymError(f"the family {family!r} made an instance of family {instance.family!r}")
+    expected = f"{family}-{size}-{seed:03d}"
+    if instance.id != expected:
+        raise FleetgymError(
+            f"the family {family!r} made an instance of id {instance.id!r}; expected {expected!r}"
+        )
     return instance
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from places import ROOT
 
 from fleetgym.families import demand, serving
 from fleetgym.families.caps import rates_and_caps
@@ -19,6 +21,7 @@ from fleetgym.families.static import allocate, largest_load
 from fleetgym.families.text import six, tie_break
 from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.model.instance import Instance
+from fleetgym.model.processes import PROCESSES, PROFILE
 from fleetgym.model.scenario import Scenario
 
 
@@ -191,6 +194,7 @@ def test_a_package_brings_a_family(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "    return ou.build(size, seed, rng).replace(family='calm', id=f'calm-{size}-{seed:03d}')\n"
         "calm = Family(('s',), build)\n"
         "liar = Family(('s',), ou.build)\n"
+        "nameless = Family(('s',), lambda *given: ou.build(*given).replace(family='nameless'))\n"
         "nothing = 3\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
@@ -198,7 +202,13 @@ def test_a_package_brings_a_family(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     package = NamedTuple("Package", [("name", str)])("theirs")
     theirs = [
         SimpleNamespace(name=name, value=f"their_family:{attribute}", dist=package)
-        for name, attribute in (("calm", "calm"), ("liar", "liar"), ("nothing", "nothing"), ("gone", "gone"))
+        for name, attribute in (
+            ("calm", "calm"),
+            ("liar", "liar"),
+            ("nothing", "nothing"),
+            ("gone", "gone"),
+            ("nameless", "nameless"),
+        )
     ]
 
     def entry_points(**wanted: str) -> Any:
@@ -212,7 +222,22 @@ def test_a_package_brings_a_family(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("liar", "made an instance of family 'ou'"),
         ("nothing", "of theirs is int; expected a"),
         ("gone", "of theirs cannot be loaded"),
+        ("nameless", "of id 'ou-s-001'; expected 'nameless-s-001'"),
         ("storm", "unknown family 'storm'"),
     ):
         with pytest.raises(FleetgymError, match=said):
             generate(name, "s", 1)
+    with pytest.warns(UserWarning, match="left out: the family '(nothing|gone)' of theirs") as told:
+        assert {"calm", "ou"} <= set(families())
+    assert len(told) == 2
+
+
+def test_the_page_lists_every_process() -> None:
+    """Each kind of process that an instance may name, with its parameters; profiles are named together."""
+    page = (ROOT / "docs" / "write-a-family.md").read_text(encoding="utf-8")
+    for name, kinds in PROCESSES.items():
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| `{name}` |")]
+        told = {
+            part.split("`")[1]: re.findall(r"`(\w[\w-]*)`", part)[1:] for part in row.split("|")[2].split(";")
+        }
+        assert told == {kind: [p for p in taken if p not in PROFILE] for kind, taken in kinds.items()}

@@ -88,7 +88,11 @@ FORMULAS = (
     "docs/api.md",
 )
 #: Blocks of text that are files, by their first lines.
-FILES = {"gpu,usd_per_gpu_h,max_gpus,market,region": "prices.csv", "#!/bin/sh": "my_agent"}
+FILES = {
+    "gpu,usd_per_gpu_h,max_gpus,market,region": "prices.csv",
+    "# pyproject.toml": "theirs.toml",
+    "#!/bin/sh": "my_agent",
+}
 #: Blocks of text that are printed, by how they begin, and the command that prints them.
 PRINTED = {
     "agent ": "make score",
