@@ -128,17 +128,38 @@ class KalmanBatch:
         self._state, self._spread = np.zeros_like(self._first), self._first.copy()
         self._window = np.full(len(which), -1)  # updated last
 
+    def arrays(self, *aheads: int | np.ndarray) -> dict[str, np.ndarray]:
+        """Return what compiled filters need: constants, tables, and a law for each number of windows ahead.
+
+        Parameters
+        ----------
+        *aheads : int, or ndarray of int64, shape (n,)
+            Windows after the last update, in all rows or in each.
+
+        Returns
+        -------
+        dict of str to ndarray
+            Fields of `fleetgym.agents.margin_kernels.Setting`.
+        """
+        laws = []
+        for ahead in aheads:
+            each = np.broadcast_to(ahead, len(self._row))
+            law = np.zeros((3, *self._phi.shape))
+            for k in np.unique(each).tolist():
+                law[:, each == k] = np.stack(self._law(k))[:, each == k]
+            laws.append(law)
+        return {
+            "floor_rps": self._floor[: len(self._row) // 2].copy(),
+            "fitted": np.stack([self._phi, self._phi**2, self._process, self._noise]),
+            "first": self._first,
+            "expected": self._expectations,
+            "row": np.stack([self._row, self._period], axis=1),
+            "law": np.stack(laws),
+        }
+
     def begin(self, rows: np.ndarray) -> None:
         """Forget what was seen in some rows, bool (n,)."""
         self._state[rows], self._spread[rows], self._window[rows] = 0.0, self._first[rows], -1
-
-    def memory(self) -> tuple[np.ndarray, ...]:
-        """Return a copy of what is remembered; see `recall`."""
-        return self._state.copy(), self._spread.copy(), self._window.copy()
-
-    def recall(self, memory: Sequence[np.ndarray]) -> None:
-        """Go back to where `memory` was taken."""
-        self._state, self._spread, self._window = (part.copy() for part in memory)
 
     def take(self, rate_rps: np.ndarray, rows: np.ndarray | None = None) -> None:
         """Filter one more window of rates, (n, I), in some rows, bool (n,); by default in all."""

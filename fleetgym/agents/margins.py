@@ -6,24 +6,37 @@ Nothing here depends on where a workload, a slot or a pool stands in an instance
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from fleetgym.agents import margin_kernels as kernels
 from fleetgym.agents.forecasters import KalmanBatch
+from fleetgym.agents.margin_kernels import LARGEST, PACE, PAYBACK_WINDOWS
 from fleetgym.agents.sizing import FleetSizer
-from fleetgym.kernels.records import PackedConditions
-from fleetgym.kernels.sizing import BUDGET_USD, PAYBACK, RENT_FACTOR
+from fleetgym.kernels.batch import Shape, columns
 from fleetgym.model.actions import ActionSpace
 from fleetgym.model.conditions import Conditions
 from fleetgym.model.instance import Instance
 from fleetgym.model.window import window_model
 
+__all__ = [
+    "FEATURES",
+    "GAP",
+    "LARGEST",
+    "LOWER",
+    "PACE",
+    "PAYBACK_WINDOWS",
+    "REACH",
+    "RISK",
+    "Margins",
+    "margins_of",
+]
+
 #: Multiple of the forecast demand for which replicas are added; they are kept while useful at `GAP` more.
 LOWER, GAP = 1.05, 0.1
-#: Windows in which a replica must pay for its start, and how far queue servers are loaded (see `FleetSizer`).
-PAYBACK_WINDOWS, RISK = 12, 0.4
-#: Cost of a window, at most, over the budget left per coming window.
-PACE = 1.25
+#: How far queue servers are loaded (see `FleetSizer`).
+RISK = 0.4
 
 #: What is known of each workload, then of the fleet, in the order of `Margins.features`.
 FEATURES = (
@@ -49,40 +62,11 @@ FEATURES = (
     "size",  # log of the cost of holding the fleet over the least that serving everything costs
 )
 
-_OF_WORKLOADS = 10  # of them; the others are the fleet's
-
 #: By how much the ends of an action's range, -1 and 1, change the logarithms of a lower margin and of a gap.
 REACH = np.array([0.4, 1.6])
 
 _MOST = 2.0  # times the forecast that the fleet is asked to serve
 _TINY = 1e-12
-
-
-def window_budget_usd(
-    instances: Sequence[Instance], which: np.ndarray, spent_usd: np.ndarray, left: np.ndarray
-):
-    """Return what holding the fleet may cost in the coming window, (n,) USD: budgets for the day are paced.
-
-    Parameters
-    ----------
-    instances : sequence of Instance
-    which : ndarray of int64, shape (n,)
-        Each window's instance.
-    spent_usd : ndarray, shape (n,)
-        Spent on holding so far.
-    left : ndarray of int64, shape (n,)
-        Windows to come.
-
-    Returns
-    -------
-    ndarray
-    """
-    usd = np.array([window_model(instance).budget_usd(0.0) for instance in instances])[which]
-    paced = np.array([i.budget is not None and i.budget.kind == "pool" for i in instances])[which]
-    if not paced.any():
-        return usd
-    rest = np.maximum(0.0, usd - spent_usd) * np.minimum(1.0, PACE / np.maximum(1, left))
-    return np.where(paced, rest, usd)
 
 
 def margins_of(action: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -93,7 +77,7 @@ def margins_of(action: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     >>> [float(margin[0]) for margin in margins_of(np.zeros((1, 2)))] == [LOWER, GAP]
     True
     """
-    factor = np.exp(REACH * np.clip(np.asarray(action, dtype=np.float64), -1.0, 1.0))
+    factor = np.exp(REACH * np.minimum(np.maximum(np.asarray(action, dtype=np.float64), -1.0), 1.0))
     return LOWER * factor[..., 0], GAP * factor[..., 1]
 
 
@@ -128,32 +112,32 @@ class Margins:
         self._sizer = FleetSizer(self.instances, RISK)
         self._spaces = [ActionSpace(instance) for instance in self.instances]
         self._rows = [self._which == m for m in range(len(self.instances))]
-        models = [window_model(instance) for instance in self.instances]
-        waits = [max(c.startup_windows for c in one.configurations) for one in self.instances]
-        lead = np.array([one.lead for one in self.instances])
-        self._lead, self._ahead = lead[self._which], (lead + waits)[self._which]
-        self._aheads = np.unique(self._ahead).tolist()
-        self._is_ahead = {k: np.tile(self._ahead == k, 2)[:, None] for k in self._aheads}
-        seasonal = [is_seasonal for is_seasonal in (False, True) for _ in self.instances]
-        twice = np.concatenate((self._which, self._which + len(self.instances)))
-        self._forecasts = KalmanBatch(self.instances * 2, twice, seasonal)  # then the seasonal ones
-        nominal = [Conditions.nominal(instance) for instance in self.instances]
-        self._nominal_rps = np.array([c.rate_rps for c in nominal])[self._which]
-        self._caps = np.maximum(1, [c.available_gpus for c in nominal])[self._which]
-        self._windows = np.array([one.num_windows for one in self.instances])[self._which]
-        self._turn = np.array([2.0 * np.pi * one.window_s / 86_400.0 for one in self.instances])[self._which]
-        fees = [
-            np.mean(m.problem.startup_usd / np.maximum(_TINY, m.hold_usd(c.price_factor)))
-            for m, c in zip(models, nominal, strict=True)
-        ]
-        self._fee = np.minimum(fees, 12.0)[self._which] / 12.0
-        self._money = np.ones((self.count, 3))
-        self._money[:, BUDGET_USD], self._money[:, RENT_FACTOR] = np.inf, 1.0
-        self._is_budgeted = any(instance.budget is not None for instance in self.instances)
-        self._fleet_features = np.zeros((len(FEATURES) - _OF_WORKLOADS, self.count))
-        self._next_rps = np.ones_like(self._nominal_rps)
-        self._surprise = np.zeros_like(self._nominal_rps)
-        self._everyone = np.ones(self.count, dtype=np.bool_)
+        self._setting, self._past, self._now = _arrays(self.instances, self._which, self._spaces, self._sizer)
+        self._working = self._sizer.working_space(self.count)
+        self._everyone, self._nobody = (
+            np.ones(self.count, dtype=np.bool_),
+            np.zeros(self.count, dtype=np.bool_),
+        )
+        first = self.instances[0]
+        shape = Shape(
+            *(first.num_workloads, first.num_configurations, first.num_pools),
+            *(window_model(first).longest_startup, first.num_windows),
+        )
+        self._columns = [_slices(names, self.SEEN) for names in columns(shape)[1:]]
+        widths = [sum(map(_size, names.values())) for names in columns(shape)[1:]]
+        self._blocks = np.zeros((self.count, widths[0])), np.zeros((self.count, widths[1]), dtype=np.int64)
+        self._pack()
+
+    def _pack(self) -> None:
+        self._packed = kernels.pack(self._setting, self._past, self._now, self._working)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_packed"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._setting = self._setting._replace(problems=self._sizer.problems)
+        self._pack()
 
     def see(self, seen: Mapping[str, np.ndarray], rows: np.ndarray | None = None) -> None:
         """Take in what a window brought.
@@ -165,75 +149,59 @@ class Margins:
         rows : ndarray of bool, shape (n,), optional
             Episodes in which something has happened; by default all.
         """
-        rows = self._everyone if rows is None else rows
-        window, rate = np.asarray(seen["window"]), np.asarray(seen["rate_rps"], dtype=np.float64)
-        begun = rows & (window == 0)
-        if begun.any():
-            self._forecasts.begin(np.concatenate((begun, begun)))
-            self._surprise[begun] = 0.0
-            self._next_rps[begun] = np.nan
-        news = rows & ((window > 0) | (self._lead == 0))
-        if news.any():
-            deviation = self._forecasts.deviation(1)[: self.count]
-            self._forecasts.take(np.concatenate((rate, rate)), np.concatenate((news, news)))
-            floor = 0.05 * self._nominal_rps
-            surprise = np.log(np.maximum(rate, floor) / np.maximum(self._next_rps, floor)) / deviation
-            known = news[:, None] & np.isfinite(surprise)
-            self._surprise = np.where(known, surprise, self._surprise)
-        self._study_windows(seen)
+        self.look(*self.blocks(seen), rows)
+
+    def blocks(self, seen: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Return infos, as `see` takes them, in the arrays that `look` takes."""
+        for block, parts in zip(self._blocks, self._columns, strict=True):
+            for name, part in parts:
+                block[:, part] = np.reshape(seen[name], (self.count, -1))
+        return self._blocks
+
+    def look(self, money: np.ndarray, counts: np.ndarray, rows: np.ndarray | None = None) -> None:
+        """Take in what a window brought, from the arrays of a batch; see `fleetgym.envs.batch.EpisodeBatch.blocks`."""
+        words, rows, now = self._packed.words, self._everyone if rows is None else rows, self._now
+        kernels.look(words, money, counts, rows)
+        np.log(now.seen_logs, out=now.seen_logs)
+        kernels.follow(words, rows)
+        np.exp(now.forecast, out=now.forecast)
+        kernels.study(words)
 
     def memory(self) -> tuple[np.ndarray, ...]:
         """Return a copy of what is remembered of earlier windows; see `recall`."""
-        return *self._forecasts.memory(), self._surprise.copy()
+        return tuple(part.copy() for part in self._past)
 
-    def recall(self, memory: tuple[np.ndarray, ...], seen: Mapping[str, np.ndarray]) -> None:
-        """Go back to where `memory` was taken, when `seen` was taken in last."""
-        *forecasts, surprise = memory
-        self._forecasts.recall(forecasts)
-        self._surprise = surprise.copy()
-        self._study_windows(seen)
+    def recall(self, memory: tuple[np.ndarray, ...], money: np.ndarray, counts: np.ndarray) -> None:
+        """Go back to where `memory` was taken, when `money` and `counts` were looked at last."""
+        for part, value in zip(self._past, memory, strict=True):
+            part[:] = value
+        self.look(money, counts, self._nobody)
 
-    def _study_windows(self, seen: Mapping[str, np.ndarray]) -> None:
-        """Forecast demand, and find what it asks of the fleets."""
-        window, rate = np.asarray(seen["window"]), np.asarray(seen["rate_rps"], dtype=np.float64)
-        self._next_rps, self._rate, self._season_rate = self._forecast(rate)
-        self._seen, left = seen, self._windows - window
-        if self._is_budgeted:
-            budget_usd = window_budget_usd(self.instances, self._which, seen["spent_usd"], left)
-            self._money[:, BUDGET_USD] = budget_usd
-        self._money[:, PAYBACK] = np.clip(left, 1, PAYBACK_WINDOWS)
-        self._fleet = np.ascontiguousarray(seen["running"] + seen["starting"].sum(axis=2), dtype=np.int64)
-        self._available = np.ascontiguousarray(seen["available_gpus"], dtype=np.int64)
-        workload = np.stack([self._rate, *(seen[name] for name in Conditions.WORKLOAD_FIELDS[1:])], axis=1)
-        price = np.ascontiguousarray(seen["price_factor"], dtype=np.float64)
-        self._study = self._sizer.study(
-            PackedConditions(workload, self._available, price),
-            self._fleet,
-            self._money,
-            which=self._which,
-            at_once=window == 0,
-            most=_MOST,
-        )
+    def choose(self, margins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the fleets to hold, and the actions that stand for them.
 
-    def _forecast(self, rate: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the rates of the coming window, of that in which what is added serves, and the seasonal ones of it.
+        Parameters
+        ----------
+        margins : ndarray, shape (L, n, 2, I), C-contiguous
+            Times the forecast for which replicas are added, and up to which they are kept; L of them per episode.
 
-        Where what is added serves in the coming window, that is the rates that were seen.
+        Returns
+        -------
+        targets : ndarray of int64, shape (L, n, C)
+        actions : ndarray of int64, shape (L, n, slots)
         """
-        coming = self._forecasts.predict(1)
-        found = coming
-        for ahead in self._aheads:
-            if ahead != 1:
-                some = self._forecasts.predict(ahead) if ahead else np.concatenate((rate, rate))
-                found = np.where(self._is_ahead[ahead], some, found)
-        return coming[: self.count], found[: self.count], found[self.count :]
+        size = len(margins), self.count
+        targets = np.empty((*size, self._now.fleet.shape[1]), dtype=np.int64)
+        actions = np.empty((*size, self._spaces[0].nvec.size), dtype=np.int64)
+        kernels.choose(self._packed.words, margins, targets, actions)
+        return targets, actions
 
     def targets(self, lower: np.ndarray | float = LOWER, gap: np.ndarray | float = GAP) -> np.ndarray:
         """Return the fleets to hold, int64 (n, C), for margins that broadcast to (n, I)."""
-        margin = np.empty((self.count, 2, self._nominal_rps.shape[1]))
-        margin[:, 0] = lower
-        margin[:, 1] = np.asarray(lower) + gap
-        return self._sizer.size_studied(self._available, self._fleet, margin, self._money, self._which)
+        margins = np.empty((1, self.count, 2, self._now.share.shape[2]))
+        margins[:, :, 0] = lower
+        margins[:, :, 1] = np.asarray(lower) + gap
+        return self.choose(margins)[0][0]
 
     def actions(self, targets: np.ndarray) -> np.ndarray:
         """Return the options of `FleetAlloc-v0`, int64 (n, slots), whose targets are some fleets (n, C)."""
@@ -246,43 +214,89 @@ class Margins:
 
     def features(self) -> np.ndarray:
         """Return what is known of each workload, float32 (n, I, len(FEATURES)), see `FEATURES`; all within ±5."""
-        seen, study = self._seen, self._study
-        out = np.empty((len(FEATURES), *self._rate.shape))
-        rate, unserved = np.maximum(self._rate, _TINY), np.maximum(study.unserved_usd, _TINY)
-        serving = np.where(np.isfinite(study.serving_usd), study.serving_usd, unserved)
-        np.divide(rate, self._nominal_rps, out=out[0])
-        np.divide(rate, np.maximum(self._next_rps, _TINY), out=out[1])
-        np.divide(np.maximum(self._season_rate, _TINY), rate, out=out[4])
-        np.divide(unserved, np.maximum(serving, _TINY), out=out[5])
-        for logs in (out[:2], out[4:6]):
-            np.log(logs, out=logs)
-        out[1] *= 4.0
-        out[2] = self._surprise
-        np.multiply(3.0, self._forecasts.deviation(self._aheads[-1])[: self.count], out=out[3])
-        out[4] *= 2.0
-        out[5] /= 4.0
-        np.subtract(study.served, 1.0, out=out[6])
-        out[7], out[8] = seen["unserved_share"], seen["miss_share"]
-        np.divide(unserved, unserved.sum(axis=1, keepdims=True), out=out[9])
-        out[_OF_WORKLOADS:] = self._of_fleets(serving)[:, :, None]
-        np.minimum(np.maximum(out, -5.0, out=out), 5.0, out=out)
-        return np.ascontiguousarray(out.transpose(1, 2, 0), dtype=np.float32)
-
-    def _of_fleets(self, serving: np.ndarray) -> np.ndarray:
-        """Return what is known of the fleet, (features, n), for the least that serving each workload costs (n, I)."""
-        seen, budget, out = self._seen, self._money[:, BUDGET_USD], self._fleet_features
-        window = np.asarray(seen["window"])
-        turn, share = self._turn * window, self._available / self._caps
-        hold_usd = (self._study.hold_usd * self._fleet).sum(axis=1)
-        out[0] = self._available.sum(axis=1) / self._caps.sum(axis=1)
-        out[1] = share.min(axis=1)
-        out[2] = np.log(np.maximum(seen["price_factor"], _TINY)).mean(axis=1)
-        out[3] = np.minimum(1.0, (self._windows - window) / 12.0)
-        out[4], out[5] = np.sin(turn), np.cos(turn)
-        if self._is_budgeted:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                tightness = hold_usd / np.maximum(budget, _TINY)
-            out[6] = np.where(budget < np.inf, tightness, 0.0)
-        out[7], out[8] = self._ahead / 4.0, self._fee
-        out[9] = np.log(np.maximum(hold_usd, _TINY) / np.maximum(serving.sum(axis=1), _TINY))
+        out = np.empty((self.count, self._now.share.shape[2], len(FEATURES)), dtype=np.float32)
+        np.log(self._now.ratios, out=self._now.logs)
+        kernels.tell(self._packed.words, out)
         return out
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    return int(np.prod(shape))
+
+
+def _slices(names: Mapping[str, tuple[int, ...]], wanted: Sequence[str]) -> list[tuple[str, slice]]:
+    """Return where the columns of some names lie."""
+    found, start = [], 0
+    for name, shape in names.items():
+        if name in wanted:
+            found.append((name, slice(start, start + _size(shape))))
+        start += _size(shape)
+    return found
+
+
+def _arrays(
+    instances: Sequence[Instance], which: np.ndarray, spaces: Sequence[ActionSpace], sizer: FleetSizer
+) -> tuple[kernels.Setting, kernels.Past, kernels.Now]:
+    """Return what the kernels work on."""
+    count, twice = len(which), np.concatenate((which, which + len(instances)))
+    models = [window_model(instance) for instance in instances]
+    nominal = [Conditions.nominal(instance) for instance in instances]
+    lead = np.array([one.lead for one in instances])
+    ahead = lead + [max(c.startup_windows for c in one.configurations) for one in instances]
+    windows = np.array([one.num_windows for one in instances])
+    seasonal = [is_seasonal for is_seasonal in (False, True) for _ in instances]
+    filters = KalmanBatch([*instances, *instances], twice, seasonal)  # then the seasonal ones
+    fees = [
+        np.mean(m.problem.startup_usd / np.maximum(_TINY, m.hold_usd(c.price_factor)))
+        for m, c in zip(models, nominal, strict=True)
+    ]
+    turn = np.array([2.0 * np.pi * one.window_s / 86_400.0 for one in instances])
+    angle = turn[:, None] * np.arange(windows.max() + 1)
+    paced = [i.budget is not None and i.budget.kind == "pool" for i in instances]
+    budget = np.stack([[model.budget_usd(0.0) for model in models], paced], axis=1)
+    rate, caps = (
+        np.stack(part) for part in zip(*((c.rate_rps, c.available_gpus) for c in nominal), strict=True)
+    )
+    size = count, rate.shape[1]
+    setting = kernels.Setting(
+        problems=sizer.problems,
+        most=sizer.most,
+        place=np.stack([space.places for space in spaces]),
+        clock=np.stack([np.sin(angle), np.cos(angle)], axis=2),
+        which=which,
+        timing=np.stack([lead, windows, ahead], axis=1)[which],
+        budget=budget[which],
+        nominal_rps=rate[which],
+        caps=np.maximum(1, caps)[which],
+        fee=(np.minimum(fees, 12.0) / 12.0)[which],
+        most_served=np.full(size[1], _MOST),
+        risk=np.array([RISK]),
+        **filters.arrays(1, np.tile(ahead[which], 2), int(ahead[which].max())),
+    )
+    past = kernels.Past(
+        state=np.zeros((2 * count, size[1])),
+        spread=setting.first.copy(),
+        window=np.full(2 * count, -1),
+        surprise=np.zeros(size),
+    )
+    pools, configurations = caps.shape[1], sizer.most.shape[1]
+    now = kernels.Now(
+        window=np.zeros(count, dtype=np.int64),
+        spent_usd=np.zeros(count),
+        workload=np.zeros((count, len(Conditions.WORKLOAD_FIELDS), size[1])),
+        available=np.zeros((count, pools), dtype=np.int64),
+        price=np.zeros((count, pools)),
+        fleet=np.zeros((count, configurations), dtype=np.int64),
+        share=np.zeros((count, 2, size[1])),
+        seen_logs=np.zeros((2, *size)),
+        forecast=np.ones((3, *size)),
+        money=np.ones((count, 3)),
+        at_once=np.zeros(count, dtype=np.bool_),
+        study=np.zeros((count, 3, size[1])),
+        unserved_usd=np.zeros(size),
+        hold_usd=np.zeros((count, configurations)),
+        held_usd=np.zeros(count),
+        ratios=np.ones((count, 4 * size[1] + pools + 1)),
+        logs=np.zeros((count, 4 * size[1] + pools + 1)),
+    )
+    return setting, past, now

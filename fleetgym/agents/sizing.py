@@ -8,7 +8,7 @@ whatever their configurations.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +24,6 @@ from fleetgym.kernels.sizing import (
     SizingSpace,
     new_space,
     size_fleets,
-    size_studied,
-    study_windows,
 )
 from fleetgym.model.instance import Instance
 from fleetgym.model.window import window_model
@@ -75,13 +73,18 @@ class FleetSizer:
             raise FleetgymError(f"risk is {risk!r}; expected at most 1")
         self.instances, self.risk = several, float(risk)
         self._pack()
-        self._most = np.array([[c.max_replicas for c in i.configurations] for i in several], dtype=np.int64)
+        #: Replicas that an action can ask for, int64 (P, C).
+        self.most = np.array([[c.max_replicas for c in i.configurations] for i in several], dtype=np.int64)
         self._shape = shapes.pop()
         self._space = new_space(*self._shape)
-        self._spaces: SizingSpace | None = None
 
     def _pack(self) -> None:
         self._packed = PackedPointers.stack([window_model(i).new_router().packed for i in self.instances])
+
+    @property
+    def problems(self) -> np.ndarray:
+        """Words of the packed instances, int64 (P, words), as kernels take them; valid while this object lives."""
+        return self._packed.words
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_packed"}
@@ -158,7 +161,7 @@ class FleetSizer:
             margin,
             money,
             _shaped("at_once", at_once, (count,), np.bool_),
-            self._most,
+            self.most,
             self.risk,
             self._space,
             target,
@@ -201,71 +204,9 @@ class FleetSizer:
             at_once=view.window == 0,
         )[0]
 
-    def study(
-        self,
-        conditions: PackedConditions,
-        fleet: np.ndarray,
-        money: np.ndarray,
-        *,
-        which: np.ndarray,
-        at_once: np.ndarray,
-        most: float,
-    ) -> Study:
-        """Prepare n windows, from which fleets of many margins can be sized; return what is asked of the fleet.
-
-        Parameters
-        ----------
-        conditions, fleet, which, at_once
-            As for `targets`, C-contiguous and of these shapes and types.
-        money : ndarray, shape (n, 3)
-            Budget, factor of the rent and payback windows, as for `targets`.
-        most : float
-            How many times the expected demand the fleet is asked to serve.
-        """
-        count, workloads = len(fleet), self._shape[0]
-        if self._spaces is None or self._spaces.need.shape[0] != count:
-            self._spaces = SizingSpace(*(np.repeat(part[None], count, axis=0) for part in self._space))
-        spaces = self._spaces
-        told = np.empty((count, 3, workloads))
-        study_windows(
-            self._packed.words,
-            which,
-            *conditions,
-            fleet,
-            np.full(workloads, most),
-            money,
-            at_once,
-            self.risk,
-            spaces,
-            told,
-        )
-        unserved, serving, served = told.transpose(1, 0, 2)
-        return Study(unserved, serving, served, spaces.rent[:, 0].copy())
-
-    def size_studied(
-        self,
-        available: np.ndarray,
-        fleet: np.ndarray,
-        margin: np.ndarray,
-        money: np.ndarray,
-        which: np.ndarray,
-    ) -> np.ndarray:
-        """Return the fleets to hold in the windows of the last `study`, int64 (n, C), for margins (n, 2, I)."""
-        target = np.empty_like(fleet)
-        size_studied(
-            *(self._packed.words, which, available, fleet, margin, money),
-            *(self._most, self.risk, self._spaces, target),
-        )
-        return target
-
-
-class Study(NamedTuple):
-    """What is asked of fleets in n windows."""
-
-    unserved_usd: np.ndarray  # (n, I) cost of not serving a workload
-    serving_usd: np.ndarray  # (n, I) the least that serving it costs anywhere; inf if nothing can
-    served: np.ndarray  # (n, I) how many times it the fleet serves
-    hold_usd: np.ndarray  # (n, C) cost of holding a replica
+    def working_space(self, count: int) -> SizingSpace:
+        """Return what `fleetgym.kernels.sizing.study_windows` works on, for so many windows."""
+        return SizingSpace(*(np.repeat(part[None], count, axis=0) for part in self._space))
 
 
 def _shaped(name: str, value: Any, shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:

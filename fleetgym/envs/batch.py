@@ -249,6 +249,11 @@ class EpisodeBatch:
         falls = (window <= last)[:, None] & self._warned & (coming < before)
         return np.where(falls, coming, cap)
 
+    @property
+    def blocks(self) -> tuple[np.ndarray, np.ndarray]:
+        """All infos but the mask, float64 (N, ...) and int64 (N, ...); columns are those of `kernels.batch.columns`."""
+        return self._report.money, self._report.counts
+
     def observation(self) -> dict[str, np.ndarray]:
         """Return the observations, each float32 (N, ...)."""
         block = self._report.observation.copy()

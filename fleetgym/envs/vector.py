@@ -156,6 +156,8 @@ class FleetAllocVectorEnv(PortableEnv, VectorEnv):
         self._loaded: list[Any] = [None] * num_envs  # the scenario in each environment's own slot
         #: Wrappers of ours whose memory `get_state` keeps, too; each adds itself.
         self.layers: list[Layer] = []
+        #: `EpisodeBatch.blocks` before episodes began anew in the same step.
+        self.last_blocks = self._batch.blocks
         self._over = np.ones(num_envs, dtype=np.bool_)  # nothing to play before a reset
         self._begun = False
         self._most_steps = np.inf if max_episode_steps is None else max_episode_steps
@@ -454,6 +456,8 @@ class FleetAllocVectorEnv(PortableEnv, VectorEnv):
     def _finish(self, rows: np.ndarray) -> dict[str, Any]:
         """Begin the episodes that are over; return their last observations and infos."""
         last, info = self._observation(), self._infos(rows)
+        money, counts = self._batch.blocks
+        self.last_blocks = money.copy(), counts.copy()
         final_obs = np.full(self.num_envs, None, dtype=object)
         for k in np.flatnonzero(rows):
             final_obs[k] = {name: values[k] for name, values in last.items()}

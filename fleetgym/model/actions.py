@@ -192,6 +192,11 @@ class ActionSpace:
             option[list(members)] = np.arange(1, len(members) + 1)
         return slot, option
 
+    @property
+    def places(self) -> np.ndarray:
+        """Slot of each configuration, and the option that stands for one replica of it: int64 (2, C)."""
+        return np.stack(self._places)
+
     def check(self, action: object) -> np.ndarray:
         """Return `action` as int64 (slots,), one option per slot, or raise `DataError` (see `check_options`)."""
         return check_options(action, self._limits)

@@ -231,3 +231,21 @@ def test_many_fleets_are_turned_into_actions_at_once(instance: str) -> None:
         if wrong.any():
             with pytest.raises(DataError):
                 actions.from_fleets(wrong)
+
+
+@pytest.mark.parametrize("instance", [OU, "fleet-v1/dev/multi-s-101", "fleet-v1/dev/budget-s-101"])
+def test_infos_tell_whose_requests_were_missed(instance: str) -> None:
+    """What workloads' misses cost adds up to the window's terms, whatever the fleet."""
+    single, rng = for_learning(FleetAllocEnv(instance)), np.random.default_rng(0)
+    batch = for_learning(FleetAllocVectorEnv(2, instance))
+    assert single.reset(seed=0)[1]["missed_usd"].tolist() == [0.0] * single.observation_space.shape[0]
+    batch.reset(seed=0)
+    total = np.zeros(2)
+    for _ in range(min(40, single.unwrapped.instance.num_windows - 1)):
+        action = rng.choice([-1.0, 1.0]) * np.ones(single.action_space.shape)
+        info = single.step(action)[4]
+        infos = batch.step(np.stack([action, action]))[4]
+        assert np.array_equal(infos["missed_usd"][0], info["missed_usd"])
+        assert np.isclose(info["missed_usd"].sum(), info["unserved"] + info["late"], rtol=1e-9, atol=1e-9)
+        total += info["unserved"], info["late"]
+    assert total.min() >= 0.0 < total[0]

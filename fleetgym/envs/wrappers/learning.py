@@ -19,25 +19,28 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
 from fleetgym.agents.arguments import flag, one_of
-from fleetgym.agents.margins import FEATURES, Margins, margins_of
+from fleetgym.agents.margin_kernels import tell_apart
+from fleetgym.agents.margins import FEATURES, GAP, LARGEST, LOWER, Margins, margins_of
 from fleetgym.agents.view import View
 from fleetgym.envs.batch import PLAY, REST, EpisodeBatch
 from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.envs.states import BatchState, EpisodeState
 from fleetgym.envs.vector import FleetAllocVectorEnv
+from fleetgym.envs.wrappers.days import Days
 from fleetgym.envs.wrappers.layers import layers
 from fleetgym.files.errors import DataError, FleetgymError
 
 #: What each discrete action is in the box, for every workload alike; the first is the rule `margin`.
 LEVELS = np.array([(0.0, 0.0), *((a, b) for a in (-0.5, 0.0, 0.5) for b in (-0.5, 0.0, 0.5) if a or b)])
 
-_LARGEST = 5.0  # of a feature
 _ONE = np.ones(1, dtype=np.bool_)
-_SEEN = frozenset(Margins.SEEN)
+_PLAY, _REST = np.uint8(PLAY), np.uint8(REST)
 #: Gymnasium's wrappers that remember nothing of an episode.
 _PLAIN = (gymnasium.wrappers.OrderEnforcing, gymnasium.wrappers.PassiveEnvChecker)
 #: What a state of the learning environments is to a wrapper: how it was made, and what it remembered.
 _Saved = tuple["_How", Any]
+#: What a window has shown, as in `EpisodeBatch.blocks`.
+_Blocks = tuple[np.ndarray, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,24 +79,26 @@ class _Learning:
         self._acted_shape: tuple[int, ...] = self._margins_shape
         if how.flat:
             self._seen_shape, self._acted_shape = (workloads * len(FEATURES),), (workloads * 2,)
-        box = spaces.Box(-_LARGEST, _LARGEST, self._seen_shape, np.float32)
+        box = spaces.Box(-LARGEST, LARGEST, self._seen_shape, np.float32)
         self.action_space: spaces.Space[Any] = spaces.Box(-1.0, 1.0, self._acted_shape, np.float32)
         self.observation_space: spaces.Space[Any] = box
         self.mask: np.ndarray | None = None
         if self.discrete:
             self.action_space = spaces.Discrete(len(LEVELS))
+            levels = np.broadcast_to(LEVELS[:, None, None], (len(LEVELS), margins.count, workloads, 2))
+            self._levels, self._everyone = _sized(levels), np.arange(margins.count)
         if how.mask_in_observation:
             mask = spaces.Box(0, 1, (len(LEVELS),), np.int8)
             self.observation_space = spaces.Dict({"observation": box, "action_mask": mask})
 
-    def observe(self, seen: Mapping[str, np.ndarray], rows: np.ndarray | None = None) -> Any:
+    def observe(self, blocks: _Blocks, rows: np.ndarray | None = None) -> Any:
         """Take in what a window brought; return what learners see, a row per episode."""
-        self.margins.see(seen, rows)
+        self.margins.look(*blocks, rows)
         return self._shown()
 
-    def recall(self, memory: tuple[np.ndarray, ...], seen: Mapping[str, np.ndarray]) -> Any:
+    def recall(self, memory: tuple[np.ndarray, ...], blocks: _Blocks) -> Any:
         """Go back to where the `memory` of the margins was taken; return what learners saw there."""
-        self.margins.recall(memory, seen)
+        self.margins.recall(memory, *blocks)
         return self._shown()
 
     def _shown(self) -> Any:
@@ -107,11 +112,9 @@ class _Learning:
 
     def _offer(self) -> None:
         """Find the fleet of each discrete action, and which of them no earlier action leads to."""
-        levels = (np.broadcast_to(level, self._margins_shape) for level in LEVELS)
-        offers = np.stack([self.margins.targets(*margins_of(level)) for level in levels])
-        same = (offers[:, None] == offers[None]).all(axis=3)  # (levels, levels, n)
-        self._offers = offers
-        self.mask = np.array([~same[k, :k].any(axis=0) for k in range(len(LEVELS))]).T.copy()
+        targets, self._offers = self.margins.choose(self._levels)
+        self.mask = np.empty((self.margins.count, len(LEVELS)), dtype=np.bool_)
+        tell_apart(targets, self.mask)
 
     def masks(self) -> np.ndarray:
         """Return which discrete actions lead to a fleet of their own: bool (n, actions)."""
@@ -124,8 +127,8 @@ class _Learning:
             raise gymnasium.error.ResetNeeded("call reset() before action_masks()")
         return self.mask.copy()
 
-    def targets(self, action: Any) -> np.ndarray:
-        """Return the fleets, int64 (n, C), that actions (n, ...) stand for.
+    def answers(self, action: Any) -> np.ndarray:
+        """Return the environment's own actions, int64 (n, slots), that actions (n, ...) stand for.
 
         Raises
         ------
@@ -141,13 +144,22 @@ class _Learning:
                 "$.action",
             )
         if not self.discrete:
-            return self.margins.targets(*margins_of(given.reshape(count, *self._margins_shape)))
+            return self.margins.choose(_sized(given.reshape(1, count, *self._margins_shape)))[1][0]
         chosen = given.astype(np.int64)
         if np.any((chosen != given) | (chosen < 0) | (chosen >= len(LEVELS))):
             raise DataError(
                 f"expected a whole number from 0 to {len(LEVELS) - 1}, got {given.tolist()[0]}", "$.action"
             )
-        return self._offers[chosen, np.arange(count)]
+        return self._offers[chosen, self._everyone]
+
+
+def _sized(actions: np.ndarray) -> np.ndarray:
+    """Return the margins (L, n, 2, I) that `Margins.choose` takes, for actions (L, n, I, 2)."""
+    lower, gap = margins_of(actions)
+    margins = np.empty((*lower.shape[:2], 2, lower.shape[2]))
+    margins[:, :, 0] = lower
+    np.add(lower, gap, out=margins[:, :, 1])
+    return margins
 
 
 class _Rule:
@@ -155,17 +167,19 @@ class _Rule:
 
     def __init__(self, batch: EpisodeBatch, margins: Margins):
         self._batch, self._margins, self._played = batch.twin(), margins, batch
+        self._plain = np.empty((1, margins.count, 2, batch.shape.workloads))
+        self._plain[:, :, 0], self._plain[:, :, 1] = LOWER, LOWER + GAP
 
     def begin(self, rows: np.ndarray) -> None:
         """Begin the days in `rows` that the batch has begun."""
         self._batch.follow(self._played, rows)
-        self._margins.see(self._batch.info(_SEEN), rows)
+        self._margins.look(*self._batch.blocks, rows)
 
     def play(self, rows: np.ndarray) -> np.ndarray:
         """Let a window happen in `rows`; return what it has cost in each, (n,) USD."""
-        actions = self._margins.actions(self._margins.targets())
-        self._batch.advance(actions, np.where(rows, PLAY, REST).astype(np.uint8))
-        self._margins.see(self._batch.info(_SEEN), rows)
+        actions = self._margins.choose(self._plain)[1][0]
+        self._batch.advance(actions, np.where(rows, _PLAY, _REST))
+        self._margins.look(*self._batch.blocks, rows)
         return self._batch.cost_usd
 
     def save(self) -> tuple[Any, Any]:
@@ -176,50 +190,7 @@ class _Rule:
         """Go back to where the rule was at `save`."""
         self._batch.restore(slice(None), saved[0])
         self._batch.choose_as(self._played)
-        self._margins.recall(saved[1], self._batch.info(_SEEN))
-
-
-class _Day:
-    """What the days so far have come to: in numbers of one episode, or in arrays (N,) of several."""
-
-    def __init__(self, instances: Any, has_reference: bool):
-        self._lead = np.array([instance.lead for instance in instances])
-        self._has_reference = has_reference
-        self.sums = np.zeros((4, len(self._lead)))  # USD, the reference's USD, requests missed, requests
-        self.rate_rps = np.zeros((len(self._lead), instances[0].num_workloads))  # what was seen last
-
-    def begin(self, seen: Mapping[str, Any], rows: np.ndarray) -> None:
-        """Begin the days in `rows`; `seen` are the infos of all episodes."""
-        self.sums[:, rows] = 0.0
-        self.rate_rps = np.where(rows[:, None], seen["rate_rps"], self.rate_rps)
-
-    def add(self, seen: Mapping[str, Any], usd: Any, reference_usd: Any) -> None:
-        """Add a window: where the instance has ``lead = 0``, its rates were seen before."""
-        rate, before = seen["rate_rps"], self.rate_rps
-        self.rate_rps = rate
-        if not self._lead.all():
-            rate = np.where(self._lead[:, None] > 0, rate, before)
-        self.sums[0] += usd
-        self.sums[1] += reference_usd
-        self.sums[2] += (rate * seen["miss_share"]).sum(axis=1)
-        self.sums[3] += rate.sum(axis=1)
-
-    def told(self) -> dict[str, np.ndarray]:
-        """Return what infos say of it, each (N,)."""
-        usd, reference_usd, missed, requests = self.sums
-        told = {"day_usd": usd.copy(), "day_miss_share": missed / np.maximum(requests, 1e-300)}
-        if self._has_reference:
-            ratio = usd / np.where(reference_usd > 0.0, reference_usd, 1.0)
-            told["day_percent"] = np.where(reference_usd > 0.0, 100.0 * (ratio - 1.0), 0.0)
-        return told
-
-    def save(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return a copy of what it remembers."""
-        return self.sums.copy(), self.rate_rps.copy()
-
-    def restore(self, saved: tuple[np.ndarray, np.ndarray]) -> None:
-        """Go back to where it was at `save`."""
-        self.sums, self.rate_rps = (part.copy() for part in saved)
+        self._margins.recall(saved[1], *self._batch.blocks)
 
 
 def _nominal_usd(instance: Any) -> float:
@@ -251,7 +222,7 @@ class LearningEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self._usd = _nominal_usd(inner.instance)
         has_rule = reference == "margin" and inner.simulates
         self._rule = _Rule(inner.batch, Margins([inner.instance], [0])) if has_rule else None
-        self._day = _Day([inner.instance], has_rule)
+        self._day = Days([inner.instance], has_rule)
         self._shown: Any = None
         inner.layers.append(self)
 
@@ -262,9 +233,9 @@ class LearningEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         _, info = self.env.reset(seed=seed, options=options)
         if self._rule is not None:
             self._rule.begin(_ONE)
-        seen = _seen(info)
-        self._day.begin(seen, _ONE)
-        return self._observe(seen, info)
+        blocks = self._blocks(info)
+        self._day.begin(blocks[0], _ONE)
+        return self._observe(blocks, info)
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Let one window happen.
@@ -280,26 +251,33 @@ class LearningEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             If the action is not valid.
         """
         answer = self.target(action)
-        usd = 0.0 if self._rule is None else float(self._rule.play(_ONE)[0])
+        paid = None if self._rule is None else self._rule.play(_ONE)
+        usd = 0.0 if paid is None else float(paid[0])
         _, reward, terminated, truncated, info = self.env.step(answer)
-        seen = _seen(info)
-        self._day.add(seen, info["cost"], usd)
-        observation, info = self._observe(seen, info)
+        blocks = self._blocks(info)
+        self._day.add(blocks[0], paid)
+        observation, info = self._observe(blocks, info)
         return observation, (usd + float(reward)) / self._usd, terminated, truncated, info
 
     def target(self, action: Any) -> np.ndarray:
         """Return the environment's own action, int64 (slots,), that an action stands for."""
-        learning = self._learning
-        return learning.margins.actions(learning.targets(np.asarray(action)[None]))[0]
+        return self._learning.answers(np.asarray(action)[None])[0]
 
     def action_masks(self, env: Any = None) -> np.ndarray:
         """Return which discrete actions lead to a fleet of their own: bool (actions,); `env` is not used."""
         return self._learning.masks()[0]
 
-    def _observe(self, seen: Mapping[str, np.ndarray], info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        self._shown = _row(self._learning.observe(seen), 0)
-        info = {name: value for name, value in info.items() if name != "action_mask"}
-        info |= {name: float(value[0]) for name, value in self._day.told().items()}
+    def _blocks(self, info: Mapping[str, Any]) -> _Blocks:
+        """Return what a window has shown; where nothing is simulated, only infos tell."""
+        if self._inner.simulates:
+            return self._inner.batch.blocks
+        margins = self._learning.margins
+        return margins.blocks({name: np.asarray(info[name])[None] for name in Margins.SEEN})
+
+    def _observe(self, blocks: _Blocks, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        self._shown = _row(self._learning.observe(blocks), 0)
+        info = {**info, **self._day.told_of(0)}
+        del info["action_mask"]
         if self._learning.discrete:
             info["action_mask"] = self.action_masks()
         return self._shown, info
@@ -346,7 +324,7 @@ class LearningEnv(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         if self._rule is not None:
             self._rule.restore(rule)
         self._day.restore(day)
-        self._shown = _row(self._learning.recall(memory, self._inner.batch.info(_SEEN)), 0)
+        self._shown = _row(self._learning.recall(memory, self._inner.batch.blocks), 0)
 
 
 class LearningVectorEnv(VectorWrapper, RecordConstructorArgs):
@@ -378,7 +356,7 @@ class LearningVectorEnv(VectorWrapper, RecordConstructorArgs):
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
         self._usd = np.array([_nominal_usd(instance) for instance in env.instances])[which]
         self._rule = _Rule(env.batch, Margins(env.instances, which)) if reference == "margin" else None
-        self._day = _Day([env.instances[k] for k in which], reference == "margin")
+        self._day = Days([env.instances[k] for k in which], reference == "margin")
         self._mode = env.metadata["autoreset_mode"]
         self._over = np.zeros(env.num_envs, dtype=np.bool_)
         self._shown: Any = None
@@ -389,12 +367,11 @@ class LearningVectorEnv(VectorWrapper, RecordConstructorArgs):
         _, infos = self.env.reset(seed=seed, options=options)
         rows = infos["_window"]
         self._over = self._over & ~rows
-        if not rows.all():  # what infos leave out of the others
-            infos = {**infos, **self._batch.info(_SEEN)}
         if self._rule is not None:
             self._rule.begin(rows)
-        self._day.begin(infos, rows)
-        self._shown = self._learning.observe(infos, rows)
+        blocks = self._batch.blocks
+        self._day.begin(blocks[0], rows)
+        self._shown = self._learning.observe(blocks, rows)
         return self._shown, self._told(infos)
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
@@ -410,33 +387,30 @@ class LearningVectorEnv(VectorWrapper, RecordConstructorArgs):
         DataError
             If an action is not valid.
         """
-        margins, begun = self._learning.margins, self._over
+        begun, blocks = self._over, self._batch.blocks
         usd = np.zeros(len(begun))
-        answer = margins.actions(self._learning.targets(actions))
+        answer = self._learning.answers(actions)
         if self._rule is not None:
             usd = np.where(begun, 0.0, self._rule.play(~begun))
         _, rewards, terminated, truncated, infos = self.env.step(answer)
         self._over = ended = terminated | truncated
         if self._mode == AutoresetMode.SAME_STEP and ended.any():
-            final = infos["final_info"]
-            last = {
-                name: np.where(ended.reshape(-1, *[1] * (np.ndim(infos[name]) - 1)), final[name], infos[name])
-                for name in Margins.SEEN
-            }
-            self._day.add(last, 0.0 - rewards, usd)
+            final, last = infos["final_info"], self._inner.last_blocks
+            self._day.add(last[0], usd)
             for name, values in self._day.told().items():
-                final[name], final[f"_{name}"] = np.where(ended, values, 0.0), ended
+                values[~ended] = 0.0
+                final[name], final[f"_{name}"] = values, ended
             seen = self._learning.observe(last)
             infos["final_obs"] = np.array(
                 [_row(seen, k) if over else None for k, over in enumerate(ended)] + [0], dtype=object
             )[:-1]
             self._over, begun = np.zeros_like(ended), ended
-            self._shown = self._learning.observe(infos, ended)
+            self._shown = self._learning.observe(blocks, ended)
         else:
-            self._day.add(infos, 0.0 - rewards, usd)
-            self._shown = self._learning.observe(infos)
+            self._day.add(blocks[0], usd)
+            self._shown = self._learning.observe(blocks)
         if begun.any():
-            self._day.begin(infos, begun)
+            self._day.begin(blocks[0], begun)
             if self._rule is not None:
                 self._rule.begin(begun)
         return self._shown, (usd + rewards) / self._usd, terminated, truncated, self._told(infos)
@@ -486,12 +460,7 @@ class LearningVectorEnv(VectorWrapper, RecordConstructorArgs):
             self._rule.restore(rule)
         self._day.restore(day)
         self._over = over.copy()
-        self._shown = self._learning.recall(memory, self._batch.info(_SEEN))
-
-
-def _seen(info: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return what margins take of one environment's info, as of a batch of one."""
-    return {name: np.asarray(info[name])[None] for name in Margins.SEEN}
+        self._shown = self._learning.recall(memory, self._batch.blocks)
 
 
 def _row(found: Any, k: int) -> Any:
@@ -538,7 +507,9 @@ def for_learning(
     LearningEnv or LearningVectorEnv
         The true cost of a window is in ``info["cost"]``. Infos of a batch hold everything, as with ``full_info=True``.
         Infos also tell of the day so far: ``day_usd``, ``day_miss_share`` (of its requests) and, with a reference,
-        ``day_percent`` (USD above the reference). ``get_state`` and ``set_state`` keep all of that.
+        ``day_percent`` (USD above the reference). For credit assignment ``missed_usd`` (I,) says what unserved and late
+        requests of each workload cost in the last window; the rest of the cost is the fleet's and the routing's.
+        ``get_state`` and ``set_state`` keep all of that.
 
     Raises
     ------
