@@ -30,7 +30,8 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
 ]
-exclude_patterns = ["data", "static", "conf.py", "made/numbers.md"]
+exclude_patterns = ["data", "static", "templates", "conf.py", "made/numbers.md"]
+templates_path = ["templates"]
 html_theme = "furo"
 html_title = f"fleetgym {__version__}"
 html_static_path = ["static"]

@@ -84,7 +84,7 @@ class View:
 
     @property
     def conditions(self) -> Conditions:
-        """The window seen last: the previous one, or the coming one where the instance has ``lead = 0``.
+        """The conditions of the last window that was seen, or of the coming one where ``lead`` is 0.
 
         Drops that are announced for the coming window are taken off `available_gpus`.
         """
@@ -92,7 +92,7 @@ class View:
 
     @property
     def fleet(self) -> np.ndarray:
-        """Replicas running or starting, int64 (C,): the target that changes nothing."""
+        """Replicas running or starting, int64 (C,), the target that changes nothing."""
         return self._state.fleet
 
     @property

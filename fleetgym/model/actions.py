@@ -121,7 +121,7 @@ class ActionSpace:
 
     @functools.cached_property
     def nvec(self) -> np.ndarray:
-        """Number of options of each slot: int64 (slots,), read-only."""
+        """Number of options of each slot, int64 (slots,), read-only."""
         sizes = []
         for slot, members in zip(self.instance.slots, self.instance.slot_members, strict=True):
             configuration = self.instance.configurations[members[0]]
@@ -132,7 +132,7 @@ class ActionSpace:
 
     @functools.cached_property
     def offsets(self) -> np.ndarray:
-        """Where each slot's options begin in the flat mask: int64 (slots,), read-only."""
+        """Where each slot's options begin in the flat mask, int64 (slots,), read-only."""
         offsets = np.concatenate(([0], np.cumsum(self.nvec)[:-1]))
         offsets.setflags(write=False)
         return offsets

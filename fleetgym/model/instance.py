@@ -285,7 +285,7 @@ class Instance(Checked):
 
     @functools.cached_property
     def gpu_use(self) -> np.ndarray:
-        """GPUs that one replica takes from each pool, U in the model: int64 (pools, configurations)."""
+        """GPUs that one replica takes from each pool (U in the model), int64 (pools, configurations)."""
         pool_of = {tier.id: tier.pool for tier in self.tiers}
         row = {pool.id: g for g, pool in enumerate(self.pools)}
         use = np.zeros((self.num_pools, self.num_configurations), dtype=np.int64)
@@ -297,7 +297,7 @@ class Instance(Checked):
 
     @functools.cached_property
     def rental_usd_per_h(self) -> np.ndarray:
-        """Rent of one replica per pool at list price: (pools, configurations)."""
+        """Rent of one replica per pool at list price, USD per hour, (pools, configurations)."""
         tiers = {tier.id: tier for tier in self.tiers}
         row = {pool.id: g for g, pool in enumerate(self.pools)}
         rent = np.zeros((self.num_pools, self.num_configurations))
@@ -329,7 +329,7 @@ class Instance(Checked):
 
     @functools.cached_property
     def content_hash(self) -> str:
-        """SHA-256 over the canonical JSON form: the same for every file that holds this instance."""
+        """SHA-256 over the canonical JSON form, the same for every file that holds this instance."""
         return canonical_hash(self.to_dict())
 
     def replace(self, **changes: Any) -> Instance:
