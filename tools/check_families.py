@@ -5,7 +5,7 @@
     python -m tools.check_families --families multi --sizes s --instances 4 --quick-grids --bounds 1
     python -m tools.check_families --families mine --generate 4   # a family that a package brings
 
-Gates (design, section 7): the fleet that never changes, its margin tuned, is at least 8 % dearer than the best agent;
+Gates (design, section 7): the fleet that never changes, its margin tuned, costs at least 8 % more than the best agent;
 replanning on the last window's demand, its margin tuned, at least 5 %; serving nobody costs 4 to 12 times the best
 known, which is searched for with the whole day in sight where the best agent's cost does not settle it. An instance
 passes if these hold, a family if at least 70 % of its instances do. How far the best agent is above the hindsight bound

@@ -233,7 +233,7 @@ with 95 % intervals over instances. **Agents share a rank if they do not differ 
 {_deciding(rows)}
 ### By family
 
-Percent above the reference. In bold: a family's first rank, by its own instances.
+Percent above the reference. In bold: a family's lowest.
 
 {_families(headline, by_family)}
 {_unknown(headline)}### What the cost is made of
@@ -426,11 +426,11 @@ def _deciding(rows: Rows) -> str:
 
 
 def _scores(by_family: Mapping[str, Table]) -> dict[tuple[str, str], str]:
-    """Return scores by agent and family; a family's first rank is bold if others are behind it."""
+    """Return scores by agent and family; a family's lowest is bold."""
     return {
-        (row.key, family): f"**{number(row.score)}**" if row.rank == 1 < last else number(row.score)
+        (row.key, family): f"**{number(row.score)}**" if row.score == lowest else number(row.score)
         for family, found in by_family.items()
-        for last in [max(row.rank for row in found.rows)]
+        for lowest in [min(row.score for row in found.rows)]
         for row in found.rows
     }
 

@@ -61,7 +61,7 @@ class Root:
         return self.bound_usd + self.reduced_usd < cost_usd * (1.0 + CUTOFF)
 
     def most_lost(self, problem: PlacementProblem, best: Solution) -> np.ndarray:
-        """Return which share of each workload a solution no dearer than `best` may lose, (I,)."""
+        """Return which share of each workload a solution that costs no more than `best` may lose, (I,)."""
         cost_usd = best.cost_usd * (1.0 + ROOM)
         room = [(cost_usd - least) / np.maximum(whole, 1e-300) for least, whole in self.losses]
         return np.minimum(1.0, np.maximum(np.min(room, axis=0), best.lost(problem)) + ROOM)

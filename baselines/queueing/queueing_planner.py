@@ -31,7 +31,7 @@ class QueueingPlanner:
     raises the cost least; pools have as many replicas as the queue's miss share, the utilisation cap, compute and
     memory ask for. Length thresholds need no adapter: a context limit is what compatibility says. Where availability,
     budget or an exclusive slot leave too little room, a workload is split over its next cheapest configurations, and
-    what no money can serve, or is dearer to serve than not, stays unserved. The workloads that cost most when unserved
+    what no money can serve, or costs more to serve than not, stays unserved. The workloads that cost most when unserved
     come first; then each is placed again, given the others, as long as that saves money.
 
     Parameters

@@ -37,7 +37,7 @@ class FleetSizer:
 
     The replica comes first that costs least for what it serves. What it serves counts as what the cheapest replica
     anywhere would cost for it, used in full. A replica is worth its rent if it saves more, of what would go unserved or
-    be served dearer.
+    be served at a higher cost.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ SCALE = 1000.0
 MAX_ITERATIONS = 200
 #: Or here, relative: what is left is far less than what rounding replicas costs.
 TOLERANCE = 1e-4
-#: Start-ups make replicas dearer than their rent: a guess which are used looks at these multiples of it.
+#: Start-ups make replicas more expensive than their rent: a guess which are used looks at these multiples of it.
 RENT_FACTORS = (1.0, 1.3, 1.8)
 
 

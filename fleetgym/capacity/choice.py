@@ -201,7 +201,7 @@ def choose(
     Without spot pools the planner plans for nominal demand with each of `MARGINS`. With them it plans a base without
     spot, and a part on spot alone, for each of `LEVELS`; every pair is a candidate, either part may be nothing. The
     best of each kind is then refined: a replica more or less, or of another configuration, as long as that pays. All
-    fleets see equal days. A fleet that is dearer by two standard errors is given up early.
+    fleets see equal days. A fleet that is more expensive by two standard errors is given up early.
 
     Parameters
     ----------

@@ -26,13 +26,13 @@ from fleetgym.runtime.programs import Parser, nearest
 from fleetgym.runtime.version import __version__
 
 _DESCRIPTION = """\
-Allocate GPUs to LLM serving, and compare every way of doing it on the same problem.
+Benchmark policies that allocate rented GPUs to LLM serving, and plan capacity for your own traffic.
 
-  fleetgym list                              what there is: suites, instances, agents
-  fleetgym show fleet-v0/toy/two-pools       what a problem looks like
-  fleetgym run fleet-v0/toy/two-pools        watch an agent play it
+  fleetgym list                              suites, instances, agents
+  fleetgym show fleet-v0/toy/two-pools       an instance as text
+  fleetgym run fleet-v0/toy/two-pools        every window of an episode
   fleetgym compare hold gh agh --suite fleet-v0/toy
-  fleetgym check-agent my_agent.py:MyAgent   then compare it by the same name
+  fleetgym check-agent my_agent.py:MyAgent   validate your agent; compare takes the same name
 """
 
 
@@ -87,7 +87,7 @@ def _add_looking(verb: options.AddVerb) -> None:
     p.add_argument("agent", nargs="?", help="after `agents`: the one whose arguments to list")
     p = verb(
         "show",
-        "print an instance so that it can be read",
+        "print an instance as text",
         "  fleetgym show fleet-v0/toy/two-pools\n  fleetgym show my/instance.json",
     )
     p.add_argument("instance", help="id or file")
@@ -122,7 +122,7 @@ def _add_planning(verb: options.AddVerb) -> None:
     trace_options.add(verb)
     p = verb(
         "plan",
-        "plan for an instance, and say what the plan risks",
+        "plan capacity for an instance, with cost and risk",
         "  fleetgym plan fleet-v0/toy/two-pools --agent agh\n"
         "  fleetgym plan day.json --agent milp --miss-at-most 1% --plot plan.png\n"
         "  fleetgym plan day.json --running now.json --growth 3x\n"
@@ -151,7 +151,7 @@ def _add_planning(verb: options.AddVerb) -> None:
         "--on-demand-base",
         type=of(q.GPU_CAP),
         metavar="N",
-        help="least GPUs that cannot be lost: not on spot",
+        help="minimum number of GPUs outside spot pools",
     )
     p.add_argument(
         "--running", metavar="FILE", help="JSON of what runs now, as of plan --json: what to add and release"
@@ -231,7 +231,7 @@ def _add_playing(verb: options.AddVerb) -> None:
     options.add_plot(p)
     p = verb(
         "study",
-        "answer a fleet planner's question: where to split pools, when to add GPUs, ...",
+        "run a study: where to split pools, when to add GPUs, ...",
         "  fleetgym study\n  fleetgym study thresholds --plot pareto.png\n"
         "  fleetgym study layouts --instance day.json\n"
         "  fleetgym study \"steps(workload='lmsys', rates=[50, 100, 200], limits=[4096, 65536])\"",
@@ -251,7 +251,7 @@ def _add_playing(verb: options.AddVerb) -> None:
     options.add_plot(p)
     p = verb(
         "evaluate",
-        "play agents on a suite and write the results",
+        "run agents on a suite and write a results file",
         "  fleetgym evaluate gh mine.py:Agent --suite fleet-v0/toy --workers 2\n"
         "  fleetgym evaluate gh --resume results/night.jsonl",
     )
@@ -266,7 +266,7 @@ def _add_playing(verb: options.AddVerb) -> None:
     options.add_relative(p, None, _ONE_RUN)
     p = verb(
         "check-agent",
-        "try an agent on toys and say what is wrong with it",
+        "validate an agent on small instances, in a separate process",
         "  fleetgym check-agent mine.py:Agent\n  fleetgym check-agent mypackage.agents:make",
     )
     p.add_argument("agent", help=options.AGENT_HELP)
@@ -290,8 +290,8 @@ def _add_keeping(verb: options.AddVerb) -> None:
             "  fleetgym calibrate\n  fleetgym calibrate --show",
         )
     )
-    verb("doctor", "examine the installation", "  fleetgym doctor")
-    verb("warmup", "compile the kernels now, not at the first step", "  fleetgym warmup")
+    verb("doctor", "check the installation", "  fleetgym doctor")
+    verb("warmup", "compile the kernels ahead of time", "  fleetgym warmup")
 
 
 def _add_best_known(verb: options.AddVerb) -> None:

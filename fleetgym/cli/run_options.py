@@ -27,7 +27,9 @@ DEFAULT = ("fleet-v0/dev",)
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare them."""
-    parser.add_argument("agents", nargs="*", metavar="AGENT", help=f"{AGENT_HELP} (default: all of ours)")
+    parser.add_argument(
+        "agents", nargs="*", metavar="AGENT", help=f"{AGENT_HELP} (default: all reference agents)"
+    )
     parser.add_argument(
         "--suite",
         nargs="+",
@@ -37,7 +39,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--scenarios", type=numbers, metavar="0,1,..", help="numbers of stored scenarios (default: all)"
     )
     add_workers(parser, "processes to play in; the results are the same")
-    add_seed(parser, "from which the agents' own randomness comes")
+    add_seed(parser, "random seed of the agents")
     parser.add_argument(
         "--isolate",
         choices=("auto", "always", "never"),
@@ -65,9 +67,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     files = parser.add_mutually_exclusive_group()
     files.add_argument("--out", metavar="FILE", help="results file to write (default: a new one in results/)")
-    files.add_argument(
-        "--resume", metavar="FILE", help="go on with this results file; it is started if there is none"
-    )
+    files.add_argument("--resume", metavar="FILE", help="resume from this results file, or create it")
 
 
 def agents(arguments: argparse.Namespace) -> list[str]:

@@ -67,7 +67,7 @@ def _add_submit(verb: AddVerb) -> None:
 def _add_verify(verb: AddVerb) -> None:
     p = verb(
         "verify",
-        "replay submissions through the reference evaluator, believing no claimed number",
+        "recompute submissions with the reference evaluator",
         "  fleetgym verify leaderboard/submissions/2026-11-21-agh --workers 2 --out leaderboard/verified\n"
         "  fleetgym verify --best-known fleet-v0",
     )

@@ -170,7 +170,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def tie_groups(rows: Sequence[Mapping[Cluster, float]]) -> list[int]:
     """Return the rank of every row: rows that cannot be told from the best of their group share its rank.
 
-    Rows are compared in pairs, instance by instance: what makes a day dear for all of them cancels.
+    Rows are compared in pairs, instance by instance: what makes a day expensive for all of them cancels.
 
     Parameters
     ----------

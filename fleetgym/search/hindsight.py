@@ -81,7 +81,7 @@ def plan_in_hindsight(
     Returns
     -------
     Improvement
-        Never dearer than any start.
+        Never more expensive than any start.
 
     Raises
     ------

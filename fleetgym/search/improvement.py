@@ -227,7 +227,7 @@ def improve(
     Returns
     -------
     Improvement
-        Never dearer than the start.
+        Never more expensive than the start.
     """
     found = _Sequence(instance, scenario, actions)
     dice = _Dice(np.random.default_rng(seed), found.space.nvec, _in_use(actions, *others))

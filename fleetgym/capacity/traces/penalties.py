@@ -1,7 +1,7 @@
 """Price an unserved and a late request from offers, SLOs and a demand.
 
 A default penalty is a multiple of what the cheapest on-demand way of serving one request costs. So it does not move
-when a spot price is listed, a dearer pool is added, or configurations become few.
+when a spot price is listed, a more expensive pool is added, or configurations become few.
 """
 
 from __future__ import annotations

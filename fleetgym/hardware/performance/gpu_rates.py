@@ -159,7 +159,7 @@ def measured_rates() -> Mapping[str, GpuRates]:
 
 
 def is_extrapolated(gpu: str) -> bool:
-    """Tell whether no operator was measured on a GPU type, so that another's slow-downs stand in.
+    """Return whether no operator was measured on a GPU type, so that another's slow-downs stand in.
 
     Examples
     --------
