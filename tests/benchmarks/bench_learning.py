@@ -1,4 +1,4 @@
-"""What learning costs beside playing: `for_learning` on top of the bare batch, and going back to a state.
+"""What learning costs beside playing: `for_learning` on top of the bare batch, alone, and going back to a state.
 
     python tests/benchmarks/bench_learning.py
 
@@ -102,6 +102,22 @@ def state_us(instance: str) -> tuple[float, float]:
     return cpu_us(env.get_state, 200), cpu_us(lambda: env.set_state(state), 200)
 
 
+def single_us(instance: str, steps: int) -> dict[str, float]:
+    """Return CPU microseconds per step of each way in a single environment, with zero actions."""
+    found = {}
+    for way, arguments in WAYS.items():
+        env = for_learning(gymnasium.make("fleetgym:FleetAlloc-v0", instance=instance), **arguments)
+        zero = np.zeros(env.action_space.shape, dtype=env.action_space.dtype)
+
+        def day(env: Any = env, zero: np.ndarray = zero) -> None:
+            env.reset(seed=0)
+            for _ in range(steps):
+                env.step(zero)
+
+        found[way] = cpu_us(day, 1, 12) / steps
+    return found
+
+
 def smoke(folder: Path) -> int:
     """Measure a toy."""
     return main(["--instances", "fleet-v0/toy/two-pools", "--steps", "2", "--envs", "2"])
@@ -121,6 +137,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{name}: bare batch {bare:.1f} us per environment and step")
         for way, us in found.items():
             print(f"  {way}: {us - bare:.1f} us on top")
+        single = ", ".join(f"{way} {us:.1f} us" for way, us in single_us(name, call.steps).items())
+        print(f"  single environments, in all: {single}")
         print("  get_state {:.1f} us, set_state {:.1f} us".format(*state_us(name)), flush=True)
     return 0
 
