@@ -118,11 +118,48 @@ class View:
         return self.actions.nvec
 
     def fleet_to_action(self, fleet: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Return the action whose target is `fleet`, (C,) replicas per configuration."""
+        """Return the action that requests a fleet.
+
+        Parameters
+        ----------
+        fleet : array_like of int, shape (C,)
+            Replicas per configuration.
+
+        Returns
+        -------
+        ndarray of int64, shape (slots,)
+
+        Raises
+        ------
+        DataError
+            If no action can request the fleet.
+
+        Examples
+        --------
+        >>> import fleetgym
+        >>> fleetgym.View("fleet-v0/toy/two-pools").fleet_to_action([1, 2]).tolist()
+        [1, 2]
+        """
         return self.actions.from_fleet(fleet)
 
     def action_to_fleet(self, action: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Return the target, (C,) replicas per configuration, of `action`."""
+        """Return the fleet that an action requests.
+
+        Parameters
+        ----------
+        action : array_like of int, shape (slots,)
+            One option per slot.
+
+        Returns
+        -------
+        ndarray of int64, shape (C,)
+            Replicas per configuration.
+
+        Raises
+        ------
+        DataError
+            If the action is not valid.
+        """
         return self.actions.to_fleet(action)
 
     # -- trying things out --------------------------------------------------------------------------------

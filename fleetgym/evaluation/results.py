@@ -83,7 +83,18 @@ class Results:
         return len(self.episodes) == self.header.num_jobs
 
     def actions(self, episode: EpisodeResult) -> np.ndarray:
-        """Return an episode's actions, int64 (windows, slots)."""
+        """Return what an agent did.
+
+        Parameters
+        ----------
+        episode : EpisodeResult
+            One of `episodes`.
+
+        Returns
+        -------
+        ndarray of int64, shape (windows, slots)
+            One option per window and slot.
+        """
         facts = self.header.instances[episode.instance]
         return decode_actions(episode.actions, facts.num_windows, facts.options)
 

@@ -43,7 +43,7 @@ class Paths(NamedTuple):
 
 
 class Belief:
-    """What may come, given what was seen.
+    """Sample what may come, given what was seen.
 
     It knows what the instance says in public: the kinds of its processes, their parameters, and the history.
 
@@ -114,6 +114,11 @@ class Belief:
             How many.
         rng : numpy.random.Generator
             Source of randomness.
+
+        Returns
+        -------
+        Paths
+            Named tuple of `workload` (P, W, 5, I), `available` (P, W, G), `price` (P, W, G) and `weight` (P,).
 
         Raises
         ------
