@@ -63,7 +63,7 @@ class AdaptiveGreedyHeuristic(Rules):
     Raises
     ------
     FleetgymError
-        For a negative number, no patience, or a rule that there is not.
+        For a negative number, no patience, or an unknown rule.
     """
 
     random_starts: int | None = None

@@ -49,7 +49,7 @@ class GreedyHeuristic(Rules):
     Raises
     ------
     FleetgymError
-        For an ordering or a rule that there is not.
+        For an unknown ordering or rule.
 
     Examples
     --------

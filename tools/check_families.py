@@ -135,7 +135,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--families", nargs="+", default=list(HEADLINE))
     parser.add_argument("--sizes", nargs="+", help="by default all")
     parser.add_argument(
-        "--instances", type=of(COUNT), default=99, help="at most so many of each family and size"
+        "--instances", type=of(COUNT), default=99, help="at most this many of each family and size"
     )
     parser.add_argument("--scenarios", type=of(COUNT), default=20, help="fresh ones an instance")
     parser.add_argument(
@@ -219,7 +219,7 @@ def usable(table: dict[str, Any], name: str, scenarios: int) -> dict[str, Any]:
 
 
 def chosen(suite: str, family: str, sizes: Sequence[str] | None, most: int) -> list[str]:
-    """Return the first instances of a family in a suite, at most so many of each size."""
+    """Return the first instances of a family in a suite, at most `most` of each size."""
     found: dict[str, list[str]] = {}
     for name, entry in entries().items():
         if entry.suite == suite and entry.family == family and (sizes is None or entry.size in sizes):

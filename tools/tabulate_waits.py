@@ -161,7 +161,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--requests", type=of(COUNT), default=REQUESTS, help="of each replication (default: %(default)s)"
     )
-    parser.add_argument("--first", type=of(COUNT), help="only so many queues of the grid")
+    parser.add_argument("--first", type=of(COUNT), help="only the first N queues of the grid")
     parser.add_argument("--cells", type=Path, default=Path("results/waits.jsonl"))
     parser.add_argument("--page", type=Path, default=Path("docs/results-queueing.md"))
     options = parser.parse_args(argv)

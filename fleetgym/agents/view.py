@@ -184,7 +184,7 @@ class View:
         Raises
         ------
         UnknownNameError
-            If `conditions` names a field that there is not.
+            If `conditions` names an unknown field.
         DataError
             If no action wants this target, or a field of `conditions` has the wrong shape or holds what cannot be:
             negative numbers, those that are not finite, or more or other than whole GPUs that a pool may have.

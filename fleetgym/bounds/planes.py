@@ -69,7 +69,7 @@ def _fill(gain, use, low, high, room, x):
 
 @inline
 def _late_usd(busy, rate, own, arrival_cv2, wait, late_usd, servers, x):
-    """Return what shares x of the workloads cost in late requests on so many servers, and what they keep busy."""
+    """Return what shares x of the workloads cost in late requests on a number of servers, and what they keep busy."""
     load = amount = bursts = spread = 0.0
     for i in range(busy.size):
         load += busy[i] * x[i]

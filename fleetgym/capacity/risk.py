@@ -27,7 +27,7 @@ from fleetgym.model.planning import Plan, Planner
 from fleetgym.model.scenario import Scenario
 from fleetgym.model.window import COST_TERMS
 
-#: Shares of what the plan holds of a reserved pool that are tried as a commitment, on so many days.
+#: Shares of what the plan holds of a reserved pool that are tried as a commitment, on this many days.
 COMMITTED_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
 COMMITMENT_DAYS = 3
 

@@ -105,7 +105,7 @@ def jobs(arguments: argparse.Namespace) -> list[Job]:
     Raises
     ------
     FleetgymError
-        For an agent or a suite that there is not.
+        For an unknown agent or suite.
     """
     from fleetgym.evaluation.run import make_jobs
     from fleetgym.model.suites import full_suite

@@ -27,7 +27,7 @@ def schedule_facts(instance: Instance, schedule: Schedule) -> dict[str, Any]:
     dict
         ``pools`` that are used, with ``gpu_type``, ``market``, ``region``, ``committed_gpus`` and the most GPUs of
         an hour; ``hours`` with ``hour``, ``rate_rps``, ``gpus`` by pool and ``rent_usd_per_h``;
-        ``commitment_usd_per_episode``; ``worth_reserving``: GPUs of a pool that are held for so many hours, and the
+        ``commitment_usd_per_episode``; ``worth_reserving``: GPUs of a pool held at least these hours, and the
         price below which a commitment is cheaper; ``days`` that the hours are of, 1 or 7; ``risk``; by workload
         ``missed_on_days``, and ``missed_at_most`` if a percentile was asked for.
     """

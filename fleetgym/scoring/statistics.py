@@ -345,7 +345,7 @@ def ratio(counts: np.ndarray, totals: np.ndarray, confidence: float, *, is_share
         Of the interval.
     is_share : bool
         Whether `counts` are some of `totals`. If none or all of them are, the replications do not differ; the half
-        width is then that of so many independent trials: 1 - (1 - confidence)^(1/n).
+        width is then that of n independent trials: 1 - (1 - confidence)^(1/n).
 
     Returns
     -------

@@ -95,7 +95,7 @@ def make_table(
 ) -> Table:
     """Compare rows that have played the same tasks.
 
-    What is told of several families together is told of those that make up the score; failures count everywhere.
+    Figures over several families cover those that make up the score; failures count everywhere.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ from .regime import BASE, SIZES, first_stage, fresh, nominal, plan_usd, variant
 LOOSER = (1.0, 1.5, 2.0, 3.0)
 #: Sizes that the exact program solves to proof.
 PROVEN = SIZES[:3]
-#: AGH with so many random orders, none of which ends the search.
+#: AGH with this many random orders, none of which ends the search.
 MANY_STARTS = {"random_starts": 500, "patience": 508}
 PLANS: dict[str, tuple[str, dict[str, int]]] = {
     "GH": ("GH", {}),

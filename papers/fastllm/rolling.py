@@ -21,7 +21,7 @@ from .batch import Batch
 from .regime import BASE, WINDOWS, fresh, planner
 
 SIGMAS = (0.01, 0.02, 0.03, 0.04, 0.05)
-#: A replica granted after the first window pays the rent of so many windows; the paper charges nothing.
+#: A replica granted after the first window pays the rent of this many windows; the paper charges nothing.
 STARTUP_WINDOWS = 3
 #: A planner that minds start-up changes its fleet if that pays within an hour.
 PAYBACK_WINDOWS = 12

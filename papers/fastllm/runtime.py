@@ -8,7 +8,7 @@ from typing import Any
 from .batch import Batch
 from .regime import fresh, nominal, plan_usd, planner
 
-#: Plans of GH and AGH are timed over so many repetitions, the shortest counts.
+#: Plans of GH and AGH are timed over this many repetitions, the shortest counts.
 REPEATS = 3
 
 

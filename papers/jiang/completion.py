@@ -70,6 +70,6 @@ def completion(problem: MakespanProblem, plan: MakespanPlan) -> dict[str, list[f
 
 
 def _reached(times: np.ndarray, waiting: np.ndarray, percentile: float) -> float:
-    """Return when so many percent no longer wait."""
+    """Return when these percentages of the requests no longer wait."""
     done = waiting <= 1.0 - percentile / 100.0 + 1e-12
     return float(times[int(done.argmax())]) if done.any() else float(times[-1])

@@ -312,7 +312,7 @@ def _ablated(cells: Cells) -> list[Claim]:
 
 
 def _search(cells: Cells) -> list[Claim]:
-    """Judge the search with the check that the paper uses; ours with an exact check is told beside it."""
+    """Judge the search with the check that the paper uses; ours with an exact check stands beside it."""
     speed = cells["speed"]
     exact_s, _, knapsack_s = speed["cpu_s"]
     mean, most = speed["knapsack"]

@@ -79,7 +79,7 @@ def timed(systems: Sequence[str]) -> Iterator[tuple[object, ...]]:
 
 
 def possible(row: object) -> bool:
-    """Tell whether the memory holds a step's or a prompt's tokens beside the weights."""
+    """Return whether the memory holds a step's or a prompt's tokens beside the weights."""
     where = Deployment(
         model=catalog.model(row.model),
         gpu=catalog.gpu(row.gpu),

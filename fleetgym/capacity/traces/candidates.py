@@ -179,7 +179,7 @@ def _fitting(plan: parts.SizePlan, capacity: Callable[[Deployment], Capacity | N
 
 
 def _packed(column: Column, node: int) -> Column:
-    """Return a replica that is rented alone, or the node that so many of them fill; the rest of it lies idle."""
+    """Return a replica that is rented alone, or the node that a number of them fill; the rest of it lies idle."""
     stages, gpus = column.deployment.pipeline_parallel, column.deployment.gpus
     if node == 1 or stages > 1:
         return column

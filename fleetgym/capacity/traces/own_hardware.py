@@ -74,7 +74,7 @@ class OwnGpu:
 @documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """A measured run: requests of these lengths, so many at once on one replica."""
+    """A measured run: requests of these lengths, at this concurrency on one replica."""
 
     model: str = spec(NAME)
     gpu: str = spec(NAME)

@@ -31,8 +31,8 @@ _PEAK_H = 14.5
 #: What parameters are clipped to. A jump's mean log size must stay below MIN_JUMP_LOG + 1: only then its mean factor is
 #: finite.
 _LARGEST = {"ou_sd": 1.5, "noise_sd": 1.0, "jump_log_mean": 1.3}
-#: The busiest percent of windows of so many generated days may be so many times as busy as that of the trace, which
-#: counts as at least so many requests.
+#: The busiest percent of windows of this many generated days may be this many times as busy as that of the trace, which
+#: counts as at least this many requests.
 _TRIAL_DAYS, _WILD, _FEW_BUSY = 28, 2.0, 5.0
 
 

@@ -1,4 +1,4 @@
-"""Make an instance from target rates instead of a trace: so many requests per second, of stated lengths."""
+"""Make an instance from target rates instead of a trace: requests per second, and their lengths."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ RESET_CPU_S = 60.0
 WALL_FACTOR = 3.0
 MEMORY_GB = 8.0
 MOST_PROCESSES = 64
-#: Wall limits stretch at most so many times, by the time in which the agent waits for a processor.
+#: Wall limits stretch at most by this factor, for the time in which the agent waits for a processor.
 MOST_WAITING = 10.0
 
 _POLL_S = 0.02

@@ -37,7 +37,7 @@ class Lengths:
 
 
 def tpot_s(pair: PairPerformance, lengths: Lengths, at_once: int, percentile: float | None = None) -> float:
-    """Return the time per output token where a replica serves so many requests at once, in seconds.
+    """Return the time per output token where a replica serves n requests at once, in seconds.
 
     A request's own prefill is no part of it; the prompts of the others are, since they are computed between its tokens.
 
@@ -97,7 +97,7 @@ class Demand:
     name: str
     slo: Slo
     lengths: Lengths
-    #: What a deployment does to the requests if it serves so many at once; None where it cannot serve them.
+    #: What a deployment does to the requests at this concurrency; None where it cannot serve them.
     pair_at: Callable[[Column, int], PairPerformance | None]
 
     def broken(self, pair: PairPerformance, at_once: int) -> tuple[str, float, float] | None:
@@ -194,7 +194,7 @@ def _smallest(columns: Sequence[Column], most: np.ndarray) -> list[int]:
 
 
 def _at(column: Column, limit: int) -> Column:
-    """Return a deployment whose engine serves at most so many requests at once."""
+    """Return a deployment whose engine serves at most n requests at once."""
     whole = column.configuration
     if limit == whole.max_concurrency:
         return column

@@ -39,7 +39,7 @@ class GpuRates:
 
     ``_s``: seconds, per layer or all-reduce. All others are factors on the datasheet's time. ``prompt_``: of the
     pass that computes a prompt; else of a step that generates one token for each sequence. ``_8bit``, ``_4bit``:
-    weights of so many bits; ``_mixture``: models with experts.
+    weights of that many bits; ``_mixture``: models with experts.
     """
 
     gpu: str = spec(NAME)
