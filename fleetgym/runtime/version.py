@@ -1,3 +1,3 @@
 """Hold the version of fleetgym; results files and submissions name it."""
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
