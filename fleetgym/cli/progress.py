@@ -39,18 +39,16 @@ class ProgressBar:
         self.stream = sys.stderr if stream is None else stream
         self.is_drawn = self.stream.isatty()
         self._begin = self._told = time.monotonic()
-        self._at_begin: float | None = None
+        self._kept: int | None = None
 
     def __call__(self, done: int, total: int, share: float | None = None) -> None:
         """Draw the bar, or write a line if it is time for one; `share` of the work is done, by default done / total."""
         share = done / total if share is None else share
-        if self._at_begin is None:
-            self._at_begin = (
-                share * (done - 1) / done
-            )  # kept from an earlier run, it took no time in this one
+        if self._kept is None:
+            self._kept = done - 1  # episodes of an earlier run took no time in this one
         now = time.monotonic()
         spent_s = now - self._begin
-        left_s = spent_s / (share - self._at_begin) * (1.0 - share)
+        left_s = spent_s * (1.0 - share) / (share * (done - self._kept) / done)
         if not self.is_drawn:
             if now - self._told >= _EVERY_S and done < total:
                 self._told = now
