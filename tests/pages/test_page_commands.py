@@ -80,6 +80,7 @@ NEEDS = {
     "nonanticipative_bound": Place.SLOW,
 }
 FORMULAS = (
+    "docs/laws.md",
     "docs/model.md",
     "docs/bounds.md",
     "docs/scores.md",
