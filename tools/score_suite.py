@@ -34,11 +34,12 @@ from fleetgym.leaderboard.unknown_table import CAPTION, unknown_numbers
 from fleetgym.model.library import entries, suites
 from fleetgym.runtime.programs import program
 from fleetgym.scoring.comparison import is_known
+from fleetgym.scoring.explain import BUSY, KINDS, QUIET, SHORT
 from fleetgym.scoring.statistics import counted, family_means
 from fleetgym.scoring.table import Played, Table, Task, make_table, mean_log_ratios
 from tools.family_statistics import FAMILIES, FamilyScores, write_scores
 from tools.make_instances import HEADLINE
-from tools.window_excess import BUSY, KINDS, QUIET, SHORT, excess
+from tools.window_excess import excess
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Of the families' columns, of both sets.

@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 
 import numpy as np
 
-from fleetgym.evaluation.jobs import stored_scenario
 from fleetgym.evaluation.results import Results
 from fleetgym.evaluation.results_format import EpisodeResult
-from fleetgym.model.library import load_instance
+from fleetgym.scoring.explain import KINDS, kinds_of_windows
 from fleetgym.scoring.statistics import Cluster, cluster_means, counted, family_means
-
-#: Demand is busy above, quiet below this share of the nominal, each request weighted with the price of not serving it.
-BUSY, QUIET = 1.1, 0.9
-#: A pool is short when it offers less than this share of its cap.
-SHORT = 0.5
-KINDS = ("busy", "ordinary", "quiet", "short")
-
-
-@functools.lru_cache(maxsize=4096)
-def windows(instance: str, scenario: int) -> Mapping[str, np.ndarray]:
-    """Return which windows are of which kind, (windows,) bool each: one of the first three, and perhaps the last."""
-    problem = load_instance(instance)
-    day = stored_scenario(instance, scenario).expanded(problem.num_windows)
-    price = np.array([w.unserved_usd for w in problem.workloads])
-    nominal = float(price @ [w.rate_rps for w in problem.workloads])
-    level = day.rate_rps @ price / nominal
-    caps = np.maximum(1, np.array([pool.cap_gpus for pool in problem.pools]))
-    busy, quiet = level > BUSY, level < QUIET
-    short = (day.available_gpus < SHORT * caps).any(axis=1)
-    return {"busy": busy, "ordinary": ~busy & ~quiet, "quiet": quiet, "short": short}
 
 
 def excess(
@@ -75,5 +53,6 @@ def _differences(episode: EpisodeResult, led: EpisodeResult) -> dict[str, float]
     """Return by how many USD an episode is dearer than another of the same task in windows of each kind."""
     more = np.array(episode.cost_per_window_usd) - np.array(led.cost_per_window_usd)
     return {
-        kind: float(more[mask].sum()) for kind, mask in windows(episode.instance, episode.scenario).items()
+        kind: float(more[mask].sum())
+        for kind, mask in kinds_of_windows(episode.instance, episode.scenario).items()
     }

@@ -282,6 +282,16 @@ def _add_keeping(verb: options.AddVerb) -> None:
     p = verb("score", "score a results file", "  fleetgym score results/night.jsonl")
     p.add_argument("results", help="a results file")
     options.add_relative(p, more=_ONE_RUN)
+    p = verb(
+        "explain",
+        "say why an agent costs more than another: families, hours, cost terms, the worst day",
+        "  fleetgym explain mine.jsonl --against margin\n"
+        "  fleetgym explain mine.jsonl margin.jsonl --against margin --plot worst.png",
+    )
+    p.add_argument("results", nargs="+", metavar="FILE", help="results files that hold both agents' episodes")
+    p.add_argument("--against", required=True, metavar="AGENT", help="the agent to compare with")
+    p.add_argument("--agent", metavar="NAME", help="whose costs to explain (default: the only other one)")
+    options.add_plot(p, "draw the worst day of both")
     _add_best_known(verb)
     calibrate.add(
         verb(

@@ -385,6 +385,7 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "compare": compare,
     "check-agent": check_agent,
     "score": score,
+    "explain": _later("explain"),
     "best-known": _later("best_known"),
     "submit": submissions.submit,
     "verify": submissions.verify,

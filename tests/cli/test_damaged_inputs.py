@@ -245,6 +245,7 @@ def result_calls(folder: Path) -> Iterator[Call]:
         resume,
         ("submit", "run.jsonl", "--agent", "gh", "--out", "2026-11-21-gh"),
         ("report", "run.jsonl", "--out", "page.html"),
+        ("explain", "run.jsonl", "--against", "gh"),
     ):
         yield Call(words, files, tuple(files), named, silent=words[1] == "propose")
 

@@ -39,6 +39,7 @@ CALLS = [
     ("check-agent FILE:Mine", ".py"),
     ("score FILE", ".jsonl"),
     ("report FILE --out page.html", ".jsonl"),
+    ("explain FILE --against margin", ".jsonl"),
     ("submit FILE --out 2026-11-21-mine", ".jsonl"),
     ("best-known propose FILE", ".jsonl"),
     ("best-known propose FILE", ".json"),

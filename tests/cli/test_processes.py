@@ -60,6 +60,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "compare": ("hold", "--suite", TOY, "--out", "r.jsonl"),
     "check-agent": ("hold", "--suite", TOY),
     "score": ("{results}",),
+    "explain": ("{results}", "{others}", "--against", "gh"),
     "best-known": ("show", TOY),
     "bks": ("show", TOY),
     "submit": ("{results}", "--out", "2026-11-21-hold"),
@@ -108,6 +109,7 @@ def call(request: pytest.FixtureRequest, inputs: Path) -> Call:
     """Return the words of a verb's cheapest call."""
     folder = inputs
     results = evaluate(["hold"], SUITE, out=folder / "results.jsonl")
+    evaluate(["gh"], SUITE, out=folder / "others.jsonl")
     submission = submitted(results, folder / "board" / "submissions" / "2026-11-21-hold")
     verify(submission, out=folder / "board" / "verified")
     write_json(folder / "toy.json", load_instance(TOY).to_dict())
@@ -116,6 +118,7 @@ def call(request: pytest.FixtureRequest, inputs: Path) -> Call:
         "instance": folder / "toy.json",
         "trace": write_azure(folder / "trace.csv", hours=1.0),
         "results": folder / "results.jsonl",
+        "others": folder / "others.jsonl",
         "submission": submission,
         "board": folder / "board",
     }

@@ -13,6 +13,7 @@ from fleetgym.evaluation.results import read_results
 from fleetgym.evaluation.run import evaluate
 from fleetgym.files.errors import FleetgymError
 from fleetgym.files.markdown import BEGIN, END, between_marks
+from fleetgym.scoring.explain import kinds_of_windows
 from tools import family_pages, family_statistics, score_suite, window_excess
 
 TASKS = [f"fleet-v1/test/{name}" for name in ("ou-s-201", "ou-s-202", "drop-s-201", "drop-s-202")]
@@ -193,10 +194,10 @@ def test_windows_of_each_kind_add_up(files: list[Path]) -> None:
     assert sum(one["autoscale"][kind] for kind in ("busy", "ordinary", "quiet")) == pytest.approx(
         sum(more) / 3
     )
-    kinds = window_excess.windows(TASKS[2], 0)
+    kinds = kinds_of_windows(TASKS[2], 0)
     assert np.array_equal(kinds["busy"] + kinds["ordinary"] + kinds["quiet"], np.ones(288))
     assert kinds["short"].any()
-    assert not window_excess.windows(TASKS[0], 0)["short"].any()
+    assert not kinds_of_windows(TASKS[0], 0)["short"].any()
 
 
 def test_a_whole_suite_is_called_so() -> None:
