@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from torch import nn
 
 from fleetgym.files.errors import FleetgymError
 
+#: A critic of the agent `ppo`, which `python -m tools.train_critic` made.
+CRITIC = Path(__file__).parents[1] / "data" / "ppo_critic.npz"
 #: Logarithm of the standard deviation with which training tries out margins at first.
 LOG_DEVIATION = -1.2
 _NUMBERS = 2  # margins of a workload
@@ -160,28 +163,32 @@ class WorkloadPolicy(ActorCriticPolicy):
         told = self._heads.forward_actor(self.pi_features_extractor(seen))
         return told[0, :, :_NUMBERS].clamp(-1.0, 1.0).cpu().numpy()
 
-    def start_from(self, weights: str | os.PathLike[str]) -> None:
+    def start_from(
+        self, weights: str | os.PathLike[str], critic: str | os.PathLike[str] | None = None
+    ) -> None:
         """Take the actor of a file of weights, such as that of the agent `ppo`, to go on from there.
 
         Parameters
         ----------
         weights : path-like
-            An ``.npz`` file of `fleetgym.baselines.ppo.train`. A critic in it is taken, too.
+            An ``.npz`` file of `fleetgym.baselines.ppo.train`.
+        critic : path-like, optional
+            A file of a critic, such as `CRITIC`; without one the critic begins anew.
 
         Raises
         ------
         FleetgymError
-            If its arrays are missing or of another shape; 32 hidden units fit the one that ships.
+            If arrays are missing or of another shape; 32 hidden units fit those that ship.
         """
         own = self.state_dict()
-        try:
-            with np.load(weights, allow_pickle=False) as archive:
-                arrays = {name: np.asarray(archive[name]) for name in archive.files}
-            for name, theirs in _NAMES.items():
-                if theirs in arrays or name in _ACTOR:
-                    own[name].copy_(torch.as_tensor(arrays[theirs]))
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
-            raise FleetgymError(f"{os.fspath(weights)}: no weights of this policy ({error})") from None
+        files = [(weights, _ACTOR), *([] if critic is None else [(critic, CRITIC_NAMES)])]
+        for path, names in files:
+            try:
+                with np.load(path, allow_pickle=False) as archive:
+                    for name, theirs in names.items():
+                        own[name].copy_(torch.as_tensor(archive[theirs]))
+            except (OSError, ValueError, KeyError, RuntimeError) as error:
+                raise FleetgymError(f"{os.fspath(path)}: no weights of this policy ({error})") from None
         self.load_state_dict(own)
 
 
@@ -194,8 +201,8 @@ _ACTOR = {
     **{f"pi_features_extractor.embed.{part}": f"embed.{part}" for part in ("weight", "bias")},
     **{f"mlp_extractor.actor.{k}.{p}": f"actor.{k}.{p}" for k in (0, 2) for p in ("weight", "bias")},
 }
-#: The critic's beside them.
-_NAMES = _ACTOR | {
+#: The same of the critic's.
+CRITIC_NAMES = {
     **{f"vf_features_extractor.embed.{part}": f"critic_embed.{part}" for part in ("weight", "bias")},
     **{f"mlp_extractor.critic.0.{part}": f"critic.0.{part}" for part in ("weight", "bias")},
     **{f"value_net.{part}": f"critic.2.{part}" for part in ("weight", "bias")},

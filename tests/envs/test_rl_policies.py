@@ -88,7 +88,7 @@ def test_a_policy_of_workloads_plays_every_instance(tmp_path: Path) -> None:
     from fleetgym.baselines.ppo.agent import WEIGHTS
     from fleetgym.baselines.ppo.network import load_weights, workload_scores
     from fleetgym.envs.sb3 import load_policy, make_envs, recipe, save_policy
-    from fleetgym.envs.workload_policy import WorkloadPolicy
+    from fleetgym.envs.workload_policy import CRITIC, CRITIC_NAMES, WorkloadPolicy
 
     model = train(tmp_path / "mine.zip", [TOY, OU], WorkloadPolicy)
     assert model.observation_space.shape == (4, 20)
@@ -96,9 +96,13 @@ def test_a_policy_of_workloads_plays_every_instance(tmp_path: Path) -> None:
     assert {TOY, OU} <= {*agent.trained_on}
     assert agent.misfit(fleetgym.load_instance(TRACE)) is None
     started = sb3.PPO(env=make_envs([TOY, OU]), **recipe(WorkloadPolicy))
-    started.policy.start_from(WEIGHTS)
-    with pytest.raises(FleetgymError, match="no weights"):
-        started.policy.start_from(tmp_path / "mine.zip")
+    started.policy.start_from(WEIGHTS, CRITIC)
+    with np.load(CRITIC) as archive:
+        for name, theirs in CRITIC_NAMES.items():
+            assert np.array_equal(started.policy.state_dict()[name].numpy(), archive[theirs])
+    for files in ([tmp_path / "mine.zip"], [WEIGHTS, WEIGHTS]):
+        with pytest.raises(FleetgymError, match="no weights"):
+            started.policy.start_from(*files)
     agent = load_policy(save_policy(started, tmp_path / "every"))
     seen = np.random.default_rng(0).normal(size=(6, 20)).astype(np.float32)
     expected = np.clip(workload_scores(load_weights(WEIGHTS, 20, 2), seen), -1.0, 1.0)

@@ -26,7 +26,7 @@ from fleetgym.cli import process
 MOST_CPU_S = 5.0
 MOST_S = 300.0  # ends a run that hangs, or compiles every kernel on a busy machine
 #: Programs that need fleetgym[rl]; without it they say so. PyTorch alone takes three CPU seconds to import.
-NEEDS_RL = {"baselines/ppo/train.py"}
+NEEDS_RL = {"baselines/ppo/train.py", "tools/train_critic.py"}
 MOST_RL_CPU_S = 10.0
 
 
