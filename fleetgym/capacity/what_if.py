@@ -1,9 +1,9 @@
-"""Change the demand or the prices of an instance, to ask what would be planned then."""
+"""Change the demand, the prices or the GPUs of an instance, to ask what would be planned then."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -70,6 +70,49 @@ def budgeted(instance: Instance, usd_per_h: float) -> Instance:
     return instance.replace(
         budget=Budget(kind="rate", usd=usd_per_h), nominal_fleet=np.zeros_like(instance.nominal_fleet)
     )
+
+
+def without(instance: Instance, names: Sequence[str]) -> Instance:
+    """Return an instance that lacks some GPUs, as when a zone is lost; replicas on them do not run at first.
+
+    Parameters
+    ----------
+    instance : Instance
+        The problem.
+    names : sequence of str
+        Pools, regions or GPU types.
+
+    Returns
+    -------
+    Instance
+
+    Raises
+    ------
+    FleetgymError
+        If a name means no pool, or nothing is left.
+
+    Examples
+    --------
+    >>> import fleetgym
+    >>> instance = fleetgym.load_instance("fleet-v0/toy/two-pools")
+    >>> [pool.cap_gpus for pool in without(instance, [instance.pools[0].id]).pools][0]
+    0
+    """
+    lost = np.zeros(instance.num_pools, dtype=bool)
+    for name in names:
+        meant = [name in (pool.id, pool.region, pool.gpu_type) for pool in instance.pools]
+        if not any(meant):
+            known = {word for pool in instance.pools for word in (pool.id, pool.region, pool.gpu_type)}
+            raise UnknownNameError("pool, region or GPU type", name, sorted(known))
+        lost |= meant
+    if lost.all():
+        raise FleetgymError(f"without {', '.join(names)} no GPU is left to plan with")
+    pools = [
+        dataclasses.replace(pool, cap_gpus=0) if gone else pool
+        for pool, gone in zip(instance.pools, lost, strict=True)
+    ]
+    runs = ~(instance.gpu_use[lost] > 0).any(axis=0)
+    return instance.replace(pools=pools, nominal_fleet=instance.nominal_fleet * runs)
 
 
 def priced(instance: Instance, prices: Mapping[str, float]) -> Instance:

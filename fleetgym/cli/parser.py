@@ -20,7 +20,7 @@ from fleetgym.cli import (
     submissions,
     trace_options,
 )
-from fleetgym.cli.words import growth, margin, of, prices, share, shares
+from fleetgym.cli.words import growth, names, margin, of, prices, share, shares
 from fleetgym.files import quantities as q
 from fleetgym.runtime.programs import Parser, nearest
 from fleetgym.runtime.version import __version__
@@ -168,6 +168,13 @@ def _add_planning(verb: options.AddVerb) -> None:
     )
     p.add_argument(
         "--budget", type=of(q.BUDGET_USD), metavar="USD", help="most that the fleet may cost per hour"
+    )
+    p.add_argument(
+        "--without",
+        type=names,
+        metavar="A,B",
+        help="plan as if these pools, regions or GPU types were lost; each-region or each-pool: a table of what each "
+        "loss costs, and the fleet that survives any one",
     )
     p.add_argument(
         "--schedule",

@@ -450,10 +450,10 @@ def describe_sweep(
         sum(route["rate_rps"] for route in facts["routing"].values()) / (1.0 + facts["margin"])
         for facts in rows
     ]
-    names = [f"{row[over]:g}x" if over == "growth" else f"{100 * row[over]:g} %" for row in rows]
+    names, column, why = _swept(rows, over)
     text = align_columns(
         [
-            ("demand" if over == "growth" else "at most", names),
+            (column, names),
             ("req/s", [number(rate, 1) for rate in rates]),
             ("cash USD/day", [number(_cash_usd(risk), 2) for risk in risks]),
             ("with penalties", [number(risk["cost_usd"]["mean"], 2) for risk in risks]),
@@ -467,10 +467,46 @@ def describe_sweep(
         for name, instance, facts in zip(names, instances, rows, strict=True)
         for warning in _warnings(instance, facts)
     ]
-    why = "as demand grows" if over == "growth" else "that miss at most so much"
     head = f"{instances[0].id}: plans of {rows[0]['agent']} {why}; {rows[0]['risk']['days']} generated days"
     told = [*(["WARNING", *full] if full else []), head, text, *map(_wrap, notes)]
+    if over == "without":
+        told.append(_wrap(_surviving(instances, rows)))
     return "\n\n".join(told)
+
+
+def _swept(rows: Sequence[dict[str, Any]], over: str) -> tuple[list[str], str, str]:
+    """Return the values of a table of plans in words, the head of their column, and what the plans are for."""
+    values = [row[over] for row in rows]
+    if over == "growth":
+        return [f"{value:g}x" for value in values], "demand", "as demand grows"
+    if over == "miss_at_most":
+        return [f"{100 * value:g} %" for value in values], "at most", "that miss at most so much"
+    return values, "lost", "when one of these is lost"
+
+
+def surviving_fleet(instance: Instance, rows: Sequence[dict[str, Any]]) -> np.ndarray:
+    """Return the replicas that hold every plan's, whichever of the places is lost: int64 (C,)."""
+    fleets = [[row["fleet"].get(c.id, 0) for c in instance.configurations] for row in rows]
+    return np.max(fleets, axis=0)
+
+
+def _surviving(instances: Sequence[Instance], rows: Sequence[dict[str, Any]]) -> str:
+    instance, fleet = instances[0], surviving_fleet(instances[0], rows)
+    usd = float(instance.rental_usd_per_h.sum(axis=0) @ fleet)
+    gpus = instance.gpu_use @ fleet
+    held = [
+        f"{n} {pool.gpu_type} in {pool.region}" + ("" if pool.market == "on-demand" else f" ({pool.market})")
+        for n, pool in zip(gpus, instance.pools, strict=True)
+        if n
+    ]
+    caps = np.max([[pool.cap_gpus for pool in one.pools] for one in instances], axis=0)
+    short = [pool.id for pool, over in zip(instance.pools, gpus > caps, strict=True) if over]
+    more = f" It takes more GPUs than the caps of {', '.join(short)} allow." if short else ""
+    return (
+        f"to survive any one loss, hold {' + '.join(held)}: rent {number(usd, 2)} USD/h. Whatever is lost, the plan "
+        "of its row is left. A cheaper fleet may survive, too: this one is the largest of the rows, configuration by "
+        f"configuration.{more}"
+    )
 
 
 def _cash_usd(risk: dict[str, Any]) -> float:

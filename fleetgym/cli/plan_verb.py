@@ -16,6 +16,8 @@ from fleetgym.files.documents import write_json
 from fleetgym.files.errors import FleetgymError
 from fleetgym.model.instance import Instance
 
+#: Words of ``--without`` for a table of losses.
+EACH_REGION, EACH_POOL = "each-region", "each-pool"
 _COMPARED_DAYS = 10  # days on which a held fleet is compared with hourly plans, and with a queue
 
 
@@ -28,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
         For options of which one would have no effect beside another.
     """
     from fleetgym.capacity.running import read_running
-    from fleetgym.capacity.what_if import budgeted, grown, priced
+    from fleetgym.capacity.what_if import budgeted, grown, priced, without
     from fleetgym.evaluation.isolation.preflight import preflight
     from fleetgym.model.library import load_instance
 
@@ -41,6 +43,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.budget is not None:
         instance = budgeted(instance, arguments.budget)
     preflight([arguments.agent])
+    losses = _losses(arguments, instance)
+    if arguments.without and not losses:
+        instance = without(instance, arguments.without)
     instances = [instance if factor == 1.0 else grown(instance, factor) for factor in growth]
     if arguments.schedule:
         facts, text = _schedule(arguments, instances[0])
@@ -50,6 +55,9 @@ def run(arguments: argparse.Namespace) -> int:
     elif len(arguments.miss_at_most or ()) > 1:
         cases = [(most, instances[0], _limits(arguments, most)) for most in arguments.miss_at_most]
         facts, text = _sweep(arguments, "miss_at_most", cases, running)
+    elif losses:
+        cases = [(lost, without(instance, [lost]), _limits(arguments)) for lost in losses]
+        facts, text = _sweep(arguments, "without", cases, running)
     else:
         facts, text = _plan(arguments, instances[0], running)
     if arguments.price:
@@ -62,6 +70,20 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _losses(arguments: argparse.Namespace, instance: Instance) -> list[str]:
+    """Return the regions or pools that are lost in turn; none where that is not asked for."""
+    if arguments.without not in ([EACH_REGION], [EACH_POOL]):
+        return []
+    pools = [pool.region if arguments.without == [EACH_REGION] else pool.id for pool in instance.pools]
+    found = list(dict.fromkeys(pools))
+    if len(found) < 2:
+        raise FleetgymError(
+            f"{instance.id} has GPUs in one place only, {found[0]}: nothing is left when that is lost. "
+            "Import with prices of several regions"
+        )
+    return found
+
+
 def _check(arguments: argparse.Namespace, growth: list[float]) -> None:
     one = (
         "--schedule"
@@ -70,6 +92,8 @@ def _check(arguments: argparse.Namespace, growth: list[float]) -> None:
         if len(growth) > 1
         else "--miss-at-most with several shares"
         if len(arguments.miss_at_most or ()) > 1
+        else f"--without {arguments.without[0]}"
+        if arguments.without in ([EACH_REGION], [EACH_POOL])
         else None
     )
     others = {
@@ -90,6 +114,11 @@ def _check(arguments: argparse.Namespace, growth: list[float]) -> None:
         "--miss-at-most with several shares": len(arguments.miss_at_most or ()) > 1,
     }
     others["--miss-at-most with several shares"] = table
+    for each in (EACH_REGION, EACH_POOL):
+        is_each = arguments.without == [each]
+        others[f"--without {each}"] = {**table, "--running": arguments.running is not None}
+        for of in ("--schedule", "--growth with several factors", "--miss-at-most with several shares"):
+            others[of] = {**others[of], f"--without {each}": is_each}
     if arguments.week and not arguments.schedule:
         raise FleetgymError("--week is of --schedule; give both, or leave it out")
     for name, is_given in others.get(one or "", {}).items():
@@ -156,11 +185,11 @@ def _plan(
 def _sweep(
     arguments: argparse.Namespace,
     over: str,
-    cases: list[tuple[float, Instance, Any]],
+    cases: list[tuple[Any, Instance, Any]],
     running: np.ndarray | None,
 ) -> tuple[dict[str, Any], str]:
     """Plan for several values of `over`, each with its instance and limits; values that no plan keeps are left out."""
-    from fleetgym.cli.plan_report import describe_sweep, risky_facts
+    from fleetgym.cli.plan_report import describe_sweep, risky_facts, surviving_fleet
 
     rows, kept, notes = [], [], []
     for value, instance, limits in cases:
@@ -175,7 +204,13 @@ def _sweep(
         kept.append(instance)
     if not rows:
         raise FleetgymError(notes[-1])
-    return {"instance": cases[0][1].id, over: rows}, describe_sweep(kept, rows, over, notes)
+    facts = {"instance": cases[0][1].id, over: rows}
+    if over == "without":
+        fleet = surviving_fleet(kept[0], rows)
+        facts["surviving_fleet"] = {
+            c.id: int(n) for c, n in zip(kept[0].configurations, fleet, strict=True) if n
+        }
+    return facts, describe_sweep(kept, rows, over, notes)
 
 
 def _schedule(arguments: argparse.Namespace, instance: Instance) -> tuple[dict[str, Any], str]:

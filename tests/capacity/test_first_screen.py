@@ -239,3 +239,37 @@ def test_a_week_with_reserved_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     made = make_schedule(instance.replace(pools=pools), "gh", days=0, week=True, miss_at_most=0.5)
     assert made.days == 7
     assert (made.gpus[:, 0] <= made.committed_gpus[0]).all()
+
+
+def test_one_region_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each loss is planned for without its GPUs; the surviving fleet holds every row's plan."""
+    task = "fleet-v1/dev/multi-s-101"
+    assert main(["plan", task, "--without", "each-region", "--days", "2", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert [row["without"] for row in facts["without"]] == ["region-1", "region-2"]
+    for row in facts["without"]:
+        assert not any(pool["held"] for name, pool in row["gpus"].items() if name.endswith(row["without"]))
+        assert all(facts["surviving_fleet"][c] >= n for c, n in row["fleet"].items())
+    assert main(["plan", task, "--without", "each-region", "--days", "2"]) == 0
+    assert "to survive any one loss, hold" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["fleet-v1/dev/multi-s-101", "--without", "regio"], "did you mean 'region-"),
+        (["fleet-v1/dev/multi-s-101", "--without", "region-1,region-2"], "no GPU is left"),
+        (["fleet-v0/toy/two-pools", "--without", "each-region"], "in one place only"),
+        (
+            ["fleet-v1/dev/multi-s-101", "--without", "each-pool", "--growth", "1x,2x"],
+            "leave one of them away",
+        ),
+        (["fleet-v1/dev/multi-s-101", "--without", "each-pool", "--schedule"], "leave one of them away"),
+    ],
+)
+def test_losses_that_cannot_be_planned(
+    words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are refused by name."""
+    assert main(["plan", *words]) == 2
+    assert expected in " ".join(capsys.readouterr().err.split())
