@@ -11,7 +11,7 @@ known, which is searched for with the whole day in sight where the best agent's 
 passes if these hold, a family if at least 70 % of its instances do. How far the best agent is above the hindsight bound
 is told beside it (`--bounds`): 5 to 40 % is wanted, and judged over the family, for it takes many scenarios and the
 best of agents. A family that fails is shown, but no part of the headline: *reproduction* (fastllm, grw) or
-*diagnostic*. Families of fleet-v2 that rank agents alike are merged; the label says with which.
+*diagnostic*. Families of fleet-v2 with questions of one kind are merged; the label says with which.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def merged_with(family: str) -> tuple[str, ...]:
     Examples
     --------
     >>> merged_with("market"), merged_with("multi")
-    (('week', 'drop-v2', 'tail-v2'), ())
+    (('drop-v2',), ())
     """
     return tuple(other for group in MERGED if family in group for other in group if other != family)
 

@@ -29,8 +29,8 @@ ABOUT = {
         "token lengths, capacity and prices, on which agents that allocate GPUs are scored. It is frozen.",
     ),
     "fleet-v2": (
-        "0.1.0",
-        "2026-11-25",
+        "0.2.0",
+        "2026-11-28",
         "A preview of the next standard set of fleetgym: days and weeks of demand for LLM serving on rented GPUs, with "
         "spot prices that move, bursts of seconds and disaggregated replicas. It may change until it is frozen.",
     ),

@@ -74,7 +74,7 @@ class View:
         self._state = FleetState(replicas, int(info["window"]), float(info["spent_usd"]))
         shown = {name: info[name] for name in Conditions.FIELDS}
         if "announced_gpus" in info:
-            shown["available_gpus"] = np.minimum(shown["available_gpus"], info["announced_gpus"])
+            shown["available_gpus"] = info["announced_gpus"]
         self._conditions = Conditions.from_mapping(shown, self._nominal)
 
     @property
@@ -86,7 +86,7 @@ class View:
     def conditions(self) -> Conditions:
         """The conditions of the last window that was seen, or of the coming one where ``lead`` is 0.
 
-        Drops that are announced for the coming window are taken off `available_gpus`.
+        `available_gpus` has what is announced for the coming window: drops, and their ends.
         """
         return self._conditions
 

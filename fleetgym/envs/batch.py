@@ -87,7 +87,7 @@ class EpisodeBatch:
         if len(warned) != 1:
             raise FleetgymError("instances whose pools differ in what is announced cannot be in one batch")
         self._warned = np.array(warned.pop())
-        #: Whether drops are announced, and infos say which.
+        #: Whether pools announce their availability, and infos tell it.
         self.announces = bool(self._warned.any())
         self.instances = tuple(instances)
         self.shape = shape_of(instances[0])
@@ -240,14 +240,13 @@ class EpisodeBatch:
 
     @property
     def announced_gpus(self) -> np.ndarray:
-        """Announced GPUs of each pool in the coming window, or its cap if no drop is announced: int64 (N, G)."""
+        """GPUs of each pool in the coming window where its cloud announces them, else those seen last: int64 (N, G)."""
         m, slot, window = self._episodes.position.T
         cap = self._setting.nominal.available[m]
         seen, last = self._setting.scenario.available, self.shape.windows - 1
         before = np.where(window[:, None] > 0, seen[slot, np.maximum(window - 1, 0)], cap)
         coming = seen[slot, np.minimum(window, last)]
-        falls = (window <= last)[:, None] & self._warned & (coming < before)
-        return np.where(falls, coming, cap)
+        return np.where((window <= last)[:, None] & self._warned, coming, before)
 
     @property
     def blocks(self) -> tuple[np.ndarray, np.ndarray]:

@@ -43,7 +43,8 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
     array per slot, as ``action_space.sample(mask=...)`` wants it.
 
     ## Observation space
-    A flat `Dict` of float32 boxes (I workloads, C configurations, G pools), as of the last window:
+    A flat `Dict` of float32 boxes (I workloads, C configurations, G pools). The last three are of the coming window,
+    the others of the last one:
 
     | key | shape | meaning |
     |---|---|---|
@@ -54,9 +55,9 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
     | `price` | (G,) | price / list price, at most 100 |
     | `running`, `starting`, `draining` | (C,) | replicas |
     | `denied`, `lost` | (C,) | replicas that were not granted, and that were taken away |
-    | `clock` | (2,) | sine and cosine of the time of day |
-    | `progress` | (1,) | share of the episode that is over |
-    | `budget_left` | (1,) | share of a `pool` budget that is left; 1 without one |
+    | `clock` | (2,) | sine and cosine of the time of day at which it begins; an episode begins at 0:00 |
+    | `progress` | (1,) | share of the episode's windows that are over when it begins |
+    | `budget_left` | (1,) | share of a `pool` budget that is left for it and later ones; 1 without one |
 
     An instance with ``lead = 0`` shows the demand, availability and prices of the coming window instead.
 
@@ -78,8 +79,8 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
     `error_factor`, `available_gpus`, `price_factor`), `window` (the coming one), `spent_usd`, `scenario` and
     `action_mask`. Replicas by configuration that tell of the last window: `held` (held and paid for: running,
     starting and draining ones), `granted`, `denied`, `lost`; and `forced_outage`. The fleet after that window:
-    `running`, `starting` and `draining` by windows left. Instances whose drops are announced add `announced_gpus`, see
-    [`FleetAlloc-v1`](fleet-alloc-v1.md).
+    `running`, `starting` and `draining` by windows left. Instances with pools that announce what they will have add
+    `announced_gpus`, see [`FleetAlloc-v1`](fleet-alloc-v1.md).
 
     ## Arguments
     ``gymnasium.make("fleetgym:FleetAlloc-v0", instance="fleet-v0/dev/ou-s-001", render_mode=None)``

@@ -46,12 +46,13 @@ class FleetAllocV1Env(FleetAllocEnv):
 
     | key | shape | meaning |
     |---|---|---|
-    | `week` | (2,) | sine and cosine of the time of the week |
+    | `week` | (2,) | sine and cosine of the time since Monday, 0:00, at which it begins, over a week |
     | `forecast` | (3, I) | log(rate / nominal rate) for the coming window, one and six hours later, clipped to ±5 |
-    | `announced` | (G,) | GPUs that the coming window will have, as far as warnings tell / cap |
+    | `announced` | (G,) | GPUs of pools that announce them, else those of the last window / cap |
 
     The forecast is the mean of the history at the same time of the week. Where the history is shorter than a week it
-    is the same time of the day, and 0 where it is shorter than a day. `announced` is 1 where nothing is announced.
+    is the same time of the day, and 0 where it is shorter than a day. A pool announces all changes of the coming
+    window, drops and their ends, or none. Before the first window, a pool that announces nothing shows 1.
 
     ## Rewards
     {v0}
@@ -65,8 +66,7 @@ class FleetAllocV1Env(FleetAllocEnv):
     ## Info
     {v0}
 
-    `announced_gpus` are the GPUs per pool in the coming window where a drop is announced, and the cap elsewhere.
-    `fleetgym.View` takes them into account.
+    `announced_gpus` is `announced` in GPUs; instances without such pools lack it. `fleetgym.View` counts on it.
 
     ## Arguments
     ``gymnasium.make("fleetgym:preview/FleetAlloc-v1", instance="fleet-v0/dev/ou-s-001")``
@@ -163,8 +163,7 @@ class _More:
         angle = (2.0 * math.pi / _WEEK_S) * (self._clock[which, 1] + window * self._clock[which, 0])
         forecast = self._tables[which[:, None], window[:, None] + np.array(AHEAD)]
         caps = self._caps[which]
-        announced = batch.announced_gpus / np.maximum(caps, 1) if batch.announces else np.ones(caps.shape)
-        announced = np.where(caps > 0, announced, 1.0)
+        announced = np.where(caps > 0, batch.announced_gpus / np.maximum(caps, 1), 1.0)
         return {
             "week": np.stack([np.sin(angle), np.cos(angle)], axis=1).astype(np.float32),
             "forecast": forecast.astype(np.float32),

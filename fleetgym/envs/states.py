@@ -104,7 +104,7 @@ def resampled(instance: Instance, scenario: Scenario, window: int, rng: np.rando
     Returns
     -------
     Scenario
-        Drops that are announced for the coming window stay, and no others come in it where drops are announced.
+        What is announced for the coming window stays.
     """
     day = scenario.expanded(instance.num_windows)
     seen = min(window + 1 - instance.lead, instance.num_windows)
@@ -119,9 +119,7 @@ def resampled(instance: Instance, scenario: Scenario, window: int, rng: np.rando
     available = paths.available[one].copy()
     warned = warned_pools(instance)
     if seen == window and warned.any():
-        before = Conditions.of(day, window - 1) if window else Conditions.nominal(instance)
-        last, coming = before.available_gpus[warned], day.available_gpus[window, warned]
-        available[0, warned] = np.where(coming < last, coming, np.maximum(available[0, warned], last))
+        available[0, warned] = day.available_gpus[window, warned]
     future: dict[str, np.ndarray] = {"available_gpus": available, "price_factor": paths.price[one]}
     future |= {name: paths.workload[one, :, row] for row, name in enumerate(Conditions.WORKLOAD_FIELDS)}
     told = {name: np.concatenate((getattr(day, name)[:seen], part)) for name, part in future.items()}

@@ -29,7 +29,12 @@ class Limit:
 
 
 def draw(
-    problem: Columns, level: np.ndarray, rate: np.ndarray, cap: np.ndarray, rng: np.random.Generator
+    problem: Columns,
+    level: np.ndarray,
+    rate: np.ndarray,
+    cap: np.ndarray,
+    rng: np.random.Generator,
+    times: float = 1.0,
 ) -> Limit:
     """Draw a budget.
 
@@ -45,13 +50,15 @@ def draw(
         GPUs.
     rng : numpy.random.Generator
         Picks kind and share.
+    times : float
+        On the shares.
 
     Returns
     -------
     Limit
     """
     kind = ("rate", "pool")[int(rng.integers(2))]
-    share = float(rng.choice(RATE_SHARES if kind == "rate" else POOL_SHARES))
+    share = times * float(rng.choice(RATE_SHARES if kind == "rate" else POOL_SHARES))
     factor = _peak_factor(problem, level, rate, cap) if kind == "rate" else 1.0
     served = allocate(problem, factor * rate, dear_penalties(problem, rate), cap)
     usd_per_s = float(problem.hold_usd_per_s @ served.replicas)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from fleetgym.families.draft import LONGEST_PREFILL, STORAGE_USD_PER_GB_H, SizePlan, requests_of
-from fleetgym.families.plans import RequestClass, request_class
+from fleetgym.families.plans import FamilyPlan, RequestClass, request_class
 from fleetgym.hardware import catalog
 from fleetgym.hardware.configurations import homogeneous
 from fleetgym.hardware.configurations.homogeneous import Column, TierType
@@ -29,6 +30,8 @@ from fleetgym.model.lengths import LengthLaw
 CONTEXT_LIMIT = 32768
 #: Assumed where a class says nothing: what people read at ease.
 TPOT_SLO_S = 0.1
+#: Limits between tokens hold while mean lengths are within so many standard deviations of the logarithm.
+DRIFT = 2.0
 _QUANTILES = 48  # of prompts, and of outputs
 _OPTIONS = RooflineOptions(coefficients=2, context_limit=CONTEXT_LIMIT)
 
@@ -38,7 +41,9 @@ def objectives(request: RequestClass) -> Slo:
     return Slo(ttft=request.ttft_slo_s, tpot=min(request.tpot_slo_s, TPOT_SLO_S))
 
 
-def engines(plan: SizePlan, lengths: np.ndarray) -> tuple[list[Column], list[list[PairPerformance | None]]]:
+def engines(
+    plan: SizePlan, lengths: np.ndarray, family: FamilyPlan
+) -> tuple[list[Column], list[list[PairPerformance | None]]]:
     """Return the replicas that keep each workload's objectives, and what they do to its requests.
 
     Parameters
@@ -47,6 +52,9 @@ def engines(plan: SizePlan, lengths: np.ndarray) -> tuple[list[Column], list[lis
         Classes, models and pools.
     lengths : ndarray, shape (I, 4)
         Means of input and output, and their squared coefficients of variation.
+    family : FamilyPlan
+        How slowly its replicas start, and how its mean lengths drift. Engines are limited so that limits between tokens
+        hold at prompts that are `DRIFT` standard deviations longer, and outputs as much shorter.
 
     Returns
     -------
@@ -66,7 +74,7 @@ def engines(plan: SizePlan, lengths: np.ndarray) -> tuple[list[Column], list[lis
         ],
         pipeline_parallel=(1,),
         capacity=lambda deployment: roofline.capacity(deployment, held),
-        startup=homogeneous.startup_windows,
+        startup=lambda model: family.slower * homogeneous.startup_windows(model),
         storage_usd_per_gb_h=STORAGE_USD_PER_GB_H,
     )
 
@@ -86,7 +94,7 @@ def engines(plan: SizePlan, lengths: np.ndarray) -> tuple[list[Column], list[lis
         Demand(
             name=name,
             slo=objectives(request),
-            lengths=_means(row),
+            lengths=_drifted(row, family.lengths_log_sd[1]),
             pair_at=functools.partial(pair_at, i),
         )
         for i, (name, request, row) in enumerate(zip(plan.classes, classes, lengths.tolist(), strict=True))
@@ -102,10 +110,18 @@ def engines(plan: SizePlan, lengths: np.ndarray) -> tuple[list[Column], list[lis
     return columns, pairs
 
 
-def _means(row: list[float]) -> Lengths:
-    """Return lengths of which only the means are asked for."""
+def _drifted(row: list[float], drift_sd: float) -> Lengths:
+    """Return the lengths at which limits hold, of which only the means are asked for.
+
+    The prompts of other requests lengthen the time between tokens, the more the fewer tokens there are.
+    """
+    factor = math.exp(DRIFT * drift_sd)
+    prompts, outputs = row[0] * factor, row[1] / factor
     return Lengths(
-        input_tokens=row[0], output_tokens=row[1], output_values=np.array([row[1]]), output_shares=np.ones(1)
+        input_tokens=prompts,
+        output_tokens=outputs,
+        output_values=np.array([outputs]),
+        output_shares=np.ones(1),
     )
 
 

@@ -74,7 +74,9 @@ def finish(
     fits_cap = np.array([np.all(use[:, c] <= cap) for c in range(len(draft.columns))])
     keep = np.flatnonzero(fits_cap & (replicas > 0) & draft.table.compatible.any(axis=0))
     problem = restrict(dataclasses.replace(draft.problem, max_replicas=replicas.astype(float)), keep)
-    limit = budget.draw(relaxed, draft.demand.level, rate, cap, rng) if family.budget else None
+    limit = None
+    if family.budget:
+        limit = budget.draw(relaxed, draft.demand.level, rate, cap, rng, family.budget)
     if limit is not None:
         problem = dataclasses.replace(problem, budget_usd_per_s=limit.usd_per_s)
     paid = np.array([pool.price_usd_per_gpu_h * pool.is_committed for pool in draft.plan.pools]) / 3600.0
@@ -82,7 +84,7 @@ def finish(
     start = dataclasses.replace(problem, hold_usd_per_s=to_hold)
     fleet = allocate(start, rate, unserved, cap, integer=True, gap=0.02, node_limit=100).replicas
     found = [draft.columns[int(c)] for c in keep]
-    fee = round(float(rng.uniform(1.5, 3.0)), 2)
+    fee = round(float(rng.uniform(*family.fee)), 2)
     data: dict[str, Any] = {
         "format": INSTANCE_FORMAT,
         "id": name,
@@ -202,7 +204,9 @@ def _provenance(draft: Draft, cap: np.ndarray, windows: np.ndarray, fee: float) 
         "mean work",
         "penalties": f"assumed: an unserved request costs this many times the rent that serves it: {named}; a late "
         "one at most half of that",
-        "startup": f"assumed: 1 window up to 14 B parameters, 2 up to 70 B, 3 above; a fee of {fee:g} windows of rent",
+        "startup": "assumed: 1 window up to 14 B parameters, 2 up to 70 B, 3 above"
+        + (f", all times {slower}" if (slower := FAMILIES[draft.family].slower) != 1 else "")
+        + f"; a fee of {fee:g} windows of rent",
     }
     if FAMILIES[draft.family].moving_prices:
         found |= market.provenance(draft.plan.pools, cap)
@@ -242,7 +246,8 @@ def _provenance(draft: Draft, cap: np.ndarray, windows: np.ndarray, fee: float) 
             "are like itself"
         )
         found["token_slos"] = (
-            f"assumed: engines serve at most so many requests at once that a token takes, in ms: {limits}"
+            f"assumed: engines serve at most so many requests at once that a token takes, in ms: {limits}; also on "
+            f"days whose mean lengths differ by {engines.DRIFT:g} of their standard deviations, for the worse"
         )
     return {**found, **draft.provenance}
 

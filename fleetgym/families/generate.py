@@ -57,7 +57,7 @@ def replayed_families() -> frozenset[str]:
     Examples
     --------
     >>> sorted(replayed_families())
-    ['trace', 'warp', 'week']
+    ['trace', 'warp']
     """
     entries = named_entries(GROUP, "family").values()
     return frozenset(entry.name for entry in entries if entry.is_reference and _load(entry).replays)

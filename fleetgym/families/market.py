@@ -2,11 +2,13 @@
 
 What is known: AWS and GCP publish spot prices without bids; medians of seven daily offers on marketplaces (H100, A100,
 L40S; 29 September to 5 October 2026, ewyluda/gpu-price-index) have standard deviations of .02 to .09 of logarithms,
-changes from day to day up to .15. How prices move within a day is assumed.
+changes from day to day up to .15. How prices move within a day is assumed: within the hour, so that moving replicas
+after them has to be weighed against what starting costs.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,13 +16,13 @@ import numpy as np
 
 from fleetgym.families.draft import PoolPlan
 
-#: Assumed, but for the spread: that of the most restless of the daily medians, rounded up.
+#: Assumed; the spread is twice that of the most restless of the daily medians.
 SPOT = {
-    "ou_sd": 0.10,
-    "ou_time_min": 480.0,
-    "jumps_per_day": 1.5,
-    "jump_log_mean": 0.30,
-    "jump_hold_min": 180.0,
+    "ou_sd": 0.20,
+    "ou_time_min": 60.0,
+    "jumps_per_day": 6.0,
+    "jump_log_mean": 0.35,
+    "jump_hold_min": 45.0,
 }
 SAME_REGION, OTHER_REGION = 0.6, 0.2
 
@@ -34,13 +36,26 @@ def prices(pools: Sequence[PoolPlan]) -> dict[str, Any]:
         for name, value in SPOT.items()
     }
     parameters["ceiling"] = [
-        round(on_demand[pool.gpu] / pool.price_usd_per_gpu_h, 3) if moves else 1.0
+        _ceiling(on_demand[pool.gpu], pool.price_usd_per_gpu_h) if moves else 1.0
         for pool, moves in zip(pools, spot, strict=True)
     ]
     return {
         "kind": "ou-jumps",
         "parameters": {**parameters, "same_region": SAME_REGION, "other_region": OTHER_REGION},
     }
+
+
+def _ceiling(on_demand_usd: float, spot_usd: float) -> float:
+    """Return the largest multiple of a spot price, in thousandths, that does not exceed the on-demand price.
+
+    Examples
+    --------
+    >>> _ceiling(3.0, 1.8)
+    1.666
+    """
+    thousandths = math.floor(1000.0 * on_demand_usd / spot_usd)
+    exceeds = thousandths / 1000.0 * spot_usd > on_demand_usd
+    return (thousandths - exceeds) / 1000.0
 
 
 def provenance(pools: Sequence[PoolPlan], cap: np.ndarray) -> dict[str, str]:

@@ -80,7 +80,9 @@ def draft(plan: SizePlan, rng: np.random.Generator, family: str = "multi") -> Dr
     kind = FAMILIES[family]
     if kind.days:
         tokens = tuple(request_class(name).tokens for name in plan.classes)
-        process = weekly(rng, tokens, kind.days, log_sd=kind.lengths_log_sd)
+        process = weekly(
+            rng, tokens, kind.days, log_sd=kind.lengths_log_sd, lengths_time_min=kind.lengths_time_min
+        )
     else:
         later = np.array([LATER_H[home] for home in homes])
         process = demand.calibrated(rng, len(plan.classes), later, _COMMON)
@@ -108,9 +110,10 @@ def draft(plan: SizePlan, rng: np.random.Generator, family: str = "multi") -> Dr
     if kind.split:
         provenance = {
             "performance": "modelled: Coral's serving templates by exact enumeration over a calibrated roofline "
-            f"(fleetgym.performance.replica), at most {MAX_NODES} nodes of {', '.join(map(str, NODE_SIZES))} GPUs; "
-            f"split replicas of single-node templates of each phase, at most {MAX_GPUS} GPUs; assumed: each node sends "
-            "and receives KV caches at 12.5 GB/s; tokens within 30 ms",
+            "(fleetgym.hardware.performance.replica), at most "
+            f"{MAX_NODES} nodes of {', '.join(map(str, NODE_SIZES))} GPUs; split replicas of single-node templates "
+            f"of each phase, at most {MAX_GPUS} GPUs; assumed: each node sends and receives KV caches at 12.5 GB/s; "
+            "tokens within 30 ms",
             "prices": "measured: RunPod's list prices on 2026-10-10, ewyluda/gpu-price-index @ ab49c80",
         }
     return Draft(

@@ -35,12 +35,15 @@ class FamilyPlan:
     bursty: bool = (
         False  # arrivals within a window are as dispersed as the counts of windows, or as a law says
     )
-    budget: bool = False  # a budget binds
+    budget: float = 0.0  # a budget binds: so many times the usual shares; 0: none
+    fee: tuple[float, float] = (1.5, 3.0)  # windows of its rent that starting a replica costs
+    slower: int = 1  # replicas take so many times as long to start
     days: int = 0  # of an episode of weekly demand; 0: other demand
     lengths_log_sd: tuple[float, float] = (
         0.05,
         0.15,
     )  # range of the drift of mean token lengths (weekly demand)
+    lengths_time_min: float = 360.0  # in which that drift forgets
     moving_prices: bool = False  # spot prices move, and drops are warned of where the cloud does so
     split: bool = False  # replicas of separate nodes for prefill and decoding, too
 
@@ -121,7 +124,7 @@ FAMILIES = {
     "budget": FamilyPlan(
         description="Calibrated demand under a budget that binds, per hour or for the whole day: whom to serve, "
         "and when.",
-        budget=True,
+        budget=1.0,
     ),
     "tail": FamilyPlan(
         description="Tight deadlines for the first token and bursty arrivals: what is late, not what is refused, "
@@ -138,22 +141,28 @@ FAMILIES = {
     ),
     # of fleet-v2
     "week": FamilyPlan(
-        description="A real week: working days and a weekend, after two weeks of history.", days=7
+        description="A week: working days and a weekend, after two weeks of history; every start pays an hour of "
+        "rent.",
+        days=7,
+        fee=(10.0, 14.0),
     ),
     "ou-v2": FamilyPlan(
-        description="Demand that moves within a day as real traffic does; capacity is scarce, starting slow.",
+        description="Demand that moves within a day as real traffic does; capacity is scarce, starting takes a "
+        "quarter to three quarters of an hour.",
         days=1,
+        slower=3,
     ),
     "drop-v2": FamilyPlan(
         description="Real swings of demand on spot and on-demand GPUs; spot pools vanish almost wholly, regions "
-        "together.",
+        "together, and every start pays half an hour of rent.",
         drops=True,
         windows=(9.5, 10.0),
+        fee=(5.0, 7.0),
         days=1,
     ),
     "budget-v2": FamilyPlan(
-        description="Real swings of demand under a budget that binds, per hour or for the whole day.",
-        budget=True,
+        description="Real swings of demand under a budget that binds early, per hour or for the whole day.",
+        budget=0.8,
         days=1,
     ),
     "tail-v2": FamilyPlan(
@@ -175,7 +184,9 @@ FAMILIES = {
         description="Replicas that serve both phases beside ones with separate nodes for prompts and for tokens, in "
         "fixed ratios, while lengths drift.",
         days=1,
-        lengths_log_sd=(0.15, 0.30),
+        lengths_log_sd=(0.30, 0.50),
+        lengths_time_min=60.0,
+        fee=(0.1, 0.3),
         split=True,
     ),
 }
@@ -334,6 +345,7 @@ SIZES = {
     # of fleet-v2
     **{(name, "s"): _DEMAND_S for name in ("week", "ou-v2", "budget-v2")},
     **{(name, "m"): _DEMAND_M for name in ("week", "ou-v2", "budget-v2")},
+    ("ou-v2", "l"): _DEMAND_L,
     ("drop-v2", "s"): _size(_SMALL_CLASSES, _SMALL, _DROP_S, 12.0),
     ("drop-v2", "m"): _size(_MEDIUM_CLASSES, _MEDIUM, _DROP_M, 64.0),
     ("tail-v2", "s"): _size(_TAIL_CLASSES, _SMALL, _POOLS_S, 16.0),

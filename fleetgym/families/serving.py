@@ -81,7 +81,7 @@ def _draft(family: str, plan: SizePlan, seed: int, rng: np.random.Generator) -> 
     lengths = _lengths(plan, tenants)
     found: Sequence[Column]
     if FAMILIES[family].coefficients == 2:
-        found, pairs = engines.engines(plan, lengths)
+        found, pairs = engines.engines(plan, lengths, FAMILIES[family])
         stated = engines.facts(plan, found)
     else:
         found, stated = _columns(plan, FAMILIES[family].contexts, exclusive), None

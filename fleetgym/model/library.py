@@ -87,7 +87,7 @@ class Manifest:
     merged: tuple[tuple[str, ...], ...] = spec(
         ListOf(ListOf(Text(), 2)),
         (),
-        doc="headline families that rank agents alike; the score counts each list once",
+        doc="headline families with questions of one kind; the score counts each list once",
     )
     samples: tuple[Sample, ...] = spec(ListOf(Nested(Sample)), ())
     sha256: str = spec(
@@ -216,7 +216,7 @@ def counts_as(name: str) -> dict[str, str]:
     Examples
     --------
     >>> counts_as("fleet-v2/test")["market"], counts_as("fleet-v2/test")["split"]
-    ('week+drop-v2+tail-v2+market', 'ou-v2+budget-v2+split')
+    ('drop-v2+market', 'budget-v2+tail-v2+split')
     """
     found = _manifest_of(name)
     if found is None:

@@ -14,7 +14,7 @@ from fleetgym.envs.fleet_alloc import FleetAllocEnv
 from fleetgym.envs.wrappers import for_learning
 from fleetgym.files.errors import FleetgymError
 
-OU, DROP, WARNED = "fleet-v0/dev/ou-s-001", "fleet-v0/dev/drop-s-001", "fleet-v1/dev/multi-s-101"
+OU, DROP, WARNED = "fleet-v0/dev/ou-s-001", "fleet-v0/dev/drop-s-001", "fleet-v2/dev/market-s-01"
 HOWS: list[dict[str, Any]] = [
     {},
     {"reference": "margin"},

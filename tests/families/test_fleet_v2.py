@@ -99,18 +99,35 @@ def test_demand_moves_as_the_measured_week_does() -> None:
         assert np.std(np.log(rate / fitted)) < 0.12
 
 
-def test_a_week_is_scored_by_the_real_one(made: dict[str, Instance]) -> None:
-    """2016 windows after two weeks; a stored week like drawn ones; no window gives the next away."""
+def test_a_week_is_drawn(made: dict[str, Instance]) -> None:
+    """2016 windows after two weeks; as many stored weeks as are asked for, with a weekend where Azure decides."""
     instance = made["week"]
     assert (instance.num_windows, len(instance.history.rate_rps)) == (2016, 4032)
-    (scenario,) = stored_scenarios(instance, 1001, 3)
-    log = np.log(np.maximum(scenario.rate_rps, 1e-3))
-    drawn = np.log(np.maximum(draw_scenario(instance, np.random.default_rng(2)).rate_rps, 1e-3))
-    for i in range(instance.num_workloads):
-        assert np.corrcoef(log[:, i], drawn[:, i])[0, 1] > 0.5
-    lagged = np.concatenate([np.ones((2010, 1)), *[log[k : 2010 + k] for k in range(6)]], axis=1)
-    left = log[6:] - lagged @ np.linalg.lstsq(lagged, log[6:], rcond=None)[0]
-    assert (left.std(axis=0) > 0.02).all()
+    weeks = stored_scenarios(instance, 1001, 2)
+    assert len(weeks) == 2
+    for week in weeks:
+        days = week.rate_rps.reshape(7, 288, -1).mean(axis=1)
+        assert (days[5:].mean(axis=0) < days[:5].mean(axis=0)).all()
+
+
+def test_limits_between_tokens_hold_while_lengths_drift() -> None:
+    """In 99 % of the windows of drawn days every engine keeps the limits of all that it serves."""
+    for family in ("ou-v2", "tail-v2"):
+        instance = generate(family, "s", 1001)
+        assert instance.stated is not None
+        table, broken, windows = instance.performance, 0, 0
+        for seed in range(3):
+            day = draw_scenario(instance, np.random.default_rng(seed))
+            for i, (workload, slo) in enumerate(zip(instance.workloads, instance.stated.slos, strict=True)):
+                prompt = workload.input_tokens * day.input_scale[:, i, None]
+                output = workload.output_tokens * day.output_scale[:, i, None]
+                service, prefill = (
+                    q.base[i] + q.per_input_token[i] * prompt + q.per_output_token[i] * output
+                    for q in (table.service_s, table.prefill_s)
+                )
+                is_late = ((service - prefill) / output > slo.tpot)[:, table.compatible[i]]
+                broken, windows = broken + int(is_late.any(axis=1).sum()), windows + len(is_late)
+        assert broken < 0.01 * windows
 
 
 # -- bursts
@@ -215,33 +232,38 @@ def test_prices_move_about_their_list_prices() -> None:
 
 
 def test_spot_never_costs_more_than_on_demand(made: dict[str, Instance]) -> None:
-    """The ceiling holds, on-demand and reserved prices stand still, and reserved GPUs cost nothing to use."""
+    """The ceiling holds exactly, also rounded; reserved prices stand still, and reserved GPUs cost nothing to use."""
     instance = made["market"]
     on_demand = {p.gpu_type: p.price_usd_per_gpu_h for p in instance.pools if p.market == "on-demand"}
-    for seed in range(5):
-        price = draw_scenario(instance, np.random.default_rng(seed)).price_factor
+    reached = 0
+    for scenario in stored_scenarios(instance, 1001, 16):
+        price = scenario.price_factor
         for g, pool in enumerate(instance.pools):
             if pool.market == "spot":
                 assert price[:, g].std() > 0.01
-                assert (price[:, g] * pool.price_usd_per_gpu_h).max() <= on_demand[pool.gpu_type] * 1.001
+                ceiling = instance.dynamics.prices.parameters["ceiling"][g]
+                reached += int((price[:, g] == ceiling).sum())
+                assert (price[:, g] * pool.price_usd_per_gpu_h).max() <= on_demand[pool.gpu_type]
             else:
                 assert (price[:, g] == 1.0).all()
+    assert reached > 10
     assert [p.price_usd_per_gpu_h for p in instance.pools if p.market == "reserved"] == [0.0]
     assert "used or not" in instance.provenance["commitment"]
 
 
 def dropping(instance: Instance) -> tuple[fleetgym.Scenario, np.ndarray]:
-    """Return a scenario in which a warned pool drops, and which pools are warned."""
+    """Return a scenario in which a warned pool drops and comes back, and which pools are warned."""
     warned = np.array(instance.dynamics.availability.parameters["warning_windows"]) > 0
     for seed in range(50):
         scenario = draw_scenario(instance, np.random.default_rng(seed))
-        if (np.diff(scenario.available_gpus[:, warned], axis=0) < 0).any():
+        changes = np.diff(scenario.available_gpus[:, warned], axis=0)
+        if changes.min() < 0 < changes.max():
             return scenario, warned
     raise AssertionError("no drop in fifty days")
 
 
-def test_drops_are_announced_one_window_ahead(made: dict[str, Instance]) -> None:
-    """Only where the cloud warns, only falls, and one window ahead; the view counts on it; batches say the same."""
+def test_changes_are_announced_one_window_ahead(made: dict[str, Instance]) -> None:
+    """Drops and their ends, where the cloud warns; others show the last window; the view and batches say the same."""
     instance = made["market"]
     scenario, warned = dropping(instance)
     assert warned.any()
@@ -255,14 +277,12 @@ def test_drops_are_announced_one_window_ahead(made: dict[str, Instance]) -> None
     before, _ = old.reset(seed=0, options=options)
     caps = np.array([pool.cap_gpus for pool in instance.pools])
     action = env.actions.from_fleet(instance.nominal_fleet)
-    view, told = fleetgym.View(instance), 0
+    view, told = fleetgym.View(instance), set()
     for t in range(instance.num_windows):
-        expected = caps.copy()
-        last = caps if t == 0 else scenario.available_gpus[t - 1]
-        for g in range(len(caps)):
-            if warned[g] and scenario.available_gpus[t, g] < last[g]:
-                expected[g] = scenario.available_gpus[t, g]
-                told += 1
+        expected = (caps if t == 0 else scenario.available_gpus[t - 1]).copy()
+        for g in np.flatnonzero(warned):
+            told.add(np.sign(scenario.available_gpus[t, g] - expected[g]))
+            expected[g] = scenario.available_gpus[t, g]
         assert info["announced_gpus"].tolist() == expected.tolist()
         assert infos["announced_gpus"][1].tolist() == expected.tolist()
         np.testing.assert_array_equal(observation["announced"], (expected / caps).astype(np.float32))
@@ -271,14 +291,14 @@ def test_drops_are_announced_one_window_ahead(made: dict[str, Instance]) -> None
         for name, values in before.items():
             np.testing.assert_array_equal(observation[name], values)
         view.update(info)
-        assert view.conditions.available_gpus.tolist() == np.minimum(last, expected).tolist()
+        assert view.conditions.available_gpus.tolist() == expected.tolist()
         observation, reward, _, _, info = env.step(action)
         many, rewards, _, _, infos = envs.step(np.stack([action, action]))
         before, old_reward, *_ = old.step(action)
         assert reward == rewards[0] == rewards[1] == old_reward
         if t == instance.num_windows - 2:
             break
-    assert told > 0
+    assert told == {-1, 0, 1}
     envs.close()
 
 
@@ -354,7 +374,7 @@ def test_the_same_seed_gives_the_same_instance(family: str, made: dict[str, Inst
     """Everything derives from family, size and seed; instances survive their file form."""
     assert generate(family, "S", 1001).content_hash == made[family].content_hash
     assert Instance.from_dict(made[family].to_dict()) == made[family]
-    assert families()[family].sizes == ("s", "m")
+    assert families()[family].sizes[:2] == ("s", "m")
     scenario = stored_scenarios(made[family], 1001, 1)[0]
     again = stored_scenarios(made[family], 1001, 1)[0]
     np.testing.assert_array_equal(scenario.rate_rps, again.rate_rps)

@@ -1,10 +1,13 @@
-"""The preview fleet-v2 is complete, small, and what its tool makes; its card lists every file."""
+"""The preview fleet-v2 is as planned, small, and drawn from a secret; its card lists every file."""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import importlib.util
 import json
+from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,26 +15,25 @@ from episodes_twin import compare_episode
 from places import ROOT
 
 import fleetgym
-from fleetgym.families.generate import generate, stored_scenarios
-from fleetgym.files.documents import canonical_hash, read_json
-from fleetgym.model.library import counts_as, entries, list_instances, list_tasks
-from fleetgym.model.scenario import scenario_file_data
+from fleetgym.families.generate import generate
+from fleetgym.files.documents import read_json
+from fleetgym.model.library import counts_as, entries, list_instances, list_tasks, with_law
 from tools import croissant
-from tools.make_instances import HEADLINE, SCALE_DIGITS, manifest, pretty, tasks
+from tools.make_instances import HEADLINE, Task, entry, main, manifest, pretty, tasks, write
 
 FOLDER = ROOT / "instances" / "fleet-v2"
-FIRST = [f"fleet-v2/dev/{family}-s-101" for family in HEADLINE]
+FIRST = [f"fleet-v2/dev/{family}-s-01" for family in HEADLINE]
 
 
-def test_it_is_complete() -> None:
-    """Every planned instance is there, with one scenario each; no family has more than 20 test and 8 dev instances."""
+def test_it_is_planned() -> None:
+    """20 test and 8 dev instances a family are planned, with two scenarios each; the preview has the first of them."""
     for split, most in (("dev", 8), ("test", 20)):
+        planned = [task.stem for task in tasks(split)]
+        assert Counter(task.family for task in tasks(split)) == dict.fromkeys(HEADLINE, most)
         names = list_instances(f"fleet-v2/{split}")
-        assert names == [f"fleet-v2/{split}/{task.id}" for task in tasks(split)]
-        assert len(list_tasks(f"fleet-v2/{split}")) == len(names)
-        families = [entries()[name].family for name in names]
-        assert set(families) == set(HEADLINE)
-        assert max(families.count(family) for family in HEADLINE) <= most
+        assert names == [name for name in planned if name in set(names)]
+        assert len(list_tasks(f"fleet-v2/{split}")) == 2 * len(names)
+        assert {entries()[name].family for name in names} == set(HEADLINE)
     assert tuple(counts_as(FIRST[0])) == HEADLINE
     assert len(list_tasks("fleet-v2/sample")) <= 60
 
@@ -47,14 +49,30 @@ def test_it_is_small() -> None:
     assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < 10_000_000
 
 
-@pytest.mark.parametrize("name", FIRST)
-def test_it_is_what_the_tool_makes(name: str) -> None:
-    """Instance and scenario come out the same, by their canonical content."""
-    entry = entries()[name]
-    instance = generate(entry.family, entry.size, int(name[-3:]))
-    scenarios = stored_scenarios(instance, int(name[-3:]), 1, SCALE_DIGITS["fleet-v2"])
-    assert instance.content_hash == entry.content_hash
-    assert canonical_hash(scenario_file_data(instance, scenarios)) == entry.scenario_hash
+def test_the_tool_makes_it_from_a_secret(tmp_path: Path) -> None:
+    """The same secret and id give the same files, in which neither the secret nor the number it gives is found."""
+    task = Task("test", "ou-v2", "s", 1)
+    for folder, secret in (("a", "5" * 64), ("b", "5" * 64), ("c", "6" * 64)):
+        write(tmp_path / folder, task, secret)
+    files = {folder: sorted((tmp_path / folder).rglob("*.json.gz")) for folder in "abc"}
+    same = [[path.read_bytes() for path in files[folder]] for folder in "ab"]
+    assert same[0] == same[1]
+    assert files["c"][0].read_bytes() != same[0][0]
+    assert entry(tmp_path / "a", task)["id"] == "fleet-v2/test/ou-v2-s-01"
+    seed = int.from_bytes(hashlib.sha256(f"{'5' * 64}/{task.stem}".encode()).digest()[:16], "big")
+    for path in files["a"]:
+        assert str(seed) not in gzip.decompress(path.read_bytes()).decode()
+    instance = fleetgym.load_instance(files["a"][0])
+    assert (instance.id, instance.law) == ("ou-v2-s-01", "fitted")
+    assert with_law(files["a"][0]).dynamics == generate("ou-v2", "s", seed).dynamics
+
+
+def test_the_set_is_not_made_or_compared_without_its_secret(capsys: pytest.CaptureFixture[str]) -> None:
+    """The message says how to name it."""
+    for command in (["--write"], ["--suite", "fleet-v2"]):
+        with pytest.raises(SystemExit):
+            main(command)
+        assert "--seed-file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", FIRST)

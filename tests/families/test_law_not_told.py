@@ -73,9 +73,9 @@ def test_the_public_part_depends_on_no_number_of_the_law(told: Instance, public:
 
 
 def test_the_fit_is_near_the_law() -> None:
-    """Over eight workloads errors are well below how much the numbers differ between workloads."""
+    """Over sixteen workloads errors are below how much the numbers differ between workloads."""
     pairs = []
-    for seed in (1002, 1003):
+    for seed in (1002, 1003, 1004, 1005):
         instance = generate("ou-v2", "s", seed)
         public, law = public_part(instance)
         assert law == instance.dynamics
@@ -89,7 +89,8 @@ def test_the_fit_is_near_the_law() -> None:
     error = np.sqrt(np.mean((true - fitted) ** 2, axis=1)) / true.std(axis=1)
     known = dict(zip(_FITTED, error, strict=True))
     assert max(known[name] for name in ("workday_level", "weekend_level", "workday_cos_1")) < 0.35
-    assert max(known[name] for name in ("ou_sd", "noise_sd", "dispersion")) < 0.6
+    assert known["ou_sd"] < 0.75
+    assert max(known[name] for name in ("noise_sd", "dispersion")) < 0.3
 
 
 def test_nothing_that_an_agent_is_shown_holds_the_law(told: Instance, public: Instance) -> None:

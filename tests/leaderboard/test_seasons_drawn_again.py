@@ -95,7 +95,7 @@ def test_an_older_season_keeps_the_old_generators(monkeypatch: pytest.MonkeyPatc
         return versions.VERSIONS[1].draw_scenario(instance, rng, scenario_id)
 
     def build(size: str, seed: int, rng: np.random.Generator) -> Instance:
-        return drop.build(size, seed, rng).replace(family="ou")
+        return drop.build(size, seed, rng).replace(family="ou", id=f"ou-{size}-{seed:03d}")
 
     changed = versions.Generators(other_days, {"ou": dataclasses.replace(ou, build=build)})
     monkeypatch.setitem(versions.VERSIONS, 9, changed)

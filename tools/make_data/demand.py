@@ -18,6 +18,8 @@ TENANTS = {"m-large": (61, 143, 104, 34, 78, 20), "m-mid": (60, 101, 66, 30, 14)
 WINDOWS_10MIN = 144
 #: A half window is never less dispersed than pooled chat traffic at the window scale.
 MIN_DISPERSION = 1.5
+#: Tenants of whose log demand the time of the day tells 97, 98 and 63 %.
+REGULAR = (("m-mid", 66), ("m-mid", 30), ("m-mid", 101))
 REASONING = ("deepseek-r1", 35)  # the client whose token lengths stand for a reasoning model's
 #: What is read of the fits: of demand, and of drops of availability.
 DEMAND_FITS = (
@@ -264,8 +266,24 @@ def demand_fits(shared: Path) -> dict:
             "first_window_share": first_share,
         },
         "zone_correlation": {"same_region": TARGET_CORRELATION[0], "other_region": TARGET_CORRELATION[1]},
+        "profiles": tenant_profiles(shared),
         "tokens": token_classes(shared),
     }
+
+
+def tenant_profiles(shared: Path) -> dict[str, list[float]]:
+    """Return level and harmonics of the day of the tenants whose days are alike, fitted as `azure_week` is.
+
+    Their trace has no date, so all days have one profile.
+    """
+    terms, found = len(PROFILE) // 2, {}
+    for record in tenants(shared)["tenants"]:
+        if (record["model"], record["client"]) in REGULAR:
+            log = np.log1p(np.array(record["requests"], dtype=float))
+            on_wednesday = 48.0 + np.arange(len(log)) / 6.0 % 24.0
+            profile = np.linalg.lstsq(basis(on_wednesday)[:terms].T, log, rcond=None)[0]
+            found[f"{record['model']}/{record['client']}"] = [round(float(value), 3) for value in profile]
+    return found
 
 
 def token_classes(shared: Path) -> dict:
