@@ -20,7 +20,7 @@ from fleetgym.cli import (
     submissions,
     trace_options,
 )
-from fleetgym.cli.words import growth, names, margin, of, prices, share, shares
+from fleetgym.cli.words import growth, margin, names, of, prices, share, shares
 from fleetgym.files import quantities as q
 from fleetgym.runtime.programs import Parser, nearest
 from fleetgym.runtime.version import __version__

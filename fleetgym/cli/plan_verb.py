@@ -204,7 +204,7 @@ def _sweep(
         kept.append(instance)
     if not rows:
         raise FleetgymError(notes[-1])
-    facts = {"instance": cases[0][1].id, over: rows}
+    facts: dict[str, Any] = {"instance": cases[0][1].id, over: rows}
     if over == "without":
         fleet = surviving_fleet(kept[0], rows)
         facts["surviving_fleet"] = {
