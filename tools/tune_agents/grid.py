@@ -80,6 +80,18 @@ OWN: Mapping[str, Grid] = {
         "gap": (1.25, 1.5, 2.0, 5.0),
         "forecaster": ("last", "ewma", "kalman", "seasonal", "belief"),
     },
+    "right-sizing": {
+        "lower": (0.9, 1.0, 1.05, 1.1, 1.15, 1.2, 1.3),
+        "share": (0.0, 0.1, 0.25, 0.5, 0.75, 1.0),
+        "patience": (0.5, 1.0, 2.0, 4.0),
+    },
+    "chc": {"windows": (3, 5, 8), "commitment": (1, 2, 3, 5), "paths": (1, 2, 4)},
+    "hindsight": {
+        "holding": (0.0, 0.25, 0.5, 0.75, 1.0),
+        "windows": (3, 5, 8),
+        "paths": (2, 4, 8),
+        "every": (1, 2),
+    },
     "lcp": {"margin": WRAPPER["margin"], "forecaster": ("last", "ewma", "kalman", "auto")},
 }
 
