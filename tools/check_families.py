@@ -40,7 +40,8 @@ from fleetgym.files.quantities import COUNT, NUMBER, SEED, WORKERS
 from fleetgym.model.dynamics import draw_scenario
 from fleetgym.model.instance import Instance
 from fleetgym.model.instance_files import write_instance
-from fleetgym.model.library import entries, load_instance
+from fleetgym.model.library import entries, load_instance, with_law
+from fleetgym.model.scenario import Scenario
 from fleetgym.runtime.programs import program
 from fleetgym.search.hindsight import plan_in_hindsight
 from tools.family_statistics import HEADLINE
@@ -279,10 +280,14 @@ def instance_costs(
 
 def fresh(instance: Instance, scenarios: int, seed: int, folder: Path) -> Path:
     """Write the instance and newly drawn scenarios into a folder; return the instance's path."""
-    drawn = [
-        draw_scenario(instance, np.random.default_rng([seed, k]), f"fresh-{k}") for k in range(scenarios)
-    ]
-    return write_instance(folder / f"{instance.id}.json", instance, drawn)[0]
+    days = [drawn(instance, seed, k) for k in range(scenarios)]
+    law = None if instance.law == "told" else with_law(instance).dynamics
+    return write_instance(folder / f"{instance.id}.json", instance, days, law=law)[0]
+
+
+def drawn(instance: Instance, seed: int, k: int) -> Scenario:
+    """Return the k-th scenario, drawn from the law of the instance's stored ones."""
+    return draw_scenario(with_law(instance), np.random.default_rng([seed, k]), f"fresh-{k}")
 
 
 def empty(path: str, scenario: int) -> float:
@@ -296,8 +301,7 @@ def bounds(name: str, scenarios: int, seed: int, most: int) -> np.ndarray:
     """Return what nobody undercuts, late penalties left out, (scenarios,) USD; NaN from scenario `most` on."""
     instance, found = instance_of(name), np.full(scenarios, math.nan)
     for k in range(min(most, scenarios)):
-        drawn = draw_scenario(instance, np.random.default_rng([seed, k]))
-        found[k] = hindsight_bound(instance, drawn).bound_usd
+        found[k] = hindsight_bound(instance, drawn(instance, seed, k)).bound_usd
         print(f"{name}: scenario {k} costs at least {found[k]:.2f} USD", file=sys.stderr, flush=True)
     return found
 
@@ -320,7 +324,7 @@ def best_known(name: str, table: dict[str, Any], seed: int, steps: int | None = 
         path = fresh(instance, count, seed, Path(folder))
         results = evaluate([best], str(path))
         for k, episode in enumerate(results.episodes):
-            scenario = draw_scenario(instance, np.random.default_rng([seed, k]))
+            scenario = drawn(instance, seed, k)
             serving = hindsight_bound(instance, scenario).serving
             starts = [results.actions(episode)]
             plan = plan_in_hindsight(
