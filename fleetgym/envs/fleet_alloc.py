@@ -43,23 +43,25 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
     array per slot, as ``action_space.sample(mask=...)`` wants it.
 
     ## Observation space
-    A flat `Dict` of float32 boxes (I workloads, C configurations, G pools). The last three are of the coming window,
-    the others of the last one:
+    A flat `Dict` of float32 boxes. I, C and G count workloads, configurations and pools, in the instance's order. t is
+    the coming window: 0 after `reset`, n after n steps, ``num_windows`` at the end.
 
-    | key | shape | meaning |
+    | key | shape | value |
     |---|---|---|
-    | `demand` | (I,) | log(rate / nominal rate), clipped to ±5 |
-    | `input_scale`, `output_scale` | (I,) | log(mean length / nominal), clipped to ±5 |
-    | `delay_factor`, `error_factor` | (I,) | log of the factors, clipped to ±5 |
-    | `availability` | (G,) | available GPUs / cap |
-    | `price` | (G,) | price / list price, at most 100 |
-    | `running`, `starting`, `draining` | (C,) | replicas |
-    | `denied`, `lost` | (C,) | replicas that were not granted, and that were taken away |
-    | `clock` | (2,) | sine and cosine of the time of day at which it begins; an episode begins at 0:00 |
-    | `progress` | (1,) | share of the episode's windows that are over when it begins |
-    | `budget_left` | (1,) | share of a `pool` budget that is left for it and later ones; 1 without one |
+    | `demand` | (I,) | log(rate / nominal rate) of the last window, clipped to ±5; -5 where the rate is 0 |
+    | `input_scale`, `output_scale` | (I,) | log(mean length / nominal) of the last window, clipped to ±5 |
+    | `delay_factor`, `error_factor` | (I,) | log of the factors of the last window, clipped to ±5 |
+    | `availability` | (G,) | GPUs available in the last window / cap; 0 where the cap is 0 |
+    | `price` | (G,) | price / list price in the last window, at most 100 |
+    | `running` | (C,) | replicas that run after the last window |
+    | `starting`, `draining` | (C,) | replicas after the last window, all windows left added up |
+    | `denied`, `lost` | (C,) | replicas not granted, and taken away, in the last window; 0 at reset |
+    | `clock` | (2,) | sine and cosine of 2π t window_s / 86400: day 0 begins at midnight |
+    | `progress` | (1,) | t / num_windows |
+    | `budget_left` | (1,) | 1 - spent / budget for a `pool` budget, clipped to 0..1; 1 otherwise |
 
-    An instance with ``lead = 0`` shows the demand, availability and prices of the coming window instead.
+    The last window is t - 1. At reset there is none: rates, lengths, GPUs and prices are nominal, all factors 1.
+    With ``lead = 0`` the first seven keys show the coming window t instead, and the last one again at the end.
 
     ## Rewards
     Minus the window's cost in USD: rental, model storage, data storage, delay, elastic SLO excess, unserved, late

@@ -42,17 +42,22 @@ class FleetAllocV1Env(FleetAllocEnv):
     ## Observation space
     {v0}
 
-    And these, of the coming window:
+    And these, of the coming window t:
 
-    | key | shape | meaning |
+    | key | shape | value |
     |---|---|---|
-    | `week` | (2,) | sine and cosine of the time since Monday, 0:00, at which it begins, over a week |
-    | `forecast` | (3, I) | log(rate / nominal rate) for the coming window, one and six hours later, clipped to ±5 |
-    | `announced` | (G,) | GPUs of pools that announce them, else those of the last window / cap |
+    | `week` | (2,) | sine and cosine of 2π (86400 day + t window_s) / 604800: the week begins on Monday at midnight |
+    | `forecast` | (3, I) | log(mean rate / nominal rate) of windows t, t + 12 and t + 72, clipped to ±5 |
+    | `announced` | (G,) | GPUs of window t where the pool warns, else of window t - 1, / cap; 1 where the cap is 0 |
 
-    The forecast is the mean of the history at the same time of the week. Where the history is shorter than a week it
-    is the same time of the day, and 0 where it is shorter than a day. A pool announces all changes of the coming
-    window, drops and their ends, or none. Before the first window, a pool that announces nothing shows 1.
+    The day is ``first_day`` of the process of demand: 0 on Monday, and where it has none.
+
+    The mean rate of a window is over the history's windows that lie whole weeks before it. The history ends where the
+    episode begins, and only its last whole weeks count. If it is shorter than a week, whole days take their place. If
+    it is shorter than a day, the forecast is 0. Windows must fill the week, or the day, exactly.
+
+    A pool warns if ``warning_windows`` is 1 in the process ``warned-drops``. It announces drops, drops that deepen, and
+    recoveries. At reset, a pool that does not warn shows 1. At the end all show the last window.
 
     ## Rewards
     {v0}
