@@ -436,12 +436,15 @@ def tell_apart(targets, masks):
                     break
 
 
-_WORDS, _WHOLES = np.zeros(1, dtype=np.int64), np.zeros((1, 1), dtype=np.int64)
-entry(study, _WORDS)
-entry(
-    choose,
-    _WORDS,
-    np.zeros((1, 1, 2, 1)),
-    np.zeros((1, 1, 1), dtype=np.int64),
-    np.zeros((1, 1, 1), dtype=np.int64),
+_WORDS, _WHOLES, _FLAGS = (
+    np.zeros(1, dtype=np.int64),
+    np.zeros((1, 1), dtype=np.int64),
+    np.zeros(1, dtype=np.bool_),
 )
+_FLEETS = np.zeros((1, 1, 1), dtype=np.int64)
+entry(look, _WORDS, np.zeros((1, 1)), _WHOLES, _FLAGS)
+entry(follow, _WORDS, _FLAGS)
+entry(study, _WORDS)
+entry(tell, _WORDS, np.zeros((1, 1, 1), dtype=np.float32))
+entry(choose, _WORDS, np.zeros((1, 1, 2, 1)), _FLEETS, _FLEETS)
+entry(tell_apart, _FLEETS, np.zeros((1, 1), dtype=np.bool_))

@@ -134,7 +134,7 @@ def warmup() -> str:
     from fleetgym.kernels.compile import cache_folder
     from fleetgym.model.library import load_instance
 
-    agents = ("hold", "gh", "agh", "margin", "lookahead")
+    agents = ("hold", "gh", "agh", "margin", "lookahead", "ppo")
     load_kernels(load_instance(_toy()), agents)
     for name in agents:
         run_job(Job(name, _toy(), 0), isolate="never")

@@ -365,7 +365,7 @@ class LearningVectorEnv(VectorWrapper, RecordConstructorArgs):
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start episodes; see the batch."""
         _, infos = self.env.reset(seed=seed, options=options)
-        rows = infos["_window"]
+        rows = infos["_window"].copy()  # it may be read-only, which kernels take for another type
         self._over = self._over & ~rows
         if self._rule is not None:
             self._rule.begin(rows)
