@@ -156,7 +156,11 @@ def _add_planning(verb: options.AddVerb) -> None:
     p.add_argument(
         "--running", metavar="FILE", help="JSON of what runs now, as of plan --json: what to add and release"
     )
-    p.add_argument("--out", metavar="FILE", help="also write the plan as JSON, for simulate --plan")
+    p.add_argument(
+        "--out",
+        metavar="FILE",
+        help="also write the plan: as JSON, for simulate --plan, or as CSV where the name ends in .csv",
+    )
     p.add_argument(
         "--growth", type=growth, metavar="3x", help="multiply demand by this factor; 1x,2x,4x: a table"
     )

@@ -10,6 +10,7 @@ import numpy as np
 from fleetgym.cli.named import instance_name
 from fleetgym.cli.output import tell
 from fleetgym.cli.pictures import check_picture
+from fleetgym.cli.plan_table import is_table, write_plan_table
 from fleetgym.cli.progress import ProgressBar
 from fleetgym.cli.trace_options import target
 from fleetgym.files.documents import write_json
@@ -65,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         told = ", ".join(f"{name} {usd:g}" for name, usd in arguments.price.items())
         text = f"with other prices than the instance's, in USD per GPU and hour: {told}\n\n{text}"
     if arguments.out is not None:
-        write_json(arguments.out, facts)
+        (write_plan_table if is_table(arguments.out) else write_json)(arguments.out, facts)
     tell(arguments, facts, text)
     return 0
 

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from sample_traces import write_generic
 
@@ -273,3 +274,25 @@ def test_losses_that_cannot_be_planned(
     """They are refused by name."""
     assert main(["plan", *words]) == 2
     assert expected in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "columns", "rows"),
+    [
+        ([], ["pool", "gpu_type", "market", "gpus", "usd_per_h"], 3),
+        (["--schedule"], ["hour", "rate_rps", "a100-80gb-spot-region-1"], 24),
+        (["--growth", "1x,2x"], ["growth", "a100-80gb-spot-region-1"], 2),
+    ],
+)
+def test_a_plan_for_a_spreadsheet(tmp_path: Path, words: list[str], columns: list[str], rows: int) -> None:
+    """Names that end in .csv get a table with the numbers of the JSON."""
+    path, same = tmp_path / "plan.csv", tmp_path / "plan.json"
+    for out in (path, same):
+        assert main(["plan", "fleet-v1/dev/drop-s-101", "--days", "2", *words, "--out", str(out)]) == 0
+    table = pd.read_csv(path)
+    assert list(table.columns[: len(columns)]) == columns
+    assert len(table) == rows
+    facts = json.loads(same.read_text())
+    if not words:
+        assert table["gpus"].tolist() == [pool["held"] for pool in facts["gpus"].values()]
+        assert table["usd_per_h"].tolist() == [pool["usd_per_h"] for pool in facts["gpus"].values()]
