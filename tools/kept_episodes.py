@@ -167,11 +167,13 @@ def read_kept(path: Path) -> tuple[Header, list[Episode]]:
 
 @contextlib.contextmanager
 def located(number: int, path: Path) -> Iterator[None]:
-    """Say of which line a `DataError` speaks."""
+    """Say of which line and file an error speaks."""
     try:
         yield
     except DataError as error:
         raise DataError(error.message, f"$[{number}]{error.path.removeprefix('$')}", str(path)) from None
+    except FleetgymError as error:
+        raise DataError(str(error), f"$[{number}]", str(path)) from None
 
 
 def replayed(known: Episode, header: Header) -> EpisodeResult:

@@ -95,7 +95,7 @@ def test_an_unfinished_run_goes_on(played: Path, results: Path, tmp_path: Path) 
 def test_what_is_not_as_it_was_is_told(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Another cost, another instance, or a line that is none: no results file is written."""
+    """Another cost, instance or scenario, or a line that is none: file and line are named, nothing is written."""
     file = episodes.keep(results, tmp_path / "kept")
     text = gzip.decompress(file.read_bytes()).decode()
     first = text.splitlines()[1]
@@ -104,10 +104,16 @@ def test_what_is_not_as_it_was_is_told(
         (text.replace('"content_hash":"', '"content_hash":"' + "0" * 8, 1)[:-1], "$[0].instances"),
         (text.replace(first, first[:-9]), "$[1]"),
         (text.replace(first, first.replace("two-pools", "no-pools")), "$[1].instance"),
+        (
+            text.replace(first, first.replace('"scenario":0', '"scenario":99')),
+            "$[1]: fleet-v0/toy/two-pools has",
+        ),
     ):
         file.write_bytes(gzip.compress(changed.encode()))
         assert episodes.main(["restore", str(tmp_path / "kept"), str(tmp_path / "back")]) == 1
-        assert message in capsys.readouterr().err
+        told = capsys.readouterr().err
+        assert message in told
+        assert str(file) in told
         assert not (tmp_path / "back").exists()
 
 
