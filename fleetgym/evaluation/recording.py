@@ -110,10 +110,9 @@ class Recording:
         self.jobs, self.player = list(jobs), player
         _check_names(jobs)
         beside = () if path is None else (path,)
-        self.header = make_header(
-            jobs, suite, player.official, in_process=player.plays_in_process, beside=beside
-        )
-        self._writer = None if path is None else ResultsWriter(path, self.header, resume=resume)
+        header = make_header(jobs, suite, player.official, in_process=player.plays_in_process, beside=beside)
+        self._writer = None if path is None else ResultsWriter(path, header, resume=resume)
+        self.header = header if self._writer is None else self._writer.header
         #: Episodes by job, in the order in which they came.
         self.done: dict[Key, EpisodeResult] = {} if self._writer is None else self._writer.done
         keys = {job.key for job in jobs}

@@ -438,7 +438,7 @@ class ResultsWriter:
     """
 
     def __init__(self, path: str | os.PathLike[str], header: Header, *, resume: bool = False):
-        self.path = Path(path)
+        self.path, self.header = Path(path), header
         self.done: dict[tuple[str, str, int, int], EpisodeResult] = {}
         self.repeat_checks: tuple[RepeatCheck, ...] = ()  # that the file holds already
         if self.path.suffix == ".gz":
@@ -483,6 +483,7 @@ class ResultsWriter:
             return
         results, length = parse_results(text, str(self.path), allow_incomplete=True)
         _check_same(results.header, header, str(self.path))
+        self.header = results.header  # what it does not say of its episodes, this run does not know
         os.truncate(self.path, len(text[:length].encode()))
         timings, _, self.repeat_checks = read_timings(timings_path(self.path))
         for episode in results.episodes:

@@ -92,8 +92,8 @@ def test_code_must_be_what_was_declared(private: Path, tmp_path: Path) -> None:
         with pytest.raises(FleetgymError, match="is not what it was in this run"):
             submit(results, folder, date="2026-11-21", division="open", code=code)
         (code / name).write_text(text)
-    with pytest.raises(FleetgymError, match=r"mine\.py is no folder; name the one that holds"):
-        submit(results, folder, date="2026-11-21", division="open", code=code / "mine.py")
+    with pytest.raises(FleetgymError, match=r"weights\.txt is no folder; name the one that holds"):
+        submit(results, folder, date="2026-11-21", division="open", code=code / "weights.txt")
     submit(results, folder, date="2026-11-21", division="open", time_class="online", code=code)
     text = (folder / "submission.toml").read_text()
     assert folder_sha256(code) in text
@@ -121,6 +121,12 @@ def test_weights_of_a_computed_name_are_what_played(private: Path, tmp_path: Pat
     unknown = read_results(tmp_path / "r.jsonl")
     with pytest.raises(FleetgymError, match=r"says nothing of .*w1\.txt"):
         submit(unknown, tmp_path / "a", date="2026-11-21", division="open", code=code)
+    header, *lines = (tmp_path / "r.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "part.jsonl").write_text(header + lines[-1])  # what goes on is put in order at the end
+    gone_on = evaluate([f"{code}/mine.py:Mine"], SUITE, resume=tmp_path / "part.jsonl")
+    for still_unknown in (gone_on, read_results(tmp_path / "part.jsonl")):
+        with pytest.raises(FleetgymError, match=r"says nothing of .*w1\.txt"):
+            submit(still_unknown, tmp_path / "d", date="2026-11-21", division="open", code=code)
     (code / "w1.txt").write_text("0.6")
     with pytest.raises(FleetgymError, match="a file in .* is not what it was in this run"):
         submit(results, tmp_path / "b", date="2026-11-21", division="open", code=code)
