@@ -118,9 +118,27 @@ def submit(
     return _submit(run, target, date, division, time_class, agent, suite, folder, folder, card)
 
 
+#: Files beside an agent's that are no data of it: code, results and their times, and what describes them.
+_NO_DATA = (".py", ".pyc", ".jsonl", ".md", ".toml", ".html")
+
+
 def _copy_alone(file: Path, folder: Path) -> None:
-    """Copy an agent's file, the modules beside it that it imports, and the data that these name, to a new folder."""
-    for path in own_files(file):
+    """Copy an agent's file, the modules beside it that it imports, and the data that these name, to a new folder.
+
+    Other data beside it might be loaded by a name that is computed, so it is refused.
+    """
+    own = own_files(file)
+    kept = {Path(os.path.realpath(path)) for path in own}
+    beside = [
+        path for path in sorted(file.parent.iterdir()) if path.is_file() and not path.name.startswith(".")
+    ]
+    left = [p.name for p in beside if p.suffix not in _NO_DATA and Path(os.path.realpath(p)) not in kept]
+    if left:
+        raise FleetgymError(
+            f"{', '.join(left[:5])} beside {file.name} would be left out, and the agent may load it by a computed name: "
+            "name a folder that holds the agent's code and data, or move other files away"
+        )
+    for path in own:
         copy = folder / path.relative_to(file.parent)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
