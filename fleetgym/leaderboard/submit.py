@@ -135,8 +135,8 @@ def _copy_alone(file: Path, folder: Path) -> None:
     left = [p.name for p in beside if p.suffix not in _NO_DATA and Path(os.path.realpath(p)) not in kept]
     if left:
         raise FleetgymError(
-            f"{', '.join(left[:5])} beside {file.name} would be left out, and the agent may load it by a computed name: "
-            "name a folder that holds the agent's code and data, or move other files away"
+            f"{', '.join(left[:5])} beside {file.name} would be left out, and the agent may load it by a computed "
+            "name: name a folder that holds the agent's code and data, or move other files away"
         )
     for path in own:
         copy = folder / path.relative_to(file.parent)
