@@ -216,7 +216,7 @@ def simulate(arguments: argparse.Namespace) -> int:
     elif arguments.agent is not None:
         raise FleetgymError("--plan holds the fleet of a plan, and --agent plays: give one of them")
     else:
-        player = f"the fleet of {arguments.plan}"
+        player = str(arguments.plan)
         fleet = read_running(arguments.plan, load_instance(instance))
         played = held_windows(instance, fleet, arguments.scenario, windows)
     if by_token:
