@@ -184,18 +184,14 @@ class ActionSpace:
         return np.array([c.max_replicas + 1 for c in self.instance.configurations], dtype=np.uint64)
 
     @functools.cached_property
-    def _places(self) -> tuple[np.ndarray, np.ndarray]:
-        """Slot of each configuration, and the option that stands for one replica of it: int64 (C,) each."""
-        slot, option = np.zeros((2, self.instance.num_configurations), dtype=np.int64)
-        for s, members in enumerate(self.instance.slot_members):
-            slot[list(members)] = s
-            option[list(members)] = np.arange(1, len(members) + 1)
-        return slot, option
-
-    @property
     def places(self) -> np.ndarray:
         """Slot of each configuration, and the option that stands for one replica of it: int64 (2, C)."""
-        return np.stack(self._places)
+        found = np.zeros((2, self.instance.num_configurations), dtype=np.int64)
+        for s, members in enumerate(self.instance.slot_members):
+            found[0, list(members)] = s
+            found[1, list(members)] = np.arange(1, len(members) + 1)
+        found.setflags(write=False)
+        return found
 
     def check(self, action: object) -> np.ndarray:
         """Return `action` as int64 (slots,), one option per slot, or raise `DataError` (see `check_options`)."""
@@ -230,7 +226,7 @@ class ActionSpace:
         """
         counts = fleet if _is_plainly_valid(fleet, self._counts) else self._checked_counts(fleet)
         if self._counts.size > self.nvec.size:  # there are slots of several configurations
-            chosen = np.bincount(self._places[0][counts > 0])
+            chosen = np.bincount(self.places[0][counts > 0])
             if chosen.max(initial=0) > 1:
                 s = int(chosen.argmax())
                 raise DataError(f"more than one configuration of exclusive slot {s} is wanted", "$.fleet")
@@ -272,14 +268,14 @@ class ActionSpace:
         counts = self.check_fleet(fleet)
         action = np.zeros(self.nvec.size, dtype=np.int64)
         wanted = np.flatnonzero(counts)
-        slot, option = self._places
+        slot, option = self.places
         action[slot[wanted]] = np.maximum(option[wanted], counts[wanted])  # one of the two is 1
         return action
 
     @functools.cached_property
     def _members(self) -> tuple[np.ndarray, np.ndarray]:
         """Configurations slot by slot, and where each slot begins among them: int64 (C,), (slots,)."""
-        slot = self._places[0]
+        slot = self.places[0]
         order = np.argsort(slot, kind="stable")
         return order, np.searchsorted(slot[order], np.arange(self.nvec.size))
 
@@ -292,7 +288,7 @@ class ActionSpace:
             If no action wants one of them (see `check_fleet`).
         """
         order, starts = self._members
-        wanted = np.where(fleets > 0, np.maximum(fleets, self._places[1]), 0)[:, order]
+        wanted = np.where(fleets > 0, np.maximum(fleets, self.places[1]), 0)[:, order]
         if self._counts.size == self.nvec.size:
             actions = wanted
             valid = bool((fleets.view(np.uint64) < self._counts).all())

@@ -148,8 +148,8 @@ def explain(runs: Sequence[Results], agent: str, against: str) -> Explanation:
     --------
     >>> import fleetgym
     >>> found = explain([fleetgym.evaluate(["hold", "gh"], "fleet-v0/toy/two-pools")], "hold", "gh")
-    >>> [(part.name, round(part.points, 1)) for part in found.terms if part.points > 1.0]
-    [('rental', 30.8)]
+    >>> [(part.name, round(float(part.points), 1)) for part in found.terms]
+    [('unserved', 97.5), ('rental', -66.7)]
     """
     if agent == against:
         raise FleetgymError(f"{agent!r} would be compared with itself; name two agents")
@@ -268,7 +268,7 @@ def kinds_of_windows(name: str, scenario: int) -> Mapping[str, np.ndarray]:
     Examples
     --------
     >>> {kind: int(of.sum()) for kind, of in kinds_of_windows("fleet-v0/toy/drop", 0).items()}
-    {'busy': 0, 'ordinary': 12, 'quiet': 0, 'short': 4}
+    {'busy': 0, 'ordinary': 10, 'quiet': 0, 'short': 3}
     """
     level = demand_level(name, scenario)
     busy, quiet = np.asarray(level > BUSY), np.asarray(level < QUIET)

@@ -337,7 +337,7 @@ def test_what_a_submission_would_be_rejected_for_is_told_when_it_is_made(
 def test_code_is_copied_from_where_it_lies(tmp_path: Path) -> None:
     """An agent among other files, with the results beside it: only what it consists of is copied and declared."""
     (tmp_path / "helper.py").write_text("ONE = 1\n")
-    (tmp_path / "notes.txt").write_text("nothing of the agent's\n")
+    (tmp_path / "notes.md").write_text("nothing of the agent's\n")
     file = tmp_path / "mine.py"
     file.write_text(
         "from helper import ONE\n\nimport fleetgym\n\n\ndef agent():\n"
