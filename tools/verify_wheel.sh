@@ -35,7 +35,7 @@ echo "== doctor, an episode, the standard set"
 echo "== the preview"
 if "$bin/fleetgym" list fleet-v2/dev 2>missing.txt; then echo "fleet-v2 was not expected here" >&2; exit 1; fi
 "$bin/python" -m pip install --quiet --disable-pip-version-check "$here"/dist/fleetgym_fleet_v2-*.whl
-"$bin/fleetgym" compare hold margin --suite fleet-v2/test/ou-v2-s-201 --scenarios 0 --relative-to best-in-run
+"$bin/fleetgym" compare hold margin --suite fleet-v2/test/ou-v2-s-01 --scenarios 0 --relative-to best-in-run
 
 echo "== the README's agent"
 "$bin/python" - "$here/README.md" <<'PYTHON'
