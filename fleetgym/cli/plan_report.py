@@ -470,7 +470,7 @@ def describe_sweep(
     head = f"{instances[0].id}: plans of {rows[0]['agent']} {why}; {rows[0]['risk']['days']} generated days"
     told = [*(["WARNING", *full] if full else []), head, text, *map(_wrap, notes)]
     if over == "without":
-        told.append(_wrap(_surviving(instances, rows)))
+        told.append(_wrap("no fleet survives any one loss" if notes else _surviving(instances, rows)))
     return "\n\n".join(told)
 
 

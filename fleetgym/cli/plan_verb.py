@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         cases = [(most, instances[0], _limits(arguments, most)) for most in arguments.miss_at_most]
         facts, text = _sweep(arguments, "miss_at_most", cases, running)
     elif losses:
-        cases = [(lost, without(instance, [lost]), _limits(arguments)) for lost in losses]
+        cases = [(lost, without(instances[0], [lost]), _limits(arguments)) for lost in losses]
         facts, text = _sweep(arguments, "without", cases, running)
     else:
         facts, text = _plan(arguments, instances[0], running)
@@ -65,6 +65,9 @@ def run(arguments: argparse.Namespace) -> int:
         facts["prices"] = arguments.price
         told = ", ".join(f"{name} {usd:g}" for name, usd in arguments.price.items())
         text = f"with other prices than the instance's, in USD per GPU and hour: {told}\n\n{text}"
+    if arguments.without and not losses:
+        facts["lost"] = arguments.without
+        text = f"without {', '.join(arguments.without)}\n\n{text}"
     if arguments.out is not None:
         (write_plan_table if is_table(arguments.out) else write_json)(arguments.out, facts)
     tell(arguments, facts, text)
@@ -86,45 +89,35 @@ def _losses(arguments: argparse.Namespace, instance: Instance) -> list[str]:
 
 
 def _check(arguments: argparse.Namespace, growth: list[float]) -> None:
-    one = (
-        "--schedule"
-        if arguments.schedule
-        else "--growth with several factors"
-        if len(growth) > 1
-        else "--miss-at-most with several shares"
-        if len(arguments.miss_at_most or ()) > 1
-        else f"--without {arguments.without[0]}"
-        if arguments.without in ([EACH_REGION], [EACH_POOL])
-        else None
-    )
-    others = {
+    ways = {
+        "--schedule": arguments.schedule,
+        "--growth with several factors": len(growth) > 1,
+        "--miss-at-most with several shares": len(arguments.miss_at_most or ()) > 1,
+        f"--without {EACH_REGION}": arguments.without == [EACH_REGION],
+        f"--without {EACH_POOL}": arguments.without == [EACH_POOL],
+    }
+    if arguments.week and not arguments.schedule:
+        raise FleetgymError("--week is of --schedule; give both, or leave it out")
+    given = [name for name, is_given in ways.items() if is_given]
+    if not given:
+        return
+    without_effect = {
         "--schedule": {
             "--margin": arguments.margin is not None,
             "--running": arguments.running is not None,
-            "--miss-at-most with several shares": len(arguments.miss_at_most or ()) > 1,
             "--spot-share-at-most and --on-demand-base": bool(
                 arguments.spot_share_at_most is not None or arguments.on_demand_base
             ),
-            "--growth with several factors": len(growth) > 1,
             "--details": arguments.details,
-        },
+        }
     }
     table = {"--plot": arguments.plot is not None, "--days 0": not arguments.days}
-    others["--growth with several factors"] = {
-        **table,
-        "--miss-at-most with several shares": len(arguments.miss_at_most or ()) > 1,
-    }
-    others["--miss-at-most with several shares"] = table
-    for each in (EACH_REGION, EACH_POOL):
-        is_each = arguments.without == [each]
-        others[f"--without {each}"] = {**table, "--running": arguments.running is not None}
-        for of in ("--schedule", "--growth with several factors", "--miss-at-most with several shares"):
-            others[of] = {**others[of], f"--without {each}": is_each}
-    if arguments.week and not arguments.schedule:
-        raise FleetgymError("--week is of --schedule; give both, or leave it out")
-    for name, is_given in others.get(one or "", {}).items():
+    others = dict.fromkeys(given[1:], True) | without_effect.get(given[0], table)
+    if given[0].startswith("--without"):
+        others["--running"] = arguments.running is not None
+    for name, is_given in others.items():
         if is_given:
-            raise FleetgymError(f"{one} goes without {name}; leave one of them away")
+            raise FleetgymError(f"{given[0]} goes without {name}; leave one of them away")
 
 
 def _limits(arguments: argparse.Namespace, most: float | None = None) -> Any:
@@ -199,14 +192,14 @@ def _sweep(
         except FleetgymError as error:
             if over == "growth":
                 raise
-            notes.append(str(error))
+            notes.append(str(error) if over == "miss_at_most" else f"without {value}: {error}")
             continue
         rows.append({over: value, **risky_facts(instance, found, arguments.agent, running)})
         kept.append(instance)
     if not rows:
         raise FleetgymError(notes[-1])
     facts: dict[str, Any] = {"instance": cases[0][1].id, over: rows}
-    if over == "without":
+    if over == "without" and not notes:
         fleet = surviving_fleet(kept[0], rows)
         facts["surviving_fleet"] = {
             c.id: int(n) for c, n in zip(kept[0].configurations, fleet, strict=True) if n

@@ -77,9 +77,9 @@ class FleetAllocEnv(PortableEnv, gymnasium.Env):
 
     ## Info
     The same keys after every step and reset: the cost terms and ``cost`` (zero at reset), `unserved_share`,
-    `miss_share`, the conditions seen last (`rate_rps`, `input_scale`, `output_scale`, `delay_factor`,
-    `error_factor`, `available_gpus`, `price_factor`), `window` (the coming one), `spent_usd`, `scenario` and
-    `action_mask`. Replicas by configuration that tell of the last window: `held` (held and paid for: running,
+    `miss_share`, `window` (the coming one), `spent_usd`, `scenario` and `action_mask`. The conditions seen last:
+    `rate_rps`, `input_scale`, `output_scale`, `delay_factor`, `error_factor`, `available_gpus` and `price_factor`.
+    Replicas by configuration that tell of the last window: `held` (held and paid for: running,
     starting and draining ones), `granted`, `denied`, `lost`; and `forced_outage`. The fleet after that window:
     `running`, `starting` and `draining` by windows left. Instances with pools that announce what they will have add
     `announced_gpus`, see [`FleetAlloc-v1`](fleet-alloc-v1.md).

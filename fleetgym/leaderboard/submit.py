@@ -95,27 +95,26 @@ def submit(
     """
     target = Path(os.path.abspath(out))
     submission_id(target)
-    is_file = code is not None and os.fspath(code).endswith(".py") and os.path.isfile(code)
-    folder = Path(f"{target}-code") if is_file else None if code is None else Path(code)
-    for made in (target, *([folder] if is_file and folder else ())):
-        if made.exists():
-            raise FleetgymError(f"{made} exists; choose another folder")
-    if folder is not None and not is_file:
-        _check_folder_of_code(folder, target, None if isinstance(results, Results) else Path(results))
+    if target.exists():
+        raise FleetgymError(f"{target} exists; choose another folder")
     run = results if isinstance(results, Results) else read_results(results)
-    if folder is not None and is_file:
-        file = Path(os.path.realpath(str(code)))
-        try:
-            _copy_alone(file, folder)
-            header = dataclasses.replace(
-                run.header, folder_sha256=None
-            )  # the rest of the file's folder stays there
-            run = dataclasses.replace(run, header=header)
-            return _submit(run, target, date, division, time_class, agent, suite, folder, file.parent, card)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-    return _submit(run, target, date, division, time_class, agent, suite, folder, folder, card)
+    told = target, date, division, time_class, agent, suite
+    if code is None or not (os.fspath(code).endswith(".py") and os.path.isfile(code)):
+        folder = None if code is None else Path(code)
+        if folder is not None:
+            _check_folder_of_code(folder, target, None if isinstance(results, Results) else Path(results))
+        return _submit(run, *told, folder, folder, card)
+    file, folder = Path(os.path.realpath(code)), Path(f"{target}-code")
+    if folder.exists():
+        raise FleetgymError(f"{folder} exists; choose another folder")
+    try:
+        _copy_alone(file, folder)
+        # The checksum of the run is that of the file's folder, of which the rest stays there.
+        header = dataclasses.replace(run.header, folder_sha256=None)
+        return _submit(dataclasses.replace(run, header=header), *told, folder, file.parent, card)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 #: Files beside an agent's that are no data of it: code, results and their times, and what describes them.

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from sample_traces import write_generic
 
+import fleetgym
 from fleetgym.agents.registry import make_planner
 from fleetgym.capacity.choice import BASE, SPOT, choose, spot_pools
 from fleetgym.capacity.held import UNSERVED, HeldFleets
@@ -242,17 +243,39 @@ def test_a_week_with_reserved_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (made.gpus[:, 0] <= made.committed_gpus[0]).all()
 
 
-def test_one_region_lost(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_region_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each loss is planned for without its GPUs; the surviving fleet holds every row's plan."""
-    task = "fleet-v1/dev/multi-s-101"
-    assert main(["plan", task, "--without", "each-region", "--days", "2", "--json"]) == 0
-    facts = json.loads(capsys.readouterr().out)
-    assert [row["without"] for row in facts["without"]] == ["region-1", "region-2"]
+    task, out = "fleet-v0/toy/regions", tmp_path / "plans.json"
+    assert main(["plan", task, "--without", "each-region", "--days", "2", "--out", str(out)]) == 0
+    facts = json.loads(out.read_text())
+    assert [row["without"] for row in facts["without"]] == ["east", "west"]
     for row in facts["without"]:
         assert not any(pool["held"] for name, pool in row["gpus"].items() if name.endswith(row["without"]))
         assert all(facts["surviving_fleet"][c] >= n for c, n in row["fleet"].items())
-    assert main(["plan", task, "--without", "each-region", "--days", "2"]) == 0
     assert "to survive any one loss, hold" in " ".join(capsys.readouterr().out.split())
+
+
+def test_what_cannot_be_survived_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A loss that no plan covers within the limit is named, and no fleet is said to survive."""
+    day, out = tmp_path / "day.json", tmp_path / "plans.json"
+    data = fleetgym.load_instance("fleet-v0/toy/regions").to_dict()
+    west = next(k for k, pool in enumerate(data["pools"]) if pool["region"] == "west")
+    data["pools"][west]["cap_gpus"] = data["configurations"][west]["max_replicas"] = 8
+    day.write_text(json.dumps(data))
+    words = ["--without", "each-region", "--days", "2", "--growth", "5x", "--miss-at-most", "1%"]
+    assert main(["plan", str(day), *words, "--out", str(out)]) == 0
+    facts = json.loads(out.read_text())
+    assert len(facts["without"]) == 1
+    assert "surviving_fleet" not in facts
+    told = " ".join(capsys.readouterr().out.split())
+    assert "without west: " in told
+    assert told.endswith("no fleet survives any one loss")
+
+
+def test_what_is_left_out_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """The screen begins with what was lost."""
+    assert main(["plan", "fleet-v0/toy/regions", "--without", "east", "--days", "2"]) == 0
+    assert capsys.readouterr().out.startswith("without east\n")
 
 
 @pytest.mark.parametrize(
