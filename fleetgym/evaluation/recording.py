@@ -120,11 +120,10 @@ class Recording:
             if key not in keys:
                 self.close()
                 raise FleetgymError(f"{path}: line {number} is no episode of this run; choose another file")
-        first = {
-            job.agent: job for job in reversed(jobs)
-        }.values()  # then it is known how long each agent takes
-        order = [*reversed(first), *(job for job in jobs if job not in set(first))]
-        self.todo = [job for job in order if job.key not in self.done]
+        # Each agent's first job goes first: then it is known how long the others take.
+        first = {job.agent: job.key for job in reversed(jobs)}
+        todo = [job for job in jobs if job.key not in self.done]
+        self.todo = sorted(todo, key=lambda job: job.key != first[job.agent])
         self._all, self._past = _Work(), _Work()
         for job in self.jobs:
             self._all.add(job.agent, self.length(job))
