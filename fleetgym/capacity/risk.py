@@ -170,6 +170,12 @@ def fleet_risk(
     whole_at_least(1, days=days)
     whole_at_least(0, seed=seed)
     held = HeldFleets(instance, [RISK_STREAM, seed], running)
+    return _held_risk(held, fleet, days, seed, progress)
+
+
+def _held_risk(
+    held: HeldFleets, fleet: Sequence[int] | np.ndarray, days: int, seed: int, progress: Progress | None
+) -> Risk:
     for done in range(1, days + 1):
         held.days(fleet, done)
         if progress is not None:
@@ -262,6 +268,7 @@ class RiskyPlan:
     risk: Risk | None
     plays: bool  # whether the risk is that of an agent that plans again and again
     choice: Choice | None = None  # what the plan was chosen among
+    kinds_risk: tuple[Risk, ...] = ()  # of the best plan of each kind of the choice, on the days of `risk`
     committed_gpus: np.ndarray | None = None  # (G,) reserved GPUs that are paid all day
 
 
@@ -353,10 +360,10 @@ def plan_with_risk(
     )
     if not days:
         return found
-    risk = fleet_risk(
-        instance, found.plan.fleet, days=days, seed=seed, running=running, progress=bar("playing days")
-    )
-    return dataclasses.replace(found, risk=risk)
+    held = HeldFleets(instance, [RISK_STREAM, seed], running)
+    risk = _held_risk(held, found.plan.fleet, days, seed, bar("playing days"))
+    others = tuple(_held_risk(held, tried.fleet, days, seed, None) for tried in choice.kinds)
+    return dataclasses.replace(found, risk=risk, kinds_risk=others)
 
 
 def _plan_of(choice: Choice, instance: Instance, planner: Planner) -> Plan:

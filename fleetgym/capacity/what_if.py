@@ -7,10 +7,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fleetgym.capacity.traces.objectives import check_deferred
+from fleetgym.families.draft import LONGEST_PREFILL, at_lengths
 from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.files.quantities import USD_PER_GPU_H
 from fleetgym.hardware import catalog
-from fleetgym.model.instance import Budget, Instance
+from fleetgym.model.facts import Facts, Slo
+from fleetgym.model.instance import Budget, Instance, Workload
+
+_LATE_SHARE = 1.0 / 3.0  # of what an unserved request costs, where nothing else is stated
 
 
 def grown(instance: Instance, factor: float) -> Instance:
@@ -113,6 +118,150 @@ def without(instance: Instance, names: Sequence[str]) -> Instance:
     ]
     runs = ~(instance.gpu_use[lost] > 0).any(axis=0)
     return instance.replace(pools=pools, nominal_fleet=instance.nominal_fleet * runs)
+
+
+def only(instance: Instance, name: str) -> Instance:
+    """Return an instance that has the GPUs of one pool, region or GPU type alone.
+
+    Parameters
+    ----------
+    instance : Instance
+        The problem.
+    name : str
+        A pool, region or GPU type.
+
+    Returns
+    -------
+    Instance
+
+    Raises
+    ------
+    UnknownNameError
+        If the name means no pool.
+
+    Examples
+    --------
+    >>> import fleetgym
+    >>> instance = fleetgym.load_instance("fleet-v0/toy/two-pools")
+    >>> [pool.cap_gpus > 0 for pool in only(instance, instance.pools[0].id).pools]
+    [True, False]
+    """
+    known = {word for pool in instance.pools for word in (pool.id, pool.region, pool.gpu_type)}
+    if name not in known:
+        raise UnknownNameError("pool, region or GPU type", name, sorted(known))
+    others = [pool.id for pool in instance.pools if name not in (pool.id, pool.region, pool.gpu_type)]
+    return without(instance, others) if others else instance
+
+
+def stated_slos(instance: Instance) -> tuple[Slo, ...]:
+    """Return what an instance promises by workload: as its import was told, or as its numbers say.
+
+    Examples
+    --------
+    >>> import fleetgym
+    >>> stated_slos(fleetgym.load_instance("fleet-v0/toy/two-pools"))[0].words
+    'ttft=1s,delay=2s,error=0.05'
+    """
+    if instance.stated is not None:
+        return instance.stated.slos
+    return tuple(
+        Slo(
+            ttft=w.ttft_slo_s or Slo().ttft,
+            delay=w.delay_limit_s,
+            error=w.error_slo,
+            unserved_usd=w.unserved_usd or None,
+            late_usd=w.late_usd or None,
+        )
+        for w in instance.workloads
+    )
+
+
+def promised(instance: Instance, slos: Sequence[Slo]) -> Instance:
+    """Return an instance with other SLOs; what is not given of the penalties stays as it is.
+
+    Parameters
+    ----------
+    instance : Instance
+        The problem.
+    slos : sequence of Slo
+        By workload.
+
+    Returns
+    -------
+    Instance
+        Configurations that an import left out for being too slow stay left out.
+
+    Raises
+    ------
+    FleetgymError
+        For other limits on `tpot`, `e2e` or `delay`, by which an import sizes replicas, and for SLOs out of reach.
+
+    Examples
+    --------
+    >>> import fleetgym
+    >>> instance = fleetgym.load_instance("fleet-v0/toy/two-pools")
+    >>> slo = dataclasses.replace(stated_slos(instance)[0], ttft=0.9)
+    >>> promised(instance, [slo]).workloads[0].ttft_slo_s
+    0.9
+    """
+    check_deferred(slos, [w.id for w in instance.workloads])
+    lengths = np.array([(w.input_tokens, w.output_tokens) for w in instance.workloads])
+    at = at_lengths(instance.performance, lengths)
+    compatible, workloads = instance.performance.compatible.copy(), []
+    pairs = zip(instance.workloads, stated_slos(instance), slos, strict=True)
+    for i, (w, old, new) in enumerate(pairs):
+        _check_engine_limits(w.id, old, new)
+        if new.ttft < old.ttft:
+            compatible[i] &= at["prefill_s"][i] <= LONGEST_PREFILL * new.ttft
+            _check_reach(w.id, f"ttft={new.ttft:g}", bool(compatible[i].any()))
+        is_kept = instance.performance.error[i, compatible[i]] <= new.error
+        _check_reach(w.id, f"error={new.error:g}", bool(is_kept.any()))
+        unserved_usd, late_usd = _penalties(w, old, new)
+        workloads.append(
+            dataclasses.replace(
+                w,
+                ttft_slo_s=new.ttft,
+                error_slo=new.error,
+                unserved_usd=unserved_usd,
+                late_usd=late_usd,
+            )
+        )
+    facts = Facts(slos=tuple(slos)) if instance.stated is None else instance.stated
+    return instance.replace(
+        workloads=workloads,
+        performance=dataclasses.replace(instance.performance, compatible=compatible),
+        facts=dataclasses.replace(facts, slos=tuple(slos)),
+    )
+
+
+def _check_engine_limits(workload: str, old: Slo, new: Slo) -> None:
+    for field in ("tpot", "tpot_percentile", "e2e", "e2e_percentile", "delay"):
+        if getattr(old, field) != getattr(new, field):
+            raise FleetgymError(
+                f"{field.partition('_')[0]} of workload {workload!r} says how many requests a replica serves at once, "
+                "which import-trace computes from the lengths of all requests: import the trace again with this --slo"
+            )
+
+
+def _check_reach(workload: str, slo: str, is_kept: bool) -> None:
+    if not is_kept:
+        raise FleetgymError(
+            f"the SLO {slo} of workload {workload!r} is out of reach of every configuration of the instance: loosen "
+            "it, or import the trace again with other --models or --gpus"
+        )
+
+
+def _penalties(w: Workload, old: Slo, new: Slo) -> tuple[float, float]:
+    """Return what an unserved and a late request cost; a late one a third of an unserved one that is given anew."""
+    unserved = w.unserved_usd if new.unserved_usd in (None, old.unserved_usd) else new.unserved_usd
+    late = w.late_usd if unserved == w.unserved_usd else _LATE_SHARE * unserved
+    late = late if new.late_usd in (None, old.late_usd) else new.late_usd
+    if late > unserved:
+        raise FleetgymError(
+            f"a late request of workload {w.id!r} may not cost more than an unserved one: late_usd={late:g}, "
+            f"unserved_usd={unserved:g}"
+        )
+    return unserved, late
 
 
 def priced(instance: Instance, prices: Mapping[str, float]) -> Instance:

@@ -181,6 +181,19 @@ def _add_planning(verb: options.AddVerb) -> None:
         "loss costs, and the fleet that survives any one",
     )
     p.add_argument(
+        "--why-not",
+        type=names,
+        metavar="H200,L40S",
+        help="beside the plan, the cheapest plan with each of these GPU types or pools alone, and what is in its way; "
+        "each-gpu: of every type",
+    )
+    p.add_argument(
+        "--beside",
+        type=names,
+        metavar="A.json,..",
+        help="compare the plan with other fleets on the same days: files as of --running, such as an older --out",
+    )
+    p.add_argument(
         "--schedule",
         action="store_true",
         help="print the GPUs of each hour of the mean day, and how to rent them",

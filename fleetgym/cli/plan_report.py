@@ -122,14 +122,17 @@ def risky_facts(
         **facts,
         "agent": agent,
         "risk_of": None if found.risk is None else "agent" if found.plays else "fleet",
-        "choice": None if found.choice is None else _choice_facts(instance, found.choice),
+        "choice": None if found.choice is None else _choice_facts(instance, found.choice, found.kinds_risk),
         "commitments": _commitments(instance, gpus),
         "switch": None if running is None else _switch(instance, running, np.asarray(found.plan.fleet)),
     }
 
 
-def _choice_facts(instance: Instance, choice: Choice) -> dict[str, Any]:
+def _choice_facts(instance: Instance, choice: Choice, risks: Sequence[Risk]) -> dict[str, Any]:
+    """Return what a plan was chosen among; the best of each kind with its means on the days of the risk, if any."""
     ids = [c.id for c in instance.configurations]
+    means = [(float(risk.cost_usd.mean()), float(risk.miss_share.mean())) for risk in risks]
+    means = means or [(tried.cost_usd, tried.miss_share) for tried in choice.kinds]
     return {
         "plans": choice.plans,
         "days": choice.days,
@@ -142,11 +145,11 @@ def _choice_facts(instance: Instance, choice: Choice) -> dict[str, Any]:
                 "kind": tried.kind,
                 "fleet": {ids[c]: tried.fleet[c] for c in np.flatnonzero(tried.fleet)},
                 "gpus": _gpus(instance, np.array(tried.fleet)),
-                "cost_usd": tried.cost_usd,
-                "miss_share": tried.miss_share,
+                "cost_usd": cost_usd,
+                "miss_share": miss_share,
                 "keeps_limits": tried.keeps_limits,
             }
-            for tried in choice.kinds
+            for tried, (cost_usd, miss_share) in zip(choice.kinds, means, strict=True)
         ],
     }
 
@@ -236,8 +239,8 @@ def describe_plan(instance: Instance, facts: dict[str, Any], details: bool = Fal
     agent, plays = facts["agent"], facts["risk_of"] == "agent"
     details = details or facts["risk"] is None
     parts = [
-        *_warnings(instance, facts),
-        _wrap(
+        *warnings_of(instance, facts),
+        wrap(
             f"{instance.id}: plan of {agent} for {planned_demand(facts)}"
             + (", which it is given here and forecasts when it plays" if plays else "")
         ),
@@ -260,7 +263,7 @@ def describe_plan(instance: Instance, facts: dict[str, Any], details: bool = Fal
             "\n".join([risk, *_queue_words(facts), *_limit_words(facts), *percentile_words(facts["routing"])])
         )
     if facts["choice"] is not None and (details or len(facts["choice"]["best_of_kinds"]) > 1):
-        parts.append(_choice_words(instance, facts["choice"], details))
+        parts.append(_choice_words(facts, details))
     parts += [*_hourly_words(facts), *_known_words(instance)]
     if not details:
         parts.append("--details: routes, SLOs, cost by term and its bound; --schedule: fleets by hour")
@@ -278,18 +281,18 @@ def _loses(instance: Instance) -> bool:
     return instance.dynamics.availability.kind != "constant"
 
 
-def _warnings(instance: Instance, facts: dict[str, Any]) -> list[str]:
+def warnings_of(instance: Instance, facts: dict[str, Any]) -> list[str]:
     """Return what is wrong with a plan: much is missed, at the planned demand or on generated days only."""
     rates = np.array([route["rate_rps"] for route in facts["routing"].values()])
     unserved = rates @ [route["unserved"] for route in facts["routing"].values()] / max(rates.sum(), 1e-300)
-    full = _used_up(instance, facts)
+    full = used_up(instance, facts)
     if unserved > _MUCH_MISSED and facts["choice"] is None:
         why = full or (
             "there is room for more replicas, so look at penalties (unserved_usd, --penalty), at SLOs that no route "
             "keeps, and at other agents"
         )
         return [
-            _wrap(f"WARNING: {100 * unserved:.1f} % is unserved already at {planned_demand(facts)}: {why}.")
+            wrap(f"WARNING: {100 * unserved:.1f} % is unserved already at {planned_demand(facts)}: {why}.")
         ]
     risk = facts["risk"]
     if risk is None:
@@ -310,7 +313,7 @@ def _warnings(instance: Instance, facts: dict[str, Any]) -> list[str]:
     else:
         what = "try --margin best" if facts["risk_of"] == "fleet" else "give the agent a margin"
     return [
-        _wrap(f"WARNING: {100 * missed:.1f} % of the requests are missed on generated days, {when}: {what}.")
+        wrap(f"WARNING: {100 * missed:.1f} % of the requests are missed on generated days, {when}: {what}.")
     ]
 
 
@@ -321,7 +324,7 @@ def _limit_words(facts: dict[str, Any]) -> list[str]:
         return []
     missed, error = (100.0 * facts["risk"]["miss_share"][name] for name in ("mean", "standard_error"))
     return [
-        _wrap(
+        wrap(
             f"limit {100 * choice['miss_at_most']:g} %: kept on the {choice['days']} days of the choice "
             f"({share(choice['miss_share'])} %, 95 % safe); the {missed:.2f} % above has a standard error of "
             f"{error:.2f}"
@@ -335,7 +338,7 @@ def _queue_words(facts: dict[str, Any]) -> list[str]:
     if late is None:
         return []
     return [
-        _wrap(
+        wrap(
             "missed: what exceeds the fleet is turned away at once; in a queue that turns nobody away "
             f"{share(late)} % would be late"
         )
@@ -349,7 +352,7 @@ def _hourly_words(facts: dict[str, Any]) -> list[str]:
         return []
     cost, held = hourly["cost_usd"], hourly["held_usd"]
     return [
-        _wrap(
+        wrap(
             f"PLAN BY THE HOUR: days cost {number(cost, 2)} instead of {number(held, 2)} USD "
             f"({100 * (1 - cost / held):.0f} % less, {hourly['days']} of the days above) if the fleet follows demand: "
             "--schedule"
@@ -390,7 +393,7 @@ def _known_words(instance: Instance) -> list[str]:
         f"SLOs {slo_words(slos, [w.id for w in instance.workloads])}",
         f"penalties of {_range(unserved)} USD unserved, {_range(late)} USD late; {how}",
     ]
-    return ["\n".join(map(_wrap, lines))]
+    return ["\n".join(map(wrap, lines))]
 
 
 def _range(values: Sequence[float]) -> str:
@@ -404,7 +407,8 @@ def _range(values: Sequence[float]) -> str:
     return " to ".join(dict.fromkeys(f"{value:.3g}" for value in (min(values), max(values))))
 
 
-def _wrap(text: str) -> str:
+def wrap(text: str) -> str:
+    """Return a text in lines of a screen's width."""
     return textwrap.fill(text, _WIDTH, break_long_words=False)
 
 
@@ -420,7 +424,8 @@ def _switch_words(instance: Instance, facts: dict[str, Any]) -> str:
     return "\n".join(["from what runs", *lines, f"  {cost}"])
 
 
-def _choice_words(instance: Instance, choice: dict[str, Any], details: bool) -> str:
+def _choice_words(facts: dict[str, Any], details: bool) -> str:
+    choice = facts["choice"]
     kinds = choice["best_of_kinds"]
     broken = ["" if tried["keeps_limits"] else "; breaks a limit" for tried in kinds]
     table = align_columns(
@@ -432,84 +437,22 @@ def _choice_words(instance: Instance, choice: dict[str, Any], details: bool) -> 
         ],
         prose=True,
     )
-    if not details:
-        return table
-    refined = "; the best of each kind was then refined" if choice["refined"] else ""
-    return f"chosen among {choice['plans']} plans on {choice['days']} other generated days{refined}\n{table}"
-
-
-def describe_sweep(
-    instances: Sequence[Instance], rows: Sequence[dict[str, Any]], over: str, notes: Sequence[str] = ()
-) -> str:
-    """Return plans for several values of one thing as one table.
-
-    `rows` are from `risky_facts`, with the value under `over`: ``growth``, a multiple of demand, or ``miss_at_most``.
-    """
-    risks = [facts["risk"] for facts in rows]
-    rates = [
-        sum(route["rate_rps"] for route in facts["routing"].values()) / (1.0 + facts["margin"])
-        for facts in rows
+    chosen = f"chosen on {choice['days']} other generated days"
+    if details:
+        refined = "; the best of each kind was then refined" if choice["refined"] else ""
+        chosen += f", among {choice['plans']} plans{refined}"
+    if facts["risk"] is None:
+        return f"{table}\n" + wrap(f"means of the {choice['days']} generated days of the choice")
+    cheaper = [
+        tried["kind"]
+        for tried in kinds
+        if tried["keeps_limits"] and tried["cost_usd"] < facts["risk"]["cost_usd"]["mean"]
     ]
-    names, column, why = _swept(rows, over)
-    text = align_columns(
-        [
-            (column, names),
-            ("req/s", [number(rate, 1) for rate in rates]),
-            ("cash USD/day", [number(_cash_usd(risk), 2) for risk in risks]),
-            ("with penalties", [number(risk["cost_usd"]["mean"], 2) for risk in risks]),
-            ("missed %", [share(risk["miss_share"]["mean"]) for risk in risks]),
-            ("GPUs", [short_fleet(facts["gpus"]) for facts in rows]),
-        ],
-        prose=True,
-    )
-    full = [
-        _wrap(f"{name}: {warning.removeprefix('WARNING: ')}")
-        for name, instance, facts in zip(names, instances, rows, strict=True)
-        for warning in _warnings(instance, facts)
-    ]
-    head = f"{instances[0].id}: plans of {rows[0]['agent']} {why}; {rows[0]['risk']['days']} generated days"
-    told = [*(["WARNING", *full] if full else []), head, text, *map(_wrap, notes)]
-    if over == "without":
-        told.append(_wrap("no fleet survives any one loss" if notes else _surviving(instances, rows)))
-    return "\n\n".join(told)
+    why = f"; there {', '.join(cheaper)} cost more than the plan" if cheaper else ""
+    return f"{table}\n" + wrap(f"means of the {facts['risk']['days']} days above; {chosen}{why}")
 
 
-def _swept(rows: Sequence[dict[str, Any]], over: str) -> tuple[list[str], str, str]:
-    """Return the values of a table of plans in words, the head of their column, and what the plans are for."""
-    values = [row[over] for row in rows]
-    if over == "growth":
-        return [f"{value:g}x" for value in values], "demand", "as demand grows"
-    if over == "miss_at_most":
-        return [f"{100 * value:g} %" for value in values], "at most", "that miss at most so much"
-    return values, "lost", "when one of these is lost"
-
-
-def surviving_fleet(instance: Instance, rows: Sequence[dict[str, Any]]) -> np.ndarray:
-    """Return the replicas that hold every plan's, whichever of the places is lost: int64 (C,)."""
-    fleets = [[row["fleet"].get(c.id, 0) for c in instance.configurations] for row in rows]
-    return np.max(fleets, axis=0)
-
-
-def _surviving(instances: Sequence[Instance], rows: Sequence[dict[str, Any]]) -> str:
-    instance, fleet = instances[0], surviving_fleet(instances[0], rows)
-    usd = float(instance.rental_usd_per_h.sum(axis=0) @ fleet)
-    gpus = instance.gpu_use @ fleet
-    held = [
-        f"{n} {pool.gpu_type} in {pool.region}" + ("" if pool.market == "on-demand" else f" ({pool.market})")
-        for n, pool in zip(gpus, instance.pools, strict=True)
-        if n
-    ]
-    caps = np.max([[pool.cap_gpus for pool in one.pools] for one in instances], axis=0)
-    short = [pool.id for pool, over in zip(instance.pools, gpus > caps, strict=True) if over]
-    more = f" It takes more GPUs than the caps of {', '.join(short)} allow." if short else ""
-    return (
-        f"to survive any one loss, hold {' + '.join(held)}: rent {number(usd, 2)} USD/h. Whatever is lost, the plan "
-        "of its row is left. A cheaper fleet may survive, too: this one is the largest of the rows, configuration by "
-        f"configuration.{more}"
-    )
-
-
-def _cash_usd(risk: dict[str, Any]) -> float:
+def cash_usd(risk: dict[str, Any]) -> float:
     """Return what a day costs in cash, on average."""
     return float(sum(usd for name, usd in risk["terms_usd"].items() if name in _CASH))
 
@@ -524,7 +467,7 @@ def short_fleet(gpus: dict[str, dict[str, Any]]) -> str:
     return " + ".join(words) or "none"
 
 
-def _used_up(instance: Instance, facts: dict[str, Any]) -> str | None:
+def used_up(instance: Instance, facts: dict[str, Any]) -> str | None:
     """Return what leaves no room for another replica, in words; None if there is room."""
     fleet = np.array([facts["fleet"].get(c.id, 0) for c in instance.configurations])
     free = np.array([pool["cap"] - pool["held"] for pool in facts["gpus"].values()])
@@ -584,10 +527,10 @@ def _fleet(instance: Instance, facts: dict[str, Any], numbers: dict[str, str], d
     long = ""
     if when == "all day":
         long = f": {number(24.0 * rent, 0)} USD a day, {number(_HOURS_A_MONTH * rent, 0)} a month"
-    text = f"{table}\n" + _wrap(f"{short_fleet(facts['gpus'])}: rent {number(rent, 2)} USD/h, {when}{long}")
+    text = f"{table}\n" + wrap(f"{short_fleet(facts['gpus'])}: rent {number(rent, 2)} USD/h, {when}{long}")
     if details:
         held = ", ".join(f"{pool} {g['held']}/{g['cap']}" for pool, g in facts["gpus"].items() if g["held"])
-        text += "\n" + _wrap(f"held of the most to be had: {held or 'none'}")
+        text += "\n" + wrap(f"held of the most to be had: {held or 'none'}")
     committed_usd = 0.0
     for pool, paid in facts["commitments"].items():
         usd, n = number(paid["usd_per_episode"], 2), paid["gpus"]
@@ -595,7 +538,7 @@ def _fleet(instance: Instance, facts: dict[str, Any], numbers: dict[str, str], d
         per = "day" if abs(hours - 24.0) < 1e-9 else f"episode of {hours:g} h"
         total = 0.0 if days is None else 24.0 / hours * days * paid["usd_per_episode"]
         term = "" if days is None else f", {number(total, 0)} in the {days} days"
-        text += "\n" + _wrap(f"commit to {n} {pool}: {usd} USD per {per}, used or not{term}")
+        text += "\n" + wrap(f"commit to {n} {pool}: {usd} USD per {per}, used or not{term}")
         committed_usd += total
     if len(facts["commitments"]) > 1 and committed_usd:
         text += f"\ncommitted in total: {number(committed_usd, 0)} USD"
@@ -648,7 +591,7 @@ def percentile_words(routing: dict[str, Any]) -> list[str]:
             missed = route["miss"] if route["missed_on_days"] is None else route["missed_on_days"]
             verdict = "kept" if missed <= most else "BROKEN"
             asked = f"ttft.p{100 - 100 * most:.6g} asks for at most {100 * most:.3g} %"
-            found.append(_wrap(f"{name}: {share(missed)} % unserved or late, {asked}: {verdict}"))
+            found.append(wrap(f"{name}: {share(missed)} % unserved or late, {asked}: {verdict}"))
     return found
 
 
@@ -666,7 +609,7 @@ def _limits(instance: Instance, numbers: dict[str, str]) -> list[str]:
         most = limit or configuration.max_concurrency // engines
         told = f"{why}at most {most} requests at once (in vLLM --max-num-seqs)"
         found.setdefault(told, []).append(label)
-    return [_wrap(f"{', '.join(labels)}: {told}") for told, labels in found.items()]
+    return [wrap(f"{', '.join(labels)}: {told}") for told, labels in found.items()]
 
 
 def _extrapolated(instance: Instance, facts: dict[str, Any]) -> list[str]:
@@ -680,7 +623,7 @@ def _long_prompts(routing: dict[str, Any]) -> list[str]:
     """Return the workloads of which many prompts alone break the TTFT SLO, whatever the load."""
     shares = {name: route["late_by_length"] or 0.0 for name, route in routing.items()}
     return [
-        _wrap(f"{share(late)} % of {name}'s prompts take longer than its ttft by their length alone")
+        wrap(f"{share(late)} % of {name}'s prompts take longer than its ttft by their length alone")
         for name, late in shares.items()
         if late > _MANY_LONG
     ]
@@ -699,7 +642,7 @@ def _costs(facts: dict[str, Any]) -> str:
     rows.append(["bound", number(bound, 4), number(bound * per_h, 2), number(bound * per_h * 24.0, 2)])
     table = align(head, rows)
     saved = facts["gap"] * facts["cost"] * per_h
-    return f"{table}\n" + _wrap(
+    return f"{table}\n" + wrap(
         f"gap {100.0 * facts['gap']:.2f} %: no fleet serves this window for less than the bound, so another "
         f"one can save at most {number(saved, 2)} USD/h"
     )
@@ -715,11 +658,11 @@ def describe_risk(risk: dict[str, Any], hours: float, what: str, details: bool) 
         ["unserved %", *(share(risk["unserved_share"][m]) for m in measures)],
     ]
     terms = ", ".join(f"{name} {number(usd, 2)}" for name, usd in risk["terms_usd"].items() if usd >= 5e-3)
-    cash = _cash_usd(risk)
+    cash = cash_usd(risk)
     penalties = sum(risk["terms_usd"].values()) - cash
     drawn = f"{risk['days']} generated {'days' if day == 'day' else 'episodes'}, seed {risk['seed']}"
     table = f"risk: {what}\n{align([drawn, 'mean', 'P95', 'worst decile'], rows)}"
-    table += "\n" + _wrap(
+    table += "\n" + wrap(
         f"the mean is {number(cash, 2)} in cash and {number(penalties, 2)} of penalties for what is unserved or late"
     )
-    return table + ("\n" + _wrap(f"mean by term: {terms or 'nothing'}") if details else "")
+    return table + ("\n" + wrap(f"mean by term: {terms or 'nothing'}") if details else "")

@@ -10,7 +10,7 @@ from typing import Any
 from fleetgym.files.documents import write_atomically
 
 #: What a table of plans is over.
-_SWEPT = ("growth", "miss_at_most", "without")
+_SWEPT = ("growth", "miss_at_most", "without", "why_not", "beside")
 
 
 def is_table(path: str | os.PathLike[str]) -> bool:

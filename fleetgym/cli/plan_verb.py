@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from fleetgym.model.instance import Instance
 
 #: Words of ``--without`` for a table of losses.
 EACH_REGION, EACH_POOL = "each-region", "each-pool"
+EACH_GPU = "each-gpu"
 _COMPARED_DAYS = 10  # days on which a held fleet is compared with hourly plans, and with a queue
 
 
@@ -33,12 +35,11 @@ def run(arguments: argparse.Namespace) -> int:
     from fleetgym.capacity.running import read_running
     from fleetgym.capacity.what_if import budgeted, grown, priced, without
     from fleetgym.evaluation.isolation.preflight import preflight
-    from fleetgym.model.library import load_instance
 
     growth = arguments.growth or [1.0]
     _check(arguments, growth)
     check_picture(arguments.plot)
-    instance = target(arguments) or load_instance(instance_name(arguments.instance))
+    instance = target(arguments) or _asked(arguments)
     running = None if arguments.running is None else read_running(arguments.running, instance)
     instance = priced(instance, arguments.price or {})
     if arguments.budget is not None:
@@ -59,12 +60,23 @@ def run(arguments: argparse.Namespace) -> int:
     elif losses:
         cases = [(lost, without(instances[0], [lost]), _limits(arguments)) for lost in losses]
         facts, text = _sweep(arguments, "without", cases, running)
+    elif arguments.why_not:
+        facts, text = _why_not(arguments, instances[0])
+    elif arguments.beside:
+        facts, text = _beside(arguments, instances[0], running)
     else:
         facts, text = _plan(arguments, instances[0], running)
     if arguments.price:
         facts["prices"] = arguments.price
         told = ", ".join(f"{name} {usd:g}" for name, usd in arguments.price.items())
         text = f"with other prices than the instance's, in USD per GPU and hour: {told}\n\n{text}"
+    if arguments.slo and not arguments.rate:
+        facts["slo"] = arguments.slo
+        told = (
+            "with other SLOs than the instance's; penalties that are not given stay, and so does what the import left "
+            "out for being too slow"
+        )
+        text = f"{textwrap.fill(f'{told}: {arguments.slo}', 80)}\n\n{text}"
     if arguments.without and not losses:
         facts["lost"] = arguments.without
         text = f"without {', '.join(arguments.without)}\n\n{text}"
@@ -72,6 +84,19 @@ def run(arguments: argparse.Namespace) -> int:
         (write_plan_table if is_table(arguments.out) else write_json)(arguments.out, facts)
     tell(arguments, facts, text)
     return 0
+
+
+def _asked(arguments: argparse.Namespace) -> Instance:
+    """Return the instance that is named, with the SLOs that are given."""
+    from fleetgym.capacity.traces.objectives import restated
+    from fleetgym.capacity.what_if import promised, stated_slos
+    from fleetgym.model.library import load_instance
+
+    instance = load_instance(instance_name(arguments.instance))
+    if arguments.slo is None:
+        return instance
+    slos = restated(stated_slos(instance), arguments.slo, [w.id for w in instance.workloads])
+    return promised(instance, slos)
 
 
 def _losses(arguments: argparse.Namespace, instance: Instance) -> list[str]:
@@ -95,6 +120,8 @@ def _check(arguments: argparse.Namespace, growth: list[float]) -> None:
         "--miss-at-most with several shares": len(arguments.miss_at_most or ()) > 1,
         f"--without {EACH_REGION}": arguments.without == [EACH_REGION],
         f"--without {EACH_POOL}": arguments.without == [EACH_POOL],
+        "--why-not": arguments.why_not is not None,
+        "--beside": arguments.beside is not None,
     }
     if arguments.week and not arguments.schedule:
         raise FleetgymError("--week is of --schedule; give both, or leave it out")
@@ -113,7 +140,7 @@ def _check(arguments: argparse.Namespace, growth: list[float]) -> None:
     }
     table = {"--plot": arguments.plot is not None, "--days 0": not arguments.days}
     others = dict.fromkeys(given[1:], True) | without_effect.get(given[0], table)
-    if given[0].startswith("--without"):
+    if given[0].startswith(("--without", "--why-not")):
         others["--running"] = arguments.running is not None
     for name, is_given in others.items():
         if is_given:
@@ -183,7 +210,8 @@ def _sweep(
     running: np.ndarray | None,
 ) -> tuple[dict[str, Any], str]:
     """Plan for several values of `over`, each with its instance and limits; values that no plan keeps are left out."""
-    from fleetgym.cli.plan_report import describe_sweep, risky_facts, surviving_fleet
+    from fleetgym.cli.plan_report import risky_facts
+    from fleetgym.cli.plan_sweeps import describe_sweep, surviving_fleet
 
     rows, kept, notes = [], [], []
     for value, instance, limits in cases:
@@ -205,6 +233,67 @@ def _sweep(
             c.id: int(n) for c, n in zip(kept[0].configurations, fleet, strict=True) if n
         }
     return facts, describe_sweep(kept, rows, over, notes)
+
+
+def _why_not(arguments: argparse.Namespace, instance: Instance) -> tuple[dict[str, Any], str]:
+    """Plan, and plan with each of some GPUs alone; say what is in the way of these."""
+    from fleetgym.capacity.what_if import only
+    from fleetgym.cli.plan_report import risky_facts
+    from fleetgym.cli.plan_sweeps import CHOSEN, describe_sweep, in_the_way
+    from fleetgym.hardware import catalog
+
+    types = list(dict.fromkeys(pool.gpu_type for pool in instance.pools))
+    known = {*types, *(pool.id for pool in instance.pools)}
+    asked = types if arguments.why_not == [EACH_GPU] else arguments.why_not
+    asked = [name if name in known else catalog.gpu_named(name)[0] for name in asked]
+    if absent := [name for name in asked if name not in known]:
+        raise FleetgymError(
+            f"{instance.id} has no {absent[0]}: its GPUs are {', '.join(types)}. Import the trace again with a price "
+            f"of it, or with --gpus {','.join([*types, absent[0]])}"
+        )
+    limits = _limits(arguments)
+    found = _found(arguments, instance, None, limits)
+    rows = [{"why_not": CHOSEN, **risky_facts(instance, found, arguments.agent)}]
+    kept, reasons = [instance], {}
+    for name in asked:
+        alone = None
+        try:
+            alone = only(instance, name)
+            found = _found(arguments, alone, None, limits)
+        except FleetgymError as error:
+            reasons[name] = f"{in_the_way(instance, name, rows[0], None)}: {error}"
+            continue
+        row = {"why_not": name, **risky_facts(alone, found, arguments.agent)}
+        if not row["fleet"]:
+            reasons[name] = in_the_way(instance, name, rows[0], None)
+            continue
+        rows.append(row)
+        kept.append(alone)
+        reasons[name] = in_the_way(alone, name, rows[0], row)
+    facts = {"instance": instance.id, "why_not": rows, "in_the_way": reasons}
+    return facts, describe_sweep(kept, rows, "why_not", list(reasons.values()))
+
+
+def _beside(
+    arguments: argparse.Namespace, instance: Instance, running: np.ndarray | None
+) -> tuple[dict[str, Any], str]:
+    """Plan, and hold other fleets on the same days."""
+    from fleetgym.capacity.risk import RiskyPlan, fleet_risk
+    from fleetgym.capacity.running import read_running
+    from fleetgym.cli.plan_report import risky_facts
+    from fleetgym.cli.plan_sweeps import CHOSEN, beside_words, describe_sweep
+    from fleetgym.model.planning import Plan
+
+    fleets = {path: read_running(path, instance) for path in arguments.beside}
+    chosen = _found(arguments, instance, running, _limits(arguments))
+    rows, notes = [{"beside": CHOSEN, **risky_facts(instance, chosen, arguments.agent, running)}], []
+    for path, fleet in fleets.items():
+        risk = fleet_risk(instance, fleet, days=arguments.days, seed=arguments.seed, running=running)
+        found = RiskyPlan(plan=Plan(fleet=fleet), margin=0.0, risk=risk, plays=False)
+        rows.append({"beside": path, **risky_facts(instance, found, arguments.agent, running)})
+        notes.append(beside_words(path, chosen.risk, risk))
+    facts = {"instance": instance.id, "beside": rows}
+    return facts, describe_sweep([instance] * len(rows), rows, "beside", notes)
 
 
 def _schedule(arguments: argparse.Namespace, instance: Instance) -> tuple[dict[str, Any], str]:

@@ -10,6 +10,7 @@ import argparse
 import inspect
 import json
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -53,10 +54,11 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.plot is not None:
             save_picture(answer.draw(), arguments.plot)
     rows = [{key: _plain(value) for key, value in row.items()} for row in answer.rows]
+    note = getattr(answer, "note", "")
     tell(
         arguments,
-        {"study": name, "title": answer.title, "rows": rows},
-        f"{answer.title}\n\n{table(rows)}",
+        {"study": name, "title": answer.title, "rows": rows, **({"note": note} if note else {})},
+        f"{answer.title}\n\n{table(rows)}" + (f"\n\n{textwrap.fill(note, 80)}" if note else ""),
     )
     return 0
 

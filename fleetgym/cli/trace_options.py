@@ -142,7 +142,7 @@ def add_target(p: argparse.ArgumentParser) -> None:
     p.add_argument("--models", type=names, metavar="A,B", help="with --rate: candidate models")
     p.add_argument("--gpus", type=names, metavar="A,B", help="with --rate: GPU types")
     p.add_argument("--prices", metavar="FILE", help="with --rate: price list, as of import-trace")
-    p.add_argument("--slo", metavar="ttft=1s,..", help="with --rate: as of import-trace")
+    p.add_argument("--slo", metavar="ttft=1s,..", help="as of import-trace; of an instance, what changes")
 
 
 def target(arguments: argparse.Namespace) -> Any:
@@ -159,8 +159,8 @@ def target(arguments: argparse.Namespace) -> Any:
             raise FleetgymError(
                 "expected an instance, or a demand: --rate chat=20 --input 1200 --output 250 ..."
             )
-        if options:
-            name = next(iter(options))
+        if others := [name for name in options if name != "slo"]:
+            name = others[0]
             raise FleetgymError(
                 f"--{name} is of a demand without a trace (--rate); an instance has its own: import the trace again"
             )

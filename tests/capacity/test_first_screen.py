@@ -149,7 +149,7 @@ def test_a_target_rate_needs_no_trace(tmp_path: Path, capsys: pytest.CaptureFixt
         (["--rate", "3", "--input", "9", "--output", "9", *CANDIDATES], "a name for every workload"),
         (["--rate", "a=3", "--input", "b=9", "--output", "9", *CANDIDATES], "no rate is given of 'b'"),
         (["--rate", "a=3,b=1", "--input", "a=9", "--output", "9", *CANDIDATES], "tokens of 'b' are missing"),
-        (["fleet-v0/toy/drop", "--slo", "ttft=1"], "import the trace again"),
+        (["fleet-v0/toy/drop", "--slo", "tpot=30ms"], "import the trace again"),
         (["fleet-v0/toy/drop", "--rate", "a=1"], "import the trace again"),
         (["fleet-v0/toy/drop", "--miss-at-most", "1%,2%", "--schedule"], "leave one of them away"),
     ],

@@ -8,10 +8,10 @@ studies.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fleetgym.capacity.traces.studied import is_file, lengths_of, own_profile
+from fleetgym.capacity.traces.studied import busy_factor, is_file, lengths_of, own_profile, planned_alone
 from fleetgym.files.errors import FleetgymError, UnknownNameError
 from fleetgym.hardware.performance.lengths import Lengths, published_totals
 from fleetgym.hardware.performance.profiles import PROFILES, Profile, measured_profiles
@@ -34,6 +34,7 @@ class Answer:
     title: str
     rows: Sequence[Row]
     draw: Callable[[], Any]  # a matplotlib Figure
+    note: str = ""  # what to know of the rows
 
 
 def _profile(name: str) -> Profile:
@@ -96,8 +97,28 @@ def layouts(
 ) -> Answer:
     """Which GPU type, and how many pools of it: the cheapest fleet of each."""
     demand = _demand(workload, rate_rps, max(limits), ttft_s)
-    rows = alternatives.gpu_layouts(demand, [_profile(gpu) for gpu in gpus], limits, most_pools)
-    return _answer(f"GPU types and layouts: {_setting(workload, rate_rps, ttft_s)}", rows, "layouts")
+    profiles = {gpu: _profile(gpu) for gpu in gpus}
+    rows = alternatives.gpu_layouts(demand, list(profiles.values()), limits, most_pools)
+    answer = _answer(f"GPU types and layouts: {_setting(workload, rate_rps, ttft_s)}", rows, "layouts")
+    return _with_plans(answer, workload, profiles) if is_file(workload) else answer
+
+
+def _with_plans(answer: Answer, workload: str, profiles: Mapping[str, Profile]) -> Answer:
+    """Return layouts of an instance's traffic beside what `plan` holds of each of its GPU types alone."""
+    planned = {profile.name: planned_alone(gpu) for gpu, profile in profiles.items() if "@" in gpu}
+    rows = [
+        {**row, "plan_gpus": gpus, "plan_usd_per_h": usd}
+        for row in answer.rows
+        for gpus, usd in [planned.get(row["gpu"], (None, None))]
+    ]
+    note = (
+        f"plan_gpus and plan_usd_per_h are of plan {workload} --why-not each-gpu, each GPU type alone. plan takes the "
+        "fleet that costs least over generated days, on which one window in a hundred brings "
+        f"{busy_factor(workload):.2g} times the mean; the layouts keep the P99 TTFT of every pool at the mean rate, "
+        f"with at most {100 * UTILIZATION_CAP:g} % of the slots busy. Buy by plan; a layout says "
+        "whether to split by length"
+    )
+    return dataclasses.replace(answer, rows=rows, note=note)
 
 
 def steps(

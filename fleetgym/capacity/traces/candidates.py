@@ -114,6 +114,21 @@ def longest_requests(
     return found if context is None else np.minimum(found, context)
 
 
+def smallest_replica(gpu: str, models: Sequence[str]) -> int | None:
+    """Return the fewest GPUs of a type that hold one of the models; None if none fits.
+
+    Examples
+    --------
+    >>> smallest_replica("L40S", ["Llama-3.1-70B"]), smallest_replica("H200", ["Llama-3.1-8B"])
+    (2, 1)
+    """
+    fitting = _fitting(
+        _size_plan((), [Offer(gpu=gpu, usd_per_gpu_h=1.0)], tuple(models)),
+        lambda deployment: _ANY_CAPACITY if roofline.most_tokens(deployment, ENGINE) else None,
+    )
+    return min((column.deployment.gpus for column in fitting), default=None)
+
+
 def _candidates(models: Sequence[str] | None, own: Sequence[str | None]) -> tuple[str, ...]:
     named = list(dict.fromkeys(name for name in own if name is not None))
     if models is None:

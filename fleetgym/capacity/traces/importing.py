@@ -15,7 +15,7 @@ from fleetgym.capacity.traces.build import DEFAULT_PENALTY, build
 from fleetgym.capacity.traces.candidates import Given, longest_requests
 from fleetgym.capacity.traces.days import Days, make_days
 from fleetgym.capacity.traces.labels import bind, candidate_models
-from fleetgym.capacity.traces.objectives import Slo, slos_for, without_words
+from fleetgym.capacity.traces.objectives import Slo, check_deferred, slos_for, without_words
 from fleetgym.capacity.traces.own_hardware import OwnHardware
 from fleetgym.capacity.traces.price_lists import PriceList, chosen, read_prices
 from fleetgym.capacity.traces.prices import DEFAULT_REGION, Offer, catalogue_prices, with_caps
@@ -24,7 +24,6 @@ from fleetgym.capacity.traces.reader import ReadOptions, Trace, read_trace
 from fleetgym.capacity.traces.source import PACKED, StrPath, fail
 from fleetgym.capacity.traces.tables import files
 from fleetgym.capacity.traces.workloads import TraceStatistics, study
-from fleetgym.families.demand import WINDOW_S
 from fleetgym.families.text import six
 from fleetgym.files.errors import FleetgymError
 from fleetgym.files.quantities import SHARE
@@ -166,7 +165,7 @@ def import_trace(
                 source=os.fspath(path),
             )
         slos = slos_for(slo, found.names)
-        _check_deferred(slos, found.names)
+        check_deferred(slos, found.names)
         days = make_days(found, fit_process(found), extend, np.random.default_rng([seed, 0]), scale)
         if not days.scored and scenarios == 0:
             raise FleetgymError("the trace has no day of its own to store; expected at least 1 scenario")
@@ -293,17 +292,6 @@ def instance_name(trace: StrPath) -> str:
     name = Path(trace).name
     found = f"{_stem(name) or 'trace'}.json"
     return found if found != name else f"{_stem(name)}-instance.json"
-
-
-def _check_deferred(slos: Sequence[Slo], names: Sequence[str]) -> None:
-    """Refuse a first token that may come after the window of its request: a plan serves or drops within a window."""
-    for name, slo in zip(names, slos, strict=True):
-        if slo.ttft > WINDOW_S:
-            raise FleetgymError(
-                f"ttft={slo.ttft:g}s of workload {name!r} is deferred work: its window of {WINDOW_S:g} s may end "
-                "first, and a plan does not defer. Import it apart, spread over the hours in which it may run "
-                f"(its mean rate), with a ttft of at most {WINDOW_S:g}s; or leave it out"
-            )
 
 
 def id_from_name(text: str) -> str:

@@ -6,13 +6,15 @@ A name may end in the percentile that is meant, as in ``ttft.p95``. Times have u
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fleetgym.capacity.traces.small_csv import SMALL_FILE_BYTES, amount, csv_rows
 from fleetgym.capacity.traces.source import fail
+from fleetgym.families.demand import WINDOW_S
 from fleetgym.files.documents import parse_json, read_text
 from fleetgym.files.errors import DataError, FleetgymError, UnknownNameError, suggestion
 from fleetgym.files.quantities import PERCENTILE
@@ -28,6 +30,7 @@ _KINDS: dict[str, Number] = {
 
 #: Seconds above which a number without a unit is more likely to be meant in milliseconds.
 _USUAL_S = {"ttft": 60.0, "tpot": 1.0, "e2e": 600.0, "delay": 600.0}
+_DEFERRED_S = 3600.0  # a whole request that may take longer may wait, too
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 
 #: Objectives that people have and the model cannot express, and what comes nearest.
@@ -60,7 +63,12 @@ def parse_slo(text: str) -> Slo:
     >>> parse_slo("ttft.p95=500ms").ttft_percentile
     95.0
     """
-    values = {}
+    return _slo(_values(text))
+
+
+def _values(text: str) -> dict[str, str]:
+    """Return names and numbers of SLOs given as words."""
+    values: dict[str, str] = {}
     for part in text.split(","):
         name, equals, number = part.partition("=")
         if not equals:
@@ -69,11 +77,23 @@ def parse_slo(text: str) -> Slo:
         if name in values:
             raise FleetgymError(f"the SLO {name} is given twice")
         values[name] = number.strip(" ")
-    return _slo(values)
+    return values
 
 
 def _slo(values: Mapping[str, Any]) -> Slo:
-    found: dict[str, float] = {}
+    return _checked(Slo, _fields(values))
+
+
+def _checked(make: Callable[..., Slo], fields: Mapping[str, Any]) -> Slo:
+    try:
+        return make(**fields)
+    except DataError as error:
+        raise FleetgymError(f"the SLO {error.path.removeprefix('Slo.')}: {error.message}") from None
+
+
+def _fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is given, by the names of the fields of `Slo`."""
+    found: dict[str, Any] = {}
     given: dict[str, str] = {}
     for written, value in values.items():
         name, percentile = _name(written)
@@ -85,10 +105,7 @@ def _slo(values: Mapping[str, Any]) -> Slo:
         found[name] = _amount(name, written, value)
         if percentile is not None:
             found[f"{name}_percentile"] = percentile
-    try:
-        return Slo(**found)
-    except DataError as error:
-        raise FleetgymError(f"the SLO {error.path.removeprefix('Slo.')}: {error.message}") from None
+    return found
 
 
 def _name(written: str) -> tuple[str, float | None]:
@@ -180,6 +197,39 @@ def slos_for(slo: str | Slo | Mapping[str, Slo] | None, names: Sequence[str]) ->
     return tuple(slo.get(name, slo.get("*", Slo())) for name in names)
 
 
+def restated(slos: Sequence[Slo], slo: str, names: Sequence[str]) -> tuple[Slo, ...]:
+    """Return SLOs of which some objectives are given anew; the others stay.
+
+    Parameters
+    ----------
+    slos : sequence of Slo
+        What was promised, by workload.
+    slo : str
+        Words or the name of a file, as `slos_for` takes them.
+    names : sequence of str
+        Ids of the workloads.
+
+    Raises
+    ------
+    FleetgymError
+        As `slos_for`.
+
+    Examples
+    --------
+    >>> restated([Slo(ttft=1.0, ttft_percentile=95.0, error=0.03)], "ttft=2", ["chat"])[0].words
+    'ttft=2s,error=0.03'
+    """
+    slos_for(slo, names)  # names and numbers are checked
+    is_file = "=" not in slo or Path(slo).is_file()
+    given = {name: values for _, name, values in _rows(slo)} if is_file else {"*": _values(slo)}
+    found = []
+    for old, name in zip(slos, names, strict=True):
+        fields = _fields(given.get(name, given.get("*", {})))
+        plain = {f"{f}_percentile": None for f in WITH_PERCENTILES if f in fields}
+        found.append(_checked(functools.partial(dataclasses.replace, old), {**plain, **fields}))
+    return tuple(found)
+
+
 def _read_slos(path: str, names: Sequence[str]) -> dict[str, Slo]:
     found: dict[str, Slo] = {}
     for place, name, values in _rows(path):
@@ -207,6 +257,19 @@ def _rows(path: str) -> Iterator[tuple[int | str, str, Mapping[str, Any]]]:
         return
     for line, row in csv_rows(path, ("workload", *_KINDS), required=("workload",), check=_name):
         yield line, row.pop("workload"), {key: value for key, value in row.items() if value}
+
+
+def check_deferred(slos: Sequence[Slo], names: Sequence[str]) -> None:
+    """Refuse a deadline after the window of its request: a plan serves or drops within a window."""
+    for name, slo in zip(names, slos, strict=True):
+        for what, most in (("ttft", WINDOW_S), ("e2e", _DEFERRED_S), ("delay", _DEFERRED_S)):
+            if (getattr(slo, what) or 0.0) > most:
+                raise FleetgymError(
+                    f"{what}={getattr(slo, what):g}s of workload {name!r} is deferred work: a plan serves or drops a "
+                    f"request within its window of {WINDOW_S:g} s, and does not defer. Import it apart, spread over "
+                    f"the hours in which it may run (its mean rate), with a ttft of at most {WINDOW_S:g}s; or leave it "
+                    "out"
+                )
 
 
 def slo_words(slos: Sequence[Slo], names: Sequence[str]) -> str:

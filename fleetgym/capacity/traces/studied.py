@@ -206,3 +206,20 @@ def study_settings(path: str) -> dict[str, Any]:
     slos = () if instance.stated is None else instance.stated.slos
     bounds = [slo.tpot for slo in slos if slo.tpot is not None]
     return found | ({"tpot_s": min(bounds)} if bounds else {})
+
+
+def planned_alone(name: str) -> tuple[int, float]:
+    """Return GPUs and rent in USD per hour that `plan` holds of a GPU type alone, such as ``"H100@day.json"``."""
+    from fleetgym.capacity.risk import plan_with_risk
+    from fleetgym.capacity.what_if import only
+
+    gpu, _, path = name.partition("@")
+    instance = only(load_instance(path), gpu)
+    fleet = plan_with_risk(instance, margin="best", days=0).plan.fleet
+    return int(instance.gpu_use.sum(axis=0) @ fleet), float(instance.rental_usd_per_h.sum(axis=0) @ fleet)
+
+
+def busy_factor(path: str) -> float:
+    """Return how much more requests come in one of a hundred windows of an instance's history than on average."""
+    rates = load_instance(path).history.rate_rps.sum(axis=1)
+    return float(np.quantile(rates, 0.99) / rates.mean())

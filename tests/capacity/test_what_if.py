@@ -1,0 +1,191 @@
+"""Plans asked again: with other SLOs, with one GPU type alone, beside other fleets, beside a study."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sample_traces import write_generic
+
+import fleetgym
+from fleetgym.capacity.risk import fleet_risk
+from fleetgym.capacity.traces import import_trace
+from fleetgym.capacity.traces.objectives import restated
+from fleetgym.capacity.traces.prices import Offer
+from fleetgym.capacity.what_if import only, promised, stated_slos
+from fleetgym.cli.parser import main
+from fleetgym.files.errors import FleetgymError
+from fleetgym.model.instance import Instance
+
+OFFERS = (
+    Offer(gpu="H100", usd_per_gpu_h=3.0),
+    Offer(gpu="L40S", usd_per_gpu_h=1.2, max_gpus=1),
+)
+
+
+def made(folder: Path, slo: str, **options: object) -> Instance:
+    """Return an instance of an hour of requests."""
+    asked = {"models": ["Llama-3.1-8B"], "by": "one", "scale": 60.0, "scenarios": 1, "prices": OFFERS}
+    trace = folder / "hour.csv"
+    if not trace.exists():
+        write_generic(trace, seed=3)
+    return import_trace(trace, slo=slo, **{**asked, **options}).instance  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with an instance, day.json."""
+    path = tmp_path_factory.mktemp("asked")
+    (path / "day.json").write_text(json.dumps(made(path, "ttft=2,delay=20").to_dict()))
+    return path
+
+
+def told(words: list[str], capsys: pytest.CaptureFixture[str], code: int = 0) -> str:
+    """Return what a command prints, in one line."""
+    assert main(words) == code
+    out, err = capsys.readouterr()
+    return " ".join((err if code else out).split())
+
+
+@pytest.mark.parametrize(
+    ("now", "asked"),
+    [
+        ("ttft=1s,delay=20", "ttft=1s"),
+        ("ttft.p95=500ms,delay=20", "ttft.p95=500ms"),
+        ("ttft=2,delay=20,error=0.047", "error=4.7%"),
+        ("ttft=2,delay=20,unserved_usd=0.01", "unserved_usd=0.01"),
+        ("ttft=2,delay=20,unserved_usd=0.01,late_usd=0.002", "unserved_usd=0.01,late_usd=0.002"),
+    ],
+)
+def test_slos_are_those_of_an_import_with_them(now: str, asked: str, tmp_path: Path) -> None:
+    """What does not size replicas needs no import; default penalties stay."""
+    old, new = made(tmp_path, "ttft=2,delay=20"), made(tmp_path, now)
+    slos = restated(stated_slos(old), asked, [w.id for w in old.workloads])
+    found = promised(old, slos)
+    assert found.stated is not None
+    assert new.stated is not None
+    assert found.stated.slos == new.stated.slos
+    names = ["ttft_slo_s", "mean_delay_slo_s", "error_slo"]
+    if "usd" in asked:
+        names += ["unserved_usd", "late_usd"]
+    for name in names:
+        for w, v in zip(found.workloads, new.workloads, strict=True):
+            assert getattr(w, name) == pytest.approx(getattr(v, name), rel=1e-5)
+    ids = {c.id: k for k, c in enumerate(found.configurations)}
+    kept = [ids[c.id] for c in new.configurations]
+    assert np.array_equal(found.performance.compatible[:, kept], new.performance.compatible)
+    assert found.performance.compatible.sum() == new.performance.compatible.sum()
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("tpot=30ms", "import the trace again with this --slo"),
+        ("delay=9", "import the trace again with this --slo"),
+        ("e2e.p95=30s", "import the trace again with this --slo"),
+        ("ttft=24h", "deferred work"),
+        ("e2e=24h", "deferred work"),
+        ("ttft=1ms", "out of reach"),
+        ("error=0.001", "out of reach"),
+        ("late_usd=100", "may not cost more than an unserved one"),
+        ("ttft=500", "500ms"),
+        ("itl=5", "cannot be expressed"),
+    ],
+)
+def test_slos_that_are_refused(
+    asked: str, expected: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each says why."""
+    assert expected in told(["plan", str(folder / "day.json"), "--slo", asked], capsys, 2)
+
+
+def test_a_plan_says_its_other_slos(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On top, and among what was assumed."""
+    out = told(["plan", str(folder / "day.json"), "--days", "3", "--slo", "ttft.p95=800ms"], capsys)
+    assert out.startswith("with other SLOs than the instance's")
+    assert "SLOs as given, or by default: ttft.p95=0.8s,delay=20s" in out
+
+
+def test_why_not_this_gpu(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its cheapest plan is the one that plan finds without the others, and what is in the way is said."""
+    day, alone = str(folder / "day.json"), str(folder / "alone.json")
+    assert main(["plan", day, "--days", "5", "--why-not", "each-gpu", "--out", alone]) == 0
+    capsys.readouterr()
+    facts = json.loads(Path(alone).read_text())
+    rows = {row["why_not"]: row for row in facts["why_not"]}
+    assert main(["plan", day, "--days", "5", "--without", "L40S", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["fleet"] == rows["H100"]["fleet"]
+    cheapest = min(rows.values(), key=lambda row: row["risk"]["cost_usd"]["mean"])
+    assert cheapest["fleet"] == rows["the plan"]["fleet"]
+    assert "no further replica fits the caps" in facts["in_the_way"]["L40S"]
+    assert main(["plan", day, "--why-not", "H20"]) == 2
+    assert "Import the trace again with a price of it" in capsys.readouterr().err
+
+
+def test_a_gpu_without_a_replica(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It needs more GPUs than there are."""
+    offers = (Offer(gpu="H200", usd_per_gpu_h=4.0), Offer(gpu="L40S", usd_per_gpu_h=1.0, max_gpus=1))
+    day = made(tmp_path, "ttft=5,delay=60", prices=offers, models=["Llama-3.1-70B"], scale=5.0)
+    (tmp_path / "big.json").write_text(json.dumps(day.to_dict()))
+    out = told(["plan", str(tmp_path / "big.json"), "--days", "3", "--why-not", "L40S"], capsys)
+    assert "L40S: the smallest replica takes 2 GPUs, and at most 1 are to be had" in out
+
+
+def test_two_plans_side_by_side(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both are held on the same days, and the difference has an error."""
+    day, out = str(folder / "day.json"), folder / "both.json"
+    instance = fleetgym.load_instance(day)
+    fleet = {instance.configurations[0].id: 2}
+    (folder / "mine.json").write_text(json.dumps(fleet))
+    assert main(["plan", day, "--days", "6", "--beside", str(folder / "mine.json"), "--out", str(out)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    plan, mine = json.loads(out.read_text())["beside"]
+    assert mine["fleet"] == fleet
+    held = fleet_risk(instance, [2] + [0] * (instance.num_configurations - 1), days=6).cost_usd
+    assert mine["risk"]["cost_usd"]["mean"] == pytest.approx(held.mean())
+    replicas = [plan["fleet"].get(c.id, 0) for c in instance.configurations]
+    extra = held - fleet_risk(instance, replicas, days=6).cost_usd
+    assert f"{abs(extra.mean()):,.2f} USD a day" in said
+    assert "on the same 6 days" in said
+
+
+def test_the_table_of_kinds_is_of_the_days_of_the_risk(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Headline and table have one number for one fleet."""
+    offers = (
+        Offer(gpu="H100", usd_per_gpu_h=3.0),
+        Offer(gpu="H100", usd_per_gpu_h=1.0, market="spot"),
+    )
+    (tmp_path / "spot.json").write_text(
+        json.dumps(made(tmp_path, "ttft=2,delay=20", prices=offers).to_dict())
+    )
+    assert main(["plan", str(tmp_path / "spot.json"), "--days", "7", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    kinds = facts["choice"]["best_of_kinds"]
+    assert len(kinds) > 1
+    (same,) = [kind for kind in kinds if kind["fleet"] == facts["fleet"]]
+    assert same["cost_usd"] == facts["risk"]["cost_usd"]["mean"]
+    assert same["miss_share"] == facts["risk"]["miss_share"]["mean"]
+
+
+def test_layouts_stand_beside_plans(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A study of an instance's traffic tells what plan holds, and why it differs."""
+    day = str(folder / "day.json")
+    assert main(["study", "layouts(most_pools=1)", "--instance", day, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert main(["plan", day, "--days", "3", "--without", "L40S", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    (row,) = [row for row in facts["rows"] if "H100" in row["gpu"]]
+    assert row["plan_gpus"] == sum(pool["held"] for pool in plan["gpus"].values())
+    assert "Buy by plan" in facts["note"]
+
+
+def test_one_pool_alone() -> None:
+    """A name of a pool means it; an unknown one is refused."""
+    instance = fleetgym.load_instance("fleet-v0/toy/two-pools")
+    assert sum(pool.cap_gpus > 0 for pool in only(instance, instance.pools[1].id).pools) == 1
+    with pytest.raises(FleetgymError, match="unknown pool, region or GPU type"):
+        only(instance, "nowhere")
